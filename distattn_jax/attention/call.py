@@ -1,0 +1,163 @@
+"""The one public call: `attention(query, key, value, variant, ...)`."""
+
+import jax
+import jax.numpy as jnp
+from jax.typing import ArrayLike
+from jaxtyping import Array, Bool, Float, Int
+
+from distattn_jax.attention.dropout import words_of
+from distattn_jax.attention.head import Attended, Options
+from distattn_jax.attention.implementations import compute
+from distattn_jax.attention.lift import Call
+from distattn_jax.attention.variant import Variant, wide
+
+
+def attention(
+    query: Float[Array, "B T N H"],
+    key: Float[Array, "B S N H"],
+    value: Float[Array, "B S N E"],
+    variant: Variant,
+    *,
+    mask: Bool[Array, "#B #N #T #S"] | None = None,
+    query_lengths: Int[Array, " B"] | None = None,
+    key_lengths: Int[Array, " B"] | None = None,
+    is_causal: bool = False,
+    query_offset: int | Int[Array, ""] | Int[Array, " B"] = 0,
+    dropout_rate: float | Float[Array, ""] = 0.0,
+    dropout_key: Array | None = None,
+    received: bool = False,
+    weights: bool = False,
+    implementation: str | None = None,
+) -> Attended:
+    """Attention of any variant, for all heads of a batch.
+
+    A query beyond `query_lengths`, or one that sees no key, gives zero, gets zero gradient and is
+    not counted in `received`. Scores and softmax are float32 (float64 if the query is).
+
+    Args:
+      query: what asks.
+      key: what is asked, with as many heads as the query.
+      value: what is given; its width may differ.
+      variant: how query and key become weights: `DotProduct()`, `DistanceAware(...)`, ...
+      mask: True where a query may attend to a key; never expanded to (B N T S).
+      query_lengths: right padding: queries from there on give nothing.
+      key_lengths: right padding: keys from there on get nothing.
+      is_causal: key j is visible to query i iff j <= i + query_offset.
+      query_offset: position of the first query minus that of the first key (memory, cached
+        decoding, a shard); may be traced, and may differ per example.
+      dropout_rate: share of the weights dropped; may be traced.
+      dropout_key: a PRNG key. Which entries are dropped depends on it and their indices alone.
+      received: also return the attention that each key receives.
+      weights: also return the attention map.
+      implementation: "reference", "xla" or "cudnn"; None picks the fastest that can serve this
+        device, dtype and outputs.
+
+    Returns:
+      `Attended(values (B T N E), received (B N S) | None, weights (B N T S) | None)`.
+    """
+    _check_arrays(query, key, value)
+    batch, queries, heads, width = query.shape
+    keys, value_width = value.shape[1], value.shape[3]
+    if not isinstance(variant, Variant):
+        raise TypeError(f"variant must be a Variant such as DotProduct(); got {variant!r}.")
+    variant.check(heads, width, value_width)
+    dtype = wide(query.dtype)
+    has_dropout = not (isinstance(dropout_rate, float | int) and dropout_rate == 0)
+    if has_dropout:
+        _check_dropout(dropout_rate, dropout_key)
+    call = Call(
+        query=query,
+        key=key,
+        value=value,
+        variant=jax.tree.map(lambda leaf: leaf.astype(dtype), variant),
+        mask=_checked_mask(mask, (batch, heads, queries, keys)),
+        query_lengths=_checked_lengths("query_lengths", query_lengths, batch),
+        key_lengths=_checked_lengths("key_lengths", key_lengths, batch),
+        offset=_checked_offset(query_offset, batch),
+        dropout_rate=jnp.asarray(dropout_rate, jnp.float32) if has_dropout else None,
+        dropout_words=words_of(dropout_key) if has_dropout else None,
+        options=Options(
+            is_causal=bool(is_causal),
+            aligned=isinstance(query_offset, int) and query_offset == 0,
+            received=bool(received),
+            weights=bool(weights),
+        ),
+    )
+    return compute(call, implementation)
+
+
+def _check_arrays(query: Array, key: Array, value: Array) -> None:
+    for name, array in (("query", query), ("key", key), ("value", value)):
+        if getattr(array, "ndim", None) != 4:
+            raise ValueError(
+                f"{name} must be an array of shape (batch, length, heads, width); "
+                f"got {getattr(array, 'shape', type(array).__name__)}."
+            )
+        if not jnp.issubdtype(array.dtype, jnp.floating):
+            raise ValueError(f"{name} must be floating point; got dtype {array.dtype}.")
+        if 0 in array.shape:
+            raise ValueError(f"{name} must not be empty; got shape {array.shape}.")
+    batch, _, heads, width = query.shape
+    if (key.shape[0], *key.shape[2:]) != (batch, heads, width):
+        raise ValueError(
+            f"key must have the batch, heads and width of query, ({batch}, S, {heads}, {width}); "
+            f"got {key.shape}."
+        )
+    if value.shape[:3] != key.shape[:3]:
+        raise ValueError(
+            f"value must have the batch, length and heads of key, {(*key.shape[:3], 'E')}; "
+            f"got {value.shape}."
+        )
+
+
+def _check_dropout(rate: ArrayLike, key: Array | None) -> None:
+    if key is None:
+        raise ValueError(f"dropout_key must be given with dropout_rate={rate}; got None.")
+    if jnp.ndim(rate) != 0:
+        raise ValueError(f"dropout_rate must be one number; got shape {jnp.shape(rate)}.")
+    if not isinstance(rate, jax.core.Tracer) and not 0 <= rate < 1:
+        raise ValueError(f"dropout_rate must be at least 0 and below 1; got {rate}.")
+
+
+def _checked_mask(mask: Array | None, shape: tuple[int, ...]) -> Array | None:
+    """The mask with four axes, each of them 1 or that of the map."""
+    if mask is None:
+        return None
+    if getattr(mask, "dtype", None) != jnp.bool_:
+        raise ValueError(
+            "mask must be a boolean array, True where a query may attend; "
+            f"got {getattr(mask, 'dtype', type(mask).__name__)}."
+        )
+    fits = mask.ndim <= 4 and all(
+        size in (1, wanted) for size, wanted in zip(mask.shape[::-1], shape[::-1], strict=False)
+    )
+    if not fits:
+        raise ValueError(
+            f"mask must be broadcastable to (batch, heads, queries, keys) = {shape}; "
+            f"got {mask.shape}."
+        )
+    return mask.reshape((1,) * (4 - mask.ndim) + mask.shape)
+
+
+def _checked_lengths(name: str, lengths: Array | None, batch: int) -> Array | None:
+    if lengths is None:
+        return None
+    if jnp.shape(lengths) != (batch,) or not jnp.issubdtype(jnp.result_type(lengths), jnp.integer):
+        raise ValueError(
+            f"{name} must be one integer per example, shape ({batch},); "
+            f"got shape {jnp.shape(lengths)}, dtype {jnp.result_type(lengths)}."
+        )
+    return jnp.asarray(lengths, jnp.int32)
+
+
+def _checked_offset(offset: ArrayLike, batch: int) -> Array:
+    """The offset as (1,), the same for all, or (B,)."""
+    shape = jnp.shape(offset)
+    if shape not in ((), (1,), (batch,)) or not jnp.issubdtype(
+        jnp.result_type(offset), jnp.integer
+    ):
+        raise ValueError(
+            f"query_offset must be an integer, or one per example, shape ({batch},); "
+            f"got shape {shape}, dtype {jnp.result_type(offset)}."
+        )
+    return jnp.atleast_1d(jnp.asarray(offset, jnp.int32))

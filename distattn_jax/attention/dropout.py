@@ -1,0 +1,55 @@
+"""Dropout whose kept set is a function of (key, b, n, i, j) alone.
+
+Which entries survive is a hash of the dropout key and the entry's indices, so that every
+implementation, tiling and mesh drops the same ones, and a backward pass can recompute them. The
+hash is 32-bit integer arithmetic: it costs a kernel two multiplications per entry.
+
+    bits(b, n, i, j) = mix(row ⊕ column),   row = mix(mix(a + b) ⊕ n) chained with i, column with j
+
+with (a, c) two words drawn from the key.
+"""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Int, UInt32
+
+
+class Dropout(NamedTuple):
+    """Dropout of one head: which head of which example it is decides what it drops."""
+
+    rate: Float[Array, ""]
+    words: UInt32[Array, "2"]
+    example: Int[Array, ""]
+    head: Int[Array, ""]
+
+    def __call__(self, weights: Float[Array, "T S"], start: Int[Array, ""]) -> Float[Array, "T S"]:
+        """Drops entries of the block that begins at query `start`, and scales up the others."""
+        rate = self.rate.astype(weights.dtype)
+        kept = self.kept(start + jnp.arange(weights.shape[0]), jnp.arange(weights.shape[1]))
+        return jnp.where(kept, weights / (1 - rate), 0)
+
+    def kept(self, rows: Int[Array, " T"], columns: Int[Array, " S"]) -> Bool[Array, "T S"]:
+        """Whether entry (i, j) survives."""
+        row_word, column_word = (chain(chain(word, self.example), self.head) for word in self.words)
+        bits = mix(chain(row_word, rows)[:, None] ^ chain(column_word, columns)[None, :])
+        threshold = (self.rate.astype(jnp.float32) * 2.0**32).astype(jnp.uint32)
+        return bits >= threshold
+
+
+def words_of(key: Array) -> UInt32[Array, "2"]:
+    """Two words from a PRNG key of any kind."""
+    return jax.random.bits(key, (2,), jnp.uint32)
+
+
+def chain(word: UInt32[Array, ""], index: Int[Array, "*n"]) -> UInt32[Array, "*n"]:
+    """A new word for every index."""
+    return mix(word ^ mix(index.astype(jnp.uint32) + jnp.uint32(0x9E3779B9)))
+
+
+def mix(word: UInt32[Array, "*n"]) -> UInt32[Array, "*n"]:
+    """Spreads every bit of a word over all others: the finaliser `lowbias32` (Wellons 2018)."""
+    word = (word ^ (word >> 16)) * jnp.uint32(0x7FEB352D)
+    word = (word ^ (word >> 15)) * jnp.uint32(0x846CA68B)
+    return word ^ (word >> 16)

@@ -1,0 +1,106 @@
+"""From one head to all: two vmaps, over the heads and over the batch, in this one place.
+
+What is shared is not copied: an axis of size 1 is dropped and not mapped. Under a mesh with Explicit
+axes, everything that is mapped together is first sharded like the query, as `vmap` demands.
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax.sharding import AxisType, PartitionSpec, reshard
+from jaxtyping import Array, Bool, Float, Int, UInt32
+
+from distattn_jax.attention.dropout import Dropout
+from distattn_jax.attention.head import Head, Options
+from distattn_jax.attention.variant import Variant
+
+
+class Call(NamedTuple):
+    """The arguments of `attention`, checked and brought into one form."""
+
+    query: Float[Array, "B T N H"]
+    key: Float[Array, "B S N H"]
+    value: Float[Array, "B S N E"]
+    variant: Variant
+    mask: Bool[Array, "#B #N #T #S"] | None
+    query_lengths: Int[Array, " B"] | None
+    key_lengths: Int[Array, " B"] | None
+    offset: Int[Array, "#B"]
+    dropout_rate: Float[Array, ""] | None
+    dropout_words: UInt32[Array, "2"] | None
+    options: Options
+
+
+class _Argument(NamedTuple):
+    """An array and which of its axes are the batch and the heads (None: it has no such axis)."""
+
+    array: Any
+    batch: int | None = None
+    heads: int | None = None
+
+
+def lift(one_head: Callable[[Head], Any], call: Call, head_axes: Any) -> Any:
+    """`one_head` for every head of every example; its outputs get their head axis at `head_axes`."""
+    leaves, structure = jax.tree.flatten(call.variant)
+    batch, _, heads, _ = call.query.shape
+    arguments = [
+        _Argument(call.query, batch=0, heads=2),
+        _Argument(call.key, batch=0, heads=2),
+        _Argument(call.value, batch=0, heads=2),
+        _Argument(call.mask, batch=0, heads=1),
+        _Argument(call.query_lengths, batch=0),
+        _Argument(call.key_lengths, batch=0),
+        _Argument(call.offset, batch=0),
+        _Argument(jnp.arange(batch), batch=0),
+        _Argument(jnp.arange(heads), heads=0),
+        *(_Argument(leaf, heads=0) for leaf in leaves),
+    ]
+
+    def one(query, key, value, mask, query_length, key_length, offset, example, head, *leaves):
+        dropout = None
+        if call.dropout_rate is not None:
+            dropout = Dropout(call.dropout_rate, call.dropout_words, example, head)
+        variant = jax.tree.unflatten(structure, leaves)
+        return one_head(
+            Head(query, key, value, variant, mask, query_length, key_length, offset, dropout)
+        )
+
+    spec = _explicit_spec(call.query)
+    arguments = [_unshared(_sharded(argument, spec), batch, heads) for argument in arguments]
+    over_heads = jax.vmap(one, [argument.heads for argument in arguments], head_axes)
+    over_batch = jax.vmap(over_heads, [argument.batch for argument in arguments])
+    return over_batch(*(argument.array for argument in arguments))
+
+
+def _unshared(argument: _Argument, batch: int, heads: int) -> _Argument:
+    """Without the axes of size 1 that the query has more of; `heads` as seen by the inner vmap."""
+    array, batch_axis, head_axis = argument
+    if array is None:
+        return _Argument(None)
+    if head_axis is not None and array.shape[head_axis] < heads:
+        array, head_axis = array.squeeze(head_axis), None
+    if batch_axis is not None:
+        head_axis = None if head_axis is None else head_axis - 1
+        if array.shape[batch_axis] < batch:
+            array, batch_axis = array.squeeze(batch_axis), None
+    return _Argument(array, batch_axis, head_axis)
+
+
+def _explicit_spec(query: Array) -> PartitionSpec | None:
+    """How the query is sharded, if its mesh asks for explicit shardings."""
+    sharding = jax.typeof(query).sharding
+    return sharding.spec if AxisType.Explicit in sharding.mesh.axis_types else None
+
+
+def _sharded(argument: _Argument, spec: PartitionSpec | None) -> _Argument:
+    """Its batch and head axes sharded as the query's, its other axes not at all."""
+    array, batch, heads = argument
+    if spec is None or array is None:
+        return argument
+    names = [None] * array.ndim
+    for axis, name in ((batch, spec[0]), (heads, spec[2])):
+        if axis is not None and array.shape[axis] > 1:
+            names[axis] = name
+    return argument._replace(array=reshard(array, PartitionSpec(*names)))
