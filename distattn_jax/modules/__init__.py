@@ -1,0 +1,36 @@
+"""Flax NNX modules: each owns parameters, and nothing else.
+
+`DistanceAware`, `RelativePosition`, `TransformerXL` and `Adapted` are named after the variants of
+`distattn_jax.attention` whose arrays they own; calling one builds that variant.
+"""
+
+from distattn_jax.modules.adapted import Adapted
+from distattn_jax.modules.attention_fn import as_attention_fn
+from distattn_jax.modules.distance_aware import DistanceAware
+from distattn_jax.modules.dropout import dropout
+from distattn_jax.modules.encoder import Encoded, Encoder, EncoderBlock, FeedForward
+from distattn_jax.modules.initializers import both_signs
+from distattn_jax.modules.memory import SegmentMemory
+from distattn_jax.modules.multi_head import MultiHeadAttention
+from distattn_jax.modules.pooling import AdditivePooling
+from distattn_jax.modules.positions import add_positions
+from distattn_jax.modules.relative_position import RelativePosition
+from distattn_jax.modules.transformer_xl import TransformerXL
+
+__all__ = [
+    "Adapted",
+    "AdditivePooling",
+    "DistanceAware",
+    "Encoded",
+    "Encoder",
+    "EncoderBlock",
+    "FeedForward",
+    "MultiHeadAttention",
+    "RelativePosition",
+    "SegmentMemory",
+    "TransformerXL",
+    "add_positions",
+    "as_attention_fn",
+    "both_signs",
+    "dropout",
+]

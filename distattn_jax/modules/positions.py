@@ -1,0 +1,19 @@
+"""Absolute positions for the vanilla Transformer (Vaswani et al. 2017, section 3.5)."""
+
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Int
+
+from distattn_jax.attention import sinusoid
+
+
+def add_positions(
+    embeddings: Float[Array, "*batch T D"], first: int | Int[Array, ""] = 0
+) -> Float[Array, "*batch T D"]:
+    """Adds the sinusoid of each token's position, counted from `first`; D must be even."""
+    length, width = embeddings.shape[-2:]
+    if width % 2:
+        raise ValueError(f"embeddings must have an even width (sines and cosines); got {width}.")
+    dtype = jnp.promote_types(embeddings.dtype, jnp.float32)
+    positions = sinusoid(first + jnp.arange(length), width, dtype)
+    positions = positions.reshape((1,) * (embeddings.ndim - 2) + positions.shape)
+    return (embeddings + positions).astype(embeddings.dtype)
