@@ -17,7 +17,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from distattn_jax.attention.sinusoid import angles, sinusoid
-from distattn_jax.attention.variant import Variant, product, variant
+from distattn_jax.attention.variant import Variant, counted, product, variant
 
 
 @variant
@@ -40,8 +40,8 @@ class Adapted(Variant):
 
     def prepare(self, query, key, offset):
         width, dtype = query.shape[-1], self.position_bias.dtype
-        here = angles(offset + jnp.arange(query.shape[0]), width, dtype)
-        there = angles(jnp.arange(key.shape[0]), width, dtype)
+        here = angles(offset + counted(query.shape[0]), width, dtype)
+        there = angles(counted(key.shape[0]), width, dtype)
         a, b = jnp.split(query + self.position_bias[None], 2, axis=-1)
         turned = [
             query + self.content_bias[None],

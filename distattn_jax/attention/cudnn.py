@@ -11,6 +11,7 @@ from jaxtyping import Array, Bool
 
 from distattn_jax.attention.head import Attended
 from distattn_jax.attention.lift import Call, lift
+from distattn_jax.attention.variant import counted
 
 WIDEST = 128
 OLDEST = 8.0  # compute capability
@@ -84,7 +85,7 @@ def _sees_a_key(call: Call) -> Bool[Array, "B T 1 1"]:
     batch, queries, _, _ = call.query.shape
     seen = jnp.ones((batch, queries), bool)
     if call.query_lengths is not None:
-        seen &= jnp.arange(queries)[None, :] < call.query_lengths[:, None]
+        seen &= counted(queries)[None, :] < call.query_lengths[:, None]
     if call.key_lengths is not None:
         seen &= call.key_lengths[:, None] > 0
     return seen[:, :, None, None]

@@ -1,4 +1,4 @@
-"""Distance-aware attention (Wu, Wu and Huang 2021, "DA-Transformer", eq. 5 and 6, sections 4.3, 4.4).
+"""Distance-aware attention (Wu, Wu and Huang 2021, "DA-Transformer", eq. 5, 6; sections 4.3, 4.4).
 
 With P = QKᵀ/√H, R_ij = |i - j| and F = f(wR), one w and one `shape` per head:
 

@@ -15,6 +15,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, UInt32
 
+from distattn_jax.attention.variant import counted
+
 
 class Dropout(NamedTuple):
     """Dropout of one head: which head of which example it is decides what it drops."""
@@ -27,7 +29,7 @@ class Dropout(NamedTuple):
     def __call__(self, weights: Float[Array, "T S"], start: Int[Array, ""]) -> Float[Array, "T S"]:
         """Drops entries of the block that begins at query `start`, and scales up the others."""
         rate = self.rate.astype(weights.dtype)
-        kept = self.kept(start + jnp.arange(weights.shape[0]), jnp.arange(weights.shape[1]))
+        kept = self.kept(start + counted(weights.shape[0]), counted(weights.shape[1]))
         return jnp.where(kept, weights / (1 - rate), 0)
 
     def kept(self, rows: Int[Array, " T"], columns: Int[Array, " S"]) -> Bool[Array, "T S"]:

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
 from distattn_jax.attention.dropout import Dropout
-from distattn_jax.attention.variant import Variant, gaps, wide
+from distattn_jax.attention.variant import Variant, counted, gaps, wide
 
 
 class Attended(NamedTuple):
@@ -91,7 +91,7 @@ def in_blocks(head: Head, options: Options, rows: int, recompute: bool) -> Atten
         return received, (attended.values, attended.weights)
 
     xs = (
-        jnp.arange(blocks, dtype=jnp.int32) * rows,
+        counted(blocks) * rows,
         query.reshape(blocks, rows, -1),
         mask if mask_per_row else None,
     )
@@ -127,8 +127,8 @@ def _finish(head, scores, mask, start, mix, options) -> Attended:
 
 def _visible(head, mask, queries, keys, start, is_causal) -> Bool[Array, "#T #S"]:
     """Whether query i of the block may attend to key j. Padding rows of a last block may not."""
-    row = start + jnp.arange(queries)[:, None]
-    column = jnp.arange(keys)[None, :]
+    row = start + counted(queries)[:, None]
+    column = counted(keys)[None, :]
     length = head.query.shape[0] if head.query_length is None else head.query_length
     visible = row < length
     if mask is not None:

@@ -1,20 +1,19 @@
 """From one head to all: two vmaps, over the heads and over the batch, in this one place.
 
-What is shared is not copied: an axis of size 1 is dropped and not mapped. Under a mesh with Explicit
-axes, everything that is mapped together is first sharded like the query, as `vmap` demands.
+What is shared is not copied: an axis of size 1 is dropped and not mapped. Under a mesh with
+Explicit axes, all that is mapped together is first sharded like the query, as `vmap` demands.
 """
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
-import jax.numpy as jnp
 from jax.sharding import AxisType, PartitionSpec, reshard
 from jaxtyping import Array, Bool, Float, Int, UInt32
 
 from distattn_jax.attention.dropout import Dropout
 from distattn_jax.attention.head import Head, Options
-from distattn_jax.attention.variant import Variant
+from distattn_jax.attention.variant import Variant, counted
 
 
 class Call(NamedTuple):
@@ -42,7 +41,7 @@ class _Argument(NamedTuple):
 
 
 def lift(one_head: Callable[[Head], Any], call: Call, head_axes: Any) -> Any:
-    """`one_head` for every head of every example; its outputs get their head axis at `head_axes`."""
+    """`one_head` for every head of every example; `head_axes`: where its outputs get the heads."""
     leaves, structure = jax.tree.flatten(call.variant)
     batch, _, heads, _ = call.query.shape
     arguments = [
@@ -53,8 +52,8 @@ def lift(one_head: Callable[[Head], Any], call: Call, head_axes: Any) -> Any:
         _Argument(call.query_lengths, batch=0),
         _Argument(call.key_lengths, batch=0),
         _Argument(call.offset, batch=0),
-        _Argument(jnp.arange(batch), batch=0),
-        _Argument(jnp.arange(heads), heads=0),
+        _Argument(counted(batch), batch=0),
+        _Argument(counted(heads), heads=0),
         *(_Argument(leaf, heads=0) for leaf in leaves),
     ]
 

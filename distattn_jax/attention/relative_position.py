@@ -13,7 +13,7 @@ import math
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
-from distattn_jax.attention.variant import Variant, gaps, product, variant
+from distattn_jax.attention.variant import Variant, counted, gaps, product, variant
 
 
 @variant
@@ -105,6 +105,6 @@ def _relation(gap: Int[Array, "T S"], table: Array) -> Int[Array, "T S"]:
 
 def _band(queries: int, keys: int, k: int, offset: Int[Array, ""]) -> tuple[Array, Array]:
     """Indices (i, j) of the relations -k+1 .. k-1 of every query; S where there is no such key."""
-    row = jnp.arange(queries)[:, None]
-    column = row + offset + jnp.arange(1 - k, k)[None, :]
+    row = counted(queries)[:, None]
+    column = row + offset + (counted(2 * k - 1) - (k - 1))[None, :]
     return row, jnp.where(column < 0, keys, column)

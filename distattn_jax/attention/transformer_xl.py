@@ -17,7 +17,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
 from distattn_jax.attention.sinusoid import sinusoid
-from distattn_jax.attention.variant import Variant, product, variant
+from distattn_jax.attention.variant import Variant, counted, product, variant
 
 
 @variant
@@ -37,8 +37,8 @@ class TransformerXL(Variant):
     def __post_init__(self):
         if self.projection.ndim != 3 or self.projection.shape[1] % 2:
             raise ValueError(
-                "TransformerXL.projection must have shape (heads or 1, D, H) with D even (sines and "
-                f"cosines); got {self.projection.shape}."
+                "TransformerXL.projection must have shape (heads or 1, D, H), D even (a sine and a "
+                f"cosine per frequency); got {self.projection.shape}."
             )
 
     def scores(self, query, key, gap):
@@ -48,7 +48,7 @@ class TransformerXL(Variant):
         return (content + position) / math.sqrt(query.shape[-1])
 
     def prepare(self, query, key, offset):
-        descending = offset + query.shape[0] - 1 - jnp.arange(query.shape[0] + key.shape[0])
+        descending = offset + query.shape[0] - 1 - counted(query.shape[0] + key.shape[0])
         return query, (key, self._project(descending))
 
     def block_scores(self, query, prepared, offset, start):
@@ -77,7 +77,7 @@ class TransformerXL(Variant):
 
 
 def skew(entries: Float[Array, "T T+S"]) -> Float[Array, "T S"]:
-    """out[i, j] = entries[i, T - 1 - i + j]: in memory, row i begins one entry earlier each time."""
+    """out[i, j] = entries[i, T - 1 - i + j]: in memory, each row begins one entry earlier."""
     rows, width = entries.shape
     flat = entries.reshape(-1)[rows - 1 : rows - 1 + rows * (width - 1)]
     return flat.reshape(rows, width - 1)[:, : width - rows]

@@ -13,7 +13,7 @@ from typing import Any, ClassVar, TypeVar, dataclass_transform
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Float, Int, Int32
 
 Class = TypeVar("Class", bound=type)
 Plain = Callable[[Any, Array, Array, Array], tuple[Array, Array]]
@@ -115,7 +115,12 @@ class Variant(abc.ABC):
 
 def gaps(queries: int, keys: int, offset: int | Int[Array, ""]) -> Int[Array, "T S"]:
     """Position of query i minus position of key j."""
-    return offset + jnp.arange(queries)[:, None] - jnp.arange(keys)[None, :]
+    return offset + counted(queries)[:, None] - counted(keys)[None, :]
+
+
+def counted(length: int) -> Int32[Array, " length"]:
+    """Positions 0 .. length - 1; int32 whatever the default integer is."""
+    return jnp.arange(length, dtype=jnp.int32)
 
 
 def wide(dtype: Any) -> Any:

@@ -55,7 +55,7 @@ def _attend(
     is_causal: bool = False,
     input_positions: Array | None = None,
 ) -> Array:
-    """Flax's arguments in the words of `attention`; dropout is never shared by heads or examples."""
+    """Flax's arguments in the words of `attention`; no two heads or examples share dropout."""
     if bias is not None:
         raise ValueError("bias must be None: what is added to the scores belongs into the variant.")
     if precision is not None:

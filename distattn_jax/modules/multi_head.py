@@ -14,9 +14,9 @@ from distattn_jax.modules.dropout import Rate, Rngs, dropout_key
 class MultiHeadAttention(nnx.MultiHeadAttention):
     """`nnx.MultiHeadAttention` with another attention between its projections.
 
-    It takes the same arguments and calls and has the same parameter tree, (D, N, H) in and (N, H, D)
-    out, so that heads shard; with `variant`, that module's parameters besides. It keeps no generator:
-    dropout happens when `rngs` is given to the call.
+    It takes the same arguments and calls and has the same parameter tree, (D, N, H) in and
+    (N, H, D) out, so that heads shard; with `variant`, that module's parameters besides. It keeps
+    no generator: dropout happens when `rngs` is given to the call.
 
     Args:
       num_heads: N.
@@ -108,7 +108,7 @@ class MultiHeadAttention(nnx.MultiHeadAttention):
           qkv_sharding: sharding of the projections.
 
         Returns:
-          The output, or, if `received` or `weights` is asked for, an `Attended` whose values are it.
+          The output, or an `Attended` with the output as its values if more is asked for.
         """
         if inputs_k is None:
             if inputs_v is not None:

@@ -1,0 +1,74 @@
+"""What the compiler sets aside: no (T, S, d) tensor, and no map once it is large."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import pytest
+
+from distattn_jax.attention import (
+    Adapted,
+    DistanceAware,
+    DotProduct,
+    RelativePosition,
+    TransformerXL,
+    attention,
+)
+
+pytestmark = pytest.mark.usefixtures("optimised")
+HEADS, WIDTH = 16, 64
+
+
+def variants():
+    tables = jnp.zeros((HEADS, 33, WIDTH)), jnp.zeros((HEADS, 33, WIDTH))
+    biases = jnp.zeros((HEADS, WIDTH)), jnp.zeros((HEADS, WIDTH))
+    return {
+        "dot_product": DotProduct(),
+        "distance_aware": DistanceAware(jnp.zeros(HEADS), jnp.zeros(HEADS)),
+        "relative_position": RelativePosition(*tables),
+        "transformer_xl": TransformerXL(jnp.zeros((HEADS, 1024, WIDTH)), *biases),
+        "adapted": Adapted(*biases),
+    }
+
+
+def temporary_maps(variant, length, backward, **arguments):
+    """Bytes of temporary memory, as a multiple of one float32 map of all heads."""
+    call = functools.partial(attention, implementation="xla", **arguments)
+
+    def forward(query, key, value, variant):
+        return call(query, key, value, variant).values.sum()
+
+    program = jax.grad(forward, (0, 1, 2, 3)) if backward else call
+    array = jax.ShapeDtypeStruct((1, length, HEADS, WIDTH), jnp.float32)
+    compiled = jax.jit(program).lower(array, array, array, variant).compile()
+    return compiled.memory_analysis().temp_size_in_bytes / (4 * HEADS * length**2)
+
+
+@pytest.mark.parametrize(("backward", "limit"), [(False, 4), (True, 6)])
+@pytest.mark.parametrize("name", variants())
+def test_below_the_switch_a_few_maps_suffice(name, backward, limit):
+    assert temporary_maps(variants()[name], 2048, backward) < limit
+
+
+@pytest.mark.parametrize("name", variants())
+def test_above_the_switch_memory_is_linear_in_length(name):
+    variant = variants()[name]
+    once = temporary_maps(variant, 16384, backward=True)
+    twice = temporary_maps(variant, 32768, backward=True)
+    assert once < 0.1
+    assert 4 * twice < 2.1 * once  # maps of twice the length are four times as large
+
+
+def test_a_mask_and_all_restrictions_do_not_bring_the_map_back():
+    length = 16384
+    arguments = {
+        "mask": jnp.ones((1, 1, 1, length), bool),
+        "key_lengths": jnp.asarray([length - 5]),
+        "query_lengths": jnp.asarray([length - 9]),
+        "is_causal": True,
+        "query_offset": jnp.asarray([3]),
+        "dropout_rate": 0.1,
+        "dropout_key": jax.random.key(0),
+    }
+    variant = variants()["distance_aware"]
+    assert temporary_maps(variant, length, backward=True, **arguments) < 0.1

@@ -1,0 +1,207 @@
+"""Every variant by every implementation against the oracles: values, extra outputs, gradients."""
+
+import dataclasses
+import functools
+
+import chex
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.test_util import check_grads
+
+from distattn_jax.attention import attention
+from distattn_jax.attention.dropout import Dropout, words_of
+from tests import oracles
+from tests.attention.drawn import (
+    ALL,
+    IMPLEMENTATIONS,
+    ONE_OF_EACH,
+    TOLERANCE,
+    Sizes,
+    computed_by,
+    inputs,
+    run,
+)
+
+SIZES = {
+    "one query": Sizes(queries=1),
+    "one key": Sizes(keys=1),
+    "one of each": Sizes(batch=1, queries=1, keys=1, heads=1, width=2, value_width=1),
+    "more queries than keys": Sizes(queries=9, keys=4),
+}
+THREE_WAYS = ("reference", "xla", "xla in recomputed blocks")
+# Mappings and adjustments do not depend on each other: their gradients need no full cross.
+OTHER_FORMS = {
+    "mappings": [name for name in ALL if name.endswith("early_multiply")],
+    "adjustments": [name for name in ALL if "learnable" in name],
+    "tables": [name for name in ALL if name.startswith("relative_position_")],
+    "shared biases": ["transformer_xl_shared", "adapted_shared"],
+}
+
+
+def every_restriction(sizes: Sizes) -> dict:
+    """A mask with a fully masked row, both lengths, causality, a different offset per example."""
+    B, T, S, *_ = sizes
+    mask = np.random.default_rng(7).random((B, 1, T, S)) < 0.8
+    mask[0, :, T // 2] = False
+    return {
+        "mask": jnp.asarray(mask),
+        "query_lengths": jnp.asarray([T, max(T - 1, 1)][:B]),
+        "key_lengths": jnp.asarray([max(S - 2, 0), S][:B]),
+        "query_offset": jnp.asarray([2, -1][:B]),
+        "is_causal": True,
+    }
+
+
+@functools.cache
+def kept_by_dropout(seed, rate, sizes: Sizes) -> np.ndarray:
+    B, T, S, N, *_ = sizes
+    words = words_of(jax.random.key(seed))
+    kept = [
+        Dropout(jnp.float32(rate), words, jnp.int32(b), jnp.int32(n)).kept(
+            jnp.arange(T), jnp.arange(S)
+        )
+        for b in range(B)
+        for n in range(N)
+    ]
+    return np.asarray(kept).reshape(B, N, T, S)
+
+
+def expected_of(oracle, arrays, restrictions, **dropout):
+    """The oracle's answer; it indexes its arguments one by one, which NumPy does faster."""
+    arrays, restrictions = jax.tree.map(np.asarray, (arrays, restrictions))
+    return oracles.attend(*arrays, **oracle, **restrictions, **dropout)
+
+
+def assert_matches(attended, expected, dtype):
+    for name, actual, wanted in zip(attended._fields, attended, expected, strict=True):
+        tolerance = TOLERANCE[dtype]
+        scale = max(1.0, np.abs(wanted).max())
+        np.testing.assert_allclose(
+            np.asarray(actual, np.float64) / scale, wanted / scale, atol=tolerance, err_msg=name
+        )
+
+
+@pytest.mark.parametrize(
+    ("name", "implementation"),
+    [(name, way) for name in ALL for way in ("reference", "xla")]
+    + [(name, way) for name in ONE_OF_EACH for way in IMPLEMENTATIONS[2:]]
+    + [("relative_position_k0", IMPLEMENTATIONS[3])]
+    + [("distance_aware_learnable_sigmoid_late_add", IMPLEMENTATIONS[3])],
+)
+def test_all_variants_match_their_oracles_under_every_restriction(
+    name, implementation, monkeypatch
+):
+    sizes = Sizes()
+    with jax.enable_x64(True), computed_by(implementation, monkeypatch) as chosen:
+        variant, oracle = ALL[name](sizes, "float64")
+        arrays, restrictions = inputs(sizes), every_restriction(sizes)
+        attended = run(
+            variant,
+            *arrays,
+            **restrictions,
+            implementation=chosen,
+            dropout_rate=0.3,
+            dropout_key=jax.random.key(3),
+        )
+        kept = kept_by_dropout(3, 0.3, sizes)
+        expected = expected_of(oracle, arrays, restrictions, kept=kept, dropout_rate=0.3)
+    assert_matches(attended, expected, "float64")
+
+
+@pytest.mark.parametrize("implementation", THREE_WAYS)
+@pytest.mark.parametrize("sizes", SIZES.values(), ids=SIZES)
+@pytest.mark.parametrize("name", ONE_OF_EACH)
+def test_variants_match_their_oracles_at_any_size(name, sizes, implementation, monkeypatch):
+    with jax.enable_x64(True), computed_by(implementation, monkeypatch) as chosen:
+        variant, oracle = ONE_OF_EACH[name](sizes, "float64")
+        arrays, restrictions = inputs(sizes), every_restriction(sizes)
+        attended = run(variant, *arrays, **restrictions, implementation=chosen)
+        expected = expected_of(oracle, arrays, restrictions)
+    assert_matches(attended, expected, "float64")
+
+
+@pytest.mark.parametrize("implementation", THREE_WAYS)
+@pytest.mark.parametrize("name", ONE_OF_EACH)
+def test_variants_match_their_oracles_without_any_restriction(name, implementation, monkeypatch):
+    sizes = Sizes()
+    with jax.enable_x64(True), computed_by(implementation, monkeypatch) as chosen:
+        variant, oracle = ONE_OF_EACH[name](sizes, "float64")
+        attended = run(variant, *inputs(sizes), implementation=chosen)
+        expected = expected_of(oracle, inputs(sizes), {})
+    assert_matches(attended, expected, "float64")
+
+
+@pytest.mark.parametrize(
+    ("dtype", "implementation"),
+    [("float32", "xla"), ("bfloat16", "xla"), ("float16", "xla"), ("bfloat16", "reference")],
+)
+@pytest.mark.parametrize("name", ONE_OF_EACH)
+def test_narrow_inputs_match_the_oracles_and_keep_their_dtypes(name, dtype, implementation):
+    sizes = Sizes()
+    variant, oracle = ONE_OF_EACH[name](sizes, "float32")
+    arrays, restrictions = inputs(sizes, dtype), every_restriction(sizes)
+    attended = run(variant, *arrays, **restrictions, implementation=implementation)
+    assert [x.dtype for x in attended] == [jnp.dtype(dtype), jnp.float32, jnp.float32]
+    assert_matches(attended, expected_of(oracle, arrays, restrictions), dtype)
+
+
+@pytest.mark.parametrize("implementation", THREE_WAYS)
+@pytest.mark.parametrize("name", ONE_OF_EACH)
+def test_gradients_of_all_outputs_are_right_in_both_modes(name, implementation, monkeypatch):
+    sizes = Sizes(queries=3, keys=4, heads=2)
+    with jax.enable_x64(True), computed_by(implementation, monkeypatch) as chosen:
+        variant, _ = ONE_OF_EACH[name](sizes, "float64")
+        restrictions = every_restriction(sizes)
+
+        @jax.jit
+        def outputs(query, key, value, variant):
+            return attention(
+                query,
+                key,
+                value,
+                variant,
+                **restrictions,
+                dropout_rate=0.3,
+                dropout_key=jax.random.key(3),
+                received=True,
+                weights=True,
+                implementation=chosen,
+            )
+
+        check_grads(outputs, (*inputs(sizes), variant), order=1, atol=1e-6, rtol=1e-6)
+
+
+@pytest.mark.parametrize("names", OTHER_FORMS.values(), ids=OTHER_FORMS)
+def test_gradients_of_the_other_forms_are_right(names):
+    sizes = Sizes(queries=3, keys=4, heads=2)
+    with jax.enable_x64(True):
+        variants = {name: ALL[name](sizes, "float64").variant for name in names}
+        untrained = {name: {"shape": variants[name].shape} for name in names if "clip" in name}
+
+        @jax.jit
+        def outputs(query, key, value, variants):
+            return {
+                name: attention(
+                    query,
+                    key,
+                    value,
+                    dataclasses.replace(variant, **untrained.get(name, {})),
+                    received=True,
+                    implementation="xla",
+                )
+                for name, variant in variants.items()
+            }
+
+        arguments = (*inputs(sizes), variants)
+        check_grads(outputs, arguments, order=1, modes=["rev"], atol=1e-6, rtol=1e-6)
+
+
+@pytest.mark.parametrize("name", ONE_OF_EACH)
+def test_jit_changes_nothing(name):
+    sizes = Sizes()
+    variant, _ = ONE_OF_EACH[name](sizes, "float32")
+    arrays = inputs(sizes, "float32")
+    eager = attention(*arrays, variant, received=True, weights=True)
+    chex.assert_trees_all_close(run(variant, *arrays), eager, rtol=1e-5, atol=1e-6)

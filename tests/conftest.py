@@ -1,0 +1,32 @@
+"""Eight CPU devices, shapes checked in every function of the package, nothing promoted silently."""
+
+import pkgutil
+from pathlib import Path
+
+import jax
+import pytest
+from hypothesis import settings
+from jaxtyping import install_import_hook
+
+PACKAGE = Path(__file__).parent.parent / "distattn_jax"
+# Functions of these give errors of their own about shapes: the checker must not come first.
+SELF_CHECKED = {"distattn_jax.attention.call", "distattn_jax.modules.batches"}
+
+jax.config.update("jax_num_cpu_devices", 8)
+jax.config.update("jax_numpy_rank_promotion", "raise")
+jax.config.update("jax_default_matmul_precision", "highest")
+jax.config.update("jax_disable_most_optimizations", True)  # compiling is most of what tests do
+
+modules = [module.name for module in pkgutil.walk_packages([str(PACKAGE)], "distattn_jax.")]
+install_import_hook([name for name in modules if name not in SELF_CHECKED], "beartype.beartype")
+
+settings.register_profile("default", deadline=None, derandomize=True, max_examples=15)
+settings.load_profile("default")
+
+
+@pytest.fixture
+def optimised():
+    """The compiler as users have it."""
+    jax.config.update("jax_disable_most_optimizations", False)
+    yield
+    jax.config.update("jax_disable_most_optimizations", True)
