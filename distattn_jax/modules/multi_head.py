@@ -126,8 +126,8 @@ class MultiHeadAttention(nnx.MultiHeadAttention):
         if self.decode if decode is None else decode:
             if not (isinstance(query_offset, int) and query_offset == 0):
                 raise ValueError("query_offset must be 0 when decoding: the cache knows it.")
-            query_offset, is_causal = self.cache_index[...], True
-            key, value = self._remember(key, value)
+            key, value, query_offset = self._remember(key, value)
+            is_causal = True
         rate = self.dropout_rate if dropout_rate is None else dropout_rate
         attended = attention_over_batches(
             query,
@@ -160,8 +160,11 @@ class MultiHeadAttention(nnx.MultiHeadAttention):
             raise ValueError("rngs must be given to the call when deterministic=False; got None.")
         return {"dropout_rate": rate, "dropout_key": dropout_key(rngs)}
 
-    def _remember(self, key: Array, value: Array) -> tuple[Array, Array]:
-        """Appends to the cache; returns all of it. Slots not yet filled lie in the future."""
+    def _remember(self, key: Array, value: Array) -> tuple[Array, Array, Array]:
+        """Appends to the cache; returns all of it, and where the new part begins.
+
+        Slots not yet filled lie in the future: the causal mask hides them.
+        """
         if self.cached_key is None:
             raise ValueError(
                 "There is no cache to decode with: call init_cache(input_shape) first."
@@ -172,11 +175,12 @@ class MultiHeadAttention(nnx.MultiHeadAttention):
                 f"The cache holds {tuple(batch)} x {length} keys of shape {(heads, width)}; "
                 f"got keys of shape {key.shape}."
             )
-        start = (*(0 for _ in batch), self.cache_index[...], 0, 0)
+        first = self.cache_index[...]
+        start = (*(0 for _ in batch), first, 0, 0)
         for cache, new in ((self.cached_key, key), (self.cached_value, value)):
             cache[...] = jax.lax.dynamic_update_slice(cache[...], new.astype(cache.dtype), start)
-        self.cache_index[...] += key.shape[-3]
-        return self.cached_key[...], self.cached_value[...]
+        self.cache_index[...] = first + key.shape[-3]
+        return self.cached_key[...], self.cached_value[...], first
 
     def _output(self, values: Float[Array, "*batch T N H"], sharding: Any) -> Array:
         if self.out is not None:

@@ -1,0 +1,109 @@
+"""Which implementation serves what, and that one traced program lowers for every platform."""
+
+import functools
+
+import chex
+import jax
+import jax.numpy as jnp
+import pytest
+
+from distattn_jax.attention import (
+    IMPLEMENTATIONS,
+    Adapted,
+    DistanceAware,
+    DotProduct,
+    attention,
+    cudnn,
+    implementations,
+)
+from distattn_jax.attention.implementations import Implementation
+from tests.attention.drawn import ONE_OF_EACH, Sizes, inputs
+
+REFUSED = {
+    "is not dot-product attention": {"variant": DistanceAware(jnp.ones(3), jnp.ones(3))},
+    "received and weights must be False": {"received": True},
+    "dropout_rate must be 0": {"dropout_rate": 0.1, "dropout_key": jax.random.key(0)},
+    "mask must be None": {"mask": jnp.ones((5, 7), bool)},
+    "query_offset must be 0": {"is_causal": True, "query_offset": 1},
+    "must all be bfloat16 or float16": {"dtype": "float32"},
+    "at most 128 wide": {"width": 136},
+    "no CUDA device": {},
+}
+
+
+@pytest.mark.parametrize(("reason", "asked"), REFUSED.items(), ids=REFUSED)
+def test_cudnn_says_why_it_cannot_serve_and_none_serves_anyway(reason, asked, monkeypatch):
+    asked = dict(asked)
+    sizes = Sizes(width=asked.pop("width", 4))
+    qkv = inputs(sizes, asked.pop("dtype", "bfloat16"))
+    variant = asked.pop("variant", DotProduct())
+    if reason != "no CUDA device":
+        monkeypatch.setattr(cudnn, "_has_device", lambda: True)
+    with pytest.raises(ValueError, match=f"'cudnn' cannot serve this call: .*{reason}"):
+        attention(*qkv, variant, implementation="cudnn", **asked)
+    assert attention(*qkv, variant, **asked).values.shape == (2, 5, 3, 6)
+
+
+@pytest.mark.parametrize("name", ["dot_product", "adapted"])
+def test_the_plain_form_is_the_same_attention(name):
+    sizes = Sizes()
+    variant, _ = ONE_OF_EACH[name](sizes, "float32")
+    query, key, value = inputs(sizes, "float32")
+    one = jax.tree.map(lambda leaf: leaf[1], variant)
+    plain_query, plain_key = one.plain(query[0, :, 1], key[0, :, 1], jnp.int32(2))
+    actual = attention(
+        plain_query[None, :, None], plain_key[None, :, None], value[:1, :, 1:2], DotProduct()
+    )
+    expected = attention(query, key, value, variant, query_offset=2)
+    chex.assert_trees_all_close(actual.values[0, :, 0], expected.values[0, :, 1], rtol=1e-4)
+
+
+def test_the_platform_is_chosen_when_the_program_is_lowered(monkeypatch):
+    """A fused implementation for one platform must not change the program of another."""
+
+    def for_tpu(call):
+        return IMPLEMENTATIONS["xla"].run(call)._replace(values=call.value[:, :5] * 0 + 7)
+
+    table = {"tpu kernel": Implementation(for_tpu, ("tpu",), lambda call: None), **IMPLEMENTATIONS}
+    monkeypatch.setattr(implementations, "IMPLEMENTATIONS", table)
+    qkv = inputs(Sizes(), "float32")
+    traced = jax.jit(functools.partial(attention, variant=DotProduct())).trace(*qkv)
+    here = traced.lower().compile()(*qkv)
+    chex.assert_trees_all_close(here, attention(*qkv, DotProduct(), implementation="xla"))
+    assert "7.0" in traced.lower(lowering_platforms=("tpu",)).as_text()
+    assert "7.0" not in traced.lower(lowering_platforms=("cpu",)).as_text()
+
+
+@pytest.mark.parametrize("platform", ["cpu", "tpu", "cuda"])
+@pytest.mark.parametrize("name", ONE_OF_EACH)
+def test_every_variant_lowers_for_every_platform(name, platform):
+    sizes = Sizes()
+    variant, _ = ONE_OF_EACH[name](sizes, "bfloat16")
+
+    def gradient(*arrays):
+        return jax.grad(lambda *x: attention(*x).values.astype(jnp.float32).sum(), (0, 1, 2, 3))(
+            *arrays
+        )
+
+    traced = jax.jit(gradient).trace(*inputs(sizes, "bfloat16"), variant)
+    assert "stablehlo.dot_general" in traced.lower(lowering_platforms=(platform,)).as_text()
+
+
+@pytest.mark.skipif(jax.default_backend() != "gpu", reason="needs a GPU")
+@pytest.mark.parametrize("arguments", [{}, {"is_causal": True}, {"key_lengths": [64, 0]}])
+@pytest.mark.parametrize("variant", [DotProduct(), Adapted(jnp.ones((1, 64)), jnp.ones((4, 64)))])
+def test_cudnn_equals_the_reference(variant, arguments):
+    sizes = Sizes(queries=128, keys=128, heads=4, width=64, value_width=64)
+    qkv = [x / 4 for x in inputs(sizes, "bfloat16")]
+    arguments = {k: jnp.asarray(v) if isinstance(v, list) else v for k, v in arguments.items()}
+
+    def value_and_gradients(implementation):
+        def loss(*args):
+            values = attention(*args, implementation=implementation, **arguments).values
+            return jnp.sin(values.astype(jnp.float32)).sum(), values
+
+        return jax.jit(jax.value_and_grad(loss, (0, 1, 2, 3), has_aux=True))(*qkv, variant)
+
+    chex.assert_trees_all_close(
+        value_and_gradients("cudnn"), value_and_gradients("reference"), rtol=0.05, atol=0.05
+    )

@@ -1,0 +1,69 @@
+"""One device equals eight, with batch and heads sharded, however the mesh is made."""
+
+import functools
+
+import chex
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.sharding import AxisType, NamedSharding, PartitionSpec
+
+from distattn_jax.attention import attention
+from tests.attention.drawn import ONE_OF_EACH, Sizes, computed_by, inputs
+
+SIZES = Sizes(batch=4, heads=4)
+SPEC = PartitionSpec("data", None, "model", None)
+RESTRICTIONS = {
+    "mask": jnp.asarray(np.random.default_rng(0).random((1, 1, 5, 7)) < 0.8),
+    "key_lengths": jnp.asarray([7, 3, 0, 6]),
+    "query_lengths": jnp.asarray([5, 5, 2, 4]),
+    "query_offset": jnp.asarray([0, 2, 1, -1]),
+    "dropout_key": jax.random.key(0),
+}
+OPTIONS = {"is_causal": True, "dropout_rate": 0.2, "received": True, "weights": True}
+
+
+def outputs_and_gradients(query, key, value, variant, restrictions):
+    def loss(*arrays):
+        attended = attention(*arrays, **restrictions, **OPTIONS)
+        return sum(jnp.sin(x).sum() for x in attended), attended
+
+    return jax.grad(loss, (0, 1, 2, 3), has_aux=True)(query, key, value, variant)
+
+
+@pytest.mark.parametrize("kind", [AxisType.Explicit, AxisType.Auto])
+@pytest.mark.parametrize("blocks", [False, True])
+@pytest.mark.parametrize("name", ONE_OF_EACH)
+def test_eight_devices_equal_one(name, blocks, kind, monkeypatch):
+    variant, _ = ONE_OF_EACH[name](SIZES, "float32")
+    qkv = inputs(SIZES, "float32")
+    mesh = jax.make_mesh((4, 2), ("data", "model"), axis_types=(kind, kind))
+    with computed_by("xla in recomputed blocks" if blocks else "xla", monkeypatch):
+        alone = jax.jit(outputs_and_gradients)(*qkv, variant, RESTRICTIONS)
+        with jax.set_mesh(mesh):
+            sharded = [jax.device_put(x, NamedSharding(mesh, SPEC)) for x in qkv]
+            together = jax.jit(outputs_and_gradients)(*sharded, variant, RESTRICTIONS)
+    assert len(together[1].values.sharding.device_set) == 8
+    chex.assert_trees_all_close(jax.device_get(together), alone, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", ONE_OF_EACH)
+def test_it_runs_inside_a_shard_map(name, monkeypatch):
+    """Heads split by hand: every variant array goes with its heads."""
+    variant, _ = ONE_OF_EACH[name](SIZES, "float32")
+    qkv = inputs(SIZES, "float32")
+    call = functools.partial(attention, received=True, is_causal=True)
+    auto = (AxisType.Auto, AxisType.Auto)
+    mesh = jax.make_mesh((4, 2), ("data", "model"), axis_types=auto)
+    heads = jax.tree.map(lambda leaf: PartitionSpec("model"), variant)
+    with jax.set_mesh(mesh), computed_by("xla in recomputed blocks", monkeypatch):
+        local = jax.shard_map(
+            lambda *arrays: call(*arrays)[:2],
+            in_specs=(SPEC, SPEC, SPEC, heads),
+            out_specs=(SPEC, PartitionSpec("data", "model")),
+        )
+        together = jax.jit(local)(*qkv, variant)
+    chex.assert_trees_all_close(
+        jax.device_get(together), call(*qkv, variant)[:2], rtol=1e-4, atol=1e-5
+    )

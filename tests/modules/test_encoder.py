@@ -1,0 +1,198 @@
+"""Blocks, encoder, memory, pooling and positions."""
+
+import functools
+
+import chex
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from flax import nnx
+
+from distattn_jax.attention import sinusoid
+from distattn_jax.modules import (
+    AdditivePooling,
+    Encoded,
+    Encoder,
+    EncoderBlock,
+    SegmentMemory,
+    add_positions,
+)
+from distattn_jax.modules.dropout import dropout
+from tests.modules.test_multi_head import VARIANTS, tokens
+
+N, D, L = 4, 24, 2
+CLOSE = {"rtol": 1e-4, "atol": 1e-5}
+every_variant = pytest.mark.parametrize("name", VARIANTS)
+every_norm = pytest.mark.parametrize("norm", ["after", "before"])
+
+
+def encoder(name="distance_aware", layers=L, seed=0, **arguments):
+    return Encoder(layers, D, N, variant=VARIANTS[name], rngs=nnx.Rngs(seed), **arguments)
+
+
+@functools.partial(jax.jit, static_argnames=("is_causal", "received", "weights"))
+def encode(model, x, **arguments):
+    return model(x, **arguments)
+
+
+@every_norm
+def test_a_block_is_its_equations(norm):
+    block, x = EncoderBlock(D, N, norm=norm, rngs=nnx.Rngs(0)), tokens(2, 5, D)
+
+    def feed_forward(y):
+        inner = block.feed_forward
+        return inner.out(jnp.maximum(0, inner.hidden(y)))
+
+    if norm == "after":
+        y = block.attention_norm(x + block.attention(x))
+        expected = block.feed_forward_norm(y + feed_forward(y))
+    else:
+        y = x + block.attention(block.attention_norm(x))
+        expected = y + feed_forward(block.feed_forward_norm(y))
+    chex.assert_trees_all_close(block(x).values, expected, **CLOSE)
+
+
+@every_norm
+@every_variant
+def test_padding_tokens_do_not_reach_the_others(name, norm):
+    model, x = encoder(name, norm=norm), tokens(2, 6, D)
+    lengths = jnp.asarray([6, 4])
+    other = x.at[1, 4:].set(100.0)
+    values, changed = encode(model, x, lengths=lengths), encode(model, other, lengths=lengths)
+    chex.assert_trees_all_close(values[1, :4], changed[1, :4], **CLOSE)
+    chex.assert_trees_all_close(values[1, :4], encode(model, x[1:, :4])[0], **CLOSE)
+
+
+@every_norm
+@every_variant
+def test_segments_with_memory_equal_the_whole_text(name, norm):
+    """Memory as long as the past: one pass and two segments see the same."""
+    model, x = encoder(name, norm=norm), tokens(2, 9, D)
+    whole = encode(model, x, is_causal=True)
+    memory = SegmentMemory.empty(L, batch=2, length=8, features=D)
+    parts = []
+    for segment in (x[:, :3], x[:, 3:6], x[:, 6:]):
+        values, _, _, memory = encode(model, segment, memory=memory, is_causal=True)
+        parts.append(values)
+    chex.assert_trees_all_close(jnp.concatenate(parts, axis=1), whole, **CLOSE)
+    assert memory.filled.all()
+
+
+def test_memory_forgets_the_oldest_and_never_remembers_padding():
+    memory = SegmentMemory.empty(1, batch=2, length=4, features=3)
+    first, second = jnp.ones((1, 2, 3, 3)), 2 * jnp.ones((1, 2, 3, 3))
+    memory = memory.after(first, jnp.asarray([3, 1])).after(second)
+    assert memory.states[0, 0, :, 0].tolist() == [1, 2, 2, 2]
+    assert memory.filled.tolist() == [[True] * 4, [False, True, True, True]]
+
+
+def test_no_gradient_reaches_the_memory():
+    model, first, x = encoder("transformer_xl"), tokens(2, 3, D, seed=1), tokens(2, 3, D)
+    empty = SegmentMemory.empty(L, 2, 3, D)
+
+    def later(first):
+        memory = encode(model, first, memory=empty).memory
+        return encode(model, x, memory=memory).values
+
+    assert (jax.grad(lambda first: later(first)[..., 0].sum())(first) == 0).all()
+    assert not np.allclose(later(first), encode(model, x, memory=empty).values)
+
+
+def test_extra_outputs_are_stacked_by_layer():
+    model, x = encoder(), tokens(2, 5, D)
+    encoded = encode(model, x, received=True, weights=True)
+    assert isinstance(encoded, Encoded)
+    chex.assert_shape(encoded.received, (2, L, N, 5))
+    chex.assert_shape(encoded.weights, (2, L, N, 5, 5))
+    chex.assert_trees_all_close(encoded.values, encode(model, x), **CLOSE)
+    chex.assert_trees_all_close(encoded.received, encoded.weights.sum(-2), **CLOSE)
+
+
+@every_variant
+def test_it_is_valid_in_every_mode(name):
+    def loss(model, key):
+        values = model(tokens(2, 5, D), rngs=nnx.Rngs(key), dropout_rate=0.1)
+        return jnp.sin(values).sum()
+
+    model, key = encoder(name, layers=1), jax.random.key(1)
+    expected = jax.jit(loss)(model, key)
+    chex.assert_trees_all_close(nnx.jit(loss)(model, key), expected, **CLOSE)
+    chex.assert_trees_all_close(nnx.jit(loss, graph=False)(model, key), expected, **CLOSE)
+
+
+def test_seeds_are_a_batch_axis():
+    def loss(model, x):
+        return jnp.sin(model(x)).sum()
+
+    x, keys = tokens(2, 5, D), jax.random.split(jax.random.key(0), 3)
+    models = jax.vmap(lambda key: encoder(seed=key))(keys)
+    together = jax.jit(jax.vmap(jax.value_and_grad(loss), in_axes=(0, None)))(models, x)
+    step = jax.jit(jax.value_and_grad(loss))
+    alone = jax.tree.map(lambda *x: jnp.stack(x), *(step(encoder(seed=key), x) for key in keys))
+    chex.assert_trees_all_close(together, alone, **CLOSE)
+
+
+def test_a_batch_shards_and_eight_devices_equal_one():
+    def loss(model, x, lengths):
+        return jnp.sin(model(x, lengths=lengths, rngs=nnx.Rngs(0), dropout_rate=0.1)).sum()
+
+    step = jax.jit(jax.value_and_grad(loss))
+    model, x, lengths = encoder(norm="before"), tokens(8, 5, D), jnp.arange(8) % 5 + 1
+    alone = step(model, x, lengths)
+    with jax.set_mesh(jax.make_mesh((8,), ("data",))):
+        sharded = [jax.sharding.reshard(array, jax.P("data")) for array in (x, lengths)]
+        together = step(model, *sharded)
+    chex.assert_trees_all_close(jax.device_get(together), alone, **CLOSE)
+
+
+def test_bfloat16_computes_in_bfloat16_with_float32_parameters():
+    model = encoder(dtype=jnp.bfloat16, norm="before")
+    values = encode(model, tokens(2, 5, D))
+    assert values.dtype == jnp.bfloat16
+    assert {leaf.dtype for leaf in jax.tree.leaves(model)} == {jnp.dtype("float32")}
+    exact = encode(encoder(norm="before"), tokens(2, 5, D))
+    np.testing.assert_allclose(values.astype(jnp.float32), exact, atol=0.1)
+
+
+def test_dropout_is_unbiased_and_takes_a_traced_rate():
+    x = jnp.ones((400, 500))
+    dropped = jax.jit(lambda rate: dropout(x, rate, nnx.Rngs(0)))(jnp.float32(0.3))
+    assert abs(float(dropped.mean()) - 1) < 0.01
+    assert abs(float((dropped == 0).mean()) - 0.3) < 0.01
+    assert dropout(x, 0.3, None) is x
+
+
+def test_pooling_weighs_the_tokens_that_count():
+    pool, x = AdditivePooling(D, 8, rngs=nnx.Rngs(0)), tokens(3, 5, D)
+    lengths = jnp.asarray([5, 2, 0])
+    scores = pool.score(jnp.tanh(pool.hidden(x)))[..., 0]
+    expected = np.zeros((3, D))
+    for b, length in enumerate([5, 2, 0]):
+        if length:
+            weights = jax.nn.softmax(scores[b, :length])
+            expected[b] = (weights[:, None] * x[b, :length]).sum(0)
+    chex.assert_trees_all_close(pool(x, lengths=lengths), jnp.asarray(expected, "float32"), **CLOSE)
+    mask = jnp.arange(5)[None] < lengths[:, None]
+    chex.assert_trees_all_close(pool(x, mask=mask), pool(x, lengths=lengths), **CLOSE)
+    gradient = jax.grad(lambda x: pool(x, lengths=lengths).sum())(x)
+    assert (gradient[1, 2:] == 0).all()
+    assert np.isfinite(gradient).all()
+
+
+def test_positions_are_added_to_every_example():
+    x = tokens(2, 5, D)
+    expected = x + sinusoid(jnp.arange(5), D, jnp.float32)[None]
+    chex.assert_trees_all_close(add_positions(x), expected, **CLOSE)
+    chex.assert_trees_all_close(
+        add_positions(x, first=2)[:, 0], expected[:, 2] - x[:, 2] + x[:, 0], **CLOSE
+    )
+    with pytest.raises(ValueError, match=r"even width .* got 3"):
+        add_positions(jnp.ones((2, 5, 3)))
+
+
+def test_wrong_use_is_named():
+    with pytest.raises(ValueError, match="norm must be 'after' or 'before'; got 'middle'"):
+        encoder(norm="middle")
+    with pytest.raises(ValueError, match=r"features \(10\) must be a multiple of num_heads \(4\)"):
+        EncoderBlock(10, 4, rngs=nnx.Rngs(0))

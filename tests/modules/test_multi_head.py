@@ -1,0 +1,198 @@
+"""The multi-head layer: at home where `nnx.MultiHeadAttention` is, and more."""
+
+import chex
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from flax import nnx
+from jax.sharding import AxisType, NamedSharding, PartitionSpec
+
+from distattn_jax import modules
+from distattn_jax.attention import Attended
+from distattn_jax.modules import MultiHeadAttention
+from tests.modules.test_variants import MAKERS
+
+N, D = 4, 24  # heads of width 6, as in MAKERS
+CLOSE = {"rtol": 1e-5, "atol": 1e-6}
+VARIANTS = {"dot_product": None} | {
+    name: MAKERS[name]
+    for name in ("distance_aware", "relative_position", "transformer_xl", "adapted")
+}
+
+
+def tokens(*shape, seed=0):
+    return jnp.asarray(np.random.default_rng(seed).normal(size=shape), jnp.float32)
+
+
+def layer(name="distance_aware", **arguments):
+    rngs = nnx.Rngs(0)
+    variant = None if VARIANTS[name] is None else VARIANTS[name](rngs=rngs)
+    return MultiHeadAttention(N, D, variant=variant, rngs=rngs, **arguments)
+
+
+def theirs(**arguments):
+    return nnx.MultiHeadAttention(N, D, decode=False, rngs=nnx.Rngs(0), **arguments)
+
+
+CALLS = {
+    "self-attention": ((tokens(2, 5, D),), {}),
+    "cross-attention": ((tokens(2, 5, D), tokens(2, 7, D, seed=1)), {}),
+    "other values": ((tokens(2, 5, D), tokens(2, 7, D, seed=1), tokens(2, 7, D, seed=2)), {}),
+    "causal": ((tokens(2, 5, D),), {"is_causal": True}),
+    "float mask": (
+        (tokens(2, 5, D),),
+        {"mask": nnx.make_causal_mask(jnp.ones((2, 5)))},
+    ),
+    "no batch": ((tokens(5, D),), {}),
+    "two batch axes": (
+        (tokens(2, 3, 5, D),),
+        {"mask": nnx.make_causal_mask(jnp.ones((2, 3, 5)))},
+    ),
+}
+
+
+@pytest.mark.parametrize(("arrays", "arguments"), CALLS.values(), ids=CALLS)
+def test_with_dot_product_it_is_the_layer_of_flax(arrays, arguments):
+    ours = layer("dot_product")
+    chex.assert_trees_all_equal_shapes(nnx.state(ours, nnx.Param), nnx.state(theirs(), nnx.Param))
+    nnx.update(ours, nnx.state(theirs(), nnx.Param))
+    expected = theirs()(*arrays, **arguments)
+    chex.assert_trees_all_close(ours(*arrays, **arguments), expected, **CLOSE)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [{"normalize_qk": True}, {"use_bias": False}, {"qkv_features": 8, "out_features": 6}],
+    ids=lambda arguments: next(iter(arguments)),
+)
+def test_it_takes_the_arguments_of_the_layer_of_flax(arguments):
+    ours, x = layer("dot_product", **arguments), tokens(2, 5, D)
+    nnx.update(ours, nnx.state(theirs(**arguments), nnx.Param))
+    chex.assert_trees_all_close(ours(x), theirs(**arguments)(x), **CLOSE)
+
+
+@pytest.mark.parametrize("name", VARIANTS)
+def test_decoding_with_a_cache_equals_the_causal_pass(name):
+    attend, x = layer(name), tokens(2, 6, D)
+    whole = attend(x, is_causal=True)
+    attend.init_cache((2, 8, D))
+
+    @nnx.jit
+    def step(attend, x):
+        return attend(x, decode=True)
+
+    parts = [step(attend, x[:, :3])]  # several at once to begin with, then one by one
+    parts += [step(attend, x[:, i : i + 1]) for i in range(3, 6)]
+    chex.assert_trees_all_close(jnp.concatenate(parts, axis=1), whole, rtol=1e-4, atol=1e-5)
+
+
+def test_decoding_equals_that_of_flax():
+    ours, other, x = layer("dot_product", decode=True), theirs(), tokens(2, 4, D)
+    nnx.update(ours, nnx.state(other, nnx.Param))
+    for attend in (ours, other):
+        attend.init_cache((2, 4, D))
+    for i in range(4):
+        token = x[:, i : i + 1]
+        chex.assert_trees_all_close(ours(token), other(token, decode=True), **CLOSE)
+
+
+def test_extra_outputs_come_when_asked_for():
+    attend, x = layer(), tokens(2, 5, D)
+    assert isinstance(attend(x), jax.Array)
+    attended = attend(x, received=True, weights=True)
+    assert isinstance(attended, Attended)
+    chex.assert_shape(attended.values, (2, 5, D))
+    chex.assert_shape(attended.received, (2, N, 5))
+    chex.assert_shape(attended.weights, (2, N, 5, 5))
+    chex.assert_trees_all_close(attended.values, attend(x), **CLOSE)
+    assert attend(x, received=True).weights is None
+
+
+def test_lengths_are_those_of_attention():
+    attend, x = layer(), tokens(2, 5, D)
+    lengths = jnp.asarray([5, 3])
+    padded = attend(x, query_lengths=lengths, key_lengths=lengths)
+    chex.assert_trees_all_close(padded[1, :3], attend(x[1:, :3])[0], rtol=1e-4, atol=1e-5)
+
+
+def test_dropout_needs_a_generator_and_happens_when_there_is_one():
+    attend, x = layer(dropout_rate=0.5), tokens(2, 5, D)
+    still = attend(x)
+    chex.assert_trees_all_close(attend(x, rngs=nnx.Rngs(0), deterministic=True), still)
+    dropped = attend(x, rngs=nnx.Rngs(0))
+    assert not np.allclose(dropped, still)
+    chex.assert_trees_all_close(attend(x, rngs=nnx.Rngs(0)), dropped)
+    chex.assert_trees_all_close(attend(x, rngs=nnx.Rngs(0), dropout_rate=0.0), still)
+    with pytest.raises(ValueError, match="rngs must be given to the call"):
+        attend(x, deterministic=False)
+
+
+def test_weights_can_be_sown():
+    attend, x = layer(), tokens(2, 5, D)
+    _, captured = nnx.capture(attend, nnx.Intermediate)(x, sow_weights=True)
+    (weights,) = jax.tree.leaves(captured)
+    chex.assert_trees_all_close(weights, attend(x, weights=True).weights, **CLOSE)
+
+
+def test_keys_and_outputs_may_be_left_unprojected():
+    attend = layer("adapted", project_key=False, project_out=False)
+    paths = {path[0] for path, _ in nnx.to_flat_state(nnx.state(attend, nnx.Param))}
+    assert paths == {"query", "value", "variant"}
+    x = tokens(2, 5, D)
+    identity = layer("adapted")
+    nnx.update(identity, nnx.state(attend, nnx.Param))
+    eye = jnp.eye(D).reshape(D, N, D // N)
+    identity.key.kernel[...], identity.out.kernel[...] = eye, jnp.eye(D).reshape(N, D // N, D)
+    chex.assert_trees_all_close(attend(x), identity(x), **CLOSE)
+
+
+@pytest.mark.parametrize("kind", [AxisType.Explicit, AxisType.Auto])
+@pytest.mark.parametrize("project_out", [True, False])
+def test_heads_shard(kind, project_out):
+    attend, x = layer(project_out=project_out, project_key=project_out), tokens(4, 5, D)
+
+    def value_and_gradient(attend, x):
+        def loss(attend):
+            values = attend(x, rngs=nnx.Rngs(0), dropout_rate=0.1)
+            return jnp.sin(values).sum(), values
+
+        return jax.value_and_grad(loss, has_aux=True)(attend)
+
+    alone = jax.jit(value_and_gradient)(attend, x)
+    mesh = jax.make_mesh((4, 2), ("data", "model"), axis_types=(kind, kind))
+
+    def place(path, leaf):
+        heads = leaf.shape.index(N) if "out" not in str(path[0]) or leaf.ndim == 3 else None
+        spec = ["model" if axis == heads else None for axis in range(leaf.ndim)]
+        return jax.device_put(leaf, NamedSharding(mesh, PartitionSpec(*spec)))
+
+    with jax.set_mesh(mesh):
+        placed = jax.tree_util.tree_map_with_path(place, attend)
+        x = jax.device_put(x, NamedSharding(mesh, PartitionSpec("data", None, None)))
+        together = jax.jit(value_and_gradient)(placed, x)
+    assert len(together[0][1].sharding.device_set) == 8
+    chex.assert_trees_all_close(jax.device_get(together), alone, rtol=1e-4, atol=1e-5)
+
+
+def test_wrong_use_is_named():
+    x = tokens(2, 5, D)
+    with pytest.raises(ValueError, match="attention_fn is not an argument here"):
+        layer(attention_fn=nnx.dot_product_attention)
+    with pytest.raises(ValueError, match=r"project_key=False needs .* got 24 and 8"):
+        layer("dot_product", qkv_features=8, project_key=False)
+    with pytest.raises(ValueError, match="inputs_k must be given with inputs_v"):
+        layer()(x, None, x)
+    with pytest.raises(ValueError, match=r"call init_cache\(input_shape\) first"):
+        layer()(x, decode=True)
+    attend = layer()
+    attend.init_cache((2, 4, D))
+    with pytest.raises(ValueError, match=r"The cache holds .* got keys of shape"):
+        attend(x, decode=True)
+    with pytest.raises(ValueError, match="query_offset must be 0 when decoding"):
+        attend(x, decode=True, query_offset=1)
+
+
+def test_modules_export_what_they_name():
+    for name in modules.__all__:
+        assert hasattr(modules, name)

@@ -1,0 +1,110 @@
+"""The modules that own the variants' parameters."""
+
+import functools
+
+import chex
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from flax import nnx
+
+from distattn_jax import attention, modules
+
+N, H, D = 4, 6, 12
+
+MAKERS = {
+    "distance_aware": functools.partial(modules.DistanceAware, N),
+    "distance_aware_linear": functools.partial(
+        modules.DistanceAware, N, mapping=attention.linear, adjust=attention.early_add
+    ),
+    "distance_aware_clip": functools.partial(modules.DistanceAware, N, mapping=attention.clip),
+    "distance_aware_sigmoid": functools.partial(
+        modules.DistanceAware, N, mapping=attention.sigmoid
+    ),
+    "relative_position": functools.partial(modules.RelativePosition, N, H, 2),
+    "relative_position_keys": functools.partial(
+        modules.RelativePosition, N, H, 0, values=False, shared=True
+    ),
+    "transformer_xl": functools.partial(modules.TransformerXL, N, H, D),
+    "adapted": functools.partial(modules.Adapted, N, H, shared=True),
+}
+PARAMETERS = {
+    "distance_aware": 2 * N,  # DA-Transformer, section 3.4
+    "distance_aware_linear": 3 * N,
+    "distance_aware_clip": N,
+    "distance_aware_sigmoid": N,
+    "relative_position": 2 * N * 5 * H,
+    "relative_position_keys": H,
+    "transformer_xl": N * D * H + 2 * N * H,
+    "adapted": 2 * H,
+}
+
+
+def inputs():
+    generator = np.random.default_rng(0)
+    return [jnp.asarray(generator.normal(size=(2, 5, N, H)), jnp.float32) for _ in range(3)]
+
+
+@pytest.mark.parametrize("name", MAKERS)
+def test_a_module_owns_parameters_and_nothing_else(name):
+    module = MAKERS[name](rngs=nnx.Rngs(0))
+    leaves = jax.tree.leaves(module)
+    assert sum(leaf.size for leaf in leaves) == PARAMETERS[name]
+    assert len(jax.tree.leaves(nnx.state(module, nnx.Param))) == len(leaves)
+
+
+@pytest.mark.parametrize("name", MAKERS)
+def test_every_parameter_is_trained_in_graph_and_tree_mode(name):
+    module = MAKERS[name](rngs=nnx.Rngs(0))
+    query, key, value = inputs()
+
+    def loss(module):
+        return jnp.square(attention.attention(query, key, value, module()).values).sum()
+
+    by_jax = jax.tree.leaves(jax.jit(jax.grad(loss))(module))
+    by_graph = jax.tree.leaves(nnx.jit(nnx.grad(loss))(module))
+    by_tree = jax.tree.leaves(nnx.jit(nnx.grad(loss, graph=False), graph=False)(module))
+    chex.assert_trees_all_close(by_jax, by_graph, by_tree, rtol=1e-4, atol=1e-6)
+    if name != "relative_position_keys":  # a single relation: the softmax does not see it
+        assert all((gradient != 0).any() for gradient in by_jax)
+
+
+@pytest.mark.parametrize("name", MAKERS)
+def test_seeds_are_a_batch_axis(name):
+    def values(key):
+        return attention.attention(*inputs(), MAKERS[name](rngs=nnx.Rngs(key))()).values
+
+    keys = jax.random.split(jax.random.key(0), 3)
+    together = jax.jit(jax.vmap(values))(keys)
+    chex.assert_trees_all_close(
+        together, jnp.stack([values(key) for key in keys]), rtol=1e-5, atol=1e-6
+    )
+
+
+def test_half_of_the_heads_start_local_and_half_global():
+    weight = modules.DistanceAware(16, rngs=nnx.Rngs(0)).weight[...]
+    assert (weight[::2] < 0).all()
+    assert (weight[1::2] > 0).all()
+    assert ((jnp.abs(weight) >= 0.05) & (jnp.abs(weight) <= 0.15)).all()
+    assert len(set(jnp.abs(weight).tolist())) == 16
+
+
+def test_the_threshold_of_clip_is_what_it_was_given_as():
+    module = modules.DistanceAware(N, mapping=attention.clip, shape=2.5, rngs=nnx.Rngs(0))
+    assert module().shape.tolist() == [2.5]
+
+
+def test_a_mapping_of_ones_own_needs_a_shape():
+    def mapping(x, shape):
+        return x * shape
+
+    with pytest.raises(ValueError, match="shape must be given for a mapping of your own"):
+        modules.DistanceAware(N, mapping=mapping, rngs=nnx.Rngs(0))
+    module = modules.DistanceAware(N, mapping=mapping, shape=2.0, rngs=nnx.Rngs(0))
+    assert module().shape.shape == (N,)
+
+
+def test_a_negative_distance_is_refused():
+    with pytest.raises(ValueError, match="max_distance must be at least 0; got -1"):
+        modules.RelativePosition(N, H, -1, rngs=nnx.Rngs(0))
