@@ -63,8 +63,6 @@ def attention(
     variant.check(heads, width, value_width)
     dtype = wide(query.dtype)
     has_dropout = not (isinstance(dropout_rate, float | int) and dropout_rate == 0)
-    if has_dropout:
-        _check_dropout(dropout_rate, dropout_key)
     call = Call(
         query=query,
         key=key,
@@ -75,7 +73,7 @@ def attention(
         key_lengths=_checked_lengths("key_lengths", key_lengths, batch),
         offset=_checked_offset(query_offset, batch),
         dropout_rate=jnp.asarray(dropout_rate, jnp.float32) if has_dropout else None,
-        dropout_words=words_of(dropout_key) if has_dropout else None,
+        dropout_words=_dropout_words(dropout_rate, dropout_key) if has_dropout else None,
         options=Options(
             is_causal=bool(is_causal),
             aligned=isinstance(query_offset, int) and query_offset == 0,
@@ -110,13 +108,15 @@ def _check_arrays(query: Array, key: Array, value: Array) -> None:
         )
 
 
-def _check_dropout(rate: ArrayLike, key: Array | None) -> None:
+def _dropout_words(rate: float | Array, key: Array | None) -> Array:
+    """What the kept set is made from, once rate and key are checked."""
     if key is None:
         raise ValueError(f"dropout_key must be given with dropout_rate={rate}; got None.")
     if jnp.ndim(rate) != 0:
         raise ValueError(f"dropout_rate must be one number; got shape {jnp.shape(rate)}.")
     if not isinstance(rate, jax.core.Tracer) and not 0 <= rate < 1:
         raise ValueError(f"dropout_rate must be at least 0 and below 1; got {rate}.")
+    return words_of(key)
 
 
 def _checked_mask(mask: Array | None, shape: tuple[int, ...]) -> Array | None:

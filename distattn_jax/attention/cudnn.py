@@ -1,15 +1,15 @@
 """cuDNN's flash attention, for the variants that are dot-product attention in disguise.
 
-`jax.nn.dot_product_attention` wants 16-bit inputs and one width for query, key and value: the
-narrower ones are padded with zeros, which changes nothing.
+`jax.nn.dot_product_attention` wants 16-bit inputs, even lengths, and one width for query, key and
+value: what is short or narrow is padded, which changes nothing.
 """
 
 import jax
 import jax.numpy as jnp
 from jax.sharding import AxisType
-from jaxtyping import Array, Bool
+from jaxtyping import Array, Bool, Float
 
-from distattn_jax.attention.head import Attended
+from distattn_jax.attention.head import Attended, Head
 from distattn_jax.attention.lift import Call, lift
 from distattn_jax.attention.variant import counted
 
@@ -19,27 +19,24 @@ OLDEST = 8.0  # compute capability
 
 def run(call: Call) -> Attended:
     """The variant's plain form through cuDNN."""
-    dtype, value_width = call.value.dtype, call.value.shape[-1]
-    query, key = lift(lambda h: h.variant.plain(h.query, h.key, h.offset), call, head_axes=1)
+    queries, value_width = call.query.shape[1], call.value.shape[3]
+    query, key = lift(_plain, call, head_axes=1)
     scale = query.shape[-1] ** -0.5
     width = max(query.shape[-1], value_width)
-    width += -width % 8
     query, key, value = (
-        jnp.pad(x.astype(dtype), ((0, 0), (0, 0), (0, 0), (0, width - x.shape[-1])))
-        for x in (query, key, call.value)
+        _padded(x.astype(call.value.dtype), width) for x in (query, key, call.value)
     )
-    # A softmax over no key is undefined: cuDNN sees one key there, and the row is emptied below.
     values = jax.nn.dot_product_attention(
         query,
         key,
         value,
         scale=scale,
         is_causal=call.options.is_causal,
-        query_seq_lengths=_at_least_one(call.query_lengths),
-        key_value_seq_lengths=_at_least_one(call.key_lengths),
+        query_seq_lengths=_lengths(call.query_lengths, call.query, query),
+        key_value_seq_lengths=_lengths(call.key_lengths, call.key, key),
         implementation="cudnn",
     )
-    return Attended(jnp.where(_sees_a_key(call), values[..., :value_width], 0))
+    return Attended(jnp.where(_sees_a_key(call), values[:, :queries, :, :value_width], 0))
 
 
 def refuses(call: Call) -> str | None:
@@ -69,6 +66,11 @@ def refuses(call: Call) -> str | None:
     return None
 
 
+def _plain(head: Head) -> tuple[Array, Array]:
+    assert head.variant.plain is not None, "refused above"
+    return head.variant.plain(head.query, head.key, head.offset)
+
+
 def _has_device() -> bool:
     try:
         devices = jax.local_devices(backend="cuda")
@@ -77,8 +79,21 @@ def _has_device() -> bool:
     return all(float(device.compute_capability) >= OLDEST for device in devices)
 
 
-def _at_least_one(lengths: Array | None) -> Array | None:
-    return None if lengths is None else jnp.maximum(lengths, 1)
+def _padded(x: Float[Array, "B L N W"], width: int) -> Float[Array, "B _ N _"]:
+    """x with an even length and a width that is a multiple of 8, at least `width`."""
+    wider = width + -width % 8 - x.shape[-1]
+    return jnp.pad(x, ((0, 0), (0, x.shape[1] % 2), (0, 0), (0, wider)))
+
+
+def _lengths(lengths: Array | None, before: Array, after: Array) -> Array | None:
+    """The lengths cuDNN must know of: those given, or those from before the padding.
+
+    A softmax over no key is undefined: cuDNN sees one key there, and the row is emptied afterwards.
+    """
+    if lengths is not None:
+        return jnp.maximum(lengths, 1)
+    batch, length = before.shape[:2]
+    return None if after.shape[1] == length else jnp.full(batch, length, jnp.int32)
 
 
 def _sees_a_key(call: Call) -> Bool[Array, "B T 1 1"]:

@@ -56,7 +56,7 @@ def as_printed(head: Head, options: Options) -> Attended:
     """The variant's equations, term by term, on whole (T, S) maps."""
     dtype = wide(head.query.dtype)
     query, key, value = (x.astype(dtype) for x in (head.query, head.key, head.value))
-    gap = gaps(query.shape[0], key.shape[0], head.offset)
+    gap = gaps((query.shape[0], key.shape[0]), head.offset)
     with jax.default_matmul_precision("highest"):
         scores = head.variant.scores(query, key, gap)
         mix = functools.partial(head.variant.mix, value=value, gap=gap)
@@ -75,28 +75,26 @@ def in_blocks(head: Head, options: Options, rows: int, recompute: bool) -> Atten
         return _block(head, options, prepared, query, head.mask, jnp.int32(0))
 
     blocks = -(-length // rows)
-    padded = jnp.pad(head.query, ((0, blocks * rows - length), (0, 0)))
-    query, prepared = head.variant.prepare(padded, head.key, head.offset)
-    mask = head.mask
-    mask_per_row = mask is not None and mask.shape[0] > 1
-    if mask_per_row:
-        mask = jnp.pad(mask, ((0, blocks * rows - length), (0, 0)))
-        mask = mask.reshape(blocks, rows, -1)
+    padding = ((0, blocks * rows - length), (0, 0))
+    query, prepared = head.variant.prepare(jnp.pad(head.query, padding), head.key, head.offset)
+    query, row_masks, shared_mask = query.reshape(blocks, rows, -1), None, head.mask
+    if head.mask is not None and head.mask.shape[0] > 1:
+        row_masks, shared_mask = jnp.pad(head.mask, padding).reshape(blocks, rows, -1), None
 
     def step(received, block):
         start, query, row_mask = block
-        attended = _block(head, options, prepared, query, row_mask if mask_per_row else mask, start)
+        mask = shared_mask if row_mask is None else row_mask
+        attended = _block(head, options, prepared, query, mask, start)
         if options.received:
             received += attended.received
         return received, (attended.values, attended.weights)
 
-    xs = (
-        counted(blocks) * rows,
-        query.reshape(blocks, rows, -1),
-        mask if mask_per_row else None,
-    )
     received = jnp.zeros_like(head.key[:, 0], wide(head.query.dtype)) if options.received else None
-    received, stacked = jax.lax.scan(jax.checkpoint(step) if recompute else step, received, xs)
+    received, stacked = jax.lax.scan(
+        jax.checkpoint(step) if recompute else step,
+        received,
+        (counted(blocks) * rows, query, row_masks),
+    )
     values, weights = jax.tree.map(
         lambda x: x.reshape(blocks * rows, x.shape[-1])[:length], stacked
     )
@@ -112,9 +110,9 @@ def _block(head, options, prepared, query, mask, start):
 
 def _finish(head, scores, mask, start, mix, options) -> Attended:
     """From the scores of the block that begins at query `start` to its outputs."""
-    visible = _visible(head, mask, *scores.shape, start, options.is_causal)
+    visible = _visible(head, mask, scores.shape, start, options.is_causal)
     weights = masked_softmax(scores, visible)
-    reweighed = head.variant.reweigh(weights, gaps(*scores.shape, head.offset + start))
+    reweighed = head.variant.reweigh(weights, gaps(scores.shape, head.offset + start))
     if reweighed is not weights:
         weights = jnp.where(visible, reweighed, 0)
     kept = weights if head.dropout is None else head.dropout(weights, start)
@@ -125,8 +123,9 @@ def _finish(head, scores, mask, start, mix, options) -> Attended:
     )
 
 
-def _visible(head, mask, queries, keys, start, is_causal) -> Bool[Array, "#T #S"]:
+def _visible(head, mask, shape, start, is_causal) -> Bool[Array, "#T #S"]:
     """Whether query i of the block may attend to key j. Padding rows of a last block may not."""
+    queries, keys = shape
     row = start + counted(queries)[:, None]
     column = counted(keys)[None, :]
     length = head.query.shape[0] if head.query_length is None else head.query_length

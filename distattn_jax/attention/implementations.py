@@ -20,7 +20,8 @@ LARGEST_MAP = 256 * 2**20  # bytes of the (B, N, T, S) map that may be kept for 
 LARGEST_BLOCK = 64 * 2**20  # bytes of it that are computed at once, if that gives
 FEWEST_ROWS = 16  # queries or more
 
-HEAD_AXES = Attended(values=1, received=0, weights=0)
+# Where the outputs of one example have their heads.
+HEAD_AXES = Attended(values=1, received=0, weights=0)  # type: ignore[arg-type]
 
 
 class Implementation(NamedTuple):
@@ -77,16 +78,12 @@ def compute(call: Call, implementation: str | None) -> Attended:
 
 def _compute_fastest(call: Call) -> Attended:
     """The first of the table that serves on the platform the program is lowered for."""
-    everywhere, by_platform = None, {}
-    for candidate in IMPLEMENTATIONS.values():
-        if candidate.refuses(call) is not None:
-            continue
-        if candidate.platforms is None:
-            everywhere = candidate.run
-            break
-        for platform in candidate.platforms:
-            by_platform.setdefault(platform, candidate.run)
-    if not by_platform:
-        return everywhere(call)
-    branches = {platform: lambda run=run: run(call) for platform, run in by_platform.items()}
-    return jax.lax.platform_dependent(default=lambda: everywhere(call), **branches)
+    serving = [way for way in IMPLEMENTATIONS.values() if way.refuses(call) is None]
+    everywhere = next(way for way in serving if way.platforms is None)
+    branches: dict[str, Callable[[], Attended]] = {}
+    for way in serving[: serving.index(everywhere)]:
+        for platform in way.platforms or ():
+            branches.setdefault(platform, functools.partial(way.run, call))
+    if not branches:
+        return everywhere.run(call)
+    return jax.lax.platform_dependent(default=functools.partial(everywhere.run, call), **branches)

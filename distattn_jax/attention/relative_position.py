@@ -79,9 +79,9 @@ def spread(
     k = rows.shape[1] // 2
     if k == 0:
         return onto + rows
-    relation = -gaps(*onto.shape, offset)
+    relation = -gaps(onto.shape, offset)
     left, inner, right = rows[:, :1], rows[:, 1:-1], rows[:, -1:]
-    onto = onto.at[_band(*onto.shape, k, offset)].add(inner, mode="drop")
+    onto = onto.at[_band(onto.shape, k, offset)].add(inner, mode="drop")
     return onto + jnp.where(relation <= -k, left, jnp.where(relation >= k, right, 0))
 
 
@@ -89,12 +89,12 @@ def collect(
     weights: Float[Array, "T S"], k: int, offset: Int[Array, ""]
 ) -> Float[Array, "T relations"]:
     """out[i, r + k] = sum of weights[i, j] over the keys with clip(j - i - offset, -k, k) = r."""
-    relation = -gaps(*weights.shape, offset)
+    relation = -gaps(weights.shape, offset)
     if k == 0:
         return weights.sum(axis=1, keepdims=True)
     left = jnp.where(relation <= -k, weights, 0).sum(axis=1, keepdims=True)
     right = jnp.where(relation >= k, weights, 0).sum(axis=1, keepdims=True)
-    inner = weights.at[_band(*weights.shape, k, offset)].get(mode="fill", fill_value=0)
+    inner = weights.at[_band(weights.shape, k, offset)].get(mode="fill", fill_value=0)
     return jnp.concatenate([left, inner, right], axis=1)
 
 
@@ -103,8 +103,9 @@ def _relation(gap: Int[Array, "T S"], table: Array) -> Int[Array, "T S"]:
     return jnp.clip(-gap, -k, k) + k
 
 
-def _band(queries: int, keys: int, k: int, offset: Int[Array, ""]) -> tuple[Array, Array]:
+def _band(shape: tuple[int, ...], k: int, offset: Int[Array, ""]) -> tuple[Array, Array]:
     """Indices (i, j) of the relations -k+1 .. k-1 of every query; S where there is no such key."""
+    queries, keys = shape
     row = counted(queries)[:, None]
     column = row + offset + (counted(2 * k - 1) - (k - 1))[None, :]
     return row, jnp.where(column < 0, keys, column)

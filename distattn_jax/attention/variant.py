@@ -15,7 +15,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, Int32
 
-Class = TypeVar("Class", bound=type)
+T = TypeVar("T")
 Plain = Callable[[Any, Array, Array, Array], tuple[Array, Array]]
 
 
@@ -25,14 +25,14 @@ def static(default: Any = dataclasses.MISSING) -> Any:
 
 
 @dataclass_transform(frozen_default=True, eq_default=False, field_specifiers=(static,))
-def variant(cls: Class) -> Class:
+def variant(cls: type[T]) -> type[T]:
     """Makes a class a frozen dataclass and a pytree whose rebuilding runs no checks.
 
     JAX rebuilds a pytree with whatever takes the place of its arrays: tracers, axis numbers,
     shardings, None. `__init__` would check, and refuse, what is not an array.
     """
-    cls = dataclasses.dataclass(frozen=True, eq=False)(cls)
-    fields = dataclasses.fields(cls)
+    made = dataclasses.dataclass(frozen=True, eq=False)(cls)
+    fields = dataclasses.fields(made)  # type: ignore[arg-type]
     constants = tuple(field.name for field in fields if field.metadata.get("static"))
     arrays = tuple(field.name for field in fields if field.name not in constants)
 
@@ -41,13 +41,13 @@ def variant(cls: Class) -> Class:
         return children, tuple(getattr(self, name) for name in constants)
 
     def unflatten(constant_values, children):
-        self = object.__new__(cls)
+        self = object.__new__(made)
         for name, content in zip(constants + arrays, (*constant_values, *children), strict=True):
             object.__setattr__(self, name, content)
         return self
 
-    jax.tree_util.register_pytree_with_keys(cls, flatten, unflatten)
-    return cls
+    jax.tree_util.register_pytree_with_keys(made, flatten, unflatten)
+    return made
 
 
 class Variant(abc.ABC):
@@ -94,13 +94,13 @@ class Variant(abc.ABC):
         start: Int[Array, ""],
     ) -> Float[Array, "T S"]:
         """Scores of the block that begins at query `start`; `offset` is that of the block."""
-        return self.scores(query, prepared, gaps(query.shape[0], prepared.shape[0], offset))
+        return self.scores(query, prepared, gaps((query.shape[0], prepared.shape[0]), offset))
 
     def block_mix(
         self, weights: Float[Array, "T S"], value: Float[Array, "S E"], offset: Int[Array, ""]
     ) -> Float[Array, "T E"]:
         """Values of a block."""
-        return self.mix(weights, value, gaps(*weights.shape, offset))
+        return self.mix(weights, value, gaps(weights.shape, offset))
 
     def check(self, heads: int, width: int, value_width: int) -> None:
         """Raises ValueError if the arrays do not fit N heads of width H, values of width E."""
@@ -113,8 +113,9 @@ class Variant(abc.ABC):
                 )
 
 
-def gaps(queries: int, keys: int, offset: int | Int[Array, ""]) -> Int[Array, "T S"]:
-    """Position of query i minus position of key j."""
+def gaps(shape: tuple[int, ...], offset: int | Int[Array, ""]) -> Int[Array, "T S"]:
+    """Position of query i minus position of key j, for a map of `shape` (T, S)."""
+    queries, keys = shape
     return offset + counted(queries)[:, None] - counted(keys)[None, :]
 
 

@@ -33,8 +33,8 @@ class _AttentionModule(nnx.Module):
         self.variant = variant
         self.implementation = implementation
 
-    def __call__(self, *arrays: Array, **arguments: Any) -> Array:
-        return _attend(self.variant(), self.implementation, *arrays, **arguments)
+    def __call__(self, query: Array, key: Array, value: Array, **arguments: Any) -> Array:
+        return _attend(self.variant(), self.implementation, query, key, value, **arguments)
 
 
 def _attend(

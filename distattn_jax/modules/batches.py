@@ -3,6 +3,7 @@
 import math
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
@@ -30,7 +31,7 @@ def attention_over_batches(
         mask = _merged(mask, batch, own=3)
         query_lengths = _merged(query_lengths, batch, own=0)
         key_lengths = _merged(key_lengths, batch, own=0)
-        if jnp.ndim(query_offset):
+        if not isinstance(query_offset, int) and query_offset.ndim:
             query_offset = _merged(query_offset, batch, own=0)
     attended = attention(
         query,
@@ -45,10 +46,10 @@ def attention_over_batches(
     )
     if len(batch) == 1:
         return attended
-    return Attended(*(x if x is None else x.reshape(*batch, *x.shape[1:]) for x in attended))
+    return jax.tree.map(lambda x: x.reshape(*batch, *x.shape[1:]), attended)
 
 
-def _merged(x: Array | None, batch: tuple[int, ...], own: int) -> Array | None:
+def _merged(x: Any, batch: tuple[int, ...], own: int) -> Any:
     """x with its batch axes as one; an axis of size 1 or none at all stands for every example."""
     if x is None or (x.ndim <= own and math.prod(batch) == 1):
         return x

@@ -235,10 +235,12 @@ class Encoder(nnx.Module):
             x = self.final_norm(x)
         if not (received or weights or memory is not None):
             return x
-        per_layer = jax.tree.map(lambda *layers: jnp.stack(layers, axis=1), *extras)
+        received_by_layer, weights_by_layer = jax.tree.map(
+            lambda *layers: jnp.stack(layers, axis=1), *extras
+        )
         if memory is not None:
             memory = memory.after(jnp.stack(inputs), lengths)
-        return Encoded(x, *per_layer, memory)
+        return Encoded(x, received_by_layer, weights_by_layer, memory)
 
 
 def _without_empty_slots(mask: Array | None, filled: Bool[Array, "B M"], tokens: int) -> Array:

@@ -31,6 +31,9 @@ class MultiHeadAttention(nnx.MultiHeadAttention):
       **arguments: the other arguments of `nnx.MultiHeadAttention`.
     """
 
+    key: Any  # a projection, or None
+    out: Any  # a projection, or None
+
     def __init__(
         self,
         num_heads: int,
@@ -122,7 +125,7 @@ class MultiHeadAttention(nnx.MultiHeadAttention):
         else:
             key = self.key(inputs_k, out_sharding=qkv_sharding)
         if self.normalize_qk:
-            query, key = self.query_ln(query), self.key_ln(key)
+            query, key = self.query_ln(query), self.key_ln(key)  # type: ignore[misc]
         if self.decode if decode is None else decode:
             if not (isinstance(query_offset, int) and query_offset == 0):
                 raise ValueError("query_offset must be 0 when decoding: the cache knows it.")
@@ -165,7 +168,7 @@ class MultiHeadAttention(nnx.MultiHeadAttention):
 
         Slots not yet filled lie in the future: the causal mask hides them.
         """
-        if self.cached_key is None:
+        if self.cached_key is None or self.cached_value is None or self.cache_index is None:
             raise ValueError(
                 "There is no cache to decode with: call init_cache(input_shape) first."
             )
@@ -176,7 +179,7 @@ class MultiHeadAttention(nnx.MultiHeadAttention):
                 f"got keys of shape {key.shape}."
             )
         first = self.cache_index[...]
-        start = (*(0 for _ in batch), first, 0, 0)
+        start: list[Any] = [*([0] * len(batch)), first, 0, 0]
         for cache, new in ((self.cached_key, key), (self.cached_value, value)):
             cache[...] = jax.lax.dynamic_update_slice(cache[...], new.astype(cache.dtype), start)
         self.cache_index[...] = first + key.shape[-3]
