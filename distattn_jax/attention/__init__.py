@@ -25,7 +25,7 @@ from distattn_jax.attention.mappings import (
 from distattn_jax.attention.relative_position import RelativePosition
 from distattn_jax.attention.sinusoid import sinusoid
 from distattn_jax.attention.transformer_xl import TransformerXL
-from distattn_jax.attention.variant import Variant, static, variant
+from distattn_jax.attention.variant import Variant, product, static, variant
 
 __all__ = [
     "ADJUSTMENTS",
@@ -49,6 +49,7 @@ __all__ = [
     "learnable_sigmoid",
     "linear",
     "masked_softmax",
+    "product",
     "sigmoid",
     "sinusoid",
     "static",
