@@ -19,7 +19,7 @@ def kept(rate, example=0, head=0, key=KEY, size=256):
     return np.asarray(dropout.kept(indices, indices))
 
 
-@pytest.mark.parametrize("name", ONE_OF_EACH)
+@pytest.mark.parametrize("name", ["distance_aware", "relative_position"])
 def test_every_implementation_drops_the_same_entries(name, monkeypatch):
     sizes = Sizes()
     variant, _ = ONE_OF_EACH[name](sizes, "float32")

@@ -22,6 +22,10 @@ from tests.attention.drawn import ONE_OF_EACH, Sizes, arrays, inputs
 
 pytestmark = pytest.mark.usefixtures("optimised")
 LONG = 32768
+either_way = pytest.mark.parametrize(
+    ("name", "implementation"),
+    [(name, "xla") for name in ONE_OF_EACH] + [("distance_aware", "reference")],
+)
 
 
 def value_and_gradients(variant, qkv, **arguments):
@@ -38,15 +42,12 @@ def value_and_gradients(variant, qkv, **arguments):
     return both(*qkv, variant)
 
 
-@pytest.mark.parametrize("implementation", ["reference", "xla"])
 @pytest.mark.parametrize(
-    ("mapping", "adjust"),
-    [(learnable_sigmoid, adjust) for adjust in ADJUSTMENTS]
-    + [
-        (mapping, adjust)
-        for mapping in (sigmoid, clip)
-        for adjust in ("early_multiply", "late_add")
-    ],
+    ("mapping", "adjust", "implementation"),
+    [(learnable_sigmoid, adjust, "xla") for adjust in ADJUSTMENTS]
+    + [(mapping, "early_multiply", "xla") for mapping in (sigmoid, clip)]
+    + [(mapping, "late_add", "reference") for mapping in (learnable_sigmoid, sigmoid, clip)]
+    + [(learnable_sigmoid, "early_multiply", "reference")],
 )
 def test_extreme_weights_and_shapes_over_32k_keys_are_finite(mapping, adjust, implementation):
     # |w R| reaches 1e6 at R = 32768 + 8; the heads take all signs of w and v.
@@ -62,8 +63,7 @@ def test_extreme_weights_and_shapes_over_32k_keys_are_finite(mapping, adjust, im
     chex.assert_tree_all_finite(result)
 
 
-@pytest.mark.parametrize("implementation", ["reference", "xla"])
-@pytest.mark.parametrize("name", ONE_OF_EACH)
+@either_way
 def test_large_bfloat16_inputs_are_finite(name, implementation):
     sizes = Sizes()
     variant, _ = ONE_OF_EACH[name](sizes, "float32")
@@ -71,8 +71,7 @@ def test_large_bfloat16_inputs_are_finite(name, implementation):
     chex.assert_tree_all_finite(value_and_gradients(variant, qkv, implementation=implementation))
 
 
-@pytest.mark.parametrize("implementation", ["reference", "xla"])
-@pytest.mark.parametrize("name", ONE_OF_EACH)
+@either_way
 def test_queries_without_a_visible_key_give_zero_and_get_zero(name, implementation):
     sizes = Sizes()
     variant, _ = ONE_OF_EACH[name](sizes, "float32")

@@ -31,6 +31,17 @@ SIZES = {
     "more queries than keys": Sizes(queries=9, keys=4),
 }
 THREE_WAYS = ("reference", "xla", "xla in recomputed blocks")
+CORNERS = (
+    "relative_position_k0",
+    "distance_aware_learnable_sigmoid_late_add",
+    "distance_aware_linear_late_multiply",
+    "distance_aware_clip_early_add",
+    "relative_position_k9_shared",
+    "relative_position_keys",
+    "relative_position_values",
+    "transformer_xl_shared",
+    "adapted_shared",
+)
 # Mappings and adjustments do not depend on each other: their gradients need no full cross.
 OTHER_FORMS = {
     "mappings": [name for name in ALL if name.endswith("early_multiply")],
@@ -85,10 +96,10 @@ def assert_matches(attended, expected, dtype):
 
 @pytest.mark.parametrize(
     ("name", "implementation"),
-    [(name, way) for name in ALL for way in ("reference", "xla")]
+    [(name, "xla") for name in ALL]
+    + [(name, "reference") for name in {**ONE_OF_EACH, **dict.fromkeys(CORNERS)}]
     + [(name, way) for name in ONE_OF_EACH for way in IMPLEMENTATIONS[2:]]
-    + [("relative_position_k0", IMPLEMENTATIONS[3])]
-    + [("distance_aware_learnable_sigmoid_late_add", IMPLEMENTATIONS[3])],
+    + [(name, IMPLEMENTATIONS[3]) for name in CORNERS[:2]],
 )
 def test_all_variants_match_their_oracles_under_every_restriction(
     name, implementation, monkeypatch
@@ -110,7 +121,7 @@ def test_all_variants_match_their_oracles_under_every_restriction(
     assert_matches(attended, expected, "float64")
 
 
-@pytest.mark.parametrize("implementation", THREE_WAYS)
+@pytest.mark.parametrize("implementation", THREE_WAYS[1:])
 @pytest.mark.parametrize("sizes", SIZES.values(), ids=SIZES)
 @pytest.mark.parametrize("name", ONE_OF_EACH)
 def test_variants_match_their_oracles_at_any_size(name, sizes, implementation, monkeypatch):
@@ -122,7 +133,7 @@ def test_variants_match_their_oracles_at_any_size(name, sizes, implementation, m
     assert_matches(attended, expected, "float64")
 
 
-@pytest.mark.parametrize("implementation", THREE_WAYS)
+@pytest.mark.parametrize("implementation", THREE_WAYS[1:])
 @pytest.mark.parametrize("name", ONE_OF_EACH)
 def test_variants_match_their_oracles_without_any_restriction(name, implementation, monkeypatch):
     sizes = Sizes()
@@ -149,7 +160,7 @@ def test_narrow_inputs_match_the_oracles_and_keep_their_dtypes(name, dtype, impl
 
 @pytest.mark.parametrize("implementation", THREE_WAYS)
 @pytest.mark.parametrize("name", ONE_OF_EACH)
-def test_gradients_of_all_outputs_are_right_in_both_modes(name, implementation, monkeypatch):
+def test_gradients_of_all_outputs_are_right(name, implementation, monkeypatch):
     sizes = Sizes(queries=3, keys=4, heads=2)
     with jax.enable_x64(True), computed_by(implementation, monkeypatch) as chosen:
         variant, _ = ONE_OF_EACH[name](sizes, "float64")
@@ -170,7 +181,9 @@ def test_gradients_of_all_outputs_are_right_in_both_modes(name, implementation, 
                 implementation=chosen,
             )
 
-        check_grads(outputs, (*inputs(sizes), variant), order=1, atol=1e-6, rtol=1e-6)
+        modes = ["fwd", "rev"] if implementation == "xla" else ["rev"]
+        arguments = (*inputs(sizes), variant)
+        check_grads(outputs, arguments, order=1, modes=modes, atol=1e-6, rtol=1e-6)
 
 
 @pytest.mark.parametrize("names", OTHER_FORMS.values(), ids=OTHER_FORMS)
@@ -198,7 +211,7 @@ def test_gradients_of_the_other_forms_are_right(names):
         check_grads(outputs, arguments, order=1, modes=["rev"], atol=1e-6, rtol=1e-6)
 
 
-@pytest.mark.parametrize("name", ONE_OF_EACH)
+@pytest.mark.parametrize("name", ["distance_aware", "relative_position"])
 def test_jit_changes_nothing(name):
     sizes = Sizes()
     variant, _ = ONE_OF_EACH[name](sizes, "float32")

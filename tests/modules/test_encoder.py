@@ -1,7 +1,5 @@
 """Blocks, encoder, memory, pooling and positions."""
 
-import functools
-
 import chex
 import jax
 import jax.numpy as jnp
@@ -19,24 +17,20 @@ from distattn_jax.modules import (
     add_positions,
 )
 from distattn_jax.modules.dropout import dropout
-from tests.modules.test_multi_head import VARIANTS, tokens
+from tests.modules.drawn import CLOSE, ONE_OF_EACH, D, N, call, tokens
 
-N, D, L = 4, 24, 2
-CLOSE = {"rtol": 1e-4, "atol": 1e-5}
-every_variant = pytest.mark.parametrize("name", VARIANTS)
-every_norm = pytest.mark.parametrize("norm", ["after", "before"])
+L = 2
+every_variant_and_norm = pytest.mark.parametrize(
+    ("name", "norm"),
+    [(name, "after") for name in ONE_OF_EACH] + [("distance_aware", "before")],
+)
 
 
 def encoder(name="distance_aware", layers=L, seed=0, **arguments):
-    return Encoder(layers, D, N, variant=VARIANTS[name], rngs=nnx.Rngs(seed), **arguments)
+    return Encoder(layers, D, N, variant=ONE_OF_EACH[name], rngs=nnx.Rngs(seed), **arguments)
 
 
-@functools.partial(jax.jit, static_argnames=("is_causal", "received", "weights"))
-def encode(model, x, **arguments):
-    return model(x, **arguments)
-
-
-@every_norm
+@pytest.mark.parametrize("norm", ["after", "before"])
 def test_a_block_is_its_equations(norm):
     block, x = EncoderBlock(D, N, norm=norm, rngs=nnx.Rngs(0)), tokens(2, 5, D)
 
@@ -50,30 +44,28 @@ def test_a_block_is_its_equations(norm):
     else:
         y = x + block.attention(block.attention_norm(x))
         expected = y + feed_forward(block.feed_forward_norm(y))
-    chex.assert_trees_all_close(block(x).values, expected, **CLOSE)
+    chex.assert_trees_all_close(call(block, x).values, expected, **CLOSE)
 
 
-@every_norm
-@every_variant
+@every_variant_and_norm
 def test_padding_tokens_do_not_reach_the_others(name, norm):
     model, x = encoder(name, norm=norm), tokens(2, 6, D)
     lengths = jnp.asarray([6, 4])
     other = x.at[1, 4:].set(100.0)
-    values, changed = encode(model, x, lengths=lengths), encode(model, other, lengths=lengths)
+    values, changed = call(model, x, lengths=lengths), call(model, other, lengths=lengths)
     chex.assert_trees_all_close(values[1, :4], changed[1, :4], **CLOSE)
-    chex.assert_trees_all_close(values[1, :4], encode(model, x[1:, :4])[0], **CLOSE)
+    chex.assert_trees_all_close(values[1, :4], call(model, x[1:, :4])[0], **CLOSE)
 
 
-@every_norm
-@every_variant
+@every_variant_and_norm
 def test_segments_with_memory_equal_the_whole_text(name, norm):
     """Memory as long as the past: one pass and two segments see the same."""
     model, x = encoder(name, norm=norm), tokens(2, 9, D)
-    whole = encode(model, x, is_causal=True)
+    whole = call(model, x, is_causal=True)
     memory = SegmentMemory.empty(L, batch=2, length=8, features=D)
     parts = []
     for segment in (x[:, :3], x[:, 3:6], x[:, 6:]):
-        values, _, _, memory = encode(model, segment, memory=memory, is_causal=True)
+        values, _, _, memory = call(model, segment, memory=memory, is_causal=True)
         parts.append(values)
     chex.assert_trees_all_close(jnp.concatenate(parts, axis=1), whole, **CLOSE)
     assert memory.filled.all()
@@ -92,24 +84,24 @@ def test_no_gradient_reaches_the_memory():
     empty = SegmentMemory.empty(L, 2, 3, D)
 
     def later(first):
-        memory = encode(model, first, memory=empty).memory
-        return encode(model, x, memory=memory).values
+        memory = call(model, first, memory=empty).memory
+        return call(model, x, memory=memory).values
 
     assert (jax.grad(lambda first: later(first)[..., 0].sum())(first) == 0).all()
-    assert not np.allclose(later(first), encode(model, x, memory=empty).values)
+    assert not np.allclose(later(first), call(model, x, memory=empty).values)
 
 
 def test_extra_outputs_are_stacked_by_layer():
     model, x = encoder(), tokens(2, 5, D)
-    encoded = encode(model, x, received=True, weights=True)
+    encoded = call(model, x, received=True, weights=True)
     assert isinstance(encoded, Encoded)
     chex.assert_shape(encoded.received, (2, L, N, 5))
     chex.assert_shape(encoded.weights, (2, L, N, 5, 5))
-    chex.assert_trees_all_close(encoded.values, encode(model, x), **CLOSE)
+    chex.assert_trees_all_close(encoded.values, call(model, x), **CLOSE)
     chex.assert_trees_all_close(encoded.received, encoded.weights.sum(-2), **CLOSE)
 
 
-@every_variant
+@pytest.mark.parametrize("name", ["distance_aware", "relative_position"])
 def test_it_is_valid_in_every_mode(name):
     def loss(model, key):
         values = model(tokens(2, 5, D), rngs=nnx.Rngs(key), dropout_rate=0.1)
@@ -148,10 +140,10 @@ def test_a_batch_shards_and_eight_devices_equal_one():
 
 def test_bfloat16_computes_in_bfloat16_with_float32_parameters():
     model = encoder(dtype=jnp.bfloat16, norm="before")
-    values = encode(model, tokens(2, 5, D))
+    values = call(model, tokens(2, 5, D))
     assert values.dtype == jnp.bfloat16
     assert {leaf.dtype for leaf in jax.tree.leaves(model)} == {jnp.dtype("float32")}
-    exact = encode(encoder(norm="before"), tokens(2, 5, D))
+    exact = call(encoder(norm="before"), tokens(2, 5, D))
     np.testing.assert_allclose(values.astype(jnp.float32), exact, atol=0.1)
 
 

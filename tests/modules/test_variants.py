@@ -1,34 +1,14 @@
 """The modules that own the variants' parameters."""
 
-import functools
-
 import chex
 import jax
 import jax.numpy as jnp
-import numpy as np
 import pytest
 from flax import nnx
 
 from distattn_jax import attention, modules
+from tests.modules.drawn import MAKERS, D, H, N, tokens
 
-N, H, D = 4, 6, 12
-
-MAKERS = {
-    "distance_aware": functools.partial(modules.DistanceAware, N),
-    "distance_aware_linear": functools.partial(
-        modules.DistanceAware, N, mapping=attention.linear, adjust=attention.early_add
-    ),
-    "distance_aware_clip": functools.partial(modules.DistanceAware, N, mapping=attention.clip),
-    "distance_aware_sigmoid": functools.partial(
-        modules.DistanceAware, N, mapping=attention.sigmoid
-    ),
-    "relative_position": functools.partial(modules.RelativePosition, N, H, 2),
-    "relative_position_keys": functools.partial(
-        modules.RelativePosition, N, H, 0, values=False, shared=True
-    ),
-    "transformer_xl": functools.partial(modules.TransformerXL, N, H, D),
-    "adapted": functools.partial(modules.Adapted, N, H, shared=True),
-}
 PARAMETERS = {
     "distance_aware": 2 * N,  # DA-Transformer, section 3.4
     "distance_aware_linear": 3 * N,
@@ -42,8 +22,7 @@ PARAMETERS = {
 
 
 def inputs():
-    generator = np.random.default_rng(0)
-    return [jnp.asarray(generator.normal(size=(2, 5, N, H)), jnp.float32) for _ in range(3)]
+    return [tokens(2, 5, N, H, seed=seed) for seed in range(3)]
 
 
 @pytest.mark.parametrize("name", MAKERS)
@@ -77,8 +56,9 @@ def test_seeds_are_a_batch_axis(name):
 
     keys = jax.random.split(jax.random.key(0), 3)
     together = jax.jit(jax.vmap(values))(keys)
+    alone = jax.jit(values)
     chex.assert_trees_all_close(
-        together, jnp.stack([values(key) for key in keys]), rtol=1e-5, atol=1e-6
+        together, jnp.stack([alone(key) for key in keys]), rtol=1e-5, atol=1e-6
     )
 
 
