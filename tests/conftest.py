@@ -1,7 +1,12 @@
 """Eight CPU devices, shapes checked in every function of the package, nothing promoted silently."""
 
+import os
 import pkgutil
 from pathlib import Path
+
+from tests import compiler
+
+os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {compiler.FLAGS}".strip()
 
 import jax
 import pytest
@@ -15,12 +20,12 @@ SELF_CHECKED = {"distattn_jax.attention.call", "distattn_jax.modules.batches"}
 jax.config.update("jax_num_cpu_devices", 8)
 jax.config.update("jax_numpy_rank_promotion", "raise")
 jax.config.update("jax_default_matmul_precision", "highest")
-jax.config.update("jax_disable_most_optimizations", True)  # compiling is most of what tests do
+jax.config.update("jax_disable_most_optimizations", True)
 
 modules = [module.name for module in pkgutil.walk_packages([str(PACKAGE)], "distattn_jax.")]
 install_import_hook([name for name in modules if name not in SELF_CHECKED], "beartype.beartype")
 
-settings.register_profile("default", deadline=None, derandomize=True, max_examples=15)
+settings.register_profile("default", deadline=None, derandomize=True, max_examples=8)
 settings.load_profile("default")
 
 

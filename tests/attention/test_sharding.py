@@ -33,9 +33,10 @@ def outputs_and_gradients(query, key, value, variant, restrictions):
 
 
 @pytest.mark.parametrize(
-    ("blocks", "kind"), [(True, AxisType.Explicit), (False, AxisType.Auto)], ids=str
+    ("name", "blocks", "kind"),
+    [(name, name == "distance_aware", AxisType.Explicit) for name in ONE_OF_EACH]
+    + [("relative_position", False, AxisType.Auto), ("transformer_xl", True, AxisType.Auto)],
 )
-@pytest.mark.parametrize("name", ONE_OF_EACH)
 def test_eight_devices_equal_one(name, blocks, kind, monkeypatch):
     variant, _ = ONE_OF_EACH[name](SIZES, "float32")
     qkv = inputs(SIZES, "float32")
