@@ -112,6 +112,7 @@ def main() -> None:
         seconds = time.perf_counter() - started
         print(f"{name:<28}{shares[0]:>10.1%}{shares[1]:>16.1%}{seconds:>10.1f}", flush=True)
     learned = model.encoder.blocks[0].attention.variant
+    assert isinstance(learned, DistanceAware)
     print("\nWhat the distance-aware heads learned (w < 0: near keys, w > 0: far keys):")
     for head, (w, v) in enumerate(zip(learned.weight[...], learned.shape[...], strict=True)):
         print(f"  head {head}: w = {w:+.2f}, v = {v:+.2f}")

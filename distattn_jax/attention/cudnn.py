@@ -4,6 +4,8 @@
 value: what is short or narrow is padded, which changes nothing.
 """
 
+import functools
+
 import jax
 import jax.numpy as jnp
 from jax.sharding import AxisType
@@ -42,7 +44,6 @@ def run(call: Call) -> Attended:
 def refuses(call: Call) -> str | None:
     """What keeps cuDNN from serving this call, or None."""
     dtypes = {x.dtype for x in (call.query, call.key, call.value)}
-    width = max(call.query.shape[-1], call.value.shape[-1])
     if call.variant.plain is None:
         return f"{type(call.variant).__name__} is not dot-product attention in disguise"
     if call.options.received or call.options.weights:
@@ -57,8 +58,12 @@ def refuses(call: Call) -> str | None:
         return (
             f"query, key and value must all be bfloat16 or float16; got {sorted(map(str, dtypes))}"
         )
-    if width > WIDEST:
-        return f"heads must be at most {WIDEST} wide; got {width}"
+    query, _ = jax.eval_shape(functools.partial(lift, _plain, call, head_axes=1))
+    if max(query.shape[-1], call.value.shape[-1]) > WIDEST:
+        return (
+            f"heads must be at most {WIDEST} wide in their plain form; "
+            f"got {query.shape[-1]}, values {call.value.shape[-1]}"
+        )
     if AxisType.Explicit in jax.typeof(call.query).sharding.mesh.axis_types:
         return "it does not partition itself over a mesh with Explicit axes"
     if not _has_device():

@@ -17,8 +17,8 @@ from distattn_jax.attention.lift import Call, lift
 from distattn_jax.attention.variant import wide
 
 LARGEST_MAP = 256 * 2**20  # bytes of the (B, N, T, S) map that may be kept for a backward pass
-LARGEST_BLOCK = 64 * 2**20  # bytes of it that are computed at once, if that gives
-FEWEST_ROWS = 16  # queries or more
+LARGEST_BLOCK = 64 * 2**20  # bytes of it that are computed at once,
+FEWEST_ROWS = 16  # but never fewer queries than this
 
 # Where the outputs of one example have their heads.
 HEAD_AXES = Attended(values=1, received=0, weights=0)  # type: ignore[arg-type]

@@ -15,7 +15,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, Int32
 
-T = TypeVar("T")
+Class = TypeVar("Class")
 Plain = Callable[[Any, Array, Array, Array], tuple[Array, Array]]
 
 
@@ -25,7 +25,7 @@ def static(default: Any = dataclasses.MISSING) -> Any:
 
 
 @dataclass_transform(frozen_default=True, eq_default=False, field_specifiers=(static,))
-def variant(cls: type[T]) -> type[T]:
+def variant(cls: type[Class]) -> type[Class]:
     """Makes a class a frozen dataclass and a pytree whose rebuilding runs no checks.
 
     JAX rebuilds a pytree with whatever takes the place of its arrays: tracers, axis numbers,

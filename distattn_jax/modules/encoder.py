@@ -197,7 +197,7 @@ class Encoder(nnx.Module):
         rngs: Rngs | None = None,
         received: bool = False,
         weights: bool = False,
-    ) -> Array | Encoded:
+    ) -> Any:
         """All layers.
 
         Args:

@@ -92,7 +92,7 @@ class MultiHeadAttention(nnx.MultiHeadAttention):
         weights: bool = False,
         out_sharding: Any = None,
         qkv_sharding: Any = None,
-    ) -> Array | Attended:
+    ) -> Any:
         """Projects, attends, projects.
 
         Args:

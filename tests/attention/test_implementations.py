@@ -9,6 +9,7 @@ import pytest
 
 from distattn_jax.attention import (
     IMPLEMENTATIONS,
+    Adapted,
     DistanceAware,
     DotProduct,
     attention,
@@ -26,6 +27,10 @@ REFUSED = {
     "query_offset must be 0": {"is_causal": True, "query_offset": 1},
     "must all be bfloat16 or float16": {"dtype": "float32"},
     "at most 128 wide": {"width": 136},
+    "got 144, values 6": {
+        "width": 72,
+        "variant": Adapted(jnp.ones((1, 72)), jnp.ones((3, 72))),
+    },
     "no CUDA device": {},
 }
 
