@@ -237,6 +237,15 @@ def test_a_mask_of_few_axes_is_the_mask_broadcast(name, monkeypatch):
     chex.assert_trees_all_close(narrow, full, **CLOSE)
 
 
+def test_numpy_arrays_serve_as_well():
+    variant, qkv = drawn("distance_aware", Sizes(), seed=4)
+    as_numpy = jax.tree.map(np.asarray, (variant, qkv))
+    lengths = np.asarray([7, 3])
+    actual = attention(*as_numpy[1], as_numpy[0], key_lengths=lengths, query_offset=np.int32(1))
+    expected = run(variant, *qkv, key_lengths=jnp.asarray(lengths), query_offset=jnp.int32(1))
+    chex.assert_trees_all_close(actual.values, expected.values, **CLOSE)
+
+
 def test_distance_is_what_counts_for_distance_aware_and_direction_for_the_others():
     """Mirrored inputs give mirrored outputs exactly where only |i - j| matters."""
     sizes = Sizes(queries=6, keys=6)
