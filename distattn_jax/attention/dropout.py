@@ -4,9 +4,9 @@ Which entries survive is a hash of the dropout key and the entry's indices, so t
 implementation, tiling and mesh drops the same ones, and a backward pass can recompute them. The
 hash is 32-bit integer arithmetic: it costs a kernel two multiplications per entry.
 
-    bits(b, n, i, j) = mix(row ⊕ column),   row = mix(mix(a + b) ⊕ n) chained with i, column with j
-
-with (a, c) two words drawn from the key.
+    row_i    = chain(chain(chain(a, b), n), i)         (a, c): two words drawn from the key
+    column_j = chain(chain(chain(c, b), n), j)         chain: a new word from a word and an index
+    kept_ij  = mix(row_i ⊕ column_j) ≥ 2³² rate        mix: every bit of a word over all others
 """
 
 from typing import NamedTuple

@@ -39,6 +39,27 @@ def test_every_implementation_drops_the_same_entries(name, monkeypatch):
         chex.assert_trees_all_close(results[0], other, rtol=1e-4, atol=1e-5)
 
 
+def test_the_kept_set_is_the_hash_it_is_said_to_be():
+    """In plain integers: other implementations, and later versions, must drop the same entries."""
+
+    def mix(word):
+        word = ((word ^ (word >> 16)) * 0x7FEB352D) % 2**32
+        word = ((word ^ (word >> 15)) * 0x846CA68B) % 2**32
+        return word ^ (word >> 16)
+
+    def chain(word, *indices):
+        for index in indices:
+            word = mix(word ^ mix((index + 0x9E3779B9) % 2**32))
+        return word
+
+    a, c = (int(word) for word in words_of(KEY))
+    expected = [
+        [mix(chain(a, 3, 5, i) ^ chain(c, 3, 5, j)) >= 0.25 * 2**32 for j in range(8)]
+        for i in range(8)
+    ]
+    np.testing.assert_array_equal(kept(0.25, example=3, head=5, size=8), expected)
+
+
 @pytest.mark.parametrize("rate", [0.1, 0.5, 0.9])
 def test_the_share_kept_is_one_minus_the_rate(rate):
     share = kept(rate).mean()
