@@ -30,6 +30,13 @@ settings.load_profile("default")
 
 
 @pytest.fixture
+def eight_devices():
+    """For tests of meshes: a machine with an accelerator has as many devices as it has."""
+    if jax.device_count() < 8:
+        pytest.skip(f"needs 8 devices, there are {jax.device_count()}")
+
+
+@pytest.fixture
 def optimised():
     """The compiler as users have it."""
     jax.config.update("jax_disable_most_optimizations", False)

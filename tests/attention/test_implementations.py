@@ -109,10 +109,10 @@ def test_cudnn_equals_the_reference(name, queries, arguments):
             values = attention(*args, implementation=implementation, **arguments).values
             return jnp.sin(values.astype(jnp.float32)).sum(), values
 
-        run = jax.jit(jax.value_and_grad(loss, (0, 1, 2, 3), has_aux=True))
-        return jax.tree.leaves(run(*qkv, variant))
+        gradients, values = jax.jit(jax.grad(loss, (0, 1, 2, 3), has_aux=True))(*qkv, variant)
+        return [values, *jax.tree.leaves(gradients)]
 
     exact = value_and_gradients("reference", *(x.astype(jnp.float32) for x in qkv))
     for actual, wanted in zip(value_and_gradients("cudnn", *qkv), exact, strict=True):
         difference = jnp.linalg.norm((actual.astype(jnp.float32) - wanted).reshape(-1))
-        assert difference < 0.03 * jnp.linalg.norm(wanted.reshape(-1))
+        assert difference <= 0.03 * jnp.linalg.norm(wanted.reshape(-1)) + 1e-4

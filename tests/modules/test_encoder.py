@@ -128,6 +128,7 @@ def test_seeds_are_a_batch_axis():
     )
 
 
+@pytest.mark.usefixtures("eight_devices")
 def test_a_batch_shards_and_eight_devices_equal_one():
     def loss(model, x, lengths):
         return jnp.sin(model(x, lengths=lengths, rngs=nnx.Rngs(0), dropout_rate=0.1)).sum()

@@ -136,6 +136,7 @@ def test_keys_and_outputs_may_be_left_unprojected():
     chex.assert_trees_all_close(call(attend, x), call(identity, x), **CLOSE)
 
 
+@pytest.mark.usefixtures("eight_devices")
 @pytest.mark.parametrize(
     ("kind", "project_out"),
     [(AxisType.Explicit, True), (AxisType.Explicit, False), (AxisType.Auto, True)],
