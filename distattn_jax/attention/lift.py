@@ -66,8 +66,9 @@ def lift(one_head: Callable[[Head], Any], call: Call, head_axes: Any) -> Any:
             Head(query, key, value, variant, mask, query_length, key_length, offset, dropout)
         )
 
-    spec = _explicit_spec(call.query)
-    arguments = [_unshared(_sharded(argument, spec), batch, heads) for argument in arguments]
+    arguments = [
+        _unshared(_sharded_like(call.query, argument), batch, heads) for argument in arguments
+    ]
     over_heads = jax.vmap(one, [argument.heads for argument in arguments], head_axes)
     over_batch = jax.vmap(over_heads, [argument.batch for argument in arguments])
     return over_batch(*(argument.array for argument in arguments))
@@ -87,19 +88,17 @@ def _unshared(argument: _Argument, batch: int, heads: int) -> _Argument:
     return _Argument(array, batch_axis, head_axis)
 
 
-def _explicit_spec(query: Array) -> PartitionSpec | None:
-    """How the query is sharded, if its mesh asks for explicit shardings."""
+def _sharded_like(query: Array, argument: _Argument) -> _Argument:
+    """Its batch and head axes sharded as the query's, its other axes not at all.
+
+    Only where the query's mesh has Explicit axes: elsewhere the compiler decides.
+    """
+    array, *axes = argument
     sharding = jax.typeof(query).sharding
-    return sharding.spec if AxisType.Explicit in sharding.mesh.axis_types else None
-
-
-def _sharded(argument: _Argument, spec: PartitionSpec | None) -> _Argument:
-    """Its batch and head axes sharded as the query's, its other axes not at all."""
-    array, batch, heads = argument
-    if spec is None or array is None:
+    if array is None or AxisType.Explicit not in sharding.mesh.axis_types:
         return argument
     names = [None] * array.ndim
-    for axis, name in ((batch, spec[0]), (heads, spec[2])):
-        if axis is not None and array.shape[axis] > 1:
-            names[axis] = name
+    for axis, of_query in zip(axes, (0, 2), strict=True):
+        if axis is not None and array.shape[axis] == query.shape[of_query]:
+            names[axis] = sharding.spec[of_query]
     return argument._replace(array=reshard(array, PartitionSpec(*names)))
