@@ -5,6 +5,7 @@ import functools
 import jax
 import jax.numpy as jnp
 import pytest
+from jax.extend.core import jaxprs_in_params
 
 from distattn_jax.attention import (
     Adapted,
@@ -14,6 +15,7 @@ from distattn_jax.attention import (
     TransformerXL,
     attention,
 )
+from tests.attention.drawn import ONE_OF_EACH, Sizes, inputs
 from tests.compiler import AS_USERS_HAVE_IT
 
 pytestmark = pytest.mark.usefixtures("optimised")
@@ -79,3 +81,26 @@ def test_a_mask_and_all_restrictions_do_not_bring_the_map_back():
     }
     variant = variants()["distance_aware"]
     assert temporary_maps(variant, length, backward=True, **arguments) < 0.1
+
+
+def shapes_in(jaxpr):
+    """The shapes of all arrays that a program makes, inner programs included."""
+    for equation in jaxpr.eqns:
+        yield from (variable.aval.shape for variable in equation.outvars)
+        for inner in jaxprs_in_params(equation.params):
+            yield from shapes_in(inner)
+
+
+@pytest.mark.parametrize("name", ONE_OF_EACH)
+@pytest.mark.parametrize("implementation", ["xla", "reference"])
+def test_no_tensor_of_queries_keys_and_width_exists(name, implementation):
+    sizes = Sizes(batch=1, queries=11, keys=13, heads=1, width=4, value_width=4)
+    variant, _ = ONE_OF_EACH[name](sizes, "float32")
+
+    def loss(*arrays):
+        return attention(*arrays, implementation=implementation, received=True).values.sum()
+
+    program = jax.make_jaxpr(jax.grad(loss, (0, 1, 2, 3)))(*inputs(sizes, "float32"), variant)
+    large = [shape for shape in shapes_in(program.jaxpr) if {11, 13, 4} <= set(shape)]
+    has_one_as_printed = name in ("relative_position", "transformer_xl", "adapted")
+    assert bool(large) == (implementation == "reference" and has_one_as_printed)
