@@ -29,8 +29,8 @@ class Adapted(Variant):
       position_bias: v, what every query asks of position.
     """
 
-    content_bias: Float[Array, "N H"]
-    position_bias: Float[Array, "N H"]
+    content_bias: Float[Array, "#N H"]
+    position_bias: Float[Array, "#N H"]
 
     def scores(self, query, key, gap):
         related = sinusoid(gap.reshape(-1), query.shape[-1], query.dtype)

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 from jax.typing import ArrayLike
 from jaxtyping import Array, Bool, Float, Int
 
-from distattn_jax.attention.dropout import words_of
+from distattn_jax.attention.dropout import is_off, words_of
 from distattn_jax.attention.head import Attended, Options
 from distattn_jax.attention.implementations import compute
 from distattn_jax.attention.lift import Call
@@ -62,12 +62,12 @@ def attention(
         raise TypeError(f"variant must be a Variant such as DotProduct(); got {variant!r}.")
     variant.check(heads, width, value_width)
     dtype = wide(query.dtype)
-    has_dropout = not (isinstance(dropout_rate, float | int) and dropout_rate == 0)
+    has_dropout = not is_off(dropout_rate)
     call = Call(
-        query=query,
-        key=key,
-        value=value,
-        variant=jax.tree.map(lambda leaf: leaf.astype(dtype), variant),
+        query=jnp.asarray(query),
+        key=jnp.asarray(key),
+        value=jnp.asarray(value),
+        variant=jax.tree.map(lambda leaf: jnp.asarray(leaf, dtype), variant),
         mask=_checked_mask(mask, (batch, heads, queries, keys)),
         query_lengths=_checked_lengths("query_lengths", query_lengths, batch),
         key_lengths=_checked_lengths("key_lengths", key_lengths, batch),
@@ -136,7 +136,7 @@ def _checked_mask(mask: Array | None, shape: tuple[int, ...]) -> Array | None:
             f"mask must be broadcastable to (batch, heads, queries, keys) = {shape}; "
             f"got {mask.shape}."
         )
-    return mask.reshape((1,) * (4 - mask.ndim) + mask.shape)
+    return jnp.asarray(mask).reshape((1,) * (4 - mask.ndim) + mask.shape)
 
 
 def _checked_lengths(name: str, lengths: Array | None, batch: int) -> Array | None:

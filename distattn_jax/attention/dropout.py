@@ -40,6 +40,11 @@ class Dropout(NamedTuple):
         return bits >= threshold
 
 
+def is_off(rate: float | Array) -> bool:
+    """Whether the rate is the number 0; a traced one counts as on, whatever its value."""
+    return isinstance(rate, float | int) and rate == 0
+
+
 def words_of(key: Array) -> UInt32[Array, "2"]:
     """Two words from a PRNG key of any kind."""
     return jax.random.bits(key, (2,), jnp.uint32)

@@ -25,8 +25,8 @@ class RelativePosition(Variant):
       values: a^V for relations -k .. k, or None for no such term.
     """
 
-    keys: Float[Array, "N relations H"] | None = None
-    values: Float[Array, "N relations E"] | None = None
+    keys: Float[Array, "#N _ H"] | None = None
+    values: Float[Array, "#N _ E"] | None = None
 
     def __post_init__(self):
         for name in ("keys", "values"):

@@ -30,9 +30,9 @@ class TransformerXL(Variant):
       position_bias: v, what every query asks of position.
     """
 
-    projection: Float[Array, "N D H"]
-    content_bias: Float[Array, "N H"]
-    position_bias: Float[Array, "N H"]
+    projection: Float[Array, "#N D H"]
+    content_bias: Float[Array, "#N H"]
+    position_bias: Float[Array, "#N H"]
 
     def __post_init__(self):
         if self.projection.ndim != 3 or self.projection.shape[1] % 2:
@@ -76,7 +76,7 @@ class TransformerXL(Variant):
         return sinusoid(position, width, self.projection.dtype) @ self.projection
 
 
-def skew(entries: Float[Array, "T T+S"]) -> Float[Array, "T S"]:
+def skew(entries: Float[Array, "T _"]) -> Float[Array, "T S"]:
     """out[i, j] = entries[i, T - 1 - i + j]: in memory, each row begins one entry earlier."""
     rows, width = entries.shape
     flat = entries.reshape(-1)[rows - 1 : rows - 1 + rows * (width - 1)]

@@ -6,7 +6,7 @@ FFN(x) = max(0, x W₁ + b₁) W₂ + b₂                            DA-Transfo
 """
 
 from collections.abc import Callable
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -17,8 +17,6 @@ from distattn_jax.attention import Attended
 from distattn_jax.modules.dropout import Rate, Rngs, dropout
 from distattn_jax.modules.memory import SegmentMemory
 from distattn_jax.modules.multi_head import MultiHeadAttention
-
-Norm = Literal["after", "before"]
 
 
 class Encoded(NamedTuple):
@@ -67,7 +65,7 @@ class EncoderBlock(nnx.Module):
         hidden_features: int | None = None,
         head_features: int | None = None,
         variant: nnx.Module | None = None,
-        norm: Norm = "after",
+        norm: str = "after",
         dropout_rate: float = 0.0,
         implementation: str | None = None,
         project_key: bool = True,
@@ -165,7 +163,7 @@ class Encoder(nnx.Module):
         num_heads: int,
         *,
         variant: Callable[..., nnx.Module] | None = None,
-        norm: Norm = "after",
+        norm: str = "after",
         dtype: Any = None,
         param_dtype: Any = jnp.float32,
         rngs: nnx.Rngs,

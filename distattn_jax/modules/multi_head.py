@@ -7,6 +7,7 @@ from flax import nnx
 from jaxtyping import Array, Float
 
 from distattn_jax.attention import Attended, DotProduct
+from distattn_jax.attention.dropout import is_off
 from distattn_jax.modules.batches import attention_over_batches
 from distattn_jax.modules.dropout import Rate, Rngs, dropout_key
 
@@ -157,7 +158,7 @@ class MultiHeadAttention(nnx.MultiHeadAttention):
     def _dropout(self, rate: Rate, deterministic: bool | None, rngs: Rngs | None) -> dict[str, Any]:
         if deterministic is None:
             deterministic = rngs is None if self.deterministic is None else self.deterministic
-        if deterministic or (isinstance(rate, float | int) and rate == 0):
+        if deterministic or is_off(rate):
             return {}
         if rngs is None:
             raise ValueError("rngs must be given to the call when deterministic=False; got None.")

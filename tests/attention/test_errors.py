@@ -20,6 +20,11 @@ QUERY, KEY, VALUE = jnp.ones((2, 5, 3, 4)), jnp.ones((2, 7, 3, 4)), jnp.ones((2,
 BIASES = jnp.ones((1, 4)), jnp.ones((3, 4))
 
 
+def with_leaves(variant, *leaves):
+    """The variant with other arrays, unseen by the checker of shapes that the tests have on."""
+    return jax.tree.unflatten(jax.tree.structure(variant), leaves)
+
+
 def call(query=QUERY, key=KEY, value=VALUE, variant=None, **arguments):
     return functools.partial(attention, query, key, value, variant or DotProduct(), **arguments)
 
@@ -98,7 +103,14 @@ WRONG = {
         "TransformerXL.projection must .* D even .* got (3, 5, 4)",
     ),
     "bias of other width": (
-        call(variant=TransformerXL(jnp.ones((3, 6, 4)), jnp.ones((1, 2)), BIASES[1])),
+        call(
+            variant=with_leaves(
+                TransformerXL(jnp.ones((3, 6, 4)), *BIASES),
+                jnp.ones((3, 6, 4)),
+                jnp.ones((1, 2)),
+                BIASES[1],
+            )
+        ),
         "TransformerXL.content_bias must end in the width of a head, 4; got shape (1, 2)",
     ),
     "odd width for adapted": (
@@ -106,7 +118,7 @@ WRONG = {
         "Adapted needs .* even width .* got width 3",
     ),
     "adapted bias of other width": (
-        call(variant=Adapted(jnp.ones((1, 4)), jnp.ones((1, 6)))),
+        call(variant=with_leaves(Adapted(*BIASES), jnp.ones((1, 4)), jnp.ones((1, 6)))),
         "Adapted.position_bias must have shape (heads or 1, 4); got (1, 6)",
     ),
 }
