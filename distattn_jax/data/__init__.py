@@ -1,0 +1,47 @@
+"""Text in, batches out: readers, TFDS builders, tokenizers, tables, Grain batches, word vectors.
+
+NumPy alone, no JAX: files are read into examples (`TextFiles`, `load_split`), texts into ids
+(`TOKENIZERS`, `encode`), ids into a `Table`, and its rows into `Batches` of like length.
+"""
+
+from distattn_jax.data.batches import Batches, bucket_lengths
+from distattn_jax.data.builder import TextBuilder, load_split
+from distattn_jax.data.rows import DataError, find_file, read_rows
+from distattn_jax.data.table import FILLER, Ragged, Table
+from distattn_jax.data.text_files import TextFiles
+from distattn_jax.data.tokenizer import (
+    PADDING,
+    TOKENIZERS,
+    UNKNOWN,
+    byte_level_bpe,
+    encode,
+    load,
+    save,
+    word_level,
+    word_piece,
+)
+from distattn_jax.data.vectors import load_vectors
+
+__all__ = [
+    "FILLER",
+    "PADDING",
+    "TOKENIZERS",
+    "UNKNOWN",
+    "Batches",
+    "DataError",
+    "Ragged",
+    "Table",
+    "TextBuilder",
+    "TextFiles",
+    "bucket_lengths",
+    "byte_level_bpe",
+    "encode",
+    "find_file",
+    "load",
+    "load_split",
+    "load_vectors",
+    "read_rows",
+    "save",
+    "word_level",
+    "word_piece",
+]

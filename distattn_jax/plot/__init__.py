@@ -1,0 +1,18 @@
+"""Pictures of heads and of runs: arrays in, a matplotlib figure out."""
+
+from distattn_jax.plot.curves import learning_curves
+from distattn_jax.plot.heads import coefficient_curves, head_parameters
+from distattn_jax.plot.maps import attention_maps
+from distattn_jax.plot.style import METHOD_COLOURS, PALETTE, method_colours, save, styled
+
+__all__ = [
+    "METHOD_COLOURS",
+    "PALETTE",
+    "attention_maps",
+    "coefficient_curves",
+    "head_parameters",
+    "learning_curves",
+    "method_colours",
+    "save",
+    "styled",
+]

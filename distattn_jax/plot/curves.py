@@ -1,0 +1,73 @@
+"""Learning curves: the mean over seeds, and the band from the worst seed to the best."""
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.ticker import MaxNLocator
+
+from distattn_jax.plot.style import (
+    arranged,
+    checked,
+    method_colours,
+    panels,
+    printed_width,
+    settled,
+    styled,
+)
+
+# method -> metric -> (steps (K,), values (seeds, K))
+History = Mapping[str, Mapping[str, tuple[np.ndarray, np.ndarray]]]
+
+
+def learning_curves(history: History, metrics: Sequence[str]) -> Figure:
+    """One panel per metric, one line per method.
+
+    Args:
+      history: method -> metric -> (steps (K,), values (seeds, K)). Methods may differ in their
+        steps and seeds. One that lacks a metric is left out of that panel.
+      metrics: what to draw, in that order.
+    """
+    known = {metric for of_method in history.values() for metric in of_method}
+    unknown = [metric for metric in metrics if metric not in known]
+    if not metrics or unknown:
+        raise ValueError(f"metrics must be some of {sorted(known)}; got {list(metrics)}.")
+    colours = method_colours(history)
+    rows, columns = arranged(len(metrics), most=3)
+    with styled():
+        figure, grid = panels(rows, columns, width=3.4, height=2.6)
+        lines = {}
+        for axes, metric in zip(grid, metrics, strict=False):
+            for method, of_method in history.items():
+                if metric not in of_method:
+                    continue
+                name = f"history[{method!r}][{metric!r}]"
+                steps = checked(f"steps of {name}", of_method[metric][0], ("K",))
+                values = checked(f"values of {name}", of_method[metric][1], ("seeds", len(steps)))
+                lines[method] = axes.plot(
+                    steps,
+                    values.mean(0),
+                    color=colours[method],
+                    marker="o" if len(steps) == 1 else None,
+                    label=method,
+                )[0]
+                axes.fill_between(
+                    steps, values.min(0), values.max(0), color=colours[method], alpha=0.2, lw=0
+                )
+            axes.set(xlabel="step", ylabel=metric.replace("_", " "))
+            axes.margins(x=0.02)
+            axes.xaxis.set_major_locator(MaxNLocator(5, steps=[1, 2, 5, 10], integer=True))
+        for axes in grid[len(metrics) :]:
+            axes.remove()
+        _legend(figure, {method: lines[method] for method in history if method in lines})
+        return settled(figure)
+
+
+def _legend(figure: Figure, lines: dict[str, Line2D]) -> None:
+    """Above all panels: in one row if there is room, else in columns as wide as the longest."""
+    names = [method.replace("_", " ") for method in lines]
+    widths = [printed_width(name, 8) + 0.6 for name in names]  # with a piece of the line
+    room = figure.get_figwidth()
+    columns = len(names) if sum(widths) <= room else max(1, int(room // max(widths)))
+    figure.legend(list(lines.values()), names, loc="outside upper center", ncols=columns)

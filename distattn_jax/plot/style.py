@@ -1,0 +1,153 @@
+"""How all pictures look: one palette, one set of settings, one way to save.
+
+Figures are made with matplotlib's objects alone. No window, no current figure: they can be made
+without a screen, and in several threads.
+"""
+
+import contextlib
+import threading
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import matplotlib
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.font_manager import FontProperties
+from matplotlib.textpath import TextPath
+
+# Okabe and Ito's colours, which the colour-blind can tell apart; their yellow is lost on white.
+PALETTE: dict[str, str] = {
+    "vermilion": "#d55e00",
+    "blue": "#0072b2",
+    "green": "#009e73",
+    "orange": "#e69f00",
+    "purple": "#cc79a7",
+    "sky": "#56b4e9",
+    "black": "#222222",
+}
+METHOD_COLOURS: dict[str, str] = {
+    "distance_aware": PALETTE["vermilion"],
+    "relative_position": PALETTE["blue"],
+    "transformer_xl": PALETTE["green"],
+    "adapted": PALETTE["orange"],
+    "dot_product": PALETTE["black"],
+}
+LOCAL, GLOBAL = PALETTE["blue"], PALETTE["vermilion"]  # heads with w < 0, heads with w > 0
+FONT = FontProperties(family="DejaVu Sans")  # comes with matplotlib: the same on every machine
+INK, QUIET = "#222222", "#8c8c8c"
+SETTINGS: dict[Any, Any] = {
+    "axes.edgecolor": INK,
+    "axes.labelcolor": INK,
+    "axes.labelsize": 9,
+    "axes.linewidth": 0.6,
+    "axes.spines.right": False,
+    "axes.spines.top": False,
+    "axes.titlesize": 9,
+    "font.family": FONT.get_name(),
+    "font.size": 8,
+    "legend.fontsize": 8,
+    "legend.frameon": False,
+    "lines.linewidth": 1.5,
+    "text.color": INK,
+    **{
+        f"{axis}tick.{setting}": value
+        for axis in "xy"
+        for setting, value in {
+            "color": INK,
+            "labelsize": 8,
+            "major.size": 3,
+            "major.width": 0.6,
+        }.items()
+    },
+}
+_settings_lock = threading.RLock()  # matplotlib's settings are one for all threads
+
+
+@contextlib.contextmanager
+def styled() -> Iterator[None]:
+    """The settings of this project, and none of the user's, until the block ends."""
+    with _settings_lock, matplotlib.rc_context():
+        matplotlib.rcdefaults()
+        matplotlib.rcParams.update(SETTINGS)
+        yield
+
+
+def method_colours(methods: Iterable[str]) -> dict[str, str]:
+    """A colour for each method: its own if it has one, else the next that no other has."""
+    methods = list(methods)
+    own = {method: METHOD_COLOURS[method] for method in methods if method in METHOD_COLOURS}
+    others = [method for method in methods if method not in own]
+    free = [colour for colour in PALETTE.values() if colour not in own.values()]
+    if len(others) > len(free):
+        most = len(own) + len(free)
+        raise ValueError(f"methods must be at most {most}, one colour each; got {methods}.")
+    return own | dict(zip(others, free, strict=False))
+
+
+def panels(rows: int, columns: int, *, width: float, height: float) -> tuple[Figure, list[Axes]]:
+    """A figure of rows x columns panels, each of that size in inches, row by row.
+
+    To be called, as all that draws, within `styled()`.
+    """
+    figure = Figure((columns * width, rows * height), layout="constrained")
+    return figure, list(figure.subplots(rows, columns, squeeze=False).flat)
+
+
+def settled(figure: Figure) -> Figure:
+    """The figure, drawn once. Each figure ends here, within `styled()`.
+
+    Ticks are made when a figure is first drawn, with the settings of that moment, and move the
+    layout: only from the second time on is a figure drawn alike.
+    """
+    figure.draw_without_rendering()
+    return figure
+
+
+def arranged(count: int, *, most: int) -> tuple[int, int]:
+    """Rows and columns for so many panels: few rows, `most` columns at most, little left over."""
+    rows = -(-count // most)
+    return rows, -(-count // rows)
+
+
+def printed_width(text: str, font_size: int) -> float:
+    """Inches that a text takes, before any figure is drawn; every character as it is."""
+    if not text.strip():
+        return 0.0
+    path = TextPath((0, 0), text.replace("$", "S"), size=font_size, prop=FONT)
+    return path.get_extents().width / 72
+
+
+def checked(name: str, array: Any, shape: tuple[str | int, ...]) -> np.ndarray:
+    """The array as float64; an error that names it unless it has that shape.
+
+    Args:
+      name: of the argument.
+      array: NumPy or JAX.
+      shape: for each axis its size, or a name where any size will do but 0.
+    """
+    array = np.asarray(array)
+    sizes_fit = array.ndim == len(shape) and all(
+        size > 0 if isinstance(wanted, str) else size == wanted
+        for size, wanted in zip(array.shape, shape, strict=True)
+    )
+    if not sizes_fit:
+        wanted = f"({', '.join(map(str, shape))}{',' if len(shape) == 1 else ''})"
+        raise ValueError(f"{name} must have shape {wanted}, none of it 0; got {array.shape}.")
+    return array.astype(np.float64)
+
+
+def save(figure: Figure, path: str | Path, *, dpi: int = 150) -> None:
+    """Writes a PNG, and the folder it goes to; the same figure gives the same bytes."""
+    path = Path(path)
+    if path.suffix != ".png":
+        raise ValueError(f"path must end in .png; got {path}.")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with styled():
+        figure.savefig(
+            path,
+            dpi=dpi,
+            metadata={"Software": None},  # would be matplotlib's version
+            pil_kwargs={"optimize": True},
+        )

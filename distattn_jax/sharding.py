@@ -1,0 +1,115 @@
+"""Devices as a mesh (data, model), and where parameters and batches lie on it.
+
+Batches are spread over `data`, heads and the hidden units of the feed-forward networks over `model`.
+The axes are Auto: the compiler places what comes between, whatever modules a model is made of.
+"""
+
+import dataclasses
+from typing import Any
+
+import jax
+from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
+
+P = PartitionSpec
+
+
+def make_mesh(data: int = 0, model: int = 1) -> Mesh:
+    """A mesh over all devices of all processes, or over the first data * model of them.
+
+    Args:
+      data: devices that share a batch; 0: all that are left by `model`.
+      model: devices that share the heads.
+    """
+    devices = jax.devices()
+    data = data or len(devices) // model
+    if data * model > len(devices) or data == 0:
+        raise ValueError(
+            f"mesh.data x mesh.model ({data or 1} x {model}) must be at most the number of devices; "
+            f"there are {len(devices)}."
+        )
+    return jax.make_mesh(
+        (data, model),
+        ("data", "model"),
+        axis_types=(AxisType.Auto, AxisType.Auto),
+        devices=devices[: data * model],
+    )
+
+
+@dataclasses.dataclass(frozen=True)
+class Layout:
+    """One PartitionSpec for each kind of array of a model built of our encoders.
+
+    Attributes:
+      batch: what leads with the examples.
+      projection: (D, N, H), of queries, keys and values, and its bias (N, H).
+      output: (N, H, D), of the heads' values back to the model's width.
+      variant: what the variant owns, (N, ...).
+      hidden: (D, F), into the feed-forward network, and its bias (F,).
+      hidden_output: (F, D), out of it.
+      other: everything else.
+    """
+
+    batch: P = P("data")
+    projection: P = P(None, "model", None)
+    projection_bias: P = P("model", None)
+    output: P = P("model", None, None)
+    variant: P = P("model")
+    hidden: P = P(None, "model")
+    hidden_bias: P = P("model")
+    hidden_output: P = P("model", None)
+    other: P = P()
+
+    def of(self, path: tuple[str, ...]) -> P:
+        """The spec of the parameter with this path, e.g. (..., "attention", "query", "kernel")."""
+        match path:
+            case (*_, "attention", "query" | "key" | "value", "kernel"):
+                return self.projection
+            case (*_, "attention", "query" | "key" | "value", "bias"):
+                return self.projection_bias
+            case (*_, "attention", "out", "kernel"):
+                return self.output
+            case (*_, "feed_forward", "hidden", "kernel"):
+                return self.hidden
+            case (*_, "feed_forward", "hidden", "bias"):
+                return self.hidden_bias
+            case (*_, "feed_forward", "out", "kernel"):
+                return self.hidden_output
+        return self.variant if "variant" in path else self.other
+
+
+def shardings(tree: Any, mesh: Mesh, layout: Layout, *, leading: int = 0) -> Any:
+    """The sharding of every array of a tree, parameters or what follows their structure.
+
+    Args:
+      tree: arrays, or their shapes.
+      mesh: the devices.
+      layout: which axis of which parameter lies where.
+      leading: axes in front of the parameters' own, as those of seeds; not spread.
+    """
+
+    def of(path: tuple[Any, ...], leaf: Any) -> NamedSharding:
+        spec = layout.of(tuple(name for name in map(_name, path) if name != "value"))
+        names: list[Any] = [*([None] * leading), *spec][: leaf.ndim]
+        for axis, name in enumerate(names):
+            if name is not None and leaf.shape[axis] % mesh.shape[name]:
+                names[axis] = None  # shared by all heads, or not divisible: a copy for each
+        return NamedSharding(mesh, P(*names))
+
+    return jax.tree_util.tree_map_with_path(of, tree)
+
+
+def place_batch(batch: dict[str, Any], mesh: Mesh, layout: Layout) -> dict[str, jax.Array]:
+    """The global batch, of which this process holds its own rows, on the devices."""
+    sharding = NamedSharding(mesh, layout.batch)
+    return {
+        name: jax.make_array_from_process_local_data(sharding, rows) for name, rows in batch.items()
+    }
+
+
+def _name(key: Any) -> str:
+    for attribute in ("key", "name", "idx"):
+        if hasattr(key, attribute):
+            return str(getattr(key, attribute))
+    return str(key)
+
+

@@ -1,0 +1,1 @@
+"""How models are trained: the loop, what it writes and what it shows."""

@@ -1,0 +1,61 @@
+"""Seeds and settings as one batch axis: every member of a run is one model, trained beside the others."""
+
+import itertools
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from distattn_jax.train.config import Config
+
+
+class Setting(NamedTuple):
+    """The numbers that may differ between members without another program: arrays over members."""
+
+    learning_rate: Float[Array, "*members"]
+    distance_rate: Float[Array, "*members"]
+    dropout_rate: Float[Array, "*members"]
+    initial_weight: Float[Array, "*members"]
+    initial_shape: Float[Array, "*members"]
+
+
+class Member(NamedTuple):
+    """One model of a run."""
+
+    seed: int
+    setting: dict[str, float]
+
+
+def members_of(config: Config) -> list[Member]:
+    """All settings of the grid, each with all seeds: settings slow, seeds fast."""
+    axes = {
+        "learning_rate": config.optimizer.learning_rate,
+        "distance_rate": config.optimizer.distance_rate,
+        "dropout_rate": config.model.dropout_rate,
+        "initial_weight": config.model.initial_weight,
+        "initial_shape": config.model.initial_shape,
+    }
+    seeds = range(config.seed, config.seed + config.seeds)
+    return [
+        Member(seed, dict(zip(axes, point, strict=True)))
+        for point in itertools.product(*axes.values())
+        for seed in seeds
+    ]
+
+
+def stacked(members: list[Member]) -> tuple[Any, Setting]:
+    """The members' random keys and settings, as arrays over members."""
+    keys = jax.vmap(jax.random.key)(jnp.asarray([member.seed for member in members], jnp.uint32))
+    columns = {
+        name: jnp.asarray([member.setting[name] for member in members], jnp.float32)
+        for name in Setting._fields
+    }
+    return keys, Setting(**columns)
+
+
+def varied(members: list[Member]) -> tuple[str, ...]:
+    """The names of the numbers that differ between members."""
+    return tuple(
+        name for name in Setting._fields if len({member.setting[name] for member in members}) > 1
+    )

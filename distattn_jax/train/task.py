@@ -1,0 +1,63 @@
+"""What a task is: its data, its model, its loss and its metrics; the training knows nothing more."""
+
+import abc
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+import numpy as np
+from flax import nnx
+from jaxtyping import Array, Float
+
+from distattn_jax.data import Table
+from distattn_jax.sharding import Layout
+from distattn_jax.train.losses import Guide
+from distattn_jax.train.members import Setting
+
+Batch = dict[str, Array]
+
+
+class Task(abc.ABC):
+    """One thing to learn. A batch holds what the table's columns are called, and `weight` (B,).
+
+    Attributes:
+      tables: the examples of each split: train, validation, test, and any others.
+      by: the column of the tables whose length decides the bucket of an example.
+      criterion: the metric, higher is better, by which the best parameters are chosen.
+      layout: where the parameters lie on a mesh.
+      guides: what else is asked of the model, by name.
+    """
+
+    tables: Mapping[str, Table]
+    by: ClassVar[str]
+    criterion: ClassVar[str]
+    layout: Layout = Layout()
+    guides: Mapping[str, Guide] = {}
+
+    @abc.abstractmethod
+    def model(self, setting: Setting, *, rngs: nnx.Rngs) -> nnx.Module:
+        """A model with its first parameters; the numbers of the setting may be traced."""
+
+    def initial(self) -> Mapping[tuple[str, ...], np.ndarray]:
+        """Parameters that are not drawn but given, by their paths; the same for all members."""
+        return {}
+
+    @abc.abstractmethod
+    def outputs(
+        self, model: Any, batch: Batch, *, dropout_rate: Any = 0.0, rngs: nnx.Rngs | None = None
+    ) -> Any:
+        """What the model says of a batch; without `rngs`, without dropout."""
+
+    @abc.abstractmethod
+    def loss(self, outputs: Any, batch: Batch) -> Float[Array, " B"]:
+        """Of every example, unreduced."""
+
+    @abc.abstractmethod
+    def counts(self, outputs: Any, batch: Batch) -> dict[str, Array]:
+        """Sums over the examples, each counted by its weight, from which `metrics` follow.
+
+        They are added over batches and devices, so that no partial batch counts for more.
+        """
+
+    @abc.abstractmethod
+    def metrics(self, counts: Mapping[str, np.ndarray]) -> dict[str, float]:
+        """What the counts of a whole split come to, for one member."""

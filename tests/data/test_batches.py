@@ -1,0 +1,166 @@
+"""Every row once an epoch, in a batch that depends on its number alone."""
+
+import itertools
+import json
+
+import numpy as np
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from distattn_jax.data import FILLER, Batches, Ragged, Table, bucket_lengths
+
+LENGTHS = [3, 0, 9, 4, 5, 12, 1, 1, 8, 7, 2]
+DEFAULTS = {"batch_size": 4, "buckets": (4, 8), "by": "text", "seed": 0, "shuffle": True}
+
+
+def table_of(lengths):
+    """Row i is i + 1, repeated: what a row came from is seen in it."""
+    offsets = np.cumsum([0, *lengths], dtype=np.int64)
+    values = np.repeat(np.arange(len(lengths), dtype=np.int32) + 1, lengths)
+    return Table({"text": Ragged(values, offsets), "label": np.arange(len(lengths)) * 10})
+
+
+def batches_of(lengths=LENGTHS, **arguments):
+    return Batches(table_of(lengths), **{**DEFAULTS, **arguments})
+
+
+def epoch(batches, number=0):
+    first = number * batches.batches_per_epoch
+    return [batches[first + i] for i in range(batches.batches_per_epoch)]
+
+
+def assert_same(actual, expected):
+    for one, other in zip(actual, expected, strict=True):
+        np.testing.assert_equal(one, other)
+
+
+@given(
+    st.lists(st.integers(0, 20), min_size=1, max_size=40),
+    st.sets(st.integers(1, 16), min_size=1, max_size=4).map(lambda bounds: tuple(sorted(bounds))),
+    st.integers(1, 7),
+    st.booleans(),
+    st.integers(0, 3),
+)
+def test_every_row_comes_once_an_epoch_in_the_first_bucket_that_holds_it(
+    lengths, buckets, batch_size, shuffle, number
+):
+    batches = batches_of(lengths, buckets=buckets, batch_size=batch_size, shuffle=shuffle)
+    seen = []
+    padded = positions = 0
+    for batch in epoch(batches, number):
+        rows, bucket = batch["text"].shape
+        assert rows == batch_size
+        positions += rows * bucket
+        padded += (batch["text"] == 0).sum()
+        for text, size, label, weight, i in zip(
+            *(batch[name] for name in ("text", "text_length", "label", "weight", "index")),
+            strict=True,
+        ):
+            if i == FILLER:
+                assert not np.any([*text, size, label, weight])
+                continue
+            assert weight == 1
+            assert label == i * 10
+            assert size == min(lengths[i], buckets[-1])
+            assert text.tolist() == [i + 1] * size + [0] * (bucket - size)
+            assert bucket == min([b for b in buckets if b >= size])
+            seen.append(i)
+    assert sorted(seen) == list(range(len(lengths)))
+    assert batches.cut == sum(length > buckets[-1] for length in lengths)
+    np.testing.assert_allclose(batches.padding, padded / positions)
+
+
+@given(st.integers(0, 50), st.sampled_from([1, 2, 3, 6]), st.booleans())
+def test_the_processes_together_make_the_batch_of_one(i, processes, shuffle):
+    arguments = {"batch_size": 6, "shuffle": shuffle}
+    parts = [
+        batches_of(**arguments, process_index=p, process_count=processes)[i]
+        for p in range(processes)
+    ]
+    joined = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+    np.testing.assert_equal(joined, batches_of(**arguments)[i])
+
+
+def test_every_epoch_and_seed_has_an_order_of_its_own():
+    batches = batches_of(range(40))
+    orders = [[b["index"].tolist() for b in epoch(batches, number)] for number in (0, 1)]
+    orders.append([b["index"].tolist() for b in epoch(batches_of(range(40), seed=1))])
+    for one, other in itertools.combinations(orders, 2):
+        assert one != other
+
+
+def test_without_shuffling_short_rows_come_first_and_in_order():
+    batches = batches_of(shuffle=False)
+    expected = [[0, 1, 3, 6], [7, 10, -1, -1], [2, 4, 5, 8], [9, -1, -1, -1]]
+    assert [b["index"].tolist() for b in epoch(batches)] == expected
+    assert_same(epoch(batches, 1), epoch(batches))
+
+
+def test_an_iterator_gives_the_batches_in_order_and_goes_on_from_a_saved_state():
+    batches = batches_of()
+    expected = [batches[i] for i in range(3, 13)]
+    assert_same(batches.iterate(10, start=3, threads=2, prefetch=3), expected)
+    iterator = batches.iterate(start=3)  # without end
+    assert_same(itertools.islice(iterator, 6), expected[:6])
+    state = json.loads(json.dumps(iterator.get_state()))
+    assert_same(itertools.islice(iterator, 4), expected[6:])
+    resumed = batches_of().iterate(start=3)
+    resumed.set_state(state)
+    assert_same(itertools.islice(resumed, 4), expected[6:])
+
+
+def test_the_longest_of_several_columns_counts_and_a_column_left_out_is_counted_when_cut():
+    text = table_of(LENGTHS).columns["text"]
+    other = table_of(LENGTHS[::-1]).columns["text"]
+    table = Table({"text": text, "other": other})
+    both = Batches(table, **{**DEFAULTS, "buckets": (4, 8, 12), "by": ("text", "other")})
+    assert both.cut == 0
+    one = Batches(table, **{**DEFAULTS, "buckets": (4, 8, 12)})
+    buckets = [next(b for b in (4, 8, 12) if b >= length) for length in LENGTHS]
+    assert one.cut == sum(
+        length > bucket for length, bucket in zip(LENGTHS[::-1], buckets, strict=True)
+    )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"batch_size": 0}, "batch_size must be at least 1; got 0"),
+        ({"process_count": 3}, "batch_size must be a multiple of process_count = 3; got 4"),
+        ({"process_index": 1}, "process_index must be in 0 .. process_count - 1 = 0; got 1"),
+        ({"buckets": (8, 4)}, r"buckets must be lengths .*; got \(8, 4\)"),
+        ({"buckets": ()}, r"buckets must be lengths .*; got \(\)"),
+        ({"by": "label"}, r"by must name columns of sequences, \['text'\]; got 'label'"),
+        ({"lengths": []}, "table must have rows; got 0"),
+        ({"seed": -1}, "seed must be at least 0; got -1"),
+    ],
+)
+def test_wrong_arguments_are_named(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        batches_of(**arguments)
+
+
+def test_there_is_no_batch_before_the_first_and_no_end():
+    with pytest.raises(IndexError, match="i must be at least 0; got -1"):
+        batches_of()[-1]
+    with pytest.raises(TypeError, match="not iterable"):
+        iter(batches_of())
+
+
+@example([8, 8, 40], 2, 40)  # lengths that are bounds
+@given(st.lists(st.integers(0, 45), min_size=1, max_size=12), st.integers(1, 5), st.integers(1, 40))
+def test_no_choice_of_buckets_pads_less(lengths, count, longest):
+    def cost(bounds):
+        return sum(min(b for b in bounds if b >= min(x, longest)) for x in lengths)
+
+    candidates = range(8, longest, 8)
+    choices = [
+        (*chosen, longest)
+        for size in range(count)
+        for chosen in itertools.combinations(candidates, size)
+    ]
+    actual = bucket_lengths(np.array(lengths), count=count, longest=longest)
+    assert actual in choices
+    assert cost(actual) == min(map(cost, choices))
+    assert len(actual) == min(len(c) for c in choices if cost(c) == cost(actual))

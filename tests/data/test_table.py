@@ -1,0 +1,47 @@
+"""Rows of a table are its rows, cut or padded to one length."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from distattn_jax.data import FILLER, Ragged, Table
+
+
+def ragged(rows):
+    values = np.array([value for row in rows for value in row], np.int32)
+    return Ragged(values, np.cumsum([0, *map(len, rows)], dtype=np.int64))
+
+
+@given(
+    st.lists(st.lists(st.integers(1, 9), max_size=6), min_size=1, max_size=5),
+    st.integers(1, 7),
+    st.data(),
+)
+def test_rows_are_cut_or_padded_one_by_one(rows, length, data):
+    indices = data.draw(st.lists(st.integers(FILLER, len(rows) - 1), max_size=4))
+    table = Table({"text": ragged(rows), "label": np.arange(len(rows)) + 5})
+    batch = table.rows(np.array(indices, np.int32), length)
+    assert batch["text"].shape == (len(indices), length)
+    for place, i in enumerate(indices):
+        expected = [] if i == FILLER else rows[i][:length]
+        assert batch["text"][place].tolist() == expected + [0] * (length - len(expected))
+        assert batch["text_length"][place] == len(expected)
+        assert batch["label"][place] == (0 if i == FILLER else i + 5)
+
+
+def test_a_batch_is_no_view_of_the_table():
+    labels = np.arange(3)
+    Table({"label": labels}).rows(np.array([0, FILLER]), 1)["label"] += 1
+    assert labels.tolist() == [0, 1, 2]
+
+
+def test_columns_that_do_not_fit_are_named():
+    with pytest.raises(ValueError, match=r"the 2 rows of 'text'; got 3 rows in 'label'"):
+        Table({"text": ragged([[1], [2]]), "label": np.zeros(3)})
+    with pytest.raises(ValueError, match=r"columns must hold numbers; got <U1 in 'label'"):
+        Table({"label": np.array(["a"])})
+    with pytest.raises(ValueError, match=r"columns must hold at least one"):
+        Table({})
+    with pytest.raises(ValueError, match=r"offsets must rise from 0 to the number of values, 2"):
+        Ragged(np.ones(2, np.int32), np.array([0, 3]))

@@ -1,0 +1,107 @@
+"""A folder of texts goes in and the same texts come out, with TensorFlow nowhere."""
+
+import json
+import pickle
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from distattn_jax.data import DataError, TextFiles, load_split
+
+ROOT = Path(__file__).parent.parent.parent
+EXAMPLES = {
+    "train": [("gut", "b"), ("böse", "a"), ("so, so", "b")],
+    "validation": [("na ja", "a")],
+    "test": [("wohl", "b"), ("weh", "a")],
+}
+
+
+def write(folder, split, examples):
+    lines = (json.dumps({"text": text, "label": label}) for text, label in examples)
+    folder.mkdir(exist_ok=True)
+    (folder / f"{split}.jsonl").write_text("".join(f"{line}\n" for line in lines))
+
+
+@pytest.fixture
+def raw(tmp_path):
+    for split, examples in EXAMPLES.items():
+        write(tmp_path / "raw", split, examples)
+    return tmp_path / "raw"
+
+
+def test_the_examples_come_back_in_order_with_the_names_of_their_labels(raw, tmp_path):
+    for _ in range(2):  # prepared, and found prepared
+        builder = TextFiles(manual_dir=raw, data_dir=tmp_path / "prepared")
+        for split, expected in EXAMPLES.items():
+            rows = load_split(builder, split)
+            names = builder.info.features["label"].names
+            assert [(row["text"], names[row["label"]]) for row in rows] == expected
+        assert names == ["a", "b"]
+    again = pickle.loads(pickle.dumps(builder))
+    assert load_split(again, "train[1:2]")[0]["text"] == "böse"
+    with pytest.raises(ValueError, match=r"split must be one of .*train.*; got 'dev'"):
+        load_split(builder, "dev")
+
+
+def test_prepared_files_are_used_again_until_the_raw_ones_change(raw, tmp_path):
+    def prepared():
+        builder = TextFiles(manual_dir=raw, data_dir=tmp_path / "prepared")
+        builder.prepare()
+        (written,) = Path(builder.data_dir).glob("*train.array_record*")
+        return builder, written.stat().st_mtime_ns
+
+    first, written = prepared()
+    second, still = prepared()
+    assert (second.data_dir, still) == (first.data_dir, written)
+    write(raw, "test", [("wohl", "a"), ("weh", "a")])  # as long as before: only the content tells
+    changed, _ = prepared()
+    assert changed.data_dir != first.data_dir
+    assert [row["label"] for row in load_split(changed, "test")] == [0, 0]
+    assert [row["label"] for row in load_split(first, "test")] == [1, 0]
+
+
+@pytest.mark.parametrize(
+    ("split", "examples", "reason"),
+    [
+        ("test", [("x", "a"), ("y", "c")], r":2: the label must be one of train.jsonl, \['a', 'b'"),
+        ("validation", [("x", "a"), (" ", "a")], ":2: the text is empty"),
+        ("train", [("x", "a"), ("y", "")], ":2: the label must be one line; got ''"),
+        ("test", [], ": has no rows"),
+    ],
+)
+def test_a_fault_is_named_and_nothing_is_prepared(raw, tmp_path, split, examples, reason):
+    write(raw, split, examples)
+    builder = TextFiles(manual_dir=raw, data_dir=tmp_path / "prepared")
+    with pytest.raises(DataError, match=re.escape(str(raw / f"{split}.jsonl")) + reason):
+        builder.prepare()
+    assert not Path(builder.data_dir).exists()
+
+
+def test_folders_that_cannot_serve_are_named(raw, tmp_path):
+    (tmp_path / "file").touch()
+    builder = TextFiles(manual_dir=raw, data_dir=tmp_path / "file")
+    with pytest.raises(
+        DataError, match=r"data_dir must be a folder that can be written; got .*file"
+    ):
+        builder.prepare()
+    with pytest.raises(
+        DataError, match=r"manual_dir must be the folder of the raw files; got .*no"
+    ):
+        TextFiles(manual_dir=tmp_path / "no", data_dir=tmp_path)
+    (raw / "test.jsonl").unlink()
+    with pytest.raises(DataError, match=r"raw: looked for test.csv"):
+        TextFiles(manual_dir=raw, data_dir=tmp_path)
+
+
+def test_neither_preparing_nor_reading_imports_tensorflow(raw, tmp_path):
+    program = (
+        "import sys; from distattn_jax.data import TextFiles, load_split;"
+        f"builder = TextFiles(manual_dir={str(raw)!r}, data_dir={str(tmp_path / 'prepared')!r});"
+        "print(len(load_split(builder, 'train')), 'tensorflow' in sys.modules)"
+    )
+    run = [sys.executable, "-W", "error", "-c", program]
+    output = subprocess.run(run, capture_output=True, text=True, check=True, cwd=ROOT).stdout
+    assert output.splitlines()[-1] == "3 False"

@@ -1,0 +1,97 @@
+"""Word vectors are found by word, whatever the file is packed in, and faults by line."""
+
+import gzip
+import zipfile
+
+import numpy as np
+import pytest
+
+from distattn_jax.data import DataError, load_vectors
+
+WORDS = ["[PAD]", "[UNK]", "the", "at b", ".", "käse"]
+LINES = "the 1 2 3\n. . . 7 7 7\nkäse -1e-1 0.5 0\nother x\nat b 4 5 6\n. 7 8 9\nthe 0 0 0\n"
+EXPECTED = {2: [1, 2, 3], 3: [4, 5, 6], 4: [7, 8, 9], 5: [-0.1, 0.5, 0]}
+
+
+def packed(folder, kind, text=LINES):
+    path, content = folder / f"vectors.{kind}", text.encode()
+    if kind == "zip":
+        with zipfile.ZipFile(path, "w") as archive:
+            archive.writestr("one.txt", content)
+    else:
+        path.write_bytes(gzip.compress(content) if kind == "gz" else content)
+    return path
+
+
+@pytest.mark.parametrize("kind", ["txt", "gz", "zip"])
+@pytest.mark.parametrize("header", ["", "7 3\n"])
+def test_words_get_their_vectors(tmp_path, kind, header):
+    vectors, found = load_vectors(packed(tmp_path, kind, header + LINES), WORDS, seed=0)
+    assert vectors.shape == (6, 3)
+    assert found == 4
+    for row, expected in EXPECTED.items():
+        np.testing.assert_allclose(vectors[row], expected, rtol=1e-6)
+    assert not vectors[0].any()
+    assert vectors[1].all()
+
+
+def test_words_that_are_lacking_are_drawn_as_wide_as_the_others_and_by_the_seed(tmp_path):
+    words = [*WORDS, *(f"lacking {i}" for i in range(5000))]
+    path = packed(tmp_path, "txt")
+    first, again, other = (load_vectors(path, words, seed=seed)[0] for seed in (0, 0, 1))
+    np.testing.assert_array_equal(first, again)
+    assert (first[6:] != other[6:]).any()
+    np.testing.assert_allclose(first[6:].std(), first[2:6].std(), rtol=0.03)
+
+
+def test_of_several_members_one_is_named(tmp_path):
+    path = packed(tmp_path, "zip")
+    with zipfile.ZipFile(path, "a") as archive:
+        archive.writestr("two.txt", "the 5\n")
+    assert load_vectors(f"{path}:two.txt", WORDS, seed=0)[0][2] == 5
+    with pytest.raises(DataError, match=r"one of \['one.txt', 'two.txt'\]; got ''"):
+        load_vectors(path, WORDS, seed=0)
+
+
+@pytest.mark.parametrize(
+    ("line", "reason"),
+    [
+        (". 1 2", "must have 3 numbers; got 2"),
+        (". 1 2 3 4", "must have 3 numbers; got 4"),
+        (". 1 2 x", "not a number"),
+        (". 1 2 nan", "finite"),
+    ],
+)
+def test_a_fault_in_a_line_that_is_wanted_is_named(tmp_path, line, reason):
+    path = packed(tmp_path, "txt", f"first 1 2 3\n{line}\n")
+    with pytest.raises(DataError, match=f"vectors.txt:2: .*{reason}"):
+        load_vectors(path, WORDS, seed=0)
+
+
+def test_a_file_that_cannot_serve_is_named(tmp_path):
+    with pytest.raises(DataError, match=r"no.txt: no such file"):
+        load_vectors(tmp_path / "no.txt", WORDS, seed=0)
+    with pytest.raises(DataError, match=r"has none of the 2 words"):
+        load_vectors(packed(tmp_path, "txt"), ["[PAD]", "none"], seed=0)
+    (tmp_path / "broken.gz").write_bytes(b"the 1 2 3")
+    with pytest.raises(DataError, match=r"broken.gz: broken archive"):
+        load_vectors(tmp_path / "broken.gz", WORDS, seed=0)
+
+
+def test_the_cache_answers_for_the_same_question_only(tmp_path):
+    path, cache = packed(tmp_path, "txt"), tmp_path / "run" / "vectors.npz"
+    cache.parent.mkdir()
+    cache.write_bytes(b"not a cache")
+
+    def load(words=WORDS, seed=0):
+        return load_vectors(path, words, seed=seed, cache=cache)
+
+    expected, found = load()
+    written = cache.stat().st_mtime_ns
+    vectors, again = load()
+    np.testing.assert_array_equal(vectors, expected)
+    assert (again, cache.stat().st_mtime_ns) == (found, written)
+    assert (load(seed=1)[0][1] != expected[1]).all()
+    np.testing.assert_allclose(load([*WORDS[:3], "."])[0][3], [7, 8, 9])
+    packed(tmp_path, "txt", LINES.replace("the 1", "the 11"))
+    assert load()[0][2, 0] == 11

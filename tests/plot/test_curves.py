@@ -1,0 +1,47 @@
+"""Learning curves."""
+
+import numpy as np
+import pytest
+
+from distattn_jax import plot
+
+STEPS = np.array([0, 10, 20])
+LOSSES = np.array([[3.0, 2.0, 1.0], [5.0, 2.0, 0.0]])  # (seeds, K)
+
+
+def history():
+    return {
+        "distance_aware": {"loss": (STEPS, LOSSES), "accuracy": (STEPS[:1], LOSSES[:1, :1])},
+        "dot_product": {"loss": (STEPS[:2], LOSSES[:1, :2])},
+    }
+
+
+def test_a_line_is_the_mean_over_seeds_and_the_band_goes_from_least_to_greatest():
+    (axes,) = plot.learning_curves(history(), ["loss"]).axes
+    ours, theirs = axes.lines
+    np.testing.assert_array_equal(ours.get_xydata(), [[0, 4], [10, 2], [20, 0.5]])
+    np.testing.assert_array_equal(theirs.get_xydata(), [[0, 3], [10, 2]])
+    band = axes.collections[0].get_paths()[0].vertices
+    for step, least, greatest in zip(STEPS, LOSSES.min(0), LOSSES.max(0), strict=True):
+        at_step = band[band[:, 0] == step, 1]
+        assert (at_step.min(), at_step.max()) == (least, greatest)
+
+
+def test_there_is_a_panel_per_metric_with_the_methods_that_have_it():
+    figure = plot.learning_curves(history(), ["accuracy", "loss"])
+    assert [axes.get_ylabel() for axes in figure.axes] == ["accuracy", "loss"]
+    assert {axes.get_xlabel() for axes in figure.axes} == {"step"}
+    assert [len(axes.lines) for axes in figure.axes] == [1, 2]
+    (legend,) = figure.legends
+    assert [text.get_text() for text in legend.texts] == ["distance aware", "dot product"]
+    for line, name in zip(legend.get_lines(), history(), strict=True):
+        assert line.get_color() == plot.METHOD_COLOURS[name]
+
+
+def test_what_does_not_fit_is_named():
+    wrong = {"adapted": {"loss": (STEPS, LOSSES.T)}}
+    message = r"values of history\['adapted'\]\['loss'\] must have shape \(seeds, 3\).*got \(3, 2\)"
+    with pytest.raises(ValueError, match=message):
+        plot.learning_curves(wrong, ["loss"])
+    with pytest.raises(ValueError, match=r"some of \['accuracy', 'loss'\]; got \['lost'\]"):
+        plot.learning_curves(history(), ["lost"])

@@ -1,0 +1,57 @@
+"""Attention maps."""
+
+import numpy as np
+import pytest
+
+from distattn_jax import plot
+
+TOKENS = ["rose", "$", "5", "to", "$", "internationalization"]  # two dollars are no mathematics
+
+
+def weights(rows, columns, seed=0):
+    return np.random.default_rng(seed).dirichlet(np.ones(columns), rows)
+
+
+def names(axis):
+    return [label.get_text() for label in axis.get_ticklabels()]
+
+
+def test_maps_stand_under_their_titles_with_the_tokens_on_both_axes():
+    maps = {"head 0": weights(6, 6), "head 1": weights(6, 6, 1)}
+    *panels, bar = plot.attention_maps(maps, TOKENS).axes
+    assert [axes.get_title() for axes in panels] == list(maps)
+    for axes, given in zip(panels, maps.values(), strict=True):
+        np.testing.assert_array_equal(axes.images[0].get_array(), given)
+        assert names(axes.xaxis) == TOKENS
+    assert names(panels[0].yaxis) == TOKENS
+    assert bar.get_ylabel() == "attention weight"
+
+
+def test_all_maps_share_one_scale_from_zero_to_the_greatest_weight():
+    maps = {"faint": np.full((6, 6), 0.1), "strong": np.full((6, 6), 0.7)}
+    *panels, bar = plot.attention_maps(maps, TOKENS).axes
+    assert {axes.images[0].get_clim() for axes in panels} == {(0.0, 0.7)}
+    assert bar.get_ylim() == (0.0, 0.7)
+
+
+def test_queries_may_be_other_tokens():
+    axes, _ = plot.attention_maps({"": weights(2, 6)}, TOKENS, queries=["was", "ist"]).axes
+    assert names(axes.yaxis) == ["was", "ist"]
+    assert names(axes.xaxis) == TOKENS
+
+
+@pytest.mark.parametrize(("count", "length"), [(1, 1), (3, 6), (3, 40)])
+def test_nothing_sticks_out_of_the_figure(count, length):
+    tokens = (TOKENS * 7)[-length:]
+    maps = {f"head {i}": weights(length, length) for i in range(count)}
+    figure = plot.attention_maps(maps, tokens)
+    drawn, (width, height) = figure.get_tightbbox(), figure.get_size_inches()
+    assert min(drawn.x0, drawn.y0, width - drawn.x1, height - drawn.y1) >= 0
+
+
+def test_what_does_not_fit_is_named():
+    message = r"maps\['head 0'\] must have shape \(6, 6\).*got \(6, 5\)"
+    with pytest.raises(ValueError, match=message):
+        plot.attention_maps({"head 0": weights(6, 5)}, TOKENS)
+    with pytest.raises(ValueError, match="must not be empty; got 0 maps, 6 tokens, 6 queries"):
+        plot.attention_maps({}, TOKENS)

@@ -1,0 +1,56 @@
+"""Colours, settings and saved files."""
+
+import matplotlib
+import numpy as np
+import pytest
+
+from distattn_jax import plot
+
+LONG = [f"a method with a name of some length, {i}" for i in range(6)]
+
+
+def curves(methods):
+    points = (np.array([0, 5]), np.array([[0.5, 0.75]]))
+    return plot.learning_curves({method: {"accuracy": points} for method in methods}, ["accuracy"])
+
+
+def test_a_method_keeps_its_colour_whatever_stands_beside_it_and_no_two_share_one():
+    alone = plot.method_colours(["adapted"])
+    among = plot.method_colours(["mine", "adapted", "yours", "dot_product"])
+    assert alone["adapted"] == among["adapted"]
+    assert len(set(among.values())) == 4
+    with pytest.raises(ValueError, match="methods must be at most 7"):
+        plot.method_colours(map(str, range(8)))
+
+
+def test_settings_are_left_as_they_were():
+    before = dict(matplotlib.rcParams)
+    curves(["adapted"])
+    assert dict(matplotlib.rcParams) == before
+    with plot.styled():
+        assert dict(matplotlib.rcParams) != before
+
+
+def test_a_long_legend_stays_inside_the_figure():
+    figure = curves(LONG)
+    drawn, (width, height) = figure.get_tightbbox(), figure.get_size_inches()
+    assert min(drawn.x0, drawn.y0, width - drawn.x1, height - drawn.y1) >= 0
+
+
+def test_a_saved_figure_is_a_png_of_the_same_bytes_each_time(tmp_path):
+    figure = curves(["adapted"])
+    paths = [tmp_path / "new folder" / name for name in ("first.png", "second.png", "third.png")]
+    plot.save(figure, paths[0])
+    plot.save(figure, paths[1])
+    with matplotlib.rc_context({"font.size": 20, "savefig.facecolor": "red"}):
+        plot.save(curves(["adapted"]), paths[2])
+    first, second, third = (path.read_bytes() for path in paths)
+    assert first.startswith(b"\x89PNG\r\n\x1a\n")
+    assert first == second
+    assert first == third
+    assert matplotlib.__version__.encode() not in first
+
+
+def test_another_kind_of_file_is_refused(tmp_path):
+    with pytest.raises(ValueError, match=r"path must end in \.png; got .*curves\.pdf"):
+        plot.save(curves(["adapted"]), tmp_path / "curves.pdf")

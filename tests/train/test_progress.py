@@ -1,0 +1,158 @@
+"""The progress line, on a terminal and in a log, by a clock that is set by hand."""
+
+import io
+
+import pytest
+
+from distattn_jax.train.progress import Progress
+
+
+class Clock:
+    now = 100.0
+
+    def __call__(self):
+        return self.now
+
+
+class Terminal(io.StringIO):
+    def isatty(self):
+        return True
+
+
+@pytest.fixture
+def clock():
+    return Clock()
+
+
+def run(progress, clock, steps, seconds_each):
+    for step in steps:
+        clock.now += seconds_each
+        progress.update(step, {"loss": 1 / step})
+
+
+def test_a_log_gets_a_line_each_interval_and_the_last_one(clock):
+    log = io.StringIO()
+    with Progress(100, stream=log, every_seconds=10, clock=clock) as progress:
+        run(progress, clock, range(1, 16), seconds_each=2.0)
+    assert [line.split("/")[0].strip() for line in log.getvalue().splitlines()] == [
+        "1",
+        "6",
+        "11",
+        "15",
+    ]
+    assert log.getvalue().splitlines()[-1] == " 15/100  loss 0.06667  0.5 steps/s  0:02:50 left"
+    assert "\r" not in log.getvalue()
+
+
+def test_the_last_line_is_not_shown_twice(clock):
+    log = io.StringIO()
+    progress = Progress(3, stream=log, clock=clock)
+    run(progress, clock, [1, 2, 3], seconds_each=20.0)
+    progress.close()
+    progress.close()
+    assert [line[:3] for line in log.getvalue().splitlines()] == ["1/3", "2/3", "3/3"]
+    assert log.getvalue().endswith("0:00:00 left\n")
+
+
+def test_a_terminal_is_redrawn_in_place_at_most_ten_times_a_second(clock, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    terminal = Terminal()
+    with Progress(1000, stream=terminal, clock=clock) as progress:
+        run(progress, clock, range(1, 1001), seconds_each=1 / 1024)
+    text = terminal.getvalue()
+    drawn = text[:-1].split("\r")[1:]
+    assert text.count("\n") == 1
+    assert text.endswith("\n")
+    assert 8 <= len(drawn) <= 11  # in a second, and the last
+    assert "1000/1000  loss 0.001  1024 steps/s  0:00:00 left" in drawn[-1]
+
+
+def test_the_bar_shows_the_share_that_is_done(clock, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "120")
+    terminal = Terminal()
+    with Progress(10, stream=terminal, clock=clock) as progress:
+        run(progress, clock, [5], seconds_each=1.0)
+    assert "[" + 15 * "#" + 15 * "-" + "]  " in terminal.getvalue()
+
+
+@pytest.mark.parametrize("columns", [20, 40, 55, 60, 100])
+def test_a_line_fits_the_terminal_and_covers_the_one_before(clock, monkeypatch, columns):
+    monkeypatch.setenv("COLUMNS", str(columns))
+    terminal = Terminal()
+    progress = Progress(1000, stream=terminal, clock=clock)
+    clock.now += 1
+    progress.update(10, {"loss": 0.123456, "accuracy": 0.98765, "norm": 1.23456})
+    clock.now += 1
+    progress.update(20, {"loss": 1.0})
+    first, second = terminal.getvalue().split("\r")[1:]
+    assert len(first.rstrip()) < columns
+    assert len(first) <= len(second) < columns
+    assert "20/1000" in second
+
+
+def test_a_terminal_made_narrower_is_not_overrun(clock, monkeypatch):
+    terminal = Terminal()
+    progress = Progress(10, stream=terminal, clock=clock)
+    for step, columns in ((1, 100), (2, 40)):
+        monkeypatch.setenv("COLUMNS", str(columns))
+        run(progress, clock, [step], seconds_each=1.0)
+    assert len(terminal.getvalue().split("\r")[-1]) < 40
+
+
+def test_where_room_is_short_values_give_way_to_the_time_left(clock, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "60")
+    terminal = Terminal()
+    progress = Progress(1000, stream=terminal, clock=clock)
+    clock.now += 1
+    progress.update(10, {"loss": 0.123456, "accuracy": 0.98765, "norm": 1.23456})
+    assert terminal.getvalue() == "\r  10/1000  loss 0.1235  10 steps/s  0:01:39 left"
+
+
+def test_steps_before_the_start_do_not_count_for_the_speed(clock):
+    log = io.StringIO()
+    progress = Progress(10_000, start=9_000, stream=log, clock=clock)
+    clock.now += 50
+    progress.update(9_100, {})
+    assert log.getvalue() == " 9100/10000  2 steps/s  0:07:30 left\n"
+
+
+def test_the_speed_is_the_recent_one(clock):
+    log = io.StringIO()
+    progress = Progress(100_000, stream=log, clock=clock)
+    run(progress, clock, [1], seconds_each=300.0)  # compiled
+    run(progress, clock, range(101, 1_001, 100), seconds_each=10.0)
+    assert "10 steps/s  2:45:10 left" in log.getvalue().splitlines()[-1]
+
+
+def test_no_speed_is_shown_before_there_is_one(clock):
+    log = io.StringIO()
+    progress = Progress(10, start=4, stream=log, clock=clock)
+    clock.now += 1
+    progress.update(4, {"loss": 2.0})
+    assert log.getvalue() == " 4/10  loss 2  ? steps/s  ?:??:?? left\n"
+
+
+def test_values_are_read_only_when_a_line_is_due(clock):
+    class Value:
+        reads = 0
+
+        def __float__(self):
+            Value.reads += 1
+            return 1.0
+
+    with Progress(10, stream=io.StringIO(), clock=clock) as progress:
+        for step in range(10):
+            clock.now += 0.5
+            progress.update(step, {"loss": Value()})
+    assert Value.reads == 2  # the first line and the last
+
+
+def test_what_was_never_updated_shows_nothing(clock):
+    for stream in (io.StringIO(), Terminal()):
+        Progress(10, stream=stream, clock=clock).close()
+        assert stream.getvalue() == ""
+
+
+def test_a_start_beyond_the_total_is_refused():
+    with pytest.raises(ValueError, match="0 <= start <= total, total > 0; got 10 and 11"):
+        Progress(10, start=11)
