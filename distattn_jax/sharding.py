@@ -1,7 +1,7 @@
 """Devices as a mesh (data, model), and where parameters and batches lie on it.
 
-Batches are spread over `data`, heads and the hidden units of the feed-forward networks over `model`.
-The axes are Auto: the compiler places what comes between, whatever modules a model is made of.
+Batches are spread over `data`; heads, and the hidden units of the feed-forward networks, over `model`.
+The axes are Auto: the compiler places what comes between, whatever a model is made of.
 """
 
 import dataclasses
@@ -24,8 +24,8 @@ def make_mesh(data: int = 0, model: int = 1) -> Mesh:
     data = data or len(devices) // model
     if data * model > len(devices) or data == 0:
         raise ValueError(
-            f"mesh.data x mesh.model ({data or 1} x {model}) must be at most the number of devices; "
-            f"there are {len(devices)}."
+            f"mesh.data x mesh.model ({data or 1} x {model}) must be at most the number of devices, "
+            f"{len(devices)}."
         )
     return jax.make_mesh(
         (data, model),
@@ -88,7 +88,7 @@ def shardings(tree: Any, mesh: Mesh, layout: Layout, *, leading: int = 0) -> Any
     """
 
     def of(path: tuple[Any, ...], leaf: Any) -> NamedSharding:
-        spec = layout.of(tuple(name for name in map(_name, path) if name != "value"))
+        spec = layout.of(tuple(map(_name, path)))
         names: list[Any] = [*([None] * leading), *spec][: leaf.ndim]
         for axis, name in enumerate(names):
             if name is not None and leaf.shape[axis] % mesh.shape[name]:
@@ -98,12 +98,17 @@ def shardings(tree: Any, mesh: Mesh, layout: Layout, *, leading: int = 0) -> Any
     return jax.tree_util.tree_map_with_path(of, tree)
 
 
+def replicated(mesh: Mesh) -> NamedSharding:
+    """A copy on every device."""
+    return NamedSharding(mesh, P())
+
+
 def place_batch(batch: dict[str, Any], mesh: Mesh, layout: Layout) -> dict[str, jax.Array]:
     """The global batch, of which this process holds its own rows, on the devices."""
     sharding = NamedSharding(mesh, layout.batch)
-    return {
-        name: jax.make_array_from_process_local_data(sharding, rows) for name, rows in batch.items()
-    }
+    if jax.process_count() == 1:
+        return jax.device_put(batch, sharding)
+    return jax.make_array_from_process_local_data(sharding, batch)
 
 
 def _name(key: Any) -> str:
@@ -111,5 +116,3 @@ def _name(key: Any) -> str:
         if hasattr(key, attribute):
             return str(getattr(key, attribute))
     return str(key)
-
-

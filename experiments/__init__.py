@@ -1,1 +1,1 @@
-"""What was run, and how: `python -m experiments`."""
+"""What was run, and how: a recipe is a module here with a function `get_config()`."""

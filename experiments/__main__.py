@@ -1,6 +1,34 @@
-"""`python -m experiments`: the demonstration."""
+"""`python -m experiments COMMAND`: train, evaluate, predict, report, list."""
 
-from experiments.demo import main
+import importlib
+import pkgutil
+import sys
+
+from distattn_jax.data import DataError
+from distattn_jax.train import NonFiniteError, RunError
+from distattn_jax.train.flags import nearest
+from experiments import commands
+
+
+def main(arguments: list[str]) -> None:
+    """Runs a command; what a person can mend is said in a sentence, without a traceback."""
+    known = {
+        name: importlib.import_module(f"experiments.commands.{name}")
+        for name in sorted(found.name for found in pkgutil.iter_modules(commands.__path__))
+    }
+    if not arguments or arguments[0] in ("-h", "--help"):
+        print("usage: python -m experiments COMMAND ...\n")
+        for name, module in known.items():
+            print(f"  {name:<10}{(module.__doc__ or '').splitlines()[0]}")
+        sys.exit(0 if arguments else 2)
+    name, *rest = arguments
+    if name not in known:
+        raise SystemExit(f"unknown command {name!r}: {nearest(name, known)}")
+    try:
+        known[name].main(rest)
+    except (DataError, RunError, NonFiniteError, ValueError) as error:
+        raise SystemExit(f"error: {error}") from None
+
 
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1:])

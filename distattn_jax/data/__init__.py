@@ -6,6 +6,7 @@ NumPy alone, no JAX: files are read into examples (`TextFiles`, `load_split`), t
 
 from distattn_jax.data.batches import Batches, bucket_lengths
 from distattn_jax.data.builder import TextBuilder, load_split
+from distattn_jax.data.nearest import Nearest
 from distattn_jax.data.rows import DataError, find_file, read_rows
 from distattn_jax.data.table import FILLER, Ragged, Table
 from distattn_jax.data.text_files import TextFiles
@@ -29,6 +30,7 @@ __all__ = [
     "UNKNOWN",
     "Batches",
     "DataError",
+    "Nearest",
     "Ragged",
     "Table",
     "TextBuilder",

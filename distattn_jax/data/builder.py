@@ -57,6 +57,7 @@ class TextBuilder(tfds.core.GeneratorBasedBuilder):
         """Writes the prepared files, unless they are there."""
         if not self.data_path.exists():
             self._check_writable()
+            tfds.disable_progress_bar()
             self.download_and_prepare()
 
     def _check_writable(self) -> None:

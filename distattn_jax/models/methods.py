@@ -9,13 +9,11 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
-import jax
-import jax.numpy as jnp
 from flax import nnx
 from jaxtyping import Array, Float
 
 from distattn_jax.modules import Adapted, DistanceAware, RelativePosition, TransformerXL
-from distattn_jax.modules.initializers import Initializer, both_signs
+from distattn_jax.modules.initializers import both_signs
 
 Number = float | Float[Array, ""]
 

@@ -20,14 +20,19 @@ from distattn_jax.plot.style import (
 # method -> metric -> (steps (K,), values (seeds, K))
 History = Mapping[str, Mapping[str, tuple[np.ndarray, np.ndarray]]]
 
+FEW = 12  # points of a curve that are marked
 
-def learning_curves(history: History, metrics: Sequence[str]) -> Figure:
+
+def learning_curves(
+    history: History, metrics: Sequence[str], *, labels: Mapping[str, str] | None = None
+) -> Figure:
     """One panel per metric, one line per method.
 
     Args:
       history: method -> metric -> (steps (K,), values (seeds, K)). Methods may differ in their
         steps and seeds. One that lacks a metric is left out of that panel.
       metrics: what to draw, in that order.
+      labels: what the legend calls a method; one without a label is called by its name.
     """
     known = {metric for of_method in history.values() for metric in of_method}
     unknown = [metric for metric in metrics if metric not in known]
@@ -49,7 +54,8 @@ def learning_curves(history: History, metrics: Sequence[str]) -> Figure:
                     steps,
                     values.mean(0),
                     color=colours[method],
-                    marker="o" if len(steps) == 1 else None,
+                    marker="o" if len(steps) <= FEW else None,
+                    markersize=3.5,
                     label=method,
                 )[0]
                 axes.fill_between(
@@ -57,17 +63,19 @@ def learning_curves(history: History, metrics: Sequence[str]) -> Figure:
                 )
             axes.set(xlabel="step", ylabel=metric.replace("_", " "))
             axes.margins(x=0.02)
+            axes.set_xlim(left=min(0, axes.get_xlim()[0]))  # so that all panels begin alike
             axes.xaxis.set_major_locator(MaxNLocator(5, steps=[1, 2, 5, 10], integer=True))
         for axes in grid[len(metrics) :]:
             axes.remove()
-        _legend(figure, {method: lines[method] for method in history if method in lines})
+        shown = {method: lines[method] for method in history if method in lines}
+        names = [(labels or {}).get(method, method.replace("_", " ")) for method in shown]
+        _legend(figure, list(shown.values()), names)
         return settled(figure)
 
 
-def _legend(figure: Figure, lines: dict[str, Line2D]) -> None:
+def _legend(figure: Figure, lines: list[Line2D], names: list[str]) -> None:
     """Above all panels: in one row if there is room, else in columns as wide as the longest."""
-    names = [method.replace("_", " ") for method in lines]
     widths = [printed_width(name, 8) + 0.6 for name in names]  # with a piece of the line
     room = figure.get_figwidth()
     columns = len(names) if sum(widths) <= room else max(1, int(room // max(widths)))
-    figure.legend(list(lines.values()), names, loc="outside upper center", ncols=columns)
+    figure.legend(lines, names, loc="outside upper center", ncols=columns)

@@ -7,11 +7,11 @@ from jaxtyping import Array
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from distattn_jax.plot.style import arranged, checked, printed_width, settled, styled
+from distattn_jax.plot.style import SETTINGS, arranged, checked, printed_width, settled, styled
 
 # All in inches: maps are laid out by hand, so that a cell has room for the name of its token.
-CELL, LEAST_MAP, WIDEST_FIGURE = 0.15, 1.8, 13.0
-TITLE, AXIS_LABEL, AIR, GAP, COLOUR_BAR = 0.3, 0.35, 0.1, 0.15, 0.85
+LEAST_MAP, WIDEST_FIGURE = 1.8, 13.0
+TITLE_LINE, AXIS_LABEL, AIR, GAP, COLOUR_BAR = 0.16, 0.35, 0.1, 0.15, 0.85
 
 
 def attention_maps(
@@ -23,7 +23,7 @@ def attention_maps(
     """Heatmaps with the tokens on both axes; readable up to about 40 of them.
 
     Args:
-      maps: title -> weights (T, S).
+      maps: title -> weights (T, S); a title may have several lines.
       tokens: the S keys.
       queries: the T queries; None: the same tokens.
     """
@@ -38,20 +38,26 @@ def attention_maps(
     least = min(0.0, *(weights.min() for weights in arrays.values()))
     greatest = max(weights.max() for weights in arrays.values())
 
+    lines = [title.split("\n") for title in arrays]
+    above = AIR + TITLE_LINE * max(map(len, lines))
+    title_width = max(
+        printed_width(line, SETTINGS["axes.titlesize"]) for title in lines for line in title
+    )
     longest = max(len(queries), len(tokens))
-    cell, font_size = max(CELL, LEAST_MAP / longest), 7 if longest <= 24 else 6
+    cell, font_size = (0.15, 7) if longest <= 24 else (0.12, 6)
+    cell = max(cell, LEAST_MAP / longest, title_width / len(tokens))
     map_width, map_height = cell * len(tokens), cell * len(queries)
     left = AXIS_LABEL + AIR + max(printed_width(name, font_size) for name in set(queries))
     below = AXIS_LABEL + AIR + max(printed_width(name, font_size) for name in set(tokens))
     rows, columns = arranged(len(arrays), most=max(1, int(WIDEST_FIGURE // map_width)))
     width = left + columns * (map_width + GAP) + COLOUR_BAR
-    height = rows * (TITLE + map_height + below)
+    height = rows * (above + map_height + below)
 
     with styled():
         figure = Figure((width, height))
 
         def axes_at(x: float, row: int, wide: float):
-            y = height - row * (TITLE + map_height + below) - TITLE - map_height
+            y = height - row * (above + map_height + below) - above - map_height
             return figure.add_axes((x / width, y / height, wide / width, map_height / height))
 
         named = {"fontsize": font_size, "parse_math": False}  # a token may be a dollar

@@ -12,6 +12,7 @@ from typing import Any
 
 import matplotlib
 import numpy as np
+from etils import epath
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.font_manager import FontProperties
@@ -32,7 +33,9 @@ METHOD_COLOURS: dict[str, str] = {
     "relative_position": PALETTE["blue"],
     "transformer_xl": PALETTE["green"],
     "adapted": PALETTE["orange"],
-    "dot_product": PALETTE["black"],
+    "vanilla": PALETTE["black"],
+    "no_positions": PALETTE["purple"],
+    "dot_product": PALETTE["sky"],
 }
 LOCAL, GLOBAL = PALETTE["blue"], PALETTE["vermilion"]  # heads with w < 0, heads with w > 0
 FONT = FontProperties(family="DejaVu Sans")  # comes with matplotlib: the same on every machine
@@ -91,7 +94,8 @@ def panels(rows: int, columns: int, *, width: float, height: float) -> tuple[Fig
 
     To be called, as all that draws, within `styled()`.
     """
-    figure = Figure((columns * width, rows * height), layout="constrained")
+    figure = Figure((columns * width, rows * height))
+    figure.set_layout_engine("constrained", w_pad=0.08, h_pad=0.06)
     return figure, list(figure.subplots(rows, columns, squeeze=False).flat)
 
 
@@ -138,15 +142,16 @@ def checked(name: str, array: Any, shape: tuple[str | int, ...]) -> np.ndarray:
     return array.astype(np.float64)
 
 
-def save(figure: Figure, path: str | Path, *, dpi: int = 150) -> None:
-    """Writes a PNG, and the folder it goes to; the same figure gives the same bytes."""
-    path = Path(path)
+def save(figure: Figure, path: str | Path | epath.Path, *, dpi: int = 150) -> None:
+    """Writes a PNG, and the folder (or bucket) it goes to; the same figure gives the same bytes."""
+    path = epath.Path(path)
     if path.suffix != ".png":
         raise ValueError(f"path must end in .png; got {path}.")
     path.parent.mkdir(parents=True, exist_ok=True)
-    with styled():
+    with styled(), path.open("wb") as file:
         figure.savefig(
-            path,
+            file,
+            format="png",
             dpi=dpi,
             metadata={"Software": None},  # would be matplotlib's version
             pil_kwargs={"optimize": True},

@@ -1,1 +1,44 @@
-"""How models are trained: the loop, what it writes and what it shows."""
+"""How models are trained: configuration, state, step, loop, checkpoints, and the runs they leave."""
+
+from distattn_jax.train.checkpoint import Checkpoints
+from distattn_jax.train.config import (
+    Config,
+    DataConfig,
+    MeshConfig,
+    ModelConfig,
+    OptimizerConfig,
+    OutputConfig,
+)
+from distattn_jax.train.loop import Terminated, Trainer
+from distattn_jax.train.losses import Guide, compose, cross_entropy, weighted_sum
+from distattn_jax.train.record import NonFiniteError
+from distattn_jax.train.run import Loaded, RunError, load, load_config, open_run
+from distattn_jax.train.state import TrainState
+from distattn_jax.train.task import Task
+from distattn_jax.train.tasks import prepare, task_of
+
+__all__ = [
+    "Checkpoints",
+    "Config",
+    "DataConfig",
+    "Guide",
+    "Loaded",
+    "MeshConfig",
+    "ModelConfig",
+    "NonFiniteError",
+    "OptimizerConfig",
+    "OutputConfig",
+    "RunError",
+    "Task",
+    "Terminated",
+    "TrainState",
+    "Trainer",
+    "compose",
+    "cross_entropy",
+    "load",
+    "load_config",
+    "open_run",
+    "prepare",
+    "task_of",
+    "weighted_sum",
+]

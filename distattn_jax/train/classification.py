@@ -48,7 +48,6 @@ class TextClassification(Task):
 
     def model(self, setting: Setting, *, rngs: nnx.Rngs) -> TextClassifier:
         config = self.config
-        width = config.embedding_features if self.vectors is None else self.vectors.shape[1]
         sizes = Sizes(
             config.heads,
             config.head_features,
@@ -63,7 +62,7 @@ class TextClassification(Task):
             method=self.method,
             sizes=sizes,
             layers=config.layers,
-            embedding_features=width,
+            embedding_features=config.embedding_features,
             hidden_features=config.hidden_features,
             pooling_features=config.pooling_features,
             implementation=config.implementation or None,
@@ -102,7 +101,20 @@ class TextClassification(Task):
 
     def metrics(self, counts: Mapping[str, np.ndarray]) -> dict[str, float]:
         confusion = np.asarray(counts["confusion"], np.float64)
-        return {"accuracy": float(np.trace(confusion) / confusion.sum()), "macro_f": macro_f(confusion)}
+        return {
+            "accuracy": float(np.trace(confusion) / confusion.sum()),
+            "macro_f": macro_f(confusion),
+        }
+
+    def baseline(self, split: str) -> dict[str, float]:
+        """The share of the label that is most frequent in the training set."""
+        most = np.bincount(self._labels_of("train")).argmax()
+        return {"accuracy": float(np.mean(self._labels_of(split) == most))}
+
+    def _labels_of(self, split: str) -> np.ndarray:
+        labels = self.tables[split].columns["label"]
+        assert isinstance(labels, np.ndarray)
+        return labels
 
 
 def macro_f(confusion: Float[np.ndarray, "C C"]) -> float:

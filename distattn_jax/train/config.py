@@ -6,46 +6,14 @@ settings, each with all seeds, are trained side by side in one program.
 """
 
 import dataclasses
-from typing import Any
 
 from distattn_jax.data import TOKENIZERS
 from distattn_jax.models import METHODS
-
-
-def option(default: Any, explanation: str, *, choices: tuple[str, ...] = ()) -> Any:
-    """A field with the sentence that `--help` shows; `choices`: the only values it may have."""
-    return dataclasses.field(
-        default=default, metadata={"explanation": explanation, "choices": choices}
-    )
-
-
-class _Checked:
-    """Checks what each field says of itself."""
-
-    def __post_init__(self) -> None:
-        for field in dataclasses.fields(self):  # type: ignore[arg-type]
-            choices, given = field.metadata.get("choices"), getattr(self, field.name)
-            for value in given if isinstance(given, tuple) else (given,):
-                if choices and value not in choices:
-                    raise ValueError(
-                        f"{field.name} must be one of {', '.join(choices)}; got {value!r}."
-                    )
-
-    def require(self, holds: bool, name: str, wanted: str) -> None:
-        """Raises an error about the field `name` unless the condition holds."""
-        if not holds:
-            raise ValueError(f"{name} must be {wanted}; got {getattr(self, name)!r}.")
-
-    def at_least(self, least: float, *names: str) -> None:
-        """Each of these fields, or each of its values, is at least this."""
-        for name in names:
-            given = getattr(self, name)
-            values = given if isinstance(given, tuple) else (given,)
-            self.require(all(value >= least for value in values), name, f"at least {least}")
+from distattn_jax.train.flags import Checked, option
 
 
 @dataclasses.dataclass(frozen=True)
-class DataConfig(_Checked):
+class DataConfig(Checked):
     """What is learned from."""
 
     directory: str = option("data", "where prepared data sets are kept")
@@ -66,14 +34,14 @@ class DataConfig(_Checked):
 
 
 @dataclasses.dataclass(frozen=True)
-class ModelConfig(_Checked):
+class ModelConfig(Checked):
     """How large the model is."""
 
     layers: int = option(1, "encoder layers")
     heads: int = option(16, "attention heads")
     head_features: int = option(16, "width of a head")
     features: int = option(256, "width of the model")
-    hidden_features: int = option(1024, "width inside the feed-forward networks")
+    hidden_features: int = option(256, "width inside the feed-forward networks")
     embedding_features: int = option(300, "width of the embeddings; with vectors, theirs")
     pooling_features: int = option(200, "width of the pooling's hidden layer")
     max_distance: int = option(16, "relative_position: relations beyond this distance are one")
@@ -99,7 +67,7 @@ class ModelConfig(_Checked):
 
 
 @dataclasses.dataclass(frozen=True)
-class OptimizerConfig(_Checked):
+class OptimizerConfig(Checked):
     """How it learns."""
 
     name: str = option("adam", "the optimiser", choices=("adam", "adamw"))
@@ -136,7 +104,7 @@ class OptimizerConfig(_Checked):
 
 
 @dataclasses.dataclass(frozen=True)
-class MeshConfig(_Checked):
+class MeshConfig(Checked):
     """The devices: batches are spread over `data`, heads over `model`."""
 
     data: int = option(0, "devices that share a batch; 0: all that are left by `model`")
@@ -159,7 +127,7 @@ class MeshConfig(_Checked):
 
 
 @dataclasses.dataclass(frozen=True)
-class OutputConfig(_Checked):
+class OutputConfig(Checked):
     """What is written, and when."""
 
     directory: str = option("runs", "where runs are kept (a local folder or a bucket)")
@@ -177,7 +145,7 @@ class OutputConfig(_Checked):
 
 
 @dataclasses.dataclass(frozen=True)
-class Config(_Checked):
+class Config(Checked):
     """All of it."""
 
     name: str = option("unnamed", "of the experiment: its runs are kept under it")

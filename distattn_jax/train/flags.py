@@ -1,4 +1,4 @@
-"""A configuration from the command line, to JSON and back, and how two of them differ."""
+"""Configurations as dataclasses: from the command line, to JSON and back, and how two differ."""
 
 import argparse
 import dataclasses
@@ -9,6 +9,38 @@ from typing import Any, TypeVar
 
 Configuration = TypeVar("Configuration")
 TRUE_FALSE = {"true": True, "false": False}
+
+
+def option(default: Any, explanation: str, *, choices: tuple[str, ...] = ()) -> Any:
+    """A field with the sentence that `--help` shows; `choices`: the only values it may have."""
+    return dataclasses.field(
+        default=default, metadata={"explanation": explanation, "choices": choices}
+    )
+
+
+class Checked:
+    """A frozen dataclass of options that checks itself: choices here, the rest in subclasses."""
+
+    def __post_init__(self) -> None:
+        for field in dataclasses.fields(self):  # type: ignore[arg-type]
+            choices, given = field.metadata.get("choices"), getattr(self, field.name)
+            for value in given if isinstance(given, tuple) else (given,):
+                if choices and value not in choices:
+                    raise ValueError(
+                        f"{field.name} must be one of {', '.join(choices)}; got {value!r}."
+                    )
+
+    def require(self, holds: bool, name: str, wanted: str) -> None:
+        """Raises an error about the field `name` unless the condition holds."""
+        if not holds:
+            raise ValueError(f"{name} must be {wanted}; got {getattr(self, name)!r}.")
+
+    def at_least(self, least: float | int, *names: str) -> None:
+        """Each of these fields, or each of its values, is at least this."""
+        for name in names:
+            given = getattr(self, name)
+            values = given if isinstance(given, tuple) else (given,)
+            self.require(all(value >= least for value in values), name, f"at least {least}")
 
 
 def leaves(config: Any, prefix: str = "") -> Iterator[tuple[str, dataclasses.Field, Any]]:
@@ -95,7 +127,8 @@ def parse(config: Configuration, arguments: Sequence[str], *, program: str) -> C
 def to_dict(config: Any) -> dict[str, Any]:
     """What JSON can hold: tuples as lists."""
     return {
-        name: list(value) if isinstance(value, tuple) else value for name, _, value in leaves(config)
+        name: list(value) if isinstance(value, tuple) else value
+        for name, _, value in leaves(config)
     }
 
 

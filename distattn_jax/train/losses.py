@@ -47,15 +47,11 @@ def compose(task: Loss, guides: Mapping[str, Guide]) -> Callable[[Any, dict[str,
     return composed
 
 
-def weighted_sum(
-    values: Float[Array, " B"], weights: Float[Array, " B"]
-) -> Float[Array, ""]:
+def weighted_sum(values: Float[Array, " B"], weights: Float[Array, " B"]) -> Float[Array, ""]:
     """Σ weight · value; an example of weight 0 does not count, whatever its value, NaN included."""
     return jnp.where(weights > 0, weights * jnp.where(weights > 0, values, 0), 0).sum()
 
 
-def cross_entropy(
-    logits: Float[Array, "B C"], labels: Int[Array, " B"]
-) -> Float[Array, " B"]:
+def cross_entropy(logits: Float[Array, "B C"], labels: Int[Array, " B"]) -> Float[Array, " B"]:
     """-log softmax(logits)[label]."""
     return optax.softmax_cross_entropy_with_integer_labels(logits, labels)

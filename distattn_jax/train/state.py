@@ -1,4 +1,4 @@
-"""The state of training, one per member, made where it belongs."""
+"""The state of training: one per member, each array made on the devices where it stays."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -6,25 +6,26 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 import optax
 from flax import nnx
 from jax.sharding import Mesh
 from jaxtyping import Array, Float, Int, Key
 
 from distattn_jax import sharding
-from distattn_jax.train.members import Setting
+from distattn_jax.train.members import Member, Setting, stacked
 from distattn_jax.train.task import Task
+
+NEVER = jnp.iinfo(jnp.int32).max
 
 
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class TrainState:
-    """Everything a step changes; every array leads with the members.
+    """All that a step needs and changes.
 
     Attributes:
       step: how many steps were done.
-      params: of the model.
+      params: of the model, as plain dictionaries (a call flattens them faster than Flax's own).
       opt_state: of the optimiser.
       key: the randomness of step i is `fold_in(key, i)`.
     """
@@ -51,46 +52,99 @@ class Best:
     params: Any
 
     def updated(self, step: Int[Array, ""], score: Float[Array, ""], params: Any) -> "Best":
-        """With these where they are better (one member)."""
+        """With these if they are better, or as good and later (one member)."""
         new = Best(step, score, params)
-        return jax.tree.map(lambda now, best: jnp.where(score > self.score, now, best), new, self)
+        return jax.tree.map(lambda now, best: jnp.where(score >= self.score, now, best), new, self)
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class Tally:
+    """What the steps since the last line of metrics came to; on the devices until it is read.
+
+    Attributes:
+      sums: of each metric, over the steps.
+      steps: how many they were.
+      bad: the first of them with a loss or a gradient that is not finite; NEVER: none.
+    """
+
+    sums: dict[str, Float[Array, "*members"]]
+    steps: Int[Array, "*members"]
+    bad: Int[Array, "*members"]
+
+    def plus(self, metrics: dict[str, Float[Array, ""]], step: Int[Array, ""]) -> "Tally":
+        """With one more step (one member)."""
+        finite = jnp.isfinite(metrics["train/loss"] + metrics["train/gradient_norm"])
+        sums = {name: self.sums[name] + value for name, value in metrics.items()}
+        bad = jnp.minimum(self.bad, jnp.where(finite, NEVER, step))
+        return Tally(sums, self.steps + 1, bad)
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class Training:
+    """All that a checkpoint holds; every array leads with the members."""
+
+    state: TrainState
+    best: Best
+    tally: Tally
+
+
+def empty_tally(task: Task) -> Tally:
+    """Before the first step (one member)."""
+    terms = ["loss/task", *(f"loss/{name}" for name in task.guides)]
+    names = ["train/loss", "train/gradient_norm", "train/learning_rate", *terms]
+    return Tally({name: jnp.float32(0) for name in names}, jnp.int32(0), jnp.int32(NEVER))
 
 
 def graph_of(task: Task) -> Any:
     """The model without its parameters: what `nnx.merge` needs to put them back."""
-    return nnx.split(_abstract_model(task))[0]
-
-
-def initial_state(
-    task: Task, optimizer: optax.GradientTransformation, keys: Array, settings: Setting, mesh: Mesh
-) -> tuple[TrainState, Best]:
-    """The members' first states, each array made on the devices where it stays."""
-    given = {path: jnp.asarray(array) for path, array in task.initial().items()}
-
-    def one(key: Array, setting: Setting, given: Mapping[tuple[str, ...], Array]):
-        params_key, step_key = jax.random.split(key)
-        params = nnx.split(task.model(setting, rngs=nnx.Rngs(params=params_key)))[1]
-        params = _with(params, given)
-        state = TrainState(jnp.int32(0), params, optimizer.init(params), step_key)
-        return state, Best(jnp.int32(0), jnp.float32(-jnp.inf), params)
-
-    every = jax.vmap(one, in_axes=(0, 0, None))
-    shapes = jax.eval_shape(every, keys, settings, given)
-    places = sharding.shardings(shapes, mesh, task.layout, leading=1)
-    return jax.jit(every, out_shardings=places)(keys, settings, given)
-
-
-def _abstract_model(task: Task) -> Any:
     setting = Setting(*(jnp.zeros(()) for _ in Setting._fields))
-    return nnx.eval_shape(lambda: task.model(setting, rngs=nnx.Rngs(0)))
+    return nnx.split(nnx.eval_shape(lambda: task.model(setting, rngs=nnx.Rngs(0))))[0]
+
+
+class Birth:
+    """How the members' first states are made, and what they look like.
+
+    Args:
+      task: gives the model.
+      optimizer: gives its first state.
+      members: of the run.
+      mesh: the devices.
+
+    Attributes:
+      like: the shapes, dtypes and shardings of a `Training`.
+    """
+
+    def __init__(
+        self, task: Task, optimizer: optax.GradientTransformation, members: list[Member], mesh: Mesh
+    ):
+        def one(key: Array, setting: Setting, given: Mapping[tuple[str, ...], Array]) -> Training:
+            params_key, step_key = jax.random.split(key)
+            model = task.model(setting, rngs=nnx.Rngs(params=params_key))
+            params = _with(nnx.to_pure_dict(nnx.split(model)[1]), given)
+            state = TrainState(jnp.int32(0), params, optimizer.init(params), step_key)
+            best = Best(jnp.int32(0), jnp.float32(-jnp.inf), params)
+            return Training(state, best, empty_tally(task))
+
+        self._every = jax.vmap(one, in_axes=(0, 0, None))
+        self._arguments = (*stacked(members), task.initial())
+        shapes = jax.eval_shape(self._every, *self._arguments)
+        self._places = sharding.shardings(shapes, mesh, task.layout, leading=1)
+        self.like = jax.tree.map(
+            lambda shape, place: shape.update(sharding=place), shapes, self._places
+        )
+
+    def __call__(self) -> Training:
+        return jax.jit(self._every, out_shardings=self._places)(*self._arguments)
 
 
 def _with(params: Any, given: Mapping[tuple[str, ...], Array]) -> Any:
     """The parameters with those that are given put in."""
-    flat = dict(nnx.to_flat_state(params))
+    flat = nnx.traversals.flatten_mapping(params)
     for path, array in given.items():
         if path not in flat or flat[path].shape != array.shape:
             wanted = flat[path].shape if path in flat else "no such parameter"
             raise ValueError(f"initial {'/'.join(path)} is {array.shape}; the model has {wanted}.")
-        flat[path] = flat[path].replace(array.astype(flat[path].dtype))
-    return nnx.from_flat_state(flat)
+        flat[path] = jnp.asarray(array, flat[path].dtype)
+    return nnx.traversals.unflatten_mapping(flat)

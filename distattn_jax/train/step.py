@@ -2,50 +2,19 @@
 
 import dataclasses
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import optax
 from flax import nnx
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array
 
 from distattn_jax.train.losses import compose, weighted_sum
 from distattn_jax.train.members import Setting
 from distattn_jax.train.optimizer import Schedule, updates_of
-from distattn_jax.train.state import Best, TrainState
+from distattn_jax.train.state import Best, Tally, TrainState
 from distattn_jax.train.task import Batch, Task
-
-NEVER = jnp.iinfo(jnp.int32).max
-
-
-class Tally(NamedTuple):
-    """What the steps since the last line of metrics came to; kept on the device until it is read.
-
-    Attributes:
-      sums: of each metric, over the steps.
-      steps: how many they were.
-      bad: the first of them with a loss or a gradient that is not finite; NEVER: none.
-    """
-
-    sums: dict[str, Float[Array, "*members"]]
-    steps: Int[Array, "*members"]
-    bad: Int[Array, "*members"]
-
-    def plus(self, metrics: dict[str, Float[Array, ""]], step: Int[Array, ""]) -> "Tally":
-        """With one more step (one member)."""
-        finite = jnp.isfinite(metrics["train/loss"] + metrics["train/gradient_norm"])
-        sums = {name: self.sums[name] + value for name, value in metrics.items()}
-        bad = jnp.minimum(self.bad, jnp.where(finite, NEVER, step))
-        return Tally(sums, self.steps + 1, bad)
-
-
-def empty_tally(task: Task, members: int) -> Tally:
-    """Before the first step."""
-    terms = ["loss/task", *(f"loss/{name}" for name in task.guides)]
-    names = ["train/loss", "train/gradient_norm", "train/learning_rate", *terms]
-    sums = {name: jnp.zeros(members, jnp.float32) for name in names}
-    return Tally(sums, jnp.zeros(members, jnp.int32), jnp.full(members, NEVER, jnp.int32))
 
 
 def train_step_of(
@@ -55,18 +24,21 @@ def train_step_of(
     schedule: Schedule,
     *,
     accumulate: int = 1,
+    dropout: bool = True,
+    places: Any = None,
 ) -> Callable[..., tuple[TrainState, Tally]]:
     """The jitted step of all members: (state, tally, settings, batch) -> (state, tally).
 
     The first two are donated. The batch is the same for all members. With `accumulate` > 1 its
     parts are computed one after another, and their gradients added: the result is that of the
-    whole batch, because every part is divided by the weight of the whole.
+    whole batch, because every part is divided by the weight of the whole. Without `dropout` no
+    random bits are drawn, whatever the settings say. `places`: the shardings of state and tally.
     """
     losses = compose(task.loss, task.guides)
 
     def part_loss(params: Any, part: Batch, key: Array, weight: Array, setting: Setting):
         model = nnx.merge(graph, params)
-        rngs = nnx.Rngs(dropout=key)
+        rngs = nnx.Rngs(dropout=key) if dropout else None
         outputs = task.outputs(model, part, dropout_rate=setting.dropout_rate, rngs=rngs)
         composed = losses(outputs, part)
         mean = {
@@ -98,26 +70,29 @@ def train_step_of(
             state, step=state.step + 1, params=params, opt_state=opt_state
         ), tally
 
-    return jax.jit(jax.vmap(one, in_axes=(0, 0, 0, None)), donate_argnums=(0, 1))
+    return jax.jit(
+        jax.vmap(one, in_axes=(0, 0, 0, None)), donate_argnums=(0, 1), out_shardings=places
+    )
 
 
-def count_step_of(task: Task, graph: Any) -> Callable[..., dict[str, Array]]:
-    """The jitted evaluation of all members: (params, batch) -> counts, each leading with members."""
+def count_step_of(task: Task, graph: Any, *, place: Any = None) -> Callable[..., dict[str, Array]]:
+    """The jitted evaluation of all members: (params, batch) -> counts, each leading with members.
+
+    `place`: the sharding of the counts.
+    """
 
     def one(params: Any, batch: Batch) -> dict[str, Array]:
         outputs = task.outputs(nnx.merge(graph, params), batch)
         loss = weighted_sum(task.loss(outputs, batch), batch["weight"])
         return {"loss": loss, "weight": batch["weight"].sum(), **task.counts(outputs, batch)}
 
-    return jax.jit(jax.vmap(one, in_axes=(0, None)))
+    return jax.jit(jax.vmap(one, in_axes=(0, None)), out_shardings=place)
 
 
-update_best = jax.jit(jax.vmap(Best.updated), donate_argnums=0)
+update_best = jax.jit(jax.vmap(Best.updated), donate_argnums=0)  # (best, step, score, params)
 
 
-def _summed(
-    function: Callable[[Batch, Array], Any], batch: Batch, key: Array, parts: int
-) -> Any:
+def _summed(function: Callable[[Batch, Array], Any], batch: Batch, key: Array, parts: int) -> Any:
     """The sum of the function over parts of the batch, computed one after another."""
     if parts == 1:
         return function(batch, key)

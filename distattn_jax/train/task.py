@@ -61,3 +61,7 @@ class Task(abc.ABC):
     @abc.abstractmethod
     def metrics(self, counts: Mapping[str, np.ndarray]) -> dict[str, float]:
         """What the counts of a whole split come to, for one member."""
+
+    def baseline(self, split: str) -> dict[str, float]:
+        """What comes out without any model; empty where there is no such thing."""
+        return {}

@@ -1,0 +1,214 @@
+"""The loop: trains all members of a run, and takes up again wherever it was stopped.
+
+The host never waits for the device to log: what a window of steps came to is added up on the device,
+and read when the next window is done. It does wait to validate and to save.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.sharding import Mesh
+
+from distattn_jax import sharding
+from distattn_jax.data import Batches, Ragged, bucket_lengths
+from distattn_jax.train.checkpoint import Checkpoints
+from distattn_jax.train.config import Config
+from distattn_jax.train.feed import Feed
+from distattn_jax.train.interrupt import told_to_stop
+from distattn_jax.train.members import members_of, stacked
+from distattn_jax.train.optimizer import direction_of, schedule_of
+from distattn_jax.train.record import Record
+from distattn_jax.train.run import Run
+from distattn_jax.train.state import Birth, Training, TrainState, empty_tally, graph_of
+from distattn_jax.train.step import count_step_of, train_step_of, update_best
+from distattn_jax.train.task import Task
+
+PROFILED = range(10, 20)  # steps after the start, when all is compiled
+
+
+class Terminated(Exception):  # noqa: N818  not an error: the run was asked to leave
+    """The run was told to stop (SIGTERM), and saved what it had."""
+
+
+class Trainer:
+    """Trains all members of one run.
+
+    Args:
+      task: what is learned.
+      config: of the run.
+      run: where it is kept.
+      mesh: the devices.
+    """
+
+    def __init__(self, task: Task, config: Config, run: Run, mesh: Mesh):
+        self.task, self.config, self.run, self.mesh = task, config, run, mesh
+        self.members = members_of(config)
+        self.batches = self._batches("train", shuffle=True)
+        self.steps = max(round(config.epochs * self.batches.batches_per_epoch), 1)
+        optimizer, graph = direction_of(config.optimizer), graph_of(task)
+        self.birth = Birth(task, optimizer, self.members, mesh)
+        everywhere = sharding.replicated(mesh)
+        self.settings = jax.device_put(stacked(self.members)[1], everywhere)
+        self.train_step = train_step_of(
+            task,
+            graph,
+            optimizer,
+            schedule_of(config.optimizer, self.steps),
+            accumulate=config.optimizer.accumulate,
+            dropout=max(config.model.dropout_rate) > 0,
+            places=jax.tree.map(
+                lambda leaf: leaf.sharding, (self.birth.like.state, self.birth.like.tally)
+            ),
+        )
+        self._count_step = count_step_of(task, graph, place=everywhere)
+        every = jnp.arange(len(self.members))
+        self._empty_tally = jax.jit(
+            lambda: jax.vmap(lambda _: empty_tally(task))(every),
+            out_shardings=jax.tree.map(lambda leaf: leaf.sharding, self.birth.like.tally),
+        )
+
+    def fit(self, after_step: Callable[[int, TrainState], None] | None = None) -> Training:
+        """Trains to the end, from the newest checkpoint if there is one.
+
+        Args:
+          after_step: called with the number of every step and the state it led to, which the next
+            step takes apart: what is to outlast it must be copied.
+
+        Raises:
+          NonFiniteError: a loss was not finite.
+          Terminated: SIGTERM came; what there was is saved.
+        """
+        output, task = self.config.output, self.task
+        if jax.process_index() == 0:
+            self.run.plan(self.steps)
+        evaluate_every = output.evaluate_every or self.batches.batches_per_epoch
+        save_every = output.checkpoint_every or evaluate_every
+        with (
+            Checkpoints(self.run.checkpoints, keep=output.keep) as checkpoints,
+            told_to_stop() as stop,
+        ):
+            start, training, position = checkpoints.restore(self.birth.like) or (0, None, None)
+            training = training or self.birth()
+            state, best, tally = training.state, training.best, training.tally
+            batches = self.batches.iterate(self.steps)
+            if position is not None:
+                batches.set_state(position)
+            feed = Feed(batches, self.place)
+            record = Record(
+                self.run,
+                steps=self.steps,
+                start=start,
+                tensorboard=output.tensorboard,
+                evaluation=f"validation/{task.criterion}",
+            )
+            with record:
+                for step in range(start + 1, self.steps + 1):
+                    self._profile(step - start)
+                    state, tally = self.train_step(state, tally, self.settings, next(feed))
+                    record.stepped(step)
+                    if after_step is not None:
+                        after_step(step, state)
+                    stopping, last = stop(step), step == self.steps
+                    if step % output.log_every == 0 or last:
+                        record.window(step, tally)
+                        tally = self._empty_tally()
+                    if step % evaluate_every == 0 or last:
+                        record.read()
+                        metrics = self.evaluate(state.params, "validation")
+                        record.metrics(step, {f"validation/{k}": v for k, v in metrics.items()})
+                        score = np.asarray(metrics[task.criterion], np.float32)
+                        score = jax.device_put(score, best.score.sharding)
+                        best = update_best(best, state.step, score, state.params)
+                    if step % save_every == 0 or last or stopping:
+                        record.read()
+                        training = Training(state, best, tally)
+                        checkpoints.save(step, training, iterator=feed.state)
+                        record.saved(step)
+                    if stopping and not last:
+                        raise Terminated(f"saved at step {step} of {self.steps}")
+            return Training(state, best, tally)
+
+    def evaluate(self, params: Any, split: str) -> dict[str, np.ndarray]:
+        """The metrics of a whole split, each an array over members."""
+        batches = self._batches(split, shuffle=False)
+        total = None
+        for batch in Feed(batches.iterate(batches.batches_per_epoch), self.place):
+            counts = self._count_step(params, batch)
+            total = counts if total is None else jax.tree.map(jnp.add, total, counts)
+        gathered = jax.device_get(total)
+        rows = []
+        for member in range(len(self.members)):
+            own = {name: np.asarray(column[member]) for name, column in gathered.items()}
+            loss = float(own["loss"] / own["weight"])
+            rows.append({"loss": loss, **self.task.metrics(own)})
+        return {name: np.asarray([row[name] for row in rows]) for name in rows[0]}
+
+    def finish(self, training: Training) -> dict[str, Any]:
+        """The result: the best parameters of each member, on the validation and the test set."""
+        best = training.best
+        measured = {split: self.evaluate(best.params, split) for split in ("validation", "test")}
+        steps = np.asarray(best.step)
+        result = {
+            "method": self.config.methods[0],
+            "task": self.config.task,
+            "criterion": self.task.criterion,
+            "steps": self.steps,
+            "baseline": {split: self.task.baseline(split) for split in measured},
+            "parameters": sum(leaf[0].size for leaf in jax.tree.leaves(best.params)),
+            "members": [
+                {
+                    "seed": member.seed,
+                    "setting": member.setting,
+                    "best_step": int(steps[i]),
+                    **{
+                        split: {name: float(column[i]) for name, column in metrics.items()}
+                        for split, metrics in measured.items()
+                    },
+                }
+                for i, member in enumerate(self.members)
+            ],
+        }
+        if jax.process_index() == 0:
+            self.run.finish(result)
+        return result
+
+    def about_the_batches(self) -> str:
+        """What padding and cutting do to the training set."""
+        lengths = ", ".join(map(str, self.batches.buckets))
+        return (
+            f"batches of {self.batches.batch_size} texts padded to {lengths} tokens "
+            f"({self.batches.padding:.0%} padding); {self.batches.cut} of "
+            f"{len(self.batches.table)} texts are cut"
+        )
+
+    def place(self, batch: dict[str, np.ndarray]) -> dict[str, jax.Array]:
+        """A batch on the devices; this process holds its own rows of it."""
+        return sharding.place_batch(batch, self.mesh, self.task.layout)
+
+    def _batches(self, split: str, *, shuffle: bool) -> Batches:
+        table, config = self.task.tables[split], self.config.data
+        column = table.columns[self.task.by]
+        assert isinstance(column, Ragged)
+        lengths = column.lengths
+        longest = int(min(lengths.max(), config.longest))
+        return Batches(
+            table,
+            batch_size=config.batch_size,
+            buckets=bucket_lengths(lengths, count=config.buckets, longest=longest),
+            by=self.task.by,
+            seed=config.seed,
+            shuffle=shuffle,
+            process_index=jax.process_index(),
+            process_count=jax.process_count(),
+        )
+
+    def _profile(self, done: int) -> None:
+        if not self.config.output.profile:
+            return
+        if done == PROFILED.start:
+            jax.profiler.start_trace(self.run.path / "profile")
+        elif done == PROFILED.stop:
+            jax.profiler.stop_trace()

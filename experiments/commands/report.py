@@ -1,0 +1,144 @@
+"""Writes the tables and the pictures of runs that were made."""
+
+import argparse
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from etils import epath
+
+from distattn_jax.train import Config, RunError, load_config
+from distattn_jax.train.flags import differences, to_dict
+from distattn_jax.train.journal import read
+from distattn_jax.train.run import MAY_CHANGE, Run
+from experiments import figures
+from experiments.recipes import recipes
+from experiments.tables import tables, title
+
+AnyPath = str | Path | epath.Path
+
+
+def main(arguments: Sequence[str]) -> None:
+    """`report [PATH ...] [--output DIR] [--sentence TEXT]`."""
+    parser = argparse.ArgumentParser(prog="python -m experiments report", description=__doc__)
+    runs = Config().output.directory
+    parser.add_argument("paths", nargs="*", metavar="PATH", help="runs, or folders of runs")
+    parser.add_argument("--output", metavar="DIR", help="where to write (now: beside the runs)")
+    parser.add_argument("--sentence", metavar="TEXT", help="the text whose attention is drawn")
+    given = parser.parse_args(arguments)
+    print(report(given.paths or [runs], output=given.output, sentence=given.sentence))
+
+
+def report(
+    paths: Iterable[AnyPath], *, output: AnyPath | None = None, sentence: str | None = None
+) -> str:
+    """Writes report.md and figures/ for each experiment, and returns the Markdown of all.
+
+    Args:
+      paths: runs, or folders of runs, or folders of those.
+      output: where to write, a folder of its own for each of several experiments; None: beside
+        the runs.
+      sentence: the text whose attention is drawn; None: that of the recipe, if it has one.
+    """
+    experiments = _experiments(paths)
+    directories = list(experiments)
+    if output is not None:
+        several = len(experiments) > 1
+        directories = [
+            epath.Path(output) / (folder.name if several else "") for folder in experiments
+        ]
+        if len(set(directories)) < len(directories):
+            same = ", ".join(sorted(map(str, experiments)))
+            raise RunError(
+                f"paths must hold experiments of different names to be written to {output}; got "
+                f"{same}. Report on them one by one."
+            )
+    return "\n".join(
+        _report(runs, directory, sentence)
+        for runs, directory in zip(experiments.values(), directories, strict=True)
+    )
+
+
+class Found(NamedTuple):
+    """A run, and what is known of it."""
+
+    path: epath.Path
+    config: Config
+    result: dict[str, Any] | None
+
+    @property
+    def title(self) -> str:
+        """The method, as it is called in print."""
+        return title(self.config.methods[0])
+
+
+def _report(runs: list[Found], directory: epath.Path, sentence: str | None) -> str:
+    name = runs[0].config.name
+    recipe = dict(recipes()).get(name)
+    results = [run.result for run in runs if run.result is not None]
+    parts = [f"# {name}"]
+    if results:
+        parts.append(tables(results, paper=getattr(recipe, "PAPER", None)))
+    parts += _unfinished(runs)
+    parts += _unlike(runs)
+    directory.mkdir(parents=True, exist_ok=True)
+    sentence = sentence or getattr(recipe, "SENTENCE", None)
+    for path in figures.draw([run.path for run in runs], directory, sentence=sentence):
+        parts.append(f"![{path.stem.replace('_', ' ')}](figures/{path.name})")
+    text = "\n\n".join(parts) + "\n"
+    (directory / "report.md").write_text(text)
+    return text
+
+
+def _experiments(paths: Iterable[AnyPath]) -> dict[epath.Path, list[Found]]:
+    """The runs under the paths, by the folder they lie in."""
+    groups: dict[epath.Path, dict[epath.Path, Found]] = {}
+    for path in map(epath.Path, paths):
+        here = list(_runs_under(path.resolve() if "://" not in str(path) else path, depth=2))
+        if not here:
+            raise RunError(
+                "paths must be runs (a run holds a config.json) or folders of runs; got "
+                f"{path}, which {'holds none' if path.exists() else 'does not exist'}."
+            )
+        for run in here:
+            found = Found(run, load_config(run), Run(run).result)
+            groups.setdefault(run.parent, {})[run] = found
+    return {folder: list(runs.values()) for folder, runs in groups.items()}
+
+
+def _runs_under(path: epath.Path, *, depth: int) -> Iterator[epath.Path]:
+    if (path / "config.json").exists():
+        yield path
+    elif depth and path.is_dir():
+        for inside in sorted(path.iterdir()):
+            yield from _runs_under(inside, depth=depth - 1)
+
+
+def _unfinished(runs: Sequence[Found]) -> list[str]:
+    """A line for each run without a result: how far it has come, and how far it has to go."""
+    lines = []
+    for run in runs:
+        if run.result is None:
+            step = max((line["step"] for line in read(run.path)), default=0)
+            steps = Run(run.path).steps or "a number that is not known"
+            lines.append(f"{run.title}: not finished: step {step} of {steps}")
+    return ["\n".join(f"- {line}" for line in lines)] if lines else []
+
+
+def _unlike(runs: Sequence[Found]) -> list[str]:
+    """A warning about runs that differ in more than their method."""
+    names = {name for run in runs[1:] for name in _differences(runs[0], run)}
+    if not names:
+        return []
+    configs: Mapping[str, dict[str, Any]] = {run.title: to_dict(run.config) for run in runs}
+    lines = [
+        f"- {name}: " + ", ".join(f"{config[name]} ({of})" for of, config in configs.items())
+        for name in sorted(names)
+    ]
+    return ["\n".join(["These runs differ in more than their method:", "", *lines])]
+
+
+def _differences(one: Found, other: Found) -> list[str]:
+    """The names of the fields in which two runs differ, where it matters."""
+    lines = differences(to_dict(one.config), to_dict(other.config), ignoring=MAY_CHANGE)
+    return [line.partition(":")[0] for line in lines]

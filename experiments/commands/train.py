@@ -1,0 +1,70 @@
+"""Trains every method of a recipe, prints a table, and draws the pictures."""
+
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import jax
+
+from distattn_jax import sharding
+from distattn_jax.train import Config, MeshConfig, Terminated, Trainer, open_run, prepare, task_of
+from distattn_jax.train.flags import parse
+from distattn_jax.train.tasks import directory_of
+from experiments.commands.report import report
+from experiments.recipes import DEFAULT, config_of
+
+CACHE = Path.home() / ".cache" / "distattn_jax" / "compiled"
+
+
+def main(arguments: Sequence[str]) -> None:
+    """`train [RECIPE] [--field value ...]`."""
+    recipe, flags = DEFAULT, list(arguments)
+    if flags and not flags[0].startswith("-"):
+        recipe = flags.pop(0)
+    config = parse(config_of(recipe), flags, program=f"python -m experiments train {recipe}")
+    keep_compiled_programs()
+    join(config.mesh)
+    train(config)
+
+
+def train(config: Config) -> None:
+    """All methods, one after another, each from where it was left."""
+    say = print if jax.process_index() == 0 else lambda *_: None
+    config, prepared = prepare(config)
+    mesh = sharding.make_mesh(config.mesh.data, config.mesh.model)
+    for line in prepared.said:
+        say(line)
+    for method in config.methods:
+        one = config.of(method)
+        run = open_run(one, prepared)
+        if run.result is not None:
+            say(f"{run.path} is finished.")
+            continue
+        trainer = Trainer(task_of(one, prepared), one, run, mesh)
+        say(f"{run.path}: {len(trainer.members)} models side by side, {trainer.steps} steps.")
+        say(trainer.about_the_batches())
+        try:
+            training = trainer.fit()
+        except Terminated as stopped:
+            print(f"{run.path}: {stopped}. The same command goes on from there.", file=sys.stderr)
+            sys.exit(143)  # as a process that SIGTERM ended
+        trainer.finish(training)
+    if jax.process_count() > 1:
+        say(f"python -m experiments report {directory_of(config)} makes tables and pictures.")
+    else:
+        print(f"\n{report([directory_of(config) / method for method in config.methods])}")
+
+
+def keep_compiled_programs() -> None:
+    """The second start of a run finds its programs compiled."""
+    if not os.environ.get("JAX_COMPILATION_CACHE_DIR"):
+        jax.config.update("jax_compilation_cache_dir", str(CACHE))
+
+
+def join(mesh: MeshConfig) -> None:
+    """Makes this process one of several, if it is to be."""
+    if mesh.coordinator:
+        jax.distributed.initialize(mesh.coordinator, mesh.processes, mesh.process)
+    elif mesh.cluster:
+        jax.distributed.initialize()

@@ -1,0 +1,220 @@
+"""Results as Markdown: methods side by side, the test between the best two, settings, seeds.
+
+A result is what `result.json` of a finished run holds. Where a run has a grid of settings, the one
+with the best mean validation criterion stands for the method, and how many were tried is printed.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from distattn_jax.models import METHODS
+from experiments.statistics import ALPHA, POWER, Summary, compare, summary
+
+Result = Mapping[str, Any]
+Paper = Mapping[str, Mapping[str, str]]  # method -> metric -> the figure as it is printed there
+
+SPLITS = ("validation", "test")
+SPELLED = {"macro_f": "macro F"}
+PERCENT = ("accuracy", "macro_f")
+NOTHING = "-"
+
+
+def tables(results: Iterable[Result], *, paper: Paper | None = None) -> str:
+    """All tables of an experiment, and the sentence about its best two methods.
+
+    Args:
+      results: one for each method, of the same criterion.
+      paper: what was published; a metric of which nothing is known gets no column.
+    """
+    ordered = sorted(results, key=_rank)
+    criteria = {result["criterion"] for result in ordered}
+    if len(criteria) != 1:
+        raise ValueError(f"results must be at least one, of one criterion; got {sorted(criteria)}.")
+    (criterion,) = criteria
+    name = _spelled(criterion)
+    parts = [comparison(ordered, paper=paper or {}), verdict(ordered)]
+    if any(len(by_setting(result)) > 1 for result in ordered):
+        parts += [f"All settings, by {name}:", settings(ordered)]
+    parts += [f"{name[0].upper()}{name[1:]} of each seed, validation / test:", seeds(ordered)]
+    return "\n\n".join(part for part in parts if part)
+
+
+def comparison(results: Sequence[Result], *, paper: Paper) -> str:
+    """A row for each method, after one for the majority label if a result has it."""
+    columns = _columns(results, paper)
+    grid = any(len(by_setting(result)) > 1 for result in results)
+    header = ["method", "parameters", *(f"{of} {_spelled(metric)}" for of, metric in columns)]
+    header += ["seeds", "settings tried"] if grid else ["seeds"]
+    rows = []
+    baseline = next((result["baseline"] for result in results if "baseline" in result), None)
+    if baseline is not None:
+        cells = {
+            (split, metric): _figure(metric, figure)
+            for split, figures in baseline.items()
+            for metric, figure in figures.items()
+        }
+        figures = [cells.get(column, NOTHING) for column in columns]
+        rows.append(["majority label", NOTHING, *figures, *[NOTHING] * (1 + grid)])
+    for result in results:
+        counts = [str(len(chosen(result))), str(len(by_setting(result)))]
+        figures = [_cell(result, of, metric, paper) for of, metric in columns]
+        parameters = f"{result['parameters']:,}"
+        rows.append([title(result["method"]), parameters, *figures, *counts[: 1 + grid]])
+    return markdown(header, rows)
+
+
+def verdict(results: Sequence[Result]) -> str:
+    """The best method against the second best, on the test set; nothing when there is but one."""
+    if len(results) < 2:
+        return ""
+    criterion = results[0]["criterion"]
+    figures = [(of_seeds(result, "test", criterion), title(result["method"])) for result in results]
+    figures.sort(key=lambda entry: summary(entry[0].values()).mean, reverse=True)
+    (best, best_title), (second, second_title), *others = figures
+    opening = f"Best on test {_spelled(criterion, unit=False)}: {best_title}, then {second_title}"
+    found = compare(best, second)
+    if found is None:
+        return f"{opening}; no seed is common to both, so they are not tested against each other."
+    pairs = len(found.seeds)
+    difference = f"difference {_difference(criterion, found.difference)}"
+    if found.t is None or found.p is None or found.detectable is None:
+        reason = (
+            "a test needs two seeds or more"
+            if pairs == 1
+            else f"it is the same for all {pairs} seeds, which leaves nothing to test"
+        )
+        return f"{opening}; {difference}, t -, p -, detectable difference - ({reason})."
+    p = f"p = {found.p:.2g}" if found.p >= 1e-4 else "p < 0.0001"
+    sentence = (
+        f"{opening}; {difference}, t = {found.t:.2f}, {p} (paired over {pairs} seeds), "
+        f"detectable difference {_difference(criterion, found.detectable)} "
+        f"(two-sided α = {ALPHA:g}, power {POWER:g})."
+    )
+    picked = " The two were picked by these figures, which makes p too small."
+    return sentence + picked if others else sentence
+
+
+def settings(results: Sequence[Result]) -> str:
+    """Every setting of every method, by the criterion."""
+    criterion = results[0]["criterion"]
+    varied = _varied(results)
+    header = ["method", *(name.replace("_", " ") for name in varied)]
+    header += [f"{split} {_spelled(criterion)}" for split in SPLITS] + ["seeds", "chosen"]
+    rows = []
+    for result in results:
+        for members in by_setting(result):
+            setting = result["members"][members[0]]["setting"]
+            means = [
+                _mean(criterion, summary(of_seeds(result, split, criterion, members).values()))
+                for split in SPLITS
+            ]
+            mark = "yes" if members == chosen(result) else ""
+            numbers = [f"{setting[name]:g}" for name in varied]
+            rows.append([title(result["method"]), *numbers, *means, str(len(members)), mark])
+    return markdown(header, rows)
+
+
+def seeds(results: Sequence[Result]) -> str:
+    """A row for each seed, a column for each method: the criterion on validation / test."""
+    criterion = results[0]["criterion"]
+    columns = [[of_seeds(result, split, criterion) for split in SPLITS] for result in results]
+    rows = []
+    for seed in sorted({seed for column in columns for seed in column[0]}):
+        cells = [
+            " / ".join(_figure(criterion, figures[seed]) for figures in column)
+            if seed in column[0]
+            else NOTHING
+            for column in columns
+        ]
+        rows.append([str(seed), *cells])
+    return markdown(["seed", *(title(result["method"]) for result in results)], rows)
+
+
+def by_setting(result: Result) -> list[list[int]]:
+    """The members of each setting, in the order they have in the result."""
+    groups: dict[tuple[tuple[str, float], ...], list[int]] = {}
+    for i, member in enumerate(result["members"]):
+        groups.setdefault(tuple(sorted(member["setting"].items())), []).append(i)
+    return list(groups.values())
+
+
+def chosen(result: Result) -> list[int]:
+    """The members of the setting with the best mean validation criterion; of equals, the first."""
+
+    def score(members: list[int]) -> float:
+        figures = of_seeds(result, "validation", result["criterion"], members)
+        return summary(figures.values()).mean
+
+    return max(by_setting(result), key=score)
+
+
+def of_seeds(
+    result: Result, split: str, metric: str, members: Sequence[int] | None = None
+) -> dict[int, float]:
+    """Seed -> figure, of these members (None: of the chosen ones) that have the metric."""
+    picked = [result["members"][i] for i in (chosen(result) if members is None else members)]
+    return {member["seed"]: member[split][metric] for member in picked if metric in member[split]}
+
+
+def title(method: str) -> str:
+    """How a method is called in print."""
+    return METHODS[method].title if method in METHODS else method.replace("_", " ")
+
+
+def markdown(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """A table: the first column to the left, the others to the right."""
+    lines = [header, ["---", *["---:"] * (len(header) - 1)], *rows]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def _rank(result: Result) -> int:
+    """The order of `METHODS`; what is not there comes last."""
+    return ([*METHODS, result["method"]]).index(result["method"])
+
+
+def _columns(results: Sequence[Result], paper: Paper) -> list[tuple[str, str]]:
+    """Where a figure is from, and its metric: the criterion first, the loss last."""
+    found = {name: None for result in results for name in result["members"][0]["test"]}
+    metrics = sorted(found, key=lambda name: (name != results[0]["criterion"], name == "loss"))
+    columns = []
+    for split in SPLITS:
+        for metric in metrics:
+            columns.append((split, metric))
+            if split == "test" and any(metric in figures for figures in paper.values()):
+                columns.append(("paper's", metric))
+    return columns
+
+
+def _cell(result: Result, of: str, metric: str, paper: Paper) -> str:
+    if of not in SPLITS:
+        return paper.get(result["method"], {}).get(metric, NOTHING)
+    figures = of_seeds(result, of, metric).values()
+    return _mean(metric, summary(figures)) if figures else NOTHING
+
+
+def _varied(results: Sequence[Result]) -> list[str]:
+    """The names of the numbers that differ between the members of a run."""
+    values: dict[str, list[set[float]]] = {}
+    for result in results:
+        for name in result["members"][0]["setting"]:
+            seen = {member["setting"][name] for member in result["members"]}
+            values.setdefault(name, []).append(seen)
+    return [name for name, sets in values.items() if any(len(seen) > 1 for seen in sets)]
+
+
+def _spelled(metric: str, *, unit: bool = True) -> str:
+    name = SPELLED.get(metric, metric.replace("_", " "))
+    return f"{name} (%)" if unit and metric in PERCENT else name
+
+
+def _figure(metric: str, value: float) -> str:
+    return f"{100 * value:.2f}" if metric in PERCENT else f"{value:.4f}"
+
+
+def _mean(metric: str, found: Summary) -> str:
+    spread = NOTHING if found.std is None else _figure(metric, found.std)
+    return f"{_figure(metric, found.mean)} ± {spread}"
+
+
+def _difference(metric: str, value: float) -> str:
+    return f"{_figure(metric, value)} points" if metric in PERCENT else _figure(metric, value)
