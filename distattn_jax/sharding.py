@@ -1,6 +1,6 @@
 """Devices as a mesh (data, model), and where parameters and batches lie on it.
 
-Batches are spread over `data`; heads, and the hidden units of the feed-forward networks, over `model`.
+Batches are spread over `data`; heads, and the hidden units of feed-forward networks, over `model`.
 The axes are Auto: the compiler places what comes between, whatever a model is made of.
 """
 
@@ -8,6 +8,7 @@ import dataclasses
 from typing import Any
 
 import jax
+import numpy as np
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
 P = PartitionSpec
@@ -24,15 +25,23 @@ def make_mesh(data: int = 0, model: int = 1) -> Mesh:
     data = data or len(devices) // model
     if data * model > len(devices) or data == 0:
         raise ValueError(
-            f"mesh.data x mesh.model ({data or 1} x {model}) must be at most the number of devices, "
-            f"{len(devices)}."
+            f"mesh.data x mesh.model ({data or 1} x {model}) must be at most the number of "
+            f"devices, {len(devices)}."
         )
-    return jax.make_mesh(
-        (data, model),
-        ("data", "model"),
-        axis_types=(AxisType.Auto, AxisType.Auto),
-        devices=devices[: data * model],
-    )
+    names, types = ("data", "model"), (AxisType.Auto, AxisType.Auto)
+    used = devices[: data * model]
+    if jax.process_count() == 1:
+        return jax.make_mesh((data, model), names, axis_types=types, devices=used)
+    # Each process makes its own rows of a batch: no row may be shared by two of them.
+    used = sorted(used, key=lambda device: (device.process_index, device.id))
+    grid = np.asarray(used).reshape(data, model)
+    for row in grid:
+        if len({device.process_index for device in row}) > 1:
+            raise ValueError(
+                f"mesh.model ({model}) must divide the number of devices of each process, "
+                f"{jax.local_device_count()}."
+            )
+    return Mesh(grid, names, axis_types=types)
 
 
 @dataclasses.dataclass(frozen=True)

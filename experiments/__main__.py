@@ -1,4 +1,4 @@
-"""`python -m experiments COMMAND`: train, evaluate, predict, report, list."""
+"""`python -m experiments COMMAND`: train, evaluate, predict, report, list, speed."""
 
 import importlib
 import pkgutil

@@ -36,13 +36,13 @@ class Kind(NamedTuple):
     """What the sentences of a split are like, counted in words.
 
     Attributes:
-      count: how many there are.
+      size: how many there are.
       nearest: the longest distance of the nearest opinion; the shortest is 1.
       farthest: the longest distance of the others.
       margin: the most other words before the first and after the last of these.
     """
 
-    count: int
+    size: int
     nearest: int
     farthest: int
     margin: int
@@ -75,7 +75,7 @@ def sentence(draw: random.Random, kind: Kind) -> tuple[str, str]:
 def examples(split: str) -> Iterator[Example]:
     """All examples of a split."""
     draw = random.Random(f"nearest {split}")
-    for _ in range(SPLITS[split].count):
+    for _ in range(SPLITS[split].size):
         text, label = sentence(draw, SPLITS[split])
         yield {"text": text, "label": label}
 

@@ -10,10 +10,12 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 import numpy as np
+from etils import epath
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 
 from distattn_jax.data.table import Ragged
 
+AnyPath = str | Path | epath.Path  # a folder or a bucket
 PADDING, UNKNOWN = "[PAD]", "[UNK]"  # ids 0 and 1
 SPECIAL = [PADDING, UNKNOWN]
 CHUNK = 10_000  # texts encoded at a time: their encodings are far larger than their ids
@@ -96,17 +98,17 @@ def encode(tokenizer: Tokenizer, texts: Sequence[str]) -> Ragged:
     return Ragged(np.concatenate(values), np.cumsum([0, *lengths], dtype=np.int64))
 
 
-def save(tokenizer: Tokenizer, path: str | Path) -> None:
+def save(tokenizer: Tokenizer, path: AnyPath) -> None:
     """Write `tokenizer.json`, which every library of this family reads."""
-    Path(path).parent.mkdir(parents=True, exist_ok=True)
-    tokenizer.save(str(path))
+    epath.Path(path).parent.mkdir(parents=True, exist_ok=True)
+    epath.Path(path).write_text(tokenizer.to_str(pretty=True))
 
 
-def load(path: str | Path) -> Tokenizer:
+def load(path: AnyPath) -> Tokenizer:
     """Read `tokenizer.json`."""
-    if not Path(path).is_file():
+    if not epath.Path(path).is_file():
         raise FileNotFoundError(f"path must be a tokenizer.json; {path} is not there.")
-    return Tokenizer.from_file(str(path))
+    return Tokenizer.from_str(epath.Path(path).read_text())
 
 
 def _lower_cased(tokenizer: Tokenizer) -> Tokenizer:

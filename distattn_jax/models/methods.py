@@ -27,8 +27,9 @@ class Sizes:
       head_features: H.
       features: D.
       max_distance: k of `relative_position`.
-      initial_weight: mean |w| of `distance_aware` at first; half of the heads get -w. May be traced.
-      initial_shape: its v at first. May be traced.
+      initial_weight: mean |w| of `distance_aware` at first, half of the heads negative; may be
+        traced.
+      initial_shape: its v at first; may be traced.
     """
 
     heads: int

@@ -1,4 +1,4 @@
-"""Text to classes: embedding, one Dense, encoder, additive pooling, classes (Wu et al. 2021, 4.1)."""
+"""Texts to classes: embedding, one Dense, encoder, additive pooling, classes (Wu et al. 2021)."""
 
 from typing import Any, NamedTuple
 

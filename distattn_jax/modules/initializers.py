@@ -15,7 +15,7 @@ projection_init = jax.nn.initializers.lecun_normal(**per_head)
 bias_init = jax.nn.initializers.normal(0.02)
 
 
-def both_signs(scale: float = 0.1) -> Initializer:
+def both_signs(scale: float | Float[Array, ""] = 0.1) -> Initializer:
     """Even heads local (w < 0), odd heads global (w > 0), |w| between scale/2 and 3 scale/2.
 
     At w = 0 the shape gets no gradient, and half of the trained heads take either sign (Fig. 6).

@@ -189,7 +189,7 @@ class MultiHeadAttention(nnx.MultiHeadAttention):
     def _output(self, values: Float[Array, "*batch T N H"], sharding: Any) -> Array:
         if self.out is not None:
             return self.out(values, out_sharding=sharding)
-        if not sharding.mesh.empty:
+        if jax.sharding.AxisType.Explicit in sharding.mesh.axis_types:
             values = jax.sharding.reshard(values, jax.P(*sharding.spec[:-1], None, None))
         return values.reshape(*values.shape[:-2], -1)
 

@@ -1,4 +1,4 @@
-"""How models are trained: configuration, state, step, loop, checkpoints, and the runs they leave."""
+"""How models are trained: configuration, state, step, loop, checkpoints, and runs on disk."""
 
 from distattn_jax.train.checkpoint import Checkpoints
 from distattn_jax.train.config import (

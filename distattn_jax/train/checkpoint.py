@@ -1,8 +1,8 @@
 """Checkpoints, by Orbax: written in the background, whole or not at all, and checked when read.
 
 Orbax makes a checkpoint appear only when all of it is there. What a disk does to it later is caught
-by a fingerprint of every array, taken on the devices before it is written and again after it is read:
-a sum of integers, so that it is the same on any mesh.
+by a fingerprint of every array, taken on the devices before it is written and again after it was
+read: a sum of integers, so that it is the same on any mesh.
 """
 
 import sys
@@ -33,7 +33,8 @@ class Checkpoints:
     """
 
     def __init__(self, directory: str | Path | epath.Path, *, keep: int = 2):
-        self.directory = epath.Path(directory).absolute()
+        folder = epath.Path(directory)
+        self.directory = folder if "://" in str(folder) else folder.absolute()
         self._checkpointer = ocp.training.Checkpointer(
             self.directory, preservation_policy=ocp.training.preservation_policies.LatestN(keep)
         )
@@ -84,7 +85,7 @@ class Checkpoints:
         return None
 
     def _steps(self) -> list[int]:
-        """The steps whose folders are there, those that Orbax no longer takes for whole included."""
+        """The steps whose folders are there, whole or not."""
         if not self.directory.exists():
             return []
         return [int(path.name) for path in self.directory.iterdir() if path.name.isdigit()]

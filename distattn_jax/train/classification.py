@@ -118,6 +118,6 @@ class TextClassification(Task):
 
 
 def macro_f(confusion: Float[np.ndarray, "C C"]) -> float:
-    """The mean over classes of F1 = 2 hits / (true + guessed); a class never seen or guessed is 0."""
+    """The mean over classes of 2 hits / (true + guessed); 0 for a class never seen nor guessed."""
     seen = confusion.sum(axis=0) + confusion.sum(axis=1)
     return float(np.mean(2 * np.diag(confusion) / np.where(seen > 0, seen, 1)))

@@ -88,6 +88,7 @@ def parse(config: Configuration, arguments: Sequence[str], *, program: str) -> C
     """
     parser = argparse.ArgumentParser(
         prog=program,
+        usage="%(prog)s [--field value ...]",
         allow_abbrev=False,
         argument_default=argparse.SUPPRESS,
         formatter_class=argparse.RawDescriptionHelpFormatter,
@@ -106,7 +107,7 @@ def parse(config: Configuration, arguments: Sequence[str], *, program: str) -> C
             type=_truth if kind is bool else kind,
             nargs="+" if many else None,
             choices=field.metadata.get("choices") or None,
-            metavar="" if field.metadata.get("choices") is None else None,
+            metavar=None if field.metadata.get("choices") else kind.__name__.upper(),
             help=f"{field.metadata['explanation']} (now: {shown!s})".replace("%", "%%"),
         )
     spelled = [_underscored(argument) for argument in arguments]

@@ -1,7 +1,7 @@
 """The metrics of a run: JSON lines that are the same however often it was stopped, and TensorBoard.
 
-A line holds a step and, for each metric, one number per member. What depends on the machine (seconds,
-steps per second) is not among them.
+A line holds a step and, for each metric, one number per member. What depends on the machine, as
+steps per second, is not among them.
 """
 
 import json

@@ -1,7 +1,7 @@
 """The loop: trains all members of a run, and takes up again wherever it was stopped.
 
-The host never waits for the device to log: what a window of steps came to is added up on the device,
-and read when the next window is done. It does wait to validate and to save.
+The host never waits for the device to log: what a window of steps came to is added up on the
+device, and read when the next window is done. It does wait to validate and to save.
 """
 
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""Seeds and settings as one batch axis: every member of a run is one model, trained beside the others."""
+"""Seeds and settings as one batch axis: the members of a run are models trained side by side."""
 
 import itertools
 from typing import Any, NamedTuple

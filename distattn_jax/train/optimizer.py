@@ -22,7 +22,8 @@ Schedule = Callable[[Int[Array, ""]], Float[Array, ""]]
 def schedule_of(config: OptimizerConfig, steps: int) -> Schedule:
     """The share of the peak learning rate at each step: linear warm-up, then the schedule.
 
-    `linear` and `cosine` end at 0 after `steps`; `inverse_square_root` is √(warm-up / step).
+    `linear` and `cosine` end at 0 after `steps`; `inverse_square_root` is √(warm-up / step), and
+    √(1 / (step + 1)) where there is no warm-up.
     """
     warm = config.warmup_steps
     left = max(steps - warm, 1)
@@ -68,9 +69,18 @@ def updates_of(direction: Any, setting: Setting, share: Float[Array, ""]) -> Any
 
 def is_distance(path: tuple[Any, ...]) -> bool:
     """Whether a parameter is the w or the v of a distance-aware head."""
-    names = jax.tree_util.keystr(path, simple=True, separator="/").split("/")
+    names = _names(path)
     return "variant" in names and ("weight" in names or "shape" in names)
 
 
 def _are_matrices(params: Any) -> Any:
-    return jax.tree.map(lambda leaf: leaf.ndim > 1, params)
+    """Where the decay applies; the biases of heads, (N, H), are no matrices."""
+
+    def is_matrix(path: tuple[Any, ...], leaf: Array) -> bool:
+        return leaf.ndim > 1 and not _names(path)[-1].endswith("bias")
+
+    return jax.tree_util.tree_map_with_path(is_matrix, params)
+
+
+def _names(path: tuple[Any, ...]) -> list[str]:
+    return jax.tree_util.keystr(path, simple=True, separator="/").split("/")

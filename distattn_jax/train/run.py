@@ -92,7 +92,7 @@ def open_run(config: Config, prepared: Prepared) -> Run:
             _write_json(run.path / "config.json", now)
             _write_json(run.path / "environment.json", environment())
             _write_json(run.path / "labels.json", list(prepared.labels))
-            (run.path / "tokenizer.json").write_text(prepared.tokenizer.to_str())
+            data.save(prepared.tokenizer, run.path / "tokenizer.json")
         except OSError as error:
             raise RunError(
                 "output.directory must be a folder that can be written; got "

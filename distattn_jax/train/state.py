@@ -1,8 +1,7 @@
 """The state of training: one per member, each array made on the devices where it stays."""
 
-import dataclasses
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -18,9 +17,7 @@ from distattn_jax.train.task import Task
 NEVER = jnp.iinfo(jnp.int32).max
 
 
-@jax.tree_util.register_dataclass
-@dataclasses.dataclass(frozen=True)
-class TrainState:
+class TrainState(NamedTuple):
     """All that a step needs and changes.
 
     Attributes:
@@ -36,9 +33,7 @@ class TrainState:
     key: Key[Array, "*members"]
 
 
-@jax.tree_util.register_dataclass
-@dataclasses.dataclass(frozen=True)
-class Best:
+class Best(NamedTuple):
     """The parameters with the best validation so far, of each member its own.
 
     Attributes:
@@ -57,9 +52,7 @@ class Best:
         return jax.tree.map(lambda now, best: jnp.where(score >= self.score, now, best), new, self)
 
 
-@jax.tree_util.register_dataclass
-@dataclasses.dataclass(frozen=True)
-class Tally:
+class Tally(NamedTuple):
     """What the steps since the last line of metrics came to; on the devices until it is read.
 
     Attributes:
@@ -80,9 +73,7 @@ class Tally:
         return Tally(sums, self.steps + 1, bad)
 
 
-@jax.tree_util.register_dataclass
-@dataclasses.dataclass(frozen=True)
-class Training:
+class Training(NamedTuple):
     """All that a checkpoint holds; every array leads with the members."""
 
     state: TrainState

@@ -1,6 +1,5 @@
 """One step of training and one of evaluation: pure, for one member, then for all of them."""
 
-import dataclasses
 from collections.abc import Callable
 from typing import Any
 
@@ -66,9 +65,8 @@ def train_step_of(
             "train/learning_rate": setting.learning_rate * share,
         }
         tally = tally.plus(metrics, state.step)
-        return dataclasses.replace(
-            state, step=state.step + 1, params=params, opt_state=opt_state
-        ), tally
+        state = state._replace(step=state.step + 1, params=params, opt_state=opt_state)
+        return state, tally
 
     return jax.jit(
         jax.vmap(one, in_axes=(0, 0, 0, None)), donate_argnums=(0, 1), out_shardings=places

@@ -1,4 +1,4 @@
-"""What a task is: its data, its model, its loss and its metrics; the training knows nothing more."""
+"""What a task is: data, model, loss and metrics. The training knows nothing more of it."""
 
 import abc
 from collections.abc import Mapping

@@ -61,7 +61,7 @@ def prepare(config: Config) -> tuple[Config, Prepared]:
             config.data.vectors,
             [word for word, _ in vocabulary],
             seed=config.data.seed,
-            cache=str(directory_of(config) / "vectors.npz"),
+            cache=None if "://" in config.output.directory else directory_of(config) / "vectors.npz",
         )
         said.append(f"word vectors for {found} of {len(vocabulary)} tokens; the rest are random")
         width = dataclasses.replace(config.model, embedding_features=vectors.shape[1])

@@ -2,10 +2,12 @@
 
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import jax
+from jax.experimental import multihost_utils
 
 from distattn_jax import sharding
 from distattn_jax.train import Config, MeshConfig, Terminated, Trainer, open_run, prepare, task_of
@@ -26,12 +28,17 @@ def main(arguments: Sequence[str]) -> None:
     keep_compiled_programs()
     join(config.mesh)
     train(config)
+    folder = directory_of(config)
+    if jax.process_count() == 1:
+        print(f"\n{report([folder / method for method in config.methods])}")
+    elif jax.process_index() == 0:
+        print(f"python -m experiments report {folder} makes tables and pictures of it.")
 
 
 def train(config: Config) -> None:
     """All methods, one after another, each from where it was left."""
     say = print if jax.process_index() == 0 else lambda *_: None
-    config, prepared = prepare(config)
+    config, prepared = in_turn(lambda: prepare(config))
     mesh = sharding.make_mesh(config.mesh.data, config.mesh.model)
     for line in prepared.said:
         say(line)
@@ -50,10 +57,15 @@ def train(config: Config) -> None:
             print(f"{run.path}: {stopped}. The same command goes on from there.", file=sys.stderr)
             sys.exit(143)  # as a process that SIGTERM ended
         trainer.finish(training)
-    if jax.process_count() > 1:
-        say(f"python -m experiments report {directory_of(config)} makes tables and pictures.")
-    else:
-        print(f"\n{report([directory_of(config) / method for method in config.methods])}")
+
+
+def in_turn(function: Callable[[], Any]) -> Any:
+    """Calls it in the first process, then in the others, which may find there what it made."""
+    if jax.process_count() == 1:
+        return function()
+    made = function() if jax.process_index() == 0 else None
+    multihost_utils.sync_global_devices("the first process is ready")
+    return made or function()
 
 
 def keep_compiled_programs() -> None:

@@ -60,6 +60,7 @@ def logged(tmp_path):
     make_run(folder, "vanilla", accuracies=(0.5, 0.25), journal=JOURNAL)
     make_run(folder, "adapted", accuracies=(0.75, 0.75), journal=JOURNAL)
     make_run(folder, "distance_aware", journal=JOURNAL)
+    Run(epath.Path(folder / "distance_aware")).plan(20)
     return folder
 
 

@@ -1,0 +1,81 @@
+"""A small run as a process of its own, to be killed, told to stop, or joined by another.
+
+python -m tests.train.driver FOLDER [--field value ...] trains on texts it writes into FOLDER.
+"""
+
+import json
+import os
+import random
+import sys
+from pathlib import Path
+
+import jax
+
+from distattn_jax.train import Config, DataConfig, ModelConfig, OptimizerConfig, OutputConfig
+from distattn_jax.train.flags import parse
+from experiments.commands.train import join, train
+
+TINY = ModelConfig(
+    heads=2,
+    head_features=4,
+    features=8,
+    hidden_features=8,
+    embedding_features=8,
+    pooling_features=8,
+    dropout_rate=(0.1,),
+)
+
+
+def write_texts(folder: Path) -> Path:
+    """A little task: is the first word of the text one of the first half of the alphabet?"""
+    raw = folder / "raw"
+    if not raw.exists():
+        raw.mkdir(parents=True)
+        draw = random.Random(0)
+        for split, count in {"train": 150, "validation": 21, "test": 21}.items():
+            lines = []
+            for _ in range(count):
+                words = [draw.choice("abcdefgh") for _ in range(draw.randint(3, 8))]
+                label = "early" if words[0] < "e" else "late"
+                lines.append(json.dumps({"text": " ".join(words), "label": label}))
+            (raw / f"{split}.jsonl").write_text("\n".join(lines) + "\n")
+    return raw
+
+
+def config_in(folder: Path) -> Config:
+    """Two seeds, 100 steps of 16 texts, a checkpoint every 10."""
+    return Config(
+        name="little",
+        task="text_files",
+        methods=("distance_aware",),
+        seeds=2,
+        epochs=10.0,
+        data=DataConfig(
+            directory=str(folder / "prepared"),
+            manual_dir=str(write_texts(folder)),
+            batch_size=16,
+            buckets=1,
+        ),
+        model=TINY,
+        optimizer=OptimizerConfig(learning_rate=(1e-2,), schedule="linear"),
+        output=OutputConfig(
+            directory=str(folder / "runs"), log_every=7, evaluate_every=25, checkpoint_every=10
+        ),
+    )
+
+
+def run_of(config: Config) -> Path:
+    """Where the one run of the configuration is kept."""
+    return Path(config.output.directory) / config.name / config.methods[0]
+
+
+def main(folder: str, *flags: str) -> None:
+    """Trains it, here."""
+    config = parse(config_in(Path(folder)), flags, program="driver")
+    jax.config.update("jax_num_cpu_devices", int(os.environ.get("DEVICES", "1")))
+    join(config.mesh)
+    train(config)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

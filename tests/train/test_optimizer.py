@@ -1,0 +1,126 @@
+"""Rates by hand, Adam as optax has it, and which parameters are treated differently."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+from distattn_jax.train import OptimizerConfig
+from distattn_jax.train.members import Setting
+from distattn_jax.train.optimizer import direction_of, schedule_of, updates_of
+
+
+def setting_of(learning_rate, distance_rate=1.0):
+    return Setting(*map(jnp.float32, (learning_rate, distance_rate, 0, 0, 0)))
+
+
+def direction(params, gradient, **config):
+    """The first direction."""
+    optimizer = direction_of(OptimizerConfig(**config))
+    return jax.jit(optimizer.update)(gradient, optimizer.init(params), params)[0]
+
+
+@pytest.mark.parametrize(
+    ("schedule", "warmup", "shares"),
+    [
+        ("constant", 0, {0: 1, 9: 1}),
+        ("constant", 4, {0: 1 / 4, 1: 2 / 4, 2: 3 / 4, 3: 1, 4: 1, 9: 1}),
+        ("constant", 1, {0: 1, 1: 1, 2: 1}),
+        ("linear", 0, {0: 1, 5: 1 / 2, 9: 1 / 10, 10: 0, 11: 0}),
+        ("linear", 2, {0: 1 / 2, 1: 1, 2: 1, 6: 1 / 2, 10: 0}),
+        ("linear", 1, {0: 1, 1: 1, 4: 2 / 3, 10: 0}),
+        ("cosine", 0, {0: 1, 5: 1 / 2, 10: 0}),
+        ("cosine", 2, {0: 1 / 2, 2: 1, 4: (1 + np.sqrt(0.5)) / 2, 6: 1 / 2, 10: 0, 11: 0}),
+        ("inverse_square_root", 4, {0: 1 / 4, 3: 1, 4: 1, 16: 1 / 2, 36: 1 / 3}),
+        ("inverse_square_root", 0, {0: 1, 3: 1 / 2, 8: 1 / 3}),
+    ],
+)
+def test_the_share_of_the_peak_by_hand(schedule, warmup, shares):
+    config = OptimizerConfig(schedule=schedule, warmup_steps=warmup)
+    actual = jax.jit(jax.vmap(schedule_of(config, 10)))(jnp.asarray(list(shares)))
+    np.testing.assert_allclose(actual, list(shares.values()), rtol=1e-6, atol=1e-7)
+    assert actual.dtype == jnp.float32
+
+
+def test_a_warm_up_as_long_as_the_run_still_rises_to_the_peak():
+    schedule = schedule_of(OptimizerConfig(schedule="linear", warmup_steps=4), 4)
+    np.testing.assert_allclose([schedule(jnp.int32(i)) for i in range(4)], [0.25, 0.5, 0.75, 1])
+
+
+@pytest.mark.parametrize(
+    ("config", "theirs"),
+    [
+        (
+            OptimizerConfig(b1=0.8, b2=0.99, epsilon=1e-3, clip_norm=2.0),
+            optax.chain(optax.clip_by_global_norm(2.0), optax.adam(0.1, 0.8, 0.99, 1e-3)),
+        ),
+        (
+            OptimizerConfig(name="adamw", weight_decay=0.3),
+            optax.adamw(0.1, weight_decay=0.3, mask={"kernel": True, "bias": False}),
+        ),
+    ],
+    ids=["adam", "adamw"],
+)
+def test_several_steps_of_a_constant_rate_are_those_of_optax(config, theirs):
+    ours, setting = direction_of(config), setting_of(0.1)
+
+    @jax.jit
+    def step(params, states, gradient):
+        directions, our_state = ours.update(gradient, states[0], params[0])
+        updates, their_state = theirs.update(gradient, states[1], params[1])
+        changes = updates_of(directions, setting, jnp.float32(1)), updates
+        return optax.apply_updates(params, changes), (our_state, their_state)
+
+    draw = np.random.default_rng(0)
+    first = {"kernel": jnp.ones((2, 3)), "bias": jnp.ones(3)}
+    params, states = (first, first), (ours.init(first), theirs.init(first))
+    for _ in range(5):
+        gradient = jax.tree.map(lambda leaf: jnp.asarray(draw.normal(size=leaf.shape)), first)
+        params, states = step(params, states, gradient)
+    for name in first:
+        np.testing.assert_allclose(params[0][name], params[1][name], rtol=1e-6)
+        assert (jnp.abs(params[0][name] - 1) > 1e-3).all()
+
+
+def test_gradients_that_are_too_long_are_shortened():
+    # The first direction of Adam is g / (|g| + epsilon).
+    arguments = {"epsilon": 1.0, "params": {"a": jnp.zeros(1), "b": jnp.zeros(1)}}
+    gradient = {"a": jnp.asarray([3.0]), "b": jnp.asarray([4.0])}
+    cases = {0.0: (3 / 4, 4 / 5), 6.0: (3 / 4, 4 / 5), 1.0: (0.6 / 1.6, 0.8 / 1.8)}
+    for clip_norm, expected in cases.items():
+        actual = direction(gradient=gradient, clip_norm=clip_norm, **arguments)
+        np.testing.assert_allclose([*actual["a"], *actual["b"]], expected, rtol=1e-5)
+
+
+def test_decay_leaves_norms_and_biases_alone_those_of_heads_too():
+    params = {
+        "attention": {
+            "query": {"kernel": jnp.full((4, 2, 3), 2.0), "bias": jnp.ones((2, 3))},
+            "variant": {"weight": jnp.ones(2), "content_bias": jnp.ones((2, 3))},
+        },
+        "norm": {"scale": jnp.ones(4), "bias": jnp.ones(4)},
+        "embedding": {"embedding": jnp.full((5, 4), -3.0)},
+    }
+    still = jax.tree.map(jnp.zeros_like, params)
+    actual = direction(params, still, name="adamw", weight_decay=0.5)
+    np.testing.assert_allclose(actual["attention"]["query"].pop("kernel"), 1)
+    np.testing.assert_allclose(actual["embedding"].pop("embedding"), -1.5)
+    assert len(jax.tree.leaves(actual)) == 5
+    assert not any(leaf.any() for leaf in jax.tree.leaves(actual))
+
+
+def test_the_rate_of_distance_is_that_of_w_and_v_alone():
+    ones = jnp.ones(2)
+    variant = {"weight": ones, "shape": ones, "keys": ones}
+    of_several_numbers = {"weight": ones, "shape": (ones, ones)}
+    direction = {
+        "blocks": {0: {"variant": variant}, 1: {"variant": of_several_numbers}},
+        "other": {"weight": ones, "shape": ones},
+    }
+    updates = jax.jit(updates_of)(direction, setting_of(0.5, 8.0), jnp.float32(0.25))
+    first, second = (updates["blocks"][i]["variant"] for i in (0, 1))
+    for fast in (first["weight"], first["shape"], second["weight"], *second["shape"]):
+        np.testing.assert_array_equal(fast, -1)
+    for plain in (first["keys"], *updates["other"].values()):
+        np.testing.assert_array_equal(plain, -0.125)
