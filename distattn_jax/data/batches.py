@@ -5,6 +5,7 @@ with rows of weight 0. So all epochs have the same number of batches, training c
 and any number of processes, each making its own rows only, make the same batches.
 """
 
+import collections
 import functools
 import sys
 from collections.abc import Sequence
@@ -15,6 +16,8 @@ import numpy as np
 from jaxtyping import Int, Int32
 
 from distattn_jax.data.table import FILLER, Ragged, Table
+
+GROUP = 8  # batches that are prepared together
 
 
 class Batches:
@@ -97,24 +100,23 @@ class Batches:
     __iter__ = None
 
     def iterate(
-        self, steps: int | None = None, *, start: int = 0, threads: int = 4, prefetch: int = 16
-    ) -> Any:
+        self, steps: int | None = None, *, start: int = 0, threads: int = 2, prefetch: int = 32
+    ) -> "BatchIterator":
         """An iterator that prepares batches ahead, in threads.
-
-        It has `get_state()` and `set_state(state)`: plain JSON, counted from `start`.
 
         Args:
           steps: how many batches; `None`: without end.
           start: the number of the first.
-          threads: how many are prepared at the same time.
-          prefetch: how many are prepared ahead.
+          threads: how many groups of batches are prepared at the same time.
+          prefetch: how many batches are prepared ahead.
         """
         _check(start >= 0, "start must be at least 0", start)
         _check(steps is None or steps >= 0, "steps must be None or at least 0", steps)
         stop = sys.maxsize if steps is None else start + steps
-        options = grain.ReadOptions(num_threads=threads, prefetch_buffer_size=prefetch)
-        numbers = grain.MapDataset.range(start, stop)
-        return iter(numbers.map(self.__getitem__).to_iter_dataset(options))
+        options = grain.ReadOptions(
+            num_threads=threads, prefetch_buffer_size=max(prefetch // GROUP, 1)
+        )
+        return BatchIterator(self, start, stop, options)
 
     def _dealt(
         self, epoch: int
@@ -132,6 +134,44 @@ class Batches:
         if self.shuffle:
             order = np.argsort(bits(self.batches_per_epoch), kind="stable")
         return np.concatenate(dealt), order
+
+
+class BatchIterator:
+    """Batches one after another; its state is how many it gave, as JSON.
+
+    Grain prepares them in groups, because handing over an element costs it more than a batch costs
+    to make.
+    """
+
+    def __init__(self, batches: Batches, start: int, stop: int, options: grain.ReadOptions):
+        self._batches, self._start, self._stop, self._options = batches, start, stop, options
+        self.set_state({"next_index": 0})
+
+    def __iter__(self) -> "BatchIterator":
+        return self
+
+    def __next__(self) -> dict[str, np.ndarray]:
+        if not self._ready:
+            self._ready.extend(next(self._groups))
+        self._given += 1
+        return self._ready.popleft()
+
+    def get_state(self) -> dict[str, int]:
+        """How many batches were given."""
+        return {"next_index": self._given}
+
+    def set_state(self, state: dict[str, int]) -> None:
+        """Goes on after so many."""
+        self._given = state["next_index"]
+        self._ready: collections.deque[dict[str, np.ndarray]] = collections.deque()
+        first = self._start + self._given
+        groups = -(-(self._stop - first) // GROUP)
+        dataset = grain.MapDataset.range(groups).map(functools.partial(self._group, first))
+        self._groups = iter(dataset.to_iter_dataset(self._options))
+
+    def _group(self, first: int, group: int) -> list[dict[str, np.ndarray]]:
+        begin = first + group * GROUP
+        return [self._batches[i] for i in range(begin, min(begin + GROUP, self._stop))]
 
 
 def bucket_lengths(

@@ -6,6 +6,7 @@ settings, each with all seeds, are trained side by side in one program.
 """
 
 import dataclasses
+import math
 
 from distattn_jax.data import TOKENIZERS
 from distattn_jax.models import METHODS
@@ -166,7 +167,7 @@ class Config(Checked):
         super().__post_init__()
         self.at_least(1, "seeds")
         self.at_least(0, "seed")
-        self.require(self.epochs > 0, "epochs", "above 0")
+        self.require(0 < self.epochs < math.inf, "epochs", "a number above 0")
         self.require(len(self.methods) > 0, "methods", "at least one name")
         if self.data.batch_size % self.optimizer.accumulate:
             raise ValueError(

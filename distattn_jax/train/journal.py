@@ -31,7 +31,9 @@ class Journal:
         self._lines = [_text(line) for line in kept]
         self._path.write_text("".join(self._lines))
         self._local = "://" not in str(directory)
-        self._events = EventWriter(directory / "events") if tensorboard and self._local else None
+        self._events = (
+            EventWriter(str(directory / "events")) if tensorboard and self._local else None
+        )
 
     def write(self, step: int, metrics: Mapping[str, np.ndarray]) -> None:
         """One line: each metric an array over members."""

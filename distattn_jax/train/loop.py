@@ -45,6 +45,11 @@ class Trainer:
 
     def __init__(self, task: Task, config: Config, run: Run, mesh: Mesh):
         self.task, self.config, self.run, self.mesh = task, config, run, mesh
+        if config.data.batch_size % mesh.shape["data"]:
+            raise ValueError(
+                f"data.batch_size ({config.data.batch_size}) must be a multiple of the devices "
+                f"that share a batch ({mesh.shape['data']}, mesh.data)."
+            )
         self.members = members_of(config)
         self.batches = self._batches("train", shuffle=True)
         self.steps = max(round(config.epochs * self.batches.batches_per_epoch), 1)
@@ -96,7 +101,7 @@ class Trainer:
             batches = self.batches.iterate(self.steps)
             if position is not None:
                 batches.set_state(position)
-            feed = Feed(batches, self.place)
+            feed = self._feed(batches)
             record = Record(
                 self.run,
                 steps=self.steps,
@@ -135,7 +140,7 @@ class Trainer:
         """The metrics of a whole split, each an array over members."""
         batches = self._batches(split, shuffle=False)
         total = None
-        for batch in Feed(batches.iterate(batches.batches_per_epoch), self.place):
+        for batch in self._feed(batches.iterate(batches.batches_per_epoch)):
             counts = self._count_step(params, batch)
             total = counts if total is None else jax.tree.map(jnp.add, total, counts)
         gathered = jax.device_get(total)
@@ -184,9 +189,8 @@ class Trainer:
             f"{len(self.batches.table)} texts are cut"
         )
 
-    def place(self, batch: dict[str, np.ndarray]) -> dict[str, jax.Array]:
-        """A batch on the devices; this process holds its own rows of it."""
-        return sharding.place_batch(batch, self.mesh, self.task.layout)
+    def _feed(self, batches: Any) -> Feed:
+        return Feed(batches, self.mesh, self.task.layout)
 
     def _batches(self, split: str, *, shuffle: bool) -> Batches:
         table, config = self.task.tables[split], self.config.data

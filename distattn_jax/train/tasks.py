@@ -61,7 +61,7 @@ def prepare(config: Config) -> tuple[Config, Prepared]:
             config.data.vectors,
             [word for word, _ in vocabulary],
             seed=config.data.seed,
-            cache=None if "://" in config.output.directory else directory_of(config) / "vectors.npz",
+            cache=_cache(config),
         )
         said.append(f"word vectors for {found} of {len(vocabulary)} tokens; the rest are random")
         width = dataclasses.replace(config.model, embedding_features=vectors.shape[1])
@@ -109,6 +109,12 @@ def _builder(config: Config) -> Any:
             )
         files["manual_dir"] = config.data.manual_dir
     return BUILDERS[config.task](**files)
+
+
+def _cache(config: Config) -> str | None:
+    """A file beside the runs, where these are in a local folder."""
+    folder = directory_of(config)
+    return None if "://" in str(folder) else str(folder / "vectors.npz")
 
 
 def _labels(builder: Any) -> tuple[str, ...]:

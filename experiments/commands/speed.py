@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import jax
 import numpy as np
 from etils import epath
+from jax.sharding import NamedSharding
 
 from distattn_jax import sharding
 from distattn_jax.data import Ragged, Table, word_level
@@ -110,7 +111,8 @@ def loop_milliseconds(trainer: Trainer, speed: Speed) -> float:
 def bare_milliseconds(trainer: Trainer, speed: Speed) -> float:
     """Of the jitted step alone, on batches that already lie on the device."""
     stopwatch = Stopwatch(speed)
-    batches = [trainer.place(trainer.batches[i]) for i in range(8)]
+    everywhere = NamedSharding(trainer.mesh, trainer.task.layout.batch)
+    batches = jax.device_put([trainer.batches[i] for i in range(8)], everywhere)
     for batch in batches:
         batch.pop("index")
     training = trainer.birth()

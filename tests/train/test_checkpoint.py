@@ -65,7 +65,6 @@ def test_nothing_comes_back_where_there_is_nothing(tmp_path, mesh):
     assert restored(tmp_path / "none", mesh) is None
 
 
-
 def cut_short(folder):
     for path in folder.rglob("d/*"):
         path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])

@@ -21,6 +21,7 @@ from distattn_jax.train import (
     task_of,
 )
 from distattn_jax.train import journal as journals
+from distattn_jax.train.feed import Feed
 from distattn_jax.train.flags import replace
 from experiments.commands import evaluate, predict
 from experiments.commands.report import report
@@ -29,7 +30,7 @@ from tests.train.driver import config_in, run_of, write_texts
 pytestmark = pytest.mark.xdist_group("trainer")
 
 
-class Stop(Exception):
+class StoppedError(Exception):
     """In the middle of a run."""
 
 
@@ -72,14 +73,14 @@ def train(config, mesh=(1, 1), stop_at=None):
 
     def stop(step, state):
         if step == stop_at:
-            raise Stop
+            raise StoppedError
 
     config, prepared = prepare(config)
     run = open_run(config, prepared)
     trainer = Trainer(task_of(config, prepared), config, run, sharding.make_mesh(*mesh))
     try:
         trainer.finish(trainer.fit(stop))
-    except Stop:
+    except StoppedError:
         assert stop_at is not None
     return run_of(config)
 
@@ -128,8 +129,8 @@ def test_heads_lie_on_the_model_axis_from_birth(texts, tmp_path, eight_devices):
     assert attention["variant"]["weight"].sharding.spec == jax.P(None, "model")
     moments = trainer.birth().state.opt_state[0].mu["encoder"]["blocks"][0]["attention"]
     assert moments["query"]["kernel"].sharding.spec == jax.P(None, None, "model", None)
-    batch = trainer.place(trainer.batches[0])
-    assert batch["text"].sharding.spec == jax.P("data")
+    feed = Feed(trainer.batches.iterate(1), trainer.mesh, trainer.task.layout)
+    assert next(feed)["text"].sharding.spec == jax.P("data")
 
 
 def test_another_configuration_is_refused_with_what_differs(alone, texts):
@@ -197,7 +198,7 @@ def test_evaluation_gives_what_the_result_says(alone, capsys):
         figures = member["validation"]
         row = f"| {member['seed']} | " + " | ".join(f"{x:.4f}" for x in figures.values()) + " |"
         assert row in said
-    with pytest.raises(RunError, match="model.heads: 2 before, 4 now"):
+    with pytest.raises(RunError, match=r"model\.heads: 2 before, 4 now"):
         evaluate.main([str(alone), "--model.heads", "4"])
 
 
