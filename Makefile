@@ -8,7 +8,7 @@ INSTALLED := $(VENV)/.installed
 .PHONY: train test lint wheel clean
 
 train: $(INSTALLED)  ## environment, installation, the main job
-	$(VENV)/bin/python -m experiments
+	$(VENV)/bin/python -m experiments train
 
 test: $(INSTALLED)  ## environment, installation, the whole suite
 	$(VENV)/bin/python -m pytest $(TESTS)

@@ -10,14 +10,15 @@ ROOT = Path(__file__).parent.parent
 LAYERS = {
     "experiments": {"distattn_jax"},
     "distattn_jax.plot": {"attention", "guiding", "modules", "models"},
-    "distattn_jax.train": {"attention", "guiding", "modules", "models", "data", "sharding"},
+    "distattn_jax.train": {"attention", "guiding", "modules", "models", "data", "sharding", "tree"},
     "distattn_jax.data": set(),
     "distattn_jax.sharding": set(),
     "distattn_jax.models": {"attention", "modules"},
     "distattn_jax.guiding": {"attention"},
     "distattn_jax.modules": {"attention"},
-    "distattn_jax.attention": {"fused"},
-    "distattn_jax.attention.fused": set(),
+    "distattn_jax.attention": {"fused", "tree"},
+    "distattn_jax.attention.fused": {"tree"},
+    "distattn_jax.tree": set(),
 }
 FORBIDDEN = {"distattn_jax.attention": {"flax", "optax"}, "distattn_jax.guiding": {"flax"}}
 

@@ -137,7 +137,7 @@ class OutputConfig(Checked):
     checkpoint_every: int = option(0, "steps between two checkpoints; 0: at every validation")
     keep: int = option(2, "checkpoints kept; the best parameters are in each")
     tensorboard: bool = option(True, "whether to write TensorBoard events")
-    profile: bool = option(False, "whether to write a trace of ten steps")
+    profile: bool = option(False, "whether to write a trace of five steps")
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -167,7 +167,8 @@ class Config(Checked):
         super().__post_init__()
         self.at_least(1, "seeds")
         self.at_least(0, "seed")
-        self.require(0 < self.epochs < math.inf, "epochs", "a number above 0")
+        self.require(self.epochs > 0, "epochs", "above 0")
+        self.require(math.isfinite(self.epochs), "epochs", "finite")
         self.require(len(self.methods) > 0, "methods", "at least one name")
         if self.data.batch_size % self.optimizer.accumulate:
             raise ValueError(

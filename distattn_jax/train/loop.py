@@ -26,7 +26,7 @@ from distattn_jax.train.state import Birth, Training, TrainState, empty_tally, g
 from distattn_jax.train.step import count_step_of, train_step_of, update_best
 from distattn_jax.train.task import Task
 
-PROFILED = range(10, 20)  # steps after the start, when all is compiled
+PROFILED = range(10, 15)  # steps after the start, when all is compiled
 
 
 class Terminated(Exception):  # noqa: N818  not an error: the run was asked to leave
@@ -111,7 +111,7 @@ class Trainer:
             )
             with record:
                 for step in range(start + 1, self.steps + 1):
-                    self._profile(step - start)
+                    self._profile(step - start, last=step == self.steps)
                     state, tally = self.train_step(state, tally, self.settings, next(feed))
                     record.stepped(step)
                     if after_step is not None:
@@ -129,6 +129,7 @@ class Trainer:
                         best = update_best(best, state.step, score, state.params)
                     if step % save_every == 0 or last or stopping:
                         record.read()
+                        record.checked(tally)  # nothing is saved that is not finite
                         training = Training(state, best, tally)
                         checkpoints.save(step, training, iterator=feed.state)
                         record.saved(step)
@@ -209,10 +210,10 @@ class Trainer:
             process_count=jax.process_count(),
         )
 
-    def _profile(self, done: int) -> None:
+    def _profile(self, done: int, *, last: bool) -> None:
         if not self.config.output.profile:
             return
         if done == PROFILED.start:
             jax.profiler.start_trace(self.run.path / "profile")
-        elif done == PROFILED.stop:
+        elif done == PROFILED.stop or (last and done in PROFILED):
             jax.profiler.stop_trace()

@@ -60,11 +60,15 @@ class Record:
             return
         step, tally = self._pending
         self._pending = None
+        self.metrics(step, self.checked(tally))
+
+    def checked(self, tally: Tally) -> dict[str, np.ndarray]:
+        """The means of a tally; waits for the device, and raises where a step was not finite."""
         sums, steps, bad = jax.device_get((tally.sums, tally.steps, tally.bad))
-        means = {name: column / steps for name, column in sums.items()}
+        means = {name: column / np.maximum(steps, 1) for name, column in sums.items()}
         if bad.min() != NEVER:
             raise NonFiniteError(self._what_was_lost(int(bad.argmin()), bad, means))
-        self.metrics(step, means)
+        return means
 
     def metrics(self, step: int, metrics: Mapping[str, np.ndarray]) -> None:
         """Writes metrics, each an array over members."""

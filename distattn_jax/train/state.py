@@ -1,7 +1,7 @@
 """The state of training: one per member, each array made on the devices where it stays."""
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -13,11 +13,13 @@ from jaxtyping import Array, Float, Int, Key
 from distattn_jax import sharding
 from distattn_jax.train.members import Member, Setting, stacked
 from distattn_jax.train.task import Task
+from distattn_jax.tree import frozen_tree
 
 NEVER = jnp.iinfo(jnp.int32).max
 
 
-class TrainState(NamedTuple):
+@frozen_tree
+class TrainState:
     """All that a step needs and changes.
 
     Attributes:
@@ -33,7 +35,8 @@ class TrainState(NamedTuple):
     key: Key[Array, "*members"]
 
 
-class Best(NamedTuple):
+@frozen_tree
+class Best:
     """The parameters with the best validation so far, of each member its own.
 
     Attributes:
@@ -52,7 +55,8 @@ class Best(NamedTuple):
         return jax.tree.map(lambda now, best: jnp.where(score >= self.score, now, best), new, self)
 
 
-class Tally(NamedTuple):
+@frozen_tree
+class Tally:
     """What the steps since the last line of metrics came to; on the devices until it is read.
 
     Attributes:
@@ -73,7 +77,8 @@ class Tally(NamedTuple):
         return Tally(sums, self.steps + 1, bad)
 
 
-class Training(NamedTuple):
+@frozen_tree
+class Training:
     """All that a checkpoint holds; every array leads with the members."""
 
     state: TrainState

@@ -65,7 +65,7 @@ def train_step_of(
             "train/learning_rate": setting.learning_rate * share,
         }
         tally = tally.plus(metrics, state.step)
-        state = state._replace(step=state.step + 1, params=params, opt_state=opt_state)
+        state = TrainState(state.step + 1, params, opt_state, state.key)
         return state, tally
 
     return jax.jit(

@@ -111,8 +111,20 @@ def parameters_of(folder):
 
 def test_two_processes_reach_what_one_does_and_save_together(start, straight, tmp_path):
     write_texts(tmp_path)
-    together = ("--mesh.coordinator", f"localhost:{free_port()}", "--mesh.processes", "2")
-    processes = [start(tmp_path, *together, "--mesh.process", str(i)) for i in range(2)]
+
+    def start_both():
+        together = ("--mesh.coordinator", f"localhost:{free_port()}", "--mesh.processes", "2")
+        return [start(tmp_path, *together, "--mesh.process", str(i)) for i in range(2)]
+
+    processes = start_both()
+    reach(processes[0], tmp_path, 7)
+    processes[1].send_signal(signal.SIGTERM)  # one is told, both leave after the same step
+    said = [process.communicate()[0] for process in processes]
+    assert [process.returncode for process in processes] == [143, 143], said
+    step = newest_checkpoint(tmp_path).name
+    assert all(f"saved at step {step} of 100" in lines for lines in said)
+
+    processes = start_both()
     said = [process.communicate()[0] for process in processes]
     assert [process.returncode for process in processes] == [0, 0], said
     one, two = (

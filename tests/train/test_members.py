@@ -107,9 +107,10 @@ def test_every_seed_and_step_drops_something_else(grid):
     step, birth = grid
     _, settings = stacked(members_of(GRID))
     settings = settings._replace(learning_rate=jnp.zeros_like(settings.learning_rate))
-    state, _, tally = birth()
+    born = birth()
+    state, tally = born.state, born.tally
     same = jax.tree.map(lambda leaf: jnp.stack([leaf[0]] * 12), state.params)
-    state, losses = state._replace(params=same), [np.zeros(12)]
+    state, losses = dataclasses.replace(state, params=same), [np.zeros(12)]
     for _ in range(2):
         state, tally = step(state, tally, settings, tiny.batch_of([6, 3, 5, 1]))
         losses.append(np.asarray(tally.sums["train/loss"]))

@@ -87,8 +87,8 @@ def train(config, mesh=(1, 1), stop_at=None):
 
 @pytest.fixture(scope="module")
 def alone(texts, tmp_path_factory):
-    """A finished run on one device."""
-    return train(configured(texts, tmp_path_factory.mktemp("alone")))
+    """A finished run on one device, with a trace."""
+    return train(configured(texts, tmp_path_factory.mktemp("alone"), **{"output.profile": True}))
 
 
 def assert_same_metrics(one, two):
@@ -102,10 +102,7 @@ def assert_same_metrics(one, two):
 
 @pytest.mark.parametrize("mesh", [(8, 1), (4, 2)])
 def test_losses_are_the_same_on_any_mesh(alone, texts, tmp_path, mesh, eight_devices):
-    config = configured(texts, tmp_path, **{"output.profile": mesh == (4, 2)})
-    run = train(config, mesh)
-    assert_same_metrics(alone, run)
-    assert any((run / "profile").rglob("*.xplane.pb")) == (mesh == (4, 2))
+    assert_same_metrics(alone, train(configured(texts, tmp_path), mesh))
 
 
 def test_a_run_goes_on_on_other_meshes(alone, texts, tmp_path, eight_devices):
@@ -157,6 +154,13 @@ def test_a_loss_that_is_not_finite_stops_the_run(texts, tmp_path):
         train(config)
     assert "learning rate" in str(stopped.value)
     assert "There is no checkpoint yet." in str(stopped.value)
+
+
+def test_what_is_not_finite_is_not_saved(texts, tmp_path):
+    changes = {"optimizer.learning_rate": (1e30,), "output.checkpoint_every": 3}
+    with pytest.raises(NonFiniteError, match="There is no checkpoint yet"):
+        train(configured(texts, tmp_path, **changes))
+    assert not any((tmp_path / "little" / "distance_aware" / "checkpoints").iterdir())
 
 
 def test_the_loaded_model_is_the_one_that_was_measured(alone):
@@ -215,6 +219,7 @@ def test_what_a_run_was_made_with_is_saved_with_it(alone):
     assert environment["device"] == jax.devices()[0].device_kind
     assert "commit" in environment
     assert any((alone / "events").iterdir())
+    assert any((alone / "profile").rglob("*.xplane.pb"))
     names = {name for line in journals.read(epath.Path(alone)) for name in line} - {"step"}
     assert {"train/loss", "loss/task", "validation/accuracy"} <= names
     assert all(name.count("/") == 1 for name in names)
