@@ -17,17 +17,15 @@ from distattn_jax.train.run import load_best
 from tests import compiler
 from tests.train.driver import config_in, run_of, write_texts
 
-pytestmark = pytest.mark.xdist_group("processes")
-
 
 @pytest.fixture(scope="module")
-def start(tmp_path_factory):
+def start(compiled):
     """Starts a driver; programs compiled by one are found by the next."""
     environment = {
         **os.environ,
         "XLA_FLAGS": compiler.FLAGS,
         "JAX_DISABLE_MOST_OPTIMIZATIONS": "1",
-        "JAX_COMPILATION_CACHE_DIR": str(tmp_path_factory.mktemp("compiled")),
+        "JAX_COMPILATION_CACHE_DIR": str(compiled),
         "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
         "TF_CPP_MIN_LOG_LEVEL": "2",
     }
@@ -42,13 +40,15 @@ def start(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def straight(start, tmp_path_factory):
+def straight(start, made_once):
     """The folder of a run that nothing happened to."""
-    folder = tmp_path_factory.mktemp("straight")
-    process = start(folder)
-    said, _ = process.communicate()
-    assert process.returncode == 0, said
-    return folder
+
+    def make(folder):
+        process = start(folder)
+        said, _ = process.communicate()
+        assert process.returncode == 0, said
+
+    return made_once("straight", make)
 
 
 def files_of(folder):

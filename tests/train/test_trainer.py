@@ -25,9 +25,7 @@ from distattn_jax.train.feed import Feed
 from distattn_jax.train.flags import replace
 from experiments.commands import evaluate, predict
 from experiments.commands.report import report
-from tests.train.driver import config_in, run_of, write_texts
-
-pytestmark = pytest.mark.xdist_group("trainer")
+from tests.train.driver import config_in, run_of
 
 
 class StoppedError(Exception):
@@ -35,11 +33,11 @@ class StoppedError(Exception):
 
 
 @pytest.fixture(scope="module", autouse=True)
-def compiled(tmp_path_factory):
+def keep_compiled(compiled):
     """Runs that differ in numbers alone find their programs compiled."""
     names = ("jax_compilation_cache_dir", "jax_persistent_cache_min_compile_time_secs")
     before = [getattr(jax.config, name) for name in names]
-    for name, value in zip(names, (str(tmp_path_factory.mktemp("compiled")), 0.0), strict=True):
+    for name, value in zip(names, (str(compiled), 0.0), strict=True):
         jax.config.update(name, value)
     yield
     for name, value in zip(names, before, strict=True):
@@ -47,10 +45,8 @@ def compiled(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def texts(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("texts")
-    write_texts(folder)
-    return folder
+def texts(made_once):
+    return made_once("texts", lambda folder: prepare(config_in(folder)))
 
 
 def configured(texts, output, **changes):
@@ -86,9 +82,13 @@ def train(config, mesh=(1, 1), stop_at=None):
 
 
 @pytest.fixture(scope="module")
-def alone(texts, tmp_path_factory):
+def alone(texts, made_once):
     """A finished run on one device, with a trace."""
-    return train(configured(texts, tmp_path_factory.mktemp("alone"), **{"output.profile": True}))
+
+    def make(folder):
+        train(configured(texts, folder, **{"output.profile": True}))
+
+    return run_of(configured(texts, made_once("alone", make)))
 
 
 def assert_same_metrics(one, two):
