@@ -3,7 +3,7 @@
 Command:  make train   (or python -m experiments train nearest)
 Device:   CPU, 2 cores
 Minutes:  2
-Expected: accuracy on longer distances than in training: see the README
+Expected: test accuracy 57 % without positions, 68 % vanilla, 90 % distance-aware (majority 24 %)
 """
 
 from distattn_jax.train import Config, DataConfig, ModelConfig, OptimizerConfig, OutputConfig

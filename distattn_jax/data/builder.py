@@ -1,7 +1,9 @@
 """What all our TFDS builders share: raw files in, array_record files out, no TensorFlow."""
 
 import abc
+import contextlib
 import hashlib
+import io
 import tempfile
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -58,7 +60,8 @@ class TextBuilder(tfds.core.GeneratorBasedBuilder):
         if not self.data_path.exists():
             self._check_writable()
             tfds.disable_progress_bar()
-            self.download_and_prepare()
+            with contextlib.redirect_stdout(io.StringIO()):  # it speaks of downloads
+                self.download_and_prepare()
 
     def _check_writable(self) -> None:
         try:

@@ -31,6 +31,7 @@ def main(arguments: Sequence[str]) -> None:
     folder = directory_of(config)
     if jax.process_count() == 1:
         print(f"\n{report([folder / method for method in config.methods])}")
+        print(f"All of this is in {folder / 'report.md'}, the pictures in {folder / 'figures'}.")
     elif jax.process_index() == 0:
         print(f"python -m experiments report {folder} makes tables and pictures of it.")
 
