@@ -3,6 +3,7 @@
 python -m tests.train.driver FOLDER [--field value ...] trains on texts it writes into FOLDER.
 """
 
+import dataclasses
 import json
 import os
 import random
@@ -11,19 +12,10 @@ from pathlib import Path
 
 import jax
 
-from distattn_jax.train import Config, DataConfig, ModelConfig, OptimizerConfig, OutputConfig
+from distattn_jax.train import Config, DataConfig, OptimizerConfig, OutputConfig
 from distattn_jax.train.flags import parse
 from experiments.commands.train import join, train
-
-TINY = ModelConfig(
-    heads=2,
-    head_features=4,
-    features=8,
-    hidden_features=8,
-    embedding_features=8,
-    pooling_features=8,
-    dropout_rate=(0.1,),
-)
+from tests.train import tiny
 
 
 def write_texts(folder: Path) -> Path:
@@ -56,7 +48,7 @@ def config_in(folder: Path) -> Config:
             batch_size=16,
             buckets=1,
         ),
-        model=TINY,
+        model=dataclasses.replace(tiny.MODEL, dropout_rate=(0.1,)),
         optimizer=OptimizerConfig(learning_rate=(1e-2,), schedule="linear"),
         output=OutputConfig(
             directory=str(folder / "runs"), log_every=7, evaluate_every=25, checkpoint_every=10
