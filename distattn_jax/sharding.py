@@ -97,7 +97,7 @@ def shardings(tree: Any, mesh: Mesh, layout: Layout, *, leading: int = 0) -> Any
     """
 
     def of(path: tuple[Any, ...], leaf: Any) -> NamedSharding:
-        spec = layout.of(tuple(map(_name, path)))
+        spec = layout.of(names_of(path))
         names: list[Any] = [*([None] * leading), *spec][: leaf.ndim]
         for axis, name in enumerate(names):
             if name is not None and leaf.shape[axis] % mesh.shape[name]:
@@ -125,8 +125,6 @@ def place_batch(batch: dict[str, Any], mesh: Mesh, layout: Layout) -> dict[str, 
     return jax.make_array_from_process_local_data(sharding, batch)
 
 
-def _name(key: Any) -> str:
-    for attribute in ("key", "name", "idx"):
-        if hasattr(key, attribute):
-            return str(getattr(key, attribute))
-    return str(key)
+def names_of(path: tuple[Any, ...]) -> tuple[str, ...]:
+    """The path of a leaf as JAX gives it, in words: ("encoder", "blocks", "0", ...)."""
+    return tuple(jax.tree_util.keystr(path, simple=True, separator="/").split("/"))

@@ -17,6 +17,8 @@ from etils import epath
 from jaxtyping import Array, UInt32
 from orbax.checkpoint import v1 as ocp
 
+from distattn_jax.sharding import replicated
+
 ITEM = "training"
 
 
@@ -58,12 +60,6 @@ class Checkpoints:
         if wait:
             self._checkpointer.wait()
 
-    @property
-    def latest(self) -> int | None:
-        """The newest step that was written; waits for one that is being written."""
-        self._checkpointer.wait()
-        return max(self._steps(), default=None)
-
     def restore(self, like: Any) -> tuple[int, Any, Any] | None:
         """The newest checkpoint that is whole: its step, its arrays, its iterator; None: no such.
 
@@ -91,10 +87,9 @@ class Checkpoints:
         return [int(path.name) for path in self.directory.iterdir() if path.name.isdigit()]
 
     def _read(self, step: int, like: Any) -> tuple[Any, Any]:
-        wanted = {"tree": like, "fingerprint": jax.eval_shape(fingerprint, like)}
-        replicated = next(leaf.sharding for leaf in jax.tree.leaves(like))
-        replicated = jax.sharding.NamedSharding(replicated.mesh, jax.sharding.PartitionSpec())
-        wanted["fingerprint"] = wanted["fingerprint"].update(sharding=replicated)
+        everywhere = replicated(jax.tree.leaves(like)[0].sharding.mesh)
+        prints = jax.eval_shape(fingerprint, like).update(sharding=everywhere)
+        wanted = {"tree": like, "fingerprint": prints}
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # of coroutines that an error leaves behind

@@ -12,6 +12,7 @@ from jax.experimental import multihost_utils
 from distattn_jax import sharding
 from distattn_jax.train import Config, MeshConfig, Terminated, Trainer, open_run, prepare, task_of
 from distattn_jax.train.flags import parse
+from distattn_jax.train.members import varied
 from distattn_jax.train.tasks import directory_of
 from experiments.commands.report import report
 from experiments.recipes import DEFAULT, config_of
@@ -50,7 +51,9 @@ def train(config: Config) -> None:
             say(f"{run.path} is finished.")
             continue
         trainer = Trainer(task_of(one, prepared), one, run, mesh)
-        say(f"{run.path}: {len(trainer.members)} models side by side, {trainer.steps} steps.")
+        grid = ", ".join(("seeds", *varied(trainer.members)))
+        count = len(trainer.members)
+        say(f"{run.path}: {count} models side by side (over {grid}), {trainer.steps} steps.")
         say(trainer.about_the_batches())
         try:
             training = trainer.fit()
