@@ -20,7 +20,9 @@ from matplotlib.figure import Figure
 from distattn_jax import plot
 from distattn_jax.data import UNKNOWN
 from distattn_jax.models import METHODS
+from distattn_jax.train.classification import TextClassification
 from distattn_jax.train.journal import Line, read
+from distattn_jax.train.metrics import score
 from distattn_jax.train.run import Run, load_best, load_config
 from distattn_jax.train.state import graph_of
 from experiments.tables import Result, chosen, title
@@ -60,11 +62,14 @@ def _pictures(runs: dict[str, Run], sentence: str | None) -> Iterator[tuple[str,
             trained[method] = load(run.path, run.result)
     if "distance_aware" in trained:
         _, params, members, best = trained["distance_aware"]
-        weight, shape = heads_of(params)
-        yield "heads", plot.head_parameters(weight[members], shape[members])
         furthest = load_config(runs["distance_aware"].path).data.longest - 1
-        yield from coefficients(weight[best], shape[best], furthest=furthest)
-    if sentence is not None and trained:
+        levels = heads_of(params)
+        for level, (weight, shape) in levels.items():
+            suffix = "" if len(levels) == 1 else f"_{level}"
+            yield f"heads{suffix}", plot.head_parameters(weight[members], shape[members])
+            for name, figure in coefficients(weight[best], shape[best], furthest=furthest):
+                yield f"{name}{suffix}", figure
+    if sentence is not None and all(map(reads_one_text, trained.values())) and trained:
         seen = {method: attention_of(model, sentence) for method, model in trained.items()}
         tokens = next(iter(seen.values())).tokens
         yield "attention", plot.attention_maps(maps_of(seen), tokens)
@@ -173,19 +178,37 @@ def load(path: AnyPath, result: Result) -> Trained:
     task, params = load_best(path)
     task.config = dataclasses.replace(task.config, implementation="", dtype="float32")
     members = chosen(result)
-    best = max(members, key=lambda i: result["members"][i]["validation"][result["criterion"]])
-    return Trained(task, params, members, best)
+    criterion = result["criterion"]
+    scores = [score(criterion, member["validation"][criterion]) for member in result["members"]]
+    return Trained(task, params, members, max(members, key=scores.__getitem__))
 
 
-def heads_of(params: Any) -> tuple[np.ndarray, np.ndarray]:
-    """w and v of distance-aware heads, each (members, L, N)."""
-    blocks = params["encoder"]["blocks"]
-    variants = [blocks[layer]["attention"]["variant"] for layer in sorted(blocks)]
-    weight, shape = (
-        np.stack([np.asarray(variant[name]) for variant in variants], axis=1)
-        for name in ("weight", "shape")
-    )
-    return weight, shape
+def heads_of(params: Any) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+    """w and v of distance-aware heads, each (members, L, N), by the level they attend on.
+
+    A level is what the model calls the encoder: "text", or "words" and "sentences", or "titles"
+    and "user".
+    """
+    found: dict[str, dict[str, list[np.ndarray]]] = {}
+    for path, leaf in sorted(nnx.traversals.flatten_mapping(params).items(), key=_by_layer):
+        match path:
+            case (*before, "encoder", "blocks", _, "attention", "variant", "weight" | "shape"):
+                level = [name for name in before if name != "sequence"][-1]
+                found.setdefault(level, {}).setdefault(path[-1], []).append(np.asarray(leaf))
+    return {
+        level: (np.stack(leaves["weight"], axis=1), np.stack(leaves["shape"], axis=1))
+        for level, leaves in found.items()
+    }
+
+
+def _by_layer(entry: tuple[tuple[Any, ...], Any]) -> tuple[str, ...]:
+    """Sorts the paths of parameters as layers come, the tenth after the ninth."""
+    return tuple(f"{name:>9}" if isinstance(name, int) else name for name in entry[0])
+
+
+def reads_one_text(trained: Trained) -> bool:
+    """Whether a sentence alone is something the model can be shown."""
+    return isinstance(trained.task, TextClassification)
 
 
 def attention_of(trained: Trained, sentence: str) -> Seen:
@@ -201,7 +224,8 @@ def attention_of(trained: Trained, sentence: str) -> Seen:
     one = jax.tree.map(lambda leaf: leaf[best], params)
     model = nnx.merge(graph_of(task), one)
     said = model(jnp.asarray([encoding.ids]), jnp.asarray([len(tokens)]), weights=True)
-    distance_weight = heads_of(params)[0][best] if task.method == "distance_aware" else None
+    levels = heads_of(params)
+    distance_weight = levels["text"][0][best] if task.method == "distance_aware" else None
     return Seen(tokens, np.asarray(said.weights[0]), distance_weight)
 
 

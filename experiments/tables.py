@@ -8,15 +8,19 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from distattn_jax.models import METHODS
+from distattn_jax.train.metrics import score
 from experiments.statistics import ALPHA, POWER, Summary, compare, summary
 
 Result = Mapping[str, Any]
 Paper = Mapping[str, Mapping[str, str]]  # method -> metric -> the figure as it is printed there
 
-SPLITS = ("validation", "test")
-SPELLED = {"macro_f": "macro F"}
-PERCENT = ("accuracy", "macro_f")
+SPELLED = {
+    **{"macro_f": "macro F", "auc": "AUC", "mrr": "MRR", "rmse": "RMSE", "mae": "MAE"},
+    **{"ndcg@5": "nDCG@5", "ndcg@10": "nDCG@10"},
+}
+PERCENT = ("accuracy", "macro_f", "auc", "mrr", "ndcg@5", "ndcg@10")
 NOTHING = "-"
+PAPERS = "paper's"  # the column of what was published
 
 
 def tables(results: Iterable[Result], *, paper: Paper | None = None) -> str:
@@ -35,7 +39,8 @@ def tables(results: Iterable[Result], *, paper: Paper | None = None) -> str:
     parts = [comparison(ordered, paper=paper or {}), verdict(ordered)]
     if any(len(by_setting(result)) > 1 for result in ordered):
         parts += [f"All settings, by {name}:", settings(ordered)]
-    parts += [f"{name[0].upper()}{name[1:]} of each seed, validation / test:", seeds(ordered)]
+    where = " / ".join(splits_of(ordered))
+    parts += [f"{name[0].upper()}{name[1:]} of each seed, {where}:", seeds(ordered)]
     return "\n\n".join(part for part in parts if part)
 
 
@@ -65,11 +70,11 @@ def comparison(results: Sequence[Result], *, paper: Paper) -> str:
 
 def verdict(results: Sequence[Result]) -> str:
     """The best method against the second best, on the test set; nothing when there is but one."""
-    if len(results) < 2:
+    if len(results) < 2 or "test" not in splits_of(results):
         return ""
     criterion = results[0]["criterion"]
     figures = [(of_seeds(result, "test", criterion), title(result["method"])) for result in results]
-    figures.sort(key=lambda entry: summary(entry[0].values()).mean, reverse=True)
+    figures.sort(key=lambda entry: score(criterion, summary(entry[0].values()).mean), reverse=True)
     (best, best_title), (second, second_title), *others = figures
     opening = f"Best on test {_spelled(criterion, unit=False)}: {best_title}, then {second_title}"
     found = compare(best, second)
@@ -97,16 +102,16 @@ def verdict(results: Sequence[Result]) -> str:
 def settings(results: Sequence[Result]) -> str:
     """Every setting of every method, by the criterion."""
     criterion = results[0]["criterion"]
-    varied = _varied(results)
+    varied, splits = _varied(results), splits_of(results)
     header = ["method", *(name.replace("_", " ") for name in varied)]
-    header += [f"{split} {_spelled(criterion)}" for split in SPLITS] + ["seeds", "chosen"]
+    header += [f"{split} {_spelled(criterion)}" for split in splits] + ["seeds", "chosen"]
     rows = []
     for result in results:
         for members in by_setting(result):
             setting = result["members"][members[0]]["setting"]
             means = [
                 _mean(criterion, summary(of_seeds(result, split, criterion, members).values()))
-                for split in SPLITS
+                for split in splits
             ]
             mark = "yes" if members == chosen(result) else ""
             numbers = [f"{setting[name]:g}" for name in varied]
@@ -115,9 +120,9 @@ def settings(results: Sequence[Result]) -> str:
 
 
 def seeds(results: Sequence[Result]) -> str:
-    """A row for each seed, a column for each method: the criterion on validation / test."""
-    criterion = results[0]["criterion"]
-    columns = [[of_seeds(result, split, criterion) for split in SPLITS] for result in results]
+    """A row for each seed, a column for each method: the criterion on every split."""
+    criterion, splits = results[0]["criterion"], splits_of(results)
+    columns = [[of_seeds(result, split, criterion) for split in splits] for result in results]
     rows = []
     for seed in sorted({seed for column in columns for seed in column[0]}):
         cells = [
@@ -140,12 +145,19 @@ def by_setting(result: Result) -> list[list[int]]:
 
 def chosen(result: Result) -> list[int]:
     """The members of the setting with the best mean validation criterion; of equals, the first."""
+    criterion = result["criterion"]
 
-    def score(members: list[int]) -> float:
-        figures = of_seeds(result, "validation", result["criterion"], members)
-        return summary(figures.values()).mean
+    def mean_score(members: list[int]) -> float:
+        figures = of_seeds(result, "validation", criterion, members)
+        return float(score(criterion, summary(figures.values()).mean))
 
-    return max(by_setting(result), key=score)
+    return max(by_setting(result), key=mean_score)
+
+
+def splits_of(results: Sequence[Result]) -> tuple[str, ...]:
+    """Those that were measured: a search leaves the test set unread."""
+    measured = all("test" in result["members"][0] for result in results)
+    return ("validation", "test") if measured else ("validation",)
 
 
 def of_seeds(
@@ -174,19 +186,19 @@ def _rank(result: Result) -> int:
 
 def _columns(results: Sequence[Result], paper: Paper) -> list[tuple[str, str]]:
     """Where a figure is from, and its metric: the criterion first, the loss last."""
-    found = {name: None for result in results for name in result["members"][0]["test"]}
+    found = {name: None for result in results for name in result["members"][0]["validation"]}
     metrics = sorted(found, key=lambda name: (name != results[0]["criterion"], name == "loss"))
     columns = []
-    for split in SPLITS:
+    for split in splits_of(results):
         for metric in metrics:
             columns.append((split, metric))
             if split == "test" and any(metric in figures for figures in paper.values()):
-                columns.append(("paper's", metric))
+                columns.append((PAPERS, metric))
     return columns
 
 
 def _cell(result: Result, of: str, metric: str, paper: Paper) -> str:
-    if of not in SPLITS:
+    if of == PAPERS:
         return paper.get(result["method"], {}).get(metric, NOTHING)
     figures = of_seeds(result, of, metric).values()
     return _mean(metric, summary(figures)) if figures else NOTHING

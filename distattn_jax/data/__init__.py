@@ -4,11 +4,18 @@ NumPy alone, no JAX: files are read into examples (`TextFiles`, `load_split`), t
 (`TOKENIZERS`, `encode`), ids into a `Table`, and its rows into `Batches` of like length.
 """
 
+from distattn_jax.data.ag_news import AgNews
+from distattn_jax.data.amazon import Amazon
 from distattn_jax.data.batches import Batches, bucket_lengths
 from distattn_jax.data.builder import TextBuilder, load_split
+from distattn_jax.data.mind import Impression, Mind
 from distattn_jax.data.nearest import Nearest
 from distattn_jax.data.rows import DataError, find_file, read_rows
-from distattn_jax.data.table import FILLER, Ragged, Table
+from distattn_jax.data.sentences import sentences
+from distattn_jax.data.snli import Snli
+from distattn_jax.data.sst import Sst
+from distattn_jax.data.stored import Stored
+from distattn_jax.data.table import FILLER, Nested, Ragged, Table
 from distattn_jax.data.text_files import TextFiles
 from distattn_jax.data.tokenizer import (
     PADDING,
@@ -28,10 +35,18 @@ __all__ = [
     "PADDING",
     "TOKENIZERS",
     "UNKNOWN",
+    "AgNews",
+    "Amazon",
     "Batches",
     "DataError",
+    "Impression",
+    "Mind",
     "Nearest",
+    "Nested",
     "Ragged",
+    "Snli",
+    "Sst",
+    "Stored",
     "Table",
     "TextBuilder",
     "TextFiles",
@@ -44,6 +59,7 @@ __all__ = [
     "load_vectors",
     "read_rows",
     "save",
+    "sentences",
     "word_level",
     "word_piece",
 ]

@@ -15,7 +15,7 @@ import grain
 import numpy as np
 from jaxtyping import Int, Int32
 
-from distattn_jax.data.table import FILLER, Ragged, Table
+from distattn_jax.data.table import FILLER, Table
 
 GROUP = 8  # batches that are prepared together
 
@@ -74,15 +74,14 @@ class Batches:
         self.seed, self.shuffle = seed, shuffle
         share = batch_size // process_count
         self._own = slice(process_index * share, (process_index + 1) * share)
-        lengths = _lengths(table, (by,) if isinstance(by, str) else by)
+        lengths = table.lengths((by,) if isinstance(by, str) else by)
         bucket = np.searchsorted(buckets, np.minimum(lengths, buckets[-1]))
         self._members = [np.flatnonzero(bucket == k).astype(np.int32) for k in range(len(buckets))]
         counts = [-(-len(rows) // batch_size) for rows in self._members]
         self.batches_per_epoch = sum(counts)
         self._bucket_of_batch = np.repeat(np.arange(len(buckets)), counts)
         self._epoch = functools.lru_cache(maxsize=2)(self._dealt)
-        every = [name for name, column in table.columns.items() if isinstance(column, Ragged)]
-        self.cut = int((_lengths(table, tuple(every)) > np.take(buckets, bucket)).sum())
+        self.cut = int((table.lengths(table.sequences) > np.take(buckets, bucket)).sum())
         positions = batch_size * int(np.take(buckets, self._bucket_of_batch).sum())
         self.padding = 1 - int(np.minimum(lengths, buckets[-1]).sum()) / positions
 
@@ -207,18 +206,6 @@ def bucket_lengths(
         if cost[-1] < lowest:
             lowest, best = cost[-1], chosen[-1]
     return best
-
-
-def _lengths(table: Table, names: tuple[str, ...]) -> Int[np.ndarray, " rows"]:
-    """The longest of these columns, row by row."""
-    lengths = np.zeros(len(table), np.int64)
-    for name in names:
-        column = table.columns.get(name)
-        if not isinstance(column, Ragged):
-            sequences = [name for name in table.columns if isinstance(table.columns[name], Ragged)]
-            raise ValueError(f"by must name columns of sequences, {sequences}; got {name!r}.")
-        lengths = np.maximum(lengths, column.lengths)
-    return lengths
 
 
 def _check(condition: bool, wanted: str, got: Any) -> None:

@@ -5,12 +5,13 @@ import contextlib
 import hashlib
 import io
 import tempfile
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import tensorflow_datasets as tfds
 
+from distattn_jax.data.download import BY_HAND, download
 from distattn_jax.data.rows import DataError
 
 Example = Mapping[str, Any]
@@ -18,16 +19,20 @@ CHUNK = 1000  # examples read at a time
 
 
 class TextBuilder(tfds.core.GeneratorBasedBuilder):
-    """A TFDS builder of files that a person has; a subclass says which, and what is in them.
+    """A TFDS builder of files; a subclass says which, where they are, and what is in them.
 
     The prepared files lie under a hash of the raw ones, `data_dir/{hash}/{name}/{version}`: when
     these change, they are prepared anew, and stale examples are never read. Examples keep the order
     of the raw files.
 
     Args:
-      manual_dir: the folder of the raw files.
+      manual_dir: the folder of the raw files, whole or a part of the published ones. `None`: they
+        are downloaded from `SOURCES` into `data_dir/downloads/{name}`, and must be whole.
       data_dir: the folder for the prepared ones.
     """
+
+    SOURCES: ClassVar[tuple[str, ...]] = ()  # the public addresses of the raw files
+    PUBLISHED: ClassVar[Mapping[str, int]] = {}  # rows of every split, when these are whole
 
     VERSION = tfds.core.Version("1.0.0")
     # Where TFDS would look for checksums of downloads. There are none, and to look it needs a
@@ -35,13 +40,18 @@ class TextBuilder(tfds.core.GeneratorBasedBuilder):
     code_path = None
     MANUAL_DOWNLOAD_INSTRUCTIONS = "manual_dir must be the folder of the raw files."
 
-    def __init__(self, *, manual_dir: str | Path, data_dir: str | Path):
-        self.manual_dir, self.root = Path(manual_dir), Path(data_dir)
-        if not self.manual_dir.is_dir():
+    def __init__(self, *, manual_dir: str | Path | None = None, data_dir: str | Path):
+        self.root = Path(data_dir)
+        self.downloaded = manual_dir is None and bool(self.SOURCES)
+        if self.downloaded:
+            manual_dir = self._download()
+        if manual_dir is None or not Path(manual_dir).is_dir():
             raise DataError(f"manual_dir must be the folder of the raw files; got {manual_dir}.")
+        self.manual_dir = Path(manual_dir)
         self.raw = self.files()
         super().__init__(data_dir=self.root / _digest(self.raw), file_format="array_record")
-        self._original_state = {"manual_dir": manual_dir, "data_dir": data_dir}  # what pickle keeps
+        kept = None if self.downloaded else manual_dir
+        self._original_state = {"manual_dir": kept, "data_dir": data_dir}  # what pickle keeps
 
     @abc.abstractmethod
     def files(self) -> dict[str, Path]:
@@ -55,6 +65,10 @@ class TextBuilder(tfds.core.GeneratorBasedBuilder):
     def splits(self) -> dict[str, Iterable[Example]]:
         """The examples of every split, best made one by one from `self.raw`."""
 
+    def published(self) -> Mapping[str, int]:
+        """Rows of every split when the raw files are whole; none where nobody has said."""
+        return self.PUBLISHED
+
     def prepare(self) -> None:
         """Writes the prepared files, unless they are there."""
         if not self.data_path.exists():
@@ -62,6 +76,46 @@ class TextBuilder(tfds.core.GeneratorBasedBuilder):
             tfds.disable_progress_bar()
             with contextlib.redirect_stdout(io.StringIO()):  # it speaks of downloads
                 self.download_and_prepare()
+        if self.downloaded:
+            self._check_whole()
+
+    @property
+    def left_out(self) -> dict[str, int]:
+        """Rows of the raw files that are in no split on purpose: how many, by reason."""
+        return self.info.metadata["left_out"]
+
+    def leave_out(self, reason: str) -> None:
+        """Counts a row that `splits` leaves out on purpose."""
+        self.left_out[reason] = self.left_out.get(reason, 0) + 1
+
+    def about_the_rows(self) -> tuple[str, ...]:
+        """How many there are of the published ones, and how many were left out; one line each."""
+        self.prepare()
+        published = self.published()
+        lines = [_line(split, rows, published.get(split)) for split, rows in self._counts()]
+        lines += [f"left out: {rows:,} {reason}" for reason, rows in self.left_out.items()]
+        return tuple(lines)
+
+    def _counts(self) -> list[tuple[str, int]]:
+        return [(name, split.num_examples) for name, split in self.info.splits.items()]
+
+    def _check_whole(self) -> None:
+        """What was downloaded must be the published set, or nothing is kept of what it gave."""
+        published = self.published()
+        for split, rows in self._counts():
+            if rows != published.get(split, rows):
+                self.data_path.rmtree()
+                raise DataError(
+                    f"{self.manual_dir}: was downloaded, and must give {published[split]:,} "
+                    f"rows of {split}; got {rows:,}. Remove it to download it again, or {BY_HAND}."
+                )
+
+    def _download(self) -> Path:
+        folder = self.root / "downloads" / self.name
+        if not folder.is_dir():
+            self._check_writable()
+            download(self.SOURCES, folder)
+        return folder
 
     def _check_writable(self) -> None:
         try:
@@ -76,11 +130,20 @@ class TextBuilder(tfds.core.GeneratorBasedBuilder):
         return tfds.core.DatasetInfo(
             builder=self,
             features=tfds.features.FeaturesDict(self.features()),
+            metadata=tfds.core.MetadataDict(left_out={}),
             disable_shuffling=True,
         )
 
     def _split_generators(self, dl_manager: Any) -> dict[str, Iterable[tuple[int, Example]]]:
-        return {name: enumerate(examples) for name, examples in self.splits().items()}
+        self.left_out.clear()
+        return {split: self._numbered(split, rows) for split, rows in self.splits().items()}
+
+    def _numbered(self, split: str, rows: Iterable[Example]) -> Iterator[tuple[int, Example]]:
+        number = -1
+        for number, row in enumerate(rows):
+            yield number, row
+        if number < 0:
+            raise DataError(f"{self.manual_dir}: has no rows for the split {split!r}.")
 
     def _generate_examples(self) -> Any:
         """TFDS asks for one; here `_split_generators` gives the examples themselves."""
@@ -103,6 +166,16 @@ def load_split(builder: TextBuilder, split: str) -> list[dict[str, Any]]:
     for start in range(0, len(source), CHUNK):
         examples += source.__getitems__(range(start, min(start + CHUNK, len(source))))
     return [{name: _decoded(value) for name, value in row.items()} for row in examples]
+
+
+def _line(split: str, rows: int, published: int | None) -> str:
+    if published is None:
+        return f"{split}: {rows:,} rows"
+    if rows == published:
+        return f"{split}: {rows:,} rows, all of the published set"
+    if rows < published:
+        return f"{split}: {rows:,} rows, of {published:,} in the published set (a part)"
+    return f"{split}: {rows:,} rows, more than the {published:,} of the published set"
 
 
 def _decoded(value: Any) -> Any:

@@ -4,11 +4,12 @@ import csv
 import gzip
 import json
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-FORMATS = (".csv", ".tsv", ".jsonl")
+OBJECTS = (".jsonl", ".json")
+FORMATS = (".csv", ".tsv", *OBJECTS)
 Row = tuple[int, dict[str, str]]
 
 
@@ -17,27 +18,33 @@ class DataError(ValueError):
 
 
 def read_rows(
-    path: str | Path, *, columns: Sequence[str] | None = None, header: bool = True
+    path: str | Path,
+    *,
+    columns: Sequence[str] | None = None,
+    header: bool = True,
+    kind: str | None = None,
 ) -> Iterator[Row]:
-    """All rows of a .csv, .tsv or .jsonl file, plain or .gz: line and values by column.
+    """All rows of a .csv, .tsv, .jsonl or .json file, plain or .gz: line and values by column.
 
     Fields of a .csv may be quoted, and then span lines; those of a .tsv are taken as they are.
-    Every line of a .jsonl is an object, whose numbers come as they are written. A row that cannot
-    be read is an error, and so is a file without rows: nothing is dropped.
+    Every line of a .jsonl or .json is an object, whose numbers come as they are written. A row that
+    cannot be read is an error, and so is a file without rows: nothing is dropped.
 
     Args:
       path: the file, in UTF-8.
       columns: the names wanted, all others are left out; `None`: all. Without a header, the
         names of all fields of a row.
       header: the first row of a .csv or .tsv names the columns.
+      kind: the format; `None`: as the name ends.
     """
     path = Path(path)
-    kind = path.with_suffix("").suffix if path.suffix == ".gz" else path.suffix
+    if kind is None:
+        kind = path.with_suffix("").suffix if path.suffix == ".gz" else path.suffix
     if kind not in FORMATS:
         raise DataError(f"{path}: the name must end in {', '.join(FORMATS)}, or one of them + .gz.")
     if not path.is_file():
         raise DataError(f"{path}: no such file; looked for a {kind} file.")
-    if kind == ".jsonl":
+    if kind in OBJECTS:
         rows = _objects(path, columns)
     elif header:
         rows = _with_header(path, kind, columns)
@@ -53,7 +60,7 @@ def read_rows(
 
 
 def find_file(folder: str | Path, stem: str) -> Path:
-    """The one file of a folder that is `stem` + .csv, .tsv or .jsonl, plain or .gz."""
+    """The one file of a folder that is `stem` + .csv, .tsv, .jsonl or .json, plain or .gz."""
     names = [stem + kind + zipped for kind in FORMATS for zipped in ("", ".gz")]
     found = [name for name in names if (Path(folder) / name).is_file()]
     if not found:
@@ -61,6 +68,36 @@ def find_file(folder: str | Path, stem: str) -> Path:
     if len(found) > 1:
         raise DataError(f"{folder}: must hold one file of {stem}; found {', '.join(found)}.")
     return Path(folder) / found[0]
+
+
+def find_set(folder: str | Path, forms: Sequence[Mapping[str, str]]) -> tuple[int, dict[str, Path]]:
+    """The files of a set that is published in several forms: which form it is, and its files.
+
+    All files of a form are looked for in the folder itself, then in each of the folders in it.
+    Where one holds several forms, it is the first of them.
+
+    Args:
+      folder: where to look.
+      forms: names of files, by any names of ours.
+    """
+    folder = Path(folder)
+    below = sorted(path for path in folder.iterdir() if path.is_dir())
+    for places in ([folder], below):
+        found = [
+            (form, {key: place / name for key, name in names.items()})
+            for place in places
+            for form, names in enumerate(forms)
+            if all((place / name).is_file() for name in names.values())
+        ]
+        in_places = sorted({path.parent.name for _, files in found for path in files.values()})
+        if len(in_places) > 1:
+            raise DataError(
+                f"{folder}: must hold the set once; found it in {in_places}, one of which to pass."
+            )
+        if found:
+            return found[0]
+    wanted = ", or ".join(", ".join(names.values()) for names in forms)
+    raise DataError(f"{folder}: looked here and one folder below for {wanted}; found none whole.")
 
 
 def _with_header(path: Path, kind: str, columns: Sequence[str] | None) -> Iterator[Row]:
@@ -80,7 +117,7 @@ def _with_header(path: Path, kind: str, columns: Sequence[str] | None) -> Iterat
 
 
 def _objects(path: Path, columns: Sequence[str] | None) -> Iterator[Row]:
-    for line, text in _lines(path):
+    for line, text in read_lines(path):
         try:
             row = json.loads(text, parse_int=str, parse_float=str)
         except json.JSONDecodeError as error:
@@ -107,10 +144,10 @@ def _text(path: Path, line: int, row: dict[str, Any], name: str) -> str:
 def _fields(path: Path, kind: str) -> Iterator[tuple[int, list[str]]]:
     """The fields of every record, with the line that it begins on."""
     if kind == ".tsv":
-        for line, text in _lines(path):
+        for line, text in read_lines(path):
             yield line, text.rstrip("\r\n").split("\t")
         return
-    reader = csv.reader((text for _, text in _lines(path)), strict=True)
+    reader = csv.reader((text for _, text in read_lines(path)), strict=True)
     line = 1
     while True:
         try:
@@ -125,8 +162,9 @@ def _fields(path: Path, kind: str) -> Iterator[tuple[int, list[str]]]:
         line = reader.line_num + 1
 
 
-def _lines(path: Path) -> Iterator[tuple[int, str]]:
-    line = 0
+def read_lines(path: str | Path) -> Iterator[tuple[int, str]]:
+    """All lines of a file in UTF-8, plain or .gz, with their numbers and their ends."""
+    path, line = Path(path), 0
     with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
         try:
             for line, raw in enumerate(file, start=1):

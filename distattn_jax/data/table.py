@@ -1,7 +1,7 @@
-"""Rows in memory: arrays of numbers, and sequences of different lengths laid end to end."""
+"""Rows in memory: numbers, and sequences (and sequences of these) laid end to end."""
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 from jaxtyping import Int, Int32, Int64
@@ -52,14 +52,59 @@ class Ragged:
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
+class Nested:
+    """Sequences of sequences: row i holds the sequences `offsets[i]` to `offsets[i + 1]`.
+
+    Args:
+      inner: the sequences of all rows, end to end.
+      offsets: where each row begins, and where the last one ends.
+      width: what an inner sequence is cut or padded to.
+    """
+
+    inner: Ragged
+    offsets: Int64[np.ndarray, " bounds"]
+    width: int
+
+    @staticmethod
+    def of(inner: Ragged, counts: Sequence[int], width: int) -> "Nested":
+        """From the number of sequences of every row."""
+        return Nested(inner, np.cumsum([0, *counts], dtype=np.int64), width)
+
+    def __len__(self) -> int:
+        return len(self.offsets) - 1
+
+    @property
+    def lengths(self) -> Int64[np.ndarray, " rows"]:
+        """The number of sequences of every row."""
+        return np.diff(self.offsets)
+
+    @property
+    def cut(self) -> int:
+        """How many inner sequences lose their end."""
+        return int((self.inner.lengths > self.width).sum())
+
+    def padded(
+        self, indices: Int[np.ndarray, " B"], length: int
+    ) -> tuple[Int32[np.ndarray, "B S T"], Int32[np.ndarray, "B S"], Int32[np.ndarray, " B"]]:
+        """Rows cut or padded to so many sequences; the lengths of these; how many are real."""
+        starts = self.offsets[indices]
+        counts = np.minimum(self.offsets[indices + 1] - starts, length)
+        counts = np.where(indices == FILLER, 0, counts).astype(np.int32)
+        places = np.arange(length)
+        inside = np.where(places < counts[:, None], starts[:, None] + places, FILLER)  # (B, S)
+        tokens, words = self.inner.padded(inside.reshape(-1), self.width)
+        return tokens.reshape(*inside.shape, self.width), words.reshape(inside.shape), counts
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
 class Table:
     """Columns with one entry for every example.
 
     Args:
-      columns: by name, numbers of any shape per row, or sequences.
+      columns: by name, numbers of any shape per row, sequences, or sequences of sequences.
     """
 
-    columns: Mapping[str, np.ndarray | Ragged]
+    columns: Mapping[str, np.ndarray | Ragged | Nested]
 
     def __post_init__(self):
         if not self.columns:
@@ -71,18 +116,44 @@ class Table:
                     f"columns must all have the {len(self)} rows of {first!r}; "
                     f"got {len(column)} rows in {name!r}."
                 )
-            if not isinstance(column, Ragged) and column.dtype.kind not in "biuf":
+            if isinstance(column, np.ndarray) and column.dtype.kind not in "biuf":
                 raise ValueError(f"columns must hold numbers; got {column.dtype} in {name!r}.")
 
     def __len__(self) -> int:
         return len(next(iter(self.columns.values())))
 
+    def lengths(self, names: tuple[str, ...]) -> Int64[np.ndarray, " rows"]:
+        """The longest of these columns, row by row."""
+        lengths = np.zeros(len(self), np.int64)
+        for name in names:
+            column = self.columns.get(name)
+            if column is None or isinstance(column, np.ndarray):
+                raise ValueError(
+                    f"names must be columns of sequences, {list(self.sequences)}; got {name!r}."
+                )
+            lengths = np.maximum(lengths, column.lengths)
+        return lengths
+
+    @property
+    def sequences(self) -> tuple[str, ...]:
+        """The names of the columns that have lengths."""
+        columns = self.columns.items()
+        return tuple(name for name, column in columns if not isinstance(column, np.ndarray))
+
     def rows(self, indices: Int[np.ndarray, " B"], length: int) -> dict[str, np.ndarray]:
-        """The rows of these indices; of sequences `name` (B, T) and `name_length` (B,)."""
+        """The rows of these indices.
+
+        Of sequences `name` (B, T) and `name_length` (B,); of sequences of sequences `name`
+        (B, S, T), `name_words` (B, S) and `name_length` (B,).
+        """
         rows = {}
         for name, column in self.columns.items():
             if isinstance(column, Ragged):
                 rows[name], rows[f"{name}_length"] = column.padded(indices, length)
+            elif isinstance(column, Nested):
+                rows[name], rows[f"{name}_words"], rows[f"{name}_length"] = column.padded(
+                    indices, length
+                )
             else:
                 rows[name] = column[indices]  # a copy
                 rows[name][indices == FILLER] = 0

@@ -1,6 +1,31 @@
 """Models: encoders of any attention, with what their tasks put around them."""
 
+from distattn_jax.models.document import (
+    DocumentClassifier,
+    DocumentEncoder,
+    DocumentRegressor,
+    Rated,
+)
 from distattn_jax.models.methods import METHODS, Method, Sizes
+from distattn_jax.models.news_recommender import NewsRecommender, Scored
+from distattn_jax.models.pair_classifier import PairClassifier
 from distattn_jax.models.text_classifier import Classified, TextClassifier
+from distattn_jax.models.text_encoder import Pooled, SequenceEncoder, TextEncoder
 
-__all__ = ["METHODS", "Classified", "Method", "Sizes", "TextClassifier"]
+__all__ = [
+    "METHODS",
+    "Classified",
+    "DocumentClassifier",
+    "DocumentEncoder",
+    "DocumentRegressor",
+    "Method",
+    "NewsRecommender",
+    "PairClassifier",
+    "Pooled",
+    "Rated",
+    "Scored",
+    "SequenceEncoder",
+    "Sizes",
+    "TextClassifier",
+    "TextEncoder",
+]

@@ -4,15 +4,14 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
 from distattn_jax.plot.style import (
     arranged,
     checked,
+    legend_above,
     method_colours,
     panels,
-    printed_width,
     settled,
     styled,
 )
@@ -69,13 +68,5 @@ def learning_curves(
             axes.remove()
         shown = {method: lines[method] for method in history if method in lines}
         names = [(labels or {}).get(method, method.replace("_", " ")) for method in shown]
-        _legend(figure, list(shown.values()), names)
+        legend_above(figure, list(shown.values()), names)
         return settled(figure)
-
-
-def _legend(figure: Figure, lines: list[Line2D], names: list[str]) -> None:
-    """Above all panels: in one row if there is room, else in columns as wide as the longest."""
-    widths = [printed_width(name, 8) + 0.6 for name in names]  # with a piece of the line
-    room = figure.get_figwidth()
-    columns = len(names) if sum(widths) <= room else max(1, int(room // max(widths)))
-    figure.legend(lines, names, loc="outside upper center", ncols=columns)

@@ -19,6 +19,7 @@ def attention_maps(
     tokens: Sequence[str],
     *,
     queries: Sequence[str] | None = None,
+    columns: int | None = None,
 ) -> Figure:
     """Heatmaps with the tokens on both axes; readable up to about 40 of them.
 
@@ -26,11 +27,15 @@ def attention_maps(
       maps: title -> weights (T, S); a title may have several lines.
       tokens: the S keys.
       queries: the T queries; None: the same tokens.
+      columns: how many maps stand in a row; None: as many as there is room for. Figure 8 of the
+        paper has two rows of 4: heads of the Transformer, then distance-aware ones.
     """
     queries = tokens if queries is None else queries
     if not maps or not tokens or not queries:
         counts = f"{len(maps)} maps, {len(tokens)} tokens, {len(queries)} queries"
         raise ValueError(f"maps, tokens and queries must not be empty; got {counts}.")
+    if columns is not None and columns < 1:
+        raise ValueError(f"columns must be at least 1; got {columns}.")
     arrays = {
         title: checked(f"maps[{title!r}]", weights, (len(queries), len(tokens)))
         for title, weights in maps.items()
@@ -49,7 +54,9 @@ def attention_maps(
     map_width, map_height = cell * len(tokens), cell * len(queries)
     left = AXIS_LABEL + AIR + max(printed_width(name, font_size) for name in set(queries))
     below = AXIS_LABEL + AIR + max(printed_width(name, font_size) for name in set(tokens))
-    rows, columns = arranged(len(arrays), most=max(1, int(WIDEST_FIGURE // map_width)))
+    if columns is None:
+        _, columns = arranged(len(arrays), most=max(1, int(WIDEST_FIGURE // map_width)))
+    rows, columns = -(-len(arrays) // columns), min(columns, len(arrays))
     width = left + columns * (map_width + GAP) + COLOUR_BAR
     height = rows * (above + map_height + below)
 

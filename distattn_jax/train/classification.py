@@ -1,4 +1,4 @@
-"""Texts and their classes, as a task."""
+"""Texts, pairs of texts and documents, each with its class, as tasks."""
 
 from collections.abc import Mapping
 from typing import Any, ClassVar
@@ -8,86 +8,19 @@ import jax.numpy as jnp
 import numpy as np
 from flax import nnx
 from jaxtyping import Array, Float
-from tokenizers import Tokenizer
 
-from distattn_jax.data import Table
-from distattn_jax.models import Classified, Sizes, TextClassifier
-from distattn_jax.train.config import ModelConfig
+from distattn_jax.models import Classified, DocumentClassifier, PairClassifier, TextClassifier
+from distattn_jax.train.documents import Documents
 from distattn_jax.train.losses import cross_entropy
 from distattn_jax.train.members import Setting
-from distattn_jax.train.task import Batch, Task
+from distattn_jax.train.task import Batch
+from distattn_jax.train.text_task import TextTask
 
 
-class TextClassification(Task):
-    """Which class a text belongs to.
+class Classification(TextTask):
+    """Which class an example belongs to."""
 
-    Args:
-      method: name of the attention.
-      config: sizes of the model.
-      labels: names of the classes.
-      tokenizer: gives the size of the vocabulary.
-      tables: `text` and `label` of the examples of each split; none to predict.
-      vectors: initial embeddings (V, E), or None.
-    """
-
-    by: ClassVar[str] = "text"
     criterion: ClassVar[str] = "accuracy"
-
-    def __init__(
-        self,
-        method: str,
-        config: ModelConfig,
-        *,
-        labels: tuple[str, ...],
-        tokenizer: Tokenizer,
-        tables: Mapping[str, Table],
-        vectors: Float[np.ndarray, "V E"] | None = None,
-    ):
-        self.method, self.config, self.vectors = method, config, vectors
-        self.labels, self.tokenizer, self.tables = labels, tokenizer, tables
-
-    def model(self, setting: Setting, *, rngs: nnx.Rngs) -> TextClassifier:
-        config = self.config
-        sizes = Sizes(
-            config.heads,
-            config.head_features,
-            config.features,
-            max_distance=config.max_distance,
-            initial_weight=setting.initial_weight,
-            initial_shape=setting.initial_shape,
-        )
-        return TextClassifier(
-            self.tokenizer.get_vocab_size(),
-            len(self.labels),
-            method=self.method,
-            sizes=sizes,
-            layers=config.layers,
-            embedding_features=config.embedding_features,
-            hidden_features=config.hidden_features,
-            pooling_features=config.pooling_features,
-            implementation=config.implementation or None,
-            dtype=jnp.dtype(config.dtype),
-            rngs=rngs,
-        )
-
-    def initial(self) -> Mapping[tuple[str, ...], np.ndarray]:
-        return {} if self.vectors is None else {("embedding", "embedding"): self.vectors}
-
-    def outputs(
-        self,
-        model: TextClassifier,
-        batch: Batch,
-        *,
-        dropout_rate: Any = 0.0,
-        rngs: nnx.Rngs | None = None,
-    ) -> Classified:
-        return model(
-            batch["text"],
-            batch["text_length"],
-            dropout_rate=dropout_rate,
-            rngs=rngs,
-            received=bool(self.guides),
-        )
 
     def loss(self, outputs: Classified, batch: Batch) -> Float[Array, " B"]:
         return cross_entropy(outputs.logits, batch["label"])
@@ -108,13 +41,48 @@ class TextClassification(Task):
 
     def baseline(self, split: str) -> dict[str, float]:
         """The share of the label that is most frequent in the training set."""
-        most = np.bincount(self._labels_of("train")).argmax()
-        return {"accuracy": float(np.mean(self._labels_of(split) == most))}
+        most = np.bincount(self.tables["train"].columns["label"]).argmax()
+        return {"accuracy": float(np.mean(self.tables[split].columns["label"] == most))}
 
-    def _labels_of(self, split: str) -> np.ndarray:
-        labels = self.tables[split].columns["label"]
-        assert isinstance(labels, np.ndarray)
-        return labels
+    def said(self, outputs: Classified) -> list[str]:
+        chances = np.asarray(jax.nn.softmax(outputs.logits))
+        best = chances.argmax(axis=-1)
+        return [f"{self.labels[i]}\t{row[i]:.4f}" for i, row in zip(best, chances, strict=True)]
+
+
+class TextClassification(Classification):
+    """Which class a text belongs to."""
+
+    by = ("text",)
+    embedding = ("text", "embedding", "embedding")
+
+    def model(self, setting: Setting, *, rngs: nnx.Rngs) -> TextClassifier:
+        return TextClassifier(classes=len(self.labels), rngs=rngs, **self.arguments(setting))
+
+    def outputs(self, model: TextClassifier, batch: Batch, **dropout: Any) -> Classified:
+        return model(batch["text"], batch["text_length"], received=bool(self.guides), **dropout)
+
+
+class PairClassification(Classification):
+    """Which class a pair of sentences belongs to."""
+
+    fields = ("premise", "hypothesis")
+    by = fields
+    embedding = ("text", "embedding", "embedding")
+
+    def model(self, setting: Setting, *, rngs: nnx.Rngs) -> PairClassifier:
+        return PairClassifier(classes=len(self.labels), rngs=rngs, **self.arguments(setting))
+
+    def outputs(self, model: PairClassifier, batch: Batch, **dropout: Any) -> Classified:
+        pair = (batch[name] for field in self.fields for name in (field, f"{field}_length"))
+        return model(*pair, **dropout)
+
+
+class DocumentClassification(Documents, Classification):
+    """Which class a document belongs to."""
+
+    def model(self, setting: Setting, *, rngs: nnx.Rngs) -> DocumentClassifier:
+        return DocumentClassifier(classes=len(self.labels), rngs=rngs, **self.arguments(setting))
 
 
 def macro_f(confusion: Float[np.ndarray, "C C"]) -> float:

@@ -21,6 +21,7 @@ class DataConfig(Checked):
     manual_dir: str = option("", "folder with the raw files, for a task that needs some")
     batch_size: int = option(64, "examples in a batch, over all devices")
     longest: int = option(512, "tokens beyond this many are cut off (the run says how many texts)")
+    sentences: int = option(32, "documents: sentences beyond this many are cut off")
     buckets: int = option(4, "number of lengths that batches are padded to")
     tokenizer: str = option("word_level", "how texts become tokens", choices=tuple(TOKENIZERS))
     vocabulary: int = option(50_000, "most entries of the vocabulary, built on the training set")
@@ -30,7 +31,7 @@ class DataConfig(Checked):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self.at_least(1, "batch_size", "longest", "buckets", "min_count")
+        self.at_least(1, "batch_size", "longest", "sentences", "buckets", "min_count")
         self.at_least(3, "vocabulary")
 
 
@@ -136,6 +137,7 @@ class OutputConfig(Checked):
     evaluate_every: int = option(0, "steps between two validations; 0: once an epoch")
     checkpoint_every: int = option(0, "steps between two checkpoints; 0: at every validation")
     keep: int = option(2, "checkpoints kept; the best parameters are in each")
+    test: bool = option(True, "whether to measure the test set at the end; a search does not")
     tensorboard: bool = option(True, "whether to write TensorBoard events")
     profile: bool = option(False, "whether to write a trace of five steps")
 
@@ -157,6 +159,7 @@ class Config(Checked):
     seeds: int = option(1, "models of each setting, trained side by side")
     seed: int = option(0, "the first of the seeds")
     epochs: float = option(1.0, "times the training set is gone through")
+    search: str = option("", "folder of a finished search: each method takes its best setting")
     data: DataConfig = DataConfig()
     model: ModelConfig = ModelConfig()
     optimizer: OptimizerConfig = OptimizerConfig()
@@ -182,5 +185,19 @@ class Config(Checked):
             )
 
     def of(self, method: str) -> "Config":
-        """The configuration of one run: of one method."""
-        return dataclasses.replace(self, methods=(method,))
+        """The configuration of one run: of one method.
+
+        Settings that differ only in what the method does not have are one setting.
+        """
+        one = dataclasses.replace(self, methods=(method,))
+        if METHODS[method].has_distance_weights:
+            return one
+        model = dataclasses.replace(
+            one.model,
+            initial_weight=one.model.initial_weight[:1],
+            initial_shape=one.model.initial_shape[:1],
+        )
+        optimizer = dataclasses.replace(
+            one.optimizer, distance_rate=one.optimizer.distance_rate[:1]
+        )
+        return dataclasses.replace(one, model=model, optimizer=optimizer)

@@ -13,12 +13,13 @@ import numpy as np
 from jax.sharding import Mesh
 
 from distattn_jax import sharding
-from distattn_jax.data import Batches, Ragged, bucket_lengths
+from distattn_jax.data import Batches, bucket_lengths
 from distattn_jax.train.checkpoint import Checkpoints
 from distattn_jax.train.config import Config
 from distattn_jax.train.feed import Feed
 from distattn_jax.train.interrupt import told_to_stop
 from distattn_jax.train.members import members_of, stacked
+from distattn_jax.train.metrics import score
 from distattn_jax.train.optimizer import direction_of, schedule_of
 from distattn_jax.train.record import Record
 from distattn_jax.train.run import Run
@@ -124,9 +125,9 @@ class Trainer:
                         record.read()
                         metrics = self.evaluate(state.params, "validation")
                         record.metrics(step, {f"validation/{k}": v for k, v in metrics.items()})
-                        score = np.asarray(metrics[task.criterion], np.float32)
-                        score = jax.device_put(score, best.score.sharding)
-                        best = update_best(best, state.step, score, state.params)
+                        found = np.asarray(score(task.criterion, metrics[task.criterion]))
+                        found = jax.device_put(found.astype(np.float32), best.score.sharding)
+                        best = update_best(best, state.step, found, state.params)
                     if step % save_every == 0 or last or stopping:
                         record.read()
                         record.checked(tally)  # nothing is saved that is not finite
@@ -155,7 +156,8 @@ class Trainer:
     def finish(self, training: Training) -> dict[str, Any]:
         """The result: the best parameters of each member, on the validation and the test set."""
         best = training.best
-        measured = {split: self.evaluate(best.params, split) for split in ("validation", "test")}
+        splits = ("validation", "test") if self.config.output.test else ("validation",)
+        measured = {split: self.evaluate(best.params, split) for split in splits}
         steps = np.asarray(best.step)
         result = {
             "method": self.config.methods[0],
@@ -185,9 +187,9 @@ class Trainer:
         """What padding and cutting do to the training set."""
         lengths = ", ".join(map(str, self.batches.buckets))
         return (
-            f"batches of {self.batches.batch_size} texts padded to {lengths} tokens "
+            f"batches of {self.batches.batch_size} examples padded to {lengths} {self.task.unit} "
             f"({self.batches.padding:.0%} padding); {self.batches.cut} of "
-            f"{len(self.batches.table)} texts are cut"
+            f"{len(self.batches.table)} examples are cut"
         )
 
     def _feed(self, batches: Any) -> Feed:
@@ -195,10 +197,8 @@ class Trainer:
 
     def _batches(self, split: str, *, shuffle: bool) -> Batches:
         table, config = self.task.tables[split], self.config.data
-        column = table.columns[self.task.by]
-        assert isinstance(column, Ragged)
-        lengths = column.lengths
-        longest = int(min(lengths.max(), config.longest))
+        lengths = table.lengths(self.task.by)
+        longest = int(min(lengths.max(), self.task.longest(config) or lengths.max()))
         return Batches(
             table,
             batch_size=config.batch_size,

@@ -1,6 +1,8 @@
 """Seeds and settings as one batch axis: the members of a run are models trained side by side."""
 
+import dataclasses
 import itertools
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import jax
@@ -27,21 +29,32 @@ class Member(NamedTuple):
     setting: dict[str, float]
 
 
+AXES = {
+    "learning_rate": "optimizer",
+    "distance_rate": "optimizer",
+    "dropout_rate": "model",
+    "initial_weight": "model",
+    "initial_shape": "model",
+}  # which part of the configuration holds the values of each
+
+
 def members_of(config: Config) -> list[Member]:
     """All settings of the grid, each with all seeds: settings slow, seeds fast."""
-    axes = {
-        "learning_rate": config.optimizer.learning_rate,
-        "distance_rate": config.optimizer.distance_rate,
-        "dropout_rate": config.model.dropout_rate,
-        "initial_weight": config.model.initial_weight,
-        "initial_shape": config.model.initial_shape,
-    }
+    values = [getattr(getattr(config, part), name) for name, part in AXES.items()]
     seeds = range(config.seed, config.seed + config.seeds)
     return [
-        Member(seed, dict(zip(axes, point, strict=True)))
-        for point in itertools.product(*axes.values())
+        Member(seed, dict(zip(AXES, point, strict=True)))
+        for point in itertools.product(*values)
         for seed in seeds
     ]
+
+
+def with_setting(config: Config, setting: Mapping[str, float]) -> Config:
+    """The configuration with one setting in the place of its grid."""
+    for name, part in AXES.items():
+        changed = dataclasses.replace(getattr(config, part), **{name: (setting[name],)})
+        config = dataclasses.replace(config, **{part: changed})
+    return config
 
 
 def stacked(members: list[Member]) -> tuple[Any, Setting]:

@@ -16,12 +16,13 @@ from tokenizers import Tokenizer
 from distattn_jax import data, sharding
 from distattn_jax.train import flags
 from distattn_jax.train.checkpoint import Checkpoints
-from distattn_jax.train.classification import TextClassification
 from distattn_jax.train.config import Config
 from distattn_jax.train.members import members_of
+from distattn_jax.train.metrics import score
 from distattn_jax.train.optimizer import direction_of
 from distattn_jax.train.state import Birth, graph_of
-from distattn_jax.train.tasks import Prepared, directory_of
+from distattn_jax.train.tasks import Prepared, directory_of, kind_of
+from distattn_jax.train.text_task import TextTask
 
 # What may change between two starts of the same run: where and how it is computed and kept.
 MAY_CHANGE = ("mesh.", "output.", "methods", "data.directory", "data.manual_dir")
@@ -35,9 +36,9 @@ class RunError(Exception):
 class Run(NamedTuple):
     """A folder.
 
-    It holds config.json, environment.json, tokenizer.json, labels.json and plan.json from the
-    start, metrics.jsonl, timing.jsonl, events/ and checkpoints/ as it goes on, and result.json when
-    it is finished.
+    It holds config.json, environment.json, data.json, tokenizer.json, labels.json and plan.json
+    from the start, metrics.jsonl, timing.jsonl, events/ and checkpoints/ as it goes on, and
+    result.json when it is finished.
     """
 
     path: epath.Path
@@ -91,6 +92,7 @@ def open_run(config: Config, prepared: Prepared) -> Run:
             run.path.mkdir(parents=True, exist_ok=True)
             _write_json(run.path / "config.json", now)
             _write_json(run.path / "environment.json", environment())
+            _write_json(run.path / "data.json", prepared.about)
             _write_json(run.path / "labels.json", list(prepared.labels))
             data.save(prepared.tokenizer, run.path / "tokenizer.json")
         except OSError as error:
@@ -119,6 +121,7 @@ def environment() -> dict[str, Any]:
 class Loaded(NamedTuple):
     """A trained model, and what it needs to read a text."""
 
+    task: TextTask
     model: nnx.Module
     tokenizer: Tokenizer
     labels: tuple[str, ...]
@@ -133,10 +136,10 @@ def load_config(path: str | Path | epath.Path) -> Config:
     return flags.from_dict(Config(), saved)
 
 
-def load_task(path: str | Path | epath.Path) -> TextClassification:
+def load_task(path: str | Path | epath.Path) -> TextTask:
     """The task of a run, without its data."""
     folder, config = epath.Path(path), load_config(path)
-    return TextClassification(
+    return kind_of(config.task).task(
         config.methods[0],
         config.model,
         labels=tuple(_read_json(folder / "labels.json") or ()),
@@ -145,7 +148,7 @@ def load_task(path: str | Path | epath.Path) -> TextClassification:
     )
 
 
-def load_best(path: str | Path | epath.Path) -> tuple[TextClassification, Any]:
+def load_best(path: str | Path | epath.Path) -> tuple[TextTask, Any]:
     """The task of a run and the best parameters of all of its members."""
     config, task = load_config(path), load_task(path)
     birth = Birth(
@@ -174,7 +177,7 @@ def load(path: str | Path, *, member: int | None = None) -> Loaded:
             f"member must be one of the {count} of the run, 0 to {count - 1}; got {member}."
         )
     model = nnx.merge(graph_of(task), jax.tree.map(lambda leaf: leaf[member], params))
-    return Loaded(model, task.tokenizer, task.labels, load_config(path))
+    return Loaded(task, model, task.tokenizer, task.labels, load_config(path))
 
 
 def best_member(path: str | Path | epath.Path) -> int:
@@ -182,7 +185,8 @@ def best_member(path: str | Path | epath.Path) -> int:
     result = Run(epath.Path(path)).result
     if result is None:
         return 0
-    scores = [member["validation"][result["criterion"]] for member in result["members"]]
+    criterion = result["criterion"]
+    scores = [score(criterion, member["validation"][criterion]) for member in result["members"]]
     return max(range(len(scores)), key=scores.__getitem__)
 
 

@@ -8,8 +8,8 @@ import numpy as np
 from flax import nnx
 from jaxtyping import Array, Float
 
-from distattn_jax.data import Table
 from distattn_jax.sharding import Layout
+from distattn_jax.train.config import DataConfig
 from distattn_jax.train.losses import Guide
 from distattn_jax.train.members import Setting
 
@@ -21,17 +21,23 @@ class Task(abc.ABC):
 
     Attributes:
       tables: the examples of each split: train, validation, test, and any others.
-      by: the column of the tables whose length decides the bucket of an example.
-      criterion: the metric, higher is better, by which the best parameters are chosen.
+      by: the columns of the tables whose length, the longest, decides the bucket of an example.
+      unit: what that length counts.
+      criterion: the metric by which the best parameters are chosen.
       layout: where the parameters lie on a mesh.
       guides: what else is asked of the model, by name.
     """
 
-    tables: Mapping[str, Table]
-    by: ClassVar[str]
+    tables: Mapping[str, Any]
+    by: ClassVar[tuple[str, ...]]
+    unit: ClassVar[str] = "tokens"
     criterion: ClassVar[str]
     layout: Layout = Layout()
     guides: Mapping[str, Guide] = {}
+
+    def longest(self, config: DataConfig) -> int | None:
+        """What examples are cut to, in its unit; None: they are never cut."""
+        return config.longest
 
     @abc.abstractmethod
     def model(self, setting: Setting, *, rngs: nnx.Rngs) -> nnx.Module:
@@ -65,3 +71,7 @@ class Task(abc.ABC):
     def baseline(self, split: str) -> dict[str, float]:
         """What comes out without any model; empty where there is no such thing."""
         return {}
+
+    def said(self, outputs: Any) -> list[str]:
+        """What the outputs say of every example, for a person to read."""
+        raise NotImplementedError(f"{type(self).__name__} cannot say what it finds in a text.")

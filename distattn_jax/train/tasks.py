@@ -1,8 +1,8 @@
 """The tasks by name, from their data to what the training takes."""
 
 import dataclasses
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
 
 import numpy as np
 from etils import epath
@@ -10,21 +10,47 @@ from tokenizers import Tokenizer
 
 from distattn_jax.data import (
     TOKENIZERS,
+    AgNews,
+    Amazon,
     DataError,
     Nearest,
-    Table,
+    Nested,
+    Snli,
+    Sst,
+    TextBuilder,
     TextFiles,
-    encode,
-    load_split,
     load_vectors,
 )
-from distattn_jax.train.classification import TextClassification
+from distattn_jax.train.classification import (
+    DocumentClassification,
+    PairClassification,
+    TextClassification,
+)
 from distattn_jax.train.config import Config, DataConfig
 from distattn_jax.train.flags import nearest
+from distattn_jax.train.regression import DocumentRegression
+from distattn_jax.train.text_task import TextTask
 
-BUILDERS = {"nearest": Nearest, "text_files": TextFiles}
 NEEDS_FILES = {"text_files": "train, validation and test (.csv, .tsv or .jsonl; text and label)"}
 SPLITS = ("train", "validation", "test")
+
+
+class Kind(NamedTuple):
+    """Where the examples of a task come from, and what is learned from them."""
+
+    builder: type[TextBuilder]
+    task: type[TextTask]
+
+
+TASKS = {
+    "nearest": Kind(Nearest, TextClassification),
+    "text_files": Kind(TextFiles, TextClassification),
+    "ag_news": Kind(AgNews, TextClassification),
+    "sst": Kind(Sst, TextClassification),
+    "snli": Kind(Snli, PairClassification),
+    "amazon": Kind(Amazon, DocumentClassification),
+    "amazon_rating": Kind(Amazon, DocumentRegression),
+}
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -36,24 +62,28 @@ class Prepared:
       tokenizer: built on the training set.
       tables: the examples of each split.
       vectors: initial embeddings, or None.
+      about: what is known of the data, for a file.
       said: lines about the data that a person should see.
     """
 
     labels: tuple[str, ...]
     tokenizer: Tokenizer
-    tables: Mapping[str, Table]
+    tables: Mapping[str, Any]
     vectors: np.ndarray | None
+    about: Mapping[str, Any]
     said: tuple[str, ...]
 
 
 def prepare(config: Config) -> tuple[Config, Prepared]:
     """Reads or makes the data; the configuration comes back with what only the data could say."""
-    builder = _builder(config)
-    texts = [row["text"] for row in load_split(builder, "train")]
-    tokenizer = _tokenizer(config.data, texts)
-    tables = {split: _table(builder, split, tokenizer) for split in SPLITS}
+    builder, task = _builder(config), kind_of(config.task).task
+    builder.prepare()
+    tokenizer = _tokenizer(config.data, task.texts(builder))
+    tables = {split: task.table(builder, split, tokenizer, config.data) for split in SPLITS}
     counted = ", ".join(f"{len(table)} {split}" for split, table in tables.items())
     said = [f"{config.task}: {counted}; {tokenizer.get_vocab_size()} tokens in the vocabulary"]
+    said += builder.about_the_rows()
+    said += _cut(tables["train"])
     vectors = None
     if config.data.vectors:
         vocabulary = sorted(tokenizer.get_vocab().items(), key=lambda entry: entry[1])
@@ -68,21 +98,31 @@ def prepare(config: Config) -> tuple[Config, Prepared]:
         config = dataclasses.replace(config, model=width)
     else:
         said.append("no word vectors given (--data.vectors): embeddings start random")
-    return config, Prepared(_labels(builder), tokenizer, tables, vectors, tuple(said))
+    labels = task.labels_of(builder)
+    about = {
+        "rows": {split: len(table) for split, table in tables.items()},
+        "classes": len(labels),
+        "average_length": task.average_length(tables["train"]),
+        "vocabulary": tokenizer.get_vocab_size(),
+        "said": said,
+    }
+    return config, Prepared(labels, tokenizer, tables, vectors, about, tuple(said))
 
 
-def table_of(config: Config, split: str, *, tokenizer: Tokenizer, labels: tuple[str, ...]) -> Table:
+def table_of(config: Config, split: str, *, tokenizer: Tokenizer, labels: tuple[str, ...]) -> Any:
     """The examples of one split, for a model that knows these tokens and labels."""
-    builder = _builder(config)
-    table = _table(builder, split, tokenizer)
-    if _labels(builder) != labels:
-        raise DataError(f"the model knows the labels {labels}; the data has {_labels(builder)}.")
+    builder, task = _builder(config), kind_of(config.task).task
+    table = task.table(builder, split, tokenizer, config.data)
+    if task.labels_of(builder) != labels:
+        raise DataError(
+            f"the model knows the labels {labels}; the data has {task.labels_of(builder)}."
+        )
     return table
 
 
-def task_of(config: Config, prepared: Prepared) -> TextClassification:
+def task_of(config: Config, prepared: Prepared) -> TextTask:
     """The task of a run, of one method."""
-    return TextClassification(
+    return kind_of(config.task).task(
         config.methods[0],
         config.model,
         labels=prepared.labels,
@@ -92,23 +132,26 @@ def task_of(config: Config, prepared: Prepared) -> TextClassification:
     )
 
 
+def kind_of(name: str) -> Kind:
+    """The task of this name; an unknown one says which is nearest."""
+    if name not in TASKS:
+        raise ValueError(f"unknown task {name!r}: {nearest(name, TASKS)}")
+    return TASKS[name]
+
+
 def directory_of(config: Config) -> epath.Path:
     """Where the runs of an experiment are kept, one folder for each method."""
     return epath.Path(config.output.directory) / config.name
 
 
-def _builder(config: Config) -> Any:
-    if config.task not in BUILDERS:
-        raise ValueError(f"unknown task {config.task!r}: {nearest(config.task, BUILDERS)}")
-    files = {"data_dir": config.data.directory}
-    if config.task in NEEDS_FILES:
-        if not config.data.manual_dir:
-            raise DataError(
-                f"the task {config.task} needs --data.manual-dir, a folder with "
-                f"{NEEDS_FILES[config.task]}."
-            )
-        files["manual_dir"] = config.data.manual_dir
-    return BUILDERS[config.task](**files)
+def _builder(config: Config) -> TextBuilder:
+    builder, folder = kind_of(config.task).builder, config.data.manual_dir
+    if config.task in NEEDS_FILES and not folder:
+        raise DataError(
+            f"the task {config.task} needs --data.manual-dir, a folder with "
+            f"{NEEDS_FILES[config.task]}."
+        )
+    return builder(data_dir=config.data.directory, **({"manual_dir": folder} if folder else {}))
 
 
 def _cache(config: Config) -> str | None:
@@ -117,19 +160,16 @@ def _cache(config: Config) -> str | None:
     return None if "://" in str(folder) else str(folder / "vectors.npz")
 
 
-def _labels(builder: Any) -> tuple[str, ...]:
-    return tuple(builder.info.features["label"].names)
+def _cut(table: Any) -> list[str]:
+    """A line about sentences of documents that lose their end."""
+    nested = [column for column in table.columns.values() if isinstance(column, Nested)]
+    return [
+        f"train: {column.cut} of {len(column.inner)} sentences are cut to {column.width} tokens"
+        for column in nested
+    ]
 
 
-def _table(builder: Any, split: str, tokenizer: Tokenizer) -> Table:
-    rows = load_split(builder, split)
-    if not rows:
-        raise DataError(f"the split {split!r} of {builder.name} has no examples.")
-    labels = np.asarray([row["label"] for row in rows], np.int32)
-    return Table({"text": encode(tokenizer, [row["text"] for row in rows]), "label": labels})
-
-
-def _tokenizer(config: DataConfig, texts: list[str]) -> Tokenizer:
+def _tokenizer(config: DataConfig, texts: Iterable[str]) -> Tokenizer:
     if config.tokenizer == "word_level":
         arguments = {"min_count": config.min_count, "max_size": config.vocabulary}
     else:

@@ -1,4 +1,4 @@
-"""Reads texts, one a line, and prints the label of each and how probable it is."""
+"""Reads texts, one a line, and prints what a model says of each: a label and its probability."""
 
 import argparse
 import contextlib
@@ -10,7 +10,7 @@ from typing import TextIO
 import jax
 import numpy as np
 
-from distattn_jax.data import encode
+from distattn_jax.data import DataError, Table
 from distattn_jax.train import Loaded, load
 from experiments.commands.train import keep_compiled_programs
 
@@ -31,23 +31,29 @@ def main(arguments: Sequence[str]) -> None:
     except OSError as error:
         raise ValueError(f"file must be one that can be read; got {given.file}: {error}") from None
     with contextlib.nullcontext() if given.file is None else source:
-        for label, probability in predictions(loaded, source):
-            print(f"{label}\t{probability:.4f}", flush=True)
+        for said in predictions(loaded, source):
+            print(said, flush=True)
 
 
-def predictions(loaded: Loaded, lines: TextIO) -> Iterator[tuple[str, float]]:
-    """The label of every line, and its probability."""
-
-    @jax.jit
-    def probabilities(tokens, lengths):
-        return jax.nn.softmax(loaded.model(tokens, lengths).logits)
-
+def predictions(loaded: Loaded, lines: TextIO) -> Iterator[str]:
+    """What the model says of every line; a pair of texts is split by a tab."""
+    task, config = loaded.task, loaded.config.data
+    if not task.fields:
+        raise DataError(f"the task {loaded.config.task} is not about single texts.")
+    said = jax.jit(task.outputs)
     size = 1 if lines.isatty() else CHUNK
-    longest = loaded.config.data.longest
     while chunk := [line.rstrip("\n") for line in itertools.islice(lines, size)]:
-        texts = encode(loaded.tokenizer, chunk + [""] * (size - len(chunk)))
-        length = min(-(-max(int(texts.lengths.max()), 1) // 8) * 8, longest)  # few shapes
-        chances = np.asarray(probabilities(*texts.padded(np.arange(size), length)))
-        for row in chances[: len(chunk)]:
-            best = int(row.argmax())
-            yield loaded.labels[best], float(row[best])
+        rows = [_row(line, task.fields) for line in chunk]
+        rows += [dict.fromkeys(task.fields, "")] * (size - len(chunk))
+        table = Table(task.encoded(rows, task.tokenizer, config))
+        longest = max(int(table.lengths(task.by).max()), 1)
+        length = min(-(-longest // 8) * 8, task.longest(config) or longest)  # few shapes
+        outputs = said(loaded.model, table.rows(np.arange(size), length))
+        yield from task.said(outputs)[: len(chunk)]
+
+
+def _row(line: str, fields: tuple[str, ...]) -> dict[str, str]:
+    parts = [line] if len(fields) == 1 else line.split("\t")
+    if len(parts) != len(fields):
+        raise DataError(f"a line must be {' and '.join(fields)}, split by a tab; got {line!r}.")
+    return dict(zip(fields, parts, strict=True))

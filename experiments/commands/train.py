@@ -7,15 +7,28 @@ from pathlib import Path
 from typing import Any
 
 import jax
+from etils import epath
 from jax.experimental import multihost_utils
 
 from distattn_jax import sharding
-from distattn_jax.train import Config, MeshConfig, Terminated, Trainer, open_run, prepare, task_of
+from distattn_jax.models import METHODS
+from distattn_jax.train import (
+    Config,
+    MeshConfig,
+    RunError,
+    Terminated,
+    Trainer,
+    open_run,
+    prepare,
+    task_of,
+)
 from distattn_jax.train.flags import parse
-from distattn_jax.train.members import varied
+from distattn_jax.train.members import varied, with_setting
+from distattn_jax.train.run import Run
 from distattn_jax.train.tasks import directory_of
 from experiments.commands.report import report
 from experiments.recipes import DEFAULT, config_of
+from experiments.tables import chosen
 
 CACHE = Path.home() / ".cache" / "distattn_jax" / "compiled"
 
@@ -25,7 +38,11 @@ def main(arguments: Sequence[str]) -> None:
     recipe, flags = DEFAULT, list(arguments)
     if flags and not flags[0].startswith("-"):
         recipe = flags.pop(0)
-    config = parse(config_of(recipe), flags, program=f"python -m experiments train {recipe}")
+    run(parse(config_of(recipe), flags, program=f"python -m experiments train {recipe}"))
+
+
+def run(config: Config) -> None:
+    """Trains what is configured, then reports on it."""
     keep_compiled_programs()
     join(config.mesh)
     train(config)
@@ -45,7 +62,7 @@ def train(config: Config) -> None:
     for line in prepared.said:
         say(line)
     for method in config.methods:
-        one = config.of(method)
+        one = found_by_search(config.of(method))
         run = open_run(one, prepared)
         if run.result is not None:
             say(f"{run.path} is finished.")
@@ -61,6 +78,23 @@ def train(config: Config) -> None:
             print(f"{run.path}: {stopped}. The same command goes on from there.", file=sys.stderr)
             sys.exit(143)  # as a process that SIGTERM ended
         trainer.finish(training)
+
+
+def found_by_search(config: Config) -> Config:
+    """With the setting of its method that did best in the search, where one is named.
+
+    A form of distance-aware attention that was not searched itself takes what was found for the
+    paper's own form.
+    """
+    if not config.search:
+        return config
+    method, folder = config.methods[0], epath.Path(config.search)
+    if not (folder / method).exists() and METHODS[method].has_distance_weights:
+        method = "distance_aware"
+    result = Run(folder / method).result
+    if result is None:
+        raise RunError(f"search must be a folder of finished runs; {folder / method} is none.")
+    return with_setting(config, result["members"][chosen(result)[0]]["setting"])
 
 
 def in_turn(function: Callable[[], Any]) -> Any:

@@ -131,7 +131,7 @@ def test_the_longest_of_several_columns_counts_and_a_column_left_out_is_counted_
         ({"process_index": 1}, "process_index must be in 0 .. process_count - 1 = 0; got 1"),
         ({"buckets": (8, 4)}, r"buckets must be lengths .*; got \(8, 4\)"),
         ({"buckets": ()}, r"buckets must be lengths .*; got \(\)"),
-        ({"by": "label"}, r"by must name columns of sequences, \['text'\]; got 'label'"),
+        ({"by": "label"}, r"names must be columns of sequences, \['text'\]; got 'label'"),
         ({"lengths": []}, "table must have rows; got 0"),
         ({"seed": -1}, "seed must be at least 0; got -1"),
     ],

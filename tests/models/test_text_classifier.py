@@ -1,5 +1,7 @@
 """All methods in one model: what they give, and what they may and may not see."""
 
+import dataclasses
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -9,20 +11,27 @@ from flax import nnx
 from distattn_jax.models import METHODS, Sizes, TextClassifier
 from distattn_jax.sharding import make_mesh, replicated
 
-SIZES = Sizes(2, 4, 8, max_distance=3)
+SIZES = Sizes(
+    2,
+    4,
+    8,
+    embedding_features=6,
+    hidden_features=8,
+    pooling_features=4,
+    max_distance=3,
+)
+ROWS = tuple(METHODS)[:6]  # the rows of every table; the rest are forms of the last of them
 TOKENS = jnp.asarray([[2, 3, 4, 5, 6], [7, 8, 9, 0, 0], [10, 11, 2, 3, 0]])
 LENGTHS = jnp.asarray([5, 3, 4])
 logits = jax.jit(lambda model, tokens, lengths: model(tokens, lengths).logits)
 
 
-def make(method, **arguments):
-    widths = {"embedding_features": 6, "hidden_features": 8, "pooling_features": 4}
-    return TextClassifier(
-        12, 4, method=method, sizes=SIZES, rngs=nnx.Rngs(0), **{**widths, **arguments}
-    )
+def make(method, *, layers=1, **arguments):
+    sizes = dataclasses.replace(SIZES, layers=layers)
+    return TextClassifier(12, 4, method=method, sizes=sizes, rngs=nnx.Rngs(0), **arguments)
 
 
-@pytest.fixture(scope="module", params=METHODS)
+@pytest.fixture(scope="module", params=ROWS)
 def method(request):
     return request.param
 
@@ -90,6 +99,14 @@ def test_the_attention_of_every_layer_comes_along_when_asked_for():
     assert not given.received[1, :, :, 3:].any()  # padding
     plain = logits(model, TOKENS, LENGTHS)
     np.testing.assert_allclose(given.logits, plain, rtol=1e-5, atol=1e-6)
+
+
+def test_every_form_of_distance_aware_attention_gives_something_else():
+    forms = [name for name in METHODS if METHODS[name].has_distance_weights]
+    assert len(forms) == 8  # the paper's own, four mappings, three adjustments
+    given = [np.asarray(logits(make(form), TOKENS, LENGTHS)) for form in forms]
+    assert np.isfinite(given).all()
+    assert len(np.unique(np.round(given, 5), axis=0)) == 8
 
 
 def test_an_unknown_method_is_named_with_those_that_are_known():

@@ -1,4 +1,4 @@
-"""Pictures of w, v and f(wR; v)."""
+"""Pictures of w and v."""
 
 import jax.numpy as jnp
 import numpy as np
@@ -23,11 +23,10 @@ def test_heads_are_sorted_by_w_within_a_seed_before_the_mean_is_taken():
 
 def test_local_and_global_heads_have_the_colours_of_the_legend():
     figure = plot.head_parameters(jnp.asarray(WEIGHT), jnp.asarray(SHAPE))
+    (entries,) = figure.legends  # the third is the whisker
     legend = {
         text.get_text().split()[0]: to_hex(patch.get_facecolor())
-        for text, patch in zip(
-            figure.legends[0].texts, figure.legends[0].get_patches(), strict=True
-        )
+        for text, patch in zip(entries.texts[:2], entries.get_patches(), strict=True)
     }
     for axes in figure.axes:
         colours = [to_hex(bar.get_facecolor()) for bar in axes.patches]
@@ -35,17 +34,26 @@ def test_local_and_global_heads_have_the_colours_of_the_legend():
     assert legend["local"] != legend["global"]
 
 
-def test_a_coefficient_curve_is_the_equation_and_is_labelled_with_w_and_v():
-    weight, shape = np.array([-0.25, 0.5]), np.array([1.5, -2.0])
-    (axes,) = plot.coefficient_curves(weight, shape, furthest=12).axes
-    curves = {line.get_label(): line.get_xydata() for line in axes.lines[1:]}
-    labels = ["$w$ = −0.25, $v$ = 1.5", "$w$ = 0.5, $v$ = −2"]
-    assert set(curves) == set(labels)
-    for label, w, v in zip(labels, weight, shape, strict=True):
-        distance, coefficient = curves[label].T
-        assert (distance[0], distance[-1]) == (0, 12)
-        expected = (1 + np.exp(v)) / (1 + np.exp(v - w * distance))
-        np.testing.assert_allclose(coefficient, expected, rtol=1e-5)
+def test_unpaired_v_is_sorted_on_its_own_and_has_no_colour_of_a_kind():
+    of_w, of_v = plot.head_parameters(WEIGHT, SHAPE, paired=False).axes
+    np.testing.assert_allclose([bar.get_height() for bar in of_w.patches], [-0.4, -0.15, 0.15, 0.4])
+    np.testing.assert_allclose([bar.get_height() for bar in of_v.patches], [3, 4, 5, 6])
+    assert of_v.get_xlabel() == "head, in order of $v$"
+    colours = [{bar.get_facecolor() for bar in axes.patches} for axes in (of_w, of_v)]
+    assert len(colours[1]) == 1
+    assert not colours[0] & colours[1]
+
+
+@pytest.mark.parametrize("heads", [2, 26])
+def test_parts_of_a_model_are_drawn_apart_under_their_titles(heads):
+    weight = {"words": np.tile(WEIGHT, heads // 2), "users": WEIGHT[:, :1] + 1}
+    shape = {"words": np.tile(SHAPE, heads // 2), "users": SHAPE[:, :1]}
+    panels = plot.head_parameters(weight, shape).axes
+    assert [axes.get_title() for axes in panels] == ["words", "words", "users", "users"]
+    assert [axes.get_ylabel() for axes in panels] == ["$w$", "$v$", "$w$", "$v$"]
+    assert [len(axes.patches) for axes in panels] == [2 * heads, 2 * heads, 2, 2]
+    # Seed 0: w = 0.5, 1.3; seed 1: 0.8, 1.5.
+    np.testing.assert_allclose([bar.get_height() for bar in panels[2].patches], [0.65, 1.4])
 
 
 def test_what_does_not_fit_is_named():
@@ -53,7 +61,7 @@ def test_what_does_not_fit_is_named():
         plot.head_parameters(WEIGHT[0], SHAPE[0])
     with pytest.raises(ValueError, match=r"shape must have shape \(2, 2, 2\).*got \(1, 2, 2\)"):
         plot.head_parameters(WEIGHT, SHAPE[:1])
-    with pytest.raises(ValueError, match=r"shape must have shape \(2,\).*got \(3,\)"):
-        plot.coefficient_curves(np.ones(2), np.ones(3), furthest=4)
-    with pytest.raises(ValueError, match="furthest must be at least 1; got 0"):
-        plot.coefficient_curves(np.ones(2), np.ones(2), furthest=0)
+    with pytest.raises(ValueError, match=r"shape\['words'\] must have shape.*got \(1, 2, 2\)"):
+        plot.head_parameters({"words": WEIGHT}, {"words": SHAPE[:1]})
+    with pytest.raises(ValueError, match=r"same parts.*got \['words'\] and \['users'\]"):
+        plot.head_parameters({"words": WEIGHT}, {"users": SHAPE})

@@ -40,6 +40,18 @@ def test_queries_may_be_other_tokens():
     assert names(axes.xaxis) == TOKENS
 
 
+@pytest.mark.parametrize(("count", "columns", "rows"), [(8, 4, 2), (3, 2, 2), (3, 9, 1)])
+def test_as_many_maps_as_asked_for_stand_in_a_row(count, columns, rows):
+    maps = {f"head {i}": weights(6, 6, i) for i in range(count)}
+    *panels, _ = plot.attention_maps(maps, TOKENS, columns=columns).axes
+    assert [axes.get_title() for axes in panels] == list(maps)
+    tops = [round(axes.get_position().y1, 6) for axes in panels]
+    assert tops == sorted(tops, reverse=True)
+    assert len(set(tops)) == rows
+    assert max(map(tops.count, tops)) == min(columns, count)
+    assert names(panels[-1].xaxis) == TOKENS
+
+
 @pytest.mark.parametrize(("count", "length"), [(1, 1), (3, 6), (3, 40)])
 def test_nothing_sticks_out_of_the_figure(count, length):
     tokens = (TOKENS * 7)[-length:]
@@ -55,3 +67,5 @@ def test_what_does_not_fit_is_named():
         plot.attention_maps({"head 0": weights(6, 5)}, TOKENS)
     with pytest.raises(ValueError, match="must not be empty; got 0 maps, 6 tokens, 6 queries"):
         plot.attention_maps({}, TOKENS)
+    with pytest.raises(ValueError, match="columns must be at least 1; got 0"):
+        plot.attention_maps({"head 0": weights(6, 6)}, TOKENS, columns=0)

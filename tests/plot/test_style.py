@@ -3,8 +3,11 @@
 import matplotlib
 import numpy as np
 import pytest
+from matplotlib.colors import to_rgb
+from PIL import Image
 
 from distattn_jax import plot
+from distattn_jax.models import METHODS
 
 LONG = [f"a method with a name of some length, {i}" for i in range(6)]
 
@@ -21,6 +24,11 @@ def test_a_method_keeps_its_colour_whatever_stands_beside_it_and_no_two_share_on
     assert len(set(among.values())) == 4
     with pytest.raises(ValueError, match="methods must be at most 7"):
         plot.method_colours(map(str, range(8)))
+
+
+def test_every_method_has_a_colour_of_its_own():
+    assert set(METHODS) <= set(plot.METHOD_COLOURS)
+    assert len(set(plot.METHOD_COLOURS.values())) == len(plot.METHOD_COLOURS)
 
 
 def test_settings_are_left_as_they_were():
@@ -49,6 +57,18 @@ def test_a_saved_figure_is_a_png_of_the_same_bytes_each_time(tmp_path):
     assert first == second
     assert first == third
     assert matplotlib.__version__.encode() not in first
+
+
+def test_a_saved_figure_has_few_colours_and_none_of_them_is_off(tmp_path):
+    figures = {method: np.array([1.0]) for method in plot.METHOD_COLOURS}
+    plot.save(plot.grouped_bars({"accuracy": figures}), tmp_path / "bars.png", dpi=100)
+    picture = Image.open(tmp_path / "bars.png")
+    assert picture.mode == "P"
+    assert picture.info["dpi"] == pytest.approx((100, 100), rel=1e-3)
+    there = np.unique(np.asarray(picture.convert("RGB")).reshape(-1, 3).astype(int), axis=0)
+    for colour in plot.METHOD_COLOURS.values():
+        wanted = np.round(255 * np.asarray(to_rgb(colour)))
+        assert np.abs(there - wanted).max(1).min() <= 2, colour
 
 
 def test_another_kind_of_file_is_refused(tmp_path):

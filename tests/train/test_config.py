@@ -14,7 +14,7 @@ from distattn_jax.train import (
     OutputConfig,
 )
 from distattn_jax.train.flags import from_dict, leaves, to_dict
-from distattn_jax.train.tasks import BUILDERS
+from distattn_jax.train.tasks import TASKS
 from experiments.recipes import recipes
 
 RECIPES = dict(recipes())
@@ -37,7 +37,7 @@ def test_a_recipe_can_be_run_and_found_again(name):
     config = RECIPES[name].get_config()
     assert from_dict(Config(), to_dict(config)) == config  # made anew: all of it is checked
     assert config.name == name  # a report looks for the recipe by the name of its runs
-    assert config.task in BUILDERS
+    assert config.task in TASKS
 
 
 def test_every_field_has_an_explanation():

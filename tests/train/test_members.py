@@ -98,7 +98,7 @@ def test_a_member_of_a_grid_is_trained_as_if_alone(together, steps, seed):
 
 
 def test_members_do_differ(together):
-    kernels = together["project"]["kernel"].reshape(2, 2, 3, -1)
+    kernels = together["text"]["project"]["kernel"].reshape(2, 2, 3, -1)
     for axis in range(3):
         assert (np.abs(np.diff(kernels, axis=axis)).max(axis=-1) > 1e-3).all()
 

@@ -26,12 +26,12 @@ def born(birth):
 
 
 def test_given_vectors_are_the_embedding_of_every_member(born):
-    embedding = born.state.params["embedding"]["embedding"]
+    embedding = born.state.params["text"]["embedding"]["embedding"]
     np.testing.assert_array_equal(embedding, np.broadcast_to(VECTORS, (4, 12, 8)))
 
 
 def test_seeds_draw_different_parameters_and_settings_the_same(born):
-    kernels = np.asarray(born.state.params["project"]["kernel"]).reshape(2, 2, -1)
+    kernels = np.asarray(born.state.params["text"]["project"]["kernel"]).reshape(2, 2, -1)
     assert (kernels[:, 0] != kernels[:, 1]).all()
     np.testing.assert_array_equal(kernels[0], kernels[1])
     keys = np.asarray(jax.random.key_data(born.state.key)).reshape(2, 2, -1)
@@ -39,7 +39,7 @@ def test_seeds_draw_different_parameters_and_settings_the_same(born):
 
 
 def test_the_parameters_of_distance_start_as_the_setting_says(born):
-    variant = born.state.params["encoder"]["blocks"][0]["attention"]["variant"]
+    variant = born.state.params["text"]["sequence"]["encoder"]["blocks"][0]["attention"]["variant"]
     np.testing.assert_array_equal(variant["shape"], np.full((4, 2), 0.25))
     weight = np.asarray(variant["weight"])
     np.testing.assert_allclose(weight[2:], 10 * weight[:2], rtol=1e-6)

@@ -1,0 +1,63 @@
+"""AG's News: a title and a description, and which of four topics they are of."""
+
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any, ClassVar
+
+import tensorflow_datasets as tfds
+
+from distattn_jax.data.builder import Example, TextBuilder
+from distattn_jax.data.draw import draw
+from distattn_jax.data.rows import DataError, read_rows
+
+TOPICS = {"1": "World", "2": "Sports", "3": "Business", "4": "Sci/Tech"}
+
+
+class AgNews(TextBuilder):
+    """Zhang et al. (2015)'s train.csv and test.csv, `"class","title","description"`, no header.
+
+    A text is title and description, joined by a space. The validation rows are a tenth of
+    train.csv, drawn by a seed.
+    """
+
+    SOURCES: ClassVar[tuple[str, ...]] = tuple(
+        f"https://raw.githubusercontent.com/mhjabreel/CharCnn_Keras/master/data/ag_news_csv/{name}"
+        for name in ("train.csv", "test.csv")
+    )
+    PUBLISHED: ClassVar[dict[str, int]] = {"train": 108_000, "validation": 12_000, "test": 7_600}
+
+    def files(self) -> dict[str, Path]:
+        files = {split: self.manual_dir / f"{split}.csv" for split in ("train", "test")}
+        for path in files.values():
+            if not path.is_file():
+                raise DataError(f"{path}: no such file; looked for train.csv and test.csv.")
+        return files
+
+    def features(self) -> dict[str, Any]:
+        return {
+            "text": tfds.features.Text(),
+            "label": tfds.features.ClassLabel(names=list(TOPICS.values())),
+        }
+
+    def splits(self) -> dict[str, Iterable[Example]]:
+        total = sum(1 for _ in self._examples("train"))
+        (validation,) = draw(total, [round(total / 10)], seed="ag_news validation")
+        return {
+            "train": self._examples("train", set(range(total)) - validation),
+            "validation": self._examples("train", validation),
+            "test": self._examples("test"),
+        }
+
+    def _examples(self, file: str, rows: set[int] | None = None) -> Iterator[Example]:
+        """The examples of these rows of a file, or of all."""
+        path, columns = self.raw[file], ("class", "title", "description")
+        for number, (line, row) in enumerate(read_rows(path, columns=columns, header=False)):
+            text = f"{row['title']} {row['description']}".strip()
+            if row["class"] not in TOPICS:
+                raise DataError(
+                    f"{path}:{line}: the class must be one of {list(TOPICS)}; got {row['class']!r}."
+                )
+            if not text:
+                raise DataError(f"{path}:{line}: title and description are both empty.")
+            if rows is None or number in rows:
+                yield {"text": text, "label": TOPICS[row["class"]]}

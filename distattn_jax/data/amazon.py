@@ -1,0 +1,76 @@
+"""Amazon Electronics: a review, and how many stars came with it."""
+
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any, ClassVar
+
+import tensorflow_datasets as tfds
+
+from distattn_jax.data.builder import Example, TextBuilder
+from distattn_jax.data.draw import draw
+from distattn_jax.data.rows import DataError, read_rows
+
+STARS = ("1", "2", "3", "4", "5")
+EMPTY = "empty reviews"
+
+
+class Amazon(TextBuilder):
+    """He and McAuley (2016)'s reviews of Electronics, 5-core: one JSON object a line.
+
+    Read are overall, the stars, and reviewText, of the one file whose name holds Electronics and
+    ends in .json or .json.gz. Of the reviews that have a text, 40,000, 5,000 and 5,000 are drawn
+    by a seed. Where there are fewer than 50,000, all are taken: 80, 10 and 10 of a hundred.
+    """
+
+    SOURCES: ClassVar[tuple[str, ...]] = (
+        "http://snap.stanford.edu/data/amazon/productGraph/categoryFiles/"
+        "reviews_Electronics_5.json.gz",
+    )
+    PUBLISHED: ClassVar[dict[str, int]] = {"train": 40_000, "validation": 5_000, "test": 5_000}
+
+    def files(self) -> dict[str, Path]:
+        found = sorted(
+            path
+            for path in self.manual_dir.glob("*Electronics*")
+            if path.name.endswith((".json", ".json.gz"))
+        )
+        if len(found) != 1:
+            raise DataError(
+                f"{self.manual_dir}: must hold one file whose name holds Electronics and ends in "
+                f".json or .json.gz; found {[path.name for path in found] or 'none'}."
+            )
+        return {"reviews": found[0]}
+
+    def features(self) -> dict[str, Any]:
+        return {"text": tfds.features.Text(), "label": tfds.features.ClassLabel(names=list(STARS))}
+
+    def splits(self) -> dict[str, Iterable[Example]]:
+        with_text = 0
+        for review in self._reviews():
+            if review["text"]:
+                with_text += 1
+            else:
+                self.leave_out(EMPTY)
+        if with_text >= sum(self.PUBLISHED.values()):
+            sizes = list(self.PUBLISHED.values())
+        else:
+            tenth = round(with_text / 10)
+            sizes = [with_text - 2 * tenth, tenth, tenth]
+        drawn = draw(with_text, sizes, seed="amazon")
+        splits: dict[str, list[Example]] = {split: [] for split in self.PUBLISHED}
+        for number, review in enumerate(filter(lambda review: review["text"], self._reviews())):
+            for rows, examples in zip(drawn, splits.values(), strict=True):
+                if number in rows:
+                    examples.append(review)
+        return dict(splits)
+
+    def _reviews(self) -> Iterator[Example]:
+        path = self.raw["reviews"]
+        for line, row in read_rows(path, columns=("overall", "reviewText")):
+            stars = row["overall"].removesuffix(".0")
+            if stars not in STARS:
+                raise DataError(
+                    f"{path}:{line}: overall must be a whole number from 1 to 5; "
+                    f"got {row['overall']!r}."
+                )
+            yield {"text": row["reviewText"].strip(), "label": stars}

@@ -1,0 +1,98 @@
+"""Impressions on disk, as `Batches` wants a table: only the titles of the news are in memory."""
+
+import functools
+from typing import Any
+
+import numpy as np
+from jaxtyping import Int, Int64
+from tokenizers import Tokenizer
+
+from distattn_jax.data.mind import CANDIDATES, HISTORY, Mind
+from distattn_jax.data.table import FILLER, Ragged
+from distattn_jax.data.tokenizer import encode
+
+WORDS = 30  # tokens of a title
+CHUNK = 1000  # impressions read at a time to count their candidates
+
+
+class Stored:
+    """Impressions, read when they are asked for.
+
+    Their length is the number of candidates. None is ever cut, which would change the metrics: the
+    last bucket must hold all, and a length that does not is an error.
+
+    Args:
+      source: an `Impression` for every number from 0 on.
+      titles: of the news, by their numbers; cut to 30 tokens.
+      candidates: of every impression, where all have as many; `None`: they are counted, in one pass
+        over the source.
+
+    Attributes:
+      sequences: the columns that have lengths.
+      title_lengths: tokens of every title, before it is cut.
+    """
+
+    sequences = ("candidates",)
+
+    def __init__(self, source: Any, titles: Ragged, *, candidates: int | None = None):
+        self.source, self.candidates = source, candidates
+        self.title_lengths = titles.lengths
+        self._titles, self._words = titles.padded(np.arange(len(titles)), WORDS)
+
+    @staticmethod
+    def of(builder: Mind, split: str, tokenizer: Tokenizer) -> "Stored":
+        """The impressions of train, validation or test."""
+        titles = encode(tokenizer, builder.titles)
+        candidates = CANDIDATES if split == "train" else None
+        return Stored(builder.source(split), titles, candidates=candidates)
+
+    def __len__(self) -> int:
+        return len(self.source)
+
+    def lengths(self, names: tuple[str, ...]) -> Int64[np.ndarray, " rows"]:
+        """The number of candidates, row by row."""
+        if names != self.sequences:
+            raise ValueError(f"names must be {self.sequences}; got {names}.")
+        return self._counts
+
+    @functools.cached_property
+    def _counts(self) -> Int64[np.ndarray, " rows"]:
+        if self.candidates is not None:
+            return np.full(len(self), self.candidates, np.int64)
+        counts = np.zeros(len(self), np.int64)
+        for start in range(0, len(self), CHUNK):
+            part = range(start, min(start + CHUNK, len(self)))
+            counts[part] = [len(row.candidates) for row in self.source.__getitems__(part)]
+        return counts
+
+    def rows(self, indices: Int[np.ndarray, " B"], length: int) -> dict[str, np.ndarray]:
+        """The impressions of these indices, with places for so many candidates, C.
+
+        `history` (B, 50, 30) and `candidates` (B, C, 30) are tokens of titles, `_words` (B, 50 or
+        C) says how many a title has, `_length` (B,) how many titles there are. `clicks` (B, C) is 1
+        for candidates that were clicked.
+        """
+        history = np.zeros((len(indices), HISTORY), np.int32)
+        candidates = np.zeros((len(indices), length), np.int32)
+        clicks = np.zeros((len(indices), length), np.float32)
+        history_length, candidates_length = np.zeros((2, len(indices)), np.int32)
+        real = np.flatnonzero(indices != FILLER)
+        for i, row in zip(real, self.source.__getitems__(indices[real].tolist()), strict=True):
+            past, shown = len(row.history), len(row.candidates)
+            if shown > length:
+                raise ValueError(
+                    f"length must hold all {shown} candidates of row {indices[i]}; got {length}."
+                )
+            history_length[i], candidates_length[i] = past, shown
+            history[i, :past] = row.history
+            candidates[i, :shown] = row.candidates
+            clicks[i, :shown] = row.clicks
+        return {
+            "history": self._titles[history],
+            "history_words": self._words[history],
+            "history_length": history_length,
+            "candidates": self._titles[candidates],
+            "candidates_words": self._words[candidates],
+            "candidates_length": candidates_length,
+            "clicks": clicks,
+        }

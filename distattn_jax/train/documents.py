@@ -1,0 +1,38 @@
+"""What tasks on documents share: texts are cut into sentences, and these into words."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from tokenizers import Tokenizer
+
+from distattn_jax.data import Nested, encode, sentences
+from distattn_jax.train.config import DataConfig
+from distattn_jax.train.task import Batch
+from distattn_jax.train.text_task import TextTask
+
+
+class Documents(TextTask):
+    """A task whose model reads documents."""
+
+    by = ("text",)
+    unit = "sentences"
+    embedding = ("document", "words", "embedding", "embedding")
+
+    def longest(self, config: DataConfig) -> int | None:
+        return config.sentences
+
+    @classmethod
+    def encoded(
+        cls, rows: Sequence[Mapping[str, Any]], tokenizer: Tokenizer, config: DataConfig
+    ) -> dict[str, Any]:
+        documents = [sentences(row["text"]) for row in rows]
+        every = encode(tokenizer, [sentence for document in documents for sentence in document])
+        width = min(config.longest, int(every.lengths.max(initial=1)))
+        return {"text": Nested.of(every, [len(document) for document in documents], width)}
+
+    @classmethod
+    def average_length(cls, table: Any) -> float:
+        return float(len(table.columns["text"].inner.values) / len(table))
+
+    def outputs(self, model: Any, batch: Batch, **dropout: Any) -> Any:
+        return model(batch["text"], batch["text_words"], batch["text_length"], **dropout)

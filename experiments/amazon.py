@@ -1,0 +1,25 @@
+"""DA-Transformer, Table 3, right: how many stars does this review give? Amazon, 5 classes.
+
+Before:   python -m experiments search amazon --data.vectors GLOVE
+Command:  python -m experiments train amazon --data.vectors GLOVE --search runs/amazon_search
+Device:   a GPU
+Minutes:  see experiments/RESULTS.md
+Expected: see experiments/RESULTS.md
+"""
+
+from distattn_jax.train import Config, DataConfig
+from experiments.da import paper_config
+
+PAPER = {
+    "vanilla": {"accuracy": "65.15 ± 0.40", "macro_f": "42.14 ± 0.41"},
+    "relative_position": {"accuracy": "65.29 ± 0.38", "macro_f": "42.40 ± 0.40"},
+    "transformer_xl": {"accuracy": "65.50 ± 0.40", "macro_f": "42.88 ± 0.43"},
+    "adapted": {"accuracy": "65.47 ± 0.39", "macro_f": "42.69 ± 0.42"},
+    "distance_aware": {"accuracy": "66.38 ± 0.39", "macro_f": "44.29 ± 0.40"},
+}
+DATA = DataConfig(longest=40, sentences=24, buckets=2)
+
+
+def get_config() -> Config:
+    """5 seeds, as in the paper."""
+    return paper_config("amazon", name="amazon", seeds=5, epochs=6.0, data=DATA)

@@ -1,0 +1,17 @@
+"""DA-Transformer, Figure 3: the stars of a review as a number. Amazon, RMSE and MAE.
+
+Before:   the search of amazon.py
+Command:  python -m experiments train amazon_rating --data.vectors GLOVE --search runs/amazon_search
+Device:   a GPU
+Minutes:  see experiments/RESULTS.md
+Expected: see experiments/RESULTS.md
+"""
+
+from distattn_jax.train import Config
+from experiments.amazon import DATA
+from experiments.da import paper_config
+
+
+def get_config() -> Config:
+    """5 seeds, as in the paper, with the settings found for the classes."""
+    return paper_config("amazon_rating", name="amazon_rating", seeds=5, epochs=6.0, data=DATA)

@@ -1,0 +1,30 @@
+"""DA-Transformer, Table 4, right: does the one sentence follow from the other? SNLI, 2 classes.
+
+Before:   python -m experiments search snli --data.vectors GLOVE
+Command:  python -m experiments train snli --data.vectors GLOVE --search runs/snli_search
+Device:   a GPU
+Minutes:  see experiments/RESULTS.md
+Expected: see experiments/RESULTS.md
+"""
+
+from distattn_jax.train import Config, DataConfig
+from experiments.da import paper_config
+
+PAPER = {
+    "vanilla": {"accuracy": "81.45 ± 0.30", "macro_f": "81.42 ± 0.31"},
+    "relative_position": {"accuracy": "82.20 ± 0.31", "macro_f": "82.18 ± 0.31"},
+    "transformer_xl": {"accuracy": "83.19 ± 0.29", "macro_f": "83.15 ± 0.30"},
+    "adapted": {"accuracy": "82.35 ± 0.28", "macro_f": "82.31 ± 0.30"},
+    "distance_aware": {"accuracy": "84.18 ± 0.27", "macro_f": "84.16 ± 0.29"},
+}
+
+
+def get_config() -> Config:
+    """10 seeds."""
+    return paper_config(
+        "snli",
+        name="snli",
+        seeds=10,
+        epochs=6.0,
+        data=DataConfig(longest=48, buckets=2),
+    )

@@ -1,0 +1,31 @@
+"""DA-Transformer, Table 4, left: is this sentence positive? SST, 2 classes.
+
+Before:   python -m experiments search sst --data.vectors GLOVE
+Command:  python -m experiments train sst --data.vectors GLOVE --search runs/sst_search
+Device:   a GPU
+Minutes:  see experiments/RESULTS.md
+Expected: see experiments/RESULTS.md
+"""
+
+from distattn_jax.train import Config, DataConfig
+from experiments.da import paper_config
+
+PAPER = {
+    "vanilla": {"accuracy": "89.67 ± 0.22", "macro_f": "89.59 ± 0.24"},
+    "relative_position": {"accuracy": "89.94 ± 0.19", "macro_f": "89.90 ± 0.20"},
+    "transformer_xl": {"accuracy": "90.06 ± 0.20", "macro_f": "90.02 ± 0.21"},
+    "adapted": {"accuracy": "90.15 ± 0.19", "macro_f": "90.10 ± 0.1"},
+    "distance_aware": {"accuracy": "90.49 ± 0.17", "macro_f": "90.43 ± 0.19"},
+}
+SENTENCE = "the plot is thin , but the actors are so good that nobody will mind"
+
+
+def get_config() -> Config:
+    """20 seeds: the paper's 5 cannot tell such differences from chance."""
+    return paper_config(
+        "sst",
+        name="sst",
+        seeds=20,
+        epochs=8.0,
+        data=DataConfig(longest=64, buckets=2),
+    )

@@ -1,0 +1,92 @@
+"""Reviews are drawn by a seed into three splits, and empty ones are counted."""
+
+import gzip
+import itertools
+import json
+import re
+
+import pytest
+
+from distattn_jax.data import Amazon, DataError, load_split
+
+SPLITS = ("train", "validation", "test")
+
+
+def write(folder, count, *, name="reviews_Electronics_5.json.gz", more=()):
+    """Every fifth review is empty, the others are numbered."""
+    reviews = [
+        {"asin": "x", "helpful": [0, 0], "overall": 1.0 + i % 5, "reviewText": f"no. {i}"}
+        for i in range(count)
+    ]
+    for review in reviews[::5]:
+        review["reviewText"] = " "
+    content = "".join(json.dumps(review) + "\n" for review in [*reviews, *more]).encode()
+    folder.mkdir(exist_ok=True)
+    (folder / name).write_bytes(gzip.compress(content) if name.endswith(".gz") else content)
+    return folder
+
+
+def numbers(builder):
+    return {
+        split: [int(row["text"].split()[-1]) for row in load_split(builder, split)]
+        for split in SPLITS
+    }
+
+
+@pytest.mark.parametrize("name", ["reviews_Electronics_5.json.gz", "Electronics_sample.json"])
+def test_of_a_few_reviews_all_are_taken_in_order(tmp_path, name):
+    raw = write(tmp_path / "raw", 50, name=name)
+    for _ in range(2):  # prepared, and found prepared
+        builder = Amazon(manual_dir=raw, data_dir=tmp_path / "data")
+        drawn = numbers(builder)
+        assert [len(drawn[split]) for split in SPLITS] == [32, 4, 4]
+        assert sorted(itertools.chain(*drawn.values())) == [i for i in range(50) if i % 5]
+        assert all(rows == sorted(rows) for rows in drawn.values())
+        assert drawn["test"] != list(range(46, 50))
+        assert builder.left_out == {"empty reviews": 10}
+        assert builder.about_the_rows() == (
+            "train: 32 rows, of 40,000 in the published set (a part)",
+            "validation: 4 rows, of 5,000 in the published set (a part)",
+            "test: 4 rows, of 5,000 in the published set (a part)",
+            "left out: 10 empty reviews",
+        )
+    names = builder.info.features["label"].names
+    stars = [names[row["label"]] for row in load_split(builder, "train")]
+    assert stars == [str(1 + number % 5) for number in drawn["train"]]
+
+
+def test_of_many_reviews_as_many_are_drawn_as_the_paper_has(tmp_path, monkeypatch):
+    monkeypatch.setattr(Amazon, "PUBLISHED", {"train": 8, "validation": 2, "test": 1})
+    raw = write(tmp_path / "raw", 100)
+    drawn = numbers(Amazon(manual_dir=raw, data_dir=tmp_path / "a"))
+    assert [len(drawn[split]) for split in SPLITS] == [8, 2, 1]
+    assert len(set(itertools.chain(*drawn.values()))) == 11
+    assert drawn == numbers(Amazon(manual_dir=raw, data_dir=tmp_path / "b"))
+    assert max(drawn["train"]) > 50
+
+
+@pytest.mark.parametrize(
+    ("review", "reason"),
+    [
+        (
+            {"overall": 3.5, "reviewText": "a"},
+            "overall must be a whole number from 1 to 5; got '3.",
+        ),
+        ({"overall": 6, "reviewText": "a"}, "overall must be a whole number from 1 to 5; got '6'"),
+        ({"overall": 5.0}, "no column 'reviewText'"),
+    ],
+)
+def test_a_fault_is_named_with_its_line(tmp_path, review, reason):
+    raw = write(tmp_path / "raw", 20, more=[review])
+    path = raw / "reviews_Electronics_5.json.gz"
+    with pytest.raises(DataError, match=re.escape(f"{path}:21: {reason}")):
+        Amazon(manual_dir=raw, data_dir=tmp_path).prepare()
+
+
+def test_the_file_must_be_one(tmp_path):
+    with pytest.raises(DataError, match=r"one file whose name holds Electronics .*; found none"):
+        Amazon(manual_dir=tmp_path, data_dir=tmp_path)
+    for name in ("a_Electronics.json", "b_Electronics.json"):
+        write(tmp_path, 5, name=name)
+    with pytest.raises(DataError, match=r"found \['a_Electronics.json', 'b_Electronics.json'\]"):
+        Amazon(manual_dir=tmp_path, data_dir=tmp_path)
