@@ -28,22 +28,19 @@ def impression_metrics(
       lengths: how many candidates are real.
     """
     real = _real(scores, lengths)
-    clicked, other = real & (clicks > 0), real & (clicks <= 0)
-    higher = real[:, None, :] & (scores[:, None, :] > scores[:, :, None])  # (B, C, C): j over i
-    equal = real[:, None, :] & (scores[:, None, :] == scores[:, :, None])
-    before = jnp.tri(scores.shape[1], k=-1, dtype=bool)[None]  # j < i
-    rank = 1 + (higher | (equal & before)).sum(axis=-1)  # (B, C)
-    lost = (higher + 0.5 * equal) * other[:, None, :]  # what a click loses to others
-    count, others = clicked.sum(axis=-1), other.sum(axis=-1)
-    pairs = count * others
-    losses = jnp.where(clicked, lost.sum(axis=-1), 0).sum(axis=-1)
-    metrics = {
-        "auc": jnp.where(pairs > 0, 1 - losses / jnp.maximum(pairs, 1), 0),
-        "mrr": jnp.where(clicked, 1 / rank, 0).sum(axis=-1) / jnp.maximum(count, 1),
-        "ndcg@5": _ndcg(rank, clicked, 5),
-        "ndcg@10": _ndcg(rank, clicked, 10),
-    }
     unknown = (real & jnp.isnan(scores)).any(axis=-1)
+    scores = jnp.where(real, scores, -jnp.inf)
+    order = jnp.argsort(scores, axis=-1, stable=True, descending=True)
+    scores, clicked, other = (
+        jnp.take_along_axis(values, order, axis=-1)
+        for values in (scores, real & (clicks > 0), real & (clicks <= 0))
+    )
+    metrics = {
+        "auc": _auc(scores, clicked, other),
+        "mrr": _gained(clicked, 1 / _ranks(clicked)) / jnp.maximum(clicked.sum(axis=-1), 1),
+        "ndcg@5": _ndcg(clicked, 5),
+        "ndcg@10": _ndcg(clicked, 10),
+    }
     return {name: jnp.where(unknown, jnp.nan, value) for name, value in metrics.items()}
 
 
@@ -71,8 +68,35 @@ def _real(scores: Float[Array, "B C"], lengths: Int[Array, " B"]) -> Bool[Array,
     return jnp.arange(scores.shape[1])[None, :] < lengths[:, None]
 
 
-def _ndcg(rank: Int[Array, "B C"], clicked: Bool[Array, "B C"], top: int) -> Float[Array, " B"]:
-    gained = jnp.where(clicked & (rank <= top), 1 / jnp.log2(1.0 + rank), 0).sum(axis=-1)
-    best = jnp.cumsum(1 / jnp.log2(2.0 + jnp.arange(top)))
-    count = clicked.sum(axis=-1)
-    return jnp.where(count > 0, gained / best[jnp.clip(count, 1, top) - 1], 0)
+# From here on, candidates are in the order of their scores.
+
+
+def _auc(
+    scores: Float[Array, "B C"], clicked: Bool[Array, "B C"], other: Bool[Array, "B C"]
+) -> Float[Array, " B"]:
+    """A click loses to the others that score higher, and half of those that score the same."""
+    changes = scores[:, 1:] != scores[:, :-1]
+    first = jnp.pad(changes, ((0, 0), (1, 0)), constant_values=True)  # of equal scores
+    last = jnp.pad(changes, ((0, 0), (0, 1)), constant_values=True)
+    so_far = jnp.cumsum(other, axis=-1)
+    higher = jax.lax.cummax(jnp.where(first, so_far - other, 0), axis=1)
+    not_lower = jax.lax.cummin(jnp.where(last, so_far, other.shape[1]), axis=1, reverse=True)
+    lost = _gained(clicked, (higher + not_lower) / 2)
+    pairs = clicked.sum(axis=-1) * other.sum(axis=-1)
+    return jnp.where(pairs > 0, 1 - lost / jnp.maximum(pairs, 1), 0)
+
+
+def _ndcg(clicked: Bool[Array, "B C"], top: int) -> Float[Array, " B"]:
+    discounts = jnp.where(_ranks(clicked) <= top, 1 / jnp.log2(1 + _ranks(clicked)), 0)
+    best = jnp.arange(clicked.shape[1])[None, :] < clicked.sum(axis=-1)[:, None]
+    ideal = _gained(best, discounts)
+    return jnp.where(ideal > 0, _gained(clicked, discounts) / jnp.maximum(ideal, 1), 0)
+
+
+def _ranks(clicked: Bool[Array, "B C"]) -> Float[Array, "1 C"]:
+    return 1.0 + jnp.arange(clicked.shape[1])[None, :]
+
+
+def _gained(clicked: Bool[Array, "B C"], values: Float[Array, "#B C"]) -> Float[Array, " B"]:
+    """The sum over clicks."""
+    return jnp.where(clicked, values, 0).sum(axis=-1)

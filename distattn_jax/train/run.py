@@ -110,7 +110,7 @@ def environment() -> dict[str, Any]:
         "time": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         "commit": _commit(),
         "python": platform.python_version(),
-        "packages": {name: importlib.metadata.version(name) for name in PACKAGES},
+        "packages": {name: _version(name) for name in PACKAGES},
         "device": device.device_kind,
         "platform": device.platform,
         "devices": jax.device_count(),
@@ -199,6 +199,14 @@ def _write_json(path: epath.Path, content: Any) -> None:
     partial = path.with_name(path.name + ".partial")
     partial.write_text(json.dumps(content, indent=2) + "\n")
     partial.replace(path)
+
+
+def _version(package: str) -> str | None:
+    """None where a package is used without being installed, as from a checkout."""
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return None
 
 
 def _commit() -> str | None:
