@@ -5,27 +5,21 @@ out. Where a run has a grid, the setting that stands for it in the tables is dra
 model is drawn, it is the one of that setting with the best validation.
 """
 
-import dataclasses
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 from etils import epath
-from flax import nnx
 from matplotlib.figure import Figure
 
 from distattn_jax import plot
-from distattn_jax.data import UNKNOWN
 from distattn_jax.models import METHODS
-from distattn_jax.train.classification import TextClassification
 from distattn_jax.train.journal import Line, read
-from distattn_jax.train.metrics import score
-from distattn_jax.train.run import Run, load_best, load_config
-from distattn_jax.train.state import graph_of
-from experiments.tables import Result, chosen, title
+from distattn_jax.train.run import Run, load_config
+from experiments.tables import chosen
+from experiments.trained import Seen, Trained, attention_of, heads_of, load
+from experiments.wording import title
 
 AnyPath = str | Path | epath.Path
 Curve = tuple[np.ndarray, np.ndarray]  # steps (K,), values (members, K)
@@ -69,7 +63,7 @@ def _pictures(runs: dict[str, Run], sentence: str | None) -> Iterator[tuple[str,
             yield f"heads{suffix}", plot.head_parameters(weight[members], shape[members])
             for name, figure in coefficients(weight[best], shape[best], furthest=furthest):
                 yield f"{name}{suffix}", figure
-    if sentence is not None and all(map(reads_one_text, trained.values())) and trained:
+    if sentence is not None and trained and all(model.reads_one_text for model in trained.values()):
         seen = {method: attention_of(model, sentence) for method, model in trained.items()}
         tokens = next(iter(seen.values())).tokens
         yield "attention", plot.attention_maps(maps_of(seen), tokens)
@@ -123,20 +117,6 @@ def coefficients(
         yield name, plot.coefficient_curves(weight[layer], shape[layer], furthest=end)
 
 
-class Seen(NamedTuple):
-    """What the heads of a model do with a sentence.
-
-    Attributes:
-      tokens: T of them.
-      weights: (L, N, T, T).
-      distance_weight: w (L, N) of distance-aware heads, or None.
-    """
-
-    tokens: list[str]
-    weights: np.ndarray
-    distance_weight: np.ndarray | None = None
-
-
 def maps_of(seen: dict[str, Seen]) -> dict[str, np.ndarray]:
     """Title -> map: the mean over heads; of distance-aware ones the most local and most global."""
     maps = {}
@@ -155,78 +135,6 @@ def maps_of(seen: dict[str, Seen]) -> dict[str, np.ndarray]:
                 place = f"head {head + 1}" if len(weights) == 1 else f"{layer + 1}.{head + 1}"
                 maps[f"{title(method)}\nmost {kind}: {place}, w = {w}"] = weights[layer, head]
     return maps
-
-
-class Trained(NamedTuple):
-    """The models of a run.
-
-    Attributes:
-      task: makes the model.
-      params: the best parameters of all members.
-      members: those of the chosen setting.
-      best: the one of them with the best validation.
-    """
-
-    task: Any
-    params: Any
-    members: list[int]
-    best: int
-
-
-def load(path: AnyPath, result: Result) -> Trained:
-    """The models of a finished run, made so that they show their attention on any device."""
-    task, params = load_best(path)
-    task.config = dataclasses.replace(task.config, implementation="", dtype="float32")
-    members = chosen(result)
-    criterion = result["criterion"]
-    scores = [score(criterion, member["validation"][criterion]) for member in result["members"]]
-    return Trained(task, params, members, max(members, key=scores.__getitem__))
-
-
-def heads_of(params: Any) -> dict[str, tuple[np.ndarray, np.ndarray]]:
-    """w and v of distance-aware heads, each (members, L, N), by the level they attend on.
-
-    A level is what the model calls the encoder: "text", or "words" and "sentences", or "titles"
-    and "user".
-    """
-    found: dict[str, dict[str, list[np.ndarray]]] = {}
-    for path, leaf in sorted(nnx.traversals.flatten_mapping(params).items(), key=_by_layer):
-        match path:
-            case (*before, "encoder", "blocks", _, "attention", "variant", "weight" | "shape"):
-                level = [name for name in before if name != "sequence"][-1]
-                found.setdefault(level, {}).setdefault(path[-1], []).append(np.asarray(leaf))
-    return {
-        level: (np.stack(leaves["weight"], axis=1), np.stack(leaves["shape"], axis=1))
-        for level, leaves in found.items()
-    }
-
-
-def _by_layer(entry: tuple[tuple[Any, ...], Any]) -> tuple[str, ...]:
-    """Sorts the paths of parameters as layers come, the tenth after the ninth."""
-    return tuple(f"{name:>9}" if isinstance(name, int) else name for name in entry[0])
-
-
-def reads_one_text(trained: Trained) -> bool:
-    """Whether a sentence alone is something the model can be shown."""
-    return isinstance(trained.task, TextClassification)
-
-
-def attention_of(trained: Trained, sentence: str) -> Seen:
-    """What the best member does with a sentence; a word it does not know is named as such."""
-    task, params, _, best = trained
-    encoding = task.tokenizer.encode(sentence)
-    if not encoding.ids:
-        raise ValueError(f"sentence must hold at least one token; got {sentence!r}.")
-    tokens = [
-        token if token == UNKNOWN else sentence[start:end].strip()
-        for token, (start, end) in zip(encoding.tokens, encoding.offsets, strict=True)
-    ]
-    one = jax.tree.map(lambda leaf: leaf[best], params)
-    model = nnx.merge(graph_of(task), one)
-    said = model(jnp.asarray([encoding.ids]), jnp.asarray([len(tokens)]), weights=True)
-    levels = heads_of(params)
-    distance_weight = levels["text"][0][best] if task.method == "distance_aware" else None
-    return Seen(tokens, np.asarray(said.weights[0]), distance_weight)
 
 
 def _criterion(results: Sequence[Any], journals: Iterable[Sequence[Line]]) -> str | None:

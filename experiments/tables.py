@@ -9,17 +9,20 @@ from typing import Any
 
 from distattn_jax.models import METHODS
 from distattn_jax.train.metrics import score
-from experiments.statistics import ALPHA, POWER, Summary, compare, summary
+from experiments.statistics import ALPHA, POWER, compare, summary
+from experiments.wording import (
+    NOTHING,
+    difference,
+    figure,
+    markdown,
+    mean_and_spread,
+    spelled,
+    title,
+)
 
 Result = Mapping[str, Any]
 Paper = Mapping[str, Mapping[str, str]]  # method -> metric -> the figure as it is printed there
 
-SPELLED = {
-    **{"macro_f": "macro F", "auc": "AUC", "mrr": "MRR", "rmse": "RMSE", "mae": "MAE"},
-    **{"ndcg@5": "nDCG@5", "ndcg@10": "nDCG@10"},
-}
-PERCENT = ("accuracy", "macro_f", "auc", "mrr", "ndcg@5", "ndcg@10")
-NOTHING = "-"
 PAPERS = "paper's"  # the column of what was published
 
 
@@ -35,7 +38,7 @@ def tables(results: Iterable[Result], *, paper: Paper | None = None) -> str:
     if len(criteria) != 1:
         raise ValueError(f"results must be at least one, of one criterion; got {sorted(criteria)}.")
     (criterion,) = criteria
-    name = _spelled(criterion)
+    name = spelled(criterion)
     parts = [comparison(ordered, paper=paper or {}), verdict(ordered)]
     if any(len(by_setting(result)) > 1 for result in ordered):
         parts += [f"All settings, by {name}:", settings(ordered)]
@@ -48,13 +51,13 @@ def comparison(results: Sequence[Result], *, paper: Paper) -> str:
     """A row for each method, after one for the majority label if a result has it."""
     columns = _columns(results, paper)
     grid = any(len(by_setting(result)) > 1 for result in results)
-    header = ["method", "parameters", *(f"{of} {_spelled(metric)}" for of, metric in columns)]
+    header = ["method", "parameters", *(f"{of} {spelled(metric)}" for of, metric in columns)]
     header += ["seeds", "settings tried"] if grid else ["seeds"]
     rows = []
     baseline = next((result["baseline"] for result in results if "baseline" in result), None)
     if baseline is not None:
         cells = {
-            (split, metric): _figure(metric, figure)
+            (split, metric): figure(metric, figure)
             for split, figures in baseline.items()
             for metric, figure in figures.items()
         }
@@ -76,23 +79,23 @@ def verdict(results: Sequence[Result]) -> str:
     figures = [(of_seeds(result, "test", criterion), title(result["method"])) for result in results]
     figures.sort(key=lambda entry: score(criterion, summary(entry[0].values()).mean), reverse=True)
     (best, best_title), (second, second_title), *others = figures
-    opening = f"Best on test {_spelled(criterion, unit=False)}: {best_title}, then {second_title}"
+    opening = f"Best on test {spelled(criterion, unit=False)}: {best_title}, then {second_title}"
     found = compare(best, second)
     if found is None:
         return f"{opening}; no seed is common to both, so they are not tested against each other."
     pairs = len(found.seeds)
-    difference = f"difference {_difference(criterion, found.difference)}"
+    gap = f"difference {difference(criterion, found.difference)}"
     if found.t is None or found.p is None or found.detectable is None:
         reason = (
             "a test needs two seeds or more"
             if pairs == 1
             else f"it is the same for all {pairs} seeds, which leaves nothing to test"
         )
-        return f"{opening}; {difference}, t -, p -, detectable difference - ({reason})."
+        return f"{opening}; {gap}, t -, p -, detectable difference - ({reason})."
     p = f"p = {found.p:.2g}" if found.p >= 1e-4 else "p < 0.0001"
     sentence = (
-        f"{opening}; {difference}, t = {found.t:.2f}, {p} (paired over {pairs} seeds), "
-        f"detectable difference {_difference(criterion, found.detectable)} "
+        f"{opening}; {gap}, t = {found.t:.2f}, {p} (paired over {pairs} seeds), "
+        f"detectable difference {difference(criterion, found.detectable)} "
         f"(two-sided α = {ALPHA:g}, power {POWER:g})."
     )
     picked = " The two were picked by these figures, which makes p too small."
@@ -104,13 +107,13 @@ def settings(results: Sequence[Result]) -> str:
     criterion = results[0]["criterion"]
     varied, splits = _varied(results), splits_of(results)
     header = ["method", *(name.replace("_", " ") for name in varied)]
-    header += [f"{split} {_spelled(criterion)}" for split in splits] + ["seeds", "chosen"]
+    header += [f"{split} {spelled(criterion)}" for split in splits] + ["seeds", "chosen"]
     rows = []
     for result in results:
         for members in by_setting(result):
             setting = result["members"][members[0]]["setting"]
             means = [
-                _mean(criterion, summary(of_seeds(result, split, criterion, members).values()))
+                mean_and_spread(criterion, of_seeds(result, split, criterion, members).values())
                 for split in splits
             ]
             mark = "yes" if members == chosen(result) else ""
@@ -126,7 +129,7 @@ def seeds(results: Sequence[Result]) -> str:
     rows = []
     for seed in sorted({seed for column in columns for seed in column[0]}):
         cells = [
-            " / ".join(_figure(criterion, figures[seed]) for figures in column)
+            " / ".join(figure(criterion, figures[seed]) for figures in column)
             if seed in column[0]
             else NOTHING
             for column in columns
@@ -168,17 +171,6 @@ def of_seeds(
     return {member["seed"]: member[split][metric] for member in picked if metric in member[split]}
 
 
-def title(method: str) -> str:
-    """How a method is called in print."""
-    return METHODS[method].title if method in METHODS else method.replace("_", " ")
-
-
-def markdown(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """A table: the first column to the left, the others to the right."""
-    lines = [header, ["---", *["---:"] * (len(header) - 1)], *rows]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
-
-
 def _rank(result: Result) -> int:
     """The order of `METHODS`; what is not there comes last."""
     return ([*METHODS, result["method"]]).index(result["method"])
@@ -201,7 +193,7 @@ def _cell(result: Result, of: str, metric: str, paper: Paper) -> str:
     if of == PAPERS:
         return paper.get(result["method"], {}).get(metric, NOTHING)
     figures = of_seeds(result, of, metric).values()
-    return _mean(metric, summary(figures)) if figures else NOTHING
+    return mean_and_spread(metric, figures) if figures else NOTHING
 
 
 def _varied(results: Sequence[Result]) -> list[str]:
@@ -212,21 +204,3 @@ def _varied(results: Sequence[Result]) -> list[str]:
             seen = {member["setting"][name] for member in result["members"]}
             values.setdefault(name, []).append(seen)
     return [name for name, sets in values.items() if any(len(seen) > 1 for seen in sets)]
-
-
-def _spelled(metric: str, *, unit: bool = True) -> str:
-    name = SPELLED.get(metric, metric.replace("_", " "))
-    return f"{name} (%)" if unit and metric in PERCENT else name
-
-
-def _figure(metric: str, value: float) -> str:
-    return f"{100 * value:.2f}" if metric in PERCENT else f"{value:.4f}"
-
-
-def _mean(metric: str, found: Summary) -> str:
-    spread = NOTHING if found.std is None else _figure(metric, found.std)
-    return f"{_figure(metric, found.mean)} ± {spread}"
-
-
-def _difference(metric: str, value: float) -> str:
-    return f"{_figure(metric, value)} points" if metric in PERCENT else _figure(metric, value)

@@ -53,8 +53,14 @@ class NewsRecommendation(TextTask):
         return NewsRecommender(rngs=rngs, **self.arguments(setting))
 
     def outputs(self, model: NewsRecommender, batch: Batch, **dropout: Any) -> Scored:
-        history = (batch[name] for name in ("history", "history_words", "history_length"))
-        return model(*history, batch["candidates"], batch["candidates_words"], **dropout)
+        return model(
+            batch["history"],
+            batch["history_words"],
+            batch["history_length"],
+            batch["candidates"],
+            batch["candidates_words"],
+            **dropout,
+        )
 
     def loss(self, outputs: Scored, batch: Batch) -> Float[Array, " B"]:
         return softmax_loss(outputs.scores, batch["clicks"], batch["candidates_length"])

@@ -11,21 +11,28 @@ from distattn_jax.train import Config, RunError, load_config
 from distattn_jax.train.flags import differences, to_dict
 from distattn_jax.train.journal import read
 from distattn_jax.train.run import MAY_CHANGE, Run
-from experiments import figures
+from experiments import figures, results
+from experiments.papers import da
 from experiments.recipes import recipes
-from experiments.tables import tables, title
+from experiments.tables import tables
+from experiments.wording import title
 
 AnyPath = str | Path | epath.Path
 
 
 def main(arguments: Sequence[str]) -> None:
-    """`report [PATH ...] [--output DIR] [--sentence TEXT]`."""
+    """`report [PATH ...] [--output DIR] [--sentence TEXT]`, or `report da`: a paper's tables."""
     parser = argparse.ArgumentParser(prog="python -m experiments report", description=__doc__)
     runs = Config().output.directory
-    parser.add_argument("paths", nargs="*", metavar="PATH", help="runs, or folders of runs")
+    parser.add_argument(
+        "paths", nargs="*", metavar="PATH", help="runs, folders of runs, or a paper: da"
+    )
     parser.add_argument("--output", metavar="DIR", help="where to write (now: beside the runs)")
     parser.add_argument("--sentence", metavar="TEXT", help="the text whose attention is drawn")
     given = parser.parse_args(arguments)
+    if given.paths == ["da"]:
+        print(da.report(given.output or results.FOLDER))
+        return
     print(report(given.paths or [runs], output=given.output, sentence=given.sentence))
 
 

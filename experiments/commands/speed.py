@@ -1,9 +1,10 @@
-"""Times the training loop against a bare jitted one, and several seeds against one."""
+"""Times the training loop against a bare jitted one, methods against each other, and seeds."""
 
 import dataclasses
 import tempfile
 import time
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import jax
 import numpy as np
@@ -12,6 +13,7 @@ from jax.sharding import NamedSharding
 
 from distattn_jax import sharding
 from distattn_jax.data import Ragged, Table, word_level
+from distattn_jax.models import METHODS
 from distattn_jax.train import (
     Config,
     DataConfig,
@@ -22,8 +24,9 @@ from distattn_jax.train import (
     TrainState,
 )
 from distattn_jax.train.classification import TextClassification
-from distattn_jax.train.flags import Checked, option, parse
-from distattn_jax.train.run import Run
+from distattn_jax.train.flags import Checked, option, parse, to_dict
+from distattn_jax.train.run import Run, environment
+from experiments import results
 from experiments.commands.train import keep_compiled_programs
 
 
@@ -31,13 +34,16 @@ from experiments.commands.train import keep_compiled_programs
 class Speed(Checked):
     """What is timed; the sizes of the model are those of the DA-Transformer paper."""
 
-    method: str = option("distance_aware", "the attention")
+    methods: tuple[str, ...] = option(
+        ("distance_aware",), "the attentions timed", choices=tuple(METHODS)
+    )
     seeds: tuple[int, ...] = option((1, 5), "numbers of models trained side by side")
     warm: int = option(50, "steps before the clock is started")
     steps: int = option(400, "steps that are timed")
     repeats: int = option(3, "how often everything is timed; the median counts")
     length: int = option(48, "tokens of a text; those of AG's News have about as many")
     vocabulary: int = option(30_000, "different tokens")
+    output: str = option("", "folder for speed.json, which `report da` reads; empty: none")
     data: DataConfig = DataConfig()
     model: ModelConfig = ModelConfig()
     optimizer: OptimizerConfig = OptimizerConfig()
@@ -48,36 +54,65 @@ def main(arguments: Sequence[str]) -> None:
     speed = parse(Speed(), list(arguments), program="python -m experiments speed")
     keep_compiled_programs()
     device = jax.devices()[0].device_kind
-    print(f"{speed.method}, {speed.length} tokens x {speed.data.batch_size}, on {device}")
-    print(f"{'seeds':>5}{'bare ms':>10}{'loop ms':>10}{'loop/bare':>11}{'bare/one seed':>15}")
-    one = None
-    for seeds in speed.seeds:
-        bare, loop = timed(speed, seeds)
-        one = one or bare / seeds
-        print(f"{seeds:>5}{bare:>10.3f}{loop:>10.3f}{loop / bare:>11.3f}{bare / one:>15.2f}")
+    print(f"{speed.length} tokens x {speed.data.batch_size}, on {device}")
+    header = ("method", "parameters", "seeds", "bare ms", "loop ms", "loop/bare", "bare/one seed")
+    print(f"{header[0]:<28}" + "".join(f"{name:>14}" for name in header[1:]))
+    lines = []
+    for method in speed.methods:
+        one = None
+        for seeds in speed.seeds:
+            line = timed(speed, method, seeds)
+            one = one or line.bare / seeds
+            ratios = (line.loop / line.bare, line.bare / one)
+            figures = (line.bare, line.loop, *ratios)
+            print(
+                f"{method:<28}{line.parameters:>14,}{seeds:>14}"
+                + "".join(f"{figure:>14.3f}" for figure in figures)
+            )
+            lines.append(line)
+    if speed.output:
+        content = {
+            "experiment": "speed",
+            "environment": environment(),
+            "config": to_dict(speed),
+            "lines": [line._asdict() for line in lines],
+        }
+        print(results.write(results.rounded(content), speed.output))
 
 
-def timed(speed: Speed, seeds: int) -> tuple[float, float]:
-    """Milliseconds of one step of so many seeds: of the bare jitted step, and of the whole loop."""
-    trainer = trainer_of(speed, seeds)
+class Timed(NamedTuple):
+    """One step of so many models of a method, in milliseconds."""
+
+    method: str
+    parameters: int
+    seeds: int
+    bare: float
+    loop: float
+
+
+def timed(speed: Speed, method: str, seeds: int) -> Timed:
+    """The bare jitted step, and the step of the whole loop."""
+    trainer = trainer_of(speed, method, seeds)
     bare, loop = [], []
     for _ in range(speed.repeats):
         bare.append(bare_milliseconds(trainer, speed))
         loop.append(loop_milliseconds(trainer, speed))
-    return float(np.median(bare)), float(np.median(loop))
+    leaves = jax.tree.leaves(trainer.birth.like.state.params)
+    parameters = sum(leaf.size for leaf in leaves) // seeds
+    return Timed(method, parameters, seeds, float(np.median(bare)), float(np.median(loop)))
 
 
-def trainer_of(speed: Speed, seeds: int) -> Trainer:
+def trainer_of(speed: Speed, method: str, seeds: int) -> Trainer:
     """A trainer that does nothing but train and log, on made-up texts."""
     config = Config(
         seeds=seeds,
-        methods=(speed.method,),
+        methods=(method,),
         data=speed.data,
         model=speed.model,
         optimizer=speed.optimizer,
         output=OutputConfig(evaluate_every=10**9, checkpoint_every=10**9),
     )
-    return Trainer(made_up_task(speed), config, Run(epath.Path(".")), sharding.make_mesh())
+    return Trainer(made_up_task(speed, method), config, Run(epath.Path(".")), sharding.make_mesh())
 
 
 class Stopwatch:
@@ -123,7 +158,7 @@ def bare_milliseconds(trainer: Trainer, speed: Speed) -> float:
     return stopwatch.milliseconds
 
 
-def made_up_task(speed: Speed) -> TextClassification:
+def made_up_task(speed: Speed, method: str) -> TextClassification:
     """Texts of random tokens, all of one length."""
     draw = np.random.default_rng(0)
     tokenizer = word_level([f"w{i}" for i in range(speed.vocabulary - 2)])
@@ -137,5 +172,5 @@ def made_up_task(speed: Speed) -> TextClassification:
 
     tables = {"train": table(examples), "validation": table(speed.data.batch_size)}
     return TextClassification(
-        speed.method, speed.model, labels=tuple("abcd"), tokenizer=tokenizer, tables=tables
+        method, speed.model, labels=tuple("abcd"), tokenizer=tokenizer, tables=tables
     )

@@ -1,0 +1,283 @@
+"""DA-Transformer (Wu et al. 2021): Tables 1 to 5 and Figures 1 to 8, ours beside the paper's.
+
+Everything is made of the files in `experiments/results`, which `collect` writes. What is not there
+was not run, and is said to be so.
+"""
+
+import importlib
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from experiments import results
+from experiments.da import ADJUSTMENTS, MAPPINGS, ROWS, SEARCHED
+from experiments.papers import da_figures
+from experiments.statistics import compare
+from experiments.tables import chosen, of_seeds, seeds, settings, verdict
+from experiments.wording import (
+    NOTHING,
+    difference,
+    figure,
+    markdown,
+    mean_and_spread,
+    spelled,
+    title,
+)
+
+NOT_RUN = "Not run."
+DATA_SETS = {
+    "ag": "AG's News",
+    "amazon": "Amazon Electronics",
+    "sst": "SST",
+    "snli": "SNLI",
+    "mind": "MIND",
+}
+# Rows of train, validation and test, classes and tokens of an example: the paper's Table 1.
+TABLE_1 = {
+    "ag": ("108k", "12k", "7.6k", "4", "44"),
+    "amazon": ("40k", "5k", "5k", "5", "133"),
+    "sst": ("8k", "1k", "2k", "2", "19"),
+    "snli": ("55k", "10k", "10k", "2", "22"),
+}
+# Table 2: MIND has 500,000 impressions of 1,000,000 users, and titles of 11.52 words.
+METRICS = {
+    "ag": ("accuracy", "macro_f"),
+    "amazon": ("accuracy", "macro_f"),
+    "sst": ("accuracy", "macro_f"),
+    "snli": ("accuracy", "macro_f"),
+    "amazon_rating": ("rmse", "mae"),
+    "mind": ("auc", "mrr", "ndcg@5", "ndcg@10"),
+}
+OURS = "distance_aware"
+FAR = 10  # words: what the table of distances calls far
+
+
+def report(folder: results.AnyPath = results.FOLDER) -> str:
+    """The Markdown of all tables, with the figures drawn beside the results."""
+    kept = {name: results.read(name, folder) for name in METRICS}
+    drawn = da_figures.draw(kept, folder)
+    mind = "MIND: a smoke check on a synthesised log, not the paper's data"
+    parts = [
+        "### Tables 1 and 2: data",
+        data(kept),
+        *_table("### Table 3: AG's News", kept["ag"]),
+        *_table("### Table 3: Amazon Electronics", kept["amazon"]),
+        *_table("### Table 4: SST", kept["sst"]),
+        *_table("### Table 4: SNLI", kept["snli"]),
+        *_table(f"### Table 5: {mind}", kept["mind"]),
+        *_table("### Figure 3: ratings as numbers, Amazon Electronics", kept["amazon_rating"]),
+        *_ablation("### Figure 4: mappings", kept, MAPPINGS),
+        *_ablation("### Figure 5: adjustments", kept, ADJUSTMENTS),
+        "### Section 3.4: parameters and time",
+        speed(results.read("speed", folder)),
+        "### Footnote 7: the sign of w, and length",
+        signs(kept),
+        "### How far heads look",
+        distances(kept),
+        "### What was searched",
+        *_searches(folder),
+        "### Every seed",
+        *_every_seed(kept),
+        "### Runs",
+        provenance(kept, folder),
+        "### Figures",
+        *(f"![{caption}]({path})" for caption, path in drawn.items()),
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
+def data(kept: Mapping[str, Any]) -> str:
+    """Rows, classes and lengths, ours / the paper's; then what the builders said."""
+    header = ["data set", "train", "validation", "test", "classes", "tokens of an example"]
+    rows, said = [], []
+    for name, shown in DATA_SETS.items():
+        ours = [NOTHING] * 5
+        if kept[name] is not None:
+            about = kept[name]["data"]
+            counts = (f"{about['rows'][split]:,}" for split in ("train", "validation", "test"))
+            ours = [*counts, str(about["classes"]), f"{about['average_length']:.1f}"]
+            said += [f"- {shown}: {'; '.join(about['said'])}."]
+        theirs = TABLE_1.get(name, (NOTHING,) * 5)
+        rows.append([shown, *(f"{a} / {b}" for a, b in zip(ours, theirs, strict=True))])
+    return "\n".join(["Ours / the paper's.", "", markdown(header, rows), "", *said])
+
+
+def comparison(content: Mapping[str, Any], methods: Sequence[str]) -> str:
+    """A row for each method: ours, the paper's, and distance-aware attention against it."""
+    found = {result["method"]: result for result in results.results_of(content, methods)}
+    criterion = next(iter(found.values()))["criterion"]
+    metrics, paper = METRICS[content["experiment"]], _paper(content["experiment"])
+    paper = {method: paper[method] for method in methods if method in paper}
+    columns = [(metric, of) for metric in metrics for of in ("ours", *(["paper's"] * bool(paper)))]
+    header = [spelled(metric) if of == "ours" else of for metric, of in columns]
+    ours = of_seeds(found[OURS], "test", criterion) if OURS in found else {}
+    rows = []
+    for method, result in found.items():
+        cells = [
+            mean_and_spread(metric, of_seeds(result, "test", metric).values())
+            if of == "ours"
+            else paper.get(method, {}).get(metric, NOTHING)
+            for metric, of in columns
+        ]
+        against = _against(ours, of_seeds(result, "test", criterion), method, criterion)
+        rows.append([title(method), str(len(chosen(result))), *cells, *against])
+    figures = found[next(iter(found))].get("baseline", {}).get("test", {})
+    if figures:
+        cells = [
+            figure(metric, figures[metric]) if of == "ours" and metric in figures else NOTHING
+            for metric, of in columns
+        ]
+        rows.insert(0, ["without a model", NOTHING, *cells, NOTHING, NOTHING, NOTHING])
+    compared = [f"DA minus it, {spelled(criterion, unit=False)}", "p", "detectable"]
+    return markdown(["method", "seeds", *header, *compared], rows)
+
+
+def speed(content: Mapping[str, Any] | None) -> str:
+    """What a method costs: parameters and milliseconds."""
+    if content is None:
+        return NOT_RUN
+    config, lines = content["config"], content["lines"]
+    least = min(line["parameters"] for line in lines)
+    vanilla = {line["seeds"]: line["bare"] for line in lines if line["method"] == "vanilla"}
+    header = ["method", "parameters", "more than without", "models", "ms a step", "of vanilla's"]
+    rows = [
+        [
+            title(line["method"]),
+            f"{line['parameters']:,}",
+            f"{line['parameters'] - least:,}",
+            str(line["seeds"]),
+            f"{line['bare']:.2f}",
+            f"{line['bare'] / vanilla[line['seeds']]:.2f}" if vanilla else NOTHING,
+        ]
+        for line in lines
+    ]
+    where = (
+        f"{content['environment']['device']}, {config['data.batch_size']} texts of "
+        f"{config['length']} tokens, {config['model.heads']} heads, one training step of so many "
+        "models side by side, batches already on the device; median of "
+        f"{config['repeats']} x {config['steps']} steps."
+    )
+    return "\n\n".join([where, markdown(header, rows)])
+
+
+def signs(kept: Mapping[str, Any]) -> str:
+    """The share of heads with w > 0, half of them at first, against the length of sequences."""
+    rows = []
+    for name, content in kept.items():
+        for level, heads in ((content or {}).get("heads") or {}).items():
+            weight, shape = np.asarray(heads["weight"]), np.asarray(heads["shape"])
+            share = (weight > 0).reshape(len(weight), -1).mean(axis=1)
+            rows.append(
+                [
+                    f"{name}, {level}",
+                    f"{content['data']['average_length']:.1f}",
+                    mean_and_spread("accuracy", share),
+                    f"{np.median(weight[weight < 0]):.3f}",
+                    f"{np.median(weight[weight > 0]):.3f}",
+                    f"{shape.mean():.2f}",
+                ]
+            )
+    header = ["heads of", "tokens of an example", "w > 0 (%)", "median w < 0", "median w > 0"]
+    return markdown([*header, "mean v"], rows) if rows else NOT_RUN
+
+
+def distances(kept: Mapping[str, Any]) -> str:
+    """The share of attention that falls far away, of local heads, global ones and others."""
+    rows = []
+    for name, content in kept.items():
+        profiles = (content or {}).get("distances")
+        if not profiles or OURS not in profiles:
+            continue
+        far = {
+            method: np.asarray(p["heads"])[:, FAR + 1 :].sum(1) for method, p in profiles.items()
+        }
+        weight = np.asarray(profiles[OURS]["weight"])
+        groups = [
+            np.asarray(profiles[OURS]["uniform"])[FAR + 1 :].sum(keepdims=True),
+            far.get("vanilla", np.zeros(0)),
+            far[OURS][weight < 0],
+            far[OURS][weight > 0],
+        ]
+        cells = [f"{100 * group.mean():.1f}" if group.size else NOTHING for group in groups]
+        rows.append([DATA_SETS[name], *cells])
+    header = ["attention (%) to words", "all alike", "Transformer", "DA, w < 0", "DA, w > 0"]
+    header[0] += f" more than {FAR} away"
+    return markdown(header, rows) if rows else NOT_RUN
+
+
+def provenance(kept: Mapping[str, Any], folder: results.AnyPath) -> str:
+    """Device, versions, commit and minutes of all runs."""
+    contents = {name: results.read(name + SEARCHED, folder) for name in kept} | dict(kept)
+    rows = []
+    for content in filter(None, contents.values()):
+        for method, run in content["runs"].items():
+            where, packages = run["environment"], run["environment"]["packages"]
+            steps, minutes = run["result"]["steps"], run["seconds"] / 60
+            name = f"{content['experiment']}/{method}"
+            rate = f"{steps / run['seconds']:.0f}"
+            models = str(len(run["result"]["members"]))
+            versions = f"jax {packages['jax']}, flax {packages['flax']}"
+            commit = (where["commit"] or NOTHING)[:9]
+            row = [name, where["device"], versions, commit, models, str(steps), rate]
+            rows.append([*row, f"{minutes:.1f}"])
+    header = ["run", "device", "versions", "commit", "models", "steps", "steps/s", "minutes"]
+    note = "Steps/s and minutes count compilation and validation, with other runs on the device."
+    return "\n\n".join([note, markdown(header, rows)]) if rows else NOT_RUN
+
+
+def _table(heading: str, content: Mapping[str, Any] | None) -> list[str]:
+    if content is None:
+        return [heading, NOT_RUN]
+    missing = [title(method) for method in ROWS if method not in content["runs"]]
+    parts = [heading, comparison(content, ROWS), verdict(results.results_of(content, ROWS))]
+    return parts + ([f"Not run: {', '.join(missing)}."] if missing else [])
+
+
+def _ablation(heading: str, kept: Mapping[str, Any], methods: Sequence[str]) -> list[str]:
+    """The forms of distance-aware attention on the three data sets of the paper's figures."""
+    parts = [heading]
+    for name in ("ag", "amazon", "mind"):
+        content = kept[name]
+        if content is None or not any(method in content["runs"] for method in methods):
+            parts.append(f"{DATA_SETS[name]}: not run.")
+        else:
+            parts += [f"{DATA_SETS[name]}:", comparison(content, (OURS, *methods))]
+    return parts
+
+
+def _searches(folder: results.AnyPath) -> list[str]:
+    parts = []
+    for name, shown in DATA_SETS.items():
+        content = results.read(name + SEARCHED, folder)
+        parts.append(f"{shown}: not searched." if content is None else f"{shown}:")
+        parts += [] if content is None else [settings(results.results_of(content, ROWS))]
+    return parts
+
+
+def _every_seed(kept: Mapping[str, Any]) -> list[str]:
+    parts = []
+    for name, content in kept.items():
+        if content is not None:
+            criterion = spelled(METRICS[name][0])
+            parts.append(f"{name}, {criterion}, validation / test:")
+            parts.append(seeds(results.results_of(content, tuple(content["runs"]))))
+    return parts
+
+
+def _paper(experiment: str) -> Mapping[str, Mapping[str, str]]:
+    return getattr(importlib.import_module(f"experiments.{experiment}"), "PAPER", {})
+
+
+def _against(
+    ours: Mapping[int, float], theirs: Mapping[int, float], method: str, criterion: str
+) -> list[str]:
+    """The paired test of distance-aware attention against a method."""
+    found = None if method == OURS else compare(ours, theirs)
+    if found is None:
+        return [NOTHING] * 3
+    mean = difference(criterion, found.difference)
+    if found.p is None or found.detectable is None:
+        return [mean, NOTHING, NOTHING]
+    p = f"{found.p:.2g}" if found.p >= 1e-4 else "< 0.0001"
+    return [mean, p, difference(criterion, found.detectable)]

@@ -1,0 +1,148 @@
+"""Results small enough to keep: what the runs of one experiment came to, in one JSON file.
+
+`collect` writes them from runs, `report da` makes tables and figures of them.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from etils import epath
+
+from distattn_jax.models import METHODS
+from distattn_jax.train.run import Run, load_config
+from distattn_jax.train.tasks import table_of
+from experiments.recipes import recipes
+from experiments.trained import Seen, Trained, attention_of, distances_of, heads_of, load
+
+AnyPath = str | Path | epath.Path
+FOLDER = Path(__file__).parent / "results"
+DIGITS = 5  # kept of every number
+TEXTS, FURTHEST = 512, 63  # looked at to see how far heads look, and the greatest distance
+SHOWN = 2  # heads of each kind whose maps are kept
+
+
+def collected(folder: AnyPath) -> dict[str, Any]:
+    """What there is to keep of the runs of an experiment; those not finished are left out."""
+    found = {method: Run(epath.Path(folder) / method) for method in METHODS}
+    runs = {method: run for method, run in found.items() if run.result is not None}
+    if not runs:
+        raise ValueError(f"folder must hold finished runs, one for each method; got {folder}.")
+    first = next(iter(runs.values()))
+    name = load_config(first.path).name
+    content: dict[str, Any] = {"experiment": name, "data": _json(first, "data.json"), "runs": {}}
+    for method, run in runs.items():
+        content["runs"][method] = {
+            "result": run.result,
+            "environment": _json(run, "environment.json"),
+            "seconds": sum(line["seconds"] for line in _lines(run, "timing.jsonl")),
+        }
+    if all(run.checkpoints.exists() for run in runs.values()):
+        content |= _learned(name, runs)
+    return rounded(content)
+
+
+def _learned(name: str, runs: Mapping[str, Run]) -> dict[str, Any]:
+    """Heads, maps and distances of the distance-aware model and the vanilla one."""
+    kept: dict[str, Any] = {}
+    trained = {
+        method: load(runs[method].path, runs[method].result or {})
+        for method in ("vanilla", "distance_aware")
+        if method in runs
+    }
+    if "distance_aware" in trained:
+        _, params, members, _ = trained["distance_aware"]
+        kept["heads"] = {
+            level: {"weight": weight[members], "shape": shape[members]}
+            for level, (weight, shape) in heads_of(params).items()
+        }
+    if not all(model.reads_one_text for model in trained.values()):
+        return kept
+    sentence = getattr(dict(recipes()).get(name), "SENTENCE", None)
+    if sentence is not None:
+        kept["attention"] = {
+            method: _maps(attention_of(model, sentence)) for method, model in trained.items()
+        }
+    kept["distances"] = {
+        method: _distances(runs[method], model) for method, model in trained.items()
+    }
+    return kept
+
+
+def _maps(seen: Seen) -> dict[str, Any]:
+    """Of distance-aware heads the most local and the most global, of others the first."""
+    tokens, weights, distance_weight = seen
+    maps = weights.reshape(-1, len(tokens), len(tokens))
+    heads = np.arange(len(maps))[: 2 * SHOWN]
+    if distance_weight is None:
+        return {"tokens": tokens, "heads": heads, "maps": maps[heads]}
+    weight = distance_weight.reshape(-1)
+    order = weight.argsort()
+    local, distant = order[weight[order] < 0][:SHOWN], order[weight[order] > 0][-SHOWN:]
+    heads = np.concatenate([local, distant])
+    return {"tokens": tokens, "heads": heads, "maps": maps[heads], "weight": weight[heads]}
+
+
+def _distances(run: Run, trained: Trained) -> dict[str, Any]:
+    task = trained.task
+    table = table_of(
+        load_config(run.path), "validation", tokenizer=task.tokenizer, labels=task.labels
+    )
+    profile = distances_of(trained, table, texts=TEXTS, furthest=FURTHEST)
+    kept = {"heads": profile.heads.reshape(-1, FURTHEST + 1), "uniform": profile.uniform}
+    if task.method == "distance_aware":
+        kept["weight"] = heads_of(trained.params)["text"][0][trained.best].reshape(-1)
+    return kept
+
+
+def write(content: Mapping[str, Any], folder: AnyPath = FOLDER) -> epath.Path:
+    """Keeps the results of an experiment, a line for each of its parts."""
+    path = epath.Path(folder) / f"{content['experiment']}.json"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(_text(content, depth=2) + "\n")
+    return path
+
+
+def read(name: str, folder: AnyPath = FOLDER) -> dict[str, Any] | None:
+    """The results of an experiment; None: there are none."""
+    path = epath.Path(folder) / f"{name}.json"
+    return json.loads(path.read_text()) if path.exists() else None
+
+
+def results_of(content: Mapping[str, Any], methods: Sequence[str]) -> list[dict[str, Any]]:
+    """What these methods came to, in this order; those that were not run are left out."""
+    return [content["runs"][method]["result"] for method in methods if method in content["runs"]]
+
+
+def rounded(content: Any) -> Any:
+    """With few digits of every number, and lists in the place of arrays."""
+    if isinstance(content, np.ndarray):
+        return rounded(content.tolist())
+    if isinstance(content, Mapping):
+        return {key: rounded(value) for key, value in content.items()}
+    if isinstance(content, (list, tuple)):
+        return [rounded(value) for value in content]
+    return float(f"{content:.{DIGITS}g}") if isinstance(content, float) else content
+
+
+def _text(content: Any, *, depth: int, indent: str = "") -> str:
+    """JSON with a line for each entry down to a depth."""
+    if depth == 0 or not isinstance(content, Mapping):
+        return json.dumps(content)
+    inner = indent + " "
+    lines = [
+        f"{inner}{json.dumps(key)}: {_text(value, depth=depth - 1, indent=inner)}"
+        for key, value in content.items()
+    ]
+    return "{\n" + ",\n".join(lines) + f"\n{indent}}}"
+
+
+def _json(run: Run, name: str) -> Any:
+    return json.loads((run.path / name).read_text())
+
+
+def _lines(run: Run, name: str) -> list[Any]:
+    path = run.path / name
+    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []

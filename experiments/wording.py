@@ -1,0 +1,46 @@
+"""How numbers, metrics and methods are put into words and tables."""
+
+from collections.abc import Iterable, Sequence
+
+from distattn_jax.models import METHODS
+from experiments.statistics import summary
+
+SPELLED = {
+    **{"macro_f": "macro F", "auc": "AUC", "mrr": "MRR", "rmse": "RMSE", "mae": "MAE"},
+    **{"ndcg@5": "nDCG@5", "ndcg@10": "nDCG@10"},
+}
+PERCENT = ("accuracy", "macro_f", "auc", "mrr", "ndcg@5", "ndcg@10")
+NOTHING = "-"
+
+
+def title(method: str) -> str:
+    """How a method is called in print."""
+    return METHODS[method].title if method in METHODS else method.replace("_", " ")
+
+
+def spelled(metric: str, *, unit: bool = True) -> str:
+    """How a metric is called in print."""
+    name = SPELLED.get(metric, metric.replace("_", " "))
+    return f"{name} (%)" if unit and metric in PERCENT else name
+
+
+def figure(metric: str, value: float) -> str:
+    """A value of a metric; shares as percentages."""
+    return f"{100 * value:.2f}" if metric in PERCENT else f"{value:.4f}"
+
+
+def mean_and_spread(metric: str, values: Iterable[float]) -> str:
+    """The mean over seeds ± their standard deviation."""
+    mean, std = summary(values)
+    return f"{figure(metric, mean)} ± {NOTHING if std is None else figure(metric, std)}"
+
+
+def difference(metric: str, value: float) -> str:
+    """A difference of two values of a metric."""
+    return f"{figure(metric, value)} points" if metric in PERCENT else figure(metric, value)
+
+
+def markdown(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """A table: the first column to the left, the others to the right."""
+    lines = [header, ["---", *["---:"] * (len(header) - 1)], *rows]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
