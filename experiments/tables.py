@@ -23,6 +23,7 @@ from experiments.wording import (
 Result = Mapping[str, Any]
 Paper = Mapping[str, Mapping[str, str]]  # method -> metric -> the figure as it is printed there
 
+BASELINES = {"accuracy": "majority label", "rmse": "mean rating"}  # by criterion: without a model
 PAPERS = "paper's"  # the column of what was published
 
 
@@ -48,21 +49,23 @@ def tables(results: Iterable[Result], *, paper: Paper | None = None) -> str:
 
 
 def comparison(results: Sequence[Result], *, paper: Paper) -> str:
-    """A row for each method, after one for the majority label if a result has it."""
+    """A row for each method, after one for what needs no model if a result has it."""
     columns = _columns(results, paper)
     grid = any(len(by_setting(result)) > 1 for result in results)
     header = ["method", "parameters", *(f"{of} {spelled(metric)}" for of, metric in columns)]
     header += ["seeds", "settings tried"] if grid else ["seeds"]
     rows = []
-    baseline = next((result["baseline"] for result in results if "baseline" in result), None)
-    if baseline is not None:
+    baseline = next((result["baseline"] for result in results if "baseline" in result), {})
+    if any(baseline.values()):
         cells = {
-            (split, metric): figure(metric, figure)
+            (split, metric): figure(metric, value)
             for split, figures in baseline.items()
-            for metric, figure in figures.items()
+            for metric, value in figures.items()
         }
         figures = [cells.get(column, NOTHING) for column in columns]
-        rows.append(["majority label", NOTHING, *figures, *[NOTHING] * (1 + grid)])
+        rows.append(
+            [BASELINES[results[0]["criterion"]], NOTHING, *figures, *[NOTHING] * (1 + grid)]
+        )
     for result in results:
         counts = [str(len(chosen(result))), str(len(by_setting(result)))]
         figures = [_cell(result, of, metric, paper) for of, metric in columns]

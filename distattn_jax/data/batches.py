@@ -15,7 +15,7 @@ import grain
 import numpy as np
 from jaxtyping import Int, Int32
 
-from distattn_jax.data.table import FILLER, Table
+from distattn_jax.data.table import FILLER, Rows
 
 GROUP = 8  # batches that are prepared together
 
@@ -42,7 +42,7 @@ class Batches:
 
     def __init__(
         self,
-        table: Table,
+        table: Rows,
         *,
         batch_size: int,
         buckets: tuple[int, ...],

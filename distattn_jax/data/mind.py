@@ -3,7 +3,7 @@
 import functools
 import random
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -11,6 +11,7 @@ import tensorflow_datasets as tfds
 from jaxtyping import Int32
 
 from distattn_jax.data.builder import Example, TextBuilder
+from distattn_jax.data.download import download
 from distattn_jax.data.mind_log import Days, Log, Shown
 from distattn_jax.data.records import Records
 from distattn_jax.data.rows import DataError, read_rows
@@ -112,7 +113,10 @@ class Mind(TextBuilder):
             examples = self._clicks if split == "train" else _impressions
             shards = log.shards(days)
             if not shards:
-                raise DataError(f"{log.path}: has no impressions for the split {split}.")
+                raise DataError(
+                    f"{log.path}: must have an impression for {split} that was clicked in part; "
+                    f"left out: {dict(log.left_out)}."
+                )
             for shard in shards:
                 splits[f"{split}_{shard:04}"] = examples(log.read(shard, days))
         return splits
@@ -137,6 +141,16 @@ class Mind(TextBuilder):
         counted = ", ".join(f"{count:,} rows of {name}" for name, count in rows.items())
         left_out = (f"left out: {count:,} {reason}" for reason, count in self.left_out.items())
         return (f"{which}: {counted}", *left_out)
+
+    def _download(self) -> Path:
+        """Each archive into a folder of its name: their files are called the same."""
+        folder = self.root / "downloads" / self.name
+        for address in self.SOURCES:
+            place = folder / PurePosixPath(address).stem
+            if not place.is_dir():
+                self._check_writable()
+                download([address], place)
+        return folder
 
     def _counts(self) -> list[tuple[str, int]]:
         return [(name, self.info.metadata["rows"][name]) for name in self.raw]

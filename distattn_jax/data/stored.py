@@ -12,7 +12,6 @@ from distattn_jax.data.table import FILLER, Ragged
 from distattn_jax.data.tokenizer import encode
 
 WORDS = 30  # tokens of a title
-CHUNK = 1000  # impressions read at a time to count their candidates
 
 
 class Stored:
@@ -23,7 +22,7 @@ class Stored:
 
     Args:
       source: an `Impression` for every number from 0 on.
-      titles: of the news, by their numbers; cut to 30 tokens.
+      titles: of the news, by their numbers; cut to 30 tokens. The first is empty, and pads.
       candidates: of every impression, where all have as many; `None`: they are counted, in one pass
         over the source.
 
@@ -35,6 +34,8 @@ class Stored:
     sequences = ("candidates",)
 
     def __init__(self, source: Any, titles: Ragged, *, candidates: int | None = None):
+        if not len(titles) or titles.lengths[0]:
+            raise ValueError("titles must begin with an empty one, which stands for no news.")
         self.source, self.candidates = source, candidates
         self.title_lengths = titles.lengths
         self._titles, self._words = titles.padded(np.arange(len(titles)), WORDS)
@@ -59,11 +60,8 @@ class Stored:
     def _counts(self) -> Int64[np.ndarray, " rows"]:
         if self.candidates is not None:
             return np.full(len(self), self.candidates, np.int64)
-        counts = np.zeros(len(self), np.int64)
-        for start in range(0, len(self), CHUNK):
-            part = range(start, min(start + CHUNK, len(self)))
-            counts[part] = [len(row.candidates) for row in self.source.__getitems__(part)]
-        return counts
+        counts = (len(self.source[i].candidates) for i in range(len(self)))
+        return np.fromiter(counts, np.int64, len(self))
 
     def rows(self, indices: Int[np.ndarray, " B"], length: int) -> dict[str, np.ndarray]:
         """The impressions of these indices, with places for so many candidates, C.
@@ -76,8 +74,8 @@ class Stored:
         candidates = np.zeros((len(indices), length), np.int32)
         clicks = np.zeros((len(indices), length), np.float32)
         history_length, candidates_length = np.zeros((2, len(indices)), np.int32)
-        real = np.flatnonzero(indices != FILLER)
-        for i, row in zip(real, self.source.__getitems__(indices[real].tolist()), strict=True):
+        for i in np.flatnonzero(indices != FILLER):
+            row = self.source[int(indices[i])]
             past, shown = len(row.history), len(row.candidates)
             if shown > length:
                 raise ValueError(

@@ -2,11 +2,30 @@
 
 import dataclasses
 from collections.abc import Mapping, Sequence
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 from jaxtyping import Int, Int32, Int64
 
 FILLER = -1  # the index of a row that is not there: zeros, of length 0
+
+
+@runtime_checkable
+class Rows(Protocol):
+    """What batches are made of: a `Table`, or rows that lie elsewhere."""
+
+    def __len__(self) -> int:
+        """How many rows there are."""
+
+    @property
+    def sequences(self) -> tuple[str, ...]:
+        """The names of the columns that have lengths."""
+
+    def lengths(self, names: tuple[str, ...]) -> Int64[np.ndarray, " rows"]:
+        """The longest of these columns, row by row."""
+
+    def rows(self, indices: Int[np.ndarray, " B"], length: int) -> dict[str, np.ndarray]:
+        """The rows of these indices, each column padded to one length."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

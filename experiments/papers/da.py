@@ -14,7 +14,7 @@ from experiments import results
 from experiments.da import ADJUSTMENTS, MAPPINGS, ROWS, SEARCHED
 from experiments.papers import da_figures
 from experiments.statistics import compare
-from experiments.tables import chosen, of_seeds, seeds, settings, verdict
+from experiments.tables import BASELINES, chosen, of_seeds, seeds, settings, verdict
 from experiments.wording import (
     NOTHING,
     difference,
@@ -128,7 +128,7 @@ def comparison(content: Mapping[str, Any], methods: Sequence[str]) -> str:
             figure(metric, figures[metric]) if of == "ours" and metric in figures else NOTHING
             for metric, of in columns
         ]
-        rows.insert(0, ["without a model", NOTHING, *cells, NOTHING, NOTHING, NOTHING])
+        rows.insert(0, [BASELINES[criterion], NOTHING, *cells, NOTHING, NOTHING, NOTHING])
     compared = [f"DA minus it, {spelled(criterion, unit=False)}", "p", "detectable"]
     return markdown(["method", "seeds", *header, *compared], rows)
 

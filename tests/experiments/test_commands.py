@@ -6,7 +6,7 @@ from experiments.__main__ import main
 from experiments.recipes import recipes
 
 RECIPES = dict(recipes())
-COMMANDS = ("evaluate", "list", "predict", "report", "search", "speed", "train")
+COMMANDS = ("collect", "evaluate", "list", "predict", "report", "search", "speed", "train")
 
 
 def left_with(*arguments):

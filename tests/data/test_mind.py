@@ -1,0 +1,284 @@
+"""A log of clicks becomes examples, in any number of shards, and is never held in memory."""
+
+import re
+import tracemalloc
+import zipfile
+from collections import Counter
+
+import numpy as np
+import pytest
+
+from distattn_jax.data import Batches, DataError, Mind, Stored, load_split, mind, word_level
+from distattn_jax.data.made_up_mind import write_mind
+
+NEWS = {
+    "train": [("N1", "one"), ("N20", 'say "two"'), ("N3", "three"), ("N4", "four")],
+    "dev": [("N4", "four"), ("N5", "fünf"), ("N1", "one")],
+}
+# The day, the clicks before, and what was shown. The last day of train is the 14th.
+LOGS = {
+    "train": [
+        ("11/14/2019 12:00:00 AM", "N1 N9 N3", "N20-0 N4-1 N9-1"),
+        ("11/9/2019 9:53:12 AM", "", "N1-1 N20-0"),
+        ("11/13/2019 11:59:59 PM", "N4", "N1-0 N20-0"),
+        ("11/13/2019 1:00:00 PM", "N4 N4", "N1-1 N9-0"),
+        ("11/13/2019 1:00:00 PM", "N4 N4", "N1-1 N20-1 N3-0 N4-0"),
+        ("11/14/2019 7:30:00 PM", "", "N3-1 N20-0 N1-1"),
+    ],
+    "dev": [("11/15/2019 3:00:00 AM", "N5 N20", "N1-0 N5-1 N4-0")],
+}
+
+
+class OtherDraws(Mind):
+    SEED = 1
+
+
+def write(folder, news=NEWS, logs=LOGS, names=("train", "dev")):
+    for part, name in zip(("train", "dev"), names, strict=True):
+        (folder / name).mkdir(parents=True, exist_ok=True)
+        rows = (
+            (id, "news", "more", title, "abstract", "url", "[]", "[]") for id, title in news[part]
+        )
+        lines = ((str(i), f"U{i}", *row) for i, row in enumerate(logs[part]))
+        for file, content in (("news.tsv", rows), ("behaviors.tsv", lines)):
+            text = "".join("\t".join(row) + "\n" for row in content)
+            (folder / name / file).write_text(text)
+    return folder
+
+
+def builder_of(tmp_path, *, data="data", kind=Mind, **arguments):
+    return kind(manual_dir=write(tmp_path / "raw", **arguments), data_dir=tmp_path / data)
+
+
+def rows_of(builder, split):
+    source = builder.source(split)
+    rows = source.__getitems__(range(len(source)))
+    assert all(array.dtype == np.int32 for row in rows for array in row)
+    return [tuple(array.tolist() for array in row) for row in rows]
+
+
+def peak(work):
+    """The most memory that Python and NumPy held at a time while it was done."""
+    tracemalloc.start()
+    try:
+        work()
+        return tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+
+
+def test_titles_have_numbers_and_impressions_have_those_of_known_news(tmp_path):
+    for _ in range(2):  # prepared, and found prepared
+        builder = builder_of(tmp_path)
+        assert builder.titles == ["", "one", 'say "two"', "three", "four", "fünf"]
+        assert [row["title"] for row in load_split(builder, "news")] == builder.titles
+        assert rows_of(builder, "validation") == [
+            ([1, 3], [2, 4], [0, 1]),
+            ([], [3, 2, 1], [1, 0, 1]),
+        ]
+        assert rows_of(builder, "test") == [([5, 2], [1, 5, 4], [0, 1, 0])]
+        assert builder.about_the_rows() == (
+            "a part of MIND: 4 rows of train/news, 6 rows of train/behaviors, "
+            "3 rows of dev/news, 1 rows of dev/behaviors",
+            "left out: 1 clicks of histories on news without a row in news.tsv",
+            "left out: 2 candidates without a row in news.tsv",
+            "left out: 1 impressions without a click",
+            "left out: 1 impressions of clicks alone",
+        )
+
+
+def test_every_click_of_train_is_an_example_with_four_that_were_not_clicked(tmp_path):
+    rows = rows_of(builder_of(tmp_path), "train")
+    assert [history for history, _, _ in rows] == [[], [4, 4], [4, 4]]
+    found = []
+    for _, candidates, clicks in rows:
+        assert (len(candidates), sorted(clicks)) == (5, [0, 0, 0, 0, 1])
+        clicked = candidates[clicks.index(1)]
+        found.append((clicked, set(candidates) - {clicked}))
+    assert found == [(1, {2}), (1, {3, 4}), (2, {3, 4})]
+
+
+def test_draws_differ_from_line_to_line_and_repeat_by_their_seed(tmp_path):
+    news = {part: [(f"N{i}", f"title {i}") for i in range(1, 10)] for part in NEWS}
+    shown = " ".join(["N1-1", *(f"N{i}-0" for i in range(2, 10))])
+    lines = [("11/9/2019 1:00:00 AM", "", shown)] * 300 + [
+        ("11/14/2019 1:00:00 AM", "", "N2-0 N4-1")
+    ]
+    arguments = {"news": news, "logs": {**LOGS, "train": lines}}
+    rows = rows_of(builder_of(tmp_path, **arguments), "train")
+    others = Counter()
+    for _, candidates, clicks in rows:
+        assert len(set(candidates)) == 5
+        others.update(set(candidates) - {1})
+        assert candidates[clicks.index(1)] == 1
+    # Each is chosen in half of the lines, and a click is at each place in a fifth: 4 σ around it.
+    assert others.keys() == set(range(2, 10))
+    assert all(abs(count - 150) < 35 for count in others.values())
+    places = Counter(clicks.index(1) for _, _, clicks in rows)
+    assert len(places) == 5
+    assert all(abs(count - 60) < 28 for count in places.values())
+    assert rows_of(builder_of(tmp_path, data="again", **arguments), "train") == rows
+    assert rows_of(builder_of(tmp_path, kind=OtherDraws, **arguments), "train") != rows
+
+
+def test_a_history_is_its_last_50_known_clicks(tmp_path):
+    clicks = " ".join(["N1"] * 7 + ["N9", "N20"] + ["N9", "N3"] * 49)
+    log = [("11/15/2019 3:00:00 AM", clicks, "N1-0 N5-1")]
+    ((history, _, _),) = rows_of(builder_of(tmp_path, logs={**LOGS, "dev": log}), "test")
+    assert history == [2] + [3] * 49
+
+
+@pytest.mark.parametrize("size", [1, 2, 4, 5])
+def test_the_examples_are_the_same_in_any_number_of_shards(tmp_path, monkeypatch, size):
+    whole = builder_of(tmp_path, data="whole")
+    expected = {split: rows_of(whole, split) for split in ("train", "validation", "test")}
+    monkeypatch.setattr(Mind, "SHARD", size)
+    sharded = builder_of(tmp_path, data="sharded")
+    assert {split: rows_of(sharded, split) for split in expected} == expected
+    assert sharded.about_the_rows() == whole.about_the_rows()
+    counts = {name: split.num_examples for name, split in sharded.info.splits.items()}
+    if size == 2:  # nothing of lines 3 and 4 can be used
+        assert counts == {
+            **{"news": 6, "train_0000": 1, "train_0002": 2, "test_0000": 1},
+            **{"validation_0000": 1, "validation_0002": 1},
+        }
+
+
+def test_a_source_is_read_at_any_place(tmp_path, monkeypatch):
+    monkeypatch.setattr(Mind, "SHARD", 10)
+    write_mind(tmp_path / "raw", users=5, news=40, impressions=100, seed=0)
+    source = Mind(manual_dir=tmp_path / "raw", data_dir=tmp_path / "data").source("train")
+    rows = [source[i] for i in range(len(source))]
+    chosen = [len(rows) - 1, 3, 50, 3, 0]
+    for row, i in zip(source.__getitems__(chosen), chosen, strict=True):
+        np.testing.assert_equal(row, rows[i])
+    for outside in (-1, len(rows)):
+        with pytest.raises(IndexError, match=rf"i must be in 0 .. {len(rows) - 1}; got {outside}"):
+            source[outside]
+
+
+@pytest.mark.parametrize(
+    ("file", "line", "text", "reason"),
+    [
+        ("train/behaviors", 2, "1\tU\t11/9/2019 1:00:00 AM\tN1 N1-1", "must have 5 fields; got 4"),
+        ("dev/behaviors", 1, "1\tU\t11/9/2019 1:00:00 AM\t\tN1 N3", r"ID-0 or ID-1; got 'N1'"),
+        ("dev/behaviors", 1, "1\tU\t11/9/2019 1:00:00 AM\t\tN1-2", r"ID-0 or ID-1; got 'N1-2'"),
+        ("dev/behaviors", 1, "1\tU\t11/9/2019 1:00:00 AM\t\t-1", r"ID-0 or ID-1; got '-1'"),
+        ("train/behaviors", 6, "1\tU\t2019-11-09 01:00\t\tN1-1", r"time .* got '2019-11-09 01:00'"),
+        ("train/behaviors", 1, "1\tU\t11/31/2019 1:00:00 AM\t\tN1-1", r"time must be like .*/31/"),
+        ("train/behaviors", 1, "1\tU\t11/9/2019 13:00:00 PM\t\tN1-1", r"time must be like .* 13:"),
+        ("train/news", 3, "N9\tnews\tmore\ttitle", "must have 8 fields; got 4"),
+        (
+            "dev/news",
+            2,
+            "N1\ta\tb\tother\tc\td\te\tf",
+            r"N1 must have one title, 'one'; got 'other",
+        ),
+    ],
+)
+def test_a_broken_row_is_named_with_its_file_and_line(tmp_path, file, line, text, reason):
+    path = write(tmp_path / "raw") / f"{file}.tsv"
+    lines = path.read_text().splitlines()
+    lines[line - 1] = text
+    path.write_text("\n".join(lines))
+    builder = Mind(manual_dir=tmp_path / "raw", data_dir=tmp_path / "data")
+    with pytest.raises(DataError, match=f"{re.escape(str(path))}:{line}: .*{reason}"):
+        builder.prepare()
+
+
+def test_bytes_that_are_no_text_and_logs_that_give_nothing_are_named(tmp_path):
+    path = write(tmp_path / "raw") / "dev" / "behaviors.tsv"
+    for content, reason in (
+        (b"1\tU\xff\t\t\t\n", ":1: not UTF-8"),
+        (b"", ": has no rows"),
+        (b"1\tU\t11/9/2019 1:00:00 AM\t\tN1-0\n", ": must have an impression for test .* left out"),
+    ):
+        path.write_bytes(content)
+        builder = Mind(manual_dir=tmp_path / "raw", data_dir=tmp_path / "data")
+        with pytest.raises(DataError, match=re.escape(str(path)) + reason):
+            builder.prepare()
+    one_day = builder_of(tmp_path, logs={**LOGS, "train": LOGS["train"][3:5]})
+    with pytest.raises(DataError, match=r"train/behaviors.tsv: must have an impression for train"):
+        one_day.prepare()
+    with pytest.raises(ValueError, match="split must be train, validation or test; got 'dev'"):
+        one_day.source("dev")
+
+
+@pytest.mark.parametrize(
+    "names", [("MINDsmall_train", "MINDsmall_dev"), ("train/train", "MINDlarge_dev/MINDlarge_dev")]
+)
+def test_folders_may_have_the_names_of_the_archives(tmp_path, names):
+    assert len(builder_of(tmp_path, names=names).source("train")) == 3
+
+
+def test_folders_that_are_missing_or_there_twice_are_named(tmp_path):
+    write(tmp_path / "raw", names=("train", "MINDsmall_dev"))
+    (tmp_path / "raw" / "MINDsmall_dev" / "news.tsv").unlink()
+    with pytest.raises(DataError, match=r"one of the folders dev, MINDsmall_dev, .*; found \[\]"):
+        Mind(manual_dir=tmp_path / "raw", data_dir=tmp_path)
+    write(tmp_path / "raw", names=("MINDsmall_train", "dev"))
+    with pytest.raises(DataError, match=r"found \['train', 'MINDsmall_train'\]"):
+        Mind(manual_dir=tmp_path / "raw", data_dir=tmp_path)
+
+
+@pytest.mark.parametrize("inside", ["", "MINDsmall_{}/"])
+def test_a_downloaded_set_must_be_whole(tmp_path, monkeypatch, inside):
+    raw, addresses = write(tmp_path / "raw"), []
+    for part in ("train", "dev"):
+        path = tmp_path / f"MINDsmall_{part}.zip"
+        with zipfile.ZipFile(path, "w") as archive:
+            for file in (raw / part).iterdir():
+                archive.write(file, inside.format(part) + file.name)
+        addresses.append(path.as_uri())
+    monkeypatch.setattr(Mind, "SOURCES", tuple(addresses))
+    with pytest.raises(DataError, match="must give 51,282 rows of train/news; got 4"):
+        Mind(data_dir=tmp_path / "data").prepare()
+    sizes = {"train/news": 4, "train/behaviors": 6, "dev/news": 3, "dev/behaviors": 1}
+    monkeypatch.setattr(Mind, "PUBLISHED", sizes)
+    monkeypatch.setattr(mind, "MIND_SMALL", sizes)
+    builder = Mind(data_dir=tmp_path / "data")
+    assert builder.about_the_rows()[0].startswith("all of MIND-small: 4 rows of train/news, ")
+    assert len(builder.source("test")) == 1
+
+
+def test_the_clicks_of_a_made_up_log_can_be_foreseen_from_the_history(tmp_path):
+    write_mind(tmp_path / "raw", users=30, news=200, impressions=600, seed=0)
+    builder = Mind(manual_dir=tmp_path / "raw", data_dir=tmp_path / "data")
+    assert builder.about_the_rows() == (
+        "a part of MIND: 150 rows of train/news, 540 rows of train/behaviors, "
+        "150 rows of dev/news, 60 rows of dev/behaviors",
+    )
+    topics = [title.split("word")[0] for title in builder.titles]
+    won = []
+    for history, candidates, clicks in rows_of(builder, "test"):
+        shared = [sum(topics[i] == topics[j] for j in history) for i in candidates]
+        ours = [score for score, clicked in zip(shared, clicks, strict=True) if clicked]
+        others = [score for score, clicked in zip(shared, clicks, strict=True) if not clicked]
+        won += [(x > y) + (x == y) / 2 for x in ours for y in others]
+    assert np.mean(won) > 0.85
+
+
+def test_neither_preparing_nor_reading_holds_the_log(tmp_path, monkeypatch):
+    monkeypatch.setattr(Mind, "SHARD", 300)
+    builder_of(tmp_path).prepare()  # so that what is imported on the way is not counted
+    folder = tmp_path / "large"
+    write_mind(folder, users=50, news=64, impressions=1200, seed=0, days=2, candidates=100)
+    for path in folder.rglob("behaviors.tsv"):  # long names make a large log in little time
+        path.write_text(path.read_text().replace("\tU", "\t" + "U" * 50_000))
+    log = sum(path.stat().st_size for path in folder.rglob("behaviors.tsv"))
+    builder = Mind(manual_dir=folder, data_dir=tmp_path / "data")
+    preparing = peak(builder.prepare)
+    tokenizer = word_level(builder.titles)
+
+    def read():
+        for split in ("train", "validation", "test"):
+            table = Stored.of(builder, split, tokenizer)
+            arguments = {"batch_size": 4, "buckets": (100,), "by": "candidates", "shuffle": True}
+            batches = Batches(table, **arguments)
+            assert len(table) == sum(
+                batches[i]["weight"].sum() for i in range(batches.batches_per_epoch)
+            )
+
+    assert preparing < log / 4
+    # Twice: a table of Python's own may grow in one of them.
+    assert min(peak(read), peak(read)) < log / 100

@@ -1,0 +1,123 @@
+"""Impressions come from a source when a batch asks for them, as titles, with nothing cut."""
+
+import numpy as np
+import pytest
+
+from distattn_jax.data import FILLER, Batches, Impression, Mind, Ragged, Stored, word_level
+from distattn_jax.data.made_up_mind import write_mind
+
+# Of title i, i tokens that are all i; the last one is longer than what is kept.
+LENGTHS = (0, 1, 2, 3, 40)
+TITLES = Ragged(
+    np.repeat(np.arange(5, dtype=np.int32), LENGTHS), np.cumsum([0, *LENGTHS], dtype=np.int64)
+)
+
+
+def impression(history, candidates, clicks):
+    return Impression(*(np.array(numbers, np.int32) for numbers in (history, candidates, clicks)))
+
+
+IMPRESSIONS = [
+    impression([1, 4], [2, 3], [0, 1]),
+    impression([], [4, 1, 2], [1, 0, 1]),
+    impression([3] * 50, [1, 2, 3, 4], [1, 0, 0, 0]),
+]
+
+
+class Watched(list):
+    """A source that remembers what it was asked for."""
+
+    def __init__(self, rows):
+        super().__init__(rows)
+        self.asked = []
+
+    def __getitem__(self, i):
+        self.asked.append(i)
+        return super().__getitem__(i)
+
+
+def title(i, width=30):
+    length = min(LENGTHS[i], width)
+    return [i] * length + [0] * (width - length)
+
+
+def test_rows_are_the_titles_of_their_news_and_rows_that_only_fill_up_are_zeros():
+    source = Watched(IMPRESSIONS)
+    rows = Stored(source, TITLES).rows(np.array([1, FILLER, 0]), 4)
+    assert source.asked == [1, 0]
+    shapes = {name: (column.shape, str(column.dtype)) for name, column in rows.items()}
+    assert shapes == {
+        "history": ((3, 50, 30), "int32"),
+        "history_words": ((3, 50), "int32"),
+        "history_length": ((3,), "int32"),
+        "candidates": ((3, 4, 30), "int32"),
+        "candidates_words": ((3, 4), "int32"),
+        "candidates_length": ((3,), "int32"),
+        "clicks": ((3, 4), "float32"),
+    }
+    assert rows["history_length"].tolist() == [0, 0, 2]
+    assert rows["candidates_length"].tolist() == [3, 0, 2]
+    assert rows["clicks"].tolist() == [[1, 0, 1, 0], [0, 0, 0, 0], [0, 1, 0, 0]]
+    numbers = {"candidates": [[4, 1, 2, 0], [0] * 4, [2, 3, 0, 0]]}
+    numbers["history"] = [[0] * 50, [0] * 50, [1, 4] + [0] * 48]
+    for name, expected in numbers.items():
+        assert rows[name].tolist() == [[title(i) for i in row] for row in expected]
+        words = [[min(LENGTHS[i], 30) for i in row] for row in expected]
+        assert rows[f"{name}_words"].tolist() == words
+
+
+def test_candidates_are_counted_once_and_not_at_all_where_all_have_as_many():
+    source = Watched(IMPRESSIONS)
+    table = Stored(source, TITLES)
+    for _ in range(2):
+        assert table.lengths(("candidates",)).tolist() == [2, 3, 4]
+    assert source.asked == [0, 1, 2]
+    same = Stored(Watched(IMPRESSIONS), TITLES, candidates=5)
+    assert same.lengths(same.sequences).tolist() == [5, 5, 5]
+    assert same.source.asked == []
+    assert table.title_lengths.tolist() == [0, 1, 2, 3, 40]
+
+
+def test_no_impression_is_cut():
+    table = Stored(IMPRESSIONS, TITLES)
+    with pytest.raises(ValueError, match="length must hold all 4 candidates of row 2; got 3"):
+        table.rows(np.array([0, 2]), 3)
+
+
+def test_wrong_arguments_are_named():
+    with pytest.raises(ValueError, match=r"names must be \('candidates',\); got \('history',\)"):
+        Stored(IMPRESSIONS, TITLES).lengths(("history",))
+    with pytest.raises(ValueError, match="titles must begin with an empty one"):
+        Stored(IMPRESSIONS, Ragged(np.ones(2, np.int32), np.array([0, 1, 2])))
+
+
+def test_batches_of_a_prepared_log_have_every_impression_once(tmp_path, monkeypatch):
+    monkeypatch.setattr(Mind, "SHARD", 30)
+    write_mind(tmp_path / "raw", users=9, news=64, impressions=200, seed=0)
+    builder = Mind(manual_dir=tmp_path / "raw", data_dir=tmp_path / "data")
+    tokenizer = word_level(builder.titles)
+    for split in ("train", "validation", "test"):
+        table, source = Stored.of(builder, split, tokenizer), builder.source(split)
+        assert len(table) == len(source)
+        buckets = (5,) if split == "train" else (4, 10)
+        batches = Batches(table, batch_size=8, buckets=buckets, by="candidates", shuffle=True)
+        seen = []
+        for batch in batches.iterate(batches.batches_per_epoch):
+            assert batch["candidates"].shape[1] in buckets
+            for i, count, clicks, tokens in zip(
+                *(batch[name] for name in ("index", "candidates_length", "clicks", "candidates")),
+                strict=True,
+            ):
+                if i == FILLER:
+                    assert not np.any(tokens)
+                    continue
+                seen.append(int(i))
+                row = source[int(i)]
+                assert clicks[:count].tolist() == row.clicks.tolist()
+                texts = [builder.titles[number].split() for number in row.candidates]
+                ids = [[tokenizer.token_to_id(word) for word in text] for text in texts]
+                assert [line[line > 0].tolist() for line in tokens] == ids + [[]] * (
+                    len(tokens) - count
+                )
+        assert sorted(seen) == list(range(len(table)))
+        assert batches.cut == 0
