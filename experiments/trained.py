@@ -1,6 +1,7 @@
 """What finished runs have learned: their heads, what these look at, and how far they look."""
 
 import dataclasses
+import functools
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -102,7 +103,8 @@ def attention_of(trained: Trained, sentence: str) -> Seen:
         token if token == UNKNOWN else sentence[start:end].strip()
         for token, (start, end) in zip(encoding.tokens, encoding.offsets, strict=True)
     ]
-    said = trained.model(jnp.asarray([encoding.ids]), jnp.asarray([len(tokens)]), weights=True)
+    look = jax.jit(functools.partial(trained.model, weights=True))
+    said = look(jnp.asarray([encoding.ids]), jnp.asarray([len(tokens)]))
     distance_weight = None
     if task.method == "distance_aware":
         distance_weight = heads_of(trained.params)["text"][0][trained.best]
@@ -128,12 +130,12 @@ def distances_of(trained: Trained, table: Any, *, texts: int, furthest: int) -> 
     @jax.jit
     def shares(tokens: Any, lengths: Any) -> tuple[Any, Any]:
         weights = model(tokens, lengths, weights=True).weights  # (B, L, N, T, T)
-        place = jnp.arange(tokens.shape[1])
-        distance = jnp.abs(place[:, None] - place)
-        real = place < lengths[:, None]  # (B, T)
+        place = np.arange(tokens.shape[1])
+        at = np.abs(place[:, None] - place)[..., None] == np.arange(furthest + 1)  # (T, T, K)
+        real = place[None] < lengths[:, None]  # (B, T)
         pairs = real[:, :, None] & real[:, None, :]
-        at = jax.nn.one_hot(distance, furthest + 1)  # (T, T, K)
         alike = pairs / jnp.maximum(lengths, 1)[:, None, None]
+        at = at.astype(weights.dtype)
         return jnp.einsum("blnij,ijk->lnk", weights, at), jnp.einsum("bij,ijk->k", alike, at)
 
     length = int(min(table.lengths(("text",))[:texts].max(), furthest + 1))

@@ -34,5 +34,11 @@ class Documents(TextTask):
     def average_length(cls, table: Any) -> float:
         return float(len(table.columns["text"].inner.values) / len(table))
 
+    @classmethod
+    def about_the_table(cls, table: Any) -> list[str]:
+        column = table.columns["text"]
+        counted = f"{column.cut} of {len(column.inner)} sentences of train"
+        return [f"{counted} are cut to {column.width} tokens"]
+
     def outputs(self, model: Any, batch: Batch, **dropout: Any) -> Any:
         return model(batch["text"], batch["text_words"], batch["text_length"], **dropout)

@@ -13,8 +13,8 @@ from distattn_jax.data import (
     AgNews,
     Amazon,
     DataError,
+    Mind,
     Nearest,
-    Nested,
     Snli,
     Sst,
     TextBuilder,
@@ -28,6 +28,7 @@ from distattn_jax.train.classification import (
 )
 from distattn_jax.train.config import Config, DataConfig
 from distattn_jax.train.flags import nearest
+from distattn_jax.train.recommendation import NewsRecommendation
 from distattn_jax.train.regression import DocumentRegression
 from distattn_jax.train.text_task import TextTask
 
@@ -50,6 +51,7 @@ TASKS = {
     "snli": Kind(Snli, PairClassification),
     "amazon": Kind(Amazon, DocumentClassification),
     "amazon_rating": Kind(Amazon, DocumentRegression),
+    "mind": Kind(Mind, NewsRecommendation),
 }
 
 
@@ -83,7 +85,7 @@ def prepare(config: Config) -> tuple[Config, Prepared]:
     counted = ", ".join(f"{len(table)} {split}" for split, table in tables.items())
     said = [f"{config.task}: {counted}; {tokenizer.get_vocab_size()} tokens in the vocabulary"]
     said += builder.about_the_rows()
-    said += _cut(tables["train"])
+    said += task.about_the_table(tables["train"])
     vectors = None
     if config.data.vectors:
         vocabulary = sorted(tokenizer.get_vocab().items(), key=lambda entry: entry[1])
@@ -158,15 +160,6 @@ def _cache(config: Config) -> str | None:
     """A file beside the runs, where these are in a local folder."""
     folder = directory_of(config)
     return None if "://" in str(folder) else str(folder / "vectors.npz")
-
-
-def _cut(table: Any) -> list[str]:
-    """A line about sentences of documents that lose their end."""
-    nested = [column for column in table.columns.values() if isinstance(column, Nested)]
-    return [
-        f"train: {column.cut} of {len(column.inner)} sentences are cut to {column.width} tokens"
-        for column in nested
-    ]
 
 
 def _tokenizer(config: DataConfig, texts: Iterable[str]) -> Tokenizer:

@@ -87,6 +87,11 @@ class TextTask(Task):
         assert all(isinstance(column, Ragged) for column in columns)
         return float(sum(column.lengths.mean() for column in columns))
 
+    @classmethod
+    def about_the_table(cls, table: Any) -> list[str]:
+        """What a person should know of how examples were made of texts."""
+        return []
+
     def initial(self) -> Mapping[tuple[str, ...], np.ndarray]:
         return {} if self.vectors is None else {self.embedding: self.vectors}
 

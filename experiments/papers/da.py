@@ -218,7 +218,8 @@ def provenance(kept: Mapping[str, Any], folder: results.AnyPath) -> str:
             rate = f"{steps / run['seconds']:.0f}"
             models = str(len(run["result"]["members"]))
             versions = f"jax {packages['jax']}, flax {packages['flax']}"
-            commit = (where["commit"] or NOTHING)[:9]
+            commit, *changed = (where["commit"] or NOTHING).split("-")
+            commit = "-".join([commit[:10], *changed])
             row = [name, where["device"], versions, commit, models, str(steps), rate]
             rows.append([*row, f"{minutes:.1f}"])
     header = ["run", "device", "versions", "commit", "models", "steps", "steps/s", "minutes"]

@@ -1,0 +1,94 @@
+"""Every recipe of the DA-Transformer paper, shrunk, on made-up rows in the published formats."""
+
+import dataclasses
+import math
+
+import pytest
+
+from distattn_jax.train import MeshConfig, OutputConfig, RunError
+from distattn_jax.train.tasks import directory_of
+from experiments import results
+from experiments.commands.search import search_of
+from experiments.commands.train import found_by_search, train
+from experiments.papers import da
+from experiments.recipes import config_of
+from tests.experiments.raw import WRITERS
+from tests.train import tiny
+
+
+@pytest.fixture(autouse=True)
+def _no_progress(capsys):
+    yield
+    capsys.readouterr()
+
+
+def shrunk(recipe, folder, **fields):
+    """A recipe with the sizes of the tests, of two seeds and a few steps."""
+    raw = folder / "raw"
+    if not raw.exists():
+        raw.mkdir(parents=True)
+        WRITERS[recipe](raw)
+    config = config_of(recipe)
+    data = {"directory": str(folder / "prepared"), "manual_dir": str(raw)}
+    return dataclasses.replace(
+        config,
+        seeds=2,
+        epochs=1.0,
+        data=dataclasses.replace(config.data, batch_size=8, buckets=1, min_count=1, **data),
+        model=dataclasses.replace(tiny.MODEL, dropout_rate=(0.1,)),
+        mesh=MeshConfig(data=1),
+        output=OutputConfig(directory=str(folder / "runs"), tensorboard=False),
+        **{"methods": ("distance_aware",), **fields},
+    )
+
+
+@pytest.mark.parametrize("recipe", WRITERS)
+def test_a_recipe_trains_and_its_metrics_are_those_of_the_paper(recipe, tmp_path):
+    config = shrunk(recipe, tmp_path)
+    train(config)
+    content = results.collected(directory_of(config))
+    assert content["experiment"] == recipe
+    result = content["runs"]["distance_aware"]["result"]
+    assert [member["seed"] for member in result["members"]] == [0, 1]
+    for member in result["members"]:
+        for split in ("validation", "test"):
+            assert set(member[split]) == {*da.METRICS[recipe], "loss"}
+            assert all(math.isfinite(value) for value in member[split].values())
+    levels = {
+        **dict.fromkeys(("amazon", "amazon_rating"), {"words", "sentences"}),
+        "mind": {"titles", "user"},
+    }.get(recipe, {"text"})
+    assert set(content["heads"]) == levels
+    for heads in content["heads"].values():
+        assert [len(seed[0]) for seed in heads["weight"]] == [2, 2]  # two seeds, two heads
+
+
+def test_a_search_leaves_the_test_set_unread_and_a_recipe_takes_what_it_found(tmp_path):
+    config = shrunk("sst", tmp_path)
+    search = search_of(config)
+    space = dataclasses.replace(search, seeds=1)
+    train(dataclasses.replace(space, model=dataclasses.replace(space.model, dropout_rate=(0.1,))))
+    content = results.collected(directory_of(search))
+    members = content["runs"]["distance_aware"]["result"]["members"]
+    assert len(members) == 4  # two initial w, two rates of w and v
+    assert all("test" not in member for member in members)
+    best = max(members, key=lambda member: member["validation"]["accuracy"])
+    after = dataclasses.replace(config, search=str(directory_of(search)))
+    for method in ("distance_aware", "distance_aware_clip"):  # the latter was not searched
+        found = found_by_search(after.of(method))
+        assert found.model.initial_weight == (best["setting"]["initial_weight"],)
+        assert found.optimizer.distance_rate == (best["setting"]["distance_rate"],)
+    with pytest.raises(RunError, match="search must be a folder of finished runs"):
+        found_by_search(after.of("vanilla"))
+
+
+def test_the_search_space_is_the_same_for_all_and_no_larger_than_was_said():
+    search = search_of(config_of("ag"))
+    axes = (
+        *(search.model.dropout_rate, search.model.initial_weight, search.model.initial_shape),
+        *(search.optimizer.learning_rate, search.optimizer.distance_rate),
+    )
+    assert math.prod(map(len, axes)) == 12
+    vanilla = search.of("vanilla")
+    assert vanilla.model.dropout_rate == search.model.dropout_rate
+    assert len(vanilla.model.initial_weight) == len(vanilla.optimizer.distance_rate) == 1

@@ -1,0 +1,135 @@
+"""Models of pairs, documents and readers: padding counts for nothing, and what is asked for does."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from flax import nnx
+
+from distattn_jax.models import (
+    DocumentClassifier,
+    DocumentRegressor,
+    NewsRecommender,
+    PairClassifier,
+    Sizes,
+)
+
+SIZES = Sizes(
+    2,
+    4,
+    8,
+    embedding_features=6,
+    hidden_features=8,
+    pooling_features=4,
+    initial_weight=0.5,
+)
+DRAW = np.random.default_rng(0)
+
+
+def tokens(*shape):
+    return jnp.asarray(DRAW.integers(2, 20, shape), jnp.int32)
+
+
+def make(kind, **arguments):
+    return kind(vocabulary=20, method="distance_aware", sizes=SIZES, rngs=nnx.Rngs(0), **arguments)
+
+
+def close(actual, expected):
+    np.testing.assert_allclose(actual, expected, rtol=1e-4, atol=1e-5)
+
+
+# -- pairs
+
+
+FIRST, SECOND = tokens(3, 5), tokens(3, 5)
+FIRST_LENGTHS, SECOND_LENGTHS = jnp.asarray([5, 2, 4]), jnp.asarray([1, 5, 3])
+
+
+@pytest.fixture(scope="module")
+def pairs():
+    return jax.jit(make(PairClassifier, classes=2))
+
+
+def test_a_pair_is_more_than_its_sentences_in_any_order(pairs):
+    forth = pairs(FIRST, FIRST_LENGTHS, SECOND, SECOND_LENGTHS).logits
+    back = pairs(SECOND, SECOND_LENGTHS, FIRST, FIRST_LENGTHS).logits
+    assert forth.shape == (3, 2)
+    assert (jnp.abs(forth - back) > 1e-4).any(axis=1).all()
+
+
+def test_padding_of_either_sentence_does_not_matter(pairs):
+    padded = np.where(np.arange(5) < np.asarray(FIRST_LENGTHS)[:, None], FIRST, 0)
+    close(
+        pairs(padded, FIRST_LENGTHS, SECOND, SECOND_LENGTHS).logits,
+        pairs(FIRST, FIRST_LENGTHS, SECOND, SECOND_LENGTHS).logits,
+    )
+
+
+# -- documents
+
+DOCUMENTS = tokens(2, 3, 4)
+WORDS = jnp.asarray([[4, 2, 3], [3, 4, 0]])
+SENTENCES = jnp.asarray([3, 2])
+
+
+@pytest.fixture(scope="module")
+def documents():
+    return jax.jit(make(DocumentClassifier, classes=5))
+
+
+def test_a_document_is_read_sentence_by_sentence_whatever_stands_beside_it(documents):
+    together = documents(DOCUMENTS, WORDS, SENTENCES).logits
+    assert together.shape == (2, 5)
+    alone = documents(DOCUMENTS[1:], WORDS[1:], SENTENCES[1:]).logits
+    close(together[1:], alone)
+
+
+def test_words_and_sentences_that_are_padding_do_not_matter(documents):
+    expected = documents(DOCUMENTS, WORDS, SENTENCES).logits
+    other = np.where(np.arange(4) < np.asarray(WORDS)[..., None], DOCUMENTS, 7)
+    close(documents(other, WORDS, SENTENCES).logits, expected)
+    close(documents(DOCUMENTS, WORDS.at[1, 2].set(4), SENTENCES).logits, expected)
+
+
+def test_the_order_of_sentences_does_matter(documents):
+    turned = DOCUMENTS[:, jnp.asarray([1, 0, 2])]
+    logits = documents(turned, WORDS[:, jnp.asarray([1, 0, 2])], SENTENCES).logits
+    change = jnp.abs(logits - documents(DOCUMENTS, WORDS, SENTENCES).logits)
+    assert change[0].max() > 1e-5  # three sentences: other distances; two: the same
+    assert change[1].max() < 1e-5
+
+
+def test_a_document_without_words_has_a_finite_rating_and_gradient():
+    model = make(DocumentRegressor)
+
+    def total(model):
+        return model(DOCUMENTS, jnp.zeros_like(WORDS), jnp.asarray([3, 0])).rating.sum()
+
+    rating, gradient = jax.jit(nnx.value_and_grad(total))(model)
+    assert jnp.isfinite(rating)
+    assert all(jnp.isfinite(leaf).all() for leaf in jax.tree.leaves(gradient))
+
+
+# -- readers
+
+HISTORY, CANDIDATES = tokens(2, 3, 4), tokens(2, 5, 4)
+TITLES, CANDIDATE_TITLES = jnp.full((2, 3), 4), jnp.full((2, 5), 4)
+CLICKS = jnp.asarray([3, 0])
+
+
+@pytest.fixture(scope="module")
+def readers():
+    return jax.jit(make(NewsRecommender))
+
+
+def test_a_candidate_is_scored_whatever_stands_beside_it(readers):
+    scores = readers(HISTORY, TITLES, CLICKS, CANDIDATES, CANDIDATE_TITLES).scores
+    assert scores.shape == (2, 5)
+    backwards = readers(HISTORY, TITLES, CLICKS, CANDIDATES[:, ::-1], CANDIDATE_TITLES).scores
+    close(backwards[:, ::-1], scores)
+
+
+def test_a_reader_without_history_likes_all_alike(readers):
+    scores = readers(HISTORY, TITLES, CLICKS, CANDIDATES, CANDIDATE_TITLES).scores
+    assert len(np.unique(scores[0])) == 5
+    assert not scores[1].any()
