@@ -55,7 +55,9 @@ def comparison(results: Sequence[Result], *, paper: Paper) -> str:
     header = ["method", "parameters", *(f"{of} {spelled(metric)}" for of, metric in columns)]
     header += ["seeds", "settings tried"] if grid else ["seeds"]
     rows = []
-    baseline = next((result["baseline"] for result in results if "baseline" in result), {})
+    baseline: Mapping[str, Any] = next(
+        (result["baseline"] for result in results if "baseline" in result), {}
+    )
     if any(baseline.values()):
         cells = {
             (split, metric): figure(metric, value)

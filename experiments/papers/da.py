@@ -75,6 +75,7 @@ def report(folder: results.AnyPath = results.FOLDER) -> str:
         signs(kept),
         "### How far heads look",
         distances(kept),
+        flat(kept),
         "### What was searched",
         *_searches(folder),
         "### Every seed",
@@ -203,6 +204,20 @@ def distances(kept: Mapping[str, Any]) -> str:
         rows.append([DATA_SETS[name], *cells])
     header = ["attention (%) to words", "all alike", "Transformer", "DA, w < 0", "DA, w > 0"]
     header[0] += f" more than {FAR} away"
+    if not rows:
+        return NOT_RUN
+    note = "The best model of each method, the first texts of the validation set, up to 63 words."
+    return "\n\n".join([note, markdown(header, rows)])
+
+
+def flat(kept: Mapping[str, Any]) -> str:
+    """How many queries of the maps in Figure 8 attend to nothing in particular."""
+    rows = []
+    for method, seen in ((kept["ag"] or {}).get("attention") or {}).items():
+        strongest = np.asarray(seen["maps"]).max(axis=-1)
+        count = int((strongest < 2 / len(seen["tokens"])).sum())
+        rows.append([title(method), f"{count} of {strongest.size}"])
+    header = ["Figure 8", "queries that give no word twice its share"]
     return markdown(header, rows) if rows else NOT_RUN
 
 

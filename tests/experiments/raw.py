@@ -6,7 +6,7 @@ import random
 
 from distattn_jax.data.made_up_mind import write_mind
 
-WORDS = ("good bad fair fine great awful plain nice price team market phone game the a is").split()
+WORDS = ("good", "bad", "fair", "awful", "plain", "price", "team", "market", "phone", "the", "is")
 
 
 def text(draw, words=6):

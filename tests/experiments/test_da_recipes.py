@@ -15,6 +15,12 @@ from experiments.recipes import config_of
 from tests.experiments.raw import WRITERS
 from tests.train import tiny
 
+LEVELS = {
+    "amazon": {"words", "sentences"},
+    "amazon_rating": {"words", "sentences"},
+    "mind": {"titles", "user"},
+}
+
 
 @pytest.fixture(autouse=True)
 def _no_progress(capsys):
@@ -54,11 +60,7 @@ def test_a_recipe_trains_and_its_metrics_are_those_of_the_paper(recipe, tmp_path
         for split in ("validation", "test"):
             assert set(member[split]) == {*da.METRICS[recipe], "loss"}
             assert all(math.isfinite(value) for value in member[split].values())
-    levels = {
-        **dict.fromkeys(("amazon", "amazon_rating"), {"words", "sentences"}),
-        "mind": {"titles", "user"},
-    }.get(recipe, {"text"})
-    assert set(content["heads"]) == levels
+    assert set(content["heads"]) == LEVELS.get(recipe, {"text"})
     for heads in content["heads"].values():
         assert [len(seed[0]) for seed in heads["weight"]] == [2, 2]  # two seeds, two heads
 

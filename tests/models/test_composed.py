@@ -1,4 +1,4 @@
-"""Models of pairs, documents and readers: padding counts for nothing, and what is asked for does."""
+"""Models of pairs, documents and readers: padding counts for nothing."""
 
 import jax
 import jax.numpy as jnp
