@@ -1,6 +1,7 @@
 """Results small enough to keep: what the runs of one experiment came to, in one JSON file.
 
-`collect` writes them from runs, `report da` makes tables and figures of them.
+`collect` writes them from runs; `report da` makes tables and figures of them, and puts these into
+RESULTS.md, between two marks.
 """
 
 import json
@@ -19,6 +20,7 @@ from experiments.trained import Seen, Trained, attention_of, distances_of, heads
 
 AnyPath = str | Path | epath.Path
 FOLDER = Path(__file__).parent / "results"
+RESULTS = Path(__file__).parent / "RESULTS.md"
 DIGITS = 5  # kept of every number
 TEXTS, FURTHEST = 512, 63  # looked at to see how far heads look, and the greatest distance
 SHOWN = 2  # heads of each kind whose maps are kept
@@ -114,6 +116,16 @@ def read(name: str, folder: AnyPath = FOLDER) -> dict[str, Any] | None:
 def results_of(content: Mapping[str, Any], methods: Sequence[str]) -> list[dict[str, Any]]:
     """What these methods came to, in this order; those that were not run are left out."""
     return [content["runs"][method]["result"] for method in methods if method in content["runs"]]
+
+
+def put_into_results_md(paper: str, text: str, path: Path = RESULTS) -> None:
+    """Replaces what stands between the marks of a paper; all else was written by hand."""
+    before, after = (f"<!-- {word} of report {paper} -->" for word in ("begin", "end"))
+    written = path.read_text()
+    if before not in written or after not in written:
+        raise ValueError(f"{path}: must hold the lines {before} and {after}.")
+    head, tail = written.partition(before)[0], written.partition(after)[2]
+    path.write_text(f"{head}{before}\n\n{text}\n{after}{tail}")
 
 
 def rounded(content: Any) -> Any:

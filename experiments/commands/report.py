@@ -31,7 +31,10 @@ def main(arguments: Sequence[str]) -> None:
     parser.add_argument("--sentence", metavar="TEXT", help="the text whose attention is drawn")
     given = parser.parse_args(arguments)
     if given.paths == ["da"]:
-        print(da.report(given.output or results.FOLDER))
+        text = da.report(given.output or results.FOLDER)
+        if given.output is None:
+            results.put_into_results_md("da", text)
+        print(text)
         return
     print(report(given.paths or [runs], output=given.output, sentence=given.sentence))
 

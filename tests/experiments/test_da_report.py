@@ -1,6 +1,7 @@
 """The tables and figures of the DA-Transformer paper, made of results that the tests make up."""
 
 import json
+import shutil
 
 import numpy as np
 import pytest
@@ -148,3 +149,22 @@ def test_a_file_of_results_can_be_read_back(folder):
 )
 def test_numbers_are_kept_with_five_digits(given, kept):
     assert results.rounded(given) == kept
+
+
+def test_the_tables_in_results_md_are_those_of_the_results_that_are_kept(tmp_path):
+    here = tmp_path / results.FOLDER.name
+    shutil.copytree(results.FOLDER, here, ignore=shutil.ignore_patterns("figures"))
+    written = results.RESULTS.read_text()
+    assert f"<!-- begin of report da -->\n\n{da.report(here)}\n<!-- end of report da -->" in written
+    for name in (results.FOLDER / "figures").iterdir():
+        assert (here / "figures" / name.name).exists(), f"{name} is not drawn any more"
+
+
+def test_only_what_stands_between_the_marks_is_replaced(tmp_path):
+    path = tmp_path / "RESULTS.md"
+    path.write_text("a\n<!-- begin of report x -->\nb\n<!-- end of report x -->\nc\n")
+    results.put_into_results_md("x", "new\n", path)
+    expected = "a\n<!-- begin of report x -->\n\nnew\n\n<!-- end of report x -->\nc\n"
+    assert path.read_text() == expected
+    with pytest.raises(ValueError, match="must hold the lines <!-- begin of report y -->"):
+        results.put_into_results_md("y", "new\n", path)
