@@ -37,10 +37,7 @@ MIND_LARGE = {
 
 
 class Impression(NamedTuple):
-    """Numbers of the news that a user clicked before, of those shown now, and 1 for those clicked.
-
-    All are numbers of rows of `news`.
-    """
+    """Numbers of news, clicked before and shown now, and 1 for each of these that was clicked."""
 
     history: Int32[np.ndarray, " K"]
     candidates: Int32[np.ndarray, " C"]

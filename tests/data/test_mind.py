@@ -258,6 +258,19 @@ def test_the_clicks_of_a_made_up_log_can_be_foreseen_from_the_history(tmp_path):
     assert np.mean(won) > 0.85
 
 
+def test_a_made_up_log_depends_on_its_seed_alone_and_wrong_sizes_are_named(tmp_path):
+    sizes = {"users": 5, "news": 40, "impressions": 20}
+    for folder, seed in (("one", 0), ("same", 0), ("other", 1)):
+        write_mind(tmp_path / folder, **sizes, seed=seed)
+    logs = [
+        (tmp_path / folder / "dev" / "behaviors.tsv").read_text()
+        for folder in ("one", "same", "other")
+    ]
+    assert logs[0] == logs[1] != logs[2]
+    with pytest.raises(ValueError, match="news must be at least 32; got 31"):
+        write_mind(tmp_path / "few", **{**sizes, "news": 31}, seed=0)
+
+
 def test_neither_preparing_nor_reading_holds_the_log(tmp_path, monkeypatch):
     monkeypatch.setattr(Mind, "SHARD", 300)
     builder_of(tmp_path).prepare()  # so that what is imported on the way is not counted
