@@ -3,8 +3,9 @@
 Before:   python -m experiments search ag --data.vectors GLOVE
 Command:  python -m experiments train ag --data.vectors GLOVE --search runs/ag_search
 Device:   a GPU
-Minutes:  see experiments/RESULTS.md
-Expected: see experiments/RESULTS.md
+Minutes:  12, and 11 for the search, on one H200 that ran others beside it
+Expected: test accuracy of every method between 91.8 and 92.3 % (40 % of the rows), none clearly
+          above the vanilla Transformer; the paper has 93.0 to 93.7
 """
 
 from distattn_jax.train import Config, DataConfig

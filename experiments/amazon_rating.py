@@ -3,8 +3,8 @@
 Before:   the search of amazon.py
 Command:  python -m experiments train amazon_rating --data.vectors GLOVE --search runs/amazon_search
 Device:   a GPU
-Minutes:  see experiments/RESULTS.md
-Expected: see experiments/RESULTS.md
+Minutes:  about 8 on one H200 that ran others beside it
+Expected: test RMSE 0.68 to 0.71, where the mean rating has 0.84 (10,524 reviews)
 """
 
 from distattn_jax.train import Config

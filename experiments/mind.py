@@ -3,7 +3,7 @@
 Command:  python -m experiments train mind --data.vectors GLOVE
 Device:   a GPU
 Minutes:  not known: the real log was not run
-Expected: see experiments/RESULTS.md
+Expected: not known; on a made-up log, see experiments/RESULTS.md
 """
 
 from distattn_jax.train import Config, DataConfig
@@ -34,7 +34,10 @@ PAPER = {
 
 
 def get_config() -> Config:
-    """5 seeds, as in the paper; titles of 30 words, 50 clicks, 4 negatives for each."""
+    """5 seeds, as in the paper; titles of 30 words, 50 clicks, 4 negatives for each.
+
+    `--task mind_large` downloads the large set where no folder is given.
+    """
     return paper_config(
         "mind", name="mind", seeds=5, epochs=3.0, data=DataConfig(buckets=4, min_count=2)
     )

@@ -3,8 +3,8 @@
 Before:   python -m experiments search snli --data.vectors GLOVE
 Command:  python -m experiments train snli --data.vectors GLOVE --search runs/snli_search
 Device:   a GPU
-Minutes:  see experiments/RESULTS.md
-Expected: see experiments/RESULTS.md
+Minutes:  5, and 9 for the search, on one H200 that ran others beside it
+Expected: test accuracy 76.9 % vanilla, 77.6 % DA, 78.2 % without positions (21,605 pairs)
 """
 
 from distattn_jax.train import Config, DataConfig

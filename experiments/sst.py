@@ -3,8 +3,8 @@
 Before:   python -m experiments search sst --data.vectors GLOVE
 Command:  python -m experiments train sst --data.vectors GLOVE --search runs/sst_search
 Device:   a GPU
-Minutes:  see experiments/RESULTS.md
-Expected: see experiments/RESULTS.md
+Minutes:  4, and 6 for the search, on one H200 that ran others beside it
+Expected: test accuracy of every method between 81.5 and 82.5 %; the paper has 89.7 to 90.5
 """
 
 from distattn_jax.train import Config, DataConfig

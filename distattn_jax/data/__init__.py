@@ -8,7 +8,7 @@ from distattn_jax.data.ag_news import AgNews
 from distattn_jax.data.amazon import Amazon
 from distattn_jax.data.batches import Batches, bucket_lengths
 from distattn_jax.data.builder import TextBuilder, load_split
-from distattn_jax.data.mind import Impression, Mind
+from distattn_jax.data.mind import Impression, Mind, MindLarge
 from distattn_jax.data.nearest import Nearest
 from distattn_jax.data.rows import DataError, find_file, read_rows
 from distattn_jax.data.sentences import sentences
@@ -41,6 +41,7 @@ __all__ = [
     "DataError",
     "Impression",
     "Mind",
+    "MindLarge",
     "Nearest",
     "Nested",
     "Ragged",

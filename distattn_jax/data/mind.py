@@ -44,6 +44,11 @@ class Impression(NamedTuple):
     clicks: Int32[np.ndarray, " C"]
 
 
+def _sources(size: str) -> tuple[str, ...]:
+    host = "https://recodatasets.z20.web.core.windows.net/newsrec"
+    return tuple(f"{host}/MIND{size}_{part}.zip" for part in PARTS)
+
+
 class Mind(TextBuilder):
     """MIND as published: folders `train` and `dev`, with news.tsv and behaviors.tsv in each.
 
@@ -67,10 +72,7 @@ class Mind(TextBuilder):
     `source` puts together.
     """
 
-    SOURCES: ClassVar[tuple[str, ...]] = tuple(
-        f"https://recodatasets.z20.web.core.windows.net/newsrec/MINDsmall_{part}.zip"
-        for part in PARTS
-    )
+    SOURCES: ClassVar[tuple[str, ...]] = _sources("small")
     PUBLISHED: ClassVar[Mapping[str, int]] = MIND_SMALL
     SHARD: ClassVar[int] = 50_000
     SEED: ClassVar[int] = 0
@@ -117,6 +119,11 @@ class Mind(TextBuilder):
             for shard in shards:
                 splits[f"{split}_{shard:04}"] = examples(log.read(shard, days))
         return splits
+
+    @property
+    def training_titles(self) -> list[str]:
+        """Of the news of the training log, which come first."""
+        return self.titles[: 1 + self.info.metadata["rows"]["train/news"]]
 
     @functools.cached_property
     def titles(self) -> list[str]:
@@ -174,6 +181,13 @@ class Mind(TextBuilder):
                     *sorted([click, *chosen], key=lambda _: drawn()), strict=True
                 )
                 yield _example(shown.history, candidates, clicks)
+
+
+class MindLarge(Mind):
+    """The same, with MIND-large as what is downloaded where no folder is given."""
+
+    SOURCES: ClassVar[tuple[str, ...]] = _sources("large")
+    PUBLISHED: ClassVar[Mapping[str, int]] = MIND_LARGE
 
 
 def _impressions(impressions: Iterator[Shown]) -> Iterator[Example]:

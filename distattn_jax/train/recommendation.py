@@ -8,7 +8,7 @@ from flax import nnx
 from jaxtyping import Array, Float
 from tokenizers import Tokenizer
 
-from distattn_jax.data import Mind, Stored, TextBuilder, load_split
+from distattn_jax.data import Mind, Stored, TextBuilder
 from distattn_jax.models import NewsRecommender, Scored
 from distattn_jax.train.config import DataConfig
 from distattn_jax.train.losses import weighted_sum
@@ -32,7 +32,8 @@ class NewsRecommendation(TextTask):
 
     @classmethod
     def texts(cls, builder: TextBuilder) -> Iterator[str]:
-        return (row["title"] for row in load_split(builder, "news"))
+        assert isinstance(builder, Mind)
+        return iter(builder.training_titles)
 
     @classmethod
     def labels_of(cls, builder: TextBuilder) -> tuple[str, ...]:

@@ -161,7 +161,7 @@ def load_best(path: str | Path | epath.Path) -> tuple[TextTask, Any]:
     return task, restored[1].best.params
 
 
-def load(path: str | Path, *, member: int | None = None) -> Loaded:
+def load(path: str | Path | epath.Path, *, member: int | None = None) -> Loaded:
     """The trained model of a run, with its tokenizer, labels and configuration.
 
     Args:

@@ -14,6 +14,7 @@ from distattn_jax.data import (
     Amazon,
     DataError,
     Mind,
+    MindLarge,
     Nearest,
     Snli,
     Sst,
@@ -52,6 +53,7 @@ TASKS = {
     "amazon": Kind(Amazon, DocumentClassification),
     "amazon_rating": Kind(Amazon, DocumentRegression),
     "mind": Kind(Mind, NewsRecommendation),
+    "mind_large": Kind(MindLarge, NewsRecommendation),
 }
 
 

@@ -1,7 +1,8 @@
 """Figures 1 to 8 of the DA-Transformer paper, and one of how far heads look."""
 
+import functools
 import importlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -23,23 +24,27 @@ PANELS = {
 DOTS_PER_INCH = 120
 
 
-def draw(kept: Mapping[str, Any], folder: AnyPath) -> dict[str, str]:
-    """Draws what there are results for: caption -> path, as seen from beside the folder."""
-    drawn = {}
-    for name, caption, figure in _figures(kept):
-        path = epath.Path(folder) / "figures" / f"{name}.png"
-        plot.save(figure, path, dpi=DOTS_PER_INCH)
-        drawn[caption] = f"{epath.Path(folder).name}/figures/{path.name}"
-    return drawn
+def draw(kept: Mapping[str, Any], folder: AnyPath) -> None:
+    """Draws what there are results for, into `folder/figures`."""
+    for name, _, figure in _figures(kept):
+        plot.save(figure(), epath.Path(folder) / "figures" / f"{name}.png", dpi=DOTS_PER_INCH)
 
 
-def _figures(kept: Mapping[str, Any]) -> Iterator[tuple[str, str, Figure]]:
-    yield "figure_1", "Figure 1: the learnable sigmoid", plot.mapping_curves([-2, -1, 0, 1, 2])
-    matrices = plot.coefficient_matrices([1, -1], [-1, 1], length=20)
+def named(kept: Mapping[str, Any], folder: AnyPath) -> dict[str, str]:
+    """What there is to draw: caption -> path, as seen from beside the folder."""
+    place = f"{epath.Path(folder).name}/figures"
+    return {caption: f"{place}/{name}.png" for name, caption, _ in _figures(kept)}
+
+
+def _figures(kept: Mapping[str, Any]) -> Iterator[tuple[str, str, Callable[[], Figure]]]:
+    """Names, captions, and what draws each."""
+    curves = functools.partial(plot.mapping_curves, [-2, -1, 0, 1, 2])
+    yield "figure_1", "Figure 1: the learnable sigmoid", curves
+    matrices = functools.partial(plot.coefficient_matrices, [1, -1], [-1, 1], length=20)
     yield "figure_2", "Figure 2: coefficients of four heads", matrices
     if kept["amazon_rating"] is not None:
         panels = {spelled(metric): ("amazon_rating", metric) for metric in ("rmse", "mae")}
-        bars = _bars(kept, panels, ROWS, lower_is_better=tuple(panels))
+        bars = functools.partial(_bars, kept, panels, ROWS, lower_is_better=tuple(panels))
         yield "figure_3", "Figure 3: ratings as numbers", bars
     forms = {
         f"{shown}, {spelled(metric)}": (name, metric)
@@ -51,26 +56,24 @@ def _figures(kept: Mapping[str, Any]) -> Iterator[tuple[str, str, Figure]]:
         ("figure_5", "Figure 5: adjustments", ADJUSTMENTS),
     ):
         if any(_runs(kept, experiment, methods) for experiment in PANELS):
-            yield name, caption, _bars(kept, forms, (*methods, OURS), columns=2)
+            bars = functools.partial(_bars, kept, forms, (*methods, OURS), columns=2)
+            yield name, caption, bars
     for name, caption, experiment in (
         ("figure_6", "Figure 6: w and v, AG's News", "ag"),
         ("figure_7", "Figure 7: w and v, MIND", "mind"),
     ):
         heads = (kept[experiment] or {}).get("heads")
         if heads:
-            weight, shape = (
-                {level: np.asarray(found[part]) for level, found in heads.items()}
-                for part in ("weight", "shape")
-            )
-            yield name, caption, plot.head_parameters(weight, shape, paired=False)
+            yield name, caption, functools.partial(_heads, heads)
     seen = (kept["ag"] or {}).get("attention")
     if seen:
-        yield "figure_8", "Figure 8: attention of a sentence", _maps(seen)
+        caption = "Figure 8: attention of a sentence"
+        yield "figure_8", caption, functools.partial(_maps, seen)
     for experiment in ("ag", "sst"):
         profiles = (kept[experiment] or {}).get("distances")
         if profiles:
             caption = f"How far heads look: {experiment}"
-            yield f"distances_{experiment}", caption, _profile(profiles)
+            yield f"distances_{experiment}", caption, functools.partial(_profile, profiles)
 
 
 def _bars(
@@ -103,6 +106,15 @@ def _runs(kept: Mapping[str, Any], experiment: str, methods: Sequence[str]) -> d
     runs = (kept[experiment] or {}).get("runs", {})
     found = {method: runs[method] for method in methods if method in runs}
     return found if set(found) - {OURS} else {}
+
+
+def _heads(heads: Mapping[str, Any]) -> Figure:
+    """w and v, each in its own order, as the paper's footnote 6 says."""
+    weight, shape = (
+        {level: np.asarray(found[part]) for level, found in heads.items()}
+        for part in ("weight", "shape")
+    )
+    return plot.head_parameters(weight, shape, paired=False)
 
 
 def _maps(seen: Mapping[str, Any]) -> Figure:

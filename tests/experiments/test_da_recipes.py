@@ -1,15 +1,18 @@
 """Every recipe of the DA-Transformer paper, shrunk, on made-up rows in the published formats."""
 
 import dataclasses
+import io
 import math
+import re
 
 import pytest
 
-from distattn_jax.train import MeshConfig, OutputConfig, RunError
+from distattn_jax.train import MeshConfig, OutputConfig, RunError, load
 from distattn_jax.train.tasks import directory_of
 from experiments import results
-from experiments.commands.search import search_of
+from experiments.commands.predict import predictions
 from experiments.commands.train import found_by_search, train
+from experiments.da import search_of
 from experiments.papers import da
 from experiments.recipes import config_of
 from tests.experiments.raw import WRITERS
@@ -19,6 +22,13 @@ LEVELS = {
     "amazon": {"words", "sentences"},
     "amazon_rating": {"words", "sentences"},
     "mind": {"titles", "user"},
+}
+
+
+# Texts, one a line, and what a model may say of each.
+SAID = {
+    "snli": ("good team\tbad team\nthe price\tis fair\n", r"(not_)?entailment\t0\.\d{4}"),
+    "amazon_rating": ("good. bad price. fine\nawful\n", r"-?\d\.\d\d"),
 }
 
 
@@ -41,7 +51,7 @@ def shrunk(recipe, folder, **fields):
         seeds=2,
         epochs=1.0,
         data=dataclasses.replace(config.data, batch_size=8, buckets=1, min_count=1, **data),
-        model=dataclasses.replace(tiny.MODEL, dropout_rate=(0.1,)),
+        model=tiny.MODEL,
         mesh=MeshConfig(data=1),
         output=OutputConfig(directory=str(folder / "runs"), tensorboard=False),
         **{"methods": ("distance_aware",), **fields},
@@ -63,13 +73,19 @@ def test_a_recipe_trains_and_its_metrics_are_those_of_the_paper(recipe, tmp_path
     assert set(content["heads"]) == LEVELS.get(recipe, {"text"})
     for heads in content["heads"].values():
         assert [len(seed[0]) for seed in heads["weight"]] == [2, 2]  # two seeds, two heads
+    if recipe in SAID:
+        lines, said = SAID[recipe]
+        loaded = load(directory_of(config) / "distance_aware")
+        found = list(predictions(loaded, io.StringIO(lines)))
+        assert len(found) == 2
+        assert all(re.fullmatch(said, line) for line in found)
 
 
 def test_a_search_leaves_the_test_set_unread_and_a_recipe_takes_what_it_found(tmp_path):
     config = shrunk("sst", tmp_path)
     search = search_of(config)
     space = dataclasses.replace(search, seeds=1)
-    train(dataclasses.replace(space, model=dataclasses.replace(space.model, dropout_rate=(0.1,))))
+    train(dataclasses.replace(space, model=dataclasses.replace(space.model, dropout_rate=(0.0,))))
     content = results.collected(directory_of(search))
     members = content["runs"]["distance_aware"]["result"]["members"]
     assert len(members) == 4  # two initial w, two rates of w and v

@@ -1,7 +1,7 @@
 """The tables and figures of the DA-Transformer paper, made of results that the tests make up."""
 
 import json
-import shutil
+import re
 
 import numpy as np
 import pytest
@@ -9,8 +9,9 @@ from matplotlib import image
 
 from experiments import results
 from experiments.da import ADJUSTMENTS, MAPPINGS, ROWS
-from experiments.papers import da
+from experiments.papers import da, da_figures
 
+README = (results.RESULTS.parent.parent / "README.md").read_text()
 ENVIRONMENT = {
     "device": "a device",
     "commit": "0123456789abcdef-dirty",
@@ -151,13 +152,19 @@ def test_numbers_are_kept_with_five_digits(given, kept):
     assert results.rounded(given) == kept
 
 
-def test_the_tables_in_results_md_are_those_of_the_results_that_are_kept(tmp_path):
-    here = tmp_path / results.FOLDER.name
-    shutil.copytree(results.FOLDER, here, ignore=shutil.ignore_patterns("figures"))
+def test_the_tables_in_results_md_are_those_of_the_results_that_are_kept():
+    kept = {name: results.read(name) for name in da.METRICS}
+    text = da.text(kept, results.FOLDER)
     written = results.RESULTS.read_text()
-    assert f"<!-- begin of report da -->\n\n{da.report(here)}\n<!-- end of report da -->" in written
-    for name in (results.FOLDER / "figures").iterdir():
-        assert (here / "figures" / name.name).exists(), f"{name} is not drawn any more"
+    assert f"<!-- begin of report da -->\n\n{text}\n<!-- end of report da -->" in written
+    figures = {f"results/figures/{path.name}" for path in (results.FOLDER / "figures").iterdir()}
+    assert figures == set(da_figures.named(kept, results.FOLDER).values())
+
+
+def test_the_readme_cites_what_the_report_says():
+    cited = re.findall(r"\d\d\.\d\d ± \d\.\d\d", README[README.index("### The DA-Tr") :])
+    assert len(cited) == 22  # six methods and five of the paper, on two data sets
+    assert set(cited) <= set(re.findall(r"\d\d\.\d\d ± \d\.\d\d", results.RESULTS.read_text()))
 
 
 def test_only_what_stands_between_the_marks_is_replaced(tmp_path):

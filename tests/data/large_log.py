@@ -1,0 +1,61 @@
+"""Prepares and reads a log of 100,000 made-up impressions, and prints what memory that took.
+
+python -m tests.data.large_log FOLDER, as a process of its own: its peak is then no other test's.
+"""
+
+import itertools
+import json
+import resource
+import sys
+from pathlib import Path
+
+from distattn_jax.data import Batches, Mind, Stored, word_level
+from distattn_jax.data.made_up_mind import write_mind
+
+IMPRESSIONS = 100_000
+CLICKED = 10  # every so many of them has a click; the others are left out, and so read faster
+NAME = "U" * 1000  # of a user: long ones make a large log in little time
+
+
+def prepare_and_read(folder: Path, data: Path) -> int:
+    """How many impressions are in the batches of all splits."""
+    builder = Mind(manual_dir=folder, data_dir=data)
+    tokenizer = word_level(builder.titles)
+    count = 0
+    for split in ("train", "validation", "test"):
+        batches = Batches(
+            Stored.of(builder, split, tokenizer),
+            batch_size=64,
+            buckets=(10,),
+            by="candidates",
+            shuffle=True,
+        )
+        for i in range(batches.batches_per_epoch):
+            count += int(batches[i]["weight"].sum())
+    return count
+
+
+def enlarge(path: Path, lines: int) -> None:
+    """The lines of a log again and again, under long names."""
+    seen = path.read_text().splitlines()
+    with path.open("w") as file:
+        for number, line in enumerate(itertools.islice(itertools.cycle(seen), lines)):
+            line = line.replace("\tU", f"\t{NAME}")
+            file.write((line if number % CLICKED == 0 else line.replace("-1", "-0")) + "\n")
+
+
+def main(folder: Path) -> None:
+    write_mind(folder / "raw", users=50, news=64, impressions=200, seed=0, days=3)
+    prepare_and_read(folder / "raw", folder / "small")  # what is imported on the way does not count
+    for part, share in (("train", 0.9), ("dev", 0.1)):
+        enlarge(folder / "raw" / part / "behaviors.tsv", int(share * IMPRESSIONS))
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    count = prepare_and_read(folder / "raw", folder / "large")
+    after = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    log = sum(path.stat().st_size for path in folder.rglob("behaviors.tsv"))
+    kilobyte = 1 if sys.platform == "darwin" else 1024
+    print(json.dumps({"read": count, "log": log, "growth": (after - before) * kilobyte}))
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))
