@@ -11,7 +11,7 @@ from distattn_jax.train import Config, RunError, load_config
 from distattn_jax.train.flags import differences, to_dict
 from distattn_jax.train.journal import read
 from distattn_jax.train.run import MAY_CHANGE, Run
-from experiments import figures, results
+from experiments import archive, figures
 from experiments.papers import da
 from experiments.recipes import recipes
 from experiments.tables import tables
@@ -31,9 +31,9 @@ def main(arguments: Sequence[str]) -> None:
     parser.add_argument("--sentence", metavar="TEXT", help="the text whose attention is drawn")
     given = parser.parse_args(arguments)
     if given.paths == ["da"]:
-        text = da.report(given.output or results.FOLDER)
+        text = da.report(given.output or archive.FOLDER)
         if given.output is None:
-            results.put_into_results_md("da", text)
+            archive.put_into_results_md("da", text)
         print(text)
         return
     print(report(given.paths or [runs], output=given.output, sentence=given.sentence))

@@ -26,7 +26,7 @@ from distattn_jax.train import (
 from distattn_jax.train.classification import TextClassification
 from distattn_jax.train.flags import Checked, option, parse, to_dict
 from distattn_jax.train.run import Run, environment
-from experiments import results
+from experiments import archive
 from experiments.commands.train import keep_compiled_programs
 
 
@@ -77,7 +77,7 @@ def main(arguments: Sequence[str]) -> None:
             "config": to_dict(speed),
             "lines": [line._asdict() for line in lines],
         }
-        print(results.write(results.rounded(content), speed.output))
+        print(archive.write(archive.rounded(content), speed.output))
 
 
 class Timed(NamedTuple):

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from experiments import results
+from experiments import archive
 from experiments.da import ADJUSTMENTS, MAPPINGS, ROWS, SEARCHED
 from experiments.papers import da_figures
 from experiments.statistics import compare
@@ -53,14 +53,14 @@ OURS = "distance_aware"
 FAR = 10  # words: what the table of distances calls far
 
 
-def report(folder: results.AnyPath = results.FOLDER) -> str:
+def report(folder: archive.AnyPath = archive.FOLDER) -> str:
     """The Markdown of all tables, with the figures drawn beside the results."""
-    kept = {name: results.read(name, folder) for name in METRICS}
+    kept = {name: archive.read(name, folder) for name in METRICS}
     da_figures.draw(kept, folder)
     return text(kept, folder)
 
 
-def text(kept: Mapping[str, Any], folder: results.AnyPath) -> str:
+def text(kept: Mapping[str, Any], folder: archive.AnyPath) -> str:
     """The Markdown of all tables."""
     mind = "MIND: a smoke check on a synthesised log, not the paper's data"
     parts = [
@@ -75,7 +75,7 @@ def text(kept: Mapping[str, Any], folder: results.AnyPath) -> str:
         *_ablation("### Figure 4: mappings", kept, MAPPINGS),
         *_ablation("### Figure 5: adjustments", kept, ADJUSTMENTS),
         "### Section 3.4: parameters and time",
-        speed(results.read("speed", folder)),
+        speed(archive.read("speed", folder)),
         "### Footnote 7: the sign of w, and length",
         signs(kept),
         "### How far heads look",
@@ -111,7 +111,7 @@ def data(kept: Mapping[str, Any]) -> str:
 
 def comparison(content: Mapping[str, Any], methods: Sequence[str]) -> str:
     """A row for each method: ours, the paper's, and distance-aware attention against it."""
-    found = {result["method"]: result for result in results.results_of(content, methods)}
+    found = {result["method"]: result for result in archive.results_of(content, methods)}
     criterion = next(iter(found.values()))["criterion"]
     metrics, paper = METRICS[content["experiment"]], _paper(content["experiment"])
     paper = {method: paper[method] for method in methods if method in paper}
@@ -226,9 +226,9 @@ def flat(kept: Mapping[str, Any]) -> str:
     return markdown(header, rows) if rows else NOT_RUN
 
 
-def provenance(kept: Mapping[str, Any], folder: results.AnyPath) -> str:
+def provenance(kept: Mapping[str, Any], folder: archive.AnyPath) -> str:
     """Device, versions, commit and minutes of all runs."""
-    contents = {name: results.read(name + SEARCHED, folder) for name in kept} | dict(kept)
+    contents = {name: archive.read(name + SEARCHED, folder) for name in kept} | dict(kept)
     rows = []
     for content in filter(None, contents.values()):
         for method, run in content["runs"].items():
@@ -251,7 +251,7 @@ def _table(heading: str, content: Mapping[str, Any] | None) -> list[str]:
     if content is None:
         return [heading, NOT_RUN]
     missing = [title(method) for method in ROWS if method not in content["runs"]]
-    parts = [heading, comparison(content, ROWS), verdict(results.results_of(content, ROWS))]
+    parts = [heading, comparison(content, ROWS), verdict(archive.results_of(content, ROWS))]
     return parts + ([f"Not run: {', '.join(missing)}."] if missing else [])
 
 
@@ -267,12 +267,12 @@ def _ablation(heading: str, kept: Mapping[str, Any], methods: Sequence[str]) -> 
     return parts
 
 
-def _searches(folder: results.AnyPath) -> list[str]:
+def _searches(folder: archive.AnyPath) -> list[str]:
     parts = []
     for name, shown in DATA_SETS.items():
-        content = results.read(name + SEARCHED, folder)
+        content = archive.read(name + SEARCHED, folder)
         parts.append(f"{shown}: not searched." if content is None else f"{shown}:")
-        parts += [] if content is None else [settings(results.results_of(content, ROWS))]
+        parts += [] if content is None else [settings(archive.results_of(content, ROWS))]
     return parts
 
 
@@ -282,7 +282,7 @@ def _every_seed(kept: Mapping[str, Any]) -> list[str]:
         if content is not None:
             criterion = spelled(METRICS[name][0])
             parts.append(f"{name}, {criterion}, validation / test:")
-            parts.append(seeds(results.results_of(content, tuple(content["runs"]))))
+            parts.append(seeds(archive.results_of(content, tuple(content["runs"]))))
     return parts
 
 

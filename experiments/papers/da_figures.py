@@ -10,8 +10,8 @@ from etils import epath
 from matplotlib.figure import Figure
 
 from distattn_jax import plot
+from experiments.archive import AnyPath
 from experiments.da import ADJUSTMENTS, MAPPINGS, ROWS
-from experiments.results import AnyPath
 from experiments.tables import of_seeds
 from experiments.wording import PERCENT, spelled, title
 

@@ -9,7 +9,7 @@ import pytest
 
 from distattn_jax.train import MeshConfig, OutputConfig, RunError, load
 from distattn_jax.train.tasks import directory_of
-from experiments import results
+from experiments import archive
 from experiments.commands.predict import predictions
 from experiments.commands.train import found_by_search, train
 from experiments.da import search_of
@@ -62,7 +62,7 @@ def shrunk(recipe, folder, **fields):
 def test_a_recipe_trains_and_its_metrics_are_those_of_the_paper(recipe, tmp_path):
     config = shrunk(recipe, tmp_path)
     train(config)
-    content = results.collected(directory_of(config))
+    content = archive.collected(directory_of(config))
     assert content["experiment"] == recipe
     result = content["runs"]["distance_aware"]["result"]
     assert [member["seed"] for member in result["members"]] == [0, 1]
@@ -86,7 +86,7 @@ def test_a_search_leaves_the_test_set_unread_and_a_recipe_takes_what_it_found(tm
     search = search_of(config)
     space = dataclasses.replace(search, seeds=1)
     train(dataclasses.replace(space, model=dataclasses.replace(space.model, dropout_rate=(0.0,))))
-    content = results.collected(directory_of(search))
+    content = archive.collected(directory_of(search))
     members = content["runs"]["distance_aware"]["result"]["members"]
     assert len(members) == 4  # two initial w, two rates of w and v
     assert all("test" not in member for member in members)

@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 from matplotlib import image
 
-from experiments import results
+from experiments import archive
 from experiments.da import ADJUSTMENTS, MAPPINGS, ROWS
 from experiments.papers import da, da_figures
 
-README = (results.RESULTS.parent.parent / "README.md").read_text()
+README = (archive.RESULTS.parent.parent / "README.md").read_text()
 ENVIRONMENT = {
     "device": "a device",
     "commit": "0123456789abcdef-dirty",
@@ -77,8 +77,8 @@ def row(text, name, heading):
 def folder(tmp_path_factory):
     folder = tmp_path_factory.mktemp("results")
     ag = content("ag", (*ROWS, *MAPPINGS, *ADJUSTMENTS[:1]))
-    results.write(results.rounded({**ag, **learned()}), folder)
-    results.write(content("amazon_rating", ROWS), folder)
+    archive.write(archive.rounded({**ag, **learned()}), folder)
+    archive.write(content("amazon_rating", ROWS), folder)
     return folder
 
 
@@ -134,10 +134,10 @@ def test_every_figure_that_is_named_is_there(text, folder):
 
 
 def test_a_file_of_results_can_be_read_back(folder):
-    kept = results.read("ag", folder)
+    kept = archive.read("ag", folder)
     assert kept == json.loads((folder / "ag.json").read_text())
-    assert results.read("nothing", folder) is None
-    assert [r["method"] for r in results.results_of(kept, ("vanilla", "none"))] == ["vanilla"]
+    assert archive.read("nothing", folder) is None
+    assert [r["method"] for r in archive.results_of(kept, ("vanilla", "none"))] == ["vanilla"]
 
 
 @pytest.mark.parametrize(
@@ -149,29 +149,29 @@ def test_a_file_of_results_can_be_read_back(folder):
     ],
 )
 def test_numbers_are_kept_with_five_digits(given, kept):
-    assert results.rounded(given) == kept
+    assert archive.rounded(given) == kept
 
 
 def test_the_tables_in_results_md_are_those_of_the_results_that_are_kept():
-    kept = {name: results.read(name) for name in da.METRICS}
-    text = da.text(kept, results.FOLDER)
-    written = results.RESULTS.read_text()
+    kept = {name: archive.read(name) for name in da.METRICS}
+    text = da.text(kept, archive.FOLDER)
+    written = archive.RESULTS.read_text()
     assert f"<!-- begin of report da -->\n\n{text}\n<!-- end of report da -->" in written
-    figures = {f"results/figures/{path.name}" for path in (results.FOLDER / "figures").iterdir()}
-    assert figures == set(da_figures.named(kept, results.FOLDER).values())
+    figures = {f"results/figures/{path.name}" for path in (archive.FOLDER / "figures").iterdir()}
+    assert figures == set(da_figures.named(kept, archive.FOLDER).values())
 
 
 def test_the_readme_cites_what_the_report_says():
     cited = re.findall(r"\d\d\.\d\d ± \d\.\d\d", README[README.index("### The DA-Tr") :])
     assert len(cited) == 22  # six methods and five of the paper, on two data sets
-    assert set(cited) <= set(re.findall(r"\d\d\.\d\d ± \d\.\d\d", results.RESULTS.read_text()))
+    assert set(cited) <= set(re.findall(r"\d\d\.\d\d ± \d\.\d\d", archive.RESULTS.read_text()))
 
 
 def test_only_what_stands_between_the_marks_is_replaced(tmp_path):
     path = tmp_path / "RESULTS.md"
     path.write_text("a\n<!-- begin of report x -->\nb\n<!-- end of report x -->\nc\n")
-    results.put_into_results_md("x", "new\n", path)
+    archive.put_into_results_md("x", "new\n", path)
     expected = "a\n<!-- begin of report x -->\n\nnew\n\n<!-- end of report x -->\nc\n"
     assert path.read_text() == expected
     with pytest.raises(ValueError, match="must hold the lines <!-- begin of report y -->"):
-        results.put_into_results_md("y", "new\n", path)
+        archive.put_into_results_md("y", "new\n", path)
