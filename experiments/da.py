@@ -11,14 +11,22 @@ from typing import Any
 
 from distattn_jax.train import Config, DataConfig, ModelConfig, OptimizerConfig
 
+OURS = "distance_aware"
 ROWS = (
     "no_positions",
     "vanilla",
     "relative_position",
     "transformer_xl",
     "adapted",
-    "distance_aware",
+    OURS,
 )
+DATA_SETS = {
+    "ag": "AG's News",
+    "amazon": "Amazon Electronics",
+    "sst": "SST",
+    "snli": "SNLI",
+    "mind": "MIND",
+}  # by the recipes of the tables
 MAPPINGS = (
     "distance_aware_clip",
     "distance_aware_linear",

@@ -11,6 +11,7 @@ SPELLED = {
 }
 PERCENT = ("accuracy", "macro_f", "auc", "mrr", "ndcg@5", "ndcg@10")
 NOTHING = "-"
+NOT_RUN = "Not run."
 
 
 def title(method: str) -> str:

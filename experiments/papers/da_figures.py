@@ -11,11 +11,10 @@ from matplotlib.figure import Figure
 
 from distattn_jax import plot
 from experiments.archive import AnyPath
-from experiments.da import ADJUSTMENTS, MAPPINGS, ROWS
+from experiments.da import ADJUSTMENTS, MAPPINGS, OURS, ROWS
 from experiments.tables import of_seeds
 from experiments.wording import PERCENT, spelled, title
 
-OURS = "distance_aware"
 PANELS = {
     "ag": ("AG's News", "accuracy", "macro_f"),
     "amazon": ("Amazon", "accuracy", "macro_f"),

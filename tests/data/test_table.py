@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from distattn_jax.data import FILLER, Ragged, Table
+from distattn_jax.data import FILLER, Nested, Ragged, Table
 
 
 def ragged(rows):
@@ -45,3 +45,19 @@ def test_columns_that_do_not_fit_are_named():
         Table({})
     with pytest.raises(ValueError, match=r"offsets must rise from 0 to the number of values, 2"):
         Ragged(np.ones(2, np.int32), np.array([0, 3]))
+
+
+def test_documents_are_padded_in_sentences_and_in_words():
+    # Two documents: "2 3 4 | 5" and "6 7", their sentences cut to two words.
+    words = Ragged(np.asarray([2, 3, 4, 5, 6, 7], np.int32), np.asarray([0, 3, 4, 6]))
+    text = Nested.of(words, [2, 1], 2)
+    assert text.cut == 1
+    assert Table({"text": text}).lengths(("text",)).tolist() == [2, 1]
+    rows = Table({"text": text}).rows(np.asarray([1, 0, FILLER]), 3)
+    assert rows["text"].tolist() == [
+        [[6, 7], [0, 0], [0, 0]],
+        [[2, 3], [5, 0], [0, 0]],
+        [[0, 0], [0, 0], [0, 0]],
+    ]
+    assert rows["text_words"].tolist() == [[2, 0, 0], [2, 1, 0], [0, 0, 0]]
+    assert rows["text_length"].tolist() == [1, 2, 0]
