@@ -1,4 +1,4 @@
-"""Metrics of impressions by hand and against plain loops; padding takes no part in anything."""
+"""Metrics of impressions by hand, by plain loops and by scikit-learn; padding takes no part."""
 
 import math
 
@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax.test_util import check_grads
+from sklearn.metrics import ndcg_score, roc_auc_score
 
 from distattn_jax.train.ranking import impression_metrics, softmax_loss
 
@@ -55,6 +56,21 @@ def test_metrics_by_hand():
     expected = {"auc": 3 / 4, "mrr": (1 + 1 / 3) / 2, "ndcg@5": ndcg, "ndcg@10": ndcg}
     for name, value in expected.items():
         np.testing.assert_allclose(found[name], [value], rtol=1e-6, err_msg=name)
+
+
+def test_scikit_learn_finds_the_same():
+    draw = np.random.default_rng(3)
+    scores = draw.normal(size=(20, 15)).astype(
+        np.float32
+    )  # no two alike: ties are ranked elsewhere
+    clicks = (draw.random((20, 15)) < 0.2).astype(np.float32)
+    clicks[:, :2] = (0, 1)  # AUC needs both
+    found = metrics_of(scores, clicks)
+    for i, (row, labels) in enumerate(zip(scores, clicks, strict=True)):
+        assert found["auc"][i] == pytest.approx(roc_auc_score(labels, row), abs=1e-6)
+        for top in (5, 10):
+            expected = ndcg_score([labels], [row], k=top)
+            assert found[f"ndcg@{top}"][i] == pytest.approx(expected, abs=1e-6)
 
 
 def test_a_click_below_the_top_gains_nothing():
