@@ -31,9 +31,9 @@ def figure(metric: str, value: float) -> str:
 
 
 def mean_and_spread(metric: str, values: Iterable[float]) -> str:
-    """The mean over seeds ± their standard deviation."""
+    """The mean over seeds ± their standard deviation, which one seed does not have."""
     mean, std = summary(values)
-    return f"{figure(metric, mean)} ± {NOTHING if std is None else figure(metric, std)}"
+    return figure(metric, mean) + ("" if std is None else f" ± {figure(metric, std)}")
 
 
 def difference(metric: str, value: float) -> str:

@@ -133,14 +133,14 @@ def speed(content: Mapping[str, Any] | None) -> str:
     if content is None:
         return NOT_RUN
     config, lines = content["config"], content["lines"]
-    least = min(line["parameters"] for line in lines)
+    plain = next((n["parameters"] for n in lines if n["method"] == "vanilla"), None)
     vanilla = {line["seeds"]: line["bare"] for line in lines if line["method"] == "vanilla"}
-    header = ["method", "parameters", "more than without", "models", "ms a step", "of vanilla's"]
+    header = ["method", "parameters", "to vanilla's", "models", "ms a step", "of vanilla's"]
     rows = [
         [
             title(line["method"]),
             f"{line['parameters']:,}",
-            f"{line['parameters'] - least:,}",
+            NOTHING if plain is None else f"{line['parameters'] - plain:+,}",
             str(line["seeds"]),
             f"{line['bare']:.2f}",
             f"{line['bare'] / vanilla[line['seeds']]:.2f}" if vanilla else NOTHING,

@@ -59,7 +59,7 @@ def _figures(kept: Mapping[str, Any]) -> Iterator[tuple[str, str, Callable[[], F
             yield name, caption, bars
     for name, caption, experiment in (
         ("figure_6", "Figure 6: w and v, AG's News", "ag"),
-        ("figure_7", "Figure 7: w and v, MIND", "mind"),
+        ("figure_7", "Figure 7: w and v, a made-up log in the format of MIND", "mind"),
     ):
         heads = (kept[experiment] or {}).get("heads")
         if heads:
