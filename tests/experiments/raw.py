@@ -1,4 +1,7 @@
-"""A few made-up rows of every data set, in the formats they are published in."""
+"""A few made-up rows of every data set, in the formats they are published in.
+
+The examples of a set are as long as each other, so that its programs are compiled once.
+"""
 
 import csv
 import json
@@ -44,13 +47,13 @@ def amazon(folder):
     draw = random.Random(3)
     with (folder / "reviews_Electronics_5.json").open("w") as file:
         for i in range(60):
-            review = ". ".join(text(draw, 4) for _ in range(i % 3 + 1)) + "."
+            review = f"{text(draw, 4)}. {text(draw, 4)}."
             row = {"overall": float(i % 5 + 1), "reviewText": review, "helpful": [0, 1]}
             file.write(json.dumps(row) + "\n")
 
 
 def mind(folder):
-    write_mind(folder, users=8, news=40, impressions=40, seed=0)
+    write_mind(folder, users=8, news=40, impressions=40, seed=0, candidates=5)
 
 
 WRITERS = {
