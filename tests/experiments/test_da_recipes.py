@@ -8,6 +8,7 @@ import re
 import pytest
 
 from distattn_jax.train import MeshConfig, OutputConfig, RunError, load
+from distattn_jax.train.run import Run
 from distattn_jax.train.tasks import directory_of
 from experiments import archive
 from experiments.commands.predict import predictions
@@ -18,13 +19,7 @@ from experiments.recipes import config_of
 from tests.experiments.raw import WRITERS
 from tests.train import tiny
 
-LEVELS = {
-    "amazon": {"words", "sentences"},
-    "amazon_rating": {"words", "sentences"},
-    "mind": {"titles", "user"},
-}
-
-
+LEVELS = {"ag": {"text"}, "amazon": {"words", "sentences"}, "mind": {"titles", "user"}}
 # Texts, one a line, and what a model may say of each.
 SAID = {
     "snli": ("good team\tbad team\nthe price\tis fair\n", r"(not_)?entailment\t0\.\d{4}"),
@@ -62,21 +57,22 @@ def shrunk(recipe, folder, **fields):
 def test_a_recipe_trains_and_its_metrics_are_those_of_the_paper(recipe, tmp_path):
     config = shrunk(recipe, tmp_path)
     train(config)
-    content = archive.collected(directory_of(config))
-    assert content["experiment"] == recipe
-    result = content["runs"]["distance_aware"]["result"]
-    assert [member["seed"] for member in result["members"]] == [0, 1]
-    for member in result["members"]:
+    run = Run(directory_of(config) / "distance_aware")
+    assert [member["seed"] for member in run.result["members"]] == [0, 1]
+    for member in run.result["members"]:
         for split in ("validation", "test"):
             assert set(member[split]) == {*da.METRICS[recipe], "loss"}
             assert all(math.isfinite(value) for value in member[split].values())
-    assert set(content["heads"]) == LEVELS.get(recipe, {"text"})
-    for heads in content["heads"].values():
-        assert [len(seed[0]) for seed in heads["weight"]] == [2, 2]  # two seeds, two heads
+    if recipe in LEVELS:
+        content = archive.collected(run.path.parent)
+        assert content["experiment"] == recipe
+        assert content["runs"]["distance_aware"]["result"] == archive.rounded(run.result)
+        assert set(content["heads"]) == LEVELS[recipe]
+        for heads in content["heads"].values():
+            assert [len(seed[0]) for seed in heads["weight"]] == [2, 2]  # two seeds, two heads
     if recipe in SAID:
         lines, said = SAID[recipe]
-        loaded = load(directory_of(config) / "distance_aware")
-        found = list(predictions(loaded, io.StringIO(lines)))
+        found = list(predictions(load(run.path), io.StringIO(lines)))
         assert len(found) == 2
         assert all(re.fullmatch(said, line) for line in found)
 
