@@ -13,7 +13,8 @@ import numpy as np
 from etils import epath
 
 from distattn_jax.models import METHODS
-from distattn_jax.train.run import Run, load_config
+from distattn_jax.train.flags import to_dict
+from distattn_jax.train.run import MAY_CHANGE, Run, load_config
 from distattn_jax.train.tasks import table_of
 from experiments.recipes import recipes
 from experiments.trained import Seen, Trained, attention_of, distances_of, heads_of, load
@@ -32,27 +33,40 @@ def collected(folder: AnyPath) -> dict[str, Any]:
     runs = {method: run for method, run in found.items() if run.result is not None}
     if not runs:
         raise ValueError(f"folder must hold finished runs, one for each method; got {folder}.")
-    first = next(iter(runs.values()))
-    name = load_config(first.path).name
-    content: dict[str, Any] = {"experiment": name, "data": _json(first, "data.json"), "runs": {}}
+    data = {method: _json(run, "data.json") for method, run in runs.items()}
+    first = next(iter(runs))
+    unlike = [method for method in runs if data[method] != data[first]]
+    if unlike:
+        raise ValueError(f"{folder}: the data of {', '.join(unlike)} are not those of {first}.")
+    name = load_config(runs[first].path).name
+    content = {"experiment": name, "data": data[first], "runs": {}}
     for method, run in runs.items():
         content["runs"][method] = {
             "result": run.result,
+            "config": _config(run),
             "environment": _json(run, "environment.json"),
             "seconds": sum(line["seconds"] for line in _lines(run, "timing.jsonl")),
         }
-    if all(run.checkpoints.exists() for run in runs.values()):
-        content |= _learned(name, runs)
-    return rounded(content)
+    return rounded({**content, **_learned(name, runs)})
+
+
+def _config(run: Run) -> dict[str, Any]:
+    """What it was trained with, without places and devices."""
+    config = to_dict(load_config(run.path))
+    places = (*MAY_CHANGE, "data.vectors", "name", "search")
+    return {name: value for name, value in config.items() if not name.startswith(places)}
 
 
 def _learned(name: str, runs: Mapping[str, Run]) -> dict[str, Any]:
-    """Heads, maps and distances of the distance-aware model and the vanilla one."""
+    """Heads, maps and distances of the distance-aware model and the vanilla one, if they are kept.
+
+    They are in the checkpoints.
+    """
     kept: dict[str, Any] = {}
     trained = {
         method: load(runs[method].path, runs[method].result or {})
         for method in ("vanilla", "distance_aware")
-        if method in runs
+        if method in runs and runs[method].checkpoints.exists()
     }
     if "distance_aware" in trained:
         _, params, members, _ = trained["distance_aware"]
@@ -60,7 +74,7 @@ def _learned(name: str, runs: Mapping[str, Run]) -> dict[str, Any]:
             level: {"weight": weight[members], "shape": shape[members]}
             for level, (weight, shape) in heads_of(params).items()
         }
-    if not all(model.reads_one_text for model in trained.values()):
+    if not trained or not all(model.reads_one_text for model in trained.values()):
         return kept
     sentence = getattr(dict(recipes()).get(name), "SENTENCE", None)
     if sentence is not None:

@@ -2,8 +2,9 @@
 
 The paper gives 300-wide GloVe vectors, 16 heads of 16, one layer, Adam with 1e-3. It leaves open
 dropout, epochs, and where w and v begin and how fast they learn. These are searched for on the
-validation set: 12 settings, 3 seeds each, the same for every method. Methods without w and v have
-3 different ones among the 12. Epochs are chosen for each seed by its validation, after every epoch.
+validation set: 12 settings, 3 seeds each. The grid is one for all methods, but without w and v only
+3 of the 12 differ, so that DA-Transformer has more tries. Epochs are chosen for each seed by its
+validation, after every epoch.
 """
 
 import dataclasses

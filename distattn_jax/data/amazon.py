@@ -26,7 +26,8 @@ class Amazon(TextBuilder):
         "http://snap.stanford.edu/data/amazon/productGraph/categoryFiles/"
         "reviews_Electronics_5.json.gz",
     )
-    PUBLISHED: ClassVar[dict[str, int]] = {"train": 40_000, "validation": 5_000, "test": 5_000}
+    SIZES: ClassVar[dict[str, int]] = {"train": 40_000, "validation": 5_000, "test": 5_000}
+    PUBLISHED: ClassVar[dict[str, int]] = {"the file": 1_689_188, **SIZES}
 
     def files(self) -> dict[str, Path]:
         found = sorted(
@@ -51,18 +52,22 @@ class Amazon(TextBuilder):
                 with_text += 1
             else:
                 self.leave_out(EMPTY)
-        if with_text >= sum(self.PUBLISHED.values()):
-            sizes = list(self.PUBLISHED.values())
+        self.info.metadata["reviews"] = with_text + self.left_out.get(EMPTY, 0)
+        if with_text >= sum(self.SIZES.values()):
+            sizes = list(self.SIZES.values())
         else:
             tenth = round(with_text / 10)
             sizes = [with_text - 2 * tenth, tenth, tenth]
         drawn = draw(with_text, sizes, seed="amazon")
-        splits: dict[str, list[Example]] = {split: [] for split in self.PUBLISHED}
+        splits: dict[str, list[Example]] = {split: [] for split in self.SIZES}
         for number, review in enumerate(filter(lambda review: review["text"], self._reviews())):
             for rows, examples in zip(drawn, splits.values(), strict=True):
                 if number in rows:
                     examples.append(review)
         return dict(splits)
+
+    def _counts(self) -> list[tuple[str, int]]:
+        return [("the file", self.info.metadata["reviews"]), *super()._counts()]
 
     def _reviews(self) -> Iterator[Example]:
         path = self.raw["reviews"]

@@ -49,7 +49,8 @@ class TextBuilder(tfds.core.GeneratorBasedBuilder):
             raise DataError(f"manual_dir must be the folder of the raw files; got {manual_dir}.")
         self.manual_dir = Path(manual_dir)
         self.raw = self.files()
-        super().__init__(data_dir=self.root / _digest(self.raw), file_format="array_record")
+        self.digest = _digest(self.raw)
+        super().__init__(data_dir=self.root / self.digest, file_format="array_record")
         kept = None if self.downloaded else manual_dir
         self._original_state = {"manual_dir": kept, "data_dir": data_dir}  # what pickle keeps
 

@@ -97,6 +97,7 @@ class Mind(TextBuilder):
         for part in PARTS:
             path = self.raw[f"{part}/news"]
             rows[f"{part}/news"] = _add_news(path, numbers, titles)
+            self.info.metadata.setdefault("training_titles", len(titles))  # train comes first
         train, dev = (
             Log(self.raw[f"{part}/behaviors"], numbers, size=self.SHARD) for part in PARTS
         )
@@ -123,7 +124,8 @@ class Mind(TextBuilder):
     @property
     def training_titles(self) -> list[str]:
         """Of the news of the training log, which come first."""
-        return self.titles[: 1 + self.info.metadata["rows"]["train/news"]]
+        self.prepare()
+        return self.titles[: self.info.metadata["training_titles"]]
 
     @functools.cached_property
     def titles(self) -> list[str]:
@@ -141,7 +143,9 @@ class Mind(TextBuilder):
         self.prepare()
         rows = dict(self._counts())
         whole = {"all of MIND-small": MIND_SMALL, "all of MIND-large": MIND_LARGE}
-        which = next((name for name, sizes in whole.items() if sizes == rows), "a part of MIND")
+        which = next(
+            (name for name, sizes in whole.items() if sizes == rows), "neither MIND-small nor large"
+        )
         counted = ", ".join(f"{count:,} rows of {name}" for name, count in rows.items())
         left_out = (f"left out: {count:,} {reason}" for reason, count in self.left_out.items())
         return (f"{which}: {counted}", *left_out)

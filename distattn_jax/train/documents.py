@@ -35,6 +35,12 @@ class Documents(TextTask):
         return float(len(table.columns["text"].inner.values) / len(table))
 
     @classmethod
+    def sequence_lengths(cls, table: Any) -> dict[str, float]:
+        column = table.columns["text"]
+        words, sentences = column.inner.lengths.mean(), column.lengths.mean()
+        return {"words": float(words), "sentences": float(sentences)}
+
+    @classmethod
     def about_the_table(cls, table: Any) -> list[str]:
         column = table.columns["text"]
         counted = f"{column.cut} of {len(column.inner)} sentences of train"

@@ -50,6 +50,10 @@ class NewsRecommendation(TextTask):
     def average_length(cls, table: Stored) -> float:
         return float(table.title_lengths[1:].mean())
 
+    @classmethod
+    def sequence_lengths(cls, table: Stored) -> dict[str, float]:
+        return {"titles": cls.average_length(table)}  # histories are not counted
+
     def model(self, setting: Setting, *, rngs: nnx.Rngs) -> NewsRecommender:
         return NewsRecommender(rngs=rngs, **self.arguments(setting))
 

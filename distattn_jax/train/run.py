@@ -1,6 +1,7 @@
 """A run on disk: its folder, what is saved in it, and how to get the trained model back."""
 
 import datetime
+import functools
 import importlib.metadata
 import json
 import platform
@@ -87,7 +88,7 @@ def open_run(config: Config, prepared: Prepared) -> Run:
                 + "\n  ".join(different)
                 + "\nGive --name or --output.directory another value, or remove that folder."
             )
-    if jax.process_index() == 0:
+    if jax.process_index() == 0 and run.result is None:
         try:
             run.path.mkdir(parents=True, exist_ok=True)
             _write_json(run.path / "config.json", now)
@@ -209,6 +210,7 @@ def _version(package: str) -> str | None:
         return None
 
 
+@functools.cache  # as it was when the process began, whatever is committed since
 def _commit() -> str | None:
     """The commit of the checkout this runs from, and whether files were changed since."""
     try:

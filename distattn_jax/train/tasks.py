@@ -107,6 +107,8 @@ def prepare(config: Config) -> tuple[Config, Prepared]:
         "rows": {split: len(table) for split, table in tables.items()},
         "classes": len(labels),
         "average_length": task.average_length(tables["train"]),
+        "sequence_lengths": task.sequence_lengths(tables["train"]),
+        "raw_files": builder.digest,
         "vocabulary": tokenizer.get_vocab_size(),
         "said": said,
     }

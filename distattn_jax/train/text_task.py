@@ -88,6 +88,12 @@ class TextTask(Task):
         return float(sum(column.lengths.mean() for column in columns))
 
     @classmethod
+    def sequence_lengths(cls, table: Any) -> dict[str, float]:
+        """How long the sequences are that heads attend to, by the level of the heads."""
+        lengths = [table.columns[field].lengths for field in cls.fields]
+        return {"text": float(np.mean(lengths))}
+
+    @classmethod
     def about_the_table(cls, table: Any) -> list[str]:
         """What a person should know of how examples were made of texts."""
         return []

@@ -13,4 +13,7 @@ def main(arguments: Sequence[str]) -> None:
     parser.add_argument("--output", default=archive.FOLDER, metavar="DIR", help="where to write")
     given = parser.parse_args(arguments)
     for folder in given.folders:
-        print(archive.write(archive.collected(folder), given.output))
+        try:
+            print(archive.write(archive.collected(folder), given.output))
+        except ValueError as error:
+            print(f"nothing is kept of {folder}: {error}")

@@ -4,15 +4,15 @@ Everything is made of the files in `experiments/results`, which `collect` writes
 was not run, and is said to be so.
 """
 
-import importlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from experiments import archive
 from experiments.da import ADJUSTMENTS, DATA_SETS, MAPPINGS, OURS, ROWS, SEARCHED
 from experiments.papers import da_figures, da_heads
+from experiments.recipes import recipes
 from experiments.statistics import compare
-from experiments.tables import BASELINES, chosen, of_seeds, seeds, settings, verdict
+from experiments.tables import BASELINES, by_setting, chosen, of_seeds, seeds, settings, verdict
 from experiments.wording import (
     NOT_RUN,
     NOTHING,
@@ -39,6 +39,7 @@ METRICS = {
     "snli": ("accuracy", "macro_f"),
     "amazon_rating": ("rmse", "mae"),
     "mind": ("auc", "mrr", "ndcg@5", "ndcg@10"),
+    "mind_made_up": ("auc", "mrr", "ndcg@5", "ndcg@10"),
 }
 
 
@@ -51,16 +52,17 @@ def report(folder: archive.AnyPath = archive.FOLDER) -> str:
 
 def text(kept: Mapping[str, Any], folder: archive.AnyPath) -> str:
     """The Markdown of all tables."""
-    mind = "MIND: a smoke check on a synthesised log, not the paper's data"
+    tried = _settings_tried(kept, folder)
     parts = [
         "### Tables 1 and 2: data",
         data(kept),
-        *_table("### Table 3: AG's News", kept["ag"]),
-        *_table("### Table 3: Amazon Electronics", kept["amazon"]),
-        *_table("### Table 4: SST", kept["sst"]),
-        *_table("### Table 4: SNLI", kept["snli"]),
-        *_table(f"### Table 5: {mind}", kept["mind"]),
-        *_table("### Figure 3: ratings as numbers, Amazon Electronics", kept["amazon_rating"]),
+        *_table("### Table 3: AG's News", kept["ag"], tried),
+        *_table("### Table 3: Amazon Electronics", kept["amazon"], tried),
+        *_table("### Table 4: SST", kept["sst"], tried),
+        *_table("### Table 4: SNLI", kept["snli"], tried),
+        *_table("### Table 5: MIND", kept["mind"], tried),
+        *_table("### In place of Table 5: a made-up log, one seed", kept["mind_made_up"], tried),
+        *_table("### Figure 3: ratings, Amazon Electronics", kept["amazon_rating"], tried),
         *_ablation("### Figure 4: mappings", kept, MAPPINGS),
         *_ablation("### Figure 5: adjustments", kept, ADJUSTMENTS),
         "### Section 3.4: parameters and time",
@@ -98,8 +100,13 @@ def data(kept: Mapping[str, Any]) -> str:
     return "\n".join(["Ours / the paper's.", "", markdown(header, rows), "", *said])
 
 
-def comparison(content: Mapping[str, Any], methods: Sequence[str]) -> str:
-    """A row for each method: ours, the paper's, and distance-aware attention against it."""
+def comparison(
+    content: Mapping[str, Any], methods: Sequence[str], tried: Mapping[str, int] | None = None
+) -> str:
+    """A row for each method: ours, the paper's, and distance-aware attention against it.
+
+    `tried`: of how many settings each is the best.
+    """
     found = {result["method"]: result for result in archive.results_of(content, methods)}
     criterion = next(iter(found.values()))["criterion"]
     metrics, paper = METRICS[content["experiment"]], _paper(content["experiment"])
@@ -116,16 +123,19 @@ def comparison(content: Mapping[str, Any], methods: Sequence[str]) -> str:
             for metric, of in columns
         ]
         against = _against(ours, of_seeds(result, "test", criterion), method, criterion)
-        rows.append([title(method), str(len(chosen(result))), *cells, *against])
+        counts = [str(len(chosen(result))), *([str(tried.get(method, 1))] if tried else [])]
+        rows.append([title(method), *counts, *cells, *against])
     figures = found[next(iter(found))].get("baseline", {}).get("test", {})
     if figures:
         cells = [
             figure(metric, figures[metric]) if of == "ours" and metric in figures else NOTHING
             for metric, of in columns
         ]
-        rows.insert(0, [BASELINES[criterion], NOTHING, *cells, NOTHING, NOTHING, NOTHING])
+        nothing = [NOTHING] * (2 if tried else 1)
+        rows.insert(0, [BASELINES[criterion], *nothing, *cells, NOTHING, NOTHING, NOTHING])
     compared = [f"DA minus it, {spelled(criterion, unit=False)}", "p", "detectable"]
-    return markdown(["method", "seeds", *header, *compared], rows)
+    counted = ["seeds", "settings tried"] if tried else ["seeds"]
+    return markdown(["method", *counted, *header, *compared], rows)
 
 
 def speed(content: Mapping[str, Any] | None) -> str:
@@ -158,9 +168,9 @@ def speed(content: Mapping[str, Any] | None) -> str:
 
 def provenance(kept: Mapping[str, Any], folder: archive.AnyPath) -> str:
     """Device, versions, commit and minutes of all runs."""
-    contents = {name: archive.read(name + SEARCHED, folder) for name in kept} | dict(kept)
+    searches = [archive.read(name + SEARCHED, folder) for name in kept]
     rows = []
-    for content in filter(None, contents.values()):
+    for content in filter(None, [*searches, *kept.values()]):
         for method, run in content["runs"].items():
             where, packages = run["environment"], run["environment"]["packages"]
             steps, minutes = run["result"]["steps"], run["seconds"] / 60
@@ -177,17 +187,21 @@ def provenance(kept: Mapping[str, Any], folder: archive.AnyPath) -> str:
     return "\n\n".join([note, markdown(header, rows)]) if rows else NOT_RUN
 
 
-def _table(heading: str, content: Mapping[str, Any] | None) -> list[str]:
+def _table(
+    heading: str, content: Mapping[str, Any] | None, tried: Mapping[str, Mapping[str, int]]
+) -> list[str]:
     if content is None:
         return [heading, NOT_RUN]
+    settings_tried = tried.get(content["experiment"])
     missing = [title(method) for method in ROWS if method not in content["runs"]]
-    parts = [heading, comparison(content, ROWS), verdict(archive.results_of(content, ROWS))]
+    table = comparison(content, ROWS, settings_tried)
+    parts = [heading, table, verdict(archive.results_of(content, ROWS))]
     return parts + ([f"Not run: {', '.join(missing)}."] if missing else [])
 
 
 def _ablation(heading: str, kept: Mapping[str, Any], methods: Sequence[str]) -> list[str]:
     """The forms of distance-aware attention on the three data sets of the paper's figures."""
-    parts = [heading]
+    parts = [heading, "Compared are the seeds that both have."]
     for name in ("ag", "amazon", "mind"):
         content = kept[name]
         if content is None or not any(method in content["runs"] for method in methods):
@@ -195,6 +209,17 @@ def _ablation(heading: str, kept: Mapping[str, Any], methods: Sequence[str]) -> 
         else:
             parts += [f"{DATA_SETS[name]}:", comparison(content, (OURS, *methods))]
     return parts
+
+
+def _settings_tried(kept: Mapping[str, Any], folder: archive.AnyPath) -> dict[str, dict[str, int]]:
+    """How many settings each method was searched with, by experiment; ratings took Amazon's."""
+    tried = {}
+    for name in kept:
+        content = archive.read(name.removesuffix("_rating") + SEARCHED, folder)
+        if content is not None:
+            runs = content["runs"].items()
+            tried[name] = {method: len(by_setting(run["result"])) for method, run in runs}
+    return tried
 
 
 def _searches(folder: archive.AnyPath) -> list[str]:
@@ -217,7 +242,7 @@ def _every_seed(kept: Mapping[str, Any]) -> list[str]:
 
 
 def _paper(experiment: str) -> Mapping[str, Mapping[str, str]]:
-    return getattr(importlib.import_module(f"experiments.{experiment}"), "PAPER", {})
+    return getattr(dict(recipes()).get(experiment), "PAPER", {})
 
 
 def _against(

@@ -45,6 +45,7 @@ def test_of_a_few_reviews_all_are_taken_in_order(tmp_path, name):
         assert drawn["test"] != list(range(46, 50))
         assert builder.left_out == {"empty reviews": 10}
         assert builder.about_the_rows() == (
+            "the file: 50 rows, of 1,689,188 in the published set (a part)",
             "train: 32 rows, of 40,000 in the published set (a part)",
             "validation: 4 rows, of 5,000 in the published set (a part)",
             "test: 4 rows, of 5,000 in the published set (a part)",
@@ -56,7 +57,7 @@ def test_of_a_few_reviews_all_are_taken_in_order(tmp_path, name):
 
 
 def test_of_many_reviews_as_many_are_drawn_as_the_paper_has(tmp_path, monkeypatch):
-    monkeypatch.setattr(Amazon, "PUBLISHED", {"train": 8, "validation": 2, "test": 1})
+    monkeypatch.setattr(Amazon, "SIZES", {"train": 8, "validation": 2, "test": 1})
     raw = write(tmp_path / "raw", 100)
     drawn = numbers(Amazon(manual_dir=raw, data_dir=tmp_path / "a"))
     assert [len(drawn[split]) for split in SPLITS] == [8, 2, 1]

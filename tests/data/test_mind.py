@@ -74,7 +74,7 @@ def test_titles_have_numbers_and_impressions_have_those_of_known_news(tmp_path):
         ]
         assert rows_of(builder, "test") == [([5, 2], [1, 5, 4], [0, 1, 0])]
         assert builder.about_the_rows() == (
-            "a part of MIND: 4 rows of train/news, 6 rows of train/behaviors, "
+            "neither MIND-small nor large: 4 rows of train/news, 6 rows of train/behaviors, "
             "3 rows of dev/news, 1 rows of dev/behaviors",
             "left out: 1 clicks of histories on news without a row in news.tsv",
             "left out: 2 candidates without a row in news.tsv",
@@ -241,7 +241,7 @@ def test_the_clicks_of_a_made_up_log_can_be_foreseen_from_the_history(tmp_path):
     write_mind(tmp_path / "raw", users=30, news=200, impressions=600, seed=0)
     builder = Mind(manual_dir=tmp_path / "raw", data_dir=tmp_path / "data")
     assert builder.about_the_rows() == (
-        "a part of MIND: 150 rows of train/news, 540 rows of train/behaviors, "
+        "neither MIND-small nor large: 150 rows of train/news, 540 rows of train/behaviors, "
         "150 rows of dev/news, 60 rows of dev/behaviors",
     )
     topics = [title.split("word")[0] for title in builder.titles]

@@ -43,6 +43,7 @@ def content(experiment, methods, **arguments):
         "rows": {"train": 1234, "validation": 56, "test": 78},
         "classes": 4,
         "average_length": 9.87,
+        "sequence_lengths": {"text": 9.87},
         "said": ["as it is"],
     }
     runs = {
@@ -79,6 +80,8 @@ def folder(tmp_path_factory):
     ag = content("ag", (*ROWS, *MAPPINGS, *ADJUSTMENTS[:1]))
     archive.write(archive.rounded({**ag, **learned()}), folder)
     archive.write(content("amazon_rating", ROWS), folder)
+    searched = content("ag", ROWS, split=("validation",), weights=(0.1, 0.5))
+    archive.write({**searched, "experiment": "ag_search"}, folder)
     return folder
 
 
@@ -91,10 +94,11 @@ def test_ours_stand_beside_the_papers_and_are_tested_against(text):
     table = "### Table 3: AG"
     ours = row(text, "Transformer", table)
     # Three seeds: 52, 53 and 54 %; distance-aware attention is 8 points above, seed by seed.
-    assert ours[:5] == ["Transformer", "3", "53.00 ± 1.00", "93.01 ± 0.13", "53.00 ± 1.00"]
-    assert ours[6] == "8.00 points"
-    assert row(text, "DA-Transformer", table)[2:4] == ["61.00 ± 1.00", "93.72 ± 0.11"]
-    assert row(text, "majority label", table)[2] == "25.00"
+    assert ours[:3] == ["Transformer", "3", "2"]  # seeds, settings tried
+    assert ours[3:6] == ["53.00 ± 1.00", "93.01 ± 0.13", "53.00 ± 1.00"]
+    assert ours[7] == "8.00 points"
+    assert row(text, "DA-Transformer", table)[3:5] == ["61.00 ± 1.00", "93.72 ± 0.11"]
+    assert row(text, "majority label", table)[3] == "25.00"
     assert row(text, "AG's News", "### Tables 1")[1:4] == ["1,234 / 108k", "56 / 12k", "78 / 7.6k"]
 
 
@@ -118,6 +122,7 @@ def test_heads_are_counted_by_the_sign_of_w(text):
 
 
 def test_a_run_says_where_it_was_made(text):
+    assert row(text, "ag_search/vanilla", "### Runs")[4] == "6"  # two settings of three seeds
     made = row(text, "ag/vanilla", "### Runs")
     assert made[1:] == [
         *("a device", "jax 1.2, flax 3.4", "0123456789-dirty", "3", "120", "2", "1.0")
