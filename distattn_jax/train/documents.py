@@ -27,7 +27,8 @@ class Documents(TextTask):
     ) -> dict[str, Any]:
         documents = [sentences(row["text"]) for row in rows]
         every = encode(tokenizer, [sentence for document in documents for sentence in document])
-        width = min(config.longest, int(every.lengths.max(initial=1)))
+        longest = int(every.lengths.max(initial=1))
+        width = min(config.longest, -(-longest // 8) * 8)  # few shapes, where texts come in parts
         return {"text": Nested.of(every, [len(document) for document in documents], width)}
 
     @classmethod
