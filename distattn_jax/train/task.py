@@ -71,7 +71,3 @@ class Task(abc.ABC):
     def baseline(self, split: str) -> dict[str, float]:
         """What comes out without any model; empty where there is no such thing."""
         return {}
-
-    def said(self, outputs: Any) -> list[str]:
-        """What the outputs say of every example, for a person to read."""
-        raise NotImplementedError(f"{type(self).__name__} cannot say what it finds in a text.")

@@ -101,6 +101,10 @@ class TextTask(Task):
     def initial(self) -> Mapping[tuple[str, ...], np.ndarray]:
         return {} if self.vectors is None else {self.embedding: self.vectors}
 
+    def said(self, outputs: Any) -> list[str]:
+        """What the outputs say of every example, for a person; a task without `fields` is mute."""
+        return []
+
     def arguments(self, setting: Setting) -> dict[str, Any]:
         """Those that all models take."""
         config = self.config
