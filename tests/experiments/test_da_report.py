@@ -99,13 +99,14 @@ def test_ours_stand_beside_the_papers_and_are_tested_against(text):
     assert ours[7] == "8.00 points"
     assert row(text, "DA-Transformer", table)[3:5] == ["61.00 ± 1.00", "93.72 ± 0.11"]
     assert row(text, "majority label", table)[3] == "25.00"
-    assert row(text, "AG's News", "### Tables 1")[1:4] == ["1,234 / 108k", "56 / 12k", "78 / 7.6k"]
+    assert row(text, "AG's News", "### Table 1")[1:4] == ["1,234 / 108k", "56 / 12k", "78 / 7.6k"]
 
 
 def test_what_was_not_run_says_so(text):
     for heading in ("### Table 3: Amazon", "### Table 4: SST", "### Section 3.4"):
         assert text[text.index(heading) :].split("\n\n")[1] == "Not run."
     assert "MIND: not run." in text
+    assert row(text, "impressions", "### Table 2: MIND\n\nOurs: not run.")[1] == "500,000"
     assert "SNLI: not searched." in text
 
 
