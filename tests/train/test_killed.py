@@ -17,6 +17,8 @@ from distattn_jax.train.run import load_best
 from tests import compiler
 from tests.train.driver import config_in, run_of, write_texts
 
+PATIENCE = 300  # seconds; a process that takes longer hangs
+
 
 @pytest.fixture(scope="module")
 def start(compiled):
@@ -28,15 +30,31 @@ def start(compiled):
         "JAX_COMPILATION_CACHE_DIR": str(compiled),
         "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
         "TF_CPP_MIN_LOG_LEVEL": "2",
+        "PYTHONFAULTHANDLER": "1",
     }
+    processes = []
 
     def started(folder, *flags):
         command = [sys.executable, "-m", "tests.train.driver", str(folder), *flags]
-        return subprocess.Popen(
+        process = subprocess.Popen(
             command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
         )
+        processes.append(process)
+        return process
 
-    return started
+    yield started
+    for process in processes:
+        process.kill()
+        process.communicate()
+
+
+def words_of(process):
+    """All that the process said, once it has ended; of one that hangs, where its threads are."""
+    try:
+        return process.communicate(timeout=PATIENCE)[0]
+    except subprocess.TimeoutExpired:
+        process.send_signal(signal.SIGABRT)
+        pytest.fail(f"{process.args} hangs:\n{process.communicate()[0]}")
 
 
 @pytest.fixture(scope="module")
@@ -45,7 +63,7 @@ def straight(start, made_once):
 
     def make(folder):
         process = start(folder)
-        said, _ = process.communicate()
+        said = words_of(process)
         assert process.returncode == 0, said
 
     return made_once("straight", make)
@@ -64,9 +82,11 @@ def steps_logged(folder):
 
 def reach(process, folder, step):
     """Waits until the run has logged this step."""
-    while process.poll() is None and steps_logged(folder) < step:
+    late = time.monotonic() + PATIENCE
+    while process.poll() is None and steps_logged(folder) < step and time.monotonic() < late:
         time.sleep(0.002)
-    assert process.poll() is None, process.communicate()[0]
+    if process.poll() is not None or time.monotonic() >= late:
+        pytest.fail(f"{process.args} never logged step {step}:\n{words_of(process)}")
 
 
 def newest_checkpoint(folder):
@@ -90,14 +110,14 @@ def test_a_run_killed_at_random_steps_ends_as_one_never_killed(start, straight, 
     process = start(tmp_path)
     reach(process, tmp_path, steps_logged(tmp_path) + 1)
     process.send_signal(signal.SIGTERM)
-    said, _ = process.communicate()
+    said = words_of(process)
     assert process.returncode == 143, said
     assert f"The checkpoint {damaged} is damaged" in said
     assert "The same command goes on from there." in said
     assert f"saved at step {newest_checkpoint(tmp_path).name} of 100" in said
 
     process = start(tmp_path)
-    said, _ = process.communicate()
+    said = words_of(process)
     assert process.returncode == 0, said
     assert files_of(tmp_path) == files_of(straight)
     assert parameters_of(tmp_path) == parameters_of(straight)
@@ -119,13 +139,13 @@ def test_two_processes_reach_what_one_does_and_save_together(start, straight, tm
     processes = start_both()
     reach(processes[0], tmp_path, 7)
     processes[1].send_signal(signal.SIGTERM)  # one is told, both leave after the same step
-    said = [process.communicate()[0] for process in processes]
+    said = [words_of(process) for process in processes]
     assert [process.returncode for process in processes] == [143, 143], said
     step = newest_checkpoint(tmp_path).name
     assert all(f"saved at step {step} of 100" in lines for lines in said)
 
     processes = start_both()
-    said = [process.communicate()[0] for process in processes]
+    said = [words_of(process) for process in processes]
     assert [process.returncode for process in processes] == [0, 0], said
     one, two = (
         [json.loads(line) for line in files_of(folder)["metrics.jsonl"].splitlines()]
