@@ -16,8 +16,9 @@ LAYERS = {
     "distattn_jax.models": {"attention", "modules"},
     "distattn_jax.guiding": {"attention"},
     "distattn_jax.modules": {"attention"},
-    "distattn_jax.attention": {"fused", "tree"},
-    "distattn_jax.attention.fused": {"tree"},
+    "distattn_jax.attention": {"fused", "hash", "tree"},
+    "distattn_jax.attention.fused": {"hash"},
+    "distattn_jax.hash": set(),
     "distattn_jax.tree": set(),
 }
 FORBIDDEN = {"distattn_jax.attention": {"flax", "optax"}, "distattn_jax.guiding": {"flax"}}

@@ -16,6 +16,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, UInt32
 
 from distattn_jax.attention.variant import counted
+from distattn_jax.hash import chain, mix
 
 
 class Dropout(NamedTuple):
@@ -34,10 +35,9 @@ class Dropout(NamedTuple):
 
     def kept(self, rows: Int[Array, " T"], columns: Int[Array, " S"]) -> Bool[Array, "T S"]:
         """Whether entry (i, j) survives."""
-        row_word, column_word = (chain(chain(word, self.example), self.head) for word in self.words)
+        row_word, column_word = words_of_head(self.words, self.example, self.head)
         bits = mix(chain(row_word, rows)[:, None] ^ chain(column_word, columns)[None, :])
-        threshold = (self.rate.astype(jnp.float32) * 2.0**32).astype(jnp.uint32)
-        return bits >= threshold
+        return bits >= threshold_of(self.rate)
 
 
 def is_off(rate: float | Array) -> bool:
@@ -50,13 +50,14 @@ def words_of(key: Array) -> UInt32[Array, "2"]:
     return jax.random.bits(key, (2,), jnp.uint32)
 
 
-def chain(word: UInt32[Array, ""], index: Int[Array, "*n"]) -> UInt32[Array, "*n"]:
-    """A new word for every index."""
-    return mix(word ^ mix(index.astype(jnp.uint32) + jnp.uint32(0x9E3779B9)))
+def words_of_head(
+    words: UInt32[Array, "2"], example: Int[Array, "*#n"], head: Int[Array, "*#n"]
+) -> tuple[UInt32[Array, "*n"], UInt32[Array, "*n"]]:
+    """The words of a head of an example, or of many: one for its queries, one for its keys."""
+    row_word, column_word = (chain(chain(word, example), head) for word in words)
+    return row_word, column_word
 
 
-def mix(word: UInt32[Array, "*n"]) -> UInt32[Array, "*n"]:
-    """Spreads every bit of a word over all others: the finaliser `lowbias32` (Wellons 2018)."""
-    word = (word ^ (word >> 16)) * jnp.uint32(0x7FEB352D)
-    word = (word ^ (word >> 15)) * jnp.uint32(0x846CA68B)
-    return word ^ (word >> 16)
+def threshold_of(rate: Float[Array, ""]) -> UInt32[Array, ""]:
+    """Entries whose bits are below it are dropped."""
+    return (rate.astype(jnp.float32) * 2.0**32).astype(jnp.uint32)

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import jax
 
-from distattn_jax.attention import cudnn
+from distattn_jax.attention import cudnn, pallas
 from distattn_jax.attention.head import Attended, as_printed, in_blocks
 from distattn_jax.attention.lift import Call, lift
 from distattn_jax.attention.variant import wide
@@ -53,6 +53,7 @@ def _nothing(call: Call) -> None:
 
 
 IMPLEMENTATIONS = {
+    "pallas": Implementation(pallas.run, ("cuda",), pallas.refuses),
     "cudnn": Implementation(cudnn.run, ("cuda",), cudnn.refuses),
     "xla": Implementation(xla, None, _nothing),
     "reference": Implementation(reference, None, _nothing),
@@ -86,4 +87,6 @@ def _compute_fastest(call: Call) -> Attended:
             branches.setdefault(platform, functools.partial(way.run, call))
     if not branches:
         return everywhere.run(call)
-    return jax.lax.platform_dependent(default=functools.partial(everywhere.run, call), **branches)
+    # Recomputed, so that what it would keep for a backward pass is not kept for the others.
+    default = jax.checkpoint(functools.partial(everywhere.run, call))
+    return jax.lax.platform_dependent(default=default, **branches)

@@ -20,6 +20,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+LARGEST_EXPONENT = 60.0  # in float32
 Mapping = Callable[[Float[Array, "..."], Any], Float[Array, "..."]]
 
 
@@ -57,7 +58,7 @@ def clip(x: Float[Array, "..."], shape: Float[Array, ""]) -> Float[Array, "..."]
 
 
 def _largest_exponent(x: Array) -> float:
-    return 600.0 if x.dtype == jnp.float64 else 60.0
+    return 600.0 if x.dtype == jnp.float64 else LARGEST_EXPONENT
 
 
 MAPPINGS: dict[str, Mapping] = {
