@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
-from jax.sharding import AxisType, PartitionSpec, reshard
+from jax.sharding import AxisType, NamedSharding, PartitionSpec, reshard
 from jaxtyping import Array, Bool, Float, Int, UInt32
 
 from distattn_jax.attention.dropout import Dropout
@@ -101,4 +101,6 @@ def _sharded_like(query: Array, argument: _Argument) -> _Argument:
     for axis, of_query in zip(axes, (0, 2), strict=True):
         if axis is not None and array.shape[axis] == query.shape[of_query]:
             names[axis] = sharding.spec[of_query]
-    return argument._replace(array=reshard(array, PartitionSpec(*names)))
+    return argument._replace(
+        array=reshard(array, NamedSharding(sharding.mesh, PartitionSpec(*names)))
+    )

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 import jax
-from jax.sharding import AbstractMesh, AxisType, PartitionSpec, reshard
+from jax.sharding import AbstractMesh, AxisType, NamedSharding, PartitionSpec, reshard
 from jaxtyping import Array
 
 from distattn_jax.attention.fused import Operands
@@ -30,7 +30,9 @@ def over_parts(
         return attend(operands)
     specs = specs_of(mesh, operands)
     if AxisType.Explicit in mesh.axis_types:
-        operands = jax.tree.map(reshard, operands, specs)
+        operands = jax.tree.map(
+            lambda array, spec: reshard(array, NamedSharding(mesh, spec)), operands, specs
+        )
     query, received = specs.query, PartitionSpec(*specs.coefficients[:2])
     return jax.shard_map(
         attend,

@@ -24,6 +24,7 @@ from distattn_jax.attention.variant import Variant, counted
 OLDEST_JAX = (0, 11)
 HOPPER = 9  # compute capability; the matrix instructions are those of this generation alone
 WIDTHS = (16, 32, 64)  # of heads; others are padded to the next
+GRAIN = 8  # lengths are padded to a multiple of it
 TOLERANCE = 2.0**-10  # about what 16-bit inputs do to a score anyway
 SHORTEST = 1024  # a map of fewer queries and keys has too few tiles to save any
 
@@ -71,7 +72,8 @@ def run(call: Call) -> Attended:
     """The call in fused passes, each device its own examples and heads."""
     from distattn_jax.attention.fused.attend import attend  # slow: only if needed
 
-    width, value_width = call.query.shape[-1], call.value.shape[-1]
+    _, queries, _, width = call.query.shape
+    _, keys, _, value_width = call.value.shape
     plan = fused.Plan(
         scoring=_scoring_of(call.variant, width),
         is_causal=call.options.is_causal,
@@ -79,7 +81,8 @@ def run(call: Call) -> Attended:
         tolerance=_tolerance(call),
     )
     values, received = mesh.over_parts(functools.partial(attend, plan), _operands(call))
-    return Attended(values[..., :value_width], received)
+    values = values[:, :queries, :, :value_width]
+    return Attended(values, None if received is None else received[:, :, :keys])
 
 
 def refuses(call: Call) -> str | None:
@@ -188,9 +191,10 @@ def _tolerance(call: Call) -> float:
     return TOLERANCE if max(call.query.shape[1], call.key.shape[1]) >= SHORTEST else 0.0
 
 
-def _padded(x: Float[Array, "B L N W"]) -> Float[Array, "B L N _"]:
+def _padded(x: Float[Array, "B L N W"]) -> Float[Array, "B _ N _"]:
+    """x with a width that the matrix units know, and a length that the copy engine does."""
     width = next(width for width in WIDTHS if width >= x.shape[-1])
-    return jnp.pad(x, ((0, 0), (0, 0), (0, 0), (0, width - x.shape[-1])))
+    return jnp.pad(x, ((0, 0), (0, -x.shape[1] % GRAIN), (0, 0), (0, width - x.shape[-1])))
 
 
 def _lengths(lengths: Array | None, batch: int, length: int) -> Array:
