@@ -1,8 +1,9 @@
-"""`python -m experiments COMMAND`: train, evaluate, predict, report, list, speed."""
+"""`python -m experiments COMMAND`: train, evaluate, predict, report, list, speed, bench."""
 
 import importlib
 import pkgutil
 import sys
+from types import ModuleType
 
 from distattn_jax.data import DataError
 from distattn_jax.train import NonFiniteError, RunError
@@ -12,22 +13,24 @@ from experiments import commands
 
 def main(arguments: list[str]) -> None:
     """Runs a command; what a person can mend is said in a sentence, without a traceback."""
-    known = {
-        name: importlib.import_module(f"experiments.commands.{name}")
-        for name in sorted(found.name for found in pkgutil.iter_modules(commands.__path__))
-    }
+    known = sorted(found.name for found in pkgutil.iter_modules(commands.__path__))
     if not arguments or arguments[0] in ("-h", "--help"):
         print("usage: python -m experiments COMMAND ...\n")
-        for name, module in known.items():
-            print(f"  {name:<10}{(module.__doc__ or '').splitlines()[0]}")
+        for name in known:
+            print(f"  {name:<10}{(module_of(name).__doc__ or '').splitlines()[0]}")
         sys.exit(0 if arguments else 2)
     name, *rest = arguments
     if name not in known:
         raise SystemExit(f"unknown command {name!r}: {nearest(name, known)}")
     try:
-        known[name].main(rest)
+        module_of(name).main(rest)
     except (DataError, RunError, NonFiniteError, ValueError) as error:
         raise SystemExit(f"error: {error}") from None
+
+
+def module_of(command: str) -> ModuleType:
+    """Its module; those of other commands, and what they need, are not imported."""
+    return importlib.import_module(f"experiments.commands.{command}")
 
 
 if __name__ == "__main__":

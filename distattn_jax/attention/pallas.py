@@ -30,33 +30,38 @@ SHORTEST = 1024  # a map of fewer queries and keys has too few tiles to save any
 
 
 class _Form(NamedTuple):
-    """A mapping as the kernels know it: a family, and its numbers from w and the shape."""
+    """A mapping as the kernels know it.
+
+    Attributes:
+      family: the form of f.
+      numbers: those of size * f(w |i - j|), from w, the shape and the size.
+    """
 
     family: fused.Family
-    numbers: Callable[[Array, Any], tuple[Array, ...]]
+    numbers: Callable[[Array, Any, float], tuple[Array, ...]]
 
 
-def _of_learnable_sigmoid(weight, shape):
+def _of_learnable_sigmoid(weight, shape, size):
     v = jnp.minimum(shape, mappings.LARGEST_EXPONENT)
-    return weight / 2, v / 2, (1 + jnp.exp(v)) / 2
+    return weight / 2, -v / 2, jax.nn.softplus(v) + math.log(size / 2)
 
 
-def _of_sigmoid(weight, shape):
-    return weight / 2, jnp.zeros_like(weight), jnp.full_like(weight, 0.5)
+def _of_sigmoid(weight, shape, size):
+    return weight / 2, jnp.zeros_like(weight), jnp.full_like(weight, math.log(size / 2))
 
 
-def _of_exponent(weight, shape):
-    log2e = math.log2(math.e)
-    return weight * log2e, jnp.full_like(weight, mappings.LARGEST_EXPONENT * log2e)
+def _of_exponent(weight, shape, size):
+    most = jnp.full_like(weight, mappings.LARGEST_EXPONENT * fused.LOG2E)
+    return weight * fused.LOG2E, most, jnp.full_like(weight, size)
 
 
-def _of_linear(weight, shape):
+def _of_linear(weight, shape, size):
     slope, intercept = shape
-    return slope * weight, intercept
+    return slope * weight * size, intercept * size
 
 
-def _of_clip(weight, shape):
-    return weight, jax.lax.stop_gradient(shape)
+def _of_clip(weight, shape, size):
+    return weight * size, jax.lax.stop_gradient(shape) * size
 
 
 FORMS = {
@@ -155,7 +160,7 @@ def _operands(call: Call) -> fused.Operands:
         query=_padded(call.query),
         key=_padded(call.key),
         value=_padded(call.value),
-        coefficients=_coefficients(call.variant, (batch, heads), queries + keys),
+        coefficients=_coefficients(call, (batch, heads), queries + keys),
         query_lengths=_lengths(call.query_lengths, batch, queries),
         key_lengths=_lengths(call.key_lengths, batch, keys),
         offset=jnp.broadcast_to(call.offset, (batch,)),
@@ -164,12 +169,16 @@ def _operands(call: Call) -> fused.Operands:
     )
 
 
-def _coefficients(variant: Variant, shape: tuple[int, int], furthest: int) -> Float[Array, "B N C"]:
+def _coefficients(call: Call, shape: tuple[int, int], furthest: int) -> Float[Array, "B N C"]:
     """The numbers of the mapping, and what it is at the furthest distance."""
+    variant = call.variant
     if not isinstance(variant, DistanceAware):
         return jnp.zeros((*shape, 0), jnp.float32)
-    numbers = FORMS[variant.mapping].numbers(variant.weight, variant.shape)
-    far = variant.mapping(variant.weight * furthest, variant.shape)
+    size = fused.LOG2E
+    if variant.adjust == early_multiply:
+        size /= math.sqrt(call.query.shape[-1])
+    numbers = FORMS[variant.mapping].numbers(variant.weight, variant.shape, size)
+    far = variant.mapping(variant.weight * furthest, variant.shape) * size
     return _together((*numbers, far), shape)
 
 

@@ -11,6 +11,7 @@ from distattn_jax.plot.heads import head_parameters
 from distattn_jax.plot.maps import attention_maps
 from distattn_jax.plot.profiles import distance_profile
 from distattn_jax.plot.style import METHOD_COLOURS, PALETTE, method_colours, save, styled
+from distattn_jax.plot.timings import timing_bars
 
 __all__ = [
     "METHOD_COLOURS",
@@ -26,4 +27,5 @@ __all__ = [
     "method_colours",
     "save",
     "styled",
+    "timing_bars",
 ]

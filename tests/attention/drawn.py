@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 
 from distattn_jax import attention as package
 from distattn_jax.attention import (
@@ -18,9 +19,13 @@ from distattn_jax.attention import (
     Variant,
     attention,
     implementations,
+    pallas,
 )
 from tests import oracles
 
+needs_kernels = pytest.mark.skipif(
+    jax.__version_info__ < pallas.OLDEST_JAX, reason="the fused kernels need a newer JAX"
+)
 TOLERANCE = {"float64": 1e-11, "float32": 2e-5, "float16": 4e-3, "bfloat16": 3e-2}
 
 

@@ -6,7 +6,9 @@ from experiments.__main__ import main
 from experiments.recipes import recipes
 
 RECIPES = dict(recipes())
-COMMANDS = ("collect", "evaluate", "list", "predict", "report", "search", "speed", "train")
+COMMANDS = (
+    *("bench", "collect", "evaluate", "list", "predict", "report", "search", "speed", "train"),
+)
 
 
 def left_with(*arguments):

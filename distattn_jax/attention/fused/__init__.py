@@ -5,6 +5,7 @@ Import `attend` from its module: with it comes Pallas, which takes a while.
 
 from distattn_jax.attention.fused.operands import Operands, Plan
 from distattn_jax.attention.fused.scoring import (
+    LOG2E,
     Distance,
     Family,
     Plain,
@@ -16,6 +17,7 @@ from distattn_jax.attention.fused.scoring import (
 )
 
 __all__ = [
+    "LOG2E",
     "Distance",
     "Family",
     "Operands",

@@ -124,9 +124,9 @@ def forward(map: Map, rows: int, width: int) -> Pass:
         tile.done("key")
         look = _look(map, place, tile, raw)
         scores = look.scores
-        higher = jnp.maximum(peak, scores.max(axis=1))
+        higher = jnp.maximum(peak, _scaled(map, scores.max(axis=1)))
         shrink = jnp.exp2(peak - higher)
-        weights = jnp.exp2(scores - mosaic.by_row(higher, tile.shape))
+        weights = _weights(map, scores, mosaic.by_row(higher, tile.shape))
         if look.visible is not None:
             weights = jnp.where(look.visible, weights, 0.0)
         count = count * shrink + weights.sum(axis=1)
@@ -186,7 +186,8 @@ def of_queries(map: Map, rows: int, width: int, *, has_received: bool) -> Pass:
         total, parts = state
         key = tile.take("key")
         look = _look(map, place, tile, mosaic.product(place.resident["query"], key))
-        weights = jnp.exp2(look.scores - mosaic.by_row(place.vectors["log_sum"], tile.shape))
+        log_sum = mosaic.by_row(place.vectors["log_sum"], tile.shape)
+        weights = _weights(map, look.scores, log_sum)
         of_weights = mosaic.product(place.resident["values"], tile.take("value"))
         tile.done("value")
         received = tile.take_vector("received") if has_received else None
@@ -203,8 +204,9 @@ def of_queries(map: Map, rows: int, width: int, *, has_received: bool) -> Pass:
 
     def finish(place, state):
         total, parts = state
-        numbered = {f"coefficient_{i}": part for i, part in enumerate(parts)}
-        return {"query": total * map.scoring.unit, **numbered}
+        unit = map.scoring.unit
+        numbered = {f"coefficient_{i}": part * unit for i, part in enumerate(parts)}
+        return {"query": total * unit, **numbered}
 
     return Pass(start, step, finish)
 
@@ -227,7 +229,8 @@ def of_keys(map: Map, rows: int, widths: tuple[int, int], *, has_received: bool)
         of_key, of_value = state
         query = tile.take("query")
         look = _look(map, place, tile, mosaic.product(place.resident["key"], query))
-        weights = _weights(tile, look)
+        log_sum = mosaic.by_column(tile.take_vector("log_sum"), tile.shape)
+        weights = _weights(map, look.scores, log_sum)
         values = tile.take("values")
         dropped = _dropped(map, place, tile, weights)
         of_value = mosaic.add_product(of_value, dropped, values, place.stage)
@@ -263,7 +266,9 @@ def received(map: Map, rows: int) -> Pass:
     def step(place, tile, state):
         raw = mosaic.product(place.resident["key"], tile.take("query"))
         tile.done("query")
-        return state + _weights(tile, _look(map, place, tile, raw)).sum(axis=1)
+        scores = _look(map, place, tile, raw).scores
+        log_sum = mosaic.by_column(tile.take_vector("log_sum"), tile.shape)
+        return state + _weights(map, scores, log_sum).sum(axis=1)
 
     def finish(place, state):
         return {"received": jnp.where(_is_seen(place, rows), state, 0.0)}
@@ -283,7 +288,7 @@ def given(map: Map, rows: int) -> Pass:
         raw = mosaic.product(place.resident["query"], tile.take("key"))
         tile.done("key")
         scores = _look(map, place, tile, raw).scores
-        weights = jnp.exp2(scores - mosaic.by_row(place.vectors["log_sum"], tile.shape))
+        weights = _weights(map, scores, mosaic.by_row(place.vectors["log_sum"], tile.shape))
         gradient = mosaic.by_column(tile.take_vector("received"), tile.shape)
         return state + (weights * gradient).sum(axis=1)
 
@@ -293,9 +298,13 @@ def given(map: Map, rows: int) -> Pass:
     return Pass(start, step, finish)
 
 
-def _weights(tile: Tile, look: _Look) -> jax.Array:
-    """Weights of a turned tile, whose columns are queries."""
-    return jnp.exp2(look.scores - mosaic.by_column(tile.take_vector("log_sum"), tile.shape))
+def _weights(map: Map, scores: jax.Array, log_sum: jax.Array) -> jax.Array:
+    return jnp.exp2(_scaled(map, scores) - log_sum)
+
+
+def _scaled(map: Map, scores: jax.Array) -> jax.Array:
+    factor = map.scoring.factor
+    return scores if factor == 1 else scores * factor
 
 
 def _is_seen(place: Place, rows: int) -> jax.Array:

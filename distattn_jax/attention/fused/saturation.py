@@ -4,7 +4,7 @@ From a distance `radius` on, f differs from its limit so little that no score ch
 the tolerance, and no gradient of the coefficients by more than that either: what is left out of it
 is |score| times the distance, so the distance is in the bound.
 
-    bound(R) = |q|max |k|max scale |f(R) - f(∞)| max(R, 1)  ≤  tolerance      for all R ≥ radius
+    bound(R) = |q|max |k|max |f(R) - f(∞)| max(R, 1)  ≤  tolerance      for all R ≥ radius
 
 If the limit itself is as small, as for a head that looks near, far scores are all 0 and far weights
 all 2^-z_i: such a head averages what is far. Then sums over all columns up to a tile, taken once,
@@ -33,9 +33,9 @@ def radius_of(
     distance = jnp.arange(furthest, dtype=jnp.float32)[None, None, :]
     numbers = tuple(jnp.moveaxis(coefficients, -1, 0)[..., None])  # each (B, N, 1)
     limit = numbers[-1]
-    size = jnp.ones_like(limit)
+    size = jnp.full_like(limit, scoring.unit)
     if not scoring.adds:
-        size = (_largest(query) * _largest(key) * scoring.scale)[..., None]
+        size *= (_largest(query) * _largest(key))[..., None]
     bound = size * jnp.abs(scoring.value(distance, numbers) - limit) * jnp.maximum(distance, 1)
     counted = jnp.where(bound <= tolerance, 0, distance + 1)  # one whose bound is NaN counts
     is_nothing = (size * jnp.abs(limit) <= tolerance) & (not scoring.adds)

@@ -4,8 +4,8 @@ A tile holds raw products q · k. A scoring makes scores of them, and takes grad
 back to the raw products and to its own coefficients, a few numbers per head. All of it is
 elementwise: the same functions serve a tile, a turned tile and, outside of kernels, any array.
 
-Scores are in units of log 2, so that their exponential is one instruction. Gradients are those of
-scores in natural units.
+Scores are logarithms to base 2 of weights, but for `factor`: so that an exponential is one
+instruction, and its argument one more.
 """
 
 import dataclasses
@@ -18,6 +18,7 @@ from jaxtyping import Array
 
 LOG2E = math.log2(math.e)
 Numbers = tuple[Array, ...]  # coefficients of one head
+Parts = tuple[Array | None, ...]  # of their gradients, entry by entry; None: no part
 
 
 class Scored(NamedTuple):
@@ -35,47 +36,52 @@ class Plain:
     coefficients = 0
     knows_distance = False
 
-    def score(self, raw: Array, gap: Any, numbers: Numbers, *, far: bool) -> Scored:
-        """Scores of a tile."""
-        return Scored(raw * (self.scale * LOG2E), ())
-
-    def pull(
-        self, grad: Array, gap: Any, kept: Any, numbers: Numbers, *, far: bool
-    ) -> tuple[Array, tuple[Array | None, ...]]:
-        """Gradients of the raw products, but for `unit`, and of the coefficients, by entry."""
-        return grad, ()
+    @property
+    def factor(self) -> float:
+        """What the scores are still to be multiplied by."""
+        return self.scale * LOG2E
 
     @property
     def unit(self) -> float:
-        """What the gradients of the raw products are still to be multiplied by."""
+        """What the gradients are still to be multiplied by."""
         return self.scale
+
+    def score(self, raw: Array, gap: Any, numbers: Numbers, *, far: bool) -> Scored:
+        """Scores of a tile."""
+        return Scored(raw, ())
+
+    def pull(
+        self, grad: Array, gap: Any, kept: Any, numbers: Numbers, *, far: bool
+    ) -> tuple[Array, Parts]:
+        """Gradients of the raw products, and parts of those of the coefficients."""
+        return grad, ()
 
 
 class Family(NamedTuple):
-    """A form of f(|i - j|) with a few numbers per head, and its slopes with respect to them.
+    """A form of f(|i - j|) with a few numbers per head.
 
     Attributes:
       numbers: how many.
       value: f, from the distance and the numbers.
-      slopes: the derivative of f by each number, from the distance, f and the numbers.
+      pull: from a gradient of f, the distance, f and the numbers, parts of the numbers' gradients.
     """
 
     numbers: int
     value: Callable[[Array, Numbers], Array]
-    slopes: Callable[[Array, Array, Numbers], Numbers]
+    pull: Callable[[Array, Array, Array, Numbers], Parts]
 
 
 def _bend(distance, numbers):
-    """height (1 + tanh(slope |i - j| - shift)): a sigmoid with one special function."""
-    slope, shift, height = numbers
-    return jnp.tanh(distance * slope - shift) * height + height
+    """height (1 + tanh(slope |i - j| + shift)): a sigmoid with one special function."""
+    slope, shift, log_height = numbers
+    height = jnp.exp(log_height)
+    return jnp.tanh(distance * slope + shift) * height + height
 
 
-def _bend_slopes(distance, f, numbers):
-    _, _, height = numbers
-    risen = f * (1 / height)
-    steepness = f * (2 - risen)
-    return distance * steepness, -steepness, risen
+def _pull_bend(grad, distance, f, numbers):
+    of_log_height = grad * f
+    of_shift = of_log_height * (2 - f * jnp.exp(-numbers[2]))
+    return of_shift * distance, of_shift, of_log_height
 
 
 def _line(distance, numbers):
@@ -83,8 +89,8 @@ def _line(distance, numbers):
     return distance * slope + intercept
 
 
-def _line_slopes(distance, f, numbers):
-    return distance, jnp.ones_like(distance)
+def _pull_line(grad, distance, f, numbers):
+    return grad * distance, grad
 
 
 def _limit(distance, numbers):
@@ -92,45 +98,52 @@ def _limit(distance, numbers):
     return jnp.minimum(distance * slope, limit)
 
 
-def _limit_slopes(distance, f, numbers):
-    is_below = f < numbers[1]
-    return jnp.where(is_below, distance, 0.0), jnp.where(is_below, 0.0, jnp.ones_like(distance))
+def _pull_limit(grad, distance, f, numbers):
+    return jnp.where(f < numbers[1], grad * distance, 0.0), None
 
 
 def _power(distance, numbers):
-    """2 to the slope |i - j|, the exponent cut at a limit."""
-    slope, limit = numbers
-    return jnp.exp2(jnp.minimum(distance * slope, limit))
+    """height 2^(slope |i - j|), the exponent cut at a limit."""
+    slope, limit, height = numbers
+    return jnp.exp2(jnp.minimum(distance * slope, limit)) * height
 
 
-def _power_slopes(distance, f, numbers):
-    slope, limit = numbers
-    steepness = jnp.where(distance * slope < limit, f * math.log(2), 0.0)
-    return distance * steepness, jnp.zeros_like(distance)
+def _pull_power(grad, distance, f, numbers):
+    slope, limit, _ = numbers
+    of_slope = grad * f * distance * math.log(2)
+    return jnp.where(distance * slope < limit, of_slope, 0.0), None, None
 
 
-bend = Family(3, _bend, _bend_slopes)
-line = Family(2, _line, _line_slopes)
-limit = Family(2, _limit, _limit_slopes)
-power = Family(2, _power, _power_slopes)
+bend = Family(3, _bend, _pull_bend)
+line = Family(2, _line, _pull_line)
+limit = Family(2, _limit, _pull_limit)
+power = Family(3, _power, _pull_power)
 
 
 @dataclasses.dataclass(frozen=True)
 class Distance:
-    """Distance-aware attention: ReLU(scale q · k) f, or scale q · k + f with `adds`.
+    """Distance-aware attention: ReLU(q · k) f, or scale q · k + f with `adds`.
 
     The coefficients are those of the family, and after them the constant that f is where it is far.
+    Of f they must make what belongs into a logarithm to base 2: log2(e) f, or log2(e) scale f if it
+    multiplies.
     """
 
     scale: float
     family: Family
     adds: bool
     knows_distance = True
+    factor = 1.0
 
     @property
     def coefficients(self) -> int:
         """How many numbers a head has."""
         return self.family.numbers + 1
+
+    @property
+    def unit(self) -> float:
+        """What the gradients are still to be multiplied by."""
+        return 1 / LOG2E
 
     def value(self, distance: Array, numbers: Numbers) -> Array:
         """f itself."""
@@ -140,29 +153,22 @@ class Distance:
         """Scores of a tile."""
         f = numbers[-1] if far else self.value(jnp.abs(gap), numbers)
         if self.adds:
-            return Scored(raw * (self.scale * LOG2E) + f * LOG2E, (raw, f))
+            return Scored(raw * (self.scale * LOG2E) + f, (raw, f))
         positive = jnp.maximum(raw, 0.0)
-        return Scored(positive * (self.scale * LOG2E) * f, (positive, f))
+        return Scored(positive * f, (positive, f))
 
     def pull(
         self, grad: Array, gap: Any, kept: Any, numbers: Numbers, *, far: bool
-    ) -> tuple[Array, tuple[Array | None, ...]]:
-        """Gradients of the raw products, but for `unit`, and of the coefficients, by entry."""
+    ) -> tuple[Array, Parts]:
+        """Gradients of the raw products, and parts of those of the coefficients."""
         products, f = kept
         if self.adds:
-            of_products, of_f = grad, grad
+            of_products, of_f = grad * (self.scale * LOG2E), grad
         else:
-            of_products = jnp.where(products > 0, grad * f, 0.0)
-            of_f = grad * products * self.scale
+            of_products, of_f = jnp.where(products > 0, grad * f, 0.0), grad * products
         if far:
             return of_products, (*[None] * self.family.numbers, of_f)
-        slopes = self.family.slopes(jnp.abs(gap), f, numbers[:-1])
-        return of_products, (*(of_f * slope for slope in slopes), None)
-
-    @property
-    def unit(self) -> float:
-        """What the gradients of the raw products are still to be multiplied by."""
-        return self.scale
+        return of_products, (*self.family.pull(of_f, jnp.abs(gap), f, numbers[:-1]), None)
 
 
 Scoring = Plain | Distance

@@ -1,0 +1,156 @@
+"""How a case is checked, and how it is timed.
+
+Calls of small shapes are over in less time than it takes to start them. So many are made inside one
+program, each on what the one before gave: one entry of the query is moved by less than its last
+digit. The compiler can leave none of them out, nor any part of them, nor make a part once for all.
+"""
+
+import time
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from distattn_jax.attention import Attended, attention
+from experiments.bench.cases import Case, Operands, Shape
+
+LIMITS = {"d_w": 0.5, "d_v": 0.5}  # sums over the whole map of what mostly cancels
+LIMIT = 0.1  # of all other relative errors; generous, for 16 bits
+LONGEST = 2048  # beyond it the reference's map is too large
+NUDGE = 1e-12
+
+Call = Callable[[Operands], Any]
+
+
+class Timed(NamedTuple):
+    """One call: a program of its own with its gradient, and milliseconds."""
+
+    compile_seconds: float
+    temporary_mib: float | None  # None: the device does not say
+    forward_ms: float
+    both_ms: float
+
+
+def forward(case: Case) -> Call:
+    """Operands -> what attention gives."""
+
+    def call(operands: Operands) -> Attended:
+        return _attend(case, case.implementation)(*operands[:4])
+
+    return call
+
+
+def both(case: Case, implementation: str = "") -> Call:
+    """Operands -> what attention gives, and the gradients: of query, key, value, w and v."""
+
+    def call(operands: Operands) -> tuple[Attended, tuple]:
+        attend = _attend(case, implementation or case.implementation)
+        given, pull = jax.vjp(attend, *operands[:4])
+        return given, pull(operands.cotangent)
+
+    return call
+
+
+def errors_of(case: Case, operands: Operands) -> dict[str, float]:
+    """Relative errors |a - b| / |b| against the equations in float32, over the same inputs.
+
+    Looked at are the first and the last head of the first example.
+    """
+    part = _part(operands)
+    exact = jax.tree.map(lambda x: x.astype(jnp.float32), part)
+    is_short = operands.query.shape[1] <= LONGEST
+    with jax.default_matmul_precision("highest"):
+        wanted = _named(*jax.jit(both(case, "reference" if is_short else "xla"))(exact))
+    got = _named(*jax.jit(both(case))(part))
+    return {name: _relative_error(got[name], wanted[name]) for name in wanted}
+
+
+def too_large(errors: Mapping[str, float]) -> dict[str, float]:
+    """Those beyond their limits, and those that are not numbers."""
+    return {name: error for name, error in errors.items() if not error <= LIMITS.get(name, LIMIT)}
+
+
+def timed(case: Case, operands: Operands, shape: Shape, repeats: int) -> Timed:
+    """What a call costs."""
+    began = time.perf_counter()
+    compiled = jax.jit(both(case)).lower(operands).compile()
+    seconds = time.perf_counter() - began
+    memory = compiled.memory_analysis()
+    return Timed(
+        compile_seconds=seconds,
+        temporary_mib=memory.temp_size_in_bytes / 2**20 if memory else None,
+        forward_ms=milliseconds(forward(case), operands, shape.calls, repeats),
+        both_ms=milliseconds(both(case), operands, shape.calls, repeats),
+    )
+
+
+def milliseconds(call: Call, operands: Operands, calls: int, repeats: int) -> float:
+    """Of one of `calls` dependent calls inside one program: the median over `repeats` runs."""
+    program = jax.jit(lambda operands: _one_after_the_other(call, operands, calls))
+    compiled = program.lower(operands).compile()
+    jax.block_until_ready(compiled(operands))
+    seconds = []
+    for _ in range(repeats):
+        began = time.perf_counter()
+        jax.block_until_ready(compiled(operands))
+        seconds.append(time.perf_counter() - began)
+    return 1e3 * float(np.median(seconds)) / calls
+
+
+def _one_after_the_other(call: Call, operands: Operands, calls: int) -> Float[Array, "B L N H"]:
+    """The query after so many calls. A barrier lets nothing pass: what is behind it is computed."""
+
+    def step(query: Array, _: None) -> tuple[Array, None]:
+        here = jax.lax.optimization_barrier(operands._replace(query=query))
+        given = jax.lax.optimization_barrier(call(here))
+        firsts = [leaf[(0,) * leaf.ndim] for leaf in jax.tree.leaves(given)]
+        nudge = NUDGE * sum(first.astype(jnp.float32) for first in firsts)
+        moved = query[:1, :1, :1, :1] + nudge.astype(query.dtype)
+        return jax.lax.dynamic_update_slice(query, moved, (0, 0, 0, 0)), None
+
+    query, _ = jax.lax.scan(step, operands.query, length=calls)
+    return query
+
+
+def _attend(case: Case, implementation: str) -> Callable[..., Attended]:
+    def attend(query: Array, key: Array, value: Array, variant: Any) -> Attended:
+        return attention(
+            query, key, value, variant, received=case.received, implementation=implementation
+        )
+
+    return attend
+
+
+def _part(operands: Operands) -> Operands:
+    """The first and the last head of the first example."""
+    ends = jnp.array([0, -1])
+    change, received, _ = operands.cotangent
+    return Operands(
+        query=operands.query[:1, :, ends],
+        key=operands.key[:1, :, ends],
+        value=operands.value[:1, :, ends],
+        variant=jax.tree.map(lambda leaf: leaf[ends], operands.variant),
+        cotangent=Attended(change[:1, :, ends], None if received is None else received[:1, ends]),
+    )
+
+
+def _named(given: Attended, gradients: tuple) -> dict[str, Array]:
+    query, key, value, variant = gradients
+    found = {
+        "values": given.values,
+        "received": given.received,
+        "d_query": query,
+        "d_key": key,
+        "d_value": value,
+        "d_w": getattr(variant, "weight", None),
+        "d_v": getattr(variant, "shape", None),
+    }
+    return {name: array for name, array in found.items() if array is not None}
+
+
+def _relative_error(got: Array, wanted: Array) -> float:
+    a, b = (np.asarray(x, np.float64).ravel() for x in (got, wanted))
+    return float(np.linalg.norm(a - b) / np.linalg.norm(b))

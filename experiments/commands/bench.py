@@ -1,0 +1,166 @@
+"""Times attention: cases x shapes, each checked first, against cuDNN's dot-product attention."""
+
+import dataclasses
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+import jax
+from etils import epath
+
+from distattn_jax.train.flags import Checked, option, parse, to_dict
+from distattn_jax.train.run import environment
+from experiments import archive
+from experiments.bench import peers
+from experiments.bench.cases import (
+    CASES,
+    GLOBAL,
+    LOCAL,
+    SHAPES,
+    TINY,
+    YARDSTICK,
+    Shape,
+    V,
+    drawn,
+    lacks,
+)
+from experiments.bench.lines import Line, header, lines_of, rated, row
+from experiments.bench.timing import errors_of, timed, too_large
+
+
+@dataclasses.dataclass(frozen=True)
+class Bench(Checked):
+    """What is timed. On a CPU the shapes are tiny ones, and what needs a GPU is left out."""
+
+    shapes: tuple[str, ...] = option(tuple(SHAPES), "the sizes", choices=tuple(SHAPES))
+    cases: tuple[str, ...] = option(
+        tuple(CASES), f"what is timed, after {YARDSTICK}, the yardstick", choices=tuple(CASES)
+    )
+    dtype: str = option(
+        "auto",
+        "of the inputs; auto: bfloat16, on a CPU float32",
+        choices=("auto", "bfloat16", "float16", "float32"),
+    )
+    repeats: int = option(5, "how often everything is timed; the median counts")
+    peers: bool = option(False, "whether PyTorch's attentions are timed as well")
+    output: str = option("", "folder for bench.json and bench.png; empty: none")
+    draw: str = option("", "a bench.json to print and draw again; nothing is timed")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.at_least(1, "repeats")
+
+
+def main(arguments: Sequence[str]) -> None:
+    """`bench [--field value ...]`: errors, seconds to compile, milliseconds, TFLOP/s, MiB."""
+    bench = parse(Bench(), list(arguments), program="python -m experiments bench")
+    if bench.draw:
+        path = epath.Path(bench.draw)
+        written = archive.read(path.stem, path.parent)
+        if written is None:
+            raise ValueError(f"draw must be a bench.json that is there; got {path}.")
+        draw(show(written, lines_of(written)), path.parent)
+        return
+    missing = peers.missing() if bench.peers else ""
+    if missing:
+        print(f"PyTorch is not timed: {missing}.")
+        bench = dataclasses.replace(bench, peers=False)
+    content = setting(bench)
+    lines = show(content, measured(bench, content))
+    if bench.output:
+        content["lines"] = [dataclasses.asdict(line) for line in lines]
+        print(archive.write(archive.rounded(content), bench.output))
+        draw(lines, epath.Path(bench.output))
+    wrong = [f"{line.case} at {line.shape}" for line in lines if too_large(line.errors)]
+    if wrong:
+        raise SystemExit(f"wrong, and not timed: {', '.join(wrong)}")
+
+
+def setting(bench: Bench) -> dict[str, Any]:
+    """What is known before anything is timed."""
+    on_cpu = jax.default_backend() == "cpu"
+    shapes = TINY if on_cpu else SHAPES
+    automatic = "float32" if on_cpu else "bfloat16"
+    return {
+        "experiment": "bench",
+        "environment": environment(),
+        "config": to_dict(bench),
+        "dtype": automatic if bench.dtype == "auto" else bench.dtype,
+        "shapes": {name: shapes[name]._asdict() for name in bench.shapes},
+        "w": {"local": LOCAL, "global": GLOBAL},
+        "v": V,
+    }
+
+
+def measured(bench: Bench, content: Mapping[str, Any]) -> Iterator[Line]:
+    """A line for each case at each shape, the yardstick first."""
+    for name, sizes in content["shapes"].items():
+        shape = Shape(**sizes)
+        one = measure(YARDSTICK, name, shape, content["dtype"], bench.repeats)
+        yield rated(one, shape, one)
+        for case in bench.cases:
+            if case != YARDSTICK:
+                line = measure(case, name, shape, content["dtype"], bench.repeats)
+                yield rated(line, shape, one)
+        if bench.peers:
+            for line in peers.measured(name, shape, content["dtype"], bench.repeats):
+                yield rated(line, shape, one)
+
+
+def measure(case: str, name: str, shape: Shape, dtype: str, repeats: int) -> Line:
+    """The errors of a case, and what it costs; if there is no such thing, the reason."""
+    line = Line(name, case)
+    needed = lacks(CASES[case])
+    if needed:
+        return dataclasses.replace(line, said=f"needs {needed}")
+    try:
+        operands = drawn(shape, CASES[case], dtype)
+        line = dataclasses.replace(line, errors=errors_of(CASES[case], operands))
+        wrong = too_large(line.errors)
+        if wrong:
+            told = ", ".join(f"{of} off by {error:.1e}" for of, error in wrong.items())
+            return dataclasses.replace(line, said=f"wrong: {told}")
+        costs = timed(CASES[case], operands, shape, repeats)
+        return dataclasses.replace(line, **costs._asdict())
+    except ValueError as error:
+        return dataclasses.replace(line, said=f"refused: {error}".splitlines()[0])
+    except RuntimeError as error:
+        if "RESOURCE_EXHAUSTED" not in str(error):
+            raise
+        return dataclasses.replace(line, said="out of memory")
+
+
+def show(content: Mapping[str, Any], lines: Iterable[Line]) -> list[Line]:
+    """Prints the table, each line as soon as it is there."""
+    here = content["environment"]
+    print(f"{here['device']}, JAX {here['packages']['jax']}, {content['dtype']}")
+    w = content["w"]
+    print(f"local heads: w = {w['local']}, global ones: w = {w['global']}; v = {content['v']}")
+    print(f"ratio: to {YARDSTICK} in this run, above 1 is slower\n")
+    print(header())
+    shown: list[Line] = []
+    for line in lines:
+        if not shown or shown[-1].shape != line.shape:
+            shape = Shape(**content["shapes"][line.shape])
+            print(f"\n{line.shape}: {shape}, calls in one program: {shape.calls}")
+        print(row(line), flush=True)
+        shown.append(line)
+    return shown
+
+
+def draw(lines: Sequence[Line], folder: epath.Path) -> None:
+    """Bars of forward and backward, a panel for each shape."""
+    try:
+        from distattn_jax import plot
+    except ModuleNotFoundError as error:
+        print(f"no picture: {error.name} is not installed. Elsewhere, --draw makes it.")
+        return
+    relative = any(line.both_ratio is not None for line in lines)
+    figures: dict[str, dict[str, float | None]] = {}
+    for line in lines:
+        of_shape = figures.setdefault(line.shape, {})
+        of_shape[line.case] = line.both_ratio if relative else line.both_ms
+    unit = f"time / {YARDSTICK.replace('_', ' ')}" if relative else "milliseconds"
+    figure = plot.timing_bars(figures, unit=f"forward + backward, {unit}", one=relative)
+    path = folder / "bench.png"
+    plot.save(figure, path)
+    print(path)
