@@ -33,35 +33,35 @@ class _Form(NamedTuple):
     """A mapping as the kernels know it.
 
     Attributes:
-      family: the form of f.
-      numbers: those of size * f(w |i - j|), from w, the shape and the size.
+      family: its form, but for a height.
+      numbers: the two of the family and the height, from w and the shape.
     """
 
     family: fused.Family
-    numbers: Callable[[Array, Any, float], tuple[Array, ...]]
+    numbers: Callable[[Array, Any], tuple[Array, Array, Array]]
 
 
-def _of_learnable_sigmoid(weight, shape, size):
+def _of_learnable_sigmoid(weight, shape):
     v = jnp.minimum(shape, mappings.LARGEST_EXPONENT)
-    return weight / 2, -v / 2, jax.nn.softplus(v) + math.log(size / 2)
+    return weight, -v, 1 + jnp.exp(v)
 
 
-def _of_sigmoid(weight, shape, size):
-    return weight / 2, jnp.zeros_like(weight), jnp.full_like(weight, math.log(size / 2))
+def _of_sigmoid(weight, shape):
+    return weight, jnp.zeros_like(weight), jnp.ones_like(weight)
 
 
-def _of_exponent(weight, shape, size):
+def _of_exponent(weight, shape):
     most = jnp.full_like(weight, mappings.LARGEST_EXPONENT * fused.LOG2E)
-    return weight * fused.LOG2E, most, jnp.full_like(weight, size)
+    return weight * fused.LOG2E, most, jnp.ones_like(weight)
 
 
-def _of_linear(weight, shape, size):
+def _of_linear(weight, shape):
     slope, intercept = shape
-    return slope * weight * size, intercept * size
+    return slope * weight, intercept, jnp.ones_like(weight)
 
 
-def _of_clip(weight, shape, size):
-    return weight * size, jax.lax.stop_gradient(shape) * size
+def _of_clip(weight, shape):
+    return weight, jax.lax.stop_gradient(shape), jnp.ones_like(weight)
 
 
 FORMS = {
@@ -174,12 +174,12 @@ def _coefficients(call: Call, shape: tuple[int, int], furthest: int) -> Float[Ar
     variant = call.variant
     if not isinstance(variant, DistanceAware):
         return jnp.zeros((*shape, 0), jnp.float32)
-    size = fused.LOG2E
+    first, second, height = FORMS[variant.mapping].numbers(variant.weight, variant.shape)
+    far = variant.mapping(variant.weight * furthest, variant.shape) / height
+    unit = fused.LOG2E
     if variant.adjust == early_multiply:
-        size /= math.sqrt(call.query.shape[-1])
-    numbers = FORMS[variant.mapping].numbers(variant.weight, variant.shape, size)
-    far = variant.mapping(variant.weight * furthest, variant.shape) * size
-    return _together((*numbers, far), shape)
+        unit /= math.sqrt(call.query.shape[-1])
+    return _together((first, second, height * unit, far), shape)
 
 
 def _together(arrays: tuple[Array, ...], shape: tuple[int, int]) -> Array:

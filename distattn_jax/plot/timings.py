@@ -18,13 +18,14 @@ from distattn_jax.plot.style import (
 )
 
 Figures = Mapping[str, Mapping[str, float | int | None]]  # panel -> what was timed -> time
-LONGEST = 4  # how many times the middle of all bars a bar may be long
+LONGEST = 2.5  # how many times as long as the median bar a bar may be
 
 
 def timing_bars(figures: Figures, *, unit: str, one: bool = False, columns: int = 3) -> Figure:
     """A panel per shape, in it a bar for each thing timed, and its figure in print.
 
-    A bar much longer than the others is cut, with an arrow, so that these can be told apart.
+    A bar much longer than the others is cut, with an arrow, so that these can be told apart. What
+    was timed in no panel is left out.
 
     Args:
       figures: panel title -> what was timed -> its time, or None if it was not.
@@ -32,7 +33,10 @@ def timing_bars(figures: Figures, *, unit: str, one: bool = False, columns: int 
       one: whether they are ratios, so that 1 is marked.
       columns: how many panels stand side by side at most.
     """
-    rows = list(dict.fromkeys(name for of_panel in figures.values() for name in of_panel))
+    timed = [name for by in figures.values() for name, time in by.items() if time is not None]
+    rows = [
+        name for name in dict.fromkeys(n for by in figures.values() for n in by) if name in timed
+    ]
     if not rows:
         raise ValueError(f"figures must hold at least one time; got none in {list(figures)}.")
     names = [name.replace("_", " ") for name in rows]
@@ -52,13 +56,14 @@ def timing_bars(figures: Figures, *, unit: str, one: bool = False, columns: int 
             for row, name in enumerate(rows):
                 time = of_panel.get(name)
                 if time is None:
-                    axes.text(0.02 * end, row, "not timed", color=QUIET, va="center")
+                    axes.text(0.03 * end, row, "none", color=QUIET, va="center")
                     continue
-                axes.barh(row, min(time, end), height=0.65, color=_colour(name))
+                shown = min(time, end)
+                axes.barh(row, shown, height=0.65, color=_colour(name))
                 arrow = " \N{RIGHTWARDS ARROW}" if time > end else ""
-                axes.text(1.02 * min(time, end), row, f"{time:.3g}{arrow}", va="center")
+                axes.text(shown + 0.03 * end, row, f"{time:.3g}{arrow}", va="center")
             if one:
-                axes.axvline(1, color=QUIET, linewidth=0.8, linestyle=":")
+                axes.axvline(1, color=QUIET, linewidth=0.8, linestyle=":", zorder=0)
         for axes in grid[len(figures) :]:
             axes.remove()
         figure.supxlabel(unit, fontsize=SETTINGS["axes.labelsize"])

@@ -1,8 +1,8 @@
 """PyTorch's attentions on the same shapes: scaled_dot_product_attention, FlexAttention.
 
 FlexAttention computes distance-aware attention from eq. 6 written as a `score_mod`. PyTorch is
-imported here alone, once it is asked for; JAX must leave it memory, which it does unless told not
-to: it takes three quarters. Their results are not checked.
+imported here alone, once it is asked for, and its results are not checked. Of the GPU's memory it
+has what JAX leaves, a quarter. Calls are started one by one: times of small shapes hold that too.
 """
 
 from collections.abc import Callable, Iterator

@@ -5,6 +5,7 @@ program, each on what the one before gave: one entry of the query is moved by le
 digit. The compiler can leave none of them out, nor any part of them, nor make a part once for all.
 """
 
+import functools
 import time
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
@@ -36,22 +37,27 @@ class Timed(NamedTuple):
 
 def forward(case: Case) -> Call:
     """Operands -> what attention gives."""
-
-    def call(operands: Operands) -> Attended:
-        return _attend(case, case.implementation)(*operands[:4])
-
-    return call
+    attend = _attend(case)
+    return lambda operands: attend(*operands[:4])
 
 
-def both(case: Case, implementation: str = "") -> Call:
+def both(case: Case) -> Call:
     """Operands -> what attention gives, and the gradients: of query, key, value, w and v."""
 
     def call(operands: Operands) -> tuple[Attended, tuple]:
-        attend = _attend(case, implementation or case.implementation)
-        given, pull = jax.vjp(attend, *operands[:4])
+        given, pull = jax.vjp(_attend(case), *operands[:4])
         return given, pull(operands.cotangent)
 
     return call
+
+
+def refusal(case: Case, operands: Operands) -> str:
+    """Why the implementation does not serve these arrays; empty: it does."""
+    try:
+        jax.eval_shape(forward(case), operands)
+    except ValueError as error:
+        return str(error).splitlines()[0]
+    return ""
 
 
 def errors_of(case: Case, operands: Operands) -> dict[str, float]:
@@ -62,8 +68,9 @@ def errors_of(case: Case, operands: Operands) -> dict[str, float]:
     part = _part(operands)
     exact = jax.tree.map(lambda x: x.astype(jnp.float32), part)
     is_short = operands.query.shape[1] <= LONGEST
+    reference = case._replace(implementation="reference" if is_short else "xla")
     with jax.default_matmul_precision("highest"):
-        wanted = _named(*jax.jit(both(case, "reference" if is_short else "xla"))(exact))
+        wanted = _named(*jax.jit(both(reference))(exact))
     got = _named(*jax.jit(both(case))(part))
     return {name: _relative_error(got[name], wanted[name]) for name in wanted}
 
@@ -115,13 +122,8 @@ def _one_after_the_other(call: Call, operands: Operands, calls: int) -> Float[Ar
     return query
 
 
-def _attend(case: Case, implementation: str) -> Callable[..., Attended]:
-    def attend(query: Array, key: Array, value: Array, variant: Any) -> Attended:
-        return attention(
-            query, key, value, variant, received=case.received, implementation=implementation
-        )
-
-    return attend
+def _attend(case: Case) -> Callable[..., Attended]:
+    return functools.partial(attention, received=case.received, implementation=case.implementation)
 
 
 def _part(operands: Operands) -> Operands:

@@ -24,7 +24,9 @@ from experiments.bench.cases import (
     lacks,
 )
 from experiments.bench.lines import Line, header, lines_of, rated, row
-from experiments.bench.timing import errors_of, timed, too_large
+from experiments.bench.timing import errors_of, refusal, timed, too_large
+
+WRONG, FAILED = "wrong:", "failed:"  # how lines begin that must not be
 
 
 @dataclasses.dataclass(frozen=True)
@@ -68,11 +70,13 @@ def main(arguments: Sequence[str]) -> None:
     lines = show(content, measured(bench, content))
     if bench.output:
         content["lines"] = [dataclasses.asdict(line) for line in lines]
-        print(archive.write(archive.rounded(content), bench.output))
-        draw(lines, epath.Path(bench.output))
-    wrong = [f"{line.case} at {line.shape}" for line in lines if too_large(line.errors)]
-    if wrong:
-        raise SystemExit(f"wrong, and not timed: {', '.join(wrong)}")
+        kept = archive.rounded(content)
+        print(archive.write(kept, bench.output))
+        draw(lines_of(kept), epath.Path(bench.output))
+    bad = [line for line in lines if line.said.startswith((WRONG, FAILED))]
+    if bad:
+        names = ", ".join(f"{line.case} at {line.shape}" for line in bad)
+        raise SystemExit(f"wrong or failed, and not timed: {names}")
 
 
 def setting(bench: Bench) -> dict[str, Any]:
@@ -107,26 +111,27 @@ def measured(bench: Bench, content: Mapping[str, Any]) -> Iterator[Line]:
 
 
 def measure(case: str, name: str, shape: Shape, dtype: str, repeats: int) -> Line:
-    """The errors of a case, and what it costs; if there is no such thing, the reason."""
+    """The errors of a case, and what it costs; what is not to be had is said, and no end."""
     line = Line(name, case)
     needed = lacks(CASES[case])
     if needed:
         return dataclasses.replace(line, said=f"needs {needed}")
     try:
         operands = drawn(shape, CASES[case], dtype)
+        reason = refusal(CASES[case], operands)
+        if reason:
+            return dataclasses.replace(line, said=f"refused: {reason}")
         line = dataclasses.replace(line, errors=errors_of(CASES[case], operands))
         wrong = too_large(line.errors)
         if wrong:
             told = ", ".join(f"{of} off by {error:.1e}" for of, error in wrong.items())
-            return dataclasses.replace(line, said=f"wrong: {told}")
+            return dataclasses.replace(line, said=f"{WRONG} {told}")
         costs = timed(CASES[case], operands, shape, repeats)
         return dataclasses.replace(line, **costs._asdict())
-    except ValueError as error:
-        return dataclasses.replace(line, said=f"refused: {error}".splitlines()[0])
-    except RuntimeError as error:
-        if "RESOURCE_EXHAUSTED" not in str(error):
-            raise
-        return dataclasses.replace(line, said="out of memory")
+    except (RuntimeError, ValueError) as error:
+        is_memory = "RESOURCE_EXHAUSTED" in str(error)
+        said = "out of memory" if is_memory else f"{FAILED} {error}".splitlines()[0]
+        return dataclasses.replace(line, said=said)
 
 
 def show(content: Mapping[str, Any], lines: Iterable[Line]) -> list[Line]:
@@ -153,6 +158,9 @@ def draw(lines: Sequence[Line], folder: epath.Path) -> None:
         from distattn_jax import plot
     except ModuleNotFoundError as error:
         print(f"no picture: {error.name} is not installed. Elsewhere, --draw makes it.")
+        return
+    if all(line.both_ms is None for line in lines):
+        print("no picture: nothing was timed.")
         return
     relative = any(line.both_ratio is not None for line in lines)
     figures: dict[str, dict[str, float | None]] = {}

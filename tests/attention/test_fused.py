@@ -104,9 +104,10 @@ def assert_nothing_where_nothing_is_seen(fused, sizes):
     visible = oracles.visible_pairs(
         (B, N, T, S),
         None,
-        RESTRICTIONS["query_lengths"],
-        RESTRICTIONS["key_lengths"],
-        RESTRICTIONS["query_offset"],
+        *(
+            np.asarray(RESTRICTIONS[name])
+            for name in ("query_lengths", "key_lengths", "query_offset")
+        ),
     )
     blind, unseen = ~visible.any(axis=3).swapaxes(1, 2), ~visible.any(axis=2)
     assert 9 < blind[0].sum() < T

@@ -11,147 +11,141 @@ import numpy as np
 import pytest
 
 from distattn_jax.attention import fused
-from distattn_jax.attention.fused import ranges, saturation
+from distattn_jax.attention.fused import saturation
 from distattn_jax.attention.fused.operands import Operands
-from distattn_jax.attention.fused.ranges import FAR, MASKED, Extent
-from distattn_jax.attention.fused.scoring import LOG2E
+from distattn_jax.attention.fused.ranges import Extent, Walk, walk_of_keys, walk_of_queries
+from distattn_jax.attention.fused.scoring import LOG2E, Apart, Steps
 from tests.attention.drawn import needs_kernels
 
 pytestmark = needs_kernels
 QUERIES, KEYS = 37, 29
+BLOCKS = [(8, 8), (8, 4), (4, 8), (1, 1)]  # heights and columns
 
 
-class Drawn(NamedTuple):
-    """Many examples at once: what is real of each, and every pair of its map, all (B, N, T, S)."""
+class Pairs(NamedTuple):
+    """Of every pair of many maps, tails of blocks and tiles included: (B, N, T, S)."""
 
-    extent: Extent
     asks: np.ndarray
     exists: np.ndarray
     visible: np.ndarray
+    gap: np.ndarray
     near: np.ndarray
     skips: np.ndarray
 
 
-def drawn(is_causal: bool, seed: int = 0) -> Drawn:
-    """Lengths from none to all, offsets to beyond both ends, radii from 0 to more than the map."""
-    generator = np.random.default_rng(seed)
-    B, N = 400, 3
+def drawn(is_causal: bool, saturates: bool, grain: tuple[int, int]) -> tuple[Extent, Pairs]:
+    """Maps of whole tiles of `grain` queries and keys.
 
-    def integers(low, high, shape=(B, 1)):
+    Lengths from none to all, offsets to beyond both ends, radii from 0 to more than the map.
+    """
+    generator = np.random.default_rng(0)
+    B, N = 300, 3
+
+    def integers(low, high, *shape):
         return generator.integers(low, high + 1, shape).astype(np.int32)
 
-    extent = Extent(
-        query_lengths=integers(0, QUERIES),
-        key_lengths=integers(0, KEYS),
-        offset=integers(-QUERIES - 3, KEYS + 3),
-        radius=np.minimum(integers(0, 80, (B, N)), integers(0, 80, (B, N))),
-        skips=generator.random((B, N)) < 0.5,
-        is_causal=is_causal,
-    )
-    i, j = np.arange(QUERIES)[:, None], np.arange(KEYS)[None, :]
-    queries, keys, offset, radius, skips = (np.asarray(x)[:, :, None, None] for x in extent[:-1])
-    gap = i + offset - j
-    asks, exists, near, skips = np.broadcast_arrays(
-        i < queries, j < keys, np.abs(gap) < radius, skips
-    )
-    visible = asks & exists & (gap >= 0) if is_causal else asks & exists
-    extent = Extent(*map(jnp.asarray, extent[:-1]), is_causal)
-    return Drawn(extent, asks, exists, visible, near, skips)
+    queries, keys = integers(0, QUERIES, B), integers(0, KEYS, B)
+    offset = integers(-QUERIES - 3, KEYS + 3, B)
+    radius, skips = integers(0, 80, B, N) // integers(1, 9, B, N), generator.random((B, N)) < 0.5
+    extent = Extent(*map(jnp.asarray, (queries, keys, offset, radius, skips)))
+    if not saturates:
+        extent, skips = extent._replace(radius=None, skips=None), skips & False
+        radius = np.full_like(radius, 2**20)
+
+    T, S = QUERIES + -QUERIES % grain[0], KEYS + -KEYS % grain[1]
+    i, j = np.arange(T)[:, None], np.arange(S)[None, :]
+    gap = i + offset[:, None, None, None] - j
+    asks, exists = i < queries[:, None, None, None], j < keys[:, None, None, None]
+    visible = asks & exists & ((gap >= 0) | (not is_causal))
+    near = np.abs(gap) < radius[:, :, None, None]
+    shaped = np.broadcast_arrays(asks, exists, visible, gap, near, skips[:, :, None, None])
+    return extent, Pairs(*shaped)
 
 
-class Placed(NamedTuple):
-    """Where each pair lies: which section visits it, or whether before all or after all of them."""
+class Places:
+    """Where each pair lies: in which section of its block's walk, before it or after it."""
 
-    sections: tuple[ranges.Section, ...]
-    number: np.ndarray
+    def __init__(self, walk: Walk, blocks: np.ndarray, tiles: np.ndarray):
+        """`blocks` and `tiles` number those of every pair: (T, S)."""
+        bounds = np.asarray(walk.bounds)
+        assert bounds.shape[2:] == (blocks.max() + 1, len(walk.sections) + 1)
+        assert (np.diff(bounds) >= 0).all(), "a walk never goes back"
+        assert bounds.min() >= 0
+        assert bounds.max() <= tiles.max() + 1, "a walk stays inside of the array"
+        begun = bounds[:, :, blocks] <= tiles[:, :, None]
+        self.sections, self.number = walk.sections, begun.sum(axis=-1) - 1
+        self.before, self.after = self.number < 0, self.number >= len(walk.sections)
 
-    def which(self, **known) -> np.ndarray:
-        """The pairs in sections of which so much is known."""
-        inside = np.zeros(self.number.shape, bool)
-        for number, section in enumerate(self.sections):
-            if all(getattr(section, name) == value for name, value in known.items()):
-                inside |= self.number == number
-        return inside
-
-    @property
-    def before(self) -> np.ndarray:
-        return self.number < 0
-
-    @property
-    def after(self) -> np.ndarray:
-        return self.number >= len(self.sections)
-
-
-def placed(bounds, sections, rows: np.ndarray, columns: np.ndarray, height, width) -> Placed:
-    """`rows` and `columns` number those of every pair: (T, S)."""
-    bounds = np.asarray(bounds)
-    assert (np.diff(bounds) >= 0).all(), "bounds must not go back"
-    assert bounds.min() >= 0
-    assert bounds.max() <= -(-(columns.max() + 1) // width), "no tile outside of the array"
-    assert bounds.shape[-1] == len(sections) + 1
-    own = bounds[:, :, rows // height]  # (B N T S bounds)
-    number = (own <= (columns // width)[:, :, None]).sum(axis=-1) - 1
-    return Placed(sections, number)
+    def known(self, **what) -> np.ndarray:
+        """The pairs in sections of which this is known."""
+        fitting = [
+            number
+            for number, section in enumerate(self.sections)
+            if all(getattr(section, name) == value for name, value in what.items())
+        ]
+        return np.isin(self.number, fitting)
 
 
-@pytest.mark.parametrize("saturates", [False, True])
-@pytest.mark.parametrize("is_causal", [False, True])
-@pytest.mark.parametrize(("height", "width"), [(8, 8), (8, 4), (4, 8), (1, 1)])
-def test_a_block_of_queries_meets_every_key_it_sees_once(height, width, is_causal, saturates):
-    extent, asks, exists, visible, near, skips = drawn(is_causal)
-    i, j = np.indices((QUERIES, KEYS))
-    where = placed(
-        ranges.ranges_of_queries(extent, QUERIES, height, width, saturates=saturates),
-        ranges.sections_of_queries(saturates),
-        *(i, j, height, width),
-    )
-    averaged = skips & (where.before | where.after & (not is_causal)) & saturates
-    assert (where.which() | averaged)[visible].all()
-    assert visible[where.which(masked=False) & asks].all()
-    assert not (near & where.which(far=True)).any()
-    assert not (skips & where.which(far=True)).any()
-    assert (visible & ~near)[averaged & asks & exists].all()
+def assert_walked(places: Places, pairs: Pairs, *, averaged: np.ndarray, unmasked: np.ndarray):
+    """That every visible pair counts, and that what is said of the sections is so.
+
+    Args:
+      averaged: pairs outside of the walk for which a sum stands, if the head skips them.
+      unmasked: pairs that only a masked tile can hide.
+    """
+    asks, exists, visible, gap, near, skips = pairs
+    averaged = averaged & skips & asks & exists
+    assert (places.known() | averaged)[visible].all()
+    assert (visible & ~near)[averaged].all()
+    assert visible[places.known(masked=False) & unmasked].all()
+    assert not (near | skips)[places.known(far=True) & asks & exists].any()
+    assert (gap[np.broadcast_to(places.known(side=1), gap.shape)] >= 0).all()
+    assert (gap[np.broadcast_to(places.known(side=-1), gap.shape)] <= 0).all()
 
 
 @pytest.mark.parametrize("saturates", [False, True])
 @pytest.mark.parametrize("is_causal", [False, True])
-@pytest.mark.parametrize(("height", "width"), [(8, 8), (8, 4), (4, 8), (1, 1)])
-def test_a_block_of_keys_meets_every_query_that_sees_it_once(height, width, is_causal, saturates):
-    """Padding at the end of the queries may be met: it has no weight."""
-    extent, asks, exists, visible, near, skips = drawn(is_causal)
-    i, j = np.indices((QUERIES, KEYS))
-    where = placed(
-        ranges.ranges_of_keys(extent, KEYS, height, width, saturates=saturates),
-        ranges.sections_of_keys(saturates, is_causal),
-        *(j, i, height, width),
-    )
-    averaged = skips & (where.after | where.before & (not is_causal)) & saturates
-    assert (where.which() | averaged)[visible].all()
-    assert visible[where.which(masked=False) & asks & exists].all()
-    assert not (near & where.which(far=True) & asks & exists).any()
-    assert not (skips & where.which(far=True)).any()
-    assert (visible & ~near)[averaged & asks & exists].all()
+@pytest.mark.parametrize(("height", "columns"), BLOCKS)
+def test_a_block_of_queries_meets_every_key_it_sees(height, columns, is_causal, saturates):
+    extent, pairs = drawn(is_causal, saturates, (height, columns))
+    i, j = np.indices(pairs.gap.shape[2:])
+    for distance in (True, False)[: 1 if saturates else 2]:
+        walk = walk_of_queries(
+            extent, QUERIES, height, columns, is_causal=is_causal, distance=distance
+        )
+        places = Places(walk, i // height, j // columns)
+        averaged = places.before | (places.after & (not is_causal))
+        assert_walked(places, pairs, averaged=averaged, unmasked=pairs.asks)
 
 
-def test_most_tiles_of_a_long_map_are_known_in_advance():
-    """A head that looks near sees a band, one that looks far masks the diagonal alone."""
-    one = jnp.ones((1, 1), jnp.int32)
+@pytest.mark.parametrize("saturates", [False, True])
+@pytest.mark.parametrize("is_causal", [False, True])
+@pytest.mark.parametrize(("height", "columns"), BLOCKS)
+def test_a_block_of_keys_meets_every_query_that_sees_it(height, columns, is_causal, saturates):
+    """Padding at the end of the queries may be met: it has no weight. That of keys is cut off."""
+    extent, pairs = drawn(is_causal, saturates, (columns, height))
+    i, j = np.indices(pairs.gap.shape[2:])
+    for distance in (True, False)[: 1 if saturates else 2]:
+        walk = walk_of_keys(extent, KEYS, height, columns, is_causal=is_causal, distance=distance)
+        places = Places(walk, j // height, i // columns)
+        averaged = places.after | (places.before & (not is_causal))
+        assert_walked(places, pairs, averaged=averaged, unmasked=pairs.asks & pairs.exists)
+
+
+@pytest.mark.parametrize("is_causal", [False, True])
+@pytest.mark.parametrize("walk_of", [walk_of_queries, walk_of_keys])
+def test_of_a_long_map_little_is_looked_at_closely(walk_of, is_causal):
+    """A head that looks near sees a band; to one that looks far, most tiles are far."""
+    length = jnp.asarray([4096])
     extent = Extent(
-        4096 * one, 4096 * one, 0 * one, jnp.asarray([[50, 50]]), jnp.asarray([[True, False]]), True
+        length, length, 0 * length, jnp.asarray([[50] * 2]), jnp.asarray([[True, False]])
     )
-    of_queries = ranges.ranges_of_queries(extent, 4096, 128, 128, saturates=True)
-    of_keys = ranges.ranges_of_keys(extent, 4096, 128, 64, saturates=True)
-    for bounds, sections in (
-        (of_queries, ranges.sections_of_queries(True)),
-        (of_keys, ranges.sections_of_keys(True, True)),
-    ):
-        tiles = np.diff(np.asarray(bounds)).sum(axis=2)[0]  # of each head and section
-        band, all_of_them = tiles.sum(axis=1)
-        assert band < all_of_them / 5
-        far = [section == FAR for section in sections]
-        masked = sections.index(MASKED)
-        assert tiles[1, far].sum() > 0.8 * all_of_them
-        assert tiles[1, masked] <= 64
+    walk = walk_of(extent, 4096, 128, 64, is_causal=is_causal, distance=True)
+    tiles = np.diff(np.asarray(walk.bounds)).sum(axis=2)[0]  # (heads, sections)
+    band, everything = tiles.sum(axis=1)
+    assert band < 0.2 * everything
+    far = [section.far for section in walk.sections]
+    assert tiles[1, far].sum() > 0.8 * everything
 
 
 def test_sums_outside_are_sums_of_rows():
@@ -171,7 +165,7 @@ def test_sums_outside_are_sums_of_rows():
 
 # A family, its numbers for one head, and the same f in NumPy.
 FAMILIES = {
-    "bend": (fused.bend, (0.2, -0.7, 0.3), lambda R, a, b, c: np.exp(c) * (1 + np.tanh(a * R + b))),
+    "bend": (fused.bend, (0.4, -0.7, 0.3), lambda R, a, b, c: np.exp(c) / (1 + np.exp(-a * R - b))),
     "line": (fused.line, (-0.1, 0.4), lambda R, a, b: a * R + b),
     "limit": (fused.limit, (0.33, 4.0), lambda R, a, b: np.minimum(a * R, b)),
     "power": (fused.power, (0.37, 2.0, 0.7), lambda R, a, b, c: c * 2 ** np.minimum(a * R, b)),
@@ -239,9 +233,28 @@ def _longest(x) -> float:
 def test_families_are_the_functions_they_are_said_to_be(name):
     family, numbers, f = ALL_HEADS[name]
     assert len(numbers) == family.numbers
-    distance = np.arange(50)
-    actual = family.value(jnp.asarray(distance, jnp.float32), tuple(map(jnp.float32, numbers)))
-    np.testing.assert_allclose(actual, f(distance, *numbers), rtol=1e-4, atol=1e-6)
+    for nearest in (0, 30, 500):
+        assert_values(family, numbers, f, nearest)
+
+
+@pytest.mark.parametrize("slope", [-8.0, 8.0])
+@pytest.mark.parametrize("shift", [-60.0, 60.0])
+def test_no_factor_of_a_bend_makes_it_nan(slope, shift):
+    family, _, f = FAMILIES["bend"]
+    with np.errstate(over="ignore"):
+        for nearest in (0, 30, 5000):
+            assert_values(family, (slope, shift, 0.3), f, nearest)
+
+
+def assert_values(family, numbers, f, nearest):
+    """Distances as they are, and in steps."""
+    rows, columns = np.arange(64.0), np.arange(63.0, -1, -1)
+    distance = nearest + rows[:, None] + columns[None, :]
+    whole, *steps = (jnp.asarray(x, jnp.float32) for x in (distance, nearest, rows, columns))
+    stepwise = Steps(*steps, outer=lambda row, column: row[:, None] * column[None, :])
+    for apart in (Apart(lambda: whole), Apart(lambda: whole, stepwise)):
+        actual = family.value(apart, tuple(jnp.float32(number) for number in numbers))
+        np.testing.assert_allclose(actual, f(distance, *numbers), rtol=1e-4, atol=1e-6)
 
 
 @pytest.mark.parametrize("far", [False, True])
@@ -262,15 +275,15 @@ def assert_pulls(scoring, numbers, far):
     """Kernels leave `factor` and `unit` for later; a number whose part is None is not trained."""
     generator = np.random.default_rng(0)
     raw, grad = (jnp.asarray(generator.normal(size=(7, 9)), jnp.float32) for _ in range(2))
-    gap = jnp.asarray(generator.integers(-20, 20, (7, 9)), jnp.float32)
+    distance = jnp.asarray(generator.integers(0, 20, (7, 9)), jnp.float32)
+    apart = None if far else Apart(lambda: distance)
     numbers = tuple(jnp.float32(number) for number in numbers)
 
     def natural(raw, numbers):
-        return scoring.score(raw, gap, numbers, far=far).scores * (scoring.factor / LOG2E)
+        return scoring.score(raw, apart, numbers).scores * (scoring.factor / LOG2E)
 
     of_raw, of_numbers = jax.vjp(natural, raw, numbers)[1](grad)
-    kept = scoring.score(raw, gap, numbers, far=far).kept
-    pulled, parts = scoring.pull(grad, gap, kept, numbers, far=far)
+    pulled, parts = scoring.pull(grad, apart, scoring.score(raw, apart, numbers).kept, numbers)
     np.testing.assert_allclose(pulled * scoring.unit, of_raw, rtol=1e-4, atol=1e-5)
     assert len(parts) == scoring.coefficients
     for part, wanted in zip(parts, of_numbers, strict=True):

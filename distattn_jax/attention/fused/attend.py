@@ -6,15 +6,17 @@ per query.
 """
 
 import functools
+from collections.abc import Callable
 from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Float
 
 from distattn_jax.attention.fused import passes, ranges, saturation
 from distattn_jax.attention.fused.operands import Operands, Plan
 from distattn_jax.attention.fused.passes import Map
+from distattn_jax.attention.fused.ranges import Walk
 from distattn_jax.attention.fused.scoring import Distance
 from distattn_jax.attention.fused.sweep import Arrays, Block, sweep
 
@@ -76,14 +78,12 @@ class _Work:
         self.plan, self.operands = plan, operands
         self.saturates = operands.radius is not None
         batch, _, heads, _ = operands.query.shape
-        each = jnp.zeros((batch, heads), jnp.int32)
         self.extent = ranges.Extent(
-            query_lengths=operands.query_lengths[:, None],
-            key_lengths=operands.key_lengths[:, None],
-            offset=operands.offset[:, None],
-            radius=operands.radius if operands.radius is not None else each,
-            skips=operands.skips if operands.skips is not None else each > 0,
-            is_causal=plan.is_causal,
+            query_lengths=operands.query_lengths,
+            key_lengths=operands.key_lengths,
+            offset=operands.offset,
+            radius=operands.radius,
+            skips=operands.skips,
         )
         lengths = jnp.stack(
             (operands.query_lengths, operands.key_lengths, operands.offset), axis=-1
@@ -98,18 +98,19 @@ class _Work:
         """Values, and the logarithm of each row's sum."""
         query, key, value = self.operands[:3]
         far = {}
-        bounds = self._ranges_of_queries(FORWARD)
+        walk = self._walk_of_queries(FORWARD)
         if self.saturates:
             rows = self._valid(value, self.operands.key_lengths)
             ones = self._valid(jnp.ones_like(value[..., :1]), self.operands.key_lengths)
             far = {
-                "values": self._outside_keys(rows, bounds, FORWARD),
-                "count": self._outside_keys(ones, bounds, FORWARD),
+                "values": self._outside_keys(rows, walk, FORWARD),
+                "count": self._outside_keys(ones, walk, FORWARD),
             }
-        outs = self._queries(
-            passes.forward(self._map(), FORWARD.rows, value.shape[-1]),
-            Arrays({"query": query}, {"key": key, "value": value}, self.scalars, bounds, far),
+        outs = sweep(
+            passes.forward(self._map(), FORWARD.tile, value.shape[-1]),
+            Arrays({"query": query}, {"key": key, "value": value}, self.scalars, walk.bounds, far),
             {"values": _like(query, value.shape[-1]), "log_sum": self._vector(query)},
+            walk.sections,
             FORWARD,
             "forward",
         )
@@ -119,31 +120,35 @@ class _Work:
         """Gradients of the queries and of the coefficients."""
         query, key, value = self.operands[:3]
         count = self.plan.scoring.coefficients
+        walk = self._walk_of_queries(OF_QUERIES)
         streamed = {"key": key, "value": value}
         if of_received is not None:
             streamed["received"] = of_received
-        outs = self._queries(
+        outs = sweep(
             passes.of_queries(
-                self._map(), OF_QUERIES.rows, query.shape[-1], has_received=of_received is not None
+                self._map(), OF_QUERIES.tile, query.shape[-1], has_received=of_received is not None
             ),
             Arrays(
                 {"query": query, "values": of_values, "log_sum": log_sum, "less": less},
                 streamed,
                 self.scalars,
-                self._ranges_of_queries(OF_QUERIES),
+                walk.bounds,
                 {},
             ),
             {
                 "query": _like(query, query.shape[-1]),
                 **{f"coefficient_{i}": self._vector(query) for i in range(count)},
             },
+            walk.sections,
             OF_QUERIES,
             "of_queries",
         )
         parts = [outs[f"coefficient_{i}"].sum(axis=-1) for i in range(count)]
-        coefficients = (
-            jnp.stack(parts, axis=-1) if parts else jnp.zeros_like(self.operands.coefficients)
-        )
+        coefficients = jnp.zeros_like(self.operands.coefficients)
+        if parts:
+            slope, shift, log_height, far = parts
+            height = self.operands.coefficients[..., 2]
+            coefficients = jnp.stack((slope, shift, log_height / height, far), axis=-1)
         return outs["query"], coefficients
 
     def of_keys(self, of_values, log_sum, less, of_received):
@@ -153,15 +158,15 @@ class _Work:
         if of_received is not None:
             resident["received"] = of_received
         far = {}
-        bounds = self._ranges_of_keys(OF_KEYS)
+        walk = self._walk_of_keys(OF_KEYS)
         if self.saturates:
             far["value"] = self._outside_queries(
-                of_values * _rows(_far_weight(log_sum), of_values), bounds, OF_KEYS
+                of_values * _rows(_far_weight(log_sum), of_values), walk, OF_KEYS
             )
-        outs = self._keys(
+        outs = sweep(
             passes.of_keys(
                 self._map(keys_stay=True),
-                OF_KEYS.rows,
+                OF_KEYS.tile,
                 (key.shape[-1], value.shape[-1]),
                 has_received=of_received is not None,
             ),
@@ -169,10 +174,11 @@ class _Work:
                 resident,
                 {"query": query, "log_sum": log_sum, "values": of_values, "less": less},
                 self.scalars,
-                bounds,
+                walk.bounds,
                 far,
             ),
             {"key": _like(key, key.shape[-1]), "value": _like(value, value.shape[-1])},
+            walk.sections,
             OF_KEYS,
             "of_keys",
         )
@@ -182,14 +188,17 @@ class _Work:
         """What each key receives."""
         query, key = self.operands[:2]
         far = {}
-        bounds = self._ranges_of_keys(RECEIVED)
+        walk = self._walk_of_keys(RECEIVED)
         if self.saturates:
             weight = _rows(_far_weight(log_sum), query)
-            far["received"] = self._outside_queries(weight, bounds, RECEIVED)
-        outs = self._keys(
-            passes.received(self._map(keys_stay=True), RECEIVED.rows),
-            Arrays({"key": key}, {"query": query, "log_sum": log_sum}, self.scalars, bounds, far),
+            far["received"] = self._outside_queries(weight, walk, RECEIVED)
+        outs = sweep(
+            passes.received(self._map(keys_stay=True), RECEIVED.tile),
+            Arrays(
+                {"key": key}, {"query": query, "log_sum": log_sum}, self.scalars, walk.bounds, far
+            ),
             {"received": self._vector(key)},
+            walk.sections,
             RECEIVED,
             "received",
         )
@@ -199,20 +208,21 @@ class _Work:
         """What each query gives, weighted by the gradient of what was received."""
         query, key = self.operands[:2]
         far = {}
-        bounds = self._ranges_of_queries(GIVEN)
+        walk = self._walk_of_queries(GIVEN)
         if self.saturates:
             rows = self._valid(_rows(of_received, key), self.operands.key_lengths)
-            far["given"] = self._outside_keys(rows, bounds, GIVEN)
-        outs = self._queries(
-            passes.given(self._map(), GIVEN.rows),
+            far["given"] = self._outside_keys(rows, walk, GIVEN)
+        outs = sweep(
+            passes.given(self._map(), GIVEN.tile),
             Arrays(
                 {"query": query, "log_sum": log_sum},
                 {"key": key, "received": of_received},
                 self.scalars,
-                bounds,
+                walk.bounds,
                 far,
             ),
             {"given": self._vector(query)},
+            walk.sections,
             GIVEN,
             "given",
         )
@@ -222,41 +232,36 @@ class _Work:
         has_dropout = self.operands.words is not None
         return Map(self.plan.scoring, self.plan.is_causal, has_dropout, keys_stay)
 
-    def _ranges_of_queries(self, block: Block) -> Int[Array, "B N blocks bounds"]:
-        length = self.operands.query.shape[1]
-        return self._everywhere(
-            ranges.ranges_of_queries(
-                self.extent, length, block.height, block.columns, saturates=self.saturates
-            )
+    def _walk_of_queries(self, block: Block) -> Walk:
+        return self._walk(ranges.walk_of_queries, self.operands.query, block)
+
+    def _walk_of_keys(self, block: Block) -> Walk:
+        return self._walk(ranges.walk_of_keys, self.operands.key, block)
+
+    def _walk(self, walk_of: Callable[..., Walk], rows: Array, block: Block) -> Walk:
+        batch, length, heads, _ = rows.shape
+        walk = walk_of(
+            self.extent,
+            length,
+            block.height,
+            block.columns,
+            is_causal=self.plan.is_causal,
+            distance=self.plan.scoring.knows_distance,
         )
+        bounds = jnp.broadcast_to(walk.bounds, (batch, heads, *walk.bounds.shape[2:]))
+        return walk._replace(bounds=bounds)
 
-    def _ranges_of_keys(self, block: Block) -> Int[Array, "B N blocks bounds"]:
-        length = self.operands.key.shape[1]
-        return self._everywhere(
-            ranges.ranges_of_keys(
-                self.extent, length, block.height, block.columns, saturates=self.saturates
-            )
-        )
+    def _outside_keys(self, rows, walk, block) -> Float[Array, "B N blocks W"]:
+        sums = saturation.outside(rows, walk.bounds, block.columns, after=not self.plan.is_causal)
+        return self._of_skipping(sums)
 
-    def _everywhere(self, bounds: Array) -> Int[Array, "B N blocks bounds"]:
-        batch, _, heads, _ = self.operands.query.shape
-        return jnp.broadcast_to(bounds, (batch, heads, *bounds.shape[2:]))
+    def _outside_queries(self, rows, walk, block) -> Float[Array, "B N blocks W"]:
+        sums = saturation.outside(rows, walk.bounds, block.columns, before=not self.plan.is_causal)
+        return self._of_skipping(sums)
 
-    def _queries(self, way, arrays, outputs, block, name):
-        sections = ranges.sections_of_queries(self.saturates)
-        return sweep(way, arrays, outputs, sections, block, name)
-
-    def _keys(self, way, arrays, outputs, block, name):
-        sections = ranges.sections_of_keys(self.saturates, self.plan.is_causal)
-        return sweep(way, arrays, outputs, sections, block, name)
-
-    def _outside_keys(self, rows, bounds, block) -> Float[Array, "B N blocks W"]:
-        sums = saturation.outside(rows, bounds, block.columns, after=not self.plan.is_causal)
-        return jnp.where(self.extent.skips[:, :, None, None], sums, 0)
-
-    def _outside_queries(self, rows, bounds, block) -> Float[Array, "B N blocks W"]:
-        sums = saturation.outside(rows, bounds, block.columns, before=not self.plan.is_causal)
-        return jnp.where(self.extent.skips[:, :, None, None], sums, 0)
+    def _of_skipping(self, sums: Float[Array, "B N blocks W"]) -> Float[Array, "B N blocks W"]:
+        assert self.operands.skips is not None, "asked for where f saturates"
+        return jnp.where(self.operands.skips[:, :, None, None], sums, 0)
 
     @staticmethod
     def _valid(rows, lengths):

@@ -94,12 +94,14 @@ def fetch_columns(ref: Any) -> jax.Array:
 
 def by_row(vector: jax.Array, shape: tuple[int, ...]) -> jax.Array:
     """A tile that has vector[i] in all of row i."""
-    return lax.broadcast_in_dim(vector, shape, [0])
+    vector = plgpu.layout_cast(vector, plgpu.Layout.WGMMA.reduce(1))
+    return plgpu.layout_cast(lax.broadcast_in_dim(vector, shape, [0]), plgpu.Layout.WGMMA)
 
 
 def by_column(vector: jax.Array, shape: tuple[int, ...]) -> jax.Array:
     """A tile that has vector[j] in all of column j."""
-    return lax.broadcast_in_dim(vector, shape, [1])
+    vector = plgpu.layout_cast(vector, plgpu.Layout.WGMMA.reduce(0))
+    return plgpu.layout_cast(lax.broadcast_in_dim(vector, shape, [1]), plgpu.Layout.WGMMA)
 
 
 def product(a: Any, b: Any) -> jax.Array:

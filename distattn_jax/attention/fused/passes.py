@@ -10,6 +10,7 @@ D_i is dO_i · O_i, and what the pass `given` finds if there is a g. A query tha
 z = NOTHING: whatever its scores, its weights are 0.
 """
 
+import functools
 from typing import Any, NamedTuple
 
 import jax
@@ -17,9 +18,11 @@ import jax.numpy as jnp
 
 from distattn_jax import hash
 from distattn_jax.attention.fused import mosaic
-from distattn_jax.attention.fused.scoring import Numbers, Scored, Scoring
+from distattn_jax.attention.fused.ranges import Section
+from distattn_jax.attention.fused.scoring import Apart, Distance, Numbers, Scored, Scoring, Steps
 from distattn_jax.attention.fused.sweep import Pass, Place, Tile
 
+Shape = tuple[int, int]  # of tiles
 NOTHING = 1e30  # stands for infinity where that would make a NaN
 
 
@@ -43,7 +46,7 @@ class _Look(NamedTuple):
     """A tile that was looked at: its scores, where they lie and which are visible."""
 
     scored: Scored
-    gap: jax.Array | None
+    apart: Apart | None
     visible: jax.Array | None
     numbers: Numbers
 
@@ -55,34 +58,75 @@ class _Look(NamedTuple):
 
 
 def _look(map: Map, place: Place, tile: Tile, raw: jax.Array) -> _Look:
-    far, masked = tile.section
-    numbers = place.scalars.get("coefficients", ())
-    needs_gap = (masked and map.is_causal) or (map.scoring.knows_distance and not far)
-    gap = _gap(map, place, tile) if needs_gap else None
-    scored = map.scoring.score(raw, gap, numbers, far=far)
-    visible = _visible(map, place, tile, gap) if masked else None
-    return _Look(scored, gap, visible, numbers)
+    numbers = _numbers(place)
+    needs_distance = map.scoring.knows_distance and not tile.section.far
+    apart = _apart(map, place, tile) if needs_distance else None
+    visible = _visible(map, place, tile) if tile.section.masked else None
+    return _Look(map.scoring.score(raw, apart, numbers), apart, visible, numbers)
 
 
-def _visible(map: Map, place: Place, tile: Tile, gap: Any) -> jax.Array:
-    """Which entries of a masked tile are seen. Rows that ask nothing have no weight anyway."""
+def _visible(map: Map, place: Place, tile: Tile) -> jax.Array:
+    """Which entries of a masked tile are seen. Queries that ask nothing have no weight anyway."""
     if map.keys_stay:
-        return gap >= 0
+        return _gap(map, place, tile) >= 0
     columns = mosaic.by_column(mosaic.column_numbers(tile.shape[1]), tile.shape)
     visible = columns < place.scalars["lengths"][1] - tile.column
-    return visible & (gap >= 0) if map.is_causal else visible
+    return visible & (_gap(map, place, tile) >= 0) if map.is_causal else visible
 
 
-def _gap(map: Map, place: Place, tile: Tile) -> jax.Array:
-    """Position of the query minus that of the key, a float32: exact up to 2²⁴."""
+def _gap(map: Map, place: Place, tile: Tile, side: int = 1) -> jax.Array:
+    """Position of the query minus that of the key, a float32: exact up to 2²⁴; or side times it."""
+    down, right = _growth(map, side)
+    rows = mosaic.row_numbers(tile.shape[0]).astype(jnp.float32) * down
+    columns = mosaic.column_numbers(tile.shape[1]).astype(jnp.float32) * right
+    rows += _first_gap(map, place, tile) * side
+    return mosaic.by_row(rows, tile.shape) + mosaic.by_column(columns, tile.shape)
+
+
+def _first_gap(map: Map, place: Place, tile: Tile) -> jax.Array:
+    """The gap of a tile's first entry."""
     offset = place.scalars["lengths"][2]
-    rows = mosaic.row_numbers(tile.shape[0]).astype(jnp.float32)
-    columns = mosaic.column_numbers(tile.shape[1]).astype(jnp.float32)
-    if map.keys_stay:
-        start = (tile.column + offset - tile.row).astype(jnp.float32)
-        return mosaic.by_column(columns, tile.shape) - mosaic.by_row(rows - start, tile.shape)
-    start = (tile.row + offset - tile.column).astype(jnp.float32)
-    return mosaic.by_row(rows + start, tile.shape) - mosaic.by_column(columns, tile.shape)
+    queries, keys = (tile.column, tile.row) if map.keys_stay else (tile.row, tile.column)
+    return (queries + offset - keys).astype(jnp.float32)
+
+
+def _enter(map: Map, shape: Shape, place: Place, section: Section) -> Any:
+    """What can be made of the distances within a tile, for all tiles of a section."""
+    scoring = map.scoring
+    if section.side == 0 or not isinstance(scoring, Distance) or not scoring.takes_steps:
+        return None
+    rows = mosaic.row_numbers(shape[0]).astype(jnp.float32)
+    columns = mosaic.column_numbers(shape[1]).astype(jnp.float32)
+    down, right = _growth(map, section.side)
+    if down < 0:
+        rows = (shape[0] - 1) - rows
+    if right < 0:
+        columns = (shape[1] - 1) - columns
+    return scoring.ready(rows, columns, place.scalars["coefficients"])
+
+
+def _growth(map: Map, side: int) -> tuple[int, int]:
+    """By how much side times the gap grows from row to row and from column to column."""
+    return (-side, side) if map.keys_stay else (side, -side)
+
+
+def _apart(map: Map, place: Place, tile: Tile) -> Apart:
+    """The distances of a tile, in steps where all keys are on one side of all queries."""
+    side = tile.section.side
+    if side == 0:
+        return Apart(lambda: jnp.abs(_gap(map, place, tile)))
+    whole = Apart(lambda: _gap(map, place, tile, side))
+    if not map.scoring.takes_steps:
+        return whole
+    nearest = _first_gap(map, place, tile) * side
+    for growth, count in zip(_growth(map, side), tile.shape, strict=True):
+        if growth < 0:  # the last is the nearest
+            nearest -= count - 1
+
+    def outer(of_rows, of_columns):
+        return mosaic.by_row(of_rows, tile.shape) * mosaic.by_column(of_columns, tile.shape)
+
+    return whole._replace(steps=Steps(nearest, tile.ready, outer))
 
 
 def _kept(map: Map, place: Place, tile: Tile) -> jax.Array:
@@ -104,12 +148,12 @@ def _scale(map: Map, place: Place) -> Any:
     return place.scalars["dropout"][0] if map.has_dropout else 1.0
 
 
-def forward(map: Map, rows: int, width: int) -> Pass:
+def forward(map: Map, shape: Shape, width: int) -> Pass:
     """Gives `values` and `log_sum`. Resident: query. Streamed: key, value."""
 
     def start(place):
-        total, count = mosaic.filled((rows, width), 0.0), mosaic.filled((rows,), 0.0)
-        peak = mosaic.filled((rows,), -NOTHING)
+        total, count = mosaic.filled((shape[0], width), 0.0), mosaic.filled(shape[:1], 0.0)
+        peak = mosaic.filled(shape[:1], -NOTHING)
         if "values" in place.far:
             averaged = mosaic.fetch_columns(place.far["values"])
             number = place.far["count"][0]
@@ -124,9 +168,9 @@ def forward(map: Map, rows: int, width: int) -> Pass:
         tile.done("key")
         look = _look(map, place, tile, raw)
         scores = look.scores
-        higher = jnp.maximum(peak, _scaled(map, scores.max(axis=1)))
+        higher = jnp.maximum(peak, scores.max(axis=1) * _factor(map, place))
         shrink = jnp.exp2(peak - higher)
-        weights = _weights(map, scores, mosaic.by_row(higher, tile.shape))
+        weights = _weights(map, place, scores, mosaic.by_row(higher, tile.shape))
         if look.visible is not None:
             weights = jnp.where(look.visible, weights, 0.0)
         count = count * shrink + weights.sum(axis=1)
@@ -138,7 +182,7 @@ def forward(map: Map, rows: int, width: int) -> Pass:
 
     def finish(place, state):
         peak, count, total = state
-        asks = mosaic.row_numbers(rows) < place.scalars["lengths"][0] - place.row
+        asks = mosaic.row_numbers(shape[0]) < place.scalars["lengths"][0] - place.row
         asks = asks & (count > 0)
         count = jnp.where(asks, count, 1.0)
         share = jnp.where(asks, _scale(map, place) / count, 0.0)
@@ -147,14 +191,11 @@ def forward(map: Map, rows: int, width: int) -> Pass:
             "log_sum": jnp.where(asks, peak + jnp.log2(count), NOTHING),
         }
 
-    return Pass(start, step, finish)
+    return Pass(start, functools.partial(_enter, map, shape), step, finish)
 
 
-def _pulled(map, place, tile, look, weights, of_weights, of_rows, of_columns):
-    """dS = A (dO · V + what belongs to the row and to the column), taken back through the scoring.
-
-    Returns the gradients of the raw products and of the coefficients, entry by entry.
-    """
+def _gradient(map, place, tile, weights, of_weights, of_rows, of_columns) -> jax.Array:
+    """dS = A (dO · V + what belongs to the row and to the column)."""
     of_weights = _dropped(map, place, tile, of_weights)
     if map.has_dropout:
         of_weights *= _scale(map, place)
@@ -162,16 +203,10 @@ def _pulled(map, place, tile, look, weights, of_weights, of_rows, of_columns):
         of_weights += mosaic.by_row(of_rows, tile.shape)
     if of_columns is not None:
         of_weights += mosaic.by_column(of_columns, tile.shape)
-    return map.scoring.pull(
-        weights * of_weights,
-        look.gap,
-        look.scored.kept,
-        look.numbers,
-        far=tile.section.far,
-    )
+    return weights * of_weights
 
 
-def of_queries(map: Map, rows: int, width: int, *, has_received: bool) -> Pass:
+def of_queries(map: Map, shape: Shape, width: int, *, has_received: bool) -> Pass:
     """Gives `query`, and `coefficients`: parts of their gradients, one vector for each.
 
     Resident: query, values (their gradient), log_sum, less (-D). Streamed: key, value, and
@@ -179,39 +214,41 @@ def of_queries(map: Map, rows: int, width: int, *, has_received: bool) -> Pass:
     """
 
     def start(place):
-        parts = [mosaic.filled((rows,), 0.0) for _ in range(map.scoring.coefficients)]
-        return mosaic.filled((rows, width), 0.0), parts
+        parts = [mosaic.filled(shape[:1], 0.0) for _ in range(map.scoring.coefficients)]
+        return mosaic.filled((shape[0], width), 0.0), parts
 
     def step(place, tile, state):
         total, parts = state
         key = tile.take("key")
         look = _look(map, place, tile, mosaic.product(place.resident["query"], key))
         log_sum = mosaic.by_row(place.vectors["log_sum"], tile.shape)
-        weights = _weights(map, look.scores, log_sum)
+        weights = _weights(map, place, look.scores, log_sum)
         of_weights = mosaic.product(place.resident["values"], tile.take("value"))
         tile.done("value")
         received = tile.take_vector("received") if has_received else None
-        of_raw, of_numbers = _pulled(
-            map, place, tile, look, weights, of_weights, place.vectors["less"], received
-        )
+        less = place.vectors["less"]
+        grad = _gradient(map, place, tile, weights, of_weights, less, received)
+        scoring, kept = map.scoring, look.scored.kept
         parts = [
-            part if of_number is None else part + of_number.sum(axis=1)
-            for part, of_number in zip(parts, of_numbers, strict=True)
+            part if more is None else part + more.sum(axis=1)
+            for part, more in zip(
+                parts, scoring.parts(grad, look.apart, kept, look.numbers), strict=True
+            )
         ]
-        total = mosaic.add_product(total, of_raw, key, place.stage)
+        total = mosaic.add_product(total, scoring.pull(grad, kept), key, place.stage)
         tile.done("key")
         return total, parts
 
     def finish(place, state):
         total, parts = state
-        unit = map.scoring.unit
+        unit = _unit(map, place)
         numbered = {f"coefficient_{i}": part * unit for i, part in enumerate(parts)}
         return {"query": total * unit, **numbered}
 
-    return Pass(start, step, finish)
+    return Pass(start, functools.partial(_enter, map, shape), step, finish)
 
 
-def of_keys(map: Map, rows: int, widths: tuple[int, int], *, has_received: bool) -> Pass:
+def of_keys(map: Map, shape: Shape, widths: tuple[int, int], *, has_received: bool) -> Pass:
     """Gives `key` and `value`.
 
     Resident: key, value, and received (its gradient) if there is one. Streamed: query, values
@@ -219,7 +256,7 @@ def of_keys(map: Map, rows: int, widths: tuple[int, int], *, has_received: bool)
     """
 
     def start(place):
-        of_key, of_value = (mosaic.filled((rows, width), 0.0) for width in widths)
+        of_key, of_value = (mosaic.filled((shape[0], width), 0.0) for width in widths)
         if "value" in place.far:
             averaged = mosaic.fetch_columns(place.far["value"])
             of_value += mosaic.by_column(averaged, of_value.shape)
@@ -230,81 +267,88 @@ def of_keys(map: Map, rows: int, widths: tuple[int, int], *, has_received: bool)
         query = tile.take("query")
         look = _look(map, place, tile, mosaic.product(place.resident["key"], query))
         log_sum = mosaic.by_column(tile.take_vector("log_sum"), tile.shape)
-        weights = _weights(map, look.scores, log_sum)
+        weights = _weights(map, place, look.scores, log_sum)
         values = tile.take("values")
         dropped = _dropped(map, place, tile, weights)
         of_value = mosaic.add_product(of_value, dropped, values, place.stage)
         of_weights = mosaic.product(place.resident["value"], values)
         tile.done("values")
         received = place.vectors["received"] if has_received else None
-        of_raw, _ = _pulled(
-            map, place, tile, look, weights, of_weights, received, tile.take_vector("less")
-        )
+        less = tile.take_vector("less")
+        grad = _gradient(map, place, tile, weights, of_weights, received, less)
+        of_raw = map.scoring.pull(grad, look.scored.kept)
         of_key = mosaic.add_product(of_key, of_raw, query, place.stage)
         tile.done("query")
         return of_key, of_value
 
     def finish(place, state):
         of_key, of_value = state
-        is_seen = _is_seen(place, rows)
-        of_key, of_value = of_key * map.scoring.unit, of_value * _scale(map, place)
+        is_seen = _is_seen(place, shape[0])
+        of_key, of_value = of_key * _unit(map, place), of_value * _scale(map, place)
         return {
             "key": jnp.where(mosaic.by_row(is_seen, of_key.shape), of_key, 0.0),
             "value": jnp.where(mosaic.by_row(is_seen, of_value.shape), of_value, 0.0),
         }
 
-    return Pass(start, step, finish)
+    return Pass(start, functools.partial(_enter, map, shape), step, finish)
 
 
-def received(map: Map, rows: int) -> Pass:
+def received(map: Map, shape: Shape) -> Pass:
     """Gives `received`. Resident: key. Streamed: query, log_sum."""
 
     def start(place):
         far = place.far["received"][0] if "received" in place.far else 0.0
-        return mosaic.filled((rows,), far)
+        return mosaic.filled(shape[:1], far)
 
     def step(place, tile, state):
         raw = mosaic.product(place.resident["key"], tile.take("query"))
         tile.done("query")
         scores = _look(map, place, tile, raw).scores
         log_sum = mosaic.by_column(tile.take_vector("log_sum"), tile.shape)
-        return state + _weights(map, scores, log_sum).sum(axis=1)
+        return state + _weights(map, place, scores, log_sum).sum(axis=1)
 
     def finish(place, state):
-        return {"received": jnp.where(_is_seen(place, rows), state, 0.0)}
+        return {"received": jnp.where(_is_seen(place, shape[0]), state, 0.0)}
 
-    return Pass(start, step, finish)
+    return Pass(start, functools.partial(_enter, map, shape), step, finish)
 
 
-def given(map: Map, rows: int) -> Pass:
+def given(map: Map, shape: Shape) -> Pass:
     """Gives `given`. Resident: query, log_sum. Streamed: key, received (its gradient)."""
 
     def start(place):
         if "given" not in place.far:
-            return mosaic.filled((rows,), 0.0)
+            return mosaic.filled(shape[:1], 0.0)
         return jnp.exp2(-place.vectors["log_sum"]) * place.far["given"][0]
 
     def step(place, tile, state):
         raw = mosaic.product(place.resident["query"], tile.take("key"))
         tile.done("key")
         scores = _look(map, place, tile, raw).scores
-        weights = _weights(map, scores, mosaic.by_row(place.vectors["log_sum"], tile.shape))
+        weights = _weights(map, place, scores, mosaic.by_row(place.vectors["log_sum"], tile.shape))
         gradient = mosaic.by_column(tile.take_vector("received"), tile.shape)
         return state + (weights * gradient).sum(axis=1)
 
     def finish(place, state):
         return {"given": state}
 
-    return Pass(start, step, finish)
+    return Pass(start, functools.partial(_enter, map, shape), step, finish)
 
 
-def _weights(map: Map, scores: jax.Array, log_sum: jax.Array) -> jax.Array:
-    return jnp.exp2(_scaled(map, scores) - log_sum)
+def _weights(map: Map, place: Place, scores: jax.Array, log_sum: jax.Array) -> jax.Array:
+    return jnp.exp2(scores * _factor(map, place) - log_sum)
 
 
-def _scaled(map: Map, scores: jax.Array) -> jax.Array:
-    factor = map.scoring.factor
-    return scores if factor == 1 else scores * factor
+def _numbers(place: Place) -> Numbers:
+    return place.scalars.get("coefficients", ())
+
+
+def _factor(map: Map, place: Place) -> Any:
+    return map.scoring.factor(_numbers(place))
+
+
+def _unit(map: Map, place: Place) -> Any:
+    return map.scoring.unit(_numbers(place))
 
 
 def _is_seen(place: Place, rows: int) -> jax.Array:

@@ -4,7 +4,7 @@ From a distance `radius` on, f differs from its limit so little that no score ch
 the tolerance, and no gradient of the coefficients by more than that either: what is left out of it
 is |score| times the distance, so the distance is in the bound.
 
-    bound(R) = |q|max |k|max |f(R) - f(∞)| max(R, 1)  ≤  tolerance      for all R ≥ radius
+    bound(R) = |q|max |k|max height |f(R) - f(∞)| max(R, 1)  ≤  tolerance      for all R ≥ radius
 
 If the limit itself is as small, as for a head that looks near, far scores are all 0 and far weights
 all 2^-z_i: such a head averages what is far. Then sums over all columns up to a tile, taken once,
@@ -19,7 +19,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
 from distattn_jax.attention.fused.operands import Operands
-from distattn_jax.attention.fused.scoring import Distance
+from distattn_jax.attention.fused.scoring import LOG2E, Apart, Distance
 
 
 def radius_of(
@@ -33,10 +33,14 @@ def radius_of(
     distance = jnp.arange(furthest, dtype=jnp.float32)[None, None, :]
     numbers = tuple(jnp.moveaxis(coefficients, -1, 0)[..., None])  # each (B, N, 1)
     limit = numbers[-1]
-    size = jnp.full_like(limit, scoring.unit)
+    size = numbers[2] / LOG2E
     if not scoring.adds:
         size *= (_largest(query) * _largest(key))[..., None]
-    bound = size * jnp.abs(scoring.value(distance, numbers) - limit) * jnp.maximum(distance, 1)
+    bound = (
+        size
+        * jnp.abs(scoring.value(Apart(lambda: distance), numbers) - limit)
+        * jnp.maximum(distance, 1)
+    )
     counted = jnp.where(bound <= tolerance, 0, distance + 1)  # one whose bound is NaN counts
     is_nothing = (size * jnp.abs(limit) <= tolerance) & (not scoring.adds)
     return counted.max(axis=-1).astype(jnp.int32), is_nothing[..., 0]

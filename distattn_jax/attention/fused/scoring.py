@@ -1,7 +1,7 @@
 """What a variant does to a tile of scores, and its derivative.
 
 A tile holds raw products q · k. A scoring makes scores of them, and takes gradients of the scores
-back to the raw products and to its own coefficients, a few numbers per head. All of it is
+back to the raw products and to its own coefficients, four numbers per head or none. All of it is
 elementwise: the same functions serve a tile, a turned tile and, outside of kernels, any array.
 
 Scores are logarithms to base 2 of weights, but for `factor`: so that an exponential is one
@@ -13,10 +13,41 @@ import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+import jax
 import jax.numpy as jnp
 from jaxtyping import Array
 
 LOG2E = math.log2(math.e)
+
+
+class Steps(NamedTuple):
+    """Distances as a sum: the nearest of all, what each row adds and what each column adds.
+
+    No part is negative.
+
+    Attributes:
+      nearest: one number.
+      ready: what the family made of the vectors of rows and of columns, once for many tiles.
+      outer: makes the tile of products of a vector of rows and one of columns.
+    """
+
+    nearest: Array
+    ready: Any
+    outer: Callable[[Array, Array], Array]
+
+
+class Apart(NamedTuple):
+    """The distances |i - j| of a tile's entries.
+
+    Attributes:
+      whole: gives all of them; a function, as what is not used must not be computed.
+      steps: the same as a sum; None where a tile has keys on both sides of a query.
+    """
+
+    whole: Callable[[], Array]
+    steps: Steps | None = None
+
+
 Numbers = tuple[Array, ...]  # coefficients of one head
 Parts = tuple[Array | None, ...]  # of their gradients, entry by entry; None: no part
 
@@ -35,140 +66,168 @@ class Plain:
     scale: float
     coefficients = 0
     knows_distance = False
+    takes_steps = False
 
-    @property
-    def factor(self) -> float:
+    def factor(self, numbers: Numbers) -> float:
         """What the scores are still to be multiplied by."""
         return self.scale * LOG2E
 
-    @property
-    def unit(self) -> float:
+    def unit(self, numbers: Numbers) -> float:
         """What the gradients are still to be multiplied by."""
         return self.scale
 
-    def score(self, raw: Array, gap: Any, numbers: Numbers, *, far: bool) -> Scored:
+    def score(self, raw: Array, apart: Apart | None, numbers: Numbers) -> Scored:
         """Scores of a tile."""
         return Scored(raw, ())
 
-    def pull(
-        self, grad: Array, gap: Any, kept: Any, numbers: Numbers, *, far: bool
-    ) -> tuple[Array, Parts]:
-        """Gradients of the raw products, and parts of those of the coefficients."""
-        return grad, ()
+    def pull(self, grad: Array, kept: Any) -> Array:
+        """Gradients of the raw products."""
+        return grad
+
+    def parts(self, grad: Array, apart: Apart | None, kept: Any, numbers: Numbers) -> Parts:
+        """Parts of the gradients of the coefficients."""
+        return ()
 
 
 class Family(NamedTuple):
-    """A form of f(|i - j|) with a few numbers per head.
+    """A form of f(|i - j|) with two numbers per head.
 
     Attributes:
-      numbers: how many.
-      value: f, from the distance and the numbers.
-      pull: from a gradient of f, the distance, f and the numbers, parts of the numbers' gradients.
+      value: f, from the distances and the numbers.
+      pull: from a gradient of f, the distances, f and the numbers, parts of the numbers' gradients.
+      ready: `Steps.ready`; None: the form gains nothing from steps.
     """
 
-    numbers: int
-    value: Callable[[Array, Numbers], Array]
-    pull: Callable[[Array, Array, Array, Numbers], Parts]
+    value: Callable[[Apart, Numbers], Array]
+    pull: Callable[[Array, Apart, Array, Numbers], Parts]
+    ready: Callable[[Array, Array, Numbers], Any] | None = None
 
 
-def _bend(distance, numbers):
-    """height (1 + tanh(slope |i - j| + shift)): a sigmoid with one special function."""
-    slope, shift, log_height = numbers
-    height = jnp.exp(log_height)
-    return jnp.tanh(distance * slope + shift) * height + height
+def _bend(apart, numbers):
+    """sigmoid(slope |i - j| + shift) = 1 / (1 + e^-(slope |i - j| + shift)).
+
+    On one side of the diagonal that power is a product: of one number for each row and one for each
+    column. As no part of the distance is negative, a factor overflows or vanishes only where the
+    product does, too. 1 / x is the square of 1 / √x, which is one instruction where x is plainly
+    not tiny.
+    """
+    slope, shift = (number * -LOG2E for number in numbers)
+    if apart.steps is None:
+        power = jnp.exp2(apart.whole() * slope + shift)
+    else:
+        nearest, (rows, columns), outer = apart.steps
+        power = jnp.abs(outer(rows * jnp.exp2(nearest * slope + shift), columns))
+    root = jax.lax.rsqrt(1 + power)
+    return root * root
 
 
-def _pull_bend(grad, distance, f, numbers):
-    of_log_height = grad * f
-    of_shift = of_log_height * (2 - f * jnp.exp(-numbers[2]))
-    return of_shift * distance, of_shift, of_log_height
+def _ready_to_bend(rows, columns, numbers):
+    slope = numbers[0] * -LOG2E
+    return jnp.exp2(rows * slope), jnp.exp2(columns * slope)
 
 
-def _line(distance, numbers):
+def _pull_bend(grad, apart, f, numbers):
+    of_shift = grad * f
+    of_shift -= of_shift * f
+    return of_shift * apart.whole(), of_shift
+
+
+def _line(apart, numbers):
     slope, intercept = numbers
-    return distance * slope + intercept
+    return apart.whole() * slope + intercept
 
 
-def _pull_line(grad, distance, f, numbers):
-    return grad * distance, grad
+def _pull_line(grad, apart, f, numbers):
+    return grad * apart.whole(), grad
 
 
-def _limit(distance, numbers):
+def _limit(apart, numbers):
     slope, limit = numbers
-    return jnp.minimum(distance * slope, limit)
+    return jnp.minimum(apart.whole() * slope, limit)
 
 
-def _pull_limit(grad, distance, f, numbers):
-    return jnp.where(f < numbers[1], grad * distance, 0.0), None
+def _pull_limit(grad, apart, f, numbers):
+    return jnp.where(f < numbers[1], grad * apart.whole(), 0.0), None
 
 
-def _power(distance, numbers):
-    """height 2^(slope |i - j|), the exponent cut at a limit."""
-    slope, limit, height = numbers
-    return jnp.exp2(jnp.minimum(distance * slope, limit)) * height
+def _power(apart, numbers):
+    """2^(slope |i - j|), the exponent cut at a limit."""
+    slope, limit = numbers
+    return jnp.exp2(jnp.minimum(apart.whole() * slope, limit))
 
 
-def _pull_power(grad, distance, f, numbers):
-    slope, limit, _ = numbers
+def _pull_power(grad, apart, f, numbers):
+    slope, limit = numbers
+    distance = apart.whole()
     of_slope = grad * f * distance * math.log(2)
-    return jnp.where(distance * slope < limit, of_slope, 0.0), None, None
+    return jnp.where(distance * slope < limit, of_slope, 0.0), None
 
 
-bend = Family(3, _bend, _pull_bend)
-line = Family(2, _line, _pull_line)
-limit = Family(2, _limit, _pull_limit)
-power = Family(3, _power, _pull_power)
+bend = Family(_bend, _pull_bend, _ready_to_bend)
+line = Family(_line, _pull_line)
+limit = Family(_limit, _pull_limit)
+power = Family(_power, _pull_power)
 
 
 @dataclasses.dataclass(frozen=True)
 class Distance:
-    """Distance-aware attention: ReLU(q · k) f, or scale q · k + f with `adds`.
+    """Distance-aware attention: height ReLU(q · k) f, or scale q · k + height f with `adds`.
 
-    The coefficients are those of the family, and after them the constant that f is where it is far.
-    Of f they must make what belongs into a logarithm to base 2: log2(e) f, or log2(e) scale f if it
-    multiplies.
+    The coefficients of a head are the two numbers of the family, the height, and what f is where it
+    is far. The height must make a logarithm to base 2 of it all: log2(e), or log2(e) scale.
     """
 
     scale: float
     family: Family
     adds: bool
+    coefficients = 4
     knows_distance = True
-    factor = 1.0
 
     @property
-    def coefficients(self) -> int:
-        """How many numbers a head has."""
-        return self.family.numbers + 1
+    def takes_steps(self) -> bool:
+        """Whether it gains from distances as sums."""
+        return self.family.ready is not None
 
-    @property
-    def unit(self) -> float:
+    def factor(self, numbers: Numbers) -> Array | float:
+        """What the scores are still to be multiplied by."""
+        return 1.0 if self.adds else numbers[2]
+
+    def unit(self, numbers: Numbers) -> Array | float:
         """What the gradients are still to be multiplied by."""
-        return 1 / LOG2E
+        return self.factor(numbers) / LOG2E
 
-    def value(self, distance: Array, numbers: Numbers) -> Array:
+    def ready(self, rows: Array, columns: Array, numbers: Numbers) -> Any:
+        """What can be made of what rows and columns add to distances, once for many tiles."""
+        assert self.family.ready is not None, "asked for where it takes steps"
+        return self.family.ready(rows, columns, numbers[:2])
+
+    def value(self, apart: Apart, numbers: Numbers) -> Array:
         """f itself."""
-        return self.family.value(distance, numbers[:-1])
+        return self.family.value(apart, numbers[:2])
 
-    def score(self, raw: Array, gap: Any, numbers: Numbers, *, far: bool) -> Scored:
-        """Scores of a tile."""
-        f = numbers[-1] if far else self.value(jnp.abs(gap), numbers)
+    def score(self, raw: Array, apart: Apart | None, numbers: Numbers) -> Scored:
+        """Scores of a tile; without its distances, of a far one."""
+        f = numbers[3] if apart is None else self.value(apart, numbers)
         if self.adds:
-            return Scored(raw * (self.scale * LOG2E) + f, (raw, f))
+            return Scored(raw * (self.scale * LOG2E) + f * numbers[2], (raw, f))
         positive = jnp.maximum(raw, 0.0)
         return Scored(positive * f, (positive, f))
 
-    def pull(
-        self, grad: Array, gap: Any, kept: Any, numbers: Numbers, *, far: bool
-    ) -> tuple[Array, Parts]:
-        """Gradients of the raw products, and parts of those of the coefficients."""
+    def pull(self, grad: Array, kept: Any) -> Array:
+        """Gradients of the raw products."""
         products, f = kept
         if self.adds:
-            of_products, of_f = grad * (self.scale * LOG2E), grad
-        else:
-            of_products, of_f = jnp.where(products > 0, grad * f, 0.0), grad * products
-        if far:
-            return of_products, (*[None] * self.family.numbers, of_f)
-        return of_products, (*self.family.pull(of_f, jnp.abs(gap), f, numbers[:-1]), None)
+            return grad * (self.scale * LOG2E)
+        return jnp.where(products > 0, grad * f, 0.0)
+
+    def parts(self, grad: Array, apart: Apart | None, kept: Any, numbers: Numbers) -> Parts:
+        """Parts of the gradients of the coefficients; that of the height as of its logarithm."""
+        products, f = kept
+        of_f = grad * numbers[2] if self.adds else grad * products
+        of_height = of_f * f
+        if apart is None:
+            return None, None, of_height, of_f
+        return (*self.family.pull(of_f, apart, f, numbers[:2]), of_height, None)
 
 
 Scoring = Plain | Distance

@@ -23,7 +23,7 @@ from jax import lax
 from distattn_jax.attention.fused import mosaic
 from distattn_jax.attention.fused.ranges import Section
 
-COMPUTE_REGISTERS, MEMORY_REGISTERS = 232, 40  # of a thread
+COMPUTE_REGISTERS, MEMORY_REGISTERS = 240, 24  # of a thread
 
 
 class Block(NamedTuple):
@@ -33,6 +33,11 @@ class Block(NamedTuple):
     columns: int
     warpgroups: int = 2
     stages: int = 2
+
+    @property
+    def tile(self) -> tuple[int, int]:
+        """What a warpgroup computes at once."""
+        return self.rows, self.columns
 
     @property
     def height(self) -> int:
@@ -48,6 +53,7 @@ class Tile(NamedTuple):
       column: number of its first column.
       section: what is known of it in advance.
       shape: rows and columns.
+      ready: what the pass made at the beginning of the section.
       take: waits for what streams by, by name: tiles in shared memory.
       done: says that a streamed tile may be overwritten.
       take_vector: waits for a streamed vector, and loads it: one number per column.
@@ -57,6 +63,7 @@ class Tile(NamedTuple):
     column: jax.Array
     section: Section
     shape: tuple[int, int]
+    ready: Any
     take: Callable[[str], Any]
     done: Callable[[str], None]
     take_vector: Callable[[str], jax.Array]
@@ -83,9 +90,17 @@ class Place(NamedTuple):
 
 
 class Pass(NamedTuple):
-    """What is computed: a first state, from tile to tile the next, and outputs from the last."""
+    """What is computed.
+
+    Attributes:
+      start: the first state.
+      enter: what all tiles of a section need.
+      step: from tile to tile the next state.
+      finish: the outputs, from the last state.
+    """
 
     start: Callable[[Place], Any]
+    enter: Callable[[Place, Section], Any]
     step: Callable[[Place, Tile, Any], Any]
     finish: Callable[[Place, Any], dict[str, jax.Array]]
 
@@ -232,13 +247,14 @@ def _compute(way, refs, outs, memory, at, warpgroup, bounds, sections, block) ->
         stage=None if memory.stage is None else memory.stage.at[warpgroup],
     )
 
-    def step(section, number, state):
-        tile = _tile_of(memory, row, number, number - bounds[0], section, block)
+    def step(section, ready, number, state):
+        tile = _tile_of(memory, row, number, number - bounds[0], section, ready, block)
         return way.step(place, tile, state)
 
     state = way.start(place)
     for section, first, last in zip(sections, bounds[:-1], bounds[1:], strict=True):
-        state = lax.fori_loop(first, last, functools.partial(step, section), state)
+        ready = way.enter(place, section)
+        state = lax.fori_loop(first, last, functools.partial(step, section, ready), state)
 
     for name, value in way.finish(place, state).items():
         memory.outputs[name].at[warpgroup][...] = value.astype(outs[name].dtype)
@@ -248,7 +264,7 @@ def _compute(way, refs, outs, memory, at, warpgroup, bounds, sections, block) ->
     plgpu.wait_smem_to_gmem(0)
 
 
-def _tile_of(memory, row, number, turn, section, block) -> Tile:
+def _tile_of(memory, row, number, turn, section, ready, block) -> Tile:
     slot = lax.rem(turn, block.stages)
 
     def take(name):
@@ -267,7 +283,8 @@ def _tile_of(memory, row, number, turn, section, block) -> Tile:
         row=row,
         column=number * block.columns,
         section=section,
-        shape=(block.rows, block.columns),
+        shape=block.tile,
+        ready=ready,
         take=take,
         done=done,
         take_vector=take_vector,
