@@ -14,8 +14,8 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from distattn_jax.attention.fused import passes, ranges, saturation
+from distattn_jax.attention.fused.look import Map
 from distattn_jax.attention.fused.operands import Operands, Plan
-from distattn_jax.attention.fused.passes import Map
 from distattn_jax.attention.fused.ranges import Walk
 from distattn_jax.attention.fused.scoring import Distance
 from distattn_jax.attention.fused.sweep import Arrays, Block, sweep

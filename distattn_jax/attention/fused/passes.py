@@ -11,137 +11,27 @@ z = NOTHING: whatever its scores, its weights are 0.
 """
 
 import functools
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 
-from distattn_jax import hash
 from distattn_jax.attention.fused import mosaic
-from distattn_jax.attention.fused.ranges import Section
-from distattn_jax.attention.fused.scoring import Apart, Distance, Numbers, Scored, Scoring, Steps
+from distattn_jax.attention.fused.look import (
+    NOTHING,
+    Map,
+    Shape,
+    enter,
+    look,
+    numbers_of,
+    spared,
+)
 from distattn_jax.attention.fused.sweep import Pass, Place, Tile
-
-Shape = tuple[int, int]  # of tiles
-NOTHING = 1e30  # stands for infinity where that would make a NaN
-
-
-class Map(NamedTuple):
-    """The map that the passes are about.
-
-    Attributes:
-      scoring: what makes scores of products.
-      is_causal: whether later keys are invisible.
-      has_dropout: whether weights are dropped on their way to the values.
-      keys_stay: whether it is turned: a row for every key.
-    """
-
-    scoring: Scoring
-    is_causal: bool
-    has_dropout: bool
-    keys_stay: bool
-
-
-class _Look(NamedTuple):
-    """A tile that was looked at: its scores, where they lie and which are visible."""
-
-    scored: Scored
-    apart: Apart | None
-    visible: jax.Array | None
-    numbers: Numbers
-
-    @property
-    def scores(self) -> jax.Array:
-        if self.visible is None:
-            return self.scored.scores
-        return jnp.where(self.visible, self.scored.scores, -NOTHING)
-
-
-def _look(map: Map, place: Place, tile: Tile, raw: jax.Array) -> _Look:
-    numbers = _numbers(place)
-    needs_distance = map.scoring.knows_distance and not tile.section.far
-    apart = _apart(map, place, tile) if needs_distance else None
-    visible = _visible(map, place, tile) if tile.section.masked else None
-    return _Look(map.scoring.score(raw, apart, numbers), apart, visible, numbers)
-
-
-def _visible(map: Map, place: Place, tile: Tile) -> jax.Array:
-    """Which entries of a masked tile are seen. Queries that ask nothing have no weight anyway."""
-    if map.keys_stay:
-        return _gap(map, place, tile) >= 0
-    columns = mosaic.by_column(mosaic.column_numbers(tile.shape[1]), tile.shape)
-    visible = columns < place.scalars["lengths"][1] - tile.column
-    return visible & (_gap(map, place, tile) >= 0) if map.is_causal else visible
-
-
-def _gap(map: Map, place: Place, tile: Tile, side: int = 1) -> jax.Array:
-    """Position of the query minus that of the key, a float32: exact up to 2²⁴; or side times it."""
-    down, right = _growth(map, side)
-    rows = mosaic.row_numbers(tile.shape[0]).astype(jnp.float32) * down
-    columns = mosaic.column_numbers(tile.shape[1]).astype(jnp.float32) * right
-    rows += _first_gap(map, place, tile) * side
-    return mosaic.by_row(rows, tile.shape) + mosaic.by_column(columns, tile.shape)
-
-
-def _first_gap(map: Map, place: Place, tile: Tile) -> jax.Array:
-    """The gap of a tile's first entry."""
-    offset = place.scalars["lengths"][2]
-    queries, keys = (tile.column, tile.row) if map.keys_stay else (tile.row, tile.column)
-    return (queries + offset - keys).astype(jnp.float32)
-
-
-def _enter(map: Map, shape: Shape, place: Place, section: Section) -> Any:
-    """What can be made of the distances within a tile, for all tiles of a section."""
-    scoring = map.scoring
-    if section.side == 0 or not isinstance(scoring, Distance) or not scoring.takes_steps:
-        return None
-    rows = mosaic.row_numbers(shape[0]).astype(jnp.float32)
-    columns = mosaic.column_numbers(shape[1]).astype(jnp.float32)
-    down, right = _growth(map, section.side)
-    if down < 0:
-        rows = (shape[0] - 1) - rows
-    if right < 0:
-        columns = (shape[1] - 1) - columns
-    return scoring.ready(rows, columns, place.scalars["coefficients"])
-
-
-def _growth(map: Map, side: int) -> tuple[int, int]:
-    """By how much side times the gap grows from row to row and from column to column."""
-    return (-side, side) if map.keys_stay else (side, -side)
-
-
-def _apart(map: Map, place: Place, tile: Tile) -> Apart:
-    """The distances of a tile, in steps where all keys are on one side of all queries."""
-    side = tile.section.side
-    if side == 0:
-        return Apart(lambda: jnp.abs(_gap(map, place, tile)))
-    whole = Apart(lambda: _gap(map, place, tile, side))
-    if not map.scoring.takes_steps:
-        return whole
-    nearest = _first_gap(map, place, tile) * side
-    for growth, count in zip(_growth(map, side), tile.shape, strict=True):
-        if growth < 0:  # the last is the nearest
-            nearest -= count - 1
-
-    def outer(of_rows, of_columns):
-        return mosaic.by_row(of_rows, tile.shape) * mosaic.by_column(of_columns, tile.shape)
-
-    return whole._replace(steps=Steps(nearest, tile.ready, outer))
-
-
-def _kept(map: Map, place: Place, tile: Tile) -> jax.Array:
-    """Which weights dropout spares."""
-    query_word, key_word, threshold = place.scalars["words"]
-    row_word, column_word = (key_word, query_word) if map.keys_stay else (query_word, key_word)
-    rows = hash.chain(row_word, mosaic.row_numbers(tile.shape[0]) + tile.row)
-    columns = hash.chain(column_word, mosaic.column_numbers(tile.shape[1]) + tile.column)
-    words = mosaic.by_row(rows, tile.shape) ^ mosaic.by_column(columns, tile.shape)
-    return hash.mix(words) >= threshold
 
 
 def _dropped(map: Map, place: Place, tile: Tile, weights: jax.Array) -> jax.Array:
     """Weights, or gradients of weights, after dropout; still to be multiplied by 1 / (1 - rate)."""
-    return jnp.where(_kept(map, place, tile), weights, 0.0) if map.has_dropout else weights
+    return jnp.where(spared(map, place, tile), weights, 0.0) if map.has_dropout else weights
 
 
 def _scale(map: Map, place: Place) -> Any:
@@ -166,13 +56,13 @@ def forward(map: Map, shape: Shape, width: int) -> Pass:
         peak, count, total = state
         raw = mosaic.product(place.resident["query"], tile.take("key"))
         tile.done("key")
-        look = _look(map, place, tile, raw)
-        scores = look.scores
+        seen = look(map, place, tile, raw)
+        scores = seen.scores
         higher = jnp.maximum(peak, scores.max(axis=1) * _factor(map, place))
         shrink = jnp.exp2(peak - higher)
         weights = _weights(map, place, scores, mosaic.by_row(higher, tile.shape))
-        if look.visible is not None:
-            weights = jnp.where(look.visible, weights, 0.0)
+        if seen.visible is not None:
+            weights = jnp.where(seen.visible, weights, 0.0)
         count = count * shrink + weights.sum(axis=1)
         total *= mosaic.by_row(shrink, total.shape)
         weights = _dropped(map, place, tile, weights)
@@ -191,7 +81,7 @@ def forward(map: Map, shape: Shape, width: int) -> Pass:
             "log_sum": jnp.where(asks, peak + jnp.log2(count), NOTHING),
         }
 
-    return Pass(start, functools.partial(_enter, map, shape), step, finish)
+    return Pass(start, functools.partial(enter, map, shape), step, finish)
 
 
 def _gradient(map, place, tile, weights, of_weights, of_rows, of_columns) -> jax.Array:
@@ -220,19 +110,20 @@ def of_queries(map: Map, shape: Shape, width: int, *, has_received: bool) -> Pas
     def step(place, tile, state):
         total, parts = state
         key = tile.take("key")
-        look = _look(map, place, tile, mosaic.product(place.resident["query"], key))
+        raw = mosaic.product(place.resident["query"], key)
+        seen = look(map, place, tile, raw, keep=True)
         log_sum = mosaic.by_row(place.vectors["log_sum"], tile.shape)
-        weights = _weights(map, place, look.scores, log_sum)
+        weights = _weights(map, place, seen.scores, log_sum)
         of_weights = mosaic.product(place.resident["values"], tile.take("value"))
         tile.done("value")
         received = tile.take_vector("received") if has_received else None
         less = place.vectors["less"]
         grad = _gradient(map, place, tile, weights, of_weights, less, received)
-        scoring, kept = map.scoring, look.scored.kept
+        scoring, kept = map.scoring, seen.scored.kept
         parts = [
             part if more is None else part + more.sum(axis=1)
             for part, more in zip(
-                parts, scoring.parts(grad, look.apart, kept, look.numbers), strict=True
+                parts, scoring.parts(grad, seen.apart, kept, seen.numbers), strict=True
             )
         ]
         total = mosaic.add_product(total, scoring.pull(grad, kept), key, place.stage)
@@ -245,7 +136,7 @@ def of_queries(map: Map, shape: Shape, width: int, *, has_received: bool) -> Pas
         numbered = {f"coefficient_{i}": part * unit for i, part in enumerate(parts)}
         return {"query": total * unit, **numbered}
 
-    return Pass(start, functools.partial(_enter, map, shape), step, finish)
+    return Pass(start, functools.partial(enter, map, shape), step, finish)
 
 
 def of_keys(map: Map, shape: Shape, widths: tuple[int, int], *, has_received: bool) -> Pass:
@@ -265,9 +156,10 @@ def of_keys(map: Map, shape: Shape, widths: tuple[int, int], *, has_received: bo
     def step(place, tile, state):
         of_key, of_value = state
         query = tile.take("query")
-        look = _look(map, place, tile, mosaic.product(place.resident["key"], query))
+        raw = mosaic.product(place.resident["key"], query)
+        seen = look(map, place, tile, raw, keep=True)
         log_sum = mosaic.by_column(tile.take_vector("log_sum"), tile.shape)
-        weights = _weights(map, place, look.scores, log_sum)
+        weights = _weights(map, place, seen.scores, log_sum)
         values = tile.take("values")
         dropped = _dropped(map, place, tile, weights)
         of_value = mosaic.add_product(of_value, dropped, values, place.stage)
@@ -276,7 +168,7 @@ def of_keys(map: Map, shape: Shape, widths: tuple[int, int], *, has_received: bo
         received = place.vectors["received"] if has_received else None
         less = tile.take_vector("less")
         grad = _gradient(map, place, tile, weights, of_weights, received, less)
-        of_raw = map.scoring.pull(grad, look.scored.kept)
+        of_raw = map.scoring.pull(grad, seen.scored.kept)
         of_key = mosaic.add_product(of_key, of_raw, query, place.stage)
         tile.done("query")
         return of_key, of_value
@@ -290,7 +182,7 @@ def of_keys(map: Map, shape: Shape, widths: tuple[int, int], *, has_received: bo
             "value": jnp.where(mosaic.by_row(is_seen, of_value.shape), of_value, 0.0),
         }
 
-    return Pass(start, functools.partial(_enter, map, shape), step, finish)
+    return Pass(start, functools.partial(enter, map, shape), step, finish)
 
 
 def received(map: Map, shape: Shape) -> Pass:
@@ -303,14 +195,14 @@ def received(map: Map, shape: Shape) -> Pass:
     def step(place, tile, state):
         raw = mosaic.product(place.resident["key"], tile.take("query"))
         tile.done("query")
-        scores = _look(map, place, tile, raw).scores
+        scores = look(map, place, tile, raw).scores
         log_sum = mosaic.by_column(tile.take_vector("log_sum"), tile.shape)
         return state + _weights(map, place, scores, log_sum).sum(axis=1)
 
     def finish(place, state):
         return {"received": jnp.where(_is_seen(place, shape[0]), state, 0.0)}
 
-    return Pass(start, functools.partial(_enter, map, shape), step, finish)
+    return Pass(start, functools.partial(enter, map, shape), step, finish)
 
 
 def given(map: Map, shape: Shape) -> Pass:
@@ -324,7 +216,7 @@ def given(map: Map, shape: Shape) -> Pass:
     def step(place, tile, state):
         raw = mosaic.product(place.resident["query"], tile.take("key"))
         tile.done("key")
-        scores = _look(map, place, tile, raw).scores
+        scores = look(map, place, tile, raw).scores
         weights = _weights(map, place, scores, mosaic.by_row(place.vectors["log_sum"], tile.shape))
         gradient = mosaic.by_column(tile.take_vector("received"), tile.shape)
         return state + (weights * gradient).sum(axis=1)
@@ -332,23 +224,19 @@ def given(map: Map, shape: Shape) -> Pass:
     def finish(place, state):
         return {"given": state}
 
-    return Pass(start, functools.partial(_enter, map, shape), step, finish)
+    return Pass(start, functools.partial(enter, map, shape), step, finish)
 
 
 def _weights(map: Map, place: Place, scores: jax.Array, log_sum: jax.Array) -> jax.Array:
     return jnp.exp2(scores * _factor(map, place) - log_sum)
 
 
-def _numbers(place: Place) -> Numbers:
-    return place.scalars.get("coefficients", ())
-
-
 def _factor(map: Map, place: Place) -> Any:
-    return map.scoring.factor(_numbers(place))
+    return map.scoring.factor(numbers_of(place))
 
 
 def _unit(map: Map, place: Place) -> Any:
-    return map.scoring.unit(_numbers(place))
+    return map.scoring.unit(numbers_of(place))
 
 
 def _is_seen(place: Place, rows: int) -> jax.Array:

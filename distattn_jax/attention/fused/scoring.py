@@ -53,7 +53,7 @@ Parts = tuple[Array | None, ...]  # of their gradients, entry by entry; None: no
 
 
 class Scored(NamedTuple):
-    """Scores, and what their derivative needs of them again."""
+    """Scores, and what their derivative needs of them again; None: it was not asked for."""
 
     scores: Array
     kept: Any
@@ -76,9 +76,9 @@ class Plain:
         """What the gradients are still to be multiplied by."""
         return self.scale
 
-    def score(self, raw: Array, apart: Apart | None, numbers: Numbers) -> Scored:
+    def score(self, raw: Array, apart: Apart | None, numbers: Numbers, *, keep: bool) -> Scored:
         """Scores of a tile."""
-        return Scored(raw, ())
+        return Scored(raw, None)
 
     def pull(self, grad: Array, kept: Any) -> Array:
         """Gradients of the raw products."""
@@ -205,25 +205,26 @@ class Distance:
         """f itself."""
         return self.family.value(apart, numbers[:2])
 
-    def score(self, raw: Array, apart: Apart | None, numbers: Numbers) -> Scored:
+    def score(self, raw: Array, apart: Apart | None, numbers: Numbers, *, keep: bool) -> Scored:
         """Scores of a tile; without its distances, of a far one."""
         f = numbers[3] if apart is None else self.value(apart, numbers)
         if self.adds:
             return Scored(raw * (self.scale * LOG2E) + f * numbers[2], (raw, f))
-        positive = jnp.maximum(raw, 0.0)
-        return Scored(positive * f, (positive, f))
+        if not keep:
+            return Scored(jnp.maximum(raw, 0.0) * f, None)
+        f = jnp.where(raw > 0, f, 0.0)  # the ReLU: done to f, it need not be done again
+        return Scored(raw * f, (raw, f))
 
     def pull(self, grad: Array, kept: Any) -> Array:
         """Gradients of the raw products."""
-        products, f = kept
         if self.adds:
             return grad * (self.scale * LOG2E)
-        return jnp.where(products > 0, grad * f, 0.0)
+        return grad * kept[1]
 
     def parts(self, grad: Array, apart: Apart | None, kept: Any, numbers: Numbers) -> Parts:
         """Parts of the gradients of the coefficients; that of the height as of its logarithm."""
         products, f = kept
-        of_f = grad * numbers[2] if self.adds else grad * products
+        of_f = grad * numbers[2] if self.adds else grad * jnp.maximum(products, 0.0)
         of_height = of_f * f
         if apart is None:
             return None, None, of_height, of_f
