@@ -11,7 +11,6 @@ from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 import numpy as np
-from scipy import optimize, stats
 
 ALPHA, POWER = 0.05, 0.8
 ROUNDING = 1e-12  # differences that vary by less than this share of the figures do not vary
@@ -51,6 +50,8 @@ def summary(values: Iterable[float]) -> Summary:
 
 def compare(first: Mapping[int, float], second: Mapping[int, float]) -> Comparison | None:
     """The paired test of two methods, each seed -> figure; None when they share no seed."""
+    from scipy import stats  # slow to import: only where there is something to compare
+
     seeds = tuple(sorted(first.keys() & second.keys()))
     if not seeds:
         return None
@@ -76,6 +77,8 @@ def detectable_difference(
       alpha: the test's level.
       power: probability of a significant outcome; above alpha.
     """
+    from scipy import optimize, stats
+
     if pairs < 2:
         raise ValueError(f"pairs must be at least 2; got {pairs}.")
     if not 0 < alpha < power < 1:

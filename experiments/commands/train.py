@@ -26,7 +26,6 @@ from distattn_jax.train.flags import parse
 from distattn_jax.train.members import varied, with_setting
 from distattn_jax.train.run import Run
 from distattn_jax.train.tasks import directory_of
-from experiments.commands.report import report
 from experiments.recipes import DEFAULT, config_of
 from experiments.tables import chosen
 
@@ -48,6 +47,8 @@ def run(config: Config) -> None:
     train(config)
     folder = directory_of(config)
     if jax.process_count() == 1:
+        from experiments.commands.report import report  # slow to import: after the training
+
         print(f"\n{report([folder / method for method in config.methods])}")
         print(f"All of this is in {folder / 'report.md'}, the pictures in {folder / 'figures'}.")
     elif jax.process_index() == 0:
