@@ -49,8 +49,8 @@ def attention(
       dropout_key: a PRNG key. Which entries are dropped depends on it and their indices alone.
       received: also return the attention that each key receives.
       weights: also return the attention map.
-      implementation: "reference", "xla" or "cudnn"; None picks the fastest that can serve this
-        device, dtype and outputs.
+      implementation: "reference", "xla", "cudnn" or "pallas"; None picks the fastest that can serve
+        this device, dtype and outputs.
 
     Returns:
       `Attended(values (B T N E), received (B N S) | None, weights (B N T S) | None)`.

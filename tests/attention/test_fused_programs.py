@@ -1,4 +1,4 @@
-"""Programs with the fused kernels in them: where they are, under which transformations, on which mesh."""
+"""Programs with the fused kernels in them: what they lower to, transformed and on meshes."""
 
 import contextlib
 import functools
@@ -11,7 +11,14 @@ import pytest
 from jax.sharding import AxisType, NamedSharding, PartitionSpec
 
 from distattn_jax import hash
-from distattn_jax.attention import MAPPINGS, DistanceAware, DotProduct, attention
+from distattn_jax.attention import (
+    IMPLEMENTATIONS,
+    MAPPINGS,
+    DistanceAware,
+    DotProduct,
+    attention,
+    implementations,
+)
 from distattn_jax.attention.distance_aware import early_add, late_multiply
 from distattn_jax.attention.fused.saturation import radius_of
 from distattn_jax.attention.fused.scoring import LOG2E, Apart
@@ -40,6 +47,14 @@ def lowered(program, *arrays, platform="cuda") -> str:
     return jax.jit(program).trace(*arrays).lower(lowering_platforms=(platform,)).as_text()
 
 
+@pytest.fixture
+def preferred(monkeypatch):
+    """The kernels come first, whatever their place in the table is."""
+    table = {"pallas": IMPLEMENTATIONS["pallas"], **IMPLEMENTATIONS}
+    monkeypatch.setattr(implementations, "IMPLEMENTATIONS", table)
+
+
+@pytest.mark.usefixtures("preferred")
 def test_one_program_has_kernels_where_they_run_and_nowhere_else():
     program = functools.partial(outputs_and_gradients, received=True)
     traced = jax.jit(program).trace(*inputs(SMALL, "bfloat16"), distance_aware())
@@ -56,6 +71,7 @@ OTHERWISE = {
 }
 
 
+@pytest.mark.usefixtures("preferred")
 @pytest.mark.parametrize(("variant", "arguments"), OTHERWISE.values(), ids=OTHERWISE)
 def test_what_the_kernels_refuse_is_computed_otherwise(variant, arguments):
     arguments = {"received": True, **arguments}
@@ -80,7 +96,7 @@ KERNELS = {
     "distance, saturating": (
         distance_aware(tolerance=1e-3),
         Sizes(width=32, value_width=64),
-        {"received": True},
+        {},
     ),
     "distance, saturating, causal": (
         distance_aware(tolerance=1e-3, mapping=MAPPINGS["learnable_sigmoid"]),
@@ -110,7 +126,7 @@ def test_kernels_lower_under_transformations():
 
     def layers(query, key, value, variant):
         def layer(query, variant):
-            values = attention(query, key, value, variant).values
+            values = attention(query, key, value, variant, implementation="pallas").values
             return query + values, None
 
         return jax.lax.scan(jax.checkpoint(layer), query, variant)[0].astype(jnp.float32).sum()
@@ -140,7 +156,8 @@ def test_kernels_lower_on_a_mesh(kind, is_set):
     mesh = on_mesh(kind)
     arrays = placed(mesh, inputs(SMALL, "bfloat16"), DotProduct())
     with jax.set_mesh(mesh) if is_set else contextlib.nullcontext():
-        text = lowered(outputs_and_gradients, *arrays)
+        program = functools.partial(outputs_and_gradients, implementation="pallas")
+        text = lowered(program, *arrays)
     assert "mosaic_gpu" in text
 
 
@@ -171,7 +188,8 @@ def on_whole_maps(plan, operands):
     numbers = tuple(jnp.moveaxis(operands.coefficients, -1, 0)[..., None, None])
     raw = jnp.einsum("btnh,bsnh->bnts", query, key, preferred_element_type=jnp.float32)
     apart = Apart(lambda: jnp.abs(gap).astype(jnp.float32))
-    scores = plan.scoring.score(raw, apart, numbers).scores * plan.scoring.factor / LOG2E
+    scored = plan.scoring.score(raw, apart, numbers, keep=False)
+    scores = scored.scores * plan.scoring.factor(numbers) / LOG2E
     visible = (i < queries) & (j < keys) & ((gap >= 0) | (not plan.is_causal))
     weights = masked_softmax(scores, visible)
     kept = weights

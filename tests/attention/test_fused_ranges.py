@@ -165,48 +165,52 @@ def test_sums_outside_are_sums_of_rows():
 
 # A family, its numbers for one head, and the same f in NumPy.
 FAMILIES = {
-    "bend": (fused.bend, (0.4, -0.7, 0.3), lambda R, a, b, c: np.exp(c) / (1 + np.exp(-a * R - b))),
-    "line": (fused.line, (-0.1, 0.4), lambda R, a, b: a * R + b),
+    "bend": (fused.bend, (0.4, -0.7), lambda R, a, b: 1 / (1 + np.exp(-a * R - b))),
+    "line": (fused.line, (0.1, 0.4), lambda R, a, b: a * R + b),
     "limit": (fused.limit, (0.33, 4.0), lambda R, a, b: np.minimum(a * R, b)),
-    "power": (fused.power, (0.37, 2.0, 0.7), lambda R, a, b, c: c * 2 ** np.minimum(a * R, b)),
+    "power": (fused.power, (0.37, 2.0), lambda R, a, b: 2 ** np.minimum(a * R, b)),
 }
 # The same with a negative slope: heads that look near.
 FALLING = {
-    name: (family, (-abs(numbers[0]), *numbers[1:]), f)
-    for name, (family, numbers, f) in FAMILIES.items()
+    f"falling {name}": (family, (-slope, second), f)
+    for name, (family, (slope, second), f) in FAMILIES.items()
 }
-ALL_HEADS = {**FAMILIES, **{f"falling {name}": head for name, head in FALLING.items()}}
+LEVEL = {"level bend": (fused.bend, (0.0, -0.7), FAMILIES["bend"][2])}  # w = 0, where some begin
+HEADS = FAMILIES | FALLING | LEVEL
+HEIGHT = 0.7
 
 
 @pytest.mark.parametrize("adds", [False, True])
-@pytest.mark.parametrize("name", ALL_HEADS)
-def test_from_the_radius_on_no_score_is_off_by_more_than_the_tolerance(name, adds):
-    """Nor is a slope: the distance is in the bound."""
-    family, numbers, f = ALL_HEADS[name]
+@pytest.mark.parametrize("name", HEADS)
+def test_from_the_radius_on_no_score_and_no_slope_matters(name, adds):
+    """Far entries have no part in the gradients of f's numbers: it must be within the tolerance."""
+    family, numbers, f = HEADS[name]
     T, S, tolerance = 130, 70, 2.0**-10
     generator = np.random.default_rng(0)
     query, key = generator.normal(size=(1, T, 1, 16)), generator.normal(size=(1, S, 1, 16))
     limit = f(T + S, *numbers)
-    scoring = fused.Distance(0.25, family, adds)
-    radius, skips = saturation.radius_of(scoring, _operands(query, key, numbers, limit), tolerance)
+    operands = operands_of(query, key, [*numbers, HEIGHT, limit])
+    radius, skips = saturation.radius_of(fused.Distance(0.25, family, adds), operands, tolerance)
 
-    distance = np.arange(T + S)
-    largest = 1.0 if adds else _longest(query) * _longest(key)
-    largest /= LOG2E  # scores of kernels are logarithms to base 2
-    off = largest * np.abs(f(distance, *numbers) - limit) * np.maximum(distance, 1)
-    reached = int(radius[0, 0])  # computed in float32: what is saved is a difference, hence 1.25
-    assert (off[reached:] <= tolerance * 1.25).all()
-    assert off[reached - 1] >= tolerance * 0.75, "no larger than it must be"
+    distance, step = np.arange(T + S), 1e-6
+    largest = HEIGHT / LOG2E * (1.0 if adds else longest(query) * longest(key))
+    off = largest * np.abs(f(distance, *numbers) - limit)
+    ahead, behind = (f(distance, numbers[0] + change, numbers[1]) for change in (step, -step))
+    slope = largest * np.abs(ahead - behind) / (2 * step)
+    reached = int(radius[0, 0])  # from differences in float32: hence 1.25 and 0.75
+    assert (np.maximum(off, slope)[reached:] <= tolerance * 1.25).all()
+    needed = np.maximum(off * np.maximum(distance, 1), slope)
+    assert needed[reached - 1] >= tolerance * 0.75, "no larger than it must be"
     assert skips[0, 0] == (not adds and largest * abs(limit) <= tolerance)
-    saturates = name not in ("line", "falling line", "falling limit")
+    saturates = name not in ("line", "falling line", "falling limit", "level bend")
     assert saturates == (reached < T + S)
 
 
 def test_heads_have_radii_of_their_own_and_what_is_not_a_number_is_never_far():
     query = np.ones((1, 50, 3, 16))
     query[:, :, 1] = 0
-    numbers = np.stack(([-0.5, -0.5, np.nan], [0.3] * 3, [1.0] * 3))
-    operands = _operands(query, query[:, :40], numbers, np.zeros(3))
+    numbers = [[-0.5, -0.5, np.nan], [0.3] * 3, [1.0] * 3, [0.0] * 3]
+    operands = operands_of(query, query[:, :40], numbers)
     scoring = fused.Distance(0.25, fused.bend, adds=False)
     radius, skips = saturation.radius_of(scoring, operands, 2.0**-10)
     assert 10 < radius[0, 0] < 40
@@ -215,26 +219,24 @@ def test_heads_have_radii_of_their_own_and_what_is_not_a_number_is_never_far():
     assert skips[0, :2].all()
 
 
-def _operands(query, key, numbers, limit) -> Operands:
-    """What `radius_of` looks at; the numbers of heads side by side, or of the only one."""
+def operands_of(query, key, coefficients) -> Operands:
+    """What `radius_of` looks at; each coefficient of all heads, or of the only one."""
     query, key = jnp.asarray(query, jnp.bfloat16), jnp.asarray(key, jnp.bfloat16)
-    columns = [np.atleast_1d(number) for number in (*numbers, limit)]
-    coefficients = jnp.asarray(np.stack(columns, axis=-1)[None], jnp.float32)
+    rows = [np.atleast_1d(number) for number in coefficients]
+    coefficients = jnp.asarray(np.stack(rows, axis=-1)[None], jnp.float32)
     lengths = jnp.zeros(1, jnp.int32)
     return Operands(query, key, key, coefficients, lengths, lengths, lengths)
 
 
-def _longest(x) -> float:
+def longest(x) -> float:
     rounded = np.asarray(jnp.asarray(x, jnp.bfloat16), np.float64)
     return float(np.linalg.norm(rounded, axis=-1).max())
 
 
-@pytest.mark.parametrize("name", ALL_HEADS)
+@pytest.mark.parametrize("name", HEADS)
 def test_families_are_the_functions_they_are_said_to_be(name):
-    family, numbers, f = ALL_HEADS[name]
-    assert len(numbers) == family.numbers
     for nearest in (0, 30, 500):
-        assert_values(family, numbers, f, nearest)
+        assert_values(*HEADS[name], nearest)
 
 
 @pytest.mark.parametrize("slope", [-8.0, 8.0])
@@ -243,35 +245,41 @@ def test_no_factor_of_a_bend_makes_it_nan(slope, shift):
     family, _, f = FAMILIES["bend"]
     with np.errstate(over="ignore"):
         for nearest in (0, 30, 5000):
-            assert_values(family, (slope, shift, 0.3), f, nearest)
+            assert_values(family, (slope, shift), f, nearest)
 
 
 def assert_values(family, numbers, f, nearest):
-    """Distances as they are, and in steps."""
+    """Distances as they are, and in steps if the family takes them."""
     rows, columns = np.arange(64.0), np.arange(63.0, -1, -1)
     distance = nearest + rows[:, None] + columns[None, :]
-    whole, *steps = (jnp.asarray(x, jnp.float32) for x in (distance, nearest, rows, columns))
-    stepwise = Steps(*steps, outer=lambda row, column: row[:, None] * column[None, :])
-    for apart in (Apart(lambda: whole), Apart(lambda: whole, stepwise)):
-        actual = family.value(apart, tuple(jnp.float32(number) for number in numbers))
+    whole, nearest, rows, columns = (
+        jnp.asarray(x, jnp.float32) for x in (distance, nearest, rows, columns)
+    )
+    numbers32 = tuple(jnp.float32(number) for number in numbers)
+    ways = [Apart(lambda: whole)]
+    if family.ready is not None:
+        ready = family.ready(rows, columns, numbers32)
+        ways.append(Apart(lambda: whole, Steps(nearest, ready, jnp.outer)))
+    for apart in ways:
+        actual = family.value(apart, numbers32)
         np.testing.assert_allclose(actual, f(distance, *numbers), rtol=1e-4, atol=1e-6)
 
 
 @pytest.mark.parametrize("far", [False, True])
 @pytest.mark.parametrize("adds", [False, True])
-@pytest.mark.parametrize("name", ALL_HEADS)
-def test_pull_is_the_derivative_of_score(name, adds, far):
-    family, numbers, _ = ALL_HEADS[name]
-    parts = assert_pulls(fused.Distance(0.25, family, adds), (*numbers, 0.6), far)
-    assert (parts[-1] is not None) == far, "far entries pull at the constant, and at nothing else"
-    assert (parts[0] is None) == far
+@pytest.mark.parametrize("name", HEADS)
+def test_pulls_and_parts_are_derivatives_of_the_score(name, adds, far):
+    family, numbers, _ = HEADS[name]
+    parts = assert_derivatives(fused.Distance(0.25, family, adds), (*numbers, HEIGHT, 0.6), far)
+    assert (parts[3] is not None) == far, "far entries have parts in the constant,"
+    assert (parts[0] is None) == far, "and none in the numbers of f"
 
 
-def test_pull_of_the_dot_product_is_its_derivative():
-    assert not assert_pulls(fused.Plain(0.25), (), far=False)
+def test_the_pull_of_the_dot_product_is_its_derivative():
+    assert not assert_derivatives(fused.Plain(0.25), (), far=False)
 
 
-def assert_pulls(scoring, numbers, far):
+def assert_derivatives(scoring, numbers, far):
     """Kernels leave `factor` and `unit` for later; a number whose part is None is not trained."""
     generator = np.random.default_rng(0)
     raw, grad = (jnp.asarray(generator.normal(size=(7, 9)), jnp.float32) for _ in range(2))
@@ -280,13 +288,20 @@ def assert_pulls(scoring, numbers, far):
     numbers = tuple(jnp.float32(number) for number in numbers)
 
     def natural(raw, numbers):
-        return scoring.score(raw, apart, numbers).scores * (scoring.factor / LOG2E)
+        factor = scoring.factor(numbers) / LOG2E
+        return scoring.score(raw, apart, numbers, keep=False).scores * factor
 
-    of_raw, of_numbers = jax.vjp(natural, raw, numbers)[1](grad)
-    pulled, parts = scoring.pull(grad, apart, scoring.score(raw, apart, numbers).kept, numbers)
-    np.testing.assert_allclose(pulled * scoring.unit, of_raw, rtol=1e-4, atol=1e-5)
+    scores, of_both = jax.vjp(natural, raw, numbers)
+    of_raw, of_numbers = of_both(grad)
+    again, kept = scoring.score(raw, apart, numbers, keep=True)
+    np.testing.assert_allclose(again * scoring.factor(numbers) / LOG2E, scores, rtol=1e-6)
+    unit = scoring.unit(numbers)
+    np.testing.assert_allclose(scoring.pull(grad, kept) * unit, of_raw, rtol=1e-4, atol=1e-5)
+    parts = scoring.parts(grad, apart, kept, numbers)
     assert len(parts) == scoring.coefficients
-    for part, wanted in zip(parts, of_numbers, strict=True):
+    for place, (part, wanted) in enumerate(zip(parts, of_numbers, strict=True)):
         if part is not None:
-            np.testing.assert_allclose(part.sum() * scoring.unit, wanted, rtol=1e-4, atol=1e-4)
+            by_logarithm = numbers[2] if place == 2 else 1.0  # d / d log h = h d / dh
+            actual, wanted = part.sum() * unit, wanted * by_logarithm
+            np.testing.assert_allclose(actual, wanted, rtol=1e-4, atol=1e-4)
     return parts
