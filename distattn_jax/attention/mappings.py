@@ -24,7 +24,7 @@ LARGEST_EXPONENT = 60.0  # in float32
 Mapping = Callable[[Float[Array, "..."], Any], Float[Array, "..."]]
 
 
-def learnable_sigmoid(x: Float[Array, "..."], shape: Float[Array, ""]) -> Float[Array, "..."]:
+def learnable_sigmoid(x: Float[Array, "..."], shape: Float[Array, "..."]) -> Float[Array, "..."]:
     """(1 + eᵛ) sigmoid(x - v): the printed quotient without its overflow.
 
     The quotient's gradient is NaN in float32 from about x = -88. The product's is not, and it is
@@ -45,14 +45,14 @@ def exponent(x: Float[Array, "..."], shape: tuple[()]) -> Float[Array, "..."]:
 
 
 def linear(
-    x: Float[Array, "..."], shape: tuple[Float[Array, ""], Float[Array, ""]]
+    x: Float[Array, "..."], shape: tuple[Float[Array, "..."], Float[Array, "..."]]
 ) -> Float[Array, "..."]:
     """May be negative, which turns the ReLU of early_multiply against itself (section 4.3)."""
     slope, intercept = shape
     return slope * x + intercept
 
 
-def clip(x: Float[Array, "..."], shape: Float[Array, ""]) -> Float[Array, "..."]:
+def clip(x: Float[Array, "..."], shape: Float[Array, "..."]) -> Float[Array, "..."]:
     """Beyond the threshold all distances are the same."""
     return jnp.minimum(x, jax.lax.stop_gradient(shape))
 

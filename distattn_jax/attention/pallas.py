@@ -24,6 +24,7 @@ from distattn_jax.attention.variant import Variant, counted
 OLDEST_JAX = (0, 11)
 HOPPER = 9  # compute capability; the matrix instructions are those of this generation alone
 WIDTHS = (16, 32, 64)  # of heads; others are padded to the next
+LEAST_V = -80.0  # of a learnable sigmoid; below it e^v would vanish
 GRAIN = 8  # lengths are padded to a multiple of it
 TOLERANCE = 2.0**-10  # about what 16-bit inputs do to a score anyway
 SHORTEST = 1024  # a map of fewer queries and keys has too few tiles to save any
@@ -42,7 +43,7 @@ class _Form(NamedTuple):
 
 
 def _of_learnable_sigmoid(weight, shape):
-    v = jnp.minimum(shape, mappings.LARGEST_EXPONENT)
+    v = jnp.clip(shape, LEAST_V, mappings.LARGEST_EXPONENT)
     return weight, -v, 1 + jnp.exp(v)
 
 
@@ -175,7 +176,7 @@ def _coefficients(call: Call, shape: tuple[int, int], furthest: int) -> Float[Ar
     if not isinstance(variant, DistanceAware):
         return jnp.zeros((*shape, 0), jnp.float32)
     first, second, height = FORMS[variant.mapping].numbers(variant.weight, variant.shape)
-    far = variant.mapping(variant.weight * furthest, variant.shape) / height
+    far = jax.lax.stop_gradient(variant.mapping(variant.weight * furthest, variant.shape) / height)
     unit = fused.LOG2E
     if variant.adjust == early_multiply:
         unit /= math.sqrt(call.query.shape[-1])

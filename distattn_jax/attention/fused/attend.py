@@ -119,7 +119,7 @@ class _Work:
     def of_queries(self, of_values, log_sum, less, of_received):
         """Gradients of the queries and of the coefficients."""
         query, key, value = self.operands[:3]
-        count = self.plan.scoring.coefficients
+        count = self.plan.scoring.trained
         walk = self._walk_of_queries(OF_QUERIES)
         streamed = {"key": key, "value": value}
         if of_received is not None:
@@ -146,9 +146,10 @@ class _Work:
         parts = [outs[f"coefficient_{i}"].sum(axis=-1) for i in range(count)]
         coefficients = jnp.zeros_like(self.operands.coefficients)
         if parts:
-            slope, shift, log_height, far = parts
-            height = self.operands.coefficients[..., 2]
-            coefficients = jnp.stack((slope, shift, log_height / height, far), axis=-1)
+            first, second, log_height = parts
+            of_height = log_height / self.operands.coefficients[..., 2]
+            nothing = jnp.zeros_like(of_height)
+            coefficients = jnp.stack((first, second, of_height, nothing), axis=-1)
         return outs["query"], coefficients
 
     def of_keys(self, of_values, log_sum, less, of_received):

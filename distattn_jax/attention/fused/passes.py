@@ -104,7 +104,7 @@ def of_queries(map: Map, shape: Shape, width: int, *, has_received: bool) -> Pas
     """
 
     def start(place):
-        parts = [mosaic.filled(shape[:1], 0.0) for _ in range(map.scoring.coefficients)]
+        parts = [mosaic.filled(shape[:1], 0.0) for _ in range(map.scoring.trained)]
         return mosaic.filled((shape[0], width), 0.0), parts
 
     def step(place, tile, state):

@@ -1,10 +1,9 @@
 """Where f has become a constant, and what the far entries of a map come to without looking at them.
 
 From a distance `radius` on, f differs from its limit so little that no score changes by more than
-the tolerance, and no gradient of the coefficients by more than that either: what is left out of it
-is |score| times the distance, so the distance is in the bound.
+the tolerance, and depends on w so little that no derivative of a score by w does either:
 
-    bound(R) = |q|max |k|max height |f(R) - f(∞)| max(R, 1)  ≤  tolerance      for all R ≥ radius
+    |q|max |k|max height max(|f(R) - f(∞)|, |∂f(R)/∂w|)  ≤  tolerance      for all R ≥ radius
 
 If the limit itself is as small, as for a head that looks near, far scores are all 0 and far weights
 all 2^-z_i: such a head averages what is far. Then sums over all columns up to a tile, taken once,
@@ -13,6 +12,8 @@ stand for the tiles that are never seen:
     forward    Σ V_j and how many        of keys    Σ 2^-z_i dO_i
     received   Σ 2^-z_i                  given      Σ g_j
 """
+
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -36,11 +37,10 @@ def radius_of(
     size = numbers[2] / LOG2E
     if not scoring.adds:
         size *= (_largest(query) * _largest(key))[..., None]
-    bound = (
-        size
-        * jnp.abs(scoring.value(Apart(lambda: distance), numbers) - limit)
-        * jnp.maximum(distance, 1)
-    )
+    apart = Apart(lambda: distance)
+    f = scoring.value(apart, numbers)
+    by_slope: Any = scoring.family.pull(jnp.ones_like(f), apart, f, numbers[:2])[0]
+    bound = size * jnp.maximum(jnp.abs(f - limit), jnp.abs(by_slope))
     counted = jnp.where(bound <= tolerance, 0, distance + 1)  # one whose bound is NaN counts
     is_nothing = (size * jnp.abs(limit) <= tolerance) & (not scoring.adds)
     return counted.max(axis=-1).astype(jnp.int32), is_nothing[..., 0]

@@ -65,6 +65,7 @@ class Plain:
 
     scale: float
     coefficients = 0
+    trained = 0
     knows_distance = False
     takes_steps = False
 
@@ -174,13 +175,15 @@ class Distance:
     """Distance-aware attention: height ReLU(q · k) f, or scale q · k + height f with `adds`.
 
     The coefficients of a head are the two numbers of the family, the height, and what f is where it
-    is far. The height must make a logarithm to base 2 of it all: log2(e), or log2(e) scale.
+    is far. The height must make a logarithm to base 2 of it all: log2(e), or log2(e) scale. The
+    last has no gradient: where f is far it no longer depends on the family's numbers.
     """
 
     scale: float
     family: Family
     adds: bool
     coefficients = 4
+    trained = 3  # of these
     knows_distance = True
 
     @property
@@ -222,13 +225,12 @@ class Distance:
         return grad * kept[1]
 
     def parts(self, grad: Array, apart: Apart | None, kept: Any, numbers: Numbers) -> Parts:
-        """Parts of the gradients of the coefficients; that of the height as of its logarithm."""
+        """Parts of the gradients of the first three; that of the height as of its logarithm."""
         products, f = kept
         of_f = grad * numbers[2] if self.adds else grad * jnp.maximum(products, 0.0)
-        of_height = of_f * f
         if apart is None:
-            return None, None, of_height, of_f
-        return (*self.family.pull(of_f, apart, f, numbers[:2]), of_height, None)
+            return None, None, of_f * f
+        return (*self.family.pull(of_f, apart, f, numbers[:2]), of_f * f)
 
 
 Scoring = Plain | Distance

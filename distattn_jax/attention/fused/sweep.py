@@ -137,17 +137,17 @@ def sweep(
     def kernel(refs: Arrays, outs: dict[str, Any], memory: _Memory):
         at = tuple(lax.axis_index(axis) for axis in ("example", "head", "block"))
         warpgroup = lax.axis_index("warpgroup")
-        bounds = [refs.ranges[*at, i] for i in range(len(sections) + 1)]
+        bound = functools.partial(_number, refs.ranges, at)
 
         @pl.when(warpgroup < block.warpgroups)
         def _():
             plgpu.set_max_registers(COMPUTE_REGISTERS, action="increase")
-            _compute(way, refs, outs, memory, at, warpgroup, bounds, sections, block)
+            _compute(way, refs, outs, memory, at, warpgroup, bound, sections, block)
 
         @pl.when(warpgroup == block.warpgroups)
         def _():
             plgpu.set_max_registers(MEMORY_REGISTERS, action="decrease")
-            _bring(refs, memory, at, bounds[0], bounds[-1], block)
+            _bring(refs, memory, at, bound(0), bound(len(sections)), block)
 
     kernel.__name__ = name
     run = plgpu.kernel(
@@ -198,6 +198,10 @@ def _memory(arrays: Arrays, outputs: dict[str, jax.ShapeDtypeStruct], block: Blo
     )
 
 
+def _number(ref: Any, at: tuple[jax.Array, ...], i: int) -> jax.Array:
+    return ref[*at, i]
+
+
 def _part(ref: Any, at: tuple[jax.Array, ...], start: jax.Array, length: int) -> Any:
     """Rows or columns of one head of one example."""
     example, head, _ = at
@@ -224,7 +228,7 @@ def _bring(refs, memory, at, first, last, block) -> None:
     lax.fori_loop(first, last, bring, None)
 
 
-def _compute(way, refs, outs, memory, at, warpgroup, bounds, sections, block) -> None:
+def _compute(way, refs, outs, memory, at, warpgroup, bound, sections, block) -> None:
     """A warpgroup that computes."""
     row = at[2] * block.height + warpgroup * block.rows
     for name, ref in refs.resident.items():
@@ -247,14 +251,15 @@ def _compute(way, refs, outs, memory, at, warpgroup, bounds, sections, block) ->
         stage=None if memory.stage is None else memory.stage.at[warpgroup],
     )
 
-    def step(section, ready, number, state):
-        tile = _tile_of(memory, row, number, number - bounds[0], section, ready, block)
-        return way.step(place, tile, state)
-
-    state = way.start(place)
-    for section, first, last in zip(sections, bounds[:-1], bounds[1:], strict=True):
+    first, state = bound(0), way.start(place)
+    for i, section in enumerate(sections):
         ready = way.enter(place, section)
-        state = lax.fori_loop(first, last, functools.partial(step, section, ready), state)
+
+        def step(number, state, section=section, ready=ready):
+            tile = _tile_of(memory, row, number, number - first, section, ready, block)
+            return way.step(place, tile, state)
+
+        state = lax.fori_loop(bound(i), bound(i + 1), step, state)
 
     for name, value in way.finish(place, state).items():
         memory.outputs[name].at[warpgroup][...] = value.astype(outs[name].dtype)
