@@ -17,7 +17,7 @@ from distattn_jax.train.run import load_best
 from tests import compiler
 from tests.train.driver import config_in, run_of, write_texts
 
-PATIENCE = 300  # seconds; a process that takes longer hangs
+PATIENCE = 1200  # seconds; a process that takes longer hangs, however slow the machine
 
 
 @pytest.fixture(scope="module")

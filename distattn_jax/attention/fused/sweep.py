@@ -76,7 +76,7 @@ class Place(NamedTuple):
       row: number of its first row.
       resident: what stays, by name: tiles in shared memory.
       vectors: what stays, by name: one number per row.
-      scalars: of this example and head, by name; of this block, those that have a block axis.
+      scalars: of this example and head, by name.
       far: refs of what belongs to the whole block, by name.
       stage: for `mosaic.add_product`.
     """
