@@ -7,6 +7,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 
 import jax
@@ -32,29 +33,39 @@ def start(compiled):
         "TF_CPP_MIN_LOG_LEVEL": "2",
         "PYTHONFAULTHANDLER": "1",
     }
-    processes = []
+    drivers = []
 
     def started(folder, *flags):
         command = [sys.executable, "-m", "tests.train.driver", str(folder), *flags]
-        process = subprocess.Popen(
-            command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
-        )
-        processes.append(process)
-        return process
+        drivers.append(Driver(command, environment))
+        return drivers[-1]
 
     yield started
-    for process in processes:
-        process.kill()
-        process.communicate()
+    for driver in drivers:
+        driver.end()
 
 
-def words_of(process):
-    """All that the process said, once it has ended; of one that hangs, where its threads are."""
-    try:
-        return process.communicate(timeout=PATIENCE)[0]
-    except subprocess.TimeoutExpired:
-        process.send_signal(signal.SIGABRT)
-        pytest.fail(f"{process.args} hangs:\n{process.communicate()[0]}")
+class Driver(subprocess.Popen):
+    """A run in a process of its own. It speaks into a file: a pipe that nobody reads fills up."""
+
+    def __init__(self, command, environment):
+        self.said = tempfile.TemporaryFile("w+")  # noqa: SIM115  closed by `end`
+        super().__init__(command, env=environment, stdout=self.said, stderr=self.said)
+
+    def words(self):
+        """All that it said, once it has left; of one that hangs, where its threads are."""
+        try:
+            self.wait(PATIENCE)
+        except subprocess.TimeoutExpired:
+            self.send_signal(signal.SIGABRT)
+            self.wait()
+        self.said.seek(0)
+        return self.said.read()
+
+    def end(self):
+        self.kill()
+        self.wait()
+        self.said.close()
 
 
 @pytest.fixture(scope="module")
@@ -63,7 +74,7 @@ def straight(start, made_once):
 
     def make(folder):
         process = start(folder)
-        said = words_of(process)
+        said = process.words()
         assert process.returncode == 0, said
 
     return made_once("straight", make)
@@ -86,7 +97,7 @@ def reach(process, folder, step):
     while process.poll() is None and steps_logged(folder) < step and time.monotonic() < late:
         time.sleep(0.002)
     if process.poll() is not None or time.monotonic() >= late:
-        pytest.fail(f"{process.args} never logged step {step}:\n{words_of(process)}")
+        pytest.fail(f"{process.args} never logged step {step}:\n{process.words()}")
 
 
 def newest_checkpoint(folder):
@@ -101,7 +112,7 @@ def test_a_run_killed_at_random_steps_ends_as_one_never_killed(start, straight, 
         reach(process, tmp_path, step)
         time.sleep(draw.uniform(0, 0.05))
         process.kill()
-        process.communicate()
+        process.wait()
         print(f"killed at step {step} or a little later")
 
     damaged = newest_checkpoint(tmp_path)  # and then the disk fails, too
@@ -110,14 +121,14 @@ def test_a_run_killed_at_random_steps_ends_as_one_never_killed(start, straight, 
     process = start(tmp_path)
     reach(process, tmp_path, steps_logged(tmp_path) + 1)
     process.send_signal(signal.SIGTERM)
-    said = words_of(process)
+    said = process.words()
     assert process.returncode == 143, said
     assert f"The checkpoint {damaged} is damaged" in said
     assert "The same command goes on from there." in said
     assert f"saved at step {newest_checkpoint(tmp_path).name} of 100" in said
 
     process = start(tmp_path)
-    said = words_of(process)
+    said = process.words()
     assert process.returncode == 0, said
     assert files_of(tmp_path) == files_of(straight)
     assert parameters_of(tmp_path) == parameters_of(straight)
@@ -139,13 +150,13 @@ def test_two_processes_reach_what_one_does_and_save_together(start, straight, tm
     processes = start_both()
     reach(processes[0], tmp_path, 7)
     processes[1].send_signal(signal.SIGTERM)  # one is told, both leave after the same step
-    said = [words_of(process) for process in processes]
+    said = [process.words() for process in processes]
     assert [process.returncode for process in processes] == [143, 143], said
     step = newest_checkpoint(tmp_path).name
     assert all(f"saved at step {step} of 100" in lines for lines in said)
 
     processes = start_both()
-    said = [words_of(process) for process in processes]
+    said = [process.words() for process in processes]
     assert [process.returncode for process in processes] == [0, 0], said
     one, two = (
         [json.loads(line) for line in files_of(folder)["metrics.jsonl"].splitlines()]
