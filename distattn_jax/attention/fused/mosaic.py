@@ -23,7 +23,7 @@ _interpreted = contextvars.ContextVar("interpreted", default=False)
 
 @contextlib.contextmanager
 def interpreted() -> Iterator[None]:
-    """Kernels traced in here run in Pallas's interpreter, on any machine; for checking only."""
+    """Kernels traced in here run in Pallas's interpreter, which also tells races; for checking."""
     token = _interpreted.set(True)
     try:
         yield
@@ -44,7 +44,7 @@ def compiled_how() -> dict[str, Any]:
     )
     how: dict[str, Any] = {"compiler_params": params}
     if is_interpreted():
-        how["interpret"] = plgpu.InterpretGPUParams()  # type: ignore[attr-defined,unused-ignore]
+        how["interpret"] = plgpu.InterpretGPUParams(detect_races=True)  # type: ignore[attr-defined,unused-ignore]
     return how
 
 

@@ -281,6 +281,7 @@ def _tile_of(memory, row, number, turn, section, ready, block) -> Tile:
 
     def take_vector(name):
         vector = mosaic.load_columns(take(name))
+        plgpu.commit_smem()  # read before the copy engine writes there again
         done(name)
         return vector
 
