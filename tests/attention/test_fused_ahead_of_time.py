@@ -18,7 +18,6 @@ from distattn_jax.attention import DistanceAware, DotProduct, attention
 from tests.attention.drawn import needs_kernels
 
 pytestmark = needs_kernels
-SET_ASIDE = 32  # bytes: addresses put away before the loops and fetched after them, no tile
 ROOT = Path(__file__).parent.parent.parent
 
 
@@ -79,9 +78,8 @@ def compile_for_hopper(name: str) -> None:
         print(f"temporary: {compiled.memory_analysis().temp_size_in_bytes}")
 
 
-@pytest.mark.skipif(not has_cuda_compiler(), reason="needs JAX's CUDA packages and ptxas")
-@pytest.mark.parametrize("name", AHEAD_OF_TIME)
-def test_compiled_for_hopper_no_tile_is_spilled_and_no_map_is_kept(name):
+@functools.cache
+def said_by_the_compiler(name: str) -> str:
     """In a process of its own: JAX must be told before it starts that there may be no GPU."""
     environment = os.environ | {
         "JAX_SKIP_CUDA_CONSTRAINTS_CHECK": "1",
@@ -97,9 +95,31 @@ def test_compiled_for_hopper_no_tile_is_spilled_and_no_map_is_kept(name):
         check=False,
     )
     assert said.returncode == 0, said.stderr
-    everything = said.stdout + said.stderr
-    spills = re.findall(r"(\d+) bytes spill (?:stores|loads)", everything)
+    return said.stdout + said.stderr
+
+
+needs_compiler = pytest.mark.skipif(
+    not has_cuda_compiler(), reason="needs JAX's CUDA packages and ptxas"
+)
+FALLS_SHORT = pytest.mark.xfail(
+    reason="the gradient of the queries puts 8 bytes of addresses away before its loops",
+    raises=AssertionError,
+    strict=True,
+)
+
+
+@needs_compiler
+@pytest.mark.parametrize(
+    "name", ["dot product", pytest.param("distance, saturating", marks=FALLS_SHORT)]
+)
+def test_compiled_for_hopper_no_register_is_spilled(name):
+    spills = re.findall(r"(\d+) bytes spill (?:stores|loads)", said_by_the_compiler(name))
     assert spills, "ptxas says how many bytes each kernel spills"
-    assert max(map(int, spills)) <= SET_ASIDE
-    once, twice = map(int, re.findall(r"temporary: (\d+)", everything))
+    assert set(spills) == {"0"}
+
+
+@needs_compiler
+@pytest.mark.parametrize("name", AHEAD_OF_TIME)
+def test_compiled_for_hopper_no_map_is_kept(name):
+    once, twice = map(int, re.findall(r"temporary: (\d+)", said_by_the_compiler(name)))
     assert twice <= 2.2 * once
