@@ -1,4 +1,4 @@
-"""How a variant is computed: one table, fastest first; what follows `xla` must be asked for.
+"""How a variant is computed: one table, first come, first served; what follows `xla` must be named.
 
 What can serve a call is decided twice: in Python, by shape, dtype and outputs (`refuses`), and when
 the program is lowered, by platform. So one traced program lowers for every platform.
@@ -53,11 +53,10 @@ def _nothing(call: Call) -> None:
 
 
 IMPLEMENTATIONS = {
+    "pallas": Implementation(pallas.run, ("cuda",), pallas.refuses),
     "cudnn": Implementation(cudnn.run, ("cuda",), cudnn.refuses),
     "xla": Implementation(xla, None, _nothing),
     "reference": Implementation(reference, None, _nothing),
-    # After what serves everywhere, so that it must be asked for: it has not been timed yet.
-    "pallas": Implementation(pallas.run, ("cuda",), pallas.refuses),
 }
 
 

@@ -16,7 +16,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from distattn_jax.attention import Attended, attention
-from experiments.bench.cases import Case, Operands, Shape
+from experiments.bench.cases import Case, Operands
 
 LIMITS = {"d_w": 0.5, "d_v": 0.5}  # sums over the whole map of what mostly cancels
 LIMIT = 0.1  # of all other relative errors; generous, for 16 bits
@@ -26,8 +26,24 @@ NUDGE = 1e-12
 Call = Callable[[Operands], Any]
 
 
+class Programs(NamedTuple):
+    """A case, compiled for a shape.
+
+    Attributes:
+      one: a call and its gradients.
+      forward: as many calls as were asked for, one after the other.
+      both: as many, with their gradients.
+      compile_seconds: of `one`.
+    """
+
+    one: Any
+    forward: Any
+    both: Any
+    compile_seconds: float
+
+
 class Timed(NamedTuple):
-    """One call: a program of its own with its gradient, and milliseconds."""
+    """What a call costs."""
 
     compile_seconds: float
     temporary_mib: float | None  # None: the device does not say
@@ -60,18 +76,36 @@ def refusal(case: Case, operands: Operands) -> str:
     return ""
 
 
-def errors_of(case: Case, operands: Operands) -> dict[str, float]:
-    """Relative errors |a - b| / |b| against the equations in float32, over the same inputs.
+def compiled(case: Case, operands: Operands, calls: int) -> Programs:
+    """All programs of a case."""
+    began = time.perf_counter()
+    one = jax.jit(both(case)).lower(operands).compile()
+    seconds = time.perf_counter() - began
+    if calls == 1:
+        return Programs(one, jax.jit(forward(case)).lower(operands).compile(), one, seconds)
+    of_forward, of_both = (
+        jax.jit(functools.partial(_one_after_the_other, call, calls=calls))
+        .lower(operands)
+        .compile()
+        for call in (forward(case), both(case))
+    )
+    return Programs(one, of_forward, of_both, seconds)
 
-    Looked at are the first and the last head of the first example.
-    """
-    part = _part(operands)
-    exact = jax.tree.map(lambda x: x.astype(jnp.float32), part)
+
+def expected(case: Case, operands: Operands) -> dict[str, Array]:
+    """By the equations in float32, over the same inputs: the first head and the last."""
+    exact = jax.tree.map(lambda x: x.astype(jnp.float32), _ends_of(operands))
     is_short = operands.query.shape[1] <= LONGEST
     reference = case._replace(implementation="reference" if is_short else "xla")
     with jax.default_matmul_precision("highest"):
-        wanted = _named(*jax.jit(both(reference))(exact))
-    got = _named(*jax.jit(both(case))(part))
+        return _named(*jax.jit(both(reference))(exact))
+
+
+def errors_of(programs: Programs, operands: Operands, wanted: Mapping[str, Array]) -> dict:
+    """Relative errors |a - b| / |b| of the first head and the last."""
+    given, (query, key, value, variant) = programs.one(operands)
+    ends = _ends_of(Operands(query, key, value, variant, given))
+    got = _named(ends.cotangent, ends[:4])
     return {name: _relative_error(got[name], wanted[name]) for name in wanted}
 
 
@@ -80,29 +114,24 @@ def too_large(errors: Mapping[str, float]) -> dict[str, float]:
     return {name: error for name, error in errors.items() if not error <= LIMITS.get(name, LIMIT)}
 
 
-def timed(case: Case, operands: Operands, shape: Shape, repeats: int) -> Timed:
+def timed(programs: Programs, operands: Operands, calls: int, repeats: int) -> Timed:
     """What a call costs."""
-    began = time.perf_counter()
-    compiled = jax.jit(both(case)).lower(operands).compile()
-    seconds = time.perf_counter() - began
-    memory = compiled.memory_analysis()
+    memory = programs.one.memory_analysis()
     return Timed(
-        compile_seconds=seconds,
+        compile_seconds=programs.compile_seconds,
         temporary_mib=memory.temp_size_in_bytes / 2**20 if memory else None,
-        forward_ms=milliseconds(forward(case), operands, shape.calls, repeats),
-        both_ms=milliseconds(both(case), operands, shape.calls, repeats),
+        forward_ms=milliseconds(programs.forward, operands, calls, repeats),
+        both_ms=milliseconds(programs.both, operands, calls, repeats),
     )
 
 
-def milliseconds(call: Call, operands: Operands, calls: int, repeats: int) -> float:
-    """Of one of `calls` dependent calls inside one program: the median over `repeats` runs."""
-    program = jax.jit(lambda operands: _one_after_the_other(call, operands, calls))
-    compiled = program.lower(operands).compile()
-    jax.block_until_ready(compiled(operands))
+def milliseconds(program: Any, operands: Operands, calls: int, repeats: int) -> float:
+    """Of one of the calls of a program: the median over `repeats` runs."""
+    jax.block_until_ready(program(operands))
     seconds = []
     for _ in range(repeats):
         began = time.perf_counter()
-        jax.block_until_ready(compiled(operands))
+        jax.block_until_ready(program(operands))
         seconds.append(time.perf_counter() - began)
     return 1e3 * float(np.median(seconds)) / calls
 
@@ -126,17 +155,14 @@ def _attend(case: Case) -> Callable[..., Attended]:
     return functools.partial(attention, received=case.received, implementation=case.implementation)
 
 
-def _part(operands: Operands) -> Operands:
-    """The first and the last head of the first example."""
+def _ends_of(operands: Operands) -> Operands:
+    """The first head and the last."""
     ends = jnp.array([0, -1])
-    change, received, _ = operands.cotangent
-    return Operands(
-        query=operands.query[:1, :, ends],
-        key=operands.key[:1, :, ends],
-        value=operands.value[:1, :, ends],
-        variant=jax.tree.map(lambda leaf: leaf[ends], operands.variant),
-        cotangent=Attended(change[:1, :, ends], None if received is None else received[:1, ends]),
-    )
+    query, key, value, change = (x[:, :, ends] for x in (*operands[:3], operands.cotangent.values))
+    received = operands.cotangent.received
+    variant = jax.tree.map(lambda leaf: leaf[ends], operands.variant)
+    of_received = None if received is None else received[:, ends]
+    return Operands(query, key, value, variant, Attended(change, of_received))
 
 
 def _named(given: Attended, gradients: tuple) -> dict[str, Array]:

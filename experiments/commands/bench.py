@@ -24,7 +24,14 @@ from experiments.bench.cases import (
     lacks,
 )
 from experiments.bench.lines import Line, header, lines_of, rated, row
-from experiments.bench.timing import errors_of, refusal, timed, too_large
+from experiments.bench.timing import (
+    compiled,
+    errors_of,
+    expected,
+    refusal,
+    timed,
+    too_large,
+)
 
 WRONG, FAILED = "wrong:", "failed:"  # how lines begin that must not be
 
@@ -97,36 +104,45 @@ def setting(bench: Bench) -> dict[str, Any]:
 
 def measured(bench: Bench, content: Mapping[str, Any]) -> Iterator[Line]:
     """A line for each case at each shape, the yardstick first."""
+    dtype = content["dtype"]
     for name, sizes in content["shapes"].items():
         shape = Shape(**sizes)
-        one = measure(YARDSTICK, name, shape, content["dtype"], bench.repeats)
+        known: dict[Any, Any] = {}  # what is expected: cases differ in how the same is computed
+        one = measure(Line(name, YARDSTICK), shape, dtype, bench.repeats, known)
         yield rated(one, shape, one)
         for case in bench.cases:
             if case != YARDSTICK:
-                line = measure(case, name, shape, content["dtype"], bench.repeats)
+                line = measure(Line(name, case), shape, dtype, bench.repeats, known)
                 yield rated(line, shape, one)
         if bench.peers:
-            for line in peers.measured(name, shape, content["dtype"], bench.repeats):
+            for line in peers.measured(name, shape, dtype, bench.repeats):
                 yield rated(line, shape, one)
 
 
-def measure(case: str, name: str, shape: Shape, dtype: str, repeats: int) -> Line:
-    """The errors of a case, and what it costs; what is not to be had is said, and no end."""
-    line = Line(name, case)
-    needed = lacks(CASES[case])
+def measure(line: Line, shape: Shape, dtype: str, repeats: int, known: dict[Any, Any]) -> Line:
+    """The line with its errors, and what a call costs; what is not to be had is said, and no end.
+
+    `known` is what is expected, by what is computed.
+    """
+    case = CASES[line.case]
+    needed = lacks(case)
     if needed:
         return dataclasses.replace(line, said=f"needs {needed}")
     try:
-        operands = drawn(shape, CASES[case], dtype)
-        reason = refusal(CASES[case], operands)
+        operands = drawn(shape, case, dtype)
+        reason = refusal(case, operands)
         if reason:
             return dataclasses.replace(line, said=f"refused: {reason}")
-        line = dataclasses.replace(line, errors=errors_of(CASES[case], operands))
+        sought = (case.weights, case.received)
+        if sought not in known:
+            known[sought] = expected(case, operands)
+        programs = compiled(case, operands, shape.calls)
+        line = dataclasses.replace(line, errors=errors_of(programs, operands, known[sought]))
         wrong = too_large(line.errors)
         if wrong:
             told = ", ".join(f"{of} off by {error:.1e}" for of, error in wrong.items())
             return dataclasses.replace(line, said=f"{WRONG} {told}")
-        costs = timed(CASES[case], operands, shape, repeats)
+        costs = timed(programs, operands, shape.calls, repeats)
         return dataclasses.replace(line, **costs._asdict())
     except (RuntimeError, ValueError) as error:
         is_memory = "RESOURCE_EXHAUSTED" in str(error)

@@ -102,7 +102,7 @@ needs_compiler = pytest.mark.skipif(
     not has_cuda_compiler(), reason="needs JAX's CUDA packages and ptxas"
 )
 FALLS_SHORT = pytest.mark.xfail(
-    reason="the gradient of the queries puts 8 bytes of addresses away before its loops",
+    reason="values and the gradient of the queries put a few bytes of addresses away before loops",
     raises=AssertionError,
     strict=True,
 )

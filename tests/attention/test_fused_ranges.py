@@ -14,7 +14,7 @@ from distattn_jax.attention import fused
 from distattn_jax.attention.fused import saturation
 from distattn_jax.attention.fused.operands import Operands
 from distattn_jax.attention.fused.ranges import Extent, Walk, walk_of_keys, walk_of_queries
-from distattn_jax.attention.fused.scoring import LOG2E, Apart, Steps
+from distattn_jax.attention.fused.scoring import LOG2E, STRIDE, Apart, Steps
 from tests.attention.drawn import needs_kernels
 
 pytestmark = needs_kernels
@@ -249,18 +249,19 @@ def test_no_factor_of_a_bend_makes_it_nan(slope, shift):
 
 
 def assert_values(family, numbers, f, nearest):
-    """Distances as they are, and in steps if the family takes them."""
-    rows, columns = np.arange(64.0), np.arange(63.0, -1, -1)
-    distance = nearest + rows[:, None] + columns[None, :]
-    whole, nearest, rows, columns = (
-        jnp.asarray(x, jnp.float32) for x in (distance, nearest, rows, columns)
-    )
+    """Distances as they are, and in steps from the last columns on."""
+    distance = nearest + np.arange(64.0)[:, None] + np.arange(63.0, -1, -1)[None, :]
+    whole = jnp.asarray(distance, jnp.float32)
+
+    def geometric(edge, step):
+        groups = [edge]
+        while len(groups) < 64 // STRIDE:
+            groups.insert(0, groups[0] * step)
+        return jnp.concatenate(groups, axis=1)
+
+    steps = Steps(lambda: whole[:, -STRIDE:], geometric)
     numbers32 = tuple(jnp.float32(number) for number in numbers)
-    ways = [Apart(lambda: whole)]
-    if family.ready is not None:
-        ready = family.ready(rows, columns, numbers32)
-        ways.append(Apart(lambda: whole, Steps(nearest, ready, jnp.outer)))
-    for apart in ways:
+    for apart in (Apart(lambda: whole), Apart(lambda: whole, steps)):
         actual = family.value(apart, numbers32)
         np.testing.assert_allclose(actual, f(distance, *numbers), rtol=1e-4, atol=1e-6)
 
@@ -270,7 +271,9 @@ def assert_values(family, numbers, f, nearest):
 @pytest.mark.parametrize("name", HEADS)
 def test_pulls_and_parts_are_derivatives_of_the_score(name, adds, far):
     family, numbers, _ = HEADS[name]
-    parts = assert_derivatives(fused.Distance(0.25, family, adds), (*numbers, HEIGHT, 0.6), far)
+    scoring = fused.Distance(0.25, family, adds)
+    parts = assert_derivatives(scoring, (*numbers, HEIGHT, 0.6), far)
+    assert len(parts) == scoring.summed == (3 if adds else 2)
     assert (parts[0] is None) == far, "far entries have no part in the numbers of f"
 
 
@@ -287,20 +290,22 @@ def assert_derivatives(scoring, numbers, far):
     numbers = tuple(jnp.float32(number) for number in numbers)
 
     def natural(raw, numbers):
-        factor = scoring.factor(numbers) / LOG2E
+        factor = scoring.factor(numbers, far=far) / LOG2E
         return scoring.score(raw, apart, numbers, keep=False).scores * factor
 
     scores, of_both = jax.vjp(natural, raw, numbers)
     of_raw, of_numbers = of_both(grad)
-    again, kept = scoring.score(raw, apart, numbers, keep=True)
-    np.testing.assert_allclose(again * scoring.factor(numbers) / LOG2E, scores, rtol=1e-6)
-    unit = scoring.unit(numbers)
-    np.testing.assert_allclose(scoring.pull(grad, kept) * unit, of_raw, rtol=1e-4, atol=1e-5)
-    parts = scoring.parts(grad, apart, kept, numbers)
-    assert len(parts) == scoring.trained
-    for place, (part, wanted) in enumerate(zip(parts, of_numbers, strict=False)):
-        if part is not None:
+    again = scoring.score(raw, apart, numbers, keep=True)
+    factor = scoring.factor(numbers, far=far) / LOG2E
+    np.testing.assert_allclose(again.scores * factor, scores, rtol=1e-6)
+    unit, pulled = scoring.unit(numbers), scoring.pull(grad, again, numbers)
+    np.testing.assert_allclose(pulled * unit, of_raw, rtol=1e-4, atol=1e-5)
+    parts = scoring.parts(grad, pulled, apart, again, numbers)
+    sums = [None if part is None else part.sum() * unit for part in parts]
+    if len(parts) == 2:  # the height: q · dq is the sum of these
+        sums.append((pulled * raw).sum() * unit)
+    for place, (actual, wanted) in enumerate(zip(sums, of_numbers, strict=False)):
+        if actual is not None:
             by_logarithm = numbers[2] if place == 2 else 1.0  # d / d log h = h d / dh
-            actual, wanted = part.sum() * unit, wanted * by_logarithm
-            np.testing.assert_allclose(actual, wanted, rtol=1e-4, atol=1e-4)
+            np.testing.assert_allclose(actual, wanted * by_logarithm, rtol=1e-4, atol=1e-4)
     return parts

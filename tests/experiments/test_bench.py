@@ -83,10 +83,10 @@ def test_what_cannot_be_computed_is_a_line_and_not_the_end(monkeypatch, capsys, 
 
 
 def test_what_breaks_is_a_line_and_the_command_fails_at_its_end(monkeypatch, capsys):
-    def breaking(case, operands):
+    def breaking(case, operands, calls):
         raise RuntimeError("no such layout\nfound")
 
-    monkeypatch.setattr(bench, "errors_of", breaking)
+    monkeypatch.setattr(bench, "compiled", breaking)
     with pytest.raises(SystemExit, match="wrong or failed, and not timed: vanilla_xla at bert"):
         main([*ARGUMENTS, "vanilla_xla", "vanilla"])
     assert capsys.readouterr().out.splitlines()[-2] == f"vanilla_xla{'':17}failed: no such layout"

@@ -6,8 +6,9 @@ per query.
 """
 
 import functools
+import math
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -20,13 +21,38 @@ from distattn_jax.attention.fused.ranges import Walk
 from distattn_jax.attention.fused.scoring import Distance
 from distattn_jax.attention.fused.sweep import Arrays, Block, sweep
 
-FORWARD = Block(rows=64, columns=128)
-OF_QUERIES = Block(rows=64, columns=64)
-OF_KEYS = Block(rows=64, columns=64)
-RECEIVED = Block(rows=64, columns=128)
-GIVEN = Block(rows=64, columns=128)
-# Vectors are as long as whole blocks, so that no copy of them ends outside.
-WHOLE = max(block.height for block in (FORWARD, OF_QUERIES, OF_KEYS, RECEIVED, GIVEN))
+
+class Blocks(NamedTuple):
+    """The blocks of each pass."""
+
+    forward: Block
+    of_queries: Block
+    of_keys: Block
+    received: Block
+    given: Block
+
+
+# With three warpgroups there is more to do while one waits; but short maps do not fill them. None
+# of these spills registers (tests hold that), and none of those that do not was faster on an H200.
+SHORT = Blocks(
+    forward=Block(rows=64, columns=128),
+    of_queries=Block(rows=64, columns=64),
+    of_keys=Block(rows=64, columns=64, stages=3),
+    received=Block(rows=64, columns=128),
+    given=Block(rows=64, columns=128),
+)
+LONG = Blocks(
+    forward=Block(rows=64, columns=128, warpgroups=3),
+    of_queries=Block(rows=64, columns=64, warpgroups=3),
+    of_keys=Block(rows=64, columns=64, stages=3),
+    received=Block(rows=64, columns=128, warpgroups=3),
+    given=Block(rows=64, columns=128, warpgroups=3),
+)
+LONG_PLAIN = LONG._replace(of_keys=Block(rows=64, columns=64, warpgroups=3, stages=3))
+SHORTEST_LONG = 1024  # rows
+# Vectors are as long as whole blocks, so that no copy of them ends outside. What is beyond their
+# rows may never have been written.
+WHOLE = math.lcm(*(block.height for blocks in (SHORT, LONG, LONG_PLAIN) for block in blocks))
 
 
 Attended = tuple[Float[Array, "B T N E"], Float[Array, "B N S"] | None]
@@ -77,6 +103,7 @@ class _Work:
     def __init__(self, plan: Plan, operands: Operands):
         self.plan, self.operands = plan, operands
         self.saturates = operands.radius is not None
+        self.blocks = _blocks(plan, operands)
         batch, _, heads, _ = operands.query.shape
         self.extent = ranges.Extent(
             query_lengths=operands.query_lengths,
@@ -98,20 +125,20 @@ class _Work:
         """Values, and the logarithm of each row's sum."""
         query, key, value = self.operands[:3]
         far = {}
-        walk = self._walk_of_queries(FORWARD)
+        walk = self._walk_of_queries(self.blocks.forward)
         if self.saturates:
             rows = self._valid(value, self.operands.key_lengths)
             ones = self._valid(jnp.ones_like(value[..., :1]), self.operands.key_lengths)
             far = {
-                "values": self._outside_keys(rows, walk, FORWARD),
-                "count": self._outside_keys(ones, walk, FORWARD),
+                "values": self._outside_keys(rows, walk, self.blocks.forward),
+                "count": self._outside_keys(ones, walk, self.blocks.forward),
             }
         outs = sweep(
-            passes.forward(self._map(), FORWARD.tile, value.shape[-1]),
+            passes.forward(self._map(), self.blocks.forward.tile, value.shape[-1]),
             Arrays({"query": query}, {"key": key, "value": value}, self.scalars, walk.bounds, far),
             {"values": _like(query, value.shape[-1]), "log_sum": self._vector(query)},
             walk.sections,
-            FORWARD,
+            self.blocks.forward,
             "forward",
         )
         return outs["values"], outs["log_sum"]
@@ -119,14 +146,17 @@ class _Work:
     def of_queries(self, of_values, log_sum, less, of_received):
         """Gradients of the queries and of the coefficients."""
         query, key, value = self.operands[:3]
-        count = self.plan.scoring.trained
-        walk = self._walk_of_queries(OF_QUERIES)
+        count = 3 if self.plan.scoring.knows_distance else 0  # of the coefficients have gradients
+        walk = self._walk_of_queries(self.blocks.of_queries)
         streamed = {"key": key, "value": value}
         if of_received is not None:
             streamed["received"] = of_received
         outs = sweep(
             passes.of_queries(
-                self._map(), OF_QUERIES.tile, query.shape[-1], has_received=of_received is not None
+                self._map(),
+                self.blocks.of_queries.tile,
+                query.shape[-1],
+                has_received=of_received is not None,
             ),
             Arrays(
                 {"query": query, "values": of_values, "log_sum": log_sum, "less": less},
@@ -140,10 +170,12 @@ class _Work:
                 **{f"coefficient_{i}": self._vector(query) for i in range(count)},
             },
             walk.sections,
-            OF_QUERIES,
+            self.blocks.of_queries,
             "of_queries",
         )
-        parts = [outs[f"coefficient_{i}"].sum(axis=-1) for i in range(count)]
+        parts = [
+            outs[f"coefficient_{i}"][:, :, : query.shape[1]].sum(axis=-1) for i in range(count)
+        ]
         coefficients = jnp.zeros_like(self.operands.coefficients)
         if parts:
             first, second, log_height = parts
@@ -159,15 +191,15 @@ class _Work:
         if of_received is not None:
             resident["received"] = of_received
         far = {}
-        walk = self._walk_of_keys(OF_KEYS)
+        walk = self._walk_of_keys(self.blocks.of_keys)
         if self.saturates:
             far["value"] = self._outside_queries(
-                of_values * _rows(_far_weight(log_sum), of_values), walk, OF_KEYS
+                of_values * _rows(_far_weight(log_sum), of_values), walk, self.blocks.of_keys
             )
         outs = sweep(
             passes.of_keys(
                 self._map(keys_stay=True),
-                OF_KEYS.tile,
+                self.blocks.of_keys.tile,
                 (key.shape[-1], value.shape[-1]),
                 has_received=of_received is not None,
             ),
@@ -180,7 +212,7 @@ class _Work:
             ),
             {"key": _like(key, key.shape[-1]), "value": _like(value, value.shape[-1])},
             walk.sections,
-            OF_KEYS,
+            self.blocks.of_keys,
             "of_keys",
         )
         return outs["key"], outs["value"]
@@ -189,18 +221,18 @@ class _Work:
         """What each key receives."""
         query, key = self.operands[:2]
         far = {}
-        walk = self._walk_of_keys(RECEIVED)
+        walk = self._walk_of_keys(self.blocks.received)
         if self.saturates:
             weight = _rows(_far_weight(log_sum), query)
-            far["received"] = self._outside_queries(weight, walk, RECEIVED)
+            far["received"] = self._outside_queries(weight, walk, self.blocks.received)
         outs = sweep(
-            passes.received(self._map(keys_stay=True), RECEIVED.tile),
+            passes.received(self._map(keys_stay=True), self.blocks.received.tile),
             Arrays(
                 {"key": key}, {"query": query, "log_sum": log_sum}, self.scalars, walk.bounds, far
             ),
             {"received": self._vector(key)},
             walk.sections,
-            RECEIVED,
+            self.blocks.received,
             "received",
         )
         return outs["received"][:, :, : key.shape[1]]
@@ -209,12 +241,12 @@ class _Work:
         """What each query gives, weighted by the gradient of what was received."""
         query, key = self.operands[:2]
         far = {}
-        walk = self._walk_of_queries(GIVEN)
+        walk = self._walk_of_queries(self.blocks.given)
         if self.saturates:
             rows = self._valid(_rows(of_received, key), self.operands.key_lengths)
-            far["given"] = self._outside_keys(rows, walk, GIVEN)
+            far["given"] = self._outside_keys(rows, walk, self.blocks.given)
         outs = sweep(
-            passes.given(self._map(), GIVEN.tile),
+            passes.given(self._map(), self.blocks.given.tile),
             Arrays(
                 {"query": query, "log_sum": log_sum},
                 {"key": key, "received": of_received},
@@ -224,7 +256,7 @@ class _Work:
             ),
             {"given": self._vector(query)},
             walk.sections,
-            GIVEN,
+            self.blocks.given,
             "given",
         )
         return outs["given"]
@@ -273,6 +305,12 @@ class _Work:
     def _vector(rows: Array) -> jax.ShapeDtypeStruct:
         batch, length, heads, _ = rows.shape
         return jax.ShapeDtypeStruct((batch, heads, length + -length % WHOLE), jnp.float32)
+
+
+def _blocks(plan: Plan, operands: Operands) -> Blocks:
+    if min(operands.query.shape[1], operands.key.shape[1]) < SHORTEST_LONG:
+        return SHORT
+    return LONG if plan.scoring.knows_distance else LONG_PLAIN
 
 
 def _like(rows: Array, width: int) -> jax.ShapeDtypeStruct:

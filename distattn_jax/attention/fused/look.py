@@ -4,6 +4,7 @@ Rows may be queries and columns keys, or the other way round (`Map.keys_stay`): 
 else, that makes a difference.
 """
 
+import functools
 from typing import Any, NamedTuple
 
 import jax
@@ -11,8 +12,15 @@ import jax.numpy as jnp
 
 from distattn_jax import hash
 from distattn_jax.attention.fused import mosaic
-from distattn_jax.attention.fused.ranges import Section
-from distattn_jax.attention.fused.scoring import Apart, Distance, Numbers, Scored, Scoring, Steps
+from distattn_jax.attention.fused.scoring import (
+    STRIDE,
+    Apart,
+    Numbers,
+    Parts,
+    Scored,
+    Scoring,
+    Steps,
+)
 from distattn_jax.attention.fused.sweep import Place, Tile
 
 Shape = tuple[int, int]  # of tiles
@@ -38,6 +46,7 @@ class Map(NamedTuple):
 class Look(NamedTuple):
     """A tile that was looked at: its scores, where they lie and which are visible."""
 
+    scoring: Scoring
     scored: Scored
     apart: Apart | None
     visible: jax.Array | None
@@ -45,9 +54,23 @@ class Look(NamedTuple):
 
     @property
     def scores(self) -> jax.Array:
+        """All of them; those of what is not visible give no weight."""
         if self.visible is None:
             return self.scored.scores
         return jnp.where(self.visible, self.scored.scores, -NOTHING)
+
+    @property
+    def factor(self) -> Any:
+        """What they are still to be multiplied by."""
+        return self.scoring.factor(self.numbers, far=self.scored.far)
+
+    def pull(self, grad: jax.Array) -> jax.Array:
+        """Gradients of the raw products, from those of the scores."""
+        return self.scoring.pull(grad, self.scored, self.numbers)
+
+    def parts(self, grad: jax.Array, of_raw: jax.Array) -> Parts:
+        """Parts of the gradients of the coefficients, from these and what was pulled."""
+        return self.scoring.parts(grad, of_raw, self.apart, self.scored, self.numbers)
 
 
 def look(map: Map, place: Place, tile: Tile, raw: jax.Array, *, keep: bool = False) -> Look:
@@ -56,7 +79,8 @@ def look(map: Map, place: Place, tile: Tile, raw: jax.Array, *, keep: bool = Fal
     needs_distance = map.scoring.knows_distance and not tile.section.far
     apart = _apart(map, place, tile) if needs_distance else None
     visible = _visible(map, place, tile) if tile.section.masked else None
-    return Look(map.scoring.score(raw, apart, numbers, keep=keep), apart, visible, numbers)
+    scored = map.scoring.score(raw, apart, numbers, keep=keep)
+    return Look(map.scoring, scored, apart, visible, numbers)
 
 
 def _visible(map: Map, place: Place, tile: Tile) -> jax.Array:
@@ -84,21 +108,6 @@ def _first_gap(map: Map, place: Place, tile: Tile) -> jax.Array:
     return (queries + offset - keys).astype(jnp.float32)
 
 
-def enter(map: Map, shape: Shape, place: Place, section: Section) -> Any:
-    """What can be made of the distances within a tile, for all tiles of a section."""
-    scoring = map.scoring
-    if section.side == 0 or not isinstance(scoring, Distance) or not scoring.takes_steps:
-        return None
-    rows = mosaic.row_numbers(shape[0]).astype(jnp.float32)
-    columns = mosaic.column_numbers(shape[1]).astype(jnp.float32)
-    down, right = _growth(map, section.side)
-    if down < 0:
-        rows = (shape[0] - 1) - rows
-    if right < 0:
-        columns = (shape[1] - 1) - columns
-    return scoring.ready(rows, columns, place.scalars["coefficients"])
-
-
 def _growth(map: Map, side: int) -> tuple[int, int]:
     """By how much side times the gap grows from row to row and from column to column."""
     return (-side, side) if map.keys_stay else (side, -side)
@@ -107,20 +116,29 @@ def _growth(map: Map, side: int) -> tuple[int, int]:
 def _apart(map: Map, place: Place, tile: Tile) -> Apart:
     """The distances of a tile, in steps where all keys are on one side of all queries."""
     side = tile.section.side
-    if side == 0:
-        return Apart(lambda: jnp.abs(_gap(map, place, tile)))
-    whole = Apart(lambda: _gap(map, place, tile, side))
-    if not map.scoring.takes_steps:
-        return whole
-    nearest = _first_gap(map, place, tile) * side
-    for growth, count in zip(_growth(map, side), tile.shape, strict=True):
-        if growth < 0:  # the last is the nearest
-            nearest -= count - 1
 
-    def outer(of_rows, of_columns):
-        return mosaic.by_row(of_rows, tile.shape) * mosaic.by_column(of_columns, tile.shape)
+    def whole():
+        gap = _gap(map, place, tile, side) if side else jnp.abs(_gap(map, place, tile))
+        return mosaic.toeplitz(gap)
 
-    return whole._replace(steps=Steps(nearest, tile.ready, outer))
+    can_step = side != 0 and not mosaic.is_interpreted()
+    return Apart(
+        whole=whole,
+        steps=_steps(map, place, tile) if can_step else None,
+        alike=mosaic.toeplitz,
+        inverse=mosaic.inverse,
+    )
+
+
+def _steps(map: Map, place: Place, tile: Tile) -> Steps:
+    (rows, columns), side = tile.shape, tile.section.side
+    rising = _growth(map, side)[1] > 0
+    column = tile.column if rising else tile.column + columns - STRIDE
+    edge = tile._replace(column=column, shape=(rows, STRIDE))
+    return Steps(
+        nearest=lambda: _gap(map, place, edge, side),
+        geometric=functools.partial(mosaic.geometric, columns=columns, rising=rising),
+    )
 
 
 def spared(map: Map, place: Place, tile: Tile) -> jax.Array:

@@ -10,7 +10,6 @@ D_i is dO_i · O_i, and what the pass `given` finds if there is a g. A query tha
 z = NOTHING: whatever its scores, its weights are 0.
 """
 
-import functools
 from typing import Any
 
 import jax
@@ -19,9 +18,9 @@ import jax.numpy as jnp
 from distattn_jax.attention.fused import mosaic
 from distattn_jax.attention.fused.look import (
     NOTHING,
+    Look,
     Map,
     Shape,
-    enter,
     look,
     numbers_of,
     spared,
@@ -54,19 +53,19 @@ def forward(map: Map, shape: Shape, width: int) -> Pass:
 
     def step(place, tile, state):
         peak, count, total = state
-        raw = mosaic.product(place.resident["query"], tile.take("key"))
+        (raw,) = mosaic.products((place.resident["query"], tile.take("key")))
         tile.done("key")
         seen = look(map, place, tile, raw)
-        scores = seen.scores
-        higher = jnp.maximum(peak, scores.max(axis=1) * _factor(map, place))
+        higher = jnp.maximum(peak, seen.scores.max(axis=1) * seen.factor)
         shrink = jnp.exp2(peak - higher)
-        weights = _weights(map, place, scores, mosaic.by_row(higher, tile.shape))
+        weights = _weights(seen, mosaic.by_row(higher, tile.shape))
         if seen.visible is not None:
             weights = jnp.where(seen.visible, weights, 0.0)
         count = count * shrink + weights.sum(axis=1)
         total *= mosaic.by_row(shrink, total.shape)
         weights = _dropped(map, place, tile, weights)
-        total = mosaic.add_product(total, weights, tile.take("value"), place.stage)
+        value = tile.take("value")
+        (total,) = mosaic.add_products((total,), (weights, value), stage=place.stage)
         tile.done("value")
         return higher, count, total
 
@@ -81,7 +80,7 @@ def forward(map: Map, shape: Shape, width: int) -> Pass:
             "log_sum": jnp.where(asks, peak + jnp.log2(count), NOTHING),
         }
 
-    return Pass(start, functools.partial(enter, map, shape), step, finish)
+    return Pass(start, step, finish)
 
 
 def _gradient(map, place, tile, weights, of_weights, of_rows, of_columns) -> jax.Array:
@@ -104,39 +103,41 @@ def of_queries(map: Map, shape: Shape, width: int, *, has_received: bool) -> Pas
     """
 
     def start(place):
-        parts = [mosaic.filled(shape[:1], 0.0) for _ in range(map.scoring.trained)]
+        parts = [mosaic.filled(shape[:1], 0.0) for _ in range(map.scoring.summed)]
         return mosaic.filled((shape[0], width), 0.0), parts
 
     def step(place, tile, state):
         total, parts = state
-        key = tile.take("key")
-        raw = mosaic.product(place.resident["query"], key)
-        seen = look(map, place, tile, raw, keep=True)
-        log_sum = mosaic.by_row(place.vectors["log_sum"], tile.shape)
-        weights = _weights(map, place, seen.scores, log_sum)
-        of_weights = mosaic.product(place.resident["values"], tile.take("value"))
+        key, value = tile.take("key"), tile.take("value")
+        raw, of_weights = mosaic.products(
+            (place.resident["query"], key),
+            (place.resident["values"], value),
+        )
         tile.done("value")
+        seen = look(map, place, tile, raw, keep=True)
+        weights = _weights(seen, mosaic.by_row(place.vectors["log_sum"], tile.shape))
         received = tile.take_vector("received") if has_received else None
         less = place.vectors["less"]
         grad = _gradient(map, place, tile, weights, of_weights, less, received)
-        scoring, kept = map.scoring, seen.scored.kept
+        of_raw = seen.pull(grad)
         parts = [
             part if more is None else part + more.sum(axis=1)
-            for part, more in zip(
-                parts, scoring.parts(grad, seen.apart, kept, seen.numbers), strict=True
-            )
+            for part, more in zip(parts, seen.parts(grad, of_raw), strict=True)
         ]
-        total = mosaic.add_product(total, scoring.pull(grad, kept), key, place.stage)
+        (total,) = mosaic.add_products((total,), (of_raw, key), stage=place.stage)
         tile.done("key")
         return total, parts
 
     def finish(place, state):
         total, parts = state
+        if len(parts) == 2:  # the third is that of the height: see `Distance.summed`
+            query = mosaic.load_tile(place.resident["query"])
+            parts = [*parts, (total * query).sum(axis=1)]
         unit = _unit(map, place)
         numbered = {f"coefficient_{i}": part * unit for i, part in enumerate(parts)}
         return {"query": total * unit, **numbered}
 
-    return Pass(start, functools.partial(enter, map, shape), step, finish)
+    return Pass(start, step, finish)
 
 
 def of_keys(map: Map, shape: Shape, widths: tuple[int, int], *, has_received: bool) -> Pass:
@@ -155,22 +156,22 @@ def of_keys(map: Map, shape: Shape, widths: tuple[int, int], *, has_received: bo
 
     def step(place, tile, state):
         of_key, of_value = state
-        query = tile.take("query")
-        raw = mosaic.product(place.resident["key"], query)
+        query, values = tile.take("query"), tile.take("values")
+        raw, of_weights = mosaic.products(
+            (place.resident["key"], query), (place.resident["value"], values)
+        )
         seen = look(map, place, tile, raw, keep=True)
-        log_sum = mosaic.by_column(tile.take_vector("log_sum"), tile.shape)
-        weights = _weights(map, place, seen.scores, log_sum)
-        values = tile.take("values")
-        dropped = _dropped(map, place, tile, weights)
-        of_value = mosaic.add_product(of_value, dropped, values, place.stage)
-        of_weights = mosaic.product(place.resident["value"], values)
-        tile.done("values")
+        weights = _weights(seen, mosaic.by_column(tile.take_vector("log_sum"), tile.shape))
         received = place.vectors["received"] if has_received else None
         less = tile.take_vector("less")
         grad = _gradient(map, place, tile, weights, of_weights, received, less)
-        of_raw = map.scoring.pull(grad, seen.scored.kept)
-        of_key = mosaic.add_product(of_key, of_raw, query, place.stage)
+        of_raw = seen.pull(grad)
+        dropped = _dropped(map, place, tile, weights)
+        of_key, of_value = mosaic.add_products(
+            (of_key, of_value), (of_raw, query), (dropped, values), stage=place.stage
+        )
         tile.done("query")
+        tile.done("values")
         return of_key, of_value
 
     def finish(place, state):
@@ -182,7 +183,7 @@ def of_keys(map: Map, shape: Shape, widths: tuple[int, int], *, has_received: bo
             "value": jnp.where(mosaic.by_row(is_seen, of_value.shape), of_value, 0.0),
         }
 
-    return Pass(start, functools.partial(enter, map, shape), step, finish)
+    return Pass(start, step, finish)
 
 
 def received(map: Map, shape: Shape) -> Pass:
@@ -193,16 +194,16 @@ def received(map: Map, shape: Shape) -> Pass:
         return mosaic.filled(shape[:1], far)
 
     def step(place, tile, state):
-        raw = mosaic.product(place.resident["key"], tile.take("query"))
+        (raw,) = mosaic.products((place.resident["key"], tile.take("query")))
         tile.done("query")
-        scores = look(map, place, tile, raw).scores
+        seen = look(map, place, tile, raw)
         log_sum = mosaic.by_column(tile.take_vector("log_sum"), tile.shape)
-        return state + _weights(map, place, scores, log_sum).sum(axis=1)
+        return state + _weights(seen, log_sum).sum(axis=1)
 
     def finish(place, state):
         return {"received": jnp.where(_is_seen(place, shape[0]), state, 0.0)}
 
-    return Pass(start, functools.partial(enter, map, shape), step, finish)
+    return Pass(start, step, finish)
 
 
 def given(map: Map, shape: Shape) -> Pass:
@@ -214,25 +215,21 @@ def given(map: Map, shape: Shape) -> Pass:
         return jnp.exp2(-place.vectors["log_sum"]) * place.far["given"][0]
 
     def step(place, tile, state):
-        raw = mosaic.product(place.resident["query"], tile.take("key"))
+        (raw,) = mosaic.products((place.resident["query"], tile.take("key")))
         tile.done("key")
-        scores = look(map, place, tile, raw).scores
-        weights = _weights(map, place, scores, mosaic.by_row(place.vectors["log_sum"], tile.shape))
+        seen = look(map, place, tile, raw)
+        weights = _weights(seen, mosaic.by_row(place.vectors["log_sum"], tile.shape))
         gradient = mosaic.by_column(tile.take_vector("received"), tile.shape)
         return state + (weights * gradient).sum(axis=1)
 
     def finish(place, state):
         return {"given": state}
 
-    return Pass(start, functools.partial(enter, map, shape), step, finish)
+    return Pass(start, step, finish)
 
 
-def _weights(map: Map, place: Place, scores: jax.Array, log_sum: jax.Array) -> jax.Array:
-    return jnp.exp2(scores * _factor(map, place) - log_sum)
-
-
-def _factor(map: Map, place: Place) -> Any:
-    return map.scoring.factor(numbers_of(place))
+def _weights(seen: Look, log_sum: jax.Array) -> jax.Array:
+    return jnp.exp2(seen.scores * seen.factor - log_sum)
 
 
 def _unit(map: Map, place: Place) -> Any:

@@ -20,7 +20,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
 from distattn_jax.attention.fused.operands import Operands
-from distattn_jax.attention.fused.scoring import LOG2E, Apart, Distance
+from distattn_jax.attention.fused.scoring import LOG2E, Apart, Change, Distance
 
 
 def radius_of(
@@ -39,7 +39,8 @@ def radius_of(
         size *= (_largest(query) * _largest(key))[..., None]
     apart = Apart(lambda: distance)
     f = scoring.value(apart, numbers)
-    by_slope: Any = scoring.family.pull(jnp.ones_like(f), apart, f, numbers[:2])[0]
+    change = Change(lambda: jnp.ones_like(f), lambda: f)
+    by_slope: Any = scoring.family.pull(change, apart, f, numbers[:2])[0]
     bound = size * jnp.maximum(jnp.abs(f - limit), jnp.abs(by_slope))
     counted = jnp.where(bound <= tolerance, 0, distance + 1)  # one whose bound is NaN counts
     is_nothing = (size * jnp.abs(limit) <= tolerance) & (not scoring.adds)

@@ -11,29 +11,28 @@ instruction, and its argument one more.
 import dataclasses
 import math
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-import jax
 import jax.numpy as jnp
 from jaxtyping import Array
 
 LOG2E = math.log2(math.e)
 
 
-class Steps(NamedTuple):
-    """Distances as a sum: the nearest of all, what each row adds and what each column adds.
+STRIDE = 8  # columns
 
-    No part is negative.
+
+class Steps(NamedTuple):
+    """Distances that grow in one direction, from the nearest columns on.
 
     Attributes:
-      nearest: one number.
-      ready: what the family made of the vectors of rows and of columns, once for many tiles.
-      outer: makes the tile of products of a vector of rows and one of columns.
+      nearest: gives those of the nearest `STRIDE` columns.
+      geometric: makes a tile of what these columns hold, and of a factor from each `STRIDE` columns
+        to those beyond.
     """
 
-    nearest: Array
-    ready: Any
-    outer: Callable[[Array, Array], Array]
+    nearest: Callable[[], Array]
+    geometric: Callable[[Array, Array], Array]
 
 
 class Apart(NamedTuple):
@@ -41,11 +40,15 @@ class Apart(NamedTuple):
 
     Attributes:
       whole: gives all of them; a function, as what is not used must not be computed.
-      steps: the same as a sum; None where a tile has keys on both sides of a query.
+      steps: the same, step by step; None where a tile has keys on both sides of a query.
+      alike: tells that entries as far apart are the same, to save computing them.
+      inverse: 1 / x.
     """
 
     whole: Callable[[], Array]
     steps: Steps | None = None
+    alike: Callable[[Array], Array] = lambda x: x
+    inverse: Callable[[Array], Array] = lambda x: 1 / x
 
 
 Numbers = tuple[Array, ...]  # coefficients of one head
@@ -53,10 +56,19 @@ Parts = tuple[Array | None, ...]  # of their gradients, entry by entry; None: no
 
 
 class Scored(NamedTuple):
-    """Scores, and what their derivative needs of them again; None: it was not asked for."""
+    """Scores, and what their derivative needs of them again.
+
+    Attributes:
+      scores: to be multiplied by `factor`.
+      raw: the products they were made of.
+      f: where the ReLU lets them through; None: not kept, or a constant.
+      far: whether it is a constant.
+    """
 
     scores: Array
-    kept: Any
+    raw: Array
+    f: Array | None = None
+    far: bool = False
 
 
 @dataclasses.dataclass(frozen=True)
@@ -65,11 +77,10 @@ class Plain:
 
     scale: float
     coefficients = 0
-    trained = 0
+    summed = 0
     knows_distance = False
-    takes_steps = False
 
-    def factor(self, numbers: Numbers) -> float:
+    def factor(self, numbers: Numbers, *, far: bool = False) -> float:
         """What the scores are still to be multiplied by."""
         return self.scale * LOG2E
 
@@ -79,15 +90,29 @@ class Plain:
 
     def score(self, raw: Array, apart: Apart | None, numbers: Numbers, *, keep: bool) -> Scored:
         """Scores of a tile."""
-        return Scored(raw, None)
+        return Scored(raw, raw)
 
-    def pull(self, grad: Array, kept: Any) -> Array:
+    def pull(self, grad: Array, scored: Scored, numbers: Numbers) -> Array:
         """Gradients of the raw products."""
         return grad
 
-    def parts(self, grad: Array, apart: Apart | None, kept: Any, numbers: Numbers) -> Parts:
+    def parts(
+        self, grad: Array, of_raw: Array, apart: Apart | None, scored: Scored, numbers: Numbers
+    ) -> Parts:
         """Parts of the gradients of the coefficients."""
         return ()
+
+
+class Change(NamedTuple):
+    """A gradient of f; functions, as what is not used must not be computed.
+
+    Attributes:
+      by_value: of f.
+      by_log: of its logarithm.
+    """
+
+    by_value: Callable[[], Array]
+    by_log: Callable[[], Array]
 
 
 class Family(NamedTuple):
@@ -96,39 +121,29 @@ class Family(NamedTuple):
     Attributes:
       value: f, from the distances and the numbers.
       pull: from a gradient of f, the distances, f and the numbers, parts of the numbers' gradients.
-      ready: `Steps.ready`; None: the form gains nothing from steps.
     """
 
     value: Callable[[Apart, Numbers], Array]
-    pull: Callable[[Array, Apart, Array, Numbers], Parts]
-    ready: Callable[[Array, Array, Numbers], Any] | None = None
+    pull: Callable[[Change, Apart, Array, Numbers], Parts]
 
 
 def _bend(apart, numbers):
     """sigmoid(slope |i - j| + shift) = 1 / (1 + e^-(slope |i - j| + shift)).
 
-    On one side of the diagonal that power is a product: of one number for each row and one for each
-    column. As no part of the distance is negative, a factor overflows or vanishes only where the
-    product does, too. 1 / x is the square of 1 / √x, which is one instruction where x is plainly
-    not tiny.
+    On one side of the diagonal that power grows by the same factor from step to step: further away
+    it overflows or vanishes for good.
     """
     slope, shift = (number * -LOG2E for number in numbers)
     if apart.steps is None:
         power = jnp.exp2(apart.whole() * slope + shift)
     else:
-        nearest, (rows, columns), outer = apart.steps
-        power = jnp.abs(outer(rows * jnp.exp2(nearest * slope + shift), columns))
-    root = jax.lax.rsqrt(1 + power)
-    return root * root
+        nearest = jnp.exp2(apart.steps.nearest() * slope + shift)
+        power = apart.steps.geometric(nearest, jnp.exp2(STRIDE * slope))
+    return apart.inverse(1 + power)
 
 
-def _ready_to_bend(rows, columns, numbers):
-    slope = numbers[0] * -LOG2E
-    return jnp.exp2(rows * slope), jnp.exp2(columns * slope)
-
-
-def _pull_bend(grad, apart, f, numbers):
-    of_shift = grad * f
+def _pull_bend(change, apart, f, numbers):
+    of_shift = change.by_log()
     of_shift -= of_shift * f
     return of_shift * apart.whole(), of_shift
 
@@ -138,7 +153,8 @@ def _line(apart, numbers):
     return apart.whole() * slope + intercept
 
 
-def _pull_line(grad, apart, f, numbers):
+def _pull_line(change, apart, f, numbers):
+    grad = change.by_value()
     return grad * apart.whole(), grad
 
 
@@ -147,8 +163,8 @@ def _limit(apart, numbers):
     return jnp.minimum(apart.whole() * slope, limit)
 
 
-def _pull_limit(grad, apart, f, numbers):
-    return jnp.where(f < numbers[1], grad * apart.whole(), 0.0), None
+def _pull_limit(change, apart, f, numbers):
+    return jnp.where(f < numbers[1], change.by_value() * apart.whole(), 0.0), None
 
 
 def _power(apart, numbers):
@@ -157,14 +173,14 @@ def _power(apart, numbers):
     return jnp.exp2(jnp.minimum(apart.whole() * slope, limit))
 
 
-def _pull_power(grad, apart, f, numbers):
+def _pull_power(change, apart, f, numbers):
     slope, limit = numbers
     distance = apart.whole()
-    of_slope = grad * f * distance * math.log(2)
+    of_slope = change.by_log() * distance * math.log(2)
     return jnp.where(distance * slope < limit, of_slope, 0.0), None
 
 
-bend = Family(_bend, _pull_bend, _ready_to_bend)
+bend = Family(_bend, _pull_bend)
 line = Family(_line, _pull_line)
 limit = Family(_limit, _pull_limit)
 power = Family(_power, _pull_power)
@@ -183,54 +199,69 @@ class Distance:
     family: Family
     adds: bool
     coefficients = 4
-    trained = 3  # of these
     knows_distance = True
 
     @property
-    def takes_steps(self) -> bool:
-        """Whether it gains from distances as sums."""
-        return self.family.ready is not None
+    def summed(self) -> int:
+        """How many of the coefficients' gradients are sums over the map.
 
-    def factor(self, numbers: Numbers) -> Array | float:
+        That of a height which all scores have as a factor need not be: as a score is then
+        proportional to it and to q, the gradient of its logarithm is q · dq, added up over queries.
+        """
+        return 3 if self.adds else 2
+
+    def factor(self, numbers: Numbers, *, far: bool = False) -> Array | float:
         """What the scores are still to be multiplied by."""
-        return 1.0 if self.adds else numbers[2]
+        if self.adds:
+            return 1.0
+        return numbers[2] * numbers[3] if far else numbers[2]
 
     def unit(self, numbers: Numbers) -> Array | float:
         """What the gradients are still to be multiplied by."""
         return self.factor(numbers) / LOG2E
 
-    def ready(self, rows: Array, columns: Array, numbers: Numbers) -> Any:
-        """What can be made of what rows and columns add to distances, once for many tiles."""
-        assert self.family.ready is not None, "asked for where it takes steps"
-        return self.family.ready(rows, columns, numbers[:2])
-
     def value(self, apart: Apart, numbers: Numbers) -> Array:
         """f itself."""
-        return self.family.value(apart, numbers[:2])
+        return apart.alike(self.family.value(apart, numbers[:2]))
 
     def score(self, raw: Array, apart: Apart | None, numbers: Numbers, *, keep: bool) -> Scored:
         """Scores of a tile; without its distances, of a far one."""
-        f = numbers[3] if apart is None else self.value(apart, numbers)
+        far = apart is None
         if self.adds:
-            return Scored(raw * (self.scale * LOG2E) + f * numbers[2], (raw, f))
+            f = numbers[3] if apart is None else self.value(apart, numbers)
+            scores = raw * (self.scale * LOG2E) + f * numbers[2]
+            return Scored(scores, raw, None if far else f, far)
+        if apart is None:
+            return Scored(jnp.maximum(raw, 0.0), raw, far=True)
+        f = self.value(apart, numbers)
         if not keep:
-            return Scored(jnp.maximum(raw, 0.0) * f, None)
+            return Scored(jnp.maximum(raw, 0.0) * f, raw)
         f = jnp.where(raw > 0, f, 0.0)  # the ReLU: done to f, it need not be done again
-        return Scored(raw * f, (raw, f))
+        return Scored(raw * f, raw, f)
 
-    def pull(self, grad: Array, kept: Any) -> Array:
+    def pull(self, grad: Array, scored: Scored, numbers: Numbers) -> Array:
         """Gradients of the raw products."""
         if self.adds:
             return grad * (self.scale * LOG2E)
-        return grad * kept[1]
+        if scored.f is None:
+            return jnp.where(scored.raw > 0, grad * numbers[3], 0.0)
+        return grad * scored.f
 
-    def parts(self, grad: Array, apart: Apart | None, kept: Any, numbers: Numbers) -> Parts:
-        """Parts of the gradients of the first three; that of the height as of its logarithm."""
-        products, f = kept
-        of_f = grad * numbers[2] if self.adds else grad * jnp.maximum(products, 0.0)
-        if apart is None:
-            return None, None, of_f * f
-        return (*self.family.pull(of_f, apart, f, numbers[:2]), of_f * f)
+    def parts(
+        self, grad: Array, of_raw: Array, apart: Apart | None, scored: Scored, numbers: Numbers
+    ) -> Parts:
+        """Parts of the gradients of the first `summed`; that of the height as of its logarithm."""
+        f = numbers[3] if scored.f is None else scored.f
+        if self.adds:
+            change = Change(lambda: grad * numbers[2], lambda: grad * numbers[2] * f)
+        else:
+            change = Change(
+                lambda: grad * jnp.maximum(scored.raw, 0.0), lambda: of_raw * scored.raw
+            )
+        of_family = (
+            (None, None) if apart is None else self.family.pull(change, apart, f, numbers[:2])
+        )
+        return (*of_family, change.by_log()) if self.adds else of_family
 
 
 Scoring = Plain | Distance

@@ -23,7 +23,8 @@ from jax import lax
 from distattn_jax.attention.fused import mosaic
 from distattn_jax.attention.fused.ranges import Section
 
-COMPUTE_REGISTERS, MEMORY_REGISTERS = 240, 24  # of a thread
+COMPUTE_REGISTERS = {2: 240, 3: 160}  # of a thread, by how many warpgroups compute
+MEMORY_REGISTERS = 24
 
 
 class Block(NamedTuple):
@@ -53,7 +54,6 @@ class Tile(NamedTuple):
       column: number of its first column.
       section: what is known of it in advance.
       shape: rows and columns.
-      ready: what the pass made at the beginning of the section.
       take: waits for what streams by, by name: tiles in shared memory.
       done: says that a streamed tile may be overwritten.
       take_vector: waits for a streamed vector, and loads it: one number per column.
@@ -63,7 +63,6 @@ class Tile(NamedTuple):
     column: jax.Array
     section: Section
     shape: tuple[int, int]
-    ready: Any
     take: Callable[[str], Any]
     done: Callable[[str], None]
     take_vector: Callable[[str], jax.Array]
@@ -78,7 +77,7 @@ class Place(NamedTuple):
       vectors: what stays, by name: one number per row.
       scalars: of this example and head, by name.
       far: refs of what belongs to the whole block, by name.
-      stage: for `mosaic.add_product`.
+      stage: for `mosaic.add_products`.
     """
 
     row: jax.Array
@@ -94,13 +93,11 @@ class Pass(NamedTuple):
 
     Attributes:
       start: the first state.
-      enter: what all tiles of a section need.
       step: from tile to tile the next state.
       finish: the outputs, from the last state.
     """
 
     start: Callable[[Place], Any]
-    enter: Callable[[Place, Section], Any]
     step: Callable[[Place, Tile, Any], Any]
     finish: Callable[[Place, Any], dict[str, jax.Array]]
 
@@ -141,7 +138,7 @@ def sweep(
 
         @pl.when(warpgroup < block.warpgroups)
         def _():
-            plgpu.set_max_registers(COMPUTE_REGISTERS, action="increase")
+            plgpu.set_max_registers(COMPUTE_REGISTERS[block.warpgroups], action="increase")
             _compute(way, refs, outs, memory, at, warpgroup, bound, sections, block)
 
         @pl.when(warpgroup == block.warpgroups)
@@ -253,10 +250,9 @@ def _compute(way, refs, outs, memory, at, warpgroup, bound, sections, block) -> 
 
     first, state = bound(0), way.start(place)
     for i, section in enumerate(sections):
-        ready = way.enter(place, section)
 
-        def step(number, state, section=section, ready=ready):
-            tile = _tile_of(memory, row, number, number - first, section, ready, block)
+        def step(number, state, section=section):
+            tile = _tile_of(memory, row, number, number - first, section, block)
             return way.step(place, tile, state)
 
         state = lax.fori_loop(bound(i), bound(i + 1), step, state)
@@ -269,7 +265,7 @@ def _compute(way, refs, outs, memory, at, warpgroup, bound, sections, block) -> 
     plgpu.wait_smem_to_gmem(0)
 
 
-def _tile_of(memory, row, number, turn, section, ready, block) -> Tile:
+def _tile_of(memory, row, number, turn, section, block) -> Tile:
     slot = lax.rem(turn, block.stages)
 
     def take(name):
@@ -290,7 +286,6 @@ def _tile_of(memory, row, number, turn, section, ready, block) -> Tile:
         column=number * block.columns,
         section=section,
         shape=block.tile,
-        ready=ready,
         take=take,
         done=done,
         take_vector=take_vector,
