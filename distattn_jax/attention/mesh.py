@@ -13,7 +13,7 @@ import jax
 from jax.sharding import AbstractMesh, AxisType, NamedSharding, PartitionSpec, reshard
 from jaxtyping import Array
 
-from distattn_jax.attention.fused import Operands
+from distattn_jax.attention.fused import Operands, varying
 
 HEAD_AXES = ("model", "heads", "tensor", "tp")
 Names = str | tuple[str, ...] | None
@@ -27,7 +27,7 @@ def over_parts(
     if mesh.empty:
         mesh = jax.sharding.get_abstract_mesh()
     if mesh.empty or set(mesh.axis_types) == {AxisType.Manual}:
-        return attend(operands)
+        return attend(varying.over(varying.axes_of(operands), operands))
     specs = specs_of(mesh, operands)
     if AxisType.Explicit in mesh.axis_types:
         operands = jax.tree.map(
@@ -41,6 +41,12 @@ def over_parts(
         out_specs=(query, received),
         check_vma=False,
     )(operands)
+
+
+def is_partly_manual() -> bool:
+    """Whether this is inside of a shard_map over some of the axes only."""
+    types = set(jax.sharding.get_abstract_mesh().axis_types)
+    return AxisType.Manual in types and len(types) > 1
 
 
 def specs_of(mesh: AbstractMesh, operands: Operands) -> Any:

@@ -111,6 +111,8 @@ def refuses(call: Call) -> str | None:
     version = tuple(int(part) for part in jax.__version__.split(".")[:2])
     if version < OLDEST_JAX:
         return f"it needs JAX {'.'.join(map(str, OLDEST_JAX))} or newer; this is {jax.__version__}"
+    if mesh.is_partly_manual():
+        return "it cannot part itself inside a shard_map over some of the mesh's axes only"
     if not _fits_devices():
         return "its matrix instructions are those of Hopper, compute capability 9"
     return None

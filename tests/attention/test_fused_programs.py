@@ -12,12 +12,10 @@ from jax.sharding import AxisType, NamedSharding, PartitionSpec
 
 from distattn_jax import hash
 from distattn_jax.attention import (
-    IMPLEMENTATIONS,
     MAPPINGS,
     DistanceAware,
     DotProduct,
     attention,
-    implementations,
 )
 from distattn_jax.attention.distance_aware import early_add, late_multiply
 from distattn_jax.attention.fused.saturation import radius_of
@@ -47,14 +45,6 @@ def lowered(program, *arrays, platform="cuda") -> str:
     return jax.jit(program).trace(*arrays).lower(lowering_platforms=(platform,)).as_text()
 
 
-@pytest.fixture
-def preferred(monkeypatch):
-    """The kernels come first, whatever their place in the table is."""
-    table = {"pallas": IMPLEMENTATIONS["pallas"], **IMPLEMENTATIONS}
-    monkeypatch.setattr(implementations, "IMPLEMENTATIONS", table)
-
-
-@pytest.mark.usefixtures("preferred")
 def test_one_program_has_kernels_where_they_run_and_nowhere_else():
     program = functools.partial(outputs_and_gradients, received=True)
     traced = jax.jit(program).trace(*inputs(SMALL, "bfloat16"), distance_aware())
@@ -71,7 +61,6 @@ OTHERWISE = {
 }
 
 
-@pytest.mark.usefixtures("preferred")
 @pytest.mark.parametrize(("variant", "arguments"), OTHERWISE.values(), ids=OTHERWISE)
 def test_what_the_kernels_refuse_is_computed_otherwise(variant, arguments):
     arguments = {"received": True, **arguments}
@@ -159,6 +148,31 @@ def test_kernels_lower_on_a_mesh(kind, is_set):
         program = functools.partial(outputs_and_gradients, implementation="pallas")
         text = lowered(program, *arrays)
     assert "mosaic_gpu" in text
+
+
+@pytest.mark.usefixtures("eight_devices")
+@pytest.mark.parametrize("axes", [{"data", "model"}, {"data"}])
+def test_inside_a_shard_map_of_ones_own(axes):
+    """Over all axes kernels serve; over some of them what JAX can part by itself."""
+    mesh = on_mesh(AxisType.Auto)
+    arrays, variant = inputs(SMALL, "float16"), distance_aware()
+    program = functools.partial(outputs_and_gradients, received=True)
+    part = PartitionSpec("data", None, "model" if "model" in axes else None)
+    heads = PartitionSpec("model" if "model" in axes else None)
+
+    def gradients(query, key, value, variant):
+        return program(query, key, value, variant)[0][:3]
+
+    parted = jax.shard_map(
+        gradients,
+        mesh=mesh,
+        in_specs=(part, part, part, heads),
+        out_specs=part,
+        axis_names=axes,
+    )
+    assert ("mosaic_gpu" in lowered(parted, *arrays, variant)) == (len(axes) == 2)
+    together, alone = (jax.jit(f)(*arrays, variant) for f in (parted, gradients))
+    chex.assert_trees_all_close(together, alone, rtol=2e-3, atol=1e-3)
 
 
 RESTRICTIONS = {
