@@ -56,7 +56,7 @@ def timing_bars(figures: Figures, *, unit: str, one: bool = False, columns: int 
             for row, name in enumerate(rows):
                 time = of_panel.get(name)
                 if time is None:
-                    axes.text(0.03 * end, row, "none", color=QUIET, va="center")
+                    axes.text(0.03 * end, row, "not timed", color=QUIET, va="center")
                     continue
                 shown = min(time, end)
                 axes.barh(row, shown, height=0.65, color=_colour(name))

@@ -17,7 +17,7 @@ def test_a_bar_is_a_time_and_its_number_stands_beside_it():
     assert names == ["vanilla", "distance aware xla", "peer"]  # one was never timed
     assert [bar.get_width() for bar in short.patches] == [1, 2.5 * 1.5, 1.5]  # cut at the median's
     assert [text.get_text() for text in short.texts] == ["1", "30 →", "1.5"]
-    assert [text.get_text() for text in long.texts] == ["2", "none", "none"]
+    assert [text.get_text() for text in long.texts] == ["2", "not timed", "not timed"]
     colours = [to_hex(bar.get_facecolor()) for bar in short.patches]
     methods = [plot.METHOD_COLOURS[name] for name in ("vanilla", "distance_aware")]
     assert colours == [*methods, plot.PALETTE["blue"]]

@@ -16,6 +16,7 @@ from jaxtyping import Array, Float
 
 from distattn_jax.attention.fused import passes, ranges, saturation
 from distattn_jax.attention.fused.look import Map
+from distattn_jax.attention.fused.mosaic import is_interpreted
 from distattn_jax.attention.fused.operands import Operands, Plan
 from distattn_jax.attention.fused.ranges import Walk
 from distattn_jax.attention.fused.scoring import Distance
@@ -72,13 +73,29 @@ def _attend(plan: Plan, operands: Operands) -> Attended:
 
 
 def _forward(plan: Plan, operands: Operands):
-    work = _Work(plan, operands)
-    values, log_sum = work.forward()
-    received = work.received(log_sum) if plan.received else None
+    values, received, log_sum = _run_forward(plan, is_interpreted(), operands)
     return (values, received), (operands, values, log_sum)
 
 
 def _backward(plan: Plan, residuals: Any, gradients: Any):
+    return (_run_backward(plan, is_interpreted(), residuals, gradients),)
+
+
+_attend.defvjp(_forward, _backward)
+
+# A kernel takes seconds to lower. So that alike layers of a model do it once, both are jitted.
+_jitted = functools.partial(jax.jit, static_argnames=("plan", "interpreted"))
+
+
+@_jitted
+def _run_forward(plan: Plan, interpreted: bool, operands: Operands):
+    work = _Work(plan, operands)
+    values, log_sum = work.forward()
+    return values, work.received(log_sum) if plan.received else None, log_sum
+
+
+@_jitted
+def _run_backward(plan: Plan, interpreted: bool, residuals: Any, gradients: Any) -> Operands:
     operands, values, log_sum = residuals
     of_values, of_received = gradients
     work = _Work(plan, operands)
@@ -91,10 +108,7 @@ def _backward(plan: Plan, residuals: Any, gradients: Any):
     query, coefficients = work.of_queries(*streams)
     key, value = work.of_keys(*streams)
     nothing: Any = (None,) * (len(operands) - 4)
-    return (Operands(query, key, value, coefficients, *nothing),)
-
-
-_attend.defvjp(_forward, _backward)
+    return Operands(query, key, value, coefficients, *nothing)
 
 
 class _Work:
