@@ -9,6 +9,8 @@ from distattn_jax.models.document import (
 from distattn_jax.models.methods import METHODS, Method, Sizes
 from distattn_jax.models.news_recommender import NewsRecommender, Scored
 from distattn_jax.models.pair_classifier import PairClassifier
+from distattn_jax.models.pretrained import PretrainedConfig, PretrainedEncoder, Understood
+from distattn_jax.models.pretrained_classifier import PretrainedClassifier
 from distattn_jax.models.text_classifier import Classified, TextClassifier
 from distattn_jax.models.text_encoder import Pooled, SequenceEncoder, TextEncoder
 
@@ -22,10 +24,14 @@ __all__ = [
     "NewsRecommender",
     "PairClassifier",
     "Pooled",
+    "PretrainedClassifier",
+    "PretrainedConfig",
+    "PretrainedEncoder",
     "Rated",
     "Scored",
     "SequenceEncoder",
     "Sizes",
     "TextClassifier",
     "TextEncoder",
+    "Understood",
 ]

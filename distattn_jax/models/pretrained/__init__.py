@@ -1,0 +1,17 @@
+"""BERT, RoBERTa and ALBERT: trained weights in, any attention in their layers, weights out."""
+
+from distattn_jax.models.pretrained.config import PretrainedConfig
+from distattn_jax.models.pretrained.encoder import PretrainedEncoder, PretrainedLayer, Understood
+from distattn_jax.models.pretrained.files import folder_of, load, parameters, read_config, save
+
+__all__ = [
+    "PretrainedConfig",
+    "PretrainedEncoder",
+    "PretrainedLayer",
+    "Understood",
+    "folder_of",
+    "load",
+    "parameters",
+    "read_config",
+    "save",
+]
