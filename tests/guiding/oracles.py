@@ -1,0 +1,66 @@
+"""Float64 NumPy oracles of the guides: the printed equations, in plain Python loops."""
+
+import numpy as np
+
+
+def unit_maps(received, lengths, layers):
+    """The rows of M (eq. 9) of each example, over its valid keys, each of norm 1 (or all zero)."""
+    for b, length in enumerate(lengths):
+        rows = []
+        for layer in layers:
+            for row in np.asarray(received[b, layer], np.float64):
+                row = row[:length]
+                norm = np.sqrt(sum(x * x for x in row))
+                rows.append(row / norm if norm > 0 else row)
+        yield rows
+
+
+def map_discrimination(received, lengths, layers, scaling, temperature):
+    """-Σ_r log P(r | m_r), eq. 10 and 11."""
+    losses = []
+    for rows, length in zip(unit_maps(received, lengths, layers), lengths, strict=True):
+        total = 0.0
+        for row in rows:
+            denominator = sum(np.exp(other @ row / temperature) for other in rows)
+            total -= np.log(np.exp(row @ row / temperature) / denominator)
+        if scaling == "mean":
+            total /= len(rows)
+        losses.append(total if length else 0.0)
+    return np.array(losses)
+
+
+def pattern_decorrelation(received, lengths, layers, scaling):
+    """‖MᵀM - I‖²_F, eq. 12, on the (S, S) matrix."""
+    losses = []
+    for rows, length in zip(unit_maps(received, lengths, layers), lengths, strict=True):
+        total = 0.0
+        for j, other in np.ndindex(length, length):
+            total += (sum(row[j] * row[other] for row in rows) - (j == other)) ** 2
+        losses.append(total / max(length, 1) if scaling == "mean" else total)
+    return np.array(losses)
+
+
+def pattern_loss(weights, rows, target, lengths, layers, heads):
+    """The squared distance of row and target, averaged over all rows that have one."""
+    losses = []
+    for b, length in enumerate(lengths):
+        distances = []
+        for layer in layers:
+            for n in heads:
+                for i in range(length):
+                    if rows[b, i]:
+                        gap = np.asarray(weights[b, layer, n, i], np.float64) - target[b, i]
+                        distances.append(sum(x * x for x in gap[:length]))
+        losses.append(np.mean(distances) if distances else 0.0)
+    return np.array(losses)
+
+
+def target(lengths, size, strength):
+    """Rows and weights from the strength(b, i, j) of a relation of two positions."""
+    weights = np.zeros((len(lengths), size, size))
+    for b, length in enumerate(lengths):
+        for i in range(length):
+            strengths = [max(0.0, strength(b, i, j)) for j in range(length)]
+            if sum(strengths) > 0:
+                weights[b, i, :length] = np.array(strengths) / sum(strengths)
+    return weights.sum(axis=-1) > 0, weights

@@ -1,0 +1,173 @@
+"""Targets: fixed patterns and relations of words, by hand and by loops."""
+
+import chex
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.sharding import AxisType, NamedSharding, PartitionSpec
+
+from distattn_jax import guiding
+from distattn_jax.guiding import Pmi
+from tests.guiding import oracles
+from tests.guiding.drawn import CLOSE, draw
+
+# [CLS] cats sleep . [SEP] and, shorter, [CLS] cats [SEP] with padding that looks like tokens.
+CLS, CATS, SLEEP, STOP, SEP = range(1, 6)
+TOKENS = jnp.array([[CLS, CATS, SLEEP, STOP, SEP], [CLS, CATS, SEP, STOP, SEP]])
+LENGTHS = jnp.array([5, 3])
+T = 5
+
+WORDS = jnp.array([[0, 1, 2, 2, 3, 0], [0, 1, 2, 0, 0, 0]])  # the second word has two pieces
+HEADS = jnp.array([[0, 2, 0, 0, 2, 0], [0, 9, 1, 0, 0, 0]])  # 9: a head that was cut off
+VECTORS = jnp.array([[0, 1, 1, 2, 3, 1], [0, 4, 1, 2, 1, 1]])
+TABLE = jnp.array([[9.0, 9.0], [1.0, 0.0], [3.0, 4.0], [-2.0, 0.0], [0.0, 0.0]])
+PMI = Pmi(
+    row_of_token=jnp.array([0, -1, 0, 1, 2, -1]),  # a table of cats, sleep and the period
+    values=jnp.array([[4.0, 3.0, 1.0], [3.0, 0.0, -2.0], [1.0, -2.0, 5.0]]),
+)
+
+TARGETS = {
+    "first": lambda: guiding.first(TOKENS, LENGTHS),
+    "following": lambda: guiding.following(TOKENS, LENGTHS),
+    "previous": lambda: guiding.previous(TOKENS, LENGTHS),
+    "period": lambda: guiding.period(TOKENS, LENGTHS, periods=(STOP,)),
+    "delimiter": lambda: guiding.delimiter(TOKENS, LENGTHS, delimiters=(CLS, SEP)),
+    "dependency": lambda: guiding.dependency(WORDS, HEADS, jnp.array([6, 3])),
+    "pmi": lambda: guiding.pmi(TOKENS, LENGTHS, PMI),
+    "word_similarity": lambda: guiding.word_similarity(VECTORS, jnp.array([6, 4]), TABLE),
+}
+
+
+def row(size, **shares):
+    """A row of zeros but for shares, named by their places: at1=0.5."""
+    return [shares.get(f"at{place}", 0) for place in range(size)]
+
+
+NONE = row(T)
+
+
+@pytest.mark.parametrize(
+    ("name", "full", "short"),
+    [
+        ("first", [row(T, at0=1)] * 5, [row(T, at0=1)] * 3 + [NONE] * 2),
+        (
+            "following",
+            [row(T, at1=1), row(T, at2=1), row(T, at3=1), row(T, at4=1), NONE],
+            [row(T, at1=1), row(T, at2=1), NONE, NONE, NONE],
+        ),
+        (
+            "previous",
+            [NONE, row(T, at0=1), row(T, at1=1), row(T, at2=1), row(T, at3=1)],
+            [NONE, row(T, at0=1), row(T, at1=1), NONE, NONE],
+        ),
+        ("period", [row(T, at3=1)] * 5, [NONE] * 5),  # in the second text it is padding
+        (
+            "delimiter",
+            [row(T, at0=0.5, at4=0.5)] * 5,
+            [row(T, at0=0.5, at2=0.5)] * 3 + [NONE] * 2,
+        ),
+        (
+            "dependency",
+            [row(6), row(6, at2=0.5, at3=0.5), row(6), row(6), row(6, at2=0.5, at3=0.5), row(6)],
+            [row(6), row(6), row(6, at1=1), row(6), row(6), row(6)],
+        ),
+        (
+            "pmi",
+            [NONE, row(T, at2=0.75, at3=0.25), row(T, at1=1), row(T, at1=1), NONE],
+            [NONE] * 5,
+        ),
+        (
+            # Cosines: 1 and 2 0.6, 1 and 3 -1, 2 and 3 -0.6; 4 has no direction. Places 1 and 2
+            # are one word, found again at 5.
+            "word_similarity",
+            [
+                row(6),
+                row(6, at3=0.6 / 1.6, at5=1 / 1.6),
+                row(6, at3=0.6 / 1.6, at5=1 / 1.6),
+                row(6, at1=1 / 3, at2=1 / 3, at5=1 / 3),
+                row(6),
+                row(6, at1=1 / 2.6, at2=1 / 2.6, at3=0.6 / 2.6),
+            ],
+            [row(6), row(6), row(6, at3=1), row(6, at2=1), row(6), row(6)],
+        ),
+    ],
+)
+def test_by_hand(name, full, short):
+    found = jax.jit(TARGETS[name])()
+    np.testing.assert_allclose(found.weights, [full, short], **CLOSE)
+    assert found.weights.dtype == jnp.float32
+    assert found.rows.tolist() == [[sum(row) > 0 for row in rows] for rows in (full, short)]
+
+
+def test_several_tokens_may_be_periods():
+    found = guiding.period(TOKENS, LENGTHS, periods=(STOP, SLEEP))
+    assert found.weights[0, 0].tolist() == row(T, at2=0.5, at3=0.5)
+
+
+def test_relations_by_loops():
+    """Of random words, vectors and tables, longer than those above."""
+    generator = np.random.default_rng(0)
+    lengths, size = np.array([9, 4, 1, 0]), 9
+    words = np.sort(generator.integers(0, 6, (4, size)))
+    heads = generator.integers(0, 7, (4, size))
+    tokens = generator.integers(0, 8, (4, size))
+    rows, values = np.array([-1, 0, 1, 2, -1, 3, 4, 5]), np.asarray(draw(1, 6, 6))
+    vectors, table = generator.integers(0, 5, (4, size)), np.asarray(draw(2, 5, 3))
+
+    def is_head(b, i, j):
+        return float(heads[b, i] > 0 and heads[b, i] == words[b, j])
+
+    def information(b, i, j):
+        first, second = rows[tokens[b, i]], rows[tokens[b, j]]
+        return values[first, second] if i != j and min(first, second) >= 0 else 0.0
+
+    def likeness(b, i, j):
+        between = vectors[b, min(i, j) : max(i, j) + 1]
+        if min(vectors[b, i], vectors[b, j]) == 0 or len(set(between)) == 1:
+            return 0.0
+        x, y = table[vectors[b, i]].astype(float), table[vectors[b, j]].astype(float)
+        return x @ y / np.sqrt((x @ x) * (y @ y))
+
+    as_jax = [jnp.asarray(array, jnp.int32) for array in (words, heads, tokens, vectors, lengths)]
+    words_, heads_, tokens_, vectors_, lengths_ = as_jax
+    pmi_table = Pmi(jnp.asarray(rows, jnp.int32), jnp.asarray(values))
+    for found, strength in (
+        (jax.jit(guiding.dependency)(words_, heads_, lengths_), is_head),
+        (jax.jit(guiding.pmi)(tokens_, lengths_, pmi_table), information),
+        (jax.jit(guiding.word_similarity)(vectors_, lengths_, jnp.asarray(table)), likeness),
+    ):
+        wanted_rows, wanted = oracles.target(lengths, size, strength)
+        assert wanted_rows.any()
+        np.testing.assert_array_equal(found.rows, wanted_rows)
+        np.testing.assert_allclose(found.weights, wanted, **CLOSE)
+
+
+def test_no_token_named_is_an_error():
+    with pytest.raises(ValueError, match="periods must name at least one token"):
+        guiding.period(TOKENS, LENGTHS, periods=())
+    with pytest.raises(ValueError, match="delimiters must name at least one token"):
+        guiding.delimiter(TOKENS, LENGTHS, delimiters=[])
+
+
+@pytest.mark.usefixtures("eight_devices")
+def test_tables_are_looked_up_on_a_mesh():
+    """Explicit axes, where every lookup has to say where its result lies."""
+    kinds = (AxisType.Explicit, AxisType.Explicit)
+
+    @jax.jit
+    def targets(tokens, vectors, lengths, information, table):
+        return (
+            guiding.pmi(tokens, lengths, information),
+            guiding.word_similarity(vectors, lengths, table),
+        )
+
+    examples, tables = (TOKENS, VECTORS, LENGTHS), (PMI, TABLE)
+    alone = targets(*examples, *tables)
+    mesh = jax.make_mesh((2, 4), ("data", "model"), axis_types=kinds)
+    with jax.set_mesh(mesh):
+        placed = jax.device_put(examples, NamedSharding(mesh, PartitionSpec("data")))
+        copied = jax.device_put(tables, NamedSharding(mesh, PartitionSpec()))
+        together = targets(*placed, *copied)
+    assert together[0].weights.sharding.spec[0] == "data"
+    chex.assert_trees_all_close(jax.device_get(together), alone, **CLOSE)
