@@ -10,12 +10,24 @@ import zipfile
 import zlib
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Float32
 
 from distattn_jax.data.rows import DataError
+
+
+class WordVectors(NamedTuple):
+    """Vectors of words, row 0 for those that have none: zeros.
+
+    Attributes:
+      rows: the row of every word, from 1.
+      vectors: by row.
+    """
+
+    rows: dict[str, int]
+    vectors: Float32[np.ndarray, "W E"]
 
 
 def load_vectors(
@@ -33,21 +45,11 @@ def load_vectors(
       seed: of the draws.
       cache: an .npz file to keep the answer in, used as long as file, words and seed are the same.
     """
-    name, _, member = str(path).partition(".zip:")
-    file = Path(f"{name}.zip" if member else name)
-    if not file.is_file():
-        raise DataError(f"{file}: no such file; looked for word vectors as text, .gz or .zip.")
+    file, member = _file(path)
     key = _key(file, member, words, seed)
     if cache is not None and (kept := _kept(Path(cache), key)) is not None:
         return kept
-    wanted = {word.encode(): i for i, word in enumerate(words) if i}
-    try:
-        with _opened(file, member) as lines:
-            rows = _read(str(path), lines, wanted)
-    except (gzip.BadGzipFile, zipfile.BadZipFile, EOFError, zlib.error) as error:
-        raise DataError(f"{path}: broken archive, {error}.") from None
-    if not rows:
-        raise DataError(f"{path}: has none of the {len(words)} words.")
+    rows = _found(path, words, start=1)
     found = np.array(list(rows.values()), np.float32)
     vectors = np.random.default_rng(seed).standard_normal(
         (len(words), found.shape[1]), dtype=np.float32
@@ -58,6 +60,42 @@ def load_vectors(
     if cache is not None:
         _keep(Path(cache), key, vectors, len(rows))
     return vectors, len(rows)
+
+
+def find_vectors(path: str | Path, words: Sequence[str]) -> WordVectors:
+    """The vectors of those words that the file has.
+
+    Args:
+      path: a text file, plain, .gz or .zip; of a .zip with several members, `file.zip:member`.
+      words: any.
+    """
+    found = _found(path, words, start=0)
+    numbers = sorted(found)
+    values = np.array([found[i] for i in numbers], np.float32)
+    vectors = np.concatenate([np.zeros((1, values.shape[1]), np.float32), values])
+    return WordVectors({words[i]: row for row, i in enumerate(numbers, start=1)}, vectors)
+
+
+def _file(path: str | Path) -> tuple[Path, str]:
+    """The file, and which member of it."""
+    name, _, member = str(path).partition(".zip:")
+    file = Path(f"{name}.zip" if member else name)
+    if not file.is_file():
+        raise DataError(f"{file}: no such file; looked for word vectors as text, .gz or .zip.")
+    return file, member
+
+
+def _found(path: str | Path, words: Sequence[str], *, start: int) -> dict[int, list[float]]:
+    """The numbers of every word from `start` on that the file has, by its id."""
+    wanted = {word.encode(): i for i, word in enumerate(words) if i >= start}
+    try:
+        with _opened(*_file(path)) as lines:
+            rows = _read(str(path), lines, wanted)
+    except (gzip.BadGzipFile, zipfile.BadZipFile, EOFError, zlib.error) as error:
+        raise DataError(f"{path}: broken archive, {error}.") from None
+    if not rows:
+        raise DataError(f"{path}: has none of the {len(words)} words.")
+    return rows
 
 
 def _read(path: str, lines: Iterable[bytes], wanted: dict[bytes, int]) -> dict[int, list[float]]:

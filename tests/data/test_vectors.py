@@ -6,7 +6,7 @@ import zipfile
 import numpy as np
 import pytest
 
-from distattn_jax.data import DataError, load_vectors
+from distattn_jax.data import DataError, find_vectors, load_vectors
 
 WORDS = ["[PAD]", "[UNK]", "the", "at b", ".", "käse"]
 LINES = "the 1 2 3\n. . . 7 7 7\nkäse -1e-1 0.5 0\nother x\nat b 4 5 6\n. 7 8 9\nthe 0 0 0\n"
@@ -42,6 +42,14 @@ def test_words_that_are_lacking_are_drawn_as_wide_as_the_others_and_by_the_seed(
     np.testing.assert_array_equal(first, again)
     assert (first[6:] != other[6:]).any()
     np.testing.assert_allclose(first[6:].std(), first[2:6].std(), rtol=0.03)
+
+
+def test_only_words_of_the_file_have_rows(tmp_path):
+    found = find_vectors(packed(tmp_path, "gz"), ["käse", "lacking", "the"])
+    assert found.rows == {"käse": 1, "the": 2}
+    np.testing.assert_allclose(found.vectors, [[0, 0, 0], EXPECTED[5], EXPECTED[2]], rtol=1e-6)
+    with pytest.raises(DataError, match=r"vectors.gz: has none of the 1 words"):
+        find_vectors(tmp_path / "vectors.gz", ["lacking"])
 
 
 def test_of_several_members_one_is_named(tmp_path):

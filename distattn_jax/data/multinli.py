@@ -1,0 +1,94 @@
+"""MultiNLI: does a sentence follow from another, contradict it, or neither?"""
+
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any, ClassVar
+
+import tensorflow_datasets as tfds
+
+from distattn_jax.data.builder import Example, TextBuilder
+from distattn_jax.data.draw import draw
+from distattn_jax.data.rows import DataError, find_set, read_rows
+
+LABELS = ("entailment", "neutral", "contradiction")
+NO_CONSENSUS = "-"
+FILES = {"train": "train", "test": "dev_matched", "test_mismatched": "dev_mismatched"}
+OPTIONAL = "test_mismatched"
+# Names by what stands for the part. The .txt is tab-separated, with a header, as GLUE's .tsv.
+FORMS = ("multinli_1.0_{}.jsonl", "multinli_1.0_{}.txt", "multinli_1.0_{}.tsv", "{}.tsv")
+TRAINING = 392_702  # pairs of train as published
+
+
+class Inference(TextBuilder):
+    """Pairs with three labels, from files with the columns gold_label, sentence1 and sentence2.
+
+    Pairs on which the annotators did not agree (gold_label "-") are left out and counted.
+    """
+
+    def features(self) -> dict[str, Any]:
+        return {
+            "premise": tfds.features.Text(),
+            "hypothesis": tfds.features.Text(),
+            "label": tfds.features.ClassLabel(names=list(LABELS)),
+        }
+
+    def examples(self, path: Path) -> Iterator[Example]:
+        """All labelled pairs of a file."""
+        columns = ("gold_label", "sentence1", "sentence2")
+        kind = ".jsonl" if path.suffix == ".jsonl" else ".tsv"
+        for line, row in read_rows(path, columns=columns, kind=kind):
+            label = row["gold_label"]
+            if label == NO_CONSENSUS:
+                self.leave_out("pairs without a consensus on their label")
+                continue
+            if label not in LABELS:
+                raise DataError(
+                    f"{path}:{line}: gold_label must be one of {[*LABELS, NO_CONSENSUS]}; "
+                    f"got {label!r}."
+                )
+            yield {
+                "premise": row["sentence1"].strip(),
+                "hypothesis": row["sentence2"].strip(),
+                "label": label,
+            }
+
+
+class MultiNli(Inference):
+    """Williams et al. (2018)'s multinli_1.0_train, _dev_matched and _dev_mismatched.
+
+    They are .jsonl, or else .txt or .tsv, or GLUE's train.tsv, dev_matched.tsv and
+    dev_mismatched.tsv, in the folder itself or in one folder of it.
+
+    The labels of the test sets are not public: `test` is dev_matched, and `test_mismatched`, where
+    its file is there, dev_mismatched. For `validation`, a tenth of the premises of train are drawn
+    by a seed, and all their pairs taken: no premise is in both.
+    """
+
+    SOURCES: ClassVar[tuple[str, ...]] = (
+        "https://cims.nyu.edu/~sbowman/multinli/multinli_1.0.zip",
+    )
+    PUBLISHED: ClassVar[dict[str, int]] = {"test": 9_815, "test_mismatched": 9_832}
+
+    def files(self) -> dict[str, Path]:
+        forms = [{split: form.format(part) for split, part in FILES.items()} for form in FORMS]
+        without = [{key: form[key] for key in form if key != OPTIONAL} for form in forms]
+        both = [form for forms in zip(forms, without, strict=True) for form in forms]
+        return find_set(self.manual_dir, both)[1]
+
+    def splits(self) -> dict[str, Iterable[Example]]:
+        train = list(self.examples(self.raw["train"]))
+        premises = list(dict.fromkeys(pair["premise"] for pair in train))
+        (drawn,) = draw(len(premises), [round(len(premises) / 10)], seed="multinli validation")
+        chosen = {premises[i] for i in drawn}
+        return {
+            "train": [pair for pair in train if pair["premise"] not in chosen],
+            "validation": [pair for pair in train if pair["premise"] in chosen],
+            **{name: self.examples(path) for name, path in self.raw.items() if name != "train"},
+        }
+
+    def about_the_rows(self) -> tuple[str, ...]:
+        """Also how many of the published pairs train and validation have together."""
+        lines = super().about_the_rows()
+        rows = sum(self.info.splits[split].num_examples for split in ("train", "validation"))
+        whole = "all of" if rows == TRAINING else f"of {TRAINING:,} in"
+        return (*lines, f"train and validation: {rows:,} rows, {whole} the published train set")

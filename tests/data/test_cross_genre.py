@@ -1,0 +1,110 @@
+"""Claims among papers: what is right, what is near, what is in which split."""
+
+import collections
+import json
+import re
+
+import numpy as np
+import pytest
+
+from distattn_jax.data import CrossGenre, DataError, load_candidates, load_split
+
+SPLITS = ("train", "validation", "test")
+PAPERS = [{"id": f"p{i}", "title": f"Drug {i}", "abstract": f" trial {i % 7} "} for i in range(50)]
+CLAIMS = [
+    {"id": f"c{i}", "claim": f"Drug {i} works, trial {i % 7} says", "split": SPLITS[i % 3]}
+    for i in range(12)
+]
+PAIRS = [{"claim": f"c{i}", "paper": f"p{i}"} for i in range(12)] + [{"claim": "c0", "paper": "p8"}]
+
+
+def builder_of(folder, **files):
+    files = {"claims": CLAIMS, "papers": PAPERS, "pairs": PAIRS} | files
+    for name, rows in files.items():
+        lines = "".join(json.dumps(row) + "\n" for row in rows)
+        (folder / f"{name}.jsonl").write_text(lines)
+    return CrossGenre(manual_dir=folder, data_dir=folder / "data")
+
+
+def test_candidates_are_the_right_papers_and_the_nearest_others(tmp_path):
+    builder = builder_of(tmp_path)
+    papers = [row["paper"] for row in load_split(builder, "papers")]
+    assert papers[:2] == ["Drug 0 trial 0", "Drug 1 trial 1"]
+    train = load_split(builder, "train")
+    # c0 has two papers, and is two examples; each has one right paper of five.
+    assert [row["claim"].split()[1] for row in train] == ["0", "0", "3", "6", "9"]
+    assert [len(row["candidates"]) for row in train] == [5] * 5
+    right = [row["candidates"][row["relevant"] == 1].tolist() for row in train]
+    assert right == [[0], [8], [3], [6], [9]]
+    assert not {0, 8} & {i for row in train[:2] for i in row["candidates"][row["relevant"] == 0]}
+    for split, numbers in (("validation", [1, 4, 7, 10]), ("test", [2, 5, 8, 11])):
+        rows = load_split(builder, split)
+        assert [row["candidates"][row["relevant"] == 1].tolist() for row in rows] == [
+            [i] for i in numbers
+        ]
+        for number, row in zip(numbers, rows, strict=True):
+            assert len(set(row["candidates"].tolist())) == 30
+            assert {i for i in range(50) if i % 7 == number % 7} <= set(row["candidates"].tolist())
+    places = {int(row["relevant"].argmax()) for row in train + rows}
+    assert len(places) > 2  # not always the first
+
+
+def test_a_claim_with_several_papers_has_them_all_in_one_row(tmp_path):
+    builder = builder_of(tmp_path, pairs=[*PAIRS, {"claim": "c1", "paper": "p9"}])
+    first = load_split(builder, "validation")[0]
+    assert sorted(first["candidates"][first["relevant"] == 1].tolist()) == [1, 9]
+    assert len(first["candidates"]) == 30
+
+
+def test_candidates_are_laid_out_for_encoding(tmp_path):
+    builder = builder_of(tmp_path)
+    found = load_candidates(builder, "test")
+    rows = load_split(builder, "test")
+    assert found.relevant.lengths.tolist() == [30] * 4
+    assert len(found.claims) == len(found.papers) == 120
+    assert found.claims[30:60] == [rows[1]["claim"]] * 30
+    np.testing.assert_array_equal(found.relevant.values[30:60], rows[1]["relevant"])
+    at = 30 + int(rows[1]["relevant"].argmax())
+    assert found.papers[at] == "Drug 5 trial 5"
+
+
+def test_without_splits_they_are_drawn_and_claims_on_one_paper_stay_together(tmp_path):
+    claims = [{"id": str(i), "claim": f"Claim {i}"} for i in range(41)]
+    pairs = [{"claim": str(i), "paper": f"p{i // 2}"} for i in range(40)]
+    builder = builder_of(tmp_path, claims=claims, pairs=pairs)
+    right = {
+        split: collections.Counter(
+            int(row["candidates"][row["relevant"] == 1][0]) for row in load_split(builder, split)
+        )
+        for split in SPLITS
+    }
+    assert {split: len(papers) for split, papers in right.items()} == {
+        "train": 14,
+        "validation": 2,
+        "test": 4,
+    }
+    assert all(count == 2 for papers in right.values() for count in papers.values())
+    assert builder.left_out == {"claims without a paper": 1}
+
+
+@pytest.mark.parametrize(
+    ("files", "message"),
+    [
+        ({"pairs": [*PAIRS, {"claim": "c1", "paper": "p99"}]}, "pairs.jsonl:14: paper must be an"),
+        (
+            {"pairs": [{"claim": "x", "paper": "p1"}]},
+            "pairs.jsonl:1: claim must be an id of claims",
+        ),
+        ({"papers": [*PAPERS, PAPERS[3]]}, "papers.jsonl:51: the id 'p3' comes twice"),
+        ({"papers": [{"id": "p", "title": "", "abstract": " "}]}, "papers.jsonl:1: title and"),
+        ({"claims": [{"id": "c0", "claim": "A", "split": "dev"}]}, "claims.jsonl:1: split must be"),
+        ({"claims": [{"id": "c0"}]}, "claims.jsonl:1: must have a value of 'claim'"),
+        (
+            {"claims": [CLAIMS[0], {"id": "c", "claim": "A"}]},
+            "claims.jsonl:2: all claims must have a split, or none",
+        ),
+    ],
+)
+def test_faults_are_named_with_file_and_line(tmp_path, files, message):
+    with pytest.raises(DataError, match=re.escape(message)):
+        builder_of(tmp_path, **files).prepare()
