@@ -14,12 +14,11 @@ from etils import epath
 from matplotlib.figure import Figure
 
 from distattn_jax import plot
-from distattn_jax.models import METHODS
 from distattn_jax.train.journal import Line, read
 from distattn_jax.train.run import Run, load_config
 from experiments.tables import chosen
 from experiments.trained import Seen, Trained, attention_of, heads_of, load
-from experiments.wording import title
+from experiments.wording import ORDER, title
 
 AnyPath = str | Path | epath.Path
 Curve = tuple[np.ndarray, np.ndarray]  # steps (K,), values (members, K)
@@ -36,7 +35,7 @@ def draw(
       sentence: the text whose attention maps are drawn; None: no such picture.
     """
     found = {load_config(path).methods[0]: Run(epath.Path(path)) for path in paths}
-    runs = {method: found[method] for method in METHODS if method in found}
+    runs = {method: found[method] for method in ORDER if method in found}
     drawn = []
     for name, figure in _pictures(runs, sentence):
         path = epath.Path(directory) / "figures" / f"{name}.png"

@@ -4,11 +4,13 @@ from distattn_jax.train.checkpoint import Checkpoints
 from distattn_jax.train.config import (
     Config,
     DataConfig,
+    GuidingConfig,
     MeshConfig,
     ModelConfig,
     OptimizerConfig,
     OutputConfig,
 )
+from distattn_jax.train.guides import GUIDES
 from distattn_jax.train.loop import Terminated, Trainer
 from distattn_jax.train.losses import Guide, compose, cross_entropy, weighted_sum
 from distattn_jax.train.record import NonFiniteError
@@ -18,10 +20,12 @@ from distattn_jax.train.task import Task
 from distattn_jax.train.tasks import prepare, task_of
 
 __all__ = [
+    "GUIDES",
     "Checkpoints",
     "Config",
     "DataConfig",
     "Guide",
+    "GuidingConfig",
     "Loaded",
     "MeshConfig",
     "ModelConfig",

@@ -85,7 +85,20 @@ class DocumentClassification(Documents, Classification):
         return DocumentClassifier(classes=len(self.labels), rngs=rngs, **self.arguments(setting))
 
 
+def macro_precision(confusion: Float[np.ndarray, "C C"]) -> float:
+    """The mean over classes of hits / guessed; 0 for a class never guessed."""
+    return _mean_share(np.diag(confusion), confusion.sum(axis=0))
+
+
+def macro_recall(confusion: Float[np.ndarray, "C C"]) -> float:
+    """The mean over classes of hits / true; 0 for a class never seen."""
+    return _mean_share(np.diag(confusion), confusion.sum(axis=1))
+
+
 def macro_f(confusion: Float[np.ndarray, "C C"]) -> float:
     """The mean over classes of 2 hits / (true + guessed); 0 for a class never seen nor guessed."""
-    seen = confusion.sum(axis=0) + confusion.sum(axis=1)
-    return float(np.mean(2 * np.diag(confusion) / np.where(seen > 0, seen, 1)))
+    return _mean_share(2 * np.diag(confusion), confusion.sum(axis=0) + confusion.sum(axis=1))
+
+
+def _mean_share(parts: Float[np.ndarray, " C"], wholes: Float[np.ndarray, " C"]) -> float:
+    return float(np.mean(parts / np.where(wholes > 0, wholes, 1)))

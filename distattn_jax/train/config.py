@@ -11,6 +11,7 @@ import math
 from distattn_jax.data import TOKENIZERS
 from distattn_jax.models import METHODS
 from distattn_jax.train.flags import Checked, option
+from distattn_jax.train.guides import GUIDES
 
 
 @dataclasses.dataclass(frozen=True)
@@ -26,19 +27,27 @@ class DataConfig(Checked):
     tokenizer: str = option("word_level", "how texts become tokens", choices=tuple(TOKENIZERS))
     vocabulary: int = option(50_000, "most entries of the vocabulary, built on the training set")
     min_count: int = option(1, "word_level: rarer words become unknown")
-    vectors: str = option("", "GloVe file (text, .gz or .zip) with the initial embeddings")
+    vectors: str = option(
+        "", "GloVe file (text, .gz or .zip): the initial embeddings, or what word_similarity is by"
+    )
+    parses: str = option("", "folder with the training set parsed (CoNLL-U), for dependency")
+    share: float = option(1.0, "pre-trained models: the part of the training set learned from")
     seed: int = option(0, "of the order of the examples, the same for all methods and seeds")
 
     def __post_init__(self) -> None:
         super().__post_init__()
         self.at_least(1, "batch_size", "longest", "sentences", "buckets", "min_count")
         self.at_least(3, "vocabulary")
+        self.require(0 < self.share <= 1, "share", "above 0 and at most 1")
 
 
 @dataclasses.dataclass(frozen=True)
 class ModelConfig(Checked):
     """How large the model is."""
 
+    pretrained: str = option(
+        "", "folder or hub name of a pre-trained model, whose sizes then count, not these"
+    )
     layers: int = option(1, "encoder layers")
     heads: int = option(16, "attention heads")
     head_features: int = option(16, "width of a head")
@@ -56,6 +65,7 @@ class ModelConfig(Checked):
         "float32", "of the computation; parameters are float32", choices=("float32", "bfloat16")
     )
     implementation: str = option("", "of the attention; empty: the fastest that can serve")
+    remat: bool = option(False, "pre-trained models: compute layers twice, to save memory")
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -66,6 +76,30 @@ class ModelConfig(Checked):
         self.require(all(rate < 1 for rate in self.dropout_rate), "dropout_rate", "below 1")
         for name in ("dropout_rate", "initial_weight", "initial_shape"):
             self.require(len(getattr(self, name)) > 0, name, "at least one value")
+
+
+@dataclasses.dataclass(frozen=True)
+class GuidingConfig(Checked):
+    """What is asked of the attention of a pre-trained model, where the method is a guide."""
+
+    alpha: tuple[float, ...] = option((0.01,), "weight of MDG; several: a grid")
+    beta: tuple[float, ...] = option((0.01,), "weight of PDG; several: a grid")
+    gamma: tuple[float, ...] = option((1.0,), "weight of any other guide; several: a grid")
+    layers: tuple[int, ...] = option((), "those that are guided, the first is 0; none: all")
+    scaling: str = option(
+        "mean", "MDG and PDG: means, or sums as they are printed", choices=("mean", "sum")
+    )
+    temperature: float = option(1.0, "of MDG")
+    pmi_tokens: int = option(4096, "pmi: most frequent tokens whose company is counted")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.at_least(0, "alpha", "beta", "gamma", "layers")
+        self.at_least(1, "pmi_tokens")
+        self.require(self.temperature > 0, "temperature", "above 0")
+        for name in ("alpha", "beta", "gamma"):
+            self.require(len(getattr(self, name)) > 0, name, "at least one value")
+        self.require(len(set(self.layers)) == len(self.layers), "layers", "different ones")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -154,7 +188,9 @@ class Config(Checked):
     name: str = option("unnamed", "of the experiment: its runs are kept under it")
     task: str = option("nearest", "what is learned")
     methods: tuple[str, ...] = option(
-        ("distance_aware",), "the attentions compared", choices=tuple(METHODS)
+        ("distance_aware",),
+        "what is compared: attentions, or guides of a pre-trained model",
+        choices=(*METHODS, *GUIDES),
     )
     seeds: int = option(1, "models of each setting, trained side by side")
     seed: int = option(0, "the first of the seeds")
@@ -162,6 +198,7 @@ class Config(Checked):
     search: str = option("", "folder of a finished search: each method takes its best setting")
     data: DataConfig = DataConfig()
     model: ModelConfig = ModelConfig()
+    guiding: GuidingConfig = GuidingConfig()
     optimizer: OptimizerConfig = OptimizerConfig()
     mesh: MeshConfig = MeshConfig()
     output: OutputConfig = OutputConfig()
@@ -178,7 +215,7 @@ class Config(Checked):
                 f"data.batch_size ({self.data.batch_size}) must be a multiple of "
                 f"optimizer.accumulate ({self.optimizer.accumulate})."
             )
-        if self.model.heads % self.mesh.model:
+        if not self.model.pretrained and self.model.heads % self.mesh.model:
             raise ValueError(
                 f"model.heads ({self.model.heads}) must be a multiple of "
                 f"mesh.model ({self.mesh.model})."
@@ -190,14 +227,18 @@ class Config(Checked):
         Settings that differ only in what the method does not have are one setting.
         """
         one = dataclasses.replace(self, methods=(method,))
-        if METHODS[method].has_distance_weights:
-            return one
-        model = dataclasses.replace(
-            one.model,
-            initial_weight=one.model.initial_weight[:1],
-            initial_shape=one.model.initial_shape[:1],
-        )
-        optimizer = dataclasses.replace(
-            one.optimizer, distance_rate=one.optimizer.distance_rate[:1]
-        )
-        return dataclasses.replace(one, model=model, optimizer=optimizer)
+        weights = GUIDES[method].weights if method in GUIDES else ()
+        without: dict[str, list[str]] = {
+            "guiding": [name for name in ("alpha", "beta", "gamma") if name not in weights]
+        }
+        if method in GUIDES or not METHODS[method].has_distance_weights:
+            without |= {
+                "model": ["initial_weight", "initial_shape"],
+                "optimizer": ["distance_rate"],
+            }
+        for part, names in without.items():
+            first = {name: getattr(getattr(one, part), name)[:1] for name in names}
+            one = dataclasses.replace(
+                one, **{part: dataclasses.replace(getattr(one, part), **first)}
+            )
+        return one

@@ -13,7 +13,7 @@ import numpy as np
 from jax.sharding import Mesh
 
 from distattn_jax import sharding
-from distattn_jax.data import Batches, bucket_lengths
+from distattn_jax.data import FILLER, Batches, bucket_lengths
 from distattn_jax.train.checkpoint import Checkpoints
 from distattn_jax.train.config import Config
 from distattn_jax.train.feed import Feed
@@ -68,6 +68,7 @@ class Trainer:
             places=jax.tree.map(
                 lambda leaf: leaf.sharding, (self.birth.like.state, self.birth.like.tally)
             ),
+            constants=jax.device_put(dict(task.constants), everywhere),
         )
         self._count_step = count_step_of(task, graph, place=everywhere)
         every = jnp.arange(len(self.members))
@@ -121,19 +122,25 @@ class Trainer:
                     if step % output.log_every == 0 or last:
                         record.window(step, tally)
                         tally = self._empty_tally()
-                    if step % evaluate_every == 0 or last:
+                    evaluating = step % evaluate_every == 0 or last
+                    saving = step % save_every == 0 or last or stopping
+                    if evaluating or saving:
+                        record.paused(state)
+                    if evaluating:
                         record.read()
                         metrics = self.evaluate(state.params, "validation")
                         record.metrics(step, {f"validation/{k}": v for k, v in metrics.items()})
                         found = np.asarray(score(task.criterion, metrics[task.criterion]))
                         found = jax.device_put(found.astype(np.float32), best.score.sharding)
                         best = update_best(best, state.step, found, state.params)
-                    if step % save_every == 0 or last or stopping:
+                    if saving:
                         record.read()
                         record.checked(tally)  # nothing is saved that is not finite
                         training = Training(state, best, tally)
                         checkpoints.save(step, training, iterator=feed.state)
                         record.saved(step)
+                    if evaluating or saving:
+                        record.resumed()
                     if stopping and not last:
                         raise Terminated(f"saved at step {step} of {self.steps}")
             return Training(state, best, tally)
@@ -166,6 +173,7 @@ class Trainer:
             "steps": self.steps,
             "baseline": {split: self.task.baseline(split) for split in measured},
             "parameters": sum(leaf[0].size for leaf in jax.tree.leaves(best.params)),
+            "step_bytes": self.step_bytes(),
             "members": [
                 {
                     "seed": member.seed,
@@ -182,6 +190,25 @@ class Trainer:
         if jax.process_index() == 0:
             self.run.finish(result)
         return result
+
+    def step_bytes(self) -> int | None:
+        """What the largest step takes of a device's memory, all members together.
+
+        It is what the compiler says of its program, which was compiled when it was first called;
+        None where it says nothing.
+        """
+        table, rows = self.batches.table, self.config.data.batch_size // jax.process_count()
+        columns = table.rows(np.full(rows, FILLER), self.batches.buckets[-1])
+        columns["weight"] = np.zeros(rows, np.float32)
+        batch = sharding.place_batch(columns, self.mesh, self.task.layout)
+        like, program = self.birth.like, self.train_step.func
+        arguments = (*self.train_step.args, like.state, like.tally, self.settings, batch)
+        lowered = program.lower(*arguments)  # type: ignore[attr-defined]  # it is jitted
+        used = lowered.compile().memory_analysis()
+        if used is None:
+            return None
+        held = used.argument_size_in_bytes + used.output_size_in_bytes - used.alias_size_in_bytes
+        return held + used.temp_size_in_bytes
 
     def about_the_batches(self) -> str:
         """What padding and cutting do to the training set."""

@@ -20,6 +20,9 @@ class Setting(NamedTuple):
     dropout_rate: Float[Array, "*members"]
     initial_weight: Float[Array, "*members"]
     initial_shape: Float[Array, "*members"]
+    alpha: Float[Array, "*members"]
+    beta: Float[Array, "*members"]
+    gamma: Float[Array, "*members"]
 
 
 class Member(NamedTuple):
@@ -35,6 +38,9 @@ AXES = {
     "dropout_rate": "model",
     "initial_weight": "model",
     "initial_shape": "model",
+    "alpha": "guiding",
+    "beta": "guiding",
+    "gamma": "guiding",
 }  # which part of the configuration holds the values of each
 
 
@@ -50,10 +56,13 @@ def members_of(config: Config) -> list[Member]:
 
 
 def with_setting(config: Config, setting: Mapping[str, float]) -> Config:
-    """The configuration with one setting in the place of its grid."""
-    for name, part in AXES.items():
-        changed = dataclasses.replace(getattr(config, part), **{name: (setting[name],)})
-        config = dataclasses.replace(config, **{part: changed})
+    """The configuration with one setting in the place of its grid.
+
+    What the setting does not name, as one of an earlier version, stays as it is.
+    """
+    for name, value in setting.items():
+        changed = dataclasses.replace(getattr(config, AXES[name]), **{name: (value,)})
+        config = dataclasses.replace(config, **{AXES[name]: changed})
     return config
 
 

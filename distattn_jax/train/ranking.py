@@ -1,4 +1,4 @@
-"""How well scores rank what was clicked: a loss, and the metrics of MIND (Wu et al. 2020).
+"""How well scores rank what was clicked: a loss, the metrics of MIND (Wu et al. 2020), and recall.
 
 With the candidates of an impression in the order of their scores, highest first, and of equal ones
 the first given first, the rank of candidate i is rᵢ = 1, 2, ..., and cᵢ = 1 where it was clicked:
@@ -7,11 +7,14 @@ the first given first, the rank of candidate i is rᵢ = 1, 2, ..., and cᵢ = 1
              a pair of equal scores counts half
     MRR    = Σᵢ cᵢ / rᵢ / Σᵢ cᵢ, the mean over clicks
     nDCG@k = Σ{rᵢ ≤ k} (2^cᵢ - 1) / log₂(1 + rᵢ), relative to the best order
+    R@k    = Σ{rᵢ ≤ k} cᵢ / Σᵢ cᵢ, the share of clicks that are among the first k
 """
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
+
+RECALL_AT = (1, 3, 5, 20)
 
 
 def impression_metrics(
@@ -27,20 +30,31 @@ def impression_metrics(
       clicks: 1 for those that were clicked, 0 for others.
       lengths: how many candidates are real.
     """
-    real = _real(scores, lengths)
-    unknown = (real & jnp.isnan(scores)).any(axis=-1)
-    scores = jnp.where(real, scores, -jnp.inf)
-    order = jnp.argsort(scores, axis=-1, stable=True, descending=True)
-    scores, clicked, other = (
-        jnp.take_along_axis(values, order, axis=-1)
-        for values in (scores, real & (clicks > 0), real & (clicks <= 0))
-    )
+    scores, clicked, other, unknown = _ordered(scores, clicks, lengths)
     metrics = {
         "auc": _auc(scores, clicked, other),
-        "mrr": _gained(clicked, 1 / _ranks(clicked)) / jnp.maximum(clicked.sum(axis=-1), 1),
+        "mrr": _mrr(clicked),
         "ndcg@5": _ndcg(clicked, 5),
         "ndcg@10": _ndcg(clicked, 10),
     }
+    return {name: jnp.where(unknown, jnp.nan, value) for name, value in metrics.items()}
+
+
+def retrieval_metrics(
+    scores: Float[Array, "B C"], relevant: Float[Array, "B C"], lengths: Int[Array, " B"]
+) -> dict[str, Float[Array, " B"]]:
+    """MRR and R@1, 3, 5 and 20 of every query: mrr, recall@1, recall@3, recall@5 and recall@20.
+
+    They are 0 where nothing is relevant. Where a score is not a number, neither are they.
+
+    Args:
+      scores: of the candidates.
+      relevant: 1 for those that are right, which the equations call clicked; 0 for others.
+      lengths: how many candidates are real.
+    """
+    _, right, _, unknown = _ordered(scores, relevant, lengths)
+    recalls = {f"recall@{top}": _recall(right, top) for top in RECALL_AT}
+    metrics = {"mrr": _mrr(right), **recalls}
     return {name: jnp.where(unknown, jnp.nan, value) for name, value in metrics.items()}
 
 
@@ -64,6 +78,21 @@ def softmax_loss(
     return jnp.where(count > 0, total - of_clicks, 0)
 
 
+def _ordered(
+    scores: Float[Array, "B C"], clicks: Float[Array, "B C"], lengths: Int[Array, " B"]
+) -> tuple[Float[Array, "B C"], Bool[Array, "B C"], Bool[Array, "B C"], Bool[Array, " B"]]:
+    """Scores, what was clicked and what was not, by rank; and where a score is not a number."""
+    real = _real(scores, lengths)
+    unknown = (real & jnp.isnan(scores)).any(axis=-1)
+    scores = jnp.where(real, scores, -jnp.inf)
+    order = jnp.argsort(scores, axis=-1, stable=True, descending=True)
+    scores, clicked, other = (
+        jnp.take_along_axis(values, order, axis=-1)
+        for values in (scores, real & (clicks > 0), real & (clicks <= 0))
+    )
+    return scores, clicked, other, unknown
+
+
 def _real(scores: Float[Array, "B C"], lengths: Int[Array, " B"]) -> Bool[Array, "B C"]:
     return jnp.arange(scores.shape[1])[None, :] < lengths[:, None]
 
@@ -84,6 +113,15 @@ def _auc(
     lost = _gained(clicked, (higher + not_lower) / 2)
     pairs = clicked.sum(axis=-1) * other.sum(axis=-1)
     return jnp.where(pairs > 0, 1 - lost / jnp.maximum(pairs, 1), 0)
+
+
+def _mrr(clicked: Bool[Array, "B C"]) -> Float[Array, " B"]:
+    return _gained(clicked, 1 / _ranks(clicked)) / jnp.maximum(clicked.sum(axis=-1), 1)
+
+
+def _recall(clicked: Bool[Array, "B C"], top: int) -> Float[Array, " B"]:
+    found = _gained(clicked, jnp.where(_ranks(clicked) <= top, 1.0, 0.0))
+    return found / jnp.maximum(clicked.sum(axis=-1), 1)
 
 
 def _ndcg(clicked: Bool[Array, "B C"], top: int) -> Float[Array, " B"]:

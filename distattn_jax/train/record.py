@@ -10,7 +10,7 @@ import numpy as np
 from distattn_jax.train.journal import Journal
 from distattn_jax.train.progress import Progress
 from distattn_jax.train.run import Run
-from distattn_jax.train.state import NEVER, Tally
+from distattn_jax.train.state import NEVER, Tally, TrainState
 
 
 class NonFiniteError(Exception):
@@ -37,6 +37,8 @@ class Record:
         self._seen: dict[str, float] = {}
         self._saved = start
         self._began, self._start, self._step = time.monotonic(), start, start
+        self._spans: list[tuple[int, float]] = []
+        self.resumed()
         self._journal: Journal | None = None
         self._progress: Progress | None = None
         if jax.process_index() == 0:
@@ -48,6 +50,15 @@ class Record:
         self._step = step
         if self._progress is not None:
             self._progress.update(step, self._seen)
+
+    def paused(self, state: TrainState) -> None:
+        """The steps come to a halt, when the device has done them, for something else."""
+        jax.block_until_ready(state.step)
+        self._spans.append((self._step - self._span_start, time.monotonic() - self._span_began))
+
+    def resumed(self) -> None:
+        """The steps go on."""
+        self._span_start, self._span_began = self._step, time.monotonic()
 
     def window(self, step: int, tally: Tally) -> None:
         """Hands in the tally of the steps up to this one; reads the one before."""
@@ -104,4 +115,4 @@ class Record:
             self._journal.close()
             self._progress.close()
             seconds, steps = time.monotonic() - self._began, self._step - self._start
-            self._run.note_time(seconds, steps)
+            self._run.note_time(seconds, steps, self._spans)

@@ -36,7 +36,7 @@ class DocumentRegression(Documents):
     def model(self, setting: Setting, *, rngs: nnx.Rngs) -> DocumentRegressor:
         return DocumentRegressor(rngs=rngs, **self.arguments(setting))
 
-    def initial(self) -> Mapping[tuple[str, ...], np.ndarray]:
+    def initial(self) -> Mapping[tuple[str | int, ...], np.ndarray]:
         given = dict(super().initial())
         if "train" in self.tables:
             given["rating", "bias"] = self._mean()[None]

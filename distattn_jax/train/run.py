@@ -6,6 +6,7 @@ import importlib.metadata
 import json
 import platform
 import subprocess
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -22,7 +23,7 @@ from distattn_jax.train.members import members_of
 from distattn_jax.train.metrics import score
 from distattn_jax.train.optimizer import direction_of
 from distattn_jax.train.state import Birth, graph_of
-from distattn_jax.train.tasks import Prepared, directory_of, kind_of
+from distattn_jax.train.tasks import Prepared, directory_of, kind_of, task_of
 from distattn_jax.train.text_task import TextTask
 
 # What may change between two starts of the same run: where and how it is computed and kept.
@@ -67,12 +68,28 @@ class Run(NamedTuple):
         """Writes the result."""
         _write_json(self.path / "result.json", result)
 
-    def note_time(self, seconds: float, steps: int) -> None:
-        """Adds one start of the run, from its first step to its last, to timing.jsonl."""
-        line = json.dumps({"seconds": round(seconds, 3), "steps": steps})
+    def note_time(self, seconds: float, steps: int, spans: Sequence[tuple[int, float]]) -> None:
+        """Adds one start of the run, from its first step to its last, to timing.jsonl.
+
+        `spans`: of steps that nothing came between, how many they were and the seconds they took.
+        """
+        short = [(count, round(taken, 3)) for count, taken in spans]
+        line = json.dumps({"seconds": round(seconds, 3), "steps": steps, "spans": short})
         path = self.path / "timing.jsonl"
         before = path.read_text() if path.exists() else ""
         path.write_text(f"{before}{line}\n")
+
+    @property
+    def step_seconds(self) -> float | None:
+        """What a step of all members takes, when all is compiled; None: that is not known.
+
+        It is known of spans of steps after the first of every start of the run.
+        """
+        path = self.path / "timing.jsonl"
+        lines = path.read_text().splitlines() if path.exists() else []
+        spans = [span for line in lines for span in json.loads(line).get("spans", [])[1:]]
+        steps = sum(count for count, _ in spans)
+        return sum(seconds for _, seconds in spans) / steps if steps else None
 
 
 def open_run(config: Config, prepared: Prepared) -> Run:
@@ -81,6 +98,7 @@ def open_run(config: Config, prepared: Prepared) -> Run:
     saved = _read_json(run.path / "config.json")
     now = flags.to_dict(config)
     if saved is not None:
+        saved = {**flags.to_dict(Config()), **saved}  # it may be older than some of the fields
         different = flags.differences(saved, now, ignoring=MAY_CHANGE)
         if different:
             raise RunError(
@@ -140,13 +158,15 @@ def load_config(path: str | Path | epath.Path) -> Config:
 def load_task(path: str | Path | epath.Path) -> TextTask:
     """The task of a run, without its data."""
     folder, config = epath.Path(path), load_config(path)
-    return kind_of(config.task).task(
-        config.methods[0],
-        config.model,
+    about = _read_json(folder / "data.json") or {}
+    prepared = Prepared(
         labels=tuple(_read_json(folder / "labels.json") or ()),
         tokenizer=data.load(folder / "tokenizer.json"),
         tables={},
+        arguments=kind_of(config.task).task.arguments_of(about),
+        about=about,
     )
+    return task_of(config, prepared)
 
 
 def load_best(path: str | Path | epath.Path) -> tuple[TextTask, Any]:

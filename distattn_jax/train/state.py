@@ -115,7 +115,9 @@ class Birth:
     def __init__(
         self, task: Task, optimizer: optax.GradientTransformation, members: list[Member], mesh: Mesh
     ):
-        def one(key: Array, setting: Setting, given: Mapping[tuple[str, ...], Array]) -> Training:
+        def one(
+            key: Array, setting: Setting, given: Mapping[tuple[str | int, ...], Array]
+        ) -> Training:
             params_key, step_key = jax.random.split(key)
             model = task.model(setting, rngs=nnx.Rngs(params=params_key))
             params = _with(nnx.to_pure_dict(nnx.split(model)[1]), given)
@@ -135,12 +137,13 @@ class Birth:
         return jax.jit(self._every, out_shardings=self._places)(*self._arguments)
 
 
-def _with(params: Any, given: Mapping[tuple[str, ...], Array]) -> Any:
+def _with(params: Any, given: Mapping[tuple[str | int, ...], Array]) -> Any:
     """The parameters with those that are given put in."""
     flat = nnx.traversals.flatten_mapping(params)
     for path, array in given.items():
         if path not in flat or flat[path].shape != array.shape:
             wanted = flat[path].shape if path in flat else "no such parameter"
-            raise ValueError(f"initial {'/'.join(path)} is {array.shape}; the model has {wanted}.")
+            name = "/".join(map(str, path))
+            raise ValueError(f"initial {name} is {array.shape}; the model has {wanted}.")
         flat[path] = jnp.asarray(array, flat[path].dtype)
     return nnx.traversals.unflatten_mapping(flat)

@@ -1,6 +1,7 @@
 """One step of training and one of evaluation: pure, for one member, then for all of them."""
 
-from collections.abc import Callable
+import functools
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import jax
@@ -25,34 +26,38 @@ def train_step_of(
     accumulate: int = 1,
     dropout: bool = True,
     places: Any = None,
-) -> Callable[..., tuple[TrainState, Tally]]:
+    constants: Mapping[str, Array] | None = None,
+) -> functools.partial[tuple[TrainState, Tally]]:
     """The jitted step of all members: (state, tally, settings, batch) -> (state, tally).
 
     The first two are donated. The batch is the same for all members. With `accumulate` > 1 its
     parts are computed one after another, and their gradients added: the result is that of the
     whole batch, because every part is divided by the weight of the whole. Without `dropout` no
     random bits are drawn, whatever the settings say. `places`: the shardings of state and tally.
+    `constants`: those of the task, where they are to lie; they are arguments of the program, which
+    would else hold copies of them.
     """
-    losses = compose(task.loss, task.guides)
 
-    def part_loss(params: Any, part: Batch, key: Array, weight: Array, setting: Setting):
+    def part_loss(
+        params: Any, part: Batch, key: Array, weight: Array, setting: Setting, fixed: Batch
+    ):
         model = nnx.merge(graph, params)
         rngs = nnx.Rngs(dropout=key) if dropout else None
-        outputs = task.outputs(model, part, dropout_rate=setting.dropout_rate, rngs=rngs)
-        composed = losses(outputs, part)
+        outputs = task.outputs_to_learn(model, part, dropout_rate=setting.dropout_rate, rngs=rngs)
+        composed = compose(task.loss, task.guides_of(setting))(outputs, {**part, **fixed})
         mean = {
             name: weighted_sum(term, part["weight"]) / weight
             for name, term in {"train/loss": composed.total, **composed.terms}.items()
         }
         return mean["train/loss"], mean
 
-    def one(state: TrainState, tally: Tally, setting: Setting, batch: Batch):
+    def one(fixed: Batch, state: TrainState, tally: Tally, setting: Setting, batch: Batch):
         key = jax.random.fold_in(state.key, state.step)
         weight = jnp.maximum(batch["weight"].sum(), 1e-6)
 
         def gradient_of(part: Batch, key: Array) -> tuple[Any, dict[str, Array]]:
             (_, metrics), gradient = jax.value_and_grad(part_loss, has_aux=True)(
-                state.params, part, key, weight, setting
+                state.params, part, key, weight, setting, fixed
             )
             return gradient, metrics
 
@@ -68,9 +73,10 @@ def train_step_of(
         state = TrainState(state.step + 1, params, opt_state, state.key)
         return state, tally
 
-    return jax.jit(
-        jax.vmap(one, in_axes=(0, 0, 0, None)), donate_argnums=(0, 1), out_shardings=places
+    step = jax.jit(
+        jax.vmap(one, in_axes=(None, 0, 0, 0, None)), donate_argnums=(1, 2), out_shardings=places
     )
+    return functools.partial(step, dict(constants or {}))
 
 
 def count_step_of(task: Task, graph: Any, *, place: Any = None) -> Callable[..., dict[str, Array]]:

@@ -26,6 +26,7 @@ class Task(abc.ABC):
       criterion: the metric by which the best parameters are chosen.
       layout: where the parameters lie on a mesh.
       guides: what else is asked of the model, by name.
+      constants: arrays that the guides read as if every batch held them.
     """
 
     tables: Mapping[str, Any]
@@ -34,6 +35,7 @@ class Task(abc.ABC):
     criterion: ClassVar[str]
     layout: Layout = Layout()
     guides: Mapping[str, Guide] = {}
+    constants: Mapping[str, np.ndarray] = {}
 
     def longest(self, config: DataConfig) -> int | None:
         """What examples are cut to, in its unit; None: they are never cut."""
@@ -43,7 +45,7 @@ class Task(abc.ABC):
     def model(self, setting: Setting, *, rngs: nnx.Rngs) -> nnx.Module:
         """A model with its first parameters; the numbers of the setting may be traced."""
 
-    def initial(self) -> Mapping[tuple[str, ...], np.ndarray]:
+    def initial(self) -> Mapping[tuple[str | int, ...], np.ndarray]:
         """Parameters that are not drawn but given, by their paths; the same for all members."""
         return {}
 
@@ -52,6 +54,14 @@ class Task(abc.ABC):
         self, model: Any, batch: Batch, *, dropout_rate: Any = 0.0, rngs: nnx.Rngs | None = None
     ) -> Any:
         """What the model says of a batch; without `rngs`, without dropout."""
+
+    def outputs_to_learn(self, model: Any, batch: Batch, **dropout: Any) -> Any:
+        """The outputs of a step of training: with all that the guides look at."""
+        return self.outputs(model, batch, **dropout)
+
+    def guides_of(self, setting: Setting) -> Mapping[str, Guide]:
+        """The guides with the weights they have in a setting, whose numbers may be traced."""
+        return self.guides
 
     @abc.abstractmethod
     def loss(self, outputs: Any, batch: Batch) -> Float[Array, " B"]:

@@ -1,39 +1,51 @@
 """The tasks by name, from their data to what the training takes."""
 
 import dataclasses
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-import numpy as np
 from etils import epath
 from tokenizers import Tokenizer
 
 from distattn_jax.data import (
-    TOKENIZERS,
     AgNews,
     Amazon,
+    CovidFact,
+    CrossGenre,
     DataError,
+    MedNli,
     Mind,
     MindLarge,
+    MultiNli,
     Nearest,
     Snli,
     Sst,
     TextBuilder,
     TextFiles,
-    load_vectors,
 )
 from distattn_jax.train.classification import (
     DocumentClassification,
     PairClassification,
     TextClassification,
 )
-from distattn_jax.train.config import Config, DataConfig
+from distattn_jax.train.config import Config
 from distattn_jax.train.flags import nearest
+from distattn_jax.train.pretrained_classification import (
+    PretrainedClassification,
+    PretrainedTextClassification,
+)
+from distattn_jax.train.pretrained_ranking import PretrainedRanking
 from distattn_jax.train.recommendation import NewsRecommendation
 from distattn_jax.train.regression import DocumentRegression
 from distattn_jax.train.text_task import TextTask
 
-NEEDS_FILES = {"text_files": "train, validation and test (.csv, .tsv or .jsonl; text and label)"}
+TEXT_FILES = "train, validation and test (.csv, .tsv or .jsonl; text and label)"
+NEEDS_FILES = {
+    "text_files": TEXT_FILES,
+    "pretrained_text_files": TEXT_FILES,
+    "mednli": "mli_train_v1.jsonl, mli_dev_v1.jsonl and mli_test_v1.jsonl",
+    "cross_genre": "claims, papers and pairs (.jsonl, .csv or .tsv)",
+}
 SPLITS = ("train", "validation", "test")
 
 
@@ -54,6 +66,11 @@ TASKS = {
     "amazon_rating": Kind(Amazon, DocumentRegression),
     "mind": Kind(Mind, NewsRecommendation),
     "mind_large": Kind(MindLarge, NewsRecommendation),
+    "multinli": Kind(MultiNli, PretrainedClassification),
+    "mednli": Kind(MedNli, PretrainedClassification),
+    "cross_genre": Kind(CrossGenre, PretrainedRanking),
+    "covid_fact": Kind(CovidFact, PretrainedRanking),
+    "pretrained_text_files": Kind(TextFiles, PretrainedTextClassification),
 }
 
 
@@ -63,9 +80,9 @@ class Prepared:
 
     Attributes:
       labels: names of the classes.
-      tokenizer: built on the training set.
+      tokenizer: built on the training set, or that of a pre-trained model.
       tables: the examples of each split.
-      vectors: initial embeddings, or None.
+      arguments: what else the task takes.
       about: what is known of the data, for a file.
       said: lines about the data that a person should see.
     """
@@ -73,35 +90,25 @@ class Prepared:
     labels: tuple[str, ...]
     tokenizer: Tokenizer
     tables: Mapping[str, Any]
-    vectors: np.ndarray | None
+    arguments: Mapping[str, Any]
     about: Mapping[str, Any]
-    said: tuple[str, ...]
+    said: tuple[str, ...] = ()
 
 
 def prepare(config: Config) -> tuple[Config, Prepared]:
     """Reads or makes the data; the configuration comes back with what only the data could say."""
-    builder, task = _builder(config), kind_of(config.task).task
+    task = kind_of(config.task).task
+    task.check(config)
+    builder = _builder(config)
     builder.prepare()
-    tokenizer = _tokenizer(config.data, task.texts(builder))
+    tokenizer = task.tokenizer_of(builder, config)
     tables = {split: task.table(builder, split, tokenizer, config.data) for split in SPLITS}
     counted = ", ".join(f"{len(table)} {split}" for split, table in tables.items())
     said = [f"{config.task}: {counted}; {tokenizer.get_vocab_size()} tokens in the vocabulary"]
     said += builder.about_the_rows()
     said += task.about_the_table(tables["train"])
-    vectors = None
-    if config.data.vectors:
-        vocabulary = sorted(tokenizer.get_vocab().items(), key=lambda entry: entry[1])
-        vectors, found = load_vectors(
-            config.data.vectors,
-            [word for word, _ in vocabulary],
-            seed=config.data.seed,
-            cache=_cache(config),
-        )
-        said.append(f"word vectors for {found} of {len(vocabulary)} tokens; the rest are random")
-        width = dataclasses.replace(config.model, embedding_features=vectors.shape[1])
-        config = dataclasses.replace(config, model=width)
-    else:
-        said.append("no word vectors given (--data.vectors): embeddings start random")
+    own = task.own(config, builder, tokenizer, tables, folder=directory_of(config))
+    said += own.said
     labels = task.labels_of(builder)
     about = {
         "rows": {split: len(table) for split, table in tables.items()},
@@ -110,9 +117,10 @@ def prepare(config: Config) -> tuple[Config, Prepared]:
         "sequence_lengths": task.sequence_lengths(tables["train"]),
         "raw_files": builder.digest,
         "vocabulary": tokenizer.get_vocab_size(),
+        **own.about,
         "said": said,
     }
-    return config, Prepared(labels, tokenizer, tables, vectors, about, tuple(said))
+    return own.config, Prepared(labels, tokenizer, own.tables, own.arguments, about, tuple(said))
 
 
 def table_of(config: Config, split: str, *, tokenizer: Tokenizer, labels: tuple[str, ...]) -> Any:
@@ -134,7 +142,7 @@ def task_of(config: Config, prepared: Prepared) -> TextTask:
         labels=prepared.labels,
         tokenizer=prepared.tokenizer,
         tables=prepared.tables,
-        vectors=prepared.vectors,
+        **prepared.arguments,
     )
 
 
@@ -158,17 +166,3 @@ def _builder(config: Config) -> TextBuilder:
             f"{NEEDS_FILES[config.task]}."
         )
     return builder(data_dir=config.data.directory, **({"manual_dir": folder} if folder else {}))
-
-
-def _cache(config: Config) -> str | None:
-    """A file beside the runs, where these are in a local folder."""
-    folder = directory_of(config)
-    return None if "://" in str(folder) else str(folder / "vectors.npz")
-
-
-def _tokenizer(config: DataConfig, texts: Iterable[str]) -> Tokenizer:
-    if config.tokenizer == "word_level":
-        arguments = {"min_count": config.min_count, "max_size": config.vocabulary}
-    else:
-        arguments = {"size": config.vocabulary}
-    return TOKENIZERS[config.tokenizer](texts, **arguments)

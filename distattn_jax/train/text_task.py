@@ -1,18 +1,47 @@
 """What all tasks on texts share: a vocabulary, word vectors, and how examples become tables."""
 
+import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
+from etils import epath
 from jaxtyping import Float
 from tokenizers import Tokenizer
 
-from distattn_jax.data import DataError, Ragged, Table, TextBuilder, encode, load_split
-from distattn_jax.models import Sizes
-from distattn_jax.train.config import DataConfig, ModelConfig
+from distattn_jax.data import (
+    TOKENIZERS,
+    DataError,
+    Ragged,
+    Table,
+    TextBuilder,
+    encode,
+    load_split,
+    load_vectors,
+)
+from distattn_jax.models import METHODS, Sizes
+from distattn_jax.train.config import Config, DataConfig, ModelConfig
 from distattn_jax.train.members import Setting
 from distattn_jax.train.task import Task
+
+
+class Own(NamedTuple):
+    """What a task makes of its data beside the tables.
+
+    Attributes:
+      config: with what only the data could say.
+      arguments: of the task, beside those that all have.
+      tables: the examples of each split.
+      about: what is known of it, for a file; a trained model is put together again from it.
+      said: lines that a person should see.
+    """
+
+    config: Config
+    arguments: Mapping[str, Any]
+    tables: Mapping[str, Any]
+    about: Mapping[str, Any]
+    said: tuple[str, ...]
 
 
 class TextTask(Task):
@@ -27,10 +56,12 @@ class TextTask(Task):
       vectors: initial embeddings (V, E), or None.
 
     Attributes:
+      methods: those it can be learned with, by name.
       fields: the texts of an example, by the names they have in the data.
       embedding: where the model keeps its embeddings.
     """
 
+    methods: ClassVar[Mapping[str, Any]] = METHODS
     fields: ClassVar[tuple[str, ...]] = ("text",)
     embedding: ClassVar[tuple[str, ...]]
 
@@ -46,6 +77,67 @@ class TextTask(Task):
     ):
         self.method, self.config, self.vectors = method, config, vectors
         self.labels, self.tokenizer, self.tables = labels, tokenizer, tables
+
+    @classmethod
+    def check(cls, config: Config) -> None:
+        """Raises where the task cannot be learned as it is configured."""
+        cls.check_methods(config)
+        if config.model.pretrained or config.data.share != 1:
+            raise ValueError(
+                "model.pretrained and data.share are for tasks on pre-trained models, which "
+                f"{config.task} is not."
+            )
+
+    @classmethod
+    def check_methods(cls, config: Config) -> None:
+        """Raises where one of the methods is of another kind: an attention or a guide."""
+        for method in config.methods:
+            if method not in cls.methods:
+                raise ValueError(
+                    f"methods must be some of {', '.join(cls.methods)} for the task "
+                    f"{config.task}; got {method!r}."
+                )
+
+    @classmethod
+    def tokenizer_of(cls, builder: TextBuilder, config: Config) -> Tokenizer:
+        """How texts become tokens: learned from the training set."""
+        data = config.data
+        if data.tokenizer == "word_level":
+            arguments = {"min_count": data.min_count, "max_size": data.vocabulary}
+        else:
+            arguments = {"size": data.vocabulary}
+        return TOKENIZERS[data.tokenizer](cls.texts(builder), **arguments)
+
+    @classmethod
+    def own(
+        cls,
+        config: Config,
+        builder: TextBuilder,
+        tokenizer: Tokenizer,
+        tables: Mapping[str, Any],
+        *,
+        folder: epath.Path,
+    ) -> Own:
+        """Initial embeddings, if a file is given; `folder`: of the experiment."""
+        if not config.data.vectors:
+            said = "no word vectors given (--data.vectors): embeddings start random"
+            return Own(config, {"vectors": None}, tables, {}, (said,))
+        vocabulary = sorted(tokenizer.get_vocab().items(), key=lambda entry: entry[1])
+        vectors, found = load_vectors(
+            config.data.vectors,
+            [word for word, _ in vocabulary],
+            seed=config.data.seed,
+            cache=None if "://" in str(folder) else str(folder / "vectors.npz"),
+        )
+        said = f"word vectors for {found} of {len(vocabulary)} tokens; the rest are random"
+        width = dataclasses.replace(config.model, embedding_features=vectors.shape[1])
+        config = dataclasses.replace(config, model=width)
+        return Own(config, {"vectors": vectors}, tables, {}, (said,))
+
+    @classmethod
+    def arguments_of(cls, about: Mapping[str, Any]) -> dict[str, Any]:
+        """Those of a task whose model is trained, from what a run has kept about its data."""
+        return {}
 
     @classmethod
     def texts(cls, builder: TextBuilder) -> Iterator[str]:
@@ -98,7 +190,7 @@ class TextTask(Task):
         """What a person should know of how examples were made of texts."""
         return []
 
-    def initial(self) -> Mapping[tuple[str, ...], np.ndarray]:
+    def initial(self) -> Mapping[tuple[str | int, ...], np.ndarray]:
         return {} if self.vectors is None else {self.embedding: self.vectors}
 
     def said(self, outputs: Any) -> list[str]:

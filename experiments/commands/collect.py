@@ -1,4 +1,4 @@
-"""Gathers what the runs of an experiment came to in one small file, for `report da` to read."""
+"""Gathers what the runs of an experiment came to in one small file, for a paper's report."""
 
 import argparse
 from collections.abc import Sequence

@@ -12,28 +12,30 @@ from distattn_jax.train.flags import differences, to_dict
 from distattn_jax.train.journal import read
 from distattn_jax.train.run import MAY_CHANGE, Run
 from experiments import archive, figures
-from experiments.papers import da
+from experiments.papers import da, guiding
 from experiments.recipes import recipes
 from experiments.tables import tables
 from experiments.wording import title
 
 AnyPath = str | Path | epath.Path
+PAPERS = {"da": da.report, "guiding": guiding.report}
 
 
 def main(arguments: Sequence[str]) -> None:
-    """`report [PATH ...] [--output DIR] [--sentence TEXT]`, or `report da`: a paper's tables."""
+    """`report [PATH ...] [--output DIR] [--sentence TEXT]`, or `report PAPER`, da or guiding."""
     parser = argparse.ArgumentParser(prog="python -m experiments report", description=__doc__)
     runs = Config().output.directory
     parser.add_argument(
-        "paths", nargs="*", metavar="PATH", help="runs, folders of runs, or a paper: da"
+        "paths", nargs="*", metavar="PATH", help="runs, folders of runs, or a paper: da, guiding"
     )
     parser.add_argument("--output", metavar="DIR", help="where to write (now: beside the runs)")
     parser.add_argument("--sentence", metavar="TEXT", help="the text whose attention is drawn")
     given = parser.parse_args(arguments)
-    if given.paths == ["da"]:
-        text = da.report(given.output or archive.FOLDER)
+    paper = given.paths[0] if len(given.paths) == 1 else ""
+    if paper in PAPERS:
+        text = PAPERS[paper](given.output or archive.FOLDER)
         if given.output is None:
-            archive.put_into_results_md("da", text)
+            archive.put_into_results_md(paper, text)
         print(text)
         return
     print(report(given.paths or [runs], output=given.output, sentence=given.sentence))

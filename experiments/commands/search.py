@@ -2,9 +2,10 @@
 
 from collections.abc import Sequence
 
+from distattn_jax.train import GUIDES
 from distattn_jax.train.flags import parse
+from experiments import da, guiding
 from experiments.commands.train import run
-from experiments.da import search_of
 from experiments.recipes import config_of
 
 
@@ -14,5 +15,7 @@ def main(arguments: Sequence[str]) -> None:
         print("usage: python -m experiments search RECIPE [--field value ...]")
         raise SystemExit(0 if set(arguments) & {"-h", "--help"} else 2)
     recipe, *flags = arguments
-    config = search_of(config_of(recipe))
-    run(parse(config, flags, program=f"python -m experiments search {recipe}"))
+    config = config_of(recipe)
+    of_a_guide = any(method in GUIDES for method in config.methods)
+    search = guiding.search_of(config) if of_a_guide else da.search_of(config)
+    run(parse(search, flags, program=f"python -m experiments search {recipe}"))

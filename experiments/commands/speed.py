@@ -1,19 +1,24 @@
-"""Times the training loop against a bare jitted one, methods against each other, and seeds."""
+"""Times the training loop against a bare jitted one, methods against each other, and seeds.
+
+Methods are attentions, in a text classifier, or guides, in the fine-tuning of a BERT: its sizes are
+those of the options, its parameters drawn. Of guides, those that need nothing but tokens.
+"""
 
 import dataclasses
 import tempfile
 import time
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 from etils import epath
 from jax.sharding import NamedSharding
+from tokenizers import Tokenizer
 
 from distattn_jax import sharding
 from distattn_jax.data import Ragged, Table, word_level
-from distattn_jax.models import METHODS
+from distattn_jax.models import METHODS, PretrainedConfig
 from distattn_jax.train import (
     Config,
     DataConfig,
@@ -25,9 +30,16 @@ from distattn_jax.train import (
 )
 from distattn_jax.train.classification import TextClassification
 from distattn_jax.train.flags import Checked, option, parse, to_dict
+from distattn_jax.train.guides import GUIDES
+from distattn_jax.train.pretrained_classification import PretrainedClassification
 from distattn_jax.train.run import Run, environment
 from experiments import archive
 from experiments.commands.train import keep_compiled_programs
+from experiments.wording import NOTHING
+
+TIMED_GUIDES = tuple(
+    name for name, guide in GUIDES.items() if not guide.columns and not guide.constants
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -35,18 +47,33 @@ class Speed(Checked):
     """What is timed; the sizes of the model are those of the DA-Transformer paper."""
 
     methods: tuple[str, ...] = option(
-        ("distance_aware",), "the attentions timed", choices=tuple(METHODS)
+        ("distance_aware",),
+        "the attentions timed, or the guides",
+        choices=(*METHODS, *TIMED_GUIDES),
     )
     seeds: tuple[int, ...] = option((1, 5), "numbers of models trained side by side")
     warm: int = option(50, "steps before the clock is started")
     steps: int = option(400, "steps that are timed")
     repeats: int = option(3, "how often everything is timed; the median counts")
+    loop: bool = option(True, "whether the whole loop is timed, too")
     length: int = option(48, "tokens of a text; those of AG's News have about as many")
     vocabulary: int = option(30_000, "different tokens")
-    output: str = option("", "folder for speed.json, which `report da` reads; empty: none")
+    output: str = option(
+        "", "folder for speed.json (of guides, guiding_speed.json), for reports; empty: none"
+    )
     data: DataConfig = DataConfig()
     model: ModelConfig = ModelConfig()
     optimizer: OptimizerConfig = OptimizerConfig()
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        kinds = {name in TIMED_GUIDES for name in self.methods}
+        self.require(len(kinds) == 1, "methods", "either attentions or guides")
+
+    @property
+    def guides(self) -> bool:
+        """Whether it is guides that are timed."""
+        return self.methods[0] in TIMED_GUIDES
 
 
 def main(arguments: Sequence[str]) -> None:
@@ -55,24 +82,35 @@ def main(arguments: Sequence[str]) -> None:
     keep_compiled_programs()
     device = jax.devices()[0].device_kind
     print(f"{speed.length} tokens x {speed.data.batch_size}, on {device}")
-    header = ("method", "parameters", "seeds", "bare ms", "loop ms", "loop/bare", "bare/one seed")
-    print(f"{header[0]:<28}" + "".join(f"{name:>14}" for name in header[1:]))
+    columns = (
+        "parameters",
+        "seeds",
+        "bare ms",
+        "loop ms",
+        "loop/bare",
+        "bare/one seed",
+        "peak MiB",
+    )
+    print(f"{'method':<28}" + "".join(f"{name:>14}" for name in columns))
     lines = []
     for method in speed.methods:
         one = None
         for seeds in speed.seeds:
             line = timed(speed, method, seeds)
             one = one or line.bare / seeds
-            ratios = (line.loop / line.bare, line.bare / one)
-            figures = (line.bare, line.loop, *ratios)
-            print(
-                f"{method:<28}{line.parameters:>14,}{seeds:>14}"
-                + "".join(f"{figure:>14.3f}" for figure in figures)
+            figures = (
+                line.bare,
+                line.loop,
+                line.loop and line.loop / line.bare,
+                line.bare / one,
+                line.peak_bytes and line.peak_bytes / 2**20,
             )
+            cells = (f"{NOTHING if x is None else format(x, '.3f'):>14}" for x in figures)
+            print(f"{method:<28}{line.parameters:>14,}{seeds:>14}" + "".join(cells))
             lines.append(line)
     if speed.output:
         content = {
-            "experiment": "speed",
+            "experiment": "guiding_speed" if speed.guides else "speed",
             "environment": environment(),
             "config": to_dict(speed),
             "lines": [line._asdict() for line in lines],
@@ -87,7 +125,8 @@ class Timed(NamedTuple):
     parameters: int
     seeds: int
     bare: float
-    loop: float
+    loop: float | None
+    peak_bytes: int | None  # of a device's memory, as the compiler says; None: it does not
 
 
 def timed(speed: Speed, method: str, seeds: int) -> Timed:
@@ -96,10 +135,13 @@ def timed(speed: Speed, method: str, seeds: int) -> Timed:
     bare, loop = [], []
     for _ in range(speed.repeats):
         bare.append(bare_milliseconds(trainer, speed))
-        loop.append(loop_milliseconds(trainer, speed))
+        if speed.loop:
+            loop.append(loop_milliseconds(trainer, speed))
     leaves = jax.tree.leaves(trainer.birth.like.state.params)
     parameters = sum(leaf.size for leaf in leaves) // seeds
-    return Timed(method, parameters, seeds, float(np.median(bare)), float(np.median(loop)))
+    of_loop = float(np.median(loop)) if loop else None
+    of_step = float(np.median(bare))
+    return Timed(method, parameters, seeds, of_step, of_loop, trainer.step_bytes())
 
 
 def trainer_of(speed: Speed, method: str, seeds: int) -> Trainer:
@@ -112,7 +154,8 @@ def trainer_of(speed: Speed, method: str, seeds: int) -> Trainer:
         optimizer=speed.optimizer,
         output=OutputConfig(evaluate_every=10**9, checkpoint_every=10**9),
     )
-    return Trainer(made_up_task(speed, method), config, Run(epath.Path(".")), sharding.make_mesh())
+    task = (made_up_fine_tuning if speed.guides else made_up_task)(speed, method)
+    return Trainer(task, config, Run(epath.Path(".")), sharding.make_mesh())
 
 
 class Stopwatch:
@@ -160,17 +203,56 @@ def bare_milliseconds(trainer: Trainer, speed: Speed) -> float:
 
 def made_up_task(speed: Speed, method: str) -> TextClassification:
     """Texts of random tokens, all of one length."""
+    return TextClassification(
+        method,
+        speed.model,
+        labels=tuple("abcd"),
+        tokenizer=made_up_tokenizer(speed),
+        tables=made_up_tables(speed, "text"),
+    )
+
+
+def made_up_fine_tuning(speed: Speed, guide: str) -> PretrainedClassification:
+    """The same for a BERT."""
+    model = speed.model
+    pretrained = PretrainedConfig(
+        family="bert",
+        vocabulary=speed.vocabulary,
+        features=model.features,
+        layers=model.layers,
+        heads=model.heads,
+        hidden_features=model.hidden_features,
+        positions=speed.length,
+        types=2,
+        embedding_features=model.features,
+        groups=model.layers,
+        pooler=False,
+    )
+    return PretrainedClassification(
+        guide,
+        model,
+        labels=tuple("abc"),
+        tokenizer=made_up_tokenizer(speed),
+        tables=made_up_tables(speed, "tokens", "types"),
+        pretrained=pretrained,
+    )
+
+
+def made_up_tokenizer(speed: Speed) -> Tokenizer:
+    """As many words as there should be tokens."""
+    return word_level([f"w{i}" for i in range(speed.vocabulary - 2)])
+
+
+def made_up_tables(speed: Speed, tokens: str, types: str = "") -> dict[str, Table]:
+    """Examples of random tokens, and of types that are all 0, under these names."""
     draw = np.random.default_rng(0)
-    tokenizer = word_level([f"w{i}" for i in range(speed.vocabulary - 2)])
-    examples = 100 * speed.data.batch_size
 
     def table(count: int) -> Table:
         values = draw.integers(2, speed.vocabulary, count * speed.length, dtype=np.int32)
         offsets = np.arange(count + 1, dtype=np.int64) * speed.length
-        labels = draw.integers(0, 4, count, dtype=np.int32)
-        return Table({"text": Ragged(values, offsets), "label": labels})
+        columns: dict[str, Any] = {tokens: Ragged(values, offsets)}
+        if types:
+            columns[types] = Ragged(np.zeros_like(values), offsets)
+        return Table({**columns, "label": draw.integers(0, 3, count, dtype=np.int32)})
 
-    tables = {"train": table(examples), "validation": table(speed.data.batch_size)}
-    return TextClassification(
-        method, speed.model, labels=tuple("abcd"), tokenizer=tokenizer, tables=tables
-    )
+    return {"train": table(100 * speed.data.batch_size), "validation": table(speed.data.batch_size)}

@@ -90,7 +90,8 @@ def found_by_search(config: Config) -> Config:
     if not config.search:
         return config
     method, folder = config.methods[0], epath.Path(config.search)
-    if not (folder / method).exists() and METHODS[method].has_distance_weights:
+    known = METHODS.get(method)
+    if not (folder / method).exists() and known is not None and known.has_distance_weights:
         method = "distance_aware"
     result = Run(folder / method).result
     if result is None:

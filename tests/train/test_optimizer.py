@@ -12,7 +12,9 @@ from distattn_jax.train.optimizer import direction_of, schedule_of, updates_of
 
 
 def setting_of(learning_rate, distance_rate=1.0):
-    return Setting(*map(jnp.float32, (learning_rate, distance_rate, 0, 0, 0)))
+    others = dict.fromkeys(Setting._fields, jnp.float32(0))
+    rates = {"learning_rate": learning_rate, "distance_rate": distance_rate}
+    return Setting(**{**others, **{name: jnp.float32(rate) for name, rate in rates.items()}})
 
 
 def direction(params, gradient, **config):

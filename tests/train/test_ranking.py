@@ -9,7 +9,7 @@ import pytest
 from jax.test_util import check_grads
 from sklearn.metrics import ndcg_score, roc_auc_score
 
-from distattn_jax.train.ranking import impression_metrics, softmax_loss
+from distattn_jax.train.ranking import impression_metrics, retrieval_metrics, softmax_loss
 
 NAN, INF = float("nan"), float("inf")
 
@@ -112,6 +112,39 @@ def test_what_means_nothing_is_0_and_a_score_that_is_no_number_is_seen():
     np.testing.assert_array_equal(found["auc"], [0, 0, NAN, 0])
     np.testing.assert_allclose(found["mrr"], [0, 0.75, NAN, 1])
     np.testing.assert_allclose(found["ndcg@10"], [0, 1, NAN, 1])
+
+
+def retrieved(scores, relevant, lengths=None):
+    lengths = [len(row) for row in scores] if lengths is None else lengths
+    return jax.jit(retrieval_metrics)(array(scores), array(relevant), jnp.asarray(lengths))
+
+
+def test_recall_by_hand():
+    # The right ones are at ranks 1 and 4 of 25, at 21, at 3 of equals, and nowhere.
+    scores = np.tile(np.arange(25.0, 0, -1), (4, 1))
+    scores[2] = 1
+    relevant = np.zeros((4, 25))
+    relevant[0, [0, 3]] = relevant[1, 20] = relevant[2, 2] = 1
+    found = retrieved(scores, relevant)
+    expected = {
+        "mrr": [(1 + 1 / 4) / 2, 1 / 21, 1 / 3, 0],
+        "recall@1": [1 / 2, 0, 0, 0],
+        "recall@3": [1 / 2, 0, 1, 0],
+        "recall@5": [1, 0, 1, 0],
+        "recall@20": [1, 0, 1, 0],
+    }
+    assert found.keys() == expected.keys()
+    for name, values in expected.items():
+        np.testing.assert_allclose(found[name], values, rtol=1e-6, err_msg=name)
+
+
+def test_recall_takes_no_part_of_padding_and_sees_scores_that_are_no_numbers():
+    found = retrieved(
+        [[1, 2, INF], [NAN, 2, 3], [1, 2, NAN]], [[0, 1, 1], [1, 0, 0], [1, 0, 0]], [2, 3, 2]
+    )
+    np.testing.assert_array_equal(found["recall@1"], [1, NAN, 0])
+    np.testing.assert_array_equal(found["recall@3"], [1, NAN, 1])
+    np.testing.assert_array_equal(found["mrr"], [1, NAN, 0.5])
 
 
 def test_loss_by_hand():

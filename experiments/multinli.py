@@ -1,0 +1,22 @@
+"""Attention guiding, Tables 1 to 4: MultiNLI, 3 classes, on a pre-trained model.
+
+Before:   python -m experiments search multinli --model.pretrained MODEL --data.manual-dir FOLDER
+Command:  python -m experiments train multinli --model.pretrained MODEL --data.manual-dir FOLDER
+          --search runs/multinli_search
+Device:   a GPU
+Minutes:  not run yet
+Expected: not run yet; the paper's BERT-base has 83.24 % without a guide and 83.89 % with AG
+"""
+
+from distattn_jax.train import Config
+from experiments.guiding import paper_config
+
+PAIR = (
+    "The old bridge was closed for a week because the river had risen.",
+    "Nobody could cross the bridge for several days.",
+)  # whose attention is drawn
+
+
+def get_config() -> Config:
+    """3 seeds."""
+    return paper_config("multinli", epochs=5.0, seeds=3)
