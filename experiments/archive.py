@@ -1,7 +1,7 @@
 """Results small enough to keep: what the runs of one experiment came to, in one JSON file.
 
-`collect` writes them from runs; `report da` makes tables and figures of them, and puts these into
-RESULTS.md, between two marks.
+`collect` writes them from runs; `report da` and `report guiding` make tables and figures of them,
+and put these into RESULTS.md, between two marks.
 """
 
 import json
@@ -12,12 +12,13 @@ from typing import Any
 import numpy as np
 from etils import epath
 
-from distattn_jax.models import METHODS
 from distattn_jax.train.flags import to_dict
 from distattn_jax.train.run import MAY_CHANGE, Run, load_config
 from distattn_jax.train.tasks import table_of
+from experiments.papers import guiding_heads
 from experiments.recipes import recipes
 from experiments.trained import Seen, Trained, attention_of, distances_of, heads_of, load
+from experiments.wording import ORDER
 
 AnyPath = str | Path | epath.Path
 FOLDER = Path(__file__).parent / "results"
@@ -29,7 +30,7 @@ SHOWN = 2  # heads of each kind whose maps are kept
 
 def collected(folder: AnyPath) -> dict[str, Any]:
     """What there is to keep of the runs of an experiment; those not finished are left out."""
-    found = {method: Run(epath.Path(folder) / method) for method in METHODS}
+    found = {method: Run(epath.Path(folder) / method) for method in ORDER}
     runs = {method: run for method, run in found.items() if run.result is not None}
     if not runs:
         raise ValueError(f"folder must hold finished runs, one for each method; got {folder}.")
@@ -46,6 +47,7 @@ def collected(folder: AnyPath) -> dict[str, Any]:
             "config": _config(run),
             "environment": _json(run, "environment.json"),
             "seconds": sum(line["seconds"] for line in _lines(run, "timing.jsonl")),
+            "step_seconds": run.step_seconds,
         }
     return rounded({**content, **_learned(name, runs)})
 
@@ -53,15 +55,20 @@ def collected(folder: AnyPath) -> dict[str, Any]:
 def _config(run: Run) -> dict[str, Any]:
     """What it was trained with, without places and devices."""
     config = to_dict(load_config(run.path))
-    places = (*MAY_CHANGE, "data.vectors", "name", "search")
+    config["model.pretrained"] = epath.Path(config["model.pretrained"]).name
+    places = (*MAY_CHANGE, "data.parses", "data.vectors", "name", "search")
     return {name: value for name, value in config.items() if not name.startswith(places)}
 
 
 def _learned(name: str, runs: Mapping[str, Run]) -> dict[str, Any]:
     """Heads, maps and distances of the distance-aware model and the vanilla one, if they are kept.
 
-    They are in the checkpoints.
+    They are in the checkpoints. Of pre-trained models, what `guiding_heads` keeps.
     """
+    recipe = dict(recipes()).get(name)
+    pair = getattr(recipe, "PAIR", None)
+    if pair is not None:
+        return guiding_heads.learned(runs, pair)
     kept: dict[str, Any] = {}
     trained = {
         method: load(runs[method].path, runs[method].result or {})
@@ -76,7 +83,7 @@ def _learned(name: str, runs: Mapping[str, Run]) -> dict[str, Any]:
         }
     if not trained or not all(model.reads_one_text for model in trained.values()):
         return kept
-    sentence = getattr(dict(recipes()).get(name), "SENTENCE", None)
+    sentence = getattr(recipe, "SENTENCE", None)
     if sentence is not None:
         kept["attention"] = {
             method: _maps(attention_of(model, sentence)) for method, model in trained.items()

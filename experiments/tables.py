@@ -7,11 +7,11 @@ with the best mean validation criterion stands for the method, and how many were
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from distattn_jax.models import METHODS
 from distattn_jax.train.metrics import score
 from experiments.statistics import ALPHA, POWER, compare, summary
 from experiments.wording import (
     NOTHING,
+    ORDER,
     difference,
     figure,
     markdown,
@@ -107,6 +107,18 @@ def verdict(results: Sequence[Result]) -> str:
     return sentence + picked if others else sentence
 
 
+def tested(first: Mapping[int, float], second: Mapping[int, float], criterion: str) -> list[str]:
+    """The paired test of first minus second, each seed -> figure: difference, p, detectable."""
+    found = compare(first, second)
+    if found is None:
+        return [NOTHING] * 3
+    mean = difference(criterion, found.difference)
+    if found.p is None or found.detectable is None:
+        return [mean, NOTHING, NOTHING]
+    p = f"{found.p:.2g}" if found.p >= 1e-4 else "< 0.0001"
+    return [mean, p, difference(criterion, found.detectable)]
+
+
 def settings(results: Sequence[Result]) -> str:
     """Every setting of every method, by the criterion."""
     criterion = results[0]["criterion"]
@@ -177,8 +189,8 @@ def of_seeds(
 
 
 def _rank(result: Result) -> int:
-    """The order of `METHODS`; what is not there comes last."""
-    return ([*METHODS, result["method"]]).index(result["method"])
+    """The order of attentions and guides; what is not there comes last."""
+    return ([*ORDER, result["method"]]).index(result["method"])
 
 
 def _columns(results: Sequence[Result], paper: Paper) -> list[tuple[str, str]]:

@@ -3,20 +3,28 @@
 from collections.abc import Iterable, Sequence
 
 from distattn_jax.models import METHODS
+from distattn_jax.train.guides import GUIDES
 from experiments.statistics import summary
 
 SPELLED = {
     **{"macro_f": "macro F", "auc": "AUC", "mrr": "MRR", "rmse": "RMSE", "mae": "MAE"},
     **{"ndcg@5": "nDCG@5", "ndcg@10": "nDCG@10"},
+    **{f"recall@{k}": f"R@{k}" for k in (1, 3, 5, 20)},
 }
-PERCENT = ("accuracy", "macro_f", "auc", "mrr", "ndcg@5", "ndcg@10")
+PERCENT = (
+    *("accuracy", "macro_precision", "macro_recall", "macro_f"),
+    *("auc", "mrr", "ndcg@5", "ndcg@10"),
+    *(f"recall@{k}" for k in (1, 3, 5, 20)),
+)
+ORDER = (*METHODS, *GUIDES)  # of what is compared, in every table
 NOTHING = "-"
 NOT_RUN = "Not run."
 
 
 def title(method: str) -> str:
     """How a method is called in print."""
-    return METHODS[method].title if method in METHODS else method.replace("_", " ")
+    known = METHODS | GUIDES
+    return known[method].title if method in known else method.replace("_", " ")
 
 
 def spelled(metric: str, *, unit: bool = True) -> str:

@@ -20,6 +20,7 @@ def attention_maps(
     *,
     queries: Sequence[str] | None = None,
     columns: int | None = None,
+    darkest: float | None = None,
 ) -> Figure:
     """Heatmaps with the tokens on both axes; readable up to about 40 of them.
 
@@ -29,6 +30,8 @@ def attention_maps(
       queries: the T queries; None: the same tokens.
       columns: how many maps stand in a row; None: as many as there is room for. Figure 8 of the
         paper has two rows of 4: heads of the Transformer, then distance-aware ones.
+      darkest: the weight from which on all look alike, so that the others can be told apart; None:
+        the greatest there is.
     """
     queries = tokens if queries is None else queries
     if not maps or not tokens or not queries:
@@ -42,6 +45,9 @@ def attention_maps(
     }
     least = min(0.0, *(weights.min() for weights in arrays.values()))
     greatest = max(weights.max() for weights in arrays.values())
+    most = greatest if darkest is None else min(darkest, greatest)
+    if darkest is not None and darkest <= least:
+        raise ValueError(f"darkest must be above {least:g}, the least weight; got {darkest}.")
 
     lines = [title.split("\n") for title in arrays]
     above = AIR + TITLE_LINE * max(map(len, lines))
@@ -71,7 +77,7 @@ def attention_maps(
         for i, (title, weights) in enumerate(arrays.items()):
             row, column = divmod(i, columns)
             axes = axes_at(left + column * (map_width + GAP), row, map_width)
-            image = axes.imshow(weights, cmap="Blues", vmin=least, vmax=greatest)
+            image = axes.imshow(weights, cmap="Blues", vmin=least, vmax=most)
             axes.set_title(title, parse_math=False)
             axes.spines[:].set_visible(True)
             axes.tick_params(length=0, pad=2)
@@ -83,7 +89,8 @@ def attention_maps(
             else:
                 axes.set_yticks([])
         bar_axes = axes_at(left + columns * (map_width + GAP), 0, 0.12)
-        bar = figure.colorbar(image, cax=bar_axes, label="attention weight")
+        beyond = "max" if most < greatest else "neither"
+        bar = figure.colorbar(image, cax=bar_axes, label="attention weight", extend=beyond)
         bar.outline.set_linewidth(0.6)
         bar.locator = MaxNLocator(5)
         return settled(figure)

@@ -48,6 +48,22 @@ METHOD_COLOURS: dict[str, str] = {
     "distance_aware_late_multiply": "#8169bf",
     "distance_aware_early_add": "#513390",
 }
+# Guides of pre-trained models never stand beside attentions, so that they may have their colours.
+GUIDE_COLOURS: dict[str, str] = {
+    "none": PALETTE["black"],
+    "ag": PALETTE["vermilion"],
+    "mdg": PALETTE["blue"],
+    "pdg": PALETTE["green"],
+    # Patterns of positions are of one family, relations of words of another.
+    "first": "#d9cdf2",
+    "next": "#b09ce0",
+    "previous": "#8a6fca",
+    "period": "#6445ab",
+    "delimiter": "#3f2480",
+    "pmi": "#f3c86b",
+    "dependency": "#c08a1e",
+    "word_similarity": "#7a5200",
+}
 LOCAL, GLOBAL = PALETTE["blue"], PALETTE["vermilion"]  # heads with w < 0, heads with w > 0
 FONT = FontProperties(family="DejaVu Sans")  # comes with matplotlib: the same on every machine
 INK, QUIET = "#222222", "#8c8c8c"
@@ -91,7 +107,8 @@ def styled() -> Iterator[None]:
 def method_colours(methods: Iterable[str]) -> dict[str, str]:
     """A colour for each method: its own if it has one, else the next that no other has."""
     methods = list(methods)
-    own = {method: METHOD_COLOURS[method] for method in methods if method in METHOD_COLOURS}
+    known = METHOD_COLOURS | GUIDE_COLOURS
+    own = {method: known[method] for method in methods if method in known}
     others = [method for method in methods if method not in own]
     free = [colour for colour in PALETTE.values() if colour not in own.values()]
     if len(others) > len(free):

@@ -8,15 +8,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from experiments import archive
-from experiments.da import ADJUSTMENTS, DATA_SETS, MAPPINGS, OURS, ROWS, SEARCHED
-from experiments.papers import da_figures, da_heads
+from experiments.da import ADJUSTMENTS, DATA_SETS, MAPPINGS, OURS, ROWS
+from experiments.papers import da_figures, da_heads, sections
 from experiments.recipes import recipes
-from experiments.statistics import compare
-from experiments.tables import BASELINES, by_setting, chosen, of_seeds, seeds, settings, verdict
+from experiments.tables import BASELINES, chosen, of_seeds, tested, verdict
 from experiments.wording import (
     NOT_RUN,
     NOTHING,
-    difference,
     figure,
     markdown,
     mean_and_spread,
@@ -53,16 +51,17 @@ METRICS = {
 def report(folder: archive.AnyPath = archive.FOLDER) -> str:
     """The Markdown of all tables, with the figures drawn beside the results."""
     kept = {name: archive.read(name, folder) for name in METRICS}
-    da_figures.draw(kept, folder)
+    sections.draw(da_figures.pictures(kept), folder)
     return text(kept, folder)
 
 
 def text(kept: Mapping[str, Any], folder: archive.AnyPath) -> str:
     """The Markdown of all tables."""
-    tried = _settings_tried(kept, folder)
+    tried = {name: sections.settings_tried(_searched(name), folder) for name in kept}
+    figures = sections.named(da_figures.pictures(kept), folder)
     parts = [
         "### Table 1: data",
-        data(kept),
+        sections.data(kept, DATA_SETS, TABLE_1),
         "### Table 2: MIND",
         mind_data(kept["mind"]),
         *_table("### Table 3: AG's News", kept["ag"], tried),
@@ -82,31 +81,15 @@ def text(kept: Mapping[str, Any], folder: archive.AnyPath) -> str:
         da_heads.distances(kept),
         da_heads.flat(kept),
         "### What was searched",
-        *_searches(folder),
+        *sections.searches(DATA_SETS, ROWS, folder),
         "### Every seed",
-        *_every_seed(kept),
+        *sections.every_seed(kept),
         "### Runs",
-        provenance(kept, folder),
+        sections.provenance(kept, folder),
         "### Figures",
-        *(f"![{caption}]({path})" for caption, path in da_figures.named(kept, folder).items()),
+        *(f"![{caption}]({path})" for caption, path in figures.items()),
     ]
     return "\n\n".join(parts) + "\n"
-
-
-def data(kept: Mapping[str, Any]) -> str:
-    """Rows, classes and lengths, ours / the paper's; then what the builders said."""
-    header = ["data set", "train", "validation", "test", "classes", "tokens of an example"]
-    rows, said = [], []
-    for name, shown in DATA_SETS.items():
-        ours = [NOTHING] * 5
-        if kept[name] is not None:
-            about = kept[name]["data"]
-            counts = (f"{about['rows'][split]:,}" for split in ("train", "validation", "test"))
-            ours = [*counts, str(about["classes"]), f"{about['average_length']:.1f}"]
-            said += [f"- {shown}: {'; '.join(about['said'])}."]
-        theirs = TABLE_1.get(name, (NOTHING,) * 5)
-        rows.append([shown, *(f"{a} / {b}" for a, b in zip(ours, theirs, strict=True))])
-    return "\n".join(["Ours / the paper's.", "", markdown(header, rows), "", *said])
 
 
 def mind_data(content: Mapping[str, Any] | None) -> str:
@@ -138,13 +121,14 @@ def comparison(
             else paper.get(method, {}).get(metric, NOTHING)
             for metric, of in columns
         ]
-        against = _against(ours, of_seeds(result, "test", criterion), method, criterion)
+        figures = of_seeds(result, "test", criterion)
+        against = [NOTHING] * 3 if method == OURS else tested(ours, figures, criterion)
         counts = [str(len(chosen(result))), *([str(tried.get(method, 1))] if tried else [])]
         rows.append([title(method), *counts, *cells, *against])
-    figures = found[next(iter(found))].get("baseline", {}).get("test", {})
-    if figures:
+    baseline = found[next(iter(found))].get("baseline", {}).get("test", {})
+    if baseline:
         cells = [
-            figure(metric, figures[metric]) if of == "ours" and metric in figures else NOTHING
+            figure(metric, baseline[metric]) if of == "ours" and metric in baseline else NOTHING
             for metric, of in columns
         ]
         nothing = [NOTHING] * (2 if tried else 1)
@@ -182,27 +166,6 @@ def speed(content: Mapping[str, Any] | None) -> str:
     return "\n\n".join([where, markdown(header, rows)])
 
 
-def provenance(kept: Mapping[str, Any], folder: archive.AnyPath) -> str:
-    """Device, versions, commit and minutes of all runs."""
-    searches = [archive.read(name + SEARCHED, folder) for name in kept]
-    rows = []
-    for content in filter(None, [*searches, *kept.values()]):
-        for method, run in content["runs"].items():
-            where, packages = run["environment"], run["environment"]["packages"]
-            steps, minutes = run["result"]["steps"], run["seconds"] / 60
-            name = f"{content['experiment']}/{method}"
-            rate = f"{steps / run['seconds']:.0f}"
-            models = str(len(run["result"]["members"]))
-            versions = f"jax {packages['jax']}, flax {packages['flax']}"
-            commit, *changed = (where["commit"] or NOTHING).split("-")
-            commit = "-".join([commit[:10], *changed])
-            row = [name, where["device"], versions, commit, models, str(steps), rate]
-            rows.append([*row, f"{minutes:.1f}"])
-    header = ["run", "device", "versions", "commit", "models", "steps", "steps/s", "minutes"]
-    note = "Steps/s and minutes count compilation and validation, with other runs on the device."
-    return "\n\n".join([note, markdown(header, rows)]) if rows else NOT_RUN
-
-
 def _table(
     heading: str, content: Mapping[str, Any] | None, tried: Mapping[str, Mapping[str, int]]
 ) -> list[str]:
@@ -227,49 +190,10 @@ def _ablation(heading: str, kept: Mapping[str, Any], methods: Sequence[str]) -> 
     return parts
 
 
-def _settings_tried(kept: Mapping[str, Any], folder: archive.AnyPath) -> dict[str, dict[str, int]]:
-    """How many settings each method was searched with, by experiment; ratings took Amazon's."""
-    tried = {}
-    for name in kept:
-        content = archive.read(name.removesuffix("_rating") + SEARCHED, folder)
-        if content is not None:
-            runs = content["runs"].items()
-            tried[name] = {method: len(by_setting(run["result"])) for method, run in runs}
-    return tried
-
-
-def _searches(folder: archive.AnyPath) -> list[str]:
-    parts = []
-    for name, shown in DATA_SETS.items():
-        content = archive.read(name + SEARCHED, folder)
-        parts.append(f"{shown}: not searched." if content is None else f"{shown}:")
-        parts += [] if content is None else [settings(archive.results_of(content, ROWS))]
-    return parts
-
-
-def _every_seed(kept: Mapping[str, Any]) -> list[str]:
-    parts = []
-    for name, content in kept.items():
-        if content is not None:
-            criterion = spelled(METRICS[name][0])
-            parts.append(f"{name}, {criterion}, validation / test:")
-            parts.append(seeds(archive.results_of(content, tuple(content["runs"]))))
-    return parts
+def _searched(experiment: str) -> str:
+    """Ratings took the settings found for Amazon's classes."""
+    return experiment.removesuffix("_rating")
 
 
 def _paper(experiment: str) -> Mapping[str, Mapping[str, str]]:
     return getattr(dict(recipes()).get(experiment), "PAPER", {})
-
-
-def _against(
-    ours: Mapping[int, float], theirs: Mapping[int, float], method: str, criterion: str
-) -> list[str]:
-    """The paired test of distance-aware attention against a method."""
-    found = None if method == OURS else compare(ours, theirs)
-    if found is None:
-        return [NOTHING] * 3
-    mean = difference(criterion, found.difference)
-    if found.p is None or found.detectable is None:
-        return [mean, NOTHING, NOTHING]
-    p = f"{found.p:.2g}" if found.p >= 1e-4 else "< 0.0001"
-    return [mean, p, difference(criterion, found.detectable)]

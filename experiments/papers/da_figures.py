@@ -1,16 +1,15 @@
 """Figures 1 to 8 of the DA-Transformer paper, and one of how far heads look."""
 
 import functools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from etils import epath
 from matplotlib.figure import Figure
 
 from distattn_jax import plot
-from experiments.archive import AnyPath
 from experiments.da import ADJUSTMENTS, MAPPINGS, OURS, ROWS
+from experiments.papers.sections import Picture
 from experiments.recipes import recipes
 from experiments.tables import of_seeds
 from experiments.wording import PERCENT, spelled, title
@@ -20,23 +19,10 @@ PANELS = {
     "amazon": ("Amazon", "accuracy", "macro_f"),
     "mind": ("MIND", "auc", "ndcg@10"),
 }  # of Figures 4 and 5
-DOTS_PER_INCH = 120
 
 
-def draw(kept: Mapping[str, Any], folder: AnyPath) -> None:
-    """Draws what there are results for, into `folder/figures`."""
-    for name, _, figure in _figures(kept):
-        plot.save(figure(), epath.Path(folder) / "figures" / f"{name}.png", dpi=DOTS_PER_INCH)
-
-
-def named(kept: Mapping[str, Any], folder: AnyPath) -> dict[str, str]:
-    """What there is to draw: caption -> path, as seen from beside the folder."""
-    place = f"{epath.Path(folder).name}/figures"
-    return {caption: f"{place}/{name}.png" for name, caption, _ in _figures(kept)}
-
-
-def _figures(kept: Mapping[str, Any]) -> Iterator[tuple[str, str, Callable[[], Figure]]]:
-    """Names, captions, and what draws each."""
+def pictures(kept: Mapping[str, Any]) -> Iterator[Picture]:
+    """What there are results for."""
     curves = functools.partial(plot.mapping_curves, [-2, -1, 0, 1, 2])
     yield "figure_1", "Figure 1: the learnable sigmoid", curves
     matrices = functools.partial(plot.coefficient_matrices, [1, -1], [-1, 1], length=20)

@@ -34,6 +34,17 @@ def test_all_maps_share_one_scale_from_zero_to_the_greatest_weight():
     assert bar.get_ylim() == (0.0, 0.7)
 
 
+def test_the_greatest_weights_may_be_made_alike_so_that_the_others_are_seen():
+    maps = {"faint": np.full((6, 6), 0.1), "strong": np.full((6, 6), 0.7)}
+    *panels, bar = plot.attention_maps(maps, TOKENS, darkest=0.2).axes
+    assert {axes.images[0].get_clim() for axes in panels} == {(0.0, 0.2)}
+    assert bar.get_ylim()[1] == 0.2
+    *panels, _ = plot.attention_maps(maps, TOKENS, darkest=0.9).axes
+    assert panels[0].images[0].get_clim() == (0.0, 0.7)
+    with pytest.raises(ValueError, match="darkest must be above 0, the least weight; got 0"):
+        plot.attention_maps(maps, TOKENS, darkest=0.0)
+
+
 def test_queries_may_be_other_tokens():
     axes, _ = plot.attention_maps({"": weights(2, 6)}, TOKENS, queries=["was", "ist"]).axes
     assert names(axes.yaxis) == ["was", "ist"]

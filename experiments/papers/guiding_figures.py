@@ -1,0 +1,149 @@
+"""Figures 3 to 6 of the attention-guiding paper, and one of its Table 2."""
+
+import functools
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+from matplotlib.figure import Figure
+
+from distattn_jax import plot
+from experiments.papers import guiding_sweeps
+from experiments.papers.guiding_numbers import TABLE_2, table
+from experiments.papers.sections import Picture
+from experiments.tables import of_seeds
+from experiments.wording import ORDER, PERCENT, spelled, title
+
+COMPARED = {"multinli": "MultiNLI", "covid_fact": "COVID-Fact"}  # panels of guides side by side
+
+DARKEST = 0.05  # share of all weights, those on the first token mostly, that would hide the others
+
+
+def pictures(kept: Mapping[str, Any]) -> Iterator[Picture]:
+    """What there are results for."""
+    if any(_gains(kept[name]) for name in COMPARED):
+        caption = "Table 2 as a picture: gains of guides, seed by seed"
+        yield "guiding_table_2", caption, functools.partial(_guides, kept)
+    layers = guiding_sweeps.layered(kept)
+    if any(layers.values()):
+        caption = "Figure 3: one layer is guided"
+        yield "guiding_figure_3", caption, functools.partial(_layers, kept, layers)
+    guided = (kept["multinli"] or {}).get("guided")
+    if guided:
+        caption = "Figure 4: the mean map of all heads, of one pair; darkest: one weight in twenty"
+        yield "guiding_figure_4", caption, functools.partial(_maps, guided)
+        caption = "Figure 5: heads as points, by the principal components of their maps"
+        yield "guiding_figure_5", caption, functools.partial(_components, guided)
+    shares = guiding_sweeps.shared(kept)
+    if any(set(by_share) - {100} for by_share in shares.values()):
+        caption = "Figure 6: a part of the training set"
+        yield "guiding_figure_6", caption, functools.partial(_shares, shares)
+
+
+def _guides(kept: Mapping[str, Any]) -> Figure:
+    """Points gained by every guide, and the paper's gains with BERT."""
+    figures: dict[str, dict[str, np.ndarray]] = {}
+    paper: dict[str, dict[str, tuple[float, None]]] = {}
+    for name, shown in COMPARED.items():
+        found = _gains(kept[name])
+        criterion = _criterion(kept[name])
+        unit = " (points)" if criterion in PERCENT else ""
+        panel = f"{shown}: gain in {spelled(criterion, unit=False)}{unit}" if found else shown
+        figures[panel], paper[panel] = found, {}
+        published = table(TABLE_2, name)
+        if criterion in published["none"]:
+            none = float(published["none"][criterion])
+            for method in found:
+                figure = published.get(method, {}).get(criterion)
+                if figure is not None:
+                    paper[panel][method] = (float(figure.rstrip("*")) - none, None)
+    labels = {method: title(method) for of in figures.values() for method in of}
+    return plot.grouped_bars(figures, labels=labels, paper=paper, columns=2)
+
+
+def _gains(content: Mapping[str, Any] | None) -> dict[str, np.ndarray]:
+    """Guide -> its figure minus that without a guide, in points, for every seed both have."""
+    runs = (content or {}).get("runs", {})
+    if "none" not in runs:
+        return {}
+    found = {}
+    for method in ORDER:
+        if method in runs and method != "none":
+            gained = _differences(runs[method]["result"], runs["none"]["result"])
+            if gained.size:
+                found[method] = gained
+    return found
+
+
+def _layers(kept: Mapping[str, Any], layers: guiding_sweeps.Results) -> Figure:
+    figures = {
+        title(guide): {guide: {layer: _values(result) for layer, result in by_layer.items()}}
+        if by_layer
+        else {}
+        for guide, by_layer in layers.items()
+    }
+    none = guiding_sweeps.unguided(kept)
+    return plot.sweep(
+        figures,
+        places=list(guiding_sweeps.LAYERS),
+        xlabel="the layer that is guided",
+        ylabel=f"test {spelled(_of(layers))}",
+        baseline=None if none is None else ("no guide", _values(none)),
+        labels={guide: title(guide) for guide in layers},
+    )
+
+
+def _shares(shares: guiding_sweeps.Results) -> Figure:
+    """The figures as they are, and what they are above those without a guide."""
+    criterion = _of(shares)
+    whole = {g: {s: _values(r) for s, r in by.items()} for g, by in shares.items() if by}
+    none = shares["none"]
+    gained = {
+        guide: {s: _differences(r, none[s]) for s, r in by.items() if s in none}
+        for guide, by in shares.items()
+        if by
+    }
+    panels = {spelled(criterion, unit=False): whole, "minus no guide, seed by seed": gained}
+    labels = (f"test {spelled(criterion)}", "points")
+    return plot.sweep(
+        panels,
+        places=list(guiding_sweeps.SHARES),
+        xlabel="share of the training set (%)",
+        ylabel=dict(zip(panels, labels, strict=True)),
+        labels={guide: title(guide) for guide in shares},
+    )
+
+
+def _maps(guided: Mapping[str, Any]) -> Figure:
+    maps = {title(method): np.asarray(weights) for method, weights in guided["maps"].items()}
+    every = np.concatenate([weights.reshape(-1) for weights in maps.values()])
+    darkest = float(np.quantile(every, 1 - DARKEST))
+    return plot.attention_maps(maps, guided["tokens"], columns=2, darkest=darkest)
+
+
+def _components(guided: Mapping[str, Any]) -> Figure:
+    points = {title(method): np.asarray(heads) for method, heads in guided["points"].items()}
+    return plot.head_components(points, explained=guided["explained"])
+
+
+def _values(result: Any) -> np.ndarray:
+    criterion = result["criterion"]
+    scale = 100 if criterion in PERCENT else 1
+    return scale * np.asarray(list(of_seeds(result, "test", criterion).values()))
+
+
+def _differences(result: Any, none: Any) -> np.ndarray:
+    """In points, for every seed that both have."""
+    criterion = result["criterion"]
+    first, second = (of_seeds(one, "test", criterion) for one in (result, none))
+    scale = 100 if criterion in PERCENT else 1
+    return scale * np.asarray([first[seed] - second[seed] for seed in first if seed in second])
+
+
+def _criterion(content: Mapping[str, Any] | None) -> str:
+    runs = (content or {}).get("runs", {})
+    return next((run["result"]["criterion"] for run in runs.values()), "accuracy")
+
+
+def _of(results: guiding_sweeps.Results) -> str:
+    return next(result["criterion"] for by in results.values() for result in by.values())

@@ -1,0 +1,106 @@
+"""Parts that the reports on papers share: data, searches, seeds, provenance, figures."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+from etils import epath
+from matplotlib.figure import Figure
+
+from distattn_jax import plot
+from experiments import archive
+from experiments.da import SEARCHED
+from experiments.tables import by_setting, seeds, settings
+from experiments.wording import NOT_RUN, NOTHING, markdown, spelled
+
+Picture = tuple[str, str, Callable[[], Figure]]  # name of its file, caption, what draws it
+
+DOTS_PER_INCH = 120
+
+
+def data(
+    kept: Mapping[str, Any], shown: Mapping[str, str], paper: Mapping[str, Sequence[str]]
+) -> str:
+    """Rows, classes and lengths, ours / the paper's; then what the builders said.
+
+    Args:
+      kept: experiment -> its results, or None.
+      shown: experiment -> how its data set is called in print.
+      paper: experiment -> the five figures of the paper.
+    """
+    header = ["data set", "train", "validation", "test", "classes", "tokens of an example"]
+    rows, said = [], []
+    for name, title in shown.items():
+        ours = [NOTHING] * 5
+        content = kept[name]
+        if content is not None:
+            about = content["data"]
+            counts = (f"{about['rows'][split]:,}" for split in ("train", "validation", "test"))
+            ours = [*counts, str(about["classes"]), f"{about['average_length']:.1f}"]
+            said += [f"- {title}: {'; '.join(about['said'])}."]
+        theirs = paper.get(name, (NOTHING,) * 5)
+        rows.append([title, *(f"{a} / {b}" for a, b in zip(ours, theirs, strict=True))])
+    return "\n".join(["Ours / the paper's.", "", markdown(header, rows), "", *said])
+
+
+def settings_tried(experiment: str, folder: archive.AnyPath) -> dict[str, int]:
+    """How many settings each method of an experiment was searched with; none: not searched."""
+    content = archive.read(experiment + SEARCHED, folder)
+    runs = {} if content is None else content["runs"]
+    return {method: len(by_setting(run["result"])) for method, run in runs.items()}
+
+
+def searches(
+    shown: Mapping[str, str], methods: Sequence[str], folder: archive.AnyPath
+) -> list[str]:
+    """All settings of these methods, on each of these data sets."""
+    parts = []
+    for name, title in shown.items():
+        content = archive.read(name + SEARCHED, folder)
+        parts.append(f"{title}: not searched." if content is None else f"{title}:")
+        parts += [] if content is None else [settings(archive.results_of(content, methods))]
+    return parts
+
+
+def every_seed(kept: Mapping[str, Any]) -> list[str]:
+    """The criterion of each seed of each experiment."""
+    parts = []
+    for name, content in kept.items():
+        if content is not None:
+            results = archive.results_of(content, tuple(content["runs"]))
+            criterion = spelled(results[0]["criterion"])
+            parts += [f"{name}, {criterion}, validation / test:", seeds(results)]
+    return parts
+
+
+def provenance(kept: Mapping[str, Any], folder: archive.AnyPath) -> str:
+    """Device, versions, commit and minutes of all runs."""
+    found = [archive.read(name + SEARCHED, folder) for name in kept]
+    rows = []
+    for content in filter(None, [*found, *kept.values()]):
+        for method, run in content["runs"].items():
+            where, packages = run["environment"], run["environment"]["packages"]
+            steps, minutes = run["result"]["steps"], run["seconds"] / 60
+            name = f"{content['experiment']}/{method}"
+            rate = steps / run["seconds"]
+            pace = f"{rate:.0f}" if rate >= 0.5 else f"{rate:.1g}"
+            models = str(len(run["result"]["members"]))
+            versions = f"jax {packages['jax']}, flax {packages['flax']}"
+            commit, *changed = (where["commit"] or NOTHING).split("-")
+            commit = "-".join([commit[:10], *changed])
+            row = [name, where["device"], versions, commit, models, str(steps), pace]
+            rows.append([*row, f"{minutes:.1f}"])
+    header = ["run", "device", "versions", "commit", "models", "steps", "steps/s", "minutes"]
+    note = "Steps/s and minutes count compilation and validation, with other runs on the device."
+    return "\n\n".join([note, markdown(header, rows)]) if rows else NOT_RUN
+
+
+def draw(pictures: Iterable[Picture], folder: archive.AnyPath) -> None:
+    """Draws into `folder/figures`."""
+    for name, _, figure in pictures:
+        plot.save(figure(), epath.Path(folder) / "figures" / f"{name}.png", dpi=DOTS_PER_INCH)
+
+
+def named(pictures: Iterable[Picture], folder: archive.AnyPath) -> dict[str, str]:
+    """What there is to draw: caption -> path, as seen from beside the folder."""
+    place = f"{epath.Path(folder).name}/figures"
+    return {caption: f"{place}/{name}.png" for name, caption, _ in pictures}

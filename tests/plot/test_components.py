@@ -1,0 +1,52 @@
+"""Heads as points."""
+
+import numpy as np
+import pytest
+
+from distattn_jax import plot
+
+POINTS = {
+    "no guide": np.arange(12.0).reshape(2, 3, 2),
+    "AG": -2 * np.arange(12.0).reshape(2, 3, 2),
+}
+
+
+def test_every_head_is_a_point_in_the_colour_of_its_layer():
+    figure = plot.head_components(POINTS, explained=[0.5, 0.25])
+    first, second = figure.axes
+    for axes, points in zip((first, second), POINTS.values(), strict=True):
+        drawn = [line for line in axes.lines if len(line.get_xdata()) == 3]
+        np.testing.assert_array_equal([line.get_xydata() for line in drawn], points)
+    colours = [[line.get_color() for line in axes.lines[2:]] for axes in (first, second)]
+    np.testing.assert_array_equal(colours[0], colours[1])
+    assert tuple(colours[0][0]) != tuple(colours[0][1])
+    (legend,) = figure.legends
+    assert [text.get_text() for text in legend.texts] == ["1", "2"]
+    assert first.get_xlabel() == "component 1 (50 %)"
+    assert first.get_ylabel() == "component 2 (25 %)"
+
+
+def test_all_panels_have_the_same_axes_as_far_up_as_across():
+    panels = plot.head_components(POINTS, columns=1).axes
+    assert [axes.get_title() for axes in panels] == list(POINTS)
+    assert len({(axes.get_xlim(), axes.get_ylim()) for axes in panels}) == 1
+    (left, right), (bottom, top) = panels[0].get_xlim(), panels[0].get_ylim()
+    assert right - left == pytest.approx(top - bottom)
+    assert left < -20
+    assert top > 11
+
+
+def test_heads_in_one_place_can_be_drawn():
+    (axes,) = plot.head_components({"": np.ones((1, 2, 2))}).axes
+    assert axes.get_xlim()[0] < 1 < axes.get_xlim()[1]
+
+
+def test_what_does_not_fit_is_named():
+    with pytest.raises(
+        ValueError, match=r"points\['AG'\] must have shape \(2, N, 2\).*\(1, 3, 2\)"
+    ):
+        plot.head_components({**POINTS, "AG": POINTS["AG"][:1]})
+    with pytest.raises(ValueError, match="at least one model; got none"):
+        plot.head_components({})
+    with pytest.raises(ValueError, match="columns must be at least 1; got 0"):
+        plot.head_components(POINTS, columns=0)
