@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from distattn_jax.data.builder import Example
-from distattn_jax.data.multinli import Inference
+from distattn_jax.data.inference import Inference
 from distattn_jax.data.rows import find_set
 
 FILES = {

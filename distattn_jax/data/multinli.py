@@ -1,56 +1,19 @@
 """MultiNLI: does a sentence follow from another, contradict it, or neither?"""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar
 
-import tensorflow_datasets as tfds
-
-from distattn_jax.data.builder import Example, TextBuilder
+from distattn_jax.data.builder import Example
 from distattn_jax.data.draw import draw
-from distattn_jax.data.rows import DataError, find_set, read_rows
+from distattn_jax.data.inference import Inference
+from distattn_jax.data.rows import find_set
 
-LABELS = ("entailment", "neutral", "contradiction")
-NO_CONSENSUS = "-"
 FILES = {"train": "train", "test": "dev_matched", "test_mismatched": "dev_mismatched"}
 OPTIONAL = "test_mismatched"
-# Names by what stands for the part. The .txt is tab-separated, with a header, as GLUE's .tsv.
+# Names by what stands for the part; the last are GLUE's.
 FORMS = ("multinli_1.0_{}.jsonl", "multinli_1.0_{}.txt", "multinli_1.0_{}.tsv", "{}.tsv")
 TRAINING = 392_702  # pairs of train as published
-
-
-class Inference(TextBuilder):
-    """Pairs with three labels, from files with the columns gold_label, sentence1 and sentence2.
-
-    Pairs on which the annotators did not agree (gold_label "-") are left out and counted.
-    """
-
-    def features(self) -> dict[str, Any]:
-        return {
-            "premise": tfds.features.Text(),
-            "hypothesis": tfds.features.Text(),
-            "label": tfds.features.ClassLabel(names=list(LABELS)),
-        }
-
-    def examples(self, path: Path) -> Iterator[Example]:
-        """All labelled pairs of a file."""
-        columns = ("gold_label", "sentence1", "sentence2")
-        kind = ".jsonl" if path.suffix == ".jsonl" else ".tsv"
-        for line, row in read_rows(path, columns=columns, kind=kind):
-            label = row["gold_label"]
-            if label == NO_CONSENSUS:
-                self.leave_out("pairs without a consensus on their label")
-                continue
-            if label not in LABELS:
-                raise DataError(
-                    f"{path}:{line}: gold_label must be one of {[*LABELS, NO_CONSENSUS]}; "
-                    f"got {label!r}."
-                )
-            yield {
-                "premise": row["sentence1"].strip(),
-                "hypothesis": row["sentence2"].strip(),
-                "label": label,
-            }
 
 
 class MultiNli(Inference):
