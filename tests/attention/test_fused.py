@@ -79,6 +79,17 @@ def by_oracle(oracle, arrays, **arguments) -> dict[str, np.ndarray]:
     return {"values": values, "received": received}
 
 
+@pytest.fixture(params=["short", "long"])
+def blocks(request, monkeypatch):
+    """Those for short maps, and those for long ones."""
+    if request.param == "long":
+        monkeypatch.setattr("distattn_jax.attention.fused.blocks.SHORTEST_LONG", 1)
+    jax.clear_caches()  # programs remember their blocks
+    yield
+    jax.clear_caches()
+
+
+@pytest.mark.usefixtures("blocks")
 def test_dot_product_with_tails_in_every_block():
     sizes = Sizes(batch=1, queries=130, keys=70, heads=1, width=16, value_width=32)
     arrays = inputs(sizes, "float16")
@@ -144,7 +155,10 @@ def test_dropout_drops_what_the_others_drop():
 # terms A (dO · V - D) of both signs, and in D = dO · O the values are as rounded as they are given.
 
 
-@pytest.mark.parametrize("is_causal", [False, True])
+@pytest.mark.usefixtures("blocks")
+@pytest.mark.parametrize(
+    ("blocks", "is_causal"), [("long", False), ("short", True)], indirect=["blocks"]
+)
 def test_where_f_has_saturated_nothing_changes(is_causal):
     """One head that averages what is far, one to which all that is far is the same."""
     sizes = Sizes(batch=1, queries=300, keys=300, heads=2, width=16, value_width=16)

@@ -6,55 +6,21 @@ per query.
 """
 
 import functools
-import math
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from distattn_jax.attention.fused import passes, ranges, saturation
-from distattn_jax.attention.fused.look import Map
+from distattn_jax.attention.fused.blocks import blocks_of
+from distattn_jax.attention.fused.look import NOTHING, Map
 from distattn_jax.attention.fused.mosaic import is_interpreted
 from distattn_jax.attention.fused.operands import Operands, Plan
 from distattn_jax.attention.fused.ranges import Walk
 from distattn_jax.attention.fused.scoring import Distance
 from distattn_jax.attention.fused.sweep import Arrays, Block, sweep
-
-
-class Blocks(NamedTuple):
-    """The blocks of each pass."""
-
-    forward: Block
-    of_queries: Block
-    of_keys: Block
-    received: Block
-    given: Block
-
-
-# With three warpgroups there is more to do while one waits; but short maps do not fill them. None
-# of these spills registers (tests hold that), and none of those that do not was faster on an H200.
-SHORT = Blocks(
-    forward=Block(rows=64, columns=128),
-    of_queries=Block(rows=64, columns=64),
-    of_keys=Block(rows=64, columns=64, stages=3),
-    received=Block(rows=64, columns=128),
-    given=Block(rows=64, columns=128),
-)
-LONG = Blocks(
-    forward=Block(rows=64, columns=128, warpgroups=3),
-    of_queries=Block(rows=64, columns=64, warpgroups=3),
-    of_keys=Block(rows=64, columns=64, stages=3),
-    received=Block(rows=64, columns=128, warpgroups=3),
-    given=Block(rows=64, columns=128, warpgroups=3),
-)
-LONG_PLAIN = LONG._replace(of_keys=Block(rows=64, columns=64, warpgroups=3, stages=3))
-SHORTEST_LONG = 1024  # rows
-# Vectors are as long as whole blocks, so that no copy of them ends outside. What is beyond their
-# rows may never have been written.
-WHOLE = math.lcm(*(block.height for blocks in (SHORT, LONG, LONG_PLAIN) for block in blocks))
-
 
 Attended = tuple[Float[Array, "B T N E"], Float[Array, "B N S"] | None]
 
@@ -99,12 +65,11 @@ def _run_backward(plan: Plan, interpreted: bool, residuals: Any, gradients: Any)
     operands, values, log_sum = residuals
     of_values, of_received = gradients
     work = _Work(plan, operands)
-    less = jnp.einsum("btne,btne->bnt", values, of_values, preferred_element_type=jnp.float32)
-    less = -_whole(less)
+    less = -jnp.einsum("btne,btne->bnt", values, of_values, preferred_element_type=jnp.float32)
     if of_received is not None:
-        of_received = _whole(of_received)
+        of_received = work.whole(of_received)
         less -= work.given(log_sum, of_received)
-    streams = (of_values, log_sum, less, of_received)
+    streams = (of_values, log_sum, work.whole(less), of_received)
     query, coefficients = work.of_queries(*streams)
     key, value = work.of_keys(*streams)
     nothing: Any = (None,) * (len(operands) - 4)
@@ -117,7 +82,7 @@ class _Work:
     def __init__(self, plan: Plan, operands: Operands):
         self.plan, self.operands = plan, operands
         self.saturates = operands.radius is not None
-        self.blocks = _blocks(plan, operands)
+        self.blocks = blocks_of(plan, operands)
         batch, _, heads, _ = operands.query.shape
         self.extent = ranges.Extent(
             query_lengths=operands.query_lengths,
@@ -155,7 +120,12 @@ class _Work:
             self.blocks.forward,
             "forward",
         )
-        return outs["values"], outs["log_sum"]
+        written = walk.bounds.shape[2] * self.blocks.forward.height
+        log_sum = outs["log_sum"]
+        if written < log_sum.shape[-1]:
+            is_written = jnp.arange(log_sum.shape[-1]) < written
+            log_sum = jnp.where(is_written[None, None, :], log_sum, NOTHING)
+        return outs["values"], log_sum
 
     def of_queries(self, of_values, log_sum, less, of_received):
         """Gradients of the queries and of the coefficients."""
@@ -251,7 +221,7 @@ class _Work:
         )
         return outs["received"][:, :, : key.shape[1]]
 
-    def given(self, log_sum, of_received) -> Float[Array, "B N _"]:
+    def given(self, log_sum, of_received) -> Float[Array, "B N T"]:
         """What each query gives, weighted by the gradient of what was received."""
         query, key = self.operands[:2]
         far = {}
@@ -273,7 +243,7 @@ class _Work:
             self.blocks.given,
             "given",
         )
-        return outs["given"]
+        return outs["given"][:, :, : query.shape[1]]
 
     def _map(self, *, keys_stay: bool = False) -> Map:
         has_dropout = self.operands.words is not None
@@ -315,24 +285,19 @@ class _Work:
         inside = jnp.arange(rows.shape[1])[None, :] < lengths[:, None]
         return jnp.where(inside[:, :, None, None], rows, 0)
 
-    @staticmethod
-    def _vector(rows: Array) -> jax.ShapeDtypeStruct:
+    def whole(self, vector: Float[Array, "B N L"]) -> Float[Array, "B N _"]:
+        """The vector, padded to whole blocks."""
+        return jnp.pad(vector, ((0, 0), (0, 0), (0, -vector.shape[-1] % self.blocks.whole)))
+
+    def _vector(self, rows: Array) -> jax.ShapeDtypeStruct:
+        """One number for each row; beyond the last block of a pass none is written."""
         batch, length, heads, _ = rows.shape
-        return jax.ShapeDtypeStruct((batch, heads, length + -length % WHOLE), jnp.float32)
-
-
-def _blocks(plan: Plan, operands: Operands) -> Blocks:
-    if min(operands.query.shape[1], operands.key.shape[1]) < SHORTEST_LONG:
-        return SHORT
-    return LONG if plan.scoring.knows_distance else LONG_PLAIN
+        length += -length % self.blocks.whole
+        return jax.ShapeDtypeStruct((batch, heads, length), jnp.float32)
 
 
 def _like(rows: Array, width: int) -> jax.ShapeDtypeStruct:
     return jax.ShapeDtypeStruct((*rows.shape[:3], width), rows.dtype)
-
-
-def _whole(vector: Float[Array, "B N L"]) -> Float[Array, "B N _"]:
-    return jnp.pad(vector, ((0, 0), (0, 0), (0, -vector.shape[-1] % WHOLE)))
 
 
 def _far_weight(log_sum: Float[Array, "B N L"]) -> Float[Array, "B N L"]:
