@@ -49,8 +49,9 @@ def attention(
       dropout_key: a PRNG key. Which entries are dropped depends on it and their indices alone.
       received: also return the attention that each key receives.
       weights: also return the attention map.
-      implementation: "reference", "xla", "cudnn" or "pallas"; None picks the fastest that can serve
-        this device, dtype and outputs.
+      implementation: "reference", "xla", "cudnn" or "pallas"; None picks the first of "pallas",
+        "cudnn" and "xla" that can serve this device, dtype and outputs. Only "xla" and "reference"
+        have forward-mode and second derivatives.
 
     Returns:
       `Attended(values (B T N E), received (B N S) | None, weights (B N T S) | None)`.

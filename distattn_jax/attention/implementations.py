@@ -1,7 +1,7 @@
 """How a variant is computed: one table, first come, first served; what follows `xla` must be named.
 
 What can serve a call is decided twice: in Python, by shape, dtype and outputs (`refuses`), and when
-the program is lowered, by platform. So one traced program lowers for every platform.
+the program is lowered, by platform. So one traced program lowers for any platform, one at a time.
 """
 
 import functools
@@ -61,9 +61,9 @@ IMPLEMENTATIONS = {
 
 
 def compute(call: Call, implementation: str | None) -> Attended:
-    """Runs the call by the implementation named, or by the fastest that can serve it."""
+    """Runs the call by the implementation named, or by the first that can serve it."""
     if implementation is None:
-        return _compute_fastest(call)
+        return _compute_by_first(call)
     if implementation not in IMPLEMENTATIONS:
         names = ", ".join(repr(name) for name in IMPLEMENTATIONS)
         raise ValueError(f"implementation must be None or one of {names}; got {implementation!r}.")
@@ -77,7 +77,7 @@ def compute(call: Call, implementation: str | None) -> Attended:
     return chosen.run(call)
 
 
-def _compute_fastest(call: Call) -> Attended:
+def _compute_by_first(call: Call) -> Attended:
     """The first of the table that serves on the platform the program is lowered for."""
     serving = [way for way in IMPLEMENTATIONS.values() if way.refuses(call) is None]
     everywhere = next(way for way in serving if way.platforms is None)

@@ -64,7 +64,7 @@ class ModelConfig(Checked):
     dtype: str = option(
         "float32", "of the computation; parameters are float32", choices=("float32", "bfloat16")
     )
-    implementation: str = option("", "of the attention; empty: the fastest that can serve")
+    implementation: str = option("", "of the attention; empty: the first that can serve")
     remat: bool = option(False, "pre-trained models: compute layers twice, to save memory")
 
     def __post_init__(self) -> None:

@@ -4,6 +4,8 @@ Where there is no GPU they run in Pallas's interpreter, which is slow: few cases
 the things that can go wrong in it.
 """
 
+import dataclasses
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -164,6 +166,27 @@ def test_where_f_has_saturated_nothing_changes(is_causal):
     sizes = Sizes(batch=1, queries=300, keys=300, heads=2, width=16, value_width=16)
     variant = DistanceAware(*NEAR_AND_FAR, tolerance=2.0**-10)
     checked(inputs(sizes, "float16"), variant, received=True, is_causal=is_causal)
+
+
+OFFSET = {
+    "not yet a constant": DistanceAware(jnp.asarray([0.002]), jnp.asarray([2.0])),
+    "a negative one": DistanceAware(jnp.asarray([0.5]), jnp.asarray([-1.0]), MAPPINGS["clip"]),
+}
+
+
+@pytest.mark.parametrize("name", OFFSET)
+def test_where_all_keys_are_far_a_tolerance_changes_nothing(name):
+    sizes = Sizes(batch=1, queries=20, keys=40, heads=1, width=16, value_width=16)
+    query, key, value = inputs(sizes, "float16")
+    tolerant, exact = (
+        jax.jit(
+            lambda *arrays, variant: outputs_and_gradients(
+                "pallas", arrays, variant, query_offset=1000
+            )
+        )(8 * query, key, value, variant=dataclasses.replace(OFFSET[name], tolerance=tolerance))
+        for tolerance in (1e-3, 0.0)
+    )
+    assert_close(tolerant, exact, "float16")
 
 
 WEIGHT = jnp.asarray([0.03])

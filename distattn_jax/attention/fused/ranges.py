@@ -30,6 +30,7 @@ class Section(NamedTuple):
     side: int = 0
 
 
+NEVER = 2**30  # a radius beyond all distances
 MASKED, PLAIN, FAR = Section(masked=True), Section(), Section(far=True)
 BEFORE, AFTER = Section(side=1), Section(side=-1)
 
@@ -117,8 +118,8 @@ def _around(extent: Extent, position: Array, height: int, columns: int) -> tuple
       The first with a column nearer than the radius; the first that is not wholly on one side; the
       first that is wholly on the other; the first after that with no column nearer.
     """
-    radius = jnp.full((1, 1), 2**30, jnp.int32) if extent.radius is None else extent.radius
-    furthest = jnp.clip(radius, 1, 2**30)[:, :, None] - 1
+    radius = jnp.full((1, 1), NEVER, jnp.int32) if extent.radius is None else extent.radius
+    furthest = jnp.clip(radius, 1, NEVER)[:, :, None] - 1
     near = jnp.maximum(position - furthest, 0) // columns
     one = jnp.maximum(position + 1, 0) // columns
     other = _tiles(jnp.maximum(position + height - 1, 0), columns)

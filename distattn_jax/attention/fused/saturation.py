@@ -20,6 +20,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
 from distattn_jax.attention.fused.operands import Operands
+from distattn_jax.attention.fused.ranges import NEVER
 from distattn_jax.attention.fused.scoring import LOG2E, Apart, Change, Distance
 
 
@@ -44,7 +45,9 @@ def radius_of(
     bound = size * jnp.maximum(jnp.abs(f - limit), jnp.abs(by_slope))
     counted = jnp.where(bound <= tolerance, 0, distance + 1)  # one whose bound is NaN counts
     is_nothing = (size * jnp.abs(limit) <= tolerance) & (not scoring.adds)
-    return counted.max(axis=-1).astype(jnp.int32), is_nothing[..., 0]
+    radius = counted.max(axis=-1).astype(jnp.int32)
+    # What has not become a constant as far as was looked may not be one with an offset beyond that.
+    return jnp.where(radius == furthest, NEVER, radius), is_nothing[..., 0]
 
 
 def _largest(x: Float[Array, "B L N W"]) -> Float[Array, "B N"]:

@@ -121,10 +121,13 @@ class Family(NamedTuple):
     Attributes:
       value: f, from the distances and the numbers.
       pull: from a gradient of f, the distances, f and the numbers, parts of the numbers' gradients.
+      positive: whether f is never negative. Then a far tile may leave it to `Distance.factor`, and
+        the largest score stays the largest.
     """
 
     value: Callable[[Apart, Numbers], Array]
     pull: Callable[[Change, Apart, Array, Numbers], Parts]
+    positive: bool = False
 
 
 def _bend(apart, numbers):
@@ -180,10 +183,10 @@ def _pull_power(change, apart, f, numbers):
     return jnp.where(distance * slope < limit, of_slope, 0.0), None
 
 
-bend = Family(_bend, _pull_bend)
+bend = Family(_bend, _pull_bend, positive=True)
 line = Family(_line, _pull_line)
 limit = Family(_limit, _pull_limit)
-power = Family(_power, _pull_power)
+power = Family(_power, _pull_power, positive=True)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -214,7 +217,7 @@ class Distance:
         """What the scores are still to be multiplied by."""
         if self.adds:
             return 1.0
-        return numbers[2] * numbers[3] if far else numbers[2]
+        return numbers[2] * numbers[3] if far and self.family.positive else numbers[2]
 
     def unit(self, numbers: Numbers) -> Array | float:
         """What the gradients are still to be multiplied by."""
@@ -232,7 +235,8 @@ class Distance:
             scores = raw * (self.scale * LOG2E) + f * numbers[2]
             return Scored(scores, raw, None if far else f, far)
         if apart is None:
-            return Scored(jnp.maximum(raw, 0.0), raw, far=True)
+            risen = jnp.maximum(raw, 0.0)
+            return Scored(risen if self.family.positive else risen * numbers[3], raw, far=True)
         f = self.value(apart, numbers)
         if not keep:
             return Scored(jnp.maximum(raw, 0.0) * f, raw)
