@@ -127,7 +127,7 @@ class CrossGenre(ClaimBuilder):
             else:
                 self.leave_out("claims without a paper")
         if None in splits:
-            splits = [*draw_splits([claim.right[0] for claim in claims], seed=self.name)]
+            splits = [*draw_splits(_together([claim.right for claim in claims]), seed=self.name)]
         by_split = {
             split: [claim for claim, own in zip(claims, splits, strict=True) if own == split]
             for split in SPLITS
@@ -185,6 +185,19 @@ def draw_splits(keys: Sequence[Hashable], *, seed: str) -> list[str]:
         "validation" if place[key] in validation else "test" if place[key] in test else "train"
         for key in keys
     ]
+
+
+def _together(papers: Sequence[Sequence[int]]) -> list[int]:
+    """A number for every claim, the same for claims that have papers in common, by whatever way."""
+    of_paper: dict[int, int] = {}
+    for own in papers:
+        joined = {of_paper[paper] for paper in own if paper in of_paper}
+        number = min((*joined, *own))
+        of_paper |= dict.fromkeys(own, number)
+        for paper, other in of_paper.items():
+            if other in joined:
+                of_paper[paper] = number
+    return [of_paper[own[0]] for own in papers]
 
 
 def _example(**values: Any) -> Example:

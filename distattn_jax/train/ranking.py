@@ -5,7 +5,8 @@ the first given first, the rank of candidate i is rᵢ = 1, 2, ..., and cᵢ = 1
 
     AUC    = share of pairs (clicked, not clicked) in which the clicked one scores higher;
              a pair of equal scores counts half
-    MRR    = Σᵢ cᵢ / rᵢ / Σᵢ cᵢ, the mean over clicks
+    MRR    = Σᵢ cᵢ / rᵢ / Σᵢ cᵢ, the mean over clicks, as MIND has it;
+             elsewhere, and in `retrieval_metrics`, 1 / rᵢ of the first that was clicked
     nDCG@k = Σ{rᵢ ≤ k} (2^cᵢ - 1) / log₂(1 + rᵢ), relative to the best order
     R@k    = Σ{rᵢ ≤ k} cᵢ / Σᵢ cᵢ, the share of clicks that are among the first k
 """
@@ -54,7 +55,8 @@ def retrieval_metrics(
     """
     _, right, _, unknown = _ordered(scores, relevant, lengths)
     recalls = {f"recall@{top}": _recall(right, top) for top in RECALL_AT}
-    metrics = {"mrr": _mrr(right), **recalls}
+    first = jnp.where(right, 1 / _ranks(right), 0).max(axis=-1)
+    metrics = {"mrr": first, **recalls}
     return {name: jnp.where(unknown, jnp.nan, value) for name, value in metrics.items()}
 
 

@@ -62,8 +62,7 @@ def train(config: Config) -> None:
     mesh = sharding.make_mesh(config.mesh.data, config.mesh.model)
     for line in prepared.said:
         say(line)
-    for method in config.methods:
-        one = found_by_search(config.of(method))
+    for one in [found_by_search(config.of(method)) for method in config.methods]:
         run = open_run(one, prepared)
         if run.result is not None:
             say(f"{run.path} is finished.")

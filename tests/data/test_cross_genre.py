@@ -68,6 +68,26 @@ def test_candidates_are_laid_out_for_encoding(tmp_path):
     assert found.papers[at] == "Drug 5 trial 5"
 
 
+def test_claims_that_share_any_of_their_papers_stay_together(tmp_path):
+    claims = [{"id": f"c{i}", "claim": f"Drug {i} works"} for i in range(40)]
+    pairs = [{"claim": f"c{i}", "paper": f"p{2 * (i % 20)}"} for i in range(20)]
+    pairs += [{"claim": f"c{i}", "paper": f"p{2 * (i % 20) + 1}"} for i in range(40)]
+    builder = builder_of(tmp_path, claims=claims, pairs=pairs)
+    builder.prepare()
+    found = collections.defaultdict(set)
+    for split in SPLITS:
+        for row in load_split(builder, split):
+            right = [
+                paper
+                for paper, is_right in zip(row["candidates"], row["relevant"], strict=True)
+                if is_right
+            ]
+            for paper in right:
+                found[int(paper) // 2].add(split)
+    assert len(found) == 20
+    assert all(len(splits) == 1 for splits in found.values())
+
+
 def test_without_splits_they_are_drawn_and_claims_on_one_paper_stay_together(tmp_path):
     claims = [{"id": str(i), "claim": f"Claim {i}"} for i in range(41)]
     pairs = [{"claim": str(i), "paper": f"p{i // 2}"} for i in range(40)]

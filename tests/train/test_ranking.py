@@ -127,7 +127,7 @@ def test_recall_by_hand():
     relevant[0, [0, 3]] = relevant[1, 20] = relevant[2, 2] = 1
     found = retrieved(scores, relevant)
     expected = {
-        "mrr": [(1 + 1 / 4) / 2, 1 / 21, 1 / 3, 0],
+        "mrr": [1, 1 / 21, 1 / 3, 0],
         "recall@1": [1 / 2, 0, 0, 0],
         "recall@3": [1 / 2, 0, 1, 0],
         "recall@5": [1, 0, 1, 0],
