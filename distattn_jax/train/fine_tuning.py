@@ -4,6 +4,7 @@ What is read is `tokens` (B, T) as the model's own tokenizer writes them, with `
 need further columns, of the training set only. A method is the name of a guide, of `GUIDES`.
 """
 
+import abc
 import dataclasses
 import hashlib
 import random
@@ -142,9 +143,9 @@ class FineTuning(TextTask):
         return load_tokenizer(models.folder_of(config.model.pretrained))
 
     @classmethod
+    @abc.abstractmethod
     def pairs(cls, builder: TextBuilder, split: str, config: DataConfig) -> Texts:
         """The texts of a split; of the training set, the share that is asked for."""
-        raise NotImplementedError
 
     @classmethod
     def laid(cls, column: Ragged, texts: Texts, config: DataConfig) -> Ragged | Nested:
