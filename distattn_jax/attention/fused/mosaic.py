@@ -18,6 +18,8 @@ from jax import lax
 from jax.experimental.mosaic.gpu import FragmentedArray
 from jaxlib.mlir.dialects import arith, llvm, vector
 
+from distattn_jax.attention.fused.scoring import STRIDE
+
 LANES = 64  # rows of a matrix unit; also the widest row that its swizzled memory takes
 _load: Any = plgpu.load  # it took an index before JAX 0.11
 _interpreted = contextvars.ContextVar("interpreted", default=False)
@@ -111,8 +113,8 @@ def by_column(vector: jax.Array, shape: tuple[int, ...]) -> jax.Array:
     return plgpu.layout_cast(lax.broadcast_in_dim(vector, shape, [1]), plgpu.Layout.WGMMA)
 
 
-# By hand, of the registers of a tile: axis 1 numbers groups of 8 columns, axis 4 rows i and i + 8;
-# each holds two entries of a row.
+# By hand, of the registers of a tile: axis 1 numbers groups of STRIDE columns, axis 4 rows i and
+# i + STRIDE; each holds two entries of a row. The interpreter has no registers: a GPU checks these.
 
 
 def inverse(tile: jax.Array) -> jax.Array:
@@ -136,7 +138,7 @@ def inverse(tile: jax.Array) -> jax.Array:
 def toeplitz(tile: jax.Array) -> jax.Array:
     """The same tile, which must depend on i - j alone: nearly half of it is not computed.
 
-    Entries of row i + 8 and column j + 8 are those of row i and column j, in the same thread.
+    Entries STRIDE rows below and STRIDE columns to the right are the same, and in the same thread.
     """
     if is_interpreted():
         return tile
@@ -150,20 +152,20 @@ def toeplitz(tile: jax.Array) -> jax.Array:
 
 
 def geometric(edge: jax.Array, step: jax.Array, columns: int, *, rising: bool) -> jax.Array:
-    """A tile that depends on i - j alone, and has the factor `step` from any 8 columns to the next.
+    """A tile that depends on i - j alone, with a factor `step` from STRIDE columns to the next.
 
-    Made of its first 8 columns or, if it is not `rising`, backwards of its last.
+    Made of its first STRIDE columns or, if it is not `rising`, backwards of its last.
     """
 
     def continued(edge, step):
         upper, lower = edge[0, 0, 0, 0, :, 0, 0, 0, 0]
         step = vector.broadcast(upper.type, step.item())
         groups = [lower, upper] if rising else [upper, lower]
-        while len(groups) < columns // 8 + 1:
+        while len(groups) < columns // STRIDE + 1:
             groups.append(arith.mulf(groups[-1], step))
         if not rising:
             groups.reverse()
-        registers = np.stack([groups[1:], groups[:-1]], axis=-1)  # of rows i, and i + 8
+        registers = np.stack([groups[1:], groups[:-1]], axis=-1)  # of rows i, and i + STRIDE
         return registers.reshape(1, -1, 1, 1, 2, 1, 1, 1, 1)
 
     return _by_hand(continued, (edge.shape[0], columns), edge, step)

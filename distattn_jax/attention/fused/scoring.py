@@ -17,9 +17,7 @@ import jax.numpy as jnp
 from jaxtyping import Array
 
 LOG2E = math.log2(math.e)
-
-
-STRIDE = 8  # columns
+STRIDE = 8  # columns of a tile that a warpgroup holds side by side
 
 
 class Steps(NamedTuple):
