@@ -5,6 +5,11 @@ on MultiNLI, MedNLI and Cross-genre-IR. It searches alpha and beta of MDG and PD
 0.001 and 0.0001, and does not say how it weighs the other guides. These are searched for on the
 validation set, 3 seeds each: 16 settings of AG, 4 of each guide with one weight, 1 without a guide.
 So AG has more tries. Epochs are chosen for each seed by its validation, after every epoch.
+
+1e-5 is the paper's rate for whole data sets. Where only a part of one is at hand, the rate is
+searched for first, on the validation set, without a guide, and is then the same for all:
+
+    search RECIPE --methods none --name RECIPE_rates --optimizer.learning-rate 1e-5 3e-5 1e-4 3e-4
 """
 
 import dataclasses

@@ -210,8 +210,17 @@ class FineTuning(TextTask):
             "constants": constants,
         }
         known = Path(config.model.pretrained).name
-        about = {"name": known, "digest": _digest(source), "config": dataclasses.asdict(sizes)}
-        said = f"{known}: {sizes.family}, {sizes.layers} layers of {sizes.heads} heads"
+        stored = models.stored_types(source)
+        about = {
+            "name": known,
+            "digest": _digest(source),
+            "stored": stored,
+            "config": dataclasses.asdict(sizes),
+        }
+        said = (
+            f"{known}: {sizes.family}, {sizes.layers} layers of {sizes.heads} heads, "
+            f"stored as {' and '.join(stored)}"
+        )
         model = dataclasses.replace(
             config.model,
             layers=sizes.layers,

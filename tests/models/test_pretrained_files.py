@@ -13,7 +13,14 @@ import safetensors.numpy
 from flax import nnx
 
 from distattn_jax.models import PretrainedConfig
-from distattn_jax.models.pretrained import folder_of, load, parameters, read_config, save
+from distattn_jax.models.pretrained import (
+    folder_of,
+    load,
+    parameters,
+    read_config,
+    save,
+    stored_types,
+)
 from distattn_jax.modules import DistanceAware
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -123,6 +130,7 @@ def test_sixteen_bits_become_float32(folder, wanted, dtype):
     rounded = {path: x.astype(dtype).astype(np.float32) for path, x in wanted.items()}
     assert_same(given, rounded)
     assert {array.dtype for array in given.values()} == {np.dtype("float32")}
+    assert stored_types(folder) == ["BF16" if dtype == ml_dtypes.bfloat16 else "F16"]
 
 
 def test_a_model_without_a_pooler_has_no_pooled_output(folder, wanted):

@@ -2,7 +2,14 @@
 
 from distattn_jax.models.pretrained.config import PretrainedConfig
 from distattn_jax.models.pretrained.encoder import PretrainedEncoder, PretrainedLayer, Understood
-from distattn_jax.models.pretrained.files import folder_of, load, parameters, read_config, save
+from distattn_jax.models.pretrained.files import (
+    folder_of,
+    load,
+    parameters,
+    read_config,
+    save,
+    stored_types,
+)
 
 __all__ = [
     "PretrainedConfig",
@@ -14,4 +21,5 @@ __all__ = [
     "parameters",
     "read_config",
     "save",
+    "stored_types",
 ]

@@ -85,6 +85,17 @@ def read_config(folder: Folder) -> PretrainedConfig:
     return parse_config(given, path, family=family, pooler=has_pooler)
 
 
+def stored_types(folder: Folder) -> list[str]:
+    """The number types that the tensors of a folder are stored in, as safetensors calls them."""
+    with _opened(folder) as files:
+        found = {
+            file.get_slice(name).get_dtype()
+            for file in files
+            for name in file.keys()  # noqa: SIM118
+        }
+    return sorted(found)
+
+
 def parameters(folder: Folder, config: PretrainedConfig) -> dict[tensors.Path, np.ndarray]:
     """The parameters of `PretrainedEncoder(config)`, float32, by their paths.
 
