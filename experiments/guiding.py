@@ -27,6 +27,7 @@ MDG_AND_PDG_WEIGHTS = (1e-1, 1e-2, 1e-3, 1e-4)
 OTHER_WEIGHTS = (1.0, 1e-1, 1e-2, 1e-3)
 SEARCH_SEEDS = 3
 SEARCHED = "_search"  # ends the name of an experiment that searches
+RATES = "_rates"  # ends the name of one that searches the learning rate before
 
 
 def paper_config(task: str, *, epochs: float, batch_size: int = 64, **fields: Any) -> Config:

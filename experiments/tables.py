@@ -7,6 +7,8 @@ with the best mean validation criterion stands for the method, and how many were
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from distattn_jax.train.config import WEIGHTS
+from distattn_jax.train.guides import GUIDES
 from distattn_jax.train.metrics import score
 from experiments.statistics import ALPHA, POWER, compare, summary
 from experiments.wording import (
@@ -107,6 +109,11 @@ def verdict(results: Sequence[Result]) -> str:
     return sentence + picked if others else sentence
 
 
+def pairs_of(first: Mapping[int, float], second: Mapping[int, float]) -> int:
+    """Over how many seeds two methods, each seed -> figure, can be compared."""
+    return len(first.keys() & second.keys())
+
+
 def tested(first: Mapping[int, float], second: Mapping[int, float], criterion: str) -> list[str]:
     """The paired test of first minus second, each seed -> figure: difference, p, detectable."""
     found = compare(first, second)
@@ -134,7 +141,7 @@ def settings(results: Sequence[Result]) -> str:
                 for split in splits
             ]
             mark = "yes" if members == chosen(result) else ""
-            numbers = [f"{setting[name]:g}" for name in varied]
+            numbers = [_number(result["method"], name, setting[name]) for name in varied]
             rows.append([title(result["method"]), *numbers, *means, str(len(members)), mark])
     return markdown(header, rows)
 
@@ -211,6 +218,12 @@ def _cell(result: Result, of: str, metric: str, paper: Paper) -> str:
         return paper.get(result["method"], {}).get(metric, NOTHING)
     figures = of_seeds(result, of, metric).values()
     return mean_and_spread(metric, figures) if figures else NOTHING
+
+
+def _number(method: str, name: str, value: float) -> str:
+    """A number of a setting; nothing where it weighs a guide that is not of the method."""
+    is_others = name in WEIGHTS and method in GUIDES and name not in GUIDES[method].weights
+    return NOTHING if is_others else f"{value:g}"
 
 
 def _varied(results: Sequence[Result]) -> list[str]:

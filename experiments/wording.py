@@ -19,6 +19,7 @@ PERCENT = (
 ORDER = (*METHODS, *GUIDES)  # of what is compared, in every table
 NOTHING = "-"
 NOT_RUN = "Not run."
+UNRUN = "not run"  # in a cell or a sentence
 
 
 def title(method: str) -> str:
@@ -47,6 +48,12 @@ def mean_and_spread(metric: str, values: Iterable[float]) -> str:
 def difference(metric: str, value: float) -> str:
     """A difference of two values of a metric."""
     return f"{figure(metric, value)} points" if metric in PERCENT else figure(metric, value)
+
+
+def counts(numbers: Iterable[int]) -> str:
+    """Several counts of one thing: the one there is, or from the least to the greatest."""
+    found = sorted(set(numbers))
+    return str(found[0]) if len(found) == 1 else f"{found[0]} to {found[-1]}"
 
 
 def markdown(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:

@@ -3,7 +3,8 @@
     PMI(a, b) = log(N n(a, b) / (n(a) n(b)))
 
 of N examples, n(a) of which have token a, and n(a, b) both; n(a, a) have a at least twice. A token
-that is in every example, as [CLS], has a PMI of 0 with all others.
+that is in every example, as [CLS], has a PMI of 0 with all others. An example is what a model reads
+at a time: a text that is read with several others, a claim with its candidates, counts with each.
 """
 
 from typing import NamedTuple

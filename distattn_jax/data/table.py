@@ -102,6 +102,12 @@ class Nested:
         """How many inner sequences lose their end."""
         return int((self.inner.lengths > self.width).sum())
 
+    @property
+    def padding(self) -> float:
+        """What share of the width of all inner sequences is padding."""
+        real = np.minimum(self.inner.lengths, self.width).sum()
+        return 1 - float(real) / max(len(self.inner) * self.width, 1)
+
     def padded(
         self, indices: Int[np.ndarray, " B"], length: int
     ) -> tuple[Int32[np.ndarray, "B S T"], Int32[np.ndarray, "B S"], Int32[np.ndarray, " B"]]:

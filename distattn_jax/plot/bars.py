@@ -58,12 +58,13 @@ def grouped_bars(
     labels: Mapping[str, str] | None = None,
     paper: Paper | None = None,
     lower_is_better: Collection[str] = (),
+    from_zero: bool = False,
     columns: int = 3,
 ) -> Figure:
     """A panel per metric or data set, in it a bar for each method, as Figures 3 to 5 of the paper.
 
     A bar is the mean over seeds, its whisker one sample standard deviation to either side, and
-    each seed is a dot. The axes begin where the differences can be seen, and the figure says so.
+    each seed is a dot. The axes begin where methods can be told apart, and the figure says so.
     What was not run is named as such: a method that only other panels have, a panel without any.
 
     Args:
@@ -71,6 +72,7 @@ def grouped_bars(
       labels: what the figure calls a method; one without a label is called by its name.
       paper: panel title -> method -> the published (mean, ±), the latter None if not known.
       lower_is_better: the panels of errors and the like.
+      from_zero: whether every axis has 0 and a line there, as gains and losses need it.
       columns: how many panels stand side by side at most.
     """
     labels, paper = labels or {}, paper or {}
@@ -95,7 +97,10 @@ def grouped_bars(
             axes.set_yticks(range(len(methods)), names if i % columns == 0 else [])
             axes.tick_params(axis="y", length=0)
             if of_panel:
-                _panel(axes, title, methods, of_panel, paper.get(title, {}))
+                drawn = _panel(axes, title, methods, of_panel, paper.get(title, {}))
+                axes.set_xlim(_limits_from_zero(drawn) if from_zero else _limits(drawn))
+                if from_zero:
+                    axes.axvline(0, color=INK, linewidth=0.6)
                 axes.set_xlabel("lower is better" if title in lower_is_better else "")
             else:
                 axes.text(0.5, 0.5, "not run", transform=axes.transAxes, color=QUIET, ha="center")
@@ -119,8 +124,11 @@ def _panel(
     methods: list[str],
     of_panel: Mapping[str, np.ndarray | Array],
     published: Mapping[str, Published],
-) -> None:
-    """A row for each method: its bar or the words "not run", and the paper's figure if known."""
+) -> list[float]:
+    """A row for each method: its bar or the words "not run", and the paper's figure if known.
+
+    Returns what must be within the limits.
+    """
     colours = method_colours(methods)
     drawn: list[float] = []
     for row, method in enumerate(methods):
@@ -132,13 +140,14 @@ def _panel(
             drawn += _bar(axes, row, values, colours[method])
         else:
             across = axes.get_yaxis_transform()
-            axes.text(0.03, row, "not run", transform=across, color=QUIET, va="center")
+            words = axes.text(0.03, row, "not run", transform=across, color=QUIET, va="center")
+            words.set_path_effects([withStroke(linewidth=3, foreground="white")])
         if method in published:
             mean, spread = published[method]
             axes.errorbar(mean, row + 0.42, xerr=spread, **PUBLISHED)
             drawn += [mean - (spread or 0), mean + (spread or 0)]
-    axes.set_xlim(_limits(drawn))
     axes.xaxis.set_major_locator(MaxNLocator(4))
+    return drawn
 
 
 def _bar(axes: Axes, row: int, values: np.ndarray, colour: str) -> list[float]:
@@ -158,3 +167,10 @@ def _limits(drawn: list[float]) -> tuple[float, float]:
     spread = (greatest - least) or abs(least) or 1.0
     start = least - spread / 3
     return max(start, 0.0) if least >= 0 else start, greatest + spread / 12
+
+
+def _limits_from_zero(drawn: list[float]) -> tuple[float, float]:
+    """All of it and 0, and a little more to either side."""
+    least, greatest = min(0.0, *drawn), max(0.0, *drawn)
+    more = ((greatest - least) or 1.0) / 12
+    return least - more, greatest + more

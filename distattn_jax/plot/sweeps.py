@@ -1,6 +1,6 @@
 """A metric against what was varied: the layer that is guided, the share of the training data."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -39,6 +39,7 @@ def sweep(
     xlabel: str,
     ylabel: str | Mapping[str, str],
     baseline: tuple[str, Values] | None = None,
+    differences: Collection[str] = (),
     labels: Mapping[str, str] | None = None,
 ) -> Figure:
     """A panel per title, in it a line per method through its means over seeds.
@@ -51,7 +52,9 @@ def sweep(
       places: what was to be varied, in this order, equally far apart.
       xlabel: what was varied.
       ylabel: what was measured, on one scale; or panel title -> that, each on a scale of its own.
-      baseline: a name and its values (seeds,), drawn as a dashed line in every panel.
+      baseline: a name and its values (seeds,), drawn in every panel: a dashed line at the mean, and
+        a band of one standard deviation to either side.
+      differences: the panels in which 0 is drawn, a line for what nothing differs from.
       labels: what the figure calls a method; one without a label is called by its name.
     """
     if not places or not any(of_panel for of_panel in figures.values()):
@@ -74,6 +77,8 @@ def sweep(
             else:
                 axes.text(0.5, 0.5, "not run", transform=axes.transAxes, color=QUIET, ha="center")
                 axes.set_yticks([])
+            if of_panel and title in differences:
+                axes.axhline(0, color=INK, linewidth=0.6, zorder=1)
             if baseline is not None and of_panel:
                 _across(axes, checked("baseline", baseline[1], ("seeds",)))
         for axes in grid[len(figures) :]:

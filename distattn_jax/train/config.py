@@ -10,8 +10,10 @@ import math
 
 from distattn_jax.data import TOKENIZERS
 from distattn_jax.models import METHODS
-from distattn_jax.train.flags import Checked, option
+from distattn_jax.train.flags import Checked, leaves, option, replace
 from distattn_jax.train.guides import GUIDES
+
+WEIGHTS = ("alpha", "beta", "gamma")  # of guides
 
 
 @dataclasses.dataclass(frozen=True)
@@ -46,7 +48,7 @@ class ModelConfig(Checked):
     """How large the model is."""
 
     pretrained: str = option(
-        "", "folder or hub name of a pre-trained model, whose sizes then count, not these"
+        "", "folder or hub name of a pre-trained model, whose sizes then count"
     )
     layers: int = option(1, "encoder layers")
     heads: int = option(16, "attention heads")
@@ -56,7 +58,9 @@ class ModelConfig(Checked):
     embedding_features: int = option(300, "width of the embeddings; with vectors, theirs")
     pooling_features: int = option(200, "width of the pooling's hidden layer")
     max_distance: int = option(16, "relative_position: relations beyond this distance are one")
-    dropout_rate: tuple[float, ...] = option((0.2,), "share dropped; several: a grid")
+    dropout_rate: tuple[float, ...] = option(
+        (0.2,), "share dropped, whatever a pre-trained model's config.json says; several: a grid"
+    )
     initial_weight: tuple[float, ...] = option(
         (0.1,), "distance_aware: mean |w| at first, half of the heads negative; several: a grid"
     )
@@ -94,10 +98,10 @@ class GuidingConfig(Checked):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self.at_least(0, "alpha", "beta", "gamma", "layers")
+        self.at_least(0, *WEIGHTS, "layers")
         self.at_least(1, "pmi_tokens")
         self.require(self.temperature > 0, "temperature", "above 0")
-        for name in ("alpha", "beta", "gamma"):
+        for name in WEIGHTS:
             self.require(len(getattr(self, name)) > 0, name, "at least one value")
         self.require(len(set(self.layers)) == len(self.layers), "layers", "different ones")
 
@@ -195,7 +199,9 @@ class Config(Checked):
     seeds: int = option(1, "models of each setting, trained side by side")
     seed: int = option(0, "the first of the seeds")
     epochs: float = option(1.0, "times the training set is gone through")
-    search: str = option("", "folder of a finished search: each method takes its best setting")
+    search: str = option(
+        "", "folder of a finished search: each method takes its best setting, but for what is given"
+    )
     data: DataConfig = DataConfig()
     model: ModelConfig = ModelConfig()
     guiding: GuidingConfig = GuidingConfig()
@@ -227,18 +233,14 @@ class Config(Checked):
         Settings that differ only in what the method does not have are one setting.
         """
         one = dataclasses.replace(self, methods=(method,))
-        weights = GUIDES[method].weights if method in GUIDES else ()
-        without: dict[str, list[str]] = {
-            "guiding": [name for name in ("alpha", "beta", "gamma") if name not in weights]
-        }
-        if method in GUIDES or not METHODS[method].has_distance_weights:
-            without |= {
-                "model": ["initial_weight", "initial_shape"],
-                "optimizer": ["distance_rate"],
-            }
-        for part, names in without.items():
-            first = {name: getattr(getattr(one, part), name)[:1] for name in names}
-            one = dataclasses.replace(
-                one, **{part: dataclasses.replace(getattr(one, part), **first)}
-            )
-        return one
+        values = {name: value for name, _, value in leaves(one)}
+        return replace(one, {name: values[name][:1] for name in lacking(method)})
+
+
+def lacking(method: str) -> tuple[str, ...]:
+    """The fields of a configuration that mean nothing to a method, by their dotted names."""
+    weights = GUIDES[method].weights if method in GUIDES else ()
+    names = [f"guiding.{name}" for name in WEIGHTS if name not in weights]
+    if method in GUIDES or not METHODS[method].has_distance_weights:
+        names += ["model.initial_weight", "model.initial_shape", "optimizer.distance_rate"]
+    return tuple(names)

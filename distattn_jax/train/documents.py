@@ -8,7 +8,7 @@ from tokenizers import Tokenizer
 from distattn_jax.data import Nested, encode, sentences
 from distattn_jax.train.config import DataConfig
 from distattn_jax.train.task import Batch
-from distattn_jax.train.text_task import TextTask
+from distattn_jax.train.text_task import FOR_PRETRAINED, TextTask
 
 
 class Documents(TextTask):
@@ -16,6 +16,7 @@ class Documents(TextTask):
 
     by = ("text",)
     unit = "sentences"
+    unread = FOR_PRETRAINED
     embedding = ("document", "words", "embedding", "embedding")
 
     def longest(self, config: DataConfig) -> int | None:

@@ -85,6 +85,11 @@ class FineTuning(TextTask):
     methods = GUIDES
     by = ("tokens",)
     read: ClassVar[tuple[str, ...]] = ("tokens", "types")
+    unread = (
+        *("data.sentences", "data.tokenizer", "data.vocabulary", "data.min_count"),
+        *("model.pooling_features", "model.max_distance"),
+        *("model.initial_weight", "model.initial_shape", "optimizer.distance_rate"),
+    )
 
     def __init__(
         self,
@@ -113,6 +118,7 @@ class FineTuning(TextTask):
     @classmethod
     def check(cls, config: Config) -> None:
         cls.check_methods(config)
+        cls.check_unread(config)
         if not config.model.pretrained:
             raise DataError(
                 f"the task {config.task} needs --model.pretrained, the folder or hub name of a "
@@ -122,6 +128,7 @@ class FineTuning(TextTask):
             if method in config.methods and not getattr(config.data, given):
                 raise DataError(f"the guide {method} needs --data.{given}; got none.")
         sizes = models.read_config(models.folder_of(config.model.pretrained))
+        _check_sizes(config.model, sizes)
         if config.data.longest > sizes.longest:
             raise ValueError(
                 f"data.longest must be at most {sizes.longest}, the positions of "
@@ -221,16 +228,7 @@ class FineTuning(TextTask):
             f"{known}: {sizes.family}, {sizes.layers} layers of {sizes.heads} heads, "
             f"stored as {' and '.join(stored)}"
         )
-        model = dataclasses.replace(
-            config.model,
-            layers=sizes.layers,
-            heads=sizes.heads,
-            head_features=sizes.features // sizes.heads,
-            features=sizes.features,
-            hidden_features=sizes.hidden_features,
-            embedding_features=sizes.embedding_features,
-        )
-        config = dataclasses.replace(config, model=model)
+        config = dataclasses.replace(config, model=_sized(config.model, sizes))
         tables = {**tables, "train": table}
         return Own(config, arguments, tables, {"pretrained": about}, (said,))
 
@@ -238,7 +236,10 @@ class FineTuning(TextTask):
     def _guided(
         cls, config: Config, builder: TextBuilder, tokenizer: Tokenizer, table: Pairs
     ) -> tuple[Pairs, dict[str, np.ndarray]]:
-        """The training set with the columns that guides need; and the arrays that they need."""
+        """The training set with the columns that guides need; and the arrays that they need.
+
+        PMI is counted on pairs as the model reads them: a claim counts with each of its candidates.
+        """
         constants: dict[str, np.ndarray] = {}
         if "pmi" in config.methods:
             tokens = table.columns["tokens"]
@@ -302,6 +303,31 @@ def share_of(rows: int, split: str, config: DataConfig) -> Sequence[int]:
         return range(rows)
     drawn = random.Random(f"share {config.seed}").sample(range(rows), rows)
     return sorted(drawn[: max(round(config.share * rows), 1)])
+
+
+def _sized(config: ModelConfig, sizes: PretrainedConfig) -> ModelConfig:
+    """With the sizes of the pre-trained model."""
+    return dataclasses.replace(
+        config,
+        layers=sizes.layers,
+        heads=sizes.heads,
+        head_features=sizes.features // sizes.heads,
+        features=sizes.features,
+        hidden_features=sizes.hidden_features,
+        embedding_features=sizes.embedding_features,
+    )
+
+
+def _check_sizes(config: ModelConfig, sizes: PretrainedConfig) -> None:
+    """Sizes are those of the pre-trained model, or not given."""
+    true, default = _sized(config, sizes), ModelConfig()
+    for field in dataclasses.fields(config):
+        given, wanted = getattr(config, field.name), getattr(true, field.name)
+        if given not in (wanted, getattr(default, field.name)):
+            raise ValueError(
+                f"model.{field.name} must be {wanted}, as in {config.pretrained}, or not be given; "
+                f"got {given}."
+            )
 
 
 def _without(table: Pairs, names: set[str]) -> Pairs:

@@ -125,6 +125,12 @@ def parse(config: Configuration, arguments: Sequence[str], *, program: str) -> C
         parser.error(str(error))
 
 
+def named(arguments: Sequence[str]) -> frozenset[str]:
+    """The dotted names of the fields that a command line sets."""
+    flags = (_underscored(argument) for argument in arguments if argument.startswith("--"))
+    return frozenset(flag.partition("=")[0].removeprefix("--") for flag in flags)
+
+
 def to_dict(config: Any) -> dict[str, Any]:
     """What JSON can hold: tuples as lists."""
     return {

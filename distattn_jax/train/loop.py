@@ -13,7 +13,7 @@ import numpy as np
 from jax.sharding import Mesh
 
 from distattn_jax import sharding
-from distattn_jax.data import FILLER, Batches, bucket_lengths
+from distattn_jax.data import FILLER, Batches, Nested, Table, bucket_lengths
 from distattn_jax.train.checkpoint import Checkpoints
 from distattn_jax.train.config import Config
 from distattn_jax.train.feed import Feed
@@ -212,12 +212,18 @@ class Trainer:
 
     def about_the_batches(self) -> str:
         """What padding and cutting do to the training set."""
-        lengths = ", ".join(map(str, self.batches.buckets))
-        return (
-            f"batches of {self.batches.batch_size} examples padded to {lengths} {self.task.unit} "
-            f"({self.batches.padding:.0%} padding); {self.batches.cut} of "
-            f"{len(self.batches.table)} examples are cut"
-        )
+        batches, unit = self.batches, self.task.unit
+        lengths = ", ".join(map(str, batches.buckets))
+        said = f"batches of {batches.batch_size} examples padded to {lengths} {unit}"
+        said += f" ({batches.padding:.0%} of these are padding)"
+        columns = batches.table.columns if isinstance(batches.table, Table) else {}
+        for column in map(columns.get, self.task.by):
+            if isinstance(column, Nested):
+                said += f", each padded to {column.width} tokens"
+                said += f" ({column.padding:.0%} of these are padding)"
+        if batches.cut:  # what was cut before it came into the table was said of the table
+            said += f"; {batches.cut} of {len(batches.table)} examples lose {unit}"
+        return said
 
     def _feed(self, batches: Any) -> Feed:
         return Feed(batches, self.mesh, self.task.layout)

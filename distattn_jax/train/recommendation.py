@@ -24,6 +24,7 @@ class NewsRecommendation(TextTask):
     fields = ()
     by = ("candidates",)
     unit = "candidates"
+    unread = (*TextTask.unread, "data.longest")
     criterion: ClassVar[str] = "auc"
     embedding = ("titles", "embedding", "embedding")
 

@@ -6,7 +6,7 @@ import importlib.metadata
 import json
 import platform
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -60,6 +60,15 @@ class Run(NamedTuple):
         """How many steps it is to have; None before it was begun."""
         return (_read_json(self.path / "plan.json") or {}).get("steps")
 
+    def other_files(self, about: Mapping[str, Any]) -> list[str]:
+        """A line for each kind of files that were others, where both know which they were.
+
+        `about`: what is known of the data now.
+        """
+        before, now = _digests(_read_json(self.path / "data.json") or {}), _digests(about)
+        unknown = tuple(name for name in now if not (before[name] and now[name]))
+        return flags.differences(before, now, ignoring=unknown)
+
     def plan(self, steps: int) -> None:
         """Says how many steps it is to have."""
         _write_json(self.path / "plan.json", {"steps": steps})
@@ -93,13 +102,14 @@ class Run(NamedTuple):
 
 
 def open_run(config: Config, prepared: Prepared) -> Run:
-    """The folder of a run of one method, made or found; refuses one of another configuration."""
+    """The folder of a run of one method, made or found; refuses one of other settings or files."""
     run = Run(directory_of(config) / config.methods[0])
     saved = _read_json(run.path / "config.json")
     now = flags.to_dict(config)
     if saved is not None:
         saved = {**flags.to_dict(Config()), **saved}  # it may be older than some of the fields
         different = flags.differences(saved, now, ignoring=MAY_CHANGE)
+        different += run.other_files(prepared.about)
         if different:
             raise RunError(
                 f"{run.path} holds a run of another configuration:\n  "
@@ -209,6 +219,14 @@ def best_member(path: str | Path | epath.Path) -> int:
     criterion = result["criterion"]
     scores = [score(criterion, member["validation"][criterion]) for member in result["members"]]
     return max(range(len(scores)), key=scores.__getitem__)
+
+
+def _digests(about: Mapping[str, Any]) -> dict[str, str | None]:
+    """What tells files apart, by their kind; None: that is not known."""
+    return {
+        "raw files of the data": about.get("raw_files"),
+        "pre-trained weights": about.get("pretrained", {}).get("digest"),
+    }
 
 
 def _read_json(path: epath.Path) -> Any:

@@ -22,8 +22,11 @@ from distattn_jax.data import (
 )
 from distattn_jax.models import METHODS, Sizes
 from distattn_jax.train.config import Config, DataConfig, ModelConfig
+from distattn_jax.train.flags import to_dict
 from distattn_jax.train.members import Setting
 from distattn_jax.train.task import Task
+
+FOR_PRETRAINED = ("model.pretrained", "model.remat", "data.share", "data.parses", "guiding.")
 
 
 class Own(NamedTuple):
@@ -59,11 +62,13 @@ class TextTask(Task):
       methods: those it can be learned with, by name.
       fields: the texts of an example, by the names they have in the data.
       embedding: where the model keeps its embeddings.
+      unread: how the names of the options begin that mean nothing to it.
     """
 
     methods: ClassVar[Mapping[str, Any]] = METHODS
     fields: ClassVar[tuple[str, ...]] = ("text",)
     embedding: ClassVar[tuple[str, ...]]
+    unread: ClassVar[tuple[str, ...]] = (*FOR_PRETRAINED, "data.sentences")
 
     def __init__(
         self,
@@ -82,11 +87,18 @@ class TextTask(Task):
     def check(cls, config: Config) -> None:
         """Raises where the task cannot be learned as it is configured."""
         cls.check_methods(config)
-        if config.model.pretrained or config.data.share != 1:
-            raise ValueError(
-                "model.pretrained and data.share are for tasks on pre-trained models, which "
-                f"{config.task} is not."
-            )
+        cls.check_unread(config)
+
+    @classmethod
+    def check_unread(cls, config: Config) -> None:
+        """Raises where an option is given that would change nothing."""
+        defaults = to_dict(Config())
+        for name, value in to_dict(config).items():
+            if name.startswith(cls.unread) and value != defaults[name]:
+                raise ValueError(
+                    f"{name} must not be given for the task {config.task}, to which it means "
+                    f"nothing; got {value!r}."
+                )
 
     @classmethod
     def check_methods(cls, config: Config) -> None:

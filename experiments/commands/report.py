@@ -1,13 +1,15 @@
 """Writes the tables and the pictures of runs that were made."""
 
 import argparse
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import itertools
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from etils import epath
 
 from distattn_jax.train import Config, RunError, load_config
+from distattn_jax.train.config import WEIGHTS, lacking
 from distattn_jax.train.flags import differences, to_dict
 from distattn_jax.train.journal import read
 from distattn_jax.train.run import MAY_CHANGE, Run
@@ -139,18 +141,34 @@ def _unfinished(runs: Sequence[Found]) -> list[str]:
 
 def _unlike(runs: Sequence[Found]) -> list[str]:
     """A warning about runs that differ in more than their method."""
-    names = {name for run in runs[1:] for name in _differences(runs[0], run)}
+    pairs = itertools.combinations(runs, 2)
+    names = {name for one, other in pairs for name in _differences(one, other)}
     if not names:
         return []
-    configs: Mapping[str, dict[str, Any]] = {run.title: to_dict(run.config) for run in runs}
-    lines = [
-        f"- {name}: " + ", ".join(f"{config[name]} ({of})" for of, config in configs.items())
-        for name in sorted(names)
-    ]
+    configs = {run.title: _own(run) for run in runs}
+    lines = []
+    for name in sorted(names):
+        values = (f"{own[name]} ({of})" for of, own in configs.items() if name in own)
+        lines.append(f"- {name}: " + ", ".join(values))
     return ["\n".join(["These runs differ in more than their method:", "", *lines])]
 
 
 def _differences(one: Found, other: Found) -> list[str]:
-    """The names of the fields in which two runs differ, where it matters."""
-    lines = differences(to_dict(one.config), to_dict(other.config), ignoring=MAY_CHANGE)
+    """The names of the fields in which two runs differ, where it matters and both have them.
+
+    Weights of guides do not count where each run took the best that the same search found for it.
+    """
+    first, second = _own(one), _own(other)
+    both = first.keys() & second.keys()
+    searched = one.config.search and one.config.search == other.config.search
+    ignoring = (*MAY_CHANGE, *(f"guiding.{name}" for name in WEIGHTS if searched))
+    lines = differences(
+        *({name: own[name] for name in both} for own in (first, second)), ignoring=ignoring
+    )
     return [line.partition(":")[0] for line in lines]
+
+
+def _own(run: Found) -> dict[str, Any]:
+    """What its method has of its configuration."""
+    absent = lacking(run.config.methods[0])
+    return {name: value for name, value in to_dict(run.config).items() if name not in absent}

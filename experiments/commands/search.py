@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from distattn_jax.train import GUIDES
-from distattn_jax.train.flags import parse
+from distattn_jax.train.flags import named, parse
 from experiments import da, guiding
 from experiments.commands.train import run
 from experiments.recipes import config_of
@@ -18,4 +18,5 @@ def main(arguments: Sequence[str]) -> None:
     config = config_of(recipe)
     of_a_guide = any(method in GUIDES for method in config.methods)
     search = guiding.search_of(config) if of_a_guide else da.search_of(config)
-    run(parse(search, flags, program=f"python -m experiments search {recipe}"))
+    config = parse(search, flags, program=f"python -m experiments search {recipe}")
+    run(config, given=named(flags))

@@ -8,7 +8,15 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from experiments import archive
-from experiments.papers import guiding_figures, guiding_heads, guiding_sweeps, sections
+from experiments.guiding import RATES, SEARCHED
+from experiments.papers import (
+    guiding_costs,
+    guiding_figures,
+    guiding_heads,
+    guiding_runs,
+    guiding_sweeps,
+    sections,
+)
 from experiments.papers.guiding_numbers import (
     ERRATA,
     FIGURE_3,
@@ -18,12 +26,20 @@ from experiments.papers.guiding_numbers import (
     TABLE_1,
     TABLE_2,
     TABLE_3,
-    TABLE_4,
     table,
 )
 from experiments.statistics import ALPHA
-from experiments.tables import chosen, of_seeds, tested, verdict
-from experiments.wording import NOT_RUN, NOTHING, ORDER, markdown, mean_and_spread, spelled, title
+from experiments.tables import BASELINES, chosen, of_seeds, pairs_of, tested, verdict
+from experiments.wording import (
+    NOT_RUN,
+    NOTHING,
+    UNRUN,
+    figure,
+    markdown,
+    mean_and_spread,
+    spelled,
+    title,
+)
 
 DATA_SETS = {
     "multinli": "MultiNLI",
@@ -37,10 +53,8 @@ PAPERS_DATA = {
     "mednli": ("11k", NOTHING, NOTHING, "3", NOTHING),
     "cross_genre": ("48k pairs", NOTHING, NOTHING, "2", NOTHING),
 }
-OURS = "MiniLM"  # the pre-trained model of our runs
 PAPERS_MODELS = {"multinli": "Roberta", "mednli": "BlueBERT", "cross_genre": "BioBERT"}  # Table 3
 VARIANTS = {"ag": "default", "none": "w/o AG", "pdg": "w/o MDG", "mdg": "w/o PDG"}
-UNRUN = "not run"
 
 
 def report(folder: archive.AnyPath = archive.FOLDER) -> str:
@@ -60,16 +74,16 @@ def read(folder: archive.AnyPath = archive.FOLDER) -> dict[str, Any]:
 def text(kept: Mapping[str, Any], folder: archive.AnyPath) -> str:
     """The Markdown of all tables."""
     figures = sections.named(guiding_figures.pictures(kept), folder)
-    searched = {name: shown for name, shown in DATA_SETS.items() if name in MEASURED}
     parts = [
         "### Data",
         sections.data(kept, DATA_SETS, PAPERS_DATA),
-        *_models(kept),
+        *guiding_runs.splits(kept, DATA_SETS),
+        *_models(kept, folder),
         *_guides(kept, folder),
         *_ablation(kept),
         "### Table 4: what guiding costs",
-        epochs(kept),
-        steps(archive.read("guiding_speed", folder)),
+        guiding_costs.epochs(kept, DATA_SETS),
+        guiding_costs.steps(archive.read("guiding_speed", folder)),
         "### Figure 3: one layer is guided",
         guiding_sweeps.by_layer(kept),
         FIGURE_3,
@@ -79,11 +93,16 @@ def text(kept: Mapping[str, Any], folder: archive.AnyPath) -> str:
         guiding_sweeps.by_share(kept),
         FIGURE_6,
         "### What was searched",
-        *sections.searches(searched, ORDER, folder),
+        *guiding_runs.searches(kept, DATA_SETS, folder),
         "### Every seed",
         *(sections.every_seed(kept) or [NOT_RUN]),
         "### Runs",
-        sections.provenance(kept, folder),
+        sections.provenance(
+            kept,
+            folder,
+            before=(RATES, SEARCHED),
+            beside="and other runs may have been on the device",
+        ),
         "### Errata of the paper",
         "\n".join(f"- {erratum}" for erratum in ERRATA),
         "### Figures",
@@ -98,9 +117,12 @@ def models(content: Mapping[str, Any] | None, data: str) -> str:
     for row, figures in table(TABLE_1, data).items():
         if figures:
             rows.append([row, "paper's", *(_escaped(figures[metric]) for metric in metrics)])
-    for name, method in ((OURS, "none"), (f"{OURS}+AG", "ag")):
-        cells = [_cell(content, method, metric) for metric in metrics]
-        rows.append([name, "ours", *cells])
+    if content is None:
+        rows.append([NOTHING, "ours", *[UNRUN] * len(metrics)])
+    else:
+        for with_ag, method in (("", "none"), ("+AG", "ag")):
+            cells = [_cell(content, method, metric) for metric in metrics]
+            rows.append([guiding_runs.name_of(content) + with_ag, "ours", *cells])
     return markdown(["model", "whose", *map(spelled, metrics)], rows)
 
 
@@ -112,27 +134,37 @@ def comparison(
     paper: Mapping[str, Mapping[str, str]],
     tried: Mapping[str, int] | None = None,
 ) -> str:
-    """A row for each guide: ours and the paper's.
+    """A row for each guide, after one for what needs no model if the results have it.
 
     Args:
       content: the results on a data set.
       data: its name.
       names: guide -> what the row is called.
       paper: guide -> metric -> figure.
-      tried: of how many settings each is the best; None: such a column is not wanted.
+      tried: of how many settings each is the best; None: neither these nor weights are shown.
     """
     metrics, rows = MEASURED[data], []
     runs = (content or {}).get("runs", {})
+    counted = ["seeds", *(["weights", "settings tried"] if tried is not None else [])]
+    for criterion, known in _baseline(runs):
+        row = [BASELINES[criterion], *[NOTHING] * len(counted)]
+        for metric in metrics:
+            row.append(figure(metric, known[metric]) if metric in known else NOTHING)
+            row += [NOTHING] * (data in METRICS)
+        rows.append(row)
     for method, name in names.items():
-        row = [name, str(len(chosen(runs[method]["result"]))) if method in runs else UNRUN]
-        if tried is not None:
-            row.append(str(tried.get(method, 1)) if method in runs else UNRUN)
+        if method in runs:
+            result = runs[method]["result"]
+            row = [name, str(len(chosen(result)))]
+            row += [] if tried is None else [guiding_runs.weights(result), str(tried[method])]
+        else:
+            row = [name, *[UNRUN] * len(counted)]
         for metric in metrics:
             row.append(_cell(content, method, metric))
             if data in METRICS:
                 row.append(_escaped(paper[method].get(metric, NOTHING)))
         rows.append(row)
-    header = ["guide", "seeds", *(["settings tried"] if tried is not None else [])]
+    header = ["guide", *counted]
     for metric in metrics:
         header += [spelled(metric), *(["paper's"] if data in METRICS else [])]
     return markdown(header, rows)
@@ -149,86 +181,45 @@ def tests(content: Mapping[str, Any] | None, methods: Sequence[str]) -> str:
     figures = {method: of_seeds(result, "test", criterion) for method, result in found.items()}
     header, rows, count = ["guide"], [], 0
     for of in ("minus no guide", "AG minus it"):
-        header += [f"{of}, {spelled(criterion, unit=False)}", "p", "detectable"]
+        header += [f"{of}, {spelled(criterion, unit=False)}", "pairs", "p", "detectable"]
     for method in found:
-        cells = [NOTHING] * 6
+        cells = [NOTHING] * 8
         if method != "none" and "none" in found:
-            cells[:3] = tested(figures[method], figures["none"], criterion)
+            cells[:4] = _test(figures[method], figures["none"], criterion)
         if method not in ("none", "ag") and "ag" in found:
-            cells[3:] = tested(figures["ag"], figures[method], criterion)
-        count += sum(cells[i] != NOTHING for i in (1, 4))
+            cells[4:] = _test(figures["ag"], figures[method], criterion)
+        count += sum(cells[i] != NOTHING for i in (2, 6))
         rows.append([title(method), *cells])
-    note = f"Paired t-tests on the test set, two-sided, {count} in this table; p is not corrected."
+    note = (
+        "Paired t-tests on the test set, over the seeds that both have, two-sided, "
+        f"{count} in this table; p is not corrected."
+    )
     if count:
         note += " Corrected for their number (Bonferroni), p would have to be below "
         note += f"{ALPHA / count:.2g} where {ALPHA:g} is asked for."
     return "\n\n".join([markdown(header, rows), note])
 
 
-def epochs(kept: Mapping[str, Any]) -> str:
-    """Seconds of an epoch, without AG and with it."""
-    names = list(METRICS)
-    header = ["model", "whose", *(DATA_SETS[name] for name in MEASURED)]
-    rows = []
-    for model, seconds in TABLE_4.items():
-        cells = [_cost(*both) for both in seconds]
-        rows.append([model, "paper's", *cells, *[NOTHING] * (len(MEASURED) - len(names))])
-    ours = []
-    for name in MEASURED:
-        runs = (kept[name] or {}).get("runs", {})
-        both = [_epoch(runs[method]) for method in ("none", "ag") if method in runs]
-        ours.append(_cost(*both) if len(both) == 2 else UNRUN)
-    rows.append([OURS, "ours", *ours])
-    note = (
-        "Seconds of an epoch, without AG → with AG. The paper's: one model on one RTX 3090. Ours: "
-        "all seeds side by side, whatever else was on the device, compilation and validation not "
-        "counted."
-    )
-    return "\n\n".join([note, markdown(header, rows)])
-
-
-def steps(content: Mapping[str, Any] | None) -> str:
-    """One training step: milliseconds and memory, with guides and without."""
-    if content is None:
-        return "One training step: not run."
-    config, lines = content["config"], content["lines"]
-    plain = {line["seeds"]: line for line in lines if line["method"] == "none"}
-    header = ["guide", "models", "ms a step", "of no guide's", "peak GB", "of no guide's"]
-    rows = []
-    for line in lines:
-        base = plain.get(line["seeds"], {})
-        row = [title(line["method"]), str(line["seeds"])]
-        for name, scale in (("bare", 1), ("peak_bytes", 1e9)):
-            value, of = line.get(name), base.get(name)
-            row.append(NOTHING if value is None else f"{value / scale:.2f}")
-            row.append(f"{value / of:.3f}" if value is not None and of else NOTHING)
-        rows.append(row)
-    where = (
-        f"{content['environment']['device']}, {config['data.batch_size']} examples of "
-        f"{config['length']} tokens, one training step; median of {config['repeats']} x "
-        f"{config['steps']} steps."
-    )
-    return "\n\n".join([where, markdown(header, rows)])
-
-
-def _models(kept: Mapping[str, Any]) -> list[str]:
-    others = [name for name in TABLE_1 if "+" not in name and name != "SOTA"]
-    note = f"Of the paper's models ({', '.join(others)}) we ran none: the rows that are ours are "
-    note += f"of {OURS}, a smaller model. \\* p < 0.05, \\*\\* p < 0.01, as the paper says."
-    parts = ["### Table 1: models with and without guiding", note]
+def _models(kept: Mapping[str, Any], folder: archive.AnyPath) -> list[str]:
+    note = r"The paper's: \* p < 0.05, \*\* p < 0.01, as it says."
+    parts = ["### Table 1: models with and without guiding", guiding_runs.table(kept, folder), note]
     for name, shown in DATA_SETS.items():
         parts += [f"{shown}:", models(kept[name], name)]
     return parts
 
 
 def _guides(kept: Mapping[str, Any], folder: archive.AnyPath) -> list[str]:
-    parts = ["### Table 2: guides side by side", f"Ours are of {OURS}, the paper's of BERT."]
+    note = (
+        "Settings tried are those of the search, where a guide has the weights that were the best "
+        "of it; the more, the better the chances."
+    )
+    parts = ["### Table 2: guides side by side", note]
     names = {method: title(method) for method in TABLE_2}
-    for name, shown in DATA_SETS.items():
-        tried = sections.settings_tried(name, folder)
+    for name in DATA_SETS:
+        tried = guiding_runs.tried(kept[name], folder)
         paper = table(TABLE_2, name)
         rows = comparison(kept[name], name, names, paper=paper, tried=tried)
-        parts += [f"{shown}:", rows]
+        parts += [_heading(kept, name, "BERT"), rows]
         if kept[name] is not None:
             results = archive.results_of(kept[name], tuple(names))
             parts += [tests(kept[name], tuple(names)), verdict(results)]
@@ -236,15 +227,34 @@ def _guides(kept: Mapping[str, Any], folder: archive.AnyPath) -> list[str]:
 
 
 def _ablation(kept: Mapping[str, Any]) -> list[str]:
-    of = ", ".join(f"{model} on {DATA_SETS[name]}" for name, model in PAPERS_MODELS.items())
-    parts = ["### Table 3: MDG and PDG alone", f"Ours are of {OURS}, the paper's of {of}."]
+    note = "Ours with AG and without a guide are the runs of Table 2."
+    parts = ["### Table 3: MDG and PDG alone", note]
     names = {method: f"{variant} ({title(method)})" for method, variant in VARIANTS.items()}
-    for name, shown in DATA_SETS.items():
+    for name in DATA_SETS:
         rows = comparison(kept[name], name, names, paper=table(TABLE_3, name))
-        parts += [f"{shown}:", rows]
+        parts += [_heading(kept, name, PAPERS_MODELS.get(name, "")), rows]
         if kept[name] is not None:
             parts.append(tests(kept[name], tuple(names)))
     return parts
+
+
+def _heading(kept: Mapping[str, Any], data: str, papers: str) -> str:
+    """The data set of a table, and the models that were trained on it."""
+    theirs = f"; the paper's: {papers}" if data in METRICS else ""
+    return f"{DATA_SETS[data]} (ours: {guiding_runs.names([kept[data]])}{theirs}):"
+
+
+def _test(first: Mapping[int, float], second: Mapping[int, float], criterion: str) -> list[str]:
+    """Difference, pairs, p and what was detectable."""
+    difference, *others = tested(first, second, criterion)
+    return [difference, str(pairs_of(first, second)), *others]
+
+
+def _baseline(runs: Mapping[str, Any]) -> list[tuple[str, Mapping[str, float]]]:
+    """The criterion, and what the test set comes to without any model: once, or not at all."""
+    results = [run["result"] for run in runs.values()]
+    found = [(one["criterion"], one.get("baseline", {}).get("test")) for one in results]
+    return [(criterion, known) for criterion, known in found if known][:1]
 
 
 def _cell(content: Mapping[str, Any] | None, method: str, metric: str) -> str:
@@ -257,15 +267,3 @@ def _cell(content: Mapping[str, Any] | None, method: str, metric: str) -> str:
 
 def _escaped(figure: str) -> str:
     return figure.replace("*", r"\*")
-
-
-def _epoch(run: Mapping[str, Any]) -> float | None:
-    """Seconds; None: what a step takes is not known."""
-    steps, seconds = run["result"]["steps"], run["step_seconds"]
-    return None if seconds is None else seconds * steps / run["config"]["epochs"]
-
-
-def _cost(without: float | None, guided: float | None) -> str:
-    if without is None or guided is None:
-        return "not known"
-    return f"{without:.0f} → {guided:.0f} ({100 * (guided / without - 1):+.1f} %)"

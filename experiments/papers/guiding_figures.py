@@ -8,47 +8,61 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from distattn_jax import plot
-from experiments.papers import guiding_sweeps
-from experiments.papers.guiding_numbers import TABLE_2, table
+from experiments.papers import guiding_runs, guiding_sweeps
+from experiments.papers.guiding_numbers import METRICS, TABLE_2, table
 from experiments.papers.sections import Picture
 from experiments.tables import of_seeds
 from experiments.wording import ORDER, PERCENT, spelled, title
 
-COMPARED = {"multinli": "MultiNLI", "covid_fact": "COVID-Fact"}  # panels of guides side by side
+COMPARED = {
+    "multinli": "MultiNLI",
+    "mednli": "MedNLI",
+    "cross_genre": "Cross-genre-IR",
+    "covid_fact": "COVID-Fact",
+}  # panels of guides side by side, of those that were run
 
 DARKEST = 0.05  # share of all weights, those on the first token mostly, that would hide the others
 
 
 def pictures(kept: Mapping[str, Any]) -> Iterator[Picture]:
     """What there are results for."""
-    if any(_gains(kept[name]) for name in COMPARED):
-        caption = "Table 2 as a picture: gains of guides, seed by seed"
-        yield "guiding_table_2", caption, functools.partial(_guides, kept)
+    compared = {name: kept[name] for name in COMPARED if _gains(kept[name])}
+    if compared:
+        caption = "Table 2 as a picture: gains over no guide, seed by seed, of "
+        caption += guiding_runs.names(compared.values())
+        caption += "; the paper's are of BERT" if compared.keys() & METRICS.keys() else ""
+        yield "guiding_table_2", caption, functools.partial(_guides, compared)
+    on = f"MultiNLI, {guiding_runs.names([kept['multinli']])}"
     layers = guiding_sweeps.layered(kept)
     if any(layers.values()):
-        caption = "Figure 3: one layer is guided"
+        caption = f"Figure 3: one layer is guided; {on}"
         yield "guiding_figure_3", caption, functools.partial(_layers, kept, layers)
     guided = (kept["multinli"] or {}).get("guided")
     if guided:
-        caption = "Figure 4: the mean map of all heads, of one pair; darkest: one weight in twenty"
+        caption = (
+            "Figure 4: the mean map of all heads, of one pair and the model with the best "
+            f"validation of each guide; one weight in twenty is darker than the scale; {on}"
+        )
         yield "guiding_figure_4", caption, functools.partial(_maps, guided)
-        caption = "Figure 5: heads as points, by the principal components of their maps"
+        caption = (
+            "Figure 5: the heads of these models as points, by the principal components of their "
+            "maps of this pair"
+        )
         yield "guiding_figure_5", caption, functools.partial(_components, guided)
     shares = guiding_sweeps.shared(kept)
     if any(set(by_share) - {100} for by_share in shares.values()):
-        caption = "Figure 6: a part of the training set"
+        caption = f"Figure 6: a part of the training set; {on}"
         yield "guiding_figure_6", caption, functools.partial(_shares, shares)
 
 
-def _guides(kept: Mapping[str, Any]) -> Figure:
+def _guides(compared: Mapping[str, Any]) -> Figure:
     """Points gained by every guide, and the paper's gains with BERT."""
     figures: dict[str, dict[str, np.ndarray]] = {}
     paper: dict[str, dict[str, tuple[float, None]]] = {}
-    for name, shown in COMPARED.items():
-        found = _gains(kept[name])
-        criterion = _criterion(kept[name])
+    for name, content in compared.items():
+        found, criterion = _gains(content), _criterion(content)
         unit = " (points)" if criterion in PERCENT else ""
-        panel = f"{shown}: gain in {spelled(criterion, unit=False)}{unit}" if found else shown
+        panel = f"{COMPARED[name]}: gain in {spelled(criterion, unit=False)}{unit}"
         figures[panel], paper[panel] = found, {}
         published = table(TABLE_2, name)
         if criterion in published["none"]:
@@ -58,7 +72,7 @@ def _guides(kept: Mapping[str, Any]) -> Figure:
                 if figure is not None:
                     paper[panel][method] = (float(figure.rstrip("*")) - none, None)
     labels = {method: title(method) for of in figures.values() for method in of}
-    return plot.grouped_bars(figures, labels=labels, paper=paper, columns=2)
+    return plot.grouped_bars(figures, labels=labels, paper=paper, from_zero=True, columns=2)
 
 
 def _gains(content: Mapping[str, Any] | None) -> dict[str, np.ndarray]:
@@ -85,10 +99,10 @@ def _layers(kept: Mapping[str, Any], layers: guiding_sweeps.Results) -> Figure:
     none = guiding_sweeps.unguided(kept)
     return plot.sweep(
         figures,
-        places=list(guiding_sweeps.LAYERS),
+        places=list(guiding_sweeps.layers_of(kept)),
         xlabel="the layer that is guided",
         ylabel=f"test {spelled(_of(layers))}",
-        baseline=None if none is None else ("no guide", _values(none)),
+        baseline=None if none is None else ("no guide ± standard deviation", _values(none)),
         labels={guide: title(guide) for guide in layers},
     )
 
@@ -101,15 +115,17 @@ def _shares(shares: guiding_sweeps.Results) -> Figure:
     gained = {
         guide: {s: _differences(r, none[s]) for s, r in by.items() if s in none}
         for guide, by in shares.items()
-        if by
+        if by and guide != "none"
     }
-    panels = {spelled(criterion, unit=False): whole, "minus no guide, seed by seed": gained}
+    gains = "minus no guide, seed by seed"
+    panels = {spelled(criterion, unit=False): whole, gains: gained}
     labels = (f"test {spelled(criterion)}", "points")
     return plot.sweep(
         panels,
         places=list(guiding_sweeps.SHARES),
         xlabel="share of the training set (%)",
         ylabel=dict(zip(panels, labels, strict=True)),
+        differences=[gains],
         labels={guide: title(guide) for guide in shares},
     )
 
@@ -140,9 +156,8 @@ def _differences(result: Any, none: Any) -> np.ndarray:
     return scale * np.asarray([first[seed] - second[seed] for seed in first if seed in second])
 
 
-def _criterion(content: Mapping[str, Any] | None) -> str:
-    runs = (content or {}).get("runs", {})
-    return next((run["result"]["criterion"] for run in runs.values()), "accuracy")
+def _criterion(content: Mapping[str, Any]) -> str:
+    return next(run["result"]["criterion"] for run in content["runs"].values())
 
 
 def _of(results: guiding_sweeps.Results) -> str:

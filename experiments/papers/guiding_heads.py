@@ -15,9 +15,9 @@ from flax import nnx
 from distattn_jax.train.run import Run, load_config
 from distattn_jax.train.state import graph_of
 from distattn_jax.train.tasks import table_of
-from experiments.tables import tested
+from experiments.tables import pairs_of, tested
 from experiments.trained import Trained, load
-from experiments.wording import NOT_RUN, NOTHING, markdown, mean_and_spread, title
+from experiments.wording import NOT_RUN, NOTHING, counts, markdown, mean_and_spread, title
 
 SHOWN = ("none", "mdg", "pdg", "ag")  # as in Figures 4 and 5 of the paper
 PAIRS, LONGEST = 256, 64  # of the validation set that are looked at, and their most tokens
@@ -120,7 +120,7 @@ def table(content: Mapping[str, Any] | None) -> str:
         method: {name: dict(zip(found["seeds"], found[name], strict=True)) for name in MEASURES}
         for method, found in heads.items()
     }
-    header, rows = ["guide", "models"], []
+    header, rows, paired = ["guide", "models"], [], []
     for name in MEASURES.values():
         header += [name, "minus no guide", "p"]
     for method, found in by_seed.items():
@@ -128,7 +128,9 @@ def table(content: Mapping[str, Any] | None) -> str:
         for name in MEASURES:
             against = [NOTHING] * 2
             if method != "none" and "none" in by_seed:
-                against = tested(found[name], by_seed["none"][name], name)[:2]
+                plain = by_seed["none"][name]
+                against = tested(found[name], plain, name)[:2]
+                paired += [pairs_of(found[name], plain)] * (against[1] != NOTHING)
             row += [mean_and_spread(name, found[name].values()), *against]
         rows.append(row)
     pairs = next(iter(heads.values()))["pairs"]
@@ -137,6 +139,11 @@ def table(content: Mapping[str, Any] | None) -> str:
         "squared distance of a query's weights from their mean over heads. Likeness: the cosine of "
         "what two heads have keys receive. Special tokens: the first one and the separators."
     )
+    if paired:
+        note += (
+            f" {len(paired)} paired t-tests, of {counts(paired)} seeds, two-sided; p is not "
+            "corrected for their number."
+        )
     return "\n\n".join([note, markdown(header, rows)])
 
 

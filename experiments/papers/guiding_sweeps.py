@@ -3,46 +3,66 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from experiments.tables import of_seeds, tested
-from experiments.wording import NOTHING, markdown, mean_and_spread, spelled, title
+from experiments.papers import guiding_runs
+from experiments.tables import of_seeds, pairs_of, tested
+from experiments.wording import (
+    NOT_RUN,
+    NOTHING,
+    UNRUN,
+    counts,
+    markdown,
+    mean_and_spread,
+    spelled,
+    title,
+)
 
 BASE = "multinli"  # the experiment that both are forms of
-LAYERS = range(1, 7)  # of MiniLM
+MOST_LAYERS = 48  # of a model
 SHARES = (20, 40, 60, 80, 100)  # per cent of the training set; all of it is the experiment itself
 LAYERED = ("mdg", "pdg", "ag")
 SHARED = ("none", "ag", "mdg", "pdg")
 NAMES = (
-    *(f"{BASE}_layers_{guide}_{layer}" for guide in LAYERED for layer in LAYERS),
+    *(f"{BASE}_layers_{guide}_{layer}" for guide in LAYERED for layer in range(1, MOST_LAYERS + 1)),
     *(f"{BASE}_share_{share}" for share in SHARES[:-1]),
 )
-UNRUN = "not run"
 
 Results = dict[str, dict[int, Any]]  # guide -> layer or share -> result
+
+
+def layers_of(kept: Mapping[str, Any]) -> range:
+    """The layers that could be guided, from 1; none where nothing was run."""
+    found = [kept[BASE], *(content for name, content in kept.items() if _is_layered(name))]
+    sizes = [content["data"]["pretrained"]["config"] for content in found if content is not None]
+    return range(1, max((size["layers"] for size in sizes), default=0) + 1)
 
 
 def layered(kept: Mapping[str, Any]) -> Results:
     """Guide -> the layer it was put on, from 1 -> result; the configuration says which layer."""
     found: Results = {guide: {} for guide in LAYERED}
     for name, content in kept.items():
-        if name.startswith(f"{BASE}_layers_") and content is not None:
+        if _is_layered(name) and content is not None:
             for guide, run in content["runs"].items():
-                (layer,) = run["config"]["guiding.layers"]
-                if name != f"{BASE}_layers_{guide}_{layer + 1}":
+                layers = run["config"]["guiding.layers"]
+                if [name] != [f"{BASE}_layers_{guide}_{layer + 1}" for layer in layers]:
                     raise ValueError(
-                        f"{name} must be of its guide and layer; got {guide}, {layer}."
+                        f"{name} must be of its guide and layer; got {guide}, {layers}."
                     )
-                found[guide][layer + 1] = run["result"]
+                found[guide][layers[0] + 1] = run["result"]
     return found
 
 
 def shared(kept: Mapping[str, Any]) -> Results:
-    """Guide -> per cent of the training set -> result."""
+    """Guide -> per cent of the training set -> result; the configuration must say so."""
     found: Results = {guide: {} for guide in SHARED}
     for share in SHARES:
-        content = kept.get(BASE if share == 100 else f"{BASE}_share_{share}")
+        name = BASE if share == 100 else f"{BASE}_share_{share}"
+        runs = (kept.get(name) or {}).get("runs", {})
         for guide in SHARED:
-            if guide in (content or {}).get("runs", {}):
-                found[guide][share] = (content or {})["runs"][guide]["result"]
+            if guide in runs:
+                learned_from = runs[guide]["config"]["data.share"]
+                if round(100 * learned_from, 6) != share:
+                    raise ValueError(f"{name} must be of {share} %; got data.share {learned_from}.")
+                found[guide][share] = runs[guide]["result"]
     return found
 
 
@@ -54,23 +74,29 @@ def unguided(kept: Mapping[str, Any]) -> Any:
 
 def by_layer(kept: Mapping[str, Any]) -> str:
     """Rows are layers; every guide against none, paired over seeds."""
-    found, none = layered(kept), unguided(kept)
-    against = dict.fromkeys(LAYERS, none)
+    found, none, layers = layered(kept), unguided(kept), layers_of(kept)
+    if not layers:
+        return NOT_RUN
     plain = UNRUN if none is None else _figure(none)
-    note = f"Ours, {_measured(none)}, MultiNLI. Without a guide: {plain}."
-    return "\n\n".join([note, _table("layer", LAYERS, found, against)])
+    note = (
+        f"Ours, {_measured(none)}, MultiNLI, {_models(kept, 'layers')}. Without a guide: {plain}."
+    )
+    return "\n\n".join([note, _table("layer", layers, found, dict.fromkeys(layers, none))])
 
 
 def by_share(kept: Mapping[str, Any]) -> str:
     """Rows are shares of the training set; every guide against none of the same share."""
     found = shared(kept)
     none = found["none"]
-    note = f"Ours, {_measured(none.get(100))}, MultiNLI. No guide is the first column of figures."
+    note = (
+        f"Ours, {_measured(none.get(100))}, MultiNLI, {_models(kept, 'share')}. Shares are of our "
+        "training set (see Data)."
+    )
     return "\n\n".join([note, _table("training set (%)", SHARES, found, none)])
 
 
 def _table(varied: str, places: Sequence[int], found: Results, against: Mapping[int, Any]) -> str:
-    header = [varied]
+    header, pairs = [varied], []
     for guide in found:
         header += [title(guide)] if guide == "none" else [title(guide), "minus no guide", "p"]
     rows = []
@@ -87,15 +113,27 @@ def _table(varied: str, places: Sequence[int], found: Results, against: Mapping[
                 criterion = result["criterion"]
                 guided, plain = (of_seeds(one, "test", criterion) for one in (result, none))
                 row += tested(guided, plain, criterion)[:2]
+                pairs += [pairs_of(guided, plain)] * (row[-1] != NOTHING)
         rows.append(row)
-    count = sum(row[i].replace("< ", "")[:1].isdigit() for row in rows for i in _tests(header))
-    note = f"{count} paired t-tests, two-sided; p is not corrected for their number."
-    return "\n\n".join([markdown(header, rows), *([note] if count else [])])
+    return "\n\n".join([markdown(header, rows), *([_note(pairs)] if pairs else [])])
 
 
-def _tests(header: Sequence[str]) -> list[int]:
-    """The columns of p."""
-    return [i for i, name in enumerate(header) if name == "p"]
+def _note(pairs: Sequence[int]) -> str:
+    return (
+        f"A mean is over all seeds of its guide; a difference over those that both have. "
+        f"{len(pairs)} paired t-tests, of {counts(pairs)} seeds, two-sided; p is not corrected for "
+        "their number."
+    )
+
+
+def _is_layered(name: str) -> bool:
+    return name.startswith(f"{BASE}_layers_")
+
+
+def _models(kept: Mapping[str, Any], sweep: str) -> str:
+    """Those of the experiment and of its forms."""
+    names = (name for name in kept if name == BASE or name.startswith(f"{BASE}_{sweep}_"))
+    return guiding_runs.names(kept[name] for name in names)
 
 
 def _measured(result: Any) -> str:

@@ -35,11 +35,12 @@ def data(
         if content is not None:
             about = content["data"]
             counts = (f"{about['rows'][split]:,}" for split in ("train", "validation", "test"))
-            ours = [*counts, str(about["classes"]), f"{about['average_length']:.1f}"]
+            classes = str(about["classes"] or NOTHING)  # a ranking has none
+            ours = [*counts, classes, f"{about['average_length']:.1f}"]
             said += [f"- {title}: {'; '.join(about['said'])}."]
         theirs = paper.get(name, (NOTHING,) * 5)
         rows.append([title, *(f"{a} / {b}" for a, b in zip(ours, theirs, strict=True))])
-    return "\n".join(["Ours / the paper's.", "", markdown(header, rows), "", *said])
+    return "\n".join(["Ours / the paper's.", "", markdown(header, rows), "", *said]).rstrip()
 
 
 def settings_tried(experiment: str, folder: archive.AnyPath) -> dict[str, int]:
@@ -72,9 +73,22 @@ def every_seed(kept: Mapping[str, Any]) -> list[str]:
     return parts
 
 
-def provenance(kept: Mapping[str, Any], folder: archive.AnyPath) -> str:
-    """Device, versions, commit and minutes of all runs."""
-    found = [archive.read(name + SEARCHED, folder) for name in kept]
+def provenance(
+    kept: Mapping[str, Any],
+    folder: archive.AnyPath,
+    *,
+    before: Sequence[str] = (SEARCHED,),
+    beside: str = "with other runs on the device",
+) -> str:
+    """Device, versions, commit and minutes of all runs.
+
+    Args:
+      kept: experiment -> its results, or None.
+      folder: of the results.
+      before: how the names of the searches end that came before.
+      beside: what else was on the device.
+    """
+    found = [archive.read(name + ending, folder) for ending in before for name in kept]
     rows = []
     for content in filter(None, [*found, *kept.values()]):
         for method, run in content["runs"].items():
@@ -90,7 +104,7 @@ def provenance(kept: Mapping[str, Any], folder: archive.AnyPath) -> str:
             row = [name, where["device"], versions, commit, models, str(steps), pace]
             rows.append([*row, f"{minutes:.1f}"])
     header = ["run", "device", "versions", "commit", "models", "steps", "steps/s", "minutes"]
-    note = "Steps/s and minutes count compilation and validation, with other runs on the device."
+    note = f"Steps/s and minutes count compilation and validation, {beside}."
     return "\n\n".join([note, markdown(header, rows)]) if rows else NOT_RUN
 
 

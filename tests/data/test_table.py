@@ -52,6 +52,7 @@ def test_documents_are_padded_in_sentences_and_in_words():
     words = Ragged(np.asarray([2, 3, 4, 5, 6, 7], np.int32), np.asarray([0, 3, 4, 6]))
     text = Nested.of(words, [2, 1], 2)
     assert text.cut == 1
+    assert text.padding == pytest.approx(1 / 6)  # of three sentences of two words
     assert Table({"text": text}).lengths(("text",)).tolist() == [2, 1]
     rows = Table({"text": text}).rows(np.asarray([1, 0, FILLER]), 3)
     assert rows["text"].tolist() == [

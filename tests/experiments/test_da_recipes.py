@@ -89,11 +89,11 @@ def test_a_search_leaves_the_test_set_unread_and_a_recipe_takes_what_it_found(tm
     best = max(members, key=lambda member: member["validation"]["accuracy"])
     after = dataclasses.replace(config, search=str(directory_of(search)))
     for method in ("distance_aware", "distance_aware_clip"):  # the latter was not searched
-        found = found_by_search(after.of(method))
+        found = found_by_search(after.of(method), {})
         assert found.model.initial_weight == (best["setting"]["initial_weight"],)
         assert found.optimizer.distance_rate == (best["setting"]["distance_rate"],)
     with pytest.raises(RunError, match="search must be a folder of finished runs"):
-        found_by_search(after.of("vanilla"))
+        found_by_search(after.of("vanilla"), {})
 
 
 def test_the_search_space_is_the_same_for_all_and_no_larger_than_was_said():

@@ -107,7 +107,9 @@ def test_pairs_are_classified_measured_and_collected(tmp_path, capsys):
     checked(run, CLASSIFICATION, [0.1, 0.01])
     lines = journal.read(run)
     assert any({"loss/task", "loss/mdg", "loss/pdg"} < line.keys() for line in lines)
-    capsys.readouterr()
+    said = capsys.readouterr().out
+    assert "\n0 of the texts of train are cut to 16 tokens" in said
+    assert "examples lose" not in said
     main(["evaluate", str(run)])
     table = capsys.readouterr().out.splitlines()
     accuracy = [member["test"]["accuracy"] for member in Run(run).result["members"]]
@@ -128,7 +130,9 @@ def test_evidence_is_ranked_and_guided_by_a_parser(tmp_path, capsys):
     assert json.loads((run / "data.json").read_text())["rows"]["train"] == 10
     lines = journal.read(run)
     assert [line["loss/dependency"][0] > 0 for line in lines if "loss/dependency" in line] == [True]
-    capsys.readouterr()
+    # 10 claims make two batches of 8; 3 words, 5 words and 3 special tokens are 11 of 16 places.
+    said = "8 examples padded to 5 candidates (38% of these are padding), each padded to 16 tokens"
+    assert f"{said} (31% of these are padding)\n" in capsys.readouterr().out
 
 
 def test_a_guide_gets_the_columns_and_tables_that_it_needs_and_no_others(tmp_path):

@@ -8,83 +8,8 @@ from matplotlib import image
 from distattn_jax.train.guides import GUIDES
 from experiments import archive
 from experiments.papers import guiding, guiding_figures, guiding_heads, guiding_numbers, sections
-from experiments.papers.guiding_numbers import CLASSIFICATION, RANKING
-
-ENVIRONMENT = {"device": "a device", "commit": None, "packages": {"jax": "1.2", "flax": "3.4"}}
-NOISE = (0.0, 0.01, 0.05)  # of the seeds: a gain in the second column of every pair of seeds
-DATA = {
-    "rows": {"train": 1234, "validation": 56, "test": 78},
-    "classes": 3,
-    "average_length": 9.87,
-    "said": ["as it is"],
-}
-
-
-def run(method, metrics, *, best, settings=1, split=("validation", "test"), layers=()):
-    """Seed i has best + NOISE[i] of every metric; a guide gains 0.02 more on every second seed."""
-    members = [
-        {
-            "seed": seed,
-            "setting": {"alpha": 0.1**setting},
-            **{
-                name: dict.fromkeys(metrics, best + NOISE[seed] + 0.02 * (seed % 2) * (best > 0.7))
-                for name in split
-            },
-        }
-        for setting in range(settings)
-        for seed in range(3)
-    ]
-    result = {"method": method, "criterion": metrics[0], "steps": 120, "parameters": 7}
-    return {
-        "result": {**result, "members": members},
-        "config": {"epochs": 2.0, "guiding.layers": list(layers)},
-        "environment": ENVIRONMENT,
-        "seconds": 90.0,
-        "step_seconds": 0.5 if method == "none" else 0.525,
-    }
-
-
-def content(experiment, methods, metrics=CLASSIFICATION, **arguments):
-    runs = {
-        method: run(method, metrics, best=0.7 + i / 50, **arguments)
-        for i, method in enumerate(methods)
-    }
-    return {"experiment": experiment, "data": DATA, "runs": runs}
-
-
-def learned(layers=2, heads=3, tokens=4):
-    draw = np.random.default_rng(0)
-    maps = {
-        method: draw.dirichlet(np.ones(tokens), (layers, heads, tokens))
-        for method in guiding_heads.SHOWN
-    }
-    points, explained = guiding_heads.components(maps)
-    measured = {
-        method: {
-            "seeds": [0, 1],
-            "pairs": 32,
-            "spread": [0.5, 0.6],
-            "likeness": [0.9, 0.9],
-            "special": [0.25 + i / 4, 0.27 + i / 3],
-        }
-        for i, method in enumerate(maps)
-    }
-    return {
-        "guided": {
-            "tokens": ["[CLS]", "a", "##b", "[SEP]"],
-            "maps": {method: weights.mean((0, 1)) for method, weights in maps.items()},
-            "points": points,
-            "explained": explained,
-            "heads": measured,
-        }
-    }
-
-
-def row(text, name, heading):
-    """The cells of the first row of this name after a heading."""
-    lines = text[text.index(heading) :].splitlines()
-    line = next(line for line in lines if line.startswith(f"| {name} |"))
-    return [cell.strip() for cell in line.strip("|").split("|")]
+from experiments.papers.guiding_numbers import RANKING
+from tests.experiments.made_up_guiding import DATA, content, learned, row, searched, timed
 
 
 @pytest.fixture(scope="module")
@@ -92,18 +17,16 @@ def folder(tmp_path_factory):
     folder = tmp_path_factory.mktemp("results")
     guides = [guide for guide in GUIDES if guide != "dependency"]
     archive.write(archive.rounded({**content("multinli", guides), **learned()}), folder)
-    archive.write(content("covid_fact", ("none", "ag"), RANKING), folder)
-    searched = content("multinli", ("none", "ag"), split=("validation",), settings=4)
-    archive.write({**searched, "experiment": "multinli_search"}, folder)
-    archive.write(content("multinli_layers_mdg_2", ("mdg",), layers=(1,)), folder)
-    archive.write(content("multinli_share_20", ("none", "pdg")), folder)
-    timed = [
-        {"method": "none", "seeds": 1, "bare": 10.0, "peak_bytes": 4e9},
-        {"method": "ag", "seeds": 1, "bare": 10.5, "peak_bytes": 4.1e9},
-    ]
-    config = {"data.batch_size": 64, "length": 256, "repeats": 3, "steps": 20}
-    speed = {"experiment": "guiding_speed", "environment": ENVIRONMENT, "config": config}
-    archive.write({**speed, "lines": timed}, folder)
+    ranked = content("covid_fact", ("none", "ag"), RANKING, data={**DATA, "classes": 0})
+    archive.write(ranked, folder)
+    search = searched("multinli_search", ("none", "ag", "mdg"), alpha=(0.1, 0.01, 0.001))
+    archive.write(search, folder)
+    rates = searched("multinli_rates", ("none",), learning_rate=(1e-5, 3e-5))
+    archive.write(rates, folder)
+    one_layer = content("multinli_layers_mdg_2", ("mdg",), **{"guiding.layers": [1]})
+    archive.write(one_layer, folder)
+    archive.write(content("multinli_share_20", ("none", "pdg"), **{"data.share": 0.2}), folder)
+    archive.write(timed(), folder)
     return folder
 
 
@@ -114,36 +37,49 @@ def text(folder):
 
 def test_every_guide_stands_beside_the_papers_with_how_many_settings_it_had(text):
     # Without a guide 70, 71 and 75 %; with AG 2 points more, and 4 on the second seed.
-    assert row(text, "no guide", "### Table 2")[:5] == [
-        *("no guide", "3", "4", "72.00 ± 2.65", "83.24")
-    ]
+    assert row(text, "no guide", "### Table 2")[1:6] == ["3", "-", "1", "72.00 ± 2.65", "83.24"]
     ours = row(text, "AG", "### Table 2")
-    assert ours[1:5] == ["3", "4", "74.67 ± 2.52", r"83.89\*"]
-    assert row(text, "[First]", "### Table 2")[2] == "1"  # not searched
-    assert row(text, "[Dependency]", "### Table 2")[1:5] == [*["not run"] * 3, "83.59"]
+    assert ours[1:6] == ["3", "alpha 0.1, beta 0.1", "3", "74.67 ± 2.52", r"83.89\*"]
+    assert row(text, "[First]", "### Table 2")[2:4] == ["gamma 1", "1"]  # not searched
+    assert row(text, "[Dependency]", "### Table 2")[1:6] == [*["not run"] * 4, "83.59"]
+    assert row(text, "majority label", "### Table 2")[1:6] == ["-", "-", "-", "25.00", "-"]
     assert row(text, "default (AG)", "### Table 3")[2:4] == ["74.67 ± 2.52", r"86.77\*"]
     assert row(text, "w/o MDG (PDG)", "### Table 3")[3] == "86.52"
 
 
 def test_guides_are_tested_against_none_and_against_ag_without_a_hidden_correction(text):
-    header = "| guide | minus no guide, accuracy | p | detectable | AG minus it, accuracy | p |"
+    header = "| guide | minus no guide, accuracy | pairs | p | detectable | AG minus it, accuracy |"
     against = row(text, "AG", header)
-    assert against[1] == "2.67 points"  # 2, 4 and 2
-    assert float(against[2]) == pytest.approx(0.057, abs=0.001)  # t = 4 of 2 degrees
-    assert against[4:] == ["-", "-", "-"]
-    assert row(text, "no guide", header)[1:] == ["-"] * 6
+    assert against[1:3] == ["2.67 points", "3"]  # 2, 4 and 2
+    assert float(against[3]) == pytest.approx(0.057, abs=0.001)  # t = 4 of 2 degrees
+    assert against[5:] == ["-"] * 4
+    assert row(text, "no guide", header)[1:] == ["-"] * 8
     # Eight guides against none; AG differs from seven by the same on all seeds, which is no test.
     assert "two-sided, 8 in this table; p is not corrected." in text
     assert "below 0.0063 where 0.05 is asked for" in text
 
 
+def test_tests_are_of_the_seeds_that_both_have_and_say_how_many(folder):
+    kept = guiding.read(folder)
+    kept["multinli"]["runs"]["none"] = content("multinli", ("none",), seeds=4)["runs"]["none"]
+    kept["multinli"]["runs"]["mdg"]["result"]["members"].pop()
+    text = guiding.text(kept, folder)
+    assert [row(text, guide, "### Table 2")[1] for guide in ("no guide", "AG")] == ["4", "3"]
+    header = "| guide | minus no guide, accuracy | pairs |"
+    assert row(text, "AG", header)[2] == "3"
+    after = text[text.index("### Table 3") :]
+    mdg = row(after, "MDG", header)
+    assert (mdg[2], mdg[6]) == ("2", "2")
+    assert "paired t-tests, of 2 to 3 seeds, two-sided" in text[text.index("### Figure 6") :]
+
+
 def test_what_was_not_run_says_so_in_every_cell(text):
     medical = "\n\nMedNLI:\n\n"
-    assert row(text, "MiniLM", medical)[2:] == ["not run"] * 4
+    assert row(text, "-", medical)[1:] == ["ours", *["not run"] * 4]
     assert row(text, "BERT", medical)[2:] == ["76.02", "76.25", "76.01", "76.11"]
-    after = text[text.index("### Table 2") :]
-    assert row(after, "[PMI]", medical)[1:5] == [*["not run"] * 3, "77.07"]
-    assert row(text, "MiniLM+AG", "Cross-genre-IR:\n\n")[2:] == ["not run"] * 5
+    medical = "MedNLI (ours: not run; the paper's: BERT):"
+    assert row(text, "[PMI]", medical)[1:6] == [*["not run"] * 4, "77.07"]
+    assert row(text, "-", "Cross-genre-IR:\n\n")[2:] == ["not run"] * 5
     assert row(text, "2", "### Figure 3")[4:] == ["not run"] * 6
     assert row(text, "60", "### Figure 6")[1:] == ["not run"] * 10
     assert "MedNLI: not searched." in text
@@ -174,18 +110,22 @@ def test_a_layer_and_a_share_are_compared_with_no_guide_on_the_same_seeds(text):
     assert row(text, "100", "### Figure 6")[1] == "72.00 ± 2.65"
 
 
-def test_a_file_of_another_layer_than_its_name_says_is_refused(folder):
+@pytest.mark.parametrize(
+    ("name", "guide", "field", "value", "error"),
+    [
+        ("multinli_layers_mdg_2", "mdg", "guiding.layers", [4], "of its guide and layer"),
+        ("multinli_layers_mdg_2", "mdg", "guiding.layers", [], "of its guide and layer"),
+        ("multinli_share_20", "pdg", "data.share", 0.4, r"of 20 %; got data.share 0\.4"),
+        ("multinli", "ag", "data.share", 0.5, r"of 100 %; got data.share 0\.5"),
+    ],
+)
+def test_a_file_of_something_else_than_its_name_says_is_refused(
+    folder, name, guide, field, value, error
+):
     kept = guiding.read(folder)
-    kept["multinli_layers_mdg_2"]["runs"]["mdg"]["config"]["guiding.layers"] = [4]
-    with pytest.raises(ValueError, match="multinli_layers_mdg_2 must be of its guide and layer"):
+    kept[name]["runs"][guide]["config"][field] = value
+    with pytest.raises(ValueError, match=f"{name} must be {error}"):
         guiding.text(kept, folder)
-
-
-def test_costs_stand_beside_the_papers(text):
-    table = "### Table 4"
-    assert row(text, "BERT", table)[2] == "2190 → 2334 (+6.6 %)"
-    assert row(text, "MiniLM", table)[2:4] == ["30 → 32 (+5.0 %)", "not run"]
-    assert row(text, "AG", table)[1:] == ["1", "10.50", "1.050", "4.10", "1.025"]
 
 
 def test_every_figure_that_is_named_is_there(folder):

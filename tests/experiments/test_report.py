@@ -8,7 +8,7 @@ import pytest
 from etils import epath
 
 import experiments
-from distattn_jax.train import Config, RunError
+from distattn_jax.train import Config, GuidingConfig, OptimizerConfig, RunError
 from distattn_jax.train.flags import to_dict
 from distattn_jax.train.run import Run
 from experiments import figures
@@ -95,6 +95,35 @@ def test_runs_that_differ_in_more_than_their_method_are_named(folder):
     assert "differ in more than their method" in text
     assert "epochs: " in text
     assert "3.0 (no positions)" in text
+
+
+def unlike(folder, **configs):
+    """The fields in which the runs of these guides are said to differ."""
+    for guide, config in configs.items():
+        make_run(folder, guide, **config)
+    said = report([folder]).partition("differ in more than their method:")[2]
+    return said.split("\n\n")[1].splitlines() if said else []
+
+
+def test_what_a_method_has_not_is_no_difference(tmp_path):
+    grid = GuidingConfig(alpha=(0.5,), gamma=(0.5,))
+    assert not unlike(tmp_path / "a", none={}, mdg={"guiding": grid}, vanilla={"guiding": grid})
+    # Nor does the first of the runs hide what the others differ in.
+    assert unlike(tmp_path / "b", ag={}, next={}, period={"guiding": grid}) == [
+        "- guiding.gamma: [1.0] ([Next]), [0.5] ([Period])"
+    ]
+
+
+def test_weights_found_by_one_search_are_no_difference_but_others_are(tmp_path):
+    found = {"guiding": GuidingConfig(alpha=(0.5,)), "search": "s"}
+    assert not unlike(tmp_path / "a", ag={"search": "s"}, mdg=found)
+    by_hand = {"guiding": GuidingConfig(alpha=(0.5,))}
+    assert unlike(tmp_path / "b", ag={}, mdg=by_hand) == [
+        "- guiding.alpha: [0.01] (AG), [0.5] (MDG)"
+    ]
+    rate = OptimizerConfig(learning_rate=(0.5,))
+    lines = unlike(tmp_path / "c", ag={"search": "s"}, mdg={**found, "optimizer": rate})
+    assert lines == ["- optimizer.learning_rate: [0.001] (AG), [0.5] (MDG)"]
 
 
 def test_one_run_can_be_given_and_folders_of_folders(folder):

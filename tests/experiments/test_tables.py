@@ -122,6 +122,21 @@ def test_of_a_grid_the_setting_with_the_best_mean_validation_is_the_row():
     assert "settings" not in tables([VANILLA, OURS])
 
 
+def test_the_weight_of_a_guide_that_a_method_has_not_is_a_dash():
+    def guided(method, *points):
+        one = result(method, [[(0.5, 0.5)]] * len(points), rates=range(len(points)))
+        for member, (alpha, beta) in zip(one["members"], points, strict=True):
+            member["setting"] = {"alpha": alpha, "beta": beta}
+        return one
+
+    rows = read(settings([guided("none", (1, 1)), guided("mdg", (1, 1), (2, 1))]))
+    assert [(row["alpha"], "beta" in row) for row in rows] == [
+        *(("-", False), ("1", False), ("2", False))
+    ]
+    rows = read(settings([guided("pdg", (1, 1)), guided("ag", (1, 1), (2, 3))]))
+    assert [(row["alpha"], row["beta"]) for row in rows] == [("-", "1"), ("1", "1"), ("2", "3")]
+
+
 def test_every_seed_is_listed_and_one_that_a_method_lacks_is_a_dash():
     rows = read(seeds([VANILLA, result("adapted", [[(0.5, 0.25)]], first_seed=2)]))
     assert rows == [

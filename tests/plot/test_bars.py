@@ -76,6 +76,16 @@ def test_limits_show_all_that_is_drawn_and_the_figure_says_where_they_do_not_beg
     assert plot.grouped_bars(from_zero).get_supxlabel() == ""
 
 
+@pytest.mark.parametrize("gain", [8.0, -8.0, 0.0])
+def test_gains_and_losses_are_seen_from_zero(gain):
+    figure = plot.grouped_bars({"gain": {"ag": np.asarray([gain])}}, from_zero=True)
+    (axes,) = figure.axes
+    start, end = axes.get_xlim()
+    assert start < min(gain, 0.0) <= max(gain, 0.0) < end
+    assert [0, 0] in [list(line.get_xdata()) for line in axes.lines]
+    assert figure.get_supxlabel() == ""
+
+
 def test_a_value_that_does_not_vary_can_be_drawn():
     (axes,) = plot.grouped_bars({"accuracy": {"vanilla": np.array([90.0, 90.0])}}).axes
     start, end = axes.get_xlim()

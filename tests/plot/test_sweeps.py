@@ -57,6 +57,13 @@ def test_a_baseline_is_a_dashed_line_in_every_panel_that_has_anything():
     assert min(drawn.x0, drawn.y0, width - drawn.x1, height - drawn.y1) >= 0
 
 
+def test_nothing_gained_is_a_line_in_panels_of_differences():
+    figure = plot.sweep(FIGURES, places=[1, 2, 3], differences=["one"], **WORDS)
+    zeros = [any(list(line.get_ydata()) == [0, 0] for line in axes.lines) for axes in figure.axes]
+    assert zeros == [True, False, False]
+    assert figure.axes[0].get_ylim()[0] < 0
+
+
 def test_what_does_not_fit_is_named():
     with pytest.raises(
         ValueError, match=r"\['one'\]\['ag'\] must be of the places \[1\]; got \[3\]"

@@ -8,11 +8,13 @@ import pytest
 from distattn_jax.train import (
     Config,
     DataConfig,
+    GuidingConfig,
     MeshConfig,
     ModelConfig,
     OptimizerConfig,
     OutputConfig,
 )
+from distattn_jax.train.config import lacking
 from distattn_jax.train.flags import from_dict, leaves, to_dict
 from distattn_jax.train.tasks import TASKS
 from experiments.recipes import recipes
@@ -48,6 +50,22 @@ def test_every_field_has_an_explanation():
 def test_the_run_of_one_method_differs_in_nothing_else():
     config = Config(methods=("vanilla", "adapted"), seeds=2)
     assert config.of("adapted") == Config(methods=("adapted",), seeds=2)
+
+
+def test_what_a_method_lacks_is_one_value_in_its_run():
+    several = Config(
+        guiding=GuidingConfig(alpha=(1.0, 2.0), beta=(3.0, 4.0)),
+        optimizer=OptimizerConfig(distance_rate=(1.0, 5.0)),
+    )
+    mdg = several.of("mdg")
+    assert (mdg.guiding.alpha, mdg.guiding.beta) == ((1.0, 2.0), (3.0,))
+    assert mdg.optimizer.distance_rate == (1.0,)
+    assert several.of("distance_aware").optimizer.distance_rate == (1.0, 5.0)
+    assert lacking("ag") == (
+        *("guiding.gamma", "model.initial_weight", "model.initial_shape"),
+        "optimizer.distance_rate",
+    )
+    assert lacking("distance_aware") == ("guiding.alpha", "guiding.beta", "guiding.gamma")
 
 
 @pytest.mark.parametrize(

@@ -180,6 +180,9 @@ def test_a_smaller_share_is_a_part_of_every_larger_one():
     )
 
 
+PLAIN = {"task": "nearest", "methods": ("vanilla",), "model": ModelConfig()}
+
+
 @pytest.mark.parametrize(
     ("fields", "error", "said"),
     [
@@ -194,7 +197,23 @@ def test_a_smaller_share_is_a_part_of_every_larger_one():
         (
             {"task": "nearest", "methods": ("vanilla",)},
             ValueError,
-            "model.pretrained and data.share are for tasks on pre-trained models, which nearest",
+            "model.pretrained must not be given for the task nearest, .*; got '.*tiny",
+        ),
+        ({**PLAIN, "guiding": GuidingConfig(alpha=(0.5,))}, ValueError, r"guiding.alpha .*\[0.5\]"),
+        (
+            {**PLAIN, "model": ModelConfig(remat=True)},
+            ValueError,
+            "model.remat must not .* nearest",
+        ),
+        ({**PLAIN, "data": DataConfig(parses="a")}, ValueError, "data.parses must not be given"),
+        ({**PLAIN, "data": DataConfig(sentences=9)}, ValueError, "data.sentences must not be"),
+        ({**PLAIN, "task": "mind", "data": DataConfig(longest=9)}, ValueError, "data.longest must"),
+        ({"data": DataConfig(min_count=2)}, ValueError, "data.min_count must not .* multinli"),
+        ({"data": DataConfig(vocabulary=99)}, ValueError, "data.vocabulary must not be given"),
+        (
+            {"model": lambda folder: ModelConfig(pretrained=str(folder), layers=3)},
+            ValueError,
+            "model.layers must be 1, as in .*tiny.*, or not be given; got 3",
         ),
     ],
 )
@@ -205,5 +224,13 @@ def test_what_cannot_be_learned_is_refused_before_the_data_are_read(folder, fiel
         model=ModelConfig(pretrained=str(folder)),
         data=DataConfig(longest=16),
     )
+    made = {name: field(folder) if callable(field) else field for name, field in fields.items()}
     with pytest.raises(error, match=said):
-        prepare(dataclasses.replace(config, **fields))
+        prepare(dataclasses.replace(config, **made))
+
+
+def test_the_sizes_of_the_pretrained_model_may_be_given(folder):
+    sizes = {"heads": 2, "head_features": 4, "features": 8, "hidden_features": 8}
+    model = ModelConfig(pretrained=str(folder), **sizes, embedding_features=8)
+    config = Config(task="multinli", methods=("ag",), model=model, data=DataConfig(longest=16))
+    PretrainedClassification.check(config)  # as a run keeps them

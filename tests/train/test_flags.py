@@ -6,7 +6,15 @@ import json
 import pytest
 
 from distattn_jax.train import Config, ModelConfig, OptimizerConfig
-from distattn_jax.train.flags import differences, from_dict, leaves, parse, replace, to_dict
+from distattn_jax.train.flags import (
+    differences,
+    from_dict,
+    leaves,
+    named,
+    parse,
+    replace,
+    to_dict,
+)
 
 
 def parsed(*arguments):
@@ -53,6 +61,11 @@ def test_fields_that_only_go_together_can_be_given_together():
     changed = parsed("--optimizer.weight-decay", "0.1", "--optimizer.name", "adamw", "--seed", "7")
     assert changed.optimizer == OptimizerConfig(name="adamw", weight_decay=0.1)
     assert changed.seed == 7
+
+
+def test_what_a_command_line_sets_is_named_as_the_fields_are():
+    arguments = ["--seeds", "3", "--model.head-features=8", "--model.initial-shape", "-0.5", "a-b"]
+    assert named(arguments) == {"seeds", "model.head_features", "model.initial_shape"}
 
 
 def test_help_explains_every_field_and_shows_what_it_is_now(capsys):

@@ -176,3 +176,18 @@ def test_a_run_of_before_there_were_guides_is_loaded_and_goes_on(tmp_path):
     other = dataclasses.replace(config, guiding=GRID)
     with pytest.raises(RunError, match=r"guiding.alpha: \[0.01\] before, \[0.1, 0.2\] now"):
         open_run(other, prepared)
+
+
+def test_a_run_does_not_go_on_with_other_weights_or_other_data(tmp_path):
+    config = Config(name="one", methods=("vanilla",), output=OutputConfig(directory=str(tmp_path)))
+
+    def opened(**about):
+        return open_run(config, Prepared((), tiny.TOKENIZER, tables={}, arguments={}, about=about))
+
+    opened(rows=3)  # as long ago
+    opened(raw_files="a", pretrained={"digest": "b"})
+    opened(raw_files="a", pretrained={"digest": "b"})
+    with pytest.raises(RunError, match="pre-trained weights: b before, c now"):
+        opened(raw_files="a", pretrained={"digest": "c"})
+    with pytest.raises(RunError, match="raw files of the data: a before, d now"):
+        opened(raw_files="d", pretrained={"digest": "b"})
