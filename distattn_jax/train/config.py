@@ -14,6 +14,7 @@ from distattn_jax.train.flags import Checked, leaves, option, replace
 from distattn_jax.train.guides import GUIDES
 
 WEIGHTS = ("alpha", "beta", "gamma")  # of guides
+ANY_LAYER = -1
 
 
 @dataclasses.dataclass(frozen=True)
@@ -90,6 +91,9 @@ class GuidingConfig(Checked):
     beta: tuple[float, ...] = option((0.01,), "weight of PDG; several: a grid")
     gamma: tuple[float, ...] = option((1.0,), "weight of any other guide; several: a grid")
     layers: tuple[int, ...] = option((), "those that are guided, the first is 0; none: all")
+    layer: tuple[int, ...] = option(
+        (ANY_LAYER,), "the one layer that is guided; -1: those of layers; several: a grid"
+    )
     scaling: str = option(
         "mean", "MDG and PDG: means, or sums as they are printed", choices=("mean", "sum")
     )
@@ -104,6 +108,12 @@ class GuidingConfig(Checked):
         for name in WEIGHTS:
             self.require(len(getattr(self, name)) > 0, name, "at least one value")
         self.require(len(set(self.layers)) == len(self.layers), "layers", "different ones")
+        alone = self.layer == (ANY_LAYER,)
+        some = (
+            len(self.layer) > 0 and min(self.layer) >= 0 and len(set(self.layer)) == len(self.layer)
+        )
+        self.require(alone or some, "layer", "-1 alone, or different layers from 0 on")
+        self.require(alone or not self.layers, "layer", "-1 where layers are given")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -241,6 +251,7 @@ def lacking(method: str) -> tuple[str, ...]:
     """The fields of a configuration that mean nothing to a method, by their dotted names."""
     weights = GUIDES[method].weights if method in GUIDES else ()
     names = [f"guiding.{name}" for name in WEIGHTS if name not in weights]
+    names += [] if weights else ["guiding.layer"]
     if method in GUIDES or not METHODS[method].has_distance_weights:
         names += ["model.initial_weight", "model.initial_shape", "optimizer.distance_rate"]
     return tuple(names)

@@ -33,7 +33,7 @@ from distattn_jax.data import (
 )
 from distattn_jax.models import PretrainedClassifier, PretrainedConfig
 from distattn_jax.models import pretrained as models
-from distattn_jax.train.config import Config, DataConfig, ModelConfig
+from distattn_jax.train.config import ANY_LAYER, Config, DataConfig, ModelConfig
 from distattn_jax.train.guides import GUIDES, Aim
 from distattn_jax.train.losses import Guide, Loss
 from distattn_jax.train.members import Setting
@@ -107,6 +107,7 @@ class FineTuning(TextTask):
         super().__init__(method, config, labels=labels, tokenizer=tokenizer, tables=tables)
         self.pretrained, self.parameters = pretrained, parameters or {}
         guiding = self.guiding = GUIDES[method]
+        self.one_layer = aim.one_layer
         self.losses = {name: self.of_examples(loss) for name, loss in guiding.of(aim).items()}
         self.guides = {name: Guide(loss, 1.0) for name, loss in self.losses.items()}
         self.constants = {name: (constants or {})[name] for name in guiding.constants if constants}
@@ -134,11 +135,13 @@ class FineTuning(TextTask):
                 f"data.longest must be at most {sizes.longest}, the positions of "
                 f"{config.model.pretrained}; got {config.data.longest}."
             )
-        if any(layer >= sizes.layers for layer in config.guiding.layers):
-            raise ValueError(
-                f"guiding.layers must be below {sizes.layers}, the layers of "
-                f"{config.model.pretrained}; got {config.guiding.layers}."
-            )
+        for name in ("layers", "layer"):
+            layers = getattr(config.guiding, name)
+            if any(layer >= sizes.layers for layer in layers):
+                raise ValueError(
+                    f"guiding.{name} must be below {sizes.layers}, the layers of "
+                    f"{config.model.pretrained}; got {layers}."
+                )
         if sizes.heads % config.mesh.model:
             raise ValueError(
                 f"mesh.model must divide {sizes.heads}, the heads of {config.model.pretrained}; "
@@ -204,6 +207,7 @@ class FineTuning(TextTask):
             )
         aim = Aim(
             layers=config.guiding.layers or None,
+            one_layer=config.guiding.layer != (ANY_LAYER,),
             scaling=config.guiding.scaling,
             temperature=config.guiding.temperature,
             periods=_ids(tokenizer, PERIODS),
@@ -275,7 +279,7 @@ class FineTuning(TextTask):
         return {("encoder", *path): array for path, array in self.parameters.items()}
 
     def guides_of(self, setting: Setting) -> Mapping[str, Guide]:
-        return self.guiding.weighted(self.losses, setting)
+        return self.guiding.weighted(self.losses, setting, one_layer=self.one_layer)
 
     def of_examples(self, loss: Loss) -> Loss:
         """The loss of a guide, which is one of texts, as one of examples."""

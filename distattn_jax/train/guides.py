@@ -15,6 +15,7 @@ import dataclasses
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
+import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from distattn_jax import guiding
@@ -29,6 +30,7 @@ class Aim:
 
     Attributes:
       layers: those that are guided; None: all.
+      one_layer: whether it is one layer, which the setting of a member says.
       scaling: of MDG and PDG, "mean" or "sum".
       temperature: of MDG.
       periods: the tokens that are periods.
@@ -36,6 +38,7 @@ class Aim:
     """
 
     layers: tuple[int, ...] | None = None
+    one_layer: bool = False
     scaling: str = "mean"
     temperature: float = 1.0
     periods: tuple[int, ...] = ()
@@ -78,16 +81,37 @@ class Guiding:
         """Its terms, before they are weighted: each a loss of outputs and batch."""
         return {name: _bound(term.loss, aim) for name, term in self.terms.items()}
 
-    def weighted(self, losses: Mapping[str, Loss], setting: Any) -> dict[str, Guide]:
-        """The terms with the weights of a setting, whose numbers may be traced."""
+    def weighted(
+        self, losses: Mapping[str, Loss], setting: Any, *, one_layer: bool = False
+    ) -> dict[str, Guide]:
+        """The terms with the weights of a setting, whose numbers may be traced.
+
+        `one_layer`: they are shown the layer of the setting alone.
+        """
         return {
-            name: Guide(loss, getattr(setting, self.terms[name].weight))
+            name: Guide(
+                _at_layer(loss, setting.layer) if one_layer else loss,
+                getattr(setting, self.terms[name].weight),
+            )
             for name, loss in losses.items()
         }
 
 
 def _bound(loss: Callable[[Any, Batch, Aim], Float[Array, " B"]], aim: Aim) -> Loss:
     return lambda outputs, batch: loss(outputs, batch, aim)
+
+
+def _at_layer(loss: Loss, layer: Float[Array, ""]) -> Loss:
+    def of_layer(outputs: Any, batch: Batch) -> Float[Array, " B"]:
+        place = jnp.asarray(layer, jnp.int32)[None]
+        shown = {
+            name: jnp.take(getattr(outputs, name), place, axis=1)
+            for name in ("received", "weights")
+            if getattr(outputs, name) is not None
+        }
+        return loss(outputs._replace(**shown), batch)
+
+    return of_layer
 
 
 def _map_discrimination(outputs: Any, batch: Batch, aim: Aim) -> Float[Array, " B"]:

@@ -23,13 +23,14 @@ class Setting(NamedTuple):
     alpha: Float[Array, "*members"]
     beta: Float[Array, "*members"]
     gamma: Float[Array, "*members"]
+    layer: Float[Array, "*members"]
 
 
 class Member(NamedTuple):
     """One model of a run."""
 
     seed: int
-    setting: dict[str, float]
+    setting: dict[str, float | int]
 
 
 AXES = {
@@ -41,6 +42,7 @@ AXES = {
     "alpha": "guiding",
     "beta": "guiding",
     "gamma": "guiding",
+    "layer": "guiding",
 }  # which part of the configuration holds the values of each
 
 

@@ -95,7 +95,7 @@ def text(kept: Mapping[str, Any], folder: archive.AnyPath) -> str:
         "### What was searched",
         *guiding_runs.searches(kept, DATA_SETS, folder),
         "### Every seed",
-        *(sections.every_seed(kept) or [NOT_RUN]),
+        *(sections.every_seed(guiding_sweeps.with_one_setting(kept)) or [NOT_RUN]),
         "### Runs",
         sections.provenance(
             kept,

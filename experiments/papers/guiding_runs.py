@@ -145,9 +145,7 @@ def _values(content: Content, field: str) -> str:
 
 def _called(experiments: Iterable[str]) -> str:
     """Names of experiments, those of one sweep together."""
-    found = collections.Counter(
-        re.sub(r"_(layers|share)_.*", r"_\1_*", name) for name in experiments
-    )
+    found = collections.Counter(re.sub(r"_share_.*", "_share_*", name) for name in experiments)
     return ", ".join(f"`{name}`" + f" ({n})" * (n > 1) for name, n in found.items())
 
 

@@ -3,8 +3,9 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from distattn_jax.train.config import ANY_LAYER
 from experiments.papers import guiding_runs
-from experiments.tables import of_seeds, pairs_of, tested
+from experiments.tables import by_setting, of_seeds, pairs_of, tested
 from experiments.wording import (
     NOT_RUN,
     NOTHING,
@@ -17,38 +18,41 @@ from experiments.wording import (
 )
 
 BASE = "multinli"  # the experiment that both are forms of
-MOST_LAYERS = 48  # of a model
 SHARES = (20, 40, 60, 80, 100)  # per cent of the training set; all of it is the experiment itself
 LAYERED = ("mdg", "pdg", "ag")
 SHARED = ("none", "ag", "mdg", "pdg")
-NAMES = (
-    *(f"{BASE}_layers_{guide}_{layer}" for guide in LAYERED for layer in range(1, MOST_LAYERS + 1)),
-    *(f"{BASE}_share_{share}" for share in SHARES[:-1]),
-)
+LAYERS = f"{BASE}_layers"  # each layer alone is a setting
+NAMES = (LAYERS, *(f"{BASE}_share_{share}" for share in SHARES[:-1]))
 
 Results = dict[str, dict[int, Any]]  # guide -> layer or share -> result
 
 
 def layers_of(kept: Mapping[str, Any]) -> range:
     """The layers that could be guided, from 1; none where nothing was run."""
-    found = [kept[BASE], *(content for name, content in kept.items() if _is_layered(name))]
-    sizes = [content["data"]["pretrained"]["config"] for content in found if content is not None]
+    found = [content for content in (kept[BASE], kept.get(LAYERS)) if content is not None]
+    sizes = [content["data"]["pretrained"]["config"] for content in found]
     return range(1, max((size["layers"] for size in sizes), default=0) + 1)
 
 
 def layered(kept: Mapping[str, Any]) -> Results:
-    """Guide -> the layer it was put on, from 1 -> result; the configuration says which layer."""
+    """Guide -> the layer it was put on, from 1 -> the result of the models with this setting."""
     found: Results = {guide: {} for guide in LAYERED}
-    for name, content in kept.items():
-        if _is_layered(name) and content is not None:
-            for guide, run in content["runs"].items():
-                layers = run["config"]["guiding.layers"]
-                if [name] != [f"{BASE}_layers_{guide}_{layer + 1}" for layer in layers]:
-                    raise ValueError(
-                        f"{name} must be of its guide and layer; got {guide}, {layers}."
-                    )
-                found[guide][layers[0] + 1] = run["result"]
+    for guide, run in (kept.get(LAYERS) or {}).get("runs", {}).items():
+        members = run["result"]["members"]
+        for places in by_setting(run["result"]):
+            layer = members[places[0]]["setting"]["layer"]
+            if layer == ANY_LAYER or layer + 1 in found[guide]:
+                raise ValueError(f"{LAYERS} must have one setting for each layer; got {guide}.")
+            found[guide][layer + 1] = {
+                **run["result"],
+                "members": [members[place] for place in places],
+            }
     return found
+
+
+def with_one_setting(kept: Mapping[str, Any]) -> dict[str, Any]:
+    """The experiments whose guides have one setting each: all but the sweep over layers."""
+    return {name: content for name, content in kept.items() if name != LAYERS}
 
 
 def shared(kept: Mapping[str, Any]) -> Results:
@@ -126,13 +130,9 @@ def _note(pairs: Sequence[int]) -> str:
     )
 
 
-def _is_layered(name: str) -> bool:
-    return name.startswith(f"{BASE}_layers_")
-
-
 def _models(kept: Mapping[str, Any], sweep: str) -> str:
     """Those of the experiment and of its forms."""
-    names = (name for name in kept if name == BASE or name.startswith(f"{BASE}_{sweep}_"))
+    names = (name for name in kept if name == BASE or name.startswith(f"{BASE}_{sweep}"))
     return guiding_runs.names(kept[name] for name in names)
 
 

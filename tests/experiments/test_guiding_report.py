@@ -23,8 +23,8 @@ def folder(tmp_path_factory):
     archive.write(search, folder)
     rates = searched("multinli_rates", ("none",), learning_rate=(1e-5, 3e-5))
     archive.write(rates, folder)
-    one_layer = content("multinli_layers_mdg_2", ("mdg",), **{"guiding.layers": [1]})
-    archive.write(one_layer, folder)
+    layers = [{"layer": 1}, {"layer": 0}]
+    archive.write(content("multinli_layers", ("mdg",), grid=layers), folder)
     archive.write(content("multinli_share_20", ("none", "pdg"), **{"data.share": 0.2}), folder)
     archive.write(timed(), folder)
     return folder
@@ -104,6 +104,7 @@ def test_the_papers_tables_agree_with_each_other():
 
 def test_a_layer_and_a_share_are_compared_with_no_guide_on_the_same_seeds(text):
     assert row(text, "2", "### Figure 3")[1:3] == ["72.00 ± 2.65", "0.00 points"]
+    assert row(text, "1", "### Figure 3")[1:3] == ["71.00 ± 2.65", "-1.00 points"]
     shares = row(text, "20", "### Figure 6")
     assert shares[1] == "72.00 ± 2.65"
     assert shares[-3:-1] == ["74.67 ± 2.52", "2.67 points"]
@@ -113,8 +114,6 @@ def test_a_layer_and_a_share_are_compared_with_no_guide_on_the_same_seeds(text):
 @pytest.mark.parametrize(
     ("name", "guide", "field", "value", "error"),
     [
-        ("multinli_layers_mdg_2", "mdg", "guiding.layers", [4], "of its guide and layer"),
-        ("multinli_layers_mdg_2", "mdg", "guiding.layers", [], "of its guide and layer"),
         ("multinli_share_20", "pdg", "data.share", 0.4, r"of 20 %; got data.share 0\.4"),
         ("multinli", "ag", "data.share", 0.5, r"of 100 %; got data.share 0\.5"),
     ],
@@ -126,6 +125,17 @@ def test_a_file_of_something_else_than_its_name_says_is_refused(
     kept[name]["runs"][guide]["config"][field] = value
     with pytest.raises(ValueError, match=f"{name} must be {error}"):
         guiding.text(kept, folder)
+
+
+def test_a_sweep_over_layers_has_one_setting_for_each(folder):
+    for wrong in (-1, 1):
+        kept = guiding.read(folder)
+        kept["multinli_layers"]["runs"]["mdg"]["result"]["members"][-1]["setting"] |= {
+            "layer": wrong,
+            "alpha": 0.5,
+        }
+        with pytest.raises(ValueError, match="multinli_layers must have one setting for each"):
+            guiding.text(kept, folder)
 
 
 def test_every_figure_that_is_named_is_there(folder):

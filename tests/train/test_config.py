@@ -65,7 +65,8 @@ def test_what_a_method_lacks_is_one_value_in_its_run():
         *("guiding.gamma", "model.initial_weight", "model.initial_shape"),
         "optimizer.distance_rate",
     )
-    assert lacking("distance_aware") == ("guiding.alpha", "guiding.beta", "guiding.gamma")
+    guiding = ("guiding.alpha", "guiding.beta", "guiding.gamma", "guiding.layer")
+    assert lacking("distance_aware") == guiding == lacking("none")[:4]
 
 
 @pytest.mark.parametrize(

@@ -109,6 +109,26 @@ def test_weights_are_numbers_of_a_setting_and_may_be_traced():
     np.testing.assert_allclose(composed.total, expected, rtol=1e-6)
 
 
+@pytest.mark.parametrize("name", ["ag", "first"])
+def test_one_layer_may_be_a_number_of_a_setting(name):
+    draw, guide = np.random.default_rng(0), GUIDES[name]
+    outputs = Outputs(
+        received=jnp.asarray(draw.random((1, 3, 2, 10)), jnp.float32) if guide.received else None,
+        weights=jnp.asarray(draw.random((1, 3, 2, 10, 10)), jnp.float32) if guide.maps else None,
+    )
+
+    @jax.vmap
+    def of_layer(layer):
+        setting = Setting(*[layer] * len(Setting._fields))
+        guides = guide.weighted(guide.of(AIM), setting, one_layer=True)
+        return {term: found.loss(outputs, BATCH) for term, found in guides.items()}
+
+    found = of_layer(jnp.arange(3.0))
+    for layer in range(3):
+        for term, loss in guide.of(dataclasses.replace(AIM, layers=(layer,))).items():
+            np.testing.assert_allclose(found[term][layer], loss(outputs, BATCH), rtol=1e-6)
+
+
 def test_only_rivals_look_at_maps_and_none_at_nothing():
     assert [name for name, guide in GUIDES.items() if guide.received] == ["ag", "mdg", "pdg"]
     assert GUIDES["none"].terms == {}
@@ -153,6 +173,9 @@ def test_a_setting_of_before_there_were_guides_changes_nothing_else():
         ({"alpha": ()}, "alpha must be at least one value"),
         ({"gamma": (-1.0,)}, "gamma must be at least 0"),
         ({"layers": (1, 1)}, "layers must be different ones"),
+        ({"layer": (0, 0)}, "layer must be -1 alone, or different layers"),
+        ({"layer": (-1, 0)}, "layer must be -1 alone, or different layers"),
+        ({"layers": (1,), "layer": (0,)}, "layer must be -1 where layers are given"),
         ({"scaling": "max"}, "scaling must be one of mean, sum"),
         ({"temperature": 0.0}, "temperature must be above 0"),
         ({"pmi_tokens": 0}, "pmi_tokens must be at least 1"),
