@@ -84,6 +84,7 @@ def text(kept: Mapping[str, Any], folder: archive.AnyPath) -> str:
         "### Table 4: what guiding costs",
         guiding_costs.epochs(kept, DATA_SETS),
         guiding_costs.steps(archive.read("guiding_speed", folder)),
+        guiding_costs.memory(kept, DATA_SETS),
         "### Figure 3: one layer is guided",
         guiding_sweeps.by_layer(kept),
         FIGURE_3,

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
+from distattn_jax.train.guides import GUIDES
 from experiments.papers import guiding_runs
 from experiments.papers.guiding_numbers import METRICS, TABLE_4
 from experiments.wording import NOTHING, UNRUN, markdown, title
@@ -11,6 +12,11 @@ NOTE = (
     "Seconds of an epoch, without AG → with AG. The paper's: one model on one RTX 3090. Ours: so "
     "many models side by side, on our training sets (see Data), which the paper's seconds are not "
     "of; steps alone, without compilation and validation. Other runs may have been on the device."
+)
+MEMORY_NOTE = (
+    "What the largest step of our runs takes of the device's memory, as the compiler says, divided "
+    "by the models that are trained side by side: parameters, Adam's two means, activations. Maps "
+    "are stored only for guides that look at them."
 )
 
 
@@ -59,8 +65,37 @@ def steps(content: Mapping[str, Any] | None) -> str:
     return "\n\n".join([where, markdown(header, rows)])
 
 
+def memory(kept: Mapping[str, Any], shown: Mapping[str, str]) -> str:
+    """What a step of our runs takes of the device's memory, with every guide."""
+    found = {name: kept[name]["runs"] for name in shown if "none" in _runs(kept[name])}
+    if not found:
+        return "Memory of our runs: not run."
+    header, rows = ["guide", "looks at"], []
+    for name in found:
+        header += [f"{shown[name]}, GB a model", "of no guide's"]
+    for method, guide in GUIDES.items():
+        looks = "maps" if guide.maps else "received" if guide.received else NOTHING
+        row = [title(method), looks]
+        for runs in found.values():
+            none, used = _model_bytes(runs["none"]), _model_bytes(runs.get(method))
+            row.append(UNRUN if used is None else f"{used / 1e9:.2f}")
+            row.append(f"{used / none:.2f}" if used is not None and none else NOTHING)
+        rows.append(row)
+    return "\n\n".join([MEMORY_NOTE, markdown(header, rows)])
+
+
+def _runs(content: Mapping[str, Any] | None) -> Mapping[str, Any]:
+    return (content or {}).get("runs", {})
+
+
+def _model_bytes(run: Mapping[str, Any] | None) -> float | None:
+    """Of one of the models of a run; None: it was not run, or the compiler did not say."""
+    used = None if run is None else run["result"].get("step_bytes")
+    return None if run is None or used is None else used / len(run["result"]["members"])
+
+
 def _ours(content: Mapping[str, Any] | None, model: str) -> str:
-    runs = (content or {}).get("runs", {})
+    runs = _runs(content)
     if content is not None and guiding_runs.name_of(content) != model:
         return NOTHING
     if not {"none", "ag"} <= runs.keys():

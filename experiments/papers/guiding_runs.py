@@ -129,7 +129,7 @@ def _cells(content: Content) -> tuple[str, ...]:
     sizes = about["config"]
     size = (f"{sizes['layers']} x {sizes['heads']}", str(sizes["features"]))
     trained = (_values(content, field) for field in FIELDS)
-    stored = " and ".join(about["stored"])
+    stored = " and ".join(kind for kind in about["stored"] if "F" in kind)  # and not integers
     return (about["name"], about["digest"], sizes["family"], *size, stored, *trained)
 
 

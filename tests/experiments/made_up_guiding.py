@@ -55,6 +55,7 @@ def run(method, metrics, *, best, seeds=3, grid=({},), split=("validation", "tes
         for seed in range(seeds)
     ]
     result = {"method": method, "criterion": metrics[0], "steps": 120, "parameters": 7}
+    result["step_bytes"] = (8e9 if GUIDES[method].maps else 2e9) * len(members)
     if metrics == CLASSIFICATION and "test" in split:
         result["baseline"] = {"test": {"accuracy": 0.25}}
     return {

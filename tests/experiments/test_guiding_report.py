@@ -127,6 +127,13 @@ def test_a_file_of_something_else_than_its_name_says_is_refused(
         guiding.text(kept, folder)
 
 
+def test_the_memory_of_a_model_is_told_for_every_guide(text):
+    header = "| guide | looks at | MultiNLI, GB a model |"
+    assert row(text, "[First]", header)[1:4] == ["maps", "8.00", "4.00"]
+    assert row(text, "AG", header)[1:4] == ["received", "2.00", "1.00"]
+    assert row(text, "[Dependency]", header)[2:4] == ["not run", "-"]
+
+
 def test_a_sweep_over_layers_has_one_setting_for_each(folder):
     for wrong in (-1, 1):
         kept = guiding.read(folder)
