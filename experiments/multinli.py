@@ -4,9 +4,9 @@ Before:   python -m experiments search multinli --model.pretrained MODEL --data.
 Command:  python -m experiments train multinli --model.pretrained MODEL --data.manual-dir FOLDER
           --search runs/multinli_search
 Device:   a GPU
-Minutes:  about 1 for all six seeds of a guide, compilation included, MiniLM on an H200
-Expected: MiniLM, 4 epochs on 2.3 % of the training set at 1e-4: 65.4 % without a guide, 64.6 to 65.7 %
-          with one; the paper's BERT-base: 83.24 % without, 83.89 % with AG
+Minutes:  not timed alone: 1 or less for six seeds of a guide once compiled, MiniLM, an H200
+Expected: MiniLM, 2.3 % of the training set, 4 epochs at 1e-4: 65.4 % without a guide, 64.6 to
+          65.7 % with one; the paper's BERT-base has 83.24 % without a guide and 83.89 % with AG
 """
 
 from distattn_jax.train import Config

@@ -6,10 +6,8 @@ need further columns, of the training set only. A method is the name of a guide,
 
 import abc
 import dataclasses
-import hashlib
 import random
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
 import jax.numpy as jnp
@@ -33,6 +31,7 @@ from distattn_jax.data import (
 )
 from distattn_jax.models import PretrainedClassifier, PretrainedConfig
 from distattn_jax.models import pretrained as models
+from distattn_jax.train import pretrained_source
 from distattn_jax.train.config import ANY_LAYER, Config, DataConfig, ModelConfig
 from distattn_jax.train.guides import GUIDES, Aim
 from distattn_jax.train.losses import Guide, Loss
@@ -128,25 +127,7 @@ class FineTuning(TextTask):
         for method, given in (("dependency", "parses"), ("word_similarity", "vectors")):
             if method in config.methods and not getattr(config.data, given):
                 raise DataError(f"the guide {method} needs --data.{given}; got none.")
-        sizes = models.read_config(models.folder_of(config.model.pretrained))
-        _check_sizes(config.model, sizes)
-        if config.data.longest > sizes.longest:
-            raise ValueError(
-                f"data.longest must be at most {sizes.longest}, the positions of "
-                f"{config.model.pretrained}; got {config.data.longest}."
-            )
-        for name in ("layers", "layer"):
-            layers = getattr(config.guiding, name)
-            if any(layer >= sizes.layers for layer in layers):
-                raise ValueError(
-                    f"guiding.{name} must be below {sizes.layers}, the layers of "
-                    f"{config.model.pretrained}; got {layers}."
-                )
-        if sizes.heads % config.mesh.model:
-            raise ValueError(
-                f"mesh.model must divide {sizes.heads}, the heads of {config.model.pretrained}; "
-                f"got {config.mesh.model}."
-            )
+        pretrained_source.check(config)
 
     @classmethod
     def tokenizer_of(cls, builder: TextBuilder, config: Config) -> Tokenizer:
@@ -220,19 +201,13 @@ class FineTuning(TextTask):
             "aim": aim,
             "constants": constants,
         }
-        known = Path(config.model.pretrained).name
-        stored = models.stored_types(source)
-        about = {
-            "name": known,
-            "digest": _digest(source),
-            "stored": stored,
-            "config": dataclasses.asdict(sizes),
-        }
+        about = pretrained_source.about(source, config.model.pretrained, sizes)
         said = (
-            f"{known}: {sizes.family}, {sizes.layers} layers of {sizes.heads} heads, "
-            f"stored as {' and '.join(stored)}"
+            f"{about['name']}: {sizes.family}, {sizes.layers} layers of {sizes.heads} heads, "
+            f"stored as {' and '.join(about['stored'])}"
         )
-        config = dataclasses.replace(config, model=_sized(config.model, sizes))
+        model = pretrained_source.sized(config.model, sizes)
+        config = dataclasses.replace(config, model=model)
         tables = {**tables, "train": table}
         return Own(config, arguments, tables, {"pretrained": about}, (said,))
 
@@ -309,31 +284,6 @@ def share_of(rows: int, split: str, config: DataConfig) -> Sequence[int]:
     return sorted(drawn[: max(round(config.share * rows), 1)])
 
 
-def _sized(config: ModelConfig, sizes: PretrainedConfig) -> ModelConfig:
-    """With the sizes of the pre-trained model."""
-    return dataclasses.replace(
-        config,
-        layers=sizes.layers,
-        heads=sizes.heads,
-        head_features=sizes.features // sizes.heads,
-        features=sizes.features,
-        hidden_features=sizes.hidden_features,
-        embedding_features=sizes.embedding_features,
-    )
-
-
-def _check_sizes(config: ModelConfig, sizes: PretrainedConfig) -> None:
-    """Sizes are those of the pre-trained model, or not given."""
-    true, default = _sized(config, sizes), ModelConfig()
-    for field in dataclasses.fields(config):
-        given, wanted = getattr(config, field.name), getattr(true, field.name)
-        if given not in (wanted, getattr(default, field.name)):
-            raise ValueError(
-                f"model.{field.name} must be {wanted}, as in {config.pretrained}, or not be given; "
-                f"got {given}."
-            )
-
-
 def _without(table: Pairs, names: set[str]) -> Pairs:
     kept = {name: column for name, column in table.columns.items() if name not in names}
     return dataclasses.replace(table, columns=kept)
@@ -342,12 +292,3 @@ def _without(table: Pairs, names: set[str]) -> Pairs:
 def _ids(tokenizer: Tokenizer, tokens: Sequence[str]) -> tuple[int, ...]:
     ids = (tokenizer.token_to_id(token) for token in tokens)
     return tuple(i for i in ids if i is not None)
-
-
-def _digest(folder: Path) -> str:
-    """Of the weights, so that a result says which they were."""
-    digest = hashlib.sha256()
-    for path in sorted(folder.glob("*.safetensors")):
-        with path.open("rb") as file:
-            digest.update(hashlib.file_digest(file, "sha256").digest())
-    return digest.hexdigest()[:16]
