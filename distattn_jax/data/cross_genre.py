@@ -29,11 +29,18 @@ class Claim(NamedTuple):
 
 
 class Candidates(NamedTuple):
-    """Every candidate of every claim in turn: its claim, its paper, and 1 where that is right."""
+    """Every candidate of every claim in turn.
+
+    Attributes:
+      claims, papers: its claim and its paper.
+      relevant: 1 where the paper is right, 0 elsewhere.
+      bm25: how near it is to the claim, among the papers that may be candidates.
+    """
 
     claims: list[str]
     papers: list[str]
     relevant: Ragged
+    bm25: Ragged
 
 
 class ClaimBuilder(TextBuilder):
@@ -48,14 +55,20 @@ class ClaimBuilder(TextBuilder):
     The candidates of an example are in a drawn order. All draws are by a seed.
     """
 
+    VERSION = tfds.core.Version("1.1.0")  # 1.1: bm25 of every candidate, all else as before
+
     @abc.abstractmethod
     def read(self) -> tuple[list[str], dict[str, list[Claim]], dict[str, Sequence[int]]]:
-        """The papers, and by split the claims and the papers that may be their candidates."""
+        """The papers, and by split the claims and the papers that may be their candidates.
+
+        Among these are all that are right.
+        """
 
     def features(self) -> dict[str, Any]:
         numbers = tfds.features.Tensor(shape=(None,), dtype=np.int32, encoding="bytes")
         texts = {name: tfds.features.Text() for name in ("paper", "claim")}
-        return {**texts, "candidates": numbers, "relevant": numbers}
+        scores = tfds.features.Tensor(shape=(None,), dtype=np.float32, encoding="bytes")
+        return {**texts, "candidates": numbers, "relevant": numbers, "bm25": scores}
 
     def splits(self) -> dict[str, Iterable[Example]]:
         papers, claims, pools = self.read()
@@ -75,6 +88,7 @@ class ClaimBuilder(TextBuilder):
         place = {paper: i for i, paper in enumerate(pool)}
         for claim in claims:
             no_others = {place[i] for i in claim.right + claim.doubtful if i in place}
+            scores = near.scores(claim.text)
             others = [pool[i] for i in near.nearest(claim.text, HARD, without=no_others)]
             of_each = [(i,) for i in claim.right] if split == "train" else [claim.right]
             for right in of_each:
@@ -86,6 +100,7 @@ class ClaimBuilder(TextBuilder):
                     claim=claim.text,
                     candidates=np.asarray(candidates, np.int32),
                     relevant=np.asarray([i in right for i in candidates], np.int32),
+                    bm25=np.asarray([scores[place[i]] for i in candidates], np.float32),
                 )
 
 
@@ -165,13 +180,13 @@ def load_candidates(builder: ClaimBuilder, split: str) -> Candidates:
     """The candidates of every claim of a split, ready to be encoded as pairs."""
     papers = [row["paper"] for row in load_split(builder, "papers")]
     rows = load_split(builder, split)
-    candidates = np.concatenate([np.zeros(0, np.int32), *(row["candidates"] for row in rows)])
-    relevant = np.concatenate([np.zeros(0, np.int32), *(row["relevant"] for row in rows)])
     counts = [len(row["candidates"]) for row in rows]
+    offsets = np.cumsum([0, *counts], dtype=np.int64)
     return Candidates(
         [row["claim"] for row, count in zip(rows, counts, strict=True) for _ in range(count)],
-        [papers[i] for i in candidates],
-        Ragged(relevant, np.cumsum([0, *counts], dtype=np.int64)),
+        [papers[i] for i in _joined(rows, "candidates")],
+        Ragged(_joined(rows, "relevant"), offsets),
+        Ragged(_joined(rows, "bm25"), offsets),
     )
 
 
@@ -203,7 +218,14 @@ def _together(papers: Sequence[Sequence[int]]) -> list[int]:
 def _example(**values: Any) -> Example:
     """An example of a split: of the features, only these mean something there."""
     none = np.zeros(0, np.int32)
-    return {"paper": "", "claim": "", "candidates": none, "relevant": none, **values}
+    scores = np.zeros(0, np.float32)
+    nothing = {"paper": "", "claim": "", "candidates": none, "relevant": none, "bm25": scores}
+    return {**nothing, **values}
+
+
+def _joined(rows: Sequence[Example], name: str) -> np.ndarray:
+    """The numbers of all examples, end to end."""
+    return np.concatenate([_example()[name], *(row[name] for row in rows)])
 
 
 def _add(texts: dict[str, str], name: str, text: str, at: str) -> None:

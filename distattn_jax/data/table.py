@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import Protocol, runtime_checkable
 
 import numpy as np
-from jaxtyping import Int, Int32, Int64
+from jaxtyping import Float32, Int, Int32, Int64
 
 FILLER = -1  # the index of a row that is not there: zeros, of length 0
 
@@ -30,14 +30,14 @@ class Rows(Protocol):
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Ragged:
-    """Sequences of integers: row i is `values[offsets[i]:offsets[i + 1]]`.
+    """Sequences of numbers: row i is `values[offsets[i]:offsets[i + 1]]`.
 
     Args:
       values: all rows, end to end.
       offsets: where each row begins, and where the last one ends.
     """
 
-    values: Int32[np.ndarray, " total"]
+    values: Int32[np.ndarray, " total"] | Float32[np.ndarray, " total"]
     offsets: Int64[np.ndarray, " bounds"]
 
     def __post_init__(self):
@@ -58,14 +58,14 @@ class Ragged:
 
     def padded(
         self, indices: Int[np.ndarray, " B"], length: int
-    ) -> tuple[Int32[np.ndarray, "B T"], Int32[np.ndarray, " B"]]:
+    ) -> tuple[Int32[np.ndarray, "B T"] | Float32[np.ndarray, "B T"], Int32[np.ndarray, " B"]]:
         """Rows cut or padded with 0 to one length, and how much of each is real."""
         starts = self.offsets[indices]
         lengths = np.minimum(self.offsets[indices + 1] - starts, length)
         lengths = np.where(indices == FILLER, 0, lengths).astype(np.int32)
         positions = np.arange(length)
         real = positions < lengths[:, None]  # (B, T)
-        padded = np.zeros(real.shape, np.int32)
+        padded = np.zeros(real.shape, self.values.dtype)
         padded[real] = self.values[(starts[:, None] + positions)[real]]
         return padded, lengths
 

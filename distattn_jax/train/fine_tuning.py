@@ -49,7 +49,7 @@ class Texts(NamedTuple):
     Attributes:
       firsts, seconds: their texts; seconds None: each text stands alone.
       counts: how many pairs make an example.
-      answers: the columns that are to be found.
+      answers: the columns that are to be found, and what a baseline says of them.
     """
 
     firsts: Sequence[str]

@@ -48,15 +48,16 @@ class PretrainedRanking(FineTuning):
     @classmethod
     def pairs(cls, builder: TextBuilder, split: str, config: DataConfig) -> Texts:
         assert isinstance(builder, ClaimBuilder)
-        claims, papers, relevant = load_candidates(builder, split)
+        claims, papers, relevant, bm25 = load_candidates(builder, split)
         starts, counts = relevant.offsets, relevant.lengths
         rows = share_of(len(relevant), split, config)
         places = [place for row in rows for place in range(starts[row], starts[row + 1])]
         kept = [int(counts[row]) for row in rows]
-        answers = Ragged(relevant.values[places], np.cumsum([0, *kept], dtype=np.int64))
-        return Texts(
-            [claims[i] for i in places], [papers[i] for i in places], kept, {"relevant": answers}
-        )
+        offsets = np.cumsum([0, *kept], dtype=np.int64)
+        answers = {"relevant": Ragged(relevant.values[places], offsets)}
+        if split != "train":
+            answers["bm25"] = Ragged(bm25.values[places], offsets)  # no model reads it
+        return Texts([claims[i] for i in places], [papers[i] for i in places], kept, answers)
 
     @classmethod
     def laid(cls, column: Ragged, texts: Texts, config: DataConfig) -> Nested:
@@ -91,6 +92,22 @@ class PretrainedRanking(FineTuning):
     def metrics(self, counts: Mapping[str, np.ndarray]) -> dict[str, float]:
         names = ("mrr", *(f"recall@{top}" for top in RECALL_AT))
         return {name: float(counts[name] / counts["claims"]) for name in names}
+
+    def baseline(self, split: str) -> dict[str, float]:
+        """The candidates in the order of BM25, by which the wrong ones were picked.
+
+        Equals keep the order they are stored in, which is drawn: it favours none.
+        """
+        columns = self.tables[split].columns
+        if "bm25" not in columns:
+            return {}
+        rows, most = np.arange(len(columns["bm25"])), int(columns["bm25"].lengths.max())
+        scores, lengths = columns["bm25"].padded(rows, most)
+        relevant, _ = columns["relevant"].padded(rows, most)
+        found = retrieval_metrics(
+            jnp.asarray(scores), jnp.asarray(relevant, jnp.float32), jnp.asarray(lengths)
+        )
+        return {name: float(values.mean()) for name, values in found.items()}
 
 
 def _each(batch: Batch) -> Batch:

@@ -1,6 +1,7 @@
 """COVID-Fact: evidence of a claim among evidence of its own split, by source."""
 
 import json
+import math
 import re
 
 import pytest
@@ -48,6 +49,10 @@ def test_no_source_is_in_two_splits_nor_taken_for_wrong(tmp_path):
             wrong = row["candidates"][row["relevant"] == 0].tolist()
             assert number // 2 not in {i // 2 for i in wrong}
             sources[split] |= {i // 2 for i in [number, *wrong]}
+            # There are as many papers, all of 7 words; only the right one has its number, twice.
+            rarity = math.log(1 + (claims - 0.5) / 1.5)
+            expected = rarity * 2.5 * 2 / (2 + 1.5) * row["relevant"]
+            assert row["bm25"].tolist() == pytest.approx(expected.tolist())
     assert sum(map(len, sources.values())) == len(set.union(*sources.values())) == 50
     assert builder.left_out == {
         "claims that are not supported": 1,

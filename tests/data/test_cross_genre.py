@@ -2,6 +2,7 @@
 
 import collections
 import json
+import math
 import re
 
 import numpy as np
@@ -66,6 +67,24 @@ def test_candidates_are_laid_out_for_encoding(tmp_path):
     np.testing.assert_array_equal(found.relevant.values[30:60], rows[1]["relevant"])
     at = 30 + int(rows[1]["relevant"].argmax())
     assert found.papers[at] == "Drug 5 trial 5"
+
+
+def test_candidates_have_the_bm25_of_their_claim(tmp_path):
+    papers = [("p0", "Masks", "work"), ("p1", "masks", ""), ("p2", "A virus", "spreads")]
+    builder = builder_of(
+        tmp_path,
+        claims=[{"id": split, "claim": "Masks?", "split": split} for split in SPLITS],
+        papers=[dict(zip(("id", "title", "abstract"), paper, strict=True)) for paper in papers],
+        pairs=[{"claim": split, "paper": "p0"} for split in SPLITS],
+    )
+    # 2, 1 and 3 words, 2 on average; "masks" once in two of three papers.
+    idf = math.log(1 + 1.5 / 2.5)
+    expected = {"Masks work": idf, "masks": idf * 2.5 / (1 + 1.5 * (0.25 + 0.75 * 1 / 2))}
+    for split in SPLITS:
+        found = load_candidates(builder, split)
+        assert found.bm25.lengths.tolist() == [3]
+        scores = dict(zip(found.papers, found.bm25.values.tolist(), strict=True))
+        assert scores == pytest.approx({**expected, "A virus spreads": 0})
 
 
 def test_claims_that_share_any_of_their_papers_stay_together(tmp_path):

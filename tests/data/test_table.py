@@ -30,6 +30,14 @@ def test_rows_are_cut_or_padded_one_by_one(rows, length, data):
         assert batch["label"][place] == (0 if i == FILLER else i + 5)
 
 
+def test_sequences_of_fractions_stay_fractions():
+    scores = Ragged(np.asarray([0.5, 1.5, 2.25], np.float32), np.asarray([0, 2, 3]))
+    rows = Table({"score": scores}).rows(np.asarray([1, 0, FILLER]), 2)
+    assert rows["score"].dtype == np.float32
+    assert rows["score"].tolist() == [[2.25, 0], [0.5, 1.5], [0, 0]]
+    assert rows["score_length"].tolist() == [1, 2, 0]
+
+
 def test_a_batch_is_no_view_of_the_table():
     labels = np.arange(3)
     Table({"label": labels}).rows(np.array([0, FILLER]), 1)["label"] += 1

@@ -127,6 +127,9 @@ def test_evidence_is_ranked_and_guided_by_a_parser(tmp_path, capsys):
     flags = ("--methods", "dependency", "--data.parses", str(tmp_path), "--data.share", "0.5")
     run = trained(config_in(tmp_path, "covid_fact", *flags))
     checked(run, RANKING, [0.01])
+    for baseline in Run(run).result["baseline"].values():
+        assert set(baseline) == set(RANKING)
+        assert 0 < baseline["mrr"] <= 1
     assert json.loads((run / "data.json").read_text())["rows"]["train"] == 10
     lines = journal.read(run)
     assert [line["loss/dependency"][0] > 0 for line in lines if "loss/dependency" in line] == [True]

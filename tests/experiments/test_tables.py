@@ -82,6 +82,19 @@ def test_the_majority_label_is_the_first_row_where_it_is_given():
     assert "majority" not in comparison([VANILLA], paper={})
 
 
+def test_what_ranks_without_a_model_is_named():
+    of_member = {split: {"mrr": 0.5} for split in ("validation", "test")}
+    ranked = {
+        **result("none", [], rates=()),
+        "criterion": "mrr",
+        "members": [{"seed": 0, "setting": {}, **of_member}],
+        "baseline": {"validation": {"mrr": 0.25}, "test": {"mrr": 0.125}},
+    }
+    first, _ = read(comparison([ranked], paper={}))
+    assert first["method"] == "BM25"
+    assert [cell for name, cell in first.items() if "MRR" in name] == ["25.00", "12.50"]
+
+
 def test_the_best_two_are_compared_seed_by_seed():
     sentence = verdict([FLOOR, VANILLA, OURS])
     assert "DA-Transformer, then Transformer; difference 20.00 points" in sentence

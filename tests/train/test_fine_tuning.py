@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from flax import nnx
 
-from distattn_jax.data import DataError, load_tokenizer
+from distattn_jax.data import DataError, Ragged, Table, load_tokenizer
 from distattn_jax.models.pretrained import parameters
 from distattn_jax.train import Config, DataConfig, GuidingConfig, MeshConfig, ModelConfig, prepare
 from distattn_jax.train.fine_tuning import share_of
@@ -142,6 +142,21 @@ def test_the_loss_of_a_claim_is_the_mean_over_its_candidates(make):
     assert metrics == dict.fromkeys(("mrr", *(f"recall@{k}" for k in (1, 3, 5, 20))), 1.0)
     worse = task.counts(Ranked(-scores), batch)
     assert task.metrics(jax.device_get(worse))["mrr"] == pytest.approx((1 / 3 + 1) / 2)
+
+
+def test_the_baseline_of_a_ranking_is_bm25(make):
+    # The right one is second; of two equals, the second given; alone.
+    offsets = np.asarray([0, 3, 5, 6])
+    scores = np.asarray([0.25, 0.75, 0.5, 1.5, 1.5, 0], np.float32)
+    relevant = Ragged(np.asarray([0, 0, 1, 0, 1, 1], np.int32), offsets)
+    task = make("none", PretrainedRanking)
+    task.tables = {
+        "train": Table({"relevant": relevant}),
+        "test": Table({"relevant": relevant, "bm25": Ragged(scores, offsets)}),
+    }
+    recalls = {"recall@1": 1 / 3, "recall@3": 1, "recall@5": 1, "recall@20": 1}
+    assert task.baseline("test") == pytest.approx({"mrr": (1 / 2 + 1 / 2 + 1) / 3, **recalls})
+    assert task.baseline("train") == {}
 
 
 def _reordered(column, order):
