@@ -10,6 +10,11 @@ So AG has more tries. Epochs are chosen for each seed by its validation, after e
 searched for first, on the validation set, without a guide, and is then the same for all:
 
     search RECIPE --methods none --name RECIPE_rates --optimizer.learning-rate 1e-5 3e-5 1e-4 3e-4
+
+Figures 3 and 6 are sweeps with the weights that the search found:
+
+    train multinli --methods ag mdg pdg --guiding.layer 0 1 2 3 4 5 --name multinli_layers ...
+    train multinli --methods none ag mdg pdg --data.share 0.2 --name multinli_share_20 ...
 """
 
 import dataclasses
@@ -23,6 +28,7 @@ PATTERNS = ("first", "next", "previous", "period", "delimiter")
 # --data.parses FOLDER, and --methods word_similarity --data.vectors GLOVE.
 METHODS = (*ABLATION, *PATTERNS, "pmi")
 
+PAPERS_RATE = 1e-5
 MDG_AND_PDG_WEIGHTS = (1e-1, 1e-2, 1e-3, 1e-4)
 OTHER_WEIGHTS = (1.0, 1e-1, 1e-2, 1e-3)
 SEARCH_SEEDS = 3
@@ -40,7 +46,7 @@ def paper_config(task: str, *, epochs: float, batch_size: int = 64, **fields: An
         data=DataConfig(batch_size=batch_size, longest=256),
         model=ModelConfig(dropout_rate=(0.1,)),
         guiding=GuidingConfig(alpha=(0.01,), beta=(0.01,), gamma=(0.1,)),
-        optimizer=OptimizerConfig(learning_rate=(1e-5,)),
+        optimizer=OptimizerConfig(learning_rate=(PAPERS_RATE,)),
         **fields,
     )
 

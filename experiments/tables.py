@@ -7,8 +7,9 @@ with the best mean validation criterion stands for the method, and how many were
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from distattn_jax.train.config import WEIGHTS
+from distattn_jax.train.config import lacking
 from distattn_jax.train.guides import GUIDES
+from distattn_jax.train.members import AXES
 from distattn_jax.train.metrics import score
 from experiments.statistics import ALPHA, POWER, compare, summary
 from experiments.wording import (
@@ -222,8 +223,8 @@ def _cell(result: Result, of: str, metric: str, paper: Paper) -> str:
 
 
 def _number(method: str, name: str, value: float) -> str:
-    """A number of a setting; nothing where it weighs a guide that is not of the method."""
-    is_others = name in WEIGHTS and method in GUIDES and name not in GUIDES[method].weights
+    """A number of a setting; nothing where a guide does not have it."""
+    is_others = method in GUIDES and f"{AXES[name]}.{name}" in lacking(method)
     return NOTHING if is_others else f"{value:g}"
 
 

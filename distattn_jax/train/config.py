@@ -15,6 +15,7 @@ from distattn_jax.train.guides import GUIDES
 
 WEIGHTS = ("alpha", "beta", "gamma")  # of guides
 ANY_LAYER = -1
+LAYER = "guiding.layer"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -108,12 +109,12 @@ class GuidingConfig(Checked):
         for name in WEIGHTS:
             self.require(len(getattr(self, name)) > 0, name, "at least one value")
         self.require(len(set(self.layers)) == len(self.layers), "layers", "different ones")
-        alone = self.layer == (ANY_LAYER,)
+        unset = self.layer == (ANY_LAYER,)
         some = (
             len(self.layer) > 0 and min(self.layer) >= 0 and len(set(self.layer)) == len(self.layer)
         )
-        self.require(alone or some, "layer", "-1 alone, or different layers from 0 on")
-        self.require(alone or not self.layers, "layer", "-1 where layers are given")
+        self.require(unset or some, "layer", "-1 alone, or different layers from 0 on")
+        self.require(unset or not self.layers, "layer", "-1 where layers are given")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -244,14 +245,32 @@ class Config(Checked):
         """
         one = dataclasses.replace(self, methods=(method,))
         values = {name: value for name, _, value in leaves(one)}
-        return replace(one, {name: values[name][:1] for name in lacking(method)})
+        first = {name: values[name][:1] for name in lacking(method)}
+        if LAYER in first:
+            first[LAYER] = (ANY_LAYER,)
+        return replace(one, first)
 
 
 def lacking(method: str) -> tuple[str, ...]:
     """The fields of a configuration that mean nothing to a method, by their dotted names."""
     weights = GUIDES[method].weights if method in GUIDES else ()
     names = [f"guiding.{name}" for name in WEIGHTS if name not in weights]
-    names += [] if weights else ["guiding.layer"]
+    names += [] if weights else [LAYER]
     if method in GUIDES or not METHODS[method].has_distance_weights:
         names += ["model.initial_weight", "model.initial_shape", "optimizer.distance_rate"]
     return tuple(names)
+
+
+def unread(method: str) -> tuple[str, ...]:
+    """The same, with the fields that make no grid."""
+    if method not in GUIDES:
+        return lacking(method)
+    guide = GUIDES[method]
+    read = {
+        "data.parses": "heads" in guide.columns,
+        "data.vectors": "vectors" in guide.columns,
+        "guiding.pmi_tokens": "pmi_values" in guide.constants,
+        "guiding.scaling": guide.received,
+        "guiding.temperature": "alpha" in guide.weights,
+    }
+    return (*lacking(method), *(name for name, is_read in read.items() if not is_read))

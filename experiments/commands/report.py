@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from etils import epath
 
 from distattn_jax.train import Config, RunError, load_config
-from distattn_jax.train.config import WEIGHTS, lacking
+from distattn_jax.train.config import WEIGHTS, unread
 from distattn_jax.train.flags import differences, to_dict
 from distattn_jax.train.journal import read
 from distattn_jax.train.run import MAY_CHANGE, Run
@@ -170,5 +170,5 @@ def _differences(one: Found, other: Found) -> list[str]:
 
 def _own(run: Found) -> dict[str, Any]:
     """What its method has of its configuration."""
-    absent = lacking(run.config.methods[0])
+    absent = unread(run.config.methods[0])
     return {name: value for name, value in to_dict(run.config).items() if name not in absent}

@@ -23,6 +23,7 @@ from distattn_jax.train import (
     prepare,
     task_of,
 )
+from distattn_jax.train.config import ANY_LAYER, unread
 from distattn_jax.train.flags import differences, named, parse, to_dict
 from distattn_jax.train.members import AXES, varied, with_setting
 from distattn_jax.train.run import MAY_CHANGE, Run
@@ -117,7 +118,9 @@ def found_by_search(
     if result is None:
         raise RunError(f"search must be a folder of finished runs; {run.path} is none.")
     check_search(config, about, run)
-    found = result["members"][chosen(result)[0]]["setting"]
+    found = dict(result["members"][chosen(result)[0]]["setting"])
+    if found.pop("layer", ANY_LAYER) != ANY_LAYER:
+        raise RunError(f"search must be of weights, not of layers; {run.path} guides one layer.")
     kept = [axis for axis in found if FLAGS[axis] in given]
     for axis in kept:
         tried = {member["setting"][axis]: None for member in result["members"]}
@@ -139,7 +142,7 @@ def check_search(config: Config, about: Mapping[str, Any], run: Run) -> None:
     different = differences(
         _comparable(before),
         _comparable(now),
-        ignoring=(*MAY_DIFFER, "task") if same_data_set else MAY_DIFFER,
+        ignoring=(*MAY_DIFFER, *unread(now.methods[0]), *(["task"] if same_data_set else [])),
     )
     different += run.other_files(about)
     if different:

@@ -147,7 +147,9 @@ def comparison(
     metrics, rows = MEASURED[data], []
     runs = (content or {}).get("runs", {})
     counted = ["seeds", *(["weights", "settings tried"] if tried is not None else [])]
-    for criterion, known in _baseline(runs):
+    baseline = _baseline(runs)
+    if baseline is not None:
+        criterion, known = baseline
         row = [BASELINES[criterion], *[NOTHING] * len(counted)]
         for metric in metrics:
             row.append(figure(metric, known[metric]) if metric in known else NOTHING)
@@ -211,8 +213,8 @@ def _models(kept: Mapping[str, Any], folder: archive.AnyPath) -> list[str]:
 
 def _guides(kept: Mapping[str, Any], folder: archive.AnyPath) -> list[str]:
     note = (
-        "Settings tried are those of the search, where a guide has the weights that were the best "
-        "of it; the more, the better the chances."
+        "Settings tried: how many the search compared, if the guide runs with the best of them; "
+        "more tries favour a guide."
     )
     parts = ["### Table 2: guides side by side", note]
     names = {method: title(method) for method in TABLE_2}
@@ -251,11 +253,13 @@ def _test(first: Mapping[int, float], second: Mapping[int, float], criterion: st
     return [difference, str(pairs_of(first, second)), *others]
 
 
-def _baseline(runs: Mapping[str, Any]) -> list[tuple[str, Mapping[str, float]]]:
-    """The criterion, and what the test set comes to without any model: once, or not at all."""
-    results = [run["result"] for run in runs.values()]
-    found = [(one["criterion"], one.get("baseline", {}).get("test")) for one in results]
-    return [(criterion, known) for criterion, known in found if known][:1]
+def _baseline(runs: Mapping[str, Any]) -> tuple[str, Mapping[str, float]] | None:
+    """The criterion, and what the test set comes to without any model; None: nothing is known."""
+    for run in runs.values():
+        known = run["result"].get("baseline", {}).get("test")
+        if known:
+            return run["result"]["criterion"], known
+    return None
 
 
 def _cell(content: Mapping[str, Any] | None, method: str, metric: str) -> str:

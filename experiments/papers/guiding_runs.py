@@ -11,13 +11,12 @@ from typing import Any
 from distattn_jax.data import cross_genre, mednli, multinli
 from distattn_jax.train.guides import GUIDES
 from experiments import archive
-from experiments.guiding import RATES, SEARCHED
+from experiments.guiding import PAPERS_RATE, RATES, SEARCHED
 from experiments.tables import Result, by_setting, chosen, settings
 from experiments.wording import NOTHING, ORDER, UNRUN, markdown
 
 Content = Mapping[str, Any]  # the results of an experiment
 
-PAPERS_RATE = 1e-5
 SPLITS = {
     "multinli": f"the test set is the published {multinli.FILES['test']}, or the part of it that "
     "is at hand: the labels of the published test sets are not public; the validation set is a "

@@ -37,7 +37,9 @@ def layers_of(kept: Mapping[str, Any]) -> range:
 def layered(kept: Mapping[str, Any]) -> Results:
     """Guide -> the layer it was put on, from 1 -> the result of the models with this setting."""
     found: Results = {guide: {} for guide in LAYERED}
-    for guide, run in (kept.get(LAYERS) or {}).get("runs", {}).items():
+    runs = (kept.get(LAYERS) or {}).get("runs", {})
+    for guide in found.keys() & runs.keys():
+        run = runs[guide]
         members = run["result"]["members"]
         for places in by_setting(run["result"]):
             layer = members[places[0]]["setting"]["layer"]
@@ -51,8 +53,19 @@ def layered(kept: Mapping[str, Any]) -> Results:
 
 
 def with_one_setting(kept: Mapping[str, Any]) -> dict[str, Any]:
-    """The experiments whose guides have one setting each: all but the sweep over layers."""
-    return {name: content for name, content in kept.items() if name != LAYERS}
+    """The experiments, and every layer of the sweep over layers as one of its own."""
+    found = layered(kept)
+    by_layer = {
+        f"{LAYERS}, layer {layer}": {
+            "runs": {
+                guide: {"result": results[layer]}
+                for guide, results in found.items()
+                if layer in results
+            }
+        }
+        for layer in sorted({layer for results in found.values() for layer in results})
+    }
+    return {name: content for name, content in kept.items() if name != LAYERS} | by_layer
 
 
 def shared(kept: Mapping[str, Any]) -> Results:

@@ -23,7 +23,6 @@ DATA = {
 }
 CONFIG = {
     "epochs": 2.0,
-    "guiding.layers": [],
     "guiding.scaling": "mean",
     "data.share": 1.0,
     "data.batch_size": 8,

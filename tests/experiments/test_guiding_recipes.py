@@ -162,6 +162,12 @@ def test_a_guide_gets_the_columns_and_tables_that_it_needs_and_no_others(tmp_pat
     assert values.max() > 0
 
 
+def test_one_layer_is_guided_where_one_is_given(tmp_path):
+    for given in ([], ["--guiding.layer", "0"]):
+        config, prepared = prepare(config_in(tmp_path, "multinli", "--methods", "mdg", *given))
+        assert task_of(config, prepared).one_layer == bool(given)
+
+
 def test_the_search_has_the_grid_that_was_said():
     search = search_of(config_of("multinli"))
     sizes = {

@@ -66,6 +66,21 @@ def test_what_was_searched_is_not_given_beside_it(guided):
     assert found_by_search(given.of("none"), ABOUT, {"guiding.alpha"}).guiding.alpha == (0.5,)
 
 
+def test_a_layer_is_not_what_is_searched_for(guided, tmp_path):
+    sweep = replace(guided, {"guiding.layer": (0, 1), "methods": ("ag",)})
+    (tmp_path / "sweep").mkdir()
+    folder = searched(tmp_path / "sweep", sweep, best={"layer": 1})
+    with pytest.raises(RunError, match=r"search must be of weights, not of layers; .*ag guides"):
+        found_by_search(replace(guided, {"search": folder}).of("ag"), ABOUT)
+    assert found_by_search(sweep.of("ag"), ABOUT, {"guiding.layer"}).guiding.layer == (0, 1)
+    assert sweep.of("none").guiding.layer == (-1,)
+
+
+def test_what_a_guide_does_not_read_may_differ_from_its_search(guided):
+    given = {"data.parses": "parses", "guiding.pmi_tokens": 7}
+    assert found_by_search(replace(guided, given).of("ag"), ABOUT).guiding.alpha == (0.001,)
+
+
 @pytest.mark.parametrize(
     ("changes", "about", "said"),
     [

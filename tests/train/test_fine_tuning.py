@@ -207,6 +207,7 @@ PLAIN = {"task": "nearest", "methods": ("vanilla",), "model": ModelConfig()}
         ({"methods": ("word_similarity",)}, DataError, "word_similarity needs --data.vectors"),
         ({"data": DataConfig(longest=25)}, ValueError, "data.longest must be at most 24.*got 25"),
         ({"guiding": GuidingConfig(layers=(1,))}, ValueError, "guiding.layers must be below 1"),
+        ({"guiding": GuidingConfig(layer=(0, 1))}, ValueError, "guiding.layer must be below 1"),
         ({"mesh": MeshConfig(model=4)}, ValueError, "mesh.model must divide 2"),
         ({"task": "nearest"}, ValueError, "methods must be some of no_positions.*got 'ag'"),
         (
