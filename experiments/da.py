@@ -11,6 +11,7 @@ import dataclasses
 from typing import Any
 
 from distattn_jax.train import Config, DataConfig, ModelConfig, OptimizerConfig
+from experiments.searched import SEARCHED
 
 OURS = "distance_aware"
 ROWS = (
@@ -44,7 +45,6 @@ DROPOUT_RATES = (0.2, 0.35, 0.5)
 INITIAL_WEIGHTS = (0.1, 0.5)
 DISTANCE_RATES = (1.0, 10.0)
 SEARCH_SEEDS = 3
-SEARCHED = "_search"  # ends the name of an experiment that searches
 
 
 def paper_config(task: str, *, data: DataConfig, **fields: Any) -> Config:

@@ -21,6 +21,7 @@ import dataclasses
 from typing import Any
 
 from distattn_jax.train import Config, DataConfig, GuidingConfig, ModelConfig, OptimizerConfig
+from experiments.searched import SEARCHED
 
 ABLATION = ("none", "ag", "mdg", "pdg")
 PATTERNS = ("first", "next", "previous", "period", "delimiter")
@@ -32,8 +33,7 @@ PAPERS_RATE = 1e-5
 MDG_AND_PDG_WEIGHTS = (1e-1, 1e-2, 1e-3, 1e-4)
 OTHER_WEIGHTS = (1.0, 1e-1, 1e-2, 1e-3)
 SEARCH_SEEDS = 3
-SEARCHED = "_search"  # ends the name of an experiment that searches
-RATES = "_rates"  # ends the name of one that searches the learning rate before
+RATES = "_rates"  # ends the name of an experiment that searches the learning rate
 
 
 def paper_config(task: str, *, epochs: float, batch_size: int = 64, **fields: Any) -> Config:

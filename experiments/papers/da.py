@@ -11,7 +11,8 @@ from experiments import archive
 from experiments.da import ADJUSTMENTS, DATA_SETS, MAPPINGS, OURS, ROWS
 from experiments.papers import da_figures, da_heads, sections
 from experiments.recipes import recipes
-from experiments.tables import BASELINES, chosen, of_seeds, tested, verdict
+from experiments.searched import SEARCHED
+from experiments.tables import BASELINES, by_setting, chosen, of_seeds, settings, tested, verdict
 from experiments.wording import (
     NOT_RUN,
     NOTHING,
@@ -57,7 +58,7 @@ def report(folder: archive.AnyPath = archive.FOLDER) -> str:
 
 def text(kept: Mapping[str, Any], folder: archive.AnyPath) -> str:
     """The Markdown of all tables."""
-    tried = {name: sections.settings_tried(_searched(name), folder) for name in kept}
+    tried = {name: _settings_tried(_searched(name), folder) for name in kept}
     figures = sections.named(da_figures.pictures(kept), folder)
     parts = [
         "### Table 1: data",
@@ -81,7 +82,7 @@ def text(kept: Mapping[str, Any], folder: archive.AnyPath) -> str:
         da_heads.distances(kept),
         da_heads.flat(kept),
         "### What was searched",
-        *sections.searches(DATA_SETS, ROWS, folder),
+        *_searches(folder),
         "### Every seed",
         *sections.every_seed(kept),
         "### Runs",
@@ -197,3 +198,20 @@ def _searched(experiment: str) -> str:
 
 def _paper(experiment: str) -> Mapping[str, Mapping[str, str]]:
     return getattr(dict(recipes()).get(experiment), "PAPER", {})
+
+
+def _settings_tried(experiment: str, folder: archive.AnyPath) -> dict[str, int]:
+    """How many settings each method of an experiment was searched with; none: not searched."""
+    content = archive.read(experiment + SEARCHED, folder)
+    runs = {} if content is None else content["runs"]
+    return {method: len(by_setting(run["result"])) for method, run in runs.items()}
+
+
+def _searches(folder: archive.AnyPath) -> list[str]:
+    """All settings of all methods, on each data set."""
+    parts = []
+    for name, shown in DATA_SETS.items():
+        content = archive.read(name + SEARCHED, folder)
+        parts.append(f"{shown}: not searched." if content is None else f"{shown}:")
+        parts += [] if content is None else [settings(archive.results_of(content, ROWS))]
+    return parts

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from experiments import archive
-from experiments.guiding import RATES, SEARCHED
+from experiments.guiding import RATES
 from experiments.papers import (
     guiding_costs,
     guiding_figures,
@@ -28,6 +28,7 @@ from experiments.papers.guiding_numbers import (
     TABLE_3,
     table,
 )
+from experiments.searched import SEARCHED
 from experiments.statistics import ALPHA
 from experiments.tables import BASELINES, chosen, of_seeds, pairs_of, tested, verdict
 from experiments.wording import (
@@ -42,10 +43,8 @@ from experiments.wording import (
 )
 
 DATA_SETS = {
-    "multinli": "MultiNLI",
-    "mednli": "MedNLI",
-    "cross_genre": "Cross-genre-IR",
-    "covid_fact": "COVID-Fact, in place of Cross-genre-IR",
+    **guiding_runs.CALLED,
+    "covid_fact": f"{guiding_runs.CALLED['covid_fact']}, in place of Cross-genre-IR",
 }
 MEASURED = {**METRICS, "covid_fact": RANKING}
 PAPERS_DATA = {

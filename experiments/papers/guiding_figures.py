@@ -14,19 +14,12 @@ from experiments.papers.sections import Picture
 from experiments.tables import of_seeds
 from experiments.wording import ORDER, PERCENT, spelled, title
 
-COMPARED = {
-    "multinli": "MultiNLI",
-    "mednli": "MedNLI",
-    "cross_genre": "Cross-genre-IR",
-    "covid_fact": "COVID-Fact",
-}  # panels of guides side by side, of those that were run
-
 DARKEST = 0.05  # share of all weights, those on the first token mostly, that would hide the others
 
 
 def pictures(kept: Mapping[str, Any]) -> Iterator[Picture]:
     """What there are results for."""
-    compared = {name: kept[name] for name in COMPARED if _gains(kept[name])}
+    compared = {name: kept[name] for name in guiding_runs.CALLED if _gains(kept[name])}
     if compared:
         caption = "Table 2 as a picture: gains over no guide, seed by seed, of "
         caption += guiding_runs.names(compared.values())
@@ -62,7 +55,7 @@ def _guides(compared: Mapping[str, Any]) -> Figure:
     for name, content in compared.items():
         found, criterion = _gains(content), _criterion(content)
         unit = " (points)" if criterion in PERCENT else ""
-        panel = f"{COMPARED[name]}: gain in {spelled(criterion, unit=False)}{unit}"
+        panel = f"{guiding_runs.CALLED[name]}: gain in {spelled(criterion, unit=False)}{unit}"
         figures[panel], paper[panel] = found, {}
         published = table(TABLE_2, name)
         if criterion in published["none"]:

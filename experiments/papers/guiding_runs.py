@@ -11,12 +11,19 @@ from typing import Any
 from distattn_jax.data import cross_genre, mednli, multinli
 from distattn_jax.train.guides import GUIDES
 from experiments import archive
-from experiments.guiding import PAPERS_RATE, RATES, SEARCHED
+from experiments.guiding import PAPERS_RATE, RATES
+from experiments.searched import SEARCHED
 from experiments.tables import Result, by_setting, chosen, settings
 from experiments.wording import NOTHING, ORDER, UNRUN, markdown
 
 Content = Mapping[str, Any]  # the results of an experiment
 
+CALLED = {
+    "multinli": "MultiNLI",
+    "mednli": "MedNLI",
+    "cross_genre": "Cross-genre-IR",
+    "covid_fact": "COVID-Fact",
+}  # in print; the last is not of the paper
 SPLITS = {
     "multinli": f"the test set is the published {multinli.FILES['test']}, or the part of it that "
     "is at hand: the labels of the published test sets are not public; the validation set is a "

@@ -1,4 +1,4 @@
-"""Parts that the reports on papers share: data, searches, seeds, provenance, figures."""
+"""Parts that the reports on papers share: data, seeds, provenance, figures."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
@@ -8,8 +8,8 @@ from matplotlib.figure import Figure
 
 from distattn_jax import plot
 from experiments import archive
-from experiments.da import SEARCHED
-from experiments.tables import by_setting, seeds, settings
+from experiments.searched import SEARCHED
+from experiments.tables import seeds
 from experiments.wording import NOT_RUN, NOTHING, markdown, spelled
 
 Picture = tuple[str, str, Callable[[], Figure]]  # name of its file, caption, what draws it
@@ -41,25 +41,6 @@ def data(
         theirs = paper.get(name, (NOTHING,) * 5)
         rows.append([title, *(f"{a} / {b}" for a, b in zip(ours, theirs, strict=True))])
     return "\n".join(["Ours / the paper's.", "", markdown(header, rows), "", *said]).rstrip()
-
-
-def settings_tried(experiment: str, folder: archive.AnyPath) -> dict[str, int]:
-    """How many settings each method of an experiment was searched with; none: not searched."""
-    content = archive.read(experiment + SEARCHED, folder)
-    runs = {} if content is None else content["runs"]
-    return {method: len(by_setting(run["result"])) for method, run in runs.items()}
-
-
-def searches(
-    shown: Mapping[str, str], methods: Sequence[str], folder: archive.AnyPath
-) -> list[str]:
-    """All settings of these methods, on each of these data sets."""
-    parts = []
-    for name, title in shown.items():
-        content = archive.read(name + SEARCHED, folder)
-        parts.append(f"{title}: not searched." if content is None else f"{title}:")
-        parts += [] if content is None else [settings(archive.results_of(content, methods))]
-    return parts
 
 
 def every_seed(kept: Mapping[str, Any]) -> list[str]:

@@ -12,10 +12,11 @@ from distattn_jax.train.run import Run
 from distattn_jax.train.tasks import directory_of
 from experiments import archive
 from experiments.commands.predict import predictions
-from experiments.commands.train import found_by_search, train
+from experiments.commands.train import train
 from experiments.da import search_of
 from experiments.papers import da
 from experiments.recipes import config_of
+from experiments.searched import found_by_search
 from tests.experiments.raw import WRITERS
 from tests.train import tiny
 

@@ -8,10 +8,10 @@ import pytest
 from distattn_jax.train import RunError
 from distattn_jax.train.flags import replace, to_dict
 from distattn_jax.train.members import members_of
-from experiments.commands.train import found_by_search
 from experiments.da import search_of as da_search_of
 from experiments.guiding import search_of
 from experiments.recipes import config_of
+from experiments.searched import found_by_search
 
 ABOUT = {"raw_files": "a", "pretrained": {"digest": "b"}}
 MODEL = {"model.pretrained": "here/tiny"}
