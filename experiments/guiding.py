@@ -4,7 +4,8 @@ The paper (Wang et al. 2022, section 3.3) gives length 256, Adam with 1e-5, and 
 on MultiNLI, MedNLI and Cross-genre-IR. It searches alpha and beta of MDG and PDG among 0.1, 0.01,
 0.001 and 0.0001, and does not say how it weighs the other guides. These are searched for on the
 validation set, 3 seeds each: 16 settings of AG, 4 of each guide with one weight, 1 without a guide.
-So AG has more tries. Epochs are chosen for each seed by its validation, after every epoch.
+So AG has more tries; its 48 models are computed 12 at a time. Epochs are chosen for each seed by
+its validation, after every epoch.
 
 1e-5 is the paper's rate for whole data sets. Where only a part of one is at hand, the rate is
 searched for first, on the validation set, without a guide, and is then the same for all:
@@ -32,7 +33,7 @@ METHODS = (*ABLATION, *PATTERNS, "pmi")
 PAPERS_RATE = 1e-5
 MDG_AND_PDG_WEIGHTS = (1e-1, 1e-2, 1e-3, 1e-4)
 OTHER_WEIGHTS = (1.0, 1e-1, 1e-2, 1e-3)
-SEARCH_SEEDS = 3
+SEARCH_SEEDS, SEARCH_AT_ONCE = 3, 12
 RATES = "_rates"  # ends the name of an experiment that searches the learning rate
 
 
@@ -63,5 +64,6 @@ def search_of(config: Config) -> Config:
             beta=MDG_AND_PDG_WEIGHTS,
             gamma=OTHER_WEIGHTS,
         ),
+        mesh=dataclasses.replace(config.mesh, at_once=SEARCH_AT_ONCE),
         output=dataclasses.replace(config.output, test=False),
     )

@@ -160,6 +160,7 @@ class MeshConfig(Checked):
 
     data: int = option(0, "devices that share a batch; 0: all that are left by `model`")
     model: int = option(1, "devices that share the heads")
+    at_once: int = option(0, "most models of a run computed at a time, to save memory; 0: all")
     coordinator: str = option("", "host:port of process 0, when there are several processes")
     processes: int = option(0, "how many processes; 0: one, or what the cluster says")
     process: int = option(-1, "which of them this is; -1: what the cluster says")
@@ -167,7 +168,7 @@ class MeshConfig(Checked):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self.at_least(0, "data", "processes")
+        self.at_least(0, "data", "at_once", "processes")
         self.at_least(1, "model")
         together = bool(self.coordinator) == (self.processes > 0) == (self.process >= 0)
         if not together:

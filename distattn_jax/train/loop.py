@@ -18,7 +18,7 @@ from distattn_jax.train.checkpoint import Checkpoints
 from distattn_jax.train.config import Config
 from distattn_jax.train.feed import Feed
 from distattn_jax.train.interrupt import told_to_stop
-from distattn_jax.train.members import members_of, stacked
+from distattn_jax.train.members import group_size, members_of, stacked
 from distattn_jax.train.metrics import score
 from distattn_jax.train.optimizer import direction_of, schedule_of
 from distattn_jax.train.record import Record
@@ -52,6 +52,7 @@ class Trainer:
                 f"that share a batch ({mesh.shape['data']}, mesh.data)."
             )
         self.members = members_of(config)
+        self.at_once = group_size(len(self.members), config.mesh.at_once)
         self.batches = self._batches("train", shuffle=True)
         self.steps = max(round(config.epochs * self.batches.batches_per_epoch), 1)
         optimizer, graph = direction_of(config.optimizer), graph_of(task)
@@ -64,13 +65,14 @@ class Trainer:
             optimizer,
             schedule_of(config.optimizer, self.steps),
             accumulate=config.optimizer.accumulate,
+            at_once=self.at_once,
             dropout=max(config.model.dropout_rate) > 0,
             places=jax.tree.map(
                 lambda leaf: leaf.sharding, (self.birth.like.state, self.birth.like.tally)
             ),
             constants=jax.device_put(dict(task.constants), everywhere),
         )
-        self._count_step = count_step_of(task, graph, place=everywhere)
+        self._count_step = count_step_of(task, graph, at_once=self.at_once, place=everywhere)
         every = jnp.arange(len(self.members))
         self._empty_tally = jax.jit(
             lambda: jax.vmap(lambda _: empty_tally(task))(every),
@@ -174,6 +176,7 @@ class Trainer:
             "baseline": {split: self.task.baseline(split) for split in measured},
             "parameters": sum(leaf[0].size for leaf in jax.tree.leaves(best.params)),
             "step_bytes": self.step_bytes(),
+            "at_once": self.at_once or len(self.members),
             "members": [
                 {
                     "seed": member.seed,

@@ -78,6 +78,16 @@ def stacked(members: list[Member]) -> tuple[Any, Setting]:
     return keys, Setting(**columns)
 
 
+def group_size(count: int, most: int) -> int:
+    """How many of so many members are computed at a time: equal groups of at most so many.
+
+    0 is for all of them, and stands for no limit.
+    """
+    if not 0 < most < count:
+        return 0
+    return max(size for size in range(1, most + 1) if count % size == 0)
+
+
 def varied(members: list[Member]) -> tuple[str, ...]:
     """The names of the numbers that differ between members."""
     return tuple(

@@ -24,6 +24,7 @@ def train_step_of(
     schedule: Schedule,
     *,
     accumulate: int = 1,
+    at_once: int = 0,
     dropout: bool = True,
     places: Any = None,
     constants: Mapping[str, Array] | None = None,
@@ -32,10 +33,11 @@ def train_step_of(
 
     The first two are donated. The batch is the same for all members. With `accumulate` > 1 its
     parts are computed one after another, and their gradients added: the result is that of the
-    whole batch, because every part is divided by the weight of the whole. Without `dropout` no
-    random bits are drawn, whatever the settings say. `places`: the shardings of state and tally.
-    `constants`: those of the task, where they are to lie; they are arguments of the program, which
-    would else hold copies of them.
+    whole batch, because every part is divided by the weight of the whole. With `at_once` so many
+    members are computed at a time, which must divide all of them. Without `dropout` no random bits
+    are drawn, whatever the settings say. `places`: the shardings of state and tally. `constants`:
+    those of the task, where they are to lie; they are arguments of the program, which would else
+    hold copies of them.
     """
 
     def part_loss(
@@ -73,16 +75,35 @@ def train_step_of(
         state = TrainState(state.step + 1, params, opt_state, state.key)
         return state, tally
 
-    step = jax.jit(
-        jax.vmap(one, in_axes=(None, 0, 0, 0, None)), donate_argnums=(1, 2), out_shardings=places
-    )
+    def every(fixed: Batch, state: TrainState, tally: Tally, settings: Setting, batch: Batch):
+        together = jax.vmap(one, in_axes=(None, 0, 0, 0, None))
+        if not at_once:
+            return together(fixed, state, tally, settings, batch)
+
+        def group(i: Array, held: tuple[TrainState, Tally]) -> tuple[TrainState, Tally]:
+            """One group of members does its step in the place where it is held."""
+            start = i * at_once
+            state, tally, own = jax.tree.map(
+                lambda leaf: jax.lax.dynamic_slice_in_dim(leaf, start, at_once), (*held, settings)
+            )
+            return jax.tree.map(
+                lambda leaf, new: jax.lax.dynamic_update_slice_in_dim(leaf, new, start, axis=0),
+                held,
+                together(fixed, state, tally, own, batch),
+            )
+
+        return jax.lax.fori_loop(0, len(state.step) // at_once, group, (state, tally))
+
+    step = jax.jit(every, donate_argnums=(1, 2), out_shardings=places)
     return functools.partial(step, dict(constants or {}))
 
 
-def count_step_of(task: Task, graph: Any, *, place: Any = None) -> Callable[..., dict[str, Array]]:
+def count_step_of(
+    task: Task, graph: Any, *, at_once: int = 0, place: Any = None
+) -> Callable[..., dict[str, Array]]:
     """The jitted evaluation of all members: (params, batch) -> counts, each leading with members.
 
-    `place`: the sharding of the counts.
+    `at_once`: as in `train_step_of`. `place`: the sharding of the counts.
     """
 
     def one(params: Any, batch: Batch) -> dict[str, Array]:
@@ -90,7 +111,12 @@ def count_step_of(task: Task, graph: Any, *, place: Any = None) -> Callable[...,
         loss = weighted_sum(task.loss(outputs, batch), batch["weight"])
         return {"loss": loss, "weight": batch["weight"].sum(), **task.counts(outputs, batch)}
 
-    return jax.jit(jax.vmap(one, in_axes=(0, None)), out_shardings=place)
+    def every(params: Any, batch: Batch) -> dict[str, Array]:
+        if not at_once:
+            return jax.vmap(one, in_axes=(0, None))(params, batch)
+        return jax.lax.map(lambda own: one(own, batch), params, batch_size=at_once)
+
+    return jax.jit(every, out_shardings=place)
 
 
 update_best = jax.jit(jax.vmap(Best.updated), donate_argnums=0)  # (best, step, score, params)

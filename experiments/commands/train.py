@@ -13,6 +13,7 @@ from distattn_jax import sharding
 from distattn_jax.train import (
     Config,
     MeshConfig,
+    RunError,
     Terminated,
     Trainer,
     open_run,
@@ -25,6 +26,11 @@ from distattn_jax.train.tasks import directory_of
 from experiments.recipes import DEFAULT, config_of
 from experiments.searched import found_by_search
 
+TAKE_LESS = (
+    "Less is taken by fewer models at a time (--mesh.at-once; the same command then goes on), by "
+    "parts of a batch (--optimizer.accumulate), and by layers of pre-trained models that are "
+    "computed twice (--model.remat true)"
+)
 CACHE = Path.home() / ".cache" / "distattn_jax" / "compiled"
 
 
@@ -67,15 +73,21 @@ def train(config: Config, *, given: Collection[str] = ()) -> None:
             continue
         trainer = Trainer(task_of(one, prepared), one, run, mesh)
         grid = ", ".join(("seeds", *varied(trainer.members)))
-        count = len(trainer.members)
-        say(f"{run.path}: {count} models side by side (over {grid}), {trainer.steps} steps.")
+        side_by_side = f"{len(trainer.members)} models side by side (over {grid})"
+        if trainer.at_once:
+            side_by_side += f", {trainer.at_once} at a time"
+        say(f"{run.path}: {side_by_side}, {trainer.steps} steps.")
         say(trainer.about_the_batches())
         try:
-            training = trainer.fit()
+            trainer.finish(trainer.fit())
         except Terminated as stopped:
             print(f"{run.path}: {stopped}. The same command goes on from there.", file=sys.stderr)
             sys.exit(143)  # as a process that SIGTERM ended
-        trainer.finish(training)
+        except jax.errors.JaxRuntimeError as error:
+            if "RESOURCE_EXHAUSTED" not in str(error):
+                raise
+            short = f"{run.path}: the device's memory is not enough. {TAKE_LESS}. It said: {error}"
+            raise RunError(short) from error
 
 
 def in_turn(function: Callable[[], Any]) -> Any:

@@ -78,7 +78,8 @@ def memory(kept: Mapping[str, Any], shown: Mapping[str, str]) -> str:
         row = [title(method), looks]
         for runs in found.values():
             none, used = _model_bytes(runs["none"]), _model_bytes(runs.get(method))
-            row.append(UNRUN if used is None else f"{used / 1e9:.2f}")
+            unsaid = "not known" if method in runs else UNRUN
+            row.append(unsaid if used is None else f"{used / 1e9:.2f}")
             row.append(f"{used / none:.2f}" if used is not None and none else NOTHING)
         rows.append(row)
     return "\n\n".join([MEMORY_NOTE, markdown(header, rows)])
@@ -89,9 +90,13 @@ def _runs(content: Mapping[str, Any] | None) -> Mapping[str, Any]:
 
 
 def _model_bytes(run: Mapping[str, Any] | None) -> float | None:
-    """Of one of the models of a run; None: it was not run, or the compiler did not say."""
-    used = None if run is None else run["result"].get("step_bytes")
-    return None if run is None or used is None else used / len(run["result"]["members"])
+    """Of one of the models of a run; None: it was not run, or the compiler did not say.
+
+    Nor is it known where fewer than all models were computed at a time.
+    """
+    result = {} if run is None else run["result"]
+    used, count = result.get("step_bytes"), len(result.get("members", ()))
+    return None if used is None or result.get("at_once", count) < count else used / count
 
 
 def _ours(content: Mapping[str, Any] | None, model: str) -> str:

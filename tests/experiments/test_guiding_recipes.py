@@ -1,15 +1,17 @@
 """Every recipe of the attention-guiding paper, shrunk, on made-up rows and a tiny random model."""
 
+import dataclasses
 import io
 import json
 import math
 import random
 import shutil
 
+import jax
 import numpy as np
 import pytest
 
-from distattn_jax.train import journal, load, prepare, task_of
+from distattn_jax.train import MeshConfig, RunError, Trainer, journal, load, prepare, task_of
 from distattn_jax.train.flags import parse
 from distattn_jax.train.run import Run
 from distattn_jax.train.tasks import directory_of
@@ -101,13 +103,23 @@ def checked(run, metrics, weights):
     assert Run(run).step_seconds > 0
 
 
-def test_pairs_are_classified_measured_and_collected(tmp_path, capsys):
+def out_of_memory(_):
+    raise jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: 9 GiB")
+
+
+def test_pairs_are_classified_measured_and_collected(tmp_path, capsys, monkeypatch):
     flags = ("--methods", "ag", "--guiding.alpha", "0.1", "0.01")
-    run = trained(config_in(tmp_path, "multinli", *flags))
+    config = config_in(tmp_path, "multinli", *flags)
+    with monkeypatch.context() as at_first:
+        at_first.setattr(Trainer, "fit", out_of_memory)
+        with pytest.raises(RunError, match=r"not enough. .*--mesh.at-once.* It said: .* 9 GiB"):
+            train(config)
+    run = trained(dataclasses.replace(config, mesh=MeshConfig(at_once=1)))
     checked(run, CLASSIFICATION, [0.1, 0.01])
     lines = journal.read(run)
     assert any({"loss/task", "loss/mdg", "loss/pdg"} < line.keys() for line in lines)
     said = capsys.readouterr().out
+    assert "2 models side by side (over seeds, alpha), 1 at a time" in said
     assert "\n0 of the texts of train are cut to 16 tokens" in said
     assert "examples lose" not in said
     main(["evaluate", str(run)])

@@ -134,6 +134,13 @@ def test_the_memory_of_a_model_is_told_for_every_guide(text):
     assert row(text, "[Dependency]", header)[2:4] == ["not run", "-"]
 
 
+def test_the_memory_of_one_of_several_models_is_not_known_if_not_all_are_computed_at_a_time(folder):
+    kept = guiding.read(folder)
+    kept["multinli"]["runs"]["ag"]["result"]["at_once"] = 1
+    header = "| guide | looks at | MultiNLI, GB a model |"
+    assert row(guiding.text(kept, folder), "AG", header)[2:4] == ["not known", "-"]
+
+
 def test_a_sweep_over_layers_has_one_setting_for_each(folder):
     for wrong in (-1, 1):
         kept = guiding.read(folder)

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from distattn_jax.train.members import members_of, stacked, varied
+from distattn_jax.train.members import group_size, members_of, stacked, varied
 from tests.train import tiny
 
 RATES, DROPOUTS, SEEDS = (0.1, 0.02), (0.0, 0.5), (4, 5, 6)
@@ -95,6 +95,21 @@ def test_a_member_of_a_grid_is_trained_as_if_alone(together, steps, seed):
         member = len(SEEDS) * setting + SEEDS.index(seed)
         for one, every in zip(jax.tree.leaves(alone), jax.tree.leaves(together), strict=True):
             np.testing.assert_allclose(every[member], one[0], rtol=1e-6, atol=1e-6)
+
+
+def test_groups_of_members_come_to_what_all_come_to(together, grid):
+    by_threes = tiny.step_of(GRID, tiny.task_of(), at_once=3)
+    grouped = after_three_steps(by_threes, grid[1](), GRID)
+    for one, every in zip(jax.tree.leaves(grouped), jax.tree.leaves(together), strict=True):
+        np.testing.assert_allclose(one, every, rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("count", "most", "size"),
+    [(48, 12, 12), (48, 13, 12), (7, 4, 1), (6, 6, 0), (6, 9, 0), (6, 0, 0)],
+)
+def test_groups_are_equal_and_never_larger_than_asked_for(count, most, size):
+    assert group_size(count, most) == size
 
 
 def test_members_do_differ(together):

@@ -10,7 +10,7 @@ from etils import epath
 
 from distattn_jax import sharding
 from distattn_jax.models import Classified
-from distattn_jax.train import DataConfig, Trainer
+from distattn_jax.train import DataConfig, MeshConfig, Trainer
 from distattn_jax.train.classification import macro_f
 from distattn_jax.train.members import members_of, stacked
 from distattn_jax.train.run import Run
@@ -85,11 +85,15 @@ def test_the_first_step_that_is_not_finite_is_noted_of_its_member_only(birth, st
     np.testing.assert_array_equal(tally.steps, [3, 3])
 
 
-def test_a_split_has_the_same_metrics_whatever_the_size_of_its_batches(task, birth):
+def test_a_split_has_the_same_metrics_whatever_is_computed_at_a_time(task, birth):
     params = birth().state.params
     metrics = []
-    for size in (3, 4, 7):
-        config = dataclasses.replace(CONFIG, data=DataConfig(batch_size=size, buckets=1))
+    for size, at_once in ((3, 0), (4, 0), (7, 1)):
+        config = dataclasses.replace(
+            CONFIG,
+            data=DataConfig(batch_size=size, buckets=1),
+            mesh=MeshConfig(at_once=at_once),
+        )
         trainer = Trainer(task, config, Run(epath.Path("unused")), sharding.make_mesh(1, 1))
         metrics.append(trainer.evaluate(params, "test"))
     for other in metrics[1:]:
