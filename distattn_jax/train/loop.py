@@ -4,7 +4,8 @@ The host never waits for the device to log: what a window of steps came to is ad
 device, and read when the next window is done. It does wait to validate and to save.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import jax
@@ -78,6 +79,16 @@ class Trainer:
             lambda: jax.vmap(lambda _: empty_tally(task))(every),
             out_shardings=jax.tree.map(lambda leaf: leaf.sharding, self.birth.like.tally),
         )
+
+    def compile(self) -> None:
+        """Compiles all programs of the run, several at the same time.
+
+        Without this each is compiled when it is first called, while the device waits.
+        """
+        with ThreadPoolExecutor() as pool:
+            compiled = [pool.submit(program.compile) for program in self._programs()]
+        for program in compiled:
+            program.result()
 
     def fit(self, after_step: Callable[[int, TrainState], None] | None = None) -> Training:
         """Trains to the end, from the newest checkpoint if there is one.
@@ -165,8 +176,7 @@ class Trainer:
     def finish(self, training: Training) -> dict[str, Any]:
         """The result: the best parameters of each member, on the validation and the test set."""
         best = training.best
-        splits = ("validation", "test") if self.config.output.test else ("validation",)
-        measured = {split: self.evaluate(best.params, split) for split in splits}
+        measured = {split: self.evaluate(best.params, split) for split in self._splits}
         steps = np.asarray(best.step)
         result = {
             "method": self.config.methods[0],
@@ -200,14 +210,7 @@ class Trainer:
         It is what the compiler says of its program, which was compiled when it was first called;
         None where it says nothing.
         """
-        table, rows = self.batches.table, self.config.data.batch_size // jax.process_count()
-        columns = table.rows(np.full(rows, FILLER), self.batches.buckets[-1])
-        columns["weight"] = np.zeros(rows, np.float32)
-        batch = sharding.place_batch(columns, self.mesh, self.task.layout)
-        like, program = self.birth.like, self.train_step.func
-        arguments = (*self.train_step.args, like.state, like.tally, self.settings, batch)
-        lowered = program.lower(*arguments)  # type: ignore[attr-defined]  # it is jitted
-        used = lowered.compile().memory_analysis()
+        used = self._step_program(self.batches.buckets[-1]).compile().memory_analysis()
         if used is None:
             return None
         held = used.argument_size_in_bytes + used.output_size_in_bytes - used.alias_size_in_bytes
@@ -227,6 +230,34 @@ class Trainer:
         if batches.cut:  # what was cut before it came into the table was said of the table
             said += f"; {batches.cut} of {len(batches.table)} examples lose {unit}"
         return said
+
+    @property
+    def _splits(self) -> tuple[str, ...]:
+        """What is measured at the end."""
+        return ("validation", "test") if self.config.output.test else ("validation",)
+
+    def _programs(self) -> Iterator[Any]:
+        """All that the run will call, one for each length of batches; not compiled yet."""
+        for bucket in self.batches.buckets:
+            yield self._step_program(bucket)
+        for split in self._splits:
+            batches = self._batches(split, shuffle=False)
+            for bucket in batches.buckets:
+                batch = self._filler(batches, bucket)
+                yield self._count_step.lower(self.birth.like.state.params, batch)
+
+    def _step_program(self, bucket: int) -> Any:
+        like, jitted = self.birth.like, self.train_step.func
+        batch = self._filler(self.batches, bucket)
+        arguments = (*self.train_step.args, like.state, like.tally, self.settings, batch)
+        return jitted.lower(*arguments)  # type: ignore[attr-defined]  # it is jitted
+
+    def _filler(self, batches: Batches, bucket: int) -> Any:
+        """A batch without any example."""
+        rows = batches.batch_size // jax.process_count()
+        columns = batches.table.rows(np.full(rows, FILLER), bucket)
+        columns["weight"] = np.zeros(rows, np.float32)
+        return sharding.place_batch(columns, self.mesh, self.task.layout)
 
     def _feed(self, batches: Any) -> Feed:
         return Feed(batches, self.mesh, self.task.layout)

@@ -75,7 +75,9 @@ def train_step_of(
         state = TrainState(state.step + 1, params, opt_state, state.key)
         return state, tally
 
-    def every(fixed: Batch, state: TrainState, tally: Tally, settings: Setting, batch: Batch):
+    def train_step(
+        fixed: Batch, state: TrainState, tally: Tally, settings: Setting, batch: Batch
+    ) -> tuple[TrainState, Tally]:
         together = jax.vmap(one, in_axes=(None, 0, 0, 0, None))
         if not at_once:
             return together(fixed, state, tally, settings, batch)
@@ -94,13 +96,13 @@ def train_step_of(
 
         return jax.lax.fori_loop(0, len(state.step) // at_once, group, (state, tally))
 
-    step = jax.jit(every, donate_argnums=(1, 2), out_shardings=places)
-    return functools.partial(step, dict(constants or {}))
+    jitted = jax.jit(train_step, donate_argnums=(1, 2), out_shardings=places)
+    return functools.partial(jitted, dict(constants or {}))
 
 
 def count_step_of(
     task: Task, graph: Any, *, at_once: int = 0, place: Any = None
-) -> Callable[..., dict[str, Array]]:
+) -> jax.stages.Wrapped:
     """The jitted evaluation of all members: (params, batch) -> counts, each leading with members.
 
     `at_once`: as in `train_step_of`. `place`: the sharding of the counts.
@@ -111,12 +113,12 @@ def count_step_of(
         loss = weighted_sum(task.loss(outputs, batch), batch["weight"])
         return {"loss": loss, "weight": batch["weight"].sum(), **task.counts(outputs, batch)}
 
-    def every(params: Any, batch: Batch) -> dict[str, Array]:
+    def count_step(params: Any, batch: Batch) -> dict[str, Array]:
         if not at_once:
             return jax.vmap(one, in_axes=(0, None))(params, batch)
         return jax.lax.map(lambda own: one(own, batch), params, batch_size=at_once)
 
-    return jax.jit(every, out_shardings=place)
+    return jax.jit(count_step, out_shardings=place)
 
 
 update_best = jax.jit(jax.vmap(Best.updated), donate_argnums=0)  # (best, step, score, params)

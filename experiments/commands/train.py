@@ -79,6 +79,8 @@ def train(config: Config, *, given: Collection[str] = ()) -> None:
         say(f"{run.path}: {side_by_side}, {trainer.steps} steps.")
         say(trainer.about_the_batches())
         try:
+            if jax.process_count() == 1:  # several must compile in the same order
+                trainer.compile()
             trainer.finish(trainer.fit())
         except Terminated as stopped:
             print(f"{run.path}: {stopped}. The same command goes on from there.", file=sys.stderr)

@@ -109,10 +109,27 @@ def test_a_run_goes_on_on_other_meshes(alone, texts, tmp_path, eight_devices):
     config = configured(texts, tmp_path)
     train(config, (8, 1), stop_at=13)
     train(config, (2, 1), stop_at=24)
-    run = train(config, (1, 1))
+    run = train(replace(config, {"mesh.at_once": 1}), (1, 1))
     assert_same_metrics(alone, run)
     steps = [json.loads(line)["steps"] for line in (run / "timing.jsonl").read_text().splitlines()]
     assert steps == [13, 14, 10]  # from 0, from 10, from 20
+
+
+def test_what_is_compiled_ahead_is_not_compiled_again(texts, tmp_path, caplog):
+    config, prepared = prepare(configured(texts, tmp_path, epochs=0.5))
+    trainer = Trainer(
+        task_of(config, prepared), config, open_run(config, prepared), sharding.make_mesh(1, 1)
+    )
+
+    def compiled():
+        begun = "Compiling jit(train_step)", "Compiling jit(count_step)"
+        return [line.split(" with ")[0] for line in caplog.messages if line.startswith(begun)]
+
+    with jax.log_compiles():
+        trainer.compile()
+        assert compiled() == ["Compiling jit(train_step)", "Compiling jit(count_step)"]
+        trainer.finish(trainer.fit())
+    assert len(compiled()) == 2
 
 
 def test_heads_lie_on_the_model_axis_from_birth(texts, tmp_path, eight_devices):
