@@ -2,6 +2,7 @@
 
 import os
 import sys
+import time
 from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import Any
@@ -73,23 +74,31 @@ def train(config: Config, *, given: Collection[str] = ()) -> None:
             continue
         trainer = Trainer(task_of(one, prepared), one, run, mesh)
         grid = ", ".join(("seeds", *varied(trainer.members)))
-        side_by_side = f"{len(trainer.members)} models side by side (over {grid})"
+        models = f"{len(trainer.members)} models side by side (over {grid})"
         if trainer.at_once:
-            side_by_side += f", {trainer.at_once} at a time"
-        say(f"{run.path}: {side_by_side}, {trainer.steps} steps.")
+            models += f", {trainer.at_once} at a time"
+        say(f"{run.path}: {models}, {trainer.steps} steps.")
         say(trainer.about_the_batches())
-        try:
-            if jax.process_count() == 1:  # several must compile in the same order
-                trainer.compile()
-            trainer.finish(trainer.fit())
-        except Terminated as stopped:
-            print(f"{run.path}: {stopped}. The same command goes on from there.", file=sys.stderr)
-            sys.exit(143)  # as a process that SIGTERM ended
-        except jax.errors.JaxRuntimeError as error:
-            if "RESOURCE_EXHAUSTED" not in str(error):
-                raise
-            short = f"{run.path}: the device's memory is not enough. {TAKE_LESS}. It said: {error}"
-            raise RunError(short) from error
+        finish(trainer, say)
+
+
+def finish(trainer: Trainer, say: Callable[[str], None]) -> None:
+    """Compiles, trains and measures; says what to do where that ends before its end."""
+    path = trainer.run.path
+    try:
+        if jax.process_count() == 1:  # several must compile in the same order
+            began = time.monotonic()
+            trainer.compile()
+            say(f"compiled in {time.monotonic() - began:.0f} s")
+        trainer.finish(trainer.fit())
+    except Terminated as stopped:
+        print(f"{path}: {stopped}. The same command goes on from there.", file=sys.stderr)
+        sys.exit(143)  # as a process that SIGTERM ended
+    except jax.errors.JaxRuntimeError as error:
+        if "RESOURCE_EXHAUSTED" not in str(error):
+            raise
+        said = f"{path}: the device's memory is not enough. {TAKE_LESS}. It said: {error}"
+        raise RunError(said) from error
 
 
 def in_turn(function: Callable[[], Any]) -> Any:
