@@ -79,9 +79,9 @@ def stacked(members: list[Member]) -> tuple[Any, Setting]:
 
 
 def group_size(count: int, most: int) -> int:
-    """How many of so many members are computed at a time: equal groups of at most so many.
+    """How many of `count` members are computed at a time, in equal groups; 0: all of them.
 
-    0 is for all of them, and stands for no limit.
+    `most`: no group is larger; 0: no limit.
     """
     if not 0 < most < count:
         return 0
