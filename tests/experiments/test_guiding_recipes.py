@@ -111,7 +111,7 @@ def test_pairs_are_classified_measured_and_collected(tmp_path, capsys, monkeypat
     flags = ("--methods", "ag", "--guiding.alpha", "0.1", "0.01")
     config = config_in(tmp_path, "multinli", *flags)
     with monkeypatch.context() as at_first:
-        at_first.setattr(Trainer, "fit", out_of_memory)
+        at_first.setattr(Trainer, "compile", out_of_memory)
         with pytest.raises(RunError, match=r"not enough. .*--mesh.at-once.* It said: .* 9 GiB"):
             train(config)
     run = trained(dataclasses.replace(config, mesh=MeshConfig(at_once=1)))

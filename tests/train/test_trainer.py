@@ -109,7 +109,7 @@ def test_a_run_goes_on_on_other_meshes(alone, texts, tmp_path, eight_devices):
     config = configured(texts, tmp_path)
     train(config, (8, 1), stop_at=13)
     train(config, (2, 1), stop_at=24)
-    run = train(replace(config, {"mesh.at_once": 1}), (1, 1))
+    run = train(config, (1, 1))
     assert_same_metrics(alone, run)
     steps = [json.loads(line)["steps"] for line in (run / "timing.jsonl").read_text().splitlines()]
     assert steps == [13, 14, 10]  # from 0, from 10, from 20
