@@ -160,7 +160,9 @@ class MeshConfig(Checked):
 
     data: int = option(0, "devices that share a batch; 0: all that are left by `model`")
     model: int = option(1, "devices that share the heads")
-    at_once: int = option(0, "most models of a run computed at a time, to save memory; 0: all")
+    at_once: int = option(
+        0, "most models computed at a time, in equal groups, to save memory; 0: all"
+    )
     coordinator: str = option("", "host:port of process 0, when there are several processes")
     processes: int = option(0, "how many processes; 0: one, or what the cluster says")
     process: int = option(-1, "which of them this is; -1: what the cluster says")
