@@ -91,25 +91,34 @@ def steps_logged(folder):
     return json.loads(lines[-1])["step"] if lines and lines[-1].endswith("}") else 0
 
 
-def reach(process, folder, step):
-    """Waits until the run has logged this step."""
+def reach(process, folder, step, saved=0):
+    """Waits until the run has logged this step and saved so many checkpoints."""
+
+    def there():
+        return steps_logged(folder) >= step and len(checkpoints(folder)) >= saved
+
     late = time.monotonic() + PATIENCE
-    while process.poll() is None and steps_logged(folder) < step and time.monotonic() < late:
+    while process.poll() is None and not there() and time.monotonic() < late:
         time.sleep(0.002)
     if process.poll() is not None or time.monotonic() >= late:
-        pytest.fail(f"{process.args} never logged step {step}:\n{process.words()}")
+        pytest.fail(f"{process.args} never reached step {step}:\n{process.words()}")
+
+
+def checkpoints(folder):
+    """The whole ones, oldest first; one being written has another name until it is whole."""
+    paths = (run_of(config_in(folder)) / "checkpoints").glob("*")
+    return sorted((path for path in paths if path.name.isdigit()), key=lambda path: int(path.name))
 
 
 def newest_checkpoint(folder):
-    steps = (run_of(config_in(folder)) / "checkpoints").iterdir()
-    return max((path for path in steps if path.name.isdigit()), key=lambda path: int(path.name))
+    return checkpoints(folder)[-1]
 
 
 def test_a_run_killed_at_random_steps_ends_as_one_never_killed(start, straight, tmp_path):
     draw = random.Random()  # another one every time
-    for step in (draw.randrange(1, 10), draw.randrange(10, 40)):
+    for step, saved in ((draw.randrange(1, 10), 0), (draw.randrange(10, 40), 1)):
         process = start(tmp_path)
-        reach(process, tmp_path, step)
+        reach(process, tmp_path, step, saved)
         time.sleep(draw.uniform(0, 0.05))
         process.kill()
         process.wait()
