@@ -149,7 +149,7 @@ def _words(path: Path, lines: list[tuple[int, list[str]]]) -> list[tuple[str, in
     What is written as one and parsed as several (`3-4  don't`) is one word here, which takes the
     first head outside of it. Words that are not written (`5.1`) are none.
     """
-    count = sum(fields[0].isdigit() for _, fields in lines)
+    count = sum(fields[0].isdecimal() for _, fields in lines)
     forms: list[str] = []
     heads: list[list[int]] = []  # of each form: those of all words written so
     form_of = [0]  # the form of each word, by its number
@@ -159,8 +159,13 @@ def _words(path: Path, lines: list[tuple[int, list[str]]]) -> list[tuple[str, in
         if "." in number:
             continue
         first, dash, last = number.partition("-")
-        if first != str(len(form_of)) or (dash and not last.isdigit()):
+        if first != str(len(form_of)):
             raise DataError(f"{path}:{line}: the id must be {len(form_of)}; got {number!r}.")
+        if dash and not (last.isdecimal() and int(first) < int(last) <= count):
+            raise DataError(
+                f"{path}:{line}: the id must end with a word after {first}, at most {count}; "
+                f"got {number!r}."
+            )
         if len(form_of) > spanned:
             if not form:
                 raise DataError(f"{path}:{line}: the form must not be empty.")
@@ -168,7 +173,7 @@ def _words(path: Path, lines: list[tuple[int, list[str]]]) -> list[tuple[str, in
             heads.append([])
             spanned = int(last or first)
         if not dash:
-            if not head.isdigit() or int(head) > count:
+            if not head.isdecimal() or int(head) > count:
                 raise DataError(f"{path}:{line}: the head must be 0 to {count}; got {head!r}.")
             heads[-1].append(int(head))
             form_of.append(len(forms))

@@ -197,6 +197,8 @@ def _bert(path: epath.Path, about: epath.Path) -> Tokenizer:
         settings = json.loads(about.read_text()) if about.is_file() else {}
     except json.JSONDecodeError as error:
         raise DataError(f"{about}: broken JSON, {error}.") from None
+    if not isinstance(settings, dict):
+        raise DataError(f"{about}: must hold an object; got {type(settings).__name__}.")
     capitals = any(piece != piece.lower() for piece in pieces if not piece.startswith("["))
     tokenizer = Tokenizer(models.WordPiece(ids, unk_token="[UNK]"))
     tokenizer.normalizer = normalizers.BertNormalizer(

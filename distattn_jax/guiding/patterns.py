@@ -17,6 +17,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Int
 
 from distattn_jax.attention.variant import counted
+from distattn_jax.guiding.choice import integers
 from distattn_jax.guiding.target import Target, shared
 
 
@@ -62,9 +63,7 @@ def delimiter(
 
 
 def _is_one_of(name: str, tokens: Int[Array, "B T"], wanted: Sequence[int]) -> Bool[Array, "B T"]:
-    if not wanted:
-        raise ValueError(f"{name} must name at least one token; got {wanted}.")
-    return jnp.isin(tokens, jnp.asarray(tuple(wanted), tokens.dtype))
+    return jnp.isin(tokens, jnp.asarray(integers(name, wanted), jnp.int32))
 
 
 def _of_columns(is_wanted: Bool[Array, "B S"], lengths: Int[Array, " B"]) -> Target:

@@ -52,7 +52,7 @@ def map_discrimination(
       One loss per example; 0 where the length is 0.
     """
     _check(received, lengths, scaling)
-    if not isinstance(temperature, jax.core.Tracer) and temperature <= 0:
+    if not isinstance(temperature, jax.core.Tracer) and not temperature > 0:
         raise ValueError(f"temperature must be above 0; got {temperature}.")
     similar = _gram(received, lengths, layers) / temperature
     losses = jax.nn.logsumexp(similar, axis=-1) - jnp.diagonal(similar, axis1=1, axis2=2)

@@ -17,7 +17,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
 from distattn_jax.attention.variant import wide
-from distattn_jax.guiding.examples import looked_up
+from distattn_jax.guiding.examples import check_shape, looked_up
 from distattn_jax.guiding.target import Target, shared
 
 
@@ -43,6 +43,9 @@ def dependency(
       heads: the number of the word that is that word's head; 0: none, as for a root.
       lengths: right padding.
     """
+    sizes: dict[str, int] = {}
+    check_shape("words", words, "B T", sizes)
+    check_shape("heads", heads, "B T", sizes)
     is_head = (heads[:, :, None] == words[:, None, :]) & (heads > 0)[:, :, None]
     return shared(is_head.astype(jnp.float32), lengths)
 
@@ -55,6 +58,7 @@ def pmi(tokens: Int[Array, "B T"], lengths: Int[Array, " B"], table: Pmi) -> Tar
       lengths: right padding.
       table: the PMI of every two tokens; what is not above 0 does not count.
     """
+    check_shape("tokens", tokens, "B T", {})
     rows = looked_up(table.row_of_token, tokens)
     values = looked_up(table.values, rows[:, :, None], rows[:, None, :])
     known = (rows >= 0)[:, :, None] & (rows >= 0)[:, None, :]
@@ -76,6 +80,7 @@ def word_similarity(
       lengths: right padding.
       table: word vectors of any norm; a vector of zeros is like no other.
     """
+    check_shape("vectors", vectors, "B T", {})
     found = looked_up(table, vectors)
     found = found.astype(wide(found.dtype))
     squares = jnp.square(found).sum(axis=-1, keepdims=True)

@@ -38,6 +38,9 @@ def shared(strengths: Float[Array, "B T S"], lengths: Int[Array, " B"]) -> Targe
       strengths: at least 0; a row of zeros has no target.
       lengths: right padding: neither a query nor a key from there on counts.
     """
+    sizes: dict[str, int] = {}
+    check_shape("strengths", strengths, "B T S", sizes)
+    check_shape("lengths", lengths, "B", sizes)
     queries, keys = strengths.shape[1:]
     counts = valid(lengths, queries)[:, :, None] & valid(lengths, keys)[:, None, :]
     strengths = jnp.where(counts, strengths, 0)

@@ -19,7 +19,12 @@ def main(arguments: Sequence[str]) -> None:
     """`evaluate RUN [--split NAME] [--field value ...]`."""
     parser = argparse.ArgumentParser(prog="python -m experiments evaluate", description=__doc__)
     parser.add_argument("run", help="folder of a run, e.g. runs/nearest/distance_aware")
-    parser.add_argument("--split", default="test", help="train, validation or test (now: test)")
+    parser.add_argument(
+        "--split",
+        default="test",
+        help="train, validation, test, or another that the data have, as test_mismatched of "
+        "multinli (now: test)",
+    )
     given, flags = parser.parse_known_args(arguments)
     saved = load_config(given.run)
     config = parse(saved, flags, program="python -m experiments evaluate RUN")

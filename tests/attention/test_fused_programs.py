@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from flax import nnx
 from jax.sharding import AxisType, NamedSharding, PartitionSpec
 
 from distattn_jax import hash
@@ -22,6 +23,8 @@ from distattn_jax.attention.fused.ranges import NEVER
 from distattn_jax.attention.fused.saturation import radius_of
 from distattn_jax.attention.fused.scoring import LOG2E, Apart
 from distattn_jax.attention.head import masked_softmax
+from distattn_jax.guiding import map_discrimination, pattern_decorrelation
+from distattn_jax.models import PretrainedClassifier, PretrainedConfig
 from tests.attention.drawn import Sizes, inputs, needs_kernels
 
 pytestmark = needs_kernels
@@ -68,6 +71,49 @@ def test_what_the_kernels_refuse_is_computed_otherwise(variant, arguments):
     arrays = inputs(SMALL, arguments.pop("dtype", "bfloat16"))
     program = functools.partial(outputs_and_gradients, **arguments)
     assert "mosaic_gpu" not in lowered(program, *arrays, variant)
+
+
+GUIDED = PretrainedConfig(
+    family="bert",
+    vocabulary=50,
+    features=128,
+    layers=2,
+    heads=2,
+    hidden_features=256,
+    positions=192,
+    types=2,
+    embedding_features=128,
+    groups=2,
+    pooler=False,
+)
+
+
+@pytest.mark.parametrize("maps", [False, True])
+def test_guides_on_received_attention_keep_no_map(maps):
+    """Of queries by keys nothing is left in the gradients of a guided model, dropout and all."""
+    texts, length = 3, GUIDED.positions
+    model = nnx.eval_shape(
+        lambda: PretrainedClassifier(GUIDED, classes=3, dtype=jnp.bfloat16, rngs=nnx.Rngs(0))
+    )
+    graph, params = nnx.split(model)
+
+    def loss(params, tokens, lengths):
+        said = nnx.merge(graph, params)(
+            tokens,
+            lengths,
+            received=True,
+            weights=maps,
+            rngs=nnx.Rngs(dropout=0),
+        )
+        guides = map_discrimination(said.received, lengths)
+        guides += pattern_decorrelation(said.received, lengths)
+        return (jax.nn.logsumexp(said.logits, axis=-1) + guides).sum()
+
+    tokens = jax.ShapeDtypeStruct((texts, length), jnp.int32)
+    lengths = jax.ShapeDtypeStruct((texts,), jnp.int32)
+    text = lowered(jax.grad(loss), params, tokens, lengths)
+    assert ("mosaic_gpu" in text) != maps
+    assert (f"{length}x{length}x" in text) == maps
 
 
 # Between them: every width, both scorings, every family, all that a plan can say.

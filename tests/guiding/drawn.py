@@ -1,7 +1,5 @@
 """Random attention, and the package's files without the checker of shapes, for all tests here."""
 
-import importlib.util
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -32,11 +30,3 @@ def attended(query, key, lengths, **arguments):
         )
 
     return jax.vmap(layer, out_axes=1)(query, key)
-
-
-def as_users_have_it(module):
-    """The same file, loaded again, with no checker before its own errors."""
-    spec = importlib.util.spec_from_file_location(f"plain_{module.__name__}", module.__file__)
-    plain = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(plain)
-    return plain

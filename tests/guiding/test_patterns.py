@@ -8,9 +8,10 @@ import pytest
 from jax.sharding import AxisType, NamedSharding, PartitionSpec
 
 from distattn_jax import guiding
-from distattn_jax.guiding import Pmi
+from distattn_jax.guiding import Pmi, choice, relations
 from tests.guiding import oracles
 from tests.guiding.drawn import CLOSE, draw
+from tests.unchecked import as_users_have_it
 
 # [CLS] cats sleep . [SEP] and, shorter, [CLS] cats [SEP] with padding that looks like tokens.
 CLS, CATS, SLEEP, STOP, SEP = range(1, 6)
@@ -144,10 +145,18 @@ def test_relations_by_loops():
 
 
 def test_no_token_named_is_an_error():
-    with pytest.raises(ValueError, match="periods must name at least one token"):
+    with pytest.raises(ValueError, match="periods must name at least one; got none"):
         guiding.period(TOKENS, LENGTHS, periods=())
-    with pytest.raises(ValueError, match="delimiters must name at least one token"):
-        guiding.delimiter(TOKENS, LENGTHS, delimiters=[])
+    with pytest.raises(ValueError, match="delimiters must be a sequence of integers; got 1"):
+        as_users_have_it(choice).integers("delimiters", 1)
+
+
+def test_wrong_shapes_are_named():
+    theirs = as_users_have_it(relations)
+    with pytest.raises(ValueError, match=r"heads .* here \(.*\); got \(1, "):
+        theirs.dependency(TOKENS, TOKENS[:1], LENGTHS)
+    with pytest.raises(ValueError, match=r"vectors must have the shape \(B T\)"):
+        theirs.word_similarity(TOKENS[0], LENGTHS, jnp.ones((3, 2)))
 
 
 @pytest.mark.usefixtures("eight_devices")

@@ -13,7 +13,8 @@ from jax.test_util import check_grads
 
 from distattn_jax.guiding import map_discrimination, pattern_decorrelation, received
 from tests.guiding import oracles
-from tests.guiding.drawn import CLOSE, as_users_have_it, attended, draw
+from tests.guiding.drawn import CLOSE, attended, draw
+from tests.unchecked import as_users_have_it
 
 STATIC = ("layers", "scaling")
 compiled_discrimination = jax.jit(map_discrimination, static_argnames=STATIC)
@@ -220,11 +221,11 @@ def test_wrong_use_is_named(loss):
         call(layers=(3, 0, -4))
     with pytest.raises(ValueError, match=r"layers must name each at most once; got \(2, -1\)"):
         call(layers=(2, -1))
-    with pytest.raises(ValueError, match="layers must name at least one of 3"):
+    with pytest.raises(ValueError, match="layers must name at least one; got none"):
         call(layers=())
 
 
-@pytest.mark.parametrize("temperature", [0, -1.0])
+@pytest.mark.parametrize("temperature", [0, -1.0, float("nan")])
 def test_a_temperature_is_above_zero(temperature):
     with pytest.raises(ValueError, match=f"temperature must be above 0; got {temperature}"):
         map_discrimination(drawn_received(), LENGTHS, temperature=temperature)

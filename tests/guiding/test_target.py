@@ -10,7 +10,8 @@ from jax.test_util import check_grads
 
 from distattn_jax.guiding import Target, following, pattern_loss, shared, target
 from tests.guiding import oracles
-from tests.guiding.drawn import CLOSE, as_users_have_it, attended, draw
+from tests.guiding.drawn import CLOSE, attended, draw
+from tests.unchecked import as_users_have_it
 
 B, L, N, T = 4, 2, 3, 5
 LENGTHS = jnp.array([5, 3, 1, 0])
@@ -165,7 +166,7 @@ def test_wrong_use_is_named():
         pattern_loss(*arguments, heads=(3,))
     with pytest.raises(ValueError, match=r"layers must lie from -2 to 1; got \[2\]"):
         pattern_loss(*arguments, layers=(2,))
-    with pytest.raises(ValueError, match="heads must name at least one of 3"):
+    with pytest.raises(ValueError, match="heads must name at least one; got none"):
         pattern_loss(*arguments, heads=())
 
 
@@ -180,3 +181,5 @@ def test_wrong_shapes_are_named():
         loss(weights, wanted._replace(weights=wanted.weights[:, :, :3]), LENGTHS)
     with pytest.raises(ValueError, match=r"lengths .* here \(4\); got \(3,\)"):
         loss(weights, wanted, LENGTHS[:3])
+    with pytest.raises(ValueError, match=r"lengths .* here \(4\); got \(1,\)"):
+        as_users_have_it(target).shared(wanted.weights, LENGTHS[:1])

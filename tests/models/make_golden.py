@@ -30,7 +30,7 @@ def models():
     )
     yield transformers.RobertaModel(
         transformers.RobertaConfig(
-            **SIZES, max_position_embeddings=14, type_vocab_size=1, layer_norm_eps=1e-5
+            **SIZES, max_position_embeddings=14, type_vocab_size=2, layer_norm_eps=1e-5
         )
     )
     albert = SIZES | {"num_hidden_layers": 4, "embedding_size": 8, "num_hidden_groups": 2}

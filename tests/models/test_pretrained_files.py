@@ -14,6 +14,7 @@ from flax import nnx
 
 from distattn_jax.models import PretrainedConfig
 from distattn_jax.models.pretrained import (
+    files,
     folder_of,
     load,
     parameters,
@@ -22,6 +23,7 @@ from distattn_jax.models.pretrained import (
     stored_types,
 )
 from distattn_jax.modules import DistanceAware
+from tests.unchecked import as_users_have_it
 
 GOLDEN = Path(__file__).parent / "golden"
 
@@ -81,7 +83,7 @@ def test_the_configuration_is_in_our_words():
     )
     roberta = read_config(GOLDEN / "roberta")
     assert (roberta.padding, roberta.first_position, roberta.longest) == (1, 2, 12)
-    assert (roberta.epsilon, roberta.types) == (1e-5, 1)
+    assert (roberta.epsilon, roberta.types) == (1e-5, 2)
 
 
 @pytest.mark.parametrize("family", ["bert", "roberta", "albert"])
@@ -178,7 +180,7 @@ def test_a_tensor_that_is_there_twice_is_named(folder):
 
 def test_a_pickle_is_refused_with_the_way_to_convert_it(folder):
     (folder / "model.safetensors").rename(folder / "pytorch_model.bin")
-    with pytest.raises(ValueError, match=r"pytorch_model\.bin is a pickle.*save_pretrained\("):
+    with pytest.raises(ValueError, match=r"pytorch_model\.bin: a pickle .*save_pretrained\("):
         load(folder)
 
 
@@ -211,6 +213,8 @@ def test_a_folder_without_weights_or_with_broken_ones_is_refused(folder):
         ),
         ({"hidden_size": 16.5}, r"hidden_size must be of type int; got 16\.5"),
         ({"layer_norm_eps": "small"}, "layer_norm_eps must be of type float; got 'small'"),
+        ({"num_attention_heads": 0}, "heads must be at least 1; got 0"),
+        ({"hidden_dropout_prob": 1.5}, r"dropout_rate must be from 0 to below 1; got 1\.5"),
         ({"num_attention_heads": 5}, r"features \(16\) must be a multiple of heads \(5\)"),
     ],
 )
@@ -220,10 +224,17 @@ def test_a_configuration_that_is_not_built_here_is_named_with_its_file(folder, c
         read_config(folder)
 
 
-def test_a_configuration_that_is_not_json_is_named(folder):
+def test_a_file_that_is_no_json_object_is_named(folder):
     (folder / "config.json").write_text("{")
     with pytest.raises(ValueError, match=r"config\.json: not JSON"):
         read_config(folder)
+    (folder / "config.json").write_text("[]")
+    with pytest.raises(ValueError, match=r"config\.json must hold an object; got list"):
+        read_config(folder)
+    (folder / "model.safetensors").rename(folder / "other.safetensors")
+    (folder / "model.safetensors.index.json").write_text('{"weight_map": ["a"]}')
+    with pytest.raises(ValueError, match=r"index\.json must hold a weight_map"):
+        parameters(folder, read_config(GOLDEN / "bert"))
 
 
 # -- written
@@ -249,7 +260,9 @@ def test_the_tokenizer_comes_along_when_asked_for(folder, tmp_path):
     encoder = load(folder)
     with pytest.raises(ValueError, match="tokenizer_from must hold one of"):
         save(encoder, tmp_path / "new", tokenizer_from=folder)
+    assert not (tmp_path / "new").exists()
     (folder / "vocab.txt").write_text("[PAD]\n")
+    save(encoder, folder, tokenizer_from=folder)  # in its place
     save(encoder, tmp_path / "new", tokenizer_from=folder)
     assert (tmp_path / "new" / "vocab.txt").read_text() == "[PAD]\n"
 
@@ -258,6 +271,8 @@ def test_another_attention_is_not_saved_as_if_it_were_none(tmp_path):
     encoder = load(GOLDEN / "albert", variant=lambda rngs: DistanceAware(4, rngs=rngs))
     with pytest.raises(ValueError, match=r"dot-product attention .* got DistanceAware"):
         save(encoder, tmp_path)
+    with pytest.raises(TypeError, match="must be a PretrainedEncoder; got list"):
+        as_users_have_it(files).save([encoder], tmp_path)
 
 
 # -- by name
@@ -278,6 +293,16 @@ def test_a_name_is_looked_up_on_the_hub(monkeypatch):
     assert folder_of(GOLDEN / "albert") == GOLDEN / "albert"
     with pytest.raises(ValueError, match="must be a folder or a name on the hub; got /no/such"):
         folder_of("/no/such/folder")
+
+
+def test_a_model_that_the_hub_has_as_a_pickle_is_refused_with_the_way_to_convert_it(
+    monkeypatch, folder
+):
+    (folder / "model.safetensors").unlink()  # what is not asked for does not come
+    hub = types.SimpleNamespace(snapshot_download=lambda *_, **__: str(folder))
+    monkeypatch.setitem(sys.modules, "huggingface_hub", hub)
+    with pytest.raises(ValueError, match=r"from_pretrained\('a/b'\)\.save_pretrained\('FOLDER'\)"):
+        load("a/b")
 
 
 def test_a_hub_that_cannot_be_reached_is_not_the_last_word(monkeypatch):

@@ -73,11 +73,17 @@ class PretrainedConfig:
     def __post_init__(self):
         _check("family", self.family, FAMILIES)
         _check("activation", self.activation, tuple(ACTIVATIONS))
+        for field in dataclasses.fields(self):
+            value = getattr(self, field.name)
+            if field.type is int and field.name != "padding" and value < 1:
+                raise ValueError(f"{field.name} must be at least 1; got {value}.")
+            if field.name.endswith("dropout_rate") and not 0 <= value < 1:
+                raise ValueError(f"{field.name} must be from 0 to below 1; got {value}.")
         if self.features % self.heads:
             raise ValueError(
                 f"features ({self.features}) must be a multiple of heads ({self.heads})."
             )
-        if self.groups < 1 or self.layers % self.groups:
+        if self.layers % self.groups:
             raise ValueError(
                 f"layers ({self.layers}) must be a multiple of groups ({self.groups})."
             )

@@ -211,7 +211,7 @@ class PretrainedEncoder(nnx.Module):
         Args:
           tokens: ids, padded on the right.
           lengths: how many of a text's tokens are its own.
-          types: token types; None: all 0.
+          types: token types, below `config.types`; None: all 0.
           dropout_rate: instead of both of the config's; may be traced.
           rngs: generator of the dropout; None: no dropout.
           received, weights: also return these of every layer.

@@ -65,6 +65,10 @@ def folder_of(source: Folder, *, revision: str | None = None) -> Path:
         raise ValueError(
             f"There is no folder {source}, and the hub did not give a model of this name: {error}"
         ) from error
+    if not list(Path(found).glob("*.safetensors")):
+        raise ValueError(
+            f"{source} has no safetensors on the hub; {_conversion(str(source), 'FOLDER')}"
+        )
     return Path(found)
 
 
@@ -73,10 +77,7 @@ def read_config(folder: Folder) -> PretrainedConfig:
     path = Path(folder) / "config.json"
     if not path.is_file():
         raise ValueError(f"{folder} must hold config.json.")
-    try:
-        given = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise ValueError(f"{path}: not JSON: {error}") from error
+    given = _object(path)
     with _opened(folder) as files:
         names = [name for file in files for name in file.keys()]  # noqa: SIM118
     prefixes = [family for family in FAMILIES if any(n.startswith(f"{family}.") for n in names)]
@@ -144,16 +145,19 @@ def save(
     """Writes config.json and model.safetensors, which transformers' `AutoModel` loads.
 
     Args:
-      encoder: with dot-product attention: transformers has no other.
+      encoder: with dot-product attention: transformers has no other. Of a classifier, its encoder.
       folder: where to; made if it is not there.
-      tokenizer_from: the folder whose tokenizer files are copied.
+      tokenizer_from: the folder whose tokenizer files are copied; may be `folder` itself.
     """
+    if not isinstance(encoder, PretrainedEncoder):
+        raise TypeError(f"encoder must be a PretrainedEncoder; got {type(encoder).__name__}.")
     variants = [layer.attention.variant for layer in encoder.layers]
     if any(variant is not None for variant in variants):
         raise ValueError(
             "encoder must have dot-product attention to be saved for transformers; "
             f"got {type(variants[0]).__name__}."
         )
+    beside: list[Path] = [] if tokenizer_from is None else _tokenizer(Path(tokenizer_from))
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     stored = {
@@ -162,13 +166,17 @@ def save(
     }
     safetensors.numpy.save_file(stored, folder / ONE, metadata={"format": "pt"})
     (folder / "config.json").write_text(written(encoder.config), encoding="utf-8")
-    if tokenizer_from is not None:
-        files = [Path(tokenizer_from) / name for name in TOKENIZER]
-        files = [file for file in files if file.is_file()]
-        if not files:
-            raise ValueError(f"tokenizer_from must hold one of {TOKENIZER}; got {tokenizer_from}.")
-        for file in files:
+    for file in beside:
+        with contextlib.suppress(shutil.SameFileError):
             shutil.copyfile(file, folder / file.name)
+
+
+def _tokenizer(folder: Path) -> list[Path]:
+    """Its files."""
+    files = [folder / name for name in TOKENIZER if (folder / name).is_file()]
+    if not files:
+        raise ValueError(f"tokenizer_from must hold one of {TOKENIZER}; got {folder}.")
+    return files
 
 
 def _at(module: Any, path: tensors.Path) -> Any:
@@ -213,15 +221,32 @@ def _files(folder: Path) -> list[Path]:
     if (folder / ONE).is_file():
         return [folder / ONE]
     if (folder / SEVERAL).is_file():
-        try:
-            parts = json.loads((folder / SEVERAL).read_text(encoding="utf-8"))["weight_map"]
-        except (ValueError, KeyError) as error:
-            raise ValueError(f"{folder / SEVERAL} must hold a weight_map: {error!r}") from error
+        parts = _object(folder / SEVERAL).get("weight_map")
+        if not isinstance(parts, dict) or not all(isinstance(part, str) for part in parts.values()):
+            raise ValueError(
+                f"{folder / SEVERAL} must hold a weight_map, names of files by tensor."
+            )
         return [folder / name for name in sorted(set(parts.values()))]
     if pickles := sorted(folder.glob("*.bin")):
-        raise ValueError(
-            f"{pickles[0]} is a pickle, which may run any code, and is not read; convert it where "
-            'transformers is installed: python -c "from transformers import AutoModel; '
-            f"AutoModel.from_pretrained('{folder}').save_pretrained('{folder}')\""
-        )
+        raise ValueError(f"{pickles[0]}: {_conversion(str(folder), str(folder))}")
     raise ValueError(f"{folder} must hold {ONE} or {SEVERAL}.")
+
+
+def _object(path: Path) -> dict[str, Any]:
+    """The JSON object of a file."""
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise ValueError(f"{path}: not JSON: {error}") from error
+    if not isinstance(content, dict):
+        raise ValueError(f"{path} must hold an object; got {type(content).__name__}.")
+    return content
+
+
+def _conversion(source: str, folder: str) -> str:
+    """What to do with a pickle."""
+    return (
+        "a pickle (.bin) may run any code and is not read; convert it where transformers is "
+        'installed: python -c "from transformers import AutoModel; '
+        f"AutoModel.from_pretrained('{source}').save_pretrained('{folder}')\""
+    )

@@ -1,0 +1,69 @@
+"""Parses the texts of JSON lines with spaCy, for the guide `dependency`; prints CoNLL-U.
+
+Needs spaCy and one of its pipelines, which nothing else here needs; an environment apart will do:
+
+    python experiments/parse_texts.py en_core_web_sm multinli_1.0_train.jsonl sentence1 sentence2 \
+        > parses/train.conllu
+    python experiments/parse_texts.py en_core_web_sm claims.jsonl claim evidence > parses/all.conllu
+"""
+
+import argparse
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+
+def texts_of(path: Path, fields: list[str]) -> list[str]:
+    """The texts in these fields, in order, each once; a list of texts is one text."""
+    found: dict[str, None] = {}
+    with path.open(encoding="utf-8") as lines:
+        for number, line in enumerate(lines, start=1):
+            try:
+                row = json.loads(line)
+                values = [row[field] for field in fields]
+                texts = [value if isinstance(value, str) else " ".join(value) for value in values]
+            except (ValueError, KeyError, TypeError) as error:
+                raise ValueError(
+                    f"{path}:{number}: must be an object with texts in {', '.join(fields)}; "
+                    f"{error!r}."
+                ) from error
+            found |= dict.fromkeys(text.strip() for text in texts)
+    return [text for text in found if text]
+
+
+def written(document: Any) -> str:
+    """The CoNLL-U of a document of spaCy; its tokens of white space are left out."""
+    sentences = (list(_lines(sentence)) for sentence in document.sents)
+    return "# newdoc\n" + "".join("\n".join(lines) + "\n\n" for lines in sentences if lines)
+
+
+def _lines(sentence: Any) -> Iterator[str]:
+    words = [token for token in sentence if not token.is_space]
+    numbers = {word.i: str(number) for number, word in enumerate(words, start=1)}
+    for word in words:
+        head = word.head
+        while head.is_space and head.head.i != head.i:
+            head = head.head
+        is_root = head.i == word.i or head.is_space
+        fields = [numbers[word.i], word.text, "_", word.pos_ or "_", word.tag_ or "_", "_"]
+        fields += ["0", "root"] if is_root else [numbers[head.i], word.dep_ or "_"]
+        yield "\t".join([*fields, "_", "_" if word.whitespace_ else "SpaceAfter=No"])
+
+
+def main() -> None:
+    """Reads the command line, parses, prints."""
+    import spacy
+
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("pipeline", help="name or folder of a pipeline with a parser")
+    parser.add_argument("file", type=Path, help="JSON lines")
+    parser.add_argument("fields", nargs="+", help="fields with a text, or with a list of them")
+    given = parser.parse_args()
+    pipeline = spacy.load(given.pipeline, disable=["ner"])
+    for document in pipeline.pipe(texts_of(given.file, given.fields)):
+        print(written(document), end="")
+
+
+if __name__ == "__main__":
+    main()
