@@ -2,9 +2,11 @@
 
 Needs spaCy and one of its pipelines, which nothing else here needs; an environment apart will do:
 
-    python experiments/parse_texts.py en_core_web_sm multinli_1.0_train.jsonl sentence1 sentence2 \
-        > parses/train.conllu
-    python experiments/parse_texts.py en_core_web_sm claims.jsonl claim evidence > parses/all.conllu
+    python experiments/parse_texts.py PIPELINE multinli_1.0_train.jsonl sentence1 sentence2 > FILE
+    python experiments/parse_texts.py PIPELINE claims.jsonl claim evidence > FILE
+
+PIPELINE is a name such as en_core_web_sm, or a folder; FILE, with the ending .conllu, is for
+--data.parses.
 """
 
 import argparse
