@@ -3,7 +3,7 @@
 Needs spaCy and one of its pipelines, which nothing else here needs; an environment apart will do:
 
     python experiments/parse_texts.py PIPELINE multinli_1.0_train.jsonl sentence1 sentence2 > FILE
-    python experiments/parse_texts.py PIPELINE claims.jsonl claim evidence > FILE
+    python experiments/parse_texts.py PIPELINE COVIDFACT_dataset.jsonl claim evidence > FILE
 
 PIPELINE is a name such as en_core_web_sm, or a folder; FILE, with the ending .conllu, is for
 --data.parses.

@@ -1,4 +1,4 @@
-"""Which layers and which heads a guide looks at."""
+"""What a guide is to look at, given as numbers: layers, heads, tokens."""
 
 import operator
 from collections.abc import Sequence

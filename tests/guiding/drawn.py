@@ -1,4 +1,4 @@
-"""Random attention, and the package's files without the checker of shapes, for all tests here."""
+"""Random attention, for all tests here."""
 
 import jax
 import jax.numpy as jnp

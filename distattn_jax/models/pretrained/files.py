@@ -172,7 +172,7 @@ def save(
 
 
 def _tokenizer(folder: Path) -> list[Path]:
-    """Its files."""
+    """The files of the tokenizer in a folder."""
     files = [folder / name for name in TOKENIZER if (folder / name).is_file()]
     if not files:
         raise ValueError(f"tokenizer_from must hold one of {TOKENIZER}; got {folder}.")
