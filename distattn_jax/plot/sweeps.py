@@ -27,7 +27,7 @@ from distattn_jax.plot.style import (
 Values = np.ndarray | Array  # (seeds,)
 # panel -> method -> (what was varied -> values)
 Sweeps = Mapping[str, Mapping[str, Mapping[int, Values]]]
-APART, BESIDE = 0.16, 0.08  # methods at one place, and seeds beside their mean; places are 1 apart
+APART, BESIDE = 0.11, 0.05  # methods at one place, and seeds beside their mean; places are 1 apart
 BASELINE: dict[str, Any] = {"color": INK, "linestyle": "--", "linewidth": 1.2}
 WHISKER: dict[str, Any] = {"linewidth": SPREAD["linewidth"], "label": SPREAD["label"]}
 

@@ -10,6 +10,7 @@ from typing import Any
 from experiments import archive
 from experiments.guiding import RATES
 from experiments.papers import (
+    guiding_again,
     guiding_costs,
     guiding_figures,
     guiding_heads,
@@ -65,7 +66,8 @@ def report(folder: archive.AnyPath = archive.FOLDER) -> str:
 
 def read(folder: archive.AnyPath = archive.FOLDER) -> dict[str, Any]:
     """The results of all experiments; None for a data set that was not run."""
-    sweeps = {name: archive.read(name, folder) for name in guiding_sweeps.NAMES}
+    names = (*guiding_again.NAMES, *guiding_sweeps.NAMES)
+    sweeps = {name: archive.read(name, folder) for name in names}
     found = {name: content for name, content in sweeps.items() if content is not None}
     return {name: archive.read(name, folder) for name in DATA_SETS} | found
 
@@ -80,6 +82,8 @@ def text(kept: Mapping[str, Any], folder: archive.AnyPath) -> str:
         *_models(kept, folder),
         *_guides(kept, folder),
         *_ablation(kept),
+        "### The same seeds again: MultiNLI",
+        guiding_again.table(kept),
         "### Table 4: what guiding costs",
         guiding_costs.epochs(kept, DATA_SETS),
         guiding_costs.steps(archive.read("guiding_speed", folder)),

@@ -151,7 +151,8 @@ def _values(content: Content, field: str) -> str:
 
 def _called(experiments: Iterable[str]) -> str:
     """Names of experiments, those of one sweep together."""
-    found = collections.Counter(re.sub(r"_share_.*", "_share_*", name) for name in experiments)
+    together = (re.sub(r"_(share|again)_.*", r"_\1_*", name) for name in experiments)
+    found = collections.Counter(together)
     return ", ".join(f"`{name}`" + f" ({n})" * (n > 1) for name, n in found.items())
 
 

@@ -24,7 +24,7 @@ SHARED = ("none", "ag", "mdg", "pdg")
 LAYERS = f"{BASE}_layers"  # each layer alone is a setting
 NAMES = (LAYERS, *(f"{BASE}_share_{share}" for share in SHARES[:-1]))
 
-Results = dict[str, dict[int, Any]]  # guide -> layer or share -> result
+Results = dict[str, dict[Any, Any]]  # guide -> layer, share or run -> result
 
 
 def layers_of(kept: Mapping[str, Any]) -> range:
@@ -98,7 +98,7 @@ def by_layer(kept: Mapping[str, Any]) -> str:
     note = (
         f"Ours, {_measured(none)}, MultiNLI, {_models(kept, 'layers')}. Without a guide: {plain}."
     )
-    return "\n\n".join([note, _table("layer", layers, found, dict.fromkeys(layers, none))])
+    return "\n\n".join([note, comparison("layer", layers, found, dict.fromkeys(layers, none))])
 
 
 def by_share(kept: Mapping[str, Any]) -> str:
@@ -109,10 +109,20 @@ def by_share(kept: Mapping[str, Any]) -> str:
         f"Ours, {_measured(none.get(100))}, MultiNLI, {_models(kept, 'share')}. Shares are of our "
         "training set (see Data)."
     )
-    return "\n\n".join([note, _table("training set (%)", SHARES, found, none)])
+    return "\n\n".join([note, comparison("training set (%)", SHARES, found, none)])
 
 
-def _table(varied: str, places: Sequence[int], found: Results, against: Mapping[int, Any]) -> str:
+def comparison(
+    varied: str, places: Sequence[Any], found: Results, against: Mapping[Any, Any]
+) -> str:
+    """Rows are places, columns guides; each beside no guide at the same place.
+
+    Args:
+      varied: what places are called.
+      places: in this order.
+      found: guide -> place -> result.
+      against: place -> the result without a guide.
+    """
     header, pairs = [varied], []
     for guide in found:
         header += [title(guide)] if guide == "none" else [title(guide), "minus no guide", "p"]

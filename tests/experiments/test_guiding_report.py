@@ -26,6 +26,7 @@ def folder(tmp_path_factory):
     layers = [{"layer": 1}, {"layer": 0}]
     archive.write(content("multinli_layers", ("mdg",), grid=layers), folder)
     archive.write(content("multinli_share_20", ("none", "pdg"), **{"data.share": 0.2}), folder)
+    archive.write(content("multinli_again_1", ("none", "mdg")), folder)
     archive.write(timed(), folder)
     return folder
 
@@ -111,11 +112,23 @@ def test_a_layer_and_a_share_are_compared_with_no_guide_on_the_same_seeds(text):
     assert row(text, "100", "### Figure 6")[1] == "72.00 ± 2.65"
 
 
+def test_runs_of_the_same_seeds_stand_together_and_a_mean_of_each_seed_below(text):
+    # MDG is 4 points better than none in one run and 2 in the other, and 2 more on the second seed.
+    header = "### The same seeds again"
+    assert "up to: no guide 0.00 points, MDG 2.00 points." in text
+    assert row(text, "multinli", header)[1:4] == ["72.00 ± 2.65", "76.67 ± 2.52", "4.67 points"]
+    assert row(text, "multinli_again_1", header)[3] == "2.67 points"
+    together = row(text, "mean of each seed", header)
+    assert together[1:4] == ["72.00 ± 2.65", "75.67 ± 2.52", "3.67 points"]
+    assert float(together[4]) == pytest.approx(0.032, abs=0.001)  # 3, 5 and 3: t = 5.5, 2 degrees
+
+
 @pytest.mark.parametrize(
     ("name", "guide", "field", "value", "error"),
     [
         ("multinli_share_20", "pdg", "data.share", 0.4, r"of 20 %; got data.share 0\.4"),
         ("multinli", "ag", "data.share", 0.5, r"of 100 %; got data.share 0\.5"),
+        ("multinli_again_1", "mdg", "epochs", 9.0, "configured as multinli is; mdg is not"),
     ],
 )
 def test_a_file_of_something_else_than_its_name_says_is_refused(

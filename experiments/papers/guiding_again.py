@@ -1,0 +1,75 @@
+"""The same seeds trained again: how far results move by themselves, and what all runs say together.
+
+On a GPU a seed does not fix a result: kernels are picked by timing them, and they round otherwise.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from experiments.papers.guiding_sweeps import BASE, Results, comparison
+from experiments.tables import Result, of_seeds
+from experiments.wording import NOT_RUN, difference, title
+
+MOST = 9  # further runs that are looked for
+NAMES = tuple(f"{BASE}_again_{number}" for number in range(1, MOST + 1))
+TOGETHER = "mean of each seed"
+
+
+def table(kept: Mapping[str, Any]) -> str:
+    """Rows are runs, then the mean that each seed has over them; every guide against none."""
+    runs = {name: kept[name]["runs"] for name in (BASE, *NAMES) if kept.get(name) is not None}
+    found = _repeated(runs)
+    if not found:
+        return NOT_RUN
+    spans = [
+        f"{title(guide)} {difference(results[BASE]['criterion'], _furthest(results.values()))}"
+        for guide, results in found.items()
+    ]
+    note = (
+        "Experiments that differ in nothing but when, and by which kernels, they were computed. "
+        f"A seed moves between them by up to: {', '.join(spans)}."
+    )
+    for results in found.values():
+        results[TOGETHER] = _together(list(results.values()))
+    rows = comparison("run", [*runs, TOGETHER], found, found.get("none", {}))
+    return "\n\n".join([note, rows])
+
+
+def _repeated(runs: Mapping[str, Mapping[str, Any]]) -> Results:
+    """Guide -> experiment -> result, of the guides that all experiments have, if there are two."""
+    if BASE not in runs or len(runs) < 2:
+        return {}
+    found: Results = {}
+    for guide, first in runs[BASE].items():
+        if all(guide in others for others in runs.values()):
+            for name, others in runs.items():
+                if others[guide]["config"] != first["config"]:
+                    raise ValueError(f"{name} must be configured as {BASE} is; {guide} is not.")
+            found[guide] = {name: others[guide]["result"] for name, others in runs.items()}
+    return found
+
+
+def _figures(results: Iterable[Result]) -> tuple[list[int], np.ndarray]:
+    """The seeds that all have, and what the test set came to: (runs, seeds)."""
+    by_seed = [of_seeds(result, "test", result["criterion"]) for result in results]
+    seeds = sorted(set.intersection(*(set(figures) for figures in by_seed)))
+    return seeds, np.asarray([[figures[seed] for seed in seeds] for figures in by_seed])
+
+
+def _furthest(results: Iterable[Result]) -> float:
+    """How far the figure of a seed moves between runs, at most."""
+    _, figures = _figures(results)
+    return float(np.ptp(figures, axis=0).max())
+
+
+def _together(results: Sequence[Result]) -> Result:
+    """As one result, in which a seed has the mean over the runs."""
+    seeds, figures = _figures(results)
+    criterion = results[0]["criterion"]
+    members = [
+        {"seed": seed, "setting": {}, "validation": {criterion: mean}, "test": {criterion: mean}}
+        for seed, mean in zip(seeds, figures.mean(0).tolist(), strict=True)
+    ]
+    return {**results[0], "members": members}
