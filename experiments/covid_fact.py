@@ -4,7 +4,7 @@ Before:   python -m experiments search covid_fact --model.pretrained MODEL --dat
 Command:  python -m experiments train covid_fact --model.pretrained MODEL --data.manual-dir FOLDER
           --search runs/covid_fact_search
 Device:   a GPU
-Minutes:  not timed alone: about 1 for three seeds of a guide, MiniLM, an H200 shared with other runs
+Minutes:  not timed alone: about 1 for three seeds, MiniLM, an H200 shared with other runs
 Expected: MiniLM, 5 epochs at 1e-4: MRR 91.9 % without a guide, 90.3 to 92.0 % with one; BM25 83.8 %
 """
 
