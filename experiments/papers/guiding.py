@@ -67,8 +67,8 @@ def report(folder: archive.AnyPath = archive.FOLDER) -> str:
 def read(folder: archive.AnyPath = archive.FOLDER) -> dict[str, Any]:
     """The results of all experiments; None for a data set that was not run."""
     names = (*guiding_again.NAMES, *guiding_sweeps.NAMES)
-    sweeps = {name: archive.read(name, folder) for name in names}
-    found = {name: content for name, content in sweeps.items() if content is not None}
+    others = {name: archive.read(name, folder) for name in names}
+    found = {name: content for name, content in others.items() if content is not None}
     return {name: archive.read(name, folder) for name in DATA_SETS} | found
 
 

@@ -1,6 +1,6 @@
 """The same seeds trained again: how far results move by themselves, and what all runs say together.
 
-On a GPU a seed does not fix a result: kernels are picked by timing them, and they round otherwise.
+On a GPU a seed does not fix a result: which kernels compute it, and how they round, may change.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from experiments.papers.guiding_sweeps import BASE, Results, comparison
+from experiments.papers.guiding_sweeps import BASE, Results, beside_no_guide
 from experiments.tables import Result, of_seeds
 from experiments.wording import NOT_RUN, difference, title
 
@@ -19,8 +19,8 @@ TOGETHER = "mean of each seed"
 
 def table(kept: Mapping[str, Any]) -> str:
     """Rows are runs, then the mean that each seed has over them; every guide against none."""
-    runs = {name: kept[name]["runs"] for name in (BASE, *NAMES) if kept.get(name) is not None}
-    found = _repeated(runs)
+    contents = {name: kept[name] for name in (BASE, *NAMES) if kept.get(name) is not None}
+    found = _repeated(contents)
     if not found:
         return NOT_RUN
     spans = [
@@ -28,27 +28,35 @@ def table(kept: Mapping[str, Any]) -> str:
         for guide, results in found.items()
     ]
     note = (
-        "Experiments that differ in nothing but when, and by which kernels, they were computed. "
+        "Experiments with the same data, configuration and seeds; Runs says of which commits. "
         f"A seed moves between them by up to: {', '.join(spans)}."
     )
     for results in found.values():
         results[TOGETHER] = _together(list(results.values()))
-    rows = comparison("run", [*runs, TOGETHER], found, found.get("none", {}))
+    rows = beside_no_guide("run", [*contents, TOGETHER], found, found.get("none", {}))
     return "\n\n".join([note, rows])
 
 
-def _repeated(runs: Mapping[str, Mapping[str, Any]]) -> Results:
+def _repeated(contents: Mapping[str, Mapping[str, Any]]) -> Results:
     """Guide -> experiment -> result, of the guides that all experiments have, if there are two."""
-    if BASE not in runs or len(runs) < 2:
+    if BASE not in contents or len(contents) < 2:
         return {}
-    found: Results = {}
-    for guide, first in runs[BASE].items():
-        if all(guide in others for others in runs.values()):
-            for name, others in runs.items():
-                if others[guide]["config"] != first["config"]:
-                    raise ValueError(f"{name} must be configured as {BASE} is; {guide} is not.")
-            found[guide] = {name: others[guide]["result"] for name, others in runs.items()}
-    return found
+    first = contents[BASE]
+    shared = [
+        guide
+        for guide in first["runs"]
+        if all(guide in content["runs"] for content in contents.values())
+    ]
+    for name, content in contents.items():
+        if content["data"] != first["data"]:
+            raise ValueError(f"{name} must be of the data of {BASE}; it is not.")
+        for guide in shared:
+            if content["runs"][guide]["config"] != first["runs"][guide]["config"]:
+                raise ValueError(f"{name} must be configured as {BASE} is; {guide} is not.")
+    return {
+        guide: {name: content["runs"][guide]["result"] for name, content in contents.items()}
+        for guide in shared
+    }
 
 
 def _figures(results: Iterable[Result]) -> tuple[list[int], np.ndarray]:

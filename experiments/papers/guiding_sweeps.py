@@ -98,7 +98,7 @@ def by_layer(kept: Mapping[str, Any]) -> str:
     note = (
         f"Ours, {_measured(none)}, MultiNLI, {_models(kept, 'layers')}. Without a guide: {plain}."
     )
-    return "\n\n".join([note, comparison("layer", layers, found, dict.fromkeys(layers, none))])
+    return "\n\n".join([note, beside_no_guide("layer", layers, found, dict.fromkeys(layers, none))])
 
 
 def by_share(kept: Mapping[str, Any]) -> str:
@@ -109,10 +109,10 @@ def by_share(kept: Mapping[str, Any]) -> str:
         f"Ours, {_measured(none.get(100))}, MultiNLI, {_models(kept, 'share')}. Shares are of our "
         "training set (see Data)."
     )
-    return "\n\n".join([note, comparison("training set (%)", SHARES, found, none)])
+    return "\n\n".join([note, beside_no_guide("training set (%)", SHARES, found, none)])
 
 
-def comparison(
+def beside_no_guide(
     varied: str, places: Sequence[Any], found: Results, against: Mapping[Any, Any]
 ) -> str:
     """Rows are places, columns guides; each beside no guide at the same place.
