@@ -32,6 +32,7 @@ from experiments.bench.timing import (
     timed,
     too_large,
 )
+from experiments.commands.train import is_memory
 
 WRONG, FAILED = "wrong:", "failed:"  # how lines begin that must not be
 
@@ -145,8 +146,7 @@ def measure(line: Line, shape: Shape, dtype: str, repeats: int, known: dict[Any,
         costs = timed(programs, operands, shape.calls, repeats)
         return dataclasses.replace(line, **costs._asdict())
     except (RuntimeError, ValueError) as error:
-        is_memory = "RESOURCE_EXHAUSTED" in str(error)
-        said = "out of memory" if is_memory else f"{FAILED} {error}".splitlines()[0]
+        said = "out of memory" if is_memory(error) else f"{FAILED} {error}".splitlines()[0]
         return dataclasses.replace(line, said=said)
 
 

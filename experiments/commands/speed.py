@@ -92,6 +92,11 @@ def main(arguments: Sequence[str]) -> None:
         "peak MiB",
     )
     print(f"{'method':<28}" + "".join(f"{name:>14}" for name in columns))
+    about = {
+        "experiment": "guiding_speed" if speed.guides else "speed",
+        "environment": environment(),
+        "config": to_dict(speed),
+    }
     lines = []
     for method in speed.methods:
         one = None
@@ -107,15 +112,11 @@ def main(arguments: Sequence[str]) -> None:
             )
             cells = (f"{NOTHING if x is None else format(x, '.3f'):>14}" for x in figures)
             print(f"{method:<28}{line.parameters:>14,}{seeds:>14}" + "".join(cells))
-            lines.append(line)
+            lines.append(line._asdict())
+            if speed.output:  # after every line: what is timed is kept if the next is not
+                written = archive.write(archive.rounded({**about, "lines": lines}), speed.output)
     if speed.output:
-        content = {
-            "experiment": "guiding_speed" if speed.guides else "speed",
-            "environment": environment(),
-            "config": to_dict(speed),
-            "lines": [line._asdict() for line in lines],
-        }
-        print(archive.write(archive.rounded(content), speed.output))
+        print(written)
 
 
 class Timed(NamedTuple):

@@ -95,10 +95,15 @@ def finish(trainer: Trainer, say: Callable[[str], None]) -> None:
         print(f"{path}: {stopped}. The same command goes on from there.", file=sys.stderr)
         sys.exit(143)  # as a process that SIGTERM ended
     except jax.errors.JaxRuntimeError as error:
-        if "RESOURCE_EXHAUSTED" not in str(error):
+        if not is_memory(error):
             raise
         said = f"{path}: the device's memory is not enough. {TAKE_LESS}. It said: {error}"
         raise RunError(said) from error
+
+
+def is_memory(error: Exception) -> bool:
+    """Whether the memory was not enough, in the words of GPUs and TPUs or of a CPU."""
+    return any(words in str(error) for words in ("RESOURCE_EXHAUSTED", "Out of memory"))
 
 
 def in_turn(function: Callable[[], Any]) -> Any:

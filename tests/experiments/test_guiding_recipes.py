@@ -104,7 +104,7 @@ def checked(run, metrics, weights):
 
 
 def out_of_memory(_):
-    raise jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: 9 GiB")
+    raise jax.errors.JaxRuntimeError("INTERNAL: Out of memory allocating 9 GiB")
 
 
 def test_pairs_are_classified_measured_and_collected(tmp_path, capsys, monkeypatch):
