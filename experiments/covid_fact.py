@@ -4,8 +4,8 @@ Before:   python -m experiments search covid_fact --model.pretrained MODEL --dat
 Command:  python -m experiments train covid_fact --model.pretrained MODEL --data.manual-dir FOLDER
           --search runs/covid_fact_search
 Device:   a GPU
-Minutes:  not timed alone: about 1 for three seeds, MiniLM, an H200 shared with other runs
-Expected: MiniLM, 5 epochs at 1e-4: MRR 91.9 % without a guide, 90.3 to 92.0 % with one; BM25 83.8 %
+Minutes:  1 to 3 for six seeds of a guide, MiniLM, an H200 that up to three other runs share
+Expected: MiniLM, 5 epochs at 1e-4: MRR 90.6 % without a guide, 89.6 to 91.6 % with one; BM25 83.8 %
 """
 
 from distattn_jax.train import Config

@@ -66,7 +66,8 @@ def report(folder: archive.AnyPath = archive.FOLDER) -> str:
 
 def read(folder: archive.AnyPath = archive.FOLDER) -> dict[str, Any]:
     """The results of all experiments; None for a data set that was not run."""
-    names = (*guiding_again.NAMES, *guiding_sweeps.NAMES)
+    again = (name for data in DATA_SETS for name in guiding_again.names_of(data))
+    names = (*again, *guiding_sweeps.NAMES)
     others = {name: archive.read(name, folder) for name in names}
     found = {name: content for name, content in others.items() if content is not None}
     return {name: archive.read(name, folder) for name in DATA_SETS} | found
@@ -82,8 +83,8 @@ def text(kept: Mapping[str, Any], folder: archive.AnyPath) -> str:
         *_models(kept, folder),
         *_guides(kept, folder),
         *_ablation(kept),
-        "### The same seeds again: MultiNLI",
-        guiding_again.table(kept),
+        "### The same seeds again",
+        *guiding_again.tables(kept, DATA_SETS),
         "### Table 4: what guiding costs",
         guiding_costs.epochs(kept, DATA_SETS),
         guiding_costs.steps(archive.read("guiding_speed", folder)),

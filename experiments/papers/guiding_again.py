@@ -8,28 +8,43 @@ from typing import Any
 
 import numpy as np
 
-from experiments.papers.guiding_sweeps import BASE, Results, beside_no_guide
+from experiments.papers.guiding_sweeps import Results, beside_no_guide
 from experiments.tables import Result, of_seeds
 from experiments.wording import NOT_RUN, difference, title
 
 MOST = 9  # further runs that are looked for
-NAMES = tuple(f"{BASE}_again_{number}" for number in range(1, MOST + 1))
 TOGETHER = "mean of each seed"
 
 
-def table(kept: Mapping[str, Any]) -> str:
-    """Rows are runs, then the mean that each seed has over them; every guide against none."""
-    contents = {name: kept[name] for name in (BASE, *NAMES) if kept.get(name) is not None}
-    found = _repeated(contents)
+def names_of(data: str) -> tuple[str, ...]:
+    """What further runs of an experiment are called."""
+    return tuple(f"{data}_again_{number}" for number in range(1, MOST + 1))
+
+
+def tables(kept: Mapping[str, Any], data_sets: Mapping[str, str]) -> list[str]:
+    """One for each data set, called so, with experiments that were run again."""
+    found = {called: table(kept, data) for data, called in data_sets.items()}
+    parts = [part for called, text in found.items() if text for part in (f"{called}:", text)]
+    return parts or [NOT_RUN]
+
+
+def table(kept: Mapping[str, Any], data: str) -> str:
+    """Rows are runs, then the mean that each seed has over them; every guide against none.
+
+    Empty where nothing was run again.
+    """
+    names = (data, *names_of(data))
+    contents = {name: kept[name] for name in names if kept.get(name) is not None}
+    found = _repeated(contents, data)
     if not found:
-        return NOT_RUN
+        return ""
     spans = [
-        f"{title(guide)} {difference(results[BASE]['criterion'], _furthest(results.values()))}"
+        f"{title(guide)} {difference(results[data]['criterion'], _furthest(results.values()))}"
         for guide, results in found.items()
     ]
     note = (
-        "Experiments with the same data, configuration and seeds; Runs says of which commits. "
-        f"A seed moves between them by up to: {', '.join(spans)}."
+        "Experiments with the same data and configuration; Runs says of which commits. "
+        f"A seed that all have moves between them by up to: {', '.join(spans)}."
     )
     for results in found.values():
         results[TOGETHER] = _together(list(results.values()))
@@ -37,11 +52,11 @@ def table(kept: Mapping[str, Any]) -> str:
     return "\n\n".join([note, rows])
 
 
-def _repeated(contents: Mapping[str, Mapping[str, Any]]) -> Results:
+def _repeated(contents: Mapping[str, Mapping[str, Any]], data: str) -> Results:
     """Guide -> experiment -> result, of the guides that all experiments have, if there are two."""
-    if BASE not in contents or len(contents) < 2:
+    if data not in contents or len(contents) < 2:
         return {}
-    first = contents[BASE]
+    first = contents[data]
     shared = [
         guide
         for guide in first["runs"]
@@ -49,14 +64,19 @@ def _repeated(contents: Mapping[str, Mapping[str, Any]]) -> Results:
     ]
     for name, content in contents.items():
         if content["data"] != first["data"]:
-            raise ValueError(f"{name} must be of the data of {BASE}; it is not.")
+            raise ValueError(f"{name} must be of the data of {data}; it is not.")
         for guide in shared:
-            if content["runs"][guide]["config"] != first["runs"][guide]["config"]:
-                raise ValueError(f"{name} must be configured as {BASE} is; {guide} is not.")
+            if _configured(content["runs"][guide]) != _configured(first["runs"][guide]):
+                raise ValueError(f"{name} must be configured as {data} is; {guide} is not.")
     return {
         guide: {name: content["runs"][guide]["result"] for name, content in contents.items()}
         for guide in shared
     }
+
+
+def _configured(run: Mapping[str, Any]) -> dict[str, Any]:
+    """How it was trained, whatever the number of its seeds."""
+    return {name: value for name, value in run["config"].items() if name != "seeds"}
 
 
 def _figures(results: Iterable[Result]) -> tuple[list[int], np.ndarray]:

@@ -7,7 +7,14 @@ from matplotlib import image
 
 from distattn_jax.train.guides import GUIDES
 from experiments import archive
-from experiments.papers import guiding, guiding_figures, guiding_heads, guiding_numbers, sections
+from experiments.papers import (
+    guiding,
+    guiding_again,
+    guiding_figures,
+    guiding_heads,
+    guiding_numbers,
+    sections,
+)
 from experiments.papers.guiding_numbers import RANKING
 from tests.experiments.made_up_guiding import DATA, content, learned, row, searched, timed
 
@@ -121,6 +128,18 @@ def test_runs_of_the_same_seeds_stand_together_and_a_mean_of_each_seed_below(tex
     together = row(text, "mean of each seed", header)
     assert together[1:4] == ["72.00 ± 2.65", "75.67 ± 2.52", "3.67 points"]
     assert float(together[4]) == pytest.approx(0.032, abs=0.001)  # 3, 5 and 3: t = 5.5, 2 degrees
+
+
+def test_runs_of_fewer_seeds_are_compared_on_those(folder):
+    kept = guiding.read(folder)
+    for run in kept["multinli_again_1"]["runs"].values():
+        run["config"]["seeds"] = 2
+        del run["result"]["members"][2:]
+    found = guiding_again.table(kept, "multinli")
+    assert row(found, "multinli", "| run |")[1:4] == ["72.00 ± 2.65", "76.67 ± 2.52", "4.67 points"]
+    together = row(found, "mean of each seed", "| run |")
+    assert together[1:4] == ["70.50 ± 0.71", "74.50 ± 2.12", "4.00 points"]  # of 70 and 71 %
+    assert guiding_again.table(kept, "covid_fact") == ""
 
 
 @pytest.mark.parametrize(
