@@ -73,8 +73,8 @@ def train(config: Config, *, given: Collection[str] = ()) -> None:
             say(f"{run.path} is finished.")
             continue
         trainer = Trainer(task_of(one, prepared), one, run, mesh)
-        grid = ", ".join(("seeds", *varied(trainer.members)))
-        models = f"{len(trainer.members)} models side by side (over {grid})"
+        count, grid = len(trainer.members), ", ".join(("seeds", *varied(trainer.members)))
+        models = f"{count} models side by side (over {grid})" if count > 1 else "1 model"
         if trainer.at_once:
             models += f", {trainer.at_once} at a time"
         say(f"{run.path}: {models}, {trainer.steps} steps.")

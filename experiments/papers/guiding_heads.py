@@ -48,7 +48,9 @@ def learned(runs: Mapping[str, Run], pair: tuple[str, str]) -> dict[str, Any]:
         shown = _encoded(models, pair)
         look = jax.jit(lambda params, batch, task=models.task: _weights(task, params, batch))
         maps[method] = np.asarray(look(_member(models, models.best), shown.batch)[0])
-        heads[method] = _measured(models, runs[method], shown.special)
+        measured = _measured(models, runs[method], shown.special)
+        if measured:
+            heads[method] = measured
     points, explained = components(maps)
     return {
         "guided": {
@@ -182,9 +184,12 @@ def _member(trained: Trained, member: int) -> Any:
 
 
 def _measured(trained: Trained, run: Run, special: np.ndarray) -> dict[str, Any]:
-    """Of every model of the chosen setting, by its seed."""
+    """Of every model of the chosen setting, by its seed; nothing, if no pair is short enough."""
     task, config = trained.task, load_config(run.path)
     rows = table_of(config, "validation", tokenizer=task.tokenizer, labels=task.labels)
+    batches = list(_batches(rows))
+    if not batches:
+        return {}
 
     @jax.jit
     def look(params: Any, batch: Batch) -> dict[str, Any]:
@@ -193,9 +198,9 @@ def _measured(trained: Trained, run: Run, special: np.ndarray) -> dict[str, Any]
 
     members = (run.result or {})["members"]
     seeds = [members[i]["seed"] for i in trained.members]
-    kept: dict[str, Any] = {"seeds": seeds, "pairs": CHUNK * len(list(_batches(rows)))}
+    kept: dict[str, Any] = {"seeds": seeds, "pairs": sum(len(batch.lengths) for batch in batches)}
     for member in trained.members:
-        found = [look(_member(trained, member), batch) for batch in _batches(rows)]
+        found = [look(_member(trained, member), batch) for batch in batches]
         for name in MEASURES:
             mean = np.concatenate([np.asarray(part[name]) for part in found]).mean()
             kept.setdefault(name, []).append(float(mean))
@@ -203,8 +208,8 @@ def _measured(trained: Trained, run: Run, special: np.ndarray) -> dict[str, Any]
 
 
 def _batches(table: Any) -> Iterator[Batch]:
-    """Whole batches of the first pairs that are short enough."""
+    """The first pairs that are short enough, in batches; the last one may be smaller."""
     short = np.flatnonzero(table.lengths(("tokens",)) <= LONGEST)[:PAIRS]
-    for start in range(0, len(short) - len(short) % CHUNK, CHUNK):
+    for start in range(0, len(short), CHUNK):
         columns = table.rows(short[start : start + CHUNK], LONGEST)
         yield Batch(columns["tokens"], columns["tokens_length"], columns["types"])

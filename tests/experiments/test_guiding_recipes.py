@@ -129,8 +129,12 @@ def test_pairs_are_classified_measured_and_collected(tmp_path, capsys, monkeypat
     assert shown == pytest.approx(accuracy, abs=1e-4)
     said = list(predictions(load(run), io.StringIO("good team\tbad team\n")))
     assert said[0].split("\t")[0] in ("entailment", "neutral", "contradiction")
-    (run / "checkpoints").rename(tmp_path / "elsewhere")  # what heads became is not kept then
+    monkeypatch.setattr("experiments.multinli.PAIR", ("good team", "bad team"))
+    monkeypatch.setattr("experiments.papers.guiding_heads.LONGEST", 16)  # positions are 24 here
     content = archive.collected(run.parent)
+    heads = content["guided"]["heads"]["ag"]
+    assert heads["pairs"] == content["data"]["rows"]["validation"]
+    assert all(0 < share < 1 for share in heads["special"])
     assert content["data"]["pretrained"]["config"]["layers"] == 1
     assert content["runs"]["ag"]["config"]["model.pretrained"] == "model"
 
