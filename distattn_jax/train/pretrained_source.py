@@ -71,7 +71,7 @@ def _check_sizes(config: ModelConfig, sizes: PretrainedConfig) -> None:
 def _digest(folder: Path) -> str:
     """Of the weights, so that a result says which they were."""
     digest = hashlib.sha256()
-    for path in sorted(folder.glob("*.safetensors")):
+    for path in models.weight_files(folder):
         with path.open("rb") as file:
             digest.update(hashlib.file_digest(file, "sha256").digest())
     return digest.hexdigest()[:16]

@@ -21,6 +21,7 @@ from distattn_jax.models.pretrained import (
     read_config,
     save,
     stored_types,
+    weight_files,
 )
 from distattn_jax.modules import DistanceAware
 from tests.unchecked import as_users_have_it
@@ -120,6 +121,10 @@ def test_several_files_are_one_model(folder, wanted):
     path = folder / "model.safetensors.index.json"
     path.write_text(json.dumps({"weight_map": index}))
     assert_same(parameters(folder, read_config(folder)), wanted)
+    assert [file.name for file in weight_files(folder)] == list(parts)
+    save(load(folder), folder)  # what lies beside it now is not read
+    assert [file.name for file in weight_files(folder)] == ["model.safetensors"]
+    (folder / "model.safetensors").unlink()
     (folder / "b.safetensors").unlink()
     with pytest.raises(ValueError, match=r"b\.safetensors must be a safetensors file"):
         read_config(folder)
@@ -221,6 +226,15 @@ def test_a_folder_without_weights_or_with_broken_ones_is_refused(folder):
 def test_a_configuration_that_is_not_built_here_is_named_with_its_file(folder, changes, message):
     set_config(folder, **changes)
     with pytest.raises(ValueError, match=rf"config\.json: {message}"):
+        read_config(folder)
+
+
+def test_what_is_null_is_as_good_as_missing(folder):
+    wanted = read_config(folder)
+    set_config(folder, pad_token_id=None, position_embedding_type=None, pruned_heads=None)
+    assert read_config(folder) == wanted
+    set_config(folder, vocab_size=None)
+    with pytest.raises(ValueError, match="vocab_size must be given"):
         read_config(folder)
 
 

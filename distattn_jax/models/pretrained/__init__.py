@@ -9,6 +9,7 @@ from distattn_jax.models.pretrained.files import (
     read_config,
     save,
     stored_types,
+    weight_files,
 )
 
 __all__ = [
@@ -22,4 +23,5 @@ __all__ = [
     "read_config",
     "save",
     "stored_types",
+    "weight_files",
 ]

@@ -160,7 +160,7 @@ def parse_config(
     family: str | None = None,
     pooler: bool = True,
 ) -> PretrainedConfig:
-    """The content of a config.json, in our words.
+    """The content of a config.json, in our words; what is null there is as good as missing.
 
     Args:
       given: the content.
@@ -168,6 +168,7 @@ def parse_config(
       family: where the file, being older than that field, has no model_type.
       pooler: whether the weights have one: config.json does not say.
     """
+    given = {key: value for key, value in given.items() if value is not None}
     family = given.get("model_type", family)
     if family not in FAMILIES:
         raise ValueError(

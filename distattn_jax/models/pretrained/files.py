@@ -86,6 +86,22 @@ def read_config(folder: Folder) -> PretrainedConfig:
     return parse_config(given, path, family=family, pooler=has_pooler)
 
 
+def weight_files(folder: Path) -> list[Path]:
+    """The files of a folder that the tensors are read from; others may lie beside them."""
+    if (folder / ONE).is_file():
+        return [folder / ONE]
+    if (folder / SEVERAL).is_file():
+        parts = _object(folder / SEVERAL).get("weight_map")
+        if not isinstance(parts, dict) or not all(isinstance(part, str) for part in parts.values()):
+            raise ValueError(
+                f"{folder / SEVERAL} must hold a weight_map, names of files by tensor."
+            )
+        return [folder / name for name in sorted(set(parts.values()))]
+    if pickles := sorted(folder.glob("*.bin")):
+        raise ValueError(f"{pickles[0]}: {_conversion(str(folder), str(folder))}")
+    raise ValueError(f"{folder} must hold {ONE} or {SEVERAL}.")
+
+
 def stored_types(folder: Folder) -> list[str]:
     """The number types that the tensors of a folder are stored in, as safetensors calls them."""
     with _opened(folder) as files:
@@ -206,7 +222,7 @@ def _places(files: list[Any], config: PretrainedConfig) -> tuple[dict[str, Any],
 @contextlib.contextmanager
 def _opened(folder: Folder) -> Iterator[list[Any]]:
     """The open safetensors files of a folder."""
-    paths = _files(Path(folder))
+    paths = weight_files(Path(folder))
     with contextlib.ExitStack() as stack:
         files = []
         for path in paths:
@@ -215,21 +231,6 @@ def _opened(folder: Folder) -> Iterator[list[Any]]:
             except (safetensors.SafetensorError, FileNotFoundError) as error:
                 raise ValueError(f"{path} must be a safetensors file: {error}") from error
         yield files
-
-
-def _files(folder: Path) -> list[Path]:
-    if (folder / ONE).is_file():
-        return [folder / ONE]
-    if (folder / SEVERAL).is_file():
-        parts = _object(folder / SEVERAL).get("weight_map")
-        if not isinstance(parts, dict) or not all(isinstance(part, str) for part in parts.values()):
-            raise ValueError(
-                f"{folder / SEVERAL} must hold a weight_map, names of files by tensor."
-            )
-        return [folder / name for name in sorted(set(parts.values()))]
-    if pickles := sorted(folder.glob("*.bin")):
-        raise ValueError(f"{pickles[0]}: {_conversion(str(folder), str(folder))}")
-    raise ValueError(f"{folder} must hold {ONE} or {SEVERAL}.")
 
 
 def _object(path: Path) -> dict[str, Any]:
@@ -247,6 +248,7 @@ def _conversion(source: str, folder: str) -> str:
     """What to do with a pickle."""
     return (
         "a pickle (.bin) may run any code and is not read; convert it where transformers is "
-        'installed: python -c "from transformers import AutoModel; '
-        f"AutoModel.from_pretrained('{source}').save_pretrained('{folder}')\""
+        'installed: python -c "from transformers import AutoModel, AutoTokenizer; '
+        f"[kind.from_pretrained('{source}').save_pretrained('{folder}') "
+        'for kind in (AutoTokenizer, AutoModel)]"'
     )
