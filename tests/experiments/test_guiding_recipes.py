@@ -79,6 +79,7 @@ def config_in(folder, recipe, *flags):
         "epochs": 2,
         "output.directory": folder / "runs",
         "output.tensorboard": "false",
+        "output.checkpoint-every": 100,  # one, at the end
     }
     given = [word for name, value in small.items() for word in (f"--{name}", str(value))]
     return parse(config_of(recipe), [*given, *flags], program="train")
