@@ -86,8 +86,9 @@ def read_config(folder: Folder) -> PretrainedConfig:
     return parse_config(given, path, family=family, pooler=has_pooler)
 
 
-def weight_files(folder: Path) -> list[Path]:
+def weight_files(folder: Folder) -> list[Path]:
     """The files of a folder that the tensors are read from; others may lie beside them."""
+    folder = Path(folder)
     if (folder / ONE).is_file():
         return [folder / ONE]
     if (folder / SEVERAL).is_file():
@@ -222,7 +223,7 @@ def _places(files: list[Any], config: PretrainedConfig) -> tuple[dict[str, Any],
 @contextlib.contextmanager
 def _opened(folder: Folder) -> Iterator[list[Any]]:
     """The open safetensors files of a folder."""
-    paths = weight_files(Path(folder))
+    paths = weight_files(folder)
     with contextlib.ExitStack() as stack:
         files = []
         for path in paths:
