@@ -1,0 +1,20 @@
+"""What is timed is kept line by line."""
+
+import pytest
+
+from experiments import archive
+from experiments.commands import speed
+
+
+def test_what_was_timed_is_kept_when_the_next_cannot_be(monkeypatch, tmp_path):
+    def timed(_, method, seeds):
+        if method == "first":
+            raise RuntimeError("stopped")
+        return speed.Timed(method, 10, seeds, bare=2.0, loop=None, peak_bytes=None)
+
+    monkeypatch.setattr(speed, "timed", timed)
+    monkeypatch.setattr(speed, "keep_compiled_programs", lambda: None)
+    with pytest.raises(RuntimeError, match="stopped"):
+        speed.main(["--methods", "none", "ag", "first", "--seeds", "1", "--output", str(tmp_path)])
+    content = archive.read("guiding_speed", tmp_path)
+    assert [(line["method"], line["bare"]) for line in content["lines"]] == [("none", 2), ("ag", 2)]
