@@ -10,7 +10,10 @@ ROOT = Path(__file__).parent.parent
 LAYERS = {
     "experiments": {"distattn_jax"},
     "distattn_jax.plot": {"attention", "guiding", "modules", "models"},
-    "distattn_jax.train": {"attention", "guiding", "modules", "models", "data", "sharding", "tree"},
+    "distattn_jax.train": {
+        *("attention", "guiding", "modules", "models", "data", "datasets", "sharding", "tree"),
+    },
+    "distattn_jax.datasets": {"data"},
     "distattn_jax.data": set(),
     "distattn_jax.sharding": set(),
     "distattn_jax.models": {"attention", "modules"},

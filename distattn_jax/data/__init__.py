@@ -1,22 +1,17 @@
-"""Text in, batches out: readers, TFDS builders, tokenizers, tables, Grain batches, word vectors.
+"""Turn text into batches: readers, tokenizers, word vectors, tables and batches.
 
-NumPy alone, no JAX: files are read into examples (`TextFiles`, `load_split`), texts into ids
-(`TOKENIZERS`, `encode`; for a pre-trained model `load_tokenizer`, `encode_pairs`), ids into a
-`Table`, and its rows into `Batches` of like length.
+Files are read into examples (`read_rows`, `load_split`), texts into token ids (`TOKENIZERS`,
+`encode`, or `encode_pairs` for a pre-trained model), token ids into a `Table`, and its rows into
+`Batches` of similar length. The data sets themselves are in `distattn_jax.datasets`.
+
+Importing this package imports neither JAX nor TensorFlow Datasets. `TextBuilder` and `load_split`
+import TensorFlow Datasets on first access.
 """
 
-from distattn_jax.data.ag_news import AgNews
-from distattn_jax.data.amazon import Amazon
+from typing import TYPE_CHECKING, Any
+
 from distattn_jax.data.batches import Batches, bucket_lengths
-from distattn_jax.data.builder import TextBuilder, load_split
 from distattn_jax.data.conllu import Parse, Parses
-from distattn_jax.data.covid_fact import CovidFact
-from distattn_jax.data.cross_genre import Candidates, ClaimBuilder, CrossGenre, load_candidates
-from distattn_jax.data.mednli import MedNli
-from distattn_jax.data.mind import Impression, Mind, MindLarge
-from distattn_jax.data.multinli import MultiNli
-from distattn_jax.data.nearest import Nearest
-from distattn_jax.data.nearness import Nearness
 from distattn_jax.data.pmi import TokenPmi, count_pmi
 from distattn_jax.data.pretrained_tokenizer import (
     Encoded,
@@ -26,11 +21,7 @@ from distattn_jax.data.pretrained_tokenizer import (
 )
 from distattn_jax.data.rows import DataError, find_file, read_rows
 from distattn_jax.data.sentences import sentences
-from distattn_jax.data.snli import Snli
-from distattn_jax.data.sst import Sst
-from distattn_jax.data.stored import Stored
 from distattn_jax.data.table import FILLER, Nested, Ragged, Table
-from distattn_jax.data.text_files import TextFiles
 from distattn_jax.data.tokenizer import (
     PADDING,
     TOKENIZERS,
@@ -44,37 +35,33 @@ from distattn_jax.data.tokenizer import (
 )
 from distattn_jax.data.vectors import WordVectors, find_vectors, load_vectors
 
+if TYPE_CHECKING:
+    from distattn_jax.data.builder import TextBuilder, load_split
+else:
+
+    def __getattr__(name: str) -> Any:
+        """Import the names that need TensorFlow Datasets on first access (PEP 562)."""
+        if name in ("TextBuilder", "load_split"):
+            from distattn_jax.data import builder
+
+            return getattr(builder, name)
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
 __all__ = [
     "FILLER",
     "PADDING",
     "TOKENIZERS",
     "UNKNOWN",
-    "AgNews",
-    "Amazon",
     "Batches",
-    "Candidates",
-    "ClaimBuilder",
-    "CovidFact",
-    "CrossGenre",
     "DataError",
     "Encoded",
-    "Impression",
-    "MedNli",
-    "Mind",
-    "MindLarge",
-    "MultiNli",
-    "Nearest",
-    "Nearness",
     "Nested",
     "Parse",
     "Parses",
     "Ragged",
-    "Snli",
-    "Sst",
-    "Stored",
     "Table",
     "TextBuilder",
-    "TextFiles",
     "TokenPmi",
     "WordVectors",
     "bucket_lengths",
@@ -85,7 +72,6 @@ __all__ = [
     "find_file",
     "find_vectors",
     "load",
-    "load_candidates",
     "load_split",
     "load_tokenizer",
     "load_vectors",

@@ -11,7 +11,6 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-import grain
 import numpy as np
 from jaxtyping import Int, Int32
 
@@ -112,10 +111,7 @@ class Batches:
         _check(start >= 0, "start must be at least 0", start)
         _check(steps is None or steps >= 0, "steps must be None or at least 0", steps)
         stop = sys.maxsize if steps is None else start + steps
-        options = grain.ReadOptions(
-            num_threads=threads, prefetch_buffer_size=max(prefetch // GROUP, 1)
-        )
-        return BatchIterator(self, start, stop, options)
+        return BatchIterator(self, start, stop, threads=threads, prefetch=prefetch)
 
     def _dealt(
         self, epoch: int
@@ -142,8 +138,14 @@ class BatchIterator:
     to make.
     """
 
-    def __init__(self, batches: Batches, start: int, stop: int, options: grain.ReadOptions):
-        self._batches, self._start, self._stop, self._options = batches, start, stop, options
+    def __init__(self, batches: Batches, start: int, stop: int, *, threads: int, prefetch: int):
+        import grain  # imports JAX, which the rest of this module does without
+
+        self._batches, self._start, self._stop = batches, start, stop
+        self._range = grain.MapDataset.range
+        self._options = grain.ReadOptions(
+            num_threads=threads, prefetch_buffer_size=max(prefetch // GROUP, 1)
+        )
         self.set_state({"next_index": 0})
 
     def __iter__(self) -> "BatchIterator":
@@ -165,7 +167,7 @@ class BatchIterator:
         self._ready: collections.deque[dict[str, np.ndarray]] = collections.deque()
         first = self._start + self._given
         groups = -(-(self._stop - first) // GROUP)
-        dataset = grain.MapDataset.range(groups).map(functools.partial(self._group, first))
+        dataset = self._range(groups).map(functools.partial(self._group, first))
         self._groups = iter(dataset.to_iter_dataset(self._options))
 
     def _group(self, first: int, group: int) -> list[dict[str, np.ndarray]]:

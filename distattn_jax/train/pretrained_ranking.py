@@ -9,7 +9,8 @@ import optax
 from flax import nnx
 from jaxtyping import Array, Bool, Float
 
-from distattn_jax.data import ClaimBuilder, Nested, Ragged, TextBuilder, load_candidates
+from distattn_jax.data import Nested, Ragged, TextBuilder
+from distattn_jax.datasets import ClaimBuilder, load_candidates
 from distattn_jax.models import PretrainedClassifier
 from distattn_jax.train.config import DataConfig
 from distattn_jax.train.fine_tuning import FineTuning, Texts, share_of

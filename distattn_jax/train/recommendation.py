@@ -8,7 +8,8 @@ from flax import nnx
 from jaxtyping import Array, Float
 from tokenizers import Tokenizer
 
-from distattn_jax.data import Mind, Stored, TextBuilder
+from distattn_jax.data import TextBuilder
+from distattn_jax.datasets import Mind, OnDiskImpressions
 from distattn_jax.models import NewsRecommender, Scored
 from distattn_jax.train.config import DataConfig
 from distattn_jax.train.losses import weighted_sum
@@ -43,16 +44,16 @@ class NewsRecommendation(TextTask):
     @classmethod
     def table(
         cls, builder: TextBuilder, split: str, tokenizer: Tokenizer, config: DataConfig
-    ) -> Stored:
+    ) -> OnDiskImpressions:
         assert isinstance(builder, Mind)
-        return Stored.of(builder, split, tokenizer)
+        return OnDiskImpressions.of(builder, split, tokenizer)
 
     @classmethod
-    def average_length(cls, table: Stored) -> float:
+    def average_length(cls, table: OnDiskImpressions) -> float:
         return float(table.title_lengths[1:].mean())
 
     @classmethod
-    def sequence_lengths(cls, table: Stored) -> dict[str, float]:
+    def sequence_lengths(cls, table: OnDiskImpressions) -> dict[str, float]:
         return {"titles": cls.average_length(table)}  # histories are not counted
 
     def model(self, setting: Setting, *, rngs: nnx.Rngs) -> NewsRecommender:

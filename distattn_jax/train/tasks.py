@@ -7,12 +7,12 @@ from typing import Any, NamedTuple
 from etils import epath
 from tokenizers import Tokenizer
 
-from distattn_jax.data import (
+from distattn_jax.data import DataError, TextBuilder
+from distattn_jax.datasets import (
     AgNews,
     Amazon,
     CovidFact,
     CrossGenre,
-    DataError,
     MedNli,
     Mind,
     MindLarge,
@@ -20,7 +20,6 @@ from distattn_jax.data import (
     Nearest,
     Snli,
     Sst,
-    TextBuilder,
     TextFiles,
 )
 from distattn_jax.train.classification import (

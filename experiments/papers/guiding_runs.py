@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from distattn_jax.data import cross_genre, mednli, multinli
+from distattn_jax.datasets import cross_genre, mednli, multinli
 from distattn_jax.train.guides import GUIDES
 from experiments import archive
 from experiments.guiding import PAPERS_RATE, RATES

@@ -11,8 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from distattn_jax.data import AgNews, DataError, TextFiles, load_split
+from distattn_jax.data import DataError, load_split
 from distattn_jax.data.download import download
+from distattn_jax.datasets import AgNews, TextFiles
 
 
 def zipped(path, files):

@@ -7,7 +7,7 @@ import csv
 import json
 import random
 
-from distattn_jax.data.made_up_mind import write_mind
+from distattn_jax.datasets.synthetic_mind import write_mind
 
 WORDS = ("good", "bad", "fair", "awful", "plain", "price", "team", "market", "phone", "the", "is")
 

@@ -1,6 +1,7 @@
 """Prepares and reads a log of 100,000 made-up impressions, and prints what memory that took.
 
-python -m tests.data.large_log FOLDER, as a process of its own: its peak is then no other test's.
+Run it as `python -m tests.datasets.large_log FOLDER`, in a process of its own: the peak is then
+that of this log alone.
 """
 
 import itertools
@@ -9,8 +10,9 @@ import resource
 import sys
 from pathlib import Path
 
-from distattn_jax.data import Batches, Mind, Stored, word_level
-from distattn_jax.data.made_up_mind import write_mind
+from distattn_jax.data import Batches, word_level
+from distattn_jax.datasets import Mind, OnDiskImpressions
+from distattn_jax.datasets.synthetic_mind import write_mind
 
 IMPRESSIONS = 100_000
 CLICKED = 10  # every so many of them has a click; the others are left out, and so read faster
@@ -24,7 +26,7 @@ def prepare_and_read(folder: Path, data: Path) -> int:
     count = 0
     for split in ("train", "validation", "test"):
         batches = Batches(
-            Stored.of(builder, split, tokenizer),
+            OnDiskImpressions.of(builder, split, tokenizer),
             batch_size=64,
             buckets=(10,),
             by="candidates",

@@ -5,7 +5,8 @@ import re
 
 import pytest
 
-from distattn_jax.data import DataError, MultiNli, load_split
+from distattn_jax.data import DataError, load_split
+from distattn_jax.datasets import MultiNli
 
 LABELS = ("entailment", "neutral", "contradiction")
 TRAIN = [(LABELS[i % 3], f"Premise {i // 3}.", f" Hypothesis {i}.") for i in range(60)]

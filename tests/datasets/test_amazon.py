@@ -7,7 +7,8 @@ import re
 
 import pytest
 
-from distattn_jax.data import Amazon, DataError, load_split
+from distattn_jax.data import DataError, load_split
+from distattn_jax.datasets import Amazon
 
 SPLITS = ("train", "validation", "test")
 

@@ -8,7 +8,8 @@ import re
 import numpy as np
 import pytest
 
-from distattn_jax.data import CrossGenre, DataError, load_candidates, load_split
+from distattn_jax.data import DataError, load_split
+from distattn_jax.datasets import CrossGenre, load_candidates
 
 SPLITS = ("train", "validation", "test")
 PAPERS = [{"id": f"p{i}", "title": f"Drug {i}", "abstract": f" trial {i % 7} "} for i in range(50)]

@@ -2,7 +2,7 @@
 
 import pytest
 
-from distattn_jax.data.draw import draw
+from distattn_jax.data.sampling import draw
 
 
 def test_the_sets_have_their_sizes_and_share_no_row():

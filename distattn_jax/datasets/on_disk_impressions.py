@@ -7,14 +7,14 @@ import numpy as np
 from jaxtyping import Int, Int64
 from tokenizers import Tokenizer
 
-from distattn_jax.data.mind import CANDIDATES, HISTORY, Mind
 from distattn_jax.data.table import FILLER, Ragged
 from distattn_jax.data.tokenizer import encode
+from distattn_jax.datasets.mind import CANDIDATES, HISTORY, Mind
 
 WORDS = 30  # tokens of a title
 
 
-class Stored:
+class OnDiskImpressions:
     """Impressions, read when they are asked for.
 
     Their length is the number of candidates. None is ever cut, which would change the metrics: the
@@ -41,11 +41,11 @@ class Stored:
         self._titles, self._words = titles.padded(np.arange(len(titles)), WORDS)
 
     @staticmethod
-    def of(builder: Mind, split: str, tokenizer: Tokenizer) -> "Stored":
+    def of(builder: Mind, split: str, tokenizer: Tokenizer) -> "OnDiskImpressions":
         """The impressions of train, validation or test."""
         titles = encode(tokenizer, builder.titles)
         candidates = CANDIDATES if split == "train" else None
-        return Stored(builder.source(split), titles, candidates=candidates)
+        return OnDiskImpressions(builder.source(split), titles, candidates=candidates)
 
     def __len__(self) -> int:
         return len(self.source)

@@ -10,10 +10,10 @@ import numpy as np
 import tensorflow_datasets as tfds
 
 from distattn_jax.data.builder import Example, TextBuilder, load_split
-from distattn_jax.data.draw import draw
-from distattn_jax.data.nearness import Nearness
 from distattn_jax.data.rows import DataError, find_file, read_rows
+from distattn_jax.data.sampling import draw
 from distattn_jax.data.table import Ragged
+from distattn_jax.datasets.bm25 import Bm25
 
 SPLITS = ("train", "validation", "test")
 CANDIDATES = {"train": 5, "validation": 30, "test": 30}
@@ -72,17 +72,17 @@ class ClaimBuilder(TextBuilder):
 
     def splits(self) -> dict[str, Iterable[Example]]:
         papers, claims, pools = self.read()
-        near: dict[tuple[int, ...], Nearness] = {}
+        near: dict[tuple[int, ...], Bm25] = {}
         splits: dict[str, Iterable[Example]] = {"papers": [_example(paper=text) for text in papers]}
         for split in SPLITS:
             pool = tuple(pools[split])
             if pool not in near:
-                near[pool] = Nearness([papers[i] for i in pool])
+                near[pool] = Bm25([papers[i] for i in pool])
             splits[split] = self._examples(split, claims[split], pool, near[pool])
         return splits
 
     def _examples(
-        self, split: str, claims: list[Claim], pool: tuple[int, ...], near: Nearness
+        self, split: str, claims: list[Claim], pool: tuple[int, ...], near: Bm25
     ) -> Iterator[Example]:
         drawn = random.Random(f"{self.name} {split}")
         place = {paper: i for i, paper in enumerate(pool)}

@@ -5,8 +5,8 @@ from pathlib import Path
 from typing import ClassVar
 
 from distattn_jax.data.builder import Example
-from distattn_jax.data.inference import Inference
 from distattn_jax.data.rows import find_set
+from distattn_jax.datasets.nli_builder import Inference
 
 FILES = {"train": "snli_1.0_train", "validation": "snli_1.0_dev", "test": "snli_1.0_test"}
 ENDS = (".jsonl", ".txt", ".tsv")

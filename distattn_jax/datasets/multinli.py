@@ -5,9 +5,9 @@ from pathlib import Path
 from typing import ClassVar
 
 from distattn_jax.data.builder import Example
-from distattn_jax.data.draw import draw
-from distattn_jax.data.inference import Inference
 from distattn_jax.data.rows import find_set
+from distattn_jax.data.sampling import draw
+from distattn_jax.datasets.nli_builder import Inference
 
 FILES = {"train": "train", "test": "dev_matched", "test_mismatched": "dev_mismatched"}
 OPTIONAL = "test_mismatched"

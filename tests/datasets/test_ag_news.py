@@ -4,7 +4,8 @@ import re
 
 import pytest
 
-from distattn_jax.data import AgNews, DataError, load_split
+from distattn_jax.data import DataError, load_split
+from distattn_jax.datasets import AgNews
 
 TOPICS = ["World", "Sports", "Business", "Sci/Tech"]
 ODD = '"3","He said ""buy"", so","a\\b, \\$5"\n"4","","alone "\n'

@@ -4,8 +4,9 @@ import collections
 
 import pytest
 
-from distattn_jax.data import Nearest, load_split, nearest
-from distattn_jax.data.nearest import LABELS, OPINIONS, SPLITS, examples
+from distattn_jax.data import load_split
+from distattn_jax.datasets import Nearest, nearest
+from distattn_jax.datasets.nearest import LABELS, OPINIONS, SPLITS, examples
 
 OPINION_OF = {word: opinion for opinion, words in OPINIONS.items() for word in words}
 

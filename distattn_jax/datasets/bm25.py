@@ -18,7 +18,7 @@ WORD = re.compile(r"\w+")
 SATURATION, LENGTH_SHARE = 1.5, 0.75  # k and b
 
 
-class Nearness:
+class Bm25:
     """Texts to be found by their words; the same ones on every machine."""
 
     def __init__(self, texts: Sequence[str]):

@@ -5,8 +5,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import ClassVar
 
-from distattn_jax.data.cross_genre import SPLITS, Claim, ClaimBuilder, draw_splits
 from distattn_jax.data.rows import DataError, read_lines
+from distattn_jax.datasets.cross_genre import SPLITS, Claim, ClaimBuilder, draw_splits
 
 LABELS = ("SUPPORTED", "REFUTED")
 NAMES = ("claims.jsonl", "COVIDFACT_dataset.jsonl")

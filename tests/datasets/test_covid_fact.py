@@ -6,7 +6,8 @@ import re
 
 import pytest
 
-from distattn_jax.data import CovidFact, DataError, load_split
+from distattn_jax.data import DataError, load_split
+from distattn_jax.datasets import CovidFact
 
 SPLITS = ("train", "validation", "test")
 

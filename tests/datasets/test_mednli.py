@@ -4,7 +4,8 @@ import json
 
 import pytest
 
-from distattn_jax.data import DataError, MedNli, load_split
+from distattn_jax.data import DataError, load_split
+from distattn_jax.datasets import MedNli
 
 
 def test_three_files_are_three_splits(tmp_path):

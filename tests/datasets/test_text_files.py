@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from distattn_jax.data import DataError, TextFiles, load_split
+from distattn_jax.data import DataError, load_split
+from distattn_jax.datasets import TextFiles
 
 ROOT = Path(__file__).parent.parent.parent
 EXAMPLES = {
@@ -98,7 +99,8 @@ def test_folders_that_cannot_serve_are_named(raw, tmp_path):
 
 def test_neither_preparing_nor_reading_imports_tensorflow(raw, tmp_path):
     program = (
-        "import sys; from distattn_jax.data import TextFiles, load_split;"
+        "import sys; from distattn_jax.data import load_split;"
+        "from distattn_jax.datasets import TextFiles;"
         f"builder = TextFiles(manual_dir={str(raw)!r}, data_dir={str(tmp_path / 'prepared')!r});"
         "print(len(load_split(builder, 'train')), 'tensorflow' in sys.modules)"
     )

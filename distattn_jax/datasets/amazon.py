@@ -7,8 +7,8 @@ from typing import Any, ClassVar
 import tensorflow_datasets as tfds
 
 from distattn_jax.data.builder import Example, TextBuilder
-from distattn_jax.data.draw import draw
 from distattn_jax.data.rows import DataError, read_rows
+from distattn_jax.data.sampling import draw
 
 STARS = ("1", "2", "3", "4", "5")
 EMPTY = "empty reviews"

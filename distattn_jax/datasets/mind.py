@@ -12,9 +12,9 @@ from jaxtyping import Int32
 
 from distattn_jax.data.builder import Example, TextBuilder
 from distattn_jax.data.download import download
-from distattn_jax.data.mind_log import Days, Log, Shown
 from distattn_jax.data.records import Records
 from distattn_jax.data.rows import DataError, read_rows
+from distattn_jax.datasets.mind_log import Days, Log, Shown
 
 PARTS = ("train", "dev")
 FOLDERS = ("{}", "MINDsmall_{}", "MINDlarge_{}")

@@ -3,8 +3,9 @@
 import numpy as np
 import pytest
 
-from distattn_jax.data import FILLER, Batches, Impression, Mind, Ragged, Stored, word_level
-from distattn_jax.data.made_up_mind import write_mind
+from distattn_jax.data import FILLER, Batches, Ragged, word_level
+from distattn_jax.datasets import Impression, Mind, OnDiskImpressions
+from distattn_jax.datasets.synthetic_mind import write_mind
 
 # Of title i, i tokens that are all i; the last one is longer than what is kept.
 LENGTHS = (0, 1, 2, 3, 40)
@@ -43,7 +44,7 @@ def title(i, width=30):
 
 def test_rows_are_the_titles_of_their_news_and_rows_that_only_fill_up_are_zeros():
     source = Watched(IMPRESSIONS)
-    rows = Stored(source, TITLES).rows(np.array([1, FILLER, 0]), 4)
+    rows = OnDiskImpressions(source, TITLES).rows(np.array([1, FILLER, 0]), 4)
     assert source.asked == [1, 0]
     shapes = {name: (column.shape, str(column.dtype)) for name, column in rows.items()}
     assert shapes == {
@@ -68,27 +69,27 @@ def test_rows_are_the_titles_of_their_news_and_rows_that_only_fill_up_are_zeros(
 
 def test_candidates_are_counted_once_and_not_at_all_where_all_have_as_many():
     source = Watched(IMPRESSIONS)
-    table = Stored(source, TITLES)
+    table = OnDiskImpressions(source, TITLES)
     for _ in range(2):
         assert table.lengths(("candidates",)).tolist() == [2, 3, 4]
     assert source.asked == [0, 1, 2]
-    same = Stored(Watched(IMPRESSIONS), TITLES, candidates=5)
+    same = OnDiskImpressions(Watched(IMPRESSIONS), TITLES, candidates=5)
     assert same.lengths(same.sequences).tolist() == [5, 5, 5]
     assert same.source.asked == []
     assert table.title_lengths.tolist() == [0, 1, 2, 3, 40]
 
 
 def test_no_impression_is_cut():
-    table = Stored(IMPRESSIONS, TITLES)
+    table = OnDiskImpressions(IMPRESSIONS, TITLES)
     with pytest.raises(ValueError, match="length must hold all 4 candidates of row 2; got 3"):
         table.rows(np.array([0, 2]), 3)
 
 
 def test_wrong_arguments_are_named():
     with pytest.raises(ValueError, match=r"names must be \('candidates',\); got \('history',\)"):
-        Stored(IMPRESSIONS, TITLES).lengths(("history",))
+        OnDiskImpressions(IMPRESSIONS, TITLES).lengths(("history",))
     with pytest.raises(ValueError, match="titles must begin with an empty one"):
-        Stored(IMPRESSIONS, Ragged(np.ones(2, np.int32), np.array([0, 1, 2])))
+        OnDiskImpressions(IMPRESSIONS, Ragged(np.ones(2, np.int32), np.array([0, 1, 2])))
 
 
 def test_batches_of_a_prepared_log_have_every_impression_once(tmp_path, monkeypatch):
@@ -97,7 +98,7 @@ def test_batches_of_a_prepared_log_have_every_impression_once(tmp_path, monkeypa
     builder = Mind(manual_dir=tmp_path / "raw", data_dir=tmp_path / "data")
     tokenizer = word_level(builder.titles)
     for split in ("train", "validation", "test"):
-        table, source = Stored.of(builder, split, tokenizer), builder.source(split)
+        table, source = OnDiskImpressions.of(builder, split, tokenizer), builder.source(split)
         assert len(table) == len(source)
         buckets = (5,) if split == "train" else (4, 10)
         batches = Batches(table, batch_size=8, buckets=buckets, by="candidates", shuffle=True)

@@ -4,7 +4,8 @@ import re
 
 import pytest
 
-from distattn_jax.data import DataError, Sst, load_split
+from distattn_jax.data import DataError, load_split
+from distattn_jax.datasets import Sst
 
 TREES = {
     "train": (

@@ -6,7 +6,8 @@ import zipfile
 
 import pytest
 
-from distattn_jax.data import DataError, Snli, load_split
+from distattn_jax.data import DataError, load_split
+from distattn_jax.datasets import Snli
 
 PAIRS = {
     "train": [

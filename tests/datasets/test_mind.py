@@ -11,9 +11,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from distattn_jax.data import DataError, Mind, load_split, mind
-from distattn_jax.data.made_up_mind import write_mind
-from tests.data.large_log import CLICKED, IMPRESSIONS
+from distattn_jax.data import DataError, load_split
+from distattn_jax.datasets import Mind, mind
+from distattn_jax.datasets.synthetic_mind import write_mind
+from tests.datasets.large_log import CLICKED, IMPRESSIONS
 
 ROOT = Path(__file__).parent.parent.parent
 
@@ -268,7 +269,7 @@ def test_a_made_up_log_depends_on_its_seed_alone_and_wrong_sizes_are_named(tmp_p
 
 
 def test_neither_preparing_nor_reading_holds_the_log(tmp_path):
-    command = [sys.executable, "-m", "tests.data.large_log", str(tmp_path)]
+    command = [sys.executable, "-m", "tests.datasets.large_log", str(tmp_path)]
     done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=ROOT)
     found = json.loads(done.stdout.splitlines()[-1])
     assert found["read"] >= IMPRESSIONS // CLICKED  # an example of train is a click

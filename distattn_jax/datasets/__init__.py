@@ -1,0 +1,96 @@
+"""The data sets, one file each, as TensorFlow Datasets builders that need no TensorFlow.
+
+`DATASETS` lists their names. A class is imported when it is first accessed, as in
+`from distattn_jax.datasets import AgNews`, so that importing this package alone imports neither JAX
+nor TensorFlow Datasets.
+"""
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+# The class of each data set, by the name of the data set.
+DATASETS = {
+    "ag_news": "AgNews",
+    "amazon": "Amazon",
+    "covid_fact": "CovidFact",
+    "cross_genre": "CrossGenre",
+    "mednli": "MedNli",
+    "mind": "Mind",
+    "mind_large": "MindLarge",
+    "multinli": "MultiNli",
+    "nearest": "Nearest",
+    "snli": "Snli",
+    "sst": "Sst",
+    "text_files": "TextFiles",
+}
+
+if TYPE_CHECKING:
+    from distattn_jax.datasets.ag_news import AgNews
+    from distattn_jax.datasets.amazon import Amazon
+    from distattn_jax.datasets.bm25 import Bm25
+    from distattn_jax.datasets.covid_fact import CovidFact
+    from distattn_jax.datasets.cross_genre import (
+        Candidates,
+        ClaimBuilder,
+        CrossGenre,
+        load_candidates,
+    )
+    from distattn_jax.datasets.mednli import MedNli
+    from distattn_jax.datasets.mind import Impression, Mind, MindLarge
+    from distattn_jax.datasets.multinli import MultiNli
+    from distattn_jax.datasets.nearest import Nearest
+    from distattn_jax.datasets.on_disk_impressions import OnDiskImpressions
+    from distattn_jax.datasets.snli import Snli
+    from distattn_jax.datasets.sst import Sst
+    from distattn_jax.datasets.text_files import TextFiles
+else:
+    # The module that defines each public name.
+    _MODULES = {
+        "AgNews": "ag_news",
+        "Amazon": "amazon",
+        "Bm25": "bm25",
+        "Candidates": "cross_genre",
+        "ClaimBuilder": "cross_genre",
+        "CovidFact": "covid_fact",
+        "CrossGenre": "cross_genre",
+        "Impression": "mind",
+        "MedNli": "mednli",
+        "Mind": "mind",
+        "MindLarge": "mind",
+        "MultiNli": "multinli",
+        "Nearest": "nearest",
+        "OnDiskImpressions": "on_disk_impressions",
+        "Snli": "snli",
+        "Sst": "sst",
+        "TextFiles": "text_files",
+        "load_candidates": "cross_genre",
+    }
+
+    def __getattr__(name: str) -> Any:
+        """Import a public name from its module on first access (PEP 562)."""
+        if name not in _MODULES:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        return getattr(importlib.import_module(f"{__name__}.{_MODULES[name]}"), name)
+
+
+__all__ = [
+    "DATASETS",
+    "AgNews",
+    "Amazon",
+    "Bm25",
+    "Candidates",
+    "ClaimBuilder",
+    "CovidFact",
+    "CrossGenre",
+    "Impression",
+    "MedNli",
+    "Mind",
+    "MindLarge",
+    "MultiNli",
+    "Nearest",
+    "OnDiskImpressions",
+    "Snli",
+    "Sst",
+    "TextFiles",
+    "load_candidates",
+]
