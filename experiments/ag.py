@@ -11,13 +11,6 @@ Expected: test accuracy of every method between 91.8 and 92.3 % (40 % of the row
 from distattn_jax.train import Config, DataConfig
 from experiments.da import paper_config
 
-PAPER = {
-    "vanilla": {"accuracy": "93.01 ± 0.13", "macro_f": "93.00 ± 0.13"},
-    "relative_position": {"accuracy": "93.14 ± 0.12", "macro_f": "93.13 ± 0.13"},
-    "transformer_xl": {"accuracy": "93.35 ± 0.10", "macro_f": "93.34 ± 0.11"},
-    "adapted": {"accuracy": "93.28 ± 0.13", "macro_f": "93.27 ± 0.14"},
-    "distance_aware": {"accuracy": "93.72 ± 0.11", "macro_f": "93.70 ± 0.12"},
-}
 SENTENCE = "Stocks fell on Wall Street as oil prices rose and investors sold shares of airlines"
 
 

@@ -10,13 +10,6 @@ Expected: test accuracy near 76 % for every method, where 75 % have 5 stars (10,
 from distattn_jax.train import Config, DataConfig
 from experiments.da import paper_config
 
-PAPER = {
-    "vanilla": {"accuracy": "65.15 ± 0.40", "macro_f": "42.14 ± 0.41"},
-    "relative_position": {"accuracy": "65.29 ± 0.38", "macro_f": "42.40 ± 0.40"},
-    "transformer_xl": {"accuracy": "65.50 ± 0.40", "macro_f": "42.88 ± 0.43"},
-    "adapted": {"accuracy": "65.47 ± 0.39", "macro_f": "42.69 ± 0.42"},
-    "distance_aware": {"accuracy": "66.38 ± 0.39", "macro_f": "44.29 ± 0.40"},
-}
 DATA = DataConfig(longest=40, sentences=24, buckets=2)
 
 

@@ -12,7 +12,7 @@ from distattn_jax.train.flags import differences, to_dict
 from distattn_jax.train.members import AXES, with_setting
 from distattn_jax.train.run import MAY_CHANGE, Run
 from distattn_jax.train.tasks import kind_of
-from experiments.tables import chosen
+from experiments.papers.results import chosen
 
 SEARCHED = "_search"  # ends the name of an experiment that searches
 FLAGS = {axis: f"{part}.{axis}" for axis, part in AXES.items()}

@@ -10,14 +10,6 @@ Expected: test accuracy 76.9 % vanilla, 77.6 % DA, 78.2 % without positions (21,
 from distattn_jax.train import Config, DataConfig
 from experiments.da import paper_config
 
-PAPER = {
-    "vanilla": {"accuracy": "81.45 ± 0.30", "macro_f": "81.42 ± 0.31"},
-    "relative_position": {"accuracy": "82.20 ± 0.31", "macro_f": "82.18 ± 0.31"},
-    "transformer_xl": {"accuracy": "83.19 ± 0.29", "macro_f": "83.15 ± 0.30"},
-    "adapted": {"accuracy": "82.35 ± 0.28", "macro_f": "82.31 ± 0.30"},
-    "distance_aware": {"accuracy": "84.18 ± 0.27", "macro_f": "84.16 ± 0.29"},
-}
-
 
 def get_config() -> Config:
     """10 seeds."""

@@ -10,13 +10,6 @@ Expected: test accuracy of every method between 81.5 and 82.5 %; the paper has 8
 from distattn_jax.train import Config, DataConfig
 from experiments.da import paper_config
 
-PAPER = {
-    "vanilla": {"accuracy": "89.67 ± 0.22", "macro_f": "89.59 ± 0.24"},
-    "relative_position": {"accuracy": "89.94 ± 0.19", "macro_f": "89.90 ± 0.20"},
-    "transformer_xl": {"accuracy": "90.06 ± 0.20", "macro_f": "90.02 ± 0.21"},
-    "adapted": {"accuracy": "90.15 ± 0.19", "macro_f": "90.10 ± 0.1"},
-    "distance_aware": {"accuracy": "90.49 ± 0.17", "macro_f": "90.43 ± 0.19"},
-}
 SENTENCE = "the plot is thin , but the actors are so good that nobody will mind"
 
 

@@ -18,7 +18,7 @@ from distattn_jax.train.metrics import score
 from distattn_jax.train.run import load_best
 from distattn_jax.train.state import graph_of
 from distattn_jax.train.text_task import TextTask
-from experiments.tables import Result, chosen
+from experiments.papers.results import Result, chosen
 
 AnyPath = str | Path | epath.Path
 CHUNK = 64  # texts whose attention is looked at together

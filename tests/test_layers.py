@@ -9,7 +9,7 @@ ROOT = Path(__file__).parent.parent
 # Each layer, and the layers of the project it may import. What is not listed does not exist.
 LAYERS = {
     "experiments": {"distattn_jax"},
-    "distattn_jax.plot": {"attention", "guiding", "modules", "models"},
+    "distattn_jax.plot": {"attention"},
     "distattn_jax.train": {
         *("attention", "guiding", "modules", "models", "data", "datasets", "sharding", "tree"),
     },

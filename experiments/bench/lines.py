@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from experiments.bench.cases import BACKWARD, Shape
-from experiments.wording import NOTHING
+from experiments.papers.formatting import NOTHING
 
 COLUMNS = {
     "relative error": ("values", "dq dk dv", "dw"),

@@ -9,7 +9,6 @@ from etils import epath
 
 from distattn_jax.train.flags import Checked, option, parse, to_dict
 from distattn_jax.train.run import environment
-from experiments import archive
 from experiments.bench import peers
 from experiments.bench.cases import (
     CASES,
@@ -33,6 +32,7 @@ from experiments.bench.timing import (
     too_large,
 )
 from experiments.commands.train import is_memory
+from experiments.papers import stored_results
 
 WRONG, FAILED = "wrong:", "failed:"  # how lines begin that must not be
 
@@ -65,7 +65,7 @@ def main(arguments: Sequence[str]) -> None:
     bench = parse(Bench(), list(arguments), program="python -m experiments bench")
     if bench.draw:
         path = epath.Path(bench.draw)
-        written = archive.read(path.stem, path.parent)
+        written = stored_results.read(path.stem, path.parent)
         if written is None:
             raise ValueError(f"draw must be a bench.json that is there; got {path}.")
         draw(show(written, lines_of(written)), path.parent)
@@ -78,8 +78,8 @@ def main(arguments: Sequence[str]) -> None:
     lines = show(content, measured(bench, content))
     if bench.output:
         content["lines"] = [dataclasses.asdict(line) for line in lines]
-        kept = archive.rounded(content)
-        print(archive.write(kept, bench.output))
+        kept = stored_results.rounded(content)
+        print(stored_results.write(kept, bench.output))
         draw(lines_of(kept), epath.Path(bench.output))
     bad = [line for line in lines if line.said.startswith((WRONG, FAILED))]
     if bad:
@@ -172,6 +172,7 @@ def draw(lines: Sequence[Line], folder: epath.Path) -> None:
     """Bars of forward and backward, a panel for each shape."""
     try:
         from distattn_jax import plot
+        from experiments.bench.figure import timing_bars
     except ModuleNotFoundError as error:
         print(f"no picture: {error.name} is not installed. Elsewhere, --draw makes it.")
         return
@@ -184,7 +185,7 @@ def draw(lines: Sequence[Line], folder: epath.Path) -> None:
         of_shape = figures.setdefault(line.shape, {})
         of_shape[line.case] = line.both_ratio if relative else line.both_ms
     unit = f"time / {YARDSTICK.replace('_', ' ')}" if relative else "milliseconds"
-    figure = plot.timing_bars(figures, unit=f"forward + backward, {unit}", one=relative)
+    figure = timing_bars(figures, unit=f"forward + backward, {unit}", one=relative)
     path = folder / "bench.png"
     plot.save(figure, path)
     print(path)

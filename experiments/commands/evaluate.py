@@ -12,7 +12,7 @@ from distattn_jax.train.members import members_of
 from distattn_jax.train.run import MAY_CHANGE, Run, load_best
 from distattn_jax.train.tasks import table_of
 from experiments.commands.train import keep_compiled_programs
-from experiments.wording import markdown
+from experiments.papers.formatting import markdown
 
 
 def main(arguments: Sequence[str]) -> None:

@@ -1,6 +1,7 @@
 """Writes the tables and the pictures of runs that were made."""
 
 import argparse
+import importlib
 import itertools
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -13,14 +14,14 @@ from distattn_jax.train.config import WEIGHTS, unread
 from distattn_jax.train.flags import differences, to_dict
 from distattn_jax.train.journal import read
 from distattn_jax.train.run import MAY_CHANGE, Run
-from experiments import archive, figures
-from experiments.papers import da, guiding
+from experiments.papers import stored_results
+from experiments.papers.comparison_tables import tables
+from experiments.papers.da_transformer.published import FIGURES
+from experiments.papers.formatting import title
 from experiments.recipes import recipes
-from experiments.tables import tables
-from experiments.wording import title
 
 AnyPath = str | Path | epath.Path
-PAPERS = {"da": da.report, "guiding": guiding.report}
+PAPERS = {"da": "da_transformer", "guiding": "attention_guiding"}
 
 
 def main(arguments: Sequence[str]) -> None:
@@ -35,9 +36,10 @@ def main(arguments: Sequence[str]) -> None:
     given = parser.parse_args(arguments)
     paper = given.paths[0] if len(given.paths) == 1 else ""
     if paper in PAPERS:
-        text = PAPERS[paper](given.output or archive.FOLDER)
+        module = importlib.import_module(f"experiments.papers.{PAPERS[paper]}.report")
+        text = module.report(given.output or stored_results.FOLDER)
         if given.output is None:
-            archive.put_into_results_md(paper, text)
+            stored_results.put_into_results_md(paper, text)
         print(text)
         return
     print(report(given.paths or [runs], output=given.output, sentence=given.sentence))
@@ -92,12 +94,14 @@ def _report(runs: list[Found], directory: epath.Path, sentence: str | None) -> s
     results = [run.result for run in runs if run.result is not None]
     parts = [f"# {name}"]
     if results:
-        parts.append(tables(results, paper=getattr(recipe, "PAPER", None)))
+        parts.append(tables(results, paper=FIGURES.get(name)))
     parts += _unfinished(runs)
     parts += _unlike(runs)
     directory.mkdir(parents=True, exist_ok=True)
+    from experiments.papers import run_figures  # imports Matplotlib, which --help does not need
+
     sentence = sentence or getattr(recipe, "SENTENCE", None)
-    for path in figures.draw([run.path for run in runs], directory, sentence=sentence):
+    for path in run_figures.draw([run.path for run in runs], directory, sentence=sentence):
         parts.append(f"![{path.stem.replace('_', ' ')}](figures/{path.name})")
     text = "\n\n".join(parts) + "\n"
     (directory / "report.md").write_text(text)

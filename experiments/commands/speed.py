@@ -33,9 +33,9 @@ from distattn_jax.train.flags import Checked, option, parse, to_dict
 from distattn_jax.train.guides import GUIDES
 from distattn_jax.train.pretrained_classification import PretrainedClassification
 from distattn_jax.train.run import Run, environment
-from experiments import archive
 from experiments.commands.train import keep_compiled_programs
-from experiments.wording import NOTHING
+from experiments.papers import stored_results
+from experiments.papers.formatting import NOTHING
 
 TIMED_GUIDES = tuple(
     name for name, guide in GUIDES.items() if not guide.columns and not guide.constants
@@ -114,7 +114,9 @@ def main(arguments: Sequence[str]) -> None:
             print(f"{method:<28}{line.parameters:>14,}{seeds:>14}" + "".join(cells))
             lines.append(line._asdict())
             if speed.output:  # after every line: what is timed is kept if the next is not
-                written = archive.write(archive.rounded({**about, "lines": lines}), speed.output)
+                written = stored_results.write(
+                    stored_results.rounded({**about, "lines": lines}), speed.output
+                )
     if speed.output:
         print(written)
 

@@ -1,1 +1,1 @@
-"""Papers: each module makes the tables and figures of one, from the results that are kept."""
+"""Tables, figures and reports of the two papers, made from stored results."""

@@ -7,11 +7,12 @@ import numpy as np
 import pytest
 from matplotlib import image
 
-from experiments import archive
 from experiments.da import ADJUSTMENTS, MAPPINGS, ROWS
-from experiments.papers import da, da_figures, sections
+from experiments.papers import report_sections, stored_results
+from experiments.papers.da_transformer import figures as da_figures
+from experiments.papers.da_transformer import report as da
 
-README = (archive.RESULTS.parent.parent / "README.md").read_text()
+README = (stored_results.RESULTS.parent.parent / "README.md").read_text()
 ENVIRONMENT = {
     "device": "a device",
     "commit": "0123456789abcdef-dirty",
@@ -78,16 +79,16 @@ def row(text, name, heading):
 def folder(tmp_path_factory):
     folder = tmp_path_factory.mktemp("results")
     ag = content("ag", (*ROWS, *MAPPINGS, *ADJUSTMENTS[:1]))
-    archive.write(archive.rounded({**ag, **learned()}), folder)
-    archive.write(content("amazon_rating", ROWS), folder)
+    stored_results.write(stored_results.rounded({**ag, **learned()}), folder)
+    stored_results.write(content("amazon_rating", ROWS), folder)
     searched = content("ag", ROWS, split=("validation",), weights=(0.1, 0.5))
-    archive.write({**searched, "experiment": "ag_search"}, folder)
+    stored_results.write({**searched, "experiment": "ag_search"}, folder)
     return folder
 
 
 @pytest.fixture(scope="module")
 def text(folder):
-    return da.text({name: archive.read(name, folder) for name in da.METRICS}, folder)
+    return da.text({name: stored_results.read(name, folder) for name in da.METRICS}, folder)
 
 
 def test_ours_stand_beside_the_papers_and_are_tested_against(text):
@@ -141,10 +142,12 @@ def test_every_figure_that_is_named_is_there(folder):
 
 
 def test_a_file_of_results_can_be_read_back(folder):
-    kept = archive.read("ag", folder)
+    kept = stored_results.read("ag", folder)
     assert kept == json.loads((folder / "ag.json").read_text())
-    assert archive.read("nothing", folder) is None
-    assert [r["method"] for r in archive.results_of(kept, ("vanilla", "none"))] == ["vanilla"]
+    assert stored_results.read("nothing", folder) is None
+    assert [r["method"] for r in stored_results.results_of(kept, ("vanilla", "none"))] == [
+        "vanilla"
+    ]
 
 
 @pytest.mark.parametrize(
@@ -156,33 +159,37 @@ def test_a_file_of_results_can_be_read_back(folder):
     ],
 )
 def test_numbers_are_kept_with_five_digits(given, kept):
-    assert archive.rounded(given) == kept
+    assert stored_results.rounded(given) == kept
 
 
 def test_the_tables_in_results_md_are_those_of_the_results_that_are_kept():
-    kept = {name: archive.read(name) for name in da.METRICS}
-    text = da.text(kept, archive.FOLDER)
-    written = archive.RESULTS.read_text()
+    kept = {name: stored_results.read(name) for name in da.METRICS}
+    text = da.text(kept, stored_results.FOLDER)
+    written = stored_results.RESULTS.read_text()
     assert f"<!-- begin of report da -->\n\n{text}\n<!-- end of report da -->" in written
     figures = {
         f"results/figures/{path.name}"
-        for path in (archive.FOLDER / "figures").iterdir()
+        for path in (stored_results.FOLDER / "figures").iterdir()
         if not path.name.startswith("guiding")
     }
-    assert figures == set(sections.named(da_figures.pictures(kept), archive.FOLDER).values())
+    assert figures == set(
+        report_sections.named(da_figures.pictures(kept), stored_results.FOLDER).values()
+    )
 
 
 def test_the_readme_cites_what_the_report_says():
     cited = re.findall(r"\d\d\.\d\d ± \d\.\d\d", README[README.index("### The DA-Tr") :])
     assert len(cited) == 22  # six methods and five of the paper, on two data sets
-    assert set(cited) <= set(re.findall(r"\d\d\.\d\d ± \d\.\d\d", archive.RESULTS.read_text()))
+    assert set(cited) <= set(
+        re.findall(r"\d\d\.\d\d ± \d\.\d\d", stored_results.RESULTS.read_text())
+    )
 
 
 def test_only_what_stands_between_the_marks_is_replaced(tmp_path):
     path = tmp_path / "RESULTS.md"
     path.write_text("a\n<!-- begin of report x -->\nb\n<!-- end of report x -->\nc\n")
-    archive.put_into_results_md("x", "new\n", path)
+    stored_results.put_into_results_md("x", "new\n", path)
     expected = "a\n<!-- begin of report x -->\n\nnew\n\n<!-- end of report x -->\nc\n"
     assert path.read_text() == expected
     with pytest.raises(ValueError, match="must hold the lines <!-- begin of report y -->"):
-        archive.put_into_results_md("y", "new\n", path)
+        stored_results.put_into_results_md("y", "new\n", path)

@@ -15,12 +15,12 @@ from distattn_jax.train import MeshConfig, RunError, Trainer, journal, load, pre
 from distattn_jax.train.flags import parse
 from distattn_jax.train.run import Run
 from distattn_jax.train.tasks import directory_of
-from experiments import archive
 from experiments.__main__ import main
 from experiments.commands.predict import predictions
 from experiments.commands.train import train
 from experiments.guiding import search_of
-from experiments.papers.guiding_numbers import CLASSIFICATION, RANKING
+from experiments.papers.attention_guiding.published import CLASSIFICATION, RANKING
+from experiments.papers.collecting import collected
 from experiments.recipes import config_of
 from tests.experiments.raw import text
 from tests.train.pretrained import WORDS, write_model
@@ -131,8 +131,10 @@ def test_pairs_are_classified_measured_and_collected(tmp_path, capsys, monkeypat
     said = list(predictions(load(run), io.StringIO("good team\tbad team\n")))
     assert said[0].split("\t")[0] in ("entailment", "neutral", "contradiction")
     monkeypatch.setattr("experiments.multinli.PAIR", ("good team", "bad team"))
-    monkeypatch.setattr("experiments.papers.guiding_heads.LONGEST", 16)  # positions are 24 here
-    content = archive.collected(run.parent)
+    monkeypatch.setattr(
+        "experiments.papers.attention_guiding.heads.LONGEST", 16
+    )  # positions are 24 here
+    content = collected(run.parent)
     heads = content["guided"]["heads"]["ag"]
     assert heads["pairs"] == content["data"]["rows"]["validation"]
     assert all(0 < share < 1 for share in heads["special"])

@@ -6,35 +6,35 @@ import pytest
 from matplotlib import image
 
 from distattn_jax.train.guides import GUIDES
-from experiments import archive
-from experiments.papers import (
-    guiding,
-    guiding_again,
-    guiding_figures,
-    guiding_heads,
-    guiding_numbers,
-    sections,
-)
-from experiments.papers.guiding_numbers import RANKING
-from tests.experiments.made_up_guiding import DATA, content, learned, row, searched, timed
+from experiments.papers import report_sections, stored_results
+from experiments.papers.attention_guiding import figures as guiding_figures
+from experiments.papers.attention_guiding import heads as guiding_heads
+from experiments.papers.attention_guiding import published, repeated_runs
+from experiments.papers.attention_guiding import report as guiding
+from experiments.papers.attention_guiding.published import RANKING
+from tests.experiments.guiding_results import DATA, content, learned, row, searched, timed
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     folder = tmp_path_factory.mktemp("results")
     guides = [guide for guide in GUIDES if guide != "dependency"]
-    archive.write(archive.rounded({**content("multinli", guides), **learned()}), folder)
+    stored_results.write(
+        stored_results.rounded({**content("multinli", guides), **learned()}), folder
+    )
     ranked = content("covid_fact", ("none", "ag"), RANKING, data={**DATA, "classes": 0})
-    archive.write(ranked, folder)
+    stored_results.write(ranked, folder)
     search = searched("multinli_search", ("none", "ag", "mdg"), alpha=(0.1, 0.01, 0.001))
-    archive.write(search, folder)
+    stored_results.write(search, folder)
     rates = searched("multinli_rates", ("none",), learning_rate=(1e-5, 3e-5))
-    archive.write(rates, folder)
+    stored_results.write(rates, folder)
     layers = [{"layer": 1}, {"layer": 0}]
-    archive.write(content("multinli_layers", ("mdg",), grid=layers), folder)
-    archive.write(content("multinli_share_20", ("none", "pdg"), **{"data.share": 0.2}), folder)
-    archive.write(content("multinli_again_1", ("none", "mdg")), folder)
-    archive.write(timed(), folder)
+    stored_results.write(content("multinli_layers", ("mdg",), grid=layers), folder)
+    stored_results.write(
+        content("multinli_share_20", ("none", "pdg"), **{"data.share": 0.2}), folder
+    )
+    stored_results.write(content("multinli_again_1", ("none", "mdg")), folder)
+    stored_results.write(timed(), folder)
     return folder
 
 
@@ -100,14 +100,14 @@ def test_misprints_of_the_paper_are_marked_and_explained(text):
 
 
 def test_the_papers_tables_agree_with_each_other():
-    for data in guiding_numbers.METRICS:
-        models = guiding_numbers.table(guiding_numbers.TABLE_1, data)
-        guides = guiding_numbers.table(guiding_numbers.TABLE_2, data)
+    for data in published.METRICS:
+        models = published.table(published.TABLE_1, data)
+        guides = published.table(published.TABLE_2, data)
         assert guides["none"] == models["BERT"]
         plain = {metric: figure.rstrip("*") for metric, figure in models["BERT+AG"].items()}
         assert {metric: figure.rstrip("*") for metric, figure in guides["ag"].items()} == plain
         best = models[guiding.PAPERS_MODELS[data]]
-        assert guiding_numbers.table(guiding_numbers.TABLE_3, data)["none"] == best
+        assert published.table(published.TABLE_3, data)["none"] == best
 
 
 def test_a_layer_and_a_share_are_compared_with_no_guide_on_the_same_seeds(text):
@@ -135,11 +135,11 @@ def test_runs_of_fewer_seeds_are_compared_on_those(folder):
     for run in kept["multinli_again_1"]["runs"].values():
         run["config"]["seeds"] = 2
         del run["result"]["members"][2:]
-    found = guiding_again.table(kept, "multinli")
+    found = repeated_runs.table(kept, "multinli")
     assert row(found, "multinli", "| run |")[1:4] == ["72.00 ± 2.65", "76.67 ± 2.52", "4.67 points"]
     together = row(found, "mean of each seed", "| run |")
     assert together[1:4] == ["70.50 ± 0.71", "74.50 ± 2.12", "4.00 points"]  # of 70 and 71 %
-    assert guiding_again.table(kept, "covid_fact") == ""
+    assert repeated_runs.table(kept, "covid_fact") == ""
 
 
 @pytest.mark.parametrize(
@@ -201,11 +201,11 @@ def test_nothing_was_run_in_an_empty_folder(tmp_path):
 
 def test_the_tables_in_results_md_are_those_of_the_results_that_are_kept():
     kept = guiding.read()
-    written = archive.RESULTS.read_text()
-    text = guiding.text(kept, archive.FOLDER)
+    written = stored_results.RESULTS.read_text()
+    text = guiding.text(kept, stored_results.FOLDER)
     assert f"<!-- begin of report guiding -->\n\n{text}\n<!-- end of report guiding -->" in written
-    figures = (archive.FOLDER / "figures").glob("guiding*")
-    named = sections.named(guiding_figures.pictures(kept), archive.FOLDER).values()
+    figures = (stored_results.FOLDER / "figures").glob("guiding*")
+    named = report_sections.named(guiding_figures.pictures(kept), stored_results.FOLDER).values()
     assert {f"results/figures/{path.name}" for path in figures} == set(named)
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from distattn_jax.data import Parses
-from experiments.parse_texts import texts_of, written
+from experiments.papers.attention_guiding.parse_texts import texts_of, written
 
 
 def document(*sentences):

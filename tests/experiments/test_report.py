@@ -1,18 +1,16 @@
 """Reports on run folders that the tests write themselves; nothing is trained."""
 
 import json
-import sys
 
 import numpy as np
 import pytest
 from etils import epath
 
-import experiments
 from distattn_jax.train import Config, GuidingConfig, OptimizerConfig, RunError
 from distattn_jax.train.flags import to_dict
 from distattn_jax.train.run import Run
-from experiments import figures
 from experiments.commands.report import main, report
+from experiments.papers import run_figures
 
 JOURNAL = (
     {"step": 10, "train/loss": [2.0, 1.0]},
@@ -167,28 +165,23 @@ def test_every_experiment_under_runs_is_reported_on_by_default(folder, monkeypat
     assert (folder / "report.md").exists()
 
 
-def test_the_recipe_of_that_name_gives_the_papers_figures(folder, tmp_path, monkeypatch):
-    recipe = 'get_config = None\nPAPER = {"vanilla": {"accuracy": "79.4 ± 0.1"}}\n'
-    (tmp_path / "made_up.py").write_text(recipe)
-    monkeypatch.setattr(experiments, "__path__", [*experiments.__path__, str(tmp_path)])
-    try:
-        text = report([folder])
-    finally:
-        sys.modules.pop("experiments.made_up", None)
-    assert "| Transformer | 7 | 37.50 ± 17.68 | 37.50 ± 17.68 | 79.4 ± 0.1 | 2 |" in text
+def test_published_figures_stand_beside_those_of_the_recipe_of_that_name(tmp_path):
+    make_run(tmp_path / "sst", "vanilla", accuracies=(0.5, 0.25))
+    text = report([tmp_path])
+    assert "| Transformer | 7 | 37.50 ± 17.68 | 37.50 ± 17.68 | 89.67 ± 0.22 | 2 |" in text
 
 
 def test_a_curve_is_a_metric_of_some_members_at_the_steps_that_have_it():
     lines = [{"step": 5, "a": [1, 2, 3]}, {"step": 5, "b": [0, 0, 0]}, {"step": 9, "a": [4, 5, 6]}]
-    steps, values = figures.curve(lines, "a", [2, 0])
+    steps, values = run_figures.curve(lines, "a", [2, 0])
     np.testing.assert_array_equal(steps, [5, 9])
     np.testing.assert_array_equal(values, [[3, 6], [1, 4]])
-    assert figures.curve(lines, "c", slice(None)) is None
+    assert run_figures.curve(lines, "c", slice(None)) is None
 
 
 def test_learning_curves_are_named_as_in_the_tables_and_say_what_is_not_finished(logged):
     runs = {path.name: Run(epath.Path(path)) for path in sorted(logged.iterdir())}
-    figure = figures.learning_curves(runs)
+    figure = run_figures.learning_curves(runs)
     assert [axes.get_ylabel() for axes in figure.axes] == ["training loss", "validation accuracy"]
     names = [text.get_text() for text in figure.legends[0].texts]
     assert names == ["Adapted Transformer", "DA-Transformer (not finished)", "Transformer"]
@@ -196,25 +189,25 @@ def test_learning_curves_are_named_as_in_the_tables_and_say_what_is_not_finished
 
 def test_coefficients_are_one_picture_or_one_for_each_layer():
     weight, shape = np.array([[-0.1, 0.1]]), np.zeros((1, 2))
-    ((name, figure),) = figures.coefficients(weight, shape, furthest=1000)
+    ((name, figure),) = run_figures.coefficients(weight, shape, furthest=1000)
     assert name == "coefficients"
     assert figure.axes[0].get_xlim() == (0, 50)  # where |w| R is 5
-    ((_, figure),) = figures.coefficients(weight, shape, furthest=20)
+    ((_, figure),) = run_figures.coefficients(weight, shape, furthest=20)
     assert figure.axes[0].get_xlim() == (0, 20)
-    layers = figures.coefficients(np.tile(weight, (2, 1)), np.zeros((2, 2)), furthest=20)
+    layers = run_figures.coefficients(np.tile(weight, (2, 1)), np.zeros((2, 2)), furthest=20)
     assert [name for name, _ in layers] == ["coefficients_layer_1", "coefficients_layer_2"]
 
 
 def test_maps_are_the_mean_of_vanilla_heads_and_the_outermost_distance_aware_ones():
     weights = np.arange(1.0, 5.0)[None, :, None, None] * np.ones((1, 4, 2, 2))
-    vanilla = figures.Seen(["a", "b"], weights)
-    ours = figures.Seen(["a", "b"], weights, np.array([[0.1, -0.5, 0.3, -0.2]]))
-    maps = figures.maps_of({"vanilla": vanilla, "distance_aware": ours})
+    vanilla = run_figures.Seen(["a", "b"], weights)
+    ours = run_figures.Seen(["a", "b"], weights, np.array([[0.1, -0.5, 0.3, -0.2]]))
+    maps = run_figures.maps_of({"vanilla": vanilla, "distance_aware": ours})
     assert {name: one[0, 0] for name, one in maps.items()} == {
         "Transformer\nmean of 4 heads": 2.5,
         "DA-Transformer\nmost local: head 2, w = −0.5": 2,
         "DA-Transformer\nmost global: head 3, w = 0.3": 3,
     }
-    only_global = figures.Seen(["a", "b"], weights, np.array([[0.1, 0.5, 0.3, 0.2]]))
-    (name,) = figures.maps_of({"distance_aware": only_global})
+    only_global = run_figures.Seen(["a", "b"], weights, np.array([[0.1, 0.5, 0.3, 0.2]]))
+    (name,) = run_figures.maps_of({"distance_aware": only_global})
     assert "most global: head 2" in name

@@ -2,8 +2,8 @@
 
 import pytest
 
-from experiments import archive
 from experiments.commands import speed
+from experiments.papers import stored_results
 
 
 def test_what_was_timed_is_kept_when_the_next_cannot_be(monkeypatch, tmp_path):
@@ -16,5 +16,5 @@ def test_what_was_timed_is_kept_when_the_next_cannot_be(monkeypatch, tmp_path):
     monkeypatch.setattr(speed, "keep_compiled_programs", lambda: None)
     with pytest.raises(RuntimeError, match="stopped"):
         speed.main(["--methods", "none", "ag", "first", "--seeds", "1", "--output", str(tmp_path)])
-    content = archive.read("guiding_speed", tmp_path)
+    content = stored_results.read("guiding_speed", tmp_path)
     assert [(line["method"], line["bare"]) for line in content["lines"]] == [("none", 2), ("ag", 2)]

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import integrate, stats
 
-from experiments.statistics import compare, detectable_difference, summary
+from experiments.papers.statistics import compare, detectable_difference, summary
 
 
 def test_the_standard_deviation_is_that_of_a_sample():

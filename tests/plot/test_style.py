@@ -8,6 +8,7 @@ from PIL import Image
 
 from distattn_jax import plot
 from distattn_jax.models import METHODS
+from distattn_jax.plot.style import panels
 
 LONG = [f"a method with a name of some length, {i}" for i in range(6)]
 
@@ -60,8 +61,10 @@ def test_a_saved_figure_is_a_png_of_the_same_bytes_each_time(tmp_path):
 
 
 def test_a_saved_figure_has_few_colours_and_none_of_them_is_off(tmp_path):
-    figures = {method: np.array([1.0]) for method in plot.METHOD_COLOURS}
-    plot.save(plot.grouped_bars({"accuracy": figures}), tmp_path / "bars.png", dpi=100)
+    with plot.styled():
+        figure, (axes,) = panels(1, 1, width=4.0, height=2.0)
+        axes.bar(range(len(plot.METHOD_COLOURS)), 1, color=list(plot.METHOD_COLOURS.values()))
+    plot.save(figure, tmp_path / "bars.png", dpi=100)
     picture = Image.open(tmp_path / "bars.png")
     assert picture.mode == "P"
     assert picture.info["dpi"] == pytest.approx((100, 100), rel=1e-3)

@@ -2,10 +2,11 @@
 
 import pytest
 
-from experiments import archive
-from experiments.papers import guiding, guiding_runs
-from experiments.papers.guiding_numbers import RANKING
-from tests.experiments.made_up_guiding import DATA, PRETRAINED, content, row, searched, timed
+from experiments.papers import stored_results
+from experiments.papers.attention_guiding import models
+from experiments.papers.attention_guiding import report as guiding
+from experiments.papers.attention_guiding.published import RANKING
+from tests.experiments.guiding_results import DATA, PRETRAINED, content, row, searched, timed
 
 OTHER = {**DATA, "classes": 0, "pretrained": {**PRETRAINED, "name": "other", "stored": ["F32"]}}
 METHODS = ("none", "ag", "mdg")
@@ -25,7 +26,7 @@ def folder(tmp_path_factory):
         ranked,
         timed(),
     ):
-        archive.write(one, folder)
+        stored_results.write(one, folder)
     return folder
 
 
@@ -96,11 +97,9 @@ def test_a_rate_that_is_not_the_papers_is_not_called_so(folder):
 
 
 def test_settings_of_a_search_count_where_they_were_taken(folder):
-    assert guiding_runs.tried(content("multinli", METHODS), folder) == {
-        **{"none": 1, "ag": 3, "mdg": 3}
-    }
+    assert models.tried(content("multinli", METHODS), folder) == {**{"none": 1, "ag": 3, "mdg": 3}}
     by_hand = content("multinli", METHODS, grid=({"alpha": 0.5},))
-    assert guiding_runs.tried(by_hand, folder) == dict.fromkeys(METHODS, 1)
+    assert models.tried(by_hand, folder) == dict.fromkeys(METHODS, 1)
 
 
 def test_costs_stand_beside_the_papers(text):

@@ -10,11 +10,12 @@ from typing import Any
 
 from distattn_jax.datasets import cross_genre, mednli, multinli
 from distattn_jax.train.guides import GUIDES
-from experiments import archive
 from experiments.guiding import PAPERS_RATE, RATES
+from experiments.papers import stored_results
+from experiments.papers.comparison_tables import settings
+from experiments.papers.formatting import NOTHING, ORDER, UNRUN, markdown
+from experiments.papers.results import Result, by_setting, chosen
 from experiments.searched import SEARCHED
-from experiments.tables import Result, by_setting, chosen, settings
-from experiments.wording import NOTHING, ORDER, UNRUN, markdown
 
 Content = Mapping[str, Any]  # the results of an experiment
 
@@ -70,7 +71,7 @@ def names(contents: Iterable[Content | None]) -> str:
     return " and ".join(found) or UNRUN
 
 
-def table(kept: Mapping[str, Content | None], folder: archive.AnyPath) -> str:
+def table(kept: Mapping[str, Content | None], folder: stored_results.AnyPath) -> str:
     """Which model our rows are of and how it was trained; experiments that agree share a row."""
     rows: dict[tuple[str, ...], list[str]] = {}
     for content in _experiments(kept, folder):
@@ -89,7 +90,7 @@ def weights(result: Result) -> str:
     return ", ".join(found) or NOTHING
 
 
-def tried(content: Content | None, folder: archive.AnyPath) -> dict[str, int]:
+def tried(content: Content | None, folder: stored_results.AnyPath) -> dict[str, int]:
     """Of how many settings the one of each guide is the best.
 
     Those of a search count where the guide has the weights that were the best in it.
@@ -97,7 +98,7 @@ def tried(content: Content | None, folder: archive.AnyPath) -> dict[str, int]:
     if content is None:
         return {}
     counts = {}
-    searched = (archive.read(content["experiment"] + SEARCHED, folder) or {}).get("runs", {})
+    searched = (stored_results.read(content["experiment"] + SEARCHED, folder) or {}).get("runs", {})
     for method, run in content["runs"].items():
         counts[method] = len(by_setting(run["result"]))
         if method in searched and weights(searched[method]["result"]) == weights(run["result"]):
@@ -106,11 +107,11 @@ def tried(content: Content | None, folder: archive.AnyPath) -> dict[str, int]:
 
 
 def searches(
-    kept: Mapping[str, Content | None], shown: Mapping[str, str], folder: archive.AnyPath
+    kept: Mapping[str, Content | None], shown: Mapping[str, str], folder: stored_results.AnyPath
 ) -> Iterator[str]:
     """The learning rates and the weights of guides that were tried, on each data set."""
     for name, called in shown.items():
-        rates, found = (archive.read(name + ending, folder) for ending in (RATES, SEARCHED))
+        rates, found = (stored_results.read(name + ending, folder) for ending in (RATES, SEARCHED))
         if rates is not None:
             yield from (f"{called}, the learning rate:", _settings(rates))
         elif kept[name] is not None:
@@ -123,10 +124,12 @@ def searches(
             yield f"{called}: not searched."
 
 
-def _experiments(kept: Mapping[str, Content | None], folder: archive.AnyPath) -> Iterator[Content]:
+def _experiments(
+    kept: Mapping[str, Content | None], folder: stored_results.AnyPath
+) -> Iterator[Content]:
     """All that were run, each after the searches that came before it."""
     for name, content in kept.items():
-        searched = (archive.read(name + ending, folder) for ending in (RATES, SEARCHED))
+        searched = (stored_results.read(name + ending, folder) for ending in (RATES, SEARCHED))
         yield from (found for found in (*searched, content) if found is not None)
 
 
@@ -157,7 +160,7 @@ def _called(experiments: Iterable[str]) -> str:
 
 
 def _settings(content: Content) -> str:
-    return settings(archive.results_of(content, ORDER))
+    return settings(stored_results.results_of(content, ORDER))
 
 
 def _rate(content: Content) -> str:

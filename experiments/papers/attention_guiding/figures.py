@@ -8,25 +8,28 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from distattn_jax import plot
-from experiments.papers import guiding_runs, guiding_sweeps
-from experiments.papers.guiding_numbers import METRICS, TABLE_2, table
-from experiments.papers.sections import Picture
-from experiments.tables import of_seeds
-from experiments.wording import ORDER, PERCENT, spelled, title
+from experiments.papers.attention_guiding import models, sweeps
+from experiments.papers.attention_guiding.head_components import head_components
+from experiments.papers.attention_guiding.published import METRICS, TABLE_2, table
+from experiments.papers.attention_guiding.sweep_figure import sweep
+from experiments.papers.bars import grouped_bars
+from experiments.papers.formatting import ORDER, PERCENT, spelled, title
+from experiments.papers.report_sections import Picture
+from experiments.papers.results import of_seeds
 
 DARKEST = 0.05  # share of all weights, those on the first token mostly, that would hide the others
 
 
 def pictures(kept: Mapping[str, Any]) -> Iterator[Picture]:
     """What there are results for."""
-    compared = {name: kept[name] for name in guiding_runs.CALLED if _gains(kept[name])}
+    compared = {name: kept[name] for name in models.CALLED if _gains(kept[name])}
     if compared:
         caption = "Table 2 as a picture: gains over no guide, seed by seed, of "
-        caption += guiding_runs.names(compared.values())
+        caption += models.names(compared.values())
         caption += "; the paper's are of BERT" if compared.keys() & METRICS.keys() else ""
         yield "guiding_table_2", caption, functools.partial(_guides, compared)
-    on = f"MultiNLI, {guiding_runs.names([kept['multinli']])}"
-    layers = guiding_sweeps.layered(kept)
+    on = f"MultiNLI, {models.names([kept['multinli']])}"
+    layers = sweeps.layered(kept)
     if any(layers.values()):
         caption = f"Figure 3: one layer is guided; {on}"
         yield "guiding_figure_3", caption, functools.partial(_layers, kept, layers)
@@ -42,7 +45,7 @@ def pictures(kept: Mapping[str, Any]) -> Iterator[Picture]:
             "maps of this pair"
         )
         yield "guiding_figure_5", caption, functools.partial(_components, guided)
-    shares = guiding_sweeps.shared(kept)
+    shares = sweeps.shared(kept)
     if any(set(by_share) - {100} for by_share in shares.values()):
         caption = f"Figure 6: a part of the training set; {on}"
         yield "guiding_figure_6", caption, functools.partial(_shares, shares)
@@ -55,7 +58,7 @@ def _guides(compared: Mapping[str, Any]) -> Figure:
     for name, content in compared.items():
         found, criterion = _gains(content), _criterion(content)
         unit = " (points)" if criterion in PERCENT else ""
-        panel = f"{guiding_runs.CALLED[name]}: gain in {spelled(criterion, unit=False)}{unit}"
+        panel = f"{models.CALLED[name]}: gain in {spelled(criterion, unit=False)}{unit}"
         figures[panel], paper[panel] = found, {}
         published = table(TABLE_2, name)
         if criterion in published["none"]:
@@ -65,7 +68,7 @@ def _guides(compared: Mapping[str, Any]) -> Figure:
                 if figure is not None:
                     paper[panel][method] = (float(figure.rstrip("*")) - none, None)
     labels = {method: title(method) for of in figures.values() for method in of}
-    return plot.grouped_bars(figures, labels=labels, paper=paper, from_zero=True, columns=2)
+    return grouped_bars(figures, labels=labels, paper=paper, from_zero=True, columns=2)
 
 
 def _gains(content: Mapping[str, Any] | None) -> dict[str, np.ndarray]:
@@ -82,17 +85,17 @@ def _gains(content: Mapping[str, Any] | None) -> dict[str, np.ndarray]:
     return found
 
 
-def _layers(kept: Mapping[str, Any], layers: guiding_sweeps.Results) -> Figure:
+def _layers(kept: Mapping[str, Any], layers: sweeps.Results) -> Figure:
     figures = {
         title(guide): {guide: {layer: _values(result) for layer, result in by_layer.items()}}
         if by_layer
         else {}
         for guide, by_layer in layers.items()
     }
-    none = guiding_sweeps.unguided(kept)
-    return plot.sweep(
+    none = sweeps.unguided(kept)
+    return sweep(
         figures,
-        places=list(guiding_sweeps.layers_of(kept)),
+        places=list(sweeps.layers_of(kept)),
         xlabel="the layer that is guided",
         ylabel=f"test {spelled(_of(layers))}",
         baseline=None if none is None else ("no guide ± standard deviation", _values(none)),
@@ -100,7 +103,7 @@ def _layers(kept: Mapping[str, Any], layers: guiding_sweeps.Results) -> Figure:
     )
 
 
-def _shares(shares: guiding_sweeps.Results) -> Figure:
+def _shares(shares: sweeps.Results) -> Figure:
     """The figures as they are, and what they are above those without a guide."""
     criterion = _of(shares)
     whole = {g: {s: _values(r) for s, r in by.items()} for g, by in shares.items() if by}
@@ -113,9 +116,9 @@ def _shares(shares: guiding_sweeps.Results) -> Figure:
     gains = "minus no guide, seed by seed"
     panels = {spelled(criterion, unit=False): whole, gains: gained}
     labels = (f"test {spelled(criterion)}", "points")
-    return plot.sweep(
+    return sweep(
         panels,
-        places=list(guiding_sweeps.SHARES),
+        places=list(sweeps.SHARES),
         xlabel="share of the training set (%)",
         ylabel=dict(zip(panels, labels, strict=True)),
         differences=[gains],
@@ -132,7 +135,7 @@ def _maps(guided: Mapping[str, Any]) -> Figure:
 
 def _components(guided: Mapping[str, Any]) -> Figure:
     points = {title(method): np.asarray(heads) for method, heads in guided["points"].items()}
-    return plot.head_components(points, explained=guided["explained"])
+    return head_components(points, explained=guided["explained"])
 
 
 def _values(result: Any) -> np.ndarray:
@@ -153,5 +156,5 @@ def _criterion(content: Mapping[str, Any]) -> str:
     return next(run["result"]["criterion"] for run in content["runs"].values())
 
 
-def _of(results: guiding_sweeps.Results) -> str:
+def _of(results: sweeps.Results) -> str:
     return next(result["criterion"] for by in results.values() for result in by.values())

@@ -2,7 +2,8 @@
 
 import pytest
 
-from experiments.tables import chosen, comparison, seeds, settings, tables, title, verdict
+from experiments.papers.comparison_tables import comparison, seeds, settings, tables, title, verdict
+from experiments.papers.results import chosen
 
 
 def result(method, figures, *, rates=(0.001,), first_seed=0, **more):

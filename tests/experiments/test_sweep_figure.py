@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from distattn_jax import plot
+from experiments.papers.attention_guiding.sweep_figure import sweep
 
 FIGURES = {
     "one": {"ag": {1: np.array([1.0, 3.0]), 3: np.array([5.0])}},
@@ -18,7 +18,7 @@ def written(axes):
 
 
 def test_lines_go_through_means_and_are_broken_where_nothing_was_run():
-    one, two, _ = plot.sweep(FIGURES, places=[1, 2, 3], **WORDS).axes
+    one, two, _ = sweep(FIGURES, places=[1, 2, 3], **WORDS).axes
     np.testing.assert_array_equal(one.lines[0].get_ydata(), [2, np.nan, 5])
     np.testing.assert_array_equal(one.lines[0].get_xdata(), [0, 1, 2])
     means = [line.get_ydata() for line in two.lines if len(line.get_ydata()) == 3]
@@ -29,7 +29,7 @@ def test_lines_go_through_means_and_are_broken_where_nothing_was_run():
 
 
 def test_what_was_not_run_says_so():
-    one, two, three = plot.sweep(FIGURES, places=[1, 2, 3], **WORDS).axes
+    one, two, three = sweep(FIGURES, places=[1, 2, 3], **WORDS).axes
     assert [len(written(axes)) for axes in (one, two, three)] == [1, 1, 1]
     assert {text for axes in (one, two, three) for text in written(axes)} == {"not run"}
     assert one.texts[0].get_position()[0] == 1  # the second place
@@ -37,17 +37,17 @@ def test_what_was_not_run_says_so():
 
 
 def test_panels_share_a_scale_unless_each_has_its_own():
-    one, two, _ = plot.sweep(FIGURES, places=[1, 2, 3], **WORDS).axes
+    one, two, _ = sweep(FIGURES, places=[1, 2, 3], **WORDS).axes
     assert one.get_ylim() == two.get_ylim()
     labels = {panel: f"of {panel}" for panel in FIGURES}
-    panels = plot.sweep(FIGURES, places=[1, 2, 3], xlabel="layer", ylabel=labels).axes
+    panels = sweep(FIGURES, places=[1, 2, 3], xlabel="layer", ylabel=labels).axes
     assert panels[0].get_ylim() != panels[1].get_ylim()
     assert [axes.get_ylabel() for axes in panels] == list(labels.values())
 
 
 def test_a_baseline_is_a_dashed_line_in_every_panel_that_has_anything():
     baseline = ("none", np.array([4.0, 6.0]))
-    figure = plot.sweep(FIGURES, places=[1, 2, 3], baseline=baseline, labels={"ag": "AG"}, **WORDS)
+    figure = sweep(FIGURES, places=[1, 2, 3], baseline=baseline, labels={"ag": "AG"}, **WORDS)
     dashed = [[line for line in axes.lines if line.get_linestyle() == "--"] for axes in figure.axes]
     assert [[line.get_ydata()[0] for line in lines] for lines in dashed] == [[5], [5], []]
     (legend,) = figure.legends
@@ -58,7 +58,7 @@ def test_a_baseline_is_a_dashed_line_in_every_panel_that_has_anything():
 
 
 def test_nothing_gained_is_a_line_in_panels_of_differences():
-    figure = plot.sweep(FIGURES, places=[1, 2, 3], differences=["one"], **WORDS)
+    figure = sweep(FIGURES, places=[1, 2, 3], differences=["one"], **WORDS)
     zeros = [any(list(line.get_ydata()) == [0, 0] for line in axes.lines) for axes in figure.axes]
     assert zeros == [True, False, False]
     assert figure.axes[0].get_ylim()[0] < 0
@@ -68,11 +68,11 @@ def test_what_does_not_fit_is_named():
     with pytest.raises(
         ValueError, match=r"\['one'\]\['ag'\] must be of the places \[1\]; got \[3\]"
     ):
-        plot.sweep(FIGURES, places=[1], **WORDS)
+        sweep(FIGURES, places=[1], **WORDS)
     with pytest.raises(
         ValueError, match=r"figures must hold a method.*got \['three'\] and 1 places"
     ):
-        plot.sweep({"three": {}}, places=[1], **WORDS)
+        sweep({"three": {}}, places=[1], **WORDS)
     wrong = {"one": {"ag": {1: np.zeros((2, 2))}}}
     with pytest.raises(ValueError, match=r"\['one'\]\['ag'\]\[1\] must have shape \(seeds,\)"):
-        plot.sweep(wrong, places=[1], **WORDS)
+        sweep(wrong, places=[1], **WORDS)

@@ -15,9 +15,9 @@ from flax import nnx
 from distattn_jax.train.run import Run, load_config
 from distattn_jax.train.state import graph_of
 from distattn_jax.train.tasks import table_of
-from experiments.tables import pairs_of, tested
+from experiments.papers.comparison_tables import pairs_of, tested
+from experiments.papers.formatting import NOT_RUN, NOTHING, counts, markdown, mean_and_spread, title
 from experiments.trained import Trained, load
-from experiments.wording import NOT_RUN, NOTHING, counts, markdown, mean_and_spread, title
 
 SHOWN = ("none", "mdg", "pdg", "ag")  # as in Figures 4 and 5 of the paper
 PAIRS, LONGEST = 256, 64  # of the validation set that are looked at, and their most tokens

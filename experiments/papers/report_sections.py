@@ -7,10 +7,10 @@ from etils import epath
 from matplotlib.figure import Figure
 
 from distattn_jax import plot
-from experiments import archive
+from experiments.papers import stored_results
+from experiments.papers.comparison_tables import seeds
+from experiments.papers.formatting import NOT_RUN, NOTHING, markdown, spelled
 from experiments.searched import SEARCHED
-from experiments.tables import seeds
-from experiments.wording import NOT_RUN, NOTHING, markdown, spelled
 
 Picture = tuple[str, str, Callable[[], Figure]]  # name of its file, caption, what draws it
 
@@ -48,7 +48,7 @@ def every_seed(kept: Mapping[str, Any]) -> list[str]:
     parts = []
     for name, content in kept.items():
         if content is not None:
-            results = archive.results_of(content, tuple(content["runs"]))
+            results = stored_results.results_of(content, tuple(content["runs"]))
             criterion = spelled(results[0]["criterion"])
             parts += [f"{name}, {criterion}, validation / test:", seeds(results)]
     return parts
@@ -56,7 +56,7 @@ def every_seed(kept: Mapping[str, Any]) -> list[str]:
 
 def provenance(
     kept: Mapping[str, Any],
-    folder: archive.AnyPath,
+    folder: stored_results.AnyPath,
     *,
     before: Sequence[str] = (SEARCHED,),
     beside: str = "with other runs on the device",
@@ -69,7 +69,7 @@ def provenance(
       before: how the names of the searches end that came before.
       beside: what else was on the device.
     """
-    found = [archive.read(name + ending, folder) for ending in before for name in kept]
+    found = [stored_results.read(name + ending, folder) for ending in before for name in kept]
     rows = []
     for content in filter(None, [*found, *kept.values()]):
         for method, run in content["runs"].items():
@@ -89,13 +89,13 @@ def provenance(
     return "\n\n".join([note, markdown(header, rows)]) if rows else NOT_RUN
 
 
-def draw(pictures: Iterable[Picture], folder: archive.AnyPath) -> None:
+def draw(pictures: Iterable[Picture], folder: stored_results.AnyPath) -> None:
     """Draws into `folder/figures`."""
     for name, _, figure in pictures:
         plot.save(figure(), epath.Path(folder) / "figures" / f"{name}.png", dpi=DOTS_PER_INCH)
 
 
-def named(pictures: Iterable[Picture], folder: archive.AnyPath) -> dict[str, str]:
+def named(pictures: Iterable[Picture], folder: stored_results.AnyPath) -> dict[str, str]:
     """What there is to draw: caption -> path, as seen from beside the folder."""
     place = f"{epath.Path(folder).name}/figures"
     return {caption: f"{place}/{name}.png" for name, caption, _ in pictures}

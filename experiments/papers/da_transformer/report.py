@@ -7,13 +7,12 @@ was not run, and is said to be so.
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from experiments import archive
 from experiments.da import ADJUSTMENTS, DATA_SETS, MAPPINGS, OURS, ROWS
-from experiments.papers import da_figures, da_heads, sections
-from experiments.recipes import recipes
-from experiments.searched import SEARCHED
-from experiments.tables import BASELINES, by_setting, chosen, of_seeds, settings, tested, verdict
-from experiments.wording import (
+from experiments.papers import report_sections, stored_results
+from experiments.papers.comparison_tables import BASELINES, settings, tested, verdict
+from experiments.papers.da_transformer import figures, heads
+from experiments.papers.da_transformer.published import FIGURES, METRICS, TABLE_1, TABLE_2
+from experiments.papers.formatting import (
     NOT_RUN,
     NOTHING,
     figure,
@@ -22,47 +21,24 @@ from experiments.wording import (
     spelled,
     title,
 )
-
-# Rows of train, validation and test, classes and tokens of an example: the paper's Table 1.
-TABLE_1 = {
-    "ag": ("108k", "12k", "7.6k", "4", "44"),
-    "amazon": ("40k", "5k", "5k", "5", "133"),
-    "sst": ("8k", "1k", "2k", "2", "19"),
-    "snli": ("55k", "10k", "10k", "2", "22"),
-}
-TABLE_2 = {
-    "users": "1,000,000",
-    "news": "161,013",
-    "impressions": "500,000",
-    "clicks": "5,597,979",
-    "candidates not clicked": "136,162,621",
-    "words of a title": "11.52",
-}  # of MIND, as the paper prints them
-METRICS = {
-    "ag": ("accuracy", "macro_f"),
-    "amazon": ("accuracy", "macro_f"),
-    "sst": ("accuracy", "macro_f"),
-    "snli": ("accuracy", "macro_f"),
-    "amazon_rating": ("rmse", "mae"),
-    "mind": ("auc", "mrr", "ndcg@5", "ndcg@10"),
-    "mind_made_up": ("auc", "mrr", "ndcg@5", "ndcg@10"),
-}
+from experiments.papers.results import by_setting, chosen, of_seeds
+from experiments.searched import SEARCHED
 
 
-def report(folder: archive.AnyPath = archive.FOLDER) -> str:
+def report(folder: stored_results.AnyPath = stored_results.FOLDER) -> str:
     """The Markdown of all tables, with the figures drawn beside the results."""
-    kept = {name: archive.read(name, folder) for name in METRICS}
-    sections.draw(da_figures.pictures(kept), folder)
+    kept = {name: stored_results.read(name, folder) for name in METRICS}
+    report_sections.draw(figures.pictures(kept), folder)
     return text(kept, folder)
 
 
-def text(kept: Mapping[str, Any], folder: archive.AnyPath) -> str:
+def text(kept: Mapping[str, Any], folder: stored_results.AnyPath) -> str:
     """The Markdown of all tables."""
     tried = {name: _settings_tried(_searched(name), folder) for name in kept}
-    figures = sections.named(da_figures.pictures(kept), folder)
+    pictures = report_sections.named(figures.pictures(kept), folder)
     parts = [
         "### Table 1: data",
-        sections.data(kept, DATA_SETS, TABLE_1),
+        report_sections.data(kept, DATA_SETS, TABLE_1),
         "### Table 2: MIND",
         mind_data(kept["mind"]),
         *_table("### Table 3: AG's News", kept["ag"], tried),
@@ -75,20 +51,20 @@ def text(kept: Mapping[str, Any], folder: archive.AnyPath) -> str:
         *_ablation("### Figure 4: mappings", kept, MAPPINGS),
         *_ablation("### Figure 5: adjustments", kept, ADJUSTMENTS),
         "### Section 3.4: parameters and time",
-        speed(archive.read("speed", folder)),
+        speed(stored_results.read("speed", folder)),
         "### Footnote 7: the sign of w, and length",
-        da_heads.signs(kept),
+        heads.signs(kept),
         "### How far heads look",
-        da_heads.distances(kept),
-        da_heads.flat(kept),
+        heads.distances(kept),
+        heads.flat(kept),
         "### What was searched",
         *_searches(folder),
         "### Every seed",
-        *sections.every_seed(kept),
+        *report_sections.every_seed(kept),
         "### Runs",
-        sections.provenance(kept, folder),
+        report_sections.provenance(kept, folder),
         "### Figures",
-        *(f"![{caption}]({path})" for caption, path in figures.items()),
+        *(f"![{caption}]({path})" for caption, path in pictures.items()),
     ]
     return "\n\n".join(parts) + "\n"
 
@@ -107,9 +83,9 @@ def comparison(
 
     `tried`: of how many settings each is the best.
     """
-    found = {result["method"]: result for result in archive.results_of(content, methods)}
+    found = {result["method"]: result for result in stored_results.results_of(content, methods)}
     criterion = next(iter(found.values()))["criterion"]
-    metrics, paper = METRICS[content["experiment"]], _paper(content["experiment"])
+    metrics, paper = METRICS[content["experiment"]], FIGURES.get(content["experiment"], {})
     paper = {method: paper[method] for method in methods if method in paper}
     columns = [(metric, of) for metric in metrics for of in ("ours", *(["paper's"] * bool(paper)))]
     header = [spelled(metric) if of == "ours" else of for metric, of in columns]
@@ -175,7 +151,7 @@ def _table(
     settings_tried = tried.get(content["experiment"])
     missing = [title(method) for method in ROWS if method not in content["runs"]]
     table = comparison(content, ROWS, settings_tried)
-    parts = [heading, table, verdict(archive.results_of(content, ROWS))]
+    parts = [heading, table, verdict(stored_results.results_of(content, ROWS))]
     return parts + ([f"Not run: {', '.join(missing)}."] if missing else [])
 
 
@@ -196,22 +172,18 @@ def _searched(experiment: str) -> str:
     return experiment.removesuffix("_rating")
 
 
-def _paper(experiment: str) -> Mapping[str, Mapping[str, str]]:
-    return getattr(dict(recipes()).get(experiment), "PAPER", {})
-
-
-def _settings_tried(experiment: str, folder: archive.AnyPath) -> dict[str, int]:
+def _settings_tried(experiment: str, folder: stored_results.AnyPath) -> dict[str, int]:
     """How many settings each method of an experiment was searched with; none: not searched."""
-    content = archive.read(experiment + SEARCHED, folder)
+    content = stored_results.read(experiment + SEARCHED, folder)
     runs = {} if content is None else content["runs"]
     return {method: len(by_setting(run["result"])) for method, run in runs.items()}
 
 
-def _searches(folder: archive.AnyPath) -> list[str]:
+def _searches(folder: stored_results.AnyPath) -> list[str]:
     """All settings of all methods, on each data set."""
     parts = []
     for name, shown in DATA_SETS.items():
-        content = archive.read(name + SEARCHED, folder)
+        content = stored_results.read(name + SEARCHED, folder)
         parts.append(f"{shown}: not searched." if content is None else f"{shown}:")
-        parts += [] if content is None else [settings(archive.results_of(content, ROWS))]
+        parts += [] if content is None else [settings(stored_results.results_of(content, ROWS))]
     return parts

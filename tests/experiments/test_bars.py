@@ -7,6 +7,7 @@ from matplotlib.colors import to_hex
 from matplotlib.container import ErrorbarContainer
 
 from distattn_jax import plot
+from experiments.papers.bars import grouped_bars
 
 FIGURES = {
     "accuracy": {"vanilla": np.array([90.0, 92.0, 94.0]), "distance_aware": np.array([95.0])},
@@ -26,7 +27,7 @@ def inside(figure):
 
 
 def test_a_bar_is_the_mean_its_whisker_the_deviation_and_each_seed_a_dot():
-    accuracy, error, _ = plot.grouped_bars(FIGURES).axes
+    accuracy, error, _ = grouped_bars(FIGURES).axes
     assert [bar.get_width() for bar in accuracy.patches] == [92, 95]
     (whisker,) = (collection.get_segments() for collection in accuracy.collections)
     np.testing.assert_allclose(whisker[0][:, 0], [90, 94])  # one seed has no deviation
@@ -37,7 +38,7 @@ def test_a_bar_is_the_mean_its_whisker_the_deviation_and_each_seed_a_dot():
 
 
 def test_rows_are_methods_and_what_was_not_run_is_named():
-    figure = plot.grouped_bars(FIGURES, labels={"vanilla": "Transformer"})
+    figure = grouped_bars(FIGURES, labels={"vanilla": "Transformer"})
     accuracy, error, auc = figure.axes
     assert [axes.get_title() for axes in figure.axes] == list(FIGURES)
     names = [label.get_text() for label in accuracy.get_yticklabels()]
@@ -49,7 +50,7 @@ def test_rows_are_methods_and_what_was_not_run_is_named():
 
 
 def test_the_figure_of_the_paper_is_a_mark_with_its_deviation():
-    figure = plot.grouped_bars(FIGURES, paper=PAPER, columns=1)
+    figure = grouped_bars(FIGURES, paper=PAPER, columns=1)
     accuracy = figure.axes[0]
     found = [part.lines for part in accuracy.containers if isinstance(part, ErrorbarContainer)]
     marks = {mark.get_xdata()[0]: whiskers for mark, _, whiskers in found}
@@ -63,7 +64,7 @@ def test_the_figure_of_the_paper_is_a_mark_with_its_deviation():
 
 
 def test_limits_show_all_that_is_drawn_and_the_figure_says_where_they_do_not_begin_at_zero():
-    figure = plot.grouped_bars(FIGURES, paper=PAPER, lower_is_better=["error"])
+    figure = grouped_bars(FIGURES, paper=PAPER, lower_is_better=["error"])
     accuracy, error, _ = figure.axes
     start, end = accuracy.get_xlim()
     assert 85 < start < 90
@@ -71,14 +72,14 @@ def test_limits_show_all_that_is_drawn_and_the_figure_says_where_they_do_not_beg
     assert figure.get_supxlabel() == "axes do not begin at 0"
     assert [axes.get_xlabel() for axes in (accuracy, error)] == ["", "lower is better"]
     from_zero = {"loss": {"vanilla": np.array([0.1, 3.0])}}
-    some = plot.grouped_bars({**from_zero, "accuracy": FIGURES["accuracy"]})
+    some = grouped_bars({**from_zero, "accuracy": FIGURES["accuracy"]})
     assert some.get_supxlabel() == "some axes do not begin at 0"
-    assert plot.grouped_bars(from_zero).get_supxlabel() == ""
+    assert grouped_bars(from_zero).get_supxlabel() == ""
 
 
 @pytest.mark.parametrize("gain", [8.0, -8.0, 0.0])
 def test_gains_and_losses_are_seen_from_zero(gain):
-    figure = plot.grouped_bars({"gain": {"ag": np.asarray([gain])}}, from_zero=True)
+    figure = grouped_bars({"gain": {"ag": np.asarray([gain])}}, from_zero=True)
     (axes,) = figure.axes
     start, end = axes.get_xlim()
     assert start < min(gain, 0.0) <= max(gain, 0.0) < end
@@ -87,25 +88,25 @@ def test_gains_and_losses_are_seen_from_zero(gain):
 
 
 def test_a_value_that_does_not_vary_can_be_drawn():
-    (axes,) = plot.grouped_bars({"accuracy": {"vanilla": np.array([90.0, 90.0])}}).axes
+    (axes,) = grouped_bars({"accuracy": {"vanilla": np.array([90.0, 90.0])}}).axes
     start, end = axes.get_xlim()
     assert start < 90 < end
 
 
 def test_what_does_not_fit_is_named():
     with pytest.raises(ValueError, match=r"figures\['a'\]\['vanilla'\] must have shape \(seeds,\)"):
-        plot.grouped_bars({"a": {"vanilla": np.ones((2, 2))}})
+        grouped_bars({"a": {"vanilla": np.ones((2, 2))}})
     with pytest.raises(
         ValueError, match=r"figures\['a'\]\['vanilla'\] must be finite; got \[nan\]"
     ):
-        plot.grouped_bars({"a": {"vanilla": np.array([np.nan])}})
+        grouped_bars({"a": {"vanilla": np.array([np.nan])}})
     with pytest.raises(
         ValueError, match=r"paper must name panels of \['AUC'\]; got \['accuracy'\]"
     ):
-        plot.grouped_bars({"AUC": {}}, paper=PAPER)
+        grouped_bars({"AUC": {}}, paper=PAPER)
     with pytest.raises(ValueError, match=r"lower_is_better must name panels of .*got \['MAE'\]"):
-        plot.grouped_bars(FIGURES, lower_is_better=["MAE"])
+        grouped_bars(FIGURES, lower_is_better=["MAE"])
     with pytest.raises(ValueError, match=r"at least one method; got none in \['AUC'\]"):
-        plot.grouped_bars({"AUC": {}})
+        grouped_bars({"AUC": {}})
     with pytest.raises(ValueError, match="columns must be at least 1; got 0"):
-        plot.grouped_bars(FIGURES, columns=0)
+        grouped_bars(FIGURES, columns=0)

@@ -4,9 +4,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from distattn_jax.train.config import ANY_LAYER
-from experiments.papers import guiding_runs
-from experiments.tables import by_setting, of_seeds, pairs_of, tested
-from experiments.wording import (
+from experiments.papers.attention_guiding import models
+from experiments.papers.comparison_tables import pairs_of, tested
+from experiments.papers.formatting import (
     NOT_RUN,
     NOTHING,
     UNRUN,
@@ -16,6 +16,7 @@ from experiments.wording import (
     spelled,
     title,
 )
+from experiments.papers.results import by_setting, of_seeds
 
 BASE = "multinli"  # the experiment that both are forms of
 SHARES = (20, 40, 60, 80, 100)  # per cent of the training set; all of it is the experiment itself
@@ -156,7 +157,7 @@ def _note(pairs: Sequence[int]) -> str:
 def _models(kept: Mapping[str, Any], sweep: str) -> str:
     """Those of the experiment and of its forms."""
     names = (name for name in kept if name == BASE or name.startswith(f"{BASE}_{sweep}"))
-    return guiding_runs.names(kept[name] for name in names)
+    return models.names(kept[name] for name in names)
 
 
 def _measured(result: Any) -> str:

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from distattn_jax import plot
 from distattn_jax.plot.style import head_colours
+from experiments.papers.da_transformer.distance_profile import distance_profile
 
 HEADS = np.array([[0.6, 0.3, 0.1], [0.2, 0.3, 0.5], [0.4, 0.4, 0.2]])  # (N, K)
 WEIGHT = np.array([-0.5, 0.25, -0.1])
@@ -13,7 +13,7 @@ UNIFORM = np.array([0.5, 0.3, 0.2])
 
 def drawn(**options):
     profiles = {"vanilla": HEADS[::-1] / 2, "distance_aware": HEADS}
-    return plot.distance_profile(profiles, uniform=UNIFORM, **options)
+    return distance_profile(profiles, uniform=UNIFORM, **options)
 
 
 def test_distance_aware_heads_have_a_line_each_and_the_others_one_for_their_mean():
@@ -44,7 +44,7 @@ def test_the_legend_tells_local_heads_from_global_ones():
 
 def test_what_does_not_fit_is_named():
     with pytest.raises(ValueError, match=r"profiles\['vanilla'\] must have shape \(N, 2\)"):
-        plot.distance_profile({"vanilla": HEADS}, uniform=UNIFORM[:2])
+        distance_profile({"vanilla": HEADS}, uniform=UNIFORM[:2])
     with pytest.raises(
         ValueError, match=r"weights\['vanilla'\] must have shape \(3,\).*got \(2,\)"
     ):
@@ -52,6 +52,6 @@ def test_what_does_not_fit_is_named():
     with pytest.raises(ValueError, match=r"weights must be of methods in .*got \['adapted'\]"):
         drawn(weights={"adapted": WEIGHT})
     with pytest.raises(ValueError, match=r"profiles\['vanilla'\] must be shares.*got -0.6 to"):
-        plot.distance_profile({"vanilla": -HEADS}, uniform=UNIFORM)
+        distance_profile({"vanilla": -HEADS}, uniform=UNIFORM)
     with pytest.raises(ValueError, match="profiles must hold at least one method; got none"):
-        plot.distance_profile({}, uniform=UNIFORM)
+        distance_profile({}, uniform=UNIFORM)

@@ -1,12 +1,13 @@
-"""Parses the texts of JSON lines with spaCy, for the guide `dependency`; prints CoNLL-U.
+"""Parse the texts of JSON lines with spaCy and print them as CoNLL-U, for the guide `dependency`.
 
-Needs spaCy and one of its pipelines, which nothing else here needs; an environment apart will do:
+Only this script needs spaCy and one of its pipelines. It imports nothing of this project, so that
+a separate environment is enough:
 
-    python experiments/parse_texts.py PIPELINE multinli_1.0_train.jsonl sentence1 sentence2 > FILE
-    python experiments/parse_texts.py PIPELINE COVIDFACT_dataset.jsonl claim evidence > FILE
+    python parse_texts.py PIPELINE multinli_1.0_train.jsonl sentence1 sentence2 > FILE.conllu
+    python parse_texts.py PIPELINE COVIDFACT_dataset.jsonl claim evidence > FILE.conllu
 
-PIPELINE is a name such as en_core_web_sm, or a folder; FILE, with the ending .conllu, is for
---data.parses.
+PIPELINE is the name or the folder of a spaCy pipeline, such as en_core_web_sm. The option
+`--data.parses` of `train` reads FILE.conllu.
 """
 
 import argparse

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from distattn_jax import plot
+from experiments.papers.attention_guiding.head_components import head_components
 
 POINTS = {
     "no guide": np.arange(12.0).reshape(2, 3, 2),
@@ -12,7 +12,7 @@ POINTS = {
 
 
 def test_every_head_is_a_point_in_the_colour_of_its_layer():
-    figure = plot.head_components(POINTS, explained=[0.5, 0.25])
+    figure = head_components(POINTS, explained=[0.5, 0.25])
     first, second = figure.axes
     for axes, points in zip((first, second), POINTS.values(), strict=True):
         drawn = [line for line in axes.lines if len(line.get_xdata()) == 3]
@@ -27,7 +27,7 @@ def test_every_head_is_a_point_in_the_colour_of_its_layer():
 
 
 def test_all_panels_have_the_same_axes_as_far_up_as_across():
-    panels = plot.head_components(POINTS, columns=1).axes
+    panels = head_components(POINTS, columns=1).axes
     assert [axes.get_title() for axes in panels] == list(POINTS)
     assert len({(axes.get_xlim(), axes.get_ylim()) for axes in panels}) == 1
     (left, right), (bottom, top) = panels[0].get_xlim(), panels[0].get_ylim()
@@ -37,7 +37,7 @@ def test_all_panels_have_the_same_axes_as_far_up_as_across():
 
 
 def test_heads_in_one_place_can_be_drawn():
-    (axes,) = plot.head_components({"": np.ones((1, 2, 2))}).axes
+    (axes,) = head_components({"": np.ones((1, 2, 2))}).axes
     assert axes.get_xlim()[0] < 1 < axes.get_xlim()[1]
 
 
@@ -45,8 +45,8 @@ def test_what_does_not_fit_is_named():
     with pytest.raises(
         ValueError, match=r"points\['AG'\] must have shape \(2, N, 2\).*\(1, 3, 2\)"
     ):
-        plot.head_components({**POINTS, "AG": POINTS["AG"][:1]})
+        head_components({**POINTS, "AG": POINTS["AG"][:1]})
     with pytest.raises(ValueError, match="at least one model; got none"):
-        plot.head_components({})
+        head_components({})
     with pytest.raises(ValueError, match="columns must be at least 1; got 0"):
-        plot.head_components(POINTS, columns=0)
+        head_components(POINTS, columns=0)

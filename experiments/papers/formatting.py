@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 
 from distattn_jax.models import METHODS
 from distattn_jax.train.guides import GUIDES
-from experiments.statistics import summary
+from experiments.papers.statistics import summary
 
 SPELLED = {
     **{"macro_f": "macro F", "auc": "AUC", "mrr": "MRR", "rmse": "RMSE", "mae": "MAE"},

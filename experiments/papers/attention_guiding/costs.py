@@ -4,9 +4,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from distattn_jax.train.guides import GUIDES
-from experiments.papers import guiding_runs
-from experiments.papers.guiding_numbers import METRICS, TABLE_4
-from experiments.wording import NOTHING, UNRUN, markdown, title
+from experiments.papers.attention_guiding import models
+from experiments.papers.attention_guiding.published import METRICS, TABLE_4
+from experiments.papers.formatting import NOTHING, UNRUN, markdown, title
 
 NOTE = (
     "Seconds of an epoch, without AG → with AG. The paper's: one model on one RTX 3090. Ours: so "
@@ -32,7 +32,7 @@ def epochs(kept: Mapping[str, Any], shown: Mapping[str, str]) -> str:
         cells = [f"{without} → {guided} ({_more(without, guided)})" for without, guided in seconds]
         rows.append([model, "paper's", *cells, *[NOTHING] * (len(shown) - len(METRICS))])
     found = [kept[name] for name in shown if kept[name] is not None]
-    for model in dict.fromkeys(map(guiding_runs.name_of, found)) or [NOTHING]:
+    for model in dict.fromkeys(map(models.name_of, found)) or [NOTHING]:
         rows.append([model, "ours", *(_ours(kept[name], model) for name in shown)])
     return "\n\n".join([NOTE, markdown(["model", "whose", *shown.values()], rows)])
 
@@ -101,7 +101,7 @@ def _model_bytes(run: Mapping[str, Any] | None) -> float | None:
 
 def _ours(content: Mapping[str, Any] | None, model: str) -> str:
     runs = _runs(content)
-    if content is not None and guiding_runs.name_of(content) != model:
+    if content is not None and models.name_of(content) != model:
         return NOTHING
     if not {"none", "ag"} <= runs.keys():
         return UNRUN

@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from experiments.papers.guiding_sweeps import Results, beside_no_guide
-from experiments.tables import Result, of_seeds
-from experiments.wording import NOT_RUN, difference, title
+from experiments.papers.attention_guiding.sweeps import Results, beside_no_guide
+from experiments.papers.formatting import NOT_RUN, difference, title
+from experiments.papers.results import Result, of_seeds
 
 MOST = 9  # further runs that are looked for
 TOGETHER = "mean of each seed"

@@ -9,10 +9,12 @@ from matplotlib.figure import Figure
 
 from distattn_jax import plot
 from experiments.da import ADJUSTMENTS, MAPPINGS, OURS, ROWS
-from experiments.papers.sections import Picture
-from experiments.recipes import recipes
-from experiments.tables import of_seeds
-from experiments.wording import PERCENT, spelled, title
+from experiments.papers.bars import grouped_bars
+from experiments.papers.da_transformer.distance_profile import distance_profile
+from experiments.papers.da_transformer.published import FIGURES
+from experiments.papers.formatting import PERCENT, spelled, title
+from experiments.papers.report_sections import Picture
+from experiments.papers.results import of_seeds
 
 PANELS = {
     "ag": ("AG's News", "accuracy", "macro_f"),
@@ -77,14 +79,14 @@ def _bars(
             method: scale * np.asarray(list(of_seeds(run["result"], "test", metric).values()))
             for method, run in _runs(kept, experiment, methods).items()
         }
-        published = getattr(dict(recipes())[experiment], "PAPER", {})
+        published = FIGURES.get(experiment, {})
         paper[panel] = {
             method: _numbers(published[method][metric])
             for method in figures[panel]
             if method in published
         }
     labels = {method: title(method) for method in methods}
-    return plot.grouped_bars(figures, labels=labels, paper=paper, **arguments)
+    return grouped_bars(figures, labels=labels, paper=paper, **arguments)
 
 
 def _runs(kept: Mapping[str, Any], experiment: str, methods: Sequence[str]) -> dict[str, Any]:
@@ -122,7 +124,7 @@ def _profile(profiles: Mapping[str, Any]) -> Figure:
     weights = {OURS: np.asarray(profiles[OURS]["weight"])} if OURS in profiles else {}
     uniform = np.asarray(next(iter(profiles.values()))["uniform"])
     labels = {method: title(method) for method in heads}
-    return plot.distance_profile(heads, uniform=uniform, weights=weights, labels=labels)
+    return distance_profile(heads, uniform=uniform, weights=weights, labels=labels)
 
 
 def _numbers(published: str) -> tuple[float, float]:

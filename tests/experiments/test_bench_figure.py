@@ -4,6 +4,7 @@ import pytest
 from matplotlib.colors import to_hex
 
 from distattn_jax import plot
+from experiments.bench.figure import timing_bars
 
 TIMES = {
     "short": {"vanilla": 1.0, "distance_aware_xla": 30, "peer": 1.5, "never": None},
@@ -12,7 +13,7 @@ TIMES = {
 
 
 def test_a_bar_is_a_time_and_its_number_stands_beside_it():
-    short, long = plot.timing_bars(TIMES, unit="milliseconds", one=True).axes
+    short, long = timing_bars(TIMES, unit="milliseconds", one=True).axes
     names = [label.get_text() for label in short.get_yticklabels()]
     assert names == ["vanilla", "distance aware xla", "peer"]  # one was never timed
     assert [bar.get_width() for bar in short.patches] == [1, 2.5 * 1.5, 1.5]  # cut at the median's
@@ -25,4 +26,4 @@ def test_a_bar_is_a_time_and_its_number_stands_beside_it():
 
 def test_times_must_be_there():
     with pytest.raises(ValueError, match=r"figures must hold at least one time; got none in"):
-        plot.timing_bars({"short": {"vanilla": None}}, unit="ms")
+        timing_bars({"short": {"vanilla": None}}, unit="ms")

@@ -7,18 +7,17 @@ was not run, and every cell says so.
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from experiments import archive
 from experiments.guiding import RATES
-from experiments.papers import (
-    guiding_again,
-    guiding_costs,
-    guiding_figures,
-    guiding_heads,
-    guiding_runs,
-    guiding_sweeps,
-    sections,
+from experiments.papers import report_sections, stored_results
+from experiments.papers.attention_guiding import (
+    costs,
+    figures,
+    heads,
+    models,
+    repeated_runs,
+    sweeps,
 )
-from experiments.papers.guiding_numbers import (
+from experiments.papers.attention_guiding.published import (
     ERRATA,
     FIGURE_3,
     FIGURE_6,
@@ -29,10 +28,8 @@ from experiments.papers.guiding_numbers import (
     TABLE_3,
     table,
 )
-from experiments.searched import SEARCHED
-from experiments.statistics import ALPHA
-from experiments.tables import BASELINES, chosen, of_seeds, pairs_of, tested, verdict
-from experiments.wording import (
+from experiments.papers.comparison_tables import BASELINES, pairs_of, tested, verdict
+from experiments.papers.formatting import (
     NOT_RUN,
     NOTHING,
     UNRUN,
@@ -42,10 +39,13 @@ from experiments.wording import (
     spelled,
     title,
 )
+from experiments.papers.results import chosen, of_seeds
+from experiments.papers.statistics import ALPHA
+from experiments.searched import SEARCHED
 
 DATA_SETS = {
-    **guiding_runs.CALLED,
-    "covid_fact": f"{guiding_runs.CALLED['covid_fact']}, in place of Cross-genre-IR",
+    **models.CALLED,
+    "covid_fact": f"{models.CALLED['covid_fact']}, in place of Cross-genre-IR",
 }
 MEASURED = {**METRICS, "covid_fact": RANKING}
 PAPERS_DATA = {
@@ -57,52 +57,52 @@ PAPERS_MODELS = {"multinli": "Roberta", "mednli": "BlueBERT", "cross_genre": "Bi
 VARIANTS = {"ag": "default", "none": "w/o AG", "pdg": "w/o MDG", "mdg": "w/o PDG"}
 
 
-def report(folder: archive.AnyPath = archive.FOLDER) -> str:
+def report(folder: stored_results.AnyPath = stored_results.FOLDER) -> str:
     """The Markdown of all tables, with the figures drawn beside the results."""
     kept = read(folder)
-    sections.draw(guiding_figures.pictures(kept), folder)
+    report_sections.draw(figures.pictures(kept), folder)
     return text(kept, folder)
 
 
-def read(folder: archive.AnyPath = archive.FOLDER) -> dict[str, Any]:
+def read(folder: stored_results.AnyPath = stored_results.FOLDER) -> dict[str, Any]:
     """The results of all experiments; None for a data set that was not run."""
-    again = (name for data in DATA_SETS for name in guiding_again.names_of(data))
-    names = (*again, *guiding_sweeps.NAMES)
-    others = {name: archive.read(name, folder) for name in names}
+    again = (name for data in DATA_SETS for name in repeated_runs.names_of(data))
+    names = (*again, *sweeps.NAMES)
+    others = {name: stored_results.read(name, folder) for name in names}
     found = {name: content for name, content in others.items() if content is not None}
-    return {name: archive.read(name, folder) for name in DATA_SETS} | found
+    return {name: stored_results.read(name, folder) for name in DATA_SETS} | found
 
 
-def text(kept: Mapping[str, Any], folder: archive.AnyPath) -> str:
+def text(kept: Mapping[str, Any], folder: stored_results.AnyPath) -> str:
     """The Markdown of all tables."""
-    figures = sections.named(guiding_figures.pictures(kept), folder)
+    pictures = report_sections.named(figures.pictures(kept), folder)
     parts = [
         "### Data",
-        sections.data(kept, DATA_SETS, PAPERS_DATA),
-        *guiding_runs.splits(kept, DATA_SETS),
-        *_models(kept, folder),
+        report_sections.data(kept, DATA_SETS, PAPERS_DATA),
+        *models.splits(kept, DATA_SETS),
+        *_model_tables(kept, folder),
         *_guides(kept, folder),
         *_ablation(kept),
         "### The same seeds again",
-        *guiding_again.tables(kept, DATA_SETS),
+        *repeated_runs.tables(kept, DATA_SETS),
         "### Table 4: what guiding costs",
-        guiding_costs.epochs(kept, DATA_SETS),
-        guiding_costs.steps(archive.read("guiding_speed", folder)),
-        guiding_costs.memory(kept, DATA_SETS),
+        costs.epochs(kept, DATA_SETS),
+        costs.steps(stored_results.read("guiding_speed", folder)),
+        costs.memory(kept, DATA_SETS),
         "### Figure 3: one layer is guided",
-        guiding_sweeps.by_layer(kept),
+        sweeps.by_layer(kept),
         FIGURE_3,
         "### Figures 4 and 5: what guides make of heads",
-        guiding_heads.table(kept["multinli"]),
+        heads.table(kept["multinli"]),
         "### Figure 6: a part of the training set",
-        guiding_sweeps.by_share(kept),
+        sweeps.by_share(kept),
         FIGURE_6,
         "### What was searched",
-        *guiding_runs.searches(kept, DATA_SETS, folder),
+        *models.searches(kept, DATA_SETS, folder),
         "### Every seed",
-        *(sections.every_seed(guiding_sweeps.with_one_setting(kept)) or [NOT_RUN]),
+        *(report_sections.every_seed(sweeps.with_one_setting(kept)) or [NOT_RUN]),
         "### Runs",
-        sections.provenance(
+        report_sections.provenance(
             kept,
             folder,
             before=(RATES, SEARCHED),
@@ -111,23 +111,23 @@ def text(kept: Mapping[str, Any], folder: archive.AnyPath) -> str:
         "### Errata of the paper",
         "\n".join(f"- {erratum}" for erratum in ERRATA),
         "### Figures",
-        *([f"![{caption}]({path})" for caption, path in figures.items()] or [NOT_RUN]),
+        *([f"![{caption}]({path})" for caption, path in pictures.items()] or [NOT_RUN]),
     ]
     return "\n\n".join(parts) + "\n"
 
 
-def models(content: Mapping[str, Any] | None, data: str) -> str:
+def compare_models(content: Mapping[str, Any] | None, data: str) -> str:
     """Table 1 on one data set: the paper's models, then ours, without AG and with it."""
     metrics, rows = MEASURED[data], []
-    for row, figures in table(TABLE_1, data).items():
-        if figures:
-            rows.append([row, "paper's", *(_escaped(figures[metric]) for metric in metrics)])
+    for row, published in table(TABLE_1, data).items():
+        if published:
+            rows.append([row, "paper's", *(_escaped(published[metric]) for metric in metrics)])
     if content is None:
         rows.append([NOTHING, "ours", *[UNRUN] * len(metrics)])
     else:
         for with_ag, method in (("", "none"), ("+AG", "ag")):
             cells = [_cell(content, method, metric) for metric in metrics]
-            rows.append([guiding_runs.name_of(content) + with_ag, "ours", *cells])
+            rows.append([models.name_of(content) + with_ag, "ours", *cells])
     return markdown(["model", "whose", *map(spelled, metrics)], rows)
 
 
@@ -163,7 +163,7 @@ def comparison(
         if method in runs:
             result = runs[method]["result"]
             row = [name, str(len(chosen(result)))]
-            row += [] if tried is None else [guiding_runs.weights(result), str(tried[method])]
+            row += [] if tried is None else [models.weights(result), str(tried[method])]
         else:
             row = [name, *[UNRUN] * len(counted)]
         for metric in metrics:
@@ -207,15 +207,15 @@ def tests(content: Mapping[str, Any] | None, methods: Sequence[str]) -> str:
     return "\n\n".join([markdown(header, rows), note])
 
 
-def _models(kept: Mapping[str, Any], folder: archive.AnyPath) -> list[str]:
+def _model_tables(kept: Mapping[str, Any], folder: stored_results.AnyPath) -> list[str]:
     note = r"The paper's: \* p < 0.05, \*\* p < 0.01, as it says."
-    parts = ["### Table 1: models with and without guiding", guiding_runs.table(kept, folder), note]
+    parts = ["### Table 1: models with and without guiding", models.table(kept, folder), note]
     for name, shown in DATA_SETS.items():
-        parts += [f"{shown}:", models(kept[name], name)]
+        parts += [f"{shown}:", compare_models(kept[name], name)]
     return parts
 
 
-def _guides(kept: Mapping[str, Any], folder: archive.AnyPath) -> list[str]:
+def _guides(kept: Mapping[str, Any], folder: stored_results.AnyPath) -> list[str]:
     note = (
         "Settings tried: how many the search compared, if the guide runs with the best of them; "
         "more tries favour a guide."
@@ -223,12 +223,12 @@ def _guides(kept: Mapping[str, Any], folder: archive.AnyPath) -> list[str]:
     parts = ["### Table 2: guides side by side", note]
     names = {method: title(method) for method in TABLE_2}
     for name in DATA_SETS:
-        tried = guiding_runs.tried(kept[name], folder)
+        tried = models.tried(kept[name], folder)
         paper = table(TABLE_2, name)
         rows = comparison(kept[name], name, names, paper=paper, tried=tried)
         parts += [_heading(kept, name, "BERT"), rows]
         if kept[name] is not None:
-            results = archive.results_of(kept[name], tuple(names))
+            results = stored_results.results_of(kept[name], tuple(names))
             parts += [tests(kept[name], tuple(names)), verdict(results)]
     return [part for part in parts if part]
 
@@ -248,7 +248,7 @@ def _ablation(kept: Mapping[str, Any]) -> list[str]:
 def _heading(kept: Mapping[str, Any], data: str, papers: str) -> str:
     """The data set of a table, and the models that were trained on it."""
     theirs = f"; the paper's: {papers}" if data in METRICS else ""
-    return f"{DATA_SETS[data]} (ours: {guiding_runs.names([kept[data]])}{theirs}):"
+    return f"{DATA_SETS[data]} (ours: {models.names([kept[data]])}{theirs}):"
 
 
 def _test(first: Mapping[int, float], second: Mapping[int, float], criterion: str) -> list[str]:

@@ -3,8 +3,8 @@
 import numpy as np
 
 from distattn_jax.train.guides import GUIDES
-from experiments.papers import guiding_heads
-from experiments.papers.guiding_numbers import CLASSIFICATION
+from experiments.papers.attention_guiding import heads as guiding_heads
+from experiments.papers.attention_guiding.published import CLASSIFICATION
 
 ENVIRONMENT = {"device": "a device", "commit": None, "packages": {"jax": "1.2", "flax": "3.4"}}
 NOISE = (0.0, 0.01, 0.05, 0.02)  # of the seeds

@@ -11,7 +11,6 @@ from matplotlib.lines import Line2D
 from matplotlib.patheffects import withStroke
 from matplotlib.ticker import MaxNLocator
 
-from distattn_jax.plot.bars import SEED, SPREAD
 from distattn_jax.plot.style import (
     INK,
     QUIET,
@@ -23,6 +22,7 @@ from distattn_jax.plot.style import (
     settled,
     styled,
 )
+from experiments.papers.bars import SEED, SPREAD
 
 Values = np.ndarray | Array  # (seeds,)
 # panel -> method -> (what was varied -> values)

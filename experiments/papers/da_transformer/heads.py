@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from experiments.da import DATA_SETS, OURS
-from experiments.wording import NOT_RUN, NOTHING, markdown, mean_and_spread, title
+from experiments.papers.formatting import NOT_RUN, NOTHING, markdown, mean_and_spread, title
 
 FAR = 10  # words: what the table of distances calls far
 

@@ -16,9 +16,9 @@ from matplotlib.figure import Figure
 from distattn_jax import plot
 from distattn_jax.train.journal import Line, read
 from distattn_jax.train.run import Run, load_config
-from experiments.tables import chosen
+from experiments.papers.formatting import ORDER, title
+from experiments.papers.results import chosen
 from experiments.trained import Seen, Trained, attention_of, heads_of, load
-from experiments.wording import ORDER, title
 
 AnyPath = str | Path | epath.Path
 Curve = tuple[np.ndarray, np.ndarray]  # steps (K,), values (members, K)
