@@ -4,7 +4,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Int, UInt32
 
 
-def chain(word: UInt32[Array, "*#n"], index: Int[Array, "*#n"]) -> UInt32[Array, "*n"]:
+def combine(word: UInt32[Array, "*#n"], index: Int[Array, "*#n"]) -> UInt32[Array, "*n"]:
     """A new word for every index."""
     return mix(word ^ mix(index.astype(jnp.uint32) + jnp.uint32(0x9E3779B9)))
 

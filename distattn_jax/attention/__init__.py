@@ -1,31 +1,35 @@
-"""Attention that knows distance: pure functions of arrays, five variants behind one call."""
+"""Attention with distances: pure functions of arrays, five variants behind one call."""
 
-from distattn_jax.attention.adapted import Adapted
+from distattn_jax.attention.arguments import Attended
 from distattn_jax.attention.call import attention
-from distattn_jax.attention.distance_aware import (
+from distattn_jax.attention.implementations import IMPLEMENTATIONS
+from distattn_jax.attention.softmax import masked_softmax
+from distattn_jax.attention.variants import (
     ADJUSTMENTS,
+    MAPPINGS,
+    Adapted,
     Adjustment,
     DistanceAware,
+    DotProduct,
+    Mapping,
+    RelativePosition,
+    TransformerXL,
+    Variant,
+    clip,
     early_add,
     early_multiply,
+    exponent,
     late_add,
     late_multiply,
-)
-from distattn_jax.attention.dot_product import DotProduct
-from distattn_jax.attention.head import Attended, masked_softmax
-from distattn_jax.attention.implementations import IMPLEMENTATIONS
-from distattn_jax.attention.mappings import (
-    MAPPINGS,
-    clip,
-    exponent,
     learnable_sigmoid,
     linear,
+    product,
+    promote,
     sigmoid,
+    sinusoid,
+    static,
+    variant,
 )
-from distattn_jax.attention.relative_position import RelativePosition
-from distattn_jax.attention.sinusoid import sinusoid
-from distattn_jax.attention.transformer_xl import TransformerXL
-from distattn_jax.attention.variant import Variant, product, static, variant
 
 __all__ = [
     "ADJUSTMENTS",
@@ -36,6 +40,7 @@ __all__ = [
     "Attended",
     "DistanceAware",
     "DotProduct",
+    "Mapping",
     "RelativePosition",
     "TransformerXL",
     "Variant",
@@ -50,6 +55,7 @@ __all__ = [
     "linear",
     "masked_softmax",
     "product",
+    "promote",
     "sigmoid",
     "sinusoid",
     "static",

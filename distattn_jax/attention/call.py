@@ -5,11 +5,10 @@ import jax.numpy as jnp
 from jax.typing import ArrayLike
 from jaxtyping import Array, Bool, Float, Int
 
-from distattn_jax.attention.dropout import is_off, words_of
-from distattn_jax.attention.head import Attended, Options
+from distattn_jax.attention.arguments import Attended, AttentionCall, Options
+from distattn_jax.attention.dropout import is_off, make_words
 from distattn_jax.attention.implementations import compute
-from distattn_jax.attention.lift import Call
-from distattn_jax.attention.variant import Variant, wide
+from distattn_jax.attention.variants import Variant, promote
 
 
 def attention(
@@ -62,9 +61,9 @@ def attention(
     if not isinstance(variant, Variant):
         raise TypeError(f"variant must be a Variant such as DotProduct(); got {variant!r}.")
     variant.check(heads, width, value_width)
-    dtype = wide(query.dtype)
+    dtype = promote(query.dtype)
     has_dropout = not is_off(dropout_rate)
-    call = Call(
+    call = AttentionCall(
         query=jnp.asarray(query),
         key=jnp.asarray(key),
         value=jnp.asarray(value),
@@ -117,7 +116,7 @@ def _dropout_words(rate: float | Array, key: Array | None) -> Array:
         raise ValueError(f"dropout_rate must be one number; got shape {jnp.shape(rate)}.")
     if not isinstance(rate, jax.core.Tracer) and not 0 <= rate < 1:
         raise ValueError(f"dropout_rate must be at least 0 and below 1; got {rate}.")
-    return words_of(key)
+    return make_words(key)
 
 
 def _checked_mask(mask: Array | None, shape: tuple[int, ...]) -> Array | None:

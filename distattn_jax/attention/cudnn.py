@@ -11,18 +11,17 @@ import jax.numpy as jnp
 from jax.sharding import AxisType
 from jaxtyping import Array, Bool, Float
 
-from distattn_jax.attention.head import Attended, Head
-from distattn_jax.attention.lift import Call, lift
-from distattn_jax.attention.variant import counted
+from distattn_jax.attention.arguments import Attended, AttentionCall, Head
+from distattn_jax.attention.vmap_heads import vmap_heads
 
 WIDEST = 128
 OLDEST = 8.0  # compute capability
 
 
-def run(call: Call) -> Attended:
+def run(call: AttentionCall) -> Attended:
     """The variant's plain form through cuDNN."""
     queries, value_width = call.query.shape[1], call.value.shape[3]
-    query, key = lift(_plain, call, head_axes=1)
+    query, key = vmap_heads(_plain, call, head_axes=1)
     scale = query.shape[-1] ** -0.5
     width = max(query.shape[-1], value_width)
     query, key, value = (
@@ -41,10 +40,10 @@ def run(call: Call) -> Attended:
     return Attended(jnp.where(_sees_a_key(call), values[:, :queries, :, :value_width], 0))
 
 
-def refuses(call: Call) -> str | None:
+def unsupported_reason(call: AttentionCall) -> str | None:
     """What keeps cuDNN from serving this call, or None."""
     dtypes = {x.dtype for x in (call.query, call.key, call.value)}
-    if call.variant.plain is None:
+    if call.variant.as_dot_product is None:
         return f"{type(call.variant).__name__} is not dot-product attention in disguise"
     if call.options.received or call.options.weights:
         return "it gives values only: received and weights must be False"
@@ -58,7 +57,7 @@ def refuses(call: Call) -> str | None:
         return (
             f"query, key and value must all be bfloat16 or float16; got {sorted(map(str, dtypes))}"
         )
-    query, _ = jax.eval_shape(functools.partial(lift, _plain, call, head_axes=1))
+    query, _ = jax.eval_shape(functools.partial(vmap_heads, _plain, call, head_axes=1))
     if max(query.shape[-1], call.value.shape[-1]) > WIDEST:
         return (
             f"heads must be at most {WIDEST} wide in their plain form; "
@@ -72,8 +71,8 @@ def refuses(call: Call) -> str | None:
 
 
 def _plain(head: Head) -> tuple[Array, Array]:
-    assert head.variant.plain is not None, "refused above"
-    return head.variant.plain(head.query, head.key, head.offset)
+    assert head.variant.as_dot_product is not None, "refused above"
+    return head.variant.as_dot_product(head.query, head.key, head.offset)
 
 
 def _has_device() -> bool:
@@ -101,11 +100,11 @@ def _lengths(lengths: Array | None, before: Array, after: Array) -> Array | None
     return None if after.shape[1] == length else jnp.full(batch, length, jnp.int32)
 
 
-def _sees_a_key(call: Call) -> Bool[Array, "B T 1 1"]:
+def _sees_a_key(call: AttentionCall) -> Bool[Array, "B T 1 1"]:
     batch, queries, _, _ = call.query.shape
     seen = jnp.ones((batch, queries), bool)
     if call.query_lengths is not None:
-        seen &= counted(queries)[None, :] < call.query_lengths[:, None]
+        seen &= jnp.arange(queries, dtype=jnp.int32)[None, :] < call.query_lengths[:, None]
     if call.key_lengths is not None:
         seen &= call.key_lengths[:, None] > 0
     return seen[:, :, None, None]

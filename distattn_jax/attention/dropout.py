@@ -4,9 +4,11 @@ Which entries survive is a hash of the dropout key and the entry's indices, so t
 implementation, tiling and mesh drops the same ones, and a backward pass can recompute them. The
 hash is 32-bit integer arithmetic: it costs a kernel two multiplications per entry.
 
-    row_i    = chain(chain(chain(a, b), n), i)         (a, c): two words drawn from the key
-    column_j = chain(chain(chain(c, b), n), j)         chain: a new word from a word and an index
-    kept_ij  = mix(row_i ⊕ column_j) ≥ 2³² rate        mix: every bit of a word over all others
+    row_i    = combine(combine(combine(a, b), n), i)
+    column_j = combine(combine(combine(c, b), n), j)
+    kept_ij  = mix(row_i ⊕ column_j) ≥ 2³² rate
+
+(a, c) are two random words drawn from the key, ⊕ is the bitwise exclusive or.
 """
 
 from typing import NamedTuple
@@ -15,8 +17,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, UInt32
 
-from distattn_jax.attention.variant import counted
-from distattn_jax.hash import chain, mix
+from distattn_jax.hash import combine, mix
 
 
 class Dropout(NamedTuple):
@@ -30,14 +31,17 @@ class Dropout(NamedTuple):
     def __call__(self, weights: Float[Array, "T S"], start: Int[Array, ""]) -> Float[Array, "T S"]:
         """Drops entries of the block that begins at query `start`, and scales up the others."""
         rate = self.rate.astype(weights.dtype)
-        kept = self.kept(start + counted(weights.shape[0]), counted(weights.shape[1]))
+        kept = self.kept(
+            start + jnp.arange(weights.shape[0], dtype=jnp.int32),
+            jnp.arange(weights.shape[1], dtype=jnp.int32),
+        )
         return jnp.where(kept, weights / (1 - rate), 0)
 
     def kept(self, rows: Int[Array, " T"], columns: Int[Array, " S"]) -> Bool[Array, "T S"]:
         """Whether entry (i, j) survives."""
-        row_word, column_word = words_of_head(self.words, self.example, self.head)
-        bits = mix(chain(row_word, rows)[:, None] ^ chain(column_word, columns)[None, :])
-        return bits >= threshold_of(self.rate)
+        row_word, column_word = make_head_words(self.words, self.example, self.head)
+        bits = mix(combine(row_word, rows)[:, None] ^ combine(column_word, columns)[None, :])
+        return bits >= drop_threshold(self.rate)
 
 
 def is_off(rate: float | Array) -> bool:
@@ -45,19 +49,19 @@ def is_off(rate: float | Array) -> bool:
     return isinstance(rate, float | int) and rate == 0
 
 
-def words_of(key: Array) -> UInt32[Array, "2"]:
+def make_words(key: Array) -> UInt32[Array, "2"]:
     """Two words from a PRNG key of any kind."""
     return jax.random.bits(key, (2,), jnp.uint32)
 
 
-def words_of_head(
+def make_head_words(
     words: UInt32[Array, "2"], example: Int[Array, "*#n"], head: Int[Array, "*#n"]
 ) -> tuple[UInt32[Array, "*n"], UInt32[Array, "*n"]]:
     """The words of a head of an example, or of many: one for its queries, one for its keys."""
-    row_word, column_word = (chain(chain(word, example), head) for word in words)
+    row_word, column_word = (combine(combine(word, example), head) for word in words)
     return row_word, column_word
 
 
-def threshold_of(rate: Float[Array, ""]) -> UInt32[Array, ""]:
+def drop_threshold(rate: Float[Array, ""]) -> UInt32[Array, ""]:
     """Entries whose bits are below it are dropped."""
     return (rate.astype(jnp.float32) * 2.0**32).astype(jnp.uint32)

@@ -1,66 +1,47 @@
-"""How a variant is computed: one table, first come, first served; what follows `xla` must be named.
+"""Table of implementations, and the choice among them.
 
-What can serve a call is decided twice: in Python, by shape, dtype and outputs (`refuses`), and when
-the program is lowered, by platform. So one traced program lowers for any platform, one at a time.
+The choice has two steps. In Python, `unsupported_reason` rules out implementations by shape, dtype
+and requested outputs. When the program is lowered, the platform decides among the others, so that
+one traced program can be lowered for any platform.
 """
 
 import functools
-import math
 from collections.abc import Callable
 from typing import NamedTuple
 
 import jax
 
-from distattn_jax.attention import cudnn, pallas
-from distattn_jax.attention.head import Attended, as_printed, in_blocks
-from distattn_jax.attention.lift import Call, lift
-from distattn_jax.attention.variant import wide
-
-LARGEST_MAP = 256 * 2**20  # bytes of the (B, N, T, S) map that may be kept for a backward pass
-LARGEST_BLOCK = 64 * 2**20  # bytes of it that are computed at once,
-FEWEST_ROWS = 16  # but never fewer queries than this
-
-# Where the outputs of one example have their heads.
-HEAD_AXES = Attended(values=1, received=0, weights=0)  # type: ignore[arg-type]
+from distattn_jax.attention import cudnn, pallas, reference, xla
+from distattn_jax.attention.arguments import Attended, AttentionCall
 
 
 class Implementation(NamedTuple):
-    """A way to compute a call, the platforms it is for (None: all), and what it refuses."""
+    """One way to compute a call.
 
-    run: Callable[[Call], Attended]
+    Attributes:
+      run: Computes the outputs of a call.
+      platforms: Platforms that `run` can be lowered for. None means all platforms.
+      unsupported_reason: Returns why `run` cannot compute a call, or None if it can.
+    """
+
+    run: Callable[[AttentionCall], Attended]
     platforms: tuple[str, ...] | None
-    refuses: Callable[[Call], str | None]
+    unsupported_reason: Callable[[AttentionCall], str | None]
 
 
-def reference(call: Call) -> Attended:
-    """The equations as printed; for checking, not for speed."""
-    return lift(functools.partial(as_printed, options=call.options), call, HEAD_AXES)
-
-
-def xla(call: Call) -> Attended:
-    """The algebraic forms, left to the compiler; a large map in blocks of queries."""
-    batch, queries, heads, _ = call.query.shape
-    row = batch * heads * call.key.shape[1] * wide(call.query.dtype).itemsize
-    rows = max(FEWEST_ROWS, 2 ** math.floor(math.log2(max(1, LARGEST_BLOCK / row))))
-    one_head = functools.partial(
-        in_blocks, options=call.options, rows=rows, recompute=row * queries > LARGEST_MAP
-    )
-    return lift(one_head, call, HEAD_AXES)
-
-
-def _nothing(call: Call) -> None:
+def _always_supported(call: AttentionCall) -> None:
     return None
 
 
 IMPLEMENTATIONS = {
-    "pallas": Implementation(pallas.run, ("cuda",), pallas.refuses),
-    "cudnn": Implementation(cudnn.run, ("cuda",), cudnn.refuses),
-    "xla": Implementation(xla, None, _nothing),
-    "reference": Implementation(reference, None, _nothing),
+    "pallas": Implementation(pallas.run, ("cuda",), pallas.unsupported_reason),
+    "cudnn": Implementation(cudnn.run, ("cuda",), cudnn.unsupported_reason),
+    "xla": Implementation(xla.run, None, _always_supported),
+    "reference": Implementation(reference.run, None, _always_supported),
 }
 
 
-def compute(call: Call, implementation: str | None) -> Attended:
+def compute(call: AttentionCall, implementation: str | None) -> Attended:
     """Runs the call by the implementation named, or by the first that can serve it."""
     if implementation is None:
         return _compute_by_first(call)
@@ -68,7 +49,7 @@ def compute(call: Call, implementation: str | None) -> Attended:
         names = ", ".join(repr(name) for name in IMPLEMENTATIONS)
         raise ValueError(f"implementation must be None or one of {names}; got {implementation!r}.")
     chosen = IMPLEMENTATIONS[implementation]
-    reason = chosen.refuses(call)
+    reason = chosen.unsupported_reason(call)
     if reason is not None:
         raise ValueError(
             f"implementation={implementation!r} cannot serve this call: {reason}. "
@@ -77,9 +58,9 @@ def compute(call: Call, implementation: str | None) -> Attended:
     return chosen.run(call)
 
 
-def _compute_by_first(call: Call) -> Attended:
+def _compute_by_first(call: AttentionCall) -> Attended:
     """The first of the table that serves on the platform the program is lowered for."""
-    serving = [way for way in IMPLEMENTATIONS.values() if way.refuses(call) is None]
+    serving = [way for way in IMPLEMENTATIONS.values() if way.unsupported_reason(call) is None]
     everywhere = next(way for way in serving if way.platforms is None)
     branches: dict[str, Callable[[], Attended]] = {}
     for way in serving[: serving.index(everywhere)]:

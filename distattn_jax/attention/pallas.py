@@ -13,13 +13,17 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from distattn_jax.attention import fused, mappings, mesh
-from distattn_jax.attention.distance_aware import DistanceAware, early_add, early_multiply
-from distattn_jax.attention.dot_product import DotProduct
-from distattn_jax.attention.dropout import threshold_of, words_of_head
-from distattn_jax.attention.head import Attended
-from distattn_jax.attention.lift import Call
-from distattn_jax.attention.variant import Variant, counted
+from distattn_jax.attention import fused, mesh
+from distattn_jax.attention.arguments import Attended, AttentionCall
+from distattn_jax.attention.dropout import drop_threshold, make_head_words
+from distattn_jax.attention.variants import (
+    DistanceAware,
+    DotProduct,
+    Variant,
+    early_add,
+    early_multiply,
+    mappings,
+)
 
 OLDEST_JAX = (0, 11)
 HOPPER = 9  # compute capability; the matrix instructions are those of this generation alone
@@ -74,7 +78,7 @@ FORMS = {
 }
 
 
-def run(call: Call) -> Attended:
+def run(call: AttentionCall) -> Attended:
     """The call in fused passes, each device its own examples and heads."""
     from distattn_jax.attention.fused.attend import attend  # slow: only if needed
 
@@ -91,7 +95,7 @@ def run(call: Call) -> Attended:
     return Attended(values, None if received is None else received[:, :, :keys])
 
 
-def refuses(call: Call) -> str | None:
+def unsupported_reason(call: AttentionCall) -> str | None:
     """What keeps the kernels from serving this call, or None."""
     reason = _refuses_variant(call.variant)
     if reason is not None:
@@ -147,15 +151,17 @@ def _scoring_of(variant: Variant, width: int) -> fused.Scoring:
     return fused.Distance(scale, FORMS[variant.mapping].family, variant.adjust == early_add)
 
 
-def _operands(call: Call) -> fused.Operands:
+def _operands(call: AttentionCall) -> fused.Operands:
     batch, queries, heads, _ = call.query.shape
     keys = call.key.shape[1]
     words = scale = None
     if call.dropout_rate is not None:
         assert call.dropout_words is not None, "they come together"
-        threshold = threshold_of(call.dropout_rate)
-        of_heads = words_of_head(
-            call.dropout_words, counted(batch)[:, None], counted(heads)[None, :]
+        threshold = drop_threshold(call.dropout_rate)
+        of_heads = make_head_words(
+            call.dropout_words,
+            jnp.arange(batch, dtype=jnp.int32)[:, None],
+            jnp.arange(heads, dtype=jnp.int32)[None, :],
         )
         words = _together((*of_heads, threshold), (batch, heads))
         scale = jnp.broadcast_to(1 / (1 - call.dropout_rate), (batch, heads, 1))
@@ -172,7 +178,9 @@ def _operands(call: Call) -> fused.Operands:
     )
 
 
-def _coefficients(call: Call, shape: tuple[int, int], furthest: int) -> Float[Array, "B N C"]:
+def _coefficients(
+    call: AttentionCall, shape: tuple[int, int], furthest: int
+) -> Float[Array, "B N C"]:
     """The numbers of the mapping, and what it is at the furthest distance."""
     variant = call.variant
     if not isinstance(variant, DistanceAware):
@@ -194,7 +202,7 @@ def _together(arrays: tuple[Array, ...], shape: tuple[int, int]) -> Array:
     return jnp.stack(broadcast, axis=-1)
 
 
-def _tolerance(call: Call) -> float:
+def _tolerance(call: AttentionCall) -> float:
     """By how much a score may be off; 0: by nothing, f is evaluated everywhere."""
     if not isinstance(call.variant, DistanceAware) or call.dropout_rate is not None:
         return 0.0

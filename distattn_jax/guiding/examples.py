@@ -5,8 +5,6 @@ import jax.numpy as jnp
 from jax.sharding import AxisType, NamedSharding, PartitionSpec, reshard
 from jaxtyping import Array, Bool, Int
 
-from distattn_jax.attention.variant import counted
-
 
 def check_shape(name: str, array: Array, axes: str, sizes: dict[str, int]) -> None:
     """Raises unless an array has these axes, "B L N S", each of the size that is known of it.
@@ -24,7 +22,7 @@ def check_shape(name: str, array: Array, axes: str, sizes: dict[str, int]) -> No
 
 def valid(lengths: Int[Array, " B"], size: int) -> Bool[Array, "B size"]:
     """True where a position is no padding."""
-    return counted(size)[None, :] < lengths[:, None]
+    return jnp.arange(size, dtype=jnp.int32)[None, :] < lengths[:, None]
 
 
 def gathered(array: Array) -> Array:

@@ -16,14 +16,15 @@ from collections.abc import Sequence
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Int
 
-from distattn_jax.attention.variant import counted
 from distattn_jax.guiding.choice import integers
 from distattn_jax.guiding.target import Target, shared
 
 
 def first(tokens: Int[Array, "B T"], lengths: Int[Array, " B"]) -> Target:
     """Every token attends to the first, itself included."""
-    return _of_columns(jnp.broadcast_to(counted(tokens.shape[1]) == 0, tokens.shape), lengths)
+    return _of_columns(
+        jnp.broadcast_to(jnp.arange(tokens.shape[1], dtype=jnp.int32) == 0, tokens.shape), lengths
+    )
 
 
 def following(tokens: Int[Array, "B T"], lengths: Int[Array, " B"]) -> Target:

@@ -21,7 +21,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
-from distattn_jax.attention.variant import wide
+from distattn_jax.attention import promote
 from distattn_jax.guiding.choice import layers_of
 from distattn_jax.guiding.examples import check_shape, gathered, valid
 
@@ -92,7 +92,7 @@ def _gram(
     """G = MMᵀ, the similarity of every two maps, of rows of norm 1 over the valid keys."""
     received = gathered(layers_of(received, layers))
     batch, kept_layers, heads, keys = received.shape
-    rows = received.astype(wide(received.dtype)).reshape(batch, kept_layers * heads, keys)
+    rows = received.astype(promote(received.dtype)).reshape(batch, kept_layers * heads, keys)
     rows = jnp.where(valid(lengths, keys)[:, None, :], rows, 0)
     squares = jnp.square(rows).sum(axis=-1, keepdims=True)
     # Twice, so that a row of zeros has a gradient of zeros and not 0 · ∞.

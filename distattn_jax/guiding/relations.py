@@ -16,7 +16,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
-from distattn_jax.attention.variant import wide
+from distattn_jax.attention import promote
 from distattn_jax.guiding.examples import check_shape, looked_up
 from distattn_jax.guiding.target import Target, shared
 
@@ -63,7 +63,7 @@ def pmi(tokens: Int[Array, "B T"], lengths: Int[Array, " B"], table: Pmi) -> Tar
     values = looked_up(table.values, rows[:, :, None], rows[:, None, :])
     known = (rows >= 0)[:, :, None] & (rows >= 0)[:, None, :]
     other = ~jnp.eye(tokens.shape[1], dtype=bool)[None]
-    positive = jnp.maximum(values.astype(wide(values.dtype)), 0)
+    positive = jnp.maximum(values.astype(promote(values.dtype)), 0)
     return shared(jnp.where(known & other, positive, 0), lengths)
 
 
@@ -82,7 +82,7 @@ def word_similarity(
     """
     check_shape("vectors", vectors, "B T", {})
     found = looked_up(table, vectors)
-    found = found.astype(wide(found.dtype))
+    found = found.astype(promote(found.dtype))
     squares = jnp.square(found).sum(axis=-1, keepdims=True)
     found = jnp.where(squares > 0, found * jax.lax.rsqrt(jnp.where(squares > 0, squares, 1)), 0)
     cosine = jnp.einsum("bte,bse->bts", found, found, precision="highest")

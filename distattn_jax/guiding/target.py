@@ -14,7 +14,7 @@ from typing import NamedTuple
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
-from distattn_jax.attention.variant import wide
+from distattn_jax.attention import promote
 from distattn_jax.guiding.choice import chosen, layers_of
 from distattn_jax.guiding.examples import check_shape, valid
 
@@ -80,7 +80,7 @@ def pattern_loss(
     rows = target.rows & valid(lengths, queries)
     counts = rows[:, :, None] & valid(lengths, keys)[:, None, :]
 
-    dtype = wide(weights.dtype)
+    dtype = promote(weights.dtype)
     error = weights.astype(dtype) - target.weights.astype(dtype)[:, None, None]
     error = jnp.square(jnp.where(counts[:, None, None], error, 0)).sum(axis=(1, 3, 4))  # (B N)
     is_guided = jnp.asarray([head in places for head in range(head_count)])

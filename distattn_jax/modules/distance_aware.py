@@ -9,6 +9,7 @@ from flax import nnx
 from distattn_jax import attention
 from distattn_jax.attention import (
     Adjustment,
+    Mapping,
     clip,
     early_multiply,
     exponent,
@@ -16,7 +17,6 @@ from distattn_jax.attention import (
     linear,
     sigmoid,
 )
-from distattn_jax.attention.mappings import Mapping
 from distattn_jax.modules.initializers import Initializer, both_signs
 
 INITIAL_SHAPES: dict[Mapping, Any] = {
@@ -33,8 +33,8 @@ class DistanceAware(nnx.Module):
 
     Args:
       num_heads: N.
-      mapping: f, see `attention.mappings`.
-      adjust: how f acts, see `attention.distance_aware`.
+      mapping: f, see `attention.variants.mappings`.
+      adjust: how f acts, see `attention.variants.distance_aware`.
       shape: the mapping's parameters at first, each a number or one per head. The threshold of
         `clip` is a constant, and stays what it is given as.
       weight_init: initial w, with the signature of `jax.nn.initializers`.

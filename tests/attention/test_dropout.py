@@ -7,15 +7,15 @@ import numpy as np
 import pytest
 
 from distattn_jax.attention import DotProduct, attention
-from distattn_jax.attention.dropout import Dropout, words_of
-from tests.attention.drawn import IMPLEMENTATIONS, ONE_OF_EACH, Sizes, computed_by, inputs, run
+from distattn_jax.attention.dropout import Dropout, make_words
+from tests.attention.cases import IMPLEMENTATIONS, ONE_OF_EACH, Sizes, computed_by, inputs, run
 
 KEY = jax.random.key(0)
 
 
 def kept(rate, example=0, head=0, key=KEY, size=256):
     indices = jnp.arange(size)
-    dropout = Dropout(jnp.float32(rate), words_of(key), jnp.int32(example), jnp.int32(head))
+    dropout = Dropout(jnp.float32(rate), make_words(key), jnp.int32(example), jnp.int32(head))
     return np.asarray(dropout.kept(indices, indices))
 
 
@@ -52,7 +52,7 @@ def test_the_kept_set_is_the_hash_it_is_said_to_be():
             word = mix(word ^ mix((index + 0x9E3779B9) % 2**32))
         return word
 
-    a, c = (int(word) for word in words_of(KEY))
+    a, c = (int(word) for word in make_words(KEY))
     expected = [
         [mix(chain(a, 3, 5, i) ^ chain(c, 3, 5, j)) >= 0.25 * 2**32 for j in range(8)]
         for i in range(8)
@@ -115,5 +115,5 @@ def test_any_kind_of_key_serves(implementation):
     key = (
         jax.random.PRNGKey(0) if implementation is None else jax.random.key(0, impl=implementation)
     )
-    assert words_of(key).dtype == jnp.uint32
+    assert make_words(key).dtype == jnp.uint32
     assert 0.4 < kept(0.5, key=key).mean() < 0.6

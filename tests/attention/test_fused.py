@@ -13,7 +13,7 @@ import pytest
 
 from distattn_jax.attention import MAPPINGS, DistanceAware, DotProduct, attention, early_add
 from tests import oracles
-from tests.attention.drawn import TOLERANCE, Sizes, inputs, needs_kernels
+from tests.attention.cases import TOLERANCE, Sizes, inputs, needs_kernels
 from tests.attention.test_parity import kept_by_dropout
 
 pytestmark = needs_kernels

@@ -15,7 +15,7 @@ import pytest
 from jax.experimental import topologies
 
 from distattn_jax.attention import DistanceAware, DotProduct, attention
-from tests.attention.drawn import needs_kernels
+from tests.attention.cases import needs_kernels
 
 pytestmark = needs_kernels
 ROOT = Path(__file__).parent.parent.parent

@@ -18,14 +18,14 @@ from distattn_jax.attention import (
     DotProduct,
     attention,
 )
-from distattn_jax.attention.distance_aware import early_add, late_multiply
 from distattn_jax.attention.fused.ranges import NEVER
 from distattn_jax.attention.fused.saturation import radius_of
 from distattn_jax.attention.fused.scoring import LOG2E, Apart
-from distattn_jax.attention.head import masked_softmax
+from distattn_jax.attention.softmax import masked_softmax
+from distattn_jax.attention.variants import early_add, late_multiply
 from distattn_jax.guiding import map_discrimination, pattern_decorrelation
 from distattn_jax.models import PretrainedClassifier, PretrainedConfig
-from tests.attention.drawn import Sizes, inputs, needs_kernels
+from tests.attention.cases import Sizes, inputs, needs_kernels
 
 pytestmark = needs_kernels
 SMALL = Sizes(batch=4, queries=20, keys=24, heads=2, width=16, value_width=16)
@@ -256,7 +256,7 @@ def on_whole_maps(plan, operands):
     kept = weights
     if operands.words is not None:
         query_word, key_word, threshold = jnp.moveaxis(operands.words, -1, 0)[..., None, None]
-        bits = hash.mix(hash.chain(query_word, i) ^ hash.chain(key_word, j))
+        bits = hash.mix(hash.combine(query_word, i) ^ hash.combine(key_word, j))
         kept = jnp.where(bits >= threshold, weights * operands.scale[..., None], 0)
     values = jnp.einsum("bnts,bsne->btne", kept, value.astype(jnp.float32)).astype(value.dtype)
     return values, weights.sum(axis=2) if plan.received else None

@@ -15,7 +15,7 @@ from distattn_jax.attention.fused import saturation
 from distattn_jax.attention.fused.operands import Operands
 from distattn_jax.attention.fused.ranges import NEVER, Extent, Walk, walk_of_keys, walk_of_queries
 from distattn_jax.attention.fused.scoring import LOG2E, STRIDE, Apart, Steps
-from tests.attention.drawn import needs_kernels
+from tests.attention.cases import needs_kernels
 
 pytestmark = needs_kernels
 QUERIES, KEYS = 37, 29

@@ -7,8 +7,8 @@ import jax.numpy as jnp
 import pytest
 
 from distattn_jax.attention import Adapted, DistanceAware, DotProduct, attention, pallas
-from distattn_jax.attention.distance_aware import late_multiply
-from tests.attention.drawn import Sizes, inputs
+from distattn_jax.attention.variants import late_multiply
+from tests.attention.cases import Sizes, inputs
 
 DISTANCE_AWARE = DistanceAware(jnp.ones(3), jnp.ones(3))
 

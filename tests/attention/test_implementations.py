@@ -17,7 +17,7 @@ from distattn_jax.attention import (
     implementations,
 )
 from distattn_jax.attention.implementations import Implementation
-from tests.attention.drawn import ONE_OF_EACH, Sizes, inputs
+from tests.attention.cases import ONE_OF_EACH, Sizes, inputs
 
 REFUSED = {
     "is not dot-product attention": {"variant": DistanceAware(jnp.ones(3), jnp.ones(3))},
@@ -53,7 +53,7 @@ def test_the_plain_form_is_the_same_attention(name):
     variant, _ = ONE_OF_EACH[name](sizes, "float32")
     query, key, value = inputs(sizes, "float32")
     one = jax.tree.map(lambda leaf: leaf[1], variant)
-    plain_query, plain_key = one.plain(query[0, :, 1], key[0, :, 1], jnp.int32(2))
+    plain_query, plain_key = one.as_dot_product(query[0, :, 1], key[0, :, 1], jnp.int32(2))
     actual = attention(
         plain_query[None, :, None], plain_key[None, :, None], value[:1, :, 1:2], DotProduct()
     )

@@ -15,7 +15,7 @@ from distattn_jax.attention import (
     TransformerXL,
     attention,
 )
-from tests.attention.drawn import ONE_OF_EACH, Sizes, inputs
+from tests.attention.cases import ONE_OF_EACH, Sizes, inputs
 from tests.compiler import AS_USERS_HAVE_IT
 
 pytestmark = pytest.mark.usefixtures("optimised")

@@ -18,7 +18,7 @@ from distattn_jax.attention import (
     sinusoid,
 )
 from tests import oracles
-from tests.attention.drawn import ONE_OF_EACH, Sizes, arrays, inputs
+from tests.attention.cases import ONE_OF_EACH, Sizes, arrays, inputs
 
 pytestmark = pytest.mark.usefixtures("optimised")
 LONG = 32768

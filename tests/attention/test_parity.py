@@ -11,9 +11,9 @@ import pytest
 from jax.test_util import check_grads
 
 from distattn_jax.attention import attention
-from distattn_jax.attention.dropout import Dropout, words_of
+from distattn_jax.attention.dropout import Dropout, make_words
 from tests import oracles
-from tests.attention.drawn import (
+from tests.attention.cases import (
     ALL,
     IMPLEMENTATIONS,
     ONE_OF_EACH,
@@ -67,7 +67,7 @@ def every_restriction(sizes: Sizes) -> dict:
 @functools.cache
 def kept_by_dropout(seed, rate, sizes: Sizes) -> np.ndarray:
     B, T, S, N, *_ = sizes
-    words = words_of(jax.random.key(seed))
+    words = make_words(jax.random.key(seed))
     kept = [
         Dropout(jnp.float32(rate), words, jnp.int32(b), jnp.int32(n)).kept(
             jnp.arange(T), jnp.arange(S)

@@ -19,9 +19,9 @@ from distattn_jax.attention import (
     TransformerXL,
     attention,
 )
-from distattn_jax.attention.relative_position import collect, spread
-from distattn_jax.attention.transformer_xl import skew
-from tests.attention.drawn import ONE_OF_EACH, Sizes, arrays, computed_by, inputs, run
+from distattn_jax.attention.variants.relative_position import collect, spread
+from distattn_jax.attention.variants.transformer_xl import skew
+from tests.attention.cases import ONE_OF_EACH, Sizes, arrays, computed_by, inputs, run
 
 CLOSE = {"rtol": 1e-5, "atol": 1e-6}
 every_variant = pytest.mark.parametrize("name", ONE_OF_EACH)

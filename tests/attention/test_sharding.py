@@ -10,7 +10,7 @@ import pytest
 from jax.sharding import AxisType, NamedSharding, PartitionSpec
 
 from distattn_jax.attention import attention
-from tests.attention.drawn import ONE_OF_EACH, Sizes, computed_by, inputs
+from tests.attention.cases import ONE_OF_EACH, Sizes, computed_by, inputs
 
 pytestmark = pytest.mark.usefixtures("eight_devices")
 SIZES = Sizes(batch=4, heads=4)

@@ -145,8 +145,8 @@ def spared(map: Map, place: Place, tile: Tile) -> jax.Array:
     """Which weights dropout spares."""
     query_word, key_word, threshold = place.scalars["words"]
     row_word, column_word = (key_word, query_word) if map.keys_stay else (query_word, key_word)
-    rows = hash.chain(row_word, mosaic.row_numbers(tile.shape[0]) + tile.row)
-    columns = hash.chain(column_word, mosaic.column_numbers(tile.shape[1]) + tile.column)
+    rows = hash.combine(row_word, mosaic.row_numbers(tile.shape[0]) + tile.row)
+    columns = hash.combine(column_word, mosaic.column_numbers(tile.shape[1]) + tile.column)
     words = mosaic.by_row(rows, tile.shape) ^ mosaic.by_column(columns, tile.shape)
     return hash.mix(words) >= threshold
 

@@ -18,8 +18,8 @@ from distattn_jax.attention import (
     TransformerXL,
     Variant,
     attention,
-    implementations,
     pallas,
+    xla,
 )
 from tests import oracles
 
@@ -130,10 +130,10 @@ def computed_by(name: str, monkeypatch):
     """The implementation's name for `attention`, with blocks of 2 queries where asked for."""
     with monkeypatch.context() as patch:
         if "blocks" in name:
-            patch.setattr(implementations, "LARGEST_BLOCK", 1)
-            patch.setattr(implementations, "FEWEST_ROWS", 2)
+            patch.setattr(xla, "LARGEST_BLOCK", 1)
+            patch.setattr(xla, "FEWEST_ROWS", 2)
             largest = 1 if "recomputed" in name else 2**40
-            patch.setattr(implementations, "LARGEST_MAP", largest)
+            patch.setattr(xla, "LARGEST_MAP", largest)
         yield name.split()[0]
 
 
@@ -144,9 +144,9 @@ def run(variant, query, key, value, **arguments):
     """`attention` with all outputs, compiled once for each choice of what is static."""
     static = tuple((name, arguments.pop(name)) for name in STATIC if name in arguments)
     thresholds = (
-        implementations.LARGEST_BLOCK,
-        implementations.FEWEST_ROWS,
-        implementations.LARGEST_MAP,
+        xla.LARGEST_BLOCK,
+        xla.FEWEST_ROWS,
+        xla.LARGEST_MAP,
     )
     return _compiled(static, thresholds)(query, key, value, variant, **arguments)
 

@@ -16,8 +16,8 @@ import math
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from distattn_jax.attention.sinusoid import angles, sinusoid
-from distattn_jax.attention.variant import Variant, counted, product, variant
+from distattn_jax.attention.variants.sinusoid import angles, sinusoid
+from distattn_jax.attention.variants.variant import Variant, product, variant
 
 
 @variant
@@ -32,16 +32,16 @@ class Adapted(Variant):
     content_bias: Float[Array, "#N H"]
     position_bias: Float[Array, "#N H"]
 
-    def scores(self, query, key, gap):
-        related = sinusoid(gap.reshape(-1), query.shape[-1], query.dtype)
-        related = related.reshape(*gap.shape, -1)  # (T, S, H)
+    def scores(self, query, key, relative_positions):
+        related = sinusoid(relative_positions.reshape(-1), query.shape[-1], query.dtype)
+        related = related.reshape(*relative_positions.shape, -1)  # (T, S, H)
         content = product(query + self.content_bias[None], key)
         return content + jnp.einsum("th,tsh->ts", query + self.position_bias[None], related)
 
     def prepare(self, query, key, offset):
         width, dtype = query.shape[-1], self.position_bias.dtype
-        here = angles(offset + counted(query.shape[0]), width, dtype)
-        there = angles(counted(key.shape[0]), width, dtype)
+        here = angles(offset + jnp.arange(query.shape[0], dtype=jnp.int32), width, dtype)
+        there = angles(jnp.arange(key.shape[0], dtype=jnp.int32), width, dtype)
         a, b = jnp.split(query + self.position_bias[None], 2, axis=-1)
         turned = [
             query + self.content_bias[None],
@@ -54,7 +54,7 @@ class Adapted(Variant):
     def block_scores(self, query, prepared, offset, start):
         return product(query, prepared)
 
-    def plain(self, query, key, offset):
+    def as_dot_product(self, query, key, offset):
         query, key = self.prepare(query, key, offset)
         return query * math.sqrt(query.shape[-1]), key
 

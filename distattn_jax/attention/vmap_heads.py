@@ -8,28 +8,15 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 from jax.sharding import AxisType, NamedSharding, PartitionSpec, reshard
-from jaxtyping import Array, Bool, Float, Int, UInt32
+from jaxtyping import Array
 
+from distattn_jax.attention.arguments import Attended, AttentionCall, Head
 from distattn_jax.attention.dropout import Dropout
-from distattn_jax.attention.head import Head, Options
-from distattn_jax.attention.variant import Variant, counted
 
-
-class Call(NamedTuple):
-    """The arguments of `attention`, checked and brought into one form."""
-
-    query: Float[Array, "B T N H"]
-    key: Float[Array, "B S N H"]
-    value: Float[Array, "B S N E"]
-    variant: Variant
-    mask: Bool[Array, "#B #N #T #S"] | None
-    query_lengths: Int[Array, " B"] | None
-    key_lengths: Int[Array, " B"] | None
-    offset: Int[Array, "#B"]
-    dropout_rate: Float[Array, ""] | None
-    dropout_words: UInt32[Array, "2"] | None
-    options: Options
+# Axis of the heads in the outputs of one example.
+OUTPUT_HEAD_AXES = Attended(values=1, received=0, weights=0)  # type: ignore[arg-type]
 
 
 class _Argument(NamedTuple):
@@ -40,7 +27,7 @@ class _Argument(NamedTuple):
     heads: int | None = None
 
 
-def lift(one_head: Callable[[Head], Any], call: Call, head_axes: Any) -> Any:
+def vmap_heads(one_head: Callable[[Head], Any], call: AttentionCall, head_axes: Any) -> Any:
     """`one_head` for every head of every example; `head_axes`: where its outputs get the heads."""
     leaves, structure = jax.tree.flatten(call.variant)
     batch, _, heads, _ = call.query.shape
@@ -52,8 +39,8 @@ def lift(one_head: Callable[[Head], Any], call: Call, head_axes: Any) -> Any:
         _Argument(call.query_lengths, batch=0),
         _Argument(call.key_lengths, batch=0),
         _Argument(call.offset, batch=0),
-        _Argument(counted(batch), batch=0),
-        _Argument(counted(heads), heads=0),
+        _Argument(jnp.arange(batch, dtype=jnp.int32), batch=0),
+        _Argument(jnp.arange(heads, dtype=jnp.int32), heads=0),
         *(_Argument(leaf, heads=0) for leaf in leaves),
     ]
 

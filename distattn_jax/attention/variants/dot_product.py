@@ -8,15 +8,15 @@ It knows no position: give the model position embeddings, or none.
 
 import math
 
-from distattn_jax.attention.variant import Variant, product, variant
+from distattn_jax.attention.variants.variant import Variant, product, variant
 
 
 @variant
 class DotProduct(Variant):
     """softmax(QKᵀ/√H) V. It has no arrays of its own."""
 
-    def scores(self, query, key, gap):
+    def scores(self, query, key, relative_positions):
         return product(query, key) / math.sqrt(query.shape[-1])
 
-    def plain(self, query, key, offset):
+    def as_dot_product(self, query, key, offset):
         return query, key

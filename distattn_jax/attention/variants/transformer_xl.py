@@ -16,8 +16,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
-from distattn_jax.attention.sinusoid import sinusoid
-from distattn_jax.attention.variant import Variant, counted, product, variant
+from distattn_jax.attention.variants.sinusoid import sinusoid
+from distattn_jax.attention.variants.variant import Variant, product, variant
 
 
 @variant
@@ -41,14 +41,18 @@ class TransformerXL(Variant):
                 f"cosine per frequency); got {self.projection.shape}."
             )
 
-    def scores(self, query, key, gap):
-        related = self._project(gap.reshape(-1)).reshape(*gap.shape, -1)  # (T, S, H)
+    def scores(self, query, key, relative_positions):
+        related = self._project(relative_positions.reshape(-1)).reshape(
+            *relative_positions.shape, -1
+        )  # (T, S, H)
         content = product(query + self.content_bias[None], key)
         position = jnp.einsum("th,tsh->ts", query + self.position_bias[None], related)
         return (content + position) / math.sqrt(query.shape[-1])
 
     def prepare(self, query, key, offset):
-        descending = offset + query.shape[0] - 1 - counted(query.shape[0] + key.shape[0])
+        descending = (
+            offset + query.shape[0] - 1 - jnp.arange(query.shape[0] + key.shape[0], dtype=jnp.int32)
+        )
         return query, (key, self._project(descending))
 
     def block_scores(self, query, prepared, offset, start):

@@ -13,7 +13,12 @@ import math
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
-from distattn_jax.attention.variant import Variant, counted, gaps, product, variant
+from distattn_jax.attention.variants.variant import (
+    Variant,
+    compute_relative_positions,
+    product,
+    variant,
+)
 
 
 @variant
@@ -37,16 +42,16 @@ class RelativePosition(Variant):
                     f"odd number of relations; got {table.shape}."
                 )
 
-    def scores(self, query, key, gap):
+    def scores(self, query, key, relative_positions):
         if self.keys is None:
             return product(query, key) / math.sqrt(query.shape[-1])
-        related = key[None] + self.keys[_relation(gap, self.keys)]  # (T, S, H)
+        related = key[None] + self.keys[_relation(relative_positions, self.keys)]  # (T, S, H)
         return jnp.einsum("th,tsh->ts", query, related) / math.sqrt(query.shape[-1])
 
-    def mix(self, weights, value, gap):
+    def weighted_values(self, weights, value, relative_positions):
         if self.values is None:
-            return super().mix(weights, value, gap)
-        related = value[None] + self.values[_relation(gap, self.values)]  # (T, S, E)
+            return super().weighted_values(weights, value, relative_positions)
+        related = value[None] + self.values[_relation(relative_positions, self.values)]  # (T, S, E)
         return jnp.einsum("ts,tse->te", weights, related)
 
     def block_scores(self, query, prepared, offset, start):
@@ -55,7 +60,7 @@ class RelativePosition(Variant):
             scores = spread(product(query, self.keys), scores, offset)
         return scores / math.sqrt(query.shape[-1])
 
-    def block_mix(self, weights, value, offset):
+    def block_weighted_values(self, weights, value, offset):
         values = weights @ value.astype(weights.dtype)
         if self.values is not None:
             values += collect(weights, self.values.shape[0] // 2, offset) @ self.values
@@ -79,7 +84,7 @@ def spread(
     k = rows.shape[1] // 2
     if k == 0:
         return onto + rows
-    relation = -gaps(onto.shape, offset)
+    relation = -compute_relative_positions(onto.shape, offset)
     left, inner, right = rows[:, :1], rows[:, 1:-1], rows[:, -1:]
     onto = onto.at[_band(onto.shape, k, offset)].add(inner, mode="drop")
     return onto + jnp.where(relation <= -k, left, jnp.where(relation >= k, right, 0))
@@ -89,7 +94,7 @@ def collect(
     weights: Float[Array, "T S"], k: int, offset: Int[Array, ""]
 ) -> Float[Array, "T relations"]:
     """out[i, r + k] = sum of weights[i, j] over the keys with clip(j - i - offset, -k, k) = r."""
-    relation = -gaps(weights.shape, offset)
+    relation = -compute_relative_positions(weights.shape, offset)
     if k == 0:
         return weights.sum(axis=1, keepdims=True)
     left = jnp.where(relation <= -k, weights, 0).sum(axis=1, keepdims=True)
@@ -98,14 +103,14 @@ def collect(
     return jnp.concatenate([left, inner, right], axis=1)
 
 
-def _relation(gap: Int[Array, "T S"], table: Array) -> Int[Array, "T S"]:
+def _relation(relative_positions: Int[Array, "T S"], table: Array) -> Int[Array, "T S"]:
     k = table.shape[0] // 2
-    return jnp.clip(-gap, -k, k) + k
+    return jnp.clip(-relative_positions, -k, k) + k
 
 
 def _band(shape: tuple[int, ...], k: int, offset: Int[Array, ""]) -> tuple[Array, Array]:
     """Indices (i, j) of the relations -k+1 .. k-1 of every query; S where there is no such key."""
     queries, keys = shape
-    row = counted(queries)[:, None]
-    column = row + offset + (counted(2 * k - 1) - (k - 1))[None, :]
+    row = jnp.arange(queries, dtype=jnp.int32)[:, None]
+    column = row + offset + (jnp.arange(2 * k - 1, dtype=jnp.int32) - (k - 1))[None, :]
     return row, jnp.where(column < 0, keys, column)

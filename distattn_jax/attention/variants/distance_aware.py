@@ -24,8 +24,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, PyTree
 
-from distattn_jax.attention.mappings import Mapping, learnable_sigmoid
-from distattn_jax.attention.variant import Variant, product, static, variant
+from distattn_jax.attention.variants.mappings import Mapping, learnable_sigmoid
+from distattn_jax.attention.variants.variant import Variant, product, static, variant
 
 Change = Callable[[Float[Array, "T S"], Float[Array, "T S"]], Float[Array, "T S"]]
 
@@ -81,20 +81,26 @@ class DistanceAware(Variant):
         if self.tolerance is not None and not self.tolerance >= 0:
             raise ValueError(f"tolerance must be None or at least 0; got {self.tolerance}.")
 
-    def coefficient(self, gap: Int[Array, "*gap"]) -> Float[Array, "*gap"]:
-        """F = f(w|gap|) of one head."""
-        return self.mapping(self.weight * jnp.abs(gap).astype(self.weight.dtype), self.shape)
+    def coefficient(
+        self, relative_positions: Int[Array, "*relative_positions"]
+    ) -> Float[Array, "*relative_positions"]:
+        """F = f(w|relative_positions|) of one head."""
+        return self.mapping(
+            self.weight * jnp.abs(relative_positions).astype(self.weight.dtype), self.shape
+        )
 
-    def scores(self, query, key, gap):
+    def scores(self, query, key, relative_positions):
         scores = product(query, key) / math.sqrt(query.shape[-1])
-        return self._changed(self.adjust.scores, scores, gap)
+        return self._changed(self.adjust.scores, scores, relative_positions)
 
-    def reweigh(self, weights, gap):
-        return self._changed(self.adjust.weights, weights, gap)
+    def adjust_weights(self, weights, relative_positions):
+        return self._changed(self.adjust.weights, weights, relative_positions)
 
-    def _changed(self, change, entries, gap):
+    def _changed(self, change, entries, relative_positions):
         """The coefficients are recomputed in the backward pass: f is cheaper than keeping a map."""
         if change is _keep:
             return entries
-        recomputed = jax.checkpoint(lambda self, entries: change(entries, self.coefficient(gap)))
+        recomputed = jax.checkpoint(
+            lambda self, entries: change(entries, self.coefficient(relative_positions))
+        )
         return recomputed(self, entries)

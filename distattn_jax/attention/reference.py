@@ -1,0 +1,36 @@
+"""Reference implementation: the equations as printed in the papers, on whole (T, S) maps."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+
+from distattn_jax.attention.arguments import Attended, AttentionCall, Head, Options
+from distattn_jax.attention.softmax import outputs_from_scores
+from distattn_jax.attention.variants import compute_relative_positions, promote
+from distattn_jax.attention.vmap_heads import OUTPUT_HEAD_AXES, vmap_heads
+
+
+def run(call: AttentionCall) -> Attended:
+    """Compute attention by the equations as printed. It is made for checking, not for speed."""
+    one_head = functools.partial(_attend_one_head, options=call.options)
+    return vmap_heads(one_head, call, OUTPUT_HEAD_AXES)
+
+
+def _attend_one_head(head: Head, options: Options) -> Attended:
+    """Compute one head of one example term by term, in float32 or wider."""
+    dtype = promote(head.query.dtype)
+    query, key, value = (x.astype(dtype) for x in (head.query, head.key, head.value))
+    relative_positions = compute_relative_positions((query.shape[0], key.shape[0]), head.offset)
+    weighted_values = functools.partial(
+        head.variant.weighted_values, value=value, relative_positions=relative_positions
+    )
+    with jax.default_matmul_precision("highest"):
+        return outputs_from_scores(
+            head.variant.scores(query, key, relative_positions),
+            head,
+            options,
+            mask=head.mask,
+            start=jnp.int32(0),
+            weighted_values=weighted_values,
+        )

@@ -1,0 +1,147 @@
+"""Base class of the attention variants.
+
+A variant is a small frozen dataclass and a pytree. Its arrays lead with the head axis, of size N,
+or 1 if all heads share them. `jit`, `grad`, `vmap` and `shard_map` treat these arrays as ordinary
+leaves. Its functions and numbers are static. The methods from `scores` to `block_weighted_values`
+compute one head of one example: for them the arrays have no head axis and are float32 or wider.
+"""
+
+import abc
+from collections.abc import Callable
+from typing import Any, ClassVar
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Int
+
+from distattn_jax.tree import frozen_tree as variant  # noqa: F401  decorator of every variant
+from distattn_jax.tree import static  # noqa: F401
+
+AsDotProduct = Callable[[Any, Array, Array, Array], tuple[Array, Array]]
+
+
+class Variant(abc.ABC):
+    """Base class of attention variants: the equation of one head of one example.
+
+    A new variant must define `scores`. `adjust_weights` and `weighted_values` change later steps of
+    the equation. These three methods work on whole (T, S) maps.
+
+    `prepare`, `block_scores` and `block_weighted_values` may compute the same outputs with less
+    memory, for a block of consecutive queries. By default they call the methods above.
+
+    A variant that can be written as dot-product attention defines `as_dot_product(query, key,
+    offset)`. It returns a query and a key of some width W such that scores = query · key / √W, so
+    that kernels for dot-product attention can compute the variant.
+
+    `relative_positions[i, j]` is the position of query i minus the position of key j. `offset` is
+    `relative_positions[0, 0]`.
+    """
+
+    as_dot_product: ClassVar[AsDotProduct | None] = None
+
+    @abc.abstractmethod
+    def scores(
+        self,
+        query: Float[Array, "T H"],
+        key: Float[Array, "S H"],
+        relative_positions: Int[Array, "T S"],
+    ) -> Float[Array, "T S"]:
+        """Return the logits of the softmax, in float32 or wider."""
+
+    def adjust_weights(
+        self, weights: Float[Array, "T S"], relative_positions: Int[Array, "T S"]
+    ) -> Float[Array, "T S"]:
+        """Return the weights, changed after the softmax. The caller sets masked entries to 0."""
+        return weights
+
+    def weighted_values(
+        self,
+        weights: Float[Array, "T S"],
+        value: Float[Array, "S E"],
+        relative_positions: Int[Array, "T S"],
+    ) -> Float[Array, "T E"]:
+        """Return the weighted sum of values for each query."""
+        return weights @ value.astype(weights.dtype)
+
+    def prepare(
+        self, query: Float[Array, "T H"], key: Float[Array, "S H"], offset: Int[Array, ""]
+    ) -> tuple[Float[Array, "T _"], Any]:
+        """Compute once the inputs that `block_scores` needs for every block of queries.
+
+        Returns:
+          An array with one row per query, of which each block receives its own rows, and a pytree
+          that all blocks share.
+        """
+        return query, key
+
+    def block_scores(
+        self,
+        query: Float[Array, "T _"],
+        prepared: Any,
+        offset: Int[Array, ""],
+        start: Int[Array, ""],
+    ) -> Float[Array, "T S"]:
+        """Return the scores of a block of consecutive queries.
+
+        Args:
+          query: Rows of the block from the first output of `prepare`.
+          prepared: Second output of `prepare`.
+          offset: Position of the first query of the block minus the position of the first key.
+          start: Index of the first query of the block.
+        """
+        shape = (query.shape[0], prepared.shape[0])
+        return self.scores(query, prepared, compute_relative_positions(shape, offset))
+
+    def block_weighted_values(
+        self, weights: Float[Array, "T S"], value: Float[Array, "S E"], offset: Int[Array, ""]
+    ) -> Float[Array, "T E"]:
+        """Return the weighted sum of values for each query of a block.
+
+        Args:
+          weights: Weights of the block.
+          value: Values of the head.
+          offset: Position of the first query of the block minus the position of the first key.
+        """
+        return self.weighted_values(
+            weights, value, compute_relative_positions(weights.shape, offset)
+        )
+
+    def check(self, heads: int, width: int, value_width: int) -> None:
+        """Raise ValueError if the shapes of the variant's arrays do not fit the attention call.
+
+        Args:
+          heads: Number of heads of the query.
+          width: Width of a head of the query and key.
+          value_width: Width of a head of the value.
+        """
+        for path, leaf in jax.tree_util.tree_leaves_with_path(self):
+            if leaf.ndim == 0 or leaf.shape[0] not in (1, heads):
+                raise ValueError(
+                    f"{type(self).__name__}{jax.tree_util.keystr(path)} must lead with the head "
+                    f"axis, of size {heads} (the heads of query) or 1 (shared); "
+                    f"got shape {leaf.shape}."
+                )
+
+
+def compute_relative_positions(
+    shape: tuple[int, ...], offset: int | Int[Array, ""]
+) -> Int[Array, "T S"]:
+    """Return the position of query i minus the position of key j for all pairs (i, j).
+
+    Args:
+      shape: Number of queries and number of keys, (T, S).
+      offset: Position of query 0 minus the position of key 0.
+    """
+    queries, keys = (jnp.arange(size, dtype=jnp.int32) for size in shape)
+    return offset + queries[:, None] - keys[None, :]
+
+
+def promote(dtype: Any) -> Any:
+    """Return the dtype for distances, scores and softmax: float32, or float64 for float64."""
+    return jnp.promote_types(dtype, jnp.float32)
+
+
+def product(query: Float[Array, "T W"], key: Float[Array, "S W"]) -> Float[Array, "T S"]:
+    """Return the dot product of every query with every key, summed in float32 or wider."""
+    dtype = promote(jnp.promote_types(query.dtype, key.dtype))
+    return jnp.einsum("tw,sw->ts", query, key, preferred_element_type=dtype)
