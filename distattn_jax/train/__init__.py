@@ -12,7 +12,7 @@ from distattn_jax.train.config import (
 )
 from distattn_jax.train.guides import GUIDES
 from distattn_jax.train.loop import Terminated, Trainer
-from distattn_jax.train.losses import Guide, compose, cross_entropy, weighted_sum
+from distattn_jax.train.losses import WeightedLoss, compose, cross_entropy, weighted_sum
 from distattn_jax.train.record import NonFiniteError
 from distattn_jax.train.run import Loaded, RunError, load, load_config, open_run
 from distattn_jax.train.state import TrainState
@@ -24,7 +24,6 @@ __all__ = [
     "Checkpoints",
     "Config",
     "DataConfig",
-    "Guide",
     "GuidingConfig",
     "Loaded",
     "MeshConfig",
@@ -37,6 +36,7 @@ __all__ = [
     "Terminated",
     "TrainState",
     "Trainer",
+    "WeightedLoss",
     "compose",
     "cross_entropy",
     "load",

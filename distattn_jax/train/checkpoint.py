@@ -1,8 +1,8 @@
-"""Checkpoints, by Orbax: written in the background, whole or not at all, and checked when read.
+"""Save and restore checkpoints with Orbax, in the background, with a checksum for every array.
 
-Orbax makes a checkpoint appear only when all of it is there. What a disk does to it later is caught
-by a fingerprint of every array, taken on the devices before it is written and again after it was
-read: a sum of integers, so that it is the same on any mesh.
+Orbax gives a checkpoint its final name only after all of its files are written. The checksums
+detect arrays that change on disk later. They are computed on the devices, before an array is
+written and after it is read. A checksum is a sum of integers, so it is the same on every mesh.
 """
 
 import sys
@@ -22,33 +22,35 @@ from distattn_jax.sharding import replicated
 ITEM = "training"
 
 
-class DamagedError(Exception):
-    """A checkpoint that is there but cannot be what was written."""
+class DamagedCheckpointError(Exception):
+    """A checkpoint exists but cannot be read, or its arrays differ from those that were saved."""
 
 
 class Checkpoints:
     """The checkpoints of one run.
 
     Args:
-      directory: where they are, one folder for each step.
-      keep: how many are kept, the newest ones.
+      directory: Directory of the checkpoints, with one subdirectory per step.
+      keep: Number of checkpoints to keep. Older checkpoints are deleted.
     """
 
     def __init__(self, directory: str | Path | epath.Path, *, keep: int = 2):
-        folder = epath.Path(directory)
-        self.directory = folder if "://" in str(folder) else folder.absolute()
+        path = epath.Path(directory)
+        self.directory = path if "://" in str(path) else path.absolute()
         self._checkpointer = ocp.training.Checkpointer(
             self.directory, preservation_policy=ocp.training.preservation_policies.LatestN(keep)
         )
 
     def save(self, step: int, tree: Any, *, iterator: Any, wait: bool = False) -> None:
-        """Begins to write a checkpoint; what it holds is copied before this returns.
+        """Copy the arrays, then write a checkpoint in the background.
+
+        The arrays may be donated or changed as soon as this method returns.
 
         Args:
-          step: how many steps were done.
-          tree: of arrays.
-          iterator: state of the data's iterator, as JSON.
-          wait: whether to return only when it is written.
+          step: Number of training steps completed.
+          tree: Pytree of arrays to save.
+          iterator: State of the data iterator, as JSON.
+          wait: If True, return only after the checkpoint is written.
         """
         self._checkpointer.save_checkpointables_async(
             step,
@@ -61,49 +63,56 @@ class Checkpoints:
             self._checkpointer.wait()
 
     def restore(self, like: Any) -> tuple[int, Any, Any] | None:
-        """The newest checkpoint that is whole: its step, its arrays, its iterator; None: no such.
+        """Read the newest undamaged checkpoint.
 
-        A damaged one is named on standard error and passed over.
+        Damaged checkpoints are skipped, each with a message on standard error.
 
         Args:
-          like: shapes, dtypes and shardings of the tree, which may be those of another mesh.
+          like: Pytree of `jax.ShapeDtypeStruct`: shapes, dtypes and shardings of the arrays. The
+            mesh may differ from the one used for saving.
+
+        Returns:
+          The step, the pytree of arrays and the state of the data iterator. None if the directory
+          has no undamaged checkpoint.
         """
         for step in sorted(self._steps(), reverse=True):
             try:
                 return step, *self._read(step, like)
-            except DamagedError as error:
+            except DamagedCheckpointError as error:
                 if jax.process_index() == 0:
                     print(
-                        f"The checkpoint {self.directory / str(step)} is damaged ({error}); "
-                        "the one before it is used.",
+                        f"The checkpoint {self.directory / str(step)} is damaged ({error}). "
+                        "Trying the previous checkpoint.",
                         file=sys.stderr,
                     )
         return None
 
     def _steps(self) -> list[int]:
-        """The steps whose folders are there, whole or not."""
+        """List the steps that have a checkpoint, damaged or not."""
         if not self.directory.exists():
             return []
         return [int(path.name) for path in self.directory.iterdir() if path.name.isdigit()]
 
     def _read(self, step: int, like: Any) -> tuple[Any, Any]:
+        """Read the arrays and the iterator state of one step, and compare the checksums."""
         everywhere = replicated(jax.tree.leaves(like)[0].sharding.mesh)
-        prints = jax.eval_shape(fingerprint, like).update(sharding=everywhere)
-        wanted = {"tree": like, "fingerprint": prints}
+        checksums = jax.eval_shape(fingerprint, like).update(sharding=everywhere)
+        expected = {"tree": like, "fingerprint": checksums}
         try:
             with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # of coroutines that an error leaves behind
-                read = self._checkpointer.load_checkpointables(step, {ITEM: wanted})[ITEM]
+                # When reading fails, Orbax leaves coroutines that are never awaited.
+                warnings.simplefilter("ignore")
+                content = self._checkpointer.load_checkpointables(step, {ITEM: expected})[ITEM]
                 metadata = self._checkpointer.metadata(step).custom_metadata
         except Exception as error:
             cause = error.__cause__ or error
-            raise DamagedError(str(cause).strip().splitlines()[0][:200]) from None
-        if not np.array_equal(fingerprint(read["tree"]), read["fingerprint"]):
-            raise DamagedError("its arrays are not those that were written")
-        return read["tree"], (metadata or {}).get("iterator")
+            raise DamagedCheckpointError(str(cause).strip().splitlines()[0][:200]) from None
+        if not np.array_equal(fingerprint(content["tree"]), content["fingerprint"]):
+            raise DamagedCheckpointError("its arrays differ from their saved checksums")
+        return content["tree"], (metadata or {}).get("iterator")
 
     def close(self) -> None:
-        """Waits for what is being written."""
+        """Wait until the current checkpoint is written, and release the resources of Orbax."""
         self._checkpointer.close()
 
     def __enter__(self) -> "Checkpoints":
@@ -115,9 +124,12 @@ class Checkpoints:
 
 @jax.jit
 def fingerprint(tree: Any) -> UInt32[Array, " leaves"]:
-    """Σ bits_i · (2 i + 1) modulo 2³² of every array: any change of one element changes it."""
+    """Return one checksum per array, Σᵢ bitsᵢ · (2i + 1) modulo 2³², over its elements i.
 
-    def of(leaf: Array) -> Array:
+    The factors are odd, so any change to a single element of at most 32 bits changes the checksum.
+    """
+
+    def checksum(leaf: Array) -> Array:
         if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key):
             leaf = jax.random.key_data(leaf)
         if leaf.dtype == jnp.bool_:
@@ -126,4 +138,4 @@ def fingerprint(tree: Any) -> UInt32[Array, " leaves"]:
         bits = bits.astype(jnp.uint32).reshape(-1)
         return (bits * (2 * jnp.arange(bits.size, dtype=jnp.uint32) + 1)).sum(dtype=jnp.uint32)
 
-    return jnp.stack([of(leaf) for leaf in jax.tree.leaves(tree)])
+    return jnp.stack([checksum(leaf) for leaf in jax.tree.leaves(tree)])

@@ -34,7 +34,7 @@ from distattn_jax.models import pretrained as models
 from distattn_jax.train import pretrained_source
 from distattn_jax.train.config import ANY_LAYER, Config, DataConfig, ModelConfig
 from distattn_jax.train.guides import GUIDES, Aim
-from distattn_jax.train.losses import Guide, Loss
+from distattn_jax.train.losses import Loss, WeightedLoss
 from distattn_jax.train.members import Setting
 from distattn_jax.train.task import Batch
 from distattn_jax.train.text_task import Own, TextTask
@@ -108,7 +108,7 @@ class FineTuning(TextTask):
         guiding = self.guiding = GUIDES[method]
         self.one_layer = aim.one_layer
         self.losses = {name: self.of_examples(loss) for name, loss in guiding.of(aim).items()}
-        self.guides = {name: Guide(loss, 1.0) for name, loss in self.losses.items()}
+        self.guides = {name: WeightedLoss(loss, 1.0) for name, loss in self.losses.items()}
         self.constants = {name: (constants or {})[name] for name in guiding.constants if constants}
         if tables:
             unused = {name for other in GUIDES.values() for name in other.columns}
@@ -253,7 +253,7 @@ class FineTuning(TextTask):
         """The encoder's parameters; the layer of the classes is drawn."""
         return {("encoder", *path): array for path, array in self.parameters.items()}
 
-    def guides_of(self, setting: Setting) -> Mapping[str, Guide]:
+    def guides_of(self, setting: Setting) -> Mapping[str, WeightedLoss]:
         return self.guiding.weighted(self.losses, setting, one_layer=self.one_layer)
 
     def of_examples(self, loss: Loss) -> Loss:

@@ -19,7 +19,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from distattn_jax import guiding
-from distattn_jax.train.losses import Guide, Loss
+from distattn_jax.train.losses import Loss, WeightedLoss
 
 Batch = dict[str, Array]
 
@@ -83,13 +83,13 @@ class Guiding:
 
     def weighted(
         self, losses: Mapping[str, Loss], setting: Any, *, one_layer: bool = False
-    ) -> dict[str, Guide]:
+    ) -> dict[str, WeightedLoss]:
         """The terms with the weights of a setting, whose numbers may be traced.
 
         `one_layer`: they are shown the layer of the setting alone.
         """
         return {
-            name: Guide(
+            name: WeightedLoss(
                 _at_layer(loss, setting.layer) if one_layer else loss,
                 getattr(setting, self.terms[name].weight),
             )

@@ -1,4 +1,4 @@
-"""SIGTERM as a question that the loop asks: was this run told to stop?"""
+"""Turn SIGTERM into a flag that the training loop checks after every step."""
 
 import contextlib
 import signal
@@ -10,21 +10,23 @@ from jax.experimental import multihost_utils
 
 
 @contextlib.contextmanager
-def told_to_stop() -> Iterator[Callable[[int], bool]]:
-    """A function of the step: whether SIGTERM came, to this process or, among several, to any.
+def watch_for_sigterm() -> Iterator[Callable[[int], bool]]:
+    """Yield a function that takes the current step and returns True once SIGTERM was received.
 
-    Several processes must leave after the same step, so there JAX's own handler is asked, which
-    agrees on one.
+    With several processes, a signal to any of them counts. All processes must stop after the same
+    step, so JAX's preemption service chooses that step. With one process, the previous signal
+    handler is restored on exit. Python delivers signals only to the main thread. In any other
+    thread the function always returns False.
     """
     if jax.process_count() > 1:
         yield multihost_utils.reached_preemption_sync_point
         return
-    told = threading.Event()
-    if threading.current_thread() is not threading.main_thread():  # signals come to that one only
-        yield lambda step: told.is_set()
+    received = threading.Event()
+    if threading.current_thread() is not threading.main_thread():
+        yield lambda step: received.is_set()
         return
-    before = signal.signal(signal.SIGTERM, lambda *_: told.set())
+    previous = signal.signal(signal.SIGTERM, lambda *_: received.set())
     try:
-        yield lambda step: told.is_set()
+        yield lambda step: received.is_set()
     finally:
-        signal.signal(signal.SIGTERM, before)
+        signal.signal(signal.SIGTERM, previous)

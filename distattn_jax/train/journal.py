@@ -1,7 +1,8 @@
-"""The metrics of a run: JSON lines that are the same however often it was stopped, and TensorBoard.
+"""Log the metrics of a run to a file of JSON lines and to TensorBoard.
 
-A line holds a step and, for each metric, one number per member. What depends on the machine, as
-steps per second, is not among them.
+Each line holds the step and, for each metric, a list with one number per member. The members of a
+run are models trained side by side. Metrics that depend on the machine, such as steps per second,
+are left out. A resumed run therefore writes the same file as an uninterrupted run.
 """
 
 import json
@@ -17,18 +18,19 @@ Line = dict[str, Any]
 
 
 class Journal:
-    """Appends to `metrics.jsonl` of a run, and to its TensorBoard events.
+    """Append metrics to the file `metrics.jsonl` of a run and to its TensorBoard events.
 
     Args:
-      directory: of the run.
-      resume_at: lines of later steps, written before the run was stopped, are taken back.
-      tensorboard: whether events are written too (to a local folder only).
+      directory: Directory of the run.
+      resume_at: Step from which the run resumes. Lines of later steps are deleted, because the
+        resumed run writes them again.
+      tensorboard: If True, also write TensorBoard events. Runs in a cloud bucket have no events.
     """
 
     def __init__(self, directory: epath.Path, *, resume_at: int = 0, tensorboard: bool = True):
         self._path = directory / "metrics.jsonl"
         kept = [line for line in read(directory) if line["step"] <= resume_at]
-        self._lines = [_text(line) for line in kept]
+        self._lines = [_format(line) for line in kept]
         self._path.write_text("".join(self._lines))
         self._local = "://" not in str(directory)
         self._events = (
@@ -36,9 +38,16 @@ class Journal:
         )
 
     def write(self, step: int, metrics: Mapping[str, np.ndarray]) -> None:
-        """One line: each metric an array over members."""
+        """Append one line.
+
+        TensorBoard gets the mean of each metric and, with several members, one curve per member.
+
+        Args:
+          step: Number of training steps completed.
+          metrics: Metrics by name, each of shape (members,).
+        """
         values = {name: [float(x) for x in array] for name, array in metrics.items()}
-        text = _text({"step": step, **values})
+        text = _format({"step": step, **values})
         self._lines.append(text)
         if self._local:
             with self._path.open("a") as file:
@@ -46,30 +55,42 @@ class Journal:
         if self._events is not None:
             means = {name: float(np.mean(column)) for name, column in values.items()}
             several = len(next(iter(values.values()))) > 1
-            each = {
+            members = {
                 f"{name}/{member}": value
                 for name, column in values.items()
                 for member, value in enumerate(column)
                 if several
             }
-            self._events.write(step, means | each)
+            self._events.write(step, means | members)
 
     def flush(self) -> None:
-        """Makes sure that what was written can be read; a bucket gets the whole file anew."""
+        """Make all lines visible to readers.
+
+        Objects in a cloud bucket cannot be appended to, so there the whole file is written again.
+        """
         if not self._local:
             self._path.write_text("".join(self._lines))
         if self._events is not None:
             self._events.flush()
 
     def close(self) -> None:
-        """No more lines."""
+        """Flush all lines and close the TensorBoard events."""
         self.flush()
         if self._events is not None:
             self._events.close()
 
 
 def read(directory: epath.Path) -> list[Line]:
-    """The lines of a run; a last one cut short by a kill does not count."""
+    """Read the metrics of a run.
+
+    A last line without a line break is skipped: the process was killed while writing it.
+
+    Args:
+      directory: Directory of the run.
+
+    Returns:
+      One dictionary per line, with the key `step` and one list of numbers per metric.
+    """
     path = directory / "metrics.jsonl"
     if not path.exists():
         return []
@@ -78,5 +99,6 @@ def read(directory: epath.Path) -> list[Line]:
     ]
 
 
-def _text(line: Line) -> str:
+def _format(line: Line) -> str:
+    """Return one line of JSON text."""
     return json.dumps(line) + "\n"

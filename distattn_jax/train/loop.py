@@ -18,7 +18,7 @@ from distattn_jax.data import FILLER, Batches, Nested, Table, bucket_lengths
 from distattn_jax.train.checkpoint import Checkpoints
 from distattn_jax.train.config import Config
 from distattn_jax.train.feed import Feed
-from distattn_jax.train.interrupt import told_to_stop
+from distattn_jax.train.interrupt import watch_for_sigterm
 from distattn_jax.train.members import group_size, members_of, stacked
 from distattn_jax.train.metrics import score
 from distattn_jax.train.optimizer import direction_of, schedule_of
@@ -108,7 +108,7 @@ class Trainer:
         save_every = output.checkpoint_every or evaluate_every
         with (
             Checkpoints(self.run.checkpoints, keep=output.keep) as checkpoints,
-            told_to_stop() as stop,
+            watch_for_sigterm() as stop_requested,
         ):
             start, training, position = checkpoints.restore(self.birth.like) or (0, None, None)
             training = training or self.birth()
@@ -131,7 +131,7 @@ class Trainer:
                     record.stepped(step)
                     if after_step is not None:
                         after_step(step, state)
-                    stopping, last = stop(step), step == self.steps
+                    stopping, last = stop_requested(step), step == self.steps
                     if step % output.log_every == 0 or last:
                         record.window(step, tally)
                         tally = self._empty_tally()

@@ -1,4 +1,8 @@
-"""Losses: pure, one number per example, added up by `compose` and averaged in one place."""
+"""Losses per example, and the weighted sum of several losses.
+
+Every loss is a pure function that returns one number per example. The training step alone averages
+over a batch.
+"""
 
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
@@ -7,51 +11,67 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Float, Int
 
-Loss = Callable[[Any, dict[str, Array]], Float[Array, " B"]]  # of a model's outputs and a batch
+# A function of the model's outputs and a batch.
+Loss = Callable[[Any, dict[str, Array]], Float[Array, " B"]]
 
 
-class Guide(NamedTuple):
-    """A further loss, on the attention or on anything else in a model's outputs, and its weight."""
+class WeightedLoss(NamedTuple):
+    """An auxiliary loss and its weight in the total.
+
+    Attributes:
+      loss: Function of the model's outputs and a batch that returns one loss per example.
+      weight: Factor of this loss in the total.
+    """
 
     loss: Loss
     weight: float | Float[Array, ""]
 
 
-class Composed(NamedTuple):
-    """The loss of every example, and the terms it is the sum of."""
+class ComposedLoss(NamedTuple):
+    """The total loss of every example and its terms.
+
+    Attributes:
+      total: Weighted sum of the terms, shape (B,).
+      terms: Terms by name, before weighting, each of shape (B,).
+    """
 
     total: Float[Array, " B"]
     terms: dict[str, Float[Array, " B"]]
 
 
-def compose(task: Loss, guides: Mapping[str, Guide]) -> Callable[[Any, dict[str, Array]], Composed]:
-    """total = task + Σ weight · guide, example by example.
+def compose(
+    task_loss: Loss, weighted_losses: Mapping[str, WeightedLoss]
+) -> Callable[[Any, dict[str, Array]], ComposedLoss]:
+    """Add auxiliary losses to the loss of a task: total = task loss + Σ weight · loss.
 
     Args:
-      task: what is learned.
-      guides: what else is asked of the model, by name.
+      task_loss: Loss of the task itself, with weight 1.
+      weighted_losses: Auxiliary losses and their weights, by name.
 
     Returns:
-      A function of outputs and batch, which also gives every term before it is weighted:
-      `loss/task` and `loss/<name of the guide>`.
+      A function of the model's outputs and a batch. It returns the total of every example and the
+      unweighted terms `loss/task` and `loss/<name>`.
     """
 
-    def composed(outputs: Any, batch: dict[str, Array]) -> Composed:
-        total = task(outputs, batch)
+    def composed_loss(outputs: Any, batch: dict[str, Array]) -> ComposedLoss:
+        total = task_loss(outputs, batch)
         terms = {"loss/task": total}
-        for name, guide in guides.items():
-            terms[f"loss/{name}"] = guide.loss(outputs, batch)
-            total += guide.weight * terms[f"loss/{name}"]
-        return Composed(total, terms)
+        for name, (loss, weight) in weighted_losses.items():
+            terms[f"loss/{name}"] = loss(outputs, batch)
+            total += weight * terms[f"loss/{name}"]
+        return ComposedLoss(total, terms)
 
-    return composed
+    return composed_loss
 
 
 def weighted_sum(values: Float[Array, " B"], weights: Float[Array, " B"]) -> Float[Array, ""]:
-    """Σ weight · value; an example of weight 0 does not count, whatever its value, NaN included."""
+    """Return Σ weight · value over the examples of a batch.
+
+    Examples of weight 0, such as padding, contribute 0 even where their value is NaN.
+    """
     return jnp.where(weights > 0, weights * jnp.where(weights > 0, values, 0), 0).sum()
 
 
 def cross_entropy(logits: Float[Array, "B C"], labels: Int[Array, " B"]) -> Float[Array, " B"]:
-    """-log softmax(logits)[label]."""
+    """Return the cross-entropy of each example, -log softmax(logits)[label]."""
     return optax.softmax_cross_entropy_with_integer_labels(logits, labels)

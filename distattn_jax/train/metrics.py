@@ -1,4 +1,4 @@
-"""Which metrics are better when they are lower."""
+"""Direction of each metric: whether higher or lower values are better."""
 
 import numpy as np
 
@@ -6,5 +6,5 @@ LOWER_IS_BETTER = frozenset({"loss", "rmse", "mae"})
 
 
 def score(metric: str, value: float | np.ndarray) -> float | np.ndarray:
-    """The value of a metric, turned so that higher is better."""
+    """Return the value of a metric, negated if lower is better, so that higher is better."""
     return -value if metric in LOWER_IS_BETTER else value

@@ -1,4 +1,4 @@
-"""Progress of a long loop: one line redrawn on a terminal, now and then a line in a log."""
+"""Show the progress of a long loop: a line redrawn in place on a terminal, or lines in a log."""
 
 import collections
 import io
@@ -11,20 +11,21 @@ from collections.abc import Callable, Mapping
 from typing import SupportsFloat, TextIO
 
 Stream = TextIO | io.TextIOBase
-REDRAWN_EVERY = 0.1  # seconds, on a terminal
-RECENT = 30.0  # seconds: the speed is the mean over these
-WIDEST_BAR, NARROWEST_BAR = 30, 5
+REDRAW_SECONDS = 0.1  # shortest time between two redraws of a terminal
+SPEED_SECONDS = 30.0  # the speed is the mean over this time
+WIDEST_BAR, NARROWEST_BAR = 30, 5  # columns
 
 
 class Progress:
-    """Shows step, values, steps per second and the time left.
+    """Display the step, the metrics, the steps per second and the time left.
 
     Args:
-      total: steps of the whole run.
-      stream: where to; None: standard error.
-      start: steps done before, by the run that this one resumes. They do not count for the speed.
-      every_seconds: time between lines, where the stream is no terminal.
-      clock: seconds, from any origin.
+      total: Number of steps of the whole run.
+      stream: Stream to write to. None means standard error.
+      start: Number of steps that were completed before this process resumed the run. They are
+        excluded from the speed.
+      every_seconds: Time between two lines if the stream is a log, in seconds.
+      clock: Function that returns a time in seconds, with any origin.
     """
 
     def __init__(
@@ -38,27 +39,33 @@ class Progress:
     ):
         if not 0 <= start <= total or total == 0:
             raise ValueError(
-                f"total and start must be 0 <= start <= total, total > 0; got {total} and {start}."
+                f"start and total must satisfy 0 <= start <= total and total > 0; "
+                f"got start={start} and total={total}."
             )
         self._total, self._clock = total, clock
         self._stream: Stream = sys.stderr if stream is None else stream
         self._terminal = self._stream.isatty()
-        self._every = REDRAWN_EVERY if self._terminal else every_seconds
-        self._seen = collections.deque([(clock(), start)])  # (time, step) of the recent lines
+        self._interval = REDRAW_SECONDS if self._terminal else every_seconds
+        self._history = collections.deque([(clock(), start)])  # (time, step) of the recent lines
         self._shown_at, self._shown_width = -math.inf, 0
         self._pending: tuple[int, Mapping[str, SupportsFloat]] | None = None
 
     def update(self, step: int, values: Mapping[str, SupportsFloat]) -> None:
-        """Says how many steps are done, those before `start` included, and what was measured.
+        """Set the current step and its metrics, and write a line if one is due.
 
-        Values are read only when a line is due: one still being computed is seldom waited for.
+        Values are converted to float only when a line is written. An array that is still being
+        computed on a device therefore rarely blocks the loop.
+
+        Args:
+          step: Number of steps completed, including those before `start`.
+          values: Metrics to show, by name.
         """
         self._pending = step, values
-        if self._clock() - self._shown_at >= self._every:
+        if self._clock() - self._shown_at >= self._interval:
             self._show()
 
     def close(self) -> None:
-        """Shows the last update, if it was not shown, and ends the line."""
+        """Show the last update if it is still pending, and end the line."""
         if self._pending is not None:
             self._show()
         if self._terminal and self._shown_width:
@@ -67,12 +74,13 @@ class Progress:
         self._shown_width = 0
 
     def _show(self) -> None:
+        """Write the pending update to the stream."""
         assert self._pending is not None
         (step, values), self._pending = self._pending, None
         now = self._clock()
-        self._seen.append((now, step))
-        while len(self._seen) > 2 and self._seen[1][0] <= now - RECENT:
-            self._seen.popleft()
+        self._history.append((now, step))
+        while len(self._history) > 2 and self._history[1][0] <= now - SPEED_SECONDS:
+            self._history.popleft()
         self._shown_at = now
         parts = [
             f"{step:>{len(str(self._total))}}/{self._total}",
@@ -80,8 +88,8 @@ class Progress:
             *self._speed_and_time_left(step),
         ]
         if self._terminal:
-            width = _columns(self._stream) - 1
-            line = _fitted(parts, min(step / self._total, 1.0), width)
+            width = _terminal_columns(self._stream) - 1
+            line = _fit_line(parts, min(step / self._total, 1.0), width)
             self._stream.write("\r" + line.ljust(min(self._shown_width, width)))
             self._shown_width = len(line)
         else:
@@ -89,10 +97,11 @@ class Progress:
         self._stream.flush()
 
     def _speed_and_time_left(self, step: int) -> tuple[str, str]:
-        (before, first), (now, last) = self._seen[0], self._seen[-1]
-        if last <= first or now <= before:
+        """Format the recent speed and the time left, or question marks if both are unknown."""
+        (first_time, first_step), (last_time, last_step) = self._history[0], self._history[-1]
+        if last_step <= first_step or last_time <= first_time:
             return "? steps/s", "?:??:?? left"
-        speed = (last - first) / (now - before)
+        speed = (last_step - first_step) / (last_time - first_time)
         minutes, seconds = divmod(math.ceil(max(self._total - step, 0) / speed), 60)
         shown = f"{speed:.3g}" if speed < 100 else f"{speed:.0f}"
         return f"{shown} steps/s", f"{minutes // 60}:{minutes % 60:02}:{seconds:02} left"
@@ -104,20 +113,29 @@ class Progress:
         self.close()
 
 
-def _fitted(parts: list[str], share: float, width: int) -> str:
-    """The bar and the parts in that width: the bar gives way first, then the last values."""
+def _fit_line(parts: list[str], fraction: float, width: int) -> str:
+    """Join a progress bar and text parts into a line of at most `width` columns.
+
+    If the line is too long, the bar is shortened first, then the bar is removed, then the metrics
+    are removed from the last to the first.
+
+    Args:
+      parts: The step, the metrics, the speed and the time left, as text.
+      fraction: Completed fraction of the run, from 0 to 1.
+      width: Largest number of columns.
+    """
     text = "  ".join(parts)
-    room = min(width - len(text) - 4, WIDEST_BAR)  # the bar's brackets, and two spaces after it
+    room = min(width - len(text) - 4, WIDEST_BAR)  # 4: two brackets and two spaces
     if room >= NARROWEST_BAR:
-        return f"[{'#' * int(share * room):-<{room}}]  {text}"
+        return f"[{'#' * int(fraction * room):-<{room}}]  {text}"
     while len(text) > width and len(parts) > 3:
         parts = [*parts[:-3], *parts[-2:]]
         text = "  ".join(parts)
     return text[:width]
 
 
-def _columns(stream: Stream) -> int:
-    """The terminal's width, which may change while we run."""
+def _terminal_columns(stream: Stream) -> int:
+    """Return the current width of the terminal, which may change during the run."""
     try:
         columns = os.get_terminal_size(stream.fileno()).columns
     except (OSError, ValueError):

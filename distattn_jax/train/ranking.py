@@ -1,15 +1,17 @@
-"""How well scores rank what was clicked: a loss, the metrics of MIND (Wu et al. 2020), and recall.
+"""Ranking metrics of MIND (Wu et al. 2020), recall, and a softmax loss over candidates.
 
-With the candidates of an impression in the order of their scores, highest first, and of equal ones
-the first given first, the rank of candidate i is rᵢ = 1, 2, ..., and cᵢ = 1 where it was clicked:
+The candidates of an impression are sorted by descending score. Equal scores keep the order of the
+input. Candidate i has rank rᵢ = 1, 2, ..., and cᵢ is 1 if it was clicked, else 0:
 
-    AUC    = share of pairs (clicked, not clicked) in which the clicked one scores higher;
-             a pair of equal scores counts half
-    MRR    = Σᵢ cᵢ / rᵢ / Σᵢ cᵢ, the mean over clicks, as MIND has it;
-             elsewhere, and in `retrieval_metrics`, 1 / rᵢ of the first that was clicked
-    nDCG@k = Σ{rᵢ ≤ k} (2^cᵢ - 1) / log₂(1 + rᵢ), relative to the best order
-    R@k    = Σ{rᵢ ≤ k} cᵢ / Σᵢ cᵢ, the share of clicks that are among the first k
+    AUC    = fraction of pairs (clicked, not clicked) in which the clicked candidate scores higher;
+             a pair of equal scores counts one half
+    MRR    = Σᵢ cᵢ / rᵢ / Σᵢ cᵢ, the mean over clicks, in `impression_metrics` as in MIND;
+             1 / rᵢ of the first relevant candidate in `retrieval_metrics`, the usual definition
+    nDCG@k = Σ{rᵢ ≤ k} (2^cᵢ - 1) / log₂(1 + rᵢ), divided by its value for the best order
+    R@k    = Σ{rᵢ ≤ k} cᵢ / Σᵢ cᵢ, the fraction of clicks among the first k candidates
 """
+
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -21,122 +23,155 @@ RECALL_AT = (1, 3, 5, 20)
 def impression_metrics(
     scores: Float[Array, "B C"], clicks: Float[Array, "B C"], lengths: Int[Array, " B"]
 ) -> dict[str, Float[Array, " B"]]:
-    """AUC, MRR, nDCG@5 and nDCG@10 of every impression: auc, mrr, ndcg@5 and ndcg@10.
+    """Return the AUC, MRR, nDCG@5 and nDCG@10 of every impression.
 
-    They are 0 where they mean nothing: without a click, and AUC also without anything else. Where a
-    score is not a number, neither are they.
+    All metrics are 0 for an impression without clicks. AUC is also 0 if every candidate is clicked.
+    All metrics are NaN if the score of a candidate is NaN.
 
     Args:
-      scores: of the candidates.
-      clicks: 1 for those that were clicked, 0 for others.
-      lengths: how many candidates are real.
+      scores: Scores of the candidates, shape (B, C).
+      clicks: 1 for clicked candidates and 0 for the others, shape (B, C).
+      lengths: Number of candidates of each impression, shape (B,). The rest of a row is padding.
+
+    Returns:
+      Metrics of shape (B,) with the keys auc, mrr, ndcg@5 and ndcg@10.
     """
-    scores, clicked, other, unknown = _ordered(scores, clicks, lengths)
+    ranked = _rank(scores, clicks, lengths)
     metrics = {
-        "auc": _auc(scores, clicked, other),
-        "mrr": _mrr(clicked),
-        "ndcg@5": _ndcg(clicked, 5),
-        "ndcg@10": _ndcg(clicked, 10),
+        "auc": _auc(ranked),
+        "mrr": _mean_reciprocal_rank(ranked.clicked),
+        "ndcg@5": _ndcg(ranked.clicked, 5),
+        "ndcg@10": _ndcg(ranked.clicked, 10),
     }
-    return {name: jnp.where(unknown, jnp.nan, value) for name, value in metrics.items()}
+    return {name: jnp.where(ranked.is_nan, jnp.nan, value) for name, value in metrics.items()}
 
 
 def retrieval_metrics(
     scores: Float[Array, "B C"], relevant: Float[Array, "B C"], lengths: Int[Array, " B"]
 ) -> dict[str, Float[Array, " B"]]:
-    """MRR and R@1, 3, 5 and 20 of every query: mrr, recall@1, recall@3, recall@5 and recall@20.
+    """Return the reciprocal rank and the recall at 1, 3, 5 and 20 of every query.
 
-    They are 0 where nothing is relevant. Where a score is not a number, neither are they.
+    All metrics are 0 for a query without relevant candidates. All metrics are NaN if the score of a
+    candidate is NaN.
 
     Args:
-      scores: of the candidates.
-      relevant: 1 for those that are right, which the equations call clicked; 0 for others.
-      lengths: how many candidates are real.
+      scores: Scores of the candidates, shape (B, C).
+      relevant: 1 for relevant candidates and 0 for the others, shape (B, C).
+      lengths: Number of candidates of each query, shape (B,). The rest of a row is padding.
+
+    Returns:
+      Metrics of shape (B,) with the keys mrr, recall@1, recall@3, recall@5 and recall@20.
     """
-    _, right, _, unknown = _ordered(scores, relevant, lengths)
-    recalls = {f"recall@{top}": _recall(right, top) for top in RECALL_AT}
-    first = jnp.where(right, 1 / _ranks(right), 0).max(axis=-1)
-    metrics = {"mrr": first, **recalls}
-    return {name: jnp.where(unknown, jnp.nan, value) for name, value in metrics.items()}
+    ranked = _rank(scores, relevant, lengths)
+    recalls = {f"recall@{k}": _recall(ranked.clicked, k) for k in RECALL_AT}
+    reciprocal_rank = jnp.where(ranked.clicked, 1 / _ranks(ranked.clicked), 0).max(axis=-1)
+    metrics = {"mrr": reciprocal_rank, **recalls}
+    return {name: jnp.where(ranked.is_nan, jnp.nan, value) for name, value in metrics.items()}
 
 
 def softmax_loss(
     scores: Float[Array, "B C"], clicks: Float[Array, "B C"], lengths: Int[Array, " B"]
 ) -> Float[Array, " B"]:
-    """-log softmax(scores) of what was clicked, the mean over clicks; 0 where there is none.
+    """Return the mean of -log softmax(scores) over the clicked candidates of each impression.
+
+    The loss of an impression without clicks is 0.
 
     Args:
-      scores: of the candidates.
-      clicks: 1 for those that were clicked, 0 for others.
-      lengths: how many candidates are real; the others have no part in it, nor a gradient.
+      scores: Scores of the candidates, shape (B, C).
+      clicks: 1 for clicked candidates and 0 for the others, shape (B, C).
+      lengths: Number of candidates of each impression, shape (B,). The rest of a row is padding,
+        which is excluded from the softmax and receives a gradient of 0.
     """
-    real = _real(scores, lengths)
-    clicked = jnp.where(real, clicks, 0)
+    valid = _valid(scores, lengths)
+    clicked = jnp.where(valid, clicks, 0)
     count = clicked.sum(axis=-1)
-    scores = jnp.where(real, scores, 0)
-    # A row without candidates takes all of them, so that nothing is infinite.
-    total = jax.nn.logsumexp(scores, axis=-1, where=real | (lengths == 0)[:, None])
-    of_clicks = (clicked * scores).sum(axis=-1) / jnp.maximum(count, 1)
-    return jnp.where(count > 0, total - of_clicks, 0)
+    scores = jnp.where(valid, scores, 0)
+    # A row without candidates sums over its padding: the logsumexp of nothing would be infinite.
+    normalizer = jax.nn.logsumexp(scores, axis=-1, where=valid | (lengths == 0)[:, None])
+    mean_score = (clicked * scores).sum(axis=-1) / jnp.maximum(count, 1)
+    return jnp.where(count > 0, normalizer - mean_score, 0)
 
 
-def _ordered(
+class _Ranked(NamedTuple):
+    """Candidates in order of descending score, padding last.
+
+    Attributes:
+      scores: Scores in this order.
+      clicked: True for clicked candidates.
+      unclicked: True for candidates that were not clicked. Padding is False in both masks.
+      is_nan: True for rows in which the score of a candidate is NaN.
+    """
+
+    scores: Float[Array, "B C"]
+    clicked: Bool[Array, "B C"]
+    unclicked: Bool[Array, "B C"]
+    is_nan: Bool[Array, " B"]
+
+
+def _rank(
     scores: Float[Array, "B C"], clicks: Float[Array, "B C"], lengths: Int[Array, " B"]
-) -> tuple[Float[Array, "B C"], Bool[Array, "B C"], Bool[Array, "B C"], Bool[Array, " B"]]:
-    """Scores, what was clicked and what was not, by rank; and where a score is not a number."""
-    real = _real(scores, lengths)
-    unknown = (real & jnp.isnan(scores)).any(axis=-1)
-    scores = jnp.where(real, scores, -jnp.inf)
+) -> _Ranked:
+    """Sort the candidates of each row by descending score. Equal scores keep their order."""
+    valid = _valid(scores, lengths)
+    is_nan = (valid & jnp.isnan(scores)).any(axis=-1)
+    scores = jnp.where(valid, scores, -jnp.inf)
     order = jnp.argsort(scores, axis=-1, stable=True, descending=True)
-    scores, clicked, other = (
+    scores, clicked, unclicked = (
         jnp.take_along_axis(values, order, axis=-1)
-        for values in (scores, real & (clicks > 0), real & (clicks <= 0))
+        for values in (scores, valid & (clicks > 0), valid & (clicks <= 0))
     )
-    return scores, clicked, other, unknown
+    return _Ranked(scores, clicked, unclicked, is_nan)
 
 
-def _real(scores: Float[Array, "B C"], lengths: Int[Array, " B"]) -> Bool[Array, "B C"]:
+def _valid(scores: Float[Array, "B C"], lengths: Int[Array, " B"]) -> Bool[Array, "B C"]:
+    """Return True for candidates and False for padding."""
     return jnp.arange(scores.shape[1])[None, :] < lengths[:, None]
 
 
-# From here on, candidates are in the order of their scores.
+def _auc(ranked: _Ranked) -> Float[Array, " B"]:
+    """Return the area under the ROC curve of each row.
 
-
-def _auc(
-    scores: Float[Array, "B C"], clicked: Bool[Array, "B C"], other: Bool[Array, "B C"]
-) -> Float[Array, " B"]:
-    """A click loses to the others that score higher, and half of those that score the same."""
+    A clicked candidate loses a pair to each unclicked candidate with a higher score, and half a
+    pair to each unclicked candidate with an equal score.
+    """
+    scores, clicked, unclicked, _ = ranked
     changes = scores[:, 1:] != scores[:, :-1]
-    first = jnp.pad(changes, ((0, 0), (1, 0)), constant_values=True)  # of equal scores
-    last = jnp.pad(changes, ((0, 0), (0, 1)), constant_values=True)
-    so_far = jnp.cumsum(other, axis=-1)
-    higher = jax.lax.cummax(jnp.where(first, so_far - other, 0), axis=1)
-    not_lower = jax.lax.cummin(jnp.where(last, so_far, other.shape[1]), axis=1, reverse=True)
-    lost = _gained(clicked, (higher + not_lower) / 2)
-    pairs = clicked.sum(axis=-1) * other.sum(axis=-1)
+    first_of_ties = jnp.pad(changes, ((0, 0), (1, 0)), constant_values=True)
+    last_of_ties = jnp.pad(changes, ((0, 0), (0, 1)), constant_values=True)
+    count = jnp.cumsum(unclicked, axis=-1)
+    higher = jax.lax.cummax(jnp.where(first_of_ties, count - unclicked, 0), axis=1)
+    higher_or_equal = jax.lax.cummin(
+        jnp.where(last_of_ties, count, unclicked.shape[1]), axis=1, reverse=True
+    )
+    lost = _sum_where(clicked, (higher + higher_or_equal) / 2)
+    pairs = clicked.sum(axis=-1) * unclicked.sum(axis=-1)
     return jnp.where(pairs > 0, 1 - lost / jnp.maximum(pairs, 1), 0)
 
 
-def _mrr(clicked: Bool[Array, "B C"]) -> Float[Array, " B"]:
-    return _gained(clicked, 1 / _ranks(clicked)) / jnp.maximum(clicked.sum(axis=-1), 1)
+def _mean_reciprocal_rank(clicked: Bool[Array, "B C"]) -> Float[Array, " B"]:
+    """Return the mean of 1 / rank over the clicked candidates of each row, 0 without clicks."""
+    return _sum_where(clicked, 1 / _ranks(clicked)) / jnp.maximum(clicked.sum(axis=-1), 1)
 
 
-def _recall(clicked: Bool[Array, "B C"], top: int) -> Float[Array, " B"]:
-    found = _gained(clicked, jnp.where(_ranks(clicked) <= top, 1.0, 0.0))
+def _recall(clicked: Bool[Array, "B C"], k: int) -> Float[Array, " B"]:
+    """Return the fraction of clicked candidates with a rank of at most k, 0 without clicks."""
+    found = _sum_where(clicked, jnp.where(_ranks(clicked) <= k, 1.0, 0.0))
     return found / jnp.maximum(clicked.sum(axis=-1), 1)
 
 
-def _ndcg(clicked: Bool[Array, "B C"], top: int) -> Float[Array, " B"]:
-    discounts = jnp.where(_ranks(clicked) <= top, 1 / jnp.log2(1 + _ranks(clicked)), 0)
-    best = jnp.arange(clicked.shape[1])[None, :] < clicked.sum(axis=-1)[:, None]
-    ideal = _gained(best, discounts)
-    return jnp.where(ideal > 0, _gained(clicked, discounts) / jnp.maximum(ideal, 1), 0)
+def _ndcg(clicked: Bool[Array, "B C"], k: int) -> Float[Array, " B"]:
+    """Return the normalised discounted cumulative gain of the first k candidates of each row."""
+    discounts = jnp.where(_ranks(clicked) <= k, 1 / jnp.log2(1 + _ranks(clicked)), 0)
+    best_order = jnp.arange(clicked.shape[1])[None, :] < clicked.sum(axis=-1)[:, None]
+    ideal = _sum_where(best_order, discounts)
+    return jnp.where(ideal > 0, _sum_where(clicked, discounts) / jnp.maximum(ideal, 1), 0)
 
 
 def _ranks(clicked: Bool[Array, "B C"]) -> Float[Array, "1 C"]:
+    """Return the ranks 1, 2, ..., C of candidates that are sorted by descending score."""
     return 1.0 + jnp.arange(clicked.shape[1])[None, :]
 
 
-def _gained(clicked: Bool[Array, "B C"], values: Float[Array, "#B C"]) -> Float[Array, " B"]:
-    """The sum over clicks."""
-    return jnp.where(clicked, values, 0).sum(axis=-1)
+def _sum_where(mask: Bool[Array, "B C"], values: Float[Array, "#B C"]) -> Float[Array, " B"]:
+    """Sum the values of each row where the mask is True."""
+    return jnp.where(mask, values, 0).sum(axis=-1)

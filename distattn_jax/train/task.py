@@ -10,7 +10,7 @@ from jaxtyping import Array, Float
 
 from distattn_jax.sharding import Layout
 from distattn_jax.train.config import DataConfig
-from distattn_jax.train.losses import Guide
+from distattn_jax.train.losses import WeightedLoss
 from distattn_jax.train.members import Setting
 
 Batch = dict[str, Array]
@@ -34,7 +34,7 @@ class Task(abc.ABC):
     unit: ClassVar[str] = "tokens"
     criterion: ClassVar[str]
     layout: Layout = Layout()
-    guides: Mapping[str, Guide] = {}
+    guides: Mapping[str, WeightedLoss] = {}
     constants: Mapping[str, np.ndarray] = {}
 
     def longest(self, config: DataConfig) -> int | None:
@@ -59,7 +59,7 @@ class Task(abc.ABC):
         """The outputs of a step of training: with all that the guides look at."""
         return self.outputs(model, batch, **dropout)
 
-    def guides_of(self, setting: Setting) -> Mapping[str, Guide]:
+    def guides_of(self, setting: Setting) -> Mapping[str, WeightedLoss]:
         """The guides with the weights they have in a setting, whose numbers may be traced."""
         return self.guides
 

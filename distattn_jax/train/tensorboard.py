@@ -1,16 +1,16 @@
-"""Scalars for TensorBoard, without it: records framed as TFRecord, events encoded by hand.
+"""Write scalars for TensorBoard without depending on it: TFRecord framing and protobuf encoding.
 
-A record is
+An event file is a sequence of records, all numbers little-endian:
 
-    length (uint64), masked CRC-32C of those 8 bytes, data, masked CRC-32C of the data
+    length (uint64), masked CRC-32C of the length, data, masked CRC-32C of the data
 
-all little-endian. Its data is a protobuf message, of which few fields are needed:
+The data of a record is a protobuf message `Event`. Only these fields are needed:
 
     Event    1: wall_time (double)  2: step (int64)  3: file_version (string)  5: summary (Summary)
     Summary  1: value (Value, repeated)
     Value    1: tag (string)  2: simple_value (float)
 
-A field is its number and its kind in one varint, (number << 3) | kind, and then its content.
+A field is encoded as a varint, (field number << 3) | wire type, followed by its content.
 """
 
 import itertools
@@ -24,22 +24,23 @@ from typing import SupportsFloat
 
 import numpy as np
 
-VARINT, EIGHT_BYTES, SIZED, FOUR_BYTES = 0, 1, 2, 5  # the kinds of fields
+# Wire types of protobuf.
+VARINT, EIGHT_BYTES, LENGTH_DELIMITED, FOUR_BYTES = 0, 1, 2, 5
 
 
 def _byte_remainder(byte: int) -> int:
-    """What the eight bits of a byte leave of a division by the Castagnoli polynomial, reflected."""
+    """Return the remainder of one byte modulo the reflected Castagnoli polynomial."""
     for _ in range(8):
         byte = (byte >> 1) ^ (0x82F63B78 if byte & 1 else 0)
     return byte
 
 
 _REMAINDERS = [_byte_remainder(byte) for byte in range(256)]
-_file_numbers = itertools.count()  # two writers of one second and process get two files
+_file_numbers = itertools.count()  # distinguishes files that one process opens in the same second
 
 
 def crc32c(data: bytes) -> int:
-    """The CRC-32C checksum, a table look-up per byte."""
+    """Return the CRC-32C checksum of the data, with one table lookup per byte."""
     remainder = 0xFFFFFFFF
     for byte in data:
         remainder = (remainder >> 8) ^ _REMAINDERS[(remainder ^ byte) & 0xFF]
@@ -47,11 +48,11 @@ def crc32c(data: bytes) -> int:
 
 
 class EventWriter:
-    """Writes scalars to a new event file that TensorBoard can read.
+    """Write scalars to a new TensorBoard event file.
 
     Args:
-      directory: where to; made if it is not there. A resumed run adds a file to it.
-      clock: gives the wall time, in seconds since 1970.
+      directory: Directory of the event files, created if missing. A resumed run adds a new file.
+      clock: Function that returns the wall time, in seconds since 1970.
     """
 
     def __init__(self, directory: str | Path, *, clock: Callable[[], float] = time.time):
@@ -62,25 +63,31 @@ class EventWriter:
         name = f"events.out.tfevents.{int(clock()):010d}.{host}.{os.getpid()}.{next(_file_numbers)}"
         self.path = directory / name
         self._file = self.path.open("xb")
-        self._write_event(_sized(3, b"brain.Event:2"))
+        self._write_event(_bytes_field(3, b"brain.Event:2"))
         self.flush()
 
     def write(self, step: int, values: Mapping[str, SupportsFloat]) -> None:
-        """Adds one point, at that step, to the curve of each tag; values are kept as float32."""
+        """Add one point to the curve of each tag.
+
+        Args:
+          step: Horizontal position of the points, at least 0.
+          values: Values by tag, stored as float32.
+        """
         if step < 0:
             raise ValueError(f"step must be at least 0; got {step}.")
-        summary = b"".join(_sized(1, _value(tag, value)) for tag, value in values.items())
-        self._write_event(_key(2, VARINT) + _varint(step) + _sized(5, summary))
+        summary = b"".join(_bytes_field(1, _value(tag, value)) for tag, value in values.items())
+        self._write_event(_key(2, VARINT) + _varint(step) + _bytes_field(5, summary))
 
     def flush(self) -> None:
-        """Hands what was written to the operating system: a reader sees it."""
+        """Pass buffered events to the operating system, so that other processes can read them."""
         self._file.flush()
 
     def close(self) -> None:
-        """Ends the file; a second time does nothing."""
+        """Close the file. Calling this method twice is allowed."""
         self._file.close()
 
     def _write_event(self, fields: bytes) -> None:
+        """Write one record: the wall time followed by the encoded fields."""
         data = _key(1, EIGHT_BYTES) + struct.pack("<d", self._clock()) + fields
         length = struct.pack("<Q", len(data))
         self._file.write(length + _masked_checksum(length) + data + _masked_checksum(data))
@@ -93,29 +100,38 @@ class EventWriter:
 
 
 def _masked_checksum(data: bytes) -> bytes:
-    """CRC-32C rotated and shifted, so that data which holds checksums has no weak checksum."""
+    """Return the CRC-32C of the data, masked as TFRecord requires.
+
+    The mask rotates the checksum and adds a constant. A plain CRC is a weak checksum for data that
+    already contains CRCs.
+    """
     checksum = crc32c(data)
     rotated = checksum >> 15 | checksum << 17
     return struct.pack("<I", (rotated + 0xA282EAD8) & 0xFFFFFFFF)
 
 
 def _value(tag: str, value: SupportsFloat) -> bytes:
-    with np.errstate(over="ignore"):  # beyond float32 is infinite
+    """Encode a message `Value`: a tag and a float32."""
+    with np.errstate(over="ignore"):  # values beyond the range of float32 become infinite
         number = np.float64(float(value)).astype("<f4")
-    return _sized(1, tag.encode()) + _key(2, FOUR_BYTES) + number.tobytes()
+    return _bytes_field(1, tag.encode()) + _key(2, FOUR_BYTES) + number.tobytes()
 
 
-def _key(number: int, kind: int) -> bytes:
-    return _varint(number << 3 | kind)
+def _key(number: int, wire_type: int) -> bytes:
+    """Encode the number and the wire type of a field."""
+    return _varint(number << 3 | wire_type)
 
 
-def _sized(number: int, content: bytes) -> bytes:
-    """A field of bytes: string or message."""
-    return _key(number, SIZED) + _varint(len(content)) + content
+def _bytes_field(number: int, content: bytes) -> bytes:
+    """Encode a field that holds a string or a message."""
+    return _key(number, LENGTH_DELIMITED) + _varint(len(content)) + content
 
 
 def _varint(number: int) -> bytes:
-    """Seven bits a byte, the lowest first; the highest bit says that more follow."""
+    """Encode a nonnegative integer, seven bits per byte, lowest bits first.
+
+    The highest bit of a byte is 1 if more bytes follow.
+    """
     groups = bytearray()
     while number > 0x7F:
         groups.append(number & 0x7F | 0x80)

@@ -1,6 +1,6 @@
-"""A small run as a process of its own, to be killed, told to stop, or joined by another.
+"""Train a small model in a separate process, for tests that kill it or run several processes.
 
-python -m tests.train.driver FOLDER [--field value ...] trains on texts it writes into FOLDER.
+`python -m tests.train.driver FOLDER [--option value ...]` writes texts into FOLDER to train on.
 """
 
 import dataclasses
@@ -19,7 +19,7 @@ from tests.train import tiny
 
 
 def write_texts(folder: Path) -> Path:
-    """A little task: is the first word of the text one of the first half of the alphabet?"""
+    """Write texts whose label says if the first word comes before "e", and return their folder."""
     raw = folder / "raw"
     if not raw.exists():
         raw.mkdir(parents=True)
@@ -34,8 +34,8 @@ def write_texts(folder: Path) -> Path:
     return raw
 
 
-def config_in(folder: Path) -> Config:
-    """Two seeds, 100 steps of 16 texts, a checkpoint every 10."""
+def make_config(folder: Path) -> Config:
+    """Return a run of two seeds: 100 steps, batches of 16 texts, a checkpoint every 10 steps."""
     return Config(
         name="little",
         task="text_files",
@@ -56,14 +56,14 @@ def config_in(folder: Path) -> Config:
     )
 
 
-def run_of(config: Config) -> Path:
-    """Where the one run of the configuration is kept."""
+def run_directory(config: Config) -> Path:
+    """Return the directory of the only run of a configuration."""
     return Path(config.output.directory) / config.name / config.methods[0]
 
 
 def main(folder: str, *flags: str) -> None:
-    """Trains it, here."""
-    config = parse(config_in(Path(folder)), flags, program="driver")
+    """Train with the options of the command line."""
+    config = parse(make_config(Path(folder)), flags, program="driver")
     jax.config.update("jax_num_cpu_devices", int(os.environ.get("DEVICES", "1")))
     join(config.mesh)
     train(config)

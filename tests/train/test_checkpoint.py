@@ -1,4 +1,4 @@
-"""What is written comes back as it was, or is refused."""
+"""Checkpoints are restored exactly, and damaged checkpoints are skipped."""
 
 import jax
 import jax.numpy as jnp
@@ -9,11 +9,11 @@ from jax.sharding import NamedSharding, PartitionSpec
 from distattn_jax import sharding
 from distattn_jax.train.checkpoint import Checkpoints, fingerprint
 
-# An error inside Orbax leaves coroutines behind that nobody awaits.
+# When reading fails, Orbax leaves coroutines that are never awaited.
 pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 
 
-def tree_of(number, mesh):
+def make_tree(number, mesh):
     tree = {
         "kernel": jnp.arange(64, dtype=jnp.float32).reshape(8, 8) + number,
         "key": jax.random.split(jax.random.key(number), 3),
@@ -23,7 +23,7 @@ def tree_of(number, mesh):
     return jax.device_put(tree, NamedSharding(mesh, PartitionSpec()))
 
 
-def like(tree, mesh):
+def abstract(tree, mesh):
     replicated = sharding.replicated(mesh)
     return jax.tree.map(
         lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=replicated), tree
@@ -37,86 +37,88 @@ def mesh():
 
 @pytest.fixture
 def saved(tmp_path, mesh):
-    """Checkpoints of the steps 1, 2 and 3, of which two are kept."""
+    """The directory of checkpoints of the steps 1, 2 and 3, of which the last two are kept."""
     with Checkpoints(tmp_path / "checkpoints", keep=2) as checkpoints:
         for step in (1, 2, 3):
-            checkpoints.save(step, tree_of(step, mesh), iterator={"next_index": step})
+            checkpoints.save(step, make_tree(step, mesh), iterator={"next_index": step})
     return tmp_path / "checkpoints"
 
 
-def restored(folder, mesh):
+def restore(folder, mesh):
     with Checkpoints(folder) as checkpoints:
-        return checkpoints.restore(like(tree_of(0, mesh), mesh))
+        return checkpoints.restore(abstract(make_tree(0, mesh), mesh))
 
 
-def assert_is_step(found, number, mesh):
-    step, tree, iterator = found
+def assert_is_checkpoint_of(number, checkpoint, mesh):
+    step, tree, iterator = checkpoint
     assert (step, iterator) == (number, {"next_index": number})
-    same = jax.tree.map(lambda a, b: bool((a == b).all()), tree, tree_of(number, mesh))
+    same = jax.tree.map(lambda a, b: bool((a == b).all()), tree, make_tree(number, mesh))
     assert all(jax.tree.leaves(same))
 
 
-def test_the_newest_comes_back_bit_for_bit_and_the_oldest_is_gone(saved, mesh):
-    assert_is_step(restored(saved, mesh), 3, mesh)
+def test_the_newest_checkpoint_is_restored_exactly_and_the_oldest_is_deleted(saved, mesh):
+    assert_is_checkpoint_of(3, restore(saved, mesh), mesh)
     assert sorted(path.name for path in saved.iterdir()) == ["2", "3"]
 
 
-def test_nothing_comes_back_where_there_is_nothing(tmp_path, mesh):
-    assert restored(tmp_path / "none", mesh) is None
+def test_an_empty_directory_restores_none(tmp_path, mesh):
+    assert restore(tmp_path / "none", mesh) is None
 
 
-def cut_short(folder):
+def truncate_arrays(folder):
     for path in folder.rglob("d/*"):
         path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
 
 
-def without_arrays(folder):
+def delete_arrays(folder):
     for path in folder.rglob("d/*"):
         path.unlink()
 
 
-def without_metadata(folder):
+def delete_metadata(folder):
     (folder / "_CHECKPOINT_METADATA").write_text("")
     (folder / "training" / "_METADATA").unlink()
 
 
-@pytest.mark.parametrize("damage", [cut_short, without_arrays, without_metadata])
-def test_a_damaged_one_is_named_and_the_one_before_it_is_used(saved, mesh, damage, capfd):
+@pytest.mark.parametrize("damage", [truncate_arrays, delete_arrays, delete_metadata])
+def test_a_damaged_checkpoint_is_reported_and_the_previous_one_is_restored(
+    saved, mesh, damage, capfd
+):
     damage(saved / "3")
-    assert_is_step(restored(saved, mesh), 2, mesh)
-    said = capfd.readouterr().err
-    assert f"The checkpoint {saved / '3'} is damaged" in said
-    assert "the one before it is used" in said
+    assert_is_checkpoint_of(2, restore(saved, mesh), mesh)
+    message = capfd.readouterr().err
+    assert f"The checkpoint {saved / '3'} is damaged" in message
+    assert "Trying the previous checkpoint." in message
 
 
-def test_arrays_that_changed_on_disk_are_noticed(tmp_path, mesh, capsys):
+def test_arrays_that_change_on_disk_are_detected(tmp_path, mesh, capsys):
     folder = tmp_path / "checkpoints"
     with Checkpoints(folder) as checkpoints:
-        checkpoints.save(1, tree_of(1, mesh), iterator=None)
-        checkpoints.save(2, tree_of(2, mesh), iterator=None)
-    with Checkpoints(folder) as checkpoints:  # as a disk would, but so that Orbax cannot see it
-        forged = {**tree_of(2, mesh), "step": jnp.int32(7)}
+        checkpoints.save(1, make_tree(1, mesh), iterator=None)
+        checkpoints.save(2, make_tree(2, mesh), iterator=None)
+    with Checkpoints(folder) as checkpoints:  # a valid Orbax checkpoint whose checksums are wrong
+        changed = {**make_tree(2, mesh), "step": jnp.int32(7)}
         writer = checkpoints._checkpointer
-        content = {"training": {"tree": forged, "fingerprint": fingerprint(tree_of(2, mesh))}}
+        content = {"training": {"tree": changed, "fingerprint": fingerprint(make_tree(2, mesh))}}
         writer.save_checkpointables(2, content, force=True, overwrite=True)
-    assert restored(folder, mesh)[0] == 1
-    assert "its arrays are not those that were written" in capsys.readouterr().err
+    assert restore(folder, mesh)[0] == 1
+    assert "its arrays differ from their saved checksums" in capsys.readouterr().err
 
 
-def test_a_step_may_be_saved_again(saved, mesh):
+def test_saving_a_step_again_replaces_its_checkpoint(saved, mesh):
     with Checkpoints(saved) as checkpoints:
-        checkpoints.save(3, tree_of(9, mesh), iterator={"next_index": 9})
-    step, tree, iterator = restored(saved, mesh)
+        checkpoints.save(3, make_tree(9, mesh), iterator={"next_index": 9})
+    step, tree, iterator = restore(saved, mesh)
     assert (step, int(tree["step"]), iterator) == (3, 9, {"next_index": 9})
 
 
-def test_a_fingerprint_sees_every_element_and_no_mesh(eight_devices, mesh):
-    tree = tree_of(1, mesh)
+def test_a_fingerprint_depends_on_every_element_but_not_on_the_mesh(eight_devices, mesh):
+    tree = make_tree(1, mesh)
     before = np.asarray(fingerprint(tree))
     mesh = sharding.make_mesh(4, 2)
     moved = jax.device_put(tree, sharding.replicated(mesh))
-    spread = NamedSharding(mesh, PartitionSpec("data", "model"))
-    moved["kernel"] = jax.device_put(tree["kernel"], spread)
+    split_both_axes = NamedSharding(mesh, PartitionSpec("data", "model"))
+    moved["kernel"] = jax.device_put(tree["kernel"], split_both_axes)
     assert (np.asarray(fingerprint(moved)) == before).all()
     for i, j in ((0, 0), (3, 4), (7, 7)):
         changed = {**tree, "kernel": tree["kernel"].at[i, j].add(1e-3)}

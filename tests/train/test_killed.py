@@ -1,4 +1,4 @@
-"""Runs in processes of their own: killed, told to stop, damaged, joined; nothing is lost."""
+"""Killed, terminated and damaged runs are resumed exactly. Two processes train like one."""
 
 import json
 import os
@@ -16,14 +16,14 @@ import pytest
 
 from distattn_jax.train.run import load_best
 from tests import compiler
-from tests.train.driver import config_in, run_of, write_texts
+from tests.train.driver import make_config, run_directory, write_texts
 
-PATIENCE = 1200  # seconds; a process that takes longer hangs, however slow the machine
+TIMEOUT = 1200  # seconds, enough for a slow machine
 
 
 @pytest.fixture(scope="module")
 def start(compiled):
-    """Starts a driver; programs compiled by one are found by the next."""
+    """A function that starts a driver process. All processes share one compilation cache."""
     environment = {
         **os.environ,
         "XLA_FLAGS": compiler.FLAGS,
@@ -35,152 +35,159 @@ def start(compiled):
     }
     drivers = []
 
-    def started(folder, *flags):
+    def start_driver(folder, *flags):
         command = [sys.executable, "-m", "tests.train.driver", str(folder), *flags]
         drivers.append(Driver(command, environment))
         return drivers[-1]
 
-    yield started
+    yield start_driver
     for driver in drivers:
         driver.end()
 
 
 class Driver(subprocess.Popen):
-    """A run in a process of its own. It speaks into a file: a pipe that nobody reads fills up."""
+    """A run in a separate process. It writes to a file, because an unread pipe would block it."""
 
     def __init__(self, command, environment):
-        self.said = tempfile.TemporaryFile("w+")  # noqa: SIM115  closed by `end`
-        super().__init__(command, env=environment, stdout=self.said, stderr=self.said)
+        self.log = tempfile.TemporaryFile("w+")  # noqa: SIM115  `end` closes it
+        super().__init__(command, env=environment, stdout=self.log, stderr=self.log)
 
-    def words(self):
-        """All that it said, once it has left; of one that hangs, where its threads are."""
+    def wait_for_output(self):
+        """Wait for the end of the process and return its output.
+
+        A process that hangs is aborted. Its output then ends with the stack of every thread.
+        """
         try:
-            self.wait(PATIENCE)
+            self.wait(TIMEOUT)
         except subprocess.TimeoutExpired:
             self.send_signal(signal.SIGABRT)
             self.wait()
-        self.said.seek(0)
-        return self.said.read()
+        self.log.seek(0)
+        return self.log.read()
 
     def end(self):
         self.kill()
         self.wait()
-        self.said.close()
+        self.log.close()
 
 
 @pytest.fixture(scope="module")
-def straight(start, made_once):
-    """The folder of a run that nothing happened to."""
+def uninterrupted(start, made_once):
+    """The folder of a run that was never interrupted."""
 
     def make(folder):
         process = start(folder)
-        said = process.words()
-        assert process.returncode == 0, said
+        output = process.wait_for_output()
+        assert process.returncode == 0, output
 
-    return made_once("straight", make)
+    return made_once("uninterrupted", make)
 
 
-def files_of(folder):
-    run = run_of(config_in(folder))
+def read_results(folder):
+    run = run_directory(make_config(folder))
     return {name: (run / name).read_bytes() for name in ("metrics.jsonl", "result.json")}
 
 
-def steps_logged(folder):
-    path = run_of(config_in(folder)) / "metrics.jsonl"
+def last_logged_step(folder):
+    path = run_directory(make_config(folder)) / "metrics.jsonl"
     lines = path.read_text().splitlines() if path.exists() else []
     return json.loads(lines[-1])["step"] if lines and lines[-1].endswith("}") else 0
 
 
-def reach(process, folder, step, saved=0):
-    """Waits until the run has logged this step and saved so many checkpoints."""
+def wait_for_step(process, folder, step, saved=0):
+    """Wait until the run has logged this step and written this number of checkpoints."""
 
-    def there():
-        return steps_logged(folder) >= step and len(checkpoints(folder)) >= saved
+    def reached():
+        return last_logged_step(folder) >= step and len(list_checkpoints(folder)) >= saved
 
-    late = time.monotonic() + PATIENCE
-    while process.poll() is None and not there() and time.monotonic() < late:
+    deadline = time.monotonic() + TIMEOUT
+    while process.poll() is None and not reached() and time.monotonic() < deadline:
         time.sleep(0.002)
-    if process.poll() is not None or time.monotonic() >= late:
-        pytest.fail(f"{process.args} never reached step {step}:\n{process.words()}")
+    if process.poll() is not None or time.monotonic() >= deadline:
+        pytest.fail(f"{process.args} never reached step {step}:\n{process.wait_for_output()}")
 
 
-def checkpoints(folder):
-    """The whole ones, oldest first; one being written has another name until it is whole."""
-    paths = (run_of(config_in(folder)) / "checkpoints").glob("*")
+def list_checkpoints(folder):
+    """List the finished checkpoints, oldest first. An unfinished checkpoint has a longer name."""
+    paths = (run_directory(make_config(folder)) / "checkpoints").glob("*")
     return sorted((path for path in paths if path.name.isdigit()), key=lambda path: int(path.name))
 
 
 def newest_checkpoint(folder):
-    return checkpoints(folder)[-1]
+    return list_checkpoints(folder)[-1]
 
 
-def test_a_run_killed_at_random_steps_ends_as_one_never_killed(start, straight, tmp_path):
-    draw = random.Random()  # another one every time
+def test_a_run_killed_at_random_steps_ends_like_an_uninterrupted_run(
+    start, uninterrupted, tmp_path
+):
+    draw = random.Random()  # unseeded: every test run kills at other steps
     for step, saved in ((draw.randrange(1, 10), 0), (draw.randrange(10, 40), 1)):
         process = start(tmp_path)
-        reach(process, tmp_path, step, saved)
+        wait_for_step(process, tmp_path, step, saved)
         time.sleep(draw.uniform(0, 0.05))
         process.kill()
         process.wait()
         print(f"killed at step {step} or a little later")
 
-    damaged = newest_checkpoint(tmp_path)  # and then the disk fails, too
+    damaged = newest_checkpoint(tmp_path)  # as by a failing disk
     for path in damaged.rglob("d/*"):
         path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
     process = start(tmp_path)
-    reach(process, tmp_path, steps_logged(tmp_path) + 1)
+    wait_for_step(process, tmp_path, last_logged_step(tmp_path) + 1)
     process.send_signal(signal.SIGTERM)
-    said = process.words()
-    assert process.returncode == 143, said
-    assert f"The checkpoint {damaged} is damaged" in said
-    assert "The same command goes on from there." in said
-    assert f"saved at step {newest_checkpoint(tmp_path).name} of 100" in said
+    output = process.wait_for_output()
+    assert process.returncode == 143, output
+    assert f"The checkpoint {damaged} is damaged" in output
+    assert "The same command goes on from there." in output
+    assert f"saved at step {newest_checkpoint(tmp_path).name} of 100" in output
 
     process = start(tmp_path)
-    said = process.words()
-    assert process.returncode == 0, said
-    assert files_of(tmp_path) == files_of(straight)
-    assert parameters_of(tmp_path) == parameters_of(straight)
+    output = process.wait_for_output()
+    assert process.returncode == 0, output
+    assert read_results(tmp_path) == read_results(uninterrupted)
+    assert best_parameters(tmp_path) == best_parameters(uninterrupted)
 
 
-def parameters_of(folder):
-    """The bytes of the best parameters, in the order of their names."""
-    _, params = load_best(run_of(config_in(folder)))
+def best_parameters(folder):
+    """Return the bytes of each array of the best parameters, in the order of their names."""
+    _, params = load_best(run_directory(make_config(folder)))
     return [np.asarray(leaf).tobytes() for leaf in jax.tree.leaves(params)]
 
 
-def test_two_processes_reach_what_one_does_and_save_together(start, straight, tmp_path):
+def test_two_processes_train_like_one_and_save_the_same_step(start, uninterrupted, tmp_path):
     write_texts(tmp_path)
 
     def start_both():
-        together = ("--mesh.coordinator", f"localhost:{free_port()}", "--mesh.processes", "2")
-        return [start(tmp_path, *together, "--mesh.process", str(i)) for i in range(2)]
+        options = ("--mesh.coordinator", f"localhost:{free_port()}", "--mesh.processes", "2")
+        return [start(tmp_path, *options, "--mesh.process", str(i)) for i in range(2)]
 
     processes = start_both()
-    reach(processes[0], tmp_path, 7)
-    processes[1].send_signal(signal.SIGTERM)  # one is told, both leave after the same step
-    said = [process.words() for process in processes]
-    assert [process.returncode for process in processes] == [143, 143], said
+    wait_for_step(processes[0], tmp_path, 7)
+    processes[1].send_signal(signal.SIGTERM)  # both processes stop after the same step
+    outputs = [process.wait_for_output() for process in processes]
+    assert [process.returncode for process in processes] == [143, 143], outputs
     step = newest_checkpoint(tmp_path).name
-    assert all(f"saved at step {step} of 100" in lines for lines in said)
+    assert all(f"saved at step {step} of 100" in output for output in outputs)
 
     processes = start_both()
-    said = [process.words() for process in processes]
-    assert [process.returncode for process in processes] == [0, 0], said
+    outputs = [process.wait_for_output() for process in processes]
+    assert [process.returncode for process in processes] == [0, 0], outputs
     one, two = (
-        [json.loads(line) for line in files_of(folder)["metrics.jsonl"].splitlines()]
-        for folder in (straight, tmp_path)
+        [json.loads(line) for line in read_results(folder)["metrics.jsonl"].splitlines()]
+        for folder in (uninterrupted, tmp_path)
     )
     assert [line.keys() for line in one] == [line.keys() for line in two]
-    for before, after in zip(one, two, strict=True):
-        for name in before:
-            np.testing.assert_allclose(after[name], before[name], rtol=1e-5, atol=1e-5)
+    for expected, actual in zip(one, two, strict=True):
+        for name in expected:
+            np.testing.assert_allclose(actual[name], expected[name], rtol=1e-5, atol=1e-5)
     assert newest_checkpoint(tmp_path).name == "100"
-    environment = json.loads((run_of(config_in(tmp_path)) / "environment.json").read_text())
+    environment = json.loads(
+        (run_directory(make_config(tmp_path)) / "environment.json").read_text()
+    )
     assert environment["processes"] == 2
-    for alone, shared in zip(parameters_of(straight), parameters_of(tmp_path), strict=True):
+    for one, two in zip(best_parameters(uninterrupted), best_parameters(tmp_path), strict=True):
         np.testing.assert_allclose(
-            np.frombuffer(shared, np.float32), np.frombuffer(alone, np.float32), atol=1e-3
+            np.frombuffer(two, np.float32), np.frombuffer(one, np.float32), atol=1e-3
         )
 
 

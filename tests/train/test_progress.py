@@ -1,4 +1,4 @@
-"""The progress line, on a terminal and in a log, by a clock that is set by hand."""
+"""Progress lines on a terminal and in a log, with a clock that the test sets."""
 
 import io
 
@@ -30,21 +30,17 @@ def run(progress, clock, steps, seconds_each):
         progress.update(step, {"loss": 1 / step})
 
 
-def test_a_log_gets_a_line_each_interval_and_the_last_one(clock):
+def test_a_log_has_one_line_per_interval_and_the_last_step(clock):
     log = io.StringIO()
     with Progress(100, stream=log, every_seconds=10, clock=clock) as progress:
         run(progress, clock, range(1, 16), seconds_each=2.0)
-    assert [line.split("/")[0].strip() for line in log.getvalue().splitlines()] == [
-        "1",
-        "6",
-        "11",
-        "15",
-    ]
-    assert log.getvalue().splitlines()[-1] == " 15/100  loss 0.06667  0.5 steps/s  0:02:50 left"
+    lines = log.getvalue().splitlines()
+    assert [int(line.split("/")[0]) for line in lines] == [1, 6, 11, 15]
+    assert lines[-1] == " 15/100  loss 0.06667  0.5 steps/s  0:02:50 left"
     assert "\r" not in log.getvalue()
 
 
-def test_the_last_line_is_not_shown_twice(clock):
+def test_closing_twice_shows_the_last_line_once(clock):
     log = io.StringIO()
     progress = Progress(3, stream=log, clock=clock)
     run(progress, clock, [1, 2, 3], seconds_each=20.0)
@@ -63,11 +59,11 @@ def test_a_terminal_is_redrawn_in_place_at_most_ten_times_a_second(clock, monkey
     drawn = text[:-1].split("\r")[1:]
     assert text.count("\n") == 1
     assert text.endswith("\n")
-    assert 8 <= len(drawn) <= 11  # in a second, and the last
+    assert 8 <= len(drawn) <= 11  # ten redraws in one second, and the last step
     assert "1000/1000  loss 0.001  1024 steps/s  0:00:00 left" in drawn[-1]
 
 
-def test_the_bar_shows_the_share_that_is_done(clock, monkeypatch):
+def test_the_bar_shows_the_completed_fraction(clock, monkeypatch):
     monkeypatch.setenv("COLUMNS", "120")
     terminal = Terminal()
     with Progress(10, stream=terminal, clock=clock) as progress:
@@ -76,7 +72,7 @@ def test_the_bar_shows_the_share_that_is_done(clock, monkeypatch):
 
 
 @pytest.mark.parametrize("columns", [20, 40, 55, 60, 100])
-def test_a_line_fits_the_terminal_and_covers_the_one_before(clock, monkeypatch, columns):
+def test_a_line_fits_the_terminal_and_overwrites_the_previous_line(clock, monkeypatch, columns):
     monkeypatch.setenv("COLUMNS", str(columns))
     terminal = Terminal()
     progress = Progress(1000, stream=terminal, clock=clock)
@@ -90,7 +86,7 @@ def test_a_line_fits_the_terminal_and_covers_the_one_before(clock, monkeypatch, 
     assert "20/1000" in second
 
 
-def test_a_terminal_made_narrower_is_not_overrun(clock, monkeypatch):
+def test_a_line_fits_a_terminal_that_became_narrower(clock, monkeypatch):
     terminal = Terminal()
     progress = Progress(10, stream=terminal, clock=clock)
     for step, columns in ((1, 100), (2, 40)):
@@ -99,7 +95,7 @@ def test_a_terminal_made_narrower_is_not_overrun(clock, monkeypatch):
     assert len(terminal.getvalue().split("\r")[-1]) < 40
 
 
-def test_where_room_is_short_values_give_way_to_the_time_left(clock, monkeypatch):
+def test_a_narrow_terminal_drops_values_before_the_time_left(clock, monkeypatch):
     monkeypatch.setenv("COLUMNS", "60")
     terminal = Terminal()
     progress = Progress(1000, stream=terminal, clock=clock)
@@ -108,7 +104,7 @@ def test_where_room_is_short_values_give_way_to_the_time_left(clock, monkeypatch
     assert terminal.getvalue() == "\r  10/1000  loss 0.1235  10 steps/s  0:01:39 left"
 
 
-def test_steps_before_the_start_do_not_count_for_the_speed(clock):
+def test_steps_before_the_start_are_excluded_from_the_speed(clock):
     log = io.StringIO()
     progress = Progress(10_000, start=9_000, stream=log, clock=clock)
     clock.now += 50
@@ -116,15 +112,15 @@ def test_steps_before_the_start_do_not_count_for_the_speed(clock):
     assert log.getvalue() == " 9100/10000  2 steps/s  0:07:30 left\n"
 
 
-def test_the_speed_is_the_recent_one(clock):
+def test_the_speed_is_the_mean_of_the_last_30_seconds(clock):
     log = io.StringIO()
     progress = Progress(100_000, stream=log, clock=clock)
-    run(progress, clock, [1], seconds_each=300.0)  # compiled
+    run(progress, clock, [1], seconds_each=300.0)  # the first step compiles
     run(progress, clock, range(101, 1_001, 100), seconds_each=10.0)
     assert "10 steps/s  2:45:10 left" in log.getvalue().splitlines()[-1]
 
 
-def test_no_speed_is_shown_before_there_is_one(clock):
+def test_the_speed_is_unknown_before_the_first_step(clock):
     log = io.StringIO()
     progress = Progress(10, start=4, stream=log, clock=clock)
     clock.now += 1
@@ -132,7 +128,7 @@ def test_no_speed_is_shown_before_there_is_one(clock):
     assert log.getvalue() == " 4/10  loss 2  ? steps/s  ?:??:?? left\n"
 
 
-def test_values_are_read_only_when_a_line_is_due(clock):
+def test_values_are_converted_only_when_a_line_is_due(clock):
     class Value:
         reads = 0
 
@@ -147,12 +143,14 @@ def test_values_are_read_only_when_a_line_is_due(clock):
     assert Value.reads == 2  # the first line and the last
 
 
-def test_what_was_never_updated_shows_nothing(clock):
+def test_progress_without_updates_writes_nothing(clock):
     for stream in (io.StringIO(), Terminal()):
         Progress(10, stream=stream, clock=clock).close()
         assert stream.getvalue() == ""
 
 
-def test_a_start_beyond_the_total_is_refused():
-    with pytest.raises(ValueError, match="0 <= start <= total, total > 0; got 10 and 11"):
+def test_a_start_beyond_the_total_raises():
+    with pytest.raises(
+        ValueError, match="0 <= start <= total and total > 0; got start=11 and total=10"
+    ):
         Progress(10, start=11)

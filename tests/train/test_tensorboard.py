@@ -1,4 +1,4 @@
-"""Event files, read back by a decoder that shares no code with the writer."""
+"""Event files, read by a decoder that shares no code with the writer."""
 
 import math
 import struct
@@ -11,7 +11,7 @@ from distattn_jax.train.tensorboard import EventWriter, crc32c
 
 
 def bitwise_crc32c(data):
-    """Division by the Castagnoli polynomial, a bit at a time."""
+    """Divide by the Castagnoli polynomial, one bit at a time."""
     remainder = 0xFFFFFFFF
     for bit in (byte >> i & 1 for byte in data for i in range(8)):
         carry = (remainder ^ bit) & 1
@@ -19,8 +19,8 @@ def bitwise_crc32c(data):
     return remainder ^ 0xFFFFFFFF
 
 
-def is_masked_checksum(found, data):
-    unmasked = (struct.unpack("<I", found)[0] - 0xA282EAD8) % 2**32
+def is_masked_checksum(checksum, data):
+    unmasked = (struct.unpack("<I", checksum)[0] - 0xA282EAD8) % 2**32
     return (unmasked << 15 | unmasked >> 17) % 2**32 == bitwise_crc32c(data)
 
 
@@ -33,8 +33,8 @@ def read_varint(data, at):
             return number, at
 
 
-def fields(data):
-    """(number, content) of each field of a protobuf message."""
+def read_fields(data):
+    """Yield (number, content) of each field of a protobuf message."""
     at = 0
     while at < len(data):
         key, at = read_varint(data, at)
@@ -47,8 +47,8 @@ def fields(data):
         yield key >> 3, content
 
 
-def events(path):
-    """(wall time, step, version, {tag: value}) of each record, both checksums checked."""
+def read_events(path):
+    """Yield (wall time, step, version, {tag: value}) of each record, and check its checksums."""
     data = path.read_bytes()
     while data:
         (size,) = struct.unpack("<Q", data[:8])
@@ -59,8 +59,8 @@ def events(path):
             data[16 + size :],
         )
         assert is_masked_checksum(checksum, record)
-        event = dict(fields(record))
-        values = [dict(fields(value)) for _, value in fields(event.get(5, b""))]
+        event = dict(read_fields(record))
+        values = [dict(read_fields(value)) for _, value in read_fields(event.get(5, b""))]
         yield (
             struct.unpack("<d", event[1])[0],
             event.get(2, 0),
@@ -73,12 +73,12 @@ def events(path):
     ("data", "checksum"),
     [(b"", 0), (b"123456789", 0xE3069283), (bytes(32), 0x8A9136AA), (b"\xff" * 32, 0x62A8AB43)],
 )
-def test_checksums_are_the_published_ones(data, checksum):
+def test_checksums_equal_published_values(data, checksum):
     assert crc32c(data) == checksum
     assert bitwise_crc32c(data) == checksum
 
 
-def test_what_was_written_is_read_back(tmp_path):
+def test_events_are_read_as_they_were_written(tmp_path):
     clock = iter([1.0e9, 1.0e9 + 0.25, 1.0e9 + 1.5, 1.0e9 + 2.0]).__next__
     with EventWriter(tmp_path / "run", clock=clock) as writer:
         writer.write(0, {"loss": 2.5, "größe/" + "long " * 40: -1e-3})
@@ -86,7 +86,7 @@ def test_what_was_written_is_read_back(tmp_path):
     (path,) = (tmp_path / "run").iterdir()
     assert "tfevents" in path.name
     tag = "größe/" + "long " * 40
-    assert list(events(path)) == [
+    assert list(read_events(path)) == [
         (1.0e9 + 0.25, 0, b"brain.Event:2", {}),
         (
             1.0e9 + 1.5,
@@ -98,29 +98,29 @@ def test_what_was_written_is_read_back(tmp_path):
     ]
 
 
-def test_losses_that_diverged_are_written_too(tmp_path):
+def test_values_that_are_not_finite_in_float32_are_written(tmp_path):
     with EventWriter(tmp_path) as writer:
         writer.write(1, {"nan": math.nan, "infinite": -math.inf, "beyond": 1e300})
-    _, (_, _, _, values) = events(writer.path)
+    _, (_, _, _, values) = read_events(writer.path)
     assert math.isnan(values.pop("nan"))
     assert values == {"infinite": -math.inf, "beyond": math.inf}
 
 
-def test_what_was_flushed_can_be_read_before_the_end(tmp_path):
+def test_flushed_events_can_be_read_before_the_file_is_closed(tmp_path):
     with EventWriter(tmp_path) as writer:
         writer.write(7, {"loss": 1.0})
         writer.flush()
-        assert [step for _, step, _, _ in events(writer.path)] == [0, 7]
+        assert [step for _, step, _, _ in read_events(writer.path)] == [0, 7]
     with pytest.raises(ValueError, match="closed"):
         writer.write(8, {"loss": 1.0})
 
 
-def test_two_writers_write_two_files(tmp_path):
+def test_two_writers_of_the_same_second_write_two_files(tmp_path):
     with EventWriter(tmp_path, clock=lambda: 5.0), EventWriter(tmp_path, clock=lambda: 5.0):
         assert len(list(tmp_path.iterdir())) == 2
 
 
-def test_a_negative_step_is_refused(tmp_path):
+def test_a_negative_step_raises(tmp_path):
     with (
         EventWriter(tmp_path) as writer,
         pytest.raises(ValueError, match="step must be at least 0; got -1"),

@@ -25,7 +25,7 @@ from distattn_jax.train.feed import Feed
 from distattn_jax.train.flags import replace
 from experiments.commands import evaluate, predict
 from experiments.commands.report import report
-from tests.train.driver import config_in, run_of
+from tests.train.driver import make_config, run_directory
 
 
 class StoppedError(Exception):
@@ -46,13 +46,13 @@ def keep_compiled(compiled):
 
 @pytest.fixture(scope="module")
 def texts(made_once):
-    return made_once("texts", lambda folder: prepare(config_in(folder)))
+    return made_once("texts", lambda folder: prepare(make_config(folder)))
 
 
 def configured(texts, output, **changes):
     """Thirty steps, with dropout, a decay and two seeds."""
     return replace(
-        config_in(texts),
+        make_config(texts),
         {
             "epochs": 3.0,
             "output.directory": str(output),
@@ -78,7 +78,7 @@ def train(config, mesh=(1, 1), stop_at=None):
         trainer.finish(trainer.fit(stop))
     except StoppedError:
         assert stop_at is not None
-    return run_of(config)
+    return run_directory(config)
 
 
 @pytest.fixture(scope="module")
@@ -88,7 +88,7 @@ def alone(texts, made_once):
     def make(folder):
         train(configured(texts, folder, **{"output.profile": True}))
 
-    return run_of(configured(texts, made_once("alone", make)))
+    return run_directory(configured(texts, made_once("alone", make)))
 
 
 def assert_same_metrics(one, two):
