@@ -19,9 +19,10 @@ LAYERS = {
     "distattn_jax.models": {"attention", "modules"},
     "distattn_jax.guiding": {"attention"},
     "distattn_jax.modules": {"attention"},
-    "distattn_jax.attention": {"fused", "hash", "tree", "variants"},
+    "distattn_jax.attention": {"fused", "fused.gpu", "hash", "tree", "variants"},
     "distattn_jax.attention.variants": {"tree"},
     "distattn_jax.attention.fused": {"hash"},
+    "distattn_jax.attention.fused.gpu": {"attention.fused", "hash"},
     "distattn_jax.hash": set(),
     "distattn_jax.tree": set(),
 }

@@ -16,6 +16,7 @@ from jaxtyping import Array, Float
 from distattn_jax.attention import fused, mesh
 from distattn_jax.attention.arguments import Attended, AttentionCall
 from distattn_jax.attention.dropout import drop_threshold, make_head_words
+from distattn_jax.attention.fused import derivative
 from distattn_jax.attention.variants import (
     DistanceAware,
     DotProduct,
@@ -80,7 +81,8 @@ FORMS = {
 
 def run(call: AttentionCall) -> Attended:
     """The call in fused passes, each device its own examples and heads."""
-    from distattn_jax.attention.fused.attend import attend  # slow: only if needed
+    # Importing Pallas takes long, and an old JAX lacks Mosaic GPU: import the kernels only here.
+    from distattn_jax.attention.fused.gpu.kernels import select_kernels
 
     _, queries, _, width = call.query.shape
     _, keys, _, value_width = call.value.shape
@@ -90,7 +92,8 @@ def run(call: AttentionCall) -> Attended:
         received=call.options.received,
         tolerance=_tolerance(call),
     )
-    values, received = mesh.over_parts(functools.partial(attend, plan), _operands(call))
+    attend = functools.partial(derivative.fused_attention, select_kernels(), plan)
+    values, received = mesh.over_parts(attend, _operands(call))
     values = values[:, :queries, :, :value_width]
     return Attended(values, None if received is None else received[:, :, :keys])
 

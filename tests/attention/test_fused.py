@@ -26,7 +26,9 @@ def kernels():
     if jax.default_backend() == "gpu":
         yield
         return
-    from distattn_jax.attention.fused.mosaic import interpreted  # what it needs, older JAX has not
+    from distattn_jax.attention.fused.gpu.mosaic import (
+        interpreted,  # what it needs, older JAX has not
+    )
 
     with interpreted():
         yield
@@ -85,7 +87,7 @@ def by_oracle(oracle, arrays, **arguments) -> dict[str, np.ndarray]:
 def blocks(request, monkeypatch):
     """Those for short maps, and those for long ones."""
     if request.param == "long":
-        monkeypatch.setattr("distattn_jax.attention.fused.blocks.SHORTEST_LONG", 1)
+        monkeypatch.setattr("distattn_jax.attention.fused.gpu.tile_configs.SHORTEST_LONG", 1)
     jax.clear_caches()  # programs remember their blocks
     yield
     jax.clear_caches()

@@ -18,8 +18,8 @@ from distattn_jax.attention import (
     DotProduct,
     attention,
 )
-from distattn_jax.attention.fused.ranges import NEVER
 from distattn_jax.attention.fused.saturation import radius_of
+from distattn_jax.attention.fused.schedule import NEVER
 from distattn_jax.attention.fused.scoring import LOG2E, Apart
 from distattn_jax.attention.softmax import masked_softmax
 from distattn_jax.attention.variants import early_add, late_multiply
@@ -237,7 +237,7 @@ by_kernels = functools.partial(
 )
 
 
-def on_whole_maps(plan, operands):
+def on_whole_maps(make_kernels, plan, operands):
     """What `attend` computes of the same operands, in plain JAX: it runs on any mesh."""
     query, key, value = operands[:3]
     (_, T, _, _), (_, S, _, _) = query.shape, key.shape
@@ -264,7 +264,7 @@ def on_whole_maps(plan, operands):
 
 @pytest.fixture
 def without_kernels(monkeypatch):
-    monkeypatch.setattr("distattn_jax.attention.fused.attend.attend", on_whole_maps)
+    monkeypatch.setattr("distattn_jax.attention.fused.derivative.fused_attention", on_whole_maps)
 
 
 @pytest.mark.usefixtures("without_kernels")
@@ -313,11 +313,11 @@ def test_mappings_that_level_off_saturate_early(mapping, width, monkeypatch):
     """If the constant were not f's own, to the last bit, no head would ever reach it."""
     found = []
 
-    def attend(plan, operands):
+    def attend(make_kernels, plan, operands):
         found.append(radius_of(plan.scoring, operands, plan.tolerance))
         return jnp.zeros_like(operands.query), None
 
-    monkeypatch.setattr("distattn_jax.attention.fused.attend.attend", attend)
+    monkeypatch.setattr("distattn_jax.attention.fused.derivative.fused_attention", attend)
     sizes = Sizes(batch=1, queries=2048, keys=2048, heads=2, width=width, value_width=width)
     weight = jnp.asarray([-0.5, -0.25] if mapping == "exponent" else [-0.5, 0.5])
     variant = DistanceAware(weight, LEVEL[mapping], MAPPINGS[mapping])

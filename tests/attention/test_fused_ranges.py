@@ -13,7 +13,7 @@ import pytest
 from distattn_jax.attention import fused
 from distattn_jax.attention.fused import saturation
 from distattn_jax.attention.fused.operands import Operands
-from distattn_jax.attention.fused.ranges import NEVER, Extent, Walk, walk_of_keys, walk_of_queries
+from distattn_jax.attention.fused.schedule import NEVER, Extent, Walk, walk_of_keys, walk_of_queries
 from distattn_jax.attention.fused.scoring import LOG2E, STRIDE, Apart, Steps
 from tests.attention.cases import needs_kernels
 

@@ -1,6 +1,6 @@
 """The same mathematics in one pass over the tiles: kernels for Hopper GPUs, in Pallas.
 
-Import `attend` from its module: with it comes Pallas, which takes a while.
+Import the kernels of a chip from their module: Pallas takes a while to import.
 """
 
 from distattn_jax.attention.fused.operands import Operands, Plan

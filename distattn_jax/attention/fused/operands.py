@@ -37,6 +37,22 @@ class Operands(NamedTuple):
     skips: Bool[Array, "B N"] | None = None
 
 
+class BackwardOperands(NamedTuple):
+    """Arrays that the backward kernels read besides the operands.
+
+    Attributes:
+      values: Cotangent of the values.
+      received: Cotangent of the received attention, or None if the loss does not use it.
+      logsumexp: Logsumexp of each query to base 2. Its last axis may be padded.
+      negative_delta: -(dO_i · O_i + Σ_j A_ij g_j) for each query i.
+    """
+
+    values: Float[Array, "B T N E"]
+    received: Float[Array, "B N _"] | None
+    logsumexp: Float[Array, "B N _"]
+    negative_delta: Float[Array, "B N _"]
+
+
 class Plan(NamedTuple):
     """What is decided before tracing.
 

@@ -20,7 +20,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
 from distattn_jax.attention.fused.operands import Operands
-from distattn_jax.attention.fused.ranges import NEVER
+from distattn_jax.attention.fused.schedule import NEVER
 from distattn_jax.attention.fused.scoring import LOG2E, Apart, Change, Distance
 
 

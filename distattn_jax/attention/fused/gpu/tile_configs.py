@@ -3,8 +3,8 @@
 import math
 from typing import NamedTuple
 
+from distattn_jax.attention.fused.gpu.tile_loop import Block
 from distattn_jax.attention.fused.operands import Operands, Plan
-from distattn_jax.attention.fused.sweep import Block
 
 
 class Blocks(NamedTuple):

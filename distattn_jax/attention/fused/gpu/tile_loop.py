@@ -21,8 +21,9 @@ import jax.experimental.pallas.mosaic_gpu as plgpu
 import jax.numpy as jnp
 from jax import lax
 
-from distattn_jax.attention.fused import mosaic, varying
-from distattn_jax.attention.fused.ranges import Section
+from distattn_jax.attention.fused import varying
+from distattn_jax.attention.fused.gpu import mosaic
+from distattn_jax.attention.fused.schedule import Section
 
 COMPUTE_REGISTERS = {2: 240, 3: 160}  # of a thread, by how many warpgroups compute
 MEMORY_REGISTERS = 24

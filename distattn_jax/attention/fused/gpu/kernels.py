@@ -5,75 +5,51 @@
 per query.
 """
 
-import functools
 from collections.abc import Callable
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from distattn_jax.attention.fused import passes, ranges, saturation
-from distattn_jax.attention.fused.blocks import blocks_of
-from distattn_jax.attention.fused.look import NOTHING, Map
-from distattn_jax.attention.fused.mosaic import is_interpreted
-from distattn_jax.attention.fused.operands import Operands, Plan
-from distattn_jax.attention.fused.ranges import Walk
-from distattn_jax.attention.fused.scoring import Distance
-from distattn_jax.attention.fused.sweep import Arrays, Block, sweep
-
-Attended = tuple[Float[Array, "B T N E"], Float[Array, "B N S"] | None]
+from distattn_jax.attention.fused import saturation, schedule
+from distattn_jax.attention.fused.derivative import KernelFactory, Kernels
+from distattn_jax.attention.fused.gpu import mosaic, passes
+from distattn_jax.attention.fused.gpu.tile_configs import blocks_of
+from distattn_jax.attention.fused.gpu.tile_loop import Arrays, Block, sweep
+from distattn_jax.attention.fused.gpu.tile_view import NOTHING, Map
+from distattn_jax.attention.fused.operands import BackwardOperands, Operands, Plan
+from distattn_jax.attention.fused.schedule import Walk
 
 
-def attend(plan: Plan, operands: Operands) -> Attended:
-    """Values, and what each key receives if the plan says so."""
-    if plan.tolerance and isinstance(plan.scoring, Distance):
-        radius, skips = saturation.radius_of(plan.scoring, operands, plan.tolerance)
-        operands = operands._replace(radius=radius, skips=skips)
-    return _attend(plan, operands)
+def select_kernels() -> KernelFactory:
+    """Return the factory of compiled kernels, or of interpreted ones inside `interpreted()`."""
+    return make_interpreted_kernels if mosaic.is_interpreted() else make_kernels
 
 
-@functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
-def _attend(plan: Plan, operands: Operands) -> Attended:
-    return _forward(plan, operands)[0]
-
-
-def _forward(plan: Plan, operands: Operands):
-    values, received, log_sum = _run_forward(plan, is_interpreted(), operands)
-    return (values, received), (operands, values, log_sum)
-
-
-def _backward(plan: Plan, residuals: Any, gradients: Any):
-    return (_run_backward(plan, is_interpreted(), residuals, gradients),)
-
-
-_attend.defvjp(_forward, _backward)
-
-# A kernel takes seconds to lower. So that alike layers of a model do it once, both are jitted.
-_jitted = functools.partial(jax.jit, static_argnames=("plan", "interpreted"))
-
-
-@_jitted
-def _run_forward(plan: Plan, interpreted: bool, operands: Operands):
+def make_kernels(plan: Plan, operands: Operands) -> Kernels:
+    """Return the kernels for Hopper GPUs."""
     work = _Work(plan, operands)
-    values, log_sum = work.forward()
-    return values, work.received(log_sum) if plan.received else None, log_sum
+    return Kernels(
+        forward=work.forward,
+        query_gradient=work.query_gradient,
+        key_gradient=work.key_gradient,
+        received=work.received,
+        attention_given=work.attention_given,
+    )
 
 
-@_jitted
-def _run_backward(plan: Plan, interpreted: bool, residuals: Any, gradients: Any) -> Operands:
-    operands, values, log_sum = residuals
-    of_values, of_received = gradients
-    work = _Work(plan, operands)
-    less = -jnp.einsum("btne,btne->bnt", values, of_values, preferred_element_type=jnp.float32)
-    if of_received is not None:
-        of_received = work.whole(of_received)
-        less -= work.given(log_sum, of_received)
-    streams = (of_values, log_sum, work.whole(less), of_received)
-    query, coefficients = work.of_queries(*streams)
-    key, value = work.of_keys(*streams)
-    nothing: Any = (None,) * (len(operands) - 4)
-    return Operands(query, key, value, coefficients, *nothing)
+def make_interpreted_kernels(plan: Plan, operands: Operands) -> Kernels:
+    """Return the kernels for Hopper GPUs, executed by the interpreter of Pallas."""
+
+    def interpret(kernel: Callable) -> Callable:
+        def run(*arguments):
+            with mosaic.interpreted():
+                return kernel(*arguments)
+
+        return run
+
+    with mosaic.interpreted():
+        return Kernels(*[interpret(kernel) for kernel in make_kernels(plan, operands)])
 
 
 class _Work:
@@ -84,7 +60,7 @@ class _Work:
         self.saturates = operands.radius is not None
         self.blocks = blocks_of(plan, operands)
         batch, _, heads, _ = operands.query.shape
-        self.extent = ranges.Extent(
+        self.extent = schedule.Extent(
             query_lengths=operands.query_lengths,
             key_lengths=operands.key_lengths,
             offset=operands.offset,
@@ -127,9 +103,10 @@ class _Work:
             log_sum = jnp.where(is_written[None, None, :], log_sum, NOTHING)
         return outs["values"], log_sum
 
-    def of_queries(self, of_values, log_sum, less, of_received):
+    def query_gradient(self, backward: BackwardOperands):
         """Gradients of the queries and of the coefficients."""
         query, key, value = self.operands[:3]
+        of_values, of_received, log_sum, less = self._padded(backward)
         count = 3 if self.plan.scoring.knows_distance else 0  # of the coefficients have gradients
         walk = self._walk_of_queries(self.blocks.of_queries)
         streamed = {"key": key, "value": value}
@@ -168,9 +145,10 @@ class _Work:
             coefficients = jnp.stack((first, second, of_height, nothing), axis=-1)
         return outs["query"], coefficients
 
-    def of_keys(self, of_values, log_sum, less, of_received):
+    def key_gradient(self, backward: BackwardOperands):
         """Gradients of keys and values."""
         query, key, value = self.operands[:3]
+        of_values, of_received, log_sum, less = self._padded(backward)
         resident = {"key": key, "value": value}
         if of_received is not None:
             resident["received"] = of_received
@@ -221,9 +199,10 @@ class _Work:
         )
         return outs["received"][:, :, : key.shape[1]]
 
-    def given(self, log_sum, of_received) -> Float[Array, "B N T"]:
+    def attention_given(self, log_sum, of_received) -> Float[Array, "B N T"]:
         """What each query gives, weighted by the gradient of what was received."""
         query, key = self.operands[:2]
+        of_received = self.whole(of_received)
         far = {}
         walk = self._walk_of_queries(self.blocks.given)
         if self.saturates:
@@ -250,10 +229,10 @@ class _Work:
         return Map(self.plan.scoring, self.plan.is_causal, has_dropout, keys_stay)
 
     def _walk_of_queries(self, block: Block) -> Walk:
-        return self._walk(ranges.walk_of_queries, self.operands.query, block)
+        return self._walk(schedule.walk_of_queries, self.operands.query, block)
 
     def _walk_of_keys(self, block: Block) -> Walk:
-        return self._walk(ranges.walk_of_keys, self.operands.key, block)
+        return self._walk(schedule.walk_of_keys, self.operands.key, block)
 
     def _walk(self, walk_of: Callable[..., Walk], rows: Array, block: Block) -> Walk:
         batch, length, heads, _ = rows.shape
@@ -284,6 +263,14 @@ class _Work:
     def _valid(rows, lengths):
         inside = jnp.arange(rows.shape[1])[None, :] < lengths[:, None]
         return jnp.where(inside[:, :, None, None], rows, 0)
+
+    def _padded(self, backward: BackwardOperands) -> BackwardOperands:
+        """The same, its vectors padded to whole blocks."""
+        received = backward.received
+        return backward._replace(
+            received=None if received is None else self.whole(received),
+            negative_delta=self.whole(backward.negative_delta),
+        )
 
     def whole(self, vector: Float[Array, "B N L"]) -> Float[Array, "B N _"]:
         """The vector, padded to whole blocks."""

@@ -11,7 +11,8 @@ import jax
 import jax.numpy as jnp
 
 from distattn_jax import hash
-from distattn_jax.attention.fused import mosaic
+from distattn_jax.attention.fused.gpu import mosaic
+from distattn_jax.attention.fused.gpu.tile_loop import Place, Tile
 from distattn_jax.attention.fused.scoring import (
     STRIDE,
     Apart,
@@ -21,7 +22,6 @@ from distattn_jax.attention.fused.scoring import (
     Scoring,
     Steps,
 )
-from distattn_jax.attention.fused.sweep import Place, Tile
 
 Shape = tuple[int, int]  # of tiles
 NOTHING = 1e30  # stands for infinity where that would make a NaN

@@ -15,8 +15,9 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from distattn_jax.attention.fused import mosaic
-from distattn_jax.attention.fused.look import (
+from distattn_jax.attention.fused.gpu import mosaic
+from distattn_jax.attention.fused.gpu.tile_loop import Pass, Place, Tile
+from distattn_jax.attention.fused.gpu.tile_view import (
     NOTHING,
     Look,
     Map,
@@ -25,7 +26,6 @@ from distattn_jax.attention.fused.look import (
     numbers_of,
     spared,
 )
-from distattn_jax.attention.fused.sweep import Pass, Place, Tile
 
 
 def _dropped(map: Map, place: Place, tile: Tile, weights: jax.Array) -> jax.Array:

@@ -1,0 +1,119 @@
+"""Fused attention with a custom derivative, for the kernels of any chip.
+
+Let A be the attention weights, dO the cotangent of the values and g the cotangent of the received
+attention. D and A are rows of queries i and columns of keys j.
+
+    O_i  = Σ_j A_ij V_j                              values
+    m_j  = Σ_i A_ij                                  received attention
+    D_i  = dO_i · O_i + Σ_j A_ij g_j                 delta
+    dS_ij = A_ij (dO_i · V_j + g_j - D_i)            gradient of the scores
+
+The residuals are the operands, the values and one logsumexp per query. No (T, S) array is stored.
+"""
+
+import functools
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from distattn_jax.attention.fused import saturation
+from distattn_jax.attention.fused.operands import BackwardOperands, Operands, Plan
+from distattn_jax.attention.fused.scoring import Distance
+
+Outputs = tuple[Float[Array, "B T N E"], Float[Array, "B N S"] | None]
+Logsumexp = Float[Array, "B N _"]
+
+
+class Kernels(NamedTuple):
+    """Kernels of one chip, bound to the plan and the operands of one call.
+
+    A logsumexp is to base 2. Its last axis has at least T entries: a chip may pad it.
+
+    Attributes:
+      forward: Computes the values, shape (B, T, N, E), and the logsumexp of each query.
+      query_gradient: Computes the gradients of the queries and of the coefficients.
+      key_gradient: Computes the gradients of the keys and of the values.
+      received: Computes the attention each key receives, shape (B, N, S), from the logsumexp.
+      attention_given: Computes Σ_j A_ij g_j, shape (B, N, T), from the logsumexp and the cotangent
+        g of the received attention, shape (B, N, S).
+    """
+
+    forward: Callable[[], tuple[Array, Array]]
+    query_gradient: Callable[[BackwardOperands], tuple[Array, Array]]
+    key_gradient: Callable[[BackwardOperands], tuple[Array, Array]]
+    received: Callable[[Array], Array]
+    attention_given: Callable[[Array, Array], Array]
+
+
+KernelFactory = Callable[[Plan, Operands], Kernels]
+
+
+def fused_attention(make_kernels: KernelFactory, plan: Plan, operands: Operands) -> Outputs:
+    """Compute attention with the kernels of one chip.
+
+    Args:
+      make_kernels: Returns the kernels for a plan and its operands. It must be hashable, because
+        compiled programs are cached by it.
+      plan: Static options of the call.
+      operands: Arrays of the call. The radius and `skips` are computed here.
+
+    Returns:
+      The values, shape (B, T, N, E), and the attention each key receives, shape (B, N, S), or None
+      if the plan does not request it.
+    """
+    if plan.tolerance and isinstance(plan.scoring, Distance):
+        radius, skips = saturation.radius_of(plan.scoring, operands, plan.tolerance)
+        operands = operands._replace(radius=radius, skips=skips)
+    return _attend(make_kernels, plan, operands)
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(0, 1))
+def _attend(make_kernels: KernelFactory, plan: Plan, operands: Operands) -> Outputs:
+    return _forward(make_kernels, plan, operands)[0]
+
+
+def _forward(make_kernels: KernelFactory, plan: Plan, operands: Operands):
+    values, received, logsumexp = _run_forward(make_kernels, plan, operands)
+    return (values, received), (operands, values, logsumexp)
+
+
+def _backward(make_kernels: KernelFactory, plan: Plan, residuals: Any, cotangents: Any):
+    return (_run_backward(make_kernels, plan, residuals, cotangents),)
+
+
+_attend.defvjp(_forward, _backward)
+
+# Lowering a kernel takes seconds. Under jit, equal layers of a model share one lowered kernel.
+_jit = functools.partial(jax.jit, static_argnames=("make_kernels", "plan"))
+
+
+@_jit
+def _run_forward(make_kernels: KernelFactory, plan: Plan, operands: Operands):
+    kernels = make_kernels(plan, operands)
+    values, logsumexp = kernels.forward()
+    return values, kernels.received(logsumexp) if plan.received else None, logsumexp
+
+
+@_jit
+def _run_backward(
+    make_kernels: KernelFactory, plan: Plan, residuals: Any, cotangents: Any
+) -> Operands:
+    """Return the gradients of the operands, None for those that have none."""
+    operands, values, logsumexp = residuals
+    values_cotangent, received_cotangent = cotangents
+    kernels = make_kernels(plan, operands)
+    negative_delta = -jnp.einsum(
+        "btne,btne->bnt", values, values_cotangent, preferred_element_type=jnp.float32
+    )
+    if received_cotangent is not None:
+        negative_delta -= kernels.attention_given(logsumexp, received_cotangent)
+    backward_operands = BackwardOperands(
+        values_cotangent, received_cotangent, logsumexp, negative_delta
+    )
+    query, coefficients = kernels.query_gradient(backward_operands)
+    key, value = kernels.key_gradient(backward_operands)
+    not_differentiable: Any = (None,) * (len(operands) - 4)
+    return Operands(query, key, value, coefficients, *not_differentiable)
