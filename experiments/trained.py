@@ -12,7 +12,7 @@ import numpy as np
 from etils import epath
 from flax import nnx
 
-from distattn_jax.data import UNKNOWN
+from distattn_jax.data import UNKNOWN_TOKEN
 from distattn_jax.train.classification import TextClassification
 from distattn_jax.train.metrics import score
 from distattn_jax.train.run import load_best
@@ -100,7 +100,7 @@ def attention_of(trained: Trained, sentence: str) -> Seen:
     if not encoding.ids:
         raise ValueError(f"sentence must hold at least one token; got {sentence!r}.")
     tokens = [
-        token if token == UNKNOWN else sentence[start:end].strip()
+        token if token == UNKNOWN_TOKEN else sentence[start:end].strip()
         for token, (start, end) in zip(encoding.tokens, encoding.offsets, strict=True)
     ]
     look = jax.jit(functools.partial(trained.model, weights=True))
@@ -148,7 +148,7 @@ def distances_of(trained: Trained, table: Any, *, texts: int, furthest: int) -> 
 def _chunks(table: Any, texts: int, length: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     for start in range(0, min(texts, len(table)), CHUNK):
         rows = np.arange(start, min(start + CHUNK, texts, len(table)))
-        padded = table.rows(np.pad(rows, (0, CHUNK - len(rows)), constant_values=-1), length)
+        padded = table.take(np.pad(rows, (0, CHUNK - len(rows)), constant_values=-1), length)
         yield padded["text"], padded["text_length"]
 
 

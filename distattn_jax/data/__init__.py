@@ -10,30 +10,30 @@ import TensorFlow Datasets on first access.
 
 from typing import TYPE_CHECKING, Any
 
-from distattn_jax.data.batches import Batches, bucket_lengths
-from distattn_jax.data.conllu import Parse, Parses
+from distattn_jax.data.batches import Batches, choose_buckets
+from distattn_jax.data.conllu import DependencyParse, ParsedTexts
 from distattn_jax.data.pmi import TokenPmi, count_pmi
 from distattn_jax.data.pretrained_tokenizer import (
-    Encoded,
+    EncodedPairs,
     encode_pairs,
-    load_tokenizer,
-    words_of,
+    list_words,
+    load_pretrained_tokenizer,
 )
 from distattn_jax.data.rows import DataError, find_file, read_rows
-from distattn_jax.data.sentences import sentences
-from distattn_jax.data.table import FILLER, Nested, Ragged, Table
+from distattn_jax.data.sentences import split_sentences
+from distattn_jax.data.table import PADDING_ROW, Nested, Ragged, Table
 from distattn_jax.data.tokenizer import (
-    PADDING,
+    PADDING_TOKEN,
     TOKENIZERS,
-    UNKNOWN,
-    byte_level_bpe,
+    UNKNOWN_TOKEN,
     encode,
-    load,
-    save,
-    word_level,
-    word_piece,
+    load_tokenizer,
+    save_tokenizer,
+    train_byte_level_bpe,
+    train_word_level,
+    train_word_piece,
 )
-from distattn_jax.data.vectors import WordVectors, find_vectors, load_vectors
+from distattn_jax.data.vectors import WordVectors, load_embeddings, load_word_vectors
 
 if TYPE_CHECKING:
     from distattn_jax.data.builder import TextBuilder, load_split
@@ -49,36 +49,36 @@ else:
 
 
 __all__ = [
-    "FILLER",
-    "PADDING",
+    "PADDING_ROW",
+    "PADDING_TOKEN",
     "TOKENIZERS",
-    "UNKNOWN",
+    "UNKNOWN_TOKEN",
     "Batches",
     "DataError",
-    "Encoded",
+    "DependencyParse",
+    "EncodedPairs",
     "Nested",
-    "Parse",
-    "Parses",
+    "ParsedTexts",
     "Ragged",
     "Table",
     "TextBuilder",
     "TokenPmi",
     "WordVectors",
-    "bucket_lengths",
-    "byte_level_bpe",
+    "choose_buckets",
     "count_pmi",
     "encode",
     "encode_pairs",
     "find_file",
-    "find_vectors",
-    "load",
+    "list_words",
+    "load_embeddings",
+    "load_pretrained_tokenizer",
     "load_split",
     "load_tokenizer",
-    "load_vectors",
+    "load_word_vectors",
     "read_rows",
-    "save",
-    "sentences",
-    "word_level",
-    "word_piece",
-    "words_of",
+    "save_tokenizer",
+    "split_sentences",
+    "train_byte_level_bpe",
+    "train_word_level",
+    "train_word_piece",
 ]

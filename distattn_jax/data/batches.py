@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Int, Int32
 
-from distattn_jax.data.table import FILLER, Rows
+from distattn_jax.data.table import PADDING_ROW, TableLike
 
 GROUP = 8  # batches that are prepared together
 
@@ -24,14 +24,15 @@ class Batches:
 
     A batch holds the columns of the table (see `Table.rows`), `weight` (B,), 0 for rows that only
     fill up, and `index` (B,), the row of the table, -1 for these. `batches_per_epoch` says how many
-    make an epoch, `cut` how many rows lose their end, `padding` what share of positions is no text.
+    make an epoch, `truncated` how many rows lose their end, `padding_share` what share of positions
+    is no text.
 
     Args:
       table: the rows.
       batch_size: B, rows of a batch over all processes.
       buckets: the lengths that batches may have, rising. A row goes into the first that holds it;
         one that none holds is cut to the last.
-      by: the column of sequences, or columns, whose length (the longest) counts.
+      length_columns: the column of sequences, or columns, whose length (the longest) counts.
       seed: of the order, where `shuffle`.
       shuffle: rows and batches in an order of its own every epoch; otherwise short ones first, and
         in the order of the table.
@@ -41,11 +42,11 @@ class Batches:
 
     def __init__(
         self,
-        table: Rows,
+        table: TableLike,
         *,
         batch_size: int,
         buckets: tuple[int, ...],
-        by: str | tuple[str, ...],
+        length_columns: str | tuple[str, ...],
         seed: int = 0,
         shuffle: bool,
         process_index: int = 0,
@@ -73,16 +74,20 @@ class Batches:
         self.seed, self.shuffle = seed, shuffle
         share = batch_size // process_count
         self._own = slice(process_index * share, (process_index + 1) * share)
-        lengths = table.lengths((by,) if isinstance(by, str) else by)
+        lengths = table.lengths(
+            (length_columns,) if isinstance(length_columns, str) else length_columns
+        )
         bucket = np.searchsorted(buckets, np.minimum(lengths, buckets[-1]))
         self._members = [np.flatnonzero(bucket == k).astype(np.int32) for k in range(len(buckets))]
         counts = [-(-len(rows) // batch_size) for rows in self._members]
         self.batches_per_epoch = sum(counts)
         self._bucket_of_batch = np.repeat(np.arange(len(buckets)), counts)
         self._epoch = functools.lru_cache(maxsize=2)(self._dealt)
-        self.cut = int((table.lengths(table.sequences) > np.take(buckets, bucket)).sum())
+        self.truncated = int(
+            (table.lengths(table.sequence_columns) > np.take(buckets, bucket)).sum()
+        )
         positions = batch_size * int(np.take(buckets, self._bucket_of_batch).sum())
-        self.padding = 1 - int(np.minimum(lengths, buckets[-1]).sum()) / positions
+        self.padding_share = 1 - int(np.minimum(lengths, buckets[-1]).sum()) / positions
 
     def __getitem__(self, i: int) -> dict[str, np.ndarray]:
         if i < 0:
@@ -91,8 +96,8 @@ class Batches:
         rows, order = self._epoch(epoch if self.shuffle else 0)
         batch = order[place]
         index = rows[batch, self._own]
-        columns = self.table.rows(index, self.buckets[self._bucket_of_batch[batch]])
-        return {**columns, "weight": (index != FILLER).astype(np.float32), "index": index}
+        columns = self.table.take(index, self.buckets[self._bucket_of_batch[batch]])
+        return {**columns, "weight": (index != PADDING_ROW).astype(np.float32), "index": index}
 
     # Without it Python would try 0, 1, 2, ... and never come to an end.
     __iter__ = None
@@ -123,7 +128,7 @@ class Batches:
         for members in self._members:
             if self.shuffle:
                 members = members[np.argsort(bits(len(members)), kind="stable")]
-            filler = np.full(-len(members) % self.batch_size, FILLER, np.int32)
+            filler = np.full(-len(members) % self.batch_size, PADDING_ROW, np.int32)
             dealt.append(np.concatenate([members, filler]).reshape(-1, self.batch_size))
         order = np.arange(self.batches_per_epoch)
         if self.shuffle:
@@ -175,7 +180,7 @@ class BatchIterator:
         return [self._batches[i] for i in range(begin, min(begin + GROUP, self._stop))]
 
 
-def bucket_lengths(
+def choose_buckets(
     lengths: Sequence[int] | np.ndarray, *, count: int, longest: int
 ) -> tuple[int, ...]:
     """The bounds that pad rows of these lengths least: multiples of 8, and `longest` itself.

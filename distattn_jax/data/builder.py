@@ -27,12 +27,12 @@ class TextBuilder(tfds.core.GeneratorBasedBuilder):
 
     Args:
       manual_dir: the folder of the raw files, whole or a part of the published ones. `None`: they
-        are downloaded from `SOURCES` into `data_dir/downloads/{name}`, and must be whole.
+        are downloaded from `URLS` into `data_dir/downloads/{name}`, and must be whole.
       data_dir: the folder for the prepared ones.
     """
 
-    SOURCES: ClassVar[tuple[str, ...]] = ()  # the public addresses of the raw files
-    PUBLISHED: ClassVar[Mapping[str, int]] = {}  # rows of every split, when these are whole
+    URLS: ClassVar[tuple[str, ...]] = ()  # the public addresses of the raw files
+    PUBLISHED_ROWS: ClassVar[Mapping[str, int]] = {}  # rows of every split, when these are whole
 
     VERSION = tfds.core.Version("1.0.0")
     # Where TFDS would look for checksums of downloads. There are none, and to look it needs a
@@ -42,20 +42,20 @@ class TextBuilder(tfds.core.GeneratorBasedBuilder):
 
     def __init__(self, *, manual_dir: str | Path | None = None, data_dir: str | Path):
         self.root = Path(data_dir)
-        self.downloaded = manual_dir is None and bool(self.SOURCES)
+        self.downloaded = manual_dir is None and bool(self.URLS)
         if self.downloaded:
             manual_dir = self._download()
         if manual_dir is None or not Path(manual_dir).is_dir():
             raise DataError(f"manual_dir must be the folder of the raw files; got {manual_dir}.")
         self.manual_dir = Path(manual_dir)
-        self.raw = self.files()
-        self.digest = _digest(self.raw)
+        self.raw_files = self.find_files()
+        self.digest = _digest(self.raw_files)
         super().__init__(data_dir=self.root / self.digest, file_format="array_record")
         kept = None if self.downloaded else manual_dir
         self._original_state = {"manual_dir": kept, "data_dir": data_dir}  # what pickle keeps
 
     @abc.abstractmethod
-    def files(self) -> dict[str, Path]:
+    def find_files(self) -> dict[str, Path]:
         """The raw files, by any names."""
 
     @abc.abstractmethod
@@ -63,12 +63,12 @@ class TextBuilder(tfds.core.GeneratorBasedBuilder):
         """The TFDS features of an example."""
 
     @abc.abstractmethod
-    def splits(self) -> dict[str, Iterable[Example]]:
-        """The examples of every split, best made one by one from `self.raw`."""
+    def read_splits(self) -> dict[str, Iterable[Example]]:
+        """The examples of every split, best made one by one from `self.raw_files`."""
 
-    def published(self) -> Mapping[str, int]:
+    def published_rows(self) -> Mapping[str, int]:
         """Rows of every split when the raw files are whole; none where nobody has said."""
-        return self.PUBLISHED
+        return self.PUBLISHED_ROWS
 
     def prepare(self) -> None:
         """Writes the prepared files, unless they are there."""
@@ -89,10 +89,10 @@ class TextBuilder(tfds.core.GeneratorBasedBuilder):
         """Counts a row that `splits` leaves out on purpose."""
         self.left_out[reason] = self.left_out.get(reason, 0) + 1
 
-    def about_the_rows(self) -> tuple[str, ...]:
+    def describe_rows(self) -> tuple[str, ...]:
         """How many there are of the published ones, and how many were left out; one line each."""
         self.prepare()
-        published = self.published()
+        published = self.published_rows()
         lines = [_line(split, rows, published.get(split)) for split, rows in self._counts()]
         lines += [f"left out: {rows:,} {reason}" for reason, rows in self.left_out.items()]
         return tuple(lines)
@@ -102,7 +102,7 @@ class TextBuilder(tfds.core.GeneratorBasedBuilder):
 
     def _check_whole(self) -> None:
         """What was downloaded must be the published set, or nothing is kept of what it gave."""
-        published = self.published()
+        published = self.published_rows()
         for split, rows in self._counts():
             if rows != published.get(split, rows):
                 self.data_path.rmtree()
@@ -115,7 +115,7 @@ class TextBuilder(tfds.core.GeneratorBasedBuilder):
         folder = self.root / "downloads" / self.name
         if not folder.is_dir():
             self._check_writable()
-            download(self.SOURCES, folder)
+            download(self.URLS, folder)
         return folder
 
     def _check_writable(self) -> None:
@@ -137,7 +137,7 @@ class TextBuilder(tfds.core.GeneratorBasedBuilder):
 
     def _split_generators(self, dl_manager: Any) -> dict[str, Iterable[tuple[int, Example]]]:
         self.left_out.clear()
-        return {split: self._numbered(split, rows) for split, rows in self.splits().items()}
+        return {split: self._numbered(split, rows) for split, rows in self.read_splits().items()}
 
     def _numbered(self, split: str, rows: Iterable[Example]) -> Iterator[tuple[int, Example]]:
         number = -1

@@ -29,7 +29,7 @@ SPACE = re.compile(r"\s")
 SHOWN = 60  # characters of a text in an error
 
 
-class Parse(NamedTuple):
+class DependencyParse(NamedTuple):
     """The words of one text.
 
     Attributes:
@@ -57,7 +57,7 @@ class Parse(NamedTuple):
         return np.where(stops > starts, numbers, 0).astype(np.int32)
 
 
-class Parses:
+class ParsedTexts:
     """The parses of many texts.
 
     Args:
@@ -67,7 +67,9 @@ class Parses:
 
     def __init__(self, path: str | Path):
         self.path = Path(path)
-        self._of: dict[str, Parse] = {"": Parse(np.zeros(0, np.int32), np.zeros(0, np.int32))}
+        self._of: dict[str, DependencyParse] = {
+            "": DependencyParse(np.zeros(0, np.int32), np.zeros(0, np.int32))
+        }
         for file in _files(self.path):
             for key, parse in _read(file):
                 self._of.setdefault(key, parse)
@@ -75,7 +77,7 @@ class Parses:
     def __len__(self) -> int:
         return len(self._of) - 1
 
-    def __getitem__(self, text: str) -> Parse:
+    def __getitem__(self, text: str) -> DependencyParse:
         parse = self._of.get(_solid(text))
         if parse is None:
             raise DataError(
@@ -94,7 +96,7 @@ def _files(path: Path) -> list[Path]:
     return files
 
 
-def _read(path: Path) -> Iterator[tuple[str, Parse]]:
+def _read(path: Path) -> Iterator[tuple[str, DependencyParse]]:
     """The characters and the parse of every text."""
     documents = any(text.startswith(NEW_TEXT) for _, text in read_lines(path))
     forms: list[str] = []
@@ -112,9 +114,9 @@ def _read(path: Path) -> Iterator[tuple[str, Parse]]:
     yield _text(forms, heads)
 
 
-def _text(forms: list[str], heads: list[int]) -> tuple[str, Parse]:
+def _text(forms: list[str], heads: list[int]) -> tuple[str, DependencyParse]:
     ends = np.fromiter(itertools.accumulate(map(len, forms)), np.int32, len(forms))
-    return "".join(forms), Parse(ends, np.asarray(heads, np.int32))
+    return "".join(forms), DependencyParse(ends, np.asarray(heads, np.int32))
 
 
 def _sentences(path: Path) -> Iterator[tuple[bool, list[tuple[str, int]]]]:

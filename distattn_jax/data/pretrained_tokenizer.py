@@ -12,7 +12,7 @@ import numpy as np
 from etils import epath
 from tokenizers import Encoding, Tokenizer, models, normalizers, pre_tokenizers, processors
 
-from distattn_jax.data.conllu import Parses
+from distattn_jax.data.conllu import ParsedTexts
 from distattn_jax.data.rows import DataError
 from distattn_jax.data.table import Ragged
 from distattn_jax.data.tokenizer import AnyPath
@@ -21,14 +21,14 @@ CHUNK = 10_000  # texts encoded at a time
 SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")  # of a vocab.txt
 
 
-class Encoded(NamedTuple):
+class EncodedPairs(NamedTuple):
     """Pairs as columns of a table, and how many of them were cut to fit."""
 
     columns: dict[str, Ragged]
-    cut: int
+    truncated: int
 
 
-def load_tokenizer(folder: AnyPath) -> Tokenizer:
+def load_pretrained_tokenizer(folder: AnyPath) -> Tokenizer:
     """The tokenizer in a folder of a pre-trained model, without its truncation and padding.
 
     It is tokenizer.json, or else BERT's vocab.txt, with what tokenizer_config.json says of it:
@@ -56,9 +56,9 @@ def encode_pairs(
     seconds: Sequence[str] | None,
     longest: int,
     *,
-    parses: Parses | None = None,
+    parses: ParsedTexts | None = None,
     vectors: Mapping[str, int] | None = None,
-) -> Encoded:
+) -> EncodedPairs:
     """The columns tokens, types and words of every pair, and what is asked for besides.
 
     - `tokens`: ids, special tokens among them.
@@ -71,7 +71,7 @@ def encode_pairs(
     - `vectors`, with `vectors`: the row of the tokenizer's word that a token belongs to; 0: none.
 
     Args:
-      tokenizer: from `load_tokenizer`.
+      tokenizer: from `load_pretrained_tokenizer`.
       firsts: texts.
       seconds: as many; `None`: each text stands alone.
       longest: tokens of a pair. One that has more loses the last token of its longer text (of two
@@ -101,10 +101,10 @@ def encode_pairs(
             column = np.zeros(len(inside), np.int32)
             column[inside] = values
             columns[name].append(column)
-    return Encoded({name: _ragged(rows) for name, rows in columns.items()}, cut)
+    return EncodedPairs({name: _ragged(rows) for name, rows in columns.items()}, cut)
 
 
-def words_of(tokenizer: Tokenizer, texts: Iterable[str]) -> list[str]:
+def list_words(tokenizer: Tokenizer, texts: Iterable[str]) -> list[str]:
     """The tokenizer's words of the texts, as written and in lower case, each once and sorted."""
     found: set[str] = set()
     for (text,), (side,) in _encodings(tokenizer, ((text,) for text in texts)):
@@ -145,7 +145,7 @@ def _fit(sides: list[Encoding], room: int) -> bool:
 def _words(
     texts: tuple[str, ...],
     sides: list[Encoding],
-    parses: Parses | None,
+    parses: ParsedTexts | None,
     vectors: Mapping[str, int] | None,
 ) -> dict[str, np.ndarray]:
     """The columns that tell of words, without the special tokens."""

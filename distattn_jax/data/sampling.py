@@ -4,7 +4,7 @@ import random
 from collections.abc import Sequence
 
 
-def draw(total: int, sizes: Sequence[int], *, seed: str) -> list[set[int]]:
+def draw_disjoint(total: int, sizes: Sequence[int], *, seed: str) -> list[set[int]]:
     """Sets of rows that share none, by their numbers from 0.
 
     Args:

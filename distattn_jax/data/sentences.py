@@ -15,13 +15,13 @@ END = re.compile(
 )
 
 
-def sentences(text: str) -> list[str]:
+def split_sentences(text: str) -> list[str]:
     """The sentences of a text in order, each stripped and none empty.
 
     A sentence ends after a run of `.`, `!` and `?`, or with its line. A mark inside a word or a
     number (3.5, example.com) ends none; an abbreviation before a space (`Mr. `) does.
 
-    >>> sentences("I paid 3.5 dollars... Worth it!!! (Really.)")
+    >>> split_sentences("I paid 3.5 dollars... Worth it!!! (Really.)")
     ['I paid 3.5 dollars...', 'Worth it!!!', '(Really.)']
     """
     cuts = [0, *(end.end() for end in END.finditer(text)), len(text)]

@@ -7,24 +7,24 @@ from typing import Protocol, runtime_checkable
 import numpy as np
 from jaxtyping import Float32, Int, Int32, Int64
 
-FILLER = -1  # the index of a row that is not there: zeros, of length 0
+PADDING_ROW = -1  # the index of a row that is not there: zeros, of length 0
 
 
 @runtime_checkable
-class Rows(Protocol):
+class TableLike(Protocol):
     """What batches are made of: a `Table`, or rows that lie elsewhere."""
 
     def __len__(self) -> int:
         """How many rows there are."""
 
     @property
-    def sequences(self) -> tuple[str, ...]:
+    def sequence_columns(self) -> tuple[str, ...]:
         """The names of the columns that have lengths."""
 
     def lengths(self, names: tuple[str, ...]) -> Int64[np.ndarray, " rows"]:
         """The longest of these columns, row by row."""
 
-    def rows(self, indices: Int[np.ndarray, " B"], length: int) -> dict[str, np.ndarray]:
+    def take(self, indices: Int[np.ndarray, " B"], length: int) -> dict[str, np.ndarray]:
         """The rows of these indices, each column padded to one length."""
 
 
@@ -56,13 +56,13 @@ class Ragged:
         """The length of every row."""
         return np.diff(self.offsets)
 
-    def padded(
+    def pad(
         self, indices: Int[np.ndarray, " B"], length: int
     ) -> tuple[Int32[np.ndarray, "B T"] | Float32[np.ndarray, "B T"], Int32[np.ndarray, " B"]]:
         """Rows cut or padded with 0 to one length, and how much of each is real."""
         starts = self.offsets[indices]
         lengths = np.minimum(self.offsets[indices + 1] - starts, length)
-        lengths = np.where(indices == FILLER, 0, lengths).astype(np.int32)
+        lengths = np.where(indices == PADDING_ROW, 0, lengths).astype(np.int32)
         positions = np.arange(length)
         real = positions < lengths[:, None]  # (B, T)
         padded = np.zeros(real.shape, self.values.dtype)
@@ -85,7 +85,7 @@ class Nested:
     width: int
 
     @staticmethod
-    def of(inner: Ragged, counts: Sequence[int], width: int) -> "Nested":
+    def from_counts(inner: Ragged, counts: Sequence[int], width: int) -> "Nested":
         """From the number of sequences of every row."""
         return Nested(inner, np.cumsum([0, *counts], dtype=np.int64), width)
 
@@ -98,26 +98,26 @@ class Nested:
         return np.diff(self.offsets)
 
     @property
-    def cut(self) -> int:
+    def truncated(self) -> int:
         """How many inner sequences lose their end."""
         return int((self.inner.lengths > self.width).sum())
 
     @property
-    def padding(self) -> float:
+    def padding_share(self) -> float:
         """What share of the width of all inner sequences is padding."""
         real = np.minimum(self.inner.lengths, self.width).sum()
         return 1 - float(real) / max(len(self.inner) * self.width, 1)
 
-    def padded(
+    def pad(
         self, indices: Int[np.ndarray, " B"], length: int
     ) -> tuple[Int32[np.ndarray, "B S T"], Int32[np.ndarray, "B S"], Int32[np.ndarray, " B"]]:
         """Rows cut or padded to so many sequences; the lengths of these; how many are real."""
         starts = self.offsets[indices]
         counts = np.minimum(self.offsets[indices + 1] - starts, length)
-        counts = np.where(indices == FILLER, 0, counts).astype(np.int32)
+        counts = np.where(indices == PADDING_ROW, 0, counts).astype(np.int32)
         places = np.arange(length)
-        inside = np.where(places < counts[:, None], starts[:, None] + places, FILLER)  # (B, S)
-        tokens, words = self.inner.padded(inside.reshape(-1), self.width)
+        inside = np.where(places < counts[:, None], starts[:, None] + places, PADDING_ROW)  # (B, S)
+        tokens, words = self.inner.pad(inside.reshape(-1), self.width)
         return tokens.reshape(*inside.shape, self.width), words.reshape(inside.shape), counts
 
 
@@ -154,18 +154,19 @@ class Table:
             column = self.columns.get(name)
             if column is None or isinstance(column, np.ndarray):
                 raise ValueError(
-                    f"names must be columns of sequences, {list(self.sequences)}; got {name!r}."
+                    f"names must be columns of sequences, {list(self.sequence_columns)}; "
+                    f"got {name!r}."
                 )
             lengths = np.maximum(lengths, column.lengths)
         return lengths
 
     @property
-    def sequences(self) -> tuple[str, ...]:
+    def sequence_columns(self) -> tuple[str, ...]:
         """The names of the columns that have lengths."""
         columns = self.columns.items()
         return tuple(name for name, column in columns if not isinstance(column, np.ndarray))
 
-    def rows(self, indices: Int[np.ndarray, " B"], length: int) -> dict[str, np.ndarray]:
+    def take(self, indices: Int[np.ndarray, " B"], length: int) -> dict[str, np.ndarray]:
         """The rows of these indices.
 
         Of sequences `name` (B, T) and `name_length` (B,); of sequences of sequences `name`
@@ -174,12 +175,12 @@ class Table:
         rows = {}
         for name, column in self.columns.items():
             if isinstance(column, Ragged):
-                rows[name], rows[f"{name}_length"] = column.padded(indices, length)
+                rows[name], rows[f"{name}_length"] = column.pad(indices, length)
             elif isinstance(column, Nested):
-                rows[name], rows[f"{name}_words"], rows[f"{name}_length"] = column.padded(
+                rows[name], rows[f"{name}_words"], rows[f"{name}_length"] = column.pad(
                     indices, length
                 )
             else:
                 rows[name] = column[indices]  # a copy
-                rows[name][indices == FILLER] = 0
+                rows[name][indices == PADDING_ROW] = 0
         return rows

@@ -16,12 +16,12 @@ from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers,
 from distattn_jax.data.table import Ragged
 
 AnyPath = str | Path | epath.Path  # a folder or a bucket
-PADDING, UNKNOWN = "[PAD]", "[UNK]"  # ids 0 and 1
-SPECIAL = [PADDING, UNKNOWN]
+PADDING_TOKEN, UNKNOWN_TOKEN = "[PAD]", "[UNK]"  # ids 0 and 1
+SPECIAL = [PADDING_TOKEN, UNKNOWN_TOKEN]
 CHUNK = 10_000  # texts encoded at a time: their encodings are far larger than their ids
 
 
-def word_level(
+def train_word_level(
     texts: Iterable[str], *, min_count: int = 1, max_size: int | None = None
 ) -> Tokenizer:
     r"""Lower-cased words and runs of punctuation (`\w+|[^\w\s]+`), the most frequent first.
@@ -31,7 +31,7 @@ def word_level(
       min_count: rarer words are unknown.
       max_size: at most so many ids, padding and unknown among them; ties go by the alphabet.
     """
-    tokenizer = _lower_cased(Tokenizer(models.WordLevel(unk_token=UNKNOWN)))
+    tokenizer = _lower_cased(Tokenizer(models.WordLevel(unk_token=UNKNOWN_TOKEN)))
     trainer = trainers.WordLevelTrainer(
         vocab_size=2**31 if max_size is None else max_size,
         min_frequency=min_count,
@@ -41,14 +41,14 @@ def word_level(
     return _trained(tokenizer, trainer, texts)
 
 
-def word_piece(texts: Iterable[str], *, size: int) -> Tokenizer:
+def train_word_piece(texts: Iterable[str], *, size: int) -> Tokenizer:
     """Lower-cased words cut into their longest known pieces; `##` marks one inside a word.
 
     Args:
       texts: the training texts.
       size: the number of ids; fewer when the texts have no more pieces.
     """
-    tokenizer = _lower_cased(Tokenizer(models.WordPiece(unk_token=UNKNOWN)))
+    tokenizer = _lower_cased(Tokenizer(models.WordPiece(unk_token=UNKNOWN_TOKEN)))
     tokenizer.decoder = decoders.WordPiece()
     texts = list(texts)
     seen = sorted(set().union(*map(tokenizer.normalizer.normalize_str, texts)))
@@ -62,7 +62,7 @@ def word_piece(texts: Iterable[str], *, size: int) -> Tokenizer:
     return _trained(tokenizer, trainer, texts)
 
 
-def byte_level_bpe(texts: Iterable[str], *, size: int) -> Tokenizer:
+def train_byte_level_bpe(texts: Iterable[str], *, size: int) -> Tokenizer:
     """Pieces of UTF-8, case and spaces kept: no text is unknown, and every text can be restored.
 
     Args:
@@ -81,9 +81,9 @@ def byte_level_bpe(texts: Iterable[str], *, size: int) -> Tokenizer:
 
 
 TOKENIZERS: dict[str, Callable[..., Tokenizer]] = {
-    "word_level": word_level,
-    "word_piece": word_piece,
-    "byte_level_bpe": byte_level_bpe,
+    "word_level": train_word_level,
+    "word_piece": train_word_piece,
+    "byte_level_bpe": train_byte_level_bpe,
 }
 
 
@@ -98,13 +98,13 @@ def encode(tokenizer: Tokenizer, texts: Sequence[str]) -> Ragged:
     return Ragged(np.concatenate(values), np.cumsum([0, *lengths], dtype=np.int64))
 
 
-def save(tokenizer: Tokenizer, path: AnyPath) -> None:
+def save_tokenizer(tokenizer: Tokenizer, path: AnyPath) -> None:
     """Write `tokenizer.json`, which every library of this family reads."""
     epath.Path(path).parent.mkdir(parents=True, exist_ok=True)
     epath.Path(path).write_text(tokenizer.to_str(pretty=True))
 
 
-def load(path: AnyPath) -> Tokenizer:
+def load_tokenizer(path: AnyPath) -> Tokenizer:
     """Read `tokenizer.json`."""
     if not epath.Path(path).is_file():
         raise FileNotFoundError(f"path must be a tokenizer.json; {path} is not there.")

@@ -30,7 +30,7 @@ class WordVectors(NamedTuple):
     vectors: Float32[np.ndarray, "W E"]
 
 
-def load_vectors(
+def load_embeddings(
     path: str | Path, words: Sequence[str], *, seed: int, cache: str | Path | None = None
 ) -> tuple[Float32[np.ndarray, "V E"], int]:
     """One vector for every word, and how many of them the file had.
@@ -62,7 +62,7 @@ def load_vectors(
     return vectors, len(rows)
 
 
-def find_vectors(path: str | Path, words: Sequence[str]) -> WordVectors:
+def load_word_vectors(path: str | Path, words: Sequence[str]) -> WordVectors:
     """The vectors of those words that the file has.
 
     Args:

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from distattn_jax.datasets.bm25 import Bm25
     from distattn_jax.datasets.covid_fact import CovidFact
     from distattn_jax.datasets.cross_genre import (
-        Candidates,
+        CandidatePairs,
         ClaimBuilder,
         CrossGenre,
         load_candidates,
@@ -49,7 +49,7 @@ else:
         "AgNews": "ag_news",
         "Amazon": "amazon",
         "Bm25": "bm25",
-        "Candidates": "cross_genre",
+        "CandidatePairs": "cross_genre",
         "ClaimBuilder": "cross_genre",
         "CovidFact": "covid_fact",
         "CrossGenre": "cross_genre",
@@ -78,7 +78,7 @@ __all__ = [
     "AgNews",
     "Amazon",
     "Bm25",
-    "Candidates",
+    "CandidatePairs",
     "ClaimBuilder",
     "CovidFact",
     "CrossGenre",

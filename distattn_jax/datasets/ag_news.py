@@ -8,7 +8,7 @@ import tensorflow_datasets as tfds
 
 from distattn_jax.data.builder import Example, TextBuilder
 from distattn_jax.data.rows import DataError, read_rows
-from distattn_jax.data.sampling import draw
+from distattn_jax.data.sampling import draw_disjoint
 
 TOPICS = {"1": "World", "2": "Sports", "3": "Business", "4": "Sci/Tech"}
 
@@ -20,13 +20,17 @@ class AgNews(TextBuilder):
     train.csv, drawn by a seed.
     """
 
-    SOURCES: ClassVar[tuple[str, ...]] = tuple(
+    URLS: ClassVar[tuple[str, ...]] = tuple(
         f"https://raw.githubusercontent.com/mhjabreel/CharCnn_Keras/master/data/ag_news_csv/{name}"
         for name in ("train.csv", "test.csv")
     )
-    PUBLISHED: ClassVar[dict[str, int]] = {"train": 108_000, "validation": 12_000, "test": 7_600}
+    PUBLISHED_ROWS: ClassVar[dict[str, int]] = {
+        "train": 108_000,
+        "validation": 12_000,
+        "test": 7_600,
+    }
 
-    def files(self) -> dict[str, Path]:
+    def find_files(self) -> dict[str, Path]:
         files = {split: self.manual_dir / f"{split}.csv" for split in ("train", "test")}
         for path in files.values():
             if not path.is_file():
@@ -39,9 +43,9 @@ class AgNews(TextBuilder):
             "label": tfds.features.ClassLabel(names=list(TOPICS.values())),
         }
 
-    def splits(self) -> dict[str, Iterable[Example]]:
+    def read_splits(self) -> dict[str, Iterable[Example]]:
         total = sum(1 for _ in self._examples("train"))
-        (validation,) = draw(total, [round(total / 10)], seed="ag_news validation")
+        (validation,) = draw_disjoint(total, [round(total / 10)], seed="ag_news validation")
         return {
             "train": self._examples("train", set(range(total)) - validation),
             "validation": self._examples("train", validation),
@@ -50,7 +54,7 @@ class AgNews(TextBuilder):
 
     def _examples(self, file: str, rows: set[int] | None = None) -> Iterator[Example]:
         """The examples of these rows of a file, or of all."""
-        path, columns = self.raw[file], ("class", "title", "description")
+        path, columns = self.raw_files[file], ("class", "title", "description")
         for number, (line, row) in enumerate(read_rows(path, columns=columns, header=False)):
             text = f"{row['title']} {row['description']}".strip()
             if row["class"] not in TOPICS:

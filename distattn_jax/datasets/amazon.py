@@ -8,7 +8,7 @@ import tensorflow_datasets as tfds
 
 from distattn_jax.data.builder import Example, TextBuilder
 from distattn_jax.data.rows import DataError, read_rows
-from distattn_jax.data.sampling import draw
+from distattn_jax.data.sampling import draw_disjoint
 
 STARS = ("1", "2", "3", "4", "5")
 EMPTY = "empty reviews"
@@ -22,14 +22,14 @@ class Amazon(TextBuilder):
     by a seed. Where there are fewer than 50,000, all are taken: 80, 10 and 10 of a hundred.
     """
 
-    SOURCES: ClassVar[tuple[str, ...]] = (
+    URLS: ClassVar[tuple[str, ...]] = (
         "http://snap.stanford.edu/data/amazon/productGraph/categoryFiles/"
         "reviews_Electronics_5.json.gz",
     )
     SIZES: ClassVar[dict[str, int]] = {"train": 40_000, "validation": 5_000, "test": 5_000}
-    PUBLISHED: ClassVar[dict[str, int]] = {"the file": 1_689_188, **SIZES}
+    PUBLISHED_ROWS: ClassVar[dict[str, int]] = {"the file": 1_689_188, **SIZES}
 
-    def files(self) -> dict[str, Path]:
+    def find_files(self) -> dict[str, Path]:
         found = sorted(
             path
             for path in self.manual_dir.glob("*Electronics*")
@@ -45,7 +45,7 @@ class Amazon(TextBuilder):
     def features(self) -> dict[str, Any]:
         return {"text": tfds.features.Text(), "label": tfds.features.ClassLabel(names=list(STARS))}
 
-    def splits(self) -> dict[str, Iterable[Example]]:
+    def read_splits(self) -> dict[str, Iterable[Example]]:
         with_text = 0
         for review in self._reviews():
             if review["text"]:
@@ -58,7 +58,7 @@ class Amazon(TextBuilder):
         else:
             tenth = round(with_text / 10)
             sizes = [with_text - 2 * tenth, tenth, tenth]
-        drawn = draw(with_text, sizes, seed="amazon")
+        drawn = draw_disjoint(with_text, sizes, seed="amazon")
         splits: dict[str, list[Example]] = {split: [] for split in self.SIZES}
         for number, review in enumerate(filter(lambda review: review["text"], self._reviews())):
             for rows, examples in zip(drawn, splits.values(), strict=True):
@@ -70,7 +70,7 @@ class Amazon(TextBuilder):
         return [("the file", self.info.metadata["reviews"]), *super()._counts()]
 
     def _reviews(self) -> Iterator[Example]:
-        path = self.raw["reviews"]
+        path = self.raw_files["reviews"]
         for line, row in read_rows(path, columns=("overall", "reviewText")):
             stars = row["overall"].removesuffix(".0")
             if stars not in STARS:

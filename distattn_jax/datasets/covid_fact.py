@@ -24,17 +24,17 @@ class CovidFact(ClaimBuilder):
     source is never taken for wrong.
     """
 
-    SOURCES: ClassVar[tuple[str, ...]] = (
+    URLS: ClassVar[tuple[str, ...]] = (
         "https://raw.githubusercontent.com/asaakyan/covidfact/main/COVIDFACT_dataset.jsonl",
     )
-    PUBLISHED: ClassVar[dict[str, int]] = {
+    PUBLISHED_ROWS: ClassVar[dict[str, int]] = {
         "papers": 1_290,
         "train": 907,
         "validation": 128,
         "test": 256,
     }
 
-    def files(self) -> dict[str, Path]:
+    def find_files(self) -> dict[str, Path]:
         found = [self.manual_dir / name for name in NAMES if (self.manual_dir / name).is_file()]
         if len(found) != 1:
             raise DataError(f"{self.manual_dir}: must hold one of {NAMES}; got {len(found)}.")
@@ -65,7 +65,7 @@ class CovidFact(ClaimBuilder):
 
     def _rows(self) -> Iterator[tuple[str, str, str, str]]:
         """Claim, label, evidence and source of every line."""
-        path = self.raw["claims"]
+        path = self.raw_files["claims"]
         for line, text in read_lines(path):
             try:
                 row = json.loads(text)

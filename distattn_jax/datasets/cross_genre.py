@@ -11,7 +11,7 @@ import tensorflow_datasets as tfds
 
 from distattn_jax.data.builder import Example, TextBuilder, load_split
 from distattn_jax.data.rows import DataError, find_file, read_rows
-from distattn_jax.data.sampling import draw
+from distattn_jax.data.sampling import draw_disjoint
 from distattn_jax.data.table import Ragged
 from distattn_jax.datasets.bm25 import Bm25
 
@@ -28,7 +28,7 @@ class Claim(NamedTuple):
     doubtful: tuple[int, ...] = ()
 
 
-class Candidates(NamedTuple):
+class CandidatePairs(NamedTuple):
     """Every candidate of every claim in turn.
 
     Attributes:
@@ -70,7 +70,7 @@ class ClaimBuilder(TextBuilder):
         scores = tfds.features.Tensor(shape=(None,), dtype=np.float32, encoding="bytes")
         return {**texts, "candidates": numbers, "relevant": numbers, "bm25": scores}
 
-    def splits(self) -> dict[str, Iterable[Example]]:
+    def read_splits(self) -> dict[str, Iterable[Example]]:
         papers, claims, pools = self.read()
         near: dict[tuple[int, ...], Bm25] = {}
         splits: dict[str, Iterable[Example]] = {"papers": [_example(paper=text) for text in papers]}
@@ -116,7 +116,7 @@ class CrossGenre(ClaimBuilder):
     without a paper is left out. Candidates of every split come from all papers.
     """
 
-    def files(self) -> dict[str, Path]:
+    def find_files(self) -> dict[str, Path]:
         return {stem: find_file(self.manual_dir, stem) for stem in ("claims", "papers", "pairs")}
 
     def read(self) -> tuple[list[str], dict[str, list[Claim]], dict[str, Sequence[int]]]:
@@ -124,13 +124,13 @@ class CrossGenre(ClaimBuilder):
         numbers = {name: i for i, name in enumerate(papers)}
         texts, named = self._claims()
         right: dict[str, list[int]] = {name: [] for name in texts}
-        path = self.raw["pairs"]
+        path = self.raw_files["pairs"]
         for line, row in read_rows(path, columns=("claim", "paper")):
             for column, known in (("claim", right), ("paper", numbers)):
                 if row[column] not in known:
                     raise DataError(
-                        f"{path}:{line}: {column} must be an id of {self.raw[column + 's'].name}; "
-                        f"got {row[column]!r}."
+                        f"{path}:{line}: {column} must be an id of "
+                        f"{self.raw_files[column + 's'].name}; got {row[column]!r}."
                     )
             right[row["claim"]].append(numbers[row["paper"]])
         claims: list[Claim] = []
@@ -151,7 +151,7 @@ class CrossGenre(ClaimBuilder):
 
     def _papers(self) -> dict[str, str]:
         """The text of every paper, by its id."""
-        path, papers = self.raw["papers"], dict[str, str]()
+        path, papers = self.raw_files["papers"], dict[str, str]()
         for line, row in read_rows(path, columns=("id", "title", "abstract")):
             text = f"{row['title'].strip()} {row['abstract'].strip()}".strip()
             if not text:
@@ -161,7 +161,7 @@ class CrossGenre(ClaimBuilder):
 
     def _claims(self) -> tuple[dict[str, str], dict[str, str | None]]:
         """The text of every claim, and its split, by its id."""
-        path, texts, splits = self.raw["claims"], dict[str, str](), dict[str, str | None]()
+        path, texts, splits = self.raw_files["claims"], dict[str, str](), dict[str, str | None]()
         for line, row in read_rows(path):
             missing = [column for column in ("id", "claim") if not row.get(column, "").strip()]
             if missing:
@@ -176,13 +176,13 @@ class CrossGenre(ClaimBuilder):
         return texts, splits
 
 
-def load_candidates(builder: ClaimBuilder, split: str) -> Candidates:
+def load_candidates(builder: ClaimBuilder, split: str) -> CandidatePairs:
     """The candidates of every claim of a split, ready to be encoded as pairs."""
     papers = [row["paper"] for row in load_split(builder, "papers")]
     rows = load_split(builder, split)
     counts = [len(row["candidates"]) for row in rows]
     offsets = np.cumsum([0, *counts], dtype=np.int64)
-    return Candidates(
+    return CandidatePairs(
         [row["claim"] for row, count in zip(rows, counts, strict=True) for _ in range(count)],
         [papers[i] for i in _joined(rows, "candidates")],
         Ragged(_joined(rows, "relevant"), offsets),
@@ -194,7 +194,7 @@ def draw_splits(keys: Sequence[Hashable], *, seed: str) -> list[str]:
     """A split for every row, the same for rows of the same key: 7, 1 and 2 tenths of the keys."""
     distinct = list(dict.fromkeys(keys))
     sizes = [round(len(distinct) * tenths / 10) for tenths in (1, 2)]
-    validation, test = draw(len(distinct), sizes, seed=seed)
+    validation, test = draw_disjoint(len(distinct), sizes, seed=seed)
     place = {key: i for i, key in enumerate(distinct)}
     return [
         "validation" if place[key] in validation else "test" if place[key] in test else "train"

@@ -65,19 +65,19 @@ class Mind(TextBuilder):
 
     A history is the last 50 clicks of a user, the oldest first; it may be empty. News without a row
     in news.tsv are left out everywhere, and then impressions without a click or without anything
-    else: `about_the_rows` says how many.
+    else: `describe_rows` says how many.
 
     Neither to prepare nor to read takes the memory of a log. TFDS holds a split until it is
     written, so every `SHARD` lines of a log are splits of their own, train_0000 and so on, which
     `source` puts together.
     """
 
-    SOURCES: ClassVar[tuple[str, ...]] = _sources("small")
-    PUBLISHED: ClassVar[Mapping[str, int]] = MIND_SMALL
+    URLS: ClassVar[tuple[str, ...]] = _sources("small")
+    PUBLISHED_ROWS: ClassVar[Mapping[str, int]] = MIND_SMALL
     SHARD: ClassVar[int] = 50_000
     SEED: ClassVar[int] = 0
 
-    def files(self) -> dict[str, Path]:
+    def find_files(self) -> dict[str, Path]:
         folders = {part: _folder(self.manual_dir, part) for part in PARTS}
         return {
             f"{part}/{kind}": folder / f"{kind}.tsv"
@@ -90,16 +90,16 @@ class Mind(TextBuilder):
         numbers = tfds.features.Tensor(shape=(None,), dtype=np.int32, encoding="bytes")
         return {"title": tfds.features.Text(), **dict.fromkeys(Impression._fields, numbers)}
 
-    def splits(self) -> dict[str, Iterable[Example]]:
+    def read_splits(self) -> dict[str, Iterable[Example]]:
         rows = self.info.metadata["rows"] = {}
         numbers: dict[str, int] = {}
         titles = [""]
         for part in PARTS:
-            path = self.raw[f"{part}/news"]
+            path = self.raw_files[f"{part}/news"]
             rows[f"{part}/news"] = _add_news(path, numbers, titles)
             self.info.metadata.setdefault("training_titles", len(titles))  # train comes first
         train, dev = (
-            Log(self.raw[f"{part}/behaviors"], numbers, size=self.SHARD) for part in PARTS
+            Log(self.raw_files[f"{part}/behaviors"], numbers, size=self.SHARD) for part in PARTS
         )
         rows.update({"train/behaviors": train.rows, "dev/behaviors": dev.rows})
         self.left_out.update(+(train.left_out + dev.left_out))
@@ -139,7 +139,7 @@ class Mind(TextBuilder):
             raise ValueError(f"split must be train, validation or test; got {split!r}.")
         return self._records(split, _impression)
 
-    def about_the_rows(self) -> tuple[str, ...]:
+    def describe_rows(self) -> tuple[str, ...]:
         self.prepare()
         rows = dict(self._counts())
         whole = {"all of MIND-small": MIND_SMALL, "all of MIND-large": MIND_LARGE}
@@ -153,7 +153,7 @@ class Mind(TextBuilder):
     def _download(self) -> Path:
         """Each archive into a folder of its name: their files are called the same."""
         folder = self.root / "downloads" / self.name
-        for address in self.SOURCES:
+        for address in self.URLS:
             place = folder / PurePosixPath(address).stem
             if not place.is_dir():
                 self._check_writable()
@@ -161,7 +161,7 @@ class Mind(TextBuilder):
         return folder
 
     def _counts(self) -> list[tuple[str, int]]:
-        return [(name, self.info.metadata["rows"][name]) for name in self.raw]
+        return [(name, self.info.metadata["rows"][name]) for name in self.raw_files]
 
     def _records(self, split: str, decode: Callable[[Mapping[str, bytes]], Any]) -> Records:
         """The examples of a split, or of all its shards."""
@@ -190,8 +190,8 @@ class Mind(TextBuilder):
 class MindLarge(Mind):
     """The same, with MIND-large as what is downloaded where no folder is given."""
 
-    SOURCES: ClassVar[tuple[str, ...]] = _sources("large")
-    PUBLISHED: ClassVar[Mapping[str, int]] = MIND_LARGE
+    URLS: ClassVar[tuple[str, ...]] = _sources("large")
+    PUBLISHED_ROWS: ClassVar[Mapping[str, int]] = MIND_LARGE
 
 
 def _impressions(impressions: Iterator[Shown]) -> Iterator[Example]:

@@ -86,7 +86,7 @@ class Nearest(TextBuilder):
     def __init__(self, *, data_dir: str | Path, manual_dir: str | Path = Path(__file__).parent):
         super().__init__(manual_dir=manual_dir, data_dir=data_dir)
 
-    def files(self) -> dict[str, Path]:
+    def find_files(self) -> dict[str, Path]:
         return {"nearest": Path(__file__)}
 
     def features(self) -> dict[str, Any]:
@@ -95,5 +95,5 @@ class Nearest(TextBuilder):
             "label": tfds.features.ClassLabel(names=list(LABELS)),
         }
 
-    def splits(self) -> dict[str, Iterable[Example]]:
+    def read_splits(self) -> dict[str, Iterable[Example]]:
         return {split: examples(split) for split in SPLITS}

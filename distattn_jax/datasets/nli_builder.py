@@ -12,7 +12,7 @@ from distattn_jax.data.rows import DataError, read_rows
 NO_CONSENSUS = "-"
 
 
-class Inference(TextBuilder):
+class NliBuilder(TextBuilder):
     """Pairs from files with the columns gold_label, sentence1 and sentence2.
 
     Pairs on which the annotators did not agree (gold_label "-") are left out and counted.

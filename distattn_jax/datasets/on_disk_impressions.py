@@ -7,7 +7,7 @@ import numpy as np
 from jaxtyping import Int, Int64
 from tokenizers import Tokenizer
 
-from distattn_jax.data.table import FILLER, Ragged
+from distattn_jax.data.table import PADDING_ROW, Ragged
 from distattn_jax.data.tokenizer import encode
 from distattn_jax.datasets.mind import CANDIDATES, HISTORY, Mind
 
@@ -27,21 +27,21 @@ class OnDiskImpressions:
         over the source.
 
     Attributes:
-      sequences: the columns that have lengths.
+      sequence_columns: the columns that have lengths.
       title_lengths: tokens of every title, before it is cut.
     """
 
-    sequences = ("candidates",)
+    sequence_columns = ("candidates",)
 
     def __init__(self, source: Any, titles: Ragged, *, candidates: int | None = None):
         if not len(titles) or titles.lengths[0]:
             raise ValueError("titles must begin with an empty one, which stands for no news.")
         self.source, self.candidates = source, candidates
         self.title_lengths = titles.lengths
-        self._titles, self._words = titles.padded(np.arange(len(titles)), WORDS)
+        self._titles, self._words = titles.pad(np.arange(len(titles)), WORDS)
 
     @staticmethod
-    def of(builder: Mind, split: str, tokenizer: Tokenizer) -> "OnDiskImpressions":
+    def from_builder(builder: Mind, split: str, tokenizer: Tokenizer) -> "OnDiskImpressions":
         """The impressions of train, validation or test."""
         titles = encode(tokenizer, builder.titles)
         candidates = CANDIDATES if split == "train" else None
@@ -52,8 +52,8 @@ class OnDiskImpressions:
 
     def lengths(self, names: tuple[str, ...]) -> Int64[np.ndarray, " rows"]:
         """The number of candidates, row by row."""
-        if names != self.sequences:
-            raise ValueError(f"names must be {self.sequences}; got {names}.")
+        if names != self.sequence_columns:
+            raise ValueError(f"names must be {self.sequence_columns}; got {names}.")
         return self._counts
 
     @functools.cached_property
@@ -63,7 +63,7 @@ class OnDiskImpressions:
         counts = (len(self.source[i].candidates) for i in range(len(self)))
         return np.fromiter(counts, np.int64, len(self))
 
-    def rows(self, indices: Int[np.ndarray, " B"], length: int) -> dict[str, np.ndarray]:
+    def take(self, indices: Int[np.ndarray, " B"], length: int) -> dict[str, np.ndarray]:
         """The impressions of these indices, with places for so many candidates, C.
 
         `history` (B, 50, 30) and `candidates` (B, C, 30) are tokens of titles, `_words` (B, 50 or
@@ -74,7 +74,7 @@ class OnDiskImpressions:
         candidates = np.zeros((len(indices), length), np.int32)
         clicks = np.zeros((len(indices), length), np.float32)
         history_length, candidates_length = np.zeros((2, len(indices)), np.int32)
-        for i in np.flatnonzero(indices != FILLER):
+        for i in np.flatnonzero(indices != PADDING_ROW):
             row = self.source[int(indices[i])]
             past, shown = len(row.history), len(row.candidates)
             if shown > length:

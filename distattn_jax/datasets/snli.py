@@ -6,13 +6,13 @@ from typing import ClassVar
 
 from distattn_jax.data.builder import Example
 from distattn_jax.data.rows import find_set
-from distattn_jax.datasets.nli_builder import Inference
+from distattn_jax.datasets.nli_builder import NliBuilder
 
 FILES = {"train": "snli_1.0_train", "validation": "snli_1.0_dev", "test": "snli_1.0_test"}
 ENDS = (".jsonl", ".txt", ".tsv")
 
 
-class Snli(Inference):
+class Snli(NliBuilder):
     """Bowman et al. (2015)'s snli_1.0_train, _dev and _test, .jsonl or else .txt or .tsv.
 
     The columns read are gold_label, sentence1 and sentence2. The files may lie in the folder
@@ -31,12 +31,16 @@ class Snli(Inference):
         "neutral": "not_entailment",
         "contradiction": "not_entailment",
     }
-    SOURCES: ClassVar[tuple[str, ...]] = ("https://nlp.stanford.edu/projects/snli/snli_1.0.zip",)
-    PUBLISHED: ClassVar[dict[str, int]] = {"train": 549_367, "validation": 9_842, "test": 9_824}
+    URLS: ClassVar[tuple[str, ...]] = ("https://nlp.stanford.edu/projects/snli/snli_1.0.zip",)
+    PUBLISHED_ROWS: ClassVar[dict[str, int]] = {
+        "train": 549_367,
+        "validation": 9_842,
+        "test": 9_824,
+    }
 
-    def files(self) -> dict[str, Path]:
+    def find_files(self) -> dict[str, Path]:
         forms = [{split: stem + end for split, stem in FILES.items()} for end in ENDS]
         return find_set(self.manual_dir, forms)[1]
 
-    def splits(self) -> dict[str, Iterable[Example]]:
-        return {split: self.examples(path) for split, path in self.raw.items()}
+    def read_splits(self) -> dict[str, Iterable[Example]]:
+        return {split: self.examples(path) for split, path in self.raw_files.items()}

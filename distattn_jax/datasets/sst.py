@@ -100,14 +100,14 @@ class Sst(TextBuilder):
     and a backslash before the others.
     """
 
-    SOURCES: ClassVar[tuple[str, ...]] = (
+    URLS: ClassVar[tuple[str, ...]] = (
         "https://nlp.stanford.edu/sentiment/trainDevTestTrees_PTB.zip",
     )
-    PUBLISHED: ClassVar[dict[str, int]] = {"train": 6_920, "validation": 872, "test": 1_821}
+    PUBLISHED_ROWS: ClassVar[dict[str, int]] = {"train": 6_920, "validation": 872, "test": 1_821}
 
     layout: Layout
 
-    def files(self) -> dict[str, Path]:
+    def find_files(self) -> dict[str, Path]:
         form, files = find_set(self.manual_dir, [layout.files for layout in LAYOUTS])
         self.layout = LAYOUTS[form]
         return files
@@ -118,17 +118,22 @@ class Sst(TextBuilder):
             "label": tfds.features.ClassLabel(names=list(LABELS)),
         }
 
-    def splits(self) -> dict[str, Iterable[Example]]:
-        return {split: self._examples(path) for split, path in self.raw.items()}
+    def read_splits(self) -> dict[str, Iterable[Example]]:
+        return {split: self._examples(path) for split, path in self.raw_files.items()}
 
-    def published(self) -> Mapping[str, int]:
-        return {**self.PUBLISHED, "train": PHRASES} if self.layout is GLUE else self.PUBLISHED
+    def published_rows(self) -> Mapping[str, int]:
+        return (
+            {**self.PUBLISHED_ROWS, "train": PHRASES}
+            if self.layout is GLUE
+            else self.PUBLISHED_ROWS
+        )
 
-    def about_the_rows(self) -> tuple[str, ...]:
-        lines = super().about_the_rows()
+    def describe_rows(self) -> tuple[str, ...]:
+        lines = super().describe_rows()
         if self.layout is GLUE:
             lines += (
-                f"train is of GLUE's phrases, not of the {self.PUBLISHED['train']:,} sentences",
+                "train is of GLUE's phrases, not of the "
+                f"{self.PUBLISHED_ROWS['train']:,} sentences",
             )
         return lines
 

@@ -19,13 +19,13 @@ class TextFiles(TextBuilder):
     `builder.info.features["label"].names`.
     """
 
-    def files(self) -> dict[str, Path]:
+    def find_files(self) -> dict[str, Path]:
         return {split: find_file(self.manual_dir, split) for split in SPLITS}
 
     def features(self) -> dict[str, Any]:
         return {"text": tfds.features.Text(), "label": tfds.features.ClassLabel()}
 
-    def splits(self) -> dict[str, Iterable[Example]]:
+    def read_splits(self) -> dict[str, Iterable[Example]]:
         labels = sorted({label for _, _, label in self._rows("train")})
         self.info.features["label"].names = labels
         return {split: self._examples(split, labels) for split in SPLITS}
@@ -35,13 +35,13 @@ class TextFiles(TextBuilder):
         for line, text, label in self._rows(split):
             if label not in known:
                 raise DataError(
-                    f"{self.raw[split]}:{line}: the label must be one of "
-                    f"{self.raw['train'].name}, {labels[:20]}; got {label!r}."
+                    f"{self.raw_files[split]}:{line}: the label must be one of "
+                    f"{self.raw_files['train'].name}, {labels[:20]}; got {label!r}."
                 )
             yield {"text": text, "label": label}
 
     def _rows(self, split: str) -> Iterator[tuple[int, str, str]]:
-        path = self.raw[split]
+        path = self.raw_files[split]
         for line, row in read_rows(path, columns=("text", "label")):
             label = row["label"].strip()
             if not row["text"].strip():

@@ -5,7 +5,7 @@ from typing import Any
 
 from tokenizers import Tokenizer
 
-from distattn_jax.data import Nested, encode, sentences
+from distattn_jax.data import Nested, encode, split_sentences
 from distattn_jax.train.config import DataConfig
 from distattn_jax.train.task import Batch
 from distattn_jax.train.text_task import FOR_PRETRAINED, TextTask
@@ -26,11 +26,11 @@ class Documents(TextTask):
     def encoded(
         cls, rows: Sequence[Mapping[str, Any]], tokenizer: Tokenizer, config: DataConfig
     ) -> dict[str, Any]:
-        documents = [sentences(row["text"]) for row in rows]
+        documents = [split_sentences(row["text"]) for row in rows]
         every = encode(tokenizer, [sentence for document in documents for sentence in document])
         longest = int(every.lengths.max(initial=1))
         width = min(config.longest, -(-longest // 8) * 8)  # few shapes, where texts come in parts
-        return {"text": Nested.of(every, [len(document) for document in documents], width)}
+        return {"text": Nested.from_counts(every, [len(document) for document in documents], width)}
 
     @classmethod
     def average_length(cls, table: Any) -> float:
@@ -45,7 +45,7 @@ class Documents(TextTask):
     @classmethod
     def about_the_table(cls, table: Any) -> list[str]:
         column = table.columns["text"]
-        counted = f"{column.cut} of {len(column.inner)} sentences of train"
+        counted = f"{column.truncated} of {len(column.inner)} sentences of train"
         return [f"{counted} are cut to {column.width} tokens"]
 
     def outputs(self, model: Any, batch: Batch, **dropout: Any) -> Any:

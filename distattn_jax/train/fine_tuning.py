@@ -19,15 +19,15 @@ from tokenizers import Tokenizer
 from distattn_jax.data import (
     DataError,
     Nested,
-    Parses,
+    ParsedTexts,
     Ragged,
     Table,
     TextBuilder,
     count_pmi,
     encode_pairs,
-    find_vectors,
-    load_tokenizer,
-    words_of,
+    list_words,
+    load_pretrained_tokenizer,
+    load_word_vectors,
 )
 from distattn_jax.models import PretrainedClassifier, PretrainedConfig
 from distattn_jax.models import pretrained as models
@@ -131,7 +131,7 @@ class FineTuning(TextTask):
 
     @classmethod
     def tokenizer_of(cls, builder: TextBuilder, config: Config) -> Tokenizer:
-        return load_tokenizer(models.folder_of(config.model.pretrained))
+        return load_pretrained_tokenizer(models.folder_of(config.model.pretrained))
 
     @classmethod
     @abc.abstractmethod
@@ -152,7 +152,7 @@ class FineTuning(TextTask):
             raise DataError(f"the split {split!r} of {builder.name} has no examples.")
         encoded = encode_pairs(tokenizer, texts.firsts, texts.seconds, config.longest)
         columns = {name: cls.laid(encoded.columns[name], texts, config) for name in cls.read}
-        return Pairs({**columns, **texts.answers}, encoded.cut, config.longest)
+        return Pairs({**columns, **texts.answers}, encoded.truncated, config.longest)
 
     @classmethod
     def average_length(cls, table: Any) -> float:
@@ -232,14 +232,14 @@ class FineTuning(TextTask):
         texts = cls.pairs(builder, "train", config.data)
         rows = None
         if "vectors" in names:
-            words = words_of(tokenizer, [*texts.firsts, *(texts.seconds or ())])
-            rows, constants["word_vectors"] = find_vectors(config.data.vectors, words)
+            words = list_words(tokenizer, [*texts.firsts, *(texts.seconds or ())])
+            rows, constants["word_vectors"] = load_word_vectors(config.data.vectors, words)
         encoded = encode_pairs(
             tokenizer,
             texts.firsts,
             texts.seconds,
             config.data.longest,
-            parses=Parses(config.data.parses) if "heads" in names else None,
+            parses=ParsedTexts(config.data.parses) if "heads" in names else None,
             vectors=rows,
         )
         columns = {name: cls.laid(encoded.columns[name], texts, config.data) for name in names}

@@ -14,7 +14,7 @@ import numpy as np
 from jax.sharding import Mesh
 
 from distattn_jax import sharding
-from distattn_jax.data import FILLER, Batches, Nested, Table, bucket_lengths
+from distattn_jax.data import PADDING_ROW, Batches, Nested, Table, choose_buckets
 from distattn_jax.train.checkpoint import Checkpoints
 from distattn_jax.train.config import Config
 from distattn_jax.train.feed import Feed
@@ -221,14 +221,14 @@ class Trainer:
         batches, unit = self.batches, self.task.unit
         lengths = ", ".join(map(str, batches.buckets))
         said = f"batches of {batches.batch_size} examples padded to {lengths} {unit}"
-        said += f" ({batches.padding:.0%} of these are padding)"
+        said += f" ({batches.padding_share:.0%} of these are padding)"
         columns = batches.table.columns if isinstance(batches.table, Table) else {}
         for column in map(columns.get, self.task.by):
             if isinstance(column, Nested):
                 said += f", each padded to {column.width} tokens"
-                said += f" ({column.padding:.0%} of these are padding)"
-        if batches.cut:  # what was cut before it came into the table was said of the table
-            said += f"; {batches.cut} of {len(batches.table)} examples lose {unit}"
+                said += f" ({column.padding_share:.0%} of these are padding)"
+        if batches.truncated:  # what was cut before it came into the table was said of the table
+            said += f"; {batches.truncated} of {len(batches.table)} examples lose {unit}"
         return said
 
     @property
@@ -255,7 +255,7 @@ class Trainer:
     def _filler(self, batches: Batches, bucket: int) -> Any:
         """A batch without any example."""
         rows = batches.batch_size // jax.process_count()
-        columns = batches.table.rows(np.full(rows, FILLER), bucket)
+        columns = batches.table.take(np.full(rows, PADDING_ROW), bucket)
         columns["weight"] = np.zeros(rows, np.float32)
         return sharding.place_batch(columns, self.mesh, self.task.layout)
 
@@ -269,8 +269,8 @@ class Trainer:
         return Batches(
             table,
             batch_size=config.batch_size,
-            buckets=bucket_lengths(lengths, count=config.buckets, longest=longest),
-            by=self.task.by,
+            buckets=choose_buckets(lengths, count=config.buckets, longest=longest),
+            length_columns=self.task.by,
             seed=config.seed,
             shuffle=shuffle,
             process_index=jax.process_index(),

@@ -63,7 +63,7 @@ class PretrainedRanking(FineTuning):
     @classmethod
     def laid(cls, column: Ragged, texts: Texts, config: DataConfig) -> Nested:
         width = min(config.longest, -(-int(column.lengths.max(initial=1)) // 8) * 8)  # few shapes
-        return Nested.of(column, texts.counts, width)
+        return Nested.from_counts(column, texts.counts, width)
 
     def model(self, setting: Setting, *, rngs: nnx.Rngs) -> PretrainedClassifier:
         return self.classifier(1, rngs)
@@ -103,8 +103,8 @@ class PretrainedRanking(FineTuning):
         if "bm25" not in columns:
             return {}
         rows, most = np.arange(len(columns["bm25"])), int(columns["bm25"].lengths.max())
-        scores, lengths = columns["bm25"].padded(rows, most)
-        relevant, _ = columns["relevant"].padded(rows, most)
+        scores, lengths = columns["bm25"].pad(rows, most)
+        relevant, _ = columns["relevant"].pad(rows, most)
         found = retrieval_metrics(
             jnp.asarray(scores), jnp.asarray(relevant, jnp.float32), jnp.asarray(lengths)
         )

@@ -46,7 +46,7 @@ class NewsRecommendation(TextTask):
         cls, builder: TextBuilder, split: str, tokenizer: Tokenizer, config: DataConfig
     ) -> OnDiskImpressions:
         assert isinstance(builder, Mind)
-        return OnDiskImpressions.of(builder, split, tokenizer)
+        return OnDiskImpressions.from_builder(builder, split, tokenizer)
 
     @classmethod
     def average_length(cls, table: OnDiskImpressions) -> float:

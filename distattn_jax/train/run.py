@@ -123,7 +123,7 @@ def open_run(config: Config, prepared: Prepared) -> Run:
             _write_json(run.path / "environment.json", environment())
             _write_json(run.path / "data.json", prepared.about)
             _write_json(run.path / "labels.json", list(prepared.labels))
-            data.save(prepared.tokenizer, run.path / "tokenizer.json")
+            data.save_tokenizer(prepared.tokenizer, run.path / "tokenizer.json")
         except OSError as error:
             raise RunError(
                 "output.directory must be a folder that can be written; got "
@@ -171,7 +171,7 @@ def load_task(path: str | Path | epath.Path) -> TextTask:
     about = _read_json(folder / "data.json") or {}
     prepared = Prepared(
         labels=tuple(_read_json(folder / "labels.json") or ()),
-        tokenizer=data.load(folder / "tokenizer.json"),
+        tokenizer=data.load_tokenizer(folder / "tokenizer.json"),
         tables={},
         arguments=kind_of(config.task).task.arguments_of(about),
         about=about,

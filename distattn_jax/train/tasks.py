@@ -104,7 +104,7 @@ def prepare(config: Config) -> tuple[Config, Prepared]:
     tables = {split: task.table(builder, split, tokenizer, config.data) for split in SPLITS}
     counted = ", ".join(f"{len(table)} {split}" for split, table in tables.items())
     said = [f"{config.task}: {counted}; {tokenizer.get_vocab_size()} tokens in the vocabulary"]
-    said += builder.about_the_rows()
+    said += builder.describe_rows()
     said += task.about_the_table(tables["train"])
     own = task.own(config, builder, tokenizer, tables, folder=directory_of(config))
     said += own.said

@@ -17,8 +17,8 @@ from distattn_jax.data import (
     Table,
     TextBuilder,
     encode,
+    load_embeddings,
     load_split,
-    load_vectors,
 )
 from distattn_jax.models import METHODS, Sizes
 from distattn_jax.train.config import Config, DataConfig, ModelConfig
@@ -135,7 +135,7 @@ class TextTask(Task):
             said = "no word vectors given (--data.vectors): embeddings start random"
             return Own(config, {"vectors": None}, tables, {}, (said,))
         vocabulary = sorted(tokenizer.get_vocab().items(), key=lambda entry: entry[1])
-        vectors, found = load_vectors(
+        vectors, found = load_embeddings(
             config.data.vectors,
             [word for word, _ in vocabulary],
             seed=config.data.seed,

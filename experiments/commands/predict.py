@@ -48,7 +48,7 @@ def predictions(loaded: Loaded, lines: TextIO) -> Iterator[str]:
         table = Table(task.encoded(rows, task.tokenizer, config))
         longest = max(int(table.lengths(task.by).max()), 1)
         length = min(-(-longest // 8) * 8, task.longest(config) or longest)  # few shapes
-        outputs = said(loaded.model, table.rows(np.arange(size), length))
+        outputs = said(loaded.model, table.take(np.arange(size), length))
         yield from task.said(outputs)[: len(chunk)]
 
 

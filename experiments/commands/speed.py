@@ -17,7 +17,7 @@ from jax.sharding import NamedSharding
 from tokenizers import Tokenizer
 
 from distattn_jax import sharding
-from distattn_jax.data import Ragged, Table, word_level
+from distattn_jax.data import Ragged, Table, train_word_level
 from distattn_jax.models import METHODS, PretrainedConfig
 from distattn_jax.train import (
     Config,
@@ -243,7 +243,7 @@ def made_up_fine_tuning(speed: Speed, guide: str) -> PretrainedClassification:
 
 def made_up_tokenizer(speed: Speed) -> Tokenizer:
     """As many words as there should be tokens."""
-    return word_level([f"w{i}" for i in range(speed.vocabulary - 2)])
+    return train_word_level([f"w{i}" for i in range(speed.vocabulary - 2)])
 
 
 def made_up_tables(speed: Speed, tokens: str, types: str = "") -> dict[str, Table]:

@@ -8,10 +8,16 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from distattn_jax.data import FILLER, Batches, Ragged, Table, bucket_lengths
+from distattn_jax.data import PADDING_ROW, Batches, Ragged, Table, choose_buckets
 
 LENGTHS = [3, 0, 9, 4, 5, 12, 1, 1, 8, 7, 2]
-DEFAULTS = {"batch_size": 4, "buckets": (4, 8), "by": "text", "seed": 0, "shuffle": True}
+DEFAULTS = {
+    "batch_size": 4,
+    "buckets": (4, 8),
+    "length_columns": "text",
+    "seed": 0,
+    "shuffle": True,
+}
 
 
 def table_of(lengths):
@@ -57,7 +63,7 @@ def test_every_row_comes_once_an_epoch_in_the_first_bucket_that_holds_it(
             *(batch[name] for name in ("text", "text_length", "label", "weight", "index")),
             strict=True,
         ):
-            if i == FILLER:
+            if i == PADDING_ROW:
                 assert not np.any([*text, size, label, weight])
                 continue
             assert weight == 1
@@ -67,8 +73,8 @@ def test_every_row_comes_once_an_epoch_in_the_first_bucket_that_holds_it(
             assert bucket == min([b for b in buckets if b >= size])
             seen.append(i)
     assert sorted(seen) == list(range(len(lengths)))
-    assert batches.cut == sum(length > buckets[-1] for length in lengths)
-    np.testing.assert_allclose(batches.padding, padded / positions)
+    assert batches.truncated == sum(length > buckets[-1] for length in lengths)
+    np.testing.assert_allclose(batches.padding_share, padded / positions)
 
 
 @given(st.integers(0, 50), st.sampled_from([1, 2, 3, 6]), st.booleans())
@@ -114,11 +120,13 @@ def test_the_longest_of_several_columns_counts_and_a_column_left_out_is_counted_
     text = table_of(LENGTHS).columns["text"]
     other = table_of(LENGTHS[::-1]).columns["text"]
     table = Table({"text": text, "other": other})
-    both = Batches(table, **{**DEFAULTS, "buckets": (4, 8, 12), "by": ("text", "other")})
-    assert both.cut == 0
+    both = Batches(
+        table, **{**DEFAULTS, "buckets": (4, 8, 12), "length_columns": ("text", "other")}
+    )
+    assert both.truncated == 0
     one = Batches(table, **{**DEFAULTS, "buckets": (4, 8, 12)})
     buckets = [next(b for b in (4, 8, 12) if b >= length) for length in LENGTHS]
-    assert one.cut == sum(
+    assert one.truncated == sum(
         length > bucket for length, bucket in zip(LENGTHS[::-1], buckets, strict=True)
     )
 
@@ -131,7 +139,10 @@ def test_the_longest_of_several_columns_counts_and_a_column_left_out_is_counted_
         ({"process_index": 1}, "process_index must be in 0 .. process_count - 1 = 0; got 1"),
         ({"buckets": (8, 4)}, r"buckets must be lengths .*; got \(8, 4\)"),
         ({"buckets": ()}, r"buckets must be lengths .*; got \(\)"),
-        ({"by": "label"}, r"names must be columns of sequences, \['text'\]; got 'label'"),
+        (
+            {"length_columns": "label"},
+            r"names must be columns of sequences, \['text'\]; got 'label'",
+        ),
         ({"lengths": []}, "table must have rows; got 0"),
         ({"seed": -1}, "seed must be at least 0; got -1"),
     ],
@@ -160,7 +171,7 @@ def test_no_choice_of_buckets_pads_less(lengths, count, longest):
         for size in range(count)
         for chosen in itertools.combinations(candidates, size)
     ]
-    actual = bucket_lengths(np.array(lengths), count=count, longest=longest)
+    actual = choose_buckets(np.array(lengths), count=count, longest=longest)
     assert actual in choices
     assert cost(actual) == min(map(cost, choices))
     assert len(actual) == min(len(c) for c in choices if cost(c) == cost(actual))

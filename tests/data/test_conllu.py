@@ -1,4 +1,4 @@
-"""Parses found by their text, laid on pieces by characters, and faults named by line."""
+"""ParsedTexts found by their text, laid on pieces by characters, and faults named by line."""
 
 import gzip
 import re
@@ -6,7 +6,7 @@ import re
 import numpy as np
 import pytest
 
-from distattn_jax.data import DataError, Parses
+from distattn_jax.data import DataError, ParsedTexts
 
 
 def sentence(*words, text=None, opens=False):
@@ -23,7 +23,7 @@ DOGS = sentence((1, "Dogs", 2), (2, "bark", 0), text="Dogs  bark", opens=True)
 
 def parses_of(folder, content, name="parses.conllu"):
     (folder / name).write_text(content)
-    return Parses(folder / name)
+    return ParsedTexts(folder / name)
 
 
 def test_a_text_is_what_lies_between_two_newdocs(tmp_path):
@@ -47,7 +47,7 @@ def test_a_folder_is_read_whole_and_the_first_parse_counts(tmp_path):
     (tmp_path / "a.conllu").write_text(RAINS)
     other = sentence((1, "It", 0), (2, "rains", 1), (3, ".", 1))
     (tmp_path / "b.conllu.gz").write_bytes(gzip.compress((other + STAYS).encode()))
-    parses = Parses(tmp_path)
+    parses = ParsedTexts(tmp_path)
     np.testing.assert_array_equal(parses["It rains."].heads, [2, 0, 2])
     assert len(parses["He stays"]) == 2
 
@@ -96,6 +96,6 @@ def test_a_text_without_a_parse_and_a_folder_without_files_are_named(tmp_path):
     with pytest.raises(DataError, match=r"parses.conllu: must hold .* has none of 'It rained.'"):
         parses["It rained."]
     with pytest.raises(DataError, match=r"looked for a file, or a folder of files"):
-        Parses(tmp_path / "elsewhere")
+        ParsedTexts(tmp_path / "elsewhere")
     with pytest.raises(DataError, match="has no sentences"):
         parses_of(tmp_path, "# newdoc\n\n")

@@ -131,8 +131,8 @@ def published(tmp_path, monkeypatch):
     for name, content in (("train.csv", rows), ("test.csv", '"1","","text"\n')):
         (tmp_path / name).write_text(content)
     names = ("train.csv", "test.csv")
-    monkeypatch.setattr(AgNews, "SOURCES", tuple((tmp_path / name).as_uri() for name in names))
-    monkeypatch.setattr(AgNews, "PUBLISHED", {"train": 18, "validation": 2, "test": 1})
+    monkeypatch.setattr(AgNews, "URLS", tuple((tmp_path / name).as_uri() for name in names))
+    monkeypatch.setattr(AgNews, "PUBLISHED_ROWS", {"train": 18, "validation": 2, "test": 1})
     return tmp_path
 
 
@@ -140,7 +140,7 @@ def test_a_builder_without_a_folder_downloads_its_sources(published):
     builder = AgNews(data_dir=published / "data")
     assert len(load_split(builder, "train")) == 18
     assert builder.manual_dir == published / "data" / "downloads" / "ag_news"
-    assert builder.about_the_rows() == (
+    assert builder.describe_rows() == (
         "train: 18 rows, all of the published set",
         "validation: 2 rows, all of the published set",
         "test: 1 rows, all of the published set",
@@ -155,7 +155,7 @@ def test_a_download_must_be_whole_where_a_folder_may_be_a_part(published):
         builder.prepare()
     assert not Path(builder.data_dir).exists()
     by_hand = AgNews(manual_dir=builder.manual_dir, data_dir=published / "data")
-    assert by_hand.about_the_rows()[2] == "test: 2 rows, more than the 1 of the published set"
+    assert by_hand.describe_rows()[2] == "test: 2 rows, more than the 1 of the published set"
     with pytest.raises(DataError, match="must give 1 rows of test"):  # found prepared
         load_split(AgNews(data_dir=published / "data"), "train")
 

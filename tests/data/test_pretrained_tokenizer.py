@@ -7,7 +7,13 @@ import numpy as np
 import pytest
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
 
-from distattn_jax.data import DataError, Parses, encode_pairs, load_tokenizer, words_of
+from distattn_jax.data import (
+    DataError,
+    ParsedTexts,
+    encode_pairs,
+    list_words,
+    load_pretrained_tokenizer,
+)
 
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 PIECES = [*SPECIAL, "a", "dog", "do", "run", "##s", ".", "don", "'", "t", "cafe"]
@@ -50,7 +56,7 @@ def spelled(tokenizer, encoded):
 
 
 def test_bert_pairs(tmp_path):
-    tokenizer = load_tokenizer(folder_of(tmp_path))
+    tokenizer = load_pretrained_tokenizer(folder_of(tmp_path))
     encoded = encode_pairs(tokenizer, [FIRST, ""], [SECOND, "Café"], 20)
     assert spelled(tokenizer, encoded) == [
         pieces("[CLS] a dog run ##s . [SEP] dog ##s don ' t run [SEP]"),
@@ -58,23 +64,23 @@ def test_bert_pairs(tmp_path):
     ]
     assert rows_of(encoded, "types") == [[0] * 7 + [1] * 7, [0, 0, 1, 1]]
     assert rows_of(encoded, "words") == [[0, 1, 2, 3, 3, 4, 0, 5, 5, 6, 7, 8, 9, 0], [0, 0, 1, 0]]
-    assert encoded.cut == 0
+    assert encoded.truncated == 0
     assert encoded.columns.keys() == {"tokens", "types", "words"}
 
 
 def test_a_text_may_stand_alone(tmp_path):
-    tokenizer = load_tokenizer(folder_of(tmp_path))
+    tokenizer = load_pretrained_tokenizer(folder_of(tmp_path))
     encoded = encode_pairs(tokenizer, [FIRST, "run"], None, 5)
     assert spelled(tokenizer, encoded) == [
         pieces("[CLS] a dog run [SEP]"),
         pieces("[CLS] run [SEP]"),
     ]
     assert rows_of(encoded, "types") == [[0] * 5, [0] * 3]
-    assert encoded.cut == 1
+    assert encoded.truncated == 1
 
 
 def test_roberta_pairs_have_four_special_tokens_and_one_type(tmp_path):
-    tokenizer = load_tokenizer(roberta(tmp_path))
+    tokenizer = load_pretrained_tokenizer(roberta(tmp_path))
     encoded = encode_pairs(tokenizer, ["ab c"], ["d"], 50)
     assert spelled(tokenizer, encoded) == [pieces("<s> a b Ġ c </s> </s> d </s>")]
     assert rows_of(encoded, "types") == [[0] * 9]
@@ -83,7 +89,7 @@ def test_roberta_pairs_have_four_special_tokens_and_one_type(tmp_path):
 
 @pytest.mark.parametrize("longest", [4, 5, 6, 8, 9, 12, 13, 30])
 def test_the_longer_text_is_cut_first(tmp_path, longest):
-    tokenizer = load_tokenizer(folder_of(tmp_path))
+    tokenizer = load_pretrained_tokenizer(folder_of(tmp_path))
     lengths = [(a, b) for a in range(8) for b in range(8)]
     firsts, seconds = (["run " * pair[i] for pair in lengths] for i in (0, 1))
     encoded = encode_pairs(tokenizer, firsts, seconds, longest)
@@ -93,7 +99,7 @@ def test_the_longer_text_is_cut_first(tmp_path, longest):
         while a + b + 3 > longest:
             a, b = (a - 1, b) if a > b else (a, b - 1)
         assert row == ["[CLS]", *["run"] * a, "[SEP]", *["run"] * b, "[SEP]"]
-    assert encoded.cut == cut
+    assert encoded.truncated == cut
 
 
 def parses_of(folder):
@@ -107,11 +113,11 @@ def parses_of(folder):
         for i, (form, head) in enumerate(words, start=1)
     ]
     (folder / "parses.conllu").write_text("".join(lines))
-    return Parses(folder / "parses.conllu")
+    return ParsedTexts(folder / "parses.conllu")
 
 
 def test_heads_are_words_of_the_same_count_that_are_still_there(tmp_path):
-    tokenizer, parses = load_tokenizer(folder_of(tmp_path)), parses_of(tmp_path)
+    tokenizer, parses = load_pretrained_tokenizer(folder_of(tmp_path)), parses_of(tmp_path)
     encoded = encode_pairs(tokenizer, [FIRST], [SECOND], 20, parses=parses)
     # [CLS] a dog run ##s . [SEP] dog ##s don ' t run [SEP]; "don" begins in "do"
     assert rows_of(encoded, "words") == [[0, 1, 2, 3, 3, 4, 0, 5, 5, 6, 7, 7, 8, 0]]
@@ -127,7 +133,7 @@ def test_heads_are_words_of_the_same_count_that_are_still_there(tmp_path):
 
 
 def test_heads_on_bytes(tmp_path):
-    tokenizer, parses = load_tokenizer(roberta(tmp_path)), parses_of(tmp_path)
+    tokenizer, parses = load_pretrained_tokenizer(roberta(tmp_path)), parses_of(tmp_path)
     encoded = encode_pairs(tokenizer, [FIRST], [FIRST], 50, parses=parses)
     # A space is a piece here, and belongs to no word.
     words = [1, 0, 2, 2, 2, 0, 3, 3, 3, 3, 4]
@@ -138,8 +144,8 @@ def test_heads_on_bytes(tmp_path):
 
 
 def test_rows_of_vectors_are_those_of_whole_words(tmp_path):
-    tokenizer = load_tokenizer(folder_of(tmp_path))
-    assert words_of(tokenizer, [FIRST, "dog"]) == [".", "A", "a", "dog", "runs"]
+    tokenizer = load_pretrained_tokenizer(folder_of(tmp_path))
+    assert list_words(tokenizer, [FIRST, "dog"]) == [".", "A", "a", "dog", "runs"]
     rows = {"runs": 1, "a": 2, "dogs": 3, "A": 4}
     encoded = encode_pairs(tokenizer, [FIRST], ["a Dogs"], 20, vectors=rows)
     # [CLS] a dog run ##s . [SEP] a dog ##s [SEP]
@@ -159,22 +165,22 @@ def test_lower_case_is_what_the_settings_say_or_else_the_vocabulary(
     tmp_path, settings, more, expected
 ):
     pieces = PIECES + more if settings else [p for p in PIECES if p != "dog"] + more
-    tokenizer = load_tokenizer(folder_of(tmp_path, pieces, **settings))
+    tokenizer = load_pretrained_tokenizer(folder_of(tmp_path, pieces, **settings))
     encoded = encode_pairs(tokenizer, ["A Dog"], None, 9)
     assert spelled(tokenizer, encoded)[0][1:-1] == expected
 
 
 def test_faults_are_named(tmp_path):
     with pytest.raises(DataError, match=r"looked for tokenizer.json, or vocab.txt; found neither"):
-        load_tokenizer(tmp_path)
+        load_pretrained_tokenizer(tmp_path)
     folder_of(tmp_path, PIECES[1:])
     with pytest.raises(DataError, match=re.escape("vocab.txt: must hold a token a line")):
-        load_tokenizer(tmp_path)
+        load_pretrained_tokenizer(tmp_path)
     (tmp_path / "tokenizer.json").write_text("{}")
     with pytest.raises(DataError, match=r"tokenizer.json: is not a tokenizer"):
-        load_tokenizer(tmp_path)
+        load_pretrained_tokenizer(tmp_path)
     (tmp_path / "tokenizer.json").unlink()
-    tokenizer = load_tokenizer(folder_of(tmp_path))
+    tokenizer = load_pretrained_tokenizer(folder_of(tmp_path))
     with pytest.raises(ValueError, match="longest must be above 3, the special tokens; got 3"):
         encode_pairs(tokenizer, ["a"], ["a"], 3)
     with pytest.raises(ValueError, match="seconds must be 1 texts, as firsts; got 2"):

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from distattn_jax.data import sentences
+from distattn_jax.data import split_sentences
 
 
 @pytest.mark.parametrize(
@@ -24,11 +24,11 @@ from distattn_jax.data import sentences
     ],
 )
 def test_sentences_end_at_marks_and_lines(text, expected):
-    assert sentences(text) == expected
+    assert split_sentences(text) == expected
 
 
 @given(st.text(alphabet="aA3 .!?\"')\n\r\t", max_size=40))
 def test_nothing_but_white_space_is_lost_and_no_sentence_is_empty(text):
-    pieces = sentences(text)
+    pieces = split_sentences(text)
     assert "".join("".join(pieces).split()) == "".join(text.split())
     assert all(piece == piece.strip() != "" for piece in pieces)

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from distattn_jax.data import FILLER, Nested, Ragged, Table
+from distattn_jax.data import PADDING_ROW, Nested, Ragged, Table
 
 
 def ragged(rows):
@@ -19,20 +19,20 @@ def ragged(rows):
     st.data(),
 )
 def test_rows_are_cut_or_padded_one_by_one(rows, length, data):
-    indices = data.draw(st.lists(st.integers(FILLER, len(rows) - 1), max_size=4))
+    indices = data.draw(st.lists(st.integers(PADDING_ROW, len(rows) - 1), max_size=4))
     table = Table({"text": ragged(rows), "label": np.arange(len(rows)) + 5})
-    batch = table.rows(np.array(indices, np.int32), length)
+    batch = table.take(np.array(indices, np.int32), length)
     assert batch["text"].shape == (len(indices), length)
     for place, i in enumerate(indices):
-        expected = [] if i == FILLER else rows[i][:length]
+        expected = [] if i == PADDING_ROW else rows[i][:length]
         assert batch["text"][place].tolist() == expected + [0] * (length - len(expected))
         assert batch["text_length"][place] == len(expected)
-        assert batch["label"][place] == (0 if i == FILLER else i + 5)
+        assert batch["label"][place] == (0 if i == PADDING_ROW else i + 5)
 
 
 def test_sequences_of_fractions_stay_fractions():
     scores = Ragged(np.asarray([0.5, 1.5, 2.25], np.float32), np.asarray([0, 2, 3]))
-    rows = Table({"score": scores}).rows(np.asarray([1, 0, FILLER]), 2)
+    rows = Table({"score": scores}).take(np.asarray([1, 0, PADDING_ROW]), 2)
     assert rows["score"].dtype == np.float32
     assert rows["score"].tolist() == [[2.25, 0], [0.5, 1.5], [0, 0]]
     assert rows["score_length"].tolist() == [1, 2, 0]
@@ -40,7 +40,7 @@ def test_sequences_of_fractions_stay_fractions():
 
 def test_a_batch_is_no_view_of_the_table():
     labels = np.arange(3)
-    Table({"label": labels}).rows(np.array([0, FILLER]), 1)["label"] += 1
+    Table({"label": labels}).take(np.array([0, PADDING_ROW]), 1)["label"] += 1
     assert labels.tolist() == [0, 1, 2]
 
 
@@ -58,11 +58,11 @@ def test_columns_that_do_not_fit_are_named():
 def test_documents_are_padded_in_sentences_and_in_words():
     # Two documents: "2 3 4 | 5" and "6 7", their sentences cut to two words.
     words = Ragged(np.asarray([2, 3, 4, 5, 6, 7], np.int32), np.asarray([0, 3, 4, 6]))
-    text = Nested.of(words, [2, 1], 2)
-    assert text.cut == 1
-    assert text.padding == pytest.approx(1 / 6)  # of three sentences of two words
+    text = Nested.from_counts(words, [2, 1], 2)
+    assert text.truncated == 1
+    assert text.padding_share == pytest.approx(1 / 6)  # of three sentences of two words
     assert Table({"text": text}).lengths(("text",)).tolist() == [2, 1]
-    rows = Table({"text": text}).rows(np.asarray([1, 0, FILLER]), 3)
+    rows = Table({"text": text}).take(np.asarray([1, 0, PADDING_ROW]), 3)
     assert rows["text"].tolist() == [
         [[6, 7], [0, 0], [0, 0]],
         [[2, 3], [5, 0], [0, 0]],

@@ -4,15 +4,15 @@ import numpy as np
 import pytest
 
 from distattn_jax.data import (
-    PADDING,
+    PADDING_TOKEN,
     TOKENIZERS,
-    UNKNOWN,
-    byte_level_bpe,
+    UNKNOWN_TOKEN,
     encode,
-    load,
-    save,
-    word_level,
-    word_piece,
+    load_tokenizer,
+    save_tokenizer,
+    train_byte_level_bpe,
+    train_word_level,
+    train_word_piece,
 )
 
 TEXTS = ["The cat's hat!", "a cat, THE cat; le château", "zeta eta theta iota kappa", "", "[PAD] x"]
@@ -24,36 +24,40 @@ def test_the_same_texts_give_the_same_ids_and_a_file_keeps_them(name, tmp_path):
     tokenizers = [TOKENIZERS[name](iter(TEXTS), **SIZES[name]) for _ in range(4)]
     assert len({tokenizer.to_str() for tokenizer in tokenizers}) == 1
     tokenizer = tokenizers[0]
-    assert [tokenizer.id_to_token(i) for i in (0, 1)] == [PADDING, UNKNOWN]
+    assert [tokenizer.id_to_token(i) for i in (0, 1)] == [PADDING_TOKEN, UNKNOWN_TOKEN]
     path = tmp_path / "run" / "tokenizer.json"
-    save(tokenizer, path)
-    expected, actual = encode(tokenizer, TEXTS), encode(load(path), TEXTS)
+    save_tokenizer(tokenizer, path)
+    expected, actual = encode(tokenizer, TEXTS), encode(load_tokenizer(path), TEXTS)
     np.testing.assert_array_equal(actual.values, expected.values)
     assert expected.lengths[3] == 0
     assert (expected.values > 1).all()  # of what was trained on nothing is unknown
 
 
 def test_words_are_numbered_by_count_and_then_by_the_alphabet():
-    tokenizer = word_level(TEXTS[:2])
+    tokenizer = train_word_level(TEXTS[:2])
     vocabulary = sorted(tokenizer.get_vocab(), key=tokenizer.get_vocab().get)
     words = ["cat", "the", "!", "'", ",", ";", "a", "château", "hat", "le", "s"]
-    assert vocabulary == [PADDING, UNKNOWN, *words]
-    assert word_level(TEXTS[:2], min_count=2).get_vocab_size() == 4
-    assert word_level(TEXTS[:2], max_size=3).get_vocab() == {PADDING: 0, UNKNOWN: 1, "cat": 2}
+    assert vocabulary == [PADDING_TOKEN, UNKNOWN_TOKEN, *words]
+    assert train_word_level(TEXTS[:2], min_count=2).get_vocab_size() == 4
+    assert train_word_level(TEXTS[:2], max_size=3).get_vocab() == {
+        PADDING_TOKEN: 0,
+        UNKNOWN_TOKEN: 1,
+        "cat": 2,
+    }
     ragged = encode(tokenizer, ["the dog [PAD]", "", "CAT"])
     assert ragged.values.tolist() == [3, 1, 1, 1, 1, 2]
     assert ragged.offsets.tolist() == [0, 5, 5, 6]
 
 
 def test_pieces_make_up_words_never_seen():
-    tokenizer = word_piece(TEXTS, size=90)
+    tokenizer = train_word_piece(TEXTS, size=90)
     tokens = tokenizer.encode("Tacx").tokens
     assert "".join(tokens).replace("##", "") == "tacx"
     assert encode(tokenizer, ["ß"]).values.tolist() == [1]
 
 
 def test_bytes_restore_every_text():
-    tokenizer = byte_level_bpe(TEXTS, size=280)
+    tokenizer = train_byte_level_bpe(TEXTS, size=280)
     text = " Ω ≠ [UNK]\n\tthe  cat"
     assert tokenizer.decode(tokenizer.encode(text).ids) == text
     assert tokenizer.get_vocab_size() == 280
@@ -61,10 +65,10 @@ def test_bytes_restore_every_text():
 
 def test_wrong_arguments_are_named(tmp_path):
     with pytest.raises(ValueError, match=r"size must be at least 258, for every byte; got 200"):
-        byte_level_bpe(TEXTS, size=200)
+        train_byte_level_bpe(TEXTS, size=200)
     with pytest.raises(ValueError, match=r"size must be at least \d+, .*; got 5"):
-        word_piece(TEXTS, size=5)
+        train_word_piece(TEXTS, size=5)
     with pytest.raises(ValueError, match=r"texts must be a collection of texts; got .* 'one text'"):
-        word_level("one text")
+        train_word_level("one text")
     with pytest.raises(FileNotFoundError, match=r"path must be a tokenizer.json"):
-        load(tmp_path / "no.json")
+        load_tokenizer(tmp_path / "no.json")

@@ -6,7 +6,7 @@ import zipfile
 import numpy as np
 import pytest
 
-from distattn_jax.data import DataError, find_vectors, load_vectors
+from distattn_jax.data import DataError, load_embeddings, load_word_vectors
 
 WORDS = ["[PAD]", "[UNK]", "the", "at b", ".", "käse"]
 LINES = "the 1 2 3\n. . . 7 7 7\nkäse -1e-1 0.5 0\nother x\nat b 4 5 6\n. 7 8 9\nthe 0 0 0\n"
@@ -26,7 +26,7 @@ def packed(folder, kind, text=LINES):
 @pytest.mark.parametrize("kind", ["txt", "gz", "zip"])
 @pytest.mark.parametrize("header", ["", "7 3\n"])
 def test_words_get_their_vectors(tmp_path, kind, header):
-    vectors, found = load_vectors(packed(tmp_path, kind, header + LINES), WORDS, seed=0)
+    vectors, found = load_embeddings(packed(tmp_path, kind, header + LINES), WORDS, seed=0)
     assert vectors.shape == (6, 3)
     assert found == 4
     for row, expected in EXPECTED.items():
@@ -38,27 +38,27 @@ def test_words_get_their_vectors(tmp_path, kind, header):
 def test_words_that_are_lacking_are_drawn_as_wide_as_the_others_and_by_the_seed(tmp_path):
     words = [*WORDS, *(f"lacking {i}" for i in range(5000))]
     path = packed(tmp_path, "txt")
-    first, again, other = (load_vectors(path, words, seed=seed)[0] for seed in (0, 0, 1))
+    first, again, other = (load_embeddings(path, words, seed=seed)[0] for seed in (0, 0, 1))
     np.testing.assert_array_equal(first, again)
     assert (first[6:] != other[6:]).any()
     np.testing.assert_allclose(first[6:].std(), first[2:6].std(), rtol=0.03)
 
 
 def test_only_words_of_the_file_have_rows(tmp_path):
-    found = find_vectors(packed(tmp_path, "gz"), ["käse", "lacking", "the"])
+    found = load_word_vectors(packed(tmp_path, "gz"), ["käse", "lacking", "the"])
     assert found.rows == {"käse": 1, "the": 2}
     np.testing.assert_allclose(found.vectors, [[0, 0, 0], EXPECTED[5], EXPECTED[2]], rtol=1e-6)
     with pytest.raises(DataError, match=r"vectors.gz: has none of the 1 words"):
-        find_vectors(tmp_path / "vectors.gz", ["lacking"])
+        load_word_vectors(tmp_path / "vectors.gz", ["lacking"])
 
 
 def test_of_several_members_one_is_named(tmp_path):
     path = packed(tmp_path, "zip")
     with zipfile.ZipFile(path, "a") as archive:
         archive.writestr("two.txt", "the 5\n")
-    assert load_vectors(f"{path}:two.txt", WORDS, seed=0)[0][2] == 5
+    assert load_embeddings(f"{path}:two.txt", WORDS, seed=0)[0][2] == 5
     with pytest.raises(DataError, match=r"one of \['one.txt', 'two.txt'\]; got ''"):
-        load_vectors(path, WORDS, seed=0)
+        load_embeddings(path, WORDS, seed=0)
 
 
 @pytest.mark.parametrize(
@@ -73,17 +73,17 @@ def test_of_several_members_one_is_named(tmp_path):
 def test_a_fault_in_a_line_that_is_wanted_is_named(tmp_path, line, reason):
     path = packed(tmp_path, "txt", f"first 1 2 3\n{line}\n")
     with pytest.raises(DataError, match=f"vectors.txt:2: .*{reason}"):
-        load_vectors(path, WORDS, seed=0)
+        load_embeddings(path, WORDS, seed=0)
 
 
 def test_a_file_that_cannot_serve_is_named(tmp_path):
     with pytest.raises(DataError, match=r"no.txt: no such file"):
-        load_vectors(tmp_path / "no.txt", WORDS, seed=0)
+        load_embeddings(tmp_path / "no.txt", WORDS, seed=0)
     with pytest.raises(DataError, match=r"has none of the 2 words"):
-        load_vectors(packed(tmp_path, "txt"), ["[PAD]", "none"], seed=0)
+        load_embeddings(packed(tmp_path, "txt"), ["[PAD]", "none"], seed=0)
     (tmp_path / "broken.gz").write_bytes(b"the 1 2 3")
     with pytest.raises(DataError, match=r"broken.gz: broken archive"):
-        load_vectors(tmp_path / "broken.gz", WORDS, seed=0)
+        load_embeddings(tmp_path / "broken.gz", WORDS, seed=0)
 
 
 def test_the_cache_answers_for_the_same_question_only(tmp_path):
@@ -92,7 +92,7 @@ def test_the_cache_answers_for_the_same_question_only(tmp_path):
     cache.write_bytes(b"not a cache")
 
     def load(words=WORDS, seed=0):
-        return load_vectors(path, words, seed=seed, cache=cache)
+        return load_embeddings(path, words, seed=seed, cache=cache)
 
     expected, found = load()
     written = cache.stat().st_mtime_ns

@@ -10,7 +10,7 @@ import resource
 import sys
 from pathlib import Path
 
-from distattn_jax.data import Batches, word_level
+from distattn_jax.data import Batches, train_word_level
 from distattn_jax.datasets import Mind, OnDiskImpressions
 from distattn_jax.datasets.synthetic_mind import write_mind
 
@@ -22,14 +22,14 @@ NAME = "U" * 1000  # of a user: long ones make a large log in little time
 def prepare_and_read(folder: Path, data: Path) -> int:
     """How many impressions are in the batches of all splits."""
     builder = Mind(manual_dir=folder, data_dir=data)
-    tokenizer = word_level(builder.titles)
+    tokenizer = train_word_level(builder.titles)
     count = 0
     for split in ("train", "validation", "test"):
         batches = Batches(
-            OnDiskImpressions.of(builder, split, tokenizer),
+            OnDiskImpressions.from_builder(builder, split, tokenizer),
             batch_size=64,
             buckets=(10,),
-            by="candidates",
+            length_columns="candidates",
             shuffle=True,
         )
         for i in range(batches.batches_per_epoch):

@@ -44,7 +44,7 @@ def test_a_tenth_of_the_training_rows_is_held_out_in_order_and_always_the_same(t
 
 def test_a_part_is_called_one(tmp_path):
     builder = AgNews(manual_dir=write(tmp_path / "raw", rows(20), ODD), data_dir=tmp_path)
-    assert builder.about_the_rows() == (
+    assert builder.describe_rows() == (
         "train: 18 rows, of 108,000 in the published set (a part)",
         "validation: 2 rows, of 12,000 in the published set (a part)",
         "test: 2 rows, of 7,600 in the published set (a part)",

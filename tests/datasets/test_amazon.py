@@ -45,7 +45,7 @@ def test_of_a_few_reviews_all_are_taken_in_order(tmp_path, name):
         assert all(rows == sorted(rows) for rows in drawn.values())
         assert drawn["test"] != list(range(46, 50))
         assert builder.left_out == {"empty reviews": 10}
-        assert builder.about_the_rows() == (
+        assert builder.describe_rows() == (
             "the file: 50 rows, of 1,689,188 in the published set (a part)",
             "train: 32 rows, of 40,000 in the published set (a part)",
             "validation: 4 rows, of 5,000 in the published set (a part)",

@@ -74,7 +74,7 @@ def test_titles_have_numbers_and_impressions_have_those_of_known_news(tmp_path):
             ([], [3, 2, 1], [1, 0, 1]),
         ]
         assert rows_of(builder, "test") == [([5, 2], [1, 5, 4], [0, 1, 0])]
-        assert builder.about_the_rows() == (
+        assert builder.describe_rows() == (
             "neither MIND-small nor large: 4 rows of train/news, 6 rows of train/behaviors, "
             "3 rows of dev/news, 1 rows of dev/behaviors",
             "left out: 1 clicks of histories on news without a row in news.tsv",
@@ -132,7 +132,7 @@ def test_the_examples_are_the_same_in_any_number_of_shards(tmp_path, monkeypatch
     monkeypatch.setattr(Mind, "SHARD", size)
     sharded = builder_of(tmp_path, data="sharded")
     assert {split: rows_of(sharded, split) for split in expected} == expected
-    assert sharded.about_the_rows() == whole.about_the_rows()
+    assert sharded.describe_rows() == whole.describe_rows()
     counts = {name: split.num_examples for name, split in sharded.info.splits.items()}
     if size == 2:  # nothing of lines 3 and 4 can be used
         assert counts == {
@@ -227,21 +227,21 @@ def test_a_downloaded_set_must_be_whole(tmp_path, monkeypatch, inside):
             for file in (raw / part).iterdir():
                 archive.write(file, inside.format(part) + file.name)
         addresses.append(path.as_uri())
-    monkeypatch.setattr(Mind, "SOURCES", tuple(addresses))
+    monkeypatch.setattr(Mind, "URLS", tuple(addresses))
     with pytest.raises(DataError, match="must give 51,282 rows of train/news; got 4"):
         Mind(data_dir=tmp_path / "data").prepare()
     sizes = {"train/news": 4, "train/behaviors": 6, "dev/news": 3, "dev/behaviors": 1}
-    monkeypatch.setattr(Mind, "PUBLISHED", sizes)
+    monkeypatch.setattr(Mind, "PUBLISHED_ROWS", sizes)
     monkeypatch.setattr(mind, "MIND_SMALL", sizes)
     builder = Mind(data_dir=tmp_path / "data")
-    assert builder.about_the_rows()[0].startswith("all of MIND-small: 4 rows of train/news, ")
+    assert builder.describe_rows()[0].startswith("all of MIND-small: 4 rows of train/news, ")
     assert len(builder.source("test")) == 1
 
 
 def test_the_clicks_of_a_made_up_log_can_be_foreseen_from_the_history(tmp_path):
     write_mind(tmp_path / "raw", users=30, news=200, impressions=600, seed=0)
     builder = Mind(manual_dir=tmp_path / "raw", data_dir=tmp_path / "data")
-    assert builder.about_the_rows() == (
+    assert builder.describe_rows() == (
         "neither MIND-small nor large: 150 rows of train/news, 540 rows of train/behaviors, "
         "150 rows of dev/news, 60 rows of dev/behaviors",
     )

@@ -50,7 +50,7 @@ def test_every_pair_is_in_one_split_and_no_premise_in_two(tmp_path, form):
     assert numbers == sorted(numbers)
     assert [pair["label"] for pair in load_split(builder, "test")] == [1, 2]
     assert [pair["premise"] for pair in load_split(builder, "test_mismatched")] == ["E."]
-    assert builder.about_the_rows() == (
+    assert builder.describe_rows() == (
         "train: 54 rows",
         "validation: 6 rows",
         "test: 2 rows, of 9,815 in the published set (a part)",

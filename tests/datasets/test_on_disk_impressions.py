@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from distattn_jax.data import FILLER, Batches, Ragged, word_level
+from distattn_jax.data import PADDING_ROW, Batches, Ragged, train_word_level
 from distattn_jax.datasets import Impression, Mind, OnDiskImpressions
 from distattn_jax.datasets.synthetic_mind import write_mind
 
@@ -44,7 +44,7 @@ def title(i, width=30):
 
 def test_rows_are_the_titles_of_their_news_and_rows_that_only_fill_up_are_zeros():
     source = Watched(IMPRESSIONS)
-    rows = OnDiskImpressions(source, TITLES).rows(np.array([1, FILLER, 0]), 4)
+    rows = OnDiskImpressions(source, TITLES).take(np.array([1, PADDING_ROW, 0]), 4)
     assert source.asked == [1, 0]
     shapes = {name: (column.shape, str(column.dtype)) for name, column in rows.items()}
     assert shapes == {
@@ -74,7 +74,7 @@ def test_candidates_are_counted_once_and_not_at_all_where_all_have_as_many():
         assert table.lengths(("candidates",)).tolist() == [2, 3, 4]
     assert source.asked == [0, 1, 2]
     same = OnDiskImpressions(Watched(IMPRESSIONS), TITLES, candidates=5)
-    assert same.lengths(same.sequences).tolist() == [5, 5, 5]
+    assert same.lengths(same.sequence_columns).tolist() == [5, 5, 5]
     assert same.source.asked == []
     assert table.title_lengths.tolist() == [0, 1, 2, 3, 40]
 
@@ -82,7 +82,7 @@ def test_candidates_are_counted_once_and_not_at_all_where_all_have_as_many():
 def test_no_impression_is_cut():
     table = OnDiskImpressions(IMPRESSIONS, TITLES)
     with pytest.raises(ValueError, match="length must hold all 4 candidates of row 2; got 3"):
-        table.rows(np.array([0, 2]), 3)
+        table.take(np.array([0, 2]), 3)
 
 
 def test_wrong_arguments_are_named():
@@ -96,12 +96,17 @@ def test_batches_of_a_prepared_log_have_every_impression_once(tmp_path, monkeypa
     monkeypatch.setattr(Mind, "SHARD", 30)
     write_mind(tmp_path / "raw", users=9, news=64, impressions=200, seed=0)
     builder = Mind(manual_dir=tmp_path / "raw", data_dir=tmp_path / "data")
-    tokenizer = word_level(builder.titles)
+    tokenizer = train_word_level(builder.titles)
     for split in ("train", "validation", "test"):
-        table, source = OnDiskImpressions.of(builder, split, tokenizer), builder.source(split)
+        table, source = (
+            OnDiskImpressions.from_builder(builder, split, tokenizer),
+            builder.source(split),
+        )
         assert len(table) == len(source)
         buckets = (5,) if split == "train" else (4, 10)
-        batches = Batches(table, batch_size=8, buckets=buckets, by="candidates", shuffle=True)
+        batches = Batches(
+            table, batch_size=8, buckets=buckets, length_columns="candidates", shuffle=True
+        )
         seen = []
         for batch in batches.iterate(batches.batches_per_epoch):
             assert batch["candidates"].shape[1] in buckets
@@ -109,7 +114,7 @@ def test_batches_of_a_prepared_log_have_every_impression_once(tmp_path, monkeypa
                 *(batch[name] for name in ("index", "candidates_length", "clicks", "candidates")),
                 strict=True,
             ):
-                if i == FILLER:
+                if i == PADDING_ROW:
                     assert not np.any(tokens)
                     continue
                 seen.append(int(i))
@@ -121,4 +126,4 @@ def test_batches_of_a_prepared_log_have_every_impression_once(tmp_path, monkeypa
                     len(tokens) - count
                 )
         assert sorted(seen) == list(range(len(table)))
-        assert batches.cut == 0
+        assert batches.truncated == 0

@@ -61,7 +61,7 @@ def test_neutral_and_contradiction_are_not_entailment(tmp_path, ending, below):
         assert [(r["premise"], r["hypothesis"], names[r["label"]]) for r in rows] == EXPECTED
         assert [len(load_split(builder, split)) for split in ("validation", "test")] == [1, 1]
         assert builder.left_out == {"pairs without a consensus on their label": 2}
-        assert builder.about_the_rows() == (
+        assert builder.describe_rows() == (
             "train: 3 rows, of 549,367 in the published set (a part)",
             "validation: 1 rows, of 9,842 in the published set (a part)",
             "test: 1 rows, of 9,824 in the published set (a part)",
@@ -76,8 +76,8 @@ def test_the_published_archive_with_both_kinds_of_files_is_read(tmp_path, monkey
         for path in raw.iterdir():
             archive.write(path, f"snli_1.0/{path.name}")
             archive.writestr(f"__MACOSX/snli_1.0/._{path.name}", "")
-    monkeypatch.setattr(Snli, "SOURCES", ((tmp_path / "snli.zip").as_uri(),))
-    monkeypatch.setattr(Snli, "PUBLISHED", {"train": 3, "validation": 1, "test": 1})
+    monkeypatch.setattr(Snli, "URLS", ((tmp_path / "snli.zip").as_uri(),))
+    monkeypatch.setattr(Snli, "PUBLISHED_ROWS", {"train": 3, "validation": 1, "test": 1})
     assert len(load_split(Snli(data_dir=tmp_path / "data"), "train")) == 3
 
 

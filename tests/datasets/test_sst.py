@@ -59,18 +59,18 @@ def test_every_form_gives_the_same_sentences(tmp_path, name, below):
             assert [(row["text"].lower(), names[row["label"]]) for row in rows] == expected
         neutral = {"neutral sentences": 2} if FORMS[name] in (TREES, FINE) else {}
         assert builder.left_out == neutral
-        assert ("left out: 2 neutral sentences" in builder.about_the_rows()) == bool(neutral)
+        assert ("left out: 2 neutral sentences" in builder.describe_rows()) == bool(neutral)
 
 
 def test_the_treebank_keeps_its_capitals(tmp_path):
     builder = Sst(manual_dir=write(tmp_path / "raw", "{}.txt", TREES), data_dir=tmp_path)
     assert load_split(builder, "train")[0]["text"] == "The best film"
-    assert builder.about_the_rows()[0] == "train: 2 rows, of 6,920 in the published set (a part)"
+    assert builder.describe_rows()[0] == "train: 2 rows, of 6,920 in the published set (a part)"
 
 
 def test_glue_says_that_it_trains_on_phrases_and_needs_labels_for_its_test(tmp_path):
     raw = write(tmp_path / "raw", "{}.tsv", GLUE)
-    about = Sst(manual_dir=raw, data_dir=tmp_path).about_the_rows()
+    about = Sst(manual_dir=raw, data_dir=tmp_path).describe_rows()
     assert about[0] == "train: 2 rows, of 67,349 in the published set (a part)"
     assert about[-1] == "train is of GLUE's phrases, not of the 6,920 sentences"
     (raw / "test.tsv").write_text("index\tsentence\n0\tawful .\n")
@@ -129,4 +129,4 @@ def test_what_is_looked_for_is_named(tmp_path):
     with pytest.raises(DataError, match=r"must hold the set once; found it in \['a', 'b'\]"):
         Sst(manual_dir=raw, data_dir=tmp_path)
     write(raw, "stsa.binary.{}", BINARY)
-    assert Sst(manual_dir=raw, data_dir=tmp_path).raw["train"] == raw / "stsa.binary.train"
+    assert Sst(manual_dir=raw, data_dir=tmp_path).raw_files["train"] == raw / "stsa.binary.train"

@@ -170,7 +170,7 @@ def test_a_guide_gets_the_columns_and_tables_that_it_needs_and_no_others(tmp_pat
     assert set(tasks["pmi"].tables["train"].columns) == plain
     assert set(tasks["word_similarity"].tables["train"].columns) == plain | {"vectors"}
     assert set(tasks["word_similarity"].tables["test"].columns) == plain
-    rows = tasks["word_similarity"].tables["train"].rows(np.arange(27), 16)
+    rows = tasks["word_similarity"].tables["train"].take(np.arange(27), 16)
     words = np.asarray(WORDS)[rows["tokens"]]
     table = tasks["word_similarity"].constants["word_vectors"]
     for word, vector in VECTORS.items():

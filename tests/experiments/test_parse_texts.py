@@ -5,7 +5,7 @@ import types
 import numpy as np
 import pytest
 
-from distattn_jax.data import Parses
+from distattn_jax.data import ParsedTexts
 from experiments.papers.attention_guiding.parse_texts import texts_of, written
 
 
@@ -29,7 +29,7 @@ def test_heads_are_read_again_and_white_space_is_no_word(tmp_path):
     stays = [("\n", 3), ("He", 5), ("\t", 6), ("stays", 6)]  # "He" hangs on white space
     path = tmp_path / "parses.conllu"
     path.write_text(written(document(rains, stays)) + written(document([("Go", 0)])))
-    parses = Parses(path)
+    parses = ParsedTexts(path)
     assert len(parses) == 2
     np.testing.assert_array_equal(parses["It rains He stays"].heads, [2, 0, 4, 0])
     np.testing.assert_array_equal(parses["Go"].heads, [0])

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from flax import nnx
 
-from distattn_jax.data import DataError, Ragged, Table, load_tokenizer
+from distattn_jax.data import DataError, Ragged, Table, load_pretrained_tokenizer
 from distattn_jax.models.pretrained import parameters
 from distattn_jax.train import Config, DataConfig, GuidingConfig, MeshConfig, ModelConfig, prepare
 from distattn_jax.train.fine_tuning import share_of
@@ -41,7 +41,7 @@ def make(folder):
             method,
             MODEL,
             labels=LABELS,
-            tokenizer=load_tokenizer(folder),
+            tokenizer=load_pretrained_tokenizer(folder),
             tables={},
             pretrained=pretrained.CONFIG,
             **{"parameters": given, **arguments},

@@ -13,7 +13,7 @@ from tests.train import tiny
 
 def table(*ratings):
     words = Ragged(np.full(len(ratings), 2, np.int32), np.arange(len(ratings) + 1))
-    text = Nested.of(words, [1] * len(ratings), 1)
+    text = Nested.from_counts(words, [1] * len(ratings), 1)
     return Table({"text": text, "rating": np.asarray(ratings, np.float32)})
 
 

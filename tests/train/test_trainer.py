@@ -191,7 +191,7 @@ def test_the_loaded_model_is_the_one_that_was_measured(alone):
     result = json.loads((alone / "result.json").read_text())
     loaded = load(alone, member=1)
     rows = _rows(loaded.config, "test")
-    tokens, lengths = encode(loaded.tokenizer, [row["text"] for row in rows]).padded(
+    tokens, lengths = encode(loaded.tokenizer, [row["text"] for row in rows]).pad(
         np.arange(len(rows)), 8
     )
     guessed = np.asarray(jax.jit(loaded.model)(tokens, lengths).logits.argmax(axis=-1))

@@ -4,7 +4,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from distattn_jax import sharding
-from distattn_jax.data import Ragged, Table, word_level
+from distattn_jax.data import Ragged, Table, train_word_level
 from distattn_jax.train import Config, ModelConfig, OptimizerConfig
 from distattn_jax.train.classification import TextClassification
 from distattn_jax.train.members import members_of, stacked
@@ -24,7 +24,7 @@ MODEL = ModelConfig(
 # With a large epsilon a gradient that is nothing but rounding does not become a whole step.
 OPTIMIZER = OptimizerConfig(learning_rate=(0.1,), epsilon=0.01)
 LABELS = ("a", "b", "c")
-TOKENIZER = word_level(["k l m n o p q r s t"])  # a vocabulary of 12
+TOKENIZER = train_word_level(["k l m n o p q r s t"])  # a vocabulary of 12
 
 
 def config_of(*, model=MODEL, optimizer=OPTIMIZER, **fields):
@@ -51,7 +51,7 @@ def batch_of(lengths, *, seed=0, size=4, length=6):
     """A batch of random texts, filled up to its size with rows of weight 0."""
     indices = np.arange(size)
     indices[len(lengths) :] = -1
-    rows = table_of(lengths, seed=seed).rows(indices, length)
+    rows = table_of(lengths, seed=seed).take(indices, length)
     weight = (indices >= 0).astype(np.float32)
     return {name: jnp.asarray(column) for name, column in {**rows, "weight": weight}.items()}
 

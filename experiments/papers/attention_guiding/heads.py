@@ -211,5 +211,5 @@ def _batches(table: Any) -> Iterator[Batch]:
     """The first pairs that are short enough, in batches; the last one may be smaller."""
     short = np.flatnonzero(table.lengths(("tokens",)) <= LONGEST)[:PAIRS]
     for start in range(0, len(short), CHUNK):
-        columns = table.rows(short[start : start + CHUNK], LONGEST)
+        columns = table.take(short[start : start + CHUNK], LONGEST)
         yield Batch(columns["tokens"], columns["tokens_length"], columns["types"])
