@@ -126,5 +126,5 @@ def place_batch(batch: dict[str, Any], mesh: Mesh, layout: Layout) -> dict[str, 
 
 
 def names_of(path: tuple[Any, ...]) -> tuple[str, ...]:
-    """The path of a leaf as JAX gives it, in words: ("encoder", "blocks", "0", ...)."""
+    """The path of a leaf as JAX gives it, in words: ("encoder", "layers", "0", ...)."""
     return tuple(jax.tree_util.keystr(path, simple=True, separator="/").split("/"))

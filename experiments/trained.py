@@ -70,7 +70,7 @@ def heads_of(params: Any) -> dict[str, tuple[np.ndarray, np.ndarray]]:
     found: dict[str, dict[str, list[np.ndarray]]] = {}
     for path, leaf in sorted(nnx.traversals.flatten_mapping(params).items(), key=_by_layer):
         match path:
-            case (*before, "encoder", "blocks", _, "attention", "variant", "weight" | "shape"):
+            case (*before, "encoder", "layers", _, "attention", "variant", "weight" | "shape"):
                 level = [name for name in before if name != "sequence"][-1]
                 found.setdefault(level, {}).setdefault(path[-1], []).append(np.asarray(leaf))
     return {

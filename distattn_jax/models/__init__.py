@@ -4,34 +4,33 @@ from distattn_jax.models.document import (
     DocumentClassifier,
     DocumentEncoder,
     DocumentRegressor,
-    Rated,
+    RegressionOutput,
 )
 from distattn_jax.models.methods import METHODS, Method, Sizes
-from distattn_jax.models.news_recommender import NewsRecommender, Scored
+from distattn_jax.models.news_recommender import NewsRecommender, RankingOutput
 from distattn_jax.models.pair_classifier import PairClassifier
-from distattn_jax.models.pretrained import PretrainedConfig, PretrainedEncoder, Understood
+from distattn_jax.models.pretrained import PretrainedConfig, PretrainedEncoder
 from distattn_jax.models.pretrained_classifier import PretrainedClassifier
-from distattn_jax.models.text_classifier import Classified, TextClassifier
-from distattn_jax.models.text_encoder import Pooled, SequenceEncoder, TextEncoder
+from distattn_jax.models.text_classifier import ClassifierOutput, TextClassifier
+from distattn_jax.models.text_encoder import PooledOutput, SequenceEncoder, TextEncoder
 
 __all__ = [
     "METHODS",
-    "Classified",
+    "ClassifierOutput",
     "DocumentClassifier",
     "DocumentEncoder",
     "DocumentRegressor",
     "Method",
     "NewsRecommender",
     "PairClassifier",
-    "Pooled",
+    "PooledOutput",
     "PretrainedClassifier",
     "PretrainedConfig",
     "PretrainedEncoder",
-    "Rated",
-    "Scored",
+    "RankingOutput",
+    "RegressionOutput",
     "SequenceEncoder",
     "Sizes",
     "TextClassifier",
     "TextEncoder",
-    "Understood",
 ]

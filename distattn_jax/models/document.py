@@ -6,7 +6,7 @@ from flax import nnx
 from jaxtyping import Array, Float, Int
 
 from distattn_jax.models.methods import Sizes
-from distattn_jax.models.text_classifier import Classified
+from distattn_jax.models.text_classifier import ClassifierOutput
 from distattn_jax.models.text_encoder import SequenceEncoder, TextEncoder
 
 
@@ -52,12 +52,12 @@ class DocumentClassifier(nnx.Module):
         self.document = DocumentEncoder(vocabulary, sizes=sizes, rngs=rngs, **arguments)
         self.classes = nnx.Linear(sizes.features, classes, rngs=rngs)
 
-    def __call__(self, *document: Array, **arguments: Any) -> Classified:
+    def __call__(self, *document: Array, **arguments: Any) -> ClassifierOutput:
         """The logits, float32; arguments as in `DocumentEncoder`."""
-        return Classified(self.classes(self.document(*document, **arguments)))
+        return ClassifierOutput(self.classes(self.document(*document, **arguments)))
 
 
-class Rated(NamedTuple):
+class RegressionOutput(NamedTuple):
     """A number for each document."""
 
     rating: Float[Array, " B"]
@@ -70,6 +70,6 @@ class DocumentRegressor(nnx.Module):
         self.document = DocumentEncoder(vocabulary, sizes=sizes, rngs=rngs, **arguments)
         self.rating = nnx.Linear(sizes.features, 1, rngs=rngs)
 
-    def __call__(self, *document: Array, **arguments: Any) -> Rated:
+    def __call__(self, *document: Array, **arguments: Any) -> RegressionOutput:
         """The ratings, float32; arguments as in `DocumentEncoder`."""
-        return Rated(self.rating(self.document(*document, **arguments))[:, 0])
+        return RegressionOutput(self.rating(self.document(*document, **arguments))[:, 0])

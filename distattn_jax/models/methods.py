@@ -86,14 +86,14 @@ class Method:
       title: how tables and figures call it.
       variant: makes the module that builds the variant of one layer; None: dot product.
       positions: whether sinusoids are added to the embeddings.
-      block: arguments of `EncoderBlock` that the method's paper asks for.
+      layer_arguments: arguments of `TransformerLayer` that the method's paper asks for.
       has_distance_weights: whether its heads have w (and, most of them, v).
     """
 
     title: str
     variant: Callable[..., nnx.Module] | None = None
     positions: bool = False
-    block: dict[str, Any] = dataclasses.field(default_factory=dict)
+    layer_arguments: dict[str, Any] = dataclasses.field(default_factory=dict)
     has_distance_weights: bool = False
 
     def of(self, sizes: Sizes) -> Callable[..., nnx.Module] | None:
@@ -112,7 +112,9 @@ METHODS = {
     "relative_position": Method("Transformer-RPR", _relative_position),
     "transformer_xl": Method("Transformer-XL", _transformer_xl),
     "adapted": Method(
-        "Adapted Transformer", _adapted, block={"project_key": False, "project_out": False}
+        "Adapted Transformer",
+        _adapted,
+        layer_arguments={"project_key": False, "project_out": False},
     ),
     "distance_aware": Method("DA-Transformer", _distance_aware, has_distance_weights=True),
     # Section 4.3 of the paper: other mappings. Section 4.4: other places for the coefficient.

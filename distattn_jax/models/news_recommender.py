@@ -13,7 +13,7 @@ from jaxtyping import Array, Float, Int
 from distattn_jax.models.text_encoder import SequenceEncoder, TextEncoder
 
 
-class Scored(NamedTuple):
+class RankingOutput(NamedTuple):
     """A score for each candidate."""
 
     scores: Float[Array, "B C"]
@@ -40,7 +40,7 @@ class NewsRecommender(nnx.Module):
         candidates: Int[Array, "B C T"],
         candidate_words: Int[Array, "B C"],
         **arguments: Any,
-    ) -> Scored:
+    ) -> RankingOutput:
         """The scores, float32; a reader without history gives 0 to all.
 
         Args:
@@ -58,4 +58,4 @@ class NewsRecommender(nnx.Module):
             batch, clicked + candidates.shape[1], -1
         )
         user = self.user(vectors[:, :clicked], clicks, **arguments).vector
-        return Scored(jnp.einsum("bd,bcd->bc", user, vectors[:, clicked:]))
+        return RankingOutput(jnp.einsum("bd,bcd->bc", user, vectors[:, clicked:]))

@@ -15,7 +15,7 @@ import jax.numpy as jnp
 from flax import nnx
 from jaxtyping import Array, Int
 
-from distattn_jax.models.text_classifier import Classified
+from distattn_jax.models.text_classifier import ClassifierOutput
 from distattn_jax.models.text_encoder import TextEncoder
 from distattn_jax.modules import dropout
 from distattn_jax.modules.dropout import Rate, Rngs
@@ -46,7 +46,7 @@ class PairClassifier(nnx.Module):
         *,
         dropout_rate: Rate = 0.0,
         rngs: Rngs | None = None,
-    ) -> Classified:
+    ) -> ClassifierOutput:
         """The logits, float32.
 
         Args:
@@ -64,4 +64,4 @@ class PairClassifier(nnx.Module):
         a, b = jnp.split(both.vector, 2)
         compared = jnp.concatenate([a, b, jnp.abs(a - b), a * b], axis=-1)
         hidden = jax.nn.relu(self.hidden(compared))
-        return Classified(self.classes(dropout(hidden, dropout_rate, rngs)))
+        return ClassifierOutput(self.classes(dropout(hidden, dropout_rate, rngs)))

@@ -12,7 +12,7 @@ from jaxtyping import Array, Int
 
 from distattn_jax.models.pretrained import PretrainedConfig, PretrainedEncoder
 from distattn_jax.models.pretrained.encoder import initial
-from distattn_jax.models.text_classifier import Classified
+from distattn_jax.models.text_classifier import ClassifierOutput
 from distattn_jax.modules import dropout
 from distattn_jax.modules.dropout import Rate, Rngs
 
@@ -44,9 +44,9 @@ class PretrainedClassifier(nnx.Module):
         rngs: Rngs | None = None,
         received: bool = False,
         weights: bool = False,
-    ) -> Classified:
+    ) -> ClassifierOutput:
         """The logits, float32; arguments as in `PretrainedEncoder`."""
-        understood = self.encoder(
+        encoded = self.encoder(
             tokens,
             lengths,
             types,
@@ -56,6 +56,6 @@ class PretrainedClassifier(nnx.Module):
             weights=weights,
         )
         rate = self.encoder.config.classifier_dropout_rate if dropout_rate is None else dropout_rate
-        first = jax.nn.relu(understood.values[:, 0].astype(jnp.float32))
+        first = jax.nn.relu(encoded.values[:, 0].astype(jnp.float32))
         logits = self.classes(dropout(first, rate, rngs))
-        return Classified(logits, understood.received, understood.weights)
+        return ClassifierOutput(logits, encoded.received, encoded.weights)

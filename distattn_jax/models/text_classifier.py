@@ -8,7 +8,7 @@ from jaxtyping import Array, Float, Int
 from distattn_jax.models.text_encoder import TextEncoder
 
 
-class Classified(NamedTuple):
+class ClassifierOutput(NamedTuple):
     """The logits, and what of the attention was asked for."""
 
     logits: Float[Array, "B C"]
@@ -32,7 +32,7 @@ class TextClassifier(nnx.Module):
 
     def __call__(
         self, tokens: Int[Array, "B T"], lengths: Int[Array, " B"], **arguments: Any
-    ) -> Classified:
+    ) -> ClassifierOutput:
         """The logits, float32.
 
         Args:
@@ -41,4 +41,4 @@ class TextClassifier(nnx.Module):
           **arguments: `dropout_rate`, `rngs`, `received` and `weights`, as in `SequenceEncoder`.
         """
         vector, *extras = self.text(tokens, lengths, **arguments)
-        return Classified(self.classes(vector), *extras)
+        return ClassifierOutput(self.classes(vector), *extras)

@@ -11,7 +11,7 @@ from distattn_jax.modules import AdditivePooling, Encoder, add_positions, dropou
 from distattn_jax.modules.dropout import Rate, Rngs
 
 
-class Pooled(NamedTuple):
+class PooledOutput(NamedTuple):
     """A vector for each sequence, and what of the attention was asked for."""
 
     vector: Float[Array, "B D"]
@@ -51,7 +51,7 @@ class SequenceEncoder(nnx.Module):
             implementation=implementation,
             dtype=dtype,
             rngs=rngs,
-            **chosen.block,
+            **chosen.layer_arguments,
         )
         self.pooling = AdditivePooling(
             sizes.features, sizes.pooling_features, dtype=dtype, rngs=rngs
@@ -66,7 +66,7 @@ class SequenceEncoder(nnx.Module):
         rngs: Rngs | None = None,
         received: bool = False,
         weights: bool = False,
-    ) -> Pooled:
+    ) -> PooledOutput:
         """The pooled vectors, float32; 0 for a sequence of length 0.
 
         Args:
@@ -84,9 +84,8 @@ class SequenceEncoder(nnx.Module):
             received=received,
             weights=weights,
         )
-        values, *extras = (encoded.values, *encoded[1:3]) if received or weights else (encoded,)
-        vector = dropout(self.pooling(values, lengths=lengths), dropout_rate, rngs)
-        return Pooled(vector.astype(jnp.float32), *extras)
+        vector = dropout(self.pooling(encoded.values, lengths=lengths), dropout_rate, rngs)
+        return PooledOutput(vector.astype(jnp.float32), encoded.received, encoded.weights)
 
 
 class TextEncoder(nnx.Module):
@@ -122,7 +121,7 @@ class TextEncoder(nnx.Module):
         dropout_rate: Rate = 0.0,
         rngs: Rngs | None = None,
         **extras: bool,
-    ) -> Pooled:
+    ) -> PooledOutput:
         """As `SequenceEncoder`, with dropout of the embeddings too."""
         x = self.project(dropout(self.embedding(tokens), dropout_rate, rngs))
         return self.sequence(x, lengths, dropout_rate=dropout_rate, rngs=rngs, **extras)

@@ -8,26 +8,28 @@ from distattn_jax.modules.adapted import Adapted
 from distattn_jax.modules.attention_fn import as_attention_fn
 from distattn_jax.modules.distance_aware import DistanceAware
 from distattn_jax.modules.dropout import dropout
-from distattn_jax.modules.encoder import Encoded, Encoder, EncoderBlock, FeedForward
+from distattn_jax.modules.encoder import Encoder
+from distattn_jax.modules.feed_forward import FeedForward
 from distattn_jax.modules.initializers import both_signs
 from distattn_jax.modules.memory import SegmentMemory
 from distattn_jax.modules.multi_head import MultiHeadAttention
 from distattn_jax.modules.pooling import AdditivePooling
 from distattn_jax.modules.positions import add_positions
 from distattn_jax.modules.relative_position import RelativePosition
+from distattn_jax.modules.transformer_layer import EncoderOutput, TransformerLayer
 from distattn_jax.modules.transformer_xl import TransformerXL
 
 __all__ = [
     "Adapted",
     "AdditivePooling",
     "DistanceAware",
-    "Encoded",
     "Encoder",
-    "EncoderBlock",
+    "EncoderOutput",
     "FeedForward",
     "MultiHeadAttention",
     "RelativePosition",
     "SegmentMemory",
+    "TransformerLayer",
     "TransformerXL",
     "add_positions",
     "as_attention_fn",

@@ -9,7 +9,7 @@ import numpy as np
 from flax import nnx
 from jaxtyping import Array, Float
 
-from distattn_jax.models import Classified, DocumentClassifier, PairClassifier, TextClassifier
+from distattn_jax.models import ClassifierOutput, DocumentClassifier, PairClassifier, TextClassifier
 from distattn_jax.train.documents import Documents
 from distattn_jax.train.losses import cross_entropy
 from distattn_jax.train.members import Setting
@@ -22,10 +22,10 @@ class Classification(TextTask):
 
     criterion: ClassVar[str] = "accuracy"
 
-    def loss(self, outputs: Classified, batch: Batch) -> Float[Array, " B"]:
+    def loss(self, outputs: ClassifierOutput, batch: Batch) -> Float[Array, " B"]:
         return cross_entropy(outputs.logits, batch["label"])
 
-    def counts(self, outputs: Classified, batch: Batch) -> dict[str, Array]:
+    def counts(self, outputs: ClassifierOutput, batch: Batch) -> dict[str, Array]:
         """How often each class (rows) was taken for each (columns)."""
         classes = outputs.logits.shape[-1]
         true = jax.nn.one_hot(batch["label"], classes) * batch["weight"][:, None]
@@ -44,7 +44,7 @@ class Classification(TextTask):
         most = np.bincount(self.tables["train"].columns["label"]).argmax()
         return {"accuracy": float(np.mean(self.tables[split].columns["label"] == most))}
 
-    def said(self, outputs: Classified) -> list[str]:
+    def said(self, outputs: ClassifierOutput) -> list[str]:
         chances = np.asarray(jax.nn.softmax(outputs.logits))
         best = chances.argmax(axis=-1)
         return [f"{self.labels[i]}\t{row[i]:.4f}" for i, row in zip(best, chances, strict=True)]
@@ -59,7 +59,7 @@ class TextClassification(Classification):
     def model(self, setting: Setting, *, rngs: nnx.Rngs) -> TextClassifier:
         return TextClassifier(classes=len(self.labels), rngs=rngs, **self.arguments(setting))
 
-    def outputs(self, model: TextClassifier, batch: Batch, **dropout: Any) -> Classified:
+    def outputs(self, model: TextClassifier, batch: Batch, **dropout: Any) -> ClassifierOutput:
         return model(batch["text"], batch["text_length"], received=bool(self.guides), **dropout)
 
 
@@ -73,7 +73,7 @@ class PairClassification(Classification):
     def model(self, setting: Setting, *, rngs: nnx.Rngs) -> PairClassifier:
         return PairClassifier(classes=len(self.labels), rngs=rngs, **self.arguments(setting))
 
-    def outputs(self, model: PairClassifier, batch: Batch, **dropout: Any) -> Classified:
+    def outputs(self, model: PairClassifier, batch: Batch, **dropout: Any) -> ClassifierOutput:
         pair = (batch[name] for field in self.fields for name in (field, f"{field}_length"))
         return model(*pair, **dropout)
 

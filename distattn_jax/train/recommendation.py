@@ -10,7 +10,7 @@ from tokenizers import Tokenizer
 
 from distattn_jax.data import TextBuilder
 from distattn_jax.datasets import Mind, OnDiskImpressions
-from distattn_jax.models import NewsRecommender, Scored
+from distattn_jax.models import NewsRecommender, RankingOutput
 from distattn_jax.train.config import DataConfig
 from distattn_jax.train.losses import weighted_sum
 from distattn_jax.train.members import Setting
@@ -59,7 +59,7 @@ class NewsRecommendation(TextTask):
     def model(self, setting: Setting, *, rngs: nnx.Rngs) -> NewsRecommender:
         return NewsRecommender(rngs=rngs, **self.arguments(setting))
 
-    def outputs(self, model: NewsRecommender, batch: Batch, **dropout: Any) -> Scored:
+    def outputs(self, model: NewsRecommender, batch: Batch, **dropout: Any) -> RankingOutput:
         return model(
             batch["history"],
             batch["history_words"],
@@ -69,10 +69,10 @@ class NewsRecommendation(TextTask):
             **dropout,
         )
 
-    def loss(self, outputs: Scored, batch: Batch) -> Float[Array, " B"]:
+    def loss(self, outputs: RankingOutput, batch: Batch) -> Float[Array, " B"]:
         return softmax_loss(outputs.scores, batch["clicks"], batch["candidates_length"])
 
-    def counts(self, outputs: Scored, batch: Batch) -> dict[str, Array]:
+    def counts(self, outputs: RankingOutput, batch: Batch) -> dict[str, Array]:
         found = impression_metrics(outputs.scores, batch["clicks"], batch["candidates_length"])
         sums = {name: weighted_sum(value, batch["weight"]) for name, value in found.items()}
         return {**sums, "impressions": batch["weight"].sum()}

@@ -9,7 +9,7 @@ from flax import nnx
 from jaxtyping import Array, Float
 
 from distattn_jax.data import TextBuilder
-from distattn_jax.models import DocumentRegressor, Rated
+from distattn_jax.models import DocumentRegressor, RegressionOutput
 from distattn_jax.train.documents import Documents
 from distattn_jax.train.losses import weighted_sum
 from distattn_jax.train.members import Setting
@@ -42,10 +42,10 @@ class DocumentRegression(Documents):
             given["rating", "bias"] = self._mean()[None]
         return given
 
-    def loss(self, outputs: Rated, batch: Batch) -> Float[Array, " B"]:
+    def loss(self, outputs: RegressionOutput, batch: Batch) -> Float[Array, " B"]:
         return jnp.square(outputs.rating - batch["rating"])
 
-    def counts(self, outputs: Rated, batch: Batch) -> dict[str, Array]:
+    def counts(self, outputs: RegressionOutput, batch: Batch) -> dict[str, Array]:
         error = outputs.rating - batch["rating"]
         return {
             "squared": weighted_sum(jnp.square(error), batch["weight"]),
@@ -64,7 +64,7 @@ class DocumentRegression(Documents):
         error = self.tables[split].columns["rating"] - self._mean()
         return {"rmse": float(np.sqrt((error**2).mean())), "mae": float(np.abs(error).mean())}
 
-    def said(self, outputs: Rated) -> list[str]:
+    def said(self, outputs: RegressionOutput) -> list[str]:
         return [f"{rating:.2f}" for rating in np.asarray(outputs.rating)]
 
     def _mean(self) -> np.ndarray:

@@ -16,7 +16,7 @@ def errors_of(folder: str | Path) -> dict[str, float]:
     """The largest absolute errors over what is no padding."""
     expected = dict(np.load(Path(folder) / "expected.npz"))
     tokens, lengths, types = (expected[name] for name in ("tokens", "lengths", "types"))
-    understood = load(folder)(tokens, lengths, types, received=True, weights=True, states=True)
+    encoded = load(folder)(tokens, lengths, types, received=True, weights=True, states=True)
     own = np.arange(tokens.shape[1])[None] < lengths[:, None]
     maps = np.where(own[:, None, None, :, None], expected["weights"], 0)
 
@@ -26,10 +26,10 @@ def errors_of(folder: str | Path) -> dict[str, float]:
         return float(off.max() if axis is None else np.moveaxis(off, axis, 1)[own].max())
 
     return {
-        "states": worst(understood.states, expected["states"], axis=2),
-        "pooled": worst(understood.pooled, expected["pooled"]),
-        "maps": worst(understood.weights, maps, axis=3),
-        "received": worst(understood.received, maps.sum(axis=3)),
+        "states": worst(encoded.states, expected["states"], axis=2),
+        "pooled": worst(encoded.pooled, expected["pooled"]),
+        "maps": worst(encoded.weights, maps, axis=3),
+        "received": worst(encoded.received, maps.sum(axis=3)),
     }
 
 

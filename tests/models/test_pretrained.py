@@ -283,8 +283,8 @@ def test_a_classifier_reads_the_first_token_of_the_last_layer():
     model = PretrainedClassifier(SMALL, 3, rngs=nnx.Rngs(0), dtype=jnp.bfloat16)
     call = jax.jit(lambda model: model(TOKENS, LENGTHS, TYPES, received=True, weights=True))
     given = call(model)
-    understood = everything(model.encoder, TOKENS, LENGTHS, TYPES)
-    first = np.maximum(0, understood.values[:, 0].astype(jnp.float32))
+    encoded = everything(model.encoder, TOKENS, LENGTHS, TYPES)
+    first = np.maximum(0, encoded.values[:, 0].astype(jnp.float32))
     assert given.logits.dtype == jnp.float32
     np.testing.assert_allclose(
         given.logits, first @ model.classes.kernel[...], rtol=1e-2, atol=1e-4

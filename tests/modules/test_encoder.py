@@ -10,10 +10,10 @@ from flax import nnx
 from distattn_jax.attention import sinusoid
 from distattn_jax.modules import (
     AdditivePooling,
-    Encoded,
     Encoder,
-    EncoderBlock,
+    EncoderOutput,
     SegmentMemory,
+    TransformerLayer,
     add_positions,
 )
 from distattn_jax.modules.dropout import dropout
@@ -33,7 +33,7 @@ def encoder(name="distance_aware", layers=L, seed=0, **arguments):
 
 @pytest.mark.parametrize("norm", ["after", "before"])
 def test_a_block_is_its_equations(norm):
-    block, x = EncoderBlock(D, N, norm=norm, rngs=nnx.Rngs(0)), tokens(2, 5, D)
+    block, x = TransformerLayer(D, N, norm=norm, rngs=nnx.Rngs(0)), tokens(2, 5, D)
 
     def feed_forward(y):
         inner = block.feed_forward
@@ -53,21 +53,23 @@ def test_padding_tokens_do_not_reach_the_others(name, norm):
     model, x = encoder(name, layers=1, norm=norm), tokens(2, 6, D)
     lengths = jnp.asarray([6, 4])
     other = x.at[1, 4:].set(100.0)
-    values, changed = call(model, x, lengths=lengths), call(model, other, lengths=lengths)
+    values = call(model, x, lengths=lengths).values
+    changed = call(model, other, lengths=lengths).values
     chex.assert_trees_all_close(values[1, :4], changed[1, :4], **CLOSE)
-    chex.assert_trees_all_close(values[1, :4], call(model, x[1:, :4])[0], **CLOSE)
+    chex.assert_trees_all_close(values[1, :4], call(model, x[1:, :4]).values[0], **CLOSE)
 
 
 @every_variant_and_norm
 def test_segments_with_memory_equal_the_whole_text(name, norm):
     """Memory as long as the past: one pass and two segments see the same."""
     model, x = encoder(name, norm=norm), tokens(2, 9, D)
-    whole = call(model, x, is_causal=True)
+    whole = call(model, x, is_causal=True).values
     memory = SegmentMemory.empty(L, batch=2, length=8, features=D)
     parts = []
     for segment in (x[:, :3], x[:, 3:6], x[:, 6:]):
-        values, _, _, memory = call(model, segment, memory=memory, is_causal=True)
-        parts.append(values)
+        encoded = call(model, segment, memory=memory, is_causal=True)
+        memory = encoded.memory
+        parts.append(encoded.values)
     chex.assert_trees_all_close(jnp.concatenate(parts, axis=1), whole, **CLOSE)
     assert memory.filled.all()
 
@@ -95,17 +97,17 @@ def test_no_gradient_reaches_the_memory():
 def test_extra_outputs_are_stacked_by_layer():
     model, x = encoder(), tokens(2, 5, D)
     encoded = call(model, x, received=True, weights=True)
-    assert isinstance(encoded, Encoded)
+    assert isinstance(encoded, EncoderOutput)
     chex.assert_shape(encoded.received, (2, L, N, 5))
     chex.assert_shape(encoded.weights, (2, L, N, 5, 5))
-    chex.assert_trees_all_close(encoded.values, call(model, x), **CLOSE)
+    chex.assert_trees_all_close(encoded.values, call(model, x).values, **CLOSE)
     chex.assert_trees_all_close(encoded.received, encoded.weights.sum(-2), **CLOSE)
 
 
 @pytest.mark.parametrize("name", ["distance_aware", "relative_position"])
 def test_it_is_valid_in_every_mode(name):
     def loss(model, key):
-        values = model(tokens(2, 5, D), rngs=nnx.Rngs(key), dropout_rate=0.1)
+        values = model(tokens(2, 5, D), rngs=nnx.Rngs(key), dropout_rate=0.1).values
         return jnp.sin(values).sum()
 
     model, key = encoder(name, layers=1), jax.random.key(1)
@@ -116,7 +118,7 @@ def test_it_is_valid_in_every_mode(name):
 
 def test_seeds_are_a_batch_axis():
     def loss(model, x):
-        return jnp.sin(model(x)).sum()
+        return jnp.sin(model(x).values).sum()
 
     x, keys = tokens(2, 5, D), jax.random.split(jax.random.key(0), 3)
     models = jax.vmap(lambda key: encoder(layers=1, seed=key))(keys)
@@ -131,7 +133,8 @@ def test_seeds_are_a_batch_axis():
 @pytest.mark.usefixtures("eight_devices")
 def test_a_batch_shards_and_eight_devices_equal_one():
     def loss(model, x, lengths):
-        return jnp.sin(model(x, lengths=lengths, rngs=nnx.Rngs(0), dropout_rate=0.1)).sum()
+        encoded = model(x, lengths=lengths, rngs=nnx.Rngs(0), dropout_rate=0.1)
+        return jnp.sin(encoded.values).sum()
 
     step = jax.jit(jax.value_and_grad(loss))
     model, x = encoder(layers=1, norm="before"), tokens(8, 5, D)
@@ -145,10 +148,10 @@ def test_a_batch_shards_and_eight_devices_equal_one():
 
 def test_bfloat16_computes_in_bfloat16_with_float32_parameters():
     model = encoder(dtype=jnp.bfloat16, norm="before")
-    values = call(model, tokens(2, 5, D))
+    values = call(model, tokens(2, 5, D)).values
     assert values.dtype == jnp.bfloat16
     assert {leaf.dtype for leaf in jax.tree.leaves(model)} == {jnp.dtype("float32")}
-    exact = call(encoder(norm="before"), tokens(2, 5, D))
+    exact = call(encoder(norm="before"), tokens(2, 5, D)).values
     np.testing.assert_allclose(values.astype(jnp.float32), exact, atol=0.1)
 
 
@@ -192,4 +195,4 @@ def test_wrong_use_is_named():
     with pytest.raises(ValueError, match="norm must be 'after' or 'before'; got 'middle'"):
         encoder(norm="middle")
     with pytest.raises(ValueError, match=r"features \(10\) must be a multiple of num_heads \(4\)"):
-        EncoderBlock(10, 4, rngs=nnx.Rngs(0))
+        TransformerLayer(10, 4, rngs=nnx.Rngs(0))

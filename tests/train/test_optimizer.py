@@ -117,11 +117,11 @@ def test_the_rate_of_distance_is_that_of_w_and_v_alone():
     variant = {"weight": ones, "shape": ones, "keys": ones}
     of_several_numbers = {"weight": ones, "shape": (ones, ones)}
     direction = {
-        "blocks": {0: {"variant": variant}, 1: {"variant": of_several_numbers}},
+        "layers": {0: {"variant": variant}, 1: {"variant": of_several_numbers}},
         "other": {"weight": ones, "shape": ones},
     }
     updates = jax.jit(updates_of)(direction, setting_of(0.5, 8.0), jnp.float32(0.25))
-    first, second = (updates["blocks"][i]["variant"] for i in (0, 1))
+    first, second = (updates["layers"][i]["variant"] for i in (0, 1))
     for fast in (first["weight"], first["shape"], second["weight"], *second["shape"]):
         np.testing.assert_array_equal(fast, -1)
     for plain in (first["keys"], *updates["other"].values()):

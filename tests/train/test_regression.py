@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from distattn_jax.data import Nested, Ragged, Table
-from distattn_jax.models import Rated
+from distattn_jax.models import RegressionOutput
 from distattn_jax.train.metrics import score
 from distattn_jax.train.regression import DocumentRegression
 from tests.train import tiny
@@ -26,7 +26,7 @@ def task():
 
 
 def test_errors_are_means_over_examples_that_count(task):
-    outputs = Rated(jnp.asarray([4.0, 1.0, 9.0]))
+    outputs = RegressionOutput(jnp.asarray([4.0, 1.0, 9.0]))
     batch = {
         "rating": jnp.asarray([5.0, 3.0, 1.0]),
         "weight": jnp.asarray([1.0, 1.0, 0.0]),  # the last only fills up

@@ -39,7 +39,7 @@ def test_seeds_draw_different_parameters_and_settings_the_same(born):
 
 
 def test_the_parameters_of_distance_start_as_the_setting_says(born):
-    variant = born.state.params["text"]["sequence"]["encoder"]["blocks"][0]["attention"]["variant"]
+    variant = born.state.params["text"]["sequence"]["encoder"]["layers"][0]["attention"]["variant"]
     np.testing.assert_array_equal(variant["shape"], np.full((4, 2), 0.25))
     weight = np.asarray(variant["weight"])
     np.testing.assert_allclose(weight[2:], 10 * weight[:2], rtol=1e-6)

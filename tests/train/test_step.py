@@ -9,7 +9,7 @@ import pytest
 from etils import epath
 
 from distattn_jax import sharding
-from distattn_jax.models import Classified
+from distattn_jax.models import ClassifierOutput
 from distattn_jax.train import DataConfig, MeshConfig, Trainer
 from distattn_jax.train.classification import macro_f
 from distattn_jax.train.members import members_of, stacked
@@ -107,7 +107,7 @@ def test_a_split_has_the_same_metrics_whatever_is_computed_at_a_time(task, birth
 def test_counts_and_metrics_by_hand(task):
     logits = jnp.asarray([[2.0, 1, 0], [0, 2, 1], [0, 2, 1], [2, 0, 1], [0, 0, 9]])
     labels, weight = jnp.asarray([0, 1, 0, 0, 2]), jnp.asarray([1.0, 1, 1, 1, 0])
-    counts = task.counts(Classified(logits), {"label": labels, "weight": weight})
+    counts = task.counts(ClassifierOutput(logits), {"label": labels, "weight": weight})
     np.testing.assert_array_equal(counts["confusion"], [[2, 1, 0], [0, 1, 0], [0, 0, 0]])
     # F of the classes: 2·2 / (3 + 2), 2·1 / (1 + 2), and 0 for the one never seen nor guessed
     expected = {"accuracy": 3 / 4, "macro_f": (4 / 5 + 2 / 3 + 0) / 3}

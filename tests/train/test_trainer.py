@@ -138,7 +138,7 @@ def test_heads_lie_on_the_model_axis_from_birth(texts, tmp_path, eight_devices):
     trainer = Trainer(
         task_of(config, prepared), config, open_run(config, prepared), sharding.make_mesh(4, 2)
     )
-    attention = trainer.birth().state.params["text"]["sequence"]["encoder"]["blocks"][0][
+    attention = trainer.birth().state.params["text"]["sequence"]["encoder"]["layers"][0][
         "attention"
     ]
     assert attention["query"]["kernel"].sharding.spec == jax.P(None, None, "model", None)
@@ -147,7 +147,7 @@ def test_heads_lie_on_the_model_axis_from_birth(texts, tmp_path, eight_devices):
     moments = (
         trainer.birth()
         .state.opt_state[0]
-        .mu["text"]["sequence"]["encoder"]["blocks"][0]["attention"]
+        .mu["text"]["sequence"]["encoder"]["layers"][0]["attention"]
     )
     assert moments["query"]["kernel"].sharding.spec == jax.P(None, None, "model", None)
     feed = Feed(trainer.batches.iterate(1), trainer.mesh, trainer.task.layout)

@@ -1,7 +1,7 @@
 """BERT, RoBERTa and ALBERT: trained weights in, any attention in their layers, weights out."""
 
 from distattn_jax.models.pretrained.config import PretrainedConfig
-from distattn_jax.models.pretrained.encoder import PretrainedEncoder, PretrainedLayer, Understood
+from distattn_jax.models.pretrained.encoder import PretrainedEncoder
 from distattn_jax.models.pretrained.files import (
     folder_of,
     load,
@@ -15,8 +15,6 @@ from distattn_jax.models.pretrained.files import (
 __all__ = [
     "PretrainedConfig",
     "PretrainedEncoder",
-    "PretrainedLayer",
-    "Understood",
     "folder_of",
     "load",
     "parameters",

@@ -9,7 +9,7 @@ RoBERTa counts positions from the token of padding on; ALBERT uses the same laye
 
 import functools
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -17,30 +17,12 @@ from flax import nnx
 from jax.sharding import PartitionSpec
 from jaxtyping import Array, Float, Int
 
-from distattn_jax.attention import Attended
 from distattn_jax.models.pretrained.config import ACTIVATIONS, PretrainedConfig
-from distattn_jax.modules import MultiHeadAttention, dropout
+from distattn_jax.modules import EncoderOutput, TransformerLayer, dropout
 from distattn_jax.modules.dropout import Rate, Rngs, dropout_key
+from distattn_jax.modules.encoder import stack_layers
 
 initial = jax.nn.initializers.normal(0.02)  # as the families' authors draw all of it
-
-
-class Understood(NamedTuple):
-    """What an encoder makes of texts; None: not asked for, or not there (`pooled`).
-
-    Attributes:
-      values: of the last layer.
-      pooled: tanh of one Dense of the first token's values.
-      received: attention that each token receives, by layer and head.
-      weights: the attention maps.
-      states: the embeddings, and the values of every layer.
-    """
-
-    values: Float[Array, "B T D"]
-    pooled: Float[Array, "B D"] | None = None
-    received: Float[Array, "B L N S"] | None = None
-    weights: Float[Array, "B L N T S"] | None = None
-    states: Float[Array, "B M T D"] | None = None  # M = L + 1
 
 
 class Embeddings(nnx.Module):
@@ -54,7 +36,7 @@ class Embeddings(nnx.Module):
         self.tokens = table(config.vocabulary)
         self.positions = table(config.positions)
         self.types = table(config.types)
-        self.norm = _norm(config, config.embedding_features, rngs=rngs)
+        self.norm = _layer_norm(config)(config.embedding_features, rngs=rngs)
         project = None
         if config.family == "albert":
             project = nnx.Linear(
@@ -86,72 +68,6 @@ class Embeddings(nnx.Module):
         return x if self.project is None else self.project(x)
 
 
-class FeedForward(nnx.Module):
-    """act(x W₁ + b₁) W₂ + b₂ at every position."""
-
-    def __init__(self, config: PretrainedConfig, *, dtype: Any = None, rngs: nnx.Rngs):
-        linear = functools.partial(nnx.Linear, kernel_init=initial, dtype=dtype, rngs=rngs)
-        self.activation = config.activation
-        self.hidden = linear(config.features, config.hidden_features)
-        self.out = linear(config.hidden_features, config.features)
-
-    def __call__(self, x: Float[Array, "B T D"]) -> Float[Array, "B T D"]:
-        hidden = ACTIVATIONS[self.activation](self.hidden(x))
-        return self.out(hidden, out_sharding=jax.typeof(x).sharding)
-
-
-class PretrainedLayer(nnx.Module):
-    """Attention, then feed-forward, each with dropout, residual and layer norm."""
-
-    def __init__(
-        self,
-        config: PretrainedConfig,
-        *,
-        variant: nnx.Module | None = None,
-        implementation: str | None = None,
-        dtype: Any = None,
-        rngs: nnx.Rngs,
-    ):
-        self.attention = MultiHeadAttention(
-            config.heads,
-            config.features,
-            variant=variant,
-            implementation=implementation,
-            kernel_init=initial,
-            dtype=dtype,
-            rngs=rngs,
-        )
-        self.attention_norm = _norm(config, config.features, dtype=dtype, rngs=rngs)
-        self.feed_forward = FeedForward(config, dtype=dtype, rngs=rngs)
-        self.feed_forward_norm = _norm(config, config.features, dtype=dtype, rngs=rngs)
-
-    def __call__(
-        self,
-        x: Float[Array, "B T D"],
-        lengths: Int[Array, " B"],
-        *,
-        rate: Rate,
-        attention_rate: Rate,
-        rngs: Rngs | None,
-        received: bool,
-        weights: bool,
-    ) -> Attended:
-        attended = self.attention(
-            x,
-            query_lengths=lengths,
-            key_lengths=lengths,
-            dropout_rate=attention_rate,
-            rngs=rngs,
-            received=received,
-            weights=weights,
-        )
-        if not isinstance(attended, Attended):
-            attended = Attended(attended)
-        y = self.attention_norm(x + dropout(attended.values, rate, rngs))
-        x = self.feed_forward_norm(y + dropout(self.feed_forward(y), rate, rngs))
-        return attended._replace(values=x)
-
-
 class PretrainedEncoder(nnx.Module):
     """BERT, RoBERTa or ALBERT with drawn parameters; `load` gives one with trained ones.
 
@@ -178,9 +94,17 @@ class PretrainedEncoder(nnx.Module):
         self.config, self.remat = config, remat
         self.embeddings = Embeddings(config, dtype=dtype, rngs=rngs)
         self.layers = nnx.List(
-            PretrainedLayer(
-                config,
+            TransformerLayer(
+                config.features,
+                config.heads,
+                hidden_features=config.hidden_features,
                 variant=None if variant is None else variant(rngs=rngs),
+                activation=ACTIVATIONS[config.activation],
+                layer_norm=_layer_norm(config),
+                kernel_init=initial,
+                dropout_rate=config.dropout_rate,
+                attention_dropout_rate=config.attention_dropout_rate,
+                hidden_dropout=False,
                 implementation=implementation,
                 dtype=dtype,
                 rngs=rngs,
@@ -205,7 +129,7 @@ class PretrainedEncoder(nnx.Module):
         received: bool = False,
         weights: bool = False,
         states: bool = False,
-    ) -> Understood:
+    ) -> EncoderOutput:
         """All layers.
 
         Args:
@@ -217,15 +141,13 @@ class PretrainedEncoder(nnx.Module):
           received, weights: also return these of every layer.
           states: also return the embeddings and the values of every layer.
         """
-        rates = (self.config.dropout_rate, self.config.attention_dropout_rate)
-        rate, attention_rate = rates if dropout_rate is None else (dropout_rate, dropout_rate)
+        rate = self.config.dropout_rate if dropout_rate is None else dropout_rate
 
-        def apply(layer: PretrainedLayer, x: Array, key: Array | None) -> Attended:
+        def apply(layer: TransformerLayer, x: Array, key: Array | None) -> EncoderOutput:
             return layer(
                 x,
-                lengths,
-                rate=rate,
-                attention_rate=attention_rate,
+                lengths=lengths,
+                dropout_rate=dropout_rate,
                 rngs=None if key is None else nnx.Rngs(dropout=key),
                 received=received,
                 weights=weights,
@@ -233,21 +155,25 @@ class PretrainedEncoder(nnx.Module):
 
         apply = jax.checkpoint(apply) if self.remat else apply
         x = self.embeddings(tokens, types, rate, rngs)
-        every, extras = [x], []
-        for number in range(self.config.layers):
-            layer = self.layers[number * self.config.groups // self.config.layers]
-            attended = apply(layer, x, None if rngs is None else dropout_key(rngs))
-            x = attended.values
-            every.append(x)
-            extras.append(attended[1:])
-        all_received, all_weights = jax.tree.map(lambda *each: jnp.stack(each, axis=1), *extras)
-        pooled = None if self.pooler is None else jnp.tanh(self.pooler(x[:, 0]))
-        all_states = jnp.stack(every, axis=1) if states else None
-        return Understood(x, pooled, all_received, all_weights, all_states)
+        all_states, outputs = [x], []
+        for index in range(self.config.layers):
+            layer = self.layers[index * self.config.groups // self.config.layers]
+            output = apply(layer, x, None if rngs is None else dropout_key(rngs))
+            x = output.values
+            all_states.append(x)
+            outputs.append(output)
+        return EncoderOutput(
+            x,
+            received=stack_layers(outputs, "received") if received else None,
+            weights=stack_layers(outputs, "weights") if weights else None,
+            states=jnp.stack(all_states, axis=1) if states else None,
+            pooled=None if self.pooler is None else jnp.tanh(self.pooler(x[:, 0])),
+        )
 
 
-def _norm(config: PretrainedConfig, width: int, **arguments: Any) -> nnx.LayerNorm:
-    return nnx.LayerNorm(width, epsilon=config.epsilon, use_fast_variance=False, **arguments)
+def _layer_norm(config: PretrainedConfig) -> Callable[..., nnx.LayerNorm]:
+    """Return the constructor of layer norms that agree with transformers."""
+    return functools.partial(nnx.LayerNorm, epsilon=config.epsilon, use_fast_variance=False)
 
 
 def _rows(table: Float[Array, "R E"], indices: Int[Array, "B T"]) -> Float[Array, "B T E"]:
