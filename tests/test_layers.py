@@ -1,4 +1,4 @@
-"""The picture in the README: arrows point down only."""
+"""Imports between layers: a module imports only the layers that the table allows."""
 
 import ast
 from pathlib import Path
@@ -6,9 +6,19 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parent.parent
-# Each layer, and the layers of the project it may import. What is not listed does not exist.
+# Each layer, and the layers that it may import besides itself. A short name is relative to
+# distattn_jax or to the layer of its row. "distattn_jax" allows every layer of the package.
 LAYERS = {
-    "experiments": {"distattn_jax"},
+    "experiments.__main__": {"distattn_jax", "experiments.commands"},
+    "experiments.commands": {
+        "distattn_jax",
+        "experiments",
+        "experiments.bench",
+        "experiments.papers",
+    },
+    "experiments.bench": {"distattn_jax", "experiments.papers"},
+    "experiments.papers": {"distattn_jax", "experiments"},
+    "experiments": {"distattn_jax", "experiments.papers"},
     "distattn_jax.plot": {"attention"},
     "distattn_jax.train": {
         *("attention", "guiding", "modules", "models", "data", "datasets", "sharding", "tree"),
@@ -26,66 +36,114 @@ LAYERS = {
     "distattn_jax.hash": set(),
     "distattn_jax.tree": set(),
 }
+# Third-party packages that a layer, including the layers inside it, must not import.
 FORBIDDEN = {"distattn_jax.attention": {"flax", "optax"}, "distattn_jax.guiding": {"flax"}}
 
 
-def layer_of(module: str) -> str:
-    """The longest listed layer that a dotted name lies in."""
-    inside = [layer for layer in LAYERS if f"{module}.".startswith(f"{layer}.")]
-    return max(inside, key=len, default="distattn_jax" if module == "distattn_jax" else "")
+def is_inside(module: str, layer: str) -> bool:
+    return f"{module}.".startswith(f"{layer}.")
 
 
-def imported_by(path: Path) -> set[str]:
-    """Dotted names of all that a file imports, wherever in it."""
+def find_layer(module: str) -> str | None:
+    """Return the innermost layer of a module, or None if no layer contains it."""
+    return max((layer for layer in LAYERS if is_inside(module, layer)), key=len, default=None)
+
+
+def find_imports(path: Path) -> set[str]:
+    """Return the dotted names that a file imports, at its top or inside functions."""
     names = set()
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Import):
             names |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
-            assert node.level == 0, f"{path} imports relatively"
-            names |= {f"{node.module}.{alias.name}" for alias in node.names}
+            prefix = "." * node.level + (node.module or "")
+            names |= {f"{prefix}.{alias.name}" for alias in node.names}
     return names
 
 
-def sources():
-    packages = (ROOT / "distattn_jax", ROOT / "experiments")
-    return [path for package in packages for path in sorted(package.rglob("*.py"))]
-
-
-def upward_arrows(module: str, imports: set[str]) -> list[str]:
-    """Imports that the picture does not allow to a module of this dotted name."""
-    here = layer_of(module)
-    wrong = []
+def find_violations(module: str, imports: set[str]) -> set[str]:
+    """Return the imports that the table does not allow to a module."""
+    layer = find_layer(module)
+    row = LAYERS.get(layer, set())
+    allowed = (
+        {layer} | row | {f"{prefix}.{name}" for prefix in ("distattn_jax", layer) for name in row}
+    )
+    violations = set()
     for name in imports:
-        there = layer_of(name)
-        if there and there != here and here != "experiments":
-            allowed = {f"distattn_jax.{layer}" for layer in LAYERS.get(here, ())}
-            allowed |= {f"{here}.{layer}" for layer in LAYERS.get(here, ())}
-            if there not in allowed:
-                wrong.append(name)
-        if any(name.split(".")[0] == package for package in FORBIDDEN.get(here, ())):
-            wrong.append(name)
-    return wrong
+        target = find_layer(name)
+        is_allowed = (
+            target is None
+            or target in allowed
+            or ("distattn_jax" in row and is_inside(target, "distattn_jax"))
+        )
+        is_forbidden = any(
+            is_inside(module, outer) and name.split(".")[0] in packages
+            for outer, packages in FORBIDDEN.items()
+        )
+        if name.startswith(".") or is_forbidden or not is_allowed:
+            violations.add(name)
+    return violations
 
 
-@pytest.mark.parametrize("path", sources(), ids=lambda path: str(path.relative_to(ROOT)))
-def test_no_arrow_points_up(path):
-    module = ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
-    if module != "distattn_jax":
-        assert layer_of(module), f"{module} is in no layer of the picture"
-    assert not upward_arrows(module, imported_by(path))
+def find_modules() -> dict[str, set[str]]:
+    """Return the dotted name and the imports of every module of the repository."""
+    paths = [
+        path
+        for package in ("distattn_jax", "experiments")
+        for path in (ROOT / package).rglob("*.py")
+    ]
+    names = [".".join(path.relative_to(ROOT).with_suffix("").parts) for path in paths]
+    return {
+        name.removesuffix(".__init__"): find_imports(path)
+        for name, path in zip(names, paths, strict=True)
+    }
+
+
+def test_modules_import_only_what_the_table_allows():
+    wrong = [
+        f"{module} imports {name}"
+        for module, imports in sorted(find_modules().items())
+        for name in sorted(find_violations(module, imports))
+    ]
+    assert not wrong, "\n".join(["Imports that the table does not allow:", *wrong])
+
+
+def test_every_module_is_in_a_layer_and_every_layer_has_a_module():
+    modules = find_modules().keys() - {"distattn_jax"}
+    assert {module for module in modules if find_layer(module) is None} == set()
+    assert LAYERS.keys() - {find_layer(module) for module in modules} == set()
 
 
 @pytest.mark.parametrize(
     ("module", "name"),
     [
+        ("distattn_jax", "distattn_jax.modules"),
         ("distattn_jax.attention.call", "distattn_jax.modules.encoder"),
         ("distattn_jax.attention.call", "flax.nnx"),
+        ("distattn_jax.attention.fused.schedule", "distattn_jax.attention.call"),
+        ("distattn_jax.attention.fused.schedule", "optax"),
+        ("distattn_jax.attention.call", ".reference"),
         ("distattn_jax.guiding.loss", "distattn_jax.modules"),
         ("distattn_jax.models.text", "distattn_jax.plot"),
         ("distattn_jax.modules.encoder", "distattn_jax.train.loop"),
         ("distattn_jax.modules.encoder", "experiments.default"),
+        ("experiments.bench.cases", "experiments.commands.bench"),
+        ("experiments.papers.statistics", "experiments.commands.report"),
     ],
 )
-def test_an_arrow_that_points_up_is_found(module, name):
-    assert upward_arrows(module, {name}) == [name]
+def test_a_forbidden_import_is_detected(module, name):
+    assert find_violations(module, {name}) == {name}
+
+
+@pytest.mark.parametrize(
+    ("module", "name"),
+    [
+        ("distattn_jax.attention.call", "distattn_jax.attention.fused.attend"),
+        ("distattn_jax.modules.encoder", "distattn_jax.attention.attention"),
+        ("distattn_jax.modules.encoder", "flax.nnx"),
+        ("experiments.commands.report", "experiments.commands.train.run"),
+        ("experiments.papers.statistics", "distattn_jax.plot"),
+    ],
+)
+def test_an_allowed_import_is_accepted(module, name):
+    assert find_violations(module, {name}) == set()
