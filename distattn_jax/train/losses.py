@@ -7,6 +7,7 @@ over a batch.
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
+import chex
 import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Float, Int
@@ -50,15 +51,22 @@ def compose(
 
     Returns:
       A function of the model's outputs and a batch. It returns the total of every example and the
-      unweighted terms `loss/task` and `loss/<name>`.
+      unweighted terms `loss/task` and `loss/<name>`. It raises AssertionError if an auxiliary loss
+      does not have the shape of the task loss.
     """
 
     def composed_loss(outputs: Any, batch: dict[str, Array]) -> ComposedLoss:
         total = task_loss(outputs, batch)
         terms = {"loss/task": total}
         for name, (loss, weight) in weighted_losses.items():
-            terms[f"loss/{name}"] = loss(outputs, batch)
-            total += weight * terms[f"loss/{name}"]
+            term = loss(outputs, batch)
+            # A loss that is already averaged would be broadcast silently.
+            chex.assert_equal_shape(
+                [total, term],
+                custom_message=f"The loss {name!r} must return one number per example.",
+            )
+            terms[f"loss/{name}"] = term
+            total += weight * term
         return ComposedLoss(total, terms)
 
     return composed_loss

@@ -38,6 +38,13 @@ def test_the_total_is_the_task_loss_plus_the_weighted_losses():
     np.testing.assert_array_equal(total, [-3 + 2 + 10, 1 + 3 + 90])
 
 
+def test_a_loss_that_is_averaged_over_the_batch_raises():
+    mean = WeightedLoss(lambda outputs, batch: outputs.mean(), 1.0)
+    losses = compose(lambda outputs, batch: outputs, {"mean": mean})
+    with pytest.raises(AssertionError, match="The loss 'mean' must return one number per example"):
+        losses(array(1, 3), {})
+
+
 def test_without_weighted_losses_the_total_is_the_task_loss():
     total, terms = compose(lambda outputs, batch: 2 * outputs, {})(array(1, 3), {})
     np.testing.assert_array_equal(total, [2, 6])
