@@ -1,32 +1,32 @@
-# Two commands do all: `make train` and `make test`. Both set up their environment first, once.
+# `make train` and `make test` create the virtual environment on first use.
 
 PYTHON ?= python3
 VENV ?= .venv
 TESTS ?= tests
 INSTALLED := $(VENV)/.installed
 
-.PHONY: train test lint wheel clean
+.PHONY: train test lint dist clean
 
-train: $(INSTALLED)  ## environment, installation, the main job
+train: $(INSTALLED)  ## train the default recipe
 	$(VENV)/bin/python -m experiments train
 
-test: $(INSTALLED)  ## environment, installation, the whole suite
+test: $(INSTALLED)  ## run the tests; TESTS selects some of them
 	$(VENV)/bin/python -m pytest $(TESTS)
 
-lint: $(INSTALLED)  ## what the pre-commit hooks check
+lint: $(INSTALLED)  ## run the checks of the pre-commit hooks
 	$(VENV)/bin/ruff format --check .
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/mypy
 
-wheel: $(INSTALLED)  ## a wheel in dist/
-	$(VENV)/bin/python -m build --wheel
+dist: $(INSTALLED)  ## build a wheel and a source distribution in dist/
+	$(VENV)/bin/python -m build
 
 clean:
 	rm -rf $(VENV) build dist
 
 $(INSTALLED): pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
-	  { echo "Python 3.11 or newer is needed; $(PYTHON) is `$(PYTHON) --version`. Try: make PYTHON=python3.12 $(MAKECMDGOALS)"; exit 1; }
+	  { echo "Python 3.11 or newer is needed, but $(PYTHON) is `$(PYTHON) --version`. Try: make PYTHON=python3.12 $(MAKECMDGOALS)"; exit 1; }
 	$(PYTHON) -m venv $(VENV)
 	$(VENV)/bin/python -m pip install --quiet --upgrade pip
 	$(VENV)/bin/python -m pip install --quiet --no-compile --editable '.[dev]'
