@@ -1,4 +1,4 @@
-"""Frozen dataclasses that are pytrees: what holds arrays here is one of these."""
+"""Frozen dataclasses registered as pytrees."""
 
 import dataclasses
 from typing import Any, TypeVar, dataclass_transform
@@ -9,31 +9,37 @@ Class = TypeVar("Class")
 
 
 def static(default: Any = dataclasses.MISSING) -> Any:
-    """A field that is part of the program (a function, a number), not an array."""
+    """Return a dataclass field that is static metadata of the pytree instead of an array.
+
+    Args:
+      default: Default value of the field. Without it the field is required.
+    """
     return dataclasses.field(default=default, metadata={"static": True})
 
 
 @dataclass_transform(frozen_default=True, eq_default=False, field_specifiers=(static,))
 def frozen_tree(cls: type[Class]) -> type[Class]:
-    """Makes a class a frozen dataclass and a pytree whose rebuilding runs no checks.
+    """Make a class a frozen dataclass and register it as a pytree.
 
-    JAX rebuilds a pytree with whatever takes the place of its arrays: tracers, axis numbers,
-    shardings, None. `__init__` would check, and refuse, what is not an array.
+    Fields declared with `static()` are metadata, all other fields are children. Unflattening does
+    not call `__init__`: JAX also unflattens with tracers, axis numbers, shardings and None in place
+    of arrays, which shape checks in `__init__` would reject.
     """
-    made = dataclasses.dataclass(frozen=True, eq=False)(cls)
-    fields = dataclasses.fields(made)  # type: ignore[arg-type]
-    constants = tuple(field.name for field in fields if field.metadata.get("static"))
-    arrays = tuple(field.name for field in fields if field.name not in constants)
+    dataclass = dataclasses.dataclass(frozen=True, eq=False)(cls)
+    fields = dataclasses.fields(dataclass)  # type: ignore[arg-type]
+    static_names = tuple(field.name for field in fields if field.metadata.get("static"))
+    child_names = tuple(field.name for field in fields if field.name not in static_names)
 
     def flatten(self):
-        children = [(jax.tree_util.GetAttrKey(name), getattr(self, name)) for name in arrays]
-        return children, tuple(getattr(self, name) for name in constants)
+        children = [(jax.tree_util.GetAttrKey(name), getattr(self, name)) for name in child_names]
+        return children, tuple(getattr(self, name) for name in static_names)
 
-    def unflatten(constant_values, children):
-        self = object.__new__(made)
-        for name, content in zip(constants + arrays, (*constant_values, *children), strict=True):
-            object.__setattr__(self, name, content)
+    def unflatten(static_values, children):
+        self = object.__new__(dataclass)
+        names, values = (*static_names, *child_names), (*static_values, *children)
+        for name, value in zip(names, values, strict=True):
+            object.__setattr__(self, name, value)
         return self
 
-    jax.tree_util.register_pytree_with_keys(made, flatten, unflatten)
-    return made
+    jax.tree_util.register_pytree_with_keys(dataclass, flatten, unflatten)
+    return dataclass

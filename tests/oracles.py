@@ -1,37 +1,52 @@
-"""Float64 NumPy oracles of the five attentions: the printed equations, in plain Python loops.
+"""Float64 NumPy oracles of the five attention variants: the printed equations in plain loops.
 
-They share no code with the package and import nothing but NumPy. One loop, `attend`, serves every
-variant; a variant is a dict of keyword arguments for it, made by the factory of the same name:
+They share no code with the package and import nothing but NumPy. The loop `attend` computes every
+variant. A variant is a dict of keyword arguments for `attend`, made by the function of its name:
 
     values, received, weights = attend(query, key, value, **distance_aware(...), is_causal=True)
 
 Letters: B examples (b), T queries (i), S keys (j), N heads (n), H head width, E value width.
-A gap is the position of the query minus the position of the key: gap = i + offset_b - j.
-Every array of a variant leads with the head axis, of size N, or 1 when all heads share it.
+The relative position of query i and key j is i + offset_b - j. Every array of a variant leads with
+the head axis, of size N, or 1 if all heads share the array.
 """
 
 import numpy as np
 
 
 def attend(
-    query, key, value, score, *, reweigh=None, relation_value=None, mask=None, query_lengths=None,
-    key_lengths=None, is_causal=False, query_offset=0, kept=None, dropout_rate=0.0,
+    query, key, value, score, *, adjust_weight=None, added_value=None, mask=None,
+    query_lengths=None, key_lengths=None, is_causal=False, query_offset=0, kept=None,
+    dropout_rate=0.0,
 ):  # fmt: skip
-    """Attention of every query to the keys it sees (Vaswani et al. 2017, eq. 1; DA, eq. 2).
+    """Compute attention of every query over its visible keys (Vaswani et al. 2017, eq. 1).
 
-        A_ij = exp(e_ij) / Σ_l exp(e_il)  over visible keys l,    then A_ij <- reweigh(A_ij)
-        O_i  = Σ_j dropout(A_ij) (V_j + relation_value_ij)
+        A_ij = exp(e_ij) / Σ_l exp(e_il)  over visible keys l,    then A_ij <- adjust_weight(A_ij)
+        O_i  = Σ_j dropout(A_ij) (V_j + added_value_ij)
         m_j  = Σ_i A_ij  (received)
 
-    Takes query (B T N H), key (B S N H), value (B S N E), the functions of one pair
-    score(n, q, k, gap), reweigh(n, weight, gap), relation_value(n, gap) -> (E,), and kept, the
-    entries (B N T S) that dropout spares. Returns values (B T N E), received (B N S) and weights
-    (B N T S); the last two before dropout. A row with no visible key is zero.
+    Args:
+      query: Queries, shape (B, T, N, H).
+      key: Keys, shape (B, S, N, H).
+      value: Values, shape (B, S, N, E).
+      score: Function (n, q, k, relative_position) to the score of one pair of query and key.
+      adjust_weight: Function (n, weight, relative_position) to the weight after adjustment.
+      added_value: Function (n, relative_position) to a vector (E,) that is added to the value.
+      mask: True where a query may attend to a key, broadcastable to (B, N, T, S).
+      query_lengths: Number of queries of each example before the padding.
+      key_lengths: Number of keys of each example before the padding.
+      is_causal: Key j is visible to query i only if j <= i + query_offset.
+      query_offset: Position of the first query minus that of the first key, () or (B,).
+      kept: True for the entries that dropout keeps, shape (B, N, T, S).
+      dropout_rate: Probability of dropping a weight.
+
+    Returns:
+      values (B, T, N, E), received (B, N, S) and weights (B, N, T, S), the last two before dropout.
+      A row without a visible key is zero.
     """
     query, key, value = (np.asarray(array, np.float64) for array in (query, key, value))
     (B, T, N, _), (_, S, _, E) = query.shape, value.shape
     if dropout_rate and kept is None:
-        raise ValueError(f"dropout_rate={dropout_rate} needs kept, the entries it spares")
+        raise ValueError(f"dropout_rate={dropout_rate} requires kept; got None.")
     offset = np.broadcast_to(query_offset, (B,))
     visible = visible_pairs(
         (B, N, T, S), mask, query_lengths, key_lengths, offset if is_causal else None
@@ -40,18 +55,22 @@ def attend(
     values, weights = np.zeros((B, T, N, E)), np.zeros((B, N, T, S))
     for b, n, i in np.ndindex(B, N, T):
         pairs = [(j, int(i + offset[b] - j)) for j in range(S) if visible[b, n, i, j]]
-        scores = [score(n, query[b, i, n], key[b, j, n], gap) for j, gap in pairs]
-        for (j, gap), weight in zip(pairs, softmax(scores), strict=True):
-            weights[b, n, i, j] = weight if reweigh is None else reweigh(n, weight, gap)
-            relation = 0.0 if relation_value is None else relation_value(n, gap)
+        scores = [score(n, query[b, i, n], key[b, j, n], relative) for j, relative in pairs]
+        for (j, relative), weight in zip(pairs, softmax(scores), strict=True):
+            if adjust_weight is not None:
+                weight = adjust_weight(n, weight, relative)
+            weights[b, n, i, j] = weight
+            added = 0.0 if added_value is None else added_value(n, relative)
             if kept[b, n, i, j]:
-                dropped = weights[b, n, i, j] / (1 - dropout_rate)
-                values[b, i, n] += dropped * (value[b, j, n] + relation)
+                values[b, i, n] += weight / (1 - dropout_rate) * (value[b, j, n] + added)
     return values, received_attention(weights), weights
 
 
 def visible_pairs(shape, mask, query_lengths, key_lengths, causal_offset):
-    """Which query may look at which key, bool (B N T S); `causal_offset` (B,) when causal."""
+    """Return True where a query may attend to a key, shape (B, N, T, S).
+
+    `causal_offset` (B,) is the query offset of each example, or None without a causal mask.
+    """
     visible = np.zeros(shape, bool)
     mask = np.broadcast_to(True if mask is None else mask, shape)
     for b, n, i, j in np.ndindex(shape):
@@ -63,13 +82,13 @@ def visible_pairs(shape, mask, query_lengths, key_lengths, causal_offset):
 
 
 def softmax(scores):
-    """The weights exp(e_j) / Σ_l exp(e_l) of a list of scores; of no scores, none."""
+    """Return the list exp(e_j) / Σ_l exp(e_l) for a list of scores, which may be empty."""
     exponentials = [np.exp(score - max(scores)) for score in scores]
     return [exponential / sum(exponentials) for exponential in exponentials]
 
 
 def received_attention(weights):
-    """What each key receives from all queries, m_j = Σ_i A_ij, (B N S)."""
+    """Return the attention that each key receives, m_j = Σ_i A_ij, shape (B, N, S)."""
     B, N, T, S = weights.shape
     received = np.zeros((B, N, S))
     for b, n, i, j in np.ndindex(B, N, T, S):
@@ -77,19 +96,19 @@ def received_attention(weights):
     return received
 
 
-def of_head(n, array):
-    """The float64 part of `array` that belongs to head n: its n-th, or its only one."""
+def select_head(array, n):
+    """Return the float64 entry of head n, or the only entry of an array that all heads share."""
     array = np.asarray(array, np.float64)
     return array[0] if len(array) == 1 else array[n]
 
 
 def scaled_product(q, k):
-    """P_ij = q_i · k_j / √H (DA, eq. 2)."""
+    """Return P_ij = q_i · k_j / √H (DA, eq. 2)."""
     return q @ k / np.sqrt(len(q))
 
 
 def sinusoid(t, width):
-    """The position vector of t (Vaswani et al., section 3.5; sines first, as in Transformer-XL).
+    """Return the position vector of t (Vaswani et al., section 3.5), sines first.
 
     r_t = [sin(t f_0), .., sin(t f_{width/2-1}), cos(t f_0), ..],    f_c = 10000^(-2c/width)
     """
@@ -98,8 +117,8 @@ def sinusoid(t, width):
 
 
 def dot_product():
-    """Dot product (Vaswani et al. 2017, eq. 1; DA, eq. 2): e_ij = q_i · k_j / √H."""
-    return {"score": lambda n, q, k, gap: scaled_product(q, k)}
+    """Dot-product attention (Vaswani et al. 2017, eq. 1; DA, eq. 2): e_ij = q_i · k_j / √H."""
+    return {"score": lambda n, q, k, relative: scaled_product(q, k)}
 
 
 def learnable_sigmoid(x, v):
@@ -115,7 +134,7 @@ def sigmoid(x):
 
 
 def exponent(x):
-    """f(x) = exp(x) (DA, section 4.3, number 3); as printed, not clamped."""
+    """f(x) = exp(x) (DA, section 4.3, number 3), as printed and not clamped."""
     return np.exp(x)
 
 
@@ -144,85 +163,98 @@ def distance_aware(weight, shape, mapping, adjustment):
         early_multiply   softmax(ReLU(P) F)    eq. 6      early_add   softmax(P + F)    section 4.4
         late_multiply    softmax(P) F   section 4.4       late_add    softmax(P) + F    section 4.4
 
-    `shape` is what the mapping takes besides w |i - j|: v (N|1,) for learnable_sigmoid, the
-    threshold T (N|1,) for clip, the pair (k, b) for linear, () for sigmoid and exponent.
+    Args:
+      weight: w of each head, shape (N,) or (1,).
+      shape: Parameters of the mapping, each (N,) or (1,): v for learnable_sigmoid, the threshold T
+        for clip, the pair (k, b) for linear, () for sigmoid and exponent.
+      mapping: Name of f.
+      adjustment: Name of one of the four equations.
     """
     shape = (shape,) if mapping in ("learnable_sigmoid", "clip") else tuple(shape)
 
-    def coefficient(n, gap):
-        return MAPPINGS[mapping](of_head(n, weight) * abs(gap), *(of_head(n, s) for s in shape))
+    def coefficient(n, relative):
+        x = select_head(weight, n) * abs(relative)
+        return MAPPINGS[mapping](x, *(select_head(parameter, n) for parameter in shape))
 
-    def multiply_score(n, q, k, gap):
-        return max(scaled_product(q, k), 0.0) * coefficient(n, gap)
+    def multiply_score(n, q, k, relative):
+        return max(scaled_product(q, k), 0.0) * coefficient(n, relative)
 
-    def add_to_score(n, q, k, gap):
-        return scaled_product(q, k) + coefficient(n, gap)
+    def add_to_score(n, q, k, relative):
+        return scaled_product(q, k) + coefficient(n, relative)
 
-    def multiply_weight(n, weight_of_pair, gap):
-        return weight_of_pair * coefficient(n, gap)
+    def multiply_weight(n, attention_weight, relative):
+        return attention_weight * coefficient(n, relative)
 
-    def add_to_weight(n, weight_of_pair, gap):
-        return weight_of_pair + coefficient(n, gap)
+    def add_to_weight(n, attention_weight, relative):
+        return attention_weight + coefficient(n, relative)
 
     return {
         "early_multiply": {"score": multiply_score},
         "early_add": {"score": add_to_score},
-        "late_multiply": {**dot_product(), "reweigh": multiply_weight},
-        "late_add": {**dot_product(), "reweigh": add_to_weight},
+        "late_multiply": {**dot_product(), "adjust_weight": multiply_weight},
+        "late_add": {**dot_product(), "adjust_weight": add_to_weight},
     }[adjustment]
 
 
 def relative_position(keys, values):
-    """Relative positions (Shaw et al. 2018, eqs. 3 and 4, section 3.2).
+    """Relative position attention (Shaw et al. 2018, eqs. 3 and 4, section 3.2).
 
         e_ij = q_i · (k_j + a^K_ij) / √H                        (4)
         O_i  = Σ_j A_ij (V_j + a^V_ij)                          (3)
         a_ij = table[clip(j - i, k) + k],    clip(x, k) = max(-k, min(k, x))
 
-    Tables (N|1, 2k+1, H) for the keys and (N|1, 2k+1, E) for the values; None leaves a_ij out.
+    Args:
+      keys: Table of a^K, shape (N or 1, 2k+1, H). None leaves out a^K.
+      values: Table of a^V, shape (N or 1, 2k+1, E). None leaves out a^V.
     """
 
-    def relation(table, n, gap):
-        rows = of_head(n, table)
+    def look_up(table, n, relative):
+        rows = select_head(table, n)
         k = (len(rows) - 1) // 2
-        return rows[max(-k, min(k, -gap)) + k]
+        return rows[max(-k, min(k, -relative)) + k]
 
-    def score(n, q, k, gap):
-        return scaled_product(q, k if keys is None else k + relation(keys, n, gap))
+    def score(n, q, k, relative):
+        return scaled_product(q, k if keys is None else k + look_up(keys, n, relative))
 
     if values is None:
         return {"score": score}
-    return {"score": score, "relation_value": lambda n, gap: relation(values, n, gap)}
+    return {"score": score, "added_value": lambda n, relative: look_up(values, n, relative)}
 
 
 def transformer_xl(projection, content_bias, position_bias):
-    """Transformer-XL (Dai et al. 2019, section 3.3, terms a to d), u and v being the two biases.
+    """Transformer-XL attention (Dai et al. 2019, section 3.3, terms a to d).
 
         e_ij = (q·k + q·W r + u·k + v·W r) / √H = ((q + u)·k + (q + v)·W r) / √H,    r = r_{i-j}
 
-    Projection W^T (N|1, D, H) of the sinusoid of width D; biases (N|1, H).
+    Args:
+      projection: Transpose of W, shape (N or 1, D, H), for sinusoids r of width D.
+      content_bias: u, shape (N or 1, H).
+      position_bias: v, shape (N or 1, H).
     """
 
-    def score(n, q, k, gap):
-        W = of_head(n, projection).T
-        r = sinusoid(gap, W.shape[1])
-        content = (q + of_head(n, content_bias)) @ k
-        position = (q + of_head(n, position_bias)) @ (W @ r)
+    def score(n, q, k, relative):
+        W = select_head(projection, n).T
+        r = sinusoid(relative, W.shape[1])
+        content = (q + select_head(content_bias, n)) @ k
+        position = (q + select_head(position_bias, n)) @ (W @ r)
         return (content + position) / np.sqrt(len(q))
 
     return {"score": score}
 
 
 def adapted(content_bias, position_bias):
-    """Adapted attention (Yan et al. 2019: TENER, eqs. 17 and 18), u and v being the two biases.
+    """Adapted attention (Yan et al. 2019: TENER, eqs. 17 and 18), unscaled.
 
-        e_ij = q·k + q·r + u·k + v·r = (q + u)·k + (q + v)·r,    r = r_{i-j}
+        e_ij = q·k + q·r + u·k + v·r = (q + u)·k + (q + v)·r,    r = r_{i-j} of width H
 
-    Not scaled, r as wide as a head and not projected; biases (N|1, H).
+    Args:
+      content_bias: u, shape (N or 1, H).
+      position_bias: v, shape (N or 1, H).
     """
 
-    def score(n, q, k, gap):
-        r = sinusoid(gap, len(q))
-        return (q + of_head(n, content_bias)) @ k + (q + of_head(n, position_bias)) @ r
+    def score(n, q, k, relative):
+        r = sinusoid(relative, len(q))
+        content = (q + select_head(content_bias, n)) @ k
+        return content + (q + select_head(position_bias, n)) @ r
 
     return {"score": score}

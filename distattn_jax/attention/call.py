@@ -1,4 +1,4 @@
-"""The one public call: `attention(query, key, value, variant, ...)`."""
+"""Public function `attention`: validates its arguments and calls an implementation."""
 
 import jax
 import jax.numpy as jnp
@@ -28,32 +28,35 @@ def attention(
     weights: bool = False,
     implementation: str | None = None,
 ) -> Attended:
-    """Attention of any variant, for all heads of a batch.
+    """Compute attention of any variant, for all heads of a batch.
 
-    A query beyond `query_lengths`, or one that sees no key, gives zero, gets zero gradient and is
-    not counted in `received`. Scores and softmax are float32 (float64 if the query is).
+    A query beyond `query_lengths`, or without a visible key, has output 0 and gradient 0 and does
+    not count in `received`. Scores and softmax are float32, or float64 if the query is float64.
 
     Args:
-      query: what asks.
-      key: what is asked, with as many heads as the query.
-      value: what is given; its width may differ.
-      variant: how query and key become weights: `DotProduct()`, `DistanceAware(...)`, ...
-      mask: True where a query may attend to a key; never expanded to (B N T S).
-      query_lengths: right padding: queries from there on give nothing.
-      key_lengths: right padding: keys from there on get nothing.
-      is_causal: key j is visible to query i iff j <= i + query_offset.
-      query_offset: position of the first query minus that of the first key (memory, cached
-        decoding, a shard); may be traced, and may differ per example.
-      dropout_rate: share of the weights dropped; may be traced.
-      dropout_key: a PRNG key. Which entries are dropped depends on it and their indices alone.
-      received: also return the attention that each key receives.
-      weights: also return the attention map.
-      implementation: "reference", "xla", "cudnn" or "pallas"; None picks the first of "pallas",
-        "cudnn" and "xla" that can serve this device, dtype and outputs. Only "xla" and "reference"
+      query: Queries, shape (B, T, N, H).
+      key: Keys, shape (B, S, N, H).
+      value: Values, shape (B, S, N, E). E may differ from H.
+      variant: Attention variant, such as `DotProduct()` or `DistanceAware(...)`.
+      mask: True where a query may attend to a key. It is broadcast against (B, N, T, S), but never
+        expanded to that shape in memory. None masks no entry.
+      query_lengths: Number of queries of each example. Later queries are padding.
+      key_lengths: Number of keys of each example. Later keys are padding and masked.
+      is_causal: If True, key j is visible to query i only if j <= i + query_offset.
+      query_offset: Position of the first query minus the position of the first key, for example
+        the number of cached keys. It is one integer or one per example, and may be traced.
+      dropout_rate: Probability of dropping a weight, at least 0 and below 1. It may be traced.
+      dropout_key: PRNG key for dropout, required unless `dropout_rate` is 0. The dropped entries
+        depend on this key and on their indices alone, so every implementation drops the same ones.
+      received: If True, return the attention that each key receives, summed over the queries.
+      weights: If True, return the attention weights.
+      implementation: "reference", "xla", "cudnn" or "pallas". None selects the first of "pallas",
+        "cudnn" and "xla" that supports the device, dtype and outputs. Only "xla" and "reference"
         have forward-mode and second derivatives.
 
     Returns:
-      `Attended(values (B T N E), received (B N S) | None, weights (B N T S) | None)`.
+      Weighted sums of values (B, T, N, E), received attention (B, N, S) or None, and attention
+      weights (B, N, T, S) or None. Dropout affects the first output only.
     """
     _check_arrays(query, key, value)
     batch, queries, heads, width = query.shape
@@ -68,12 +71,12 @@ def attention(
         key=jnp.asarray(key),
         value=jnp.asarray(value),
         variant=jax.tree.map(lambda leaf: jnp.asarray(leaf, dtype), variant),
-        mask=_checked_mask(mask, (batch, heads, queries, keys)),
-        query_lengths=_checked_lengths("query_lengths", query_lengths, batch),
-        key_lengths=_checked_lengths("key_lengths", key_lengths, batch),
-        offset=_checked_offset(query_offset, batch),
+        mask=_validate_mask(mask, (batch, heads, queries, keys)),
+        query_lengths=_validate_lengths("query_lengths", query_lengths, batch),
+        key_lengths=_validate_lengths("key_lengths", key_lengths, batch),
+        offset=_validate_offset(query_offset, batch),
         dropout_rate=jnp.asarray(dropout_rate, jnp.float32) if has_dropout else None,
-        dropout_words=_dropout_words(dropout_rate, dropout_key) if has_dropout else None,
+        dropout_words=_make_dropout_words(dropout_rate, dropout_key) if has_dropout else None,
         options=Options(
             is_causal=bool(is_causal),
             aligned=isinstance(query_offset, int) and query_offset == 0,
@@ -85,6 +88,7 @@ def attention(
 
 
 def _check_arrays(query: Array, key: Array, value: Array) -> None:
+    """Raise ValueError if query, key and value are not floating-point arrays of fitting shapes."""
     for name, array in (("query", query), ("key", key), ("value", value)):
         if getattr(array, "ndim", None) != 4:
             raise ValueError(
@@ -108,8 +112,8 @@ def _check_arrays(query: Array, key: Array, value: Array) -> None:
         )
 
 
-def _dropout_words(rate: float | Array, key: Array | None) -> Array:
-    """What the kept set is made from, once rate and key are checked."""
+def _make_dropout_words(rate: float | Array, key: Array | None) -> Array:
+    """Validate the dropout rate and key, and return the random words that seed the dropout hash."""
     if key is None:
         raise ValueError(f"dropout_key must be given with dropout_rate={rate}; got None.")
     if jnp.ndim(rate) != 0:
@@ -119,8 +123,13 @@ def _dropout_words(rate: float | Array, key: Array | None) -> Array:
     return make_words(key)
 
 
-def _checked_mask(mask: Array | None, shape: tuple[int, ...]) -> Array | None:
-    """The mask with four axes, each of them 1 or that of the map."""
+def _validate_mask(mask: Array | None, shape: tuple[int, ...]) -> Array | None:
+    """Validate a mask and give it four axes.
+
+    Args:
+      mask: Boolean array broadcastable to `shape`, or None.
+      shape: Shape of the attention weights, (B, N, T, S).
+    """
     if mask is None:
         return None
     if getattr(mask, "dtype", None) != jnp.bool_:
@@ -139,7 +148,14 @@ def _checked_mask(mask: Array | None, shape: tuple[int, ...]) -> Array | None:
     return jnp.asarray(mask).reshape((1,) * (4 - mask.ndim) + mask.shape)
 
 
-def _checked_lengths(name: str, lengths: Array | None, batch: int) -> Array | None:
+def _validate_lengths(name: str, lengths: Array | None, batch: int) -> Array | None:
+    """Validate sequence lengths and convert them to int32.
+
+    Args:
+      name: Name of the argument, for the error message.
+      lengths: One integer per example, or None.
+      batch: Number of examples.
+    """
     if lengths is None:
         return None
     if jnp.shape(lengths) != (batch,) or not jnp.issubdtype(jnp.result_type(lengths), jnp.integer):
@@ -150,8 +166,8 @@ def _checked_lengths(name: str, lengths: Array | None, batch: int) -> Array | No
     return jnp.asarray(lengths, jnp.int32)
 
 
-def _checked_offset(offset: ArrayLike, batch: int) -> Array:
-    """The offset as (1,), the same for all, or (B,)."""
+def _validate_offset(offset: ArrayLike, batch: int) -> Array:
+    """Validate a query offset and convert it to an int32 array of shape (1,) or (batch,)."""
     shape = jnp.shape(offset)
     if shape not in ((), (1,), (batch,)) or not jnp.issubdtype(
         jnp.result_type(offset), jnp.integer

@@ -1,14 +1,15 @@
-"""Dropout whose kept set is a function of (key, b, n, i, j) alone.
+"""Dropout of attention weights by a counter-based hash.
 
-Which entries survive is a hash of the dropout key and the entry's indices, so that every
-implementation, tiling and mesh drops the same ones, and a backward pass can recompute them. The
-hash is 32-bit integer arithmetic: it costs a kernel two multiplications per entry.
+A hash of the dropout key and the indices of an entry (example b, head n, query i, key j) decides
+whether the entry is dropped. Every implementation, tiling and mesh therefore drops the same
+entries, and a backward pass recomputes the dropped set instead of storing it:
 
     row_i    = combine(combine(combine(a, b), n), i)
     column_j = combine(combine(combine(c, b), n), j)
     kept_ij  = mix(row_i ⊕ column_j) ≥ 2³² rate
 
-(a, c) are two random words drawn from the key, ⊕ is the bitwise exclusive or.
+(a, c) are two random words drawn from the key, and ⊕ is the bitwise exclusive or. `combine` and
+`mix` are 32-bit integer arithmetic, two multiplications per entry of a map.
 """
 
 from typing import NamedTuple
@@ -21,7 +22,14 @@ from distattn_jax.hash import combine, mix
 
 
 class Dropout(NamedTuple):
-    """Dropout of one head: which head of which example it is decides what it drops."""
+    """Dropout of the attention weights of one head of one example.
+
+    Attributes:
+      rate: Probability of dropping a weight.
+      words: Random words drawn from the dropout key.
+      example: Index of the example in the batch.
+      head: Index of the head.
+    """
 
     rate: Float[Array, ""]
     words: UInt32[Array, "2"]
@@ -29,39 +37,58 @@ class Dropout(NamedTuple):
     head: Int[Array, ""]
 
     def __call__(self, weights: Float[Array, "T S"], start: Int[Array, ""]) -> Float[Array, "T S"]:
-        """Drops entries of the block that begins at query `start`, and scales up the others."""
+        """Set dropped weights to 0 and divide the others by 1 - rate.
+
+        Args:
+          weights: Weights of a block of consecutive queries.
+          start: Index of the first query of the block.
+        """
+        rows, columns = (jnp.arange(size, dtype=jnp.int32) for size in weights.shape)
         rate = self.rate.astype(weights.dtype)
-        kept = self.kept(
-            start + jnp.arange(weights.shape[0], dtype=jnp.int32),
-            jnp.arange(weights.shape[1], dtype=jnp.int32),
-        )
-        return jnp.where(kept, weights / (1 - rate), 0)
+        return jnp.where(self.kept(start + rows, columns), weights / (1 - rate), 0)
 
     def kept(self, rows: Int[Array, " T"], columns: Int[Array, " S"]) -> Bool[Array, "T S"]:
-        """Whether entry (i, j) survives."""
+        """Return True for the entries that dropout keeps.
+
+        Args:
+          rows: Indices of the queries.
+          columns: Indices of the keys.
+        """
         row_word, column_word = make_head_words(self.words, self.example, self.head)
         bits = mix(combine(row_word, rows)[:, None] ^ combine(column_word, columns)[None, :])
         return bits >= drop_threshold(self.rate)
 
 
 def is_off(rate: float | Array) -> bool:
-    """Whether the rate is the number 0; a traced one counts as on, whatever its value."""
+    """Return True if the dropout rate is the Python number 0.
+
+    A traced rate counts as on, because its value is unknown.
+    """
     return isinstance(rate, float | int) and rate == 0
 
 
 def make_words(key: Array) -> UInt32[Array, "2"]:
-    """Two words from a PRNG key of any kind."""
+    """Draw two random 32-bit words from a PRNG key of any kind."""
     return jax.random.bits(key, (2,), jnp.uint32)
 
 
 def make_head_words(
     words: UInt32[Array, "2"], example: Int[Array, "*#n"], head: Int[Array, "*#n"]
 ) -> tuple[UInt32[Array, "*n"], UInt32[Array, "*n"]]:
-    """The words of a head of an example, or of many: one for its queries, one for its keys."""
+    """Derive the dropout words of one or many heads from those of the whole call.
+
+    Args:
+      words: Random words drawn from the dropout key.
+      example: Index of the example of each head.
+      head: Index of each head.
+
+    Returns:
+      One word per head to hash with query indices, and one to hash with key indices.
+    """
     row_word, column_word = (combine(combine(word, example), head) for word in words)
     return row_word, column_word
 
 
 def drop_threshold(rate: Float[Array, ""]) -> UInt32[Array, ""]:
-    """Entries whose bits are below it are dropped."""
+    """Return the 32-bit threshold of a dropout rate: an entry whose hash is below it is dropped."""
     return (rate.astype(jnp.float32) * 2.0**32).astype(jnp.uint32)

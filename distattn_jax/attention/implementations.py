@@ -1,6 +1,6 @@
 """Table of implementations, and the choice among them.
 
-The choice has two steps. In Python, `unsupported_reason` rules out implementations by shape, dtype
+The choice has two steps. In Python, `unsupported_reason` excludes implementations by shape, dtype
 and requested outputs. When the program is lowered, the platform decides among the others, so that
 one traced program can be lowered for any platform.
 """
@@ -16,7 +16,7 @@ from distattn_jax.attention.arguments import Attended, AttentionCall
 
 
 class Implementation(NamedTuple):
-    """One way to compute a call.
+    """One way to compute attention.
 
     Attributes:
       run: Computes the outputs of a call.
@@ -30,9 +30,10 @@ class Implementation(NamedTuple):
 
 
 def _always_supported(call: AttentionCall) -> None:
-    return None
+    """Return None, because every call is supported."""
 
 
+# In the order of preference. The choice ends at "xla", which supports every call.
 IMPLEMENTATIONS = {
     "pallas": Implementation(pallas.run, ("cuda",), pallas.unsupported_reason),
     "cudnn": Implementation(cudnn.run, ("cuda",), cudnn.unsupported_reason),
@@ -41,33 +42,44 @@ IMPLEMENTATIONS = {
 }
 
 
-def compute(call: AttentionCall, implementation: str | None) -> Attended:
-    """Runs the call by the implementation named, or by the first that can serve it."""
-    if implementation is None:
-        return _compute_by_first(call)
-    if implementation not in IMPLEMENTATIONS:
+def compute(call: AttentionCall, name: str | None) -> Attended:
+    """Compute a call by the named implementation, or by the first one that supports the call.
+
+    Args:
+      call: Arguments of `attention`.
+      name: Name of the implementation. None selects the first that supports the call.
+    """
+    if name is None:
+        return _compute_by_first_supported(call)
+    if name not in IMPLEMENTATIONS:
         names = ", ".join(repr(name) for name in IMPLEMENTATIONS)
-        raise ValueError(f"implementation must be None or one of {names}; got {implementation!r}.")
-    chosen = IMPLEMENTATIONS[implementation]
-    reason = chosen.unsupported_reason(call)
+        raise ValueError(f"implementation must be None or one of {names}; got {name!r}.")
+    implementation = IMPLEMENTATIONS[name]
+    reason = implementation.unsupported_reason(call)
     if reason is not None:
         raise ValueError(
-            f"implementation={implementation!r} cannot serve this call: {reason}. "
-            "Change that, or leave implementation=None."
+            f"implementation={name!r} does not support this call: {reason}. "
+            "Change that, or use implementation=None."
         )
-    return chosen.run(call)
+    return implementation.run(call)
 
 
-def _compute_by_first(call: AttentionCall) -> Attended:
-    """The first of the table that serves on the platform the program is lowered for."""
-    serving = [way for way in IMPLEMENTATIONS.values() if way.unsupported_reason(call) is None]
-    everywhere = next(way for way in serving if way.platforms is None)
+def _compute_by_first_supported(call: AttentionCall) -> Attended:
+    """Compute a call by the first implementation that supports it on the lowered platform."""
+    supported = [
+        implementation
+        for implementation in IMPLEMENTATIONS.values()
+        if implementation.unsupported_reason(call) is None
+    ]
+    fallback = next(
+        implementation for implementation in supported if implementation.platforms is None
+    )
     branches: dict[str, Callable[[], Attended]] = {}
-    for way in serving[: serving.index(everywhere)]:
-        for platform in way.platforms or ():
-            branches.setdefault(platform, functools.partial(way.run, call))
+    for implementation in supported[: supported.index(fallback)]:
+        for platform in implementation.platforms or ():
+            branches.setdefault(platform, functools.partial(implementation.run, call))
     if not branches:
-        return everywhere.run(call)
-    # Recomputed, so that what it would keep for a backward pass is not kept for the others.
-    default = jax.checkpoint(functools.partial(everywhere.run, call))
+        return fallback.run(call)
+    # Checkpoint the fallback, so that its residuals are not stored when another branch runs.
+    default = jax.checkpoint(functools.partial(fallback.run, call))
     return jax.lax.platform_dependent(default=default, **branches)

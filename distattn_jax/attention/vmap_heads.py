@@ -1,7 +1,8 @@
-"""From one head to all: two vmaps, over the heads and over the batch, in this one place.
+"""Maps a function of one head over the heads and the batch, with two vmaps.
 
-What is shared is not copied: an axis of size 1 is dropped and not mapped. Under a mesh with
-Explicit axes, all that is mapped together is first sharded like the query, as `vmap` demands.
+An axis of size 1 is shared by all heads or examples: it is removed and not mapped, so that nothing
+is copied. Under a mesh with Explicit axes, `vmap` needs all arrays that it maps together to be
+sharded alike: they are first resharded like the query.
 """
 
 from collections.abc import Callable
@@ -20,28 +21,40 @@ OUTPUT_HEAD_AXES = Attended(values=1, received=0, weights=0)  # type: ignore[arg
 
 
 class _Argument(NamedTuple):
-    """An array and which of its axes are the batch and the heads (None: it has no such axis)."""
+    """Array to map over, or None, with the axes of its batch and of its heads.
+
+    Attributes:
+      array: Array, or None for an argument that was not passed.
+      batch_axis: Axis of the batch, or None if all examples share the array.
+      head_axis: Axis of the heads, or None if all heads share the array.
+    """
 
     array: Any
-    batch: int | None = None
-    heads: int | None = None
+    batch_axis: int | None = None
+    head_axis: int | None = None
 
 
 def vmap_heads(one_head: Callable[[Head], Any], call: AttentionCall, head_axes: Any) -> Any:
-    """`one_head` for every head of every example; `head_axes`: where its outputs get the heads."""
+    """Apply a function of one head to every head of every example.
+
+    Args:
+      one_head: Function of the arguments of one head of one example.
+      call: Arguments of all heads and examples.
+      head_axes: Axis of the heads in each output of one example. The batch comes first.
+    """
     leaves, structure = jax.tree.flatten(call.variant)
     batch, _, heads, _ = call.query.shape
     arguments = [
-        _Argument(call.query, batch=0, heads=2),
-        _Argument(call.key, batch=0, heads=2),
-        _Argument(call.value, batch=0, heads=2),
-        _Argument(call.mask, batch=0, heads=1),
-        _Argument(call.query_lengths, batch=0),
-        _Argument(call.key_lengths, batch=0),
-        _Argument(call.offset, batch=0),
-        _Argument(jnp.arange(batch, dtype=jnp.int32), batch=0),
-        _Argument(jnp.arange(heads, dtype=jnp.int32), heads=0),
-        *(_Argument(leaf, heads=0) for leaf in leaves),
+        _Argument(call.query, batch_axis=0, head_axis=2),
+        _Argument(call.key, batch_axis=0, head_axis=2),
+        _Argument(call.value, batch_axis=0, head_axis=2),
+        _Argument(call.mask, batch_axis=0, head_axis=1),
+        _Argument(call.query_lengths, batch_axis=0),
+        _Argument(call.key_lengths, batch_axis=0),
+        _Argument(call.offset, batch_axis=0),
+        _Argument(jnp.arange(batch, dtype=jnp.int32), batch_axis=0),
+        _Argument(jnp.arange(heads, dtype=jnp.int32), head_axis=0),
+        *(_Argument(leaf, head_axis=0) for leaf in leaves),
     ]
 
     def one(query, key, value, mask, query_length, key_length, offset, example, head, *leaves):
@@ -54,15 +67,26 @@ def vmap_heads(one_head: Callable[[Head], Any], call: AttentionCall, head_axes: 
         )
 
     arguments = [
-        _unshared(_sharded_like(call.query, argument), batch, heads) for argument in arguments
+        _remove_shared_axes(_shard_like(call.query, argument), batch, heads)
+        for argument in arguments
     ]
-    over_heads = jax.vmap(one, [argument.heads for argument in arguments], head_axes)
-    over_batch = jax.vmap(over_heads, [argument.batch for argument in arguments])
+    over_heads = jax.vmap(one, [argument.head_axis for argument in arguments], head_axes)
+    over_batch = jax.vmap(over_heads, [argument.batch_axis for argument in arguments])
     return over_batch(*(argument.array for argument in arguments))
 
 
-def _unshared(argument: _Argument, batch: int, heads: int) -> _Argument:
-    """Without the axes of size 1 that the query has more of; `heads` as seen by the inner vmap."""
+def _remove_shared_axes(argument: _Argument, batch: int, heads: int) -> _Argument:
+    """Remove a batch or head axis of size 1 where the query has more examples or heads.
+
+    Args:
+      argument: Array with its batch and head axes.
+      batch: Number of examples of the query.
+      heads: Number of heads of the query.
+
+    Returns:
+      The array with its remaining axes. The head axis counts without the batch axis, which the
+      outer vmap removes.
+    """
     array, batch_axis, head_axis = argument
     if array is None:
         return _Argument(None)
@@ -75,19 +99,20 @@ def _unshared(argument: _Argument, batch: int, heads: int) -> _Argument:
     return _Argument(array, batch_axis, head_axis)
 
 
-def _sharded_like(query: Array, argument: _Argument) -> _Argument:
-    """Its batch and head axes sharded as the query's, its other axes not at all.
+def _shard_like(query: Array, argument: _Argument) -> _Argument:
+    """Shard the batch and head axes of an array like those of the query, and replicate the others.
 
-    Only where the query's mesh has Explicit axes: elsewhere the compiler decides.
+    Without Explicit axes in the query's mesh, return the argument unchanged: the compiler then
+    chooses the sharding.
     """
     array, *axes = argument
     sharding = jax.typeof(query).sharding
     if array is None or AxisType.Explicit not in sharding.mesh.axis_types:
         return argument
     names = [None] * array.ndim
-    for axis, of_query in zip(axes, (0, 2), strict=True):
-        if axis is not None and array.shape[axis] == query.shape[of_query]:
-            names[axis] = sharding.spec[of_query]
+    for axis, query_axis in zip(axes, (0, 2), strict=True):
+        if axis is not None and array.shape[axis] == query.shape[query_axis]:
+            names[axis] = sharding.spec[query_axis]
     return argument._replace(
         array=reshard(array, NamedSharding(sharding.mesh, PartitionSpec(*names)))
     )

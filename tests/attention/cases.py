@@ -1,4 +1,4 @@
-"""Random inputs, the variants with their oracles, and the implementations, for all tests here."""
+"""Random inputs, variants with their oracles, and implementations, shared by these tests."""
 
 import contextlib
 import functools
@@ -26,10 +26,13 @@ from tests import oracles
 needs_kernels = pytest.mark.skipif(
     jax.__version_info__ < pallas.OLDEST_JAX, reason="the fused kernels need a newer JAX"
 )
+CLOSE = {"rtol": 1e-5, "atol": 1e-6}  # two float32 computations of one number
 TOLERANCE = {"float64": 1e-11, "float32": 2e-5, "float16": 4e-3, "bfloat16": 3e-2}
 
 
 class Sizes(NamedTuple):
+    """Sizes of the axes of query, key and value."""
+
     batch: int = 2
     queries: int = 5
     keys: int = 7
@@ -38,66 +41,70 @@ class Sizes(NamedTuple):
     value_width: int = 6
 
 
-class Drawn(NamedTuple):
-    """A variant, and the arguments that make its oracle."""
+class Case(NamedTuple):
+    """Variant with random arrays, and the keyword arguments of `oracles.attend` that match it."""
 
     variant: Variant
     oracle: dict[str, Any]
 
 
-def arrays(seed: int, *shapes: tuple[int, ...], dtype="float64") -> list[jax.Array]:
+def random_arrays(seed: int, *shapes: tuple[int, ...], dtype="float64") -> list[jax.Array]:
+    """Draw one array of standard normal numbers for each shape."""
     generator = np.random.default_rng(seed)
     return [jnp.asarray(generator.normal(size=shape), dtype) for shape in shapes]
 
 
 def inputs(sizes: Sizes, dtype="float64", seed: int = 0) -> list[jax.Array]:
+    """Draw a random query, key and value."""
     B, T, S, N, H, E = sizes
-    return arrays(seed, (B, T, N, H), (B, S, N, H), (B, S, N, E), dtype=dtype)
+    return random_arrays(seed, (B, T, N, H), (B, S, N, H), (B, S, N, E), dtype=dtype)
 
 
-def dot_product(sizes: Sizes, dtype) -> Drawn:
-    return Drawn(DotProduct(), oracles.dot_product())
+def dot_product(sizes: Sizes, dtype) -> Case:
+    return Case(DotProduct(), oracles.dot_product())
 
 
-def distance_aware(sizes, dtype, mapping="learnable_sigmoid", adjust="early_multiply") -> Drawn:
+def distance_aware(sizes, dtype, mapping="learnable_sigmoid", adjust="early_multiply") -> Case:
     N = sizes.heads
-    weight, first, second = arrays(1, (N,), (N,), (N,), dtype=dtype)
+    weight, first, second = random_arrays(1, (N,), (N,), (N,), dtype=dtype)
     shape = {"learnable_sigmoid": first, "linear": (first, second), "clip": first[:1]}
     shape = shape.get(mapping, ())
     chosen = package.MAPPINGS[mapping], package.ADJUSTMENTS[adjust]
-    return Drawn(
+    return Case(
         DistanceAware(weight, shape, *chosen),
         oracles.distance_aware(weight, shape, mapping, adjust),
     )
 
 
-def relative_position(sizes, dtype, k=2, keys=1, values=1) -> Drawn:
-    """`keys` and `values`: 1 per head, 0 shared by all, None absent."""
+def relative_position(sizes, dtype, k=2, keys="per head", values="per head") -> Case:
+    """Draw tables of 2k+1 relations. `keys` and `values` are "per head", "shared" or None."""
     _, _, _, N, H, E = sizes
 
     def table(seed, kind, width):
         if kind is None:
             return None
-        return arrays(seed, (N if kind else 1, 2 * k + 1, width), dtype=dtype)[0]
+        return random_arrays(seed, (N if kind == "per head" else 1, 2 * k + 1, width), dtype=dtype)[
+            0
+        ]
 
     tables = table(2, keys, H), table(3, values, E)
-    return Drawn(RelativePosition(*tables), oracles.relative_position(*tables))
+    return Case(RelativePosition(*tables), oracles.relative_position(*tables))
 
 
-def transformer_xl(sizes, dtype, shared=False) -> Drawn:
+def transformer_xl(sizes, dtype, shared=False) -> Case:
     N, H = sizes.heads, sizes.width
     biases = (1 if shared else N, H)
-    leaves = arrays(4, (N, 6, H), biases, biases, dtype=dtype)
-    return Drawn(TransformerXL(*leaves), oracles.transformer_xl(*leaves))
+    leaves = random_arrays(4, (N, 6, H), biases, biases, dtype=dtype)
+    return Case(TransformerXL(*leaves), oracles.transformer_xl(*leaves))
 
 
-def adapted(sizes, dtype, shared=False) -> Drawn:
+def adapted(sizes, dtype, shared=False) -> Case:
     biases = (1 if shared else sizes.heads, sizes.width)
-    leaves = arrays(5, biases, biases, dtype=dtype)
-    return Drawn(Adapted(*leaves), oracles.adapted(*leaves))
+    leaves = random_arrays(5, biases, biases, dtype=dtype)
+    return Case(Adapted(*leaves), oracles.adapted(*leaves))
 
 
-ONE_OF_EACH = {
+VARIANTS = {
     "dot_product": dot_product,
     "distance_aware": distance_aware,
     "relative_position": relative_position,
@@ -105,9 +112,11 @@ ONE_OF_EACH = {
     "adapted": adapted,
 }
 
-ALL = ONE_OF_EACH | {
+ALL_FORMS = VARIANTS | {
     "relative_position_k0": functools.partial(relative_position, k=0),
-    "relative_position_k9_shared": functools.partial(relative_position, k=9, keys=0, values=0),
+    "relative_position_k9_shared": functools.partial(
+        relative_position, k=9, keys="shared", values="shared"
+    ),
     "relative_position_keys": functools.partial(relative_position, values=None),
     "relative_position_values": functools.partial(relative_position, keys=None),
     "relative_position_none": functools.partial(relative_position, keys=None, values=None),
@@ -122,12 +131,15 @@ ALL = ONE_OF_EACH | {
     },
 }
 
-IMPLEMENTATIONS = ("reference", "xla", "xla in kept blocks", "xla in recomputed blocks")
+IMPLEMENTATIONS = ("reference", "xla", "xla in stored blocks", "xla in recomputed blocks")
 
 
 @contextlib.contextmanager
-def computed_by(name: str, monkeypatch):
-    """The implementation's name for `attention`, with blocks of 2 queries where asked for."""
+def select_implementation(name: str, monkeypatch):
+    """Yield the value of the argument `implementation`.
+
+    "in stored blocks" and "in recomputed blocks" force `xla` to compute blocks of 2 queries.
+    """
     with monkeypatch.context() as patch:
         if "blocks" in name:
             patch.setattr(xla, "LARGEST_BLOCK", 1)
@@ -140,17 +152,14 @@ def computed_by(name: str, monkeypatch):
 STATIC = ("is_causal", "implementation", "dropout_rate")
 
 
-def run(variant, query, key, value, **arguments):
-    """`attention` with all outputs, compiled once for each choice of what is static."""
+def run_attention(variant, query, key, value, **arguments):
+    """Run `attention` with all outputs, compiled once for each choice of static arguments."""
     static = tuple((name, arguments.pop(name)) for name in STATIC if name in arguments)
-    thresholds = (
-        xla.LARGEST_BLOCK,
-        xla.FEWEST_ROWS,
-        xla.LARGEST_MAP,
-    )
+    thresholds = (xla.LARGEST_BLOCK, xla.FEWEST_ROWS, xla.LARGEST_MAP)
     return _compiled(static, thresholds)(query, key, value, variant, **arguments)
 
 
 @functools.cache
 def _compiled(static, thresholds):
+    """Compile `attention`. `thresholds` is part of the cache key only: tests change the limits."""
     return jax.jit(functools.partial(attention, received=True, weights=True, **dict(static)))

@@ -1,4 +1,4 @@
-"""Dropout: the same entries whatever computes it, the right share, and no pattern."""
+"""Dropout drops the same entries in every implementation, at the right rate, independently."""
 
 import chex
 import jax
@@ -8,12 +8,20 @@ import pytest
 
 from distattn_jax.attention import DotProduct, attention
 from distattn_jax.attention.dropout import Dropout, make_words
-from tests.attention.cases import IMPLEMENTATIONS, ONE_OF_EACH, Sizes, computed_by, inputs, run
+from tests.attention.cases import (
+    IMPLEMENTATIONS,
+    VARIANTS,
+    Sizes,
+    inputs,
+    run_attention,
+    select_implementation,
+)
 
 KEY = jax.random.key(0)
 
 
-def kept(rate, example=0, head=0, key=KEY, size=256):
+def kept_entries(rate, example=0, head=0, key=KEY, size=256):
+    """Return True for the entries that dropout keeps in a square map of one head."""
     indices = jnp.arange(size)
     dropout = Dropout(jnp.float32(rate), make_words(key), jnp.int32(example), jnp.int32(head))
     return np.asarray(dropout.kept(indices, indices))
@@ -22,12 +30,12 @@ def kept(rate, example=0, head=0, key=KEY, size=256):
 @pytest.mark.parametrize("name", ["distance_aware", "relative_position"])
 def test_every_implementation_drops_the_same_entries(name, monkeypatch):
     sizes = Sizes()
-    variant, _ = ONE_OF_EACH[name](sizes, "float32")
+    variant, _ = VARIANTS[name](sizes, "float32")
     results = []
     for implementation in IMPLEMENTATIONS:
-        with computed_by(implementation, monkeypatch) as chosen:
+        with select_implementation(implementation, monkeypatch) as chosen:
             results.append(
-                run(
+                run_attention(
                     variant,
                     *inputs(sizes, "float32"),
                     implementation=chosen,
@@ -39,51 +47,51 @@ def test_every_implementation_drops_the_same_entries(name, monkeypatch):
         chex.assert_trees_all_close(results[0], other, rtol=1e-4, atol=1e-5)
 
 
-def test_the_kept_set_is_the_hash_it_is_said_to_be():
-    """In plain integers: other implementations, and later versions, must drop the same entries."""
+def test_kept_entries_equal_the_documented_hash():
+    """Recompute the hash in Python integers, so that later versions drop the same entries."""
 
     def mix(word):
         word = ((word ^ (word >> 16)) * 0x7FEB352D) % 2**32
         word = ((word ^ (word >> 15)) * 0x846CA68B) % 2**32
         return word ^ (word >> 16)
 
-    def chain(word, *indices):
+    def combine(word, *indices):
         for index in indices:
             word = mix(word ^ mix((index + 0x9E3779B9) % 2**32))
         return word
 
     a, c = (int(word) for word in make_words(KEY))
     expected = [
-        [mix(chain(a, 3, 5, i) ^ chain(c, 3, 5, j)) >= 0.25 * 2**32 for j in range(8)]
+        [mix(combine(a, 3, 5, i) ^ combine(c, 3, 5, j)) >= 0.25 * 2**32 for j in range(8)]
         for i in range(8)
     ]
-    np.testing.assert_array_equal(kept(0.25, example=3, head=5, size=8), expected)
+    np.testing.assert_array_equal(kept_entries(0.25, example=3, head=5, size=8), expected)
 
 
 @pytest.mark.parametrize("rate", [0.1, 0.5, 0.9])
-def test_the_share_kept_is_one_minus_the_rate(rate):
-    share = kept(rate).mean()
-    assert abs(share - (1 - rate)) < 5 * np.sqrt(rate * (1 - rate)) / 256
+def test_the_fraction_of_kept_entries_is_one_minus_the_rate(rate):
+    fraction = kept_entries(rate).mean()
+    assert abs(fraction - (1 - rate)) < 5 * np.sqrt(rate * (1 - rate)) / 256
 
 
 @pytest.mark.parametrize("other", [{"example": 1}, {"head": 1}, {"key": jax.random.key(1)}])
 def test_examples_heads_and_keys_drop_independently(other):
-    agreement = (kept(0.5) == kept(0.5, **other)).mean()
+    agreement = (kept_entries(0.5) == kept_entries(0.5, **other)).mean()
     assert abs(agreement - 0.5) < 5 * 0.5 / 256
 
 
 def test_neighbouring_rows_and_columns_drop_independently():
-    entries = kept(0.5)
+    entries = kept_entries(0.5)
     for shifted in (entries[1:] == entries[:-1], entries[:, 1:] == entries[:, :-1]):
         assert abs(shifted.mean() - 0.5) < 5 * 0.5 / 256
-    for axis in (0, 1):  # as many per row and column as chance would have it
-        spread = entries.mean(axis).std() / (0.5 / np.sqrt(256))
-        assert 0.8 < spread < 1.2
+    for axis in (0, 1):  # counts per row and column vary as for independent entries
+        ratio = entries.mean(axis).std() / (0.5 / np.sqrt(256))
+        assert 0.8 < ratio < 1.2
 
 
-def test_values_are_unbiased_and_the_extra_outputs_are_not_dropped():
+def test_values_are_unbiased_and_extra_outputs_have_no_dropout():
     qkv = inputs(Sizes(), "float32")
-    plain = run(DotProduct(), *qkv)
+    plain = run_attention(DotProduct(), *qkv)
 
     @jax.jit
     @jax.vmap
@@ -111,9 +119,9 @@ def test_the_rate_may_be_traced():
 
 
 @pytest.mark.parametrize("implementation", ["rbg", "threefry2x32", None])
-def test_any_kind_of_key_serves(implementation):
+def test_any_kind_of_prng_key_is_accepted(implementation):
     key = (
         jax.random.PRNGKey(0) if implementation is None else jax.random.key(0, impl=implementation)
     )
     assert make_words(key).dtype == jnp.uint32
-    assert 0.4 < kept(0.5, key=key).mean() < 0.6
+    assert 0.4 < kept_entries(0.5, key=key).mean() < 0.6

@@ -41,7 +41,7 @@ def test_a_refused_call_says_why_and_none_serves_it_anyway(reason, asked, monkey
     variant = asked.pop("variant", DotProduct())
     monkeypatch.setattr(pallas, "OLDEST_JAX", (99, 0) if "99.0" in reason else (0, 1))
     monkeypatch.setattr(pallas, "_fits_devices", lambda: "Hopper" not in reason)
-    message = f"'pallas' cannot serve this call: .*{re.escape(reason)}.*Change that"
+    message = f"'pallas' does not support this call: .*{re.escape(reason)}.*Change that"
     with pytest.raises(ValueError, match=message):
         attention(query, key, value, variant, implementation="pallas", **asked)
     assert attention(query, key, value, variant, **asked).values.shape == (2, 5, 3, 6)

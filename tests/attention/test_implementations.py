@@ -1,4 +1,4 @@
-"""Which implementation serves what, and that one traced program lowers for every platform."""
+"""Choice of the implementation, lowering for every platform, and cuDNN against the reference."""
 
 import functools
 
@@ -17,9 +17,9 @@ from distattn_jax.attention import (
     implementations,
 )
 from distattn_jax.attention.implementations import Implementation
-from tests.attention.cases import ONE_OF_EACH, Sizes, inputs
+from tests.attention.cases import VARIANTS, Sizes, inputs
 
-REFUSED = {
+UNSUPPORTED = {
     "is not dot-product attention": {"variant": DistanceAware(jnp.ones(3), jnp.ones(3))},
     "received and weights must be False": {"received": True},
     "dropout_rate must be 0": {"dropout_rate": 0.1, "dropout_key": jax.random.key(0)},
@@ -35,53 +35,56 @@ REFUSED = {
 }
 
 
-@pytest.mark.parametrize(("reason", "asked"), REFUSED.items(), ids=REFUSED)
-def test_cudnn_says_why_it_cannot_serve_and_none_serves_anyway(reason, asked, monkeypatch):
-    asked = dict(asked)
-    sizes = Sizes(width=asked.pop("width", 4))
-    qkv = inputs(sizes, asked.pop("dtype", "bfloat16"))
-    variant = asked.pop("variant", DotProduct())
+@pytest.mark.parametrize(("reason", "arguments"), UNSUPPORTED.items(), ids=UNSUPPORTED)
+def test_cudnn_names_what_it_does_not_support_and_none_falls_back(reason, arguments, monkeypatch):
+    arguments = dict(arguments)
+    sizes = Sizes(width=arguments.pop("width", 4))
+    qkv = inputs(sizes, arguments.pop("dtype", "bfloat16"))
+    variant = arguments.pop("variant", DotProduct())
     monkeypatch.setattr(cudnn, "_has_device", lambda: reason != "no CUDA device")
-    with pytest.raises(ValueError, match=f"'cudnn' cannot serve this call: .*{reason}"):
-        attention(*qkv, variant, implementation="cudnn", **asked)
-    assert attention(*qkv, variant, **asked).values.shape == (2, 5, 3, 6)
+    with pytest.raises(ValueError, match=f"'cudnn' does not support this call: .*{reason}"):
+        attention(*qkv, variant, implementation="cudnn", **arguments)
+    assert attention(*qkv, variant, **arguments).values.shape == (2, 5, 3, 6)
 
 
 @pytest.mark.parametrize("name", ["dot_product", "adapted"])
-def test_the_plain_form_is_the_same_attention(name):
+def test_dot_product_of_the_converted_query_and_key_equals_the_variant(name):
     sizes = Sizes()
-    variant, _ = ONE_OF_EACH[name](sizes, "float32")
+    variant, _ = VARIANTS[name](sizes, "float32")
     query, key, value = inputs(sizes, "float32")
-    one = jax.tree.map(lambda leaf: leaf[1], variant)
-    plain_query, plain_key = one.as_dot_product(query[0, :, 1], key[0, :, 1], jnp.int32(2))
+    one_head = jax.tree.map(lambda leaf: leaf[1], variant)
+    new_query, new_key = one_head.as_dot_product(query[0, :, 1], key[0, :, 1], jnp.int32(2))
     actual = attention(
-        plain_query[None, :, None], plain_key[None, :, None], value[:1, :, 1:2], DotProduct()
+        new_query[None, :, None], new_key[None, :, None], value[:1, :, 1:2], DotProduct()
     )
     expected = attention(query, key, value, variant, query_offset=2)
     chex.assert_trees_all_close(actual.values[0, :, 0], expected.values[0, :, 1], rtol=1e-4)
 
 
-def test_the_platform_is_chosen_when_the_program_is_lowered(monkeypatch):
-    """A fused implementation for one platform must not change the program of another."""
+def test_lowering_selects_the_implementation_of_its_platform(monkeypatch):
+    """An implementation for one platform must not change the program of another platform."""
 
-    def for_tpu(call):
+    def run_on_tpu(call):
         return IMPLEMENTATIONS["xla"].run(call)._replace(values=call.value[:, :5] * 0 + 7)
 
-    table = {"tpu kernel": Implementation(for_tpu, ("tpu",), lambda call: None), **IMPLEMENTATIONS}
+    table = {
+        "tpu kernel": Implementation(run_on_tpu, ("tpu",), lambda call: None),
+        **IMPLEMENTATIONS,
+    }
     monkeypatch.setattr(implementations, "IMPLEMENTATIONS", table)
     qkv = inputs(Sizes(), "float32")
     traced = jax.jit(functools.partial(attention, variant=DotProduct())).trace(*qkv)
-    here = traced.lower().compile()(*qkv)
-    chex.assert_trees_all_close(here, attention(*qkv, DotProduct(), implementation="xla"))
+    actual = traced.lower().compile()(*qkv)
+    chex.assert_trees_all_close(actual, attention(*qkv, DotProduct(), implementation="xla"))
     assert "7.0" in traced.lower(lowering_platforms=("tpu",)).as_text()
     assert "7.0" not in traced.lower(lowering_platforms=("cpu",)).as_text()
 
 
 @pytest.mark.parametrize("platform", ["cpu", "tpu", "cuda"])
-@pytest.mark.parametrize("name", ONE_OF_EACH)
+@pytest.mark.parametrize("name", VARIANTS)
 def test_every_variant_lowers_for_every_platform(name, platform):
     sizes = Sizes()
-    variant, _ = ONE_OF_EACH[name](sizes, "bfloat16")
+    variant, _ = VARIANTS[name](sizes, "bfloat16")
 
     def gradient(*arrays):
         return jax.grad(lambda *x: attention(*x).values.astype(jnp.float32).sum(), (0, 1, 2, 3))(
@@ -100,7 +103,7 @@ def test_every_variant_lowers_for_every_platform(name, platform):
 @pytest.mark.parametrize("name", ["dot_product", "adapted"])
 def test_cudnn_equals_the_reference(name, queries, arguments):
     sizes = Sizes(queries=queries, keys=128, heads=4, width=64, value_width=40)
-    variant, _ = ONE_OF_EACH[name](sizes, "float32")
+    variant, _ = VARIANTS[name](sizes, "float32")
     variant = jax.tree.map(lambda leaf: leaf / 4, variant)
     qkv = [x / 2 for x in inputs(sizes, "bfloat16")]
 

@@ -1,4 +1,4 @@
-"""What the compiler sets aside: no (T, S, d) tensor, and no map once it is large."""
+"""Temporary memory of attention: no (T, S, H) tensor, and no (T, S) map if it would be large."""
 
 import functools
 
@@ -15,14 +15,15 @@ from distattn_jax.attention import (
     TransformerXL,
     attention,
 )
-from tests.attention.cases import ONE_OF_EACH, Sizes, inputs
+from tests.attention.cases import VARIANTS, Sizes, inputs
 from tests.compiler import AS_USERS_HAVE_IT
 
 pytestmark = pytest.mark.usefixtures("optimised")
 HEADS, WIDTH = 16, 64
 
 
-def variants():
+def make_variants():
+    """Return one variant of each kind, its arrays zero."""
     tables = jnp.zeros((HEADS, 33, WIDTH)), jnp.zeros((HEADS, 33, WIDTH))
     biases = jnp.zeros((HEADS, WIDTH)), jnp.zeros((HEADS, WIDTH))
     return {
@@ -34,8 +35,8 @@ def variants():
     }
 
 
-def temporary_maps(variant, length, backward, **arguments):
-    """Bytes of temporary memory, as a multiple of one float32 map of all heads."""
+def count_temporary_maps(variant, length, backward, **arguments):
+    """Return the temporary memory in units of one float32 (T, S) map of all heads."""
     call = functools.partial(attention, implementation="xla", **arguments)
 
     def forward(query, key, value, variant):
@@ -50,25 +51,27 @@ def temporary_maps(variant, length, backward, **arguments):
 
 @pytest.mark.parametrize(
     ("name", "backward", "limit"),
-    [(name, True, 6) for name in variants()]
+    [(name, True, 6) for name in make_variants()]
     + [("relative_position", False, 4), ("transformer_xl", False, 4)],
 )
-def test_below_the_switch_a_few_maps_suffice(name, backward, limit):
-    assert temporary_maps(variants()[name], 2048, backward) < limit
+def test_a_small_map_needs_memory_for_a_few_maps(name, backward, limit):
+    assert count_temporary_maps(make_variants()[name], 2048, backward) < limit
 
 
-@pytest.mark.parametrize("name", variants())
-def test_above_the_switch_memory_is_a_small_part_of_a_map(name):
-    assert temporary_maps(variants()[name], 16384, backward=True) < 0.1
+@pytest.mark.parametrize("name", make_variants())
+def test_a_large_map_needs_memory_for_a_tenth_of_a_map(name):
+    assert count_temporary_maps(make_variants()[name], 16384, backward=True) < 0.1
 
 
 @pytest.mark.parametrize("name", ["distance_aware", "transformer_xl"])
-def test_above_the_switch_memory_doubles_with_the_length(name):
-    once, twice = (temporary_maps(variants()[name], length, True) for length in (16384, 32768))
-    assert 4 * twice < 2.1 * once  # a map of twice the length is four times as large
+def test_memory_of_a_large_map_is_linear_in_length(name):
+    single, double = (
+        count_temporary_maps(make_variants()[name], length, True) for length in (16384, 32768)
+    )
+    assert 4 * double < 2.1 * single  # The unit, one map, is four times as large at double length.
 
 
-def test_a_mask_and_all_restrictions_do_not_bring_the_map_back():
+def test_masks_lengths_and_dropout_do_not_allocate_the_map():
     length = 16384
     arguments = {
         "mask": jnp.ones((1, 1, 1, length), bool),
@@ -79,28 +82,28 @@ def test_a_mask_and_all_restrictions_do_not_bring_the_map_back():
         "dropout_rate": 0.1,
         "dropout_key": jax.random.key(0),
     }
-    variant = variants()["distance_aware"]
-    assert temporary_maps(variant, length, backward=True, **arguments) < 0.1
+    variant = make_variants()["distance_aware"]
+    assert count_temporary_maps(variant, length, backward=True, **arguments) < 0.1
 
 
-def shapes_in(jaxpr):
-    """The shapes of all arrays that a program makes, inner programs included."""
+def iterate_shapes(jaxpr):
+    """Yield the shapes of all intermediate arrays of a program, including inner programs."""
     for equation in jaxpr.eqns:
         yield from (variable.aval.shape for variable in equation.outvars)
         for inner in jaxprs_in_params(equation.params):
-            yield from shapes_in(inner)
+            yield from iterate_shapes(inner)
 
 
-@pytest.mark.parametrize("name", ONE_OF_EACH)
+@pytest.mark.parametrize("name", VARIANTS)
 @pytest.mark.parametrize("implementation", ["xla", "reference"])
-def test_no_tensor_of_queries_keys_and_width_exists(name, implementation):
+def test_only_the_reference_makes_a_tensor_of_queries_keys_and_width(name, implementation):
     sizes = Sizes(batch=1, queries=11, keys=13, heads=1, width=4, value_width=4)
-    variant, _ = ONE_OF_EACH[name](sizes, "float32")
+    variant, _ = VARIANTS[name](sizes, "float32")
 
     def loss(*arrays):
         return attention(*arrays, implementation=implementation, received=True).values.sum()
 
     program = jax.make_jaxpr(jax.grad(loss, (0, 1, 2, 3)))(*inputs(sizes, "float32"), variant)
-    large = [shape for shape in shapes_in(program.jaxpr) if {11, 13, 4} <= set(shape)]
-    has_one_as_printed = name in ("relative_position", "transformer_xl", "adapted")
-    assert bool(large) == (implementation == "reference" and has_one_as_printed)
+    large = [shape for shape in iterate_shapes(program.jaxpr) if {11, 13, 4} <= set(shape)]
+    printed_equation_has_one = name in ("relative_position", "transformer_xl", "adapted")
+    assert bool(large) == (implementation == "reference" and printed_equation_has_one)

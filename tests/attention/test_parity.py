@@ -1,4 +1,4 @@
-"""Every variant by every implementation against the oracles: values, extra outputs, gradients."""
+"""Every variant in every implementation equals its float64 oracle, and its gradients are right."""
 
 import dataclasses
 import functools
@@ -14,14 +14,14 @@ from distattn_jax.attention import attention
 from distattn_jax.attention.dropout import Dropout, make_words
 from tests import oracles
 from tests.attention.cases import (
-    ALL,
+    ALL_FORMS,
     IMPLEMENTATIONS,
-    ONE_OF_EACH,
     TOLERANCE,
+    VARIANTS,
     Sizes,
-    computed_by,
     inputs,
-    run,
+    run_attention,
+    select_implementation,
 )
 
 SIZES = {
@@ -30,7 +30,7 @@ SIZES = {
     "one of each": Sizes(batch=1, queries=1, keys=1, heads=1, width=2, value_width=1),
     "more queries than keys": Sizes(queries=9, keys=4),
 }
-CORNERS = (
+SPECIAL_FORMS = (
     "relative_position_k0",
     "distance_aware_learnable_sigmoid_late_add",
     "distance_aware_linear_late_multiply",
@@ -41,17 +41,17 @@ CORNERS = (
     "transformer_xl_shared",
     "adapted_shared",
 )
-# Mappings and adjustments do not depend on each other: their gradients need no full cross.
+# Mappings and adjustments are independent, so that not all their combinations need a check.
 OTHER_FORMS = {
-    "mappings": [name for name in ALL if name.endswith("early_multiply")],
-    "adjustments": [name for name in ALL if "learnable" in name],
-    "tables": [name for name in ALL if name.startswith("relative_position_")],
+    "mappings": [name for name in ALL_FORMS if name.endswith("early_multiply")],
+    "adjustments": [name for name in ALL_FORMS if "learnable" in name],
+    "tables": [name for name in ALL_FORMS if name.startswith("relative_position_")],
     "shared biases": ["transformer_xl_shared", "adapted_shared"],
 }
 
 
 def every_restriction(sizes: Sizes) -> dict:
-    """A mask with a fully masked row, both lengths, causality, a different offset per example."""
+    """Return a mask with an empty row, lengths, a causal mask and an offset per example."""
     B, T, S, *_ = sizes
     mask = np.random.default_rng(7).random((B, 1, T, S)) < 0.8
     mask[0, :, T // 2] = False
@@ -66,6 +66,7 @@ def every_restriction(sizes: Sizes) -> dict:
 
 @functools.cache
 def kept_by_dropout(seed, rate, sizes: Sizes) -> np.ndarray:
+    """Return True for the entries of the (B, N, T, S) map that dropout keeps."""
     B, T, S, N, *_ = sizes
     words = make_words(jax.random.key(seed))
     kept = [
@@ -78,13 +79,14 @@ def kept_by_dropout(seed, rate, sizes: Sizes) -> np.ndarray:
     return np.asarray(kept).reshape(B, N, T, S)
 
 
-def expected_of(oracle, arrays, restrictions, **dropout):
-    """The oracle's answer; it indexes its arguments one by one, which NumPy does faster."""
+def run_oracle(oracle, arrays, restrictions, **dropout):
+    """Run an oracle on NumPy arrays, which are faster to index one by one than JAX arrays."""
     arrays, restrictions = jax.tree.map(np.asarray, (arrays, restrictions))
     return oracles.attend(*arrays, **oracle, **restrictions, **dropout)
 
 
 def assert_matches(attended, expected, dtype):
+    """Compare all outputs, relative to the largest entry of each if it exceeds 1."""
     for name, actual, wanted in zip(attended._fields, attended, expected, strict=True):
         tolerance = TOLERANCE[dtype]
         scale = max(1.0, np.abs(wanted).max())
@@ -95,19 +97,17 @@ def assert_matches(attended, expected, dtype):
 
 @pytest.mark.parametrize(
     ("name", "implementation"),
-    [(name, "xla") for name in ALL]
-    + [(name, "reference") for name in {**ONE_OF_EACH, **dict.fromkeys(CORNERS)}]
-    + [(name, way) for name in ONE_OF_EACH for way in IMPLEMENTATIONS[2:]]
-    + [(name, IMPLEMENTATIONS[3]) for name in CORNERS[:2]],
+    [(name, "xla") for name in ALL_FORMS]
+    + [(name, "reference") for name in {**VARIANTS, **dict.fromkeys(SPECIAL_FORMS)}]
+    + [(name, implementation) for name in VARIANTS for implementation in IMPLEMENTATIONS[2:]]
+    + [(name, IMPLEMENTATIONS[3]) for name in SPECIAL_FORMS[:2]],
 )
-def test_all_variants_match_their_oracles_under_every_restriction(
-    name, implementation, monkeypatch
-):
+def test_all_forms_match_their_oracles_under_every_restriction(name, implementation, monkeypatch):
     sizes = Sizes()
-    with jax.enable_x64(True), computed_by(implementation, monkeypatch) as chosen:
-        variant, oracle = ALL[name](sizes, "float64")
+    with jax.enable_x64(True), select_implementation(implementation, monkeypatch) as chosen:
+        variant, oracle = ALL_FORMS[name](sizes, "float64")
         arrays, restrictions = inputs(sizes), every_restriction(sizes)
-        attended = run(
+        attended = run_attention(
             variant,
             *arrays,
             **restrictions,
@@ -116,29 +116,29 @@ def test_all_variants_match_their_oracles_under_every_restriction(
             dropout_key=jax.random.key(3),
         )
         kept = kept_by_dropout(3, 0.3, sizes)
-        expected = expected_of(oracle, arrays, restrictions, kept=kept, dropout_rate=0.3)
+        expected = run_oracle(oracle, arrays, restrictions, kept=kept, dropout_rate=0.3)
     assert_matches(attended, expected, "float64")
 
 
 @pytest.mark.parametrize("implementation", ["xla", "xla in recomputed blocks"])
 @pytest.mark.parametrize("sizes", SIZES.values(), ids=SIZES)
-@pytest.mark.parametrize("name", ONE_OF_EACH)
+@pytest.mark.parametrize("name", VARIANTS)
 def test_variants_match_their_oracles_at_any_size(name, sizes, implementation, monkeypatch):
-    with jax.enable_x64(True), computed_by(implementation, monkeypatch) as chosen:
-        variant, oracle = ONE_OF_EACH[name](sizes, "float64")
+    with jax.enable_x64(True), select_implementation(implementation, monkeypatch) as chosen:
+        variant, oracle = VARIANTS[name](sizes, "float64")
         arrays, restrictions = inputs(sizes), every_restriction(sizes)
-        attended = run(variant, *arrays, **restrictions, implementation=chosen)
-        expected = expected_of(oracle, arrays, restrictions)
+        attended = run_attention(variant, *arrays, **restrictions, implementation=chosen)
+        expected = run_oracle(oracle, arrays, restrictions)
     assert_matches(attended, expected, "float64")
 
 
-@pytest.mark.parametrize("name", ONE_OF_EACH)
+@pytest.mark.parametrize("name", VARIANTS)
 def test_variants_match_their_oracles_without_any_restriction(name):
     sizes = Sizes()
     with jax.enable_x64(True):
-        variant, oracle = ONE_OF_EACH[name](sizes, "float64")
-        attended = run(variant, *inputs(sizes), implementation="xla")
-        expected = expected_of(oracle, inputs(sizes), {})
+        variant, oracle = VARIANTS[name](sizes, "float64")
+        attended = run_attention(variant, *inputs(sizes), implementation="xla")
+        expected = run_oracle(oracle, inputs(sizes), {})
     assert_matches(attended, expected, "float64")
 
 
@@ -146,30 +146,34 @@ def test_variants_match_their_oracles_without_any_restriction(name):
     ("dtype", "implementation"),
     [("float32", "xla"), ("bfloat16", "xla"), ("float16", "xla"), ("bfloat16", "reference")],
 )
-@pytest.mark.parametrize("name", ONE_OF_EACH)
-def test_narrow_inputs_match_the_oracles_and_keep_their_dtypes(name, dtype, implementation):
+@pytest.mark.parametrize("name", VARIANTS)
+def test_low_precision_inputs_match_the_oracles_and_keep_their_dtype(name, dtype, implementation):
     sizes = Sizes()
-    variant, oracle = ONE_OF_EACH[name](sizes, "float32")
+    variant, oracle = VARIANTS[name](sizes, "float32")
     arrays, restrictions = inputs(sizes, dtype), every_restriction(sizes)
-    attended = run(variant, *arrays, **restrictions, implementation=implementation)
+    attended = run_attention(variant, *arrays, **restrictions, implementation=implementation)
     assert [x.dtype for x in attended] == [jnp.dtype(dtype), jnp.float32, jnp.float32]
-    assert_matches(attended, expected_of(oracle, arrays, restrictions), dtype)
+    assert_matches(attended, run_oracle(oracle, arrays, restrictions), dtype)
 
 
-@pytest.mark.parametrize("name", ONE_OF_EACH)
-def test_gradients_of_all_outputs_are_right(name, monkeypatch):
-    """By differences for one implementation, in both modes; the others give the same."""
+@pytest.mark.parametrize("name", VARIANTS)
+def test_gradients_of_all_outputs_match_finite_differences(name, monkeypatch):
+    """Check "xla" by finite differences in both modes, and the other implementations by "xla"."""
     sizes = Sizes(queries=3, keys=4, heads=2)
     with jax.enable_x64(True):
-        variant, _ = ONE_OF_EACH[name](sizes, "float64")
+        variant, _ = VARIANTS[name](sizes, "float64")
         arguments = (*inputs(sizes), variant)
         restrictions = every_restriction(sizes)
-        asked = {"received": True, "weights": True, "dropout_rate": 0.3}
+        options = {"received": True, "weights": True, "dropout_rate": 0.3}
 
         def outputs(*arguments, implementation):
             key = jax.random.key(3)
             return attention(
-                *arguments, **restrictions, **asked, dropout_key=key, implementation=implementation
+                *arguments,
+                **restrictions,
+                **options,
+                dropout_key=key,
+                implementation=implementation,
             )
 
         by_xla = jax.jit(functools.partial(outputs, implementation="xla"))
@@ -183,16 +187,16 @@ def test_gradients_of_all_outputs_are_right(name, monkeypatch):
 
         expected = jax.jit(gradients, static_argnums=0)("xla")
         for other in ("reference", "xla in recomputed blocks"):
-            with computed_by(other, monkeypatch) as chosen:
+            with select_implementation(other, monkeypatch) as chosen:
                 actual = jax.jit(lambda chosen=chosen: gradients(chosen))()
             chex.assert_trees_all_close(actual, expected, rtol=1e-9, atol=1e-10)
 
 
 @pytest.mark.parametrize("names", OTHER_FORMS.values(), ids=OTHER_FORMS)
-def test_gradients_of_the_other_forms_are_right(names):
+def test_gradients_of_other_forms_match_finite_differences(names):
     sizes = Sizes(queries=3, keys=4, heads=2)
     with jax.enable_x64(True):
-        variants = {name: ALL[name](sizes, "float64").variant for name in names}
+        variants = {name: ALL_FORMS[name](sizes, "float64").variant for name in names}
         untrained = {name: {"shape": variants[name].shape} for name in names if "clip" in name}
 
         @jax.jit
@@ -214,9 +218,9 @@ def test_gradients_of_the_other_forms_are_right(names):
 
 
 @pytest.mark.parametrize("name", ["distance_aware", "relative_position"])
-def test_jit_changes_nothing(name):
+def test_jit_does_not_change_the_outputs(name):
     sizes = Sizes()
-    variant, _ = ONE_OF_EACH[name](sizes, "float32")
+    variant, _ = VARIANTS[name](sizes, "float32")
     arrays = inputs(sizes, "float32")
     eager = attention(*arrays, variant, received=True, weights=True)
-    chex.assert_trees_all_close(run(variant, *arrays), eager, rtol=1e-5, atol=1e-6)
+    chex.assert_trees_all_close(run_attention(variant, *arrays), eager, rtol=1e-5, atol=1e-6)

@@ -1,4 +1,4 @@
-"""What must hold whatever the numbers are."""
+"""Properties of attention that hold for every variant and random inputs."""
 
 import functools
 
@@ -11,7 +11,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from distattn_jax.attention import (
-    ADJUSTMENTS,
     Adapted,
     DistanceAware,
     DotProduct,
@@ -19,72 +18,71 @@ from distattn_jax.attention import (
     TransformerXL,
     attention,
 )
-from distattn_jax.attention.variants.relative_position import collect, spread
-from distattn_jax.attention.variants.transformer_xl import skew
-from tests.attention.cases import ONE_OF_EACH, Sizes, arrays, computed_by, inputs, run
+from tests.attention.cases import (
+    CLOSE,
+    VARIANTS,
+    Sizes,
+    inputs,
+    random_arrays,
+    run_attention,
+    select_implementation,
+)
 
-CLOSE = {"rtol": 1e-5, "atol": 1e-6}
-every_variant = pytest.mark.parametrize("name", ONE_OF_EACH)
+every_variant = pytest.mark.parametrize("name", VARIANTS)
 seeds = st.integers(0, 2**31)
 offsets = st.integers(-3, 9)
 
 
-def drawn(name, sizes, seed):
-    variant, _ = ONE_OF_EACH[name](sizes, "float32")
+def random_case(name, sizes, seed):
+    """Draw a variant with random arrays, and a random query, key and value."""
+    variant, _ = VARIANTS[name](sizes, "float32")
     leaves, structure = jax.tree.flatten(variant)
-    variant = structure.unflatten(arrays(seed, *(x.shape for x in leaves), dtype="float32"))
+    variant = structure.unflatten(random_arrays(seed, *(x.shape for x in leaves), dtype="float32"))
     return variant, inputs(sizes, "float32", seed)
 
 
 @jax.jit
 @functools.partial(jax.grad, argnums=(0, 1))
-def gradients_of_squares(key, value, query, variant, mask):
+def gradients_of_squared_values(key, value, query, variant, mask):
+    """Return the gradients of the sum of squared outputs with respect to key and value."""
     return jnp.square(attention(query, key, value, variant, mask=mask).values).sum()
 
 
 @every_variant
 @given(seeds, offsets)
-def test_rows_sum_to_one(name, seed, offset):
-    variant, qkv = drawn(name, Sizes(), seed)
-    weights = run(variant, *qkv, query_offset=jnp.int32(offset)).weights
-    np.testing.assert_allclose(weights.sum(-1), 1, rtol=1e-5)
-    assert (weights >= 0).all()
+def test_rows_sum_to_one_and_columns_to_received(name, seed, offset):
+    variant, qkv = random_case(name, Sizes(), seed)
+    attended = run_attention(variant, *qkv, query_offset=jnp.int32(offset))
+    assert (attended.weights >= 0).all()
+    np.testing.assert_allclose(attended.weights.sum(-1), 1, rtol=1e-5)
+    chex.assert_trees_all_close(attended.received, attended.weights.sum(axis=2), **CLOSE)
 
 
 @every_variant
 @given(seeds)
-def test_masked_keys_get_nothing_and_give_no_gradient(name, seed):
+def test_masked_keys_have_no_weight_and_no_gradient(name, seed):
     sizes = Sizes()
-    variant, (query, key, value) = drawn(name, sizes, seed)
+    variant, (query, key, value) = random_case(name, sizes, seed)
     mask = jnp.asarray(np.random.default_rng(seed).random((2, 3, 5, 7)) < 0.5)
-    attended = run(variant, query, key, value, mask=mask)
+    attended = run_attention(variant, query, key, value, mask=mask)
     assert (jnp.where(mask, 0, attended.weights) == 0).all()
 
-    for gradient in gradients_of_squares(key, value, query, variant, mask.at[..., 4].set(False)):
+    for gradient in gradients_of_squared_values(
+        key, value, query, variant, mask.at[..., 4].set(False)
+    ):
         assert (gradient[:, 4] == 0).all()
         assert (gradient[:, :4] != 0).any()
 
 
-@pytest.mark.parametrize("adjust", ["late_multiply", "late_add"])
-def test_late_adjustments_give_masked_keys_nothing(adjust):
-    sizes = Sizes()
-    variant = DistanceAware(jnp.ones(3), jnp.ones(3), adjust=ADJUSTMENTS[adjust])
-    lengths = jnp.asarray([4, 0])
-    attended = run(variant, *inputs(sizes, "float32"), key_lengths=lengths)
-    assert (attended.weights[0, :, :, 4:] == 0).all()
-    assert (attended.weights[1] == 0).all()
-    assert not np.allclose(attended.weights[0].sum(-1), 1, rtol=1e-2)
-
-
 @every_variant
 @given(seeds, offsets)
-def test_padding_more_keys_or_queries_changes_nothing(name, seed, offset):
+def test_padding_does_not_change_the_outputs(name, seed, offset):
     sizes, longer = Sizes(), Sizes(queries=8, keys=9)
-    variant, (query, key, value) = drawn(name, longer, seed)
+    variant, (query, key, value) = random_case(name, longer, seed)
     offset = jnp.int32(offset)
     short = query[:, : sizes.queries], key[:, : sizes.keys], value[:, : sizes.keys]
-    plain = run(variant, *short, query_offset=offset)
-    padded = run(
+    plain = run_attention(variant, *short, query_offset=offset)
+    padded = run_attention(
         variant,
         query,
         key,
@@ -102,104 +100,42 @@ def test_padding_more_keys_or_queries_changes_nothing(name, seed, offset):
 @every_variant
 @given(seeds)
 def test_permuting_examples_or_heads_permutes_the_outputs(name, seed):
-    variant, qkv = drawn(name, Sizes(), seed)
+    variant, qkv = random_case(name, Sizes(), seed)
     heads = jnp.asarray([2, 0, 1])
-    plain = run(variant, *qkv)
-    flipped = run(variant, *(x[::-1] for x in qkv))
+    plain = run_attention(variant, *qkv)
+    flipped = run_attention(variant, *(x[::-1] for x in qkv))
     chex.assert_trees_all_close(flipped, jax.tree.map(lambda x: x[::-1], plain), **CLOSE)
-    moved = run(jax.tree.map(lambda x: x[heads], variant), *(x[:, :, heads] for x in qkv))
+    moved = run_attention(jax.tree.map(lambda x: x[heads], variant), *(x[:, :, heads] for x in qkv))
     chex.assert_trees_all_close(moved.values, plain.values[:, :, heads], **CLOSE)
     chex.assert_trees_all_close(moved.weights, plain.weights[:, heads], **CLOSE)
 
 
 @every_variant
-def test_later_keys_get_exactly_no_gradient_when_causal(name):
-    variant, (query, key, value) = drawn(name, Sizes(queries=6, keys=6), seed=0)
+def test_later_keys_have_zero_gradient_under_a_causal_mask(name):
+    variant, (query, key, value) = random_case(name, Sizes(queries=6, keys=6), seed=0)
 
-    def third(key, value):
+    def third_query_sum(key, value):
         return attention(query, key, value, variant, is_causal=True).values[:, 2].sum()
 
-    for gradient in jax.jit(jax.grad(third, (0, 1)))(key, value):
+    for gradient in jax.jit(jax.grad(third_query_sum, (0, 1)))(key, value):
         assert (gradient[:, 3:] == 0).all()
         assert (gradient[:, :3] != 0).any()
 
 
-def test_received_is_what_the_weights_sum_to():
-    attended = run(DotProduct(), *inputs(Sizes(), "float32"))
-    chex.assert_trees_all_close(attended.received, attended.weights.sum(axis=2), **CLOSE)
-
-
-def test_one_table_for_all_heads_equals_a_copy_for_each():
-    sizes = Sizes()
-    table, values = arrays(0, (1, 5, 4), (1, 5, 6), dtype="float32")
-    shared = RelativePosition(table, values)
-    copied = RelativePosition(jnp.tile(table, (3, 1, 1)), jnp.tile(values, (3, 1, 1)))
-    qkv = inputs(sizes, "float32")
-    chex.assert_trees_all_close(run(shared, *qkv), run(copied, *qkv), **CLOSE)
-
-
-@given(seeds)
-def test_distance_aware_with_no_weight_is_rectified_dot_product(seed):
-    (v,) = arrays(seed, (3,), dtype="float32")
-    query, key, value = inputs(Sizes(), "float32", seed)
-    scores = jnp.einsum("btnh,bsnh->bnts", query, key) / jnp.sqrt(jnp.float32(4))
-    expected = jnp.einsum("bnts,bsne->btne", jax.nn.softmax(jax.nn.relu(scores)), value)
-    actual = run(DistanceAware(jnp.zeros(3), v), query, key, value).values
-    chex.assert_trees_all_close(actual, expected, **CLOSE)
-
-
-@given(seeds, st.integers(0, 4))
-def test_relative_positions_of_zero_are_dot_product(seed, k):
-    qkv = inputs(Sizes(), "float32", seed)
-    tables = jnp.zeros((3, 2 * k + 1, 4)), jnp.zeros((1, 2 * k + 1, 6))
-    chex.assert_trees_all_close(
-        run(RelativePosition(*tables), *qkv), run(DotProduct(), *qkv), **CLOSE
-    )
-
-
-@given(seeds)
-def test_a_single_relation_on_keys_changes_nothing_and_on_values_adds_it(seed):
-    qkv = inputs(Sizes(), "float32", seed)
-    keys, values = arrays(seed, (3, 1, 4), (3, 1, 6), dtype="float32")
-    plain = run(DotProduct(), *qkv)
-    chex.assert_trees_all_close(run(RelativePosition(keys=keys), *qkv), plain, **CLOSE)
-    shifted = run(RelativePosition(values=values), *qkv)
-    chex.assert_trees_all_close(shifted.values, plain.values + values[:, 0][None, None], **CLOSE)
-
-
 @pytest.mark.parametrize("name", ["transformer_xl", "adapted", "distance_aware"])
 @given(seeds)
-def test_segments_with_memory_equal_the_full_context(name, seed):
-    variant, (query, key, value) = drawn(name, Sizes(queries=6, keys=6), seed)
-    whole = run(variant, query, key, value, is_causal=True).values
-    second = run(variant, query[:, 4:], key, value, is_causal=True, query_offset=jnp.int32(4))
+def test_a_segment_with_memory_equals_the_full_context(name, seed):
+    variant, (query, key, value) = random_case(name, Sizes(queries=6, keys=6), seed)
+    whole = run_attention(variant, query, key, value, is_causal=True).values
+    second = run_attention(
+        variant, query[:, 4:], key, value, is_causal=True, query_offset=jnp.int32(4)
+    )
     chex.assert_trees_all_close(second.values, whole[:, 4:], **CLOSE)
 
 
-@pytest.mark.parametrize(("queries", "keys"), [(1, 1), (1, 5), (4, 1), (3, 7), (7, 3), (5, 5)])
-def test_skew_equals_a_gather(queries, keys):
-    (entries,) = arrays(0, (queries, queries + keys), dtype="float32")
-    row, column = np.indices((queries, keys))
-    np.testing.assert_array_equal(skew(entries), entries[row, queries - 1 - row + column])
-
-
-@pytest.mark.parametrize(("k", "offset"), [(0, 0), (1, 0), (1, -2), (3, 3), (3, 30), (9, -20)])
-def test_spread_and_collect_are_transposes_and_equal_a_gather(k, offset):
-    queries, keys = 4, 6
-    rows, weights = arrays(0, (queries, 2 * k + 1), (queries, keys), dtype="float32")
-    row, column = np.indices((queries, keys))
-    relation = np.clip(column - row - offset, -k, k) + k
-    spreaded = spread(rows, jnp.zeros((queries, keys)), jnp.int32(offset))
-    np.testing.assert_allclose(spreaded, np.take_along_axis(np.asarray(rows), relation, 1))
-    collected = collect(weights, k, jnp.int32(offset))
-    np.testing.assert_allclose(
-        (collected * rows).sum(), (weights * spreaded).sum(), rtol=1e-4, atol=1e-5
-    )
-
-
 @every_variant
-def test_a_traced_offset_is_not_recompiled_and_equals_a_fixed_one(name):
-    variant, qkv = drawn(name, Sizes(), seed=1)
+def test_a_traced_offset_compiles_once_and_equals_a_constant_offset(name):
+    variant, qkv = random_case(name, Sizes(), seed=1)
     traces = []
 
     @jax.jit
@@ -208,15 +144,15 @@ def test_a_traced_offset_is_not_recompiled_and_equals_a_fixed_one(name):
         return attention(query, key, value, variant, is_causal=True, query_offset=offset).values
 
     for offset in (3, -2):
-        fixed = run(variant, *qkv, is_causal=True, query_offset=offset).values
-        chex.assert_trees_all_close(call(variant, *qkv, jnp.int32(offset)), fixed, **CLOSE)
+        constant = run_attention(variant, *qkv, is_causal=True, query_offset=offset).values
+        chex.assert_trees_all_close(call(variant, *qkv, jnp.int32(offset)), constant, **CLOSE)
     assert len(traces) == 1
 
 
-@pytest.mark.parametrize("name", [name for name in ONE_OF_EACH if name != "dot_product"])
+@pytest.mark.parametrize("name", [name for name in VARIANTS if name != "dot_product"])
 def test_vmap_over_models_equals_a_loop(name):
-    models = [drawn(name, Sizes(), seed)[0] for seed in range(3)]
-    _, qkv = drawn(name, Sizes(), seed=5)
+    models = [random_case(name, Sizes(), seed)[0] for seed in range(3)]
+    _, qkv = random_case(name, Sizes(), seed=5)
     call = functools.partial(attention, received=True)
     stacked = jax.tree.map(lambda *x: jnp.stack(x), *models)
     together = jax.jit(jax.vmap(call, in_axes=(None, None, None, 0)))(*qkv, stacked)
@@ -227,36 +163,38 @@ def test_vmap_over_models_equals_a_loop(name):
 
 
 @every_variant
-def test_a_mask_of_few_axes_is_the_mask_broadcast(name, monkeypatch):
-    variant, qkv = drawn(name, Sizes(), seed=2)
+def test_a_mask_with_two_axes_equals_the_broadcast_mask(name, monkeypatch):
+    variant, qkv = random_case(name, Sizes(), seed=2)
     mask = jnp.asarray(np.random.default_rng(0).random((5, 7)) < 0.6)
     whole = jnp.broadcast_to(mask[None, None], (2, 3, 5, 7))
-    with computed_by("xla in kept blocks", monkeypatch):
-        narrow = run(variant, *qkv, mask=mask)
-        full = run(variant, *qkv, mask=whole)
+    with select_implementation("xla in stored blocks", monkeypatch):
+        narrow = run_attention(variant, *qkv, mask=mask)
+        full = run_attention(variant, *qkv, mask=whole)
     chex.assert_trees_all_close(narrow, full, **CLOSE)
 
 
-def test_numpy_arrays_serve_as_well():
-    variant, qkv = drawn("distance_aware", Sizes(), seed=4)
+def test_numpy_arrays_are_accepted():
+    variant, qkv = random_case("distance_aware", Sizes(), seed=4)
     as_numpy = jax.tree.map(np.asarray, (variant, qkv))
     lengths = np.asarray([7, 3])
     actual = attention(*as_numpy[1], as_numpy[0], key_lengths=lengths, query_offset=np.int32(1))
-    expected = run(variant, *qkv, key_lengths=jnp.asarray(lengths), query_offset=jnp.int32(1))
+    expected = run_attention(
+        variant, *qkv, key_lengths=jnp.asarray(lengths), query_offset=jnp.int32(1)
+    )
     chex.assert_trees_all_close(actual.values, expected.values, **CLOSE)
 
 
-def test_distance_is_what_counts_for_distance_aware_and_direction_for_the_others():
-    """Mirrored inputs give mirrored outputs exactly where only |i - j| matters."""
+def test_mirrored_inputs_give_mirrored_outputs_only_for_distance_aware():
+    """Distance-aware scores depend on |i - j|, the others on the signed i - j."""
     sizes = Sizes(queries=6, keys=6)
     for name, mirrors in (("distance_aware", True), ("transformer_xl", False), ("adapted", False)):
-        variant, qkv = drawn(name, sizes, seed=3)
-        plain = run(variant, *qkv).values
-        mirrored = run(variant, *(x[:, ::-1] for x in qkv)).values[:, ::-1]
+        variant, qkv = random_case(name, sizes, seed=3)
+        plain = run_attention(variant, *qkv).values
+        mirrored = run_attention(variant, *(x[:, ::-1] for x in qkv)).values[:, ::-1]
         assert np.allclose(plain, mirrored, **CLOSE) == mirrors
 
 
-def test_variants_are_described_by_their_arrays():
+def test_the_leaves_of_a_variant_are_its_arrays():
     assert len(jax.tree.leaves(DotProduct())) == 0
     assert len(jax.tree.leaves(DistanceAware(jnp.ones(3), jnp.ones(3)))) == 2
     assert len(jax.tree.leaves(RelativePosition(keys=jnp.ones((1, 3, 4))))) == 1

@@ -1,4 +1,4 @@
-"""One device equals eight, with batch and heads sharded, however the mesh is made."""
+"""Attention on eight devices, with batch and heads sharded, equals attention on one device."""
 
 import functools
 
@@ -10,7 +10,7 @@ import pytest
 from jax.sharding import AxisType, NamedSharding, PartitionSpec
 
 from distattn_jax.attention import attention
-from tests.attention.cases import ONE_OF_EACH, Sizes, computed_by, inputs
+from tests.attention.cases import VARIANTS, Sizes, inputs, select_implementation
 
 pytestmark = pytest.mark.usefixtures("eight_devices")
 SIZES = Sizes(batch=4, heads=4)
@@ -26,6 +26,8 @@ OPTIONS = {"is_causal": True, "dropout_rate": 0.2, "received": True, "weights": 
 
 
 def outputs_and_gradients(query, key, value, variant, restrictions):
+    """Return the gradients of a loss that depends on all outputs, and the outputs."""
+
     def loss(*arrays):
         attended = attention(*arrays, **restrictions, **OPTIONS)
         return sum(jnp.sin(x).sum() for x in attended), attended
@@ -35,38 +37,37 @@ def outputs_and_gradients(query, key, value, variant, restrictions):
 
 @pytest.mark.parametrize(
     ("name", "blocks", "kind"),
-    [(name, name == "distance_aware", AxisType.Explicit) for name in ONE_OF_EACH]
+    [(name, name == "distance_aware", AxisType.Explicit) for name in VARIANTS]
     + [("relative_position", False, AxisType.Auto), ("transformer_xl", True, AxisType.Auto)],
 )
-def test_eight_devices_equal_one(name, blocks, kind, monkeypatch):
-    variant, _ = ONE_OF_EACH[name](SIZES, "float32")
+def test_eight_devices_equal_one_device(name, blocks, kind, monkeypatch):
+    variant, _ = VARIANTS[name](SIZES, "float32")
     qkv = inputs(SIZES, "float32")
     mesh = jax.make_mesh((4, 2), ("data", "model"), axis_types=(kind, kind))
-    with computed_by("xla in recomputed blocks" if blocks else "xla", monkeypatch):
-        alone = jax.jit(outputs_and_gradients)(*qkv, variant, RESTRICTIONS)
+    with select_implementation("xla in recomputed blocks" if blocks else "xla", monkeypatch):
+        expected = jax.jit(outputs_and_gradients)(*qkv, variant, RESTRICTIONS)
         with jax.set_mesh(mesh):
             sharded = [jax.device_put(x, NamedSharding(mesh, SPEC)) for x in qkv]
-            together = jax.jit(outputs_and_gradients)(*sharded, variant, RESTRICTIONS)
-    assert len(together[1].values.sharding.device_set) == 8
-    chex.assert_trees_all_close(jax.device_get(together), alone, rtol=1e-4, atol=1e-5)
+            actual = jax.jit(outputs_and_gradients)(*sharded, variant, RESTRICTIONS)
+    assert len(actual[1].values.sharding.device_set) == 8
+    chex.assert_trees_all_close(jax.device_get(actual), expected, rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("name", ["relative_position", "transformer_xl"])
-def test_it_runs_inside_a_shard_map(name, monkeypatch):
-    """Heads split by hand: every variant array goes with its heads."""
-    variant, _ = ONE_OF_EACH[name](SIZES, "float32")
+def test_attention_inside_a_shard_map_equals_attention_outside(name, monkeypatch):
+    variant, _ = VARIANTS[name](SIZES, "float32")
     qkv = inputs(SIZES, "float32")
     call = functools.partial(attention, received=True, is_causal=True)
     auto = (AxisType.Auto, AxisType.Auto)
     mesh = jax.make_mesh((4, 2), ("data", "model"), axis_types=auto)
     heads = jax.tree.map(lambda leaf: PartitionSpec("model"), variant)
-    with jax.set_mesh(mesh), computed_by("xla in recomputed blocks", monkeypatch):
+    with jax.set_mesh(mesh), select_implementation("xla in recomputed blocks", monkeypatch):
         local = jax.shard_map(
             lambda *arrays: call(*arrays)[:2],
             in_specs=(SPEC, SPEC, SPEC, heads),
             out_specs=(SPEC, PartitionSpec("data", "model")),
         )
-        together = jax.jit(local)(*qkv, variant)
+        actual = jax.jit(local)(*qkv, variant)
     chex.assert_trees_all_close(
-        jax.device_get(together), call(*qkv, variant)[:2], rtol=1e-4, atol=1e-5
+        jax.device_get(actual), call(*qkv, variant)[:2], rtol=1e-4, atol=1e-5
     )

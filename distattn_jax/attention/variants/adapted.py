@@ -2,13 +2,14 @@
 
     score_ij = (q_i + content_bias) · k_j + (q_i + position_bias) · r_{i-j}
 
-r_t is the sinusoid of width H, neither projected nor scaled; the paper calls the biases u and v.
-Since sin(i-j) and cos(i-j) expand into products, this is plain attention in disguise: with
-(a, b) = q_i + position_bias split in halves,
+r_t is the sinusoid of width H, neither projected nor scaled. The paper calls the biases u and v.
+
+This is dot-product attention of width 2H, because sin(i-j) and cos(i-j) expand into products. Let
+(a, b) be the two halves of q_i + position_bias, then
 
     (a, b) · r_{i-j} = (a sin i + b cos i, b sin i - a cos i) · (cos j, sin j)
 
-so query and key become 2H wide, and any kernel for dot-product attention serves.
+Any kernel for dot-product attention can therefore compute this variant.
 """
 
 import math
@@ -22,34 +23,35 @@ from distattn_jax.attention.variants.variant import Variant, product, variant
 
 @variant
 class Adapted(Variant):
-    """Unscaled attention by content and by sinusoids of the signed relative position.
+    """Adapted attention (TENER): unscaled, with sinusoids of the signed relative position.
 
     Attributes:
-      content_bias: u, what every query asks of content.
-      position_bias: v, what every query asks of position.
+      content_bias: Added to every query before its dot product with a key.
+      position_bias: Added to every query before its dot product with a sinusoid.
     """
 
     content_bias: Float[Array, "#N H"]
     position_bias: Float[Array, "#N H"]
 
     def scores(self, query, key, relative_positions):
-        related = sinusoid(relative_positions.reshape(-1), query.shape[-1], query.dtype)
-        related = related.reshape(*relative_positions.shape, -1)  # (T, S, H)
+        sinusoids = sinusoid(relative_positions.reshape(-1), query.shape[-1], query.dtype)
+        sinusoids = sinusoids.reshape(*relative_positions.shape, -1)  # (T, S, H)
         content = product(query + self.content_bias[None], key)
-        return content + jnp.einsum("th,tsh->ts", query + self.position_bias[None], related)
+        return content + jnp.einsum("th,tsh->ts", query + self.position_bias[None], sinusoids)
 
     def prepare(self, query, key, offset):
         width, dtype = query.shape[-1], self.position_bias.dtype
-        here = angles(offset + jnp.arange(query.shape[0], dtype=jnp.int32), width, dtype)
-        there = angles(jnp.arange(key.shape[0], dtype=jnp.int32), width, dtype)
+        query_positions = offset + jnp.arange(query.shape[0], dtype=jnp.int32)
+        query_angles = angles(query_positions, width, dtype)
+        key_angles = angles(jnp.arange(key.shape[0], dtype=jnp.int32), width, dtype)
         a, b = jnp.split(query + self.position_bias[None], 2, axis=-1)
-        turned = [
+        query_parts = [
             query + self.content_bias[None],
-            a * jnp.sin(here) + b * jnp.cos(here),
-            b * jnp.sin(here) - a * jnp.cos(here),
+            a * jnp.sin(query_angles) + b * jnp.cos(query_angles),
+            b * jnp.sin(query_angles) - a * jnp.cos(query_angles),
         ]
-        sides = [key.astype(dtype), jnp.cos(there), jnp.sin(there)]
-        return jnp.concatenate(turned, axis=-1), jnp.concatenate(sides, axis=-1)
+        key_parts = [key.astype(dtype), jnp.cos(key_angles), jnp.sin(key_angles)]
+        return jnp.concatenate(query_parts, axis=-1), jnp.concatenate(key_parts, axis=-1)
 
     def block_scores(self, query, prepared, offset, start):
         return product(query, prepared)

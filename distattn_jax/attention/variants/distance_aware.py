@@ -2,17 +2,18 @@
 
 With P = QKᵀ/√H, R_ij = |i - j| and F = f(wR), one w and one `shape` per head:
 
-    early_multiply   softmax(ReLU(P) F)      eq. 6, the paper's choice
+    early_multiply   softmax(ReLU(P) F)      eq. 6, the default
     early_add        softmax(P + F)
     late_multiply    softmax(P) F            rows no longer sum to 1
     late_add         softmax(P) + F          rows no longer sum to 1
 
-w > 0 prefers distant keys, w < 0 near ones. A local head does not remove what is far: there F is 0,
-the score 0, the weight e⁰ before normalisation (the paper's footnote 1). It averages distant keys.
+A head with w > 0 prefers distant keys, a head with w < 0 near keys. A head with w < 0 averages
+distant keys instead of removing them: F and the score are 0 there, and the weight before
+normalisation is e⁰ (footnote 1 of the paper).
 
-Masks come after the adjustment: -inf put in before the ReLU would become 0, a weight of e⁰.
+Masks are applied after the adjustment: the ReLU would turn a score of -inf into 0, a weight of e⁰.
 
-Cost: T S evaluations of f more than dot-product attention, and 2 parameters per head.
+Cost: T S evaluations of f beyond dot-product attention, and 2 parameters per head.
 """
 
 import math
@@ -30,16 +31,23 @@ from distattn_jax.attention.variants.variant import Variant, product, static, va
 Change = Callable[[Float[Array, "T S"], Float[Array, "T S"]], Float[Array, "T S"]]
 
 
-def _keep(entries, coefficient):
+def _keep(entries, coefficients):
+    """Return the scores or weights unchanged."""
     return entries
 
 
-def _rectify_and_multiply(scores, coefficient):
-    return jax.nn.relu(scores) * coefficient
+def _rectify_and_multiply(scores, coefficients):
+    """Return ReLU(scores) * coefficients, as in equation 6 of the paper."""
+    return jax.nn.relu(scores) * coefficients
 
 
 class Adjustment(NamedTuple):
-    """How the coefficients change the scores before the softmax, or the weights after it."""
+    """Effect of the distance coefficients f(w|i-j|) on attention.
+
+    Attributes:
+      scores: Maps scores and coefficients to the logits of the softmax.
+      weights: Maps weights after the softmax and coefficients to the final weights.
+    """
 
     scores: Change = _keep
     weights: Change = _keep
@@ -60,15 +68,17 @@ ADJUSTMENTS: dict[str, Adjustment] = {
 
 @variant
 class DistanceAware(Variant):
-    """softmax(ReLU(QKᵀ/√H) f(w|i-j|)) V, and its ablations.
+    """Distance-aware attention, softmax(ReLU(QKᵀ/√H) f(w|i-j|)) V, and its ablations.
 
     Attributes:
-      weight: w, how a head weighs distance.
-      shape: what `mapping` takes besides: v for `learnable_sigmoid`; see `mappings`.
-      mapping: f, a module-level function of (wR, shape).
-      adjust: where the coefficients act: one of the four above.
-      tolerance: largest change of a score that an implementation may make by not evaluating f where
-        it has saturated; None lets it choose by dtype. `reference` and `xla` evaluate f everywhere.
+      weight: Factor w of the distance |i-j|. Positive values prefer distant keys.
+      shape: Parameters of `mapping` with a leading head axis, such as v of `learnable_sigmoid`.
+      mapping: Function f of (w|i-j|, shape). Define it at module level to avoid retracing.
+      adjust: Effect of f on the scores or weights: `early_multiply`, `early_add`, `late_multiply`
+        or `late_add`.
+      tolerance: Largest error of a score that an implementation may cause by skipping f at
+        distances where f is saturated. None lets the implementation choose by dtype. 0 evaluates f
+        everywhere, as the implementations "reference" and "xla" always do.
     """
 
     weight: Float[Array, " N"]
@@ -81,26 +91,28 @@ class DistanceAware(Variant):
         if self.tolerance is not None and not self.tolerance >= 0:
             raise ValueError(f"tolerance must be None or at least 0; got {self.tolerance}.")
 
-    def coefficient(
-        self, relative_positions: Int[Array, "*relative_positions"]
-    ) -> Float[Array, "*relative_positions"]:
-        """F = f(w|relative_positions|) of one head."""
+    def coefficients(self, relative_positions: Int[Array, "*shape"]) -> Float[Array, "*shape"]:
+        """Return F = f(w|i-j|) of one head for an array of relative positions i-j."""
         return self.mapping(
             self.weight * jnp.abs(relative_positions).astype(self.weight.dtype), self.shape
         )
 
     def scores(self, query, key, relative_positions):
         scores = product(query, key) / math.sqrt(query.shape[-1])
-        return self._changed(self.adjust.scores, scores, relative_positions)
+        return self._apply(self.adjust.scores, scores, relative_positions)
 
     def adjust_weights(self, weights, relative_positions):
-        return self._changed(self.adjust.weights, weights, relative_positions)
+        return self._apply(self.adjust.weights, weights, relative_positions)
 
-    def _changed(self, change, entries, relative_positions):
-        """The coefficients are recomputed in the backward pass: f is cheaper than keeping a map."""
+    def _apply(self, change, entries, relative_positions):
+        """Apply one function of an `Adjustment` to scores or weights of shape (T, S).
+
+        The coefficients are recomputed in the backward pass, because evaluating f is cheaper than
+        storing a (T, S) map.
+        """
         if change is _keep:
             return entries
         recomputed = jax.checkpoint(
-            lambda self, entries: change(entries, self.coefficient(relative_positions))
+            lambda self, entries: change(entries, self.coefficients(relative_positions))
         )
         return recomputed(self, entries)

@@ -2,8 +2,8 @@
 
     score_ij = q_i · k_j / √H
 
-Cost: T S H products for the scores, T S E for the values; the same in every variant below.
-It knows no position: give the model position embeddings, or none.
+Cost: T S H multiplications for the scores and T S E for the values, as in every other variant.
+The scores do not depend on positions: add position embeddings to the input if order matters.
 """
 
 import math
@@ -13,7 +13,7 @@ from distattn_jax.attention.variants.variant import Variant, product, variant
 
 @variant
 class DotProduct(Variant):
-    """softmax(QKᵀ/√H) V. It has no arrays of its own."""
+    """Dot-product attention, softmax(QKᵀ/√H) V. It has no arrays."""
 
     def scores(self, query, key, relative_positions):
         return product(query, key) / math.sqrt(query.shape[-1])

@@ -1,7 +1,7 @@
-"""The five mappings f from weighted distance to coefficient (DA-Transformer, sections 3.2 and 4.3).
+"""Mappings f from weighted distance to coefficient (DA-Transformer, sections 3.2 and 4.3).
 
-Each takes x = wR of one head and `shape`, the parameters of that head, and returns f(x) in the
-dtype of x. `DistanceAware.shape` holds what the mapping takes, with the head axis in front:
+Each maps x = wR of one head and `shape`, the parameters of that head, to f(x) in the dtype of x.
+`DistanceAware.shape` holds these parameters with a leading head axis:
 
     learnable_sigmoid   f(x) = (1 + eᵛ) / (1 + eᵛ⁻ˣ)     v (N,)                eq. 5
     sigmoid             f(x) = 1 / (1 + e⁻ˣ)             ()
@@ -9,8 +9,8 @@ dtype of x. `DistanceAware.shape` holds what the mapping takes, with the head ax
     linear              f(x) = k x + b                   (k (N,), b (N,))
     clip                f(x) = min(x, T)                 T (N,) or (1,), not trained
 
-Where a mapping would overflow float32 its exponent is cut at 60: e⁶⁰ ≈ 1e26 still leaves room for
-a score to be multiplied by it, and a softmax has long saturated there.
+Exponents are clamped at 60, so that float32 does not overflow: e⁶⁰ ≈ 1e26 can still be multiplied
+by a score, and a softmax saturates far below.
 """
 
 from collections.abc import Callable
@@ -20,44 +20,53 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-LARGEST_EXPONENT = 60.0  # in float32
+LARGEST_EXPONENT = 60.0  # for float32
 Mapping = Callable[[Float[Array, "..."], Any], Float[Array, "..."]]
 
 
 def learnable_sigmoid(x: Float[Array, "..."], shape: Float[Array, "..."]) -> Float[Array, "..."]:
-    """(1 + eᵛ) sigmoid(x - v): the printed quotient without its overflow.
+    """Return (1 + eᵛ) sigmoid(x - v), which equals the printed (1 + eᵛ) / (1 + eᵛ⁻ˣ).
 
-    The quotient's gradient is NaN in float32 from about x = -88. The product's is not, and it is
-    one special function per distance. v is cut as said above: f is exact to float32 up to e⁴³.
+    In float32 the gradient of the printed quotient is NaN below about x = -88. The product has a
+    finite gradient and needs one special function per distance. v is clamped at 60 for float32.
+
+    Args:
+      x: Weighted distances.
+      shape: v, the learnable parameter of each head.
     """
     v = jnp.minimum(shape, _largest_exponent(x))
     return (1 + jnp.exp(v)) * jax.nn.sigmoid(x - v)
 
 
 def sigmoid(x: Float[Array, "..."], shape: tuple[()]) -> Float[Array, "..."]:
-    """The learnable sigmoid at v = 0, halved: f(0) = 1/2."""
+    """Return 1 / (1 + e⁻ˣ): half the learnable sigmoid at v = 0."""
     return jax.nn.sigmoid(x)
 
 
 def exponent(x: Float[Array, "..."], shape: tuple[()]) -> Float[Array, "..."]:
-    """Overflows by nature on long sequences; constant where it is cut."""
+    """Return eˣ, with x clamped at 60 for float32 to prevent overflow on long sequences."""
     return jnp.exp(jnp.minimum(x, _largest_exponent(x)))
 
 
 def linear(
     x: Float[Array, "..."], shape: tuple[Float[Array, "..."], Float[Array, "..."]]
 ) -> Float[Array, "..."]:
-    """May be negative, which turns the ReLU of early_multiply against itself (section 4.3)."""
+    """Return k x + b for shape = (k, b).
+
+    The coefficient may be negative. Multiplied by a rectified score it then inverts the preference
+    of the score (section 4.3 of the paper).
+    """
     slope, intercept = shape
     return slope * x + intercept
 
 
 def clip(x: Float[Array, "..."], shape: Float[Array, "..."]) -> Float[Array, "..."]:
-    """Beyond the threshold all distances are the same."""
+    """Return min(x, threshold). `shape` is the threshold, which receives no gradient."""
     return jnp.minimum(x, jax.lax.stop_gradient(shape))
 
 
 def _largest_exponent(x: Array) -> float:
+    """Return the largest exponent whose exponential, times a score, is finite in the dtype of x."""
     return 600.0 if x.dtype == jnp.float64 else LARGEST_EXPONENT
 
 

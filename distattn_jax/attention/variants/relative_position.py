@@ -3,9 +3,12 @@
     score_ij = q_i · (k_j + a^K_ij) / √H         a^K_ij = keys[clip(j - i, -k, k) + k]
     z_i      = Σ_j α_ij (v_j + a^V_ij)           a^V_ij = values[clip(j - i, -k, k) + k]
 
-No (T, S, H) tensor is needed: q_i · a^K_ij takes one of 2k+1 numbers per query, and the values' sum
-is W a^V with W[i, r] the weight that query i gives to relation r. `spread` writes the first out,
-`collect` gathers the second; each is the other's transpose. Extra cost: T (2k+1) (H + E) products.
+The relation of query i and key j is r = clip(j - i, -k, k) + k, from 0 to 2k. No (T, S, H) tensor
+is needed. q_i · a^K_ij has 2k+1 values per query, which `add_by_relation` adds to the scores. The
+sum over a^V is W a^V, where W[i, r] is the total weight of query i on keys of relation r, computed
+by `sum_by_relation`. The two functions are transposes of each other.
+
+Extra cost: T (2k+1) (H + E) multiplications.
 """
 
 import math
@@ -23,11 +26,11 @@ from distattn_jax.attention.variants.variant import (
 
 @variant
 class RelativePosition(Variant):
-    """Dot-product attention with learned vectors for the relation j - i, clipped at ±k.
+    """Relative position attention (Shaw et al. 2018), a learned vector per clipped distance j - i.
 
     Attributes:
-      keys: a^K for relations -k .. k, or None for no such term.
-      values: a^V for relations -k .. k, or None for no such term.
+      keys: Vectors added to the keys for distances -k to k, 2k+1 rows. None adds nothing.
+      values: Vectors added to the values for distances -k to k, 2k+1 rows. None adds nothing.
     """
 
     keys: Float[Array, "#N _ H"] | None = None
@@ -45,25 +48,26 @@ class RelativePosition(Variant):
     def scores(self, query, key, relative_positions):
         if self.keys is None:
             return product(query, key) / math.sqrt(query.shape[-1])
-        related = key[None] + self.keys[_relation(relative_positions, self.keys)]  # (T, S, H)
-        return jnp.einsum("th,tsh->ts", query, related) / math.sqrt(query.shape[-1])
+        keys = key[None] + self.keys[_relations(relative_positions, self.keys)]  # (T, S, H)
+        return jnp.einsum("th,tsh->ts", query, keys) / math.sqrt(query.shape[-1])
 
     def weighted_values(self, weights, value, relative_positions):
         if self.values is None:
             return super().weighted_values(weights, value, relative_positions)
-        related = value[None] + self.values[_relation(relative_positions, self.values)]  # (T, S, E)
-        return jnp.einsum("ts,tse->te", weights, related)
+        values = value[None] + self.values[_relations(relative_positions, self.values)]  # (T, S, E)
+        return jnp.einsum("ts,tse->te", weights, values)
 
     def block_scores(self, query, prepared, offset, start):
         scores = product(query, prepared)
         if self.keys is not None:
-            scores = spread(product(query, self.keys), scores, offset)
+            scores = add_by_relation(scores, product(query, self.keys), offset)
         return scores / math.sqrt(query.shape[-1])
 
     def block_weighted_values(self, weights, value, offset):
         values = weights @ value.astype(weights.dtype)
         if self.values is not None:
-            values += collect(weights, self.values.shape[0] // 2, offset) @ self.values
+            k = self.values.shape[0] // 2
+            values += sum_by_relation(weights, k, offset) @ self.values
         return values
 
     def check(self, heads, width, value_width):
@@ -77,40 +81,65 @@ class RelativePosition(Variant):
                 )
 
 
-def spread(
-    rows: Float[Array, "T relations"], onto: Float[Array, "T S"], offset: Int[Array, ""]
+def add_by_relation(
+    scores: Float[Array, "T S"],
+    relation_scores: Float[Array, "T relations"],
+    offset: Int[Array, ""],
 ) -> Float[Array, "T S"]:
-    """onto[i, j] + rows[i, clip(j - i - offset, -k, k) + k]: two constants and a band."""
-    k = rows.shape[1] // 2
+    """Return scores[i, j] + relation_scores[i, clip(j - i - offset, -k, k) + k].
+
+    Each row of the second term has one constant where j - i - offset <= -k, another where
+    j - i - offset >= k, and a band of 2k-1 entries between them.
+
+    Args:
+      scores: Scores of all pairs of query i and key j.
+      relation_scores: One score per query and relation, 2k+1 columns.
+      offset: Position of query 0 minus the position of key 0.
+    """
+    k = relation_scores.shape[1] // 2
     if k == 0:
-        return onto + rows
-    relation = -compute_relative_positions(onto.shape, offset)
-    left, inner, right = rows[:, :1], rows[:, 1:-1], rows[:, -1:]
-    onto = onto.at[_band(onto.shape, k, offset)].add(inner, mode="drop")
-    return onto + jnp.where(relation <= -k, left, jnp.where(relation >= k, right, 0))
+        return scores + relation_scores
+    distance = -compute_relative_positions(scores.shape, offset)
+    left, inner, right = jnp.split(relation_scores, (1, 2 * k), axis=1)
+    scores = scores.at[_band_indices(scores.shape, k, offset)].add(inner, mode="drop")
+    return scores + jnp.where(distance <= -k, left, jnp.where(distance >= k, right, 0))
 
 
-def collect(
+def sum_by_relation(
     weights: Float[Array, "T S"], k: int, offset: Int[Array, ""]
 ) -> Float[Array, "T relations"]:
-    """out[i, r + k] = sum of weights[i, j] over the keys with clip(j - i - offset, -k, k) = r."""
-    relation = -compute_relative_positions(weights.shape, offset)
+    """Sum the weights of each query over the keys of each relation.
+
+    The relation of query i and key j is clip(j - i - offset, -k, k) + k, from 0 to 2k.
+
+    Args:
+      weights: Weights of all pairs of query i and key j.
+      k: Distance at which relations are clipped.
+      offset: Position of query 0 minus the position of key 0.
+    """
     if k == 0:
         return weights.sum(axis=1, keepdims=True)
-    left = jnp.where(relation <= -k, weights, 0).sum(axis=1, keepdims=True)
-    right = jnp.where(relation >= k, weights, 0).sum(axis=1, keepdims=True)
-    inner = weights.at[_band(weights.shape, k, offset)].get(mode="fill", fill_value=0)
+    distance = -compute_relative_positions(weights.shape, offset)
+    left = jnp.where(distance <= -k, weights, 0).sum(axis=1, keepdims=True)
+    right = jnp.where(distance >= k, weights, 0).sum(axis=1, keepdims=True)
+    inner = weights.at[_band_indices(weights.shape, k, offset)].get(mode="fill", fill_value=0)
     return jnp.concatenate([left, inner, right], axis=1)
 
 
-def _relation(relative_positions: Int[Array, "T S"], table: Array) -> Int[Array, "T S"]:
+def _relations(relative_positions: Int[Array, "T S"], table: Array) -> Int[Array, "T S"]:
+    """Return the row of a table of 2k+1 relations for each pair of query and key."""
     k = table.shape[0] // 2
     return jnp.clip(-relative_positions, -k, k) + k
 
 
-def _band(shape: tuple[int, ...], k: int, offset: Int[Array, ""]) -> tuple[Array, Array]:
-    """Indices (i, j) of the relations -k+1 .. k-1 of every query; S where there is no such key."""
+def _band_indices(shape: tuple[int, ...], k: int, offset: Int[Array, ""]) -> tuple[Array, Array]:
+    """Return the row and column indices of the entries with |j - i - offset| < k.
+
+    Each row has 2k-1 entries. An entry before the first key gets column S, which is out of bounds:
+    a negative index would count from the end.
+    """
     queries, keys = shape
     row = jnp.arange(queries, dtype=jnp.int32)[:, None]
-    column = row + offset + (jnp.arange(2 * k - 1, dtype=jnp.int32) - (k - 1))[None, :]
+    band = jnp.arange(2 * k - 1, dtype=jnp.int32)[None, :] - (k - 1)
+    column = row + offset + band
     return row, jnp.where(column < 0, keys, column)

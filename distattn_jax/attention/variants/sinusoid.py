@@ -2,9 +2,9 @@
 
     sinusoid(t) = [sin(t f_0) .. sin(t f_w/2-1), cos(t f_0) .. cos(t f_w/2-1)],  f_c = 10000^(-2c/w)
 
-t f_c in float32 is off by 2e-3 at t = 32768. Here it is counted in turns, as an integer that
-overflows: multiplication modulo 2³² is multiplication modulo one full turn. That leaves 3e-5 there,
-and hands sin and cos an angle between -π and π.
+In float32 the product t f_c has an error of 2e-3 at t = 32768. Here the angle is an integer in
+units of 2⁻³² turns, so that integer overflow is reduction modulo one full turn. The error at
+t = 32768 is then 3e-5, and the arguments of sin and cos lie between -π and π.
 """
 
 import math
@@ -18,16 +18,28 @@ BASE = 10_000.0
 
 
 def sinusoid(position: Int[Array, " P"], width: int, dtype: DTypeLike) -> Float[Array, "P width"]:
-    """[sin, cos] of every position, `width` (even) wide, in float32 or float64."""
+    """Return sinusoidal position embeddings: width/2 sines, then width/2 cosines.
+
+    Args:
+      position: Integer positions, of any sign.
+      width: Width of an embedding, even.
+      dtype: float32 or float64.
+    """
     phase = angles(position, width, dtype)
     return jnp.concatenate([jnp.sin(phase), jnp.cos(phase)], axis=-1)
 
 
 def angles(position: Int[Array, " P"], width: int, dtype: DTypeLike) -> Float[Array, "P half"]:
-    """t f_c modulo one turn, in [-π, π), for the width/2 frequencies."""
+    """Return the angle of every position at width/2 frequencies, reduced to [-π, π).
+
+    Args:
+      position: Integer positions, of any sign.
+      width: Width of the sinusoidal embedding, even.
+      dtype: float32 or float64.
+    """
     integer = jnp.int64 if dtype == jnp.float64 else jnp.int32
     bits = jnp.iinfo(integer).bits
-    turns = BASE ** (-np.arange(0, width, 2) / width) / (2 * math.pi)  # per position, below 1
+    turns = BASE ** (-np.arange(0, width, 2) / width) / (2 * math.pi)  # per position, less than 1
     whole = np.round(np.ldexp(turns, bits)).astype(np.uint64).astype(np.dtype(f"uint{bits}"))
     phase = position.astype(integer)[:, None] * jnp.asarray(whole.astype(integer))[None, :]
     return phase.astype(dtype) * (2 * math.pi / 2.0**bits)

@@ -2,12 +2,12 @@
 
     score_ij = ((q_i + content_bias) · k_j + (q_i + position_bias) · W r_{i-j}) / √H
 
-r_t is the sinusoid of width D, W the `projection`; the paper calls the biases u and v. Keys may
-begin before the queries (memory) through `query_offset`, and need not be causal: then i - j runs
-through all T + S - 1 values from offset - (S - 1) to offset + (T - 1).
+r_t is the sinusoid of width D, W the `projection`. The paper calls the biases u and v. With segment
+memory, keys begin before the queries: `query_offset` is the length of the memory. Attention may be
+bidirectional: i - j then has all T + S - 1 values from offset - (S - 1) to offset + (T - 1).
 
-The projected r has no narrower form: (q_i + position_bias) · W r_t is computed for every t, and row
-i is shifted by i (`skew`). A block of P queries needs P + S of these products per query, not T + S.
+(q_i + position_bias) · W r_t is computed for every t, and `skew` shifts row i by i entries. A block
+of P queries needs P + S of these products per query instead of T + S.
 """
 
 import math
@@ -22,12 +22,12 @@ from distattn_jax.attention.variants.variant import Variant, product, variant
 
 @variant
 class TransformerXL(Variant):
-    """Attention by content and by projected sinusoids of the relative position.
+    """Transformer-XL attention, with projected sinusoids of the relative position.
 
     Attributes:
-      projection: W, from the D (even) sinusoids to the width of a head.
-      content_bias: u, what every query asks of content.
-      position_bias: v, what every query asks of position.
+      projection: Projects a sinusoid of even width D to the width H of a head.
+      content_bias: Added to every query before its dot product with a key.
+      position_bias: Added to every query before its dot product with a projected sinusoid.
     """
 
     projection: Float[Array, "#N D H"]
@@ -42,27 +42,25 @@ class TransformerXL(Variant):
             )
 
     def scores(self, query, key, relative_positions):
-        related = self._project(relative_positions.reshape(-1)).reshape(
-            *relative_positions.shape, -1
-        )  # (T, S, H)
+        sinusoids = self._project(relative_positions.reshape(-1))
+        sinusoids = sinusoids.reshape(*relative_positions.shape, -1)  # (T, S, H)
         content = product(query + self.content_bias[None], key)
-        position = jnp.einsum("th,tsh->ts", query + self.position_bias[None], related)
+        position = jnp.einsum("th,tsh->ts", query + self.position_bias[None], sinusoids)
         return (content + position) / math.sqrt(query.shape[-1])
 
     def prepare(self, query, key, offset):
-        descending = (
-            offset + query.shape[0] - 1 - jnp.arange(query.shape[0] + key.shape[0], dtype=jnp.int32)
-        )
+        queries, keys = query.shape[0], key.shape[0]
+        descending = offset + queries - 1 - jnp.arange(queries + keys, dtype=jnp.int32)
         return query, (key, self._project(descending))
 
     def block_scores(self, query, prepared, offset, start):
-        key, relations = prepared
+        key, sinusoids = prepared
         needed = query.shape[0] + key.shape[0]
-        relations = jax.lax.dynamic_slice_in_dim(
-            relations, relations.shape[0] - needed - start, needed
+        sinusoids = jax.lax.dynamic_slice_in_dim(
+            sinusoids, sinusoids.shape[0] - needed - start, needed
         )
         content = product(query + self.content_bias[None], key)
-        position = skew(product(query + self.position_bias[None], relations))
+        position = skew(product(query + self.position_bias[None], sinusoids))
         return (content + position) / math.sqrt(query.shape[-1])
 
     def check(self, heads, width, value_width):
@@ -76,12 +74,17 @@ class TransformerXL(Variant):
                 )
 
     def _project(self, position: Int[Array, " P"]) -> Float[Array, "P H"]:
+        """Return the projected sinusoids of integer positions."""
         width, _ = self.projection.shape
         return sinusoid(position, width, self.projection.dtype) @ self.projection
 
 
 def skew(entries: Float[Array, "T _"]) -> Float[Array, "T S"]:
-    """out[i, j] = entries[i, T - 1 - i + j]: in memory, each row begins one entry earlier."""
+    """Return out[i, j] = entries[i, T - 1 - i + j], by reshaping instead of a gather.
+
+    Args:
+      entries: Array of shape (T, T + S).
+    """
     rows, width = entries.shape
     flat = entries.reshape(-1)[rows - 1 : rows - 1 + rows * (width - 1)]
     return flat.reshape(rows, width - 1)[:, : width - rows]
