@@ -28,9 +28,10 @@ def attend(
       query: Queries, shape (B, T, N, H).
       key: Keys, shape (B, S, N, H).
       value: Values, shape (B, S, N, E).
-      score: Function (n, q, k, relative_position) to the score of one pair of query and key.
-      adjust_weight: Function (n, weight, relative_position) to the weight after adjustment.
-      added_value: Function (n, relative_position) to a vector (E,) that is added to the value.
+      score: Function of (n, q, k, relative_position) that returns the score of one pair.
+      adjust_weight: Function of (n, weight, relative_position) that returns the new weight.
+      added_value: Function of (n, relative_position) that returns a vector (E,) to add to the
+        value.
       mask: True where a query may attend to a key, broadcastable to (B, N, T, S).
       query_lengths: Number of queries of each example before the padding.
       key_lengths: Number of keys of each example before the padding.
@@ -103,7 +104,7 @@ def select_head(array, n):
 
 
 def scaled_product(q, k):
-    """Return P_ij = q_i · k_j / √H (DA, eq. 2)."""
+    """Return the scaled dot product q · k / √H (Vaswani et al. 2017, eq. 1)."""
     return q @ k / np.sqrt(len(q))
 
 
@@ -117,34 +118,34 @@ def sinusoid(t, width):
 
 
 def dot_product():
-    """Dot-product attention (Vaswani et al. 2017, eq. 1; DA, eq. 2): e_ij = q_i · k_j / √H."""
+    """Return arguments of `attend` for e_ij = q_i · k_j / √H (Vaswani et al. 2017, eq. 1)."""
     return {"score": lambda n, q, k, relative: scaled_product(q, k)}
 
 
 def learnable_sigmoid(x, v):
-    """f(x; v) = (1 + exp(v)) / (1 + exp(v - x)) (DA, eq. 5); 0 where exp(v - x) overflows."""
+    """Return (1 + exp(v)) / (1 + exp(v - x)), or 0 on overflow (Wu et al. 2021, eq. 5)."""
     with np.errstate(over="ignore"):
         return (1 + np.exp(v)) / (1 + np.exp(v - x))
 
 
 def sigmoid(x):
-    """f(x) = 1 / (1 + exp(-x)) (DA, section 4.3, number 4); 0 where exp(-x) overflows."""
+    """Return 1 / (1 + exp(-x)), or 0 on overflow (Wu et al. 2021, section 4.3, number 4)."""
     with np.errstate(over="ignore"):
         return 1 / (1 + np.exp(-x))
 
 
 def exponent(x):
-    """f(x) = exp(x) (DA, section 4.3, number 3), as printed and not clamped."""
+    """Return exp(x), as printed and not clamped (Wu et al. 2021, section 4.3, number 3)."""
     return np.exp(x)
 
 
 def linear(x, k, b):
-    """f(x) = k x + b (DA, section 4.3, number 2)."""
+    """Return k x + b (Wu et al. 2021, section 4.3, number 2)."""
     return k * x + b
 
 
 def clip(x, threshold):
-    """f(x) = min(x, T) (DA, section 4.3, number 1)."""
+    """Return min(x, threshold) (Wu et al. 2021, section 4.3, number 1)."""
     return min(x, threshold)
 
 
@@ -158,7 +159,9 @@ MAPPINGS = {
 
 
 def distance_aware(weight, shape, mapping, adjustment):
-    """Distance-aware attention (Wu et al. 2021: DA), from P_ij and F_ij = f(w |i - j|).
+    """Return arguments of `attend` for distance-aware attention (Wu et al. 2021).
+
+    P_ij = q_i · k_j / √H, F_ij = f(w |i - j|):
 
         early_multiply   softmax(ReLU(P) F)    eq. 6      early_add   softmax(P + F)    section 4.4
         late_multiply    softmax(P) F   section 4.4       late_add    softmax(P) + F    section 4.4
@@ -197,7 +200,7 @@ def distance_aware(weight, shape, mapping, adjustment):
 
 
 def relative_position(keys, values):
-    """Relative position attention (Shaw et al. 2018, eqs. 3 and 4, section 3.2).
+    """Return arguments of `attend` for relative positions (Shaw et al. 2018, eqs. 3 and 4).
 
         e_ij = q_i · (k_j + a^K_ij) / √H                        (4)
         O_i  = Σ_j A_ij (V_j + a^V_ij)                          (3)
@@ -222,7 +225,7 @@ def relative_position(keys, values):
 
 
 def transformer_xl(projection, content_bias, position_bias):
-    """Transformer-XL attention (Dai et al. 2019, section 3.3, terms a to d).
+    """Return arguments of `attend` for Transformer-XL (Dai et al. 2019, section 3.3, a to d).
 
         e_ij = (q·k + q·W r + u·k + v·W r) / √H = ((q + u)·k + (q + v)·W r) / √H,    r = r_{i-j}
 
@@ -243,7 +246,7 @@ def transformer_xl(projection, content_bias, position_bias):
 
 
 def adapted(content_bias, position_bias):
-    """Adapted attention (Yan et al. 2019: TENER, eqs. 17 and 18), unscaled.
+    """Return arguments of `attend` for TENER (Yan et al. 2019, eqs. 17 and 18), unscaled.
 
         e_ij = q·k + q·r + u·k + v·r = (q + u)·k + (q + v)·r,    r = r_{i-j} of width H
 

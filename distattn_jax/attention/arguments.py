@@ -9,7 +9,7 @@ from distattn_jax.attention.variants import Variant
 
 
 class Attended(NamedTuple):
-    """Outputs of attention; `received` and `weights` are None unless requested.
+    """Outputs of attention. `received` and `weights` are None unless requested.
 
     Attributes:
       values: Weighted sums of values, in the dtype of `value`.
@@ -27,7 +27,7 @@ class Options(NamedTuple):
 
     Attributes:
       is_causal: Key j is visible to query i only if j <= i + offset.
-      aligned: The offset is the Python number 0, so that query i and key i have one position.
+      aligned: The offset is the Python number 0, so that query i and key i have the same position.
       received: Return the attention that each key receives.
       weights: Return the attention weights.
     """
@@ -46,12 +46,12 @@ class AttentionCall(NamedTuple):
       key: Keys.
       value: Values.
       variant: Attention variant, its arrays in float32 or wider.
-      mask: True where a query may attend to a key.
-      query_lengths: Number of queries of each example before the padding.
-      key_lengths: Number of keys of each example before the padding.
+      mask: True where a query may attend to a key. None masks no entry.
+      query_lengths: Number of queries of each example before the padding. None means no padding.
+      key_lengths: Number of keys of each example before the padding. None means no padding.
       offset: Position of the first query minus the position of the first key.
       dropout_rate: Probability of dropping a weight. None disables dropout.
-      dropout_words: Random words that seed the dropout hash.
+      dropout_words: Random words that seed the dropout hash. None disables dropout.
       options: Arguments that are Python values.
     """
 
@@ -76,9 +76,9 @@ class Head(NamedTuple):
       key: Keys.
       value: Values.
       variant: Attention variant whose arrays have no head axis.
-      mask: True where a query may attend to a key.
-      query_length: Number of queries before the padding.
-      key_length: Number of keys before the padding.
+      mask: True where a query may attend to a key. None masks no entry.
+      query_length: Number of queries before the padding. None means no padding.
+      key_length: Number of keys before the padding. None means no padding.
       offset: Position of the first query minus the position of the first key.
       dropout: Dropout of this head. None disables dropout.
     """

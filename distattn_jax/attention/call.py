@@ -1,4 +1,4 @@
-"""Public function `attention`: validates its arguments and calls an implementation."""
+"""Public function `attention`, which validates its arguments and calls an implementation."""
 
 import jax
 import jax.numpy as jnp
@@ -46,8 +46,8 @@ def attention(
       query_offset: Position of the first query minus the position of the first key, for example
         the number of cached keys. It is one integer or one per example, and may be traced.
       dropout_rate: Probability of dropping a weight, at least 0 and below 1. It may be traced.
-      dropout_key: PRNG key for dropout, required unless `dropout_rate` is 0. The dropped entries
-        depend on this key and on their indices alone, so every implementation drops the same ones.
+      dropout_key: PRNG key for dropout, required unless `dropout_rate` is 0. Every
+        implementation drops the same entries for the same key.
       received: If True, return the attention that each key receives, summed over the queries.
       weights: If True, return the attention weights.
       implementation: "reference", "xla", "cudnn" or "pallas". None selects the first of "pallas",

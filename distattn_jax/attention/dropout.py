@@ -75,7 +75,7 @@ def make_words(key: Array) -> UInt32[Array, "2"]:
 def make_head_words(
     words: UInt32[Array, "2"], example: Int[Array, "*#n"], head: Int[Array, "*#n"]
 ) -> tuple[UInt32[Array, "*n"], UInt32[Array, "*n"]]:
-    """Derive the dropout words of one or many heads from those of the whole call.
+    """Derive the hash words of individual heads from the two words of the dropout key.
 
     Args:
       words: Random words drawn from the dropout key.

@@ -65,7 +65,7 @@ def compute(call: AttentionCall, name: str | None) -> Attended:
 
 
 def _compute_by_first_supported(call: AttentionCall) -> Attended:
-    """Compute a call by the first implementation that supports it on the lowered platform."""
+    """Compute a call by the first implementation that supports the call and the platform."""
     supported = [
         implementation
         for implementation in IMPLEMENTATIONS.values()

@@ -6,19 +6,19 @@ import jax
 import jax.numpy as jnp
 
 from distattn_jax.attention.arguments import Attended, AttentionCall, Head, Options
-from distattn_jax.attention.softmax import outputs_from_scores
+from distattn_jax.attention.softmax import compute_outputs
 from distattn_jax.attention.variants import compute_relative_positions, promote
 from distattn_jax.attention.vmap_heads import OUTPUT_HEAD_AXES, vmap_heads
 
 
 def run(call: AttentionCall) -> Attended:
-    """Compute attention by the equations as printed. It is made for checking, not for speed."""
+    """Compute attention by the equations as printed, to check other implementations."""
     one_head = functools.partial(_attend_one_head, options=call.options)
     return vmap_heads(one_head, call, OUTPUT_HEAD_AXES)
 
 
 def _attend_one_head(head: Head, options: Options) -> Attended:
-    """Compute one head of one example term by term, in float32 or wider."""
+    """Compute attention of one head of one example, in float32 or wider."""
     dtype = promote(head.query.dtype)
     query, key, value = (x.astype(dtype) for x in (head.query, head.key, head.value))
     relative_positions = compute_relative_positions((query.shape[0], key.shape[0]), head.offset)
@@ -26,7 +26,7 @@ def _attend_one_head(head: Head, options: Options) -> Attended:
         head.variant.weighted_values, value=value, relative_positions=relative_positions
     )
     with jax.default_matmul_precision("highest"):
-        return outputs_from_scores(
+        return compute_outputs(
             head.variant.scores(query, key, relative_positions),
             head,
             options,

@@ -14,7 +14,7 @@ from distattn_jax.attention.arguments import Attended, Head, Options
 from distattn_jax.attention.variants import compute_relative_positions
 
 
-def outputs_from_scores(
+def compute_outputs(
     scores: Float[Array, "block S"],
     head: Head,
     options: Options,
@@ -93,7 +93,7 @@ def masked_softmax(
 
 @masked_softmax.defjvp
 def _masked_softmax_jvp(primals, tangents):
-    """Differentiate through the weights alone: a masked entry has weight 0 and tangent 0."""
+    """Return the softmax and its tangent. Both are 0 where the weight is 0."""
     weights = masked_softmax(*primals)
     change = weights * tangents[0]
     return weights, change - weights * change.sum(axis=-1, keepdims=True)

@@ -1,4 +1,4 @@
-"""Maps a function of one head over the heads and the batch, with two vmaps.
+"""Map a function of one head over the heads and the batch, with two vmaps.
 
 An axis of size 1 is shared by all heads or examples: it is removed and not mapped, so that nothing
 is copied. Under a mesh with Explicit axes, `vmap` needs all arrays that it maps together to be
@@ -84,8 +84,8 @@ def _remove_shared_axes(argument: _Argument, batch: int, heads: int) -> _Argumen
       heads: Number of heads of the query.
 
     Returns:
-      The array with its remaining axes. The head axis counts without the batch axis, which the
-      outer vmap removes.
+      The array with its remaining batch and head axes. The head axis is numbered as if the batch
+      axis were removed, because the outer vmap removes it.
     """
     array, batch_axis, head_axis = argument
     if array is None:

@@ -1,4 +1,4 @@
-"""XLA implementation: the algebraic form of a variant, in blocks of queries if the map is large."""
+"""XLA implementation: plain JAX operations, in blocks of queries if the (T, S) map is large."""
 
 import functools
 import math
@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
 from distattn_jax.attention.arguments import Attended, AttentionCall, Head, Options
-from distattn_jax.attention.softmax import outputs_from_scores
+from distattn_jax.attention.softmax import compute_outputs
 from distattn_jax.attention.variants import promote
 from distattn_jax.attention.vmap_heads import OUTPUT_HEAD_AXES, vmap_heads
 
@@ -19,7 +19,7 @@ FEWEST_ROWS = 16  # queries of a block, even if they exceed LARGEST_BLOCK
 
 
 def run(call: AttentionCall) -> Attended:
-    """Compute attention by the variant's algebraic form, compiled by XLA."""
+    """Compute attention with plain JAX operations, in blocks of queries if the map is large."""
     batch, queries, heads, _ = call.query.shape
     row_bytes = batch * heads * call.key.shape[1] * promote(call.query.dtype).itemsize
     rows = max(FEWEST_ROWS, 2 ** math.floor(math.log2(max(1, LARGEST_BLOCK / row_bytes))))
@@ -33,7 +33,7 @@ def run(call: AttentionCall) -> Attended:
 
 
 def _attend_in_blocks(head: Head, options: Options, rows: int, recompute: bool) -> Attended:
-    """Compute one head of one example, `rows` queries at a time.
+    """Compute attention of one head of one example, `rows` queries at a time.
 
     Args:
       head: Arguments of the head.
@@ -83,7 +83,7 @@ def _attend_block(
     mask: Bool[Array, "#block #S"] | None,
     start: Int[Array, ""],
 ) -> Attended:
-    """Compute the block of queries that begins at query `start`.
+    """Compute attention of the block of queries that begins at query `start`.
 
     Args:
       head: Arguments of the whole head.
@@ -94,7 +94,7 @@ def _attend_block(
       start: Index of the first query of the block.
     """
     offset = head.offset + start
-    return outputs_from_scores(
+    return compute_outputs(
         head.variant.block_scores(query, prepared, offset, start),
         head,
         options,

@@ -161,5 +161,5 @@ def run_attention(variant, query, key, value, **arguments):
 
 @functools.cache
 def _compiled(static, thresholds):
-    """Compile `attention`. `thresholds` is part of the cache key only: tests change the limits."""
+    """Compile `attention`. `thresholds`, the limits of `xla`, are only part of the cache key."""
     return jax.jit(functools.partial(attention, received=True, weights=True, **dict(static)))

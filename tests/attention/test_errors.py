@@ -26,6 +26,7 @@ def with_leaves(variant, *leaves):
 
 
 def prepare_call(query=QUERY, key=KEY, value=VALUE, variant=None, **arguments):
+    """Return a function without arguments that calls `attention`."""
     return functools.partial(attention, query, key, value, variant or DotProduct(), **arguments)
 
 

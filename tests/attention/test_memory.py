@@ -23,7 +23,7 @@ HEADS, WIDTH = 16, 64
 
 
 def make_variants():
-    """Return one variant of each kind, its arrays zero."""
+    """Return one variant of each kind, with arrays of zeros."""
     tables = jnp.zeros((HEADS, 33, WIDTH)), jnp.zeros((HEADS, 33, WIDTH))
     biases = jnp.zeros((HEADS, WIDTH)), jnp.zeros((HEADS, WIDTH))
     return {

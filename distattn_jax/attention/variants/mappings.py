@@ -53,8 +53,8 @@ def linear(
 ) -> Float[Array, "..."]:
     """Return k x + b for shape = (k, b).
 
-    The coefficient may be negative. Multiplied by a rectified score it then inverts the preference
-    of the score (section 4.3 of the paper).
+    The result may be negative, which makes large scores small under `early_multiply` (section 4.3
+    of the paper).
     """
     slope, intercept = shape
     return slope * x + intercept

@@ -1,4 +1,4 @@
-"""Sinusoids of positions (Vaswani et al. 2017, section 3.5), exact at any length.
+"""Sinusoids of positions (Vaswani et al. 2017, section 3.5), accurate at any length.
 
     sinusoid(t) = [sin(t f_0) .. sin(t f_w/2-1), cos(t f_0) .. cos(t f_w/2-1)],  f_c = 10000^(-2c/w)
 

@@ -51,7 +51,7 @@ class Variant(abc.ABC):
     def adjust_weights(
         self, weights: Float[Array, "T S"], relative_positions: Int[Array, "T S"]
     ) -> Float[Array, "T S"]:
-        """Return the weights, changed after the softmax. The caller sets masked entries to 0."""
+        """Return the weights after the softmax, adjusted. The caller sets masked entries to 0."""
         return weights
 
     def weighted_values(
