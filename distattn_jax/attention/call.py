@@ -115,7 +115,9 @@ def _check_arrays(query: Array, key: Array, value: Array) -> None:
 def _make_dropout_words(rate: float | Array, key: Array | None) -> Array:
     """Validate the dropout rate and key, and return the random words that seed the dropout hash."""
     if key is None:
-        raise ValueError(f"dropout_key must be given with dropout_rate={rate}; got None.")
+        raise ValueError(
+            f"dropout_key must be given with dropout_rate={rate}; got None. Pass a PRNG key."
+        )
     if jnp.ndim(rate) != 0:
         raise ValueError(f"dropout_rate must be one number; got shape {jnp.shape(rate)}.")
     if not isinstance(rate, jax.core.Tracer) and not 0 <= rate < 1:
