@@ -1,5 +1,6 @@
 """Checkpoints are restored exactly, and damaged checkpoints are skipped."""
 
+import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -52,8 +53,7 @@ def restore(folder, mesh):
 def assert_is_checkpoint_of(number, checkpoint, mesh):
     step, tree, iterator = checkpoint
     assert (step, iterator) == (number, {"next_index": number})
-    same = jax.tree.map(lambda a, b: bool((a == b).all()), tree, make_tree(number, mesh))
-    assert all(jax.tree.leaves(same))
+    chex.assert_trees_all_equal(tree, make_tree(number, mesh), strict=True)
 
 
 def test_the_newest_checkpoint_is_restored_exactly_and_the_oldest_is_deleted(saved, mesh):

@@ -2,6 +2,7 @@
 
 import math
 
+import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -49,11 +50,10 @@ def metrics_by_loops(scores, clicks):
 def test_metrics_of_four_candidates():
     # The ranks are 2, 4, 1, 3. The clicks have ranks 1 and 3 and win 2 and 1 of their 2 pairs.
     metrics = compute_metrics([[0.5, -2.0, 0.9, 0.1]], [[0, 0, 1, 1]])
-    assert metrics.keys() == {"auc", "mrr", "ndcg@5", "ndcg@10"}
     ndcg = (1 + 1 / 2) / (1 + 1 / math.log2(3))
     expected = {"auc": 3 / 4, "mrr": (1 + 1 / 3) / 2, "ndcg@5": ndcg, "ndcg@10": ndcg}
-    for name, value in expected.items():
-        np.testing.assert_allclose(metrics[name], [value], rtol=1e-6, err_msg=name)
+    expected = {name: array([value]) for name, value in expected.items()}
+    chex.assert_trees_all_close(metrics, expected, rtol=1e-6)
 
 
 def test_metrics_equal_those_of_scikit_learn():
@@ -126,15 +126,13 @@ def test_recall_and_reciprocal_rank_of_25_candidates():
     relevant[0, [0, 3]] = relevant[1, 20] = relevant[2, 2] = 1
     metrics = compute_retrieval_metrics(scores, relevant)
     expected = {
-        "mrr": [1, 1 / 21, 1 / 3, 0],
-        "recall@1": [1 / 2, 0, 0, 0],
-        "recall@3": [1 / 2, 0, 1, 0],
-        "recall@5": [1, 0, 1, 0],
-        "recall@20": [1, 0, 1, 0],
+        "mrr": array([1, 1 / 21, 1 / 3, 0]),
+        "recall@1": array([1 / 2, 0, 0, 0]),
+        "recall@3": array([1 / 2, 0, 1, 0]),
+        "recall@5": array([1, 0, 1, 0]),
+        "recall@20": array([1, 0, 1, 0]),
     }
-    assert metrics.keys() == expected.keys()
-    for name, values in expected.items():
-        np.testing.assert_allclose(metrics[name], values, rtol=1e-6, err_msg=name)
+    chex.assert_trees_all_close(metrics, expected, rtol=1e-6)
 
 
 def test_recall_ignores_padding_and_nan_scores_give_nan():
@@ -173,8 +171,7 @@ def test_padding_changes_neither_loss_nor_metrics_and_gets_a_gradient_of_0(paddi
     expected[0, :2] = probability, -probability
     np.testing.assert_allclose(gradient, expected, rtol=1e-6)
     metrics = impression_metrics(scores, clicks, lengths)
-    for name in metrics:
-        np.testing.assert_array_equal(metrics[name], [1, 0, 0], err_msg=name)
+    chex.assert_trees_all_equal(metrics, dict.fromkeys(metrics, array([1, 0, 0])))
 
 
 def test_the_gradient_of_the_loss_equals_finite_differences():
