@@ -1,7 +1,7 @@
-"""Devices as a mesh (data, model), and where parameters and batches lie on it.
+"""Device meshes with the axes (data, model), and shardings of parameters and batches.
 
-Batches are spread over `data`; heads, and the hidden units of feed-forward networks, over `model`.
-The axes are Auto: the compiler places what comes between, whatever a model is made of.
+Batches are sharded over `data`. Attention heads and the hidden units of feed-forward networks are
+sharded over `model`. Both axes are Auto: the compiler chooses the sharding of intermediate arrays.
 """
 
 import dataclasses
@@ -15,11 +15,11 @@ P = PartitionSpec
 
 
 def make_mesh(data: int = 0, model: int = 1) -> Mesh:
-    """A mesh over all devices of all processes, or over the first data * model of them.
+    """Make a mesh over the first data * model devices of all processes.
 
     Args:
-      data: devices that share a batch; 0: all that are left by `model`.
-      model: devices that share the heads.
+      data: Number of devices that share a batch. 0 means as many as `model` leaves.
+      model: Number of devices that share the attention heads.
     """
     devices = jax.devices()
     data = data or len(devices) // model
@@ -32,7 +32,7 @@ def make_mesh(data: int = 0, model: int = 1) -> Mesh:
     used = devices[: data * model]
     if jax.process_count() == 1:
         return jax.make_mesh((data, model), names, axis_types=types, devices=used)
-    # Each process makes its own rows of a batch: no row may be shared by two of them.
+    # Each process loads its own part of a batch, so that a mesh row must stay within one process.
     used = sorted(used, key=lambda device: (device.process_index, device.id))
     grid = np.asarray(used).reshape(data, model)
     for row in grid:
@@ -46,16 +46,18 @@ def make_mesh(data: int = 0, model: int = 1) -> Mesh:
 
 @dataclasses.dataclass(frozen=True)
 class Layout:
-    """One PartitionSpec for each kind of array of a model built of our encoders.
+    """Partition specs of the batches and parameters of a Transformer.
 
     Attributes:
-      batch: what leads with the examples.
-      projection: (D, N, H), of queries, keys and values, and its bias (N, H).
-      output: (N, H, D), of the heads' values back to the model's width.
-      variant: what the variant owns, (N, ...).
-      hidden: (D, F), into the feed-forward network, and its bias (F,).
-      hidden_output: (F, D), out of it.
-      other: everything else.
+      batch: Arrays whose first axis is the batch.
+      projection: Kernels (D, N, H) of queries, keys and values.
+      projection_bias: Biases (N, H) of queries, keys and values.
+      output: Kernel (N, H, D) after the attention heads.
+      variant: Parameters (N, ...) of an attention variant.
+      hidden: First kernel (D, F) of a feed-forward network.
+      hidden_bias: First bias (F,) of a feed-forward network.
+      hidden_output: Second kernel (F, D) of a feed-forward network.
+      other: All other parameters.
     """
 
     batch: P = P("data")
@@ -68,8 +70,8 @@ class Layout:
     hidden_output: P = P("model", None)
     other: P = P()
 
-    def of(self, path: tuple[str, ...]) -> P:
-        """The spec of the parameter with this path, e.g. (..., "attention", "query", "kernel")."""
+    def spec(self, path: tuple[str, ...]) -> P:
+        """Return the spec of a parameter, given its path (..., "attention", "query", "kernel")."""
         match path:
             case (*_, "attention", "query" | "key" | "value", "kernel"):
                 return self.projection
@@ -87,35 +89,46 @@ class Layout:
 
 
 def shardings(tree: Any, mesh: Mesh, layout: Layout, *, leading: int = 0) -> Any:
-    """The sharding of every array of a tree, parameters or what follows their structure.
+    """Return the sharding of each array of a tree of parameters.
 
     Args:
-      tree: arrays, or their shapes.
-      mesh: the devices.
-      layout: which axis of which parameter lies where.
-      leading: axes in front of the parameters' own, as those of seeds; not spread.
+      tree: Arrays or their shapes, by parameter path. An optimizer state works too.
+      mesh: Device mesh.
+      layout: Partition spec of each kind of parameter.
+      leading: Number of additional leading axes, e.g. of models trained side by side. They are not
+        sharded.
     """
 
-    def of(path: tuple[Any, ...], leaf: Any) -> NamedSharding:
-        spec = layout.of(names_of(path))
+    def leaf_sharding(path: tuple[Any, ...], leaf: Any) -> NamedSharding:
+        spec = layout.spec(path_names(path))
         names: list[Any] = [*([None] * leading), *spec][: leaf.ndim]
         for axis, name in enumerate(names):
+            # An axis of size 1 is shared by all heads. Such an axis is replicated.
             if name is not None and leaf.shape[axis] % mesh.shape[name]:
-                names[axis] = None  # shared by all heads, or not divisible: a copy for each
+                names[axis] = None
         return NamedSharding(mesh, P(*names))
 
-    return jax.tree_util.tree_map_with_path(of, tree)
+    return jax.tree_util.tree_map_with_path(leaf_sharding, tree)
 
 
 def replicated(mesh: Mesh) -> NamedSharding:
-    """A copy on every device."""
+    """Return the sharding that stores a copy on each device of a mesh."""
     return NamedSharding(mesh, P())
 
 
 def place_batch(batch: dict[str, Any], mesh: Mesh, layout: Layout) -> dict[str, Any]:
-    """The global batch, of which this process holds its own rows, on the devices.
+    """Place a batch on the devices of a mesh.
 
-    On a single device the rows stay as they are: a jitted function takes them there, and faster.
+    On a mesh of one device the batch is returned unchanged, because a jitted function transfers its
+    arguments faster.
+
+    Args:
+      batch: Part of the global batch that this process loaded.
+      mesh: Device mesh.
+      layout: Partition specs, of which `batch` is used.
+
+    Returns:
+      The global batch.
     """
     if mesh.size == 1:
         return batch
@@ -125,6 +138,6 @@ def place_batch(batch: dict[str, Any], mesh: Mesh, layout: Layout) -> dict[str, 
     return jax.make_array_from_process_local_data(sharding, batch)
 
 
-def names_of(path: tuple[Any, ...]) -> tuple[str, ...]:
-    """The path of a leaf as JAX gives it, in words: ("encoder", "layers", "0", ...)."""
+def path_names(path: tuple[Any, ...]) -> tuple[str, ...]:
+    """Convert a JAX key path to names, e.g. ("encoder", "layers", "0", "attention")."""
     return tuple(jax.tree_util.keystr(path, simple=True, separator="/").split("/"))

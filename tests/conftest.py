@@ -15,7 +15,7 @@ from jaxtyping import install_import_hook
 
 PACKAGE = Path(__file__).parent.parent / "distattn_jax"
 # Functions of these give errors of their own about shapes: the checker must not come first.
-SELF_CHECKED = {"distattn_jax.attention.call", "distattn_jax.modules.batches"}
+SELF_CHECKED = {"distattn_jax.attention.call", "distattn_jax.modules.batch_axes"}
 
 jax.config.update("jax_num_cpu_devices", 8)
 jax.config.update("jax_numpy_rank_promotion", "raise")

@@ -1,23 +1,29 @@
-"""What is asked of the attention itself: pure losses, one number per example, and their targets."""
+"""Losses on the attention, one number for each example, and the targets of such losses."""
 
-from distattn_jax.guiding.patterns import delimiter, first, following, period, previous
+from distattn_jax.guiding.patterns import (
+    delimiter,
+    first_token,
+    next_token,
+    period,
+    previous_token,
+)
 from distattn_jax.guiding.received import map_discrimination, pattern_decorrelation
-from distattn_jax.guiding.relations import Pmi, dependency, pmi, word_similarity
-from distattn_jax.guiding.target import Target, pattern_loss, shared
+from distattn_jax.guiding.relations import PmiTable, dependency, pmi, word_similarity
+from distattn_jax.guiding.target import Target, make_target, pattern_loss
 
 __all__ = [
-    "Pmi",
+    "PmiTable",
     "Target",
     "delimiter",
     "dependency",
-    "first",
-    "following",
+    "first_token",
+    "make_target",
     "map_discrimination",
+    "next_token",
     "pattern_decorrelation",
     "pattern_loss",
     "period",
     "pmi",
-    "previous",
-    "shared",
+    "previous_token",
     "word_similarity",
 ]

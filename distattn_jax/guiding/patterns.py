@@ -1,14 +1,14 @@
-"""Targets that are fixed patterns of positions (Deshpande and Narasimhan 2020).
+"""Attention targets that are fixed patterns of positions (Deshpande and Narasimhan 2020).
 
-| name | a token attends to | rows without a target |
+| function | each token attends to | tokens without a target |
 | --- | --- | --- |
-| first | the first token | none |
-| following | the token after it, [Next] | the last |
-| previous | the token before it | the first |
-| period | all periods, equally | all, in a text without one |
-| delimiter | all separators, equally | all, in a text without one |
+| first_token | the first token | - |
+| next_token | the token after it | the last |
+| previous_token | the token before it | the first |
+| period | all periods, equally | all, in a text without periods |
+| delimiter | all delimiters, equally | all, in a text without delimiters |
 
-Padding has no target, and is none. They are made where the tokens are, from one small column.
+Padding neither has a target nor is one. The targets are computed on the device from token ids.
 """
 
 from collections.abc import Sequence
@@ -16,66 +16,81 @@ from collections.abc import Sequence
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Int
 
-from distattn_jax.guiding.choice import integers
-from distattn_jax.guiding.target import Target, shared
+from distattn_jax.guiding.selection import check_integers
+from distattn_jax.guiding.target import Target, make_target
 
 
-def first(tokens: Int[Array, "B T"], lengths: Int[Array, " B"]) -> Target:
-    """Every token attends to the first, itself included."""
-    return _of_columns(
-        jnp.broadcast_to(jnp.arange(tokens.shape[1], dtype=jnp.int32) == 0, tokens.shape), lengths
-    )
+def first_token(tokens: Int[Array, "B T"], lengths: Int[Array, " B"]) -> Target:
+    """Return the target in which each token attends to the first token of its text.
+
+    Args:
+      tokens: Token ids. Only their shape is used.
+      lengths: Number of valid tokens of each text. The rest is padding.
+    """
+    is_first = jnp.arange(tokens.shape[1], dtype=jnp.int32) == 0
+    return _target_keys(jnp.broadcast_to(is_first, tokens.shape), lengths)
 
 
-def following(tokens: Int[Array, "B T"], lengths: Int[Array, " B"]) -> Target:
-    """Every token but the last attends to the one after it."""
-    return _at_distance(1, tokens, lengths)
+def next_token(tokens: Int[Array, "B T"], lengths: Int[Array, " B"]) -> Target:
+    """Return the target in which each token attends to the token after it.
+
+    Args:
+      tokens: Token ids. Only their shape is used.
+      lengths: Number of valid tokens of each text. The rest is padding.
+    """
+    return _target_distance(1, tokens, lengths)
 
 
-def previous(tokens: Int[Array, "B T"], lengths: Int[Array, " B"]) -> Target:
-    """Every token but the first attends to the one before it."""
-    return _at_distance(-1, tokens, lengths)
+def previous_token(tokens: Int[Array, "B T"], lengths: Int[Array, " B"]) -> Target:
+    """Return the target in which each token attends to the token before it.
+
+    Args:
+      tokens: Token ids. Only their shape is used.
+      lengths: Number of valid tokens of each text. The rest is padding.
+    """
+    return _target_distance(-1, tokens, lengths)
 
 
 def period(
     tokens: Int[Array, "B T"], lengths: Int[Array, " B"], *, periods: Sequence[int]
 ) -> Target:
-    """Every token attends to all periods of its text, equally.
+    """Return the target in which each token attends equally to all periods of its text.
 
     Args:
-      tokens: the texts.
-      lengths: right padding.
-      periods: the tokens that are periods.
+      tokens: Token ids.
+      lengths: Number of valid tokens of each text. The rest is padding.
+      periods: Token ids of periods.
     """
-    return _of_columns(_is_one_of("periods", tokens, periods), lengths)
+    return _target_keys(_is_any_of("periods", tokens, periods), lengths)
 
 
 def delimiter(
     tokens: Int[Array, "B T"], lengths: Int[Array, " B"], *, delimiters: Sequence[int]
 ) -> Target:
-    """Every token attends to all separators of its text, equally.
+    """Return the target in which each token attends equally to all delimiters of its text.
 
     Args:
-      tokens: the texts.
-      lengths: right padding.
-      delimiters: the tokens that are separators.
+      tokens: Token ids.
+      lengths: Number of valid tokens of each text. The rest is padding.
+      delimiters: Token ids of delimiters such as [SEP].
     """
-    return _of_columns(_is_one_of("delimiters", tokens, delimiters), lengths)
+    return _target_keys(_is_any_of("delimiters", tokens, delimiters), lengths)
 
 
-def _is_one_of(name: str, tokens: Int[Array, "B T"], wanted: Sequence[int]) -> Bool[Array, "B T"]:
-    return jnp.isin(tokens, jnp.asarray(integers(name, wanted), jnp.int32))
+def _is_any_of(name: str, tokens: Int[Array, "B T"], ids: Sequence[int]) -> Bool[Array, "B T"]:
+    """Return True where a token has one of the given ids. `name` is for error messages."""
+    return jnp.isin(tokens, jnp.asarray(check_integers(name, ids), jnp.int32))
 
 
-def _of_columns(is_wanted: Bool[Array, "B S"], lengths: Int[Array, " B"]) -> Target:
-    """All rows share the same keys."""
-    batch, keys = is_wanted.shape
-    strengths = jnp.broadcast_to(is_wanted[:, None, :], (batch, keys, keys))
-    return shared(strengths.astype(jnp.float32), lengths)
+def _target_keys(is_target: Bool[Array, "B S"], lengths: Int[Array, " B"]) -> Target:
+    """Return the target in which all queries of a text attend equally to the marked keys."""
+    batch, keys = is_target.shape
+    scores = jnp.broadcast_to(is_target[:, None, :], (batch, keys, keys))
+    return make_target(scores.astype(jnp.float32), lengths)
 
 
-def _at_distance(distance: int, tokens: Int[Array, "B T"], lengths: Int[Array, " B"]) -> Target:
-    """Row i has the one key i + distance."""
+def _target_distance(distance: int, tokens: Int[Array, "B T"], lengths: Int[Array, " B"]) -> Target:
+    """Return the target in which query i attends to key i + distance."""
     batch, length = tokens.shape
-    strengths = jnp.eye(length, k=distance, dtype=jnp.float32)
-    return shared(jnp.broadcast_to(strengths[None], (batch, length, length)), lengths)
+    scores = jnp.eye(length, k=distance, dtype=jnp.float32)
+    return make_target(jnp.broadcast_to(scores[None], (batch, length, length)), lengths)

@@ -1,13 +1,14 @@
-"""Targets that are relations of words: co-occurrence, syntax, likeness of meaning.
+"""Attention targets that are relations of words: syntax, co-occurrence, similarity of meaning.
 
-The paper takes them from Qi et al. (2020) and Xia et al. (2021) and gives no equations. Here:
+Wang et al. (2022) cite Qi et al. (2020) and Xia et al. (2021) for these targets, without equations.
+This file defines them as follows. A token may be a part of a word ("piece").
 
-    dependency       P_ij = 1/p         for the p pieces j of the word that is the head of i's word
+    dependency       P_ij = 1/p         for the p pieces j of the syntactic head of i's word
     pmi              P_ij ∝ max(0, PMI(token_i, token_j))     for j other than i
     word_similarity  P_ij ∝ max(0, cos(vector_i, vector_j))   for j in other words than i
 
-each row normalised to sum 1; a row in which all are 0 has no target. The relation of two positions
-is looked up where the tokens are: what comes from the host is one number for each of them.
+Each row sums to 1. A row of zeros means that the token has no target. Relations are computed on the
+device from one integer for each token, so that the host sends no (T, T) matrix.
 """
 
 from typing import NamedTuple
@@ -17,16 +18,18 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
 from distattn_jax.attention import promote
-from distattn_jax.guiding.examples import check_shape, looked_up
-from distattn_jax.guiding.target import Target, shared
+from distattn_jax.guiding.shapes import check_shape
+from distattn_jax.guiding.sharding import look_up
+from distattn_jax.guiding.target import Target, make_target
 
 
-class Pmi(NamedTuple):
-    """Pointwise mutual information of the most frequent tokens.
+class PmiTable(NamedTuple):
+    """Pointwise mutual information (PMI) of the K most frequent tokens.
 
     Attributes:
-      row_of_token: the row, and column, of every token of the vocabulary; -1: not in the table.
-      values: log p(a, b) / (p(a) p(b)) of every two tokens in the table.
+      row_of_token: Row and column of each token id of the vocabulary in `values`, or -1 for a token
+        outside the table.
+      values: PMI of each pair of tokens, log(p(a, b) / (p(a) p(b))).
     """
 
     row_of_token: Int[Array, " V"]
@@ -36,60 +39,61 @@ class Pmi(NamedTuple):
 def dependency(
     words: Int[Array, "B T"], heads: Int[Array, "B T"], lengths: Int[Array, " B"]
 ) -> Target:
-    """Every piece attends to the pieces of its word's syntactic head, equally.
+    """Return the target in which each token attends equally to its word's syntactic head.
 
     Args:
-      words: the number of the word each piece belongs to, from 1; 0: none.
-      heads: the number of the word that is that word's head; 0: none, as for a root.
-      lengths: right padding.
+      words: Number of the word that each token belongs to, from 1. 0 marks tokens outside words.
+      heads: Number of the syntactic head of that word. 0 marks words without a head.
+      lengths: Number of valid tokens of each text. The rest is padding.
     """
     sizes: dict[str, int] = {}
     check_shape("words", words, "B T", sizes)
     check_shape("heads", heads, "B T", sizes)
     is_head = (heads[:, :, None] == words[:, None, :]) & (heads > 0)[:, :, None]
-    return shared(is_head.astype(jnp.float32), lengths)
+    return make_target(is_head.astype(jnp.float32), lengths)
 
 
-def pmi(tokens: Int[Array, "B T"], lengths: Int[Array, " B"], table: Pmi) -> Target:
-    """Every token attends to those it is found with more often than by chance.
+def pmi(tokens: Int[Array, "B T"], lengths: Int[Array, " B"], table: PmiTable) -> Target:
+    """Return the target in which tokens attend to others in proportion to their positive PMI.
 
     Args:
-      tokens: the texts.
-      lengths: right padding.
-      table: the PMI of every two tokens; what is not above 0 does not count.
+      tokens: Token ids.
+      lengths: Number of valid tokens of each text. The rest is padding.
+      table: Pointwise mutual information (PMI) of pairs of tokens. Negative values count as 0.
     """
     check_shape("tokens", tokens, "B T", {})
-    rows = looked_up(table.row_of_token, tokens)
-    values = looked_up(table.values, rows[:, :, None], rows[:, None, :])
-    known = (rows >= 0)[:, :, None] & (rows >= 0)[:, None, :]
-    other = ~jnp.eye(tokens.shape[1], dtype=bool)[None]
+    rows = look_up(table.row_of_token, tokens)
+    values = look_up(table.values, rows[:, :, None], rows[:, None, :])
+    in_table = (rows >= 0)[:, :, None] & (rows >= 0)[:, None, :]
+    is_other = ~jnp.eye(tokens.shape[1], dtype=bool)[None]
     positive = jnp.maximum(values.astype(promote(values.dtype)), 0)
-    return shared(jnp.where(known & other, positive, 0), lengths)
+    return make_target(jnp.where(in_table & is_other, positive, 0), lengths)
 
 
 def word_similarity(
     vectors: Int[Array, "B T"], lengths: Int[Array, " B"], table: Float[Array, "W E"]
 ) -> Target:
-    """Every piece attends to the words that mean something alike.
+    """Return the target in which tokens attend to words in proportion to cosine similarity.
 
-    Neighbouring pieces with the same vector are one word, which does not attend to itself; the same
-    word elsewhere in the text it may attend to.
+    Adjacent tokens with the same vector form one word. A token attends to other words only, but
+    another occurrence of its word in the text counts as another word.
 
     Args:
-      vectors: the row of each piece's word in the table; 0: it has no vector.
-      lengths: right padding.
-      table: word vectors of any norm; a vector of zeros is like no other.
+      vectors: Row in the table of the word of each token. 0 marks words without a vector.
+      lengths: Number of valid tokens of each text. The rest is padding.
+      table: Word vectors of any norm. A vector of zeros has similarity 0 to all.
     """
     check_shape("vectors", vectors, "B T", {})
-    found = looked_up(table, vectors)
-    found = found.astype(promote(found.dtype))
-    squares = jnp.square(found).sum(axis=-1, keepdims=True)
-    found = jnp.where(squares > 0, found * jax.lax.rsqrt(jnp.where(squares > 0, squares, 1)), 0)
-    cosine = jnp.einsum("bte,bse->bts", found, found, precision="highest")
-    is_new = jnp.concatenate(
+    embedded = look_up(table, vectors)
+    embedded = embedded.astype(promote(embedded.dtype))
+    squares = jnp.square(embedded).sum(axis=-1, keepdims=True)
+    inverse_norm = jax.lax.rsqrt(jnp.where(squares > 0, squares, 1))
+    embedded = jnp.where(squares > 0, embedded * inverse_norm, 0)
+    cosine = jnp.einsum("bte,bse->bts", embedded, embedded, precision="highest")
+    starts_word = jnp.concatenate(
         [jnp.ones_like(vectors[:, :1], bool), vectors[:, 1:] != vectors[:, :-1]], axis=1
     )
-    word = jnp.cumsum(is_new, axis=1, dtype=jnp.int32)
-    other = word[:, :, None] != word[:, None, :]
-    known = (vectors > 0)[:, :, None] & (vectors > 0)[:, None, :]
-    return shared(jnp.where(known & other, jnp.maximum(cosine, 0), 0), lengths)
+    word = jnp.cumsum(starts_word, axis=1, dtype=jnp.int32)
+    is_other = word[:, :, None] != word[:, None, :]
+    has_vector = (vectors > 0)[:, :, None] & (vectors > 0)[:, None, :]
+    return make_target(jnp.where(has_vector & is_other, jnp.maximum(cosine, 0), 0), lengths)

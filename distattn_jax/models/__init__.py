@@ -1,4 +1,4 @@
-"""Models: encoders of any attention, with what their tasks put around them."""
+"""Models: encoders with any attention, and the models of each task built on them."""
 
 from distattn_jax.models.document import (
     DocumentClassifier,

@@ -1,4 +1,4 @@
-"""Documents: words to sentences, sentences to a document (Wu et al. 2021: Amazon)."""
+"""Document models: words to sentences, sentences to a document (Wu et al. 2021: Amazon)."""
 
 from typing import Any, NamedTuple
 
@@ -11,12 +11,12 @@ from distattn_jax.models.text_encoder import SequenceEncoder, TextEncoder
 
 
 class DocumentEncoder(nnx.Module):
-    """A vector for each document: one attention over words, another over sentences.
+    """Encode a document as one vector: one encoder over words, another over sentences.
 
     Args:
-      vocabulary: V; token 0 is padding.
-      rngs: draws the parameters.
-      **arguments: `method`, `sizes`, `implementation` and `dtype`, as in `SequenceEncoder`.
+      vocabulary: Size V of the vocabulary. Token id 0 is padding.
+      rngs: Random number generators. The stream `params` draws the parameters.
+      **arguments: `method`, `sizes`, `implementation` and `dtype` of `TextEncoder`.
     """
 
     def __init__(self, vocabulary: int, *, rngs: nnx.Rngs, **arguments: Any):
@@ -30,13 +30,13 @@ class DocumentEncoder(nnx.Module):
         sentences: Int[Array, " B"],
         **arguments: Any,
     ) -> Float[Array, "B D"]:
-        """The vectors, float32.
+        """Return the document vectors in float32.
 
         Args:
-          tokens: ids of T words of S sentences, padded on the right.
-          words: how many words of a sentence are its own.
-          sentences: how many sentences of a document are its own.
-          **arguments: `dropout_rate` and `rngs`, as in `SequenceEncoder`.
+          tokens: Token ids of S sentences with T words each.
+          words: Number of valid words of each sentence. The rest is padding.
+          sentences: Number of valid sentences of each document. The rest is padding.
+          **arguments: `dropout_rate` and `rngs` of `TextEncoder`.
         """
         batch, count, length = tokens.shape
         vectors = self.words(tokens.reshape(-1, length), words.reshape(-1), **arguments).vector
@@ -44,7 +44,15 @@ class DocumentEncoder(nnx.Module):
 
 
 class DocumentClassifier(nnx.Module):
-    """Classifies documents; any of `METHODS` attends. Arguments as in `TextClassifier`."""
+    """Classify documents.
+
+    Args:
+      vocabulary: Size V of the vocabulary. Token id 0 is padding.
+      classes: Number of classes C.
+      sizes: Sizes of the model.
+      rngs: Random number generators. The stream `params` draws the parameters.
+      **arguments: `method`, `implementation` and `dtype` of `TextEncoder`.
+    """
 
     def __init__(
         self, vocabulary: int, classes: int, *, sizes: Sizes, rngs: nnx.Rngs, **arguments: Any
@@ -53,23 +61,44 @@ class DocumentClassifier(nnx.Module):
         self.classes = nnx.Linear(sizes.features, classes, rngs=rngs)
 
     def __call__(self, *document: Array, **arguments: Any) -> ClassifierOutput:
-        """The logits, float32; arguments as in `DocumentEncoder`."""
+        """Return the logits in float32.
+
+        Args:
+          *document: `tokens`, `words` and `sentences` of `DocumentEncoder`.
+          **arguments: `dropout_rate` and `rngs` of `TextEncoder`.
+        """
         return ClassifierOutput(self.classes(self.document(*document, **arguments)))
 
 
 class RegressionOutput(NamedTuple):
-    """A number for each document."""
+    """Output of a regression model.
+
+    Attributes:
+      rating: Predicted number for each document.
+    """
 
     rating: Float[Array, " B"]
 
 
 class DocumentRegressor(nnx.Module):
-    """Rates documents; any of `METHODS` attends. Arguments as in `DocumentEncoder`."""
+    """Predict a number for each document, such as the rating of a review.
+
+    Args:
+      vocabulary: Size V of the vocabulary. Token id 0 is padding.
+      sizes: Sizes of the model.
+      rngs: Random number generators. The stream `params` draws the parameters.
+      **arguments: `method`, `implementation` and `dtype` of `TextEncoder`.
+    """
 
     def __init__(self, vocabulary: int, *, sizes: Sizes, rngs: nnx.Rngs, **arguments: Any):
         self.document = DocumentEncoder(vocabulary, sizes=sizes, rngs=rngs, **arguments)
         self.rating = nnx.Linear(sizes.features, 1, rngs=rngs)
 
     def __call__(self, *document: Array, **arguments: Any) -> RegressionOutput:
-        """The ratings, float32; arguments as in `DocumentEncoder`."""
+        """Return the predictions in float32.
+
+        Args:
+          *document: `tokens`, `words` and `sentences` of `DocumentEncoder`.
+          **arguments: `dropout_rate` and `rngs` of `TextEncoder`.
+        """
         return RegressionOutput(self.rating(self.document(*document, **arguments))[:, 0])

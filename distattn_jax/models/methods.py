@@ -1,7 +1,7 @@
-"""The attentions by name: what each brings into a model that is otherwise the same.
+"""Methods of a comparison by name: attention variants for models that are otherwise the same.
 
-Sinusoids are added for the vanilla Transformer only; the others know distance by themselves, and
-`no_positions` knows nothing of where its words are: the floor that every comparison needs.
+Position encodings are added for `vanilla` only. The other variants depend on relative positions by
+themselves. `no_positions` has no position information and is the baseline of a comparison.
 """
 
 import dataclasses
@@ -21,28 +21,33 @@ from distattn_jax.attention import (
     linear,
     sigmoid,
 )
-from distattn_jax.modules import Adapted, DistanceAware, RelativePosition, TransformerXL
-from distattn_jax.modules.initializers import both_signs
+from distattn_jax.modules import (
+    Adapted,
+    DistanceAware,
+    RelativePosition,
+    TransformerXL,
+    alternating_signs,
+)
 
 Number = float | Float[Array, ""]
 
 
 @dataclasses.dataclass(frozen=True)
 class Sizes:
-    """What the parameters of a model depend on; by default those of the DA-Transformer paper.
+    """Sizes and initial values of a model. The defaults are those of the DA-Transformer paper.
 
     Attributes:
-      heads: N.
-      head_features: H.
-      features: D.
-      layers: L.
-      hidden_features: width inside the feed-forward networks (None: 4 D).
-      embedding_features: width of the embeddings.
-      pooling_features: width of the pooling's tanh layer.
-      max_distance: k of `relative_position`.
-      initial_weight: mean |w| of `distance_aware` at first, half of the heads negative; may be
-        traced.
-      initial_shape: its v at first; may be traced.
+      heads: Number of attention heads N.
+      head_features: Width H of each head.
+      features: Width D of the encoder.
+      layers: Number of layers L.
+      hidden_features: Width inside the feed-forward networks. None means 4 D.
+      embedding_features: Width of the token embeddings.
+      pooling_features: Width of the tanh layer of additive pooling.
+      max_distance: Largest distance with its own vector in `relative_position`.
+      initial_weight: Initial mean of |w| in `distance_aware`. Half of the heads start negative. May
+        be traced.
+      initial_shape: Initial v in `distance_aware`. May be traced.
     """
 
     heads: int = 16
@@ -57,37 +62,48 @@ class Sizes:
     initial_shape: Number = 0.0
 
 
-def _distance_aware(sizes: Sizes, *, rngs: nnx.Rngs, **form: Any) -> DistanceAware:
-    """`form`: another mapping, whose own initial shape it then has, or another adjustment."""
-    if "mapping" not in form:
-        form["shape"] = sizes.initial_shape
+def _distance_aware(sizes: Sizes, *, rngs: nnx.Rngs, **options: Any) -> DistanceAware:
+    """Make a distance-aware attention module.
+
+    Args:
+      sizes: Sizes and initial values of the model.
+      rngs: Random number generators of the parameters.
+      **options: `mapping` or `adjust` of `DistanceAware`. Another mapping than the default starts
+        with its own initial parameters instead of `sizes.initial_shape`.
+    """
+    if "mapping" not in options:
+        options["shape"] = sizes.initial_shape
     return DistanceAware(
-        sizes.heads, weight_init=both_signs(sizes.initial_weight), rngs=rngs, **form
+        sizes.heads, weight_init=alternating_signs(sizes.initial_weight), rngs=rngs, **options
     )
 
 
 def _relative_position(sizes: Sizes, *, rngs: nnx.Rngs) -> RelativePosition:
+    """Make a relative position attention module (Shaw et al. 2018)."""
     return RelativePosition(sizes.heads, sizes.head_features, sizes.max_distance, rngs=rngs)
 
 
 def _transformer_xl(sizes: Sizes, *, rngs: nnx.Rngs) -> TransformerXL:
+    """Make a Transformer-XL attention module."""
     return TransformerXL(sizes.heads, sizes.head_features, sizes.features, rngs=rngs)
 
 
 def _adapted(sizes: Sizes, *, rngs: nnx.Rngs) -> Adapted:
+    """Make an adapted attention module (TENER)."""
     return Adapted(sizes.heads, sizes.head_features, rngs=rngs)
 
 
 @dataclasses.dataclass(frozen=True)
 class Method:
-    """One row of a comparison.
+    """One row of a comparison: an attention variant and the layer options of its paper.
 
     Attributes:
-      title: how tables and figures call it.
-      variant: makes the module that builds the variant of one layer; None: dot product.
-      positions: whether sinusoids are added to the embeddings.
-      layer_arguments: arguments of `TransformerLayer` that the method's paper asks for.
-      has_distance_weights: whether its heads have w (and, most of them, v).
+      title: Name in tables and figures.
+      variant: Makes the attention module of one layer, called as `variant(sizes, rngs=rngs)`. None
+        means dot-product attention.
+      positions: Add sinusoidal position encodings to the embeddings.
+      layer_arguments: Arguments of `TransformerLayer`.
+      has_distance_weights: The heads have a distance weight w.
     """
 
     title: str
@@ -96,13 +112,14 @@ class Method:
     layer_arguments: dict[str, Any] = dataclasses.field(default_factory=dict)
     has_distance_weights: bool = False
 
-    def of(self, sizes: Sizes) -> Callable[..., nnx.Module] | None:
-        """What `Encoder` takes as its `variant`."""
+    def variant_factory(self, sizes: Sizes) -> Callable[..., nnx.Module] | None:
+        """Return the argument `variant` of `Encoder` for a model of the given sizes."""
         return None if self.variant is None else functools.partial(self.variant, sizes)
 
 
-def _other_form(title: str, **form: Any) -> Method:
-    variant = functools.partial(_distance_aware, **form)
+def _distance_aware_method(title: str, **options: Any) -> Method:
+    """Return the method of distance-aware attention with another mapping or adjustment."""
+    variant = functools.partial(_distance_aware, **options)
     return Method(f"DA, {title}", variant, has_distance_weights=True)
 
 
@@ -117,19 +134,20 @@ METHODS = {
         layer_arguments={"project_key": False, "project_out": False},
     ),
     "distance_aware": Method("DA-Transformer", _distance_aware, has_distance_weights=True),
-    # Section 4.3 of the paper: other mappings. Section 4.4: other places for the coefficient.
-    "distance_aware_clip": _other_form("clip", mapping=clip),
-    "distance_aware_linear": _other_form("linear", mapping=linear),
-    "distance_aware_exponent": _other_form("exponent", mapping=exponent),
-    "distance_aware_sigmoid": _other_form("sigmoid", mapping=sigmoid),
-    "distance_aware_early_add": _other_form("early add", adjust=early_add),
-    "distance_aware_late_multiply": _other_form("late multiply", adjust=late_multiply),
-    "distance_aware_late_add": _other_form("late add", adjust=late_add),
+    # Other mappings, section 4.3 of the DA-Transformer paper.
+    "distance_aware_clip": _distance_aware_method("clip", mapping=clip),
+    "distance_aware_linear": _distance_aware_method("linear", mapping=linear),
+    "distance_aware_exponent": _distance_aware_method("exponent", mapping=exponent),
+    "distance_aware_sigmoid": _distance_aware_method("sigmoid", mapping=sigmoid),
+    # Other adjustments of the scores or weights, section 4.4.
+    "distance_aware_early_add": _distance_aware_method("early add", adjust=early_add),
+    "distance_aware_late_multiply": _distance_aware_method("late multiply", adjust=late_multiply),
+    "distance_aware_late_add": _distance_aware_method("late add", adjust=late_add),
 }
 
 
-def method_of(name: str) -> Method:
-    """The method of this name."""
+def get_method(name: str) -> Method:
+    """Return the method with this name. Raise a ValueError for an unknown name."""
     if name not in METHODS:
         raise ValueError(f"method must be one of {', '.join(METHODS)}; got {name!r}.")
     return METHODS[name]

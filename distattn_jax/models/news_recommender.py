@@ -1,7 +1,8 @@
-"""News for a reader: how well candidates fit what was clicked (NRMS, Wu et al. 2019: MIND).
+"""News recommendation: scores of candidate titles for a user (NRMS, Wu et al. 2019: MIND).
 
-title vector = words attended to and pooled,   user vector = clicked titles attended to and pooled,
-score of a candidate = user vector · title vector
+title vector = encoder and pooling over the words of a title
+user vector  = encoder and pooling over the vectors of the clicked titles
+score        = user vector · title vector of the candidate
 """
 
 from typing import Any, NamedTuple
@@ -14,18 +15,22 @@ from distattn_jax.models.text_encoder import SequenceEncoder, TextEncoder
 
 
 class RankingOutput(NamedTuple):
-    """A score for each candidate."""
+    """Output of a ranking model.
+
+    Attributes:
+      scores: Score of each candidate. A higher score ranks the candidate higher.
+    """
 
     scores: Float[Array, "B C"]
 
 
 class NewsRecommender(nnx.Module):
-    """Scores candidates for readers; any of `METHODS` attends, to words and to clicks.
+    """Score candidate titles for users, given the titles they clicked before.
 
     Args:
-      vocabulary: V; token 0 is padding.
-      rngs: draws the parameters.
-      **arguments: `method`, `sizes`, `implementation` and `dtype`, as in `SequenceEncoder`.
+      vocabulary: Size V of the vocabulary. Token id 0 is padding.
+      rngs: Random number generators. The stream `params` draws the parameters.
+      **arguments: `method`, `sizes`, `implementation` and `dtype` of `TextEncoder`.
     """
 
     def __init__(self, vocabulary: int, *, rngs: nnx.Rngs, **arguments: Any):
@@ -41,20 +46,20 @@ class NewsRecommender(nnx.Module):
         candidate_words: Int[Array, "B C"],
         **arguments: Any,
     ) -> RankingOutput:
-        """The scores, float32; a reader without history gives 0 to all.
+        """Return the scores in float32. For a user without clicks all scores are 0.
 
         Args:
-          history: tokens of the K titles clicked before, padded on the right.
-          history_words: how many tokens of each are its own.
-          clicks: how many titles of a history are its own.
-          candidates: tokens of the C titles to be scored.
-          candidate_words: how many tokens of each are its own.
-          **arguments: `dropout_rate` and `rngs`, as in `SequenceEncoder`.
+          history: Token ids of the K titles that a user clicked before.
+          history_words: Number of valid words of each clicked title. The rest is padding.
+          clicks: Number of valid titles of each history. The rest is padding.
+          candidates: Token ids of the C titles to score.
+          candidate_words: Number of valid words of each candidate. The rest is padding.
+          **arguments: `dropout_rate` and `rngs` of `TextEncoder`.
         """
         batch, clicked, length = history.shape
-        every = jnp.concatenate([history, candidates], axis=1).reshape(-1, length)
+        titles = jnp.concatenate([history, candidates], axis=1).reshape(-1, length)
         words = jnp.concatenate([history_words, candidate_words], axis=1).reshape(-1)
-        vectors = self.titles(every, words, **arguments).vector.reshape(
+        vectors = self.titles(titles, words, **arguments).vector.reshape(
             batch, clicked + candidates.shape[1], -1
         )
         user = self.user(vectors[:, :clicked], clicks, **arguments).vector

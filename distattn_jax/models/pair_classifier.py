@@ -1,11 +1,11 @@
-"""Pairs of sentences to classes (Wu et al. 2021: SNLI).
+"""Classifier of sentence pairs (Wu et al. 2021: SNLI).
 
-Both sentences go through one encoder, a and b, which the classes are read from:
+One encoder turns both sentences into vectors a and b. The logits are
 
     max(0, [a, b, |a - b|, a b] W₁ + b₁) W₂ + b₂
 
-The paper does not say how it puts a pair together. One sequence of both would need something that
-tells the first from the second, and the sixth row of every comparison knows no positions at all.
+The paper does not describe how it combines a pair. Concatenating both sentences to one sequence
+would need positions to tell them apart, which the method `no_positions` lacks.
 """
 
 from typing import Any
@@ -22,13 +22,13 @@ from distattn_jax.modules.dropout import Rate, Rngs
 
 
 class PairClassifier(nnx.Module):
-    """Classifies pairs; any of `METHODS` attends.
+    """Classify pairs of sentences.
 
     Args:
-      vocabulary: V; token 0 is padding.
-      classes: C.
-      rngs: draws the parameters.
-      **arguments: `method`, `sizes`, `implementation` and `dtype`, as in `SequenceEncoder`.
+      vocabulary: Size V of the vocabulary. Token id 0 is padding.
+      classes: Number of classes C.
+      rngs: Random number generators. The stream `params` draws the parameters.
+      **arguments: `method`, `sizes`, `implementation` and `dtype` of `TextEncoder`.
     """
 
     def __init__(self, vocabulary: int, classes: int, *, rngs: nnx.Rngs, **arguments: Any):
@@ -47,21 +47,23 @@ class PairClassifier(nnx.Module):
         dropout_rate: Rate = 0.0,
         rngs: Rngs | None = None,
     ) -> ClassifierOutput:
-        """The logits, float32.
+        """Return the logits in float32.
 
         Args:
-          first, second: ids of the sentences, padded on the right to one length.
-          first_lengths, second_lengths: how many of their tokens are their own.
-          dropout_rate: of the encoder, and before the classes; may be traced.
-          rngs: generator of the dropout; None: no dropout.
+          first: Token ids of the first sentences.
+          first_lengths: Number of valid tokens of each first sentence. The rest is padding.
+          second: Token ids of the second sentences.
+          second_lengths: Number of valid tokens of each second sentence. The rest is padding.
+          dropout_rate: Dropout rate of the encoder and before the last layer. May be traced.
+          rngs: Random number generators of dropout. None disables dropout.
         """
-        both = self.text(
+        encoded = self.text(
             jnp.concatenate([first, second]),
             jnp.concatenate([first_lengths, second_lengths]),
             dropout_rate=dropout_rate,
             rngs=rngs,
         )
-        a, b = jnp.split(both.vector, 2)
-        compared = jnp.concatenate([a, b, jnp.abs(a - b), a * b], axis=-1)
-        hidden = jax.nn.relu(self.hidden(compared))
+        a, b = jnp.split(encoded.vector, 2)
+        combined = jnp.concatenate([a, b, jnp.abs(a - b), a * b], axis=-1)
+        hidden = jax.nn.relu(self.hidden(combined))
         return ClassifierOutput(self.classes(dropout(hidden, dropout_rate, rngs)))

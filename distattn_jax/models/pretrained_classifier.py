@@ -1,4 +1,4 @@
-"""Texts or pairs to classes, on a pre-trained encoder ("Paying More Attention to Self-attention").
+"""Classifier of texts or pairs on a pre-trained encoder (Wang et al. 2022).
 
 logits = W ReLU(h_CLS)                                                                      eq. 7
 """
@@ -11,27 +11,28 @@ from flax import nnx
 from jaxtyping import Array, Int
 
 from distattn_jax.models.pretrained import PretrainedConfig, PretrainedEncoder
-from distattn_jax.models.pretrained.encoder import initial
+from distattn_jax.models.pretrained.encoder import normal_init
 from distattn_jax.models.text_classifier import ClassifierOutput
 from distattn_jax.modules import dropout
 from distattn_jax.modules.dropout import Rate, Rngs
 
 
 class PretrainedClassifier(nnx.Module):
-    """Classifies what stands in `tokens`, by the last layer's values of the first of them.
+    """Classify texts from the first token's output of a pre-trained encoder.
+
+    The pooler of the encoder is not used. `dataclasses.replace(config, pooler=False)` removes it.
 
     Args:
-      config: of the encoder. Its pooler is not used: `dataclasses.replace(config, pooler=False)`
-        leaves it out.
-      classes: C.
-      rngs: draws the parameters.
-      **arguments: `variant`, `implementation`, `dtype` and `remat`, as in `PretrainedEncoder`.
+      config: Configuration of the encoder.
+      classes: Number of classes C.
+      rngs: Random number generators. The stream `params` draws the parameters.
+      **arguments: `variant`, `implementation`, `dtype` and `remat` of `PretrainedEncoder`.
     """
 
     def __init__(self, config: PretrainedConfig, classes: int, *, rngs: nnx.Rngs, **arguments: Any):
         self.encoder = PretrainedEncoder(config, rngs=rngs, **arguments)
         self.classes = nnx.Linear(
-            config.features, classes, use_bias=False, kernel_init=initial, rngs=rngs
+            config.features, classes, use_bias=False, kernel_init=normal_init, rngs=rngs
         )
 
     def __call__(
@@ -45,7 +46,17 @@ class PretrainedClassifier(nnx.Module):
         received: bool = False,
         weights: bool = False,
     ) -> ClassifierOutput:
-        """The logits, float32; arguments as in `PretrainedEncoder`."""
+        """Return the logits in float32.
+
+        Args:
+          tokens: Token ids.
+          lengths: Number of valid tokens of each text. The rest is padding.
+          types: Token types. None means type 0 for all tokens.
+          dropout_rate: Replaces every dropout rate of the configuration. May be traced.
+          rngs: Random number generators of dropout. None disables dropout.
+          received: Also return the attention that each key receives, shape (B, L, N, S).
+          weights: Also return the attention weights, shape (B, L, N, T, S).
+        """
         encoded = self.encoder(
             tokens,
             lengths,

@@ -1,4 +1,4 @@
-"""Texts to classes: a text encoder, and one Dense (Wu et al. 2021: AG, SST)."""
+"""Text classifier: a text encoder and one dense layer (Wu et al. 2021: AG, SST)."""
 
 from typing import Any, NamedTuple
 
@@ -9,7 +9,13 @@ from distattn_jax.models.text_encoder import TextEncoder
 
 
 class ClassifierOutput(NamedTuple):
-    """The logits, and what of the attention was asked for."""
+    """Output of a classifier. Fields that were not requested are None.
+
+    Attributes:
+      logits: Unnormalized log probability of each class.
+      received: Attention that each key receives in each layer and head.
+      weights: Attention weights of each layer and head.
+    """
 
     logits: Float[Array, "B C"]
     received: Float[Array, "B L N S"] | None = None
@@ -17,13 +23,13 @@ class ClassifierOutput(NamedTuple):
 
 
 class TextClassifier(nnx.Module):
-    """Classifies texts; any of `METHODS` attends.
+    """Classify texts.
 
     Args:
-      vocabulary: V; token 0 is padding.
-      classes: C.
-      rngs: draws the parameters.
-      **arguments: `method`, `sizes`, `implementation` and `dtype`, as in `SequenceEncoder`.
+      vocabulary: Size V of the vocabulary. Token id 0 is padding.
+      classes: Number of classes C.
+      rngs: Random number generators. The stream `params` draws the parameters.
+      **arguments: `method`, `sizes`, `implementation` and `dtype` of `TextEncoder`.
     """
 
     def __init__(self, vocabulary: int, classes: int, *, rngs: nnx.Rngs, **arguments: Any):
@@ -33,12 +39,12 @@ class TextClassifier(nnx.Module):
     def __call__(
         self, tokens: Int[Array, "B T"], lengths: Int[Array, " B"], **arguments: Any
     ) -> ClassifierOutput:
-        """The logits, float32.
+        """Return the logits in float32.
 
         Args:
-          tokens: ids, padded on the right.
-          lengths: how many of a text's tokens are its own.
-          **arguments: `dropout_rate`, `rngs`, `received` and `weights`, as in `SequenceEncoder`.
+          tokens: Token ids.
+          lengths: Number of valid tokens of each text. The rest is padding.
+          **arguments: `dropout_rate`, `rngs`, `received` and `weights` of `TextEncoder`.
         """
-        vector, *extras = self.text(tokens, lengths, **arguments)
-        return ClassifierOutput(self.classes(vector), *extras)
+        encoded = self.text(tokens, lengths, **arguments)
+        return ClassifierOutput(self.classes(encoded.vector), encoded.received, encoded.weights)

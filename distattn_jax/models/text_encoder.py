@@ -1,4 +1,4 @@
-"""Sequences to vectors: the part that all models share, and into which any attention is put."""
+"""Encoders of texts and of sequences of vectors, with any attention method."""
 
 from typing import Any, NamedTuple
 
@@ -6,13 +6,19 @@ import jax.numpy as jnp
 from flax import nnx
 from jaxtyping import Array, Float, Int
 
-from distattn_jax.models.methods import Sizes, method_of
+from distattn_jax.models.methods import Sizes, get_method
 from distattn_jax.modules import AdditivePooling, Encoder, add_positions, dropout
 from distattn_jax.modules.dropout import Rate, Rngs
 
 
 class PooledOutput(NamedTuple):
-    """A vector for each sequence, and what of the attention was asked for."""
+    """Output of an encoder that pools. Fields that were not requested are None.
+
+    Attributes:
+      vector: Pooled vector of each sequence.
+      received: Attention that each key receives in each layer and head.
+      weights: Attention weights of each layer and head.
+    """
 
     vector: Float[Array, "B D"]
     received: Float[Array, "B L N S"] | None = None
@@ -20,14 +26,14 @@ class PooledOutput(NamedTuple):
 
 
 class SequenceEncoder(nnx.Module):
-    """Vectors to one vector: encoder and additive pooling.
+    """Encode a sequence of vectors as one vector: Transformer encoder, then additive pooling.
 
     Args:
-      method: name of the attention, of `METHODS`; the vanilla one adds sinusoids.
-      sizes: of encoder, variant and pooling.
-      implementation: as in `attention`.
-      dtype: dtype of the computation (None: that of the parameters, float32).
-      rngs: draws the parameters.
+      method: Name of the attention method, a key of `METHODS`.
+      sizes: Sizes of encoder, attention and pooling.
+      implementation: Implementation of the attention. None selects the fastest.
+      dtype: Dtype of the computation. None uses the dtype of inputs and parameters.
+      rngs: Random number generators. The stream `params` draws the parameters.
     """
 
     def __init__(
@@ -39,19 +45,19 @@ class SequenceEncoder(nnx.Module):
         dtype: Any = None,
         rngs: nnx.Rngs,
     ):
-        chosen = method_of(method)
-        self.positions = chosen.positions
+        selected = get_method(method)
+        self.positions = selected.positions
         self.encoder = Encoder(
             sizes.layers,
             sizes.features,
             sizes.heads,
             head_features=sizes.head_features,
             hidden_features=sizes.hidden_features,
-            variant=chosen.of(sizes),
+            variant=selected.variant_factory(sizes),
             implementation=implementation,
             dtype=dtype,
             rngs=rngs,
-            **chosen.layer_arguments,
+            **selected.layer_arguments,
         )
         self.pooling = AdditivePooling(
             sizes.features, sizes.pooling_features, dtype=dtype, rngs=rngs
@@ -67,14 +73,15 @@ class SequenceEncoder(nnx.Module):
         received: bool = False,
         weights: bool = False,
     ) -> PooledOutput:
-        """The pooled vectors, float32; 0 for a sequence of length 0.
+        """Return the pooled vectors in float32. A sequence of length 0 has a vector of zeros.
 
         Args:
-          x: the vectors, padded on the right.
-          lengths: how many of them are a sequence's own.
-          dropout_rate: of encoder and pooled vector; may be traced.
-          rngs: generator of the dropout; None: no dropout.
-          received, weights: also return these of every layer, as `Encoder` does.
+          x: Vectors, shape (B, T, D).
+          lengths: Number of valid vectors of each sequence. The rest is padding.
+          dropout_rate: Dropout rate of the encoder and of the pooled vectors. May be traced.
+          rngs: Random number generators of dropout. None disables dropout.
+          received: Also return the attention that each key receives, shape (B, L, N, S).
+          weights: Also return the attention weights, shape (B, L, N, T, S).
         """
         encoded = self.encoder(
             add_positions(x) if self.positions else x,
@@ -89,11 +96,15 @@ class SequenceEncoder(nnx.Module):
 
 
 class TextEncoder(nnx.Module):
-    """Tokens to one vector: embedding, one Dense, `SequenceEncoder` (Wu et al. 2021).
+    """Encode a text as one vector: embedding, dense layer, `SequenceEncoder` (Wu et al. 2021).
 
     Args:
-      vocabulary: V; token 0 is padding.
-      method, sizes, implementation, dtype, rngs: as in `SequenceEncoder`.
+      vocabulary: Size V of the vocabulary. Token id 0 is padding.
+      method: Name of the attention method, a key of `METHODS`.
+      sizes: Sizes of the model.
+      implementation: Implementation of the attention. None selects the fastest.
+      dtype: Dtype of the computation. None uses the dtype of the parameters, float32.
+      rngs: Random number generators. The stream `params` draws the parameters.
     """
 
     def __init__(
@@ -120,8 +131,25 @@ class TextEncoder(nnx.Module):
         *,
         dropout_rate: Rate = 0.0,
         rngs: Rngs | None = None,
-        **extras: bool,
+        received: bool = False,
+        weights: bool = False,
     ) -> PooledOutput:
-        """As `SequenceEncoder`, with dropout of the embeddings too."""
+        """Return the pooled vectors in float32. A text of length 0 has a vector of zeros.
+
+        Args:
+          tokens: Token ids.
+          lengths: Number of valid tokens of each text. The rest is padding.
+          dropout_rate: Dropout rate of embeddings, encoder and pooled vectors. May be traced.
+          rngs: Random number generators of dropout. None disables dropout.
+          received: Also return the attention that each key receives, shape (B, L, N, S).
+          weights: Also return the attention weights, shape (B, L, N, T, S).
+        """
         x = self.project(dropout(self.embedding(tokens), dropout_rate, rngs))
-        return self.sequence(x, lengths, dropout_rate=dropout_rate, rngs=rngs, **extras)
+        return self.sequence(
+            x,
+            lengths,
+            dropout_rate=dropout_rate,
+            rngs=rngs,
+            received=received,
+            weights=weights,
+        )

@@ -1,7 +1,7 @@
-"""Flax NNX modules: each owns parameters, and nothing else.
+"""Flax NNX modules for Transformers with any attention variant.
 
-`DistanceAware`, `RelativePosition`, `TransformerXL` and `Adapted` are named after the variants of
-`distattn_jax.attention` whose arrays they own; calling one builds that variant.
+`DistanceAware`, `RelativePosition`, `TransformerXL` and `Adapted` own the parameters of the variant
+with the same name in `distattn_jax.attention`. Calling such a module returns the variant.
 """
 
 from distattn_jax.modules.adapted import Adapted
@@ -10,7 +10,7 @@ from distattn_jax.modules.distance_aware import DistanceAware
 from distattn_jax.modules.dropout import dropout
 from distattn_jax.modules.encoder import Encoder
 from distattn_jax.modules.feed_forward import FeedForward
-from distattn_jax.modules.initializers import both_signs
+from distattn_jax.modules.initializers import alternating_signs
 from distattn_jax.modules.memory import SegmentMemory
 from distattn_jax.modules.multi_head import MultiHeadAttention
 from distattn_jax.modules.pooling import AdditivePooling
@@ -32,7 +32,7 @@ __all__ = [
     "TransformerLayer",
     "TransformerXL",
     "add_positions",
+    "alternating_signs",
     "as_attention_fn",
-    "both_signs",
     "dropout",
 ]

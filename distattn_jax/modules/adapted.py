@@ -1,4 +1,4 @@
-"""Parameters of the adapted (TENER) attention: two biases."""
+"""Parameters of the adapted Transformer's attention (TENER): two biases."""
 
 from typing import Any
 
@@ -10,18 +10,18 @@ from distattn_jax.modules.initializers import Initializer, bias_init
 
 
 class Adapted(nnx.Module):
-    """Owns the biases; calling it builds `attention.Adapted`.
+    """Biases of adapted attention (TENER). Calling the module returns `attention.Adapted`.
 
-    The paper projects neither keys nor outputs: `MultiHeadAttention(..., project_key=False,
-    project_out=False)`.
+    The paper projects neither keys nor outputs. To follow it, use `MultiHeadAttention(...,
+    project_key=False, project_out=False)`.
 
     Args:
-      num_heads: N.
-      head_features: H (even), the width of a head.
-      shared: one pair of biases for all heads instead of one each.
-      bias_init: initial biases, with the signature of `jax.nn.initializers`.
-      param_dtype: dtype of the parameters.
-      rngs: draws from the stream `params`.
+      num_heads: Number of attention heads N.
+      head_features: Width H of each head. Must be even.
+      shared: Share one pair of biases between all heads. Otherwise each head has its own.
+      bias_init: Initializer of both biases.
+      param_dtype: Dtype of the parameters.
+      rngs: Random number generators. The stream `params` draws the parameters.
     """
 
     def __init__(
@@ -39,4 +39,5 @@ class Adapted(nnx.Module):
         self.position_bias = nnx.Param(bias_init(rngs.params(), shape, param_dtype))
 
     def __call__(self) -> attention.Adapted:
+        """Return the attention variant with the current biases."""
         return attention.Adapted(self.content_bias[...], self.position_bias[...])

@@ -1,4 +1,4 @@
-"""The drop-in for other people's models: `attention_fn=` of Flax NNX and Linen."""
+"""Adapter from attention variants to the argument `attention_fn` of Flax NNX and Linen."""
 
 import functools
 from typing import Any
@@ -7,21 +7,22 @@ from flax import nnx
 from jaxtyping import Array
 
 from distattn_jax.attention import Variant
-from distattn_jax.modules.batches import attention_over_batches
+from distattn_jax.modules.batch_axes import attention_over_batch_axes
 
 
 def as_attention_fn(variant: Variant | nnx.Module, *, implementation: str | None = None) -> Any:
-    """A function that fits `attention_fn=` of `nnx.MultiHeadAttention` and Linen's.
+    """Return a function for the argument `attention_fn` of multi-head attention in Flax.
 
-    Given one of our modules, the result is a module too: put into a model, its parameters are
-    trained with the model's. Given a variant, its arrays are used as they are.
+    It fits `nnx.MultiHeadAttention` and `linen.MultiHeadDotProductAttention`. If `variant` is a
+    module, the result is a module too, and its parameters are trained with the model.
 
-    Positions are counted from the first query and the first key. A layer that decodes with a cache
-    must say where its query is (`input_positions`), or be our `MultiHeadAttention`, which knows.
+    The first query and the first key have the same position. A layer that decodes with a cache must
+    pass the positions of its queries as `input_positions`, or be `modules.MultiHeadAttention`.
 
     Args:
-      variant: a variant such as `attention.DotProduct()`, or a module that builds one.
-      implementation: as in `attention`.
+      variant: Attention variant such as `attention.DotProduct()`, or a module that returns one when
+        called, such as `modules.DistanceAware`.
+      implementation: Implementation of the attention. None selects the fastest.
     """
     if isinstance(variant, nnx.Module):
         return _AttentionModule(variant, implementation)
@@ -29,11 +30,14 @@ def as_attention_fn(variant: Variant | nnx.Module, *, implementation: str | None
 
 
 class _AttentionModule(nnx.Module):
+    """Attention function that owns the parameters of its variant."""
+
     def __init__(self, variant: nnx.Module, implementation: str | None):
         self.variant = variant
         self.implementation = implementation
 
     def __call__(self, query: Array, key: Array, value: Array, **arguments: Any) -> Array:
+        """Attend, with the arguments of `nnx.dot_product_attention`."""
         return _attend(self.variant(), self.implementation, query, key, value, **arguments)
 
 
@@ -55,14 +59,17 @@ def _attend(
     is_causal: bool = False,
     input_positions: Array | None = None,
 ) -> Array:
-    """Flax's arguments in the words of `attention`; no two heads or examples share dropout."""
+    """Translate the arguments of `nnx.dot_product_attention` to those of `attention`.
+
+    `broadcast_dropout` is ignored: each head of each example has its own dropout mask.
+    """
     if bias is not None:
-        raise ValueError("bias must be None: what is added to the scores belongs into the variant.")
+        raise ValueError("bias must be None; to change the scores, use another variant.")
     if precision is not None:
-        raise ValueError("precision must be None: use `jax.default_matmul_precision` instead.")
+        raise ValueError("precision must be None; use `jax.default_matmul_precision` instead.")
     if dtype is not None:
         query, key, value = (x.astype(dtype) for x in (query, key, value))
-    attended = attention_over_batches(
+    attended = attention_over_batch_axes(
         query,
         key,
         value,

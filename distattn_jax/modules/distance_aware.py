@@ -1,4 +1,4 @@
-"""Parameters of distance-aware attention: w and the shape of the mapping, 2 numbers per head."""
+"""Parameters of distance-aware attention: by default w and v, two numbers for each head."""
 
 from typing import Any
 
@@ -17,8 +17,9 @@ from distattn_jax.attention import (
     linear,
     sigmoid,
 )
-from distattn_jax.modules.initializers import Initializer, both_signs
+from distattn_jax.modules.initializers import Initializer, alternating_signs
 
+# Default initial parameters of each mapping.
 INITIAL_SHAPES: dict[Mapping, Any] = {
     learnable_sigmoid: 0.0,
     sigmoid: (),
@@ -29,18 +30,21 @@ INITIAL_SHAPES: dict[Mapping, Any] = {
 
 
 class DistanceAware(nnx.Module):
-    """Owns w and the mapping's parameters; calling it builds `attention.DistanceAware`.
+    """Parameters of distance-aware attention. Calling the module returns `attention.DistanceAware`.
 
     Args:
-      num_heads: N.
-      mapping: f, see `attention.variants.mappings`.
-      adjust: how f acts, see `attention.variants.distance_aware`.
-      shape: the mapping's parameters at first, each a number or one per head. The threshold of
-        `clip` is a constant, and stays what it is given as.
-      weight_init: initial w, with the signature of `jax.nn.initializers`.
-      tolerance: see `attention.DistanceAware`.
-      param_dtype: dtype of the parameters.
-      rngs: draws w from the stream `params`.
+      num_heads: Number of attention heads N.
+      mapping: Mapping f from weighted distances w |i - j| to coefficients, e.g.
+        `attention.learnable_sigmoid`.
+      adjust: Rule that combines the coefficients with the attention scores, e.g.
+        `attention.early_multiply`.
+      shape: Initial parameters of the mapping, each a number or an array of shape (N,). None uses
+        the default of the mapping. They are trained, except for the threshold of `attention.clip`.
+      weight_init: Initializer of the weights w, shape (N,).
+      tolerance: Largest error of a score that fused kernels may make by treating f as constant.
+        None selects it by dtype.
+      param_dtype: Dtype of the parameters.
+      rngs: Random number generators. The stream `params` draws the parameters.
     """
 
     def __init__(
@@ -50,14 +54,16 @@ class DistanceAware(nnx.Module):
         mapping: Mapping = learnable_sigmoid,
         adjust: Adjustment = early_multiply,
         shape: Any = None,
-        weight_init: Initializer = both_signs(),
+        weight_init: Initializer = alternating_signs(),
         tolerance: float | None = None,
         param_dtype: Any = jnp.float32,
         rngs: nnx.Rngs,
     ):
         if shape is None:
             if mapping not in INITIAL_SHAPES:
-                raise ValueError(f"shape must be given for a mapping of your own; got {mapping}.")
+                raise ValueError(
+                    f"shape must be given for a custom mapping; got None for {mapping}."
+                )
             shape = INITIAL_SHAPES[mapping]
         self.mapping, self.adjust, self.tolerance = mapping, adjust, tolerance
         self.weight = nnx.Param(weight_init(rngs.params(), (num_heads,), param_dtype))
@@ -68,6 +74,7 @@ class DistanceAware(nnx.Module):
         )
 
     def __call__(self) -> attention.DistanceAware:
+        """Return the attention variant with the current parameters."""
         if self.threshold is not None:
             shape = jnp.full((1,), self.threshold)
         else:

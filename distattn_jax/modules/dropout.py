@@ -1,4 +1,4 @@
-"""Dropout with the generator at call time, and a rate that may be traced."""
+"""Dropout with a rate that may be traced. Random number generators are passed at call time."""
 
 import jax
 import jax.numpy as jnp
@@ -12,7 +12,13 @@ Rate = float | Float[Array, ""]
 
 
 def dropout(x: Float[Array, "..."], rate: Rate, rngs: Rngs | None) -> Float[Array, "..."]:
-    """Zeroes a share `rate` of the entries and scales up the others; does nothing without rngs."""
+    """Set a fraction `rate` of the entries to 0 and divide the others by 1 - rate.
+
+    Args:
+      x: Array of any shape.
+      rate: Dropout rate. May be traced.
+      rngs: Random number generators, of which the stream `dropout` is used. None disables dropout.
+    """
     if rngs is None or is_off(rate):
         return x
     kept = jax.random.bernoulli(dropout_key(rngs), 1 - rate, x.shape)
@@ -20,5 +26,5 @@ def dropout(x: Float[Array, "..."], rate: Rate, rngs: Rngs | None) -> Float[Arra
 
 
 def dropout_key(rngs: Rngs) -> Array:
-    """The next key of the stream `dropout`."""
+    """Draw the next key of the stream `dropout`."""
     return rngs.dropout() if isinstance(rngs, nnx.Rngs) else rngs()

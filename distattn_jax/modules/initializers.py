@@ -1,4 +1,4 @@
-"""Initial values of the variants' parameters."""
+"""Initializers of the parameters of attention variants."""
 
 from collections.abc import Callable
 from typing import Any
@@ -7,23 +7,28 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-Initializer = Callable[..., Array]  # (key, shape, dtype), as those of jax.nn.initializers
+Initializer = Callable[..., Array]  # called as (key, shape, dtype), like jax.nn.initializers
 
-per_head = {"in_axis": 1, "out_axis": 2, "batch_axis": 0}
-table_init = jax.nn.initializers.glorot_uniform(**per_head)
-projection_init = jax.nn.initializers.lecun_normal(**per_head)
+_per_head = {"in_axis": 1, "out_axis": 2, "batch_axis": 0}
+table_init = jax.nn.initializers.glorot_uniform(**_per_head)
+projection_init = jax.nn.initializers.lecun_normal(**_per_head)
 bias_init = jax.nn.initializers.normal(0.02)
 
 
-def both_signs(scale: float | Float[Array, ""] = 0.1) -> Initializer:
-    """Even heads local (w < 0), odd heads global (w > 0), |w| between scale/2 and 3 scale/2.
+def alternating_signs(scale: float | Float[Array, ""] = 0.1) -> Initializer:
+    """Return an initializer with negative values for even heads and positive ones for odd heads.
 
-    At w = 0 the shape gets no gradient, and half of the trained heads take either sign (Fig. 6).
-    The signs alternate so that heads sharded over devices come in both kinds on each.
+    It initializes the weights w of distance-aware attention. |w| is uniform from scale/2 to
+    3 scale/2. At w = 0 the parameters of the mapping would have no gradient. Trained heads have
+    either sign in about equal numbers (Wu et al. 2021, Fig. 6). Signs alternate so that each device
+    has both when heads are sharded.
+
+    Args:
+      scale: Mean of |w|. May be traced.
     """
 
     def init(key: Array, shape: tuple[int, ...], dtype: Any = jnp.float32) -> Float[Array, " N"]:
-        size = jax.random.uniform(key, shape, dtype, scale / 2, 3 * scale / 2)
-        return jnp.where(jnp.arange(shape[0]) % 2 == 0, -size, size)
+        magnitude = jax.random.uniform(key, shape, dtype, scale / 2, 3 * scale / 2)
+        return jnp.where(jnp.arange(shape[0]) % 2 == 0, -magnitude, magnitude)
 
     return init

@@ -1,7 +1,7 @@
-"""Segment memory (Dai et al. 2019, section 3.2): each layer also sees the segment before.
+"""Segment memory (Dai et al. 2019, section 3.2): each layer also attends to earlier segments.
 
-A layer's keys and values come from [memory, inputs], its queries from the inputs alone, and no
-gradient reaches the memory. With M remembered positions the call is `query_offset=M`.
+The keys and values of a layer come from the memory followed by the inputs, its queries from the
+inputs alone. No gradient reaches the memory. With M positions in memory, `query_offset` is M.
 """
 
 from typing import NamedTuple
@@ -12,11 +12,11 @@ from jaxtyping import Array, Bool, Float, Int
 
 
 class SegmentMemory(NamedTuple):
-    """What the layers saw, newest last, and which slots hold anything.
+    """Inputs of each layer at the last M positions, oldest first.
 
     Attributes:
-      states: the inputs of every layer.
-      filled: False for slots never written, or written by padding.
+      states: Inputs of each layer.
+      filled: True for positions that hold a token, False for empty ones and for padding.
     """
 
     states: Float[Array, "L B M D"]
@@ -26,20 +26,33 @@ class SegmentMemory(NamedTuple):
     def empty(
         cls, layers: int, batch: int, length: int, features: int, dtype=jnp.float32
     ) -> "SegmentMemory":
-        """A memory of `length` positions in which nothing is remembered yet."""
+        """Return an empty memory.
+
+        Args:
+          layers: Number of layers L.
+          batch: Number of examples B.
+          length: Number of positions M.
+          features: Width D of the inputs.
+          dtype: Dtype of the states.
+        """
         states = jnp.zeros((layers, batch, length, features), dtype)
         return cls(states, jnp.zeros((batch, length), bool))
 
     def after(
         self, states: Float[Array, "L B T D"], lengths: Int[Array, " B"] | None = None
     ) -> "SegmentMemory":
-        """The memory once a segment has passed, of which `lengths` tokens were not padding."""
+        """Return the memory with a segment appended and the oldest positions dropped.
+
+        Args:
+          states: Inputs of each layer for the T tokens of the segment.
+          lengths: Number of valid tokens of each example. None means that all are valid.
+        """
         segment, size = states.shape[2], self.filled.shape[1]
-        real = jnp.ones((states.shape[1], segment), bool)
+        is_token = jnp.ones((states.shape[1], segment), bool)
         if lengths is not None:
-            real = jnp.arange(segment)[None, :] < lengths[:, None]
+            is_token = jnp.arange(segment)[None, :] < lengths[:, None]
         states = jax.lax.stop_gradient(states).astype(self.states.dtype)
         return SegmentMemory(
             jnp.concatenate([self.states, states], axis=2)[:, :, segment:],
-            jnp.concatenate([self.filled, real], axis=1)[:, segment : segment + size],
+            jnp.concatenate([self.filled, is_token], axis=1)[:, segment : segment + size],
         )

@@ -1,4 +1,4 @@
-"""Multi-head attention of any variant, in the place of `nnx.MultiHeadAttention`."""
+"""Multi-head attention with any attention variant, a replacement of `nnx.MultiHeadAttention`."""
 
 from typing import Any
 
@@ -8,32 +8,34 @@ from jaxtyping import Array, Float
 
 from distattn_jax.attention import Attended, DotProduct
 from distattn_jax.attention.dropout import is_off
-from distattn_jax.modules.batches import attention_over_batches
+from distattn_jax.modules.batch_axes import attention_over_batch_axes
 from distattn_jax.modules.dropout import Rate, Rngs, dropout_key
 
 
 class MultiHeadAttention(nnx.MultiHeadAttention):
-    """`nnx.MultiHeadAttention` with another attention between its projections.
+    """Multi-head attention with any attention variant.
 
-    It takes the same arguments and calls and has the same parameter tree, (D, N, H) in and
-    (N, H, D) out, so that heads shard; with `variant`, that module's parameters besides. It keeps
-    no generator: dropout happens when `rngs` is given to the call.
+    Arguments, call and parameter tree are those of `nnx.MultiHeadAttention`, plus the parameters of
+    the variant. Random number generators of dropout are passed to the call.
 
     Args:
-      num_heads: N.
-      in_features: D, the width of the inputs.
-      qkv_features: N H, the width of all heads together (default: D).
-      out_features: width of the output (default: D).
-      variant: a module that builds a variant, such as `modules.DistanceAware`; None: dot product.
-      project_key: False: keys are the inputs, cut into heads (TENER).
-      project_out: False: the output is the heads side by side (TENER).
-      implementation: as in `attention`.
-      rngs: draws the parameters.
-      **arguments: the other arguments of `nnx.MultiHeadAttention`.
+      num_heads: Number of attention heads N.
+      in_features: Width D of the inputs.
+      qkv_features: Width N H of all heads together. None means D.
+      out_features: Width of the output. None means D.
+      variant: Module that returns an attention variant when called, such as
+        `modules.DistanceAware`. None means dot-product attention.
+      project_key: Apply a dense layer to the keys. If False, the inputs are split into heads, as in
+        TENER.
+      project_out: Apply a dense layer to the output of the heads. If False, the heads are
+        concatenated, as in TENER.
+      implementation: Implementation of the attention. None selects the fastest.
+      rngs: Random number generators. The stream `params` draws the parameters.
+      **arguments: Other arguments of `nnx.MultiHeadAttention`.
     """
 
-    key: Any  # a projection, or None
-    out: Any  # a projection, or None
+    key: Any  # the dense layer of the keys, or None
+    out: Any  # the dense layer of the output, or None
 
     def __init__(
         self,
@@ -52,8 +54,8 @@ class MultiHeadAttention(nnx.MultiHeadAttention):
         for name in ("attention_fn", "num_kv_heads", "keep_rngs"):
             if name in arguments:
                 raise ValueError(
-                    f"{name} is not an argument here: the attention is `variant`, keys have as "
-                    "many heads as queries, and `rngs` belongs to the call."
+                    f"{name} is not supported: set the attention with `variant`, use as many heads "
+                    "for keys as for queries, and pass `rngs` to the call."
                 )
         super().__init__(
             num_heads,
@@ -67,10 +69,10 @@ class MultiHeadAttention(nnx.MultiHeadAttention):
         self.variant = nnx.data(variant)
         self.implementation = implementation
         if not project_key:
-            _check_unprojected("project_key", self.in_kv_features, self.qkv_features)
+            _check_same_width("project_key", self.in_kv_features, self.qkv_features)
             self.key = nnx.data(None)
         if not project_out:
-            _check_unprojected("project_out", self.qkv_features, self.out_features)
+            _check_same_width("project_out", self.qkv_features, self.out_features)
             self.out = nnx.data(None)
 
     def __call__(
@@ -94,25 +96,31 @@ class MultiHeadAttention(nnx.MultiHeadAttention):
         out_sharding: Any = None,
         qkv_sharding: Any = None,
     ) -> Any:
-        """Projects, attends, projects.
+        """Project the inputs, attend, and project the output.
 
         Args:
-          inputs_q: where the queries come from.
-          inputs_k: where the keys come from; None: `inputs_q`.
-          inputs_v: where the values come from; None: `inputs_k`.
-          mask, query_lengths, key_lengths, is_causal, query_offset: as in `attention`.
-          deterministic: True: no dropout. None: what the constructor was given, else whether
-            there are no `rngs`.
-          dropout_rate: instead of the constructor's; may be traced.
-          rngs: generator of the dropout.
-          decode: whether to append keys and values to the cache and attend to all of it, causally.
-          sow_weights: whether to sow the weights as `attention_weights`.
-          received, weights: as in `attention`.
-          out_sharding: sharding of the output; None: that of `inputs_q`.
-          qkv_sharding: sharding of the projections.
+          inputs_q: Inputs of the queries, shape (..., T, D).
+          inputs_k: Inputs of the keys, shape (..., S, K). None means `inputs_q`.
+          inputs_v: Inputs of the values, shape (..., S, K). None means `inputs_k`.
+          mask: Nonzero where a query may attend to a key, broadcastable to (..., N, T, S).
+          query_lengths: Number of valid queries of each example. The rest is padding.
+          key_lengths: Number of valid keys of each example. The rest is padding.
+          is_causal: Hide later keys from each query.
+          query_offset: Position of the first query minus that of the first key.
+          deterministic: Disable dropout. None uses the value of the constructor. If that is None
+            too, dropout is disabled when `rngs` is None.
+          dropout_rate: Replaces the dropout rate of the constructor. May be traced.
+          rngs: Random number generators of dropout.
+          decode: Append keys and values to the cache and attend causally to the whole cache. None
+            uses the value of the constructor.
+          sow_weights: Sow the attention weights as `attention_weights`.
+          received: Also return the attention that each key receives, shape (..., N, S).
+          weights: Also return the attention weights, shape (..., N, T, S).
+          out_sharding: Sharding of the output. None means that of `inputs_q`.
+          qkv_sharding: Sharding of the projected queries, keys and values.
 
         Returns:
-          The output, or an `Attended` with the output as its values if more is asked for.
+          The output, or, with `received` or `weights`, an `Attended` whose values are the output.
         """
         if inputs_k is None:
             if inputs_v is not None:
@@ -129,11 +137,13 @@ class MultiHeadAttention(nnx.MultiHeadAttention):
             query, key = self.query_ln(query), self.key_ln(key)  # type: ignore[misc]
         if self.decode if decode is None else decode:
             if not (isinstance(query_offset, int) and query_offset == 0):
-                raise ValueError("query_offset must be 0 when decoding: the cache knows it.")
-            key, value, query_offset = self._remember(key, value)
+                raise ValueError(
+                    f"query_offset must be 0 when decoding: the cache sets it; got {query_offset}."
+                )
+            key, value, query_offset = self._update_cache(key, value)
             is_causal = True
         rate = self.dropout_rate if dropout_rate is None else dropout_rate
-        attended = attention_over_batches(
+        attended = attention_over_batch_axes(
             query,
             key,
             value,
@@ -146,32 +156,39 @@ class MultiHeadAttention(nnx.MultiHeadAttention):
             received=received,
             weights=weights or sow_weights,
             implementation=self.implementation,
-            **self._dropout(rate, deterministic, rngs),
+            **self._dropout_arguments(rate, deterministic, rngs),
         )
         if sow_weights:
             self.sow(nnx.Intermediate, "attention_weights", attended.weights)
-        output = self._output(attended.values, out_sharding or jax.typeof(inputs_q).sharding)
+        output = self._project_output(
+            attended.values, out_sharding or jax.typeof(inputs_q).sharding
+        )
         if not (received or weights):
             return output
         return Attended(output, attended.received, attended.weights if weights else None)
 
-    def _dropout(self, rate: Rate, deterministic: bool | None, rngs: Rngs | None) -> dict[str, Any]:
+    def _dropout_arguments(
+        self, rate: Rate, deterministic: bool | None, rngs: Rngs | None
+    ) -> dict[str, Any]:
+        """Return the arguments of `attention` for dropout, or none if dropout is disabled."""
         if deterministic is None:
             deterministic = rngs is None if self.deterministic is None else self.deterministic
         if deterministic or is_off(rate):
             return {}
         if rngs is None:
-            raise ValueError("rngs must be given to the call when deterministic=False; got None.")
+            raise ValueError("rngs must be passed to the call when deterministic=False; got None.")
         return {"dropout_rate": rate, "dropout_key": dropout_key(rngs)}
 
-    def _remember(self, key: Array, value: Array) -> tuple[Array, Array, Array]:
-        """Appends to the cache; returns all of it, and where the new part begins.
+    def _update_cache(self, key: Array, value: Array) -> tuple[Array, Array, Array]:
+        """Append keys and values to the cache.
 
-        Slots not yet filled lie in the future: the causal mask hides them.
+        Returns:
+          All cached keys, all cached values, and the position of the first appended key. Positions
+          that are not filled yet come later, so that the causal mask hides them.
         """
         if self.cached_key is None or self.cached_value is None or self.cache_index is None:
             raise ValueError(
-                "There is no cache to decode with: call init_cache(input_shape) first."
+                "Decoding needs a cache, which is missing: call init_cache(input_shape) first."
             )
         *batch, length, heads, width = self.cached_key.shape
         if key.shape != (*batch, key.shape[-3], heads, width) or key.shape[-3] > length:
@@ -186,7 +203,8 @@ class MultiHeadAttention(nnx.MultiHeadAttention):
         self.cache_index[...] = first + key.shape[-3]
         return self.cached_key[...], self.cached_value[...], first
 
-    def _output(self, values: Float[Array, "*batch T N H"], sharding: Any) -> Array:
+    def _project_output(self, values: Float[Array, "*batch T N H"], sharding: Any) -> Array:
+        """Apply the output projection, or concatenate the heads if there is none."""
         if self.out is not None:
             return self.out(values, out_sharding=sharding)
         if jax.sharding.AxisType.Explicit in sharding.mesh.axis_types:
@@ -194,8 +212,10 @@ class MultiHeadAttention(nnx.MultiHeadAttention):
         return values.reshape(*values.shape[:-2], -1)
 
 
-def _check_unprojected(name: str, given: int, wanted: int) -> None:
-    if given != wanted:
+def _check_same_width(name: str, input_width: int, output_width: int) -> None:
+    """Raise a ValueError if a projection that is left out would change the width."""
+    if input_width != output_width:
         raise ValueError(
-            f"{name}=False needs inputs and outputs of the same width; got {given} and {wanted}."
+            f"{name}=False requires inputs and outputs of the same width; "
+            f"got {input_width} and {output_width}."
         )

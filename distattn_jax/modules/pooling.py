@@ -1,4 +1,4 @@
-"""Additive attention pooling: many tokens to one vector (as in NRMS, Wu et al. 2019).
+"""Additive attention pooling of a sequence to one vector (as in NRMS, Wu et al. 2019).
 
 a_i = softmax_i(q · tanh(W x_i + b)),   pooled = Σ_i a_i x_i
 """
@@ -14,14 +14,14 @@ from distattn_jax.attention import masked_softmax
 
 
 class AdditivePooling(nnx.Module):
-    """Weighs tokens by a small network and sums them; tokens that are padding do not count.
+    """Weighted sum of token vectors, with weights from a small network.
 
     Args:
-      features: D, the width of a token.
-      hidden_features: width of the tanh layer.
-      dtype: dtype of the computation (None: that of inputs and parameters).
-      param_dtype: dtype of the parameters.
-      rngs: draws the parameters.
+      features: Width D of the token vectors.
+      hidden_features: Width of the tanh layer that scores the tokens.
+      dtype: Dtype of the computation. None uses the promoted dtype of inputs and parameters.
+      param_dtype: Dtype of the parameters.
+      rngs: Random number generators. The stream `params` draws the parameters.
     """
 
     def __init__(
@@ -44,21 +44,21 @@ class AdditivePooling(nnx.Module):
         lengths: Int[Array, "*batch"] | None = None,
         mask: Bool[Array, "*batch T"] | None = None,
     ) -> Float[Array, "*batch D"]:
-        """The pooled vector; 0 where no token counts.
+        """Return the pooled vectors. The vector of a sequence without valid tokens is 0.
 
         Args:
-          tokens: what is pooled.
-          lengths: right padding: tokens from there on do not count.
-          mask: True where a token counts.
+          tokens: Token vectors, shape (..., T, D).
+          lengths: Number of valid tokens of each sequence. The rest is padding.
+          mask: True for valid tokens. With `lengths`, a token must be valid in both.
         """
         scores = self.score(jnp.tanh(self.hidden(tokens)))[..., 0].astype(jnp.float32)
-        counts = jnp.ones(scores.shape, bool) if mask is None else mask
+        is_valid = jnp.ones(scores.shape, bool) if mask is None else mask
         if lengths is not None:
-            counts &= (
+            is_valid &= (
                 jax.lax.broadcasted_iota(jnp.int32, scores.shape, scores.ndim - 1)
                 < (lengths[..., None])
             )
-        weights = masked_softmax(scores, counts)
+        weights = masked_softmax(scores, is_valid)
         return jnp.einsum("...t,...td->...d", weights, tokens.astype(weights.dtype)).astype(
             tokens.dtype
         )

@@ -1,4 +1,4 @@
-"""Absolute positions for the vanilla Transformer (Vaswani et al. 2017, section 3.5)."""
+"""Sinusoidal position encodings of the original Transformer (Vaswani et al. 2017, section 3.5)."""
 
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
@@ -9,7 +9,12 @@ from distattn_jax.attention import sinusoid
 def add_positions(
     embeddings: Float[Array, "*batch T D"], first: int | Int[Array, ""] = 0
 ) -> Float[Array, "*batch T D"]:
-    """Adds the sinusoid of each token's position, counted from `first`; D must be even."""
+    """Add sinusoidal position encodings.
+
+    Args:
+      embeddings: Embedded tokens of even width D.
+      first: Position of the first token.
+    """
     length, width = embeddings.shape[-2:]
     if width % 2:
         raise ValueError(f"embeddings must have an even width (sines and cosines); got {width}.")

@@ -1,4 +1,4 @@
-"""Parameters of Shaw's attention: a vector per relation, for keys, values or both."""
+"""Parameters of relative position attention (Shaw et al. 2018): tables of position vectors."""
 
 from typing import Any
 
@@ -10,18 +10,18 @@ from distattn_jax.modules.initializers import Initializer, table_init
 
 
 class RelativePosition(nnx.Module):
-    """Owns the tables; calling it builds `attention.RelativePosition`.
+    """Position tables of Shaw's attention. Calling the module returns `attention.RelativePosition`.
 
     Args:
-      num_heads: N.
-      head_features: H, the width of a key, and of a value.
-      max_distance: k; relations beyond ±k are the same. 0 is legal.
-      keys: whether there is a table for the keys.
-      values: whether there is a table for the values.
-      shared: one table for all heads instead of one each.
-      init: initial tables, with the signature of `jax.nn.initializers`.
-      param_dtype: dtype of the parameters.
-      rngs: draws the tables from the stream `params`.
+      num_heads: Number of attention heads N.
+      head_features: Width H of each key and value.
+      max_distance: Largest distance k with its own vector. Relative positions are clipped to ±k.
+      keys: Add a position vector to the keys.
+      values: Add a position vector to the values.
+      shared: Share the tables between all heads. Otherwise each head has its own.
+      init: Initializer of the tables, shape (N or 1, 2 k + 1, H).
+      param_dtype: Dtype of the parameters.
+      rngs: Random number generators. The stream `params` draws the parameters.
     """
 
     def __init__(
@@ -41,13 +41,14 @@ class RelativePosition(nnx.Module):
             raise ValueError(f"max_distance must be at least 0; got {max_distance}.")
         shape = (1 if shared else num_heads, 2 * max_distance + 1, head_features)
 
-        def table(wanted: bool) -> nnx.Param | None:
-            return nnx.Param(init(rngs.params(), shape, param_dtype)) if wanted else None
+        def make_table() -> nnx.Param:
+            return nnx.Param(init(rngs.params(), shape, param_dtype))
 
-        self.keys = nnx.data(table(keys))
-        self.values = nnx.data(table(values))
+        self.keys = nnx.data(make_table() if keys else None)
+        self.values = nnx.data(make_table() if values else None)
 
     def __call__(self) -> attention.RelativePosition:
+        """Return the attention variant with the current tables."""
         return attention.RelativePosition(
             None if self.keys is None else self.keys[...],
             None if self.values is None else self.values[...],

@@ -1,4 +1,4 @@
-"""Parameters of Transformer-XL's attention: the projection of positions, and two biases."""
+"""Parameters of Transformer-XL attention: the projection of positions and two biases."""
 
 from typing import Any
 
@@ -10,17 +10,18 @@ from distattn_jax.modules.initializers import Initializer, bias_init, projection
 
 
 class TransformerXL(nnx.Module):
-    """Owns projection and biases; calling it builds `attention.TransformerXL`.
+    """Parameters of Transformer-XL attention. Calling the module returns `attention.TransformerXL`.
 
     Args:
-      num_heads: N.
-      head_features: H, the width of a head.
-      features: D (even), the width of the sinusoids; the model's width in the paper.
-      shared: one pair of biases for all heads instead of one each.
-      projection_init: initial projection, with the signature of `jax.nn.initializers`.
-      bias_init: initial biases, likewise.
-      param_dtype: dtype of the parameters.
-      rngs: draws from the stream `params`.
+      num_heads: Number of attention heads N.
+      head_features: Width H of each head.
+      features: Width D of the sinusoidal position encodings. Must be even. The paper uses the width
+        of the model.
+      shared: Share one pair of biases between all heads. Otherwise each head has its own.
+      projection_init: Initializer of the projection of position encodings, shape (N, D, H).
+      bias_init: Initializer of the content bias and of the position bias.
+      param_dtype: Dtype of the parameters.
+      rngs: Random number generators. The stream `params` draws the parameters.
     """
 
     def __init__(
@@ -42,6 +43,7 @@ class TransformerXL(nnx.Module):
         self.position_bias = nnx.Param(bias_init(rngs.params(), biases, param_dtype))
 
     def __call__(self) -> attention.TransformerXL:
+        """Return the attention variant with the current parameters."""
         return attention.TransformerXL(
             self.projection[...], self.content_bias[...], self.position_bias[...]
         )

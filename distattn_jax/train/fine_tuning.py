@@ -131,7 +131,7 @@ class FineTuning(TextTask):
 
     @classmethod
     def tokenizer_of(cls, builder: TextBuilder, config: Config) -> Tokenizer:
-        return load_pretrained_tokenizer(models.folder_of(config.model.pretrained))
+        return load_pretrained_tokenizer(models.resolve_folder(config.model.pretrained))
 
     @classmethod
     @abc.abstractmethod
@@ -179,7 +179,7 @@ class FineTuning(TextTask):
         folder: epath.Path,
     ) -> Own:
         """The pre-trained parameters, and what the guides need of the training set."""
-        source = models.folder_of(config.model.pretrained)
+        source = models.resolve_folder(config.model.pretrained)
         sizes = dataclasses.replace(models.read_config(source), pooler=False)
         if tokenizer.get_vocab_size() > sizes.vocabulary:
             raise DataError(
@@ -197,7 +197,7 @@ class FineTuning(TextTask):
         table, constants = cls._guided(config, builder, tokenizer, tables["train"])
         arguments = {
             "pretrained": sizes,
-            "parameters": models.parameters(source, sizes),
+            "parameters": models.read_parameters(source, sizes),
             "aim": aim,
             "constants": constants,
         }

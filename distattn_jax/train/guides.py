@@ -149,15 +149,15 @@ def _towards(
 
 
 def _first(batch: Batch, aim: Aim) -> guiding.Target:
-    return guiding.first(batch["tokens"], batch["tokens_length"])
+    return guiding.first_token(batch["tokens"], batch["tokens_length"])
 
 
 def _next(batch: Batch, aim: Aim) -> guiding.Target:
-    return guiding.following(batch["tokens"], batch["tokens_length"])
+    return guiding.next_token(batch["tokens"], batch["tokens_length"])
 
 
 def _previous(batch: Batch, aim: Aim) -> guiding.Target:
-    return guiding.previous(batch["tokens"], batch["tokens_length"])
+    return guiding.previous_token(batch["tokens"], batch["tokens_length"])
 
 
 def _period(batch: Batch, aim: Aim) -> guiding.Target:
@@ -169,7 +169,7 @@ def _delimiter(batch: Batch, aim: Aim) -> guiding.Target:
 
 
 def _pmi(batch: Batch, aim: Aim) -> guiding.Target:
-    table = guiding.Pmi(batch["pmi_row_of_token"], batch["pmi_values"])
+    table = guiding.PmiTable(batch["pmi_row_of_token"], batch["pmi_values"])
     return guiding.pmi(batch["tokens"], batch["tokens_length"], table)
 
 

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Float, Int
 
-from distattn_jax.sharding import names_of
+from distattn_jax.sharding import path_names
 from distattn_jax.train.config import OptimizerConfig
 from distattn_jax.train.members import Setting
 
@@ -70,7 +70,7 @@ def updates_of(direction: Any, setting: Setting, share: Float[Array, ""]) -> Any
 
 def is_distance(path: tuple[Any, ...]) -> bool:
     """Whether a parameter is the w or the v of a distance-aware head."""
-    names = names_of(path)
+    names = path_names(path)
     return "variant" in names and ("weight" in names or "shape" in names)
 
 
@@ -78,6 +78,6 @@ def _are_matrices(params: Any) -> Any:
     """Where the decay applies; the biases of heads, (N, H), are no matrices."""
 
     def is_matrix(path: tuple[Any, ...], leaf: Array) -> bool:
-        return leaf.ndim > 1 and not names_of(path)[-1].endswith("bias")
+        return leaf.ndim > 1 and not path_names(path)[-1].endswith("bias")
 
     return jax.tree_util.tree_map_with_path(is_matrix, params)

@@ -13,11 +13,11 @@ from distattn_jax.train.config import Config, ModelConfig
 def check(config: Config) -> None:
     """Raises where what is asked for does not fit the model."""
     source = config.model.pretrained
-    sizes = models.read_config(models.folder_of(source))
+    sizes = models.read_config(models.resolve_folder(source))
     _check_sizes(config.model, sizes)
-    if config.data.longest > sizes.longest:
+    if config.data.longest > sizes.max_length:
         raise ValueError(
-            f"data.longest must be at most {sizes.longest}, the positions of {source}; "
+            f"data.longest must be at most {sizes.max_length}, the positions of {source}; "
             f"got {config.data.longest}."
         )
     for name in ("layers", "layer"):
@@ -38,7 +38,7 @@ def about(folder: Path, name: str, sizes: PretrainedConfig) -> dict[str, Any]:
     return {
         "name": Path(name).name,
         "digest": _digest(folder),
-        "stored": models.stored_types(folder),
+        "stored": models.stored_dtypes(folder),
         "config": dataclasses.asdict(sizes),
     }
 

@@ -1,10 +1,10 @@
-"""Float64 NumPy oracles of the guides: the printed equations, in plain Python loops."""
+"""Float64 NumPy oracles of the guides: the printed equations in plain Python loops."""
 
 import numpy as np
 
 
 def unit_maps(received, lengths, layers):
-    """The rows of M (eq. 9) of each example, over its valid keys, each of norm 1 (or all zero)."""
+    """Yield the rows of M (eq. 9) of each example over its valid keys, normalized unless zero."""
     for b, length in enumerate(lengths):
         rows = []
         for layer in layers:
@@ -16,7 +16,7 @@ def unit_maps(received, lengths, layers):
 
 
 def map_discrimination(received, lengths, layers, scaling, temperature):
-    """-Σ_r log P(r | m_r), eq. 10 and 11."""
+    """Return -Σ_r log P(r | m_r) of each example, eq. 10 and 11."""
     losses = []
     for rows, length in zip(unit_maps(received, lengths, layers), lengths, strict=True):
         total = 0.0
@@ -30,7 +30,7 @@ def map_discrimination(received, lengths, layers, scaling, temperature):
 
 
 def pattern_decorrelation(received, lengths, layers, scaling):
-    """‖MᵀM - I‖²_F, eq. 12, on the (S, S) matrix."""
+    """Return ‖MᵀM - I‖²_F of each example, eq. 12, from the (S, S) matrix."""
     losses = []
     for rows, length in zip(unit_maps(received, lengths, layers), lengths, strict=True):
         total = 0.0
@@ -41,7 +41,7 @@ def pattern_decorrelation(received, lengths, layers, scaling):
 
 
 def pattern_loss(weights, rows, target, lengths, layers, heads):
-    """The squared distance of row and target, averaged over all rows that have one."""
+    """Return the mean squared distance of attention and target over queries with a target."""
     losses = []
     for b, length in enumerate(lengths):
         distances = []
@@ -49,18 +49,18 @@ def pattern_loss(weights, rows, target, lengths, layers, heads):
             for n in heads:
                 for i in range(length):
                     if rows[b, i]:
-                        gap = np.asarray(weights[b, layer, n, i], np.float64) - target[b, i]
-                        distances.append(sum(x * x for x in gap[:length]))
+                        error = np.asarray(weights[b, layer, n, i], np.float64) - target[b, i]
+                        distances.append(sum(x * x for x in error[:length]))
         losses.append(np.mean(distances) if distances else 0.0)
     return np.array(losses)
 
 
-def target(lengths, size, strength):
-    """Rows and weights from the strength(b, i, j) of a relation of two positions."""
+def target(lengths, size, score):
+    """Return rows and weights of the target with score(b, i, j) for query i and key j."""
     weights = np.zeros((len(lengths), size, size))
     for b, length in enumerate(lengths):
         for i in range(length):
-            strengths = [max(0.0, strength(b, i, j)) for j in range(length)]
-            if sum(strengths) > 0:
-                weights[b, i, :length] = np.array(strengths) / sum(strengths)
+            scores = [max(0.0, score(b, i, j)) for j in range(length)]
+            if sum(scores) > 0:
+                weights[b, i, :length] = np.array(scores) / sum(scores)
     return weights.sum(axis=-1) > 0, weights

@@ -1,4 +1,4 @@
-"""Targets: fixed patterns and relations of words, by hand and by loops."""
+"""Targets from patterns of positions and from relations of words."""
 
 import chex
 import jax
@@ -8,30 +8,31 @@ import pytest
 from jax.sharding import AxisType, NamedSharding, PartitionSpec
 
 from distattn_jax import guiding
-from distattn_jax.guiding import Pmi, choice, relations
+from distattn_jax.guiding import PmiTable, relations, selection
 from tests.guiding import oracles
-from tests.guiding.drawn import CLOSE, draw
+from tests.guiding.cases import CLOSE, draw
 from tests.unchecked import as_users_have_it
 
-# [CLS] cats sleep . [SEP] and, shorter, [CLS] cats [SEP] with padding that looks like tokens.
+# The texts "[CLS] cats sleep . [SEP]" and "[CLS] cats [SEP]". The padding of the second has the
+# ids of tokens, which must be ignored.
 CLS, CATS, SLEEP, STOP, SEP = range(1, 6)
 TOKENS = jnp.array([[CLS, CATS, SLEEP, STOP, SEP], [CLS, CATS, SEP, STOP, SEP]])
 LENGTHS = jnp.array([5, 3])
 T = 5
 
-WORDS = jnp.array([[0, 1, 2, 2, 3, 0], [0, 1, 2, 0, 0, 0]])  # the second word has two pieces
-HEADS = jnp.array([[0, 2, 0, 0, 2, 0], [0, 9, 1, 0, 0, 0]])  # 9: a head that was cut off
+WORDS = jnp.array([[0, 1, 2, 2, 3, 0], [0, 1, 2, 0, 0, 0]])  # the second word has two tokens
+HEADS = jnp.array([[0, 2, 0, 0, 2, 0], [0, 9, 1, 0, 0, 0]])  # word 9 is beyond the end of the text
 VECTORS = jnp.array([[0, 1, 1, 2, 3, 1], [0, 4, 1, 2, 1, 1]])
 TABLE = jnp.array([[9.0, 9.0], [1.0, 0.0], [3.0, 4.0], [-2.0, 0.0], [0.0, 0.0]])
-PMI = Pmi(
-    row_of_token=jnp.array([0, -1, 0, 1, 2, -1]),  # a table of cats, sleep and the period
+PMI = PmiTable(
+    row_of_token=jnp.array([0, -1, 0, 1, 2, -1]),  # the table holds cats, sleep and the period
     values=jnp.array([[4.0, 3.0, 1.0], [3.0, 0.0, -2.0], [1.0, -2.0, 5.0]]),
 )
 
 TARGETS = {
-    "first": lambda: guiding.first(TOKENS, LENGTHS),
-    "following": lambda: guiding.following(TOKENS, LENGTHS),
-    "previous": lambda: guiding.previous(TOKENS, LENGTHS),
+    "first_token": lambda: guiding.first_token(TOKENS, LENGTHS),
+    "next_token": lambda: guiding.next_token(TOKENS, LENGTHS),
+    "previous_token": lambda: guiding.previous_token(TOKENS, LENGTHS),
     "period": lambda: guiding.period(TOKENS, LENGTHS, periods=(STOP,)),
     "delimiter": lambda: guiding.delimiter(TOKENS, LENGTHS, delimiters=(CLS, SEP)),
     "dependency": lambda: guiding.dependency(WORDS, HEADS, jnp.array([6, 3])),
@@ -41,8 +42,8 @@ TARGETS = {
 
 
 def row(size, **shares):
-    """A row of zeros but for shares, named by their places: at1=0.5."""
-    return [shares.get(f"at{place}", 0) for place in range(size)]
+    """Return a row of zeros except at the given positions: row(3, at1=0.5) is [0, 0.5, 0]."""
+    return [shares.get(f"at{position}", 0) for position in range(size)]
 
 
 NONE = row(T)
@@ -51,18 +52,18 @@ NONE = row(T)
 @pytest.mark.parametrize(
     ("name", "full", "short"),
     [
-        ("first", [row(T, at0=1)] * 5, [row(T, at0=1)] * 3 + [NONE] * 2),
+        ("first_token", [row(T, at0=1)] * 5, [row(T, at0=1)] * 3 + [NONE] * 2),
         (
-            "following",
+            "next_token",
             [row(T, at1=1), row(T, at2=1), row(T, at3=1), row(T, at4=1), NONE],
             [row(T, at1=1), row(T, at2=1), NONE, NONE, NONE],
         ),
         (
-            "previous",
+            "previous_token",
             [NONE, row(T, at0=1), row(T, at1=1), row(T, at2=1), row(T, at3=1)],
             [NONE, row(T, at0=1), row(T, at1=1), NONE, NONE],
         ),
-        ("period", [row(T, at3=1)] * 5, [NONE] * 5),  # in the second text it is padding
+        ("period", [row(T, at3=1)] * 5, [NONE] * 5),  # the period of the second text is padding
         (
             "delimiter",
             [row(T, at0=0.5, at4=0.5)] * 5,
@@ -79,8 +80,8 @@ NONE = row(T)
             [NONE] * 5,
         ),
         (
-            # Cosines: 1 and 2 0.6, 1 and 3 -1, 2 and 3 -0.6; 4 has no direction. Places 1 and 2
-            # are one word, found again at 5.
+            # Cosine of rows 1 and 2: 0.6, of 1 and 3: -1, of 2 and 3: -0.6. Row 4 is zero.
+            # Positions 1 and 2 are one word, which occurs again at 5.
             "word_similarity",
             [
                 row(6),
@@ -94,7 +95,7 @@ NONE = row(T)
         ),
     ],
 )
-def test_by_hand(name, full, short):
+def test_targets_equal_those_computed_by_hand(name, full, short):
     found = jax.jit(TARGETS[name])()
     np.testing.assert_allclose(found.weights, [full, short], **CLOSE)
     assert found.weights.dtype == jnp.float32
@@ -106,8 +107,7 @@ def test_several_tokens_may_be_periods():
     assert found.weights[0, 0].tolist() == row(T, at2=0.5, at3=0.5)
 
 
-def test_relations_by_loops():
-    """Of random words, vectors and tables, longer than those above."""
+def test_relations_of_random_words_equal_the_oracle():
     generator = np.random.default_rng(0)
     lengths, size = np.array([9, 4, 1, 0]), 9
     words = np.sort(generator.integers(0, 6, (4, size)))
@@ -119,11 +119,11 @@ def test_relations_by_loops():
     def is_head(b, i, j):
         return float(heads[b, i] > 0 and heads[b, i] == words[b, j])
 
-    def information(b, i, j):
+    def pmi_score(b, i, j):
         first, second = rows[tokens[b, i]], rows[tokens[b, j]]
         return values[first, second] if i != j and min(first, second) >= 0 else 0.0
 
-    def likeness(b, i, j):
+    def cosine(b, i, j):
         between = vectors[b, min(i, j) : max(i, j) + 1]
         if min(vectors[b, i], vectors[b, j]) == 0 or len(set(between)) == 1:
             return 0.0
@@ -132,42 +132,41 @@ def test_relations_by_loops():
 
     as_jax = [jnp.asarray(array, jnp.int32) for array in (words, heads, tokens, vectors, lengths)]
     words_, heads_, tokens_, vectors_, lengths_ = as_jax
-    pmi_table = Pmi(jnp.asarray(rows, jnp.int32), jnp.asarray(values))
-    for found, strength in (
+    pmi_table = PmiTable(jnp.asarray(rows, jnp.int32), jnp.asarray(values))
+    for found, score in (
         (jax.jit(guiding.dependency)(words_, heads_, lengths_), is_head),
-        (jax.jit(guiding.pmi)(tokens_, lengths_, pmi_table), information),
-        (jax.jit(guiding.word_similarity)(vectors_, lengths_, jnp.asarray(table)), likeness),
+        (jax.jit(guiding.pmi)(tokens_, lengths_, pmi_table), pmi_score),
+        (jax.jit(guiding.word_similarity)(vectors_, lengths_, jnp.asarray(table)), cosine),
     ):
-        wanted_rows, wanted = oracles.target(lengths, size, strength)
-        assert wanted_rows.any()
-        np.testing.assert_array_equal(found.rows, wanted_rows)
-        np.testing.assert_allclose(found.weights, wanted, **CLOSE)
+        expected_rows, expected = oracles.target(lengths, size, score)
+        assert expected_rows.any()
+        np.testing.assert_array_equal(found.rows, expected_rows)
+        np.testing.assert_allclose(found.weights, expected, **CLOSE)
 
 
-def test_no_token_named_is_an_error():
-    with pytest.raises(ValueError, match="periods must name at least one; got none"):
+def test_token_ids_must_be_a_nonempty_sequence_of_integers():
+    with pytest.raises(ValueError, match="periods must contain at least one number; got none"):
         guiding.period(TOKENS, LENGTHS, periods=())
     with pytest.raises(ValueError, match="delimiters must be a sequence of integers; got 1"):
-        as_users_have_it(choice).integers("delimiters", 1)
+        as_users_have_it(selection).check_integers("delimiters", 1)
 
 
-def test_wrong_shapes_are_named():
-    theirs = as_users_have_it(relations)
+def test_errors_name_the_array_with_a_wrong_shape():
+    unchecked = as_users_have_it(relations)
     with pytest.raises(ValueError, match=r"heads .* here \(.*\); got \(1, "):
-        theirs.dependency(TOKENS, TOKENS[:1], LENGTHS)
+        unchecked.dependency(TOKENS, TOKENS[:1], LENGTHS)
     with pytest.raises(ValueError, match=r"vectors must have the shape \(B T\)"):
-        theirs.word_similarity(TOKENS[0], LENGTHS, jnp.ones((3, 2)))
+        unchecked.word_similarity(TOKENS[0], LENGTHS, jnp.ones((3, 2)))
 
 
 @pytest.mark.usefixtures("eight_devices")
-def test_tables_are_looked_up_on_a_mesh():
-    """Explicit axes, where every lookup has to say where its result lies."""
+def test_tables_are_looked_up_on_a_mesh_with_explicit_axes():
     kinds = (AxisType.Explicit, AxisType.Explicit)
 
     @jax.jit
-    def targets(tokens, vectors, lengths, information, table):
+    def targets(tokens, vectors, lengths, pmi_table, table):
         return (
-            guiding.pmi(tokens, lengths, information),
+            guiding.pmi(tokens, lengths, pmi_table),
             guiding.word_similarity(vectors, lengths, table),
         )
 

@@ -1,4 +1,4 @@
-"""MDG and PDG: the printed equations, their gradients, and what must not count."""
+"""Losses on received attention: equations, gradients, padding, sharding and errors."""
 
 import functools
 import re
@@ -13,7 +13,7 @@ from jax.test_util import check_grads
 
 from distattn_jax.guiding import map_discrimination, pattern_decorrelation, received
 from tests.guiding import oracles
-from tests.guiding.drawn import CLOSE, attended, draw
+from tests.guiding.cases import CLOSE, attend, draw
 from tests.unchecked import as_users_have_it
 
 STATIC = ("layers", "scaling")
@@ -27,12 +27,12 @@ both = pytest.mark.parametrize(
 )
 
 
-def drawn_received(seed=0):
+def draw_received(seed=0):
     return jnp.square(draw(seed, B, L, N, S))
 
 
 def one_example(*maps):
-    """Maps of one example, as heads of one layer, and the example's length."""
+    """Return maps as the heads of one layer of one example, and the length of the example."""
     return jnp.array([[maps]], jnp.float32), jnp.array([len(maps[0])])
 
 
@@ -41,74 +41,76 @@ def total_gradient(loss, lengths=LENGTHS, **arguments):
     return lambda maps: np.asarray(gradient(maps))
 
 
-def test_two_maps_by_hand():
+def test_two_maps_equal_the_losses_computed_by_hand():
     maps, lengths = one_example([3, 4], [4, 3])  # cosine 24/25
-    apart = np.log(1 + np.exp(0.96 - 1))
+    expected = np.log(1 + np.exp(0.96 - 1))
     arguments = {"scaling": "sum"}
-    assert compiled_discrimination(maps, lengths, **arguments)[0] == pytest.approx(2 * apart)
-    assert compiled_discrimination(maps, lengths)[0] == pytest.approx(apart)
-    warmer = np.log(1 + np.exp((0.96 - 1) / 2))
-    assert compiled_discrimination(maps, lengths, temperature=2.0)[0] == pytest.approx(warmer)
+    assert compiled_discrimination(maps, lengths, **arguments)[0] == pytest.approx(2 * expected)
+    assert compiled_discrimination(maps, lengths)[0] == pytest.approx(expected)
+    at_temperature_two = np.log(1 + np.exp((0.96 - 1) / 2))
+    assert compiled_discrimination(maps, lengths, temperature=2.0)[0] == pytest.approx(
+        at_temperature_two
+    )
     # MᵀM = [[1, 24/25], [24/25, 1]]
     assert compiled_decorrelation(maps, lengths, **arguments)[0] == pytest.approx(2 * 0.96**2)
     assert compiled_decorrelation(maps, lengths)[0] == pytest.approx(0.96**2)
 
 
-def test_maps_without_overlap_by_hand():
+def test_disjoint_maps_equal_the_losses_computed_by_hand():
     maps, lengths = one_example([2, 0, 0], [0, 5, 0])
     assert compiled_discrimination(maps, lengths)[0] == pytest.approx(np.log(1 + np.exp(-1)))
-    # Nobody attends to the third key: 0 on the diagonal, where 1 is wanted.
+    # The third key receives nothing: its diagonal entry of MᵀM is 0 instead of 1.
     assert compiled_decorrelation(maps, lengths, scaling="sum")[0] == pytest.approx(1)
 
 
 @pytest.mark.parametrize(
     ("scaling", "layers"), [("mean", None), ("sum", None), ("mean", (2, 0)), ("sum", (-1,))]
 )
-def test_equations(scaling, layers):
-    maps = drawn_received()
-    numbers = range(L) if layers is None else layers
+def test_losses_equal_the_printed_equations(scaling, layers):
+    maps = draw_received()
+    indices = range(L) if layers is None else layers
     found = compiled_discrimination(maps, LENGTHS, layers=layers, scaling=scaling, temperature=0.5)
-    wanted = oracles.map_discrimination(maps, LENGTHS, numbers, scaling, 0.5)
-    np.testing.assert_allclose(found, wanted, **CLOSE)
+    expected = oracles.map_discrimination(maps, LENGTHS, indices, scaling, 0.5)
+    np.testing.assert_allclose(found, expected, **CLOSE)
     found = compiled_decorrelation(maps, LENGTHS, layers=layers, scaling=scaling)
-    wanted = oracles.pattern_decorrelation(maps, LENGTHS, numbers, scaling)
-    np.testing.assert_allclose(found, wanted, **CLOSE)
+    expected = oracles.pattern_decorrelation(maps, LENGTHS, indices, scaling)
+    np.testing.assert_allclose(found, expected, **CLOSE)
 
 
 @both
-def test_how_much_a_map_gives_does_not_count(loss):
-    maps = drawn_received()
+def test_the_scale_of_a_map_does_not_matter(loss):
+    maps = draw_received()
     scale = jnp.exp(draw(1, B, L, N, 1))
     np.testing.assert_allclose(loss(maps * scale, LENGTHS), loss(maps, LENGTHS), **CLOSE)
 
 
 @both
-def test_gradients_are_those_of_the_function(loss):
+def test_gradients_equal_finite_differences(loss):
     lengths = LENGTHS[:3]
-    maps = drawn_received()[:3] + 0.5
+    maps = draw_received()[:3] + 0.5
     check_grads(jax.jit(lambda x: loss(x, lengths)), (maps,), 1, rtol=2e-2, atol=2e-2)
 
 
 @both
-def test_padding_does_not_count_and_gets_no_gradient(loss):
+def test_padding_does_not_contribute_and_has_zero_gradient(loss):
     is_padding = np.arange(S)[None, :] >= np.asarray(LENGTHS)[:, None]
     is_padding = np.broadcast_to(is_padding[:, None, None], (B, L, N, S))
-    spoilt = jnp.where(is_padding, jnp.nan, drawn_received())
-    chex.assert_trees_all_equal(loss(spoilt, LENGTHS), loss(drawn_received(), LENGTHS))
-    gradient = total_gradient(loss)(spoilt)
+    spoiled = jnp.where(is_padding, jnp.nan, draw_received())
+    chex.assert_trees_all_equal(loss(spoiled, LENGTHS), loss(draw_received(), LENGTHS))
+    gradient = total_gradient(loss)(spoiled)
     assert np.all(np.where(is_padding, gradient == 0, np.isfinite(gradient)))
     assert np.all(np.abs(gradient[:2]).sum(axis=(1, 2, 3)) > 0)
 
 
 @both
-def test_an_empty_example_gives_nothing(loss):
-    assert loss(drawn_received(), LENGTHS)[-1] == 0
-    assert np.all(total_gradient(loss)(drawn_received())[-1] == 0)
+def test_an_empty_example_has_zero_loss_and_gradient(loss):
+    assert loss(draw_received(), LENGTHS)[-1] == 0
+    assert np.all(total_gradient(loss)(draw_received())[-1] == 0)
 
 
 @both
-def test_a_map_that_gives_nothing_has_no_gradient(loss):
-    maps = drawn_received().at[0, 1, 0].set(0)
+def test_a_map_of_zeros_has_zero_gradient(loss):
+    maps = draw_received().at[0, 1, 0].set(0)
     gradient = total_gradient(loss)(maps)
     assert np.all(gradient[0, 1, 0] == 0)
     assert np.all(np.isfinite(gradient))
@@ -116,23 +118,23 @@ def test_a_map_that_gives_nothing_has_no_gradient(loss):
 
 
 @both
-def test_layers_not_chosen_get_no_gradient(loss):
-    gradient = total_gradient(loss, layers=(0, 2))(drawn_received())
+def test_unselected_layers_have_zero_gradient(loss):
+    gradient = total_gradient(loss, layers=(0, 2))(draw_received())
     assert np.all(gradient[:, 1] == 0)
     assert np.all(np.abs(gradient[0, ::2]).sum(axis=(1, 2)) > 0)
 
 
 @both
-def test_sixteen_bits_are_widened_first(loss):
-    narrow = drawn_received().astype(jnp.bfloat16)
+def test_bfloat16_is_promoted_to_float32(loss):
+    narrow = draw_received().astype(jnp.bfloat16)
     found = loss(narrow, LENGTHS)
     assert found.dtype == jnp.float32
     chex.assert_trees_all_equal(found, loss(narrow.astype(jnp.float32), LENGTHS))
 
 
 @both
-def test_examples_are_apart_and_members_too(loss):
-    members = jnp.stack([drawn_received(0), drawn_received(1)])
+def test_examples_and_members_are_independent(loss):
+    members = jnp.stack([draw_received(0), draw_received(1)])
     together = jax.jit(jax.vmap(loss, in_axes=(0, None)))(members, LENGTHS)
     for member, maps in enumerate(members):
         for b in range(B):
@@ -141,7 +143,7 @@ def test_examples_are_apart_and_members_too(loss):
 
 
 @both
-def test_no_matrix_of_keys_by_keys_is_made(loss):
+def test_no_matrix_of_keys_by_keys_is_formed(loss):
     keys = 37
     maps, lengths = jnp.ones((1, 2, 2, keys)), jnp.array([keys])
     program = jax.make_jaxpr(jax.grad(lambda x: loss(x, lengths).sum()))(maps)
@@ -150,29 +152,29 @@ def test_no_matrix_of_keys_by_keys_is_made(loss):
     assert not any(size.count(str(keys)) > 1 for size in sizes)
 
 
-# What the paper says, and what the code released with it does.
+# The equations of the paper against the code that was released with it.
 
 
 @both
 @pytest.mark.parametrize("implementation", ["reference", "xla"])
-def test_received_attention_has_a_gradient(loss, implementation):
+def test_received_attention_has_a_nonzero_gradient(loss, implementation):
     gradient = _gradient_to_queries(
         lambda out, lengths: loss(out.received, lengths), implementation=implementation
     )
-    sizes = np.abs(gradient).max(axis=(0, 2, 3, 4))  # of each example
+    sizes = np.abs(gradient).max(axis=(0, 2, 3, 4))  # one for each example
     assert np.all(sizes[:2] > 1e-4)
-    assert np.all(gradient[:, 1, 3:] == 0)  # queries that are padding
-    assert sizes[2] == 0  # one token: nothing to choose
+    assert np.all(gradient[:, 1, 3:] == 0)  # padding queries
+    assert sizes[2] == 0  # a single token always attends to itself
 
 
 @both
-def test_the_released_reduction_has_none(loss):
-    """It averages over the axis of the softmax: every entry is 1/S, whatever the attention."""
+def test_the_mean_over_the_softmax_axis_has_no_gradient(loss):
+    """The released code averages over the softmax axis, where every mean is 1/S."""
     gradient = _gradient_to_queries(lambda out, lengths: loss(out.weights.mean(axis=-1), lengths))
     assert np.abs(gradient).max() < 1e-6
 
 
-def test_the_released_reduction_gives_constants():
+def test_the_mean_over_the_softmax_axis_gives_constant_losses():
     maps, lengths = jnp.full((1, 12, 12, 256), 1 / 256), jnp.array([256])
     assert compiled_decorrelation(maps, lengths)[0] == pytest.approx(80.875, rel=1e-5)
     assert compiled_discrimination(maps, lengths)[0] == pytest.approx(np.log(144), rel=1e-5)
@@ -182,14 +184,14 @@ def _gradient_to_queries(loss, **arguments):
     query, key, lengths = draw(0, 2, 3, 5, 2, 4), draw(1, 2, 3, 5, 2, 4), jnp.array([5, 3, 1])
 
     def total(query):
-        return loss(attended(query, key, lengths, **arguments), lengths).sum()
+        return loss(attend(query, key, lengths, **arguments), lengths).sum()
 
     return np.asarray(jax.jit(jax.grad(total))(query))
 
 
 @pytest.mark.usefixtures("eight_devices")
 @pytest.mark.parametrize("kind", [AxisType.Auto, AxisType.Explicit])
-def test_heads_may_be_spread_over_devices(kind):
+def test_sharded_heads_equal_one_device(kind):
     @jax.jit
     def gradient(maps, lengths):
         def total(maps):
@@ -201,11 +203,11 @@ def test_heads_may_be_spread_over_devices(kind):
 
         return jax.value_and_grad(total)(maps)
 
-    alone = gradient(drawn_received(), LENGTHS)
+    alone = gradient(draw_received(), LENGTHS)
     mesh = jax.make_mesh((4, 2), ("data", "model"), axis_types=(kind, kind))
     with jax.set_mesh(mesh):
         spec = PartitionSpec("data", None, "model", None)
-        maps = jax.device_put(drawn_received(), NamedSharding(mesh, spec))
+        maps = jax.device_put(draw_received(), NamedSharding(mesh, spec))
         lengths = jax.device_put(LENGTHS, NamedSharding(mesh, PartitionSpec("data")))
         together = gradient(maps, lengths)
     assert len(together[1].sharding.device_set) == 8
@@ -213,28 +215,28 @@ def test_heads_may_be_spread_over_devices(kind):
 
 
 @both
-def test_wrong_use_is_named(loss):
-    call = functools.partial(loss, drawn_received(), LENGTHS)
+def test_errors_name_the_invalid_argument(loss):
+    call = functools.partial(loss, draw_received(), LENGTHS)
     with pytest.raises(ValueError, match='scaling must be "mean" or "sum"; got \'max\''):
         call(scaling="max")
     with pytest.raises(ValueError, match=r"layers must lie from -3 to 2; got \[3, -4\]"):
         call(layers=(3, 0, -4))
-    with pytest.raises(ValueError, match=r"layers must name each at most once; got \(2, -1\)"):
+    with pytest.raises(ValueError, match=r"layers must not repeat a number; got \(2, -1\)"):
         call(layers=(2, -1))
-    with pytest.raises(ValueError, match="layers must name at least one; got none"):
+    with pytest.raises(ValueError, match="layers must contain at least one number; got none"):
         call(layers=())
 
 
 @pytest.mark.parametrize("temperature", [0, -1.0, float("nan")])
-def test_a_temperature_is_above_zero(temperature):
+def test_the_temperature_must_be_above_zero(temperature):
     with pytest.raises(ValueError, match=f"temperature must be above 0; got {temperature}"):
-        map_discrimination(drawn_received(), LENGTHS, temperature=temperature)
+        map_discrimination(draw_received(), LENGTHS, temperature=temperature)
 
 
-def test_wrong_shapes_are_named():
-    plain = as_users_have_it(received)
-    for loss in (plain.map_discrimination, plain.pattern_decorrelation):
+def test_errors_name_the_array_with_a_wrong_shape():
+    unchecked = as_users_have_it(received)
+    for loss in (unchecked.map_discrimination, unchecked.pattern_decorrelation):
         with pytest.raises(ValueError, match=r"received .* \(B L N S\), .* got \(4, 2, 5\)"):
-            loss(drawn_received()[:, 0], LENGTHS)
+            loss(draw_received()[:, 0], LENGTHS)
         with pytest.raises(ValueError, match=r"lengths .* here \(4\); got \(2,\)"):
-            loss(drawn_received(), LENGTHS[:2])
+            loss(draw_received(), LENGTHS[:2])

@@ -1,6 +1,6 @@
-"""How far models are from what transformers says: `python -m tests.models.compare_golden FOLDER`.
+"""Compare models with transformers: `python -m tests.models.compare_golden FOLDER...`.
 
-Each folder must hold a model and the expected.npz that make_golden.py wrote beside it.
+Each folder must contain a model and the file expected.npz that make_golden.py wrote.
 """
 
 import sys
@@ -12,29 +12,29 @@ import numpy as np
 from distattn_jax.models.pretrained import load
 
 
-def errors_of(folder: str | Path) -> dict[str, float]:
-    """The largest absolute errors over what is no padding."""
+def compute_errors(folder: str | Path) -> dict[str, float]:
+    """Return the largest absolute error of each output over valid tokens."""
     expected = dict(np.load(Path(folder) / "expected.npz"))
     tokens, lengths, types = (expected[name] for name in ("tokens", "lengths", "types"))
     encoded = load(folder)(tokens, lengths, types, received=True, weights=True, states=True)
-    own = np.arange(tokens.shape[1])[None] < lengths[:, None]
-    maps = np.where(own[:, None, None, :, None], expected["weights"], 0)
+    is_valid = np.arange(tokens.shape[1])[None] < lengths[:, None]
+    maps = np.where(is_valid[:, None, None, :, None], expected["weights"], 0)
 
-    def worst(actual, wanted, axis=None):
-        """Of all, or of the tokens on this axis that are no padding."""
-        off = np.abs(np.asarray(actual) - wanted)
-        return float(off.max() if axis is None else np.moveaxis(off, axis, 1)[own].max())
+    def largest_error(actual, expected, axis=None):
+        """Return the largest error, over all entries or over the valid tokens of an axis."""
+        error = np.abs(np.asarray(actual) - expected)
+        return float(error.max() if axis is None else np.moveaxis(error, axis, 1)[is_valid].max())
 
     return {
-        "states": worst(encoded.states, expected["states"], axis=2),
-        "pooled": worst(encoded.pooled, expected["pooled"]),
-        "maps": worst(encoded.weights, maps, axis=3),
-        "received": worst(encoded.received, maps.sum(axis=3)),
+        "states": largest_error(encoded.states, expected["states"], axis=2),
+        "pooled": largest_error(encoded.pooled, expected["pooled"]),
+        "maps": largest_error(encoded.weights, maps, axis=3),
+        "received": largest_error(encoded.received, maps.sum(axis=3)),
     }
 
 
 if __name__ == "__main__":
     jax.config.update("jax_default_matmul_precision", "highest")
     for folder in sys.argv[1:]:
-        found = ", ".join(f"{name} {error:.1e}" for name, error in errors_of(folder).items())
-        print(f"{Path(folder).name}: {found}")
+        errors = ", ".join(f"{name} {error:.1e}" for name, error in compute_errors(folder).items())
+        print(f"{Path(folder).name}: {errors}")

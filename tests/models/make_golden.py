@@ -1,7 +1,7 @@
-"""Makes tests/models/golden: small models of transformers, and what they say of a few texts.
+"""Make tests/models/golden: small models of transformers and their outputs for a few texts.
 
-Needs transformers and torch, which nothing else here needs: `python tests/models/make_golden.py`,
-or with folders of models, to write an expected.npz into each of them.
+Requires transformers and torch. `python tests/models/make_golden.py` writes the small models and
+their outputs. With folders of models as arguments, it writes expected.npz into each of them.
 """
 
 import sys
@@ -12,8 +12,8 @@ import torch
 import transformers
 
 GOLDEN = Path(__file__).parent / "golden"
-LENGTHS = (9, 5, 1)  # of the texts that the small models are asked about
-LONGER = (100, 57, 32, 1)  # and of those for other models
+LENGTHS = (9, 5, 1)  # lengths of the texts for the small models
+LONGER_LENGTHS = (100, 57, 32, 1)  # lengths of the texts for other models
 SIZES = {
     "vocab_size": 40,
     "hidden_size": 16,
@@ -23,8 +23,8 @@ SIZES = {
 }
 
 
-def models():
-    """Heads of other tasks, prefixes, epsilons and activations as the published weights have."""
+def make_models():
+    """Yield one model of each family, with the name prefixes and options of published weights."""
     yield transformers.BertForPreTraining(
         transformers.BertConfig(**SIZES, max_position_embeddings=12)
     )
@@ -39,8 +39,8 @@ def models():
     )
 
 
-def draw(model):
-    """Parameters wide enough for attention that is far from even."""
+def draw_parameters(model):
+    """Draw parameters large enough for attention far from uniform."""
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             parameter.normal_(0.0, 0.3)
@@ -48,20 +48,20 @@ def draw(model):
                 parameter += 1
 
 
-def expected(folder, lengths, seed=0):
-    """What transformers says of random texts of these lengths, padded on the right."""
+def compute_expected(folder, lengths, seed=0):
+    """Return random texts of the given lengths, padded on the right, and their outputs."""
     model = transformers.AutoModel.from_pretrained(folder, attn_implementation="eager").eval()
     config, longest = model.config, max(lengths)
     lengths = np.asarray(lengths)
-    own = np.arange(longest)[None] < lengths[:, None]
+    is_valid = np.arange(longest)[None] < lengths[:, None]
     random = np.random.default_rng(seed)
-    tokens = random.integers(3, config.vocab_size, own.shape)
-    tokens = np.where(own, tokens, config.pad_token_id)
-    types = np.where(own, random.integers(0, config.type_vocab_size, own.shape), 0)
+    tokens = random.integers(3, config.vocab_size, is_valid.shape)
+    tokens = np.where(is_valid, tokens, config.pad_token_id)
+    types = np.where(is_valid, random.integers(0, config.type_vocab_size, is_valid.shape), 0)
     with torch.no_grad():
-        given = model(
+        output = model(
             input_ids=torch.asarray(tokens),
-            attention_mask=torch.asarray(own.astype(np.int64)),
+            attention_mask=torch.asarray(is_valid.astype(np.int64)),
             token_type_ids=torch.asarray(types),
             output_attentions=True,
             output_hidden_states=True,
@@ -70,26 +70,26 @@ def expected(folder, lengths, seed=0):
         "tokens": tokens.astype(np.int32),
         "lengths": lengths.astype(np.int32),
         "types": types.astype(np.int32),
-        "states": torch.stack(given.hidden_states, 1).numpy(),
-        "pooled": given.pooler_output.numpy(),
-        "weights": torch.stack(given.attentions, 1).numpy(),
+        "states": torch.stack(output.hidden_states, 1).numpy(),
+        "pooled": output.pooler_output.numpy(),
+        "weights": torch.stack(output.attentions, 1).numpy(),
     }
 
 
 def main(folders):
-    """Small models of all families, unless folders of others are given."""
+    """Write expected.npz into each folder. Without folders, make the small models first."""
     print(f"transformers {transformers.__version__}, torch {torch.__version__}")
-    lengths = LONGER if folders else LENGTHS
+    lengths = LONGER_LENGTHS if folders else LENGTHS
     if not folders:
         torch.manual_seed(0)
-        for model in models():
-            draw(model)
+        for model in make_models():
+            draw_parameters(model)
             folder = GOLDEN / model.config.model_type
             model.save_pretrained(folder)
             (folder / "generation_config.json").unlink(missing_ok=True)
             folders.append(folder)
     for folder in folders:
-        np.savez_compressed(Path(folder) / "expected.npz", **expected(folder, lengths))
+        np.savez_compressed(Path(folder) / "expected.npz", **compute_expected(folder, lengths))
 
 
 if __name__ == "__main__":

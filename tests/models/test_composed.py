@@ -1,4 +1,4 @@
-"""Models of pairs, documents and readers: padding counts for nothing."""
+"""Models of sentence pairs, documents and news recommendation."""
 
 import jax
 import jax.numpy as jnp
@@ -23,11 +23,11 @@ SIZES = Sizes(
     pooling_features=4,
     initial_weight=0.5,
 )
-DRAW = np.random.default_rng(0)
+GENERATOR = np.random.default_rng(0)
 
 
 def tokens(*shape):
-    return jnp.asarray(DRAW.integers(2, 20, shape), jnp.int32)
+    return jnp.asarray(GENERATOR.integers(2, 20, shape), jnp.int32)
 
 
 def make(kind, **arguments):
@@ -50,11 +50,11 @@ def pairs():
     return jax.jit(make(PairClassifier, classes=2))
 
 
-def test_a_pair_is_more_than_its_sentences_in_any_order(pairs):
-    forth = pairs(FIRST, FIRST_LENGTHS, SECOND, SECOND_LENGTHS).logits
-    back = pairs(SECOND, SECOND_LENGTHS, FIRST, FIRST_LENGTHS).logits
-    assert forth.shape == (3, 2)
-    assert (jnp.abs(forth - back) > 1e-4).any(axis=1).all()
+def test_the_order_of_the_sentences_of_a_pair_matters(pairs):
+    logits = pairs(FIRST, FIRST_LENGTHS, SECOND, SECOND_LENGTHS).logits
+    swapped = pairs(SECOND, SECOND_LENGTHS, FIRST, FIRST_LENGTHS).logits
+    assert logits.shape == (3, 2)
+    assert (jnp.abs(logits - swapped) > 1e-4).any(axis=1).all()
 
 
 def test_padding_of_either_sentence_does_not_matter(pairs):
@@ -77,26 +77,26 @@ def documents():
     return jax.jit(make(DocumentClassifier, classes=5))
 
 
-def test_a_document_is_read_sentence_by_sentence_whatever_stands_beside_it(documents):
+def test_documents_of_a_batch_are_independent(documents):
     together = documents(DOCUMENTS, WORDS, SENTENCES).logits
     assert together.shape == (2, 5)
     alone = documents(DOCUMENTS[1:], WORDS[1:], SENTENCES[1:]).logits
     close(together[1:], alone)
 
 
-def test_words_and_sentences_that_are_padding_do_not_matter(documents):
+def test_padding_of_words_and_sentences_does_not_matter(documents):
     expected = documents(DOCUMENTS, WORDS, SENTENCES).logits
     other = np.where(np.arange(4) < np.asarray(WORDS)[..., None], DOCUMENTS, 7)
     close(documents(other, WORDS, SENTENCES).logits, expected)
     close(documents(DOCUMENTS, WORDS.at[1, 2].set(4), SENTENCES).logits, expected)
 
 
-def test_the_order_of_sentences_does_matter(documents):
-    turned = DOCUMENTS[:, jnp.asarray([1, 0, 2])]
-    logits = documents(turned, WORDS[:, jnp.asarray([1, 0, 2])], SENTENCES).logits
+def test_the_order_of_sentences_matters(documents):
+    reordered = DOCUMENTS[:, jnp.asarray([1, 0, 2])]
+    logits = documents(reordered, WORDS[:, jnp.asarray([1, 0, 2])], SENTENCES).logits
     change = jnp.abs(logits - documents(DOCUMENTS, WORDS, SENTENCES).logits)
-    assert change[0].max() > 1e-5  # three sentences: other distances; two: the same
-    assert change[1].max() < 1e-5
+    assert change[0].max() > 1e-5  # swapping two of three sentences changes distances
+    assert change[1].max() < 1e-5  # swapping both of two sentences keeps them
 
 
 def test_a_document_without_words_has_a_finite_rating_and_gradient():
@@ -110,7 +110,7 @@ def test_a_document_without_words_has_a_finite_rating_and_gradient():
     assert all(jnp.isfinite(leaf).all() for leaf in jax.tree.leaves(gradient))
 
 
-# -- readers
+# -- news recommendation
 
 HISTORY, CANDIDATES = tokens(2, 3, 4), tokens(2, 5, 4)
 TITLES, CANDIDATE_TITLES = jnp.full((2, 3), 4), jnp.full((2, 5), 4)
@@ -118,18 +118,20 @@ CLICKS = jnp.asarray([3, 0])
 
 
 @pytest.fixture(scope="module")
-def readers():
+def recommender():
     return jax.jit(make(NewsRecommender))
 
 
-def test_a_candidate_is_scored_whatever_stands_beside_it(readers):
-    scores = readers(HISTORY, TITLES, CLICKS, CANDIDATES, CANDIDATE_TITLES).scores
+def test_candidates_are_scored_independently_of_their_order(recommender):
+    scores = recommender(HISTORY, TITLES, CLICKS, CANDIDATES, CANDIDATE_TITLES).scores
     assert scores.shape == (2, 5)
-    backwards = readers(HISTORY, TITLES, CLICKS, CANDIDATES[:, ::-1], CANDIDATE_TITLES).scores
-    close(backwards[:, ::-1], scores)
+    reversed_scores = recommender(
+        HISTORY, TITLES, CLICKS, CANDIDATES[:, ::-1], CANDIDATE_TITLES
+    ).scores
+    close(reversed_scores[:, ::-1], scores)
 
 
-def test_a_reader_without_history_likes_all_alike(readers):
-    scores = readers(HISTORY, TITLES, CLICKS, CANDIDATES, CANDIDATE_TITLES).scores
+def test_all_scores_are_zero_for_a_user_without_clicks(recommender):
+    scores = recommender(HISTORY, TITLES, CLICKS, CANDIDATES, CANDIDATE_TITLES).scores
     assert len(np.unique(scores[0])) == 5
     assert not scores[1].any()

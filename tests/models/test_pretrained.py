@@ -1,4 +1,4 @@
-"""BERT, RoBERTa and ALBERT give what transformers gives, and all that our own encoders can."""
+"""BERT, RoBERTa and ALBERT: agreement with transformers, attention variants and training."""
 
 import dataclasses
 import functools
@@ -38,23 +38,23 @@ TYPES = jnp.asarray([[0, 0, 1, 1, 1], [0, 1, 1, 0, 0], [0, 0, 0, 1, 0], [0, 0, 0
 
 
 def make(config=SMALL, seed=0, **arguments):
-    """Its matrices are wide enough for attention that is far from even."""
+    """Make an encoder with parameters large enough for attention far from uniform."""
     encoder = PretrainedEncoder(config, rngs=nnx.Rngs(seed), **arguments)
     nnx.update(encoder, jax.tree.map(lambda x: 20 * x if x.ndim > 1 else x, nnx.state(encoder)))
     return encoder
 
 
 @jax.jit
-def everything(encoder, tokens, lengths, types=None):
+def full_output(encoder, tokens, lengths, types=None):
     return encoder(tokens, lengths, types, received=True, weights=True, states=True)
 
 
 @jax.jit
-def values_of(encoder, tokens, lengths, types=None):
+def encode(encoder, tokens, lengths, types=None):
     return encoder(tokens, lengths, types).values
 
 
-# -- as transformers has it
+# -- agreement with transformers
 
 
 @pytest.fixture(scope="module", params=["bert", "roberta", "albert"])
@@ -69,78 +69,78 @@ def expected(family):
 
 
 @pytest.fixture(scope="module")
-def given(family, expected):
+def output(family, expected):
     arrays = (jnp.asarray(expected[name]) for name in ("tokens", "lengths", "types"))
-    return everything(load(GOLDEN / family), *arrays)
+    return full_output(load(GOLDEN / family), *arrays)
 
 
 @pytest.fixture(scope="module")
-def own(expected):
+def is_valid(expected):
     return np.arange(expected["tokens"].shape[1])[None] < expected["lengths"][:, None]
 
 
-def test_hidden_states_and_pooled_output_are_those_of_transformers(given, expected, own):
-    states, wanted = (np.moveaxis(x, 1, 2)[own] for x in (given.states, expected["states"]))
-    np.testing.assert_allclose(states, wanted, **CLOSE)
-    np.testing.assert_allclose(given.pooled, expected["pooled"], **CLOSE)
-    assert (given.values == given.states[:, -1]).all()
+def test_hidden_states_and_pooled_output_equal_transformers(output, expected, is_valid):
+    arrays = (output.states, expected["states"])
+    np.testing.assert_allclose(*(np.moveaxis(x, 1, 2)[is_valid] for x in arrays), **CLOSE)
+    np.testing.assert_allclose(output.pooled, expected["pooled"], **CLOSE)
+    assert (output.values == output.states[:, -1]).all()
 
 
-def test_attention_maps_are_those_of_transformers(given, expected, own):
-    weights, wanted = (np.moveaxis(x, 3, 1)[own] for x in (given.weights, expected["weights"]))
-    np.testing.assert_allclose(weights, wanted, **CLOSE)
-    received = (expected["weights"] * own[:, None, None, :, None]).sum(-2)
-    np.testing.assert_allclose(given.received, received, **CLOSE)
+def test_attention_weights_equal_transformers(output, expected, is_valid):
+    arrays = (output.weights, expected["weights"])
+    np.testing.assert_allclose(*(np.moveaxis(x, 3, 1)[is_valid] for x in arrays), **CLOSE)
+    received = (expected["weights"] * is_valid[:, None, None, :, None]).sum(-2)
+    np.testing.assert_allclose(output.received, received, **CLOSE)
 
 
-def test_golden_attention_is_uneven_and_differs_by_layer_and_head(expected):
+def test_golden_attention_is_not_uniform_and_differs_by_layer_and_head(expected):
     maps = expected["weights"][0].reshape(-1, 81)
     assert maps.max() > 0.5
     assert len(np.unique(maps.round(3), axis=0)) == len(maps)
 
 
-# -- what it may and may not see
+# -- inputs
 
 
 def test_padding_does_not_matter():
     encoder = make()
     longer = jnp.full((4, 7), 11).at[:, :5].set(jnp.where(TOKENS == 0, 11, TOKENS))
     long_types = jnp.ones((4, 7), int).at[:, :5].set(TYPES)
-    first = everything(encoder, TOKENS, LENGTHS, TYPES)
-    other = everything(encoder, longer, LENGTHS, long_types)
-    own = np.arange(5)[None] < np.asarray(LENGTHS)[:, None]
-    np.testing.assert_allclose(other.values[:, :5][own], first.values[own], **CLOSE)
+    first = full_output(encoder, TOKENS, LENGTHS, TYPES)
+    other = full_output(encoder, longer, LENGTHS, long_types)
+    is_valid = np.arange(5)[None] < np.asarray(LENGTHS)[:, None]
+    np.testing.assert_allclose(other.values[:, :5][is_valid], first.values[is_valid], **CLOSE)
     np.testing.assert_allclose(other.received[..., :5], first.received, **CLOSE)
     assert not other.received[..., 5:].any()
 
 
-def test_types_matter_and_without_them_all_are_0():
+def test_token_types_matter_and_default_to_zero():
     encoder = make()
-    plain = values_of(encoder, TOKENS, LENGTHS)
-    np.testing.assert_allclose(values_of(encoder, TOKENS, LENGTHS, 0 * TYPES), plain, **CLOSE)
-    assert jnp.abs(values_of(encoder, TOKENS, LENGTHS, TYPES) - plain).max() > 1e-3
+    plain = encode(encoder, TOKENS, LENGTHS)
+    np.testing.assert_allclose(encode(encoder, TOKENS, LENGTHS, 0 * TYPES), plain, **CLOSE)
+    assert jnp.abs(encode(encoder, TOKENS, LENGTHS, TYPES) - plain).max() > 1e-3
 
 
-def test_roberta_counts_positions_from_its_padding_on():
+def test_the_first_position_of_roberta_follows_its_padding_id():
     config = dataclasses.replace(BERT, family="roberta", padding=1)
     roberta, bert = make(config), make(BERT)
     table = roberta.embeddings.positions.embedding
     bert.embeddings.positions.embedding[...] = jnp.roll(table[...], -2, axis=0)
-    embedded = (encoder.embeddings(TOKENS, TYPES, 0.0, None) for encoder in (roberta, bert))
+    embedded = (encoder.embeddings(TOKENS, TYPES) for encoder in (roberta, bert))
     np.testing.assert_allclose(*embedded, **CLOSE)
-    assert config.longest == 6
+    assert config.max_length == 6
 
 
-def test_a_text_longer_than_the_positions_is_refused():
-    with pytest.raises(ValueError, match=r"tokens must be at most 8 a text.*; got 9"):
-        values_of(make(), jnp.ones((1, 9), int), jnp.asarray([9]))
+def test_a_text_longer_than_the_table_of_positions_is_rejected():
+    with pytest.raises(ValueError, match=r"tokens must have at most 8 columns.*; got 9"):
+        encode(make(), jnp.ones((1, 9), int), jnp.asarray([9]))
 
 
-def test_a_token_that_does_not_exist_is_not_taken_for_another():
-    assert jnp.isnan(values_of(make(), TOKENS.at[0, 0].set(20), LENGTHS)[0]).all()
+def test_a_token_id_outside_the_vocabulary_gives_nan():
+    assert jnp.isnan(encode(make(), TOKENS.at[0, 0].set(20), LENGTHS)[0]).all()
 
 
-# -- the same attention as everywhere
+# -- attention variants
 
 
 VARIANTS = {
@@ -152,16 +152,16 @@ VARIANTS = {
 
 
 @pytest.mark.parametrize("name", VARIANTS)
-def test_any_attention_takes_the_place(name):
+def test_each_variant_replaces_the_dot_product(name):
     encoder = make(variant=VARIANTS[name])
-    found = values_of(encoder, TOKENS, LENGTHS)
+    found = encode(encoder, TOKENS, LENGTHS)
     assert jnp.isfinite(found).all()
     for layer in encoder.layers:
         layer.attention.variant = None
-    assert jnp.abs(values_of(encoder, TOKENS, LENGTHS) - found)[0].max() > 1e-5
+    assert jnp.abs(encode(encoder, TOKENS, LENGTHS) - found)[0].max() > 1e-5
 
 
-def test_every_layer_has_its_own_variant_and_a_shared_layer_one():
+def test_each_layer_with_its_own_parameters_has_its_own_variant():
     variant = VARIANTS["distance_aware"]
     weights = [layer.attention.variant.weight[...] for layer in make(BERT, variant=variant).layers]
     assert len(weights) == 2
@@ -171,19 +171,19 @@ def test_every_layer_has_its_own_variant_and_a_shared_layer_one():
 
 def test_implementations_agree():
     encoders = (make(implementation=name) for name in ("reference", None))
-    found, plain = (values_of(encoder, TOKENS, LENGTHS) for encoder in encoders)
+    found, plain = (encode(encoder, TOKENS, LENGTHS) for encoder in encoders)
     np.testing.assert_allclose(found, plain, **CLOSE)
     with pytest.raises(ValueError, match="fastest"):
-        values_of(make(implementation="fastest"), TOKENS, LENGTHS)
+        encode(make(implementation="fastest"), TOKENS, LENGTHS)
 
 
 def test_bfloat16_computes_in_bfloat16_with_float32_parameters():
     encoder = make(dtype=jnp.bfloat16)
-    found = everything(encoder, TOKENS, LENGTHS, TYPES)
+    found = full_output(encoder, TOKENS, LENGTHS, TYPES)
     assert found.values.dtype == jnp.bfloat16
     assert found.weights.dtype == found.received.dtype == jnp.float32
     assert {leaf.dtype for leaf in jax.tree.leaves(nnx.state(encoder))} == {jnp.dtype("float32")}
-    exact = values_of(make(), TOKENS, LENGTHS, TYPES)
+    exact = encode(make(), TOKENS, LENGTHS, TYPES)
     np.testing.assert_allclose(found.values.astype(jnp.float32), exact, atol=0.1)
 
 
@@ -192,11 +192,11 @@ def test_bfloat16_computes_in_bfloat16_with_float32_parameters():
 
 def loss(model, tokens=TOKENS, lengths=LENGTHS, rate=None, key=None):
     rngs = None if key is None else nnx.Rngs(key)
-    given = model(tokens, lengths, dropout_rate=rate, rngs=rngs, received=True)
-    return jnp.sin(3 * given.values).sum() + (given.received**2).sum()
+    output = model(tokens, lengths, dropout_rate=rate, rngs=rngs, received=True)
+    return jnp.sin(3 * output.values).sum() + (output.received**2).sum()
 
 
-def test_seeds_are_a_batch_axis_and_computing_layers_again_changes_nothing():
+def test_vmap_over_seeds_and_remat_equal_a_loop_without_remat():
     step = jax.value_and_grad(loss)
     keys = jax.random.split(jax.random.key(0), 2)
     models = jax.vmap(lambda key: make(seed=key, remat=True))(keys)
@@ -207,8 +207,8 @@ def test_seeds_are_a_batch_axis_and_computing_layers_again_changes_nothing():
     chex.assert_trees_all_close(jax.tree.leaves(together), jax.tree.leaves(stacked), **CLOSE)
 
 
-def test_only_what_enters_a_layer_is_kept_for_its_gradient():
-    def kept(**arguments):
+def test_remat_at_least_halves_the_stored_residuals():
+    def residuals(**arguments):
         graph, state = nnx.split(make(**arguments))
         backward = jax.eval_shape(
             lambda s: jax.vjp(lambda s: loss(nnx.merge(graph, s)), s)[1], state
@@ -216,26 +216,35 @@ def test_only_what_enters_a_layer_is_kept_for_its_gradient():
         return sum(leaf.size for leaf in jax.tree.leaves(backward))
 
     parameters = sum(leaf.size for leaf in jax.tree.leaves(nnx.state(make())))
-    assert kept(remat=True) - parameters < (kept() - parameters) / 2
+    assert residuals(remat=True) - parameters < (residuals() - parameters) / 2
 
 
 @jax.jit
-def dropped(model, key, rate=None):
+def loss_with_dropout(model, key, rate=None):
     return loss(model, rate=rate, key=key)
 
 
-def test_dropout_follows_the_configuration_unless_a_rate_is_given():
+def test_dropout_follows_the_configuration_unless_the_call_sets_a_rate():
     key, rates = jax.random.key(1), ("dropout_rate", "attention_dropout_rate")
-    silent = dataclasses.replace(SMALL, **dict.fromkeys(rates, 0.0))
+    no_dropout = dataclasses.replace(SMALL, **dict.fromkeys(rates, 0.0))
     plain = jax.jit(loss)(make())
-    each = [dropped(make(dataclasses.replace(silent, **{name: 0.3})), key) for name in rates]
-    both = dropped(make(dataclasses.replace(silent, **dict.fromkeys(rates, 0.3))), key)
+    each = [
+        loss_with_dropout(make(dataclasses.replace(no_dropout, **{name: 0.3})), key)
+        for name in rates
+    ]
+    both = loss_with_dropout(
+        make(dataclasses.replace(no_dropout, **dict.fromkeys(rates, 0.3))), key
+    )
     assert len(np.unique(np.asarray([plain, *each, both]))) == 4
-    np.testing.assert_allclose(dropped(make(silent), key, jnp.float32(0.3)), both, rtol=1e-5)
-    np.testing.assert_allclose(dropped(make(silent), key, jnp.float32(0)), plain, rtol=1e-5)
+    np.testing.assert_allclose(
+        loss_with_dropout(make(no_dropout), key, jnp.float32(0.3)), both, rtol=1e-5
+    )
+    np.testing.assert_allclose(
+        loss_with_dropout(make(no_dropout), key, jnp.float32(0)), plain, rtol=1e-5
+    )
 
 
-def test_it_is_valid_in_graph_mode_and_in_tree_mode():
+def test_graph_mode_and_tree_mode_agree():
     def run(model, key):
         return loss(model, key=key)
 
@@ -247,8 +256,8 @@ def test_it_is_valid_in_graph_mode_and_in_tree_mode():
 def value_and_gradient(model, tokens, lengths, types):
     def loss(model):
         rngs = nnx.Rngs(0)
-        given = model(tokens, lengths, types, dropout_rate=0.1, rngs=rngs, received=True)
-        return jnp.sin(given.logits).sum() + (given.received**2).sum(), given
+        output = model(tokens, lengths, types, dropout_rate=0.1, rngs=rngs, received=True)
+        return jnp.sin(output.logits).sum() + (output.received**2).sum(), output
 
     return jax.value_and_grad(loss, has_aux=True)(model)
 
@@ -261,7 +270,7 @@ def alone():
 
 @pytest.mark.usefixtures("eight_devices")
 @pytest.mark.parametrize("kind", [AxisType.Explicit, AxisType.Auto])
-def test_eight_devices_equal_one(kind, alone):
+def test_eight_devices_equal_one_device(kind, alone):
     model, expected = alone
     mesh = jax.make_mesh((4, 2), ("data", "model"), axis_types=(kind, kind))
     graph, state = nnx.split(model)
@@ -276,35 +285,35 @@ def test_eight_devices_equal_one(kind, alone):
     chex.assert_trees_all_close(jax.device_get(together), expected, **CLOSE)
 
 
-# -- classes
+# -- classifier
 
 
-def test_a_classifier_reads_the_first_token_of_the_last_layer():
+def test_the_classifier_uses_the_output_of_the_first_token():
     model = PretrainedClassifier(SMALL, 3, rngs=nnx.Rngs(0), dtype=jnp.bfloat16)
     call = jax.jit(lambda model: model(TOKENS, LENGTHS, TYPES, received=True, weights=True))
-    given = call(model)
-    encoded = everything(model.encoder, TOKENS, LENGTHS, TYPES)
+    output = call(model)
+    encoded = full_output(model.encoder, TOKENS, LENGTHS, TYPES)
     first = np.maximum(0, encoded.values[:, 0].astype(jnp.float32))
-    assert given.logits.dtype == jnp.float32
+    assert output.logits.dtype == jnp.float32
     np.testing.assert_allclose(
-        given.logits, first @ model.classes.kernel[...], rtol=1e-2, atol=1e-4
+        output.logits, first @ model.classes.kernel[...], rtol=1e-2, atol=1e-4
     )
-    chex.assert_shape(given.received, (4, 1, 2, 5))
-    chex.assert_shape(given.weights, (4, 1, 2, 5, 5))
+    chex.assert_shape(output.received, (4, 1, 2, 5))
+    chex.assert_shape(output.weights, (4, 1, 2, 5, 5))
     assert model.classes.bias is None
 
 
-def test_a_classifier_drops_out_before_its_classes():
+def test_the_classifier_applies_dropout_before_its_last_layer():
     config = dataclasses.replace(SMALL, dropout_rate=0.0, attention_dropout_rate=0.0)
     run = jax.jit(lambda model, key: model(TOKENS, LENGTHS, rngs=nnx.Rngs(key)).logits)
-    for rate, same in ((0.0, True), (0.5, False)):
-        one = dataclasses.replace(config, classifier_dropout_rate=rate)
-        model = PretrainedClassifier(one, 3, rngs=nnx.Rngs(0))
+    for rate, is_same in ((0.0, True), (0.5, False)):
+        changed = dataclasses.replace(config, classifier_dropout_rate=rate)
+        model = PretrainedClassifier(changed, 3, rngs=nnx.Rngs(0))
         first, second = (run(model, jax.random.key(seed)) for seed in (1, 2))
-        assert bool((first == second).all()) == same
+        assert bool((first == second).all()) == is_same
 
 
-# -- wrong use
+# -- errors
 
 
 @pytest.mark.parametrize(
@@ -318,6 +327,6 @@ def test_a_classifier_drops_out_before_its_classes():
         ({"embedding_features": 6}, r"embedding_features must be features \(8\) for bert; got 6"),
     ],
 )
-def test_a_model_that_cannot_be_is_refused(changed, message):
+def test_an_invalid_configuration_is_rejected(changed, message):
     with pytest.raises(ValueError, match=message):
         dataclasses.replace(BERT, **changed)

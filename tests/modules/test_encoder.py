@@ -1,4 +1,4 @@
-"""Blocks, encoder, memory, pooling and positions."""
+"""Transformer layer, encoder, segment memory, pooling and position encodings."""
 
 import chex
 import jax
@@ -17,7 +17,7 @@ from distattn_jax.modules import (
     add_positions,
 )
 from distattn_jax.modules.dropout import dropout
-from tests.modules.drawn import CLOSE, ONE_OF_EACH, D, N, call, tokens
+from tests.modules.cases import CLOSE, ONE_OF_EACH, D, N, call, draw
 
 L = 2
 every_variant_and_norm = pytest.mark.parametrize(
@@ -32,25 +32,25 @@ def encoder(name="distance_aware", layers=L, seed=0, **arguments):
 
 
 @pytest.mark.parametrize("norm", ["after", "before"])
-def test_a_block_is_its_equations(norm):
-    block, x = TransformerLayer(D, N, norm=norm, rngs=nnx.Rngs(0)), tokens(2, 5, D)
+def test_a_layer_follows_its_equations(norm):
+    layer, x = TransformerLayer(D, N, norm=norm, rngs=nnx.Rngs(0)), draw(2, 5, D)
 
     def feed_forward(y):
-        inner = block.feed_forward
-        return inner.out(jnp.maximum(0, inner.hidden(y)))
+        network = layer.feed_forward
+        return network.out(jnp.maximum(0, network.hidden(y)))
 
     if norm == "after":
-        y = block.attention_norm(x + block.attention(x))
-        expected = block.feed_forward_norm(y + feed_forward(y))
+        y = layer.attention_norm(x + layer.attention(x))
+        expected = layer.feed_forward_norm(y + feed_forward(y))
     else:
-        y = x + block.attention(block.attention_norm(x))
-        expected = y + feed_forward(block.feed_forward_norm(y))
-    chex.assert_trees_all_close(call(block, x).values, expected, **CLOSE)
+        y = x + layer.attention(layer.attention_norm(x))
+        expected = y + feed_forward(layer.feed_forward_norm(y))
+    chex.assert_trees_all_close(call(layer, x).values, expected, **CLOSE)
 
 
 @every_variant_and_norm
-def test_padding_tokens_do_not_reach_the_others(name, norm):
-    model, x = encoder(name, layers=1, norm=norm), tokens(2, 6, D)
+def test_padding_does_not_change_the_output_of_valid_tokens(name, norm):
+    model, x = encoder(name, layers=1, norm=norm), draw(2, 6, D)
     lengths = jnp.asarray([6, 4])
     other = x.at[1, 4:].set(100.0)
     values = call(model, x, lengths=lengths).values
@@ -60,9 +60,8 @@ def test_padding_tokens_do_not_reach_the_others(name, norm):
 
 
 @every_variant_and_norm
-def test_segments_with_memory_equal_the_whole_text(name, norm):
-    """Memory as long as the past: one pass and two segments see the same."""
-    model, x = encoder(name, norm=norm), tokens(2, 9, D)
+def test_segments_with_a_long_memory_equal_the_whole_text(name, norm):
+    model, x = encoder(name, norm=norm), draw(2, 9, D)
     whole = call(model, x, is_causal=True).values
     memory = SegmentMemory.empty(L, batch=2, length=8, features=D)
     parts = []
@@ -74,7 +73,7 @@ def test_segments_with_memory_equal_the_whole_text(name, norm):
     assert memory.filled.all()
 
 
-def test_memory_forgets_the_oldest_and_never_remembers_padding():
+def test_memory_drops_the_oldest_positions_and_marks_padding_as_empty():
     memory = SegmentMemory.empty(1, batch=2, length=4, features=3)
     first, second = jnp.ones((1, 2, 3, 3)), 2 * jnp.ones((1, 2, 3, 3))
     memory = memory.after(first, jnp.asarray([3, 1])).after(second)
@@ -83,19 +82,19 @@ def test_memory_forgets_the_oldest_and_never_remembers_padding():
 
 
 def test_no_gradient_reaches_the_memory():
-    model, first, x = encoder("transformer_xl"), tokens(2, 3, D, seed=1), tokens(2, 3, D)
+    model, first, x = encoder("transformer_xl"), draw(2, 3, D, seed=1), draw(2, 3, D)
     empty = SegmentMemory.empty(L, 2, 3, D)
 
-    def later(first):
+    def second_segment(first):
         memory = call(model, first, memory=empty).memory
         return call(model, x, memory=memory).values
 
-    assert (jax.grad(lambda first: later(first)[..., 0].sum())(first) == 0).all()
-    assert not np.allclose(later(first), call(model, x, memory=empty).values)
+    assert (jax.grad(lambda first: second_segment(first)[..., 0].sum())(first) == 0).all()
+    assert not np.allclose(second_segment(first), call(model, x, memory=empty).values)
 
 
-def test_extra_outputs_are_stacked_by_layer():
-    model, x = encoder(), tokens(2, 5, D)
+def test_received_and_weights_are_stacked_by_layer():
+    model, x = encoder(), draw(2, 5, D)
     encoded = call(model, x, received=True, weights=True)
     assert isinstance(encoded, EncoderOutput)
     chex.assert_shape(encoded.received, (2, L, N, 5))
@@ -105,9 +104,9 @@ def test_extra_outputs_are_stacked_by_layer():
 
 
 @pytest.mark.parametrize("name", ["distance_aware", "relative_position"])
-def test_it_is_valid_in_every_mode(name):
+def test_jax_jit_and_both_modes_of_nnx_jit_agree(name):
     def loss(model, key):
-        values = model(tokens(2, 5, D), rngs=nnx.Rngs(key), dropout_rate=0.1).values
+        values = model(draw(2, 5, D), rngs=nnx.Rngs(key), dropout_rate=0.1).values
         return jnp.sin(values).sum()
 
     model, key = encoder(name, layers=1), jax.random.key(1)
@@ -116,11 +115,11 @@ def test_it_is_valid_in_every_mode(name):
     chex.assert_trees_all_close(nnx.jit(loss, graph=False)(model, key), expected, **CLOSE)
 
 
-def test_seeds_are_a_batch_axis():
+def test_vmap_over_seeds_equals_a_loop():
     def loss(model, x):
         return jnp.sin(model(x).values).sum()
 
-    x, keys = tokens(2, 5, D), jax.random.split(jax.random.key(0), 3)
+    x, keys = draw(2, 5, D), jax.random.split(jax.random.key(0), 3)
     models = jax.vmap(lambda key: encoder(layers=1, seed=key))(keys)
     together = jax.jit(jax.vmap(jax.value_and_grad(loss), in_axes=(0, None)))(models, x)
     step = jax.jit(jax.value_and_grad(loss))
@@ -131,13 +130,13 @@ def test_seeds_are_a_batch_axis():
 
 
 @pytest.mark.usefixtures("eight_devices")
-def test_a_batch_shards_and_eight_devices_equal_one():
+def test_a_batch_sharded_over_eight_devices_equals_one_device():
     def loss(model, x, lengths):
         encoded = model(x, lengths=lengths, rngs=nnx.Rngs(0), dropout_rate=0.1)
         return jnp.sin(encoded.values).sum()
 
     step = jax.jit(jax.value_and_grad(loss))
-    model, x = encoder(layers=1, norm="before"), tokens(8, 5, D)
+    model, x = encoder(layers=1, norm="before"), draw(8, 5, D)
     lengths = jnp.arange(8) % 5 + 1
     alone = step(model, x, lengths)
     with jax.set_mesh(jax.make_mesh((8,), ("data",))):
@@ -148,14 +147,14 @@ def test_a_batch_shards_and_eight_devices_equal_one():
 
 def test_bfloat16_computes_in_bfloat16_with_float32_parameters():
     model = encoder(dtype=jnp.bfloat16, norm="before")
-    values = call(model, tokens(2, 5, D)).values
+    values = call(model, draw(2, 5, D)).values
     assert values.dtype == jnp.bfloat16
     assert {leaf.dtype for leaf in jax.tree.leaves(model)} == {jnp.dtype("float32")}
-    exact = call(encoder(norm="before"), tokens(2, 5, D)).values
+    exact = call(encoder(norm="before"), draw(2, 5, D)).values
     np.testing.assert_allclose(values.astype(jnp.float32), exact, atol=0.1)
 
 
-def test_dropout_is_unbiased_and_takes_a_traced_rate():
+def test_dropout_is_unbiased_and_accepts_a_traced_rate():
     x = jnp.ones((400, 500))
     dropped = jax.jit(lambda rate: dropout(x, rate, nnx.Rngs(0)))(jnp.float32(0.3))
     assert abs(float(dropped.mean()) - 1) < 0.01
@@ -163,8 +162,8 @@ def test_dropout_is_unbiased_and_takes_a_traced_rate():
     assert dropout(x, 0.3, None) is x
 
 
-def test_pooling_weighs_the_tokens_that_count():
-    pool, x = AdditivePooling(D, 8, rngs=nnx.Rngs(0)), tokens(3, 5, D)
+def test_pooling_is_a_weighted_sum_of_the_valid_tokens():
+    pool, x = AdditivePooling(D, 8, rngs=nnx.Rngs(0)), draw(3, 5, D)
     lengths = jnp.asarray([5, 2, 0])
     scores = pool.score(jnp.tanh(pool.hidden(x)))[..., 0]
     expected = np.zeros((3, D))
@@ -180,8 +179,8 @@ def test_pooling_weighs_the_tokens_that_count():
     assert np.isfinite(gradient).all()
 
 
-def test_positions_are_added_to_every_example():
-    x = tokens(2, 5, D)
+def test_position_encodings_are_added_to_each_example():
+    x = draw(2, 5, D)
     expected = x + sinusoid(jnp.arange(5), D, jnp.float32)[None]
     chex.assert_trees_all_close(add_positions(x), expected, **CLOSE)
     chex.assert_trees_all_close(
@@ -191,7 +190,7 @@ def test_positions_are_added_to_every_example():
         add_positions(jnp.ones((2, 5, 3)))
 
 
-def test_wrong_use_is_named():
+def test_errors_name_the_invalid_argument():
     with pytest.raises(ValueError, match="norm must be 'after' or 'before'; got 'middle'"):
         encoder(norm="middle")
     with pytest.raises(ValueError, match=r"features \(10\) must be a multiple of num_heads \(4\)"):

@@ -1,4 +1,4 @@
-"""The multi-head layer: at home where `nnx.MultiHeadAttention` is, and more."""
+"""Multi-head attention against `nnx.MultiHeadAttention`, and its additional features."""
 
 import chex
 import jax
@@ -11,7 +11,7 @@ from jax.sharding import AxisType, NamedSharding, PartitionSpec
 from distattn_jax import modules
 from distattn_jax.attention import Attended
 from distattn_jax.modules import MultiHeadAttention
-from tests.modules.drawn import CLOSE, ONE_OF_EACH, D, N, call, tokens
+from tests.modules.cases import CLOSE, ONE_OF_EACH, D, N, call, draw
 
 
 def layer(name="distance_aware", **arguments):
@@ -20,33 +20,35 @@ def layer(name="distance_aware", **arguments):
     return MultiHeadAttention(N, D, variant=variant, rngs=rngs, **arguments)
 
 
-def theirs(**arguments):
+def flax_layer(**arguments):
     return nnx.MultiHeadAttention(N, D, decode=False, rngs=nnx.Rngs(0), **arguments)
 
 
 CALLS = {
-    "self-attention": ((tokens(2, 5, D),), {}),
-    "cross-attention": ((tokens(2, 5, D), tokens(2, 7, D, seed=1)), {}),
-    "other values": ((tokens(2, 5, D), tokens(2, 7, D, seed=1), tokens(2, 7, D, seed=2)), {}),
-    "causal": ((tokens(2, 5, D),), {"is_causal": True}),
+    "self-attention": ((draw(2, 5, D),), {}),
+    "cross-attention": ((draw(2, 5, D), draw(2, 7, D, seed=1)), {}),
+    "other values": ((draw(2, 5, D), draw(2, 7, D, seed=1), draw(2, 7, D, seed=2)), {}),
+    "causal": ((draw(2, 5, D),), {"is_causal": True}),
     "float mask": (
-        (tokens(2, 5, D),),
+        (draw(2, 5, D),),
         {"mask": nnx.make_causal_mask(jnp.ones((2, 5)))},
     ),
-    "no batch": ((tokens(5, D),), {}),
+    "no batch": ((draw(5, D),), {}),
     "two batch axes": (
-        (tokens(2, 3, 5, D),),
+        (draw(2, 3, 5, D),),
         {"mask": nnx.make_causal_mask(jnp.ones((2, 3, 5)))},
     ),
 }
 
 
 @pytest.mark.parametrize(("arrays", "arguments"), CALLS.values(), ids=CALLS)
-def test_with_dot_product_it_is_the_layer_of_flax(arrays, arguments):
+def test_dot_product_equals_the_layer_of_flax(arrays, arguments):
     ours = layer("dot_product")
-    chex.assert_trees_all_equal_shapes(nnx.state(ours, nnx.Param), nnx.state(theirs(), nnx.Param))
-    nnx.update(ours, nnx.state(theirs(), nnx.Param))
-    expected = call(theirs(), *arrays, **arguments)
+    chex.assert_trees_all_equal_shapes(
+        nnx.state(ours, nnx.Param), nnx.state(flax_layer(), nnx.Param)
+    )
+    nnx.update(ours, nnx.state(flax_layer(), nnx.Param))
+    expected = call(flax_layer(), *arrays, **arguments)
     chex.assert_trees_all_close(call(ours, *arrays, **arguments), expected, **CLOSE)
 
 
@@ -55,15 +57,15 @@ def test_with_dot_product_it_is_the_layer_of_flax(arrays, arguments):
     [{"normalize_qk": True}, {"use_bias": False}, {"qkv_features": 8, "out_features": 6}],
     ids=lambda arguments: next(iter(arguments)),
 )
-def test_it_takes_the_arguments_of_the_layer_of_flax(arguments):
-    ours, x = layer("dot_product", **arguments), tokens(2, 5, D)
-    nnx.update(ours, nnx.state(theirs(**arguments), nnx.Param))
-    chex.assert_trees_all_close(call(ours, x), call(theirs(**arguments), x), **CLOSE)
+def test_arguments_of_the_layer_of_flax_are_supported(arguments):
+    ours, x = layer("dot_product", **arguments), draw(2, 5, D)
+    nnx.update(ours, nnx.state(flax_layer(**arguments), nnx.Param))
+    chex.assert_trees_all_close(call(ours, x), call(flax_layer(**arguments), x), **CLOSE)
 
 
 @pytest.mark.parametrize("name", ONE_OF_EACH)
 def test_decoding_with_a_cache_equals_the_causal_pass(name):
-    attend, x = layer(name), tokens(2, 6, D)
+    attend, x = layer(name), draw(2, 6, D)
     whole = call(attend, x, is_causal=True)
     attend.init_cache((2, 8, D))
 
@@ -71,13 +73,13 @@ def test_decoding_with_a_cache_equals_the_causal_pass(name):
     def step(attend, x):
         return attend(x, decode=True)
 
-    parts = [step(attend, x[:, :3])]  # several at once to begin with, then one by one
+    parts = [step(attend, x[:, :3])]  # three tokens at once, then one by one
     parts += [step(attend, x[:, i : i + 1]) for i in range(3, 6)]
     chex.assert_trees_all_close(jnp.concatenate(parts, axis=1), whole, **CLOSE)
 
 
-def test_decoding_equals_that_of_flax():
-    ours, other, x = layer("dot_product", decode=True), theirs(), tokens(2, 4, D)
+def test_decoding_equals_the_layer_of_flax():
+    ours, other, x = layer("dot_product", decode=True), flax_layer(), draw(2, 4, D)
     nnx.update(ours, nnx.state(other, nnx.Param))
     for attend in (ours, other):
         attend.init_cache((2, 4, D))
@@ -86,8 +88,8 @@ def test_decoding_equals_that_of_flax():
         chex.assert_trees_all_close(ours(token), other(token, decode=True), **CLOSE)
 
 
-def test_extra_outputs_come_when_asked_for():
-    attend, x = layer(), tokens(2, 5, D)
+def test_received_and_weights_are_returned_on_request():
+    attend, x = layer(), draw(2, 5, D)
     assert isinstance(call(attend, x), jax.Array)
     attended = call(attend, x, received=True, weights=True)
     assert isinstance(attended, Attended)
@@ -98,37 +100,37 @@ def test_extra_outputs_come_when_asked_for():
     assert call(attend, x, received=True).weights is None
 
 
-def test_lengths_are_those_of_attention():
-    attend, x = layer(), tokens(2, 5, D)
+def test_lengths_hide_padding():
+    attend, x = layer(), draw(2, 5, D)
     lengths = jnp.asarray([5, 3])
     padded = call(attend, x, query_lengths=lengths, key_lengths=lengths)
     chex.assert_trees_all_close(padded[1, :3], call(attend, x[1:, :3])[0], **CLOSE)
 
 
-def test_dropout_needs_a_generator_and_happens_when_there_is_one():
-    attend, x = layer(dropout_rate=0.5), tokens(2, 5, D)
-    still = attend(x)
-    chex.assert_trees_all_close(attend(x, rngs=nnx.Rngs(0), deterministic=True), still)
+def test_dropout_is_applied_only_with_random_number_generators():
+    attend, x = layer(dropout_rate=0.5), draw(2, 5, D)
+    expected = attend(x)
+    chex.assert_trees_all_close(attend(x, rngs=nnx.Rngs(0), deterministic=True), expected)
     dropped = attend(x, rngs=nnx.Rngs(0))
-    assert not np.allclose(dropped, still)
+    assert not np.allclose(dropped, expected)
     chex.assert_trees_all_close(attend(x, rngs=nnx.Rngs(0)), dropped)
-    chex.assert_trees_all_close(attend(x, rngs=nnx.Rngs(0), dropout_rate=0.0), still)
-    with pytest.raises(ValueError, match="rngs must be given to the call"):
+    chex.assert_trees_all_close(attend(x, rngs=nnx.Rngs(0), dropout_rate=0.0), expected)
+    with pytest.raises(ValueError, match="rngs must be passed to the call"):
         attend(x, deterministic=False)
 
 
-def test_weights_can_be_sown():
-    attend, x = layer(), tokens(2, 5, D)
+def test_sown_weights_equal_the_returned_weights():
+    attend, x = layer(), draw(2, 5, D)
     _, captured = nnx.capture(attend, nnx.Intermediate)(x, sow_weights=True)
     (weights,) = jax.tree.leaves(captured)
     chex.assert_trees_all_close(weights, attend(x, weights=True).weights, **CLOSE)
 
 
-def test_keys_and_outputs_may_be_left_unprojected():
+def test_without_projections_keys_and_outputs_have_no_parameters():
     attend = layer("adapted", project_key=False, project_out=False)
     paths = {path[0] for path, _ in nnx.to_flat_state(nnx.state(attend, nnx.Param))}
     assert paths == {"query", "value", "variant"}
-    x = tokens(2, 5, D)
+    x = draw(2, 5, D)
     identity = layer("adapted")
     nnx.update(identity, nnx.state(attend, nnx.Param))
     eye = jnp.eye(D).reshape(D, N, D // N)
@@ -141,8 +143,8 @@ def test_keys_and_outputs_may_be_left_unprojected():
     ("kind", "project_out"),
     [(AxisType.Explicit, True), (AxisType.Explicit, False), (AxisType.Auto, True)],
 )
-def test_heads_shard(kind, project_out):
-    attend, x = layer(project_out=project_out, project_key=project_out), tokens(4, 5, D)
+def test_sharded_heads_equal_one_device(kind, project_out):
+    attend, x = layer(project_out=project_out, project_key=project_out), draw(4, 5, D)
 
     def value_and_gradient(attend, x):
         def loss(attend):
@@ -167,11 +169,11 @@ def test_heads_shard(kind, project_out):
     chex.assert_trees_all_close(jax.device_get(together), alone, **CLOSE)
 
 
-def test_wrong_use_is_named():
-    x = tokens(2, 5, D)
-    with pytest.raises(ValueError, match="attention_fn is not an argument here"):
+def test_errors_name_the_invalid_argument():
+    x = draw(2, 5, D)
+    with pytest.raises(ValueError, match="attention_fn is not supported"):
         layer(attention_fn=nnx.dot_product_attention)
-    with pytest.raises(ValueError, match=r"project_key=False needs .* got 24 and 8"):
+    with pytest.raises(ValueError, match=r"project_key=False requires .* got 24 and 8"):
         layer("dot_product", qkv_features=8, project_key=False)
     with pytest.raises(ValueError, match="inputs_k must be given with inputs_v"):
         layer()(x, None, x)
@@ -181,10 +183,10 @@ def test_wrong_use_is_named():
     attend.init_cache((2, 4, D))
     with pytest.raises(ValueError, match=r"The cache holds .* got keys of shape"):
         attend(x, decode=True)
-    with pytest.raises(ValueError, match="query_offset must be 0 when decoding"):
+    with pytest.raises(ValueError, match=r"query_offset must be 0 when decoding.*got 1"):
         attend(x, decode=True, query_offset=1)
 
 
-def test_modules_export_what_they_name():
+def test_all_exported_names_exist():
     for name in modules.__all__:
         assert hasattr(modules, name)

@@ -1,4 +1,4 @@
-"""The modules that own the variants' parameters."""
+"""Modules that own the parameters of attention variants."""
 
 import chex
 import jax
@@ -7,7 +7,7 @@ import pytest
 from flax import nnx
 
 from distattn_jax import attention, modules
-from tests.modules.drawn import MAKERS, D, H, N, tokens
+from tests.modules.cases import MAKERS, D, H, N, draw
 
 PARAMETERS = {
     "distance_aware": 2 * N,  # DA-Transformer, section 3.4
@@ -22,11 +22,11 @@ PARAMETERS = {
 
 
 def inputs():
-    return [tokens(2, 5, N, H, seed=seed) for seed in range(3)]
+    return [draw(2, 5, N, H, seed=seed) for seed in range(3)]
 
 
 @pytest.mark.parametrize("name", MAKERS)
-def test_a_module_owns_parameters_and_nothing_else(name):
+def test_each_module_owns_only_the_expected_parameters(name):
     module = MAKERS[name](rngs=nnx.Rngs(0))
     leaves = jax.tree.leaves(module)
     assert sum(leaf.size for leaf in leaves) == PARAMETERS[name]
@@ -34,7 +34,7 @@ def test_a_module_owns_parameters_and_nothing_else(name):
 
 
 @pytest.mark.parametrize("name", MAKERS)
-def test_every_parameter_is_trained_in_graph_and_tree_mode(name):
+def test_each_parameter_has_a_gradient_in_graph_and_tree_mode(name):
     module = MAKERS[name](rngs=nnx.Rngs(0))
     query, key, value = inputs()
 
@@ -45,12 +45,12 @@ def test_every_parameter_is_trained_in_graph_and_tree_mode(name):
     by_graph = jax.tree.leaves(nnx.jit(nnx.grad(loss))(module))
     by_tree = jax.tree.leaves(nnx.jit(nnx.grad(loss, graph=False), graph=False)(module))
     chex.assert_trees_all_close(by_jax, by_graph, by_tree, rtol=1e-4, atol=1e-6)
-    if name != "relative_position_keys":  # a single relation: the softmax does not see it
+    if name != "relative_position_keys":  # one relation adds a constant to all scores
         assert all((gradient != 0).any() for gradient in by_jax)
 
 
 @pytest.mark.parametrize("name", ["distance_aware_linear", "relative_position"])
-def test_seeds_are_a_batch_axis(name):
+def test_vmap_over_seeds_equals_a_loop(name):
     def values(key):
         return attention.attention(*inputs(), MAKERS[name](rngs=nnx.Rngs(key))()).values
 
@@ -62,7 +62,7 @@ def test_seeds_are_a_batch_axis(name):
     )
 
 
-def test_half_of_the_heads_start_local_and_half_global():
+def test_the_signs_of_the_initial_weights_alternate():
     weight = modules.DistanceAware(16, rngs=nnx.Rngs(0)).weight[...]
     assert (weight[::2] < 0).all()
     assert (weight[1::2] > 0).all()
@@ -70,21 +70,21 @@ def test_half_of_the_heads_start_local_and_half_global():
     assert len(set(jnp.abs(weight).tolist())) == 16
 
 
-def test_the_threshold_of_clip_is_what_it_was_given_as():
+def test_the_threshold_of_clip_is_constant():
     module = modules.DistanceAware(N, mapping=attention.clip, shape=2.5, rngs=nnx.Rngs(0))
     assert module().shape.tolist() == [2.5]
 
 
-def test_a_mapping_of_ones_own_needs_a_shape():
+def test_a_custom_mapping_requires_a_shape():
     def mapping(x, shape):
         return x * shape
 
-    with pytest.raises(ValueError, match="shape must be given for a mapping of your own"):
+    with pytest.raises(ValueError, match="shape must be given for a custom mapping"):
         modules.DistanceAware(N, mapping=mapping, rngs=nnx.Rngs(0))
     module = modules.DistanceAware(N, mapping=mapping, shape=2.0, rngs=nnx.Rngs(0))
     assert module().shape.shape == (N,)
 
 
-def test_a_negative_distance_is_refused():
+def test_a_negative_max_distance_is_rejected():
     with pytest.raises(ValueError, match="max_distance must be at least 0; got -1"):
         modules.RelativePosition(N, H, -1, rngs=nnx.Rngs(0))

@@ -10,7 +10,7 @@ import pytest
 from flax import nnx
 
 from distattn_jax.data import DataError, Ragged, Table, load_pretrained_tokenizer
-from distattn_jax.models.pretrained import parameters
+from distattn_jax.models.pretrained import read_parameters
 from distattn_jax.train import Config, DataConfig, GuidingConfig, MeshConfig, ModelConfig, prepare
 from distattn_jax.train.fine_tuning import share_of
 from distattn_jax.train.guides import Aim
@@ -34,7 +34,7 @@ def folder(tmp_path_factory):
 @pytest.fixture(scope="module")
 def make(folder):
     """Tasks without data, but with the parameters of the folder."""
-    given = parameters(folder, pretrained.CONFIG)
+    given = read_parameters(folder, pretrained.CONFIG)
 
     def make(method, kind=PretrainedClassification, **arguments):
         return kind(

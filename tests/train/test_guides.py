@@ -53,13 +53,13 @@ BATCH = {
 }
 TOKENS, LENGTHS = BATCH["tokens"], BATCH["tokens_length"]
 TARGETS = {
-    "first": guiding.first(TOKENS, LENGTHS),
-    "next": guiding.following(TOKENS, LENGTHS),
-    "previous": guiding.previous(TOKENS, LENGTHS),
+    "first": guiding.first_token(TOKENS, LENGTHS),
+    "next": guiding.next_token(TOKENS, LENGTHS),
+    "previous": guiding.previous_token(TOKENS, LENGTHS),
     "period": guiding.period(TOKENS, LENGTHS, periods=(PERIOD,)),
     "delimiter": guiding.delimiter(TOKENS, LENGTHS, delimiters=(SEPARATOR,)),
     "pmi": guiding.pmi(
-        TOKENS, LENGTHS, guiding.Pmi(BATCH["pmi_row_of_token"], BATCH["pmi_values"])
+        TOKENS, LENGTHS, guiding.PmiTable(BATCH["pmi_row_of_token"], BATCH["pmi_values"])
     ),
     "dependency": guiding.dependency(BATCH["words"], BATCH["heads"], LENGTHS),
     "word_similarity": guiding.word_similarity(BATCH["vectors"], LENGTHS, BATCH["word_vectors"]),

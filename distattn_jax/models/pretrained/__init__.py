@@ -1,25 +1,25 @@
-"""BERT, RoBERTa and ALBERT: trained weights in, any attention in their layers, weights out."""
+"""BERT, RoBERTa and ALBERT with any attention, loaded from and saved as Hugging Face folders."""
 
-from distattn_jax.models.pretrained.config import PretrainedConfig
-from distattn_jax.models.pretrained.encoder import PretrainedEncoder
-from distattn_jax.models.pretrained.files import (
-    folder_of,
+from distattn_jax.models.pretrained.checkpoint import (
     load,
-    parameters,
     read_config,
+    read_parameters,
+    resolve_folder,
     save,
-    stored_types,
+    stored_dtypes,
     weight_files,
 )
+from distattn_jax.models.pretrained.config import PretrainedConfig
+from distattn_jax.models.pretrained.encoder import PretrainedEncoder
 
 __all__ = [
     "PretrainedConfig",
     "PretrainedEncoder",
-    "folder_of",
     "load",
-    "parameters",
     "read_config",
+    "read_parameters",
+    "resolve_folder",
     "save",
-    "stored_types",
+    "stored_dtypes",
     "weight_files",
 ]

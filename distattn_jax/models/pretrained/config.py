@@ -1,4 +1,4 @@
-"""What a pre-trained encoder is made of, and its config.json in the Hugging Face layout."""
+"""Configuration of a pre-trained encoder, and its config.json in the Hugging Face format."""
 
 import dataclasses
 import functools
@@ -14,13 +14,13 @@ from jaxtyping import Array
 
 FAMILIES = ("bert", "roberta", "albert")
 
-_exact = functools.partial(jax.nn.gelu, approximate=False)
-_tanh = functools.partial(jax.nn.gelu, approximate=True)
+_exact_gelu = functools.partial(jax.nn.gelu, approximate=False)
+_tanh_gelu = functools.partial(jax.nn.gelu, approximate=True)
 ACTIVATIONS: dict[str, Callable[[Array], Array]] = {
-    "gelu": _exact,
-    "gelu_new": _tanh,
-    "gelu_fast": _tanh,
-    "gelu_pytorch_tanh": _tanh,
+    "gelu": _exact_gelu,
+    "gelu_new": _tanh_gelu,
+    "gelu_fast": _tanh_gelu,
+    "gelu_pytorch_tanh": _tanh_gelu,
     "relu": jax.nn.relu,
     "silu": jax.nn.silu,
     "tanh": jnp.tanh,
@@ -29,27 +29,27 @@ ACTIVATIONS: dict[str, Callable[[Array], Array]] = {
 
 @dataclasses.dataclass(frozen=True)
 class PretrainedConfig:
-    """Sizes and rates of BERT, RoBERTa or ALBERT.
+    """Configuration of BERT, RoBERTa or ALBERT.
 
     Attributes:
       family: "bert", "roberta" or "albert".
-      vocabulary: V.
-      features: D.
-      layers: L.
-      heads: N.
-      hidden_features: width inside the feed-forward networks.
-      positions: rows of the table of positions.
-      types: rows of the table of token types.
-      embedding_features: width of the embeddings; only ALBERT's may differ from D.
-      groups: layers with parameters of their own, each used L / groups times in a row; ALBERT
-        has few, mostly 1, the others L.
-      activation: of the feed-forward networks, as config.json calls it.
-      dropout_rate: before each residual, and of the embeddings.
-      attention_dropout_rate: of the attention weights.
-      classifier_dropout_rate: before the classes.
-      epsilon: of the layer norms.
-      padding: the token of padding; RoBERTa counts positions from the one after it.
-      pooler: whether there is a layer for the pooled output.
+      vocabulary: Size V of the vocabulary.
+      features: Width D of the encoder.
+      layers: Number of layers L.
+      heads: Number of attention heads N.
+      hidden_features: Width inside the feed-forward networks.
+      positions: Number of rows of the table of position embeddings.
+      types: Number of token types.
+      embedding_features: Width of the embeddings. Must be D, except for ALBERT.
+      groups: Number of layers with their own parameters. Each is applied L / groups times in a row.
+        Must be L, except for ALBERT.
+      activation: Activation of the feed-forward networks, a key of `ACTIVATIONS`.
+      dropout_rate: Dropout rate of the embeddings and before each residual sum.
+      attention_dropout_rate: Dropout rate of the attention weights.
+      classifier_dropout_rate: Dropout rate before the last layer of a classifier.
+      epsilon: Constant that the layer norms add to the variance.
+      padding: Token id of padding. The first position of RoBERTa is `padding + 1`.
+      pooler: The encoder has a pooler, a dense layer on the first token's output.
     """
 
     family: str
@@ -71,8 +71,8 @@ class PretrainedConfig:
     pooler: bool = True
 
     def __post_init__(self):
-        _check("family", self.family, FAMILIES)
-        _check("activation", self.activation, tuple(ACTIVATIONS))
+        _check_choice("family", self.family, FAMILIES)
+        _check_choice("activation", self.activation, tuple(ACTIVATIONS))
         for field in dataclasses.fields(self):
             value = getattr(self, field.name)
             if field.type is int and field.name != "padding" and value < 1:
@@ -99,16 +99,17 @@ class PretrainedConfig:
 
     @property
     def first_position(self) -> int:
-        """The row of the first token in the table of positions."""
+        """Row of the first token in the table of position embeddings."""
         return self.padding + 1 if self.family == "roberta" else 0
 
     @property
-    def longest(self) -> int:
-        """How many tokens a text may have."""
+    def max_length(self) -> int:
+        """Largest number of tokens of a text."""
         return self.positions - self.first_position
 
 
-# Our names, and those of config.json with what transformers takes when they are missing.
+# Attributes of `PretrainedConfig` and keys of config.json. The sizes are required, the others have
+# the defaults of transformers.
 _SIZES = {
     "vocabulary": "vocab_size",
     "features": "hidden_size",
@@ -125,7 +126,7 @@ _BERT = _COMMON | {
     "activation": ("hidden_act", "gelu"),
     "dropout_rate": ("hidden_dropout_prob", 0.1),
     "attention_dropout_rate": ("attention_probs_dropout_prob", 0.1),
-    "classifier_dropout_rate": ("classifier_dropout", None),  # None: that of the layers
+    "classifier_dropout_rate": ("classifier_dropout", None),  # None means dropout_rate
     "padding": ("pad_token_id", 0),
 }
 _OPTIONAL: dict[str, dict[str, tuple[str, Any]]] = {
@@ -142,8 +143,8 @@ _OPTIONAL: dict[str, dict[str, tuple[str, Any]]] = {
         "groups": ("num_hidden_groups", 1),
     },
 }
-# What other values would change is not built here.
-_ONLY: dict[str, Any] = {
+# The only supported value of each of these keys.
+_SUPPORTED: dict[str, Any] = {
     "position_embedding_type": "absolute",
     "is_decoder": False,
     "add_cross_attention": False,
@@ -154,35 +155,35 @@ _ARCHITECTURES = {"bert": "BertModel", "roberta": "RobertaModel", "albert": "Alb
 
 
 def parse_config(
-    given: Mapping[str, Any],
+    content: Mapping[str, Any],
     path: str | Path | epath.Path,
     *,
     family: str | None = None,
     pooler: bool = True,
 ) -> PretrainedConfig:
-    """The content of a config.json, in our words; what is null there is as good as missing.
+    """Convert the content of a config.json. A value of null means the default.
 
     Args:
-      given: the content.
-      path: the file, for errors.
-      family: where the file, being older than that field, has no model_type.
-      pooler: whether the weights have one: config.json does not say.
+      content: Content of the file.
+      path: Path of the file, for error messages.
+      family: Family of the model if the file has no model_type, as in old files.
+      pooler: The checkpoint contains a pooler. The file itself does not specify this.
     """
-    given = {key: value for key, value in given.items() if value is not None}
-    family = given.get("model_type", family)
+    content = {key: value for key, value in content.items() if value is not None}
+    family = content.get("model_type", family)
     if family not in FAMILIES:
         raise ValueError(
             f"{path}: model_type must be one of {', '.join(FAMILIES)}; got {family!r}."
         )
-    for key, only in _ONLY.items():
-        if given.get(key, only) != only:
-            raise ValueError(f"{path}: {key} must be {only!r}; got {given[key]!r}.")
-    missing = [key for key in _SIZES.values() if key not in given]
+    for key, supported in _SUPPORTED.items():
+        if content.get(key, supported) != supported:
+            raise ValueError(f"{path}: {key} must be {supported!r}; got {content[key]!r}.")
+    missing = [key for key in _SIZES.values() if key not in content]
     if missing:
         raise ValueError(f"{path}: {', '.join(missing)} must be given.")
-    values = {name: given[key] for name, key in _SIZES.items()}
+    values = {name: content[key] for name, key in _SIZES.items()}
     for name, (key, default) in _OPTIONAL[family].items():
-        values[name] = given.get(key, default)
+        values[name] = content.get(key, default)
     if values["classifier_dropout_rate"] is None:
         values["classifier_dropout_rate"] = values["dropout_rate"]
     values.setdefault("embedding_features", values["features"])
@@ -191,16 +192,16 @@ def parse_config(
     for field in dataclasses.fields(PretrainedConfig):
         if field.name in keys:
             key = keys[field.name]
-            values[field.name] = _typed(field.type, values[field.name], f"{path}: {key}")
-    _check(f"{path}: hidden_act", values["activation"], tuple(ACTIVATIONS))
+            values[field.name] = _check_type(f"{path}: {key}", values[field.name], field.type)
+    _check_choice(f"{path}: hidden_act", values["activation"], tuple(ACTIVATIONS))
     try:
         return PretrainedConfig(family=family, pooler=pooler, **values)
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from error
 
 
-def written(config: PretrainedConfig) -> str:
-    """The text of its config.json."""
+def format_config(config: PretrainedConfig) -> str:
+    """Return the text of the config.json of a configuration."""
     content: dict[str, Any] = {
         "architectures": [_ARCHITECTURES[config.family]],
         "model_type": config.family,
@@ -213,14 +214,16 @@ def written(config: PretrainedConfig) -> str:
     return json.dumps(content, indent=2, sort_keys=True) + "\n"
 
 
-def _typed(wanted: Any, value: Any, what: str) -> Any:
-    if wanted is float and isinstance(value, int) and not isinstance(value, bool):
+def _check_type(name: str, value: Any, expected: Any) -> Any:
+    """Return a value of the expected type, with integers converted to float where needed."""
+    if expected is float and isinstance(value, int) and not isinstance(value, bool):
         value = float(value)
-    if not isinstance(value, wanted) or isinstance(value, bool):
-        raise ValueError(f"{what} must be of type {wanted.__name__}; got {value!r}.")
+    if not isinstance(value, expected) or isinstance(value, bool):
+        raise ValueError(f"{name} must be of type {expected.__name__}; got {value!r}.")
     return value
 
 
-def _check(name: str, value: str, known: tuple[str, ...]) -> None:
-    if value not in known:
-        raise ValueError(f"{name} must be one of {', '.join(known)}; got {value!r}.")
+def _check_choice(name: str, value: str, choices: tuple[str, ...]) -> None:
+    """Raise a ValueError if a value is none of the choices."""
+    if value not in choices:
+        raise ValueError(f"{name} must be one of {', '.join(choices)}; got {value!r}.")

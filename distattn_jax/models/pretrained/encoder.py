@@ -1,10 +1,10 @@
 """BERT (Devlin et al. 2019), RoBERTa (Liu et al. 2019) and ALBERT (Lan et al. 2020) in Flax NNX.
 
-x₀ = norm(token + position + type)                  ALBERT: narrow, then one Dense to D
-y = norm(x + attention(x)),   x = norm(y + W₂ act(y W₁ + b₁) + b₂)          in every layer
+x₀ = norm(token + position + type)                  ALBERT: a dense layer widens x₀ to D
+y = norm(x + attention(x)),   x = norm(y + W₂ act(y W₁ + b₁) + b₂)          in each layer
 pooled = tanh(x_CLS W + b)
 
-RoBERTa counts positions from the token of padding on; ALBERT uses the same layer several times.
+The first position of RoBERTa is its padding id plus 1. ALBERT applies one layer several times.
 """
 
 import functools
@@ -22,63 +22,86 @@ from distattn_jax.modules import EncoderOutput, TransformerLayer, dropout
 from distattn_jax.modules.dropout import Rate, Rngs, dropout_key
 from distattn_jax.modules.encoder import stack_layers
 
-initial = jax.nn.initializers.normal(0.02)  # as the families' authors draw all of it
+normal_init = jax.nn.initializers.normal(0.02)  # the initializer of all three papers
 
 
 class Embeddings(nnx.Module):
-    """Tokens, positions and types to vectors; summed and normalised in float32 always."""
+    """Sum of token, position and type embeddings, normalized, computed in float32.
+
+    Args:
+      config: Configuration of the encoder.
+      dtype: Dtype of the output. None means float32.
+      rngs: Random number generators. The stream `params` draws the parameters.
+    """
 
     def __init__(self, config: PretrainedConfig, *, dtype: Any = None, rngs: nnx.Rngs):
-        table = functools.partial(
-            nnx.Embed, features=config.embedding_features, embedding_init=initial, rngs=rngs
+        embed = functools.partial(
+            nnx.Embed, features=config.embedding_features, embedding_init=normal_init, rngs=rngs
         )
-        self.first, self.longest, self.dtype = config.first_position, config.longest, dtype
-        self.tokens = table(config.vocabulary)
-        self.positions = table(config.positions)
-        self.types = table(config.types)
+        self.first_position, self.max_length = config.first_position, config.max_length
+        self.dtype = dtype
+        self.tokens = embed(config.vocabulary)
+        self.positions = embed(config.positions)
+        self.types = embed(config.types)
         self.norm = _layer_norm(config)(config.embedding_features, rngs=rngs)
         project = None
         if config.family == "albert":
             project = nnx.Linear(
                 config.embedding_features,
                 config.features,
-                kernel_init=initial,
+                kernel_init=normal_init,
                 dtype=dtype,
                 rngs=rngs,
             )
         self.project = nnx.data(project)
 
     def __call__(
-        self, tokens: Int[Array, "B T"], types: Int[Array, "B T"] | None, rate: Rate, rngs: Any
+        self,
+        tokens: Int[Array, "B T"],
+        types: Int[Array, "B T"] | None = None,
+        *,
+        dropout_rate: Rate = 0.0,
+        rngs: Rngs | None = None,
     ) -> Float[Array, "B T D"]:
+        """Return the embeddings.
+
+        Args:
+          tokens: Token ids.
+          types: Token types. None means type 0 for all tokens.
+          dropout_rate: Dropout rate of the embeddings. May be traced.
+          rngs: Random number generators of dropout. None disables dropout.
+        """
         length = tokens.shape[1]
-        if length > self.longest:
+        if length > self.max_length:
             raise ValueError(
-                f"tokens must be at most {self.longest} a text, as many as there are positions; "
-                f"got {length}."
+                f"tokens must have at most {self.max_length} columns, one for each position of the "
+                f"model; got {length}."
             )
-        positions = self.positions.embedding[...][self.first : self.first + length]
+        first = self.first_position
+        positions = self.positions.embedding[...][first : first + length]
         if types is None:
-            kinds = self.types.embedding[...][None, :1]
+            type_vectors = self.types.embedding[...][None, :1]
         else:
-            kinds = _rows(self.types.embedding[...], types)
-        x = _rows(self.tokens.embedding[...], tokens) + positions[None] + kinds
-        x = dropout(self.norm(x), rate, rngs)
+            type_vectors = _look_up(self.types.embedding[...], types)
+        x = _look_up(self.tokens.embedding[...], tokens) + positions[None] + type_vectors
+        x = dropout(self.norm(x), dropout_rate, rngs)
         x = x if self.dtype is None else x.astype(self.dtype)
         return x if self.project is None else self.project(x)
 
 
 class PretrainedEncoder(nnx.Module):
-    """BERT, RoBERTa or ALBERT with drawn parameters; `load` gives one with trained ones.
+    """BERT, RoBERTa or ALBERT encoder with random parameters.
+
+    `models.pretrained.load` returns an encoder with pre-trained parameters.
 
     Args:
-      config: what it is made of.
-      variant: called as `variant(rngs=rngs)` for every layer with parameters of its own, to make
-        the module that builds its attention; None: dot product, as it was trained.
-      implementation: as in `attention`.
-      dtype: dtype of the computation (None: that of the parameters, float32).
-      remat: whether a layer is computed again for its gradient, instead of kept in memory.
-      rngs: draws the parameters.
+      config: Configuration of the encoder.
+      variant: Called as `variant(rngs=rngs)` once for each layer that has its own parameters, to
+        make the module that builds the attention variant. None means dot-product attention.
+      implementation: Implementation of the attention. None selects the fastest.
+      dtype: Dtype of the computation. None uses the dtype of the parameters, float32.
+      remat: Recompute each layer in the backward pass instead of storing its residuals.
+      rngs: Random number generators. The stream `params` draws the parameters.
     """
 
     def __init__(
@@ -101,7 +124,7 @@ class PretrainedEncoder(nnx.Module):
                 variant=None if variant is None else variant(rngs=rngs),
                 activation=ACTIVATIONS[config.activation],
                 layer_norm=_layer_norm(config),
-                kernel_init=initial,
+                kernel_init=normal_init,
                 dropout_rate=config.dropout_rate,
                 attention_dropout_rate=config.attention_dropout_rate,
                 hidden_dropout=False,
@@ -114,7 +137,7 @@ class PretrainedEncoder(nnx.Module):
         pooler = None
         if config.pooler:
             pooler = nnx.Linear(
-                config.features, config.features, kernel_init=initial, dtype=dtype, rngs=rngs
+                config.features, config.features, kernel_init=normal_init, dtype=dtype, rngs=rngs
             )
         self.pooler = nnx.data(pooler)
 
@@ -130,16 +153,17 @@ class PretrainedEncoder(nnx.Module):
         weights: bool = False,
         states: bool = False,
     ) -> EncoderOutput:
-        """All layers.
+        """Encode texts.
 
         Args:
-          tokens: ids, padded on the right.
-          lengths: how many of a text's tokens are its own.
-          types: token types, below `config.types`; None: all 0.
-          dropout_rate: instead of both of the config's; may be traced.
-          rngs: generator of the dropout; None: no dropout.
-          received, weights: also return these of every layer.
-          states: also return the embeddings and the values of every layer.
+          tokens: Token ids.
+          lengths: Number of valid tokens of each text. The rest is padding.
+          types: Token types, below `config.types`. None means type 0 for all tokens.
+          dropout_rate: Replaces both dropout rates of the configuration. May be traced.
+          rngs: Random number generators of dropout. None disables dropout.
+          received: Also return the attention that each key receives, shape (B, L, N, S).
+          weights: Also return the attention weights, shape (B, L, N, T, S).
+          states: Also return the embeddings and the outputs of all layers, shape (B, L + 1, T, D).
         """
         rate = self.config.dropout_rate if dropout_rate is None else dropout_rate
 
@@ -154,7 +178,7 @@ class PretrainedEncoder(nnx.Module):
             )
 
         apply = jax.checkpoint(apply) if self.remat else apply
-        x = self.embeddings(tokens, types, rate, rngs)
+        x = self.embeddings(tokens, types, dropout_rate=rate, rngs=rngs)
         all_states, outputs = [x], []
         for index in range(self.config.layers):
             layer = self.layers[index * self.config.groups // self.config.layers]
@@ -172,12 +196,12 @@ class PretrainedEncoder(nnx.Module):
 
 
 def _layer_norm(config: PretrainedConfig) -> Callable[..., nnx.LayerNorm]:
-    """Return the constructor of layer norms that agree with transformers."""
+    """Return a constructor of layer norms with the epsilon of the configuration."""
     return functools.partial(nnx.LayerNorm, epsilon=config.epsilon, use_fast_variance=False)
 
 
-def _rows(table: Float[Array, "R E"], indices: Int[Array, "B T"]) -> Float[Array, "B T E"]:
-    """table[indices], sharded as the indices are; a row that does not exist is NaN."""
+def _look_up(table: Float[Array, "R E"], indices: Int[Array, "B T"]) -> Float[Array, "B T E"]:
+    """Return `table[indices]`, sharded like the indices, with NaN for indices outside the table."""
     sharding = jax.typeof(indices).sharding
     return table.at[indices].get(
         mode="fill", out_sharding=sharding.update(spec=PartitionSpec(*sharding.spec, None))

@@ -1,4 +1,4 @@
-"""Folders in the Hugging Face layout: what is read, what is written, what is refused."""
+"""Checkpoints in the Hugging Face format: reading, writing, errors and downloads."""
 
 import json
 import shutil
@@ -14,13 +14,13 @@ from flax import nnx
 
 from distattn_jax.models import PretrainedConfig
 from distattn_jax.models.pretrained import (
-    files,
-    folder_of,
+    checkpoint,
     load,
-    parameters,
     read_config,
+    read_parameters,
+    resolve_folder,
     save,
-    stored_types,
+    stored_dtypes,
     weight_files,
 )
 from distattn_jax.modules import DistanceAware
@@ -31,18 +31,18 @@ GOLDEN = Path(__file__).parent / "golden"
 
 @pytest.fixture
 def folder(tmp_path):
-    """BERT with the heads of its pre-training."""
+    """Folder of a BERT checkpoint with its pre-training heads."""
     shutil.copytree(GOLDEN / "bert", tmp_path / "bert")
     return tmp_path / "bert"
 
 
-def tensors(folder):
+def load_tensors(folder):
     return safetensors.numpy.load_file(folder / "model.safetensors")
 
 
 def rewrite(folder, change):
-    """The file with its tensors, by name, passed through a function."""
-    safetensors.numpy.save_file(change(tensors(folder)), folder / "model.safetensors")
+    """Replace the tensors of a checkpoint, a dictionary by name, by a function of them."""
+    safetensors.numpy.save_file(change(load_tensors(folder)), folder / "model.safetensors")
 
 
 def set_config(folder, **changes):
@@ -52,21 +52,21 @@ def set_config(folder, **changes):
     path.write_text(json.dumps(content))
 
 
-def assert_same(given, wanted):
-    assert given.keys() == wanted.keys()
-    for path, array in wanted.items():
-        np.testing.assert_array_equal(given[path], array)
+def assert_same(found, expected):
+    assert found.keys() == expected.keys()
+    for path, array in expected.items():
+        np.testing.assert_array_equal(found[path], array)
 
 
 @pytest.fixture(scope="module")
-def wanted():
-    return parameters(GOLDEN / "bert", read_config(GOLDEN / "bert"))
+def expected():
+    return read_parameters(GOLDEN / "bert", read_config(GOLDEN / "bert"))
 
 
-# -- read
+# -- reading
 
 
-def test_the_configuration_is_in_our_words():
+def test_the_configuration_is_read():
     assert read_config(GOLDEN / "albert") == PretrainedConfig(
         family="albert",
         vocabulary=40,
@@ -83,20 +83,20 @@ def test_the_configuration_is_in_our_words():
         attention_dropout_rate=0.0,
     )
     roberta = read_config(GOLDEN / "roberta")
-    assert (roberta.padding, roberta.first_position, roberta.longest) == (1, 2, 12)
+    assert (roberta.padding, roberta.first_position, roberta.max_length) == (1, 2, 12)
     assert (roberta.epsilon, roberta.types) == (1e-5, 2)
 
 
 @pytest.mark.parametrize("family", ["bert", "roberta", "albert"])
 def test_parameters_are_all_of_the_encoder_and_have_its_paths_and_shapes(family):
     encoder = load(GOLDEN / family)
-    given = parameters(GOLDEN / family, encoder.config)
-    own = {path: variable[...] for path, variable in nnx.to_flat_state(nnx.state(encoder))}
-    assert_same(own, given)
-    assert {array.dtype for array in given.values()} == {np.dtype("float32")}
+    parameters = read_parameters(GOLDEN / family, encoder.config)
+    found = {path: variable[...] for path, variable in nnx.to_flat_state(nnx.state(encoder))}
+    assert_same(found, parameters)
+    assert {array.dtype for array in parameters.values()} == {np.dtype("float32")}
 
 
-def test_prefixes_and_old_endings_do_not_matter(folder, wanted):
+def test_name_prefixes_and_old_layer_norm_names_do_not_matter(folder, expected):
     def bare(found):
         names = {name: name.removeprefix("bert.") for name in found}
         endings = (("LayerNorm.weight", "LayerNorm.gamma"), ("LayerNorm.bias", "LayerNorm.beta"))
@@ -104,13 +104,13 @@ def test_prefixes_and_old_endings_do_not_matter(folder, wanted):
             names = {name: new.replace(today, old) for name, new in names.items()}
         return {names[name]: array for name, array in found.items()}
 
-    assert any(name.startswith("bert.") for name in tensors(folder))
+    assert any(name.startswith("bert.") for name in load_tensors(folder))
     rewrite(folder, bare)
-    assert_same(parameters(folder, read_config(folder)), wanted)
+    assert_same(read_parameters(folder, read_config(folder)), expected)
 
 
-def test_several_files_are_one_model(folder, wanted):
-    found = tensors(folder)
+def test_a_checkpoint_may_consist_of_several_files(folder, expected):
+    found = load_tensors(folder)
     parts = {"a.safetensors": {}, "b.safetensors": {}}
     for number, (name, array) in enumerate(found.items()):
         parts[("a.safetensors", "b.safetensors")[number % 2]][name] = array
@@ -120,9 +120,9 @@ def test_several_files_are_one_model(folder, wanted):
     index = {name: file for file, part in parts.items() for name in part}
     path = folder / "model.safetensors.index.json"
     path.write_text(json.dumps({"weight_map": index}))
-    assert_same(parameters(folder, read_config(folder)), wanted)
+    assert_same(read_parameters(folder, read_config(folder)), expected)
     assert [file.name for file in weight_files(folder)] == list(parts)
-    save(load(folder), folder)  # what lies beside it now is not read
+    save(load(folder), folder)  # the other files are now ignored
     assert [file.name for file in weight_files(folder)] == ["model.safetensors"]
     (folder / "model.safetensors").unlink()
     (folder / "b.safetensors").unlink()
@@ -131,44 +131,44 @@ def test_several_files_are_one_model(folder, wanted):
 
 
 @pytest.mark.parametrize("dtype", [ml_dtypes.bfloat16, np.float16])
-def test_sixteen_bits_become_float32(folder, wanted, dtype):
+def test_bfloat16_and_float16_become_float32(folder, expected, dtype):
     rewrite(folder, lambda found: {name: array.astype(dtype) for name, array in found.items()})
-    given = parameters(folder, read_config(folder))
-    rounded = {path: x.astype(dtype).astype(np.float32) for path, x in wanted.items()}
-    assert_same(given, rounded)
-    assert {array.dtype for array in given.values()} == {np.dtype("float32")}
-    assert stored_types(folder) == ["BF16" if dtype == ml_dtypes.bfloat16 else "F16"]
+    parameters = read_parameters(folder, read_config(folder))
+    rounded = {path: x.astype(dtype).astype(np.float32) for path, x in expected.items()}
+    assert_same(parameters, rounded)
+    assert {array.dtype for array in parameters.values()} == {np.dtype("float32")}
+    assert stored_dtypes(folder) == ["BF16" if dtype == ml_dtypes.bfloat16 else "F16"]
 
 
-def test_a_model_without_a_pooler_has_no_pooled_output(folder, wanted):
+def test_a_checkpoint_without_a_pooler_gives_an_encoder_without_one(folder, expected):
     rewrite(folder, lambda found: {n: x for n, x in found.items() if "pooler" not in n})
     config = read_config(folder)
     assert not config.pooler
-    without = {path: array for path, array in wanted.items() if path[0] != "pooler"}
-    assert_same(parameters(folder, config), without)
+    without = {path: array for path, array in expected.items() if path[0] != "pooler"}
+    assert_same(read_parameters(folder, config), without)
     assert load(folder).pooler is None
-    # And from a file that has one, when it is not wanted.
-    assert_same(parameters(GOLDEN / "bert", config), without)
+    # A pooler in the file is ignored if the configuration has none.
+    assert_same(read_parameters(GOLDEN / "bert", config), without)
 
 
-def test_a_file_older_than_model_type_is_known_by_its_prefixes(folder):
+def test_the_family_is_inferred_from_name_prefixes_without_model_type(folder):
     set_config(folder, model_type="absent")
     assert read_config(folder).family == "bert"
 
 
-# -- refused
+# -- errors
 
 
-def test_a_missing_an_extra_and_a_misshapen_tensor_are_named_together(folder):
-    def spoil(found):
+def test_one_error_names_missing_unexpected_and_misshapen_tensors(folder):
+    def corrupt(found):
         found["bert.encoder.layer.0.extra.weight"] = np.zeros(3)
         found["bert.pooler.dense.weight"] = np.zeros((16, 17))
         del found["bert.encoder.layer.1.attention.self.query.bias"]
         return found
 
-    rewrite(folder, spoil)
+    rewrite(folder, corrupt)
     with pytest.raises(ValueError, match="bert: ") as caught:
-        parameters(folder, read_config(folder))
+        read_parameters(folder, read_config(folder))
     message = str(caught.value)
     assert "bert.encoder.layer.0.extra.weight is not a tensor of bert" in message
     assert "bert.pooler.dense.weight must have shape (16, 16); got (16, 17)" in message
@@ -176,28 +176,28 @@ def test_a_missing_an_extra_and_a_misshapen_tensor_are_named_together(folder):
     assert message.count(";") == 3
 
 
-def test_a_tensor_that_is_there_twice_is_named(folder):
+def test_the_error_names_a_tensor_that_is_stored_twice(folder):
     name = "embeddings.LayerNorm.bias"
     rewrite(folder, lambda found: found | {name: found[f"bert.{name}"]})
-    with pytest.raises(ValueError, match=f"{name} is there twice"):
-        parameters(folder, read_config(folder))
+    with pytest.raises(ValueError, match=f"{name} is stored twice"):
+        read_parameters(folder, read_config(folder))
 
 
-def test_a_pickle_is_refused_with_the_way_to_convert_it(folder):
+def test_the_error_for_a_pickle_explains_the_conversion(folder):
     (folder / "model.safetensors").rename(folder / "pytorch_model.bin")
     with pytest.raises(ValueError, match=r"pytorch_model\.bin: a pickle .*save_pretrained\("):
         load(folder)
 
 
-def test_a_folder_without_weights_or_with_broken_ones_is_refused(folder):
+def test_a_folder_with_missing_or_corrupt_files_is_rejected(folder):
     (folder / "model.safetensors").write_bytes(b"nothing")
     with pytest.raises(ValueError, match=r"model\.safetensors must be a safetensors file"):
         load(folder)
     (folder / "model.safetensors").unlink()
-    with pytest.raises(ValueError, match=r"must hold model\.safetensors or"):
+    with pytest.raises(ValueError, match=r"must contain model\.safetensors or"):
         load(folder)
     (folder / "config.json").unlink()
-    with pytest.raises(ValueError, match=r"must hold config\.json"):
+    with pytest.raises(ValueError, match=r"must contain config\.json"):
         load(folder)
 
 
@@ -223,113 +223,113 @@ def test_a_folder_without_weights_or_with_broken_ones_is_refused(folder):
         ({"num_attention_heads": 5}, r"features \(16\) must be a multiple of heads \(5\)"),
     ],
 )
-def test_a_configuration_that_is_not_built_here_is_named_with_its_file(folder, changes, message):
+def test_the_error_for_an_unsupported_configuration_names_the_file(folder, changes, message):
     set_config(folder, **changes)
     with pytest.raises(ValueError, match=rf"config\.json: {message}"):
         read_config(folder)
 
 
-def test_what_is_null_is_as_good_as_missing(folder):
-    wanted = read_config(folder)
+def test_null_in_config_json_means_the_default(folder):
+    expected = read_config(folder)
     set_config(folder, pad_token_id=None, position_embedding_type=None, pruned_heads=None)
-    assert read_config(folder) == wanted
+    assert read_config(folder) == expected
     set_config(folder, vocab_size=None)
     with pytest.raises(ValueError, match="vocab_size must be given"):
         read_config(folder)
 
 
-def test_a_file_that_is_no_json_object_is_named(folder):
+def test_the_error_names_a_file_without_a_json_object(folder):
     (folder / "config.json").write_text("{")
-    with pytest.raises(ValueError, match=r"config\.json: not JSON"):
+    with pytest.raises(ValueError, match=r"config\.json must be a JSON file"):
         read_config(folder)
     (folder / "config.json").write_text("[]")
-    with pytest.raises(ValueError, match=r"config\.json must hold an object; got list"):
+    with pytest.raises(ValueError, match=r"config\.json must contain a JSON object; got list"):
         read_config(folder)
     (folder / "model.safetensors").rename(folder / "other.safetensors")
     (folder / "model.safetensors.index.json").write_text('{"weight_map": ["a"]}')
-    with pytest.raises(ValueError, match=r"index\.json must hold a weight_map"):
-        parameters(folder, read_config(GOLDEN / "bert"))
+    with pytest.raises(ValueError, match=r"index\.json must contain weight_map"):
+        read_parameters(folder, read_config(GOLDEN / "bert"))
 
 
-# -- written
+# -- writing
 
 
 @pytest.mark.parametrize("family", ["bert", "roberta", "albert"])
-def test_what_is_saved_holds_the_tensors_of_transformers_and_loads_again(family, tmp_path):
+def test_a_saved_encoder_has_the_tensors_of_transformers_and_loads_again(family, tmp_path):
     source = GOLDEN / family
     encoder = load(source)
     save(encoder, tmp_path / "new")
-    names = {name.removeprefix(f"{family}."): array for name, array in tensors(source).items()}
-    found = tensors(tmp_path / "new")
+    names = {name.removeprefix(f"{family}."): array for name, array in load_tensors(source).items()}
+    found = load_tensors(tmp_path / "new")
     assert_same(found, {name: names[name] for name in found})
-    assert len(found) == len(parameters(source, encoder.config))
+    assert len(found) == len(read_parameters(source, encoder.config))
     assert read_config(tmp_path / "new") == encoder.config
-    given = json.loads((tmp_path / "new" / "config.json").read_text())
-    theirs = json.loads((source / "config.json").read_text())
-    for key in given.keys() - {"architectures", "classifier_dropout"}:
-        assert given[key] == theirs[key]
+    written = json.loads((tmp_path / "new" / "config.json").read_text())
+    original = json.loads((source / "config.json").read_text())
+    for key in written.keys() - {"architectures", "classifier_dropout"}:
+        assert written[key] == original[key]
 
 
-def test_the_tokenizer_comes_along_when_asked_for(folder, tmp_path):
+def test_tokenizer_files_are_copied_on_request(folder, tmp_path):
     encoder = load(folder)
-    with pytest.raises(ValueError, match="tokenizer_from must hold one of"):
+    with pytest.raises(ValueError, match="tokenizer_from must contain one of"):
         save(encoder, tmp_path / "new", tokenizer_from=folder)
     assert not (tmp_path / "new").exists()
     (folder / "vocab.txt").write_text("[PAD]\n")
-    save(encoder, folder, tokenizer_from=folder)  # in its place
+    save(encoder, folder, tokenizer_from=folder)  # source and target may be the same folder
     save(encoder, tmp_path / "new", tokenizer_from=folder)
     assert (tmp_path / "new" / "vocab.txt").read_text() == "[PAD]\n"
 
 
-def test_another_attention_is_not_saved_as_if_it_were_none(tmp_path):
+def test_saving_requires_an_encoder_with_dot_product_attention(tmp_path):
     encoder = load(GOLDEN / "albert", variant=lambda rngs: DistanceAware(4, rngs=rngs))
     with pytest.raises(ValueError, match=r"dot-product attention .* got DistanceAware"):
         save(encoder, tmp_path)
     with pytest.raises(TypeError, match="must be a PretrainedEncoder; got list"):
-        as_users_have_it(files).save([encoder], tmp_path)
+        as_users_have_it(checkpoint).save([encoder], tmp_path)
 
 
-# -- by name
+# -- names on the hub
 
 
-def test_a_name_is_looked_up_on_the_hub(monkeypatch):
-    asked = []
+def test_a_name_is_downloaded_from_the_hub(monkeypatch):
+    requests = []
 
     def snapshot_download(name, *, revision, allow_patterns):
-        asked.append((name, revision))
+        requests.append((name, revision))
         assert "pytorch_model.bin" not in allow_patterns
         return str(GOLDEN / "bert")
 
     hub = types.SimpleNamespace(snapshot_download=snapshot_download)
     monkeypatch.setitem(sys.modules, "huggingface_hub", hub)
-    assert folder_of("someone/bert-tiny", revision="v1") == GOLDEN / "bert"
-    assert asked == [("someone/bert-tiny", "v1")]
-    assert folder_of(GOLDEN / "albert") == GOLDEN / "albert"
+    assert resolve_folder("someone/bert-tiny", revision="v1") == GOLDEN / "bert"
+    assert requests == [("someone/bert-tiny", "v1")]
+    assert resolve_folder(GOLDEN / "albert") == GOLDEN / "albert"
     with pytest.raises(ValueError, match="must be a folder or a name on the hub; got /no/such"):
-        folder_of("/no/such/folder")
+        resolve_folder("/no/such/folder")
 
 
-def test_a_model_that_the_hub_has_as_a_pickle_is_refused_with_the_way_to_convert_it(
-    monkeypatch, folder
-):
-    (folder / "model.safetensors").unlink()  # what is not asked for does not come
+def test_the_error_for_a_pickle_on_the_hub_explains_the_conversion(monkeypatch, folder):
+    (folder / "model.safetensors").unlink()  # a pickle matches no pattern of the download
     hub = types.SimpleNamespace(snapshot_download=lambda *_, **__: str(folder))
     monkeypatch.setitem(sys.modules, "huggingface_hub", hub)
     with pytest.raises(ValueError, match=r"from_pretrained\('a/b'\)\.save_pretrained\('FOLDER'\)"):
         load("a/b")
 
 
-def test_a_hub_that_cannot_be_reached_is_not_the_last_word(monkeypatch):
+def test_the_error_for_a_failed_download_mentions_folder_and_hub(monkeypatch):
     def snapshot_download(*arguments, **options):
         raise OSError("no network")
 
     hub = types.SimpleNamespace(snapshot_download=snapshot_download)
     monkeypatch.setitem(sys.modules, "huggingface_hub", hub)
-    with pytest.raises(ValueError, match=r"no folder minilm, and the hub did not .*: no network"):
-        folder_of("minilm")
+    with pytest.raises(
+        ValueError, match=r"no folder minilm, and the download from the hub failed: no network"
+    ):
+        resolve_folder("minilm")
 
 
-def test_without_the_hub_a_name_says_what_to_install(monkeypatch):
+def test_the_error_without_the_hub_package_explains_its_installation(monkeypatch):
     monkeypatch.setitem(sys.modules, "huggingface_hub", None)
     with pytest.raises(ValueError, match=r"no folder someone/bert.*distattn-jax\[hub\]"):
         load("someone/bert")

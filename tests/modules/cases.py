@@ -1,4 +1,4 @@
-"""Makers of all modules, random tokens, and a compiled call, for all tests here."""
+"""Constructors of all variant modules, random inputs and a compiled call for the tests."""
 
 import functools
 
@@ -33,11 +33,12 @@ ONE_OF_EACH = {"dot_product": None} | {
 CLOSE = {"rtol": 1e-4, "atol": 1e-5}
 
 
-def tokens(*shape, seed=0):
+def draw(*shape, seed=0):
+    """Draw a float32 array from the standard normal distribution."""
     return jnp.asarray(np.random.default_rng(seed).normal(size=shape), jnp.float32)
 
 
 @functools.partial(jax.jit, static_argnames=("is_causal", "received", "weights"))
 def call(module, *arrays, **arguments):
-    """The module's call, compiled: once for all modules of the same kind and inputs alike."""
+    """Call a module, compiled once for modules with the same structure and inputs."""
     return module(*arrays, **arguments)

@@ -1,4 +1,4 @@
-"""Random attention, for all tests here."""
+"""Random arrays and attention of several layers for the tests of guides."""
 
 import jax
 import jax.numpy as jnp
@@ -10,11 +10,12 @@ CLOSE = {"rtol": 1e-5, "atol": 1e-5}
 
 
 def draw(seed, *shape):
+    """Draw a float32 array from the standard normal distribution."""
     return jnp.asarray(np.random.default_rng(seed).normal(size=shape), jnp.float32)
 
 
-def attended(query, key, lengths, **arguments):
-    """Attention of several layers: their queries and keys are (L B T N H)."""
+def attend(query, key, lengths, **arguments):
+    """Attend in each of L layers, given queries and keys of shape (L, B, T, N, H)."""
 
     def layer(query, key):
         return attention(

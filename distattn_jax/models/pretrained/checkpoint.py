@@ -1,0 +1,284 @@
+"""Read and write checkpoints in the Hugging Face format: config.json and safetensors files."""
+
+import contextlib
+import json
+import re
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import jax.numpy as jnp
+import ml_dtypes  # noqa: F401  (registers bfloat16 with NumPy)
+import numpy as np
+import safetensors
+import safetensors.numpy
+from etils import epath
+from flax import nnx
+
+from distattn_jax.models.pretrained import tensor_names
+from distattn_jax.models.pretrained.config import (
+    FAMILIES,
+    PretrainedConfig,
+    format_config,
+    parse_config,
+)
+from distattn_jax.models.pretrained.encoder import PretrainedEncoder
+from distattn_jax.models.pretrained.tensor_names import ParameterPath
+
+Folder = str | Path | epath.Path
+WEIGHTS_FILE = "model.safetensors"
+INDEX_FILE = "model.safetensors.index.json"  # lists the files of a checkpoint with several
+TOKENIZER_FILES = (
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "special_tokens_map.json",
+    "vocab.txt",
+    "vocab.json",
+    "merges.txt",
+    "spiece.model",
+)
+
+
+def resolve_folder(source: Folder, *, revision: str | None = None) -> Path:
+    """Return the folder of a checkpoint. Download it if the source is a name on the hub.
+
+    Args:
+      source: A folder, or a name on the Hugging Face hub, e.g. "google-bert/bert-base-uncased".
+      revision: Branch, tag or commit on the hub. None means the newest.
+    """
+    if Path(source).is_dir():
+        return Path(source)
+    if not re.fullmatch(r"\w[\w.-]*(/[\w.-]+)?", str(source)):
+        raise ValueError(f"pretrained must be a folder or a name on the hub; got {source}.")
+    try:
+        import huggingface_hub  # imported here because it is an optional dependency
+    except ImportError as error:
+        raise ValueError(
+            f"There is no folder {source}. To download a model of this name from the hub, "
+            'pip install "distattn-jax[hub]".'
+        ) from error
+    patterns = ["config.json", "*.safetensors", INDEX_FILE, *TOKENIZER_FILES]
+    try:
+        folder = huggingface_hub.snapshot_download(
+            str(source), revision=revision, allow_patterns=patterns
+        )
+    except (OSError, ValueError) as error:
+        raise ValueError(
+            f"There is no folder {source}, and the download from the hub failed: {error}"
+        ) from error
+    if not list(Path(folder).glob("*.safetensors")):
+        raise ValueError(
+            f"{source} has no safetensors on the hub; {_conversion_advice(str(source), 'FOLDER')}"
+        )
+    return Path(folder)
+
+
+def read_config(folder: Folder) -> PretrainedConfig:
+    """Read the configuration of a checkpoint from its config.json and its tensor names."""
+    path = Path(folder) / "config.json"
+    if not path.is_file():
+        raise ValueError(f"{folder} must contain config.json.")
+    content = _read_json_object(path)
+    with _open_weights(folder) as files:
+        names = [name for file in files for name in file.keys()]  # noqa: SIM118
+    prefixes = [family for family in FAMILIES if any(n.startswith(f"{family}.") for n in names)]
+    family = prefixes[0] if len(prefixes) == 1 else None
+    has_pooler = any(re.match(r"(\w+\.)?pooler\.", name) for name in names)
+    return parse_config(content, path, family=family, pooler=has_pooler)
+
+
+def weight_files(folder: Folder) -> list[Path]:
+    """Return the files that contain the tensors of a checkpoint. Ignore other files beside them."""
+    folder = Path(folder)
+    if (folder / WEIGHTS_FILE).is_file():
+        return [folder / WEIGHTS_FILE]
+    if (folder / INDEX_FILE).is_file():
+        parts = _read_json_object(folder / INDEX_FILE).get("weight_map")
+        if not isinstance(parts, dict) or not all(isinstance(part, str) for part in parts.values()):
+            raise ValueError(
+                f"{folder / INDEX_FILE} must contain weight_map, an object that maps tensor names "
+                "to file names."
+            )
+        return [folder / name for name in sorted(set(parts.values()))]
+    if pickles := sorted(folder.glob("*.bin")):
+        raise ValueError(f"{pickles[0]}: {_conversion_advice(str(folder), str(folder))}")
+    raise ValueError(f"{folder} must contain {WEIGHTS_FILE} or {INDEX_FILE}.")
+
+
+def stored_dtypes(folder: Folder) -> list[str]:
+    """Return the dtypes of the tensors of a checkpoint, in the notation of safetensors ("BF16")."""
+    with _open_weights(folder) as files:
+        dtypes = {
+            file.get_slice(name).get_dtype()
+            for file in files
+            for name in file.keys()  # noqa: SIM118
+        }
+    return sorted(dtypes)
+
+
+def read_parameters(folder: Folder, config: PretrainedConfig) -> dict[ParameterPath, np.ndarray]:
+    """Read the parameters of `PretrainedEncoder(config)` in float32, by their paths in the module.
+
+    Tensors of the heads of other tasks are ignored, and so is the pooler if `config.pooler` is
+    False.
+
+    Args:
+      folder: Folder of the checkpoint.
+      config: Configuration of the encoder.
+    """
+    tensors = tensor_names.tensors_by_path(config)
+    with _open_weights(folder) as files:
+        locations, problems = _locate_tensors(files, config)
+        expected = {tensor.name: tensor for tensor in tensors.values()}
+        for name in expected.keys() - locations.keys():
+            problems.append(f"{name} is missing")
+        for name, (file, stored_name) in locations.items():
+            shape = tuple(file.get_slice(stored_name).get_shape())
+            if shape != expected[name].shape:
+                problems.append(
+                    f"{stored_name} must have shape {expected[name].shape}; got {shape}"
+                )
+        if problems:
+            raise ValueError(f"{folder}: {'; '.join(sorted(problems))}.")
+        parameters = {}
+        for path, tensor in tensors.items():
+            file, stored_name = locations[tensor.name]
+            parameters[path] = tensor.to_parameter(file.get_tensor(stored_name))
+    return parameters
+
+
+def load(
+    source: Folder, *, revision: str | None = None, rngs: nnx.Rngs | None = None, **arguments: Any
+) -> PretrainedEncoder:
+    """Load a pre-trained encoder.
+
+    Args:
+      source: A folder, or a name on the Hugging Face hub.
+      revision: Branch, tag or commit on the hub. None means the newest.
+      rngs: Random number generators of parameters that a checkpoint lacks, those of a variant. None
+        means seed 0.
+      **arguments: `variant`, `implementation`, `dtype` and `remat` of `PretrainedEncoder`.
+    """
+    folder = resolve_folder(source, revision=revision)
+    config = read_config(folder)
+    encoder = PretrainedEncoder(config, rngs=rngs or nnx.Rngs(0), **arguments)
+    for path, array in read_parameters(folder, config).items():
+        _get_parameter(encoder, path)[...] = jnp.asarray(array)
+    return encoder
+
+
+def save(
+    encoder: PretrainedEncoder, folder: Folder, *, tokenizer_from: Folder | None = None
+) -> None:
+    """Write config.json and model.safetensors, which `AutoModel` of transformers can load.
+
+    Args:
+      encoder: Encoder with dot-product attention, the only variant that transformers supports.
+      folder: Folder to write. It is created if it does not exist.
+      tokenizer_from: Folder from which tokenizer files are copied, possibly `folder` itself. None
+        copies no tokenizer.
+    """
+    if not isinstance(encoder, PretrainedEncoder):
+        raise TypeError(f"encoder must be a PretrainedEncoder; got {type(encoder).__name__}.")
+    variants = [layer.attention.variant for layer in encoder.layers]
+    if any(variant is not None for variant in variants):
+        raise ValueError(
+            "encoder must have dot-product attention to be saved for transformers; "
+            f"got {type(variants[0]).__name__}."
+        )
+    tokenizer: list[Path] = []
+    if tokenizer_from is not None:
+        tokenizer = _tokenizer_files(Path(tokenizer_from))
+    folder = Path(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    tensors = {
+        tensor.name: tensor.from_parameter(np.asarray(_get_parameter(encoder, path)[...]))
+        for path, tensor in tensor_names.tensors_by_path(encoder.config).items()
+    }
+    safetensors.numpy.save_file(tensors, folder / WEIGHTS_FILE, metadata={"format": "pt"})
+    (folder / "config.json").write_text(format_config(encoder.config), encoding="utf-8")
+    for file in tokenizer:
+        with contextlib.suppress(shutil.SameFileError):
+            shutil.copyfile(file, folder / file.name)
+
+
+def _tokenizer_files(folder: Path) -> list[Path]:
+    """Return the tokenizer files in a folder, at least one."""
+    files = [folder / name for name in TOKENIZER_FILES if (folder / name).is_file()]
+    if not files:
+        raise ValueError(f"tokenizer_from must contain one of {TOKENIZER_FILES}; got {folder}.")
+    return files
+
+
+def _get_parameter(module: Any, path: ParameterPath) -> Any:
+    """Return the parameter at a path of attribute names and list indices."""
+    for name in path:
+        module = module[name] if isinstance(name, int) else getattr(module, name)
+    return module
+
+
+def _locate_tensors(files: list[Any], config: PretrainedConfig) -> tuple[dict[str, Any], list[str]]:
+    """Find the tensors of an encoder in open safetensors files.
+
+    Args:
+      files: Open files of the checkpoint.
+      config: Configuration of the encoder.
+
+    Returns:
+      File and stored name of each tensor, by its normalized name. Then a description of each
+      unexpected tensor.
+    """
+    expected = {tensor.name for tensor in tensor_names.tensors_by_path(config).values()}
+    locations: dict[str, Any] = {}
+    problems = []
+    for file in files:
+        for stored_name in file.keys():  # noqa: SIM118
+            name = tensor_names.normalize_name(stored_name, config.family)
+            if name in locations:
+                problems.append(f"{name} is stored twice")
+            elif name in expected:
+                locations[name] = (file, stored_name)
+            elif not tensor_names.is_ignored(name, config):
+                problems.append(f"{stored_name} is not a tensor of {config.family}")
+    return locations, problems
+
+
+@contextlib.contextmanager
+def _open_weights(folder: Folder) -> Iterator[list[Any]]:
+    """Open the safetensors files of a checkpoint."""
+    paths = weight_files(folder)
+    with contextlib.ExitStack() as stack:
+        files = []
+        for path in paths:
+            try:
+                files.append(stack.enter_context(safetensors.safe_open(path, framework="np")))
+            except (safetensors.SafetensorError, FileNotFoundError) as error:
+                raise ValueError(f"{path} must be a safetensors file: {error}") from error
+        yield files
+
+
+def _read_json_object(path: Path) -> dict[str, Any]:
+    """Read a JSON file that contains an object."""
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise ValueError(f"{path} must be a JSON file: {error}") from error
+    if not isinstance(content, dict):
+        raise ValueError(f"{path} must contain a JSON object; got {type(content).__name__}.")
+    return content
+
+
+def _conversion_advice(source: str, folder: str) -> str:
+    """Return the part of an error message that explains how to convert a pickle checkpoint.
+
+    Args:
+      source: Folder or name on the hub of the pickle.
+      folder: Folder of the converted checkpoint.
+    """
+    return (
+        "a pickle (.bin) may run any code and is not read. Convert it where transformers is "
+        'installed: python -c "from transformers import AutoModel, AutoTokenizer; '
+        f"[kind.from_pretrained('{source}').save_pretrained('{folder}') "
+        'for kind in (AutoTokenizer, AutoModel)]"'
+    )

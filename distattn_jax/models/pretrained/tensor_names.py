@@ -1,0 +1,168 @@
+"""Names and shapes of the tensors in which transformers stores the parameters of an encoder."""
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+
+from distattn_jax.models.pretrained.config import PretrainedConfig
+
+ParameterPath = tuple[str | int, ...]  # names and indices from an NNX module to a parameter
+
+# Prefixes of tensors of the heads of other tasks, and of constants that old versions stored.
+IGNORED_PREFIXES = (
+    "cls.",
+    "lm_head.",
+    "classifier.",
+    "qa_outputs.",
+    "predictions.",
+    "sop_classifier.",
+    "embeddings.position_ids",
+    "embeddings.token_type_ids",
+)
+
+
+class StoredTensor(NamedTuple):
+    """Tensor of a checkpoint, and the parameter that it corresponds to.
+
+    Attributes:
+      name: Name in the checkpoint, without the prefix of the family.
+      shape: Shape in the checkpoint, (outputs, inputs) for a matrix.
+      parameter_shape: Shape of the parameter, (inputs, outputs) for a matrix. Attention heads are a
+        separate axis.
+      is_matrix: The tensor is the matrix of a dense layer, which is stored transposed.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    parameter_shape: tuple[int, ...]
+    is_matrix: bool = False
+
+    def to_parameter(self, tensor: np.ndarray) -> np.ndarray:
+        """Convert a tensor of the checkpoint to the parameter, in float32."""
+        tensor = tensor.T if self.is_matrix else tensor
+        return np.ascontiguousarray(tensor, np.float32).reshape(self.parameter_shape)
+
+    def from_parameter(self, parameter: np.ndarray) -> np.ndarray:
+        """Convert the parameter to a tensor of the checkpoint."""
+        if self.is_matrix:
+            parameter = parameter.reshape(self.shape[::-1]).T
+        return np.ascontiguousarray(parameter).reshape(self.shape)
+
+
+def tensors_by_path(config: PretrainedConfig) -> dict[ParameterPath, StoredTensor]:
+    """Return the stored tensor of each parameter of `PretrainedEncoder(config)`."""
+    tensors = dict(_embedding_tensors(config))
+    for index in range(config.groups):
+        tensors |= _layer_tensors(config, index)
+    if config.pooler:
+        name = "pooler" if config.family == "albert" else "pooler.dense"
+        tensors |= _dense_tensors(("pooler",), name, (config.features,), (config.features,))
+    return tensors
+
+
+def normalize_name(name: str, family: str) -> str:
+    """Remove the family prefix of a tensor name, and replace old names of layer norm parameters."""
+    name = name.removeprefix(f"{family}.")
+    for old, new in ((".gamma", ".weight"), (".beta", ".bias")):
+        if name.endswith(old):
+            return name.removesuffix(old) + new
+    return name
+
+
+def is_ignored(name: str, config: PretrainedConfig) -> bool:
+    """Return True for a tensor that a checkpoint may contain but the encoder does not use.
+
+    Args:
+      name: Name of the tensor, as returned by `normalize_name`.
+      config: Configuration of the encoder.
+    """
+    return name.startswith(IGNORED_PREFIXES) or (not config.pooler and name.startswith("pooler."))
+
+
+def _embedding_tensors(config: PretrainedConfig) -> Iterator[tuple[ParameterPath, StoredTensor]]:
+    """Yield path and tensor of each parameter of the embeddings."""
+    width = config.embedding_features
+    for part, name, rows in (
+        ("tokens", "word_embeddings", config.vocabulary),
+        ("positions", "position_embeddings", config.positions),
+        ("types", "token_type_embeddings", config.types),
+    ):
+        shape = (rows, width)
+        path = ("embeddings", part, "embedding")
+        yield path, StoredTensor(f"embeddings.{name}.weight", shape, shape)
+    yield from _norm_tensors(("embeddings", "norm"), "embeddings.LayerNorm", width).items()
+    if config.family == "albert":
+        name, features = "encoder.embedding_hidden_mapping_in", (config.features,)
+        yield from _dense_tensors(("embeddings", "project"), name, (width,), features).items()
+
+
+def _layer_tensors(config: PretrainedConfig, index: int) -> dict[ParameterPath, StoredTensor]:
+    """Return the tensors of the Transformer layer with this index."""
+    if config.family == "albert":
+        prefix = f"encoder.albert_layer_groups.{index}.albert_layers.0"
+        names = {
+            "project": "attention.",
+            "out": "attention.dense",
+            "attention_norm": "attention.LayerNorm",
+            "hidden": "ffn",
+            "feed_forward": "ffn_output",
+            "feed_forward_norm": "full_layer_layer_norm",
+        }
+    else:
+        prefix = f"encoder.layer.{index}"
+        names = {
+            "project": "attention.self.",
+            "out": "attention.output.dense",
+            "attention_norm": "attention.output.LayerNorm",
+            "hidden": "intermediate.dense",
+            "feed_forward": "output.dense",
+            "feed_forward_norm": "output.LayerNorm",
+        }
+    names = {part: f"{prefix}.{name}" for part, name in names.items()}
+    layer: ParameterPath = ("layers", index)
+    features, hidden = (config.features,), (config.hidden_features,)
+    heads = (config.heads, config.features // config.heads)
+    tensors: dict[ParameterPath, StoredTensor] = {}
+    for part in ("query", "key", "value"):
+        path = (*layer, "attention", part)
+        tensors |= _dense_tensors(path, names["project"] + part, features, heads)
+    tensors |= _dense_tensors((*layer, "attention", "out"), names["out"], heads, features)
+    network = (*layer, "feed_forward")
+    tensors |= _dense_tensors((*network, "hidden"), names["hidden"], features, hidden)
+    tensors |= _dense_tensors((*network, "out"), names["feed_forward"], hidden, features)
+    for part in ("attention_norm", "feed_forward_norm"):
+        tensors |= _norm_tensors((*layer, part), names[part], config.features)
+    return tensors
+
+
+def _dense_tensors(
+    path: ParameterPath, name: str, inputs: tuple[int, ...], outputs: tuple[int, ...]
+) -> dict[ParameterPath, StoredTensor]:
+    """Return the tensors of a dense layer.
+
+    Args:
+      path: Path of the dense layer in the encoder.
+      name: Name of the dense layer in the checkpoint.
+      inputs: Shape of the input axes of the kernel.
+      outputs: Shape of the output axes of the kernel.
+    """
+    shape = (int(np.prod(outputs)), int(np.prod(inputs)))
+    return {
+        (*path, "kernel"): StoredTensor(f"{name}.weight", shape, (*inputs, *outputs), True),
+        (*path, "bias"): StoredTensor(f"{name}.bias", shape[:1], outputs),
+    }
+
+
+def _norm_tensors(path: ParameterPath, name: str, width: int) -> dict[ParameterPath, StoredTensor]:
+    """Return the tensors of a layer norm.
+
+    Args:
+      path: Path of the layer norm in the encoder.
+      name: Name of the layer norm in the checkpoint.
+      width: Number of features.
+    """
+    return {
+        (*path, "scale"): StoredTensor(f"{name}.weight", (width,), (width,)),
+        (*path, "bias"): StoredTensor(f"{name}.bias", (width,), (width,)),
+    }
