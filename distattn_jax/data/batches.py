@@ -1,8 +1,9 @@
-"""Batches of rows of like length: batch i depends on i alone, and no row is dropped.
+"""Batches of rows of similar length. Batch i depends only on i and the seed; no row is dropped.
 
-An epoch deals the rows of every bucket into batches of one size, the last one of a bucket filled up
-with rows of weight 0. So all epochs have the same number of batches, training can begin anywhere,
-and any number of processes, each making its own rows only, make the same batches.
+Rows are grouped by length into buckets. An epoch divides the rows of every bucket into batches of
+one size and fills the last batch of a bucket with padding rows of weight 0. Therefore all epochs
+have the same number of batches, training can resume at any step, and any number of processes
+produces the same global batches, each process only its own rows.
 """
 
 import collections
@@ -16,28 +17,32 @@ from jaxtyping import Int, Int32
 
 from distattn_jax.data.table import PADDING_ROW, TableLike
 
-GROUP = 8  # batches that are prepared together
+GROUP_SIZE = 8  # batches that are prepared together
 
 
 class Batches:
-    """The batches of a table, as many as are asked for: `batches[i]`.
+    """Infinite sequence of batches of a table: `batches[i]` is batch i, counted from step 0.
 
-    A batch holds the columns of the table (see `Table.rows`), `weight` (B,), 0 for rows that only
-    fill up, and `index` (B,), the row of the table, -1 for these. `batches_per_epoch` says how many
-    make an epoch, `truncated` how many rows lose their end, `padding_share` what share of positions
-    is no text.
+    A batch is a dict of the columns of the table (see `Table.take`) and two more arrays: `weight`
+    (B,), 1 for rows of the table and 0 for padding rows, and `index` (B,), the row number in the
+    table and -1 for padding rows.
 
     Args:
-      table: the rows.
-      batch_size: B, rows of a batch over all processes.
-      buckets: the lengths that batches may have, rising. A row goes into the first that holds it;
-        one that none holds is cut to the last.
-      length_columns: the column of sequences, or columns, whose length (the longest) counts.
-      seed: of the order, where `shuffle`.
-      shuffle: rows and batches in an order of its own every epoch; otherwise short ones first, and
-        in the order of the table.
-      process_index: which of the processes this is.
-      process_count: among how many the rows of a batch are divided.
+      table: Examples to divide into batches.
+      batch_size: Number of rows of a batch, summed over all processes.
+      buckets: Sequence lengths that batches may have, in ascending order. A row belongs to the
+        first bucket that is long enough. Longer rows are truncated to the last bucket.
+      length_columns: Sequence column, or columns, whose maximum is the length of a row.
+      seed: Seed of the order of rows and batches. Ignored unless `shuffle` is True.
+      shuffle: True draws a new order in every epoch. False keeps the order of the table within each
+        bucket, shortest bucket first.
+      process_index: Number of the process that this object produces rows for.
+      process_count: Number of processes among which the rows of each batch are divided.
+
+    Attributes:
+      batches_per_epoch: Number of batches in which every row occurs once.
+      truncated: Number of rows with a sequence that is longer than their bucket.
+      padding_share: Fraction of the positions of all batches that is padding.
     """
 
     def __init__(
@@ -66,90 +71,97 @@ class Batches:
         )
         _check(
             bool(buckets) and buckets[0] >= 1 and list(buckets) == sorted(set(buckets)),
-            "buckets must be lengths from 1 on, each longer than the one before",
+            "buckets must be positive lengths in ascending order",
             buckets,
         )
         _check(len(table) > 0, "table must have rows", len(table))
         self.table, self.batch_size, self.buckets = table, batch_size, buckets
         self.seed, self.shuffle = seed, shuffle
-        share = batch_size // process_count
-        self._own = slice(process_index * share, (process_index + 1) * share)
-        lengths = table.lengths(
-            (length_columns,) if isinstance(length_columns, str) else length_columns
-        )
+        local_size = batch_size // process_count
+        self._local_rows = slice(process_index * local_size, (process_index + 1) * local_size)
+        names = (length_columns,) if isinstance(length_columns, str) else length_columns
+        lengths = table.lengths(names)
         bucket = np.searchsorted(buckets, np.minimum(lengths, buckets[-1]))
-        self._members = [np.flatnonzero(bucket == k).astype(np.int32) for k in range(len(buckets))]
-        counts = [-(-len(rows) // batch_size) for rows in self._members]
+        self._bucket_rows = [
+            np.flatnonzero(bucket == k).astype(np.int32) for k in range(len(buckets))
+        ]
+        counts = [-(-len(rows) // batch_size) for rows in self._bucket_rows]
         self.batches_per_epoch = sum(counts)
         self._bucket_of_batch = np.repeat(np.arange(len(buckets)), counts)
-        self._epoch = functools.lru_cache(maxsize=2)(self._dealt)
-        self.truncated = int(
-            (table.lengths(table.sequence_columns) > np.take(buckets, bucket)).sum()
-        )
+        self._get_epoch = functools.lru_cache(maxsize=2)(self._make_epoch)
+        longest = table.lengths(table.sequence_columns)
+        self.truncated = int((longest > np.take(buckets, bucket)).sum())
         positions = batch_size * int(np.take(buckets, self._bucket_of_batch).sum())
         self.padding_share = 1 - int(np.minimum(lengths, buckets[-1]).sum()) / positions
 
     def __getitem__(self, i: int) -> dict[str, np.ndarray]:
         if i < 0:
             raise IndexError(f"i must be at least 0; got {i}.")
-        epoch, place = divmod(int(i), self.batches_per_epoch)
-        rows, order = self._epoch(epoch if self.shuffle else 0)
-        batch = order[place]
-        index = rows[batch, self._own]
+        epoch, step = divmod(int(i), self.batches_per_epoch)
+        rows, order = self._get_epoch(epoch if self.shuffle else 0)
+        batch = order[step]
+        index = rows[batch, self._local_rows]
         columns = self.table.take(index, self.buckets[self._bucket_of_batch[batch]])
         return {**columns, "weight": (index != PADDING_ROW).astype(np.float32), "index": index}
 
-    # Without it Python would try 0, 1, 2, ... and never come to an end.
+    # Without this, `for batch in batches` would call __getitem__ with 0, 1, 2, ... forever.
     __iter__ = None
 
     def iterate(
         self, steps: int | None = None, *, start: int = 0, threads: int = 2, prefetch: int = 32
     ) -> "BatchIterator":
-        """An iterator that prepares batches ahead, in threads.
+        """Return an iterator over consecutive batches that prepares batches ahead in threads.
 
         Args:
-          steps: how many batches; `None`: without end.
-          start: the number of the first.
-          threads: how many groups of batches are prepared at the same time.
-          prefetch: how many batches are prepared ahead.
+          steps: Number of batches. None iterates forever.
+          start: Number of the first batch.
+          threads: Number of groups of batches that are prepared at the same time.
+          prefetch: Number of batches that are prepared ahead.
         """
         _check(start >= 0, "start must be at least 0", start)
         _check(steps is None or steps >= 0, "steps must be None or at least 0", steps)
         stop = sys.maxsize if steps is None else start + steps
         return BatchIterator(self, start, stop, threads=threads, prefetch=prefetch)
 
-    def _dealt(
+    def _make_epoch(
         self, epoch: int
     ) -> tuple[Int32[np.ndarray, "batches B"], Int[np.ndarray, " batches"]]:
-        """The rows of every batch, by bucket, and the order in which the batches come."""
-        # Raw bits: NumPy promises these, and not its permutations, to be the same in all versions.
+        """Return the row numbers of every batch, sorted by bucket, and the order of the batches."""
+        # NumPy guarantees that raw bits, unlike its permutations, are the same in all versions.
         bits = np.random.Philox(np.random.SeedSequence((self.seed, epoch))).random_raw
-        dealt = []
-        for members in self._members:
+        batches = []
+        for rows in self._bucket_rows:
             if self.shuffle:
-                members = members[np.argsort(bits(len(members)), kind="stable")]
-            filler = np.full(-len(members) % self.batch_size, PADDING_ROW, np.int32)
-            dealt.append(np.concatenate([members, filler]).reshape(-1, self.batch_size))
+                rows = rows[np.argsort(bits(len(rows)), kind="stable")]
+            padding = np.full(-len(rows) % self.batch_size, PADDING_ROW, np.int32)
+            batches.append(np.concatenate([rows, padding]).reshape(-1, self.batch_size))
         order = np.arange(self.batches_per_epoch)
         if self.shuffle:
             order = np.argsort(bits(self.batches_per_epoch), kind="stable")
-        return np.concatenate(dealt), order
+        return np.concatenate(batches), order
 
 
 class BatchIterator:
-    """Batches one after another; its state is how many it gave, as JSON.
+    """Iterator over consecutive batches, whose state is the number of batches returned so far.
 
-    Grain prepares them in groups, because handing over an element costs it more than a batch costs
-    to make.
+    Grain prepares the batches in groups, because passing one element between threads takes longer
+    than making one batch.
+
+    Args:
+      batches: Batches to iterate over.
+      start: Number of the first batch.
+      stop: Number of the batch after the last one.
+      threads: Number of groups of batches that are prepared at the same time.
+      prefetch: Number of batches that are prepared ahead.
     """
 
     def __init__(self, batches: Batches, start: int, stop: int, *, threads: int, prefetch: int):
-        import grain  # imports JAX, which the rest of this module does without
+        import grain  # Imported here because it imports JAX, which this package does not need.
 
         self._batches, self._start, self._stop = batches, start, stop
-        self._range = grain.MapDataset.range
+        self._make_range = grain.MapDataset.range
         self._options = grain.ReadOptions(
-            num_threads=threads, prefetch_buffer_size=max(prefetch // GROUP, 1)
+            num_threads=threads, prefetch_buffer_size=max(prefetch // GROUP_SIZE, 1)
         )
         self.set_state({"next_index": 0})
 
@@ -159,46 +171,48 @@ class BatchIterator:
     def __next__(self) -> dict[str, np.ndarray]:
         if not self._ready:
             self._ready.extend(next(self._groups))
-        self._given += 1
+        self._returned += 1
         return self._ready.popleft()
 
     def get_state(self) -> dict[str, int]:
-        """How many batches were given."""
-        return {"next_index": self._given}
+        """Return the number of batches returned so far, as a dict that JSON can store."""
+        return {"next_index": self._returned}
 
     def set_state(self, state: dict[str, int]) -> None:
-        """Goes on after so many."""
-        self._given = state["next_index"]
+        """Continue from a state that `get_state` returned."""
+        self._returned = state["next_index"]
         self._ready: collections.deque[dict[str, np.ndarray]] = collections.deque()
-        first = self._start + self._given
-        groups = -(-(self._stop - first) // GROUP)
-        dataset = self._range(groups).map(functools.partial(self._group, first))
+        first = self._start + self._returned
+        groups = -(-(self._stop - first) // GROUP_SIZE)
+        dataset = self._make_range(groups).map(functools.partial(self._make_group, first))
         self._groups = iter(dataset.to_iter_dataset(self._options))
 
-    def _group(self, first: int, group: int) -> list[dict[str, np.ndarray]]:
-        begin = first + group * GROUP
-        return [self._batches[i] for i in range(begin, min(begin + GROUP, self._stop))]
+    def _make_group(self, first: int, group: int) -> list[dict[str, np.ndarray]]:
+        """Make the batches of one group, where group 0 begins with batch `first`."""
+        begin = first + group * GROUP_SIZE
+        return [self._batches[i] for i in range(begin, min(begin + GROUP_SIZE, self._stop))]
 
 
 def choose_buckets(
     lengths: Sequence[int] | np.ndarray, *, count: int, longest: int
 ) -> tuple[int, ...]:
-    """The bounds that pad rows of these lengths least: multiples of 8, and `longest` itself.
+    """Choose the bucket lengths that minimize the padding of rows with these lengths.
 
-    Cost of a bucket = its bound times its rows, so with the rows counted up to every candidate
-    bound the best choice of the last k bounds follows from the best of k - 1: the exact optimum.
+    The buckets are multiples of 8, and the last bucket is `longest`. The cost of a bucket is its
+    length times its number of rows. The best k buckets that end at a given length follow from the
+    best k - 1 buckets by dynamic programming, so the result is the exact optimum.
 
     Args:
-      lengths: of the rows.
-      count: at most so many bounds; fewer where more would save nothing.
-      longest: the last bound.
+      lengths: Length of every row. Longer rows count as `longest`.
+      count: Maximum number of buckets. Fewer are returned if more would not reduce the padding.
+      longest: Length of the last bucket.
     """
     _check(count >= 1, "count must be at least 1", count)
     _check(longest >= 1, "longest must be at least 1", longest)
     bounds = np.array([*range(8, longest, 8), longest])
     clipped = np.minimum(np.asarray(lengths, np.int64), longest)
-    below = np.searchsorted(np.sort(clipped), bounds, side="right")  # rows up to every bound
-    # added[i, j]: the cost of a bucket from bound i (excluded) to bound j.
+    below = np.searchsorted(np.sort(clipped), bounds, side="right")  # rows up to each bound
+    # added[i, j]: the cost of a bucket for the lengths above bound i and up to bound j.
     added = np.where(
         np.tri(len(bounds), k=-1, dtype=bool).T, bounds * (below - below[:, None]), np.inf
     )
@@ -215,6 +229,7 @@ def choose_buckets(
     return best
 
 
-def _check(condition: bool, wanted: str, got: Any) -> None:
+def _check(condition: bool, requirement: str, got: Any) -> None:
+    """Raise `ValueError` with the requirement and the value unless the condition holds."""
     if not condition:
-        raise ValueError(f"{wanted}; got {got}.")
+        raise ValueError(f"{requirement}; got {got}.")

@@ -1,4 +1,4 @@
-"""What all our TFDS builders share: raw files in, array_record files out, no TensorFlow."""
+"""Base class of the data sets: a TensorFlow Datasets (TFDS) builder that needs no TensorFlow."""
 
 import abc
 import contextlib
@@ -11,34 +11,40 @@ from typing import Any, ClassVar
 
 import tensorflow_datasets as tfds
 
-from distattn_jax.data.download import BY_HAND, download
+from distattn_jax.data.download import MANUAL_DOWNLOAD, download
 from distattn_jax.data.rows import DataError
 
 Example = Mapping[str, Any]
-CHUNK = 1000  # examples read at a time
+CHUNK_SIZE = 1000  # examples decoded at a time
 
 
 class TextBuilder(tfds.core.GeneratorBasedBuilder):
-    """A TFDS builder of files; a subclass says which, where they are, and what is in them.
+    """TFDS builder that prepares the examples of a text data set from its published files.
 
-    The prepared files lie under a hash of the raw ones, `data_dir/{hash}/{name}/{version}`: when
-    these change, they are prepared anew, and stale examples are never read. Examples keep the order
-    of the raw files.
+    A subclass finds the files (`find_files`), declares the features of an example (`features`) and
+    reads the examples of every split (`read_splits`). Examples keep the order of the files.
+
+    Prepared examples are stored as array_record files in `data_dir/{hash}/{name}/{version}`, where
+    `hash` is computed from the contents of the raw files. Changed raw files are prepared again.
 
     Args:
-      manual_dir: the folder of the raw files, whole or a part of the published ones. `None`: they
-        are downloaded from `URLS` into `data_dir/downloads/{name}`, and must be whole.
-      data_dir: the folder for the prepared ones.
+      manual_dir: Folder with the raw files, either the published files or a part of them. None
+        downloads the files from `URLS` into `data_dir/downloads/{name}`.
+      data_dir: Folder for prepared and downloaded files.
+
+    Attributes:
+      raw_files: Raw files by key, as returned by `find_files`.
+      digest: Hash of the contents and names of the raw files.
     """
 
-    URLS: ClassVar[tuple[str, ...]] = ()  # the public addresses of the raw files
-    PUBLISHED_ROWS: ClassVar[Mapping[str, int]] = {}  # rows of every split, when these are whole
+    URLS: ClassVar[tuple[str, ...]] = ()  # public addresses of the raw files
+    PUBLISHED_ROWS: ClassVar[Mapping[str, int]] = {}  # rows of every split as published
 
     VERSION = tfds.core.Version("1.0.0")
-    # Where TFDS would look for checksums of downloads. There are none, and to look it needs a
-    # package that it does not install (importlib_resources).
+    # TFDS would search this path for download checksums, which do not exist here. The search
+    # requires importlib_resources, a package that TFDS does not install.
     code_path = None
-    MANUAL_DOWNLOAD_INSTRUCTIONS = "manual_dir must be the folder of the raw files."
+    MANUAL_DOWNLOAD_INSTRUCTIONS = "manual_dir must be the folder with the raw files."
 
     def __init__(self, *, manual_dir: str | Path | None = None, data_dir: str | Path):
         self.root = Path(data_dir)
@@ -46,72 +52,81 @@ class TextBuilder(tfds.core.GeneratorBasedBuilder):
         if self.downloaded:
             manual_dir = self._download()
         if manual_dir is None or not Path(manual_dir).is_dir():
-            raise DataError(f"manual_dir must be the folder of the raw files; got {manual_dir}.")
+            raise DataError(f"manual_dir must be the folder with the raw files; got {manual_dir}.")
         self.manual_dir = Path(manual_dir)
         self.raw_files = self.find_files()
-        self.digest = _digest(self.raw_files)
+        self.digest = _hash_files(self.raw_files)
         super().__init__(data_dir=self.root / self.digest, file_format="array_record")
-        kept = None if self.downloaded else manual_dir
-        self._original_state = {"manual_dir": kept, "data_dir": data_dir}  # what pickle keeps
+        # TFDS pickles these arguments to rebuild the builder in another process.
+        self._original_state = {
+            "manual_dir": None if self.downloaded else manual_dir,
+            "data_dir": data_dir,
+        }
 
     @abc.abstractmethod
     def find_files(self) -> dict[str, Path]:
-        """The raw files, by any names."""
+        """Find the raw files in `self.manual_dir` and return them by key, such as the split."""
 
     @abc.abstractmethod
     def features(self) -> dict[str, Any]:
-        """The TFDS features of an example."""
+        """Return the TFDS features of an example."""
 
     @abc.abstractmethod
     def read_splits(self) -> dict[str, Iterable[Example]]:
-        """The examples of every split, best made one by one from `self.raw_files`."""
+        """Return the examples of every split, preferably as generators over `self.raw_files`."""
 
     def published_rows(self) -> Mapping[str, int]:
-        """Rows of every split when the raw files are whole; none where nobody has said."""
+        """Return the number of rows of the splits as published. Splits may be missing."""
         return self.PUBLISHED_ROWS
 
     def prepare(self) -> None:
-        """Writes the prepared files, unless they are there."""
+        """Prepare the examples and store them on disk, unless this was done before."""
         if not self.data_path.exists():
             self._check_writable()
             tfds.disable_progress_bar()
-            with contextlib.redirect_stdout(io.StringIO()):  # it speaks of downloads
+            # TFDS prints messages about downloads, although nothing is downloaded here.
+            with contextlib.redirect_stdout(io.StringIO()):
                 self.download_and_prepare()
         if self.downloaded:
-            self._check_whole()
+            self._check_complete()
 
     @property
     def left_out(self) -> dict[str, int]:
-        """Rows of the raw files that are in no split on purpose: how many, by reason."""
+        """Number of rows of the raw files that were left out of the splits, by reason."""
         return self.info.metadata["left_out"]
 
     def leave_out(self, reason: str) -> None:
-        """Counts a row that `splits` leaves out on purpose."""
+        """Count one row that `read_splits` leaves out, under this reason."""
         self.left_out[reason] = self.left_out.get(reason, 0) + 1
 
     def describe_rows(self) -> tuple[str, ...]:
-        """How many there are of the published ones, and how many were left out; one line each."""
+        """Describe in one line each the size of every split and the rows that were left out."""
         self.prepare()
         published = self.published_rows()
-        lines = [_line(split, rows, published.get(split)) for split, rows in self._counts()]
+        lines = [
+            _describe_split(split, rows, published.get(split)) for split, rows in self._count_rows()
+        ]
         lines += [f"left out: {rows:,} {reason}" for reason, rows in self.left_out.items()]
         return tuple(lines)
 
-    def _counts(self) -> list[tuple[str, int]]:
+    def _count_rows(self) -> list[tuple[str, int]]:
+        """Return the number of examples of every split."""
         return [(name, split.num_examples) for name, split in self.info.splits.items()]
 
-    def _check_whole(self) -> None:
-        """What was downloaded must be the published set, or nothing is kept of what it gave."""
+    def _check_complete(self) -> None:
+        """Raise `DataError` and delete the examples if the downloaded files were incomplete."""
         published = self.published_rows()
-        for split, rows in self._counts():
+        for split, rows in self._count_rows():
             if rows != published.get(split, rows):
                 self.data_path.rmtree()
                 raise DataError(
-                    f"{self.manual_dir}: was downloaded, and must give {published[split]:,} "
-                    f"rows of {split}; got {rows:,}. Remove it to download it again, or {BY_HAND}."
+                    f"{self.manual_dir}: the downloaded files must contain {published[split]:,} "
+                    f"rows of {split}; got {rows:,}. Delete this folder to download them again, "
+                    f"or {MANUAL_DOWNLOAD}."
                 )
 
     def _download(self) -> Path:
+        """Download the raw files unless they exist, and return their folder."""
         folder = self.root / "downloads" / self.name
         if not folder.is_dir():
             self._check_writable()
@@ -119,15 +134,17 @@ class TextBuilder(tfds.core.GeneratorBasedBuilder):
         return folder
 
     def _check_writable(self) -> None:
+        """Raise `DataError` if no file can be created in `data_dir`."""
         try:
             self.root.mkdir(parents=True, exist_ok=True)
             tempfile.TemporaryFile(dir=self.root).close()
         except OSError as error:
             raise DataError(
-                f"data_dir must be a folder that can be written; got {self.root}: {error.strerror}."
+                f"data_dir must be a writable folder; got {self.root}: {error.strerror}."
             ) from None
 
     def _info(self) -> tfds.core.DatasetInfo:
+        """Return the description of the data set that TFDS requires."""
         return tfds.core.DatasetInfo(
             builder=self,
             features=tfds.features.FeaturesDict(self.features()),
@@ -136,10 +153,12 @@ class TextBuilder(tfds.core.GeneratorBasedBuilder):
         )
 
     def _split_generators(self, dl_manager: Any) -> dict[str, Iterable[tuple[int, Example]]]:
+        """Return the numbered examples of every split. TFDS calls this to prepare them."""
         self.left_out.clear()
-        return {split: self._numbered(split, rows) for split, rows in self.read_splits().items()}
+        return {split: self._number(split, rows) for split, rows in self.read_splits().items()}
 
-    def _numbered(self, split: str, rows: Iterable[Example]) -> Iterator[tuple[int, Example]]:
+    def _number(self, split: str, rows: Iterable[Example]) -> Iterator[tuple[int, Example]]:
+        """Number the examples of a split, and raise `DataError` if there are none."""
         number = -1
         for number, row in enumerate(rows):
             yield number, row
@@ -147,16 +166,18 @@ class TextBuilder(tfds.core.GeneratorBasedBuilder):
             raise DataError(f"{self.manual_dir}: has no rows for the split {split!r}.")
 
     def _generate_examples(self) -> Any:
-        """TFDS asks for one; here `_split_generators` gives the examples themselves."""
+        """Return nothing: TFDS requires this method, but `_split_generators` makes the examples."""
         return iter(())
 
 
 def load_split(builder: TextBuilder, split: str) -> list[dict[str, Any]]:
-    """All examples of a split, prepared where they are not yet: text as `str`, numbers as NumPy's.
+    """Load all examples of a split into memory, and prepare them first if necessary.
+
+    Texts are returned as `str`, numbers as NumPy scalars or arrays.
 
     Args:
-      builder: of the data.
-      split: its name, or a slice of it as TFDS writes it (`train[:100]`).
+      builder: Data set to load from.
+      split: Name of the split, or a slice of it in TFDS notation such as `train[:100]`.
     """
     builder.prepare()
     name = split.split("[")[0]
@@ -164,12 +185,13 @@ def load_split(builder: TextBuilder, split: str) -> list[dict[str, Any]]:
         raise ValueError(f"split must be one of {list(builder.info.splits)}; got {split!r}.")
     source = builder.as_data_source(split=split)
     examples = []
-    for start in range(0, len(source), CHUNK):
-        examples += source.__getitems__(range(start, min(start + CHUNK, len(source))))
-    return [{name: _decoded(value) for name, value in row.items()} for row in examples]
+    for start in range(0, len(source), CHUNK_SIZE):
+        examples += source.__getitems__(range(start, min(start + CHUNK_SIZE, len(source))))
+    return [{name: _decode(value) for name, value in row.items()} for row in examples]
 
 
-def _line(split: str, rows: int, published: int | None) -> str:
+def _describe_split(split: str, rows: int, published: int | None) -> str:
+    """Describe the size of a split, compared with its published size if that is known."""
     if published is None:
         return f"{split}: {rows:,} rows"
     if rows == published:
@@ -179,12 +201,13 @@ def _line(split: str, rows: int, published: int | None) -> str:
     return f"{split}: {rows:,} rows, more than the {published:,} of the published set"
 
 
-def _decoded(value: Any) -> Any:
+def _decode(value: Any) -> Any:
+    """Return bytes as text and any other value unchanged."""
     return value.decode() if isinstance(value, bytes) else value
 
 
-def _digest(files: Mapping[str, Path]) -> str:
-    """Of what the files hold, and what they are called."""
+def _hash_files(files: Mapping[str, Path]) -> str:
+    """Hash the keys, names and contents of files."""
     digest = hashlib.sha256()
     for name, path in sorted(files.items()):
         with path.open("rb") as file:

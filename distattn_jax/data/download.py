@@ -1,4 +1,4 @@
-"""Files from public addresses, all of them or none."""
+"""Download files from public URLs into a folder. The folder is complete or does not exist."""
 
 import gzip
 import http.client
@@ -14,16 +14,22 @@ from pathlib import Path, PurePosixPath
 
 from distattn_jax.data.rows import DataError
 
-SECONDS = 60  # without an answer before we give up
-FAULTS = (zipfile.BadZipFile, tarfile.TarError, gzip.BadGzipFile, EOFError, zlib.error)
-BY_HAND = "get the files by hand and pass their folder as manual_dir (--data.manual-dir)"
+TIMEOUT = 60  # seconds without a response
+ARCHIVE_ERRORS = (zipfile.BadZipFile, tarfile.TarError, gzip.BadGzipFile, EOFError, zlib.error)
+MANUAL_DOWNLOAD = (
+    "download the files yourself and pass their folder as manual_dir (--data.manual-dir)"
+)
 
 
-def download(addresses: Sequence[str], folder: str | Path) -> None:
-    """Makes a folder of what is at the addresses, unless it is there.
+def download(urls: Sequence[str], folder: str | Path) -> None:
+    """Download files into a new folder. Do nothing if the folder exists.
 
-    A .zip or .tar.gz is unpacked, any other file stays as it is. The folder gets its name when
-    everything is in it: it is never there in part.
+    Archives (.zip, .tar.gz, .tgz) are unpacked, other files are stored unchanged. The files are
+    collected in a temporary folder, which is renamed when it is complete.
+
+    Args:
+      urls: Addresses of the files.
+      folder: Folder to create.
     """
     folder = Path(folder)
     if folder.is_dir():
@@ -31,54 +37,58 @@ def download(addresses: Sequence[str], folder: str | Path) -> None:
     folder.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(
         dir=folder.parent, prefix=f"{folder.name}.partial-"
-    ) as partial:
-        whole = Path(partial) / "whole"
-        whole.mkdir()
-        for address in addresses:
-            name = PurePosixPath(urllib.parse.urlsplit(address).path).name
-            _fetch(address, Path(partial) / name)
-            _unpack(address, Path(partial) / name, whole)
+    ) as temporary:
+        complete = Path(temporary) / "complete"
+        complete.mkdir()
+        for url in urls:
+            name = PurePosixPath(urllib.parse.urlsplit(url).path).name
+            _fetch(url, Path(temporary) / name)
+            _unpack(url, Path(temporary) / name, complete)
         try:
-            whole.rename(folder)
+            complete.rename(folder)
         except OSError:
-            if not folder.is_dir():  # else another process was faster
+            # Another process may have created the folder in the meantime.
+            if not folder.is_dir():
                 raise
 
 
-def _fetch(address: str, path: Path) -> None:
+def _fetch(url: str, path: Path) -> None:
+    """Download one file and check its size."""
     try:
-        with urllib.request.urlopen(address, timeout=SECONDS) as answer, path.open("wb") as file:
-            shutil.copyfileobj(answer, file)
-            wanted = answer.headers.get("Content-Length")
+        with urllib.request.urlopen(url, timeout=TIMEOUT) as response, path.open("wb") as file:
+            shutil.copyfileobj(response, file)
+            size = response.headers.get("Content-Length")
     except (OSError, http.client.HTTPException) as error:
-        raise DataError(f"{address} could not be downloaded, {error}; {BY_HAND}.") from None
-    if wanted is not None and path.stat().st_size != int(wanted):
+        raise DataError(f"{url} could not be downloaded, {error}; {MANUAL_DOWNLOAD}.") from None
+    if size is not None and path.stat().st_size != int(size):
         raise DataError(
-            f"{address} broke off after {path.stat().st_size:,} of {int(wanted):,} bytes; "
-            f"try again, or {BY_HAND}."
+            f"{url} ended after {path.stat().st_size:,} of {int(size):,} bytes; "
+            f"try again, or {MANUAL_DOWNLOAD}."
         )
 
 
-def _unpack(address: str, path: Path, folder: Path) -> None:
-    """Moves a file into the folder, or what it holds."""
+def _unpack(url: str, path: Path, folder: Path) -> None:
+    """Unpack an archive into a folder, or move any other file there."""
     try:
         if path.name.endswith(".zip"):
             with zipfile.ZipFile(path) as archive:
-                _check_inside(address, archive.namelist())
+                _check_names(url, archive.namelist())
                 archive.extractall(folder)
         elif path.name.endswith((".tar.gz", ".tgz")):
             with tarfile.open(path) as archive:
-                _check_inside(address, archive.getnames())
+                _check_names(url, archive.getnames())
                 archive.extractall(folder, filter="data")
         else:
             path.rename(folder / path.name)
-    except FAULTS as error:
-        raise DataError(f"{address} could not be unpacked, {error}; {BY_HAND}.") from None
+    except ARCHIVE_ERRORS as error:
+        raise DataError(f"{url} could not be unpacked, {error}; {MANUAL_DOWNLOAD}.") from None
 
 
-def _check_inside(address: str, names: Sequence[str]) -> None:
-    """Nothing of an archive may be written outside the folder."""
+def _check_names(url: str, names: Sequence[str]) -> None:
+    """Raise `DataError` if an archive contains a path outside the folder it is unpacked into."""
     for name in names:
-        parts = PurePosixPath(name.replace("\\", "/"))
-        if parts.is_absolute() or ".." in parts.parts:
-            raise DataError(f"{address} holds {name!r}, which would leave the folder; {BY_HAND}.")
+        path = PurePosixPath(name.replace("\\", "/"))
+        if path.is_absolute() or ".." in path.parts:
+            raise DataError(
+                f"{url} contains {name!r}, which is outside the folder; {MANUAL_DOWNLOAD}."
+            )

@@ -1,10 +1,11 @@
-"""Which tokens come together more often than by chance: pointwise mutual information.
+"""Pointwise mutual information (PMI) of tokens: a measure of how often two tokens occur together.
 
     PMI(a, b) = log(N n(a, b) / (n(a) n(b)))
 
-of N examples, n(a) of which have token a, and n(a, b) both; n(a, a) have a at least twice. A token
-that is in every example, as [CLS], has a PMI of 0 with all others. An example is what a model reads
-at a time: a text that is read with several others, a claim with its candidates, counts with each.
+N is the number of examples, n(a) the number of examples that contain token a, n(a, b) the number
+that contain both, and n(a, a) the number that contain a at least twice. A token that every example
+contains, such as [CLS], has a PMI of 0 with all others. An example is one input of the model, so a
+claim that is paired with several candidates counts once for each pair.
 """
 
 from typing import NamedTuple
@@ -16,11 +17,13 @@ from distattn_jax.data.table import Ragged
 
 
 class TokenPmi(NamedTuple):
-    """The PMI of the most frequent tokens.
+    """PMI of the K most frequent tokens of a vocabulary of size V.
 
     Attributes:
-      row_of_token: the row, and column, of every token of the vocabulary; -1: not in the table.
-      values: their PMI, and 0 where it is negative or two are never together.
+      row_of_token: Row and column of every token id in `values`, shape (V,). -1 marks a token
+        outside the table.
+      values: PMI of every pair of tokens, shape (K, K). Negative values are set to 0, and so are
+        pairs that never occur together.
     """
 
     row_of_token: Int32[np.ndarray, " V"]
@@ -28,12 +31,13 @@ class TokenPmi(NamedTuple):
 
 
 def count_pmi(tokens: Ragged, vocabulary: int, *, size: int = 4096) -> TokenPmi:
-    """Counted on examples; the window is the whole example.
+    """Count the PMI of tokens, where two tokens occur together if one example contains both.
 
     Args:
-      tokens: the examples, of the training set.
-      vocabulary: the number of ids.
-      size: at most so many tokens: those in the most examples; of equals, the smaller id.
+      tokens: Token ids of the training examples.
+      vocabulary: Number of token ids.
+      size: Maximum number of tokens in the table. The tokens in the most examples are chosen. Ties
+        go to the smaller id.
     """
     if len(tokens.values) and not 0 <= tokens.values.min() <= tokens.values.max() < vocabulary:
         raise ValueError(
@@ -41,11 +45,11 @@ def count_pmi(tokens: Ragged, vocabulary: int, *, size: int = 4096) -> TokenPmi:
             f"{tokens.values.max()}."
         )
     examples = [
-        np.unique(own, return_counts=True) for own in np.split(tokens.values, tokens.offsets[1:-1])
+        np.unique(ids, return_counts=True) for ids in np.split(tokens.values, tokens.offsets[1:-1])
     ]
-    having = np.bincount(np.concatenate([ids for ids, _ in examples]), minlength=vocabulary)
-    kept = np.argsort(-having, kind="stable")[:size]
-    kept = np.sort(kept[having[kept] > 0])
+    frequency = np.bincount(np.concatenate([ids for ids, _ in examples]), minlength=vocabulary)
+    kept = np.argsort(-frequency, kind="stable")[:size]
+    kept = np.sort(kept[frequency[kept] > 0])
     row_of_token = np.full(vocabulary, -1, np.int32)
     row_of_token[kept] = np.arange(len(kept))
     together = np.zeros((len(kept), len(kept)), np.int32)
@@ -55,7 +59,7 @@ def count_pmi(tokens: Ragged, vocabulary: int, *, size: int = 4096) -> TokenPmi:
         rows, once = rows[known], rows[known & (counts == 1)]
         together[rows[:, None], rows] += 1
         together[once, once] -= 1
-    alone = having[kept].astype(np.float32)
+    single = frequency[kept].astype(np.float32)
     with np.errstate(divide="ignore"):
-        values = np.log(together * np.float32(len(tokens)) / alone / alone[:, None])
+        values = np.log(together * np.float32(len(tokens)) / single / single[:, None])
     return TokenPmi(row_of_token, np.maximum(values, 0, dtype=np.float32))

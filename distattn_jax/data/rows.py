@@ -1,4 +1,4 @@
-"""Readers of the published formats: every row with its line, every fault with file and line."""
+"""Read rows of CSV, TSV and JSON Lines files. Every error names the file and the line."""
 
 import csv
 import gzip
@@ -8,13 +8,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-OBJECTS = (".jsonl", ".json")
-FORMATS = (".csv", ".tsv", *OBJECTS)
-Row = tuple[int, dict[str, str]]
+JSON_LINES = (".jsonl", ".json")
+FORMATS = (".csv", ".tsv", *JSON_LINES)
+Row = tuple[int, dict[str, str]]  # line number and values by column
 
 
 class DataError(ValueError):
-    """A fault in the data: `{file}:{line}: {reason}`, or `{file}: {reason}`."""
+    """Error in a data file. The message is `{file}:{line}: {reason}` or `{file}: {reason}`."""
 
 
 def read_rows(
@@ -22,101 +22,109 @@ def read_rows(
     *,
     columns: Sequence[str] | None = None,
     header: bool = True,
-    kind: str | None = None,
+    suffix: str | None = None,
 ) -> Iterator[Row]:
-    """All rows of a .csv, .tsv, .jsonl or .json file, plain or .gz: line and values by column.
+    """Yield the line number and the values by column of every row of a file.
 
-    Fields of a .csv may be quoted, and then span lines; those of a .tsv are taken as they are.
-    Every line of a .jsonl or .json is an object, whose numbers come as they are written. A row that
-    cannot be read is an error, and so is a file without rows: nothing is dropped.
+    The file is .csv, .tsv, .jsonl or .json, or one of these compressed as .gz. Fields of a .csv
+    file may be quoted and may then contain line breaks. Fields of a .tsv file have no quoting. Each
+    line of a .jsonl or .json file is one JSON object, and numbers keep their spelling in the file.
+    A malformed row and a file without rows raise `DataError`.
 
     Args:
-      path: the file, in UTF-8.
-      columns: the names wanted, all others are left out; `None`: all. Without a header, the
-        names of all fields of a row.
-      header: the first row of a .csv or .tsv names the columns.
-      kind: the format; `None`: as the name ends.
+      path: File in UTF-8.
+      columns: Names of the columns to return. None returns all columns. A file without a header
+        requires the names of all its columns.
+      header: True if the first row of a .csv or .tsv file contains the column names.
+      suffix: Format of the file, for example ".tsv". None uses the suffix of the path.
     """
     path = Path(path)
-    if kind is None:
-        kind = path.with_suffix("").suffix if path.suffix == ".gz" else path.suffix
-    if kind not in FORMATS:
-        raise DataError(f"{path}: the name must end in {', '.join(FORMATS)}, or one of them + .gz.")
+    if suffix is None:
+        suffix = path.with_suffix("").suffix if path.suffix == ".gz" else path.suffix
+    if suffix not in FORMATS:
+        raise DataError(
+            f"{path}: the file name must end in {', '.join(FORMATS)}, or one of them and .gz."
+        )
     if not path.is_file():
-        raise DataError(f"{path}: no such file; looked for a {kind} file.")
-    if kind in OBJECTS:
-        rows = _objects(path, columns)
+        raise DataError(f"{path}: no such file; expected a {suffix} file.")
+    if suffix in JSON_LINES:
+        rows = _read_objects(path, columns)
     elif header:
-        rows = _with_header(path, kind, columns)
+        rows = _read_with_header(path, suffix, columns)
     elif columns is None:
         raise ValueError("columns must be given for a file without a header; got None.")
     else:
-        rows = (
-            (line, dict(zip(columns, fields, strict=True)))
-            for line, fields in _fields(path, kind)
-            if _has(path, line, fields, len(columns))
-        )
-    return _not_empty(path, rows)
+        rows = _read_without_header(path, suffix, columns)
+    return _require_rows(path, rows)
 
 
 def find_file(folder: str | Path, stem: str) -> Path:
-    """The one file of a folder that is `stem` + .csv, .tsv, .jsonl or .json, plain or .gz."""
-    names = [stem + kind + zipped for kind in FORMATS for zipped in ("", ".gz")]
+    """Find the one file of this stem in a folder: .csv, .tsv, .jsonl or .json, plain or .gz."""
+    names = [stem + suffix + zipped for suffix in FORMATS for zipped in ("", ".gz")]
     found = [name for name in names if (Path(folder) / name).is_file()]
     if not found:
-        raise DataError(f"{folder}: looked for {', '.join(names)}; found none of them.")
+        raise DataError(f"{folder}: must contain one of {', '.join(names)}; found none.")
     if len(found) > 1:
-        raise DataError(f"{folder}: must hold one file of {stem}; found {', '.join(found)}.")
+        raise DataError(f"{folder}: must contain one file {stem}; found {', '.join(found)}.")
     return Path(folder) / found[0]
 
 
-def find_set(folder: str | Path, forms: Sequence[Mapping[str, str]]) -> tuple[int, dict[str, Path]]:
-    """The files of a set that is published in several forms: which form it is, and its files.
+def find_layout(
+    folder: str | Path, layouts: Sequence[Mapping[str, str]]
+) -> tuple[int, dict[str, Path]]:
+    """Find the files of a data set that is published in several layouts.
 
-    All files of a form are looked for in the folder itself, then in each of the folders in it.
-    Where one holds several forms, it is the first of them.
+    The folder itself is searched first, then its direct subfolders. A layout is found if one folder
+    contains all of its files. If several layouts are found, the first one is returned.
 
     Args:
-      folder: where to look.
-      forms: names of files, by any names of ours.
+      folder: Folder to search.
+      layouts: File names of each layout, by a key such as the split.
+
+    Returns:
+      Index of the layout that was found, and its files by key.
     """
     folder = Path(folder)
-    below = sorted(path for path in folder.iterdir() if path.is_dir())
-    for places in ([folder], below):
+    subfolders = sorted(path for path in folder.iterdir() if path.is_dir())
+    for places in ([folder], subfolders):
         found = [
-            (form, {key: place / name for key, name in names.items()})
+            (layout, {key: place / name for key, name in names.items()})
             for place in places
-            for form, names in enumerate(forms)
+            for layout, names in enumerate(layouts)
             if all((place / name).is_file() for name in names.values())
         ]
-        in_places = sorted({path.parent.name for _, files in found for path in files.values()})
-        if len(in_places) > 1:
+        parents = sorted({path.parent.name for _, files in found for path in files.values()})
+        if len(parents) > 1:
             raise DataError(
-                f"{folder}: must hold the set once; found it in {in_places}, one of which to pass."
+                f"{folder}: must contain the data set once; found it in {parents}. "
+                "Pass one of these folders."
             )
         if found:
             return found[0]
-    wanted = ", or ".join(", ".join(names.values()) for names in forms)
-    raise DataError(f"{folder}: looked here and one folder below for {wanted}; found none whole.")
+    wanted = ", or ".join(", ".join(names.values()) for names in layouts)
+    raise DataError(
+        f"{folder}: this folder or a direct subfolder must contain {wanted}; found no complete set."
+    )
 
 
-def _with_header(path: Path, kind: str, columns: Sequence[str] | None) -> Iterator[Row]:
-    rows = _fields(path, kind)
-    for line, names in rows:
-        wanted = names if columns is None else columns
-        missing = [name for name in wanted if name not in names]
-        if missing:
-            raise DataError(f"{path}:{line}: no column {missing[0]!r} in the header {names}.")
-        if len(set(names)) < len(names):
-            raise DataError(f"{path}:{line}: a name comes twice in the header {names}.")
-        break
-    for line, fields in rows:
-        if _has(path, line, fields, len(names)):
-            row = dict(zip(names, fields, strict=True))
-            yield line, {name: row[name] for name in wanted}
+def read_lines(path: str | Path) -> Iterator[tuple[int, str]]:
+    """Yield the number and the text of every line of a UTF-8 file, plain or .gz.
+
+    The text includes the line ending.
+    """
+    path, line = Path(path), 0
+    with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
+        try:
+            for line, raw in enumerate(file, start=1):
+                yield line, raw.decode("utf-8-sig" if line == 1 else "utf-8")
+        except UnicodeDecodeError as error:
+            raise DataError(f"{path}:{line}: not UTF-8, {error}.") from None
+        except (gzip.BadGzipFile, EOFError, zlib.error) as error:
+            raise DataError(f"{path}:{line + 1}: broken gzip, {error}.") from None
 
 
-def _objects(path: Path, columns: Sequence[str] | None) -> Iterator[Row]:
+def _read_objects(path: Path, columns: Sequence[str] | None) -> Iterator[Row]:
+    """Yield the rows of a JSON Lines file."""
     for line, text in read_lines(path):
         try:
             row = json.loads(text, parse_int=str, parse_float=str)
@@ -125,10 +133,11 @@ def _objects(path: Path, columns: Sequence[str] | None) -> Iterator[Row]:
         if not isinstance(row, dict):
             raise DataError(f"{path}:{line}: must be a JSON object; got {text.strip()[:40]}.")
         wanted = row if columns is None else columns
-        yield line, {name: _text(path, line, row, name) for name in wanted}
+        yield line, {name: _get_text(path, line, row, name) for name in wanted}
 
 
-def _text(path: Path, line: int, row: dict[str, Any], name: str) -> str:
+def _get_text(path: Path, line: int, row: dict[str, Any], name: str) -> str:
+    """Return one value of a JSON object as text."""
     if name not in row:
         raise DataError(f"{path}:{line}: no column {name!r}, only {list(row)}.")
     value = row[name]
@@ -141,9 +150,33 @@ def _text(path: Path, line: int, row: dict[str, Any], name: str) -> str:
     return value
 
 
-def _fields(path: Path, kind: str) -> Iterator[tuple[int, list[str]]]:
-    """The fields of every record, with the line that it begins on."""
-    if kind == ".tsv":
+def _read_with_header(path: Path, suffix: str, columns: Sequence[str] | None) -> Iterator[Row]:
+    """Yield the rows of a .csv or .tsv file whose first row contains the column names."""
+    records = _read_records(path, suffix)
+    for line, names in records:
+        wanted = names if columns is None else columns
+        missing = [name for name in wanted if name not in names]
+        if missing:
+            raise DataError(f"{path}:{line}: no column {missing[0]!r} in the header {names}.")
+        if len(set(names)) < len(names):
+            raise DataError(f"{path}:{line}: the header {names} contains a name twice.")
+        break
+    for line, fields in records:
+        _check_field_count(path, line, fields, len(names))
+        row = dict(zip(names, fields, strict=True))
+        yield line, {name: row[name] for name in wanted}
+
+
+def _read_without_header(path: Path, suffix: str, columns: Sequence[str]) -> Iterator[Row]:
+    """Yield the rows of a .csv or .tsv file that has no header."""
+    for line, fields in _read_records(path, suffix):
+        _check_field_count(path, line, fields, len(columns))
+        yield line, dict(zip(columns, fields, strict=True))
+
+
+def _read_records(path: Path, suffix: str) -> Iterator[tuple[int, list[str]]]:
+    """Yield the first line number and the fields of every record of a .csv or .tsv file."""
+    if suffix == ".tsv":
         for line, text in read_lines(path):
             yield line, text.rstrip("\r\n").split("\t")
         return
@@ -162,27 +195,14 @@ def _fields(path: Path, kind: str) -> Iterator[tuple[int, list[str]]]:
         line = reader.line_num + 1
 
 
-def read_lines(path: str | Path) -> Iterator[tuple[int, str]]:
-    """All lines of a file in UTF-8, plain or .gz, with their numbers and their ends."""
-    path, line = Path(path), 0
-    with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
-        try:
-            for line, raw in enumerate(file, start=1):
-                yield line, raw.decode("utf-8-sig" if line == 1 else "utf-8")
-        except UnicodeDecodeError as error:
-            raise DataError(f"{path}:{line}: not UTF-8, {error}.") from None
-        except (gzip.BadGzipFile, EOFError, zlib.error) as error:
-            raise DataError(f"{path}:{line + 1}: broken gzip, {error}.") from None
-
-
-def _has(path: Path, line: int, fields: list[str], count: int) -> bool:
-    """True: the row has as many fields as it must."""
+def _check_field_count(path: Path, line: int, fields: list[str], count: int) -> None:
+    """Raise `DataError` unless the row has the expected number of fields."""
     if len(fields) != count:
         raise DataError(f"{path}:{line}: must have {count} fields; got {len(fields)}.")
-    return True
 
 
-def _not_empty(path: Path, rows: Iterator[Row]) -> Iterator[Row]:
+def _require_rows(path: Path, rows: Iterator[Row]) -> Iterator[Row]:
+    """Yield all rows, and raise `DataError` at the end if there were none."""
     empty = True
     for row in rows:
         empty = False

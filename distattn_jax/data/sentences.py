@@ -1,10 +1,12 @@
-"""A text cut into sentences, by a rule that can be read."""
+"""Split a text into sentences with one regular expression."""
 
 import itertools
 import re
 
-# A run of marks, and what closes with it, before a space or the end of the text; the marks alone
-# where sentences run together ("fine.But"), which reviews often do; or a line break.
+# A sentence ends at one of these:
+# - marks and closing quotes or brackets, before white space or the end of the text;
+# - marks between a lower-case letter or digit and a capital ("fine.But"), common in reviews;
+# - a line break.
 END = re.compile(
     r"""
       [.!?](?:\ *[.!?])*["')\]”’]*(?=\s|$)
@@ -16,10 +18,10 @@ END = re.compile(
 
 
 def split_sentences(text: str) -> list[str]:
-    """The sentences of a text in order, each stripped and none empty.
+    """Return the sentences of a text in order, stripped, without empty ones.
 
-    A sentence ends after a run of `.`, `!` and `?`, or with its line. A mark inside a word or a
-    number (3.5, example.com) ends none; an abbreviation before a space (`Mr. `) does.
+    A sentence ends after a run of `.`, `!` and `?`, or at a line break. A mark inside a word or a
+    number (3.5, example.com) is no end. An abbreviation before a space (`Mr. `) is taken for one.
 
     >>> split_sentences("I paid 3.5 dollars... Worth it!!! (Really.)")
     ['I paid 3.5 dollars...', 'Worth it!!!', '(Really.)']

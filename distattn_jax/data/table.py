@@ -1,4 +1,4 @@
-"""Rows in memory: numbers, and sequences (and sequences of these) laid end to end."""
+"""Examples in memory, stored by column: numbers, sequences, and lists of sequences."""
 
 import dataclasses
 from collections.abc import Mapping, Sequence
@@ -7,34 +7,34 @@ from typing import Protocol, runtime_checkable
 import numpy as np
 from jaxtyping import Float32, Int, Int32, Int64
 
-PADDING_ROW = -1  # the index of a row that is not there: zeros, of length 0
+PADDING_ROW = -1  # row index of a padding example, which is all zeros and has length 0
 
 
 @runtime_checkable
 class TableLike(Protocol):
-    """What batches are made of: a `Table`, or rows that lie elsewhere."""
+    """Interface that `Batches` requires: a `Table` in memory, or examples stored elsewhere."""
 
     def __len__(self) -> int:
-        """How many rows there are."""
+        """Return the number of rows."""
 
     @property
     def sequence_columns(self) -> tuple[str, ...]:
-        """The names of the columns that have lengths."""
+        """Names of the columns that contain sequences."""
 
     def lengths(self, names: tuple[str, ...]) -> Int64[np.ndarray, " rows"]:
-        """The longest of these columns, row by row."""
+        """Return the length of every row, the maximum over the named sequence columns."""
 
     def take(self, indices: Int[np.ndarray, " B"], length: int) -> dict[str, np.ndarray]:
-        """The rows of these indices, each column padded to one length."""
+        """Return the rows with these indices as arrays by column, sequences padded to `length`."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Ragged:
-    """Sequences of numbers: row i is `values[offsets[i]:offsets[i + 1]]`.
+    """Column of sequences of varying length: row i is `values[offsets[i]:offsets[i + 1]]`.
 
     Args:
-      values: all rows, end to end.
-      offsets: where each row begins, and where the last one ends.
+      values: Elements of all rows, concatenated.
+      offsets: Start of each row in `values`, followed by the total number of elements.
     """
 
     values: Int32[np.ndarray, " total"] | Float32[np.ndarray, " total"]
@@ -53,31 +53,43 @@ class Ragged:
 
     @property
     def lengths(self) -> Int64[np.ndarray, " rows"]:
-        """The length of every row."""
+        """Number of elements of every row."""
         return np.diff(self.offsets)
 
     def pad(
         self, indices: Int[np.ndarray, " B"], length: int
     ) -> tuple[Int32[np.ndarray, "B T"] | Float32[np.ndarray, "B T"], Int32[np.ndarray, " B"]]:
-        """Rows cut or padded with 0 to one length, and how much of each is real."""
+        """Return the selected rows as one array, truncated or padded with 0 to `length`.
+
+        Args:
+          indices: Row numbers, shape (B,). The index -1 selects a row of padding only.
+          length: Number of elements T of each returned row.
+
+        Returns:
+          The rows, shape (B, T), and the number of elements of each row without padding, shape
+          (B,).
+        """
         starts = self.offsets[indices]
         lengths = np.minimum(self.offsets[indices + 1] - starts, length)
         lengths = np.where(indices == PADDING_ROW, 0, lengths).astype(np.int32)
         positions = np.arange(length)
-        real = positions < lengths[:, None]  # (B, T)
-        padded = np.zeros(real.shape, self.values.dtype)
-        padded[real] = self.values[(starts[:, None] + positions)[real]]
+        valid = positions < lengths[:, None]  # (B, T)
+        padded = np.zeros(valid.shape, self.values.dtype)
+        padded[valid] = self.values[(starts[:, None] + positions)[valid]]
         return padded, lengths
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Nested:
-    """Sequences of sequences: row i holds the sequences `offsets[i]` to `offsets[i + 1]`.
+    """Column of lists of sequences, for example the sentences of each document.
+
+    Row i is the list of sequences `offsets[i]` to `offsets[i + 1] - 1` of `inner`.
 
     Args:
-      inner: the sequences of all rows, end to end.
-      offsets: where each row begins, and where the last one ends.
-      width: what an inner sequence is cut or padded to.
+      inner: Sequences of all rows, concatenated.
+      offsets: Index in `inner` of the first sequence of each row, followed by the total number of
+        sequences.
+      width: Length to which each sequence is truncated or padded.
     """
 
     inner: Ragged
@@ -86,7 +98,13 @@ class Nested:
 
     @staticmethod
     def from_counts(inner: Ragged, counts: Sequence[int], width: int) -> "Nested":
-        """From the number of sequences of every row."""
+        """Build the column from the number of sequences in each row.
+
+        Args:
+          inner: Sequences of all rows, concatenated.
+          counts: Number of sequences in each row.
+          width: Length to which each sequence is truncated or padded.
+        """
         return Nested(inner, np.cumsum([0, *counts], dtype=np.int64), width)
 
     def __len__(self) -> int:
@@ -94,46 +112,58 @@ class Nested:
 
     @property
     def lengths(self) -> Int64[np.ndarray, " rows"]:
-        """The number of sequences of every row."""
+        """Number of sequences in every row."""
         return np.diff(self.offsets)
 
     @property
     def truncated(self) -> int:
-        """How many inner sequences lose their end."""
+        """Number of sequences that are longer than `width`."""
         return int((self.inner.lengths > self.width).sum())
 
     @property
     def padding_share(self) -> float:
-        """What share of the width of all inner sequences is padding."""
-        real = np.minimum(self.inner.lengths, self.width).sum()
-        return 1 - float(real) / max(len(self.inner) * self.width, 1)
+        """Fraction of the elements that is padding if each sequence is padded to `width`."""
+        valid = np.minimum(self.inner.lengths, self.width).sum()
+        return 1 - float(valid) / max(len(self.inner) * self.width, 1)
 
     def pad(
         self, indices: Int[np.ndarray, " B"], length: int
     ) -> tuple[Int32[np.ndarray, "B S T"], Int32[np.ndarray, "B S"], Int32[np.ndarray, " B"]]:
-        """Rows cut or padded to so many sequences; the lengths of these; how many are real."""
+        """Return the selected rows as one array, truncated or padded to `length` sequences.
+
+        Args:
+          indices: Row numbers, shape (B,). The index -1 selects a row of padding only.
+          length: Number of sequences S of each returned row.
+
+        Returns:
+          The rows, shape (B, S, T), where T is `width`. The number of elements of each sequence
+          without padding, shape (B, S). The number of sequences of each row without padding,
+          shape (B,).
+        """
         starts = self.offsets[indices]
         counts = np.minimum(self.offsets[indices + 1] - starts, length)
         counts = np.where(indices == PADDING_ROW, 0, counts).astype(np.int32)
-        places = np.arange(length)
-        inside = np.where(places < counts[:, None], starts[:, None] + places, PADDING_ROW)  # (B, S)
-        tokens, words = self.inner.pad(inside.reshape(-1), self.width)
-        return tokens.reshape(*inside.shape, self.width), words.reshape(inside.shape), counts
+        positions = np.arange(length)
+        valid = positions < counts[:, None]  # (B, S)
+        sequences = np.where(valid, starts[:, None] + positions, PADDING_ROW)
+        values, lengths = self.inner.pad(sequences.reshape(-1), self.width)
+        return values.reshape(*valid.shape, self.width), lengths.reshape(valid.shape), counts
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Table:
-    """Columns with one entry for every example.
+    """Examples in memory, as columns of equal length.
 
     Args:
-      columns: by name, numbers of any shape per row, sequences, or sequences of sequences.
+      columns: Columns by name. A column is a numeric array whose first axis is the row, a `Ragged`
+        column of sequences, or a `Nested` column of lists of sequences.
     """
 
     columns: Mapping[str, np.ndarray | Ragged | Nested]
 
     def __post_init__(self):
         if not self.columns:
-            raise ValueError("columns must hold at least one column; got none.")
+            raise ValueError("columns must contain at least one column; got none.")
         first = next(iter(self.columns))
         for name, column in self.columns.items():
             if len(column) != len(self):
@@ -142,13 +172,13 @@ class Table:
                     f"got {len(column)} rows in {name!r}."
                 )
             if isinstance(column, np.ndarray) and column.dtype.kind not in "biuf":
-                raise ValueError(f"columns must hold numbers; got {column.dtype} in {name!r}.")
+                raise ValueError(f"columns must contain numbers; got {column.dtype} in {name!r}.")
 
     def __len__(self) -> int:
         return len(next(iter(self.columns.values())))
 
     def lengths(self, names: tuple[str, ...]) -> Int64[np.ndarray, " rows"]:
-        """The longest of these columns, row by row."""
+        """Return the length of every row, the maximum over the named sequence columns."""
         lengths = np.zeros(len(self), np.int64)
         for name in names:
             column = self.columns.get(name)
@@ -162,15 +192,21 @@ class Table:
 
     @property
     def sequence_columns(self) -> tuple[str, ...]:
-        """The names of the columns that have lengths."""
+        """Names of the columns that contain sequences or lists of sequences."""
         columns = self.columns.items()
         return tuple(name for name, column in columns if not isinstance(column, np.ndarray))
 
     def take(self, indices: Int[np.ndarray, " B"], length: int) -> dict[str, np.ndarray]:
-        """The rows of these indices.
+        """Return the selected rows as arrays by column, sequences padded to one length.
 
-        Of sequences `name` (B, T) and `name_length` (B,); of sequences of sequences `name`
-        (B, S, T), `name_words` (B, S) and `name_length` (B,).
+        A column `name` of numbers becomes `name` (B, ...). A column of sequences becomes `name`
+        (B, T) and `name_length` (B,), the valid lengths. A column of lists of sequences becomes
+        `name` (B, S, T), `name_words` (B, S), the valid lengths of the sequences, and `name_length`
+        (B,), the valid lengths of the lists.
+
+        Args:
+          indices: Row numbers, shape (B,). The index -1 selects a row of zeros and of length 0.
+          length: Length T of sequences, and length S of lists of sequences.
         """
         rows = {}
         for name, column in self.columns.items():
@@ -181,6 +217,6 @@ class Table:
                     indices, length
                 )
             else:
-                rows[name] = column[indices]  # a copy
+                rows[name] = column[indices]  # indexing by an array copies
                 rows[name][indices == PADDING_ROW] = 0
         return rows

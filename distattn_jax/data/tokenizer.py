@@ -1,7 +1,8 @@
-"""Texts into numbers: three kinds of vocabulary, each learned from the texts it is given.
+"""Tokenizers of three kinds, each trained on given texts: words, word pieces, or byte pairs.
 
-The same texts give the same ids, always: a checkpoint depends on it. Id 0 is padding, id 1 a word
-that is unknown, and no text can spell either.
+Training is deterministic: the same texts always give the same token ids, on which checkpoints
+depend. Id 0 is padding and id 1 an unknown word. Encoding a text that contains "[PAD]" or "[UNK]"
+treats them as ordinary characters.
 """
 
 import itertools
@@ -15,59 +16,68 @@ from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers,
 
 from distattn_jax.data.table import Ragged
 
-AnyPath = str | Path | epath.Path  # a folder or a bucket
+AnyPath = str | Path | epath.Path  # a local path or a cloud bucket
 PADDING_TOKEN, UNKNOWN_TOKEN = "[PAD]", "[UNK]"  # ids 0 and 1
-SPECIAL = [PADDING_TOKEN, UNKNOWN_TOKEN]
-CHUNK = 10_000  # texts encoded at a time: their encodings are far larger than their ids
+SPECIAL_TOKENS = [PADDING_TOKEN, UNKNOWN_TOKEN]
+CHUNK_SIZE = 10_000  # texts encoded at a time, because encodings need much more memory than ids
 
 
 def train_word_level(
     texts: Iterable[str], *, min_count: int = 1, max_size: int | None = None
 ) -> Tokenizer:
-    r"""Lower-cased words and runs of punctuation (`\w+|[^\w\s]+`), the most frequent first.
+    r"""Train a tokenizer whose tokens are lower-cased words and runs of punctuation.
+
+    Texts are split by `\w+|[^\w\s]+`. The most frequent token gets the lowest id.
 
     Args:
-      texts: the training texts.
-      min_count: rarer words are unknown.
-      max_size: at most so many ids, padding and unknown among them; ties go by the alphabet.
+      texts: Training texts.
+      min_count: Minimum number of occurrences. Rarer words become the unknown token.
+      max_size: Maximum size of the vocabulary, including padding and unknown. Ties are resolved in
+        alphabetical order. None sets no limit.
     """
-    tokenizer = _lower_cased(Tokenizer(models.WordLevel(unk_token=UNKNOWN_TOKEN)))
+    tokenizer = _lower_case(Tokenizer(models.WordLevel(unk_token=UNKNOWN_TOKEN)))
     trainer = trainers.WordLevelTrainer(
         vocab_size=2**31 if max_size is None else max_size,
         min_frequency=min_count,
-        special_tokens=SPECIAL,
+        special_tokens=SPECIAL_TOKENS,
         show_progress=False,
     )
-    return _trained(tokenizer, trainer, texts)
+    return _train(tokenizer, trainer, texts)
 
 
 def train_word_piece(texts: Iterable[str], *, size: int) -> Tokenizer:
-    """Lower-cased words cut into their longest known pieces; `##` marks one inside a word.
+    """Train a WordPiece tokenizer on lower-cased texts.
+
+    Encoding splits a word into the longest pieces of the vocabulary. `##` marks a piece that does
+    not begin a word.
 
     Args:
-      texts: the training texts.
-      size: the number of ids; fewer when the texts have no more pieces.
+      texts: Training texts.
+      size: Size of the vocabulary. It is smaller if the texts contain fewer pieces.
     """
-    tokenizer = _lower_cased(Tokenizer(models.WordPiece(unk_token=UNKNOWN_TOKEN)))
+    tokenizer = _lower_case(Tokenizer(models.WordPiece(unk_token=UNKNOWN_TOKEN)))
     tokenizer.decoder = decoders.WordPiece()
     texts = list(texts)
-    seen = sorted(set().union(*map(tokenizer.normalizer.normalize_str, texts)))
-    characters = [c for c in seen if tokenizer.pre_tokenizer.pre_tokenize_str(c)]  # no spaces
+    found = sorted(set().union(*map(tokenizer.normalizer.normalize_str, texts)))
+    characters = [c for c in found if tokenizer.pre_tokenizer.pre_tokenize_str(c)]  # no spaces
     _check_size(size, 2 + 2 * len(characters), "both forms of every character of the texts")
-    # The library numbers `##` characters in the order of a hash, unless they are given.
-    inside = [f"##{character}" for character in characters]
+    # Passed as special tokens, the `##` characters have fixed ids. Otherwise the library numbers
+    # them in the order of a hash table, which varies between runs.
+    inner_characters = [f"##{character}" for character in characters]
     trainer = trainers.WordPieceTrainer(
-        vocab_size=size, special_tokens=SPECIAL + inside, show_progress=False
+        vocab_size=size, special_tokens=SPECIAL_TOKENS + inner_characters, show_progress=False
     )
-    return _trained(tokenizer, trainer, texts)
+    return _train(tokenizer, trainer, texts)
 
 
 def train_byte_level_bpe(texts: Iterable[str], *, size: int) -> Tokenizer:
-    """Pieces of UTF-8, case and spaces kept: no text is unknown, and every text can be restored.
+    """Train a byte-level BPE tokenizer, which encodes every text and can restore it exactly.
+
+    Case and spaces are kept, and no text contains unknown tokens.
 
     Args:
-      texts: the training texts.
-      size: the number of ids; fewer when the texts have no more pieces.
+      texts: Training texts.
+      size: Size of the vocabulary. It is smaller if the texts contain fewer pieces.
     """
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
@@ -75,9 +85,12 @@ def train_byte_level_bpe(texts: Iterable[str], *, size: int) -> Tokenizer:
     alphabet = pre_tokenizers.ByteLevel.alphabet()
     _check_size(size, 2 + len(alphabet), "every byte")
     trainer = trainers.BpeTrainer(
-        vocab_size=size, special_tokens=SPECIAL, initial_alphabet=alphabet, show_progress=False
+        vocab_size=size,
+        special_tokens=SPECIAL_TOKENS,
+        initial_alphabet=alphabet,
+        show_progress=False,
     )
-    return _trained(tokenizer, trainer, texts)
+    return _train(tokenizer, trainer, texts)
 
 
 TOKENIZERS: dict[str, Callable[..., Tokenizer]] = {
@@ -88,37 +101,39 @@ TOKENIZERS: dict[str, Callable[..., Tokenizer]] = {
 
 
 def encode(tokenizer: Tokenizer, texts: Sequence[str]) -> Ragged:
-    """The ids of every text."""
+    """Return the token ids of every text."""
     lengths: list[int] = []
     values = [np.zeros(0, np.int32)]
-    for start in range(0, len(texts), CHUNK):
-        ids = [e.ids for e in tokenizer.encode_batch_fast(list(texts[start : start + CHUNK]))]
+    for start in range(0, len(texts), CHUNK_SIZE):
+        encodings = tokenizer.encode_batch_fast(list(texts[start : start + CHUNK_SIZE]))
+        ids = [encoding.ids for encoding in encodings]
         lengths += map(len, ids)
         values.append(np.fromiter(itertools.chain.from_iterable(ids), np.int32))
     return Ragged(np.concatenate(values), np.cumsum([0, *lengths], dtype=np.int64))
 
 
 def save_tokenizer(tokenizer: Tokenizer, path: AnyPath) -> None:
-    """Write `tokenizer.json`, which every library of this family reads."""
+    """Write a tokenizer to a JSON file in the format of the Hugging Face tokenizers library."""
     epath.Path(path).parent.mkdir(parents=True, exist_ok=True)
     epath.Path(path).write_text(tokenizer.to_str(pretty=True))
 
 
 def load_tokenizer(path: AnyPath) -> Tokenizer:
-    """Read `tokenizer.json`."""
+    """Read a tokenizer from a JSON file in the format of the Hugging Face tokenizers library."""
     if not epath.Path(path).is_file():
-        raise FileNotFoundError(f"path must be a tokenizer.json; {path} is not there.")
+        raise FileNotFoundError(f"path must be a tokenizer.json; {path} does not exist.")
     return Tokenizer.from_str(epath.Path(path).read_text())
 
 
-def _lower_cased(tokenizer: Tokenizer) -> Tokenizer:
+def _lower_case(tokenizer: Tokenizer) -> Tokenizer:
+    """Make a tokenizer lower-case texts and split them into words and punctuation."""
     tokenizer.normalizer = normalizers.Lowercase()
     tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
     return tokenizer
 
 
-def _trained(tokenizer: Tokenizer, trainer: trainers.Trainer, texts: Iterable[str]) -> Tokenizer:
-    """Its special tokens are ids only: a text that says [PAD] is words like any other."""
+def _train(tokenizer: Tokenizer, trainer: trainers.Trainer, texts: Iterable[str]) -> Tokenizer:
+    """Train a tokenizer and stop it from recognizing special tokens inside texts."""
     if isinstance(texts, str):
         raise ValueError(f"texts must be a collection of texts; got the one text {texts[:40]!r}.")
     tokenizer.train_from_iterator(texts, trainer)
@@ -126,6 +141,7 @@ def _trained(tokenizer: Tokenizer, trainer: trainers.Trainer, texts: Iterable[st
     return Tokenizer.from_str(json.dumps({**description, "added_tokens": []}))
 
 
-def _check_size(size: int, least: int, reason: str) -> None:
-    if size < least:
-        raise ValueError(f"size must be at least {least}, for {reason}; got {size}.")
+def _check_size(size: int, minimum: int, reason: str) -> None:
+    """Raise `ValueError` if a vocabulary of this size cannot hold the required tokens."""
+    if size < minimum:
+        raise ValueError(f"size must be at least {minimum}, for {reason}; got {size}.")

@@ -1,4 +1,4 @@
-"""Word vectors as GloVe and word2vec publish them: a word and its numbers on every line."""
+"""Pre-trained word vectors in the text format of GloVe and word2vec: one word per line."""
 
 import gzip
 import hashlib
@@ -19,11 +19,11 @@ from distattn_jax.data.rows import DataError
 
 
 class WordVectors(NamedTuple):
-    """Vectors of words, row 0 for those that have none: zeros.
+    """Vectors of the words that a file contains.
 
     Attributes:
-      rows: the row of every word, from 1.
-      vectors: by row.
+      rows: Row of every word in `vectors`, counted from 1.
+      vectors: Vectors, shape (W, E). Row 0 is zero and serves words without a vector.
     """
 
     rows: dict[str, int]
@@ -33,23 +33,28 @@ class WordVectors(NamedTuple):
 def load_embeddings(
     path: str | Path, words: Sequence[str], *, seed: int, cache: str | Path | None = None
 ) -> tuple[Float32[np.ndarray, "V E"], int]:
-    """One vector for every word, and how many of them the file had.
+    """Load initial embeddings for a vocabulary from a file of word vectors.
 
-    A word that the file lacks gets a draw from a normal distribution that spreads as the vectors
-    found do; the first word is padding, and gets zeros. Only lines of words that are wanted are
-    parsed, so that a large file takes seconds.
+    A word that the file does not contain gets a vector from a normal distribution with the standard
+    deviation of the vectors found. Word 0 is padding and gets zeros. Only lines of the wanted words
+    are parsed, so a large file takes seconds.
 
     Args:
-      path: a text file, plain, .gz or .zip; of a .zip with several members, `file.zip:member`.
-      words: the vocabulary, in the order of its ids.
-      seed: of the draws.
-      cache: an .npz file to keep the answer in, used as long as file, words and seed are the same.
+      path: Text file, plain, .gz or .zip. Write `file.zip:member` if the .zip file has several
+        members.
+      words: Vocabulary in the order of the token ids.
+      seed: Seed of the random vectors.
+      cache: File (.npz) that stores the result. It is reused while file, words and seed stay the
+        same. None disables the cache.
+
+    Returns:
+      Embeddings, shape (V, E), and the number of words that the file contains.
     """
-    file, member = _file(path)
-    key = _key(file, member, words, seed)
-    if cache is not None and (kept := _kept(Path(cache), key)) is not None:
-        return kept
-    rows = _found(path, words, start=1)
+    file, member = _split_path(path)
+    key = _make_key(file, member, words, seed)
+    if cache is not None and (cached := _read_cache(Path(cache), key)) is not None:
+        return cached
+    rows = _find_words(path, words, start=1)
     found = np.array(list(rows.values()), np.float32)
     vectors = np.random.default_rng(seed).standard_normal(
         (len(words), found.shape[1]), dtype=np.float32
@@ -58,49 +63,61 @@ def load_embeddings(
     vectors[list(rows)] = found
     vectors[0] = 0
     if cache is not None:
-        _keep(Path(cache), key, vectors, len(rows))
+        _write_cache(Path(cache), key, vectors, len(rows))
     return vectors, len(rows)
 
 
 def load_word_vectors(path: str | Path, words: Sequence[str]) -> WordVectors:
-    """The vectors of those words that the file has.
+    """Load the vectors of those words that a file contains.
 
     Args:
-      path: a text file, plain, .gz or .zip; of a .zip with several members, `file.zip:member`.
-      words: any.
+      path: Text file, plain, .gz or .zip. Write `file.zip:member` if the .zip file has several
+        members.
+      words: Words to search for.
     """
-    found = _found(path, words, start=0)
+    found = _find_words(path, words, start=0)
     numbers = sorted(found)
     values = np.array([found[i] for i in numbers], np.float32)
     vectors = np.concatenate([np.zeros((1, values.shape[1]), np.float32), values])
     return WordVectors({words[i]: row for row, i in enumerate(numbers, start=1)}, vectors)
 
 
-def _file(path: str | Path) -> tuple[Path, str]:
-    """The file, and which member of it."""
+def _split_path(path: str | Path) -> tuple[Path, str]:
+    """Split `file.zip:member` into file and member. The member of any other path is empty."""
     name, _, member = str(path).partition(".zip:")
     file = Path(f"{name}.zip" if member else name)
     if not file.is_file():
-        raise DataError(f"{file}: no such file; looked for word vectors as text, .gz or .zip.")
+        raise DataError(f"{file}: no such file; expected word vectors as text, .gz or .zip.")
     return file, member
 
 
-def _found(path: str | Path, words: Sequence[str], *, start: int) -> dict[int, list[float]]:
-    """The numbers of every word from `start` on that the file has, by its id."""
+def _find_words(path: str | Path, words: Sequence[str], *, start: int) -> dict[int, list[float]]:
+    """Return the vectors of those of `words[start:]` that a file contains, by index in `words`."""
     wanted = {word.encode(): i for i, word in enumerate(words) if i >= start}
     try:
-        with _opened(*_file(path)) as lines:
-            rows = _read(str(path), lines, wanted)
+        with _open(*_split_path(path)) as lines:
+            rows = _parse_lines(str(path), lines, wanted)
     except (gzip.BadGzipFile, zipfile.BadZipFile, EOFError, zlib.error) as error:
         raise DataError(f"{path}: broken archive, {error}.") from None
     if not rows:
-        raise DataError(f"{path}: has none of the {len(words)} words.")
+        raise DataError(f"{path}: contains none of the {len(words)} words.")
     return rows
 
 
-def _read(path: str, lines: Iterable[bytes], wanted: dict[bytes, int]) -> dict[int, list[float]]:
-    """The numbers of every wanted word, by its id; of a word that comes twice, the first."""
-    begins = {word.partition(b" ")[0] for word in wanted}
+def _parse_lines(
+    path: str, lines: Iterable[bytes], wanted: dict[bytes, int]
+) -> dict[int, list[float]]:
+    """Parse the vectors of the wanted words. The first line of a repeated word is used.
+
+    Args:
+      path: File, for error messages.
+      lines: Lines of the file.
+      wanted: Index of every wanted word.
+
+    Returns:
+      Vectors by index.
+    """
+    first_parts = {word.partition(b" ")[0] for word in wanted}
     rows: dict[int, list[float]] = {}
     width = 0
     for line, text in enumerate(lines, start=1):
@@ -114,10 +131,10 @@ def _read(path: str, lines: Iterable[bytes], wanted: dict[bytes, int]) -> dict[i
                 )
             if header:
                 continue
-        if text.partition(b" ")[0] not in begins:
+        if text.partition(b" ")[0] not in first_parts:
             continue
         fields = text.rstrip().split(b" ")
-        word, numbers = fields[:-width], fields[-width:]  # some words have spaces in them
+        word, numbers = fields[:-width], fields[-width:]  # a word may contain spaces
         if not word or any(map(_is_number, word[1:])):
             raise DataError(f"{path}:{line}: must have {width} numbers; got {len(fields) - 1}.")
         row = wanted.get(b" ".join(word))
@@ -128,11 +145,12 @@ def _read(path: str, lines: Iterable[bytes], wanted: dict[bytes, int]) -> dict[i
         except ValueError as error:
             raise DataError(f"{path}:{line}: not a number, {error}.") from None
         if not math.isfinite(sum(rows[row])):
-            raise DataError(f"{path}:{line}: must have finite numbers only.")
+            raise DataError(f"{path}:{line}: all numbers must be finite.")
     return rows
 
 
 def _is_number(field: bytes) -> bool:
+    """Return True if the field can be parsed as a number."""
     try:
         float(field)
     except ValueError:
@@ -140,7 +158,8 @@ def _is_number(field: bytes) -> bool:
     return True
 
 
-def _opened(file: Path, member: str) -> Any:
+def _open(file: Path, member: str) -> Any:
+    """Open a plain, .gz or .zip file for reading lines of bytes."""
     if file.suffix == ".gz":
         return gzip.open(file)
     if file.suffix != ".zip":
@@ -155,27 +174,28 @@ def _opened(file: Path, member: str) -> Any:
         return io.BufferedReader(opened, 1 << 20)
 
 
-def _key(file: Path, member: str, words: Sequence[str], seed: int) -> str:
-    """What the answer depends on."""
+def _make_key(file: Path, member: str, words: Sequence[str], seed: int) -> str:
+    """Hash everything that the cached embeddings depend on."""
     status = file.stat()
     parts = [str(file.resolve()), member, status.st_size, status.st_mtime_ns, seed, list(words)]
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
 
 
-def _kept(cache: Path, key: str) -> tuple[np.ndarray, int] | None:
+def _read_cache(cache: Path, key: str) -> tuple[np.ndarray, int] | None:
+    """Return the cached embeddings and word count, or None if they have another key."""
     try:
-        with np.load(cache) as kept:
-            if str(kept["key"]) == key:
-                return kept["vectors"], int(kept["found"])
+        with np.load(cache) as stored:
+            if str(stored["key"]) == key:
+                return stored["vectors"], int(stored["found"])
     except (OSError, KeyError, ValueError, EOFError, zipfile.BadZipFile):
-        pass  # not there, or not one of ours: it is made anew
+        pass  # A missing or unreadable cache is written again.
     return None
 
 
-def _keep(cache: Path, key: str, vectors: np.ndarray, found: int) -> None:
-    """Written beside and moved: a reader never sees half of it."""
+def _write_cache(cache: Path, key: str, vectors: np.ndarray, found: int) -> None:
+    """Write a temporary file and rename it, so that no reader gets an incomplete cache."""
     cache.parent.mkdir(parents=True, exist_ok=True)
-    beside = cache.with_name(f"{cache.name}.{os.getpid()}")
-    with beside.open("wb") as file:
+    temporary = cache.with_name(f"{cache.name}.{os.getpid()}")
+    with temporary.open("wb") as file:
         np.savez(file, key=key, vectors=vectors, found=found)
-    beside.replace(cache)
+    temporary.replace(cache)

@@ -28,13 +28,9 @@ if TYPE_CHECKING:
     from distattn_jax.datasets.ag_news import AgNews
     from distattn_jax.datasets.amazon import Amazon
     from distattn_jax.datasets.bm25 import Bm25
+    from distattn_jax.datasets.claim_builder import CandidatePairs, ClaimBuilder, load_candidates
     from distattn_jax.datasets.covid_fact import CovidFact
-    from distattn_jax.datasets.cross_genre import (
-        CandidatePairs,
-        ClaimBuilder,
-        CrossGenre,
-        load_candidates,
-    )
+    from distattn_jax.datasets.cross_genre import CrossGenre
     from distattn_jax.datasets.mednli import MedNli
     from distattn_jax.datasets.mind import Impression, Mind, MindLarge
     from distattn_jax.datasets.multinli import MultiNli
@@ -49,8 +45,8 @@ else:
         "AgNews": "ag_news",
         "Amazon": "amazon",
         "Bm25": "bm25",
-        "CandidatePairs": "cross_genre",
-        "ClaimBuilder": "cross_genre",
+        "CandidatePairs": "claim_builder",
+        "ClaimBuilder": "claim_builder",
         "CovidFact": "covid_fact",
         "CrossGenre": "cross_genre",
         "Impression": "mind",
@@ -63,7 +59,7 @@ else:
         "Snli": "snli",
         "Sst": "sst",
         "TextFiles": "text_files",
-        "load_candidates": "cross_genre",
+        "load_candidates": "claim_builder",
     }
 
     def __getattr__(name: str) -> Any:

@@ -1,4 +1,4 @@
-"""AG's News: a title and a description, and which of four topics they are of."""
+"""AG's News: classify a news item, title and description, into one of four topics."""
 
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -14,10 +14,11 @@ TOPICS = {"1": "World", "2": "Sports", "3": "Business", "4": "Sci/Tech"}
 
 
 class AgNews(TextBuilder):
-    """Zhang et al. (2015)'s train.csv and test.csv, `"class","title","description"`, no header.
+    """AG's News (Zhang et al. 2015), from train.csv and test.csv.
 
-    A text is title and description, joined by a space. The validation rows are a tenth of
-    train.csv, drawn by a seed.
+    The files have the columns class, title and description and no header. The text of an example is
+    title and description, joined by a space. A tenth of the rows of train.csv, drawn with a fixed
+    seed, is the validation split.
     """
 
     URLS: ClassVar[tuple[str, ...]] = tuple(
@@ -34,7 +35,7 @@ class AgNews(TextBuilder):
         files = {split: self.manual_dir / f"{split}.csv" for split in ("train", "test")}
         for path in files.values():
             if not path.is_file():
-                raise DataError(f"{path}: no such file; looked for train.csv and test.csv.")
+                raise DataError(f"{path}: no such file; expected train.csv and test.csv.")
         return files
 
     def features(self) -> dict[str, Any]:
@@ -44,16 +45,16 @@ class AgNews(TextBuilder):
         }
 
     def read_splits(self) -> dict[str, Iterable[Example]]:
-        total = sum(1 for _ in self._examples("train"))
+        total = sum(1 for _ in self._read_examples("train"))
         (validation,) = draw_disjoint(total, [round(total / 10)], seed="ag_news validation")
         return {
-            "train": self._examples("train", set(range(total)) - validation),
-            "validation": self._examples("train", validation),
-            "test": self._examples("test"),
+            "train": self._read_examples("train", set(range(total)) - validation),
+            "validation": self._read_examples("train", validation),
+            "test": self._read_examples("test"),
         }
 
-    def _examples(self, file: str, rows: set[int] | None = None) -> Iterator[Example]:
-        """The examples of these rows of a file, or of all."""
+    def _read_examples(self, file: str, rows: set[int] | None = None) -> Iterator[Example]:
+        """Yield the examples of a file that have these row numbers, or all if `rows` is None."""
         path, columns = self.raw_files[file], ("class", "title", "description")
         for number, (line, row) in enumerate(read_rows(path, columns=columns, header=False)):
             text = f"{row['title']} {row['description']}".strip()

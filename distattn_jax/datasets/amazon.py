@@ -1,4 +1,4 @@
-"""Amazon Electronics: a review, and how many stars came with it."""
+"""Amazon Electronics: predict the number of stars of a product review from its text."""
 
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -15,11 +15,12 @@ EMPTY = "empty reviews"
 
 
 class Amazon(TextBuilder):
-    """He and McAuley (2016)'s reviews of Electronics, 5-core: one JSON object a line.
+    """Amazon reviews of Electronics, 5-core version (He and McAuley 2016).
 
-    Read are overall, the stars, and reviewText, of the one file whose name holds Electronics and
-    ends in .json or .json.gz. Of the reviews that have a text, 40,000, 5,000 and 5,000 are drawn
-    by a seed. Where there are fewer than 50,000, all are taken: 80, 10 and 10 of a hundred.
+    The raw file is the only one whose name contains Electronics and ends in .json or .json.gz. Each
+    line is a JSON object, of which overall (the stars) and reviewText are used. From the reviews
+    that have a text, 40,000, 5,000 and 5,000 are drawn with a fixed seed for train, validation and
+    test. If there are fewer than 50,000 such reviews, all are used, 80, 10 and 10 percent.
     """
 
     URLS: ClassVar[tuple[str, ...]] = (
@@ -37,8 +38,8 @@ class Amazon(TextBuilder):
         )
         if len(found) != 1:
             raise DataError(
-                f"{self.manual_dir}: must hold one file whose name holds Electronics and ends in "
-                f".json or .json.gz; found {[path.name for path in found] or 'none'}."
+                f"{self.manual_dir}: must contain one file whose name contains Electronics and "
+                f"ends in .json or .json.gz; found {[path.name for path in found] or 'none'}."
             )
         return {"reviews": found[0]}
 
@@ -47,7 +48,7 @@ class Amazon(TextBuilder):
 
     def read_splits(self) -> dict[str, Iterable[Example]]:
         with_text = 0
-        for review in self._reviews():
+        for review in self._read_reviews():
             if review["text"]:
                 with_text += 1
             else:
@@ -60,16 +61,18 @@ class Amazon(TextBuilder):
             sizes = [with_text - 2 * tenth, tenth, tenth]
         drawn = draw_disjoint(with_text, sizes, seed="amazon")
         splits: dict[str, list[Example]] = {split: [] for split in self.SIZES}
-        for number, review in enumerate(filter(lambda review: review["text"], self._reviews())):
+        reviews = (review for review in self._read_reviews() if review["text"])
+        for number, review in enumerate(reviews):
             for rows, examples in zip(drawn, splits.values(), strict=True):
                 if number in rows:
                     examples.append(review)
         return dict(splits)
 
-    def _counts(self) -> list[tuple[str, int]]:
-        return [("the file", self.info.metadata["reviews"]), *super()._counts()]
+    def _count_rows(self) -> list[tuple[str, int]]:
+        return [("the file", self.info.metadata["reviews"]), *super()._count_rows()]
 
-    def _reviews(self) -> Iterator[Example]:
+    def _read_reviews(self) -> Iterator[Example]:
+        """Yield the text, which may be empty, and the stars of every review."""
         path = self.raw_files["reviews"]
         for line, row in read_rows(path, columns=("overall", "reviewText")):
             stars = row["overall"].removesuffix(".0")

@@ -1,4 +1,4 @@
-"""COVID-Fact's claims, each to be found its evidence: a stand-in for Cross-genre-IR."""
+"""COVID-Fact: rank evidence by its support for a claim. A public substitute for Cross-genre-IR."""
 
 import json
 from collections.abc import Iterator, Sequence
@@ -6,22 +6,22 @@ from pathlib import Path
 from typing import ClassVar
 
 from distattn_jax.data.rows import DataError, read_lines
-from distattn_jax.datasets.cross_genre import SPLITS, Claim, ClaimBuilder, draw_splits
+from distattn_jax.datasets.claim_builder import SPLITS, Claim, ClaimBuilder, draw_splits
 
 LABELS = ("SUPPORTED", "REFUTED")
-NAMES = ("claims.jsonl", "COVIDFACT_dataset.jsonl")
+FILE_NAMES = ("claims.jsonl", "COVIDFACT_dataset.jsonl")
 
 
 class CovidFact(ClaimBuilder):
-    """Saakyan et al. (2021)'s COVIDFACT_dataset.jsonl, which may also be called claims.jsonl.
+    """COVID-Fact (Saakyan et al. 2021), from COVIDFACT_dataset.jsonl or claims.jsonl.
 
-    Every line has claim, label, evidence (a list of sentences) and gold_source. The claims are
-    those that are SUPPORTED, and the sentences of the evidence of each, joined by spaces, are its
-    right paper. Refuted ones are left out: they were made of these by changing words.
+    Each line has claim, label, evidence (a list of sentences) and gold_source. Only claims with the
+    label SUPPORTED are used, because refuted claims were made from these by replacing words. The
+    right paper of a claim is its evidence, the sentences joined by spaces.
 
     A tenth of the sources is drawn for validation and two tenths for test, so that no source is in
-    two splits; and the candidates of a claim are evidence of its own split. Evidence of the same
-    source is never taken for wrong.
+    two splits. The candidates of a claim are evidence of the same split. Evidence from the source
+    of the claim is never a wrong candidate.
     """
 
     URLS: ClassVar[tuple[str, ...]] = (
@@ -35,36 +35,39 @@ class CovidFact(ClaimBuilder):
     }
 
     def find_files(self) -> dict[str, Path]:
-        found = [self.manual_dir / name for name in NAMES if (self.manual_dir / name).is_file()]
+        paths = [self.manual_dir / name for name in FILE_NAMES]
+        found = [path for path in paths if path.is_file()]
         if len(found) != 1:
-            raise DataError(f"{self.manual_dir}: must hold one of {NAMES}; got {len(found)}.")
+            raise DataError(
+                f"{self.manual_dir}: must contain one of {FILE_NAMES}; found {len(found)}."
+            )
         return {"claims": found[0]}
 
-    def read(self) -> tuple[list[str], dict[str, list[Claim]], dict[str, Sequence[int]]]:
-        rows: dict[tuple[str, str], str] = {}  # the source of every claim and evidence
-        for claim, label, evidence, source in self._rows():
+    def read_claims(self) -> tuple[list[str], dict[str, list[Claim]], dict[str, Sequence[int]]]:
+        sources: dict[tuple[str, str], str] = {}  # source of each claim and evidence
+        for claim, label, evidence, source in self._read_rows():
             if label != "SUPPORTED":
                 self.leave_out("claims that are not supported")
-            elif (claim, evidence) in rows:
+            elif (claim, evidence) in sources:
                 self.leave_out("claims that come twice, with the same evidence")
             else:
-                rows[claim, evidence] = source
-        papers = list(dict.fromkeys(evidence for _, evidence in rows))
+                sources[claim, evidence] = source
+        papers = list(dict.fromkeys(evidence for _, evidence in sources))
         numbers = {evidence: i for i, evidence in enumerate(papers)}
-        of_source: dict[str, list[int]] = {}
-        for (_, evidence), source in rows.items():
-            of_source.setdefault(source, []).append(numbers[evidence])
+        papers_of_source: dict[str, list[int]] = {}
+        for (_, evidence), source in sources.items():
+            papers_of_source.setdefault(source, []).append(numbers[evidence])
         claims: dict[str, list[Claim]] = {split: [] for split in SPLITS}
         pools: dict[str, list[int]] = {split: [] for split in SPLITS}
-        splits = draw_splits(list(rows.values()), seed=self.name)
-        for split, ((text, evidence), source) in zip(splits, rows.items(), strict=True):
+        splits = draw_splits(list(sources.values()), seed=self.name)
+        for split, ((text, evidence), source) in zip(splits, sources.items(), strict=True):
             number = numbers[evidence]
-            claims[split].append(Claim(text, (number,), tuple(of_source[source])))
+            claims[split].append(Claim(text, (number,), tuple(papers_of_source[source])))
             pools[split].append(number)
         return papers, claims, {split: sorted(set(pool)) for split, pool in pools.items()}
 
-    def _rows(self) -> Iterator[tuple[str, str, str, str]]:
-        """Claim, label, evidence and source of every line."""
+    def _read_rows(self) -> Iterator[tuple[str, str, str, str]]:
+        """Yield the claim, label, evidence and source of every line."""
         path = self.raw_files["claims"]
         for line, text in read_lines(path):
             try:

@@ -1,4 +1,4 @@
-"""MIND: news, and which of them people clicked (Wu et al. 2020)."""
+"""MIND (Wu et al. 2020): recommend news to users from the news they clicked before."""
 
 import functools
 import random
@@ -12,16 +12,16 @@ from jaxtyping import Int32
 
 from distattn_jax.data.builder import Example, TextBuilder
 from distattn_jax.data.download import download
-from distattn_jax.data.records import Records
+from distattn_jax.data.records import RecordSource
 from distattn_jax.data.rows import DataError, read_rows
-from distattn_jax.datasets.mind_log import Days, Log, Shown
+from distattn_jax.datasets.mind_log import DayFilter, ImpressionLog, LoggedImpression
 
 PARTS = ("train", "dev")
 FOLDERS = ("{}", "MINDsmall_{}", "MINDlarge_{}")
 COLUMNS = ("id", "category", "subcategory", "title", "abstract", "url", "in_title", "in_abstract")
-HISTORY = 50  # clicks kept of a history, the newest
-CANDIDATES = 5  # of an example of train: a click and four others
-# Rows of the raw files.
+HISTORY = 50  # newest clicks of a history that are kept
+CANDIDATES = 5  # candidates of a training example: one clicked, four not clicked
+# Rows of the raw files as published.
 MIND_SMALL = {
     "train/news": 51_282,
     "train/behaviors": 156_965,
@@ -37,48 +37,55 @@ MIND_LARGE = {
 
 
 class Impression(NamedTuple):
-    """Numbers of news, clicked before and shown now, and 1 for each of these that was clicked."""
+    """Example of MIND: the news that a user was shown at one time. News are given by number.
+
+    Attributes:
+      history: News that the user clicked before, oldest first, shape (K,).
+      candidates: News that were shown, shape (C,).
+      clicks: 1 for each candidate that was clicked, otherwise 0, shape (C,).
+    """
 
     history: Int32[np.ndarray, " K"]
     candidates: Int32[np.ndarray, " C"]
     clicks: Int32[np.ndarray, " C"]
 
 
-def _sources(size: str) -> tuple[str, ...]:
+def _make_urls(size: str) -> tuple[str, ...]:
+    """Return the addresses of the archives of MIND-small or MIND-large."""
     host = "https://recodatasets.z20.web.core.windows.net/newsrec"
     return tuple(f"{host}/MIND{size}_{part}.zip" for part in PARTS)
 
 
 class Mind(TextBuilder):
-    """MIND as published: folders `train` and `dev`, with news.tsv and behaviors.tsv in each.
+    """MIND, from the folders `train` and `dev`, each with news.tsv and behaviors.tsv.
 
-    They may also be called MINDsmall_train and MINDsmall_dev, or MINDlarge_train and MINDlarge_dev.
-    The last day of the log of train is the validation set, as in the DA-Transformer paper. The test
-    set as published has no labels: the test set here is dev, which has them.
+    The folders may also have the names of the archives, such as MINDsmall_train or MINDlarge_dev.
+    As in the DA-Transformer paper, the last day of the training log is the validation split. The
+    published test set has no labels, so the test split is `dev`.
 
-    - `news`: row i is the title of news number i; row 0, empty, stands for none. Those of train
-      come first, then those of dev that are new.
-    - `train`: an example for every click: this one and four candidates of the same impression that
-      were not clicked, in a drawn order, as for NRMS (Wu et al. 2019). `SEED` draws them, some
-      more than once where there are fewer than four.
-    - `validation` and `test`: an example for every impression, with all its candidates.
+    - Split `news`: row i is the title of news item i. Row 0 is empty and serves as padding. News of
+      train come first, then further news of dev.
+    - Split `train`: one example for each click. Its candidates are the clicked news item and four
+      items of the same impression that were not clicked, in random order, as for NRMS (Wu et al.
+      2019). `SEED` determines the choice. If fewer than four are available, some are repeated.
+    - Splits `validation` and `test`: one example for each impression, with all its candidates.
 
-    A history is the last 50 clicks of a user, the oldest first; it may be empty. News without a row
-    in news.tsv are left out everywhere, and then impressions without a click or without anything
-    else: `describe_rows` says how many.
+    A history is the last 50 clicks of a user, oldest first, and may be empty. News without a row in
+    news.tsv are left out everywhere. Then impressions in which all or no candidates were clicked
+    are left out. `describe_rows` reports the counts.
 
-    Neither to prepare nor to read takes the memory of a log. TFDS holds a split until it is
-    written, so every `SHARD` lines of a log are splits of their own, train_0000 and so on, which
-    `source` puts together.
+    Preparing and reading need much less memory than the log. TFDS keeps a split in memory until it
+    is written, so every `SHARD` lines of a log are a separate split, such as train_0000. The method
+    `source` joins these splits.
     """
 
-    URLS: ClassVar[tuple[str, ...]] = _sources("small")
+    URLS: ClassVar[tuple[str, ...]] = _make_urls("small")
     PUBLISHED_ROWS: ClassVar[Mapping[str, int]] = MIND_SMALL
     SHARD: ClassVar[int] = 50_000
     SEED: ClassVar[int] = 0
 
     def find_files(self) -> dict[str, Path]:
-        folders = {part: _folder(self.manual_dir, part) for part in PARTS}
+        folders = {part: _find_folder(self.manual_dir, part) for part in PARTS}
         return {
             f"{part}/{kind}": folder / f"{kind}.tsv"
             for part, folder in folders.items()
@@ -86,7 +93,7 @@ class Mind(TextBuilder):
         }
 
     def features(self) -> dict[str, Any]:
-        # As bytes, sequences are read in half the time.
+        # Sequences that are stored as bytes are read in half the time.
         numbers = tfds.features.Tensor(shape=(None,), dtype=np.int32, encoding="bytes")
         return {"title": tfds.features.Text(), **dict.fromkeys(Impression._fields, numbers)}
 
@@ -97,127 +104,139 @@ class Mind(TextBuilder):
         for part in PARTS:
             path = self.raw_files[f"{part}/news"]
             rows[f"{part}/news"] = _add_news(path, numbers, titles)
-            self.info.metadata.setdefault("training_titles", len(titles))  # train comes first
+            # This keeps the first value, the number of titles after reading train.
+            self.info.metadata.setdefault("training_titles", len(titles))
         train, dev = (
-            Log(self.raw_files[f"{part}/behaviors"], numbers, size=self.SHARD) for part in PARTS
+            ImpressionLog(self.raw_files[f"{part}/behaviors"], numbers, size=self.SHARD)
+            for part in PARTS
         )
         rows.update({"train/behaviors": train.rows, "dev/behaviors": dev.rows})
         self.left_out.update(+(train.left_out + dev.left_out))
-        parts: dict[str, tuple[Log, Days]] = {
-            "train": (train, lambda day: day != train.last),
-            "validation": (train, lambda day: day == train.last),
+        parts: dict[str, tuple[ImpressionLog, DayFilter]] = {
+            "train": (train, lambda day: day != train.last_day),
+            "validation": (train, lambda day: day == train.last_day),
             "test": (dev, lambda day: True),
         }
-        splits: dict[str, Iterable[Example]] = {"news": (_example(title=title) for title in titles)}
+        splits: dict[str, Iterable[Example]] = {
+            "news": (_make_example(title=title) for title in titles)
+        }
         for split, (log, days) in parts.items():
-            examples = self._clicks if split == "train" else _impressions
-            shards = log.shards(days)
+            make_examples = self._sample_negatives if split == "train" else _keep_candidates
+            shards = log.find_shards(days)
             if not shards:
                 raise DataError(
-                    f"{log.path}: must have an impression for {split} that was clicked in part; "
-                    f"left out: {dict(log.left_out)}."
+                    f"{log.path}: must contain an impression for {split} in which some but not all "
+                    f"candidates were clicked; left out: {dict(log.left_out)}."
                 )
             for shard in shards:
-                splits[f"{split}_{shard:04}"] = examples(log.read(shard, days))
+                splits[f"{split}_{shard:04}"] = make_examples(log.read_shard(shard, days))
         return splits
 
     @property
     def training_titles(self) -> list[str]:
-        """Of the news of the training log, which come first."""
+        """Titles of the news of train, by number. Title 0 is empty and serves as padding."""
         self.prepare()
         return self.titles[: self.info.metadata["training_titles"]]
 
     @functools.cached_property
     def titles(self) -> list[str]:
-        """Of all news, by their numbers."""
-        news = self._records("news", lambda features: features["title"].decode())
+        """Titles of all news, by number. Title 0 is empty and serves as padding."""
+        news = self._open_records("news", lambda features: features["title"].decode())
         return news.__getitems__(range(len(news)))
 
-    def source(self, split: str) -> Records:
-        """The impressions of train, validation or test: `Impression`s, read when asked for."""
+    def source(self, split: str) -> RecordSource:
+        """Return the examples of a split as a sequence of `Impression`s that are read on demand.
+
+        Args:
+          split: `train`, `validation` or `test`.
+        """
         if split not in ("train", "validation", "test"):
             raise ValueError(f"split must be train, validation or test; got {split!r}.")
-        return self._records(split, _impression)
+        return self._open_records(split, _decode_impression)
 
     def describe_rows(self) -> tuple[str, ...]:
+        """Describe in one line the size of the raw files, and in one line each what is left out."""
         self.prepare()
-        rows = dict(self._counts())
-        whole = {"all of MIND-small": MIND_SMALL, "all of MIND-large": MIND_LARGE}
-        which = next(
-            (name for name, sizes in whole.items() if sizes == rows), "neither MIND-small nor large"
+        rows = dict(self._count_rows())
+        complete = {"all of MIND-small": MIND_SMALL, "all of MIND-large": MIND_LARGE}
+        name = next(
+            (name for name, sizes in complete.items() if sizes == rows),
+            "neither MIND-small nor large",
         )
-        counted = ", ".join(f"{count:,} rows of {name}" for name, count in rows.items())
+        counts = ", ".join(f"{count:,} rows of {file}" for file, count in rows.items())
         left_out = (f"left out: {count:,} {reason}" for reason, count in self.left_out.items())
-        return (f"{which}: {counted}", *left_out)
+        return (f"{name}: {counts}", *left_out)
 
     def _download(self) -> Path:
-        """Each archive into a folder of its name: their files are called the same."""
+        """Download each archive into a folder of its own, because their files have equal names."""
         folder = self.root / "downloads" / self.name
-        for address in self.URLS:
-            place = folder / PurePosixPath(address).stem
-            if not place.is_dir():
+        for url in self.URLS:
+            part_folder = folder / PurePosixPath(url).stem
+            if not part_folder.is_dir():
                 self._check_writable()
-                download([address], place)
+                download([url], part_folder)
         return folder
 
-    def _counts(self) -> list[tuple[str, int]]:
+    def _count_rows(self) -> list[tuple[str, int]]:
+        """Return the number of rows of every raw file."""
         return [(name, self.info.metadata["rows"][name]) for name in self.raw_files]
 
-    def _records(self, split: str, decode: Callable[[Mapping[str, bytes]], Any]) -> Records:
-        """The examples of a split, or of all its shards."""
+    def _open_records(
+        self, split: str, decode: Callable[[Mapping[str, bytes]], Any]
+    ) -> RecordSource:
+        """Open the prepared examples of a split, which may consist of several shards."""
         self.prepare()
         shards = sorted(name for name in self.info.splits if name.split("_")[0] == split)
         files = [file for name in shards for file in self.info.splits[name].file_instructions]
-        return Records([(file.filename, file.take) for file in files], decode)
+        return RecordSource([(file.filename, file.take) for file in files], decode)
 
-    def _clicks(self, impressions: Iterator[Shown]) -> Iterator[Example]:
-        """An example for every click, with others that were not clicked."""
-        for shown in impressions:
-            # Of the generator, `random` alone is the same in all versions.
-            drawn = random.Random(f"{self.SEED} {shown.line}").random
-            labelled = list(zip(shown.candidates, shown.clicks, strict=True))
-            others = [pair for pair in labelled if not pair[1]]
-            while len(others) < CANDIDATES - 1:
-                others.append(others[int(drawn() * len(others))])
-            for click in (pair for pair in labelled if pair[1]):
-                chosen = sorted(others, key=lambda _: drawn())[: CANDIDATES - 1]
-                candidates, clicks = zip(
-                    *sorted([click, *chosen], key=lambda _: drawn()), strict=True
-                )
-                yield _example(shown.history, candidates, clicks)
+    def _sample_negatives(self, impressions: Iterator[LoggedImpression]) -> Iterator[Example]:
+        """Yield one example for each click, with four candidates that were not clicked."""
+        for impression in impressions:
+            # Python guarantees that `random`, unlike `shuffle`, is the same in all versions.
+            draw = random.Random(f"{self.SEED} {impression.line}").random
+            candidates = list(zip(impression.candidates, impression.clicks, strict=True))
+            negatives = [pair for pair in candidates if not pair[1]]
+            while len(negatives) < CANDIDATES - 1:
+                negatives.append(negatives[int(draw() * len(negatives))])
+            for positive in (pair for pair in candidates if pair[1]):
+                chosen = sorted(negatives, key=lambda _: draw())[: CANDIDATES - 1]
+                news, clicks = zip(*sorted([positive, *chosen], key=lambda _: draw()), strict=True)
+                yield _make_example(impression.history, news, clicks)
 
 
 class MindLarge(Mind):
-    """The same, with MIND-large as what is downloaded where no folder is given."""
+    """MIND-large. It differs from `Mind` only in the files that are downloaded."""
 
-    URLS: ClassVar[tuple[str, ...]] = _sources("large")
+    URLS: ClassVar[tuple[str, ...]] = _make_urls("large")
     PUBLISHED_ROWS: ClassVar[Mapping[str, int]] = MIND_LARGE
 
 
-def _impressions(impressions: Iterator[Shown]) -> Iterator[Example]:
-    """An example for each, with all its candidates."""
-    for shown in impressions:
-        yield _example(shown.history, shown.candidates, shown.clicks)
+def _keep_candidates(impressions: Iterator[LoggedImpression]) -> Iterator[Example]:
+    """Yield one example for each impression, with all its candidates."""
+    for impression in impressions:
+        yield _make_example(impression.history, impression.candidates, impression.clicks)
 
 
-def _example(
+def _make_example(
     history: Sequence[int] = (),
     candidates: Sequence[int] = (),
     clicks: Sequence[int] = (),
     title: str = "",
 ) -> Example:
-    """TFDS has the same features for all splits: those that one has no use for are empty."""
+    """Make an example. Features that a split does not need are empty, because TFDS requires all."""
     sequences = (history[-HISTORY:], candidates, clicks)
     arrays = (np.array(sequence, np.int32) for sequence in sequences)
     return {"title": title, **dict(zip(Impression._fields, arrays, strict=True))}
 
 
-def _impression(features: Mapping[str, bytes]) -> Impression:
+def _decode_impression(features: Mapping[str, bytes]) -> Impression:
+    """Decode a stored example."""
     return Impression(*(np.frombuffer(features[name], np.int32) for name in Impression._fields))
 
 
 def _add_news(path: Path, numbers: dict[str, int], titles: list[str]) -> int:
-    """Gives every new news a number and a title; how many rows the file has."""
+    """Read news.tsv, add its new items to `numbers` and `titles`, and return the number of rows."""
     rows = 0
     for line, row in read_rows(path, columns=COLUMNS, header=False):
         rows += 1
@@ -232,8 +251,8 @@ def _add_news(path: Path, numbers: dict[str, int], titles: list[str]) -> int:
     return rows
 
 
-def _folder(folder: Path, part: str) -> Path:
-    """Where the files of a part lie: an archive may hold them in a folder of its own name."""
+def _find_folder(folder: Path, part: str) -> Path:
+    """Find the folder of train or dev. An archive may contain a folder of its own name again."""
     names = [name.format(part) for name in FOLDERS]
     places = [folder / place for name in names for place in (name, f"{name}/{name}")]
     found = [
@@ -243,7 +262,7 @@ def _folder(folder: Path, part: str) -> Path:
     ]
     if len(found) != 1:
         raise DataError(
-            f"{folder}: must hold one of the folders {', '.join(names)}, with news.tsv and "
+            f"{folder}: must contain one of the folders {', '.join(names)}, with news.tsv and "
             f"behaviors.tsv; found {[str(place.relative_to(folder)) for place in found]}."
         )
     return found[0]

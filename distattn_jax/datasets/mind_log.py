@@ -1,4 +1,4 @@
-"""A log of impressions as MIND publishes it, read line by line, from any shard on, never held."""
+"""Reader of MIND's impression logs (behaviors.tsv), which keeps no more than one line in memory."""
 
 import datetime
 import itertools
@@ -12,14 +12,21 @@ from distattn_jax.data.rows import DataError
 
 FIELDS = 5  # id, user, time, history, candidates
 TIME = re.compile(r"(\d\d?)/(\d\d?)/(\d{4}) (?:0?[1-9]|1[0-2]):[0-5]\d:[0-5]\d [AP]M")
-LABELS = {"-0": 0, "-1": 1}  # how a candidate ends
+CLICKS = {"-0": 0, "-1": 1}  # suffix of a candidate
 NO_ROW = "without a row in news.tsv"
 
-Days = Callable[[datetime.date], bool]
+DayFilter = Callable[[datetime.date], bool]
 
 
-class Shown(NamedTuple):
-    """A line: the news clicked before, those shown, and 1 for each of these that was clicked."""
+class LoggedImpression(NamedTuple):
+    """One line of the log: the news that a user was shown at one time. News are given by number.
+
+    Attributes:
+      line: Line number in the file.
+      history: News that the user clicked before, oldest first.
+      candidates: News that were shown.
+      clicks: 1 for each candidate that was clicked, otherwise 0.
+    """
 
     line: int
     history: list[int]
@@ -28,81 +35,98 @@ class Shown(NamedTuple):
 
     @property
     def usable(self) -> bool:
-        """Something was clicked, and something was not."""
+        """True if the user clicked at least one candidate and ignored at least one."""
         return 0 < sum(self.clicks) < len(self.clicks)
 
 
-class Shard(NamedTuple):
-    """So many lines of a log: the byte where they begin, and which of their days can be used."""
+class LogShard(NamedTuple):
+    """Consecutive lines of a log.
+
+    Attributes:
+      start: Byte offset of the first line.
+      usable: Days that occur in these lines. True if at least one impression of the day is usable.
+    """
 
     start: int
     usable: dict[datetime.date, bool]
 
 
-class Log:
-    """behaviors.tsv in shards; read once when it is made, so that every fault is found.
+class ImpressionLog:
+    """Log of impressions, divided into shards that can be read separately.
+
+    The constructor reads the file once, so that it reports every error in the file.
 
     Args:
-      path: the file.
-      numbers: of the news, by their ids. Others are left out.
-      size: lines of a shard.
+      path: File behaviors.tsv.
+      numbers: Number of each news item by its id. News with other ids are left out.
+      size: Number of lines of a shard.
 
     Attributes:
-      rows: how many lines there are.
-      last: the last day.
-      left_out: how much, by reason.
+      rows: Number of lines.
+      last_day: Last day of the log.
+      left_out: Number of clicks, candidates and impressions that are left out, by reason.
     """
 
     def __init__(self, path: Path, numbers: Mapping[str, int], *, size: int):
         self.path, self._numbers, self._size = path, numbers, size
         self.rows, self.left_out = 0, Counter[str]()
-        self._shards: list[Shard] = []
+        self._shards: list[LogShard] = []
         end = 0
         with path.open("rb") as file:
             for raw in file:
                 if self.rows % size == 0:
-                    self._shards.append(Shard(end, {}))
+                    self._shards.append(LogShard(end, {}))
                 end += len(raw)
                 self.rows += 1
-                self._count(self.rows, raw, self._shards[-1].usable)
+                self._count_line(self.rows, raw, self._shards[-1].usable)
         if not self.rows:
             raise DataError(f"{path}: has no rows.")
-        self.last = max(day for shard in self._shards for day in shard.usable)
+        self.last_day = max(day for shard in self._shards for day in shard.usable)
 
-    def shards(self, days: Days) -> list[int]:
-        """The numbers of the shards with impressions of these days that can be used."""
+    def find_shards(self, days: DayFilter) -> list[int]:
+        """Return the numbers of the shards that contain usable impressions of the selected days.
+
+        Args:
+          days: Function that returns True for a selected day.
+        """
         return [
             number
             for number, shard in enumerate(self._shards)
             if any(usable and days(day) for day, usable in shard.usable.items())
         ]
 
-    def read(self, shard: int, days: Days) -> Iterator[Shown]:
-        """The impressions of a shard and of these days that can be used."""
+    def read_shard(self, shard: int, days: DayFilter) -> Iterator[LoggedImpression]:
+        """Yield the usable impressions of the selected days from one shard.
+
+        Args:
+          shard: Number of the shard.
+          days: Function that returns True for a selected day.
+        """
         with self.path.open("rb") as file:
             file.seek(self._shards[shard].start)
             lines = itertools.islice(file, self._size)
             for line, raw in enumerate(lines, start=shard * self._size + 1):
-                fields = self._fields(line, raw)
-                if days(self._day(line, fields)):
-                    shown = self._shown(line, fields)
-                    if shown.usable:
-                        yield shown
+                fields = self._split_fields(line, raw)
+                if days(self._parse_day(line, fields)):
+                    impression = self._parse_impression(line, fields)
+                    if impression.usable:
+                        yield impression
 
-    def _count(self, line: int, raw: bytes, usable: dict[datetime.date, bool]) -> None:
-        """Notes the day of a line, whether it can be used, and what is left out of it."""
-        fields = self._fields(line, raw)
-        day, shown = self._day(line, fields), self._shown(line, fields)
-        usable[day] = usable.get(day, False) or shown.usable
+    def _count_line(self, line: int, raw: bytes, usable: dict[datetime.date, bool]) -> None:
+        """Add one line to the counts of `left_out` and to the usable days of its shard."""
+        fields = self._split_fields(line, raw)
+        day, impression = self._parse_day(line, fields), self._parse_impression(line, fields)
+        usable[day] = usable.get(day, False) or impression.usable
         clicked, candidates = (len(field.split()) for field in fields[3:])
-        self.left_out[f"clicks of histories on news {NO_ROW}"] += clicked - len(shown.history)
-        self.left_out[f"candidates {NO_ROW}"] += candidates - len(shown.candidates)
-        if not any(shown.clicks):
+        self.left_out[f"clicks of histories on news {NO_ROW}"] += clicked - len(impression.history)
+        self.left_out[f"candidates {NO_ROW}"] += candidates - len(impression.candidates)
+        if not any(impression.clicks):
             self.left_out["impressions without a click"] += 1
-        elif all(shown.clicks):
+        elif all(impression.clicks):
             self.left_out["impressions of clicks alone"] += 1
 
-    def _fields(self, line: int, raw: bytes) -> list[str]:
+    def _split_fields(self, line: int, raw: bytes) -> list[str]:
+        """Decode a line and split it into its tab-separated fields."""
         try:
             text = raw.decode("utf-8-sig" if line == 1 else "utf-8")
         except UnicodeDecodeError as error:
@@ -112,23 +136,25 @@ class Log:
             raise DataError(f"{self.path}:{line}: must have {FIELDS} fields; got {len(fields)}.")
         return fields
 
-    def _day(self, line: int, fields: list[str]) -> datetime.date:
+    def _parse_day(self, line: int, fields: list[str]) -> datetime.date:
+        """Return the day of a line."""
         time = TIME.fullmatch(fields[2])
         try:
             month, day, year = map(int, time.groups() if time else ())
             return datetime.date(year, month, day)
-        except ValueError:  # another form, or no such day
+        except ValueError:  # The format is wrong, or the day does not exist.
             raise DataError(
                 f"{self.path}:{line}: the time must be like 11/13/2019 5:53:12 AM; "
                 f"got {fields[2]!r}."
             ) from None
 
-    def _shown(self, line: int, fields: list[str]) -> Shown:
+    def _parse_impression(self, line: int, fields: list[str]) -> LoggedImpression:
+        """Return the impression of a line, without news that have no number."""
         numbers = self._numbers
         history = [numbers[news] for news in fields[3].split() if news in numbers]
         candidates, clicks = [], []
         for candidate in fields[4].split():
-            news, clicked = candidate[:-2], LABELS.get(candidate[-2:])
+            news, clicked = candidate[:-2], CLICKS.get(candidate[-2:])
             if not news or clicked is None:
                 raise DataError(
                     f"{self.path}:{line}: a candidate must be ID-0 or ID-1; got {candidate!r}."
@@ -136,4 +162,4 @@ class Log:
             if news in numbers:
                 candidates.append(numbers[news])
                 clicks.append(clicked)
-        return Shown(line, history, candidates, clicks)
+        return LoggedImpression(line, history, candidates, clicks)

@@ -1,10 +1,10 @@
-"""A task made from a seed: what does the guest think of the service? The nearest opinion says it.
+"""Synthetic task: classify a sentence by the opinion word that is nearest to the word "service".
 
     the awful room we had on friday , service quite pleasant with a superb view        -> good
 
-A sentence names the service once, and holds several opinions at different distances from it. The
-nearest is the label, the others are there to mislead. In `test` the distances are longer than in
-`train`, and so are the sentences: a model has to have learned nearness, not a list of places.
+A sentence contains "service" once and several opinion words at different distances from it. The
+nearest opinion is the label. Sentences and distances are longer in `test` than in `train`, so that
+a model must learn to compare distances instead of memorizing positions.
 """
 
 import random
@@ -29,17 +29,17 @@ OTHER_WORDS = (
     *("the", "a", "our", "was", "and", "with", "on", "of", "then", "there", "we", "had", "quite"),
     *("friday", "evening", "morning", "once", "again", "too", ",", ";"),
 )
-LEAD = 3  # every other opinion is at least so many words farther away than the nearest
+LEAD = 3  # words by which every other opinion is at least farther away than the nearest
 
 
-class Kind(NamedTuple):
-    """What the sentences of a split are like, counted in words.
+class SplitOptions(NamedTuple):
+    """Number of sentences of a split, and their distances in words.
 
     Attributes:
-      size: how many there are.
-      nearest: the longest distance of the nearest opinion; the shortest is 1.
-      farthest: the longest distance of the others.
-      margin: the most other words before the first and after the last of these.
+      size: Number of sentences.
+      nearest: Maximum distance of the nearest opinion from "service". The minimum is 1.
+      farthest: Maximum distance of the other opinions from "service".
+      margin: Maximum number of words before the first and after the last of these words.
     """
 
     size: int
@@ -49,39 +49,47 @@ class Kind(NamedTuple):
 
 
 SPLITS = {
-    "train": Kind(16_000, nearest=4, farthest=10, margin=6),
-    "validation": Kind(1_000, nearest=4, farthest=10, margin=6),
-    "test": Kind(2_000, nearest=6, farthest=14, margin=20),
+    "train": SplitOptions(16_000, nearest=4, farthest=10, margin=6),
+    "validation": SplitOptions(1_000, nearest=4, farthest=10, margin=6),
+    "test": SplitOptions(2_000, nearest=6, farthest=14, margin=20),
 }
 
 
-def sentence(draw: random.Random, kind: Kind) -> tuple[str, str]:
-    """A text and its label."""
-    nearest = draw.randint(1, kind.nearest)
-    others = draw.sample(range(nearest + LEAD, kind.farthest + 1), draw.randint(1, 3))
-    label = draw.choice(LABELS)
-    opinions = {nearest: label} | {distance: draw.choice(LABELS) for distance in others}
+def make_sentence(generator: random.Random, options: SplitOptions) -> tuple[str, str]:
+    """Draw a sentence and return its text and its label."""
+    nearest = generator.randint(1, options.nearest)
+    others = generator.sample(range(nearest + LEAD, options.farthest + 1), generator.randint(1, 3))
+    label = generator.choice(LABELS)
+    opinions = {nearest: label} | {distance: generator.choice(LABELS) for distance in others}
     words = {
-        draw.choice((-1, 1)) * distance: draw.choice(OPINIONS[opinion])
+        generator.choice((-1, 1)) * distance: generator.choice(OPINIONS[opinion])
         for distance, opinion in opinions.items()
     }
     words[0] = ASPECT
-    first = min(words) - draw.randint(0, kind.margin)
-    last = max(words) + draw.randint(0, kind.margin)
-    text = " ".join(words.get(i) or draw.choice(OTHER_WORDS) for i in range(first, last + 1))
+    first = min(words) - generator.randint(0, options.margin)
+    last = max(words) + generator.randint(0, options.margin)
+    text = " ".join(words.get(i) or generator.choice(OTHER_WORDS) for i in range(first, last + 1))
     return text, label
 
 
-def examples(split: str) -> Iterator[Example]:
-    """All examples of a split."""
-    draw = random.Random(f"nearest {split}")
+def make_examples(split: str) -> Iterator[Example]:
+    """Yield all examples of a split, drawn with a fixed seed."""
+    generator = random.Random(f"nearest {split}")
     for _ in range(SPLITS[split].size):
-        text, label = sentence(draw, SPLITS[split])
+        text, label = make_sentence(generator, SPLITS[split])
         yield {"text": text, "label": label}
 
 
 class Nearest(TextBuilder):
-    """The task as a TFDS builder. Its raw file is this one: when it changes, so do the examples."""
+    """Synthetic sentences labelled by the opinion word that is nearest to the word "service".
+
+    The raw file of this builder is its own source file, so that a change of the code prepares the
+    examples again.
+
+    Args:
+      data_dir: Folder for prepared files.
+      manual_dir: Folder of the source file. There is no need to change it.
+    """
 
     def __init__(self, *, data_dir: str | Path, manual_dir: str | Path = Path(__file__).parent):
         super().__init__(manual_dir=manual_dir, data_dir=data_dir)
@@ -96,4 +104,4 @@ class Nearest(TextBuilder):
         }
 
     def read_splits(self) -> dict[str, Iterable[Example]]:
-        return {split: examples(split) for split in SPLITS}
+        return {split: make_examples(split) for split in SPLITS}

@@ -1,4 +1,4 @@
-"""Pairs of sentences: does the second follow from the first, contradict it, or neither?"""
+"""Base class of the natural language inference (NLI) data sets: pairs of sentences with a label."""
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -13,12 +13,13 @@ NO_CONSENSUS = "-"
 
 
 class NliBuilder(TextBuilder):
-    """Pairs from files with the columns gold_label, sentence1 and sentence2.
+    """Builder for NLI files with the columns gold_label, sentence1 and sentence2.
 
-    Pairs on which the annotators did not agree (gold_label "-") are left out and counted.
+    Examples have the features `premise`, `hypothesis` and `label`. Pairs without a consensus of the
+    annotators (gold_label "-") are left out and counted.
 
     Attributes:
-      LABELS: what each label of the files is called here; in the order of the classes.
+      LABELS: Class of each label of the files, in the order of the class numbers.
     """
 
     LABELS: ClassVar[Mapping[str, str]] = {
@@ -32,11 +33,11 @@ class NliBuilder(TextBuilder):
             "label": tfds.features.ClassLabel(names=list(dict.fromkeys(self.LABELS.values()))),
         }
 
-    def examples(self, path: Path) -> Iterator[Example]:
-        """All labelled pairs of a file; a .txt is tab-separated, with a header, as a .tsv is."""
+    def read_pairs(self, path: Path) -> Iterator[Example]:
+        """Yield all labelled pairs of a .jsonl file, or of a tab-separated file with a header."""
         columns = ("gold_label", "sentence1", "sentence2")
-        kind = ".jsonl" if path.suffix == ".jsonl" else ".tsv"
-        for line, row in read_rows(path, columns=columns, kind=kind):
+        suffix = ".jsonl" if path.suffix == ".jsonl" else ".tsv"
+        for line, row in read_rows(path, columns=columns, suffix=suffix):
             label = row["gold_label"]
             if label == NO_CONSENSUS:
                 self.leave_out("pairs without a consensus on their label")

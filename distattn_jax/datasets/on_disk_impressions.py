@@ -1,4 +1,4 @@
-"""Impressions on disk, as `Batches` wants a table: only the titles of the news are in memory."""
+"""Table of MIND impressions that stay on disk. Only the titles of the news are in memory."""
 
 import functools
 from typing import Any
@@ -11,38 +11,45 @@ from distattn_jax.data.table import PADDING_ROW, Ragged
 from distattn_jax.data.tokenizer import encode
 from distattn_jax.datasets.mind import CANDIDATES, HISTORY, Mind
 
-WORDS = 30  # tokens of a title
+TITLE_LENGTH = 30  # tokens of a title
 
 
 class OnDiskImpressions:
-    """Impressions, read when they are asked for.
+    """Table of impressions for `Batches`, which are read from disk when a batch is made.
 
-    Their length is the number of candidates. None is ever cut, which would change the metrics: the
-    last bucket must hold all, and a length that does not is an error.
+    The length of a row is its number of candidates. Candidates are never truncated, because this
+    would change the metrics, so the last bucket must hold the longest row.
 
     Args:
-      source: an `Impression` for every number from 0 on.
-      titles: of the news, by their numbers; cut to 30 tokens. The first is empty, and pads.
-      candidates: of every impression, where all have as many; `None`: they are counted, in one pass
-        over the source.
+      source: Sequence of `Impression`s, read on demand.
+      titles: Token ids of the title of every news item. Titles are truncated to 30 tokens. Title 0
+        must be empty and serves as padding.
+      candidates: Number of candidates if it is equal in all impressions. None counts the candidates
+        in one pass over the source.
 
     Attributes:
-      sequence_columns: the columns that have lengths.
-      title_lengths: tokens of every title, before it is cut.
+      sequence_columns: Names of the columns that contain sequences.
+      title_lengths: Number of tokens of every title before truncation.
     """
 
     sequence_columns = ("candidates",)
 
     def __init__(self, source: Any, titles: Ragged, *, candidates: int | None = None):
         if not len(titles) or titles.lengths[0]:
-            raise ValueError("titles must begin with an empty one, which stands for no news.")
+            raise ValueError("titles must begin with an empty title, which serves as padding.")
         self.source, self.candidates = source, candidates
         self.title_lengths = titles.lengths
-        self._titles, self._words = titles.pad(np.arange(len(titles)), WORDS)
+        self._tokens, self._lengths = titles.pad(np.arange(len(titles)), TITLE_LENGTH)
 
     @staticmethod
     def from_builder(builder: Mind, split: str, tokenizer: Tokenizer) -> "OnDiskImpressions":
-        """The impressions of train, validation or test."""
+        """Make the table of one split of MIND.
+
+        Args:
+          builder: Data set to read from.
+          split: `train`, `validation` or `test`.
+          tokenizer: Tokenizer for the titles.
+        """
         titles = encode(tokenizer, builder.titles)
         candidates = CANDIDATES if split == "train" else None
         return OnDiskImpressions(builder.source(split), titles, candidates=candidates)
@@ -51,24 +58,34 @@ class OnDiskImpressions:
         return len(self.source)
 
     def lengths(self, names: tuple[str, ...]) -> Int64[np.ndarray, " rows"]:
-        """The number of candidates, row by row."""
+        """Return the number of candidates of every row.
+
+        Args:
+          names: Must be ("candidates",), the only column that has a length.
+        """
         if names != self.sequence_columns:
             raise ValueError(f"names must be {self.sequence_columns}; got {names}.")
-        return self._counts
+        return self._candidate_counts
 
     @functools.cached_property
-    def _counts(self) -> Int64[np.ndarray, " rows"]:
+    def _candidate_counts(self) -> Int64[np.ndarray, " rows"]:
+        """Number of candidates of every row."""
         if self.candidates is not None:
             return np.full(len(self), self.candidates, np.int64)
         counts = (len(self.source[i].candidates) for i in range(len(self)))
         return np.fromiter(counts, np.int64, len(self))
 
     def take(self, indices: Int[np.ndarray, " B"], length: int) -> dict[str, np.ndarray]:
-        """The impressions of these indices, with places for so many candidates, C.
+        """Read the selected impressions and return them as arrays by column.
 
-        `history` (B, 50, 30) and `candidates` (B, C, 30) are tokens of titles, `_words` (B, 50 or
-        C) says how many a title has, `_length` (B,) how many titles there are. `clicks` (B, C) is 1
-        for candidates that were clicked.
+        - `history` (B, 50, 30) and `candidates` (B, C, 30): Token ids of the titles.
+        - `history_words` (B, 50) and `candidates_words` (B, C): Number of tokens of each title.
+        - `history_length` (B,) and `candidates_length` (B,): Number of titles without padding.
+        - `clicks` (B, C): 1 for each candidate that was clicked, otherwise 0.
+
+        Args:
+          indices: Row numbers, shape (B,). The index -1 selects a row of padding only.
+          length: Number C of candidates, padding included.
         """
         history = np.zeros((len(indices), HISTORY), np.int32)
         candidates = np.zeros((len(indices), length), np.int32)
@@ -76,21 +93,22 @@ class OnDiskImpressions:
         history_length, candidates_length = np.zeros((2, len(indices)), np.int32)
         for i in np.flatnonzero(indices != PADDING_ROW):
             row = self.source[int(indices[i])]
-            past, shown = len(row.history), len(row.candidates)
+            clicked, shown = len(row.history), len(row.candidates)
             if shown > length:
                 raise ValueError(
-                    f"length must hold all {shown} candidates of row {indices[i]}; got {length}."
+                    f"length must be at least {shown}, the candidates of row {indices[i]}; "
+                    f"got {length}."
                 )
-            history_length[i], candidates_length[i] = past, shown
-            history[i, :past] = row.history
+            history_length[i], candidates_length[i] = clicked, shown
+            history[i, :clicked] = row.history
             candidates[i, :shown] = row.candidates
             clicks[i, :shown] = row.clicks
         return {
-            "history": self._titles[history],
-            "history_words": self._words[history],
+            "history": self._tokens[history],
+            "history_words": self._lengths[history],
             "history_length": history_length,
-            "candidates": self._titles[candidates],
-            "candidates_words": self._words[candidates],
+            "candidates": self._tokens[candidates],
+            "candidates_words": self._lengths[candidates],
             "candidates_length": candidates_length,
             "clicks": clicks,
         }

@@ -1,4 +1,4 @@
-"""The Stanford Sentiment Treebank, binary: is a sentence of a film review negative or positive?"""
+"""Stanford Sentiment Treebank (SST), binary: classify sentences of film reviews by sentiment."""
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -8,29 +8,30 @@ from typing import Any, ClassVar, NamedTuple
 import tensorflow_datasets as tfds
 
 from distattn_jax.data.builder import Example, TextBuilder
-from distattn_jax.data.rows import DataError, find_set, read_lines, read_rows
+from distattn_jax.data.rows import DataError, find_layout, read_lines, read_rows
 
-LABELS = ("negative", "positive")
+CLASSES = ("negative", "positive")
 BINARY: dict[str, str | None] = {"0": "negative", "1": "positive"}
-FINE = {"0": "negative", "1": "negative", "2": None, "3": "positive", "4": "positive"}  # 2: neutral
-PHRASES = 67_349  # of GLUE's training set
+# The label 2 is neutral.
+FINE = {"0": "negative", "1": "negative", "2": None, "3": "positive", "4": "positive"}
+GLUE_PHRASES = 67_349  # rows of GLUE's training set
 NEUTRAL = "neutral sentences"
 
-Labelled = Iterator[tuple[int, str, str]]  # line, label, text
+Labelled = Iterator[tuple[int, str, str]]  # line number, label, text
 
-# What the treebank writes for characters that mean something in its trees.
+# The treebank escapes the characters that have a meaning in its trees.
 ESCAPES = {"-LRB-": "(", "-RRB-": ")", "-lrb-": "(", "-rrb-": ")", r"\/": "/", r"\*": "*"}
 LEAF = re.compile(r"\([0-4] ([^() ]+)\)")
-NODE = re.compile(r"\([0-4](?: \n)+\)")  # of parts that are "\n", which no line holds
+NODE = re.compile(r"\([0-4](?: \n)+\)")  # a node whose parts were replaced by "\n"
 
 
 class Layout(NamedTuple):
-    """One of the published forms of the set.
+    """One of the published file formats of SST.
 
     Attributes:
-      files: by split.
-      read: gives line, label and text of every row of a file.
-      labels: what each label means; those of None are left out.
+      files: File name of each split.
+      read: Function that yields the line number, label and text of every row of a file.
+      labels: Class of each label. Rows whose class is None are left out.
     """
 
     files: dict[str, str]
@@ -38,13 +39,17 @@ class Layout(NamedTuple):
     labels: dict[str, str | None]
 
 
-def trees(path: Path) -> Labelled:
-    """A tree a line, `(3 (2 The) (4 best))`: a label, and a word or more trees."""
+def read_trees(path: Path) -> Labelled:
+    """Yield the line number, root label and text of every tree of a file with one tree per line.
+
+    A tree such as `(3 (2 The) (4 best))` is a label followed by one word or by more trees.
+    """
     for line, text in read_lines(path):
         tree = text.strip("\r\n")
-        rest, found = LEAF.sub("\n", tree), 1
-        while found:
-            rest, found = NODE.subn("\n", rest)
+        # Replace leaves, then repeatedly nodes of replaced parts. A valid tree becomes one "\n".
+        rest, replaced = LEAF.sub("\n", tree), 1
+        while replaced:
+            rest, replaced = NODE.subn("\n", rest)
         if rest != "\n":
             raise DataError(
                 f"{path}:{line}: must be a tree like (3 (2 The) (4 best)); got {tree[:60]!r}."
@@ -52,52 +57,56 @@ def trees(path: Path) -> Labelled:
         yield line, tree[1], " ".join(LEAF.findall(tree))
 
 
-def tab_separated(path: Path) -> Labelled:
-    """GLUE's columns sentence and label."""
+def read_glue(path: Path) -> Labelled:
+    """Yield the line number, label and sentence of every row of one of GLUE's .tsv files."""
     for line, row in read_rows(path):
         if "label" not in row:
             raise DataError(
-                f"{path}:1: no column 'label', only {list(row)}: GLUE keeps the labels of its test "
-                "rows to itself. The treebank has them: https://nlp.stanford.edu/sentiment."
+                f"{path}:1: no column 'label', only {list(row)}: GLUE does not publish the labels "
+                "of its test rows. The treebank has them: https://nlp.stanford.edu/sentiment."
             )
         if "sentence" not in row:
             raise DataError(f"{path}:1: no column 'sentence', only {list(row)}.")
         yield line, row["label"], row["sentence"]
 
 
-def label_first(path: Path) -> Labelled:
-    """A label, a space and a sentence a line."""
+def read_label_first(path: Path) -> Labelled:
+    """Yield the line number, label and sentence of a file with lines `label sentence`."""
     for line, text in read_lines(path):
         label, _, sentence = text.partition(" ")
         yield line, label, sentence
 
 
-def _layout(name: str, read: Callable[[Path], Labelled], labels: dict[str, str | None]) -> Layout:
-    words = {"train": "train", "validation": "dev", "test": "test"}
-    return Layout({split: name.format(word) for split, word in words.items()}, read, labels)
+def _make_layout(
+    name: str, read: Callable[[Path], Labelled], labels: dict[str, str | None]
+) -> Layout:
+    """Make a layout whose file names contain train, dev and test in place of {}."""
+    parts = {"train": "train", "validation": "dev", "test": "test"}
+    return Layout({split: name.format(part) for split, part in parts.items()}, read, labels)
 
 
-GLUE = _layout("{}.tsv", tab_separated, BINARY)
+GLUE = _make_layout("{}.tsv", read_glue, BINARY)
 LAYOUTS = (
-    _layout("{}.txt", trees, FINE),
+    _make_layout("{}.txt", read_trees, FINE),
     GLUE,
-    _layout("stsa.binary.{}", label_first, BINARY),
-    _layout("stsa.fine.{}", label_first, FINE),
+    _make_layout("stsa.binary.{}", read_label_first, BINARY),
+    _make_layout("stsa.fine.{}", read_label_first, FINE),
 )
 
 
 class Sst(TextBuilder):
-    """Binary SST, of the first of these that is in the folder, or in one folder of it.
+    """Binary SST (Socher et al. 2013), from the first of these layouts that is found.
 
-    - The treebank: train.txt, dev.txt and test.txt, of trees. A sentence has the label of its root:
-      0 and 1 are negative, 3 and 4 positive; those of 2, neutral, are left out.
-    - GLUE: train.tsv, dev.tsv and test.tsv. Its training rows are 67,349 phrases, not the 6,920
-      sentences; and its test rows as published have no labels, which is an error here.
-    - stsa.binary.train, .dev and .test, or stsa.fine.train, .dev and .test: a label and a sentence
-      a line, lower-cased.
+    - The treebank: train.txt, dev.txt and test.txt with one tree per line. The label of a sentence
+      is that of its root: 0 and 1 are negative, 3 and 4 are positive. Sentences with the neutral
+      label 2 are left out.
+    - GLUE: train.tsv, dev.tsv and test.tsv. Its training rows are 67,349 phrases instead of 6,920
+      sentences. Its published test rows have no labels, which raises an error.
+    - stsa.binary.train, .dev and .test, or stsa.fine.train, .dev and .test: lines of a label and a
+      lower-cased sentence.
 
-    Brackets, slashes and asterisks come as such: the treebank writes -LRB- and -RRB- for the first,
-    and a backslash before the others.
+    The files are in `manual_dir` or in one of its subfolders. Escaped characters of the treebank
+    (-LRB-, -RRB-, backslashes) are replaced by the characters they stand for.
     """
 
     URLS: ClassVar[tuple[str, ...]] = (
@@ -108,36 +117,33 @@ class Sst(TextBuilder):
     layout: Layout
 
     def find_files(self) -> dict[str, Path]:
-        form, files = find_set(self.manual_dir, [layout.files for layout in LAYOUTS])
-        self.layout = LAYOUTS[form]
+        number, files = find_layout(self.manual_dir, [layout.files for layout in LAYOUTS])
+        self.layout = LAYOUTS[number]
         return files
 
     def features(self) -> dict[str, Any]:
         return {
             "text": tfds.features.Text(),
-            "label": tfds.features.ClassLabel(names=list(LABELS)),
+            "label": tfds.features.ClassLabel(names=list(CLASSES)),
         }
 
     def read_splits(self) -> dict[str, Iterable[Example]]:
-        return {split: self._examples(path) for split, path in self.raw_files.items()}
+        return {split: self._read_examples(path) for split, path in self.raw_files.items()}
 
     def published_rows(self) -> Mapping[str, int]:
-        return (
-            {**self.PUBLISHED_ROWS, "train": PHRASES}
-            if self.layout is GLUE
-            else self.PUBLISHED_ROWS
-        )
+        if self.layout is GLUE:
+            return {**self.PUBLISHED_ROWS, "train": GLUE_PHRASES}
+        return self.PUBLISHED_ROWS
 
     def describe_rows(self) -> tuple[str, ...]:
         lines = super().describe_rows()
         if self.layout is GLUE:
-            lines += (
-                "train is of GLUE's phrases, not of the "
-                f"{self.PUBLISHED_ROWS['train']:,} sentences",
-            )
+            sentences = self.PUBLISHED_ROWS["train"]
+            lines += (f"train contains GLUE's phrases, not the {sentences:,} sentences",)
         return lines
 
-    def _examples(self, path: Path) -> Iterator[Example]:
+    def _read_examples(self, path: Path) -> Iterator[Example]:
+        """Yield the examples of a file, without neutral sentences."""
         labels = self.layout.labels
         for line, label, text in self.layout.read(path):
             if label not in labels:

@@ -1,7 +1,7 @@
-"""A made-up log in MIND's format, in which clicks can be foreseen: for checks, not for results.
+"""Synthetic log in MIND's format, in which clicks are predictable. For tests, not for results.
 
-Nobody wrote these titles and nobody clicked them. Every title has words of one topic, every user
-has a favourite topic, and most clicks, before and now, are on news of it.
+Titles and clicks are random. Every title has words of one topic, every user has a favourite topic,
+and most clicks of a user are on news of this topic.
 """
 
 import datetime
@@ -10,9 +10,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 TOPICS = 8
-WORDS = 40  # of a topic, and as many again that all topics share
-FAITHFUL = 0.9  # the share of clicks on the favourite topic
+WORDS = 40  # words of each topic, and as many words that all topics share
+FAVOURITE_SHARE = 0.9  # share of clicks on the favourite topic
 FIRST_DAY = datetime.datetime(2019, 11, 9)
+MINIMUM = {"users": 1, "news": 4 * TOPICS, "impressions": 10, "days": 2, "candidates": 2}
 
 
 def write_mind(
@@ -26,81 +27,100 @@ def write_mind(
     history: int = 20,
     candidates: int = 10,
 ) -> None:
-    """Writes `train` and `dev`, each with news.tsv and behaviors.tsv, line by line.
+    """Write the folders `train` and `dev`, each with news.tsv and behaviors.tsv.
 
-    Of the impressions nine tenths are of train. Of the news the first three quarters are, and the
-    last three quarters are of dev, whose log is that of one more day.
+    Nine tenths of the impressions are in train. The news of train are the first three quarters of
+    all news, those of dev the last three quarters. The log of dev covers the day after train.
 
     Args:
-      folder: where they go.
-      users: how many people click.
-      news: how many titles there are.
-      impressions: how many lines both logs have in sum.
-      seed: of all that is drawn.
-      days: of the log of train.
-      history: clicks before an impression, at most; there may be none.
-      candidates: of an impression, at most; there are at least two.
+      folder: Folder to write to.
+      users: Number of users.
+      news: Number of news items.
+      impressions: Number of lines of both logs together.
+      seed: Seed of all random choices.
+      days: Number of days of the log of train.
+      history: Maximum number of clicks before an impression. The minimum is 0.
+      candidates: Maximum number of candidates of an impression. The minimum is 2.
     """
-    least = {"users": 1, "news": 4 * TOPICS, "impressions": 10, "days": 2, "candidates": 2}
-    given = {"users": users, "news": news, "impressions": impressions}
-    for name, value in {**given, "days": days, "candidates": candidates}.items():
-        if value < least[name]:
-            raise ValueError(f"{name} must be at least {least[name]}; got {value}.")
-    draw = random.Random(seed)
-    favourites = [draw.randrange(TOPICS) for _ in range(users)]
-    titles = [_title(number % TOPICS, draw) for number in range(news)]
-    of_train = impressions - impressions // 10
+    sizes = {"users": users, "news": news, "impressions": impressions}
+    for name, value in {**sizes, "days": days, "candidates": candidates}.items():
+        if value < MINIMUM[name]:
+            raise ValueError(f"{name} must be at least {MINIMUM[name]}; got {value}.")
+    generator = random.Random(seed)
+    favourites = [generator.randrange(TOPICS) for _ in range(users)]
+    titles = [_make_title(number % TOPICS, generator) for number in range(news)]
+    train_lines = impressions - impressions // 10
     parts = {
-        "train": (range(news * 3 // 4), range(days), of_train),
-        "dev": (range(news // 4, news), range(days, days + 1), impressions - of_train),
+        "train": (range(news * 3 // 4), range(days), train_lines),
+        "dev": (range(news // 4, news), range(days, days + 1), impressions - train_lines),
     }
-    for part, (known, dates, lines) in parts.items():
-        place = Path(folder) / part
-        place.mkdir(parents=True, exist_ok=True)
-        with (place / "news.tsv").open("w") as file:
-            for number in known:
+    for part, (numbers, part_days, lines) in parts.items():
+        part_folder = Path(folder) / part
+        part_folder.mkdir(parents=True, exist_ok=True)
+        with (part_folder / "news.tsv").open("w") as file:
+            for number in numbers:
                 topic = f"topic{number % TOPICS}"
-                row = (f"N{number}", topic, topic, titles[number], "", "", "[]", "[]")
-                file.write("\t".join(row) + "\n")
-        topics = [[n for n in known if n % TOPICS == topic] for topic in range(TOPICS)]
-        with (place / "behaviors.tsv").open("w") as file:
+                news_row = (f"N{number}", topic, topic, titles[number], "", "", "[]", "[]")
+                file.write("\t".join(news_row) + "\n")
+        topics = [[n for n in numbers if n % TOPICS == topic] for topic in range(TOPICS)]
+        with (part_folder / "behaviors.tsv").open("w") as file:
             for line in range(1, lines + 1):
-                user = draw.randrange(users)
-                time = FIRST_DAY + datetime.timedelta(draw.choice(dates), draw.randrange(86_400))
-                before = [
-                    _clicked(topics, favourites[user], draw)
-                    for _ in range(draw.randint(0, history))
+                user = generator.randrange(users)
+                time = _draw_time(part_days, generator)
+                clicked = [
+                    _draw_click(topics, favourites[user], generator)
+                    for _ in range(generator.randint(0, history))
                 ]
-                shown = _shown(topics, favourites[user], draw.randint(2, candidates), draw)
-                fields = (str(line), f"U{user}", _spelled(time), " ".join(before), " ".join(shown))
-                file.write("\t".join(fields) + "\n")
+                count = generator.randint(2, candidates)
+                shown = _draw_candidates(topics, favourites[user], count, generator)
+                log_row = (str(line), f"U{user}", time, " ".join(clicked), " ".join(shown))
+                file.write("\t".join(log_row) + "\n")
 
 
-def _title(topic: int, draw: random.Random) -> str:
-    """Four to twelve words, every other one of its topic."""
+def _make_title(topic: int, generator: random.Random) -> str:
+    """Make a title of four to twelve words, of which every other word belongs to the topic."""
     kinds = (f"topic{topic}word", "word")
-    return " ".join(f"{kinds[i % 2]}{draw.randrange(WORDS)}" for i in range(draw.randint(4, 12)))
+    count = generator.randint(4, 12)
+    return " ".join(f"{kinds[i % 2]}{generator.randrange(WORDS)}" for i in range(count))
 
 
-def _clicked(topics: Sequence[Sequence[int]], favourite: int, draw: random.Random) -> str:
-    topic = favourite if draw.random() < FAITHFUL else draw.randrange(TOPICS)
-    return f"N{draw.choice(topics[topic])}"
+def _draw_click(topics: Sequence[Sequence[int]], favourite: int, generator: random.Random) -> str:
+    """Draw a news item that a user clicks, usually of the favourite topic.
+
+    Args:
+      topics: Numbers of the news of each topic.
+      favourite: Favourite topic of the user.
+      generator: Random number generator.
+    """
+    topic = favourite if generator.random() < FAVOURITE_SHARE else generator.randrange(TOPICS)
+    return f"N{generator.choice(topics[topic])}"
 
 
-def _shown(
-    topics: Sequence[Sequence[int]], favourite: int, count: int, draw: random.Random
+def _draw_candidates(
+    topics: Sequence[Sequence[int]], favourite: int, count: int, generator: random.Random
 ) -> list[str]:
-    """Candidates in any order: a click, or sometimes two, and others, all of other topics."""
-    clicks = 2 if count > 2 and draw.random() < 0.2 else 1
-    shown = [f"{_clicked(topics, favourite, draw)}-1" for _ in range(clicks)]
+    """Draw the candidates of an impression: one or two clicks, and news of other topics.
+
+    Args:
+      topics: Numbers of the news of each topic.
+      favourite: Favourite topic of the user.
+      count: Number of candidates.
+      generator: Random number generator.
+
+    Returns:
+      Candidates in random order, each with the suffix -1 if it was clicked and -0 otherwise.
+    """
+    clicks = 2 if count > 2 and generator.random() < 0.2 else 1
+    shown = [f"{_draw_click(topics, favourite, generator)}-1" for _ in range(clicks)]
     for _ in range(count - clicks):
-        topic = (favourite + draw.randrange(1, TOPICS)) % TOPICS
-        shown.append(f"N{draw.choice(topics[topic])}-0")
-    draw.shuffle(shown)
+        topic = (favourite + generator.randrange(1, TOPICS)) % TOPICS
+        shown.append(f"N{generator.choice(topics[topic])}-0")
+    generator.shuffle(shown)
     return shown
 
 
-def _spelled(time: datetime.datetime) -> str:
-    """11/13/2019 5:53:12 AM."""
+def _draw_time(days: Sequence[int], generator: random.Random) -> str:
+    """Draw a time of one of the days, formatted as in MIND, for example 11/13/2019 5:53:12 AM."""
+    time = FIRST_DAY + datetime.timedelta(generator.choice(days), generator.randrange(86_400))
     half = "AM" if time.hour < 12 else "PM"
     return f"{time.month}/{time.day}/{time.year} {time.hour % 12 or 12}:{time:%M:%S} {half}"

@@ -1,4 +1,4 @@
-"""A person's own text classification: files of texts with their labels."""
+"""Text classification with your own files of texts and labels."""
 
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -13,10 +13,10 @@ SPLITS = ("train", "validation", "test")
 
 
 class TextFiles(TextBuilder):
-    """Texts with labels, in `train`, `validation` and `test` of .csv, .tsv or .jsonl, or + .gz.
+    """Texts with labels, from the three files `train`, `validation` and `test`.
 
-    Each file has the columns `text` and `label`. The labels are those of train, sorted:
-    `builder.info.features["label"].names`.
+    Each file is .csv, .tsv, .jsonl or .json, plain or .gz, and has the columns `text` and `label`.
+    The classes are the labels of train in sorted order, `builder.info.features["label"].names`.
     """
 
     def find_files(self) -> dict[str, Path]:
@@ -26,13 +26,14 @@ class TextFiles(TextBuilder):
         return {"text": tfds.features.Text(), "label": tfds.features.ClassLabel()}
 
     def read_splits(self) -> dict[str, Iterable[Example]]:
-        labels = sorted({label for _, _, label in self._rows("train")})
+        labels = sorted({label for _, _, label in self._read_rows("train")})
         self.info.features["label"].names = labels
-        return {split: self._examples(split, labels) for split in SPLITS}
+        return {split: self._read_examples(split, labels) for split in SPLITS}
 
-    def _examples(self, split: str, labels: list[str]) -> Iterator[Example]:
+    def _read_examples(self, split: str, labels: list[str]) -> Iterator[Example]:
+        """Yield the examples of a split, whose labels must be among `labels`."""
         known = set(labels)
-        for line, text, label in self._rows(split):
+        for line, text, label in self._read_rows(split):
             if label not in known:
                 raise DataError(
                     f"{self.raw_files[split]}:{line}: the label must be one of "
@@ -40,7 +41,8 @@ class TextFiles(TextBuilder):
                 )
             yield {"text": text, "label": label}
 
-    def _rows(self, split: str) -> Iterator[tuple[int, str, str]]:
+    def _read_rows(self, split: str) -> Iterator[tuple[int, str, str]]:
+        """Yield the line number, text and label of every row of a split."""
         path = self.raw_files[split]
         for line, row in read_rows(path, columns=("text", "label")):
             label = row["label"].strip()

@@ -1,4 +1,4 @@
-"""Every row once an epoch, in a batch that depends on its number alone."""
+"""Tests of batches: every row occurs once an epoch, and batch i depends on i only."""
 
 import itertools
 import json
@@ -20,15 +20,15 @@ DEFAULTS = {
 }
 
 
-def table_of(lengths):
-    """Row i is i + 1, repeated: what a row came from is seen in it."""
+def make_table(lengths):
+    """Make a table whose row i repeats the number i + 1, so that rows can be recognized."""
     offsets = np.cumsum([0, *lengths], dtype=np.int64)
     values = np.repeat(np.arange(len(lengths), dtype=np.int32) + 1, lengths)
     return Table({"text": Ragged(values, offsets), "label": np.arange(len(lengths)) * 10})
 
 
-def batches_of(lengths=LENGTHS, **arguments):
-    return Batches(table_of(lengths), **{**DEFAULTS, **arguments})
+def make_batches(lengths=LENGTHS, **arguments):
+    return Batches(make_table(lengths), **{**DEFAULTS, **arguments})
 
 
 def epoch(batches, number=0):
@@ -48,11 +48,11 @@ def assert_same(actual, expected):
     st.booleans(),
     st.integers(0, 3),
 )
-def test_every_row_comes_once_an_epoch_in_the_first_bucket_that_holds_it(
+def test_every_row_occurs_once_an_epoch_in_the_first_bucket_that_is_long_enough(
     lengths, buckets, batch_size, shuffle, number
 ):
-    batches = batches_of(lengths, buckets=buckets, batch_size=batch_size, shuffle=shuffle)
-    seen = []
+    batches = make_batches(lengths, buckets=buckets, batch_size=batch_size, shuffle=shuffle)
+    found = []
     padded = positions = 0
     for batch in epoch(batches, number):
         rows, bucket = batch["text"].shape
@@ -71,54 +71,54 @@ def test_every_row_comes_once_an_epoch_in_the_first_bucket_that_holds_it(
             assert size == min(lengths[i], buckets[-1])
             assert text.tolist() == [i + 1] * size + [0] * (bucket - size)
             assert bucket == min([b for b in buckets if b >= size])
-            seen.append(i)
-    assert sorted(seen) == list(range(len(lengths)))
+            found.append(i)
+    assert sorted(found) == list(range(len(lengths)))
     assert batches.truncated == sum(length > buckets[-1] for length in lengths)
     np.testing.assert_allclose(batches.padding_share, padded / positions)
 
 
 @given(st.integers(0, 50), st.sampled_from([1, 2, 3, 6]), st.booleans())
-def test_the_processes_together_make_the_batch_of_one(i, processes, shuffle):
+def test_several_processes_together_make_the_batch_of_one_process(i, processes, shuffle):
     arguments = {"batch_size": 6, "shuffle": shuffle}
     parts = [
-        batches_of(**arguments, process_index=p, process_count=processes)[i]
+        make_batches(**arguments, process_index=p, process_count=processes)[i]
         for p in range(processes)
     ]
     joined = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
-    np.testing.assert_equal(joined, batches_of(**arguments)[i])
+    np.testing.assert_equal(joined, make_batches(**arguments)[i])
 
 
-def test_every_epoch_and_seed_has_an_order_of_its_own():
-    batches = batches_of(range(40))
+def test_the_order_differs_between_epochs_and_seeds():
+    batches = make_batches(range(40))
     orders = [[b["index"].tolist() for b in epoch(batches, number)] for number in (0, 1)]
-    orders.append([b["index"].tolist() for b in epoch(batches_of(range(40), seed=1))])
+    orders.append([b["index"].tolist() for b in epoch(make_batches(range(40), seed=1))])
     for one, other in itertools.combinations(orders, 2):
         assert one != other
 
 
-def test_without_shuffling_short_rows_come_first_and_in_order():
-    batches = batches_of(shuffle=False)
+def test_without_shuffling_batches_are_sorted_by_bucket_and_row():
+    batches = make_batches(shuffle=False)
     expected = [[0, 1, 3, 6], [7, 10, -1, -1], [2, 4, 5, 8], [9, -1, -1, -1]]
     assert [b["index"].tolist() for b in epoch(batches)] == expected
     assert_same(epoch(batches, 1), epoch(batches))
 
 
-def test_an_iterator_gives_the_batches_in_order_and_goes_on_from_a_saved_state():
-    batches = batches_of()
+def test_an_iterator_returns_batches_in_order_and_resumes_from_a_saved_state():
+    batches = make_batches()
     expected = [batches[i] for i in range(3, 13)]
     assert_same(batches.iterate(10, start=3, threads=2, prefetch=3), expected)
-    iterator = batches.iterate(start=3)  # without end
+    iterator = batches.iterate(start=3)  # infinite
     assert_same(itertools.islice(iterator, 6), expected[:6])
     state = json.loads(json.dumps(iterator.get_state()))
     assert_same(itertools.islice(iterator, 4), expected[6:])
-    resumed = batches_of().iterate(start=3)
+    resumed = make_batches().iterate(start=3)
     resumed.set_state(state)
     assert_same(itertools.islice(resumed, 4), expected[6:])
 
 
-def test_the_longest_of_several_columns_counts_and_a_column_left_out_is_counted_when_cut():
-    text = table_of(LENGTHS).columns["text"]
-    other = table_of(LENGTHS[::-1]).columns["text"]
+def test_the_length_of_a_row_is_the_maximum_of_the_length_columns():
+    text = make_table(LENGTHS).columns["text"]
+    other = make_table(LENGTHS[::-1]).columns["text"]
     table = Table({"text": text, "other": other})
     both = Batches(
         table, **{**DEFAULTS, "buckets": (4, 8, 12), "length_columns": ("text", "other")}
@@ -137,8 +137,8 @@ def test_the_longest_of_several_columns_counts_and_a_column_left_out_is_counted_
         ({"batch_size": 0}, "batch_size must be at least 1; got 0"),
         ({"process_count": 3}, "batch_size must be a multiple of process_count = 3; got 4"),
         ({"process_index": 1}, "process_index must be in 0 .. process_count - 1 = 0; got 1"),
-        ({"buckets": (8, 4)}, r"buckets must be lengths .*; got \(8, 4\)"),
-        ({"buckets": ()}, r"buckets must be lengths .*; got \(\)"),
+        ({"buckets": (8, 4)}, r"buckets must be positive lengths .*; got \(8, 4\)"),
+        ({"buckets": ()}, r"buckets must be positive lengths .*; got \(\)"),
         (
             {"length_columns": "label"},
             r"names must be columns of sequences, \['text'\]; got 'label'",
@@ -147,21 +147,21 @@ def test_the_longest_of_several_columns_counts_and_a_column_left_out_is_counted_
         ({"seed": -1}, "seed must be at least 0; got -1"),
     ],
 )
-def test_wrong_arguments_are_named(arguments, message):
+def test_an_invalid_argument_raises_an_error_that_names_it(arguments, message):
     with pytest.raises(ValueError, match=message):
-        batches_of(**arguments)
+        make_batches(**arguments)
 
 
-def test_there_is_no_batch_before_the_first_and_no_end():
+def test_negative_indices_and_plain_iteration_are_refused():
     with pytest.raises(IndexError, match="i must be at least 0; got -1"):
-        batches_of()[-1]
+        make_batches()[-1]
     with pytest.raises(TypeError, match="not iterable"):
-        iter(batches_of())
+        iter(make_batches())
 
 
-@example([8, 8, 40], 2, 40)  # lengths that are bounds
+@example([8, 8, 40], 2, 40)  # lengths that equal a bound
 @given(st.lists(st.integers(0, 45), min_size=1, max_size=12), st.integers(1, 5), st.integers(1, 40))
-def test_no_choice_of_buckets_pads_less(lengths, count, longest):
+def test_no_other_choice_of_buckets_has_less_padding(lengths, count, longest):
     def cost(bounds):
         return sum(min(b for b in bounds if b >= min(x, longest)) for x in lengths)
 

@@ -1,4 +1,4 @@
-"""Pairs as BERT and RoBERTa take them; words, heads and vectors on their pieces."""
+"""Tests of encoding pairs for BERT and RoBERTa, with words, heads and vectors per token."""
 
 import json
 import re
@@ -20,15 +20,15 @@ PIECES = [*SPECIAL, "a", "dog", "do", "run", "##s", ".", "don", "'", "t", "cafe"
 FIRST, SECOND = "A dog runs.", "dogs don't run"
 
 
-def folder_of(folder, pieces=PIECES, **settings):
+def write_bert(folder, pieces=PIECES, **settings):
     (folder / "vocab.txt").write_text("\n".join(pieces) + "\n")
     if settings:
         (folder / "tokenizer_config.json").write_text(json.dumps(settings))
     return folder
 
 
-def roberta(folder):
-    """Bytes for pieces, <s> first </s></s> second </s>; truncation and padding as some ship it."""
+def write_roberta(folder):
+    """Write a RoBERTa tokenizer of single bytes, with truncation and padding enabled."""
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
     ids = {piece: i for i, piece in enumerate(["<s>", "<pad>", "</s>", "<unk>", *alphabet])}
     tokenizer = Tokenizer(models.BPE(ids, []))
@@ -46,63 +46,63 @@ def pieces(text):
     return text.split()
 
 
-def rows_of(encoded, name):
+def get_rows(encoded, name):
     column = encoded.columns[name]
     return [row.tolist() for row in np.split(column.values, column.offsets[1:-1])]
 
 
-def spelled(tokenizer, encoded):
-    return [[tokenizer.id_to_token(i) for i in row] for row in rows_of(encoded, "tokens")]
+def get_tokens(tokenizer, encoded):
+    return [[tokenizer.id_to_token(i) for i in row] for row in get_rows(encoded, "tokens")]
 
 
-def test_bert_pairs(tmp_path):
-    tokenizer = load_pretrained_tokenizer(folder_of(tmp_path))
+def test_bert_pairs_have_three_special_tokens_and_two_types(tmp_path):
+    tokenizer = load_pretrained_tokenizer(write_bert(tmp_path))
     encoded = encode_pairs(tokenizer, [FIRST, ""], [SECOND, "Café"], 20)
-    assert spelled(tokenizer, encoded) == [
+    assert get_tokens(tokenizer, encoded) == [
         pieces("[CLS] a dog run ##s . [SEP] dog ##s don ' t run [SEP]"),
         pieces("[CLS] [SEP] cafe [SEP]"),
     ]
-    assert rows_of(encoded, "types") == [[0] * 7 + [1] * 7, [0, 0, 1, 1]]
-    assert rows_of(encoded, "words") == [[0, 1, 2, 3, 3, 4, 0, 5, 5, 6, 7, 8, 9, 0], [0, 0, 1, 0]]
+    assert get_rows(encoded, "types") == [[0] * 7 + [1] * 7, [0, 0, 1, 1]]
+    assert get_rows(encoded, "words") == [[0, 1, 2, 3, 3, 4, 0, 5, 5, 6, 7, 8, 9, 0], [0, 0, 1, 0]]
     assert encoded.truncated == 0
     assert encoded.columns.keys() == {"tokens", "types", "words"}
 
 
-def test_a_text_may_stand_alone(tmp_path):
-    tokenizer = load_pretrained_tokenizer(folder_of(tmp_path))
+def test_a_single_text_is_encoded_without_a_second_one(tmp_path):
+    tokenizer = load_pretrained_tokenizer(write_bert(tmp_path))
     encoded = encode_pairs(tokenizer, [FIRST, "run"], None, 5)
-    assert spelled(tokenizer, encoded) == [
+    assert get_tokens(tokenizer, encoded) == [
         pieces("[CLS] a dog run [SEP]"),
         pieces("[CLS] run [SEP]"),
     ]
-    assert rows_of(encoded, "types") == [[0] * 5, [0] * 3]
+    assert get_rows(encoded, "types") == [[0] * 5, [0] * 3]
     assert encoded.truncated == 1
 
 
 def test_roberta_pairs_have_four_special_tokens_and_one_type(tmp_path):
-    tokenizer = load_pretrained_tokenizer(roberta(tmp_path))
+    tokenizer = load_pretrained_tokenizer(write_roberta(tmp_path))
     encoded = encode_pairs(tokenizer, ["ab c"], ["d"], 50)
-    assert spelled(tokenizer, encoded) == [pieces("<s> a b Ġ c </s> </s> d </s>")]
-    assert rows_of(encoded, "types") == [[0] * 9]
-    assert rows_of(encoded, "words") == [[0, 1, 1, 2, 2, 0, 0, 3, 0]]
+    assert get_tokens(tokenizer, encoded) == [pieces("<s> a b Ġ c </s> </s> d </s>")]
+    assert get_rows(encoded, "types") == [[0] * 9]
+    assert get_rows(encoded, "words") == [[0, 1, 1, 2, 2, 0, 0, 3, 0]]
 
 
 @pytest.mark.parametrize("longest", [4, 5, 6, 8, 9, 12, 13, 30])
-def test_the_longer_text_is_cut_first(tmp_path, longest):
-    tokenizer = load_pretrained_tokenizer(folder_of(tmp_path))
+def test_the_longer_text_is_truncated_first(tmp_path, longest):
+    tokenizer = load_pretrained_tokenizer(write_bert(tmp_path))
     lengths = [(a, b) for a in range(8) for b in range(8)]
     firsts, seconds = (["run " * pair[i] for pair in lengths] for i in (0, 1))
     encoded = encode_pairs(tokenizer, firsts, seconds, longest)
-    cut = 0
-    for (a, b), row in zip(lengths, spelled(tokenizer, encoded), strict=True):
-        cut += a + b + 3 > longest
+    truncated = 0
+    for (a, b), row in zip(lengths, get_tokens(tokenizer, encoded), strict=True):
+        truncated += a + b + 3 > longest
         while a + b + 3 > longest:
             a, b = (a - 1, b) if a > b else (a, b - 1)
         assert row == ["[CLS]", *["run"] * a, "[SEP]", *["run"] * b, "[SEP]"]
-    assert encoded.truncated == cut
+    assert encoded.truncated == truncated
 
 
-def parses_of(folder):
+def write_parses(folder):
     rows = {
         FIRST: [("A", 2), ("dog", 3), ("runs", 0), (".", 3)],
         SECOND: [("dogs", 4), ("do", 4), ("n't", 4), ("run", 0)],
@@ -116,40 +116,40 @@ def parses_of(folder):
     return ParsedTexts(folder / "parses.conllu")
 
 
-def test_heads_are_words_of_the_same_count_that_are_still_there(tmp_path):
-    tokenizer, parses = load_pretrained_tokenizer(folder_of(tmp_path)), parses_of(tmp_path)
+def test_heads_are_word_numbers_and_truncated_heads_are_zero(tmp_path):
+    tokenizer, parses = load_pretrained_tokenizer(write_bert(tmp_path)), write_parses(tmp_path)
     encoded = encode_pairs(tokenizer, [FIRST], [SECOND], 20, parses=parses)
     # [CLS] a dog run ##s . [SEP] dog ##s don ' t run [SEP]; "don" begins in "do"
-    assert rows_of(encoded, "words") == [[0, 1, 2, 3, 3, 4, 0, 5, 5, 6, 7, 7, 8, 0]]
-    assert rows_of(encoded, "heads") == [[0, 2, 3, 0, 0, 3, 0, 8, 8, 8, 8, 8, 0, 0]]
-    cut = encode_pairs(tokenizer, [FIRST], [SECOND], 11, parses=parses)
-    # [CLS] a dog run ##s [SEP] dog ##s don ' [SEP]: the last "run" is gone, and with it a head
-    assert rows_of(cut, "words") == [[0, 1, 2, 3, 3, 0, 5, 5, 6, 7, 0]]
-    assert rows_of(cut, "heads") == [[0, 2, 3, 0, 0, 0, 0, 0, 0, 0, 0]]
+    assert get_rows(encoded, "words") == [[0, 1, 2, 3, 3, 4, 0, 5, 5, 6, 7, 7, 8, 0]]
+    assert get_rows(encoded, "heads") == [[0, 2, 3, 0, 0, 3, 0, 8, 8, 8, 8, 8, 0, 0]]
+    truncated = encode_pairs(tokenizer, [FIRST], [SECOND], 11, parses=parses)
+    # [CLS] a dog run ##s [SEP] dog ##s don ' [SEP]: the last "run", which is a head, is truncated
+    assert get_rows(truncated, "words") == [[0, 1, 2, 3, 3, 0, 5, 5, 6, 7, 0]]
+    assert get_rows(truncated, "heads") == [[0, 2, 3, 0, 0, 0, 0, 0, 0, 0, 0]]
     alone = encode_pairs(tokenizer, [SECOND], None, 20, parses=parses)
-    assert rows_of(alone, "heads") == [[0, 4, 4, 4, 4, 4, 0, 0]]
-    with pytest.raises(DataError, match="has none of 'Dogs run'"):
+    assert get_rows(alone, "heads") == [[0, 4, 4, 4, 4, 4, 0, 0]]
+    with pytest.raises(DataError, match="found no parse of 'Dogs run'"):
         encode_pairs(tokenizer, ["Dogs run"], None, 20, parses=parses)
 
 
-def test_heads_on_bytes(tmp_path):
-    tokenizer, parses = load_pretrained_tokenizer(roberta(tmp_path)), parses_of(tmp_path)
+def test_heads_are_aligned_with_byte_tokens(tmp_path):
+    tokenizer, parses = load_pretrained_tokenizer(write_roberta(tmp_path)), write_parses(tmp_path)
     encoded = encode_pairs(tokenizer, [FIRST], [FIRST], 50, parses=parses)
-    # A space is a piece here, and belongs to no word.
+    # A space is a token here and belongs to no word.
     words = [1, 0, 2, 2, 2, 0, 3, 3, 3, 3, 4]
     heads = [2, 0, 3, 3, 3, 0, 0, 0, 0, 0, 3]
-    second = [[i and i + 4 for i in own] for own in (words, heads)]
-    assert rows_of(encoded, "words") == [[0, *words, 0, 0, *second[0], 0]]
-    assert rows_of(encoded, "heads") == [[0, *heads, 0, 0, *second[1], 0]]
+    second = [[i and i + 4 for i in column] for column in (words, heads)]
+    assert get_rows(encoded, "words") == [[0, *words, 0, 0, *second[0], 0]]
+    assert get_rows(encoded, "heads") == [[0, *heads, 0, 0, *second[1], 0]]
 
 
-def test_rows_of_vectors_are_those_of_whole_words(tmp_path):
-    tokenizer = load_pretrained_tokenizer(folder_of(tmp_path))
+def test_all_tokens_of_a_word_have_the_row_of_its_vector(tmp_path):
+    tokenizer = load_pretrained_tokenizer(write_bert(tmp_path))
     assert list_words(tokenizer, [FIRST, "dog"]) == [".", "A", "a", "dog", "runs"]
     rows = {"runs": 1, "a": 2, "dogs": 3, "A": 4}
     encoded = encode_pairs(tokenizer, [FIRST], ["a Dogs"], 20, vectors=rows)
     # [CLS] a dog run ##s . [SEP] a dog ##s [SEP]
-    assert rows_of(encoded, "vectors") == [[0, 4, 0, 1, 1, 0, 0, 2, 3, 3, 0]]
+    assert get_rows(encoded, "vectors") == [[0, 4, 0, 1, 1, 0, 0, 2, 3, 3, 0]]
 
 
 @pytest.mark.parametrize(
@@ -161,27 +161,25 @@ def test_rows_of_vectors_are_those_of_whole_words(tmp_path):
         ({"do_lower_case": False}, [], ["[UNK]", "[UNK]"]),
     ],
 )
-def test_lower_case_is_what_the_settings_say_or_else_the_vocabulary(
-    tmp_path, settings, more, expected
-):
+def test_lower_casing_follows_the_config_or_else_the_vocabulary(tmp_path, settings, more, expected):
     pieces = PIECES + more if settings else [p for p in PIECES if p != "dog"] + more
-    tokenizer = load_pretrained_tokenizer(folder_of(tmp_path, pieces, **settings))
+    tokenizer = load_pretrained_tokenizer(write_bert(tmp_path, pieces, **settings))
     encoded = encode_pairs(tokenizer, ["A Dog"], None, 9)
-    assert spelled(tokenizer, encoded)[0][1:-1] == expected
+    assert get_tokens(tokenizer, encoded)[0][1:-1] == expected
 
 
-def test_faults_are_named(tmp_path):
-    with pytest.raises(DataError, match=r"looked for tokenizer.json, or vocab.txt; found neither"):
+def test_an_invalid_folder_or_argument_is_an_error_that_names_it(tmp_path):
+    with pytest.raises(DataError, match=r"must contain tokenizer.json or vocab.txt; found neither"):
         load_pretrained_tokenizer(tmp_path)
-    folder_of(tmp_path, PIECES[1:])
-    with pytest.raises(DataError, match=re.escape("vocab.txt: must hold a token a line")):
+    write_bert(tmp_path, PIECES[1:])
+    with pytest.raises(DataError, match=re.escape("vocab.txt: must contain one token per line")):
         load_pretrained_tokenizer(tmp_path)
     (tmp_path / "tokenizer.json").write_text("{}")
-    with pytest.raises(DataError, match=r"tokenizer.json: is not a tokenizer"):
+    with pytest.raises(DataError, match=r"tokenizer.json: not a tokenizer"):
         load_pretrained_tokenizer(tmp_path)
     (tmp_path / "tokenizer.json").unlink()
-    tokenizer = load_pretrained_tokenizer(folder_of(tmp_path))
-    with pytest.raises(ValueError, match="longest must be above 3, the special tokens; got 3"):
+    tokenizer = load_pretrained_tokenizer(write_bert(tmp_path))
+    with pytest.raises(ValueError, match="longest must be more than the 3 special tokens; got 3"):
         encode_pairs(tokenizer, ["a"], ["a"], 3)
-    with pytest.raises(ValueError, match="seconds must be 1 texts, as firsts; got 2"):
+    with pytest.raises(ValueError, match="second must contain 1 texts, as first; got 2"):
         encode_pairs(tokenizer, ["a"], ["a", "b"], 9)

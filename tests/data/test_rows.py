@@ -1,4 +1,4 @@
-"""Every row is read, or the file and line of the fault are named."""
+"""Tests of the readers: every row is read, and errors name file and line."""
 
 import gzip
 import re
@@ -16,7 +16,7 @@ TSV = 'label\ttext\n1\t"one, two\nb\tünï\\'
 
 
 @pytest.fixture
-def written(tmp_path):
+def write_file(tmp_path):
     def write(name, content):
         content = content if isinstance(content, bytes) else content.encode()
         path = tmp_path / name
@@ -27,18 +27,18 @@ def written(tmp_path):
 
 
 @pytest.mark.parametrize("zipped", ["", ".gz"])
-def test_the_formats_agree_and_rows_know_their_lines(written, zipped):
+def test_all_formats_return_the_same_rows_with_their_lines(write_file, zipped):
     columns = ("label", "text")
-    assert list(read_rows(written(f"a.csv{zipped}", CSV))) == [(2, ROWS[0]), (4, ROWS[1])]
-    objects = read_rows(written(f"a.jsonl{zipped}", JSONL), columns=columns)
+    assert list(read_rows(write_file(f"a.csv{zipped}", CSV))) == [(2, ROWS[0]), (4, ROWS[1])]
+    objects = read_rows(write_file(f"a.jsonl{zipped}", JSONL), columns=columns)
     assert list(objects) == [(1, ROWS[0]), (2, ROWS[1])]
     no_header = CSV.split("\r\n", 1)[1]
-    rows = read_rows(written(f"b.csv{zipped}", no_header), columns=columns, header=False)
+    rows = read_rows(write_file(f"b.csv{zipped}", no_header), columns=columns, header=False)
     assert list(rows) == [(1, ROWS[0]), (3, ROWS[1])]
 
 
-def test_a_tsv_has_no_quotes_and_a_byte_order_mark_is_no_text(written):
-    rows = read_rows(written("a.tsv", b"\xef\xbb\xbf" + TSV.encode()), columns=("text",))
+def test_a_tsv_file_has_no_quoting_and_a_byte_order_mark_is_removed(write_file):
+    rows = read_rows(write_file("a.tsv", b"\xef\xbb\xbf" + TSV.encode()), columns=("text",))
     assert list(rows) == [(2, {"text": '"one, two'}), (3, {"text": "ünï\\"})]
 
 
@@ -50,7 +50,12 @@ def test_a_tsv_has_no_quotes_and_a_byte_order_mark_is_no_text(written):
         ("a.csv", 'text,label\nx,1\n"y,1\nz,1\n', 3, "a quote that is never closed"),
         ("a.csv", 'text,label\nx,1\n"y"y,1\n', 3, "broken CSV"),
         ("a.csv", "text,class\nx,1\n", 1, "no column 'label' in the header"),
-        ("a.csv", "text,label,text\nx,1,y\n", 1, "a name comes twice"),
+        (
+            "a.csv",
+            "text,label,text\nx,1,y\n",
+            1,
+            "the header ['text', 'label', 'text'] contains a name twice",
+        ),
         ("a.csv", b"text,label\nx,1\n\xff,1\n", 3, "not UTF-8"),
         ("a.tsv", "text\tlabel\nx\t1\t2\n", 2, "must have 2 fields; got 3"),
         ("a.jsonl", '{"text": "x", "label": 1}\n{"text": \n', 2, "broken JSON"),
@@ -65,36 +70,36 @@ def test_a_tsv_has_no_quotes_and_a_byte_order_mark_is_no_text(written):
         ("a.jsonl", "[1]\n", 1, "must be a JSON object"),
     ],
 )
-def test_a_fault_is_named_with_file_and_line(written, name, content, line, reason):
-    path = written(name, content)
+def test_an_error_names_file_and_line(write_file, name, content, line, reason):
+    path = write_file(name, content)
     with pytest.raises(DataError, match=re.escape(f"{path}:{line}: {reason}")):
         list(read_rows(path, columns=("text", "label")))
 
 
-def test_a_file_cut_short_is_a_fault(written):
-    path = written("a.csv.gz", CSV)
+def test_a_truncated_file_is_an_error(write_file):
+    path = write_file("a.csv.gz", CSV)
     path.write_bytes(path.read_bytes()[:-12])
     with pytest.raises(DataError, match=r"a.csv.gz:\d+: broken gzip"):
         list(read_rows(path))
 
 
 @pytest.mark.parametrize("content", ["", "text,label\n"])
-def test_a_file_without_rows_is_named(written, content):
-    path = written("a.csv", content)
+def test_a_file_without_rows_is_an_error(write_file, content):
+    path = write_file("a.csv", content)
     with pytest.raises(DataError, match=re.escape(f"{path}: has no rows")):
         list(read_rows(path))
 
 
-def test_what_is_looked_for_is_named(tmp_path, written):
-    with pytest.raises(DataError, match=r"a.tsv: no such file; looked for a .tsv file"):
+def test_a_missing_or_ambiguous_file_is_an_error_that_names_it(tmp_path, write_file):
+    with pytest.raises(DataError, match=r"a.tsv: no such file; expected a .tsv file"):
         read_rows(tmp_path / "a.tsv")
     with pytest.raises(DataError, match=r"must end in .csv, .tsv, .jsonl"):
         read_rows(tmp_path / "a.xls")
     with pytest.raises(ValueError, match="columns must be given for a file without a header"):
-        read_rows(written("a.csv", CSV), header=False)
-    with pytest.raises(DataError, match=r"looked for train.csv, .*; found none of them"):
+        read_rows(write_file("a.csv", CSV), header=False)
+    with pytest.raises(DataError, match=r"must contain one of train.csv, .*; found none"):
         find_file(tmp_path, "train")
-    paths = [written(name, CSV) for name in ("train.csv", "train.jsonl.gz")]
+    paths = [write_file(name, CSV) for name in ("train.csv", "train.jsonl.gz")]
     with pytest.raises(DataError, match=r"found train.csv, train.jsonl.gz"):
         find_file(tmp_path, "train")
     paths[0].unlink()

@@ -1,5 +1,3 @@
-"""A review is cut where a reader would cut it, and nothing of it is lost."""
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -23,12 +21,12 @@ from distattn_jax.data import split_sentences
         (" \n ", []),
     ],
 )
-def test_sentences_end_at_marks_and_lines(text, expected):
+def test_sentences_end_at_punctuation_and_line_breaks(text, expected):
     assert split_sentences(text) == expected
 
 
 @given(st.text(alphabet="aA3 .!?\"')\n\r\t", max_size=40))
-def test_nothing_but_white_space_is_lost_and_no_sentence_is_empty(text):
+def test_only_white_space_is_removed_and_no_sentence_is_empty(text):
     pieces = split_sentences(text)
     assert "".join("".join(pieces).split()) == "".join(text.split())
     assert all(piece == piece.strip() != "" for piece in pieces)

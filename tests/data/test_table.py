@@ -1,5 +1,3 @@
-"""Rows of a table are its rows, cut or padded to one length."""
-
 import numpy as np
 import pytest
 from hypothesis import given
@@ -8,7 +6,7 @@ from hypothesis import strategies as st
 from distattn_jax.data import PADDING_ROW, Nested, Ragged, Table
 
 
-def ragged(rows):
+def make_ragged(rows):
     values = np.array([value for row in rows for value in row], np.int32)
     return Ragged(values, np.cumsum([0, *map(len, rows)], dtype=np.int64))
 
@@ -18,9 +16,9 @@ def ragged(rows):
     st.integers(1, 7),
     st.data(),
 )
-def test_rows_are_cut_or_padded_one_by_one(rows, length, data):
+def test_rows_are_truncated_or_padded_to_one_length(rows, length, data):
     indices = data.draw(st.lists(st.integers(PADDING_ROW, len(rows) - 1), max_size=4))
-    table = Table({"text": ragged(rows), "label": np.arange(len(rows)) + 5})
+    table = Table({"text": make_ragged(rows), "label": np.arange(len(rows)) + 5})
     batch = table.take(np.array(indices, np.int32), length)
     assert batch["text"].shape == (len(indices), length)
     for place, i in enumerate(indices):
@@ -30,7 +28,7 @@ def test_rows_are_cut_or_padded_one_by_one(rows, length, data):
         assert batch["label"][place] == (0 if i == PADDING_ROW else i + 5)
 
 
-def test_sequences_of_fractions_stay_fractions():
+def test_float_sequences_keep_their_dtype_and_values():
     scores = Ragged(np.asarray([0.5, 1.5, 2.25], np.float32), np.asarray([0, 2, 3]))
     rows = Table({"score": scores}).take(np.asarray([1, 0, PADDING_ROW]), 2)
     assert rows["score"].dtype == np.float32
@@ -38,25 +36,25 @@ def test_sequences_of_fractions_stay_fractions():
     assert rows["score_length"].tolist() == [1, 2, 0]
 
 
-def test_a_batch_is_no_view_of_the_table():
+def test_changing_a_batch_does_not_change_the_table():
     labels = np.arange(3)
     Table({"label": labels}).take(np.array([0, PADDING_ROW]), 1)["label"] += 1
     assert labels.tolist() == [0, 1, 2]
 
 
-def test_columns_that_do_not_fit_are_named():
+def test_an_invalid_column_is_an_error_that_names_it():
     with pytest.raises(ValueError, match=r"the 2 rows of 'text'; got 3 rows in 'label'"):
-        Table({"text": ragged([[1], [2]]), "label": np.zeros(3)})
-    with pytest.raises(ValueError, match=r"columns must hold numbers; got <U1 in 'label'"):
+        Table({"text": make_ragged([[1], [2]]), "label": np.zeros(3)})
+    with pytest.raises(ValueError, match=r"columns must contain numbers; got <U1 in 'label'"):
         Table({"label": np.array(["a"])})
-    with pytest.raises(ValueError, match=r"columns must hold at least one"):
+    with pytest.raises(ValueError, match=r"columns must contain at least one"):
         Table({})
     with pytest.raises(ValueError, match=r"offsets must rise from 0 to the number of values, 2"):
         Ragged(np.ones(2, np.int32), np.array([0, 3]))
 
 
-def test_documents_are_padded_in_sentences_and_in_words():
-    # Two documents: "2 3 4 | 5" and "6 7", their sentences cut to two words.
+def test_documents_are_padded_in_sentences_and_words():
+    # Two documents, "2 3 4 | 5" and "6 7", whose sentences are truncated to two words.
     words = Ragged(np.asarray([2, 3, 4, 5, 6, 7], np.int32), np.asarray([0, 3, 4, 6]))
     text = Nested.from_counts(words, [2, 1], 2)
     assert text.truncated == 1

@@ -1,5 +1,3 @@
-"""The same texts give the same ids, padding is 0, and an unknown word is 1."""
-
 import numpy as np
 import pytest
 
@@ -20,7 +18,7 @@ SIZES = {"word_level": {}, "word_piece": {"size": 90}, "byte_level_bpe": {"size"
 
 
 @pytest.mark.parametrize("name", TOKENIZERS)
-def test_the_same_texts_give_the_same_ids_and_a_file_keeps_them(name, tmp_path):
+def test_equal_texts_give_equal_ids_also_after_saving_and_loading(name, tmp_path):
     tokenizers = [TOKENIZERS[name](iter(TEXTS), **SIZES[name]) for _ in range(4)]
     assert len({tokenizer.to_str() for tokenizer in tokenizers}) == 1
     tokenizer = tokenizers[0]
@@ -30,10 +28,10 @@ def test_the_same_texts_give_the_same_ids_and_a_file_keeps_them(name, tmp_path):
     expected, actual = encode(tokenizer, TEXTS), encode(load_tokenizer(path), TEXTS)
     np.testing.assert_array_equal(actual.values, expected.values)
     assert expected.lengths[3] == 0
-    assert (expected.values > 1).all()  # of what was trained on nothing is unknown
+    assert (expected.values > 1).all()  # no word of a training text is unknown
 
 
-def test_words_are_numbered_by_count_and_then_by_the_alphabet():
+def test_words_are_sorted_by_count_then_alphabetically():
     tokenizer = train_word_level(TEXTS[:2])
     vocabulary = sorted(tokenizer.get_vocab(), key=tokenizer.get_vocab().get)
     words = ["cat", "the", "!", "'", ",", ";", "a", "château", "hat", "le", "s"]
@@ -49,21 +47,21 @@ def test_words_are_numbered_by_count_and_then_by_the_alphabet():
     assert ragged.offsets.tolist() == [0, 5, 5, 6]
 
 
-def test_pieces_make_up_words_never_seen():
+def test_a_new_word_is_made_of_known_pieces():
     tokenizer = train_word_piece(TEXTS, size=90)
     tokens = tokenizer.encode("Tacx").tokens
     assert "".join(tokens).replace("##", "") == "tacx"
     assert encode(tokenizer, ["ß"]).values.tolist() == [1]
 
 
-def test_bytes_restore_every_text():
+def test_byte_level_bpe_restores_every_text():
     tokenizer = train_byte_level_bpe(TEXTS, size=280)
     text = " Ω ≠ [UNK]\n\tthe  cat"
     assert tokenizer.decode(tokenizer.encode(text).ids) == text
     assert tokenizer.get_vocab_size() == 280
 
 
-def test_wrong_arguments_are_named(tmp_path):
+def test_an_invalid_argument_is_an_error_that_names_it(tmp_path):
     with pytest.raises(ValueError, match=r"size must be at least 258, for every byte; got 200"):
         train_byte_level_bpe(TEXTS, size=200)
     with pytest.raises(ValueError, match=r"size must be at least \d+, .*; got 5"):

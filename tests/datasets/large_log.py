@@ -1,7 +1,7 @@
-"""Prepares and reads a log of 100,000 made-up impressions, and prints what memory that took.
+"""Prepare and read a log of 100,000 synthetic impressions, and print the memory used.
 
-Run it as `python -m tests.datasets.large_log FOLDER`, in a process of its own: the peak is then
-that of this log alone.
+Run it as `python -m tests.datasets.large_log FOLDER`. A separate process is necessary, because the
+peak memory is measured per process.
 """
 
 import itertools
@@ -15,12 +15,12 @@ from distattn_jax.datasets import Mind, OnDiskImpressions
 from distattn_jax.datasets.synthetic_mind import write_mind
 
 IMPRESSIONS = 100_000
-CLICKED = 10  # every so many of them has a click; the others are left out, and so read faster
-NAME = "U" * 1000  # of a user: long ones make a large log in little time
+CLICKED = 10  # Every tenth impression has a click. The others are left out, which saves time.
+USER = "U" * 1000  # Long user names make a large log quickly.
 
 
 def prepare_and_read(folder: Path, data: Path) -> int:
-    """How many impressions are in the batches of all splits."""
+    """Return the number of impressions in the batches of all splits."""
     builder = Mind(manual_dir=folder, data_dir=data)
     tokenizer = train_word_level(builder.titles)
     count = 0
@@ -38,17 +38,17 @@ def prepare_and_read(folder: Path, data: Path) -> int:
 
 
 def enlarge(path: Path, lines: int) -> None:
-    """The lines of a log again and again, under long names."""
-    seen = path.read_text().splitlines()
+    """Repeat the lines of a log, with long user names, until it has this many lines."""
+    original = path.read_text().splitlines()
     with path.open("w") as file:
-        for number, line in enumerate(itertools.islice(itertools.cycle(seen), lines)):
-            line = line.replace("\tU", f"\t{NAME}")
+        for number, line in enumerate(itertools.islice(itertools.cycle(original), lines)):
+            line = line.replace("\tU", f"\t{USER}")
             file.write((line if number % CLICKED == 0 else line.replace("-1", "-0")) + "\n")
 
 
 def main(folder: Path) -> None:
     write_mind(folder / "raw", users=50, news=64, impressions=200, seed=0, days=3)
-    prepare_and_read(folder / "raw", folder / "small")  # what is imported on the way does not count
+    prepare_and_read(folder / "raw", folder / "small")  # Imports are not measured.
     for part, share in (("train", 0.9), ("dev", 0.1)):
         enlarge(folder / "raw" / part / "behaviors.tsv", int(share * IMPRESSIONS))
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss

@@ -1,5 +1,3 @@
-"""Reviews are drawn by a seed into three splits, and empty ones are counted."""
-
 import gzip
 import itertools
 import json
@@ -14,7 +12,7 @@ SPLITS = ("train", "validation", "test")
 
 
 def write(folder, count, *, name="reviews_Electronics_5.json.gz", more=()):
-    """Every fifth review is empty, the others are numbered."""
+    """Write numbered reviews, of which every fifth is empty."""
     reviews = [
         {"asin": "x", "helpful": [0, 0], "overall": 1.0 + i % 5, "reviewText": f"no. {i}"}
         for i in range(count)
@@ -27,7 +25,7 @@ def write(folder, count, *, name="reviews_Electronics_5.json.gz", more=()):
     return folder
 
 
-def numbers(builder):
+def load_numbers(builder):
     return {
         split: [int(row["text"].split()[-1]) for row in load_split(builder, split)]
         for split in SPLITS
@@ -35,11 +33,11 @@ def numbers(builder):
 
 
 @pytest.mark.parametrize("name", ["reviews_Electronics_5.json.gz", "Electronics_sample.json"])
-def test_of_a_few_reviews_all_are_taken_in_order(tmp_path, name):
+def test_a_small_file_is_divided_completely_and_in_order(tmp_path, name):
     raw = write(tmp_path / "raw", 50, name=name)
-    for _ in range(2):  # prepared, and found prepared
+    for _ in range(2):  # The second builder finds the prepared examples.
         builder = Amazon(manual_dir=raw, data_dir=tmp_path / "data")
-        drawn = numbers(builder)
+        drawn = load_numbers(builder)
         assert [len(drawn[split]) for split in SPLITS] == [32, 4, 4]
         assert sorted(itertools.chain(*drawn.values())) == [i for i in range(50) if i % 5]
         assert all(rows == sorted(rows) for rows in drawn.values())
@@ -57,13 +55,13 @@ def test_of_a_few_reviews_all_are_taken_in_order(tmp_path, name):
     assert stars == [str(1 + number % 5) for number in drawn["train"]]
 
 
-def test_of_many_reviews_as_many_are_drawn_as_the_paper_has(tmp_path, monkeypatch):
+def test_a_large_file_is_sampled_to_the_sizes_of_the_paper(tmp_path, monkeypatch):
     monkeypatch.setattr(Amazon, "SIZES", {"train": 8, "validation": 2, "test": 1})
     raw = write(tmp_path / "raw", 100)
-    drawn = numbers(Amazon(manual_dir=raw, data_dir=tmp_path / "a"))
+    drawn = load_numbers(Amazon(manual_dir=raw, data_dir=tmp_path / "a"))
     assert [len(drawn[split]) for split in SPLITS] == [8, 2, 1]
     assert len(set(itertools.chain(*drawn.values()))) == 11
-    assert drawn == numbers(Amazon(manual_dir=raw, data_dir=tmp_path / "b"))
+    assert drawn == load_numbers(Amazon(manual_dir=raw, data_dir=tmp_path / "b"))
     assert max(drawn["train"]) > 50
 
 
@@ -78,15 +76,15 @@ def test_of_many_reviews_as_many_are_drawn_as_the_paper_has(tmp_path, monkeypatc
         ({"overall": 5.0}, "no column 'reviewText'"),
     ],
 )
-def test_a_fault_is_named_with_its_line(tmp_path, review, reason):
+def test_an_error_names_file_and_line(tmp_path, review, reason):
     raw = write(tmp_path / "raw", 20, more=[review])
     path = raw / "reviews_Electronics_5.json.gz"
     with pytest.raises(DataError, match=re.escape(f"{path}:21: {reason}")):
         Amazon(manual_dir=raw, data_dir=tmp_path).prepare()
 
 
-def test_the_file_must_be_one(tmp_path):
-    with pytest.raises(DataError, match=r"one file whose name holds Electronics .*; found none"):
+def test_the_folder_must_contain_exactly_one_file(tmp_path):
+    with pytest.raises(DataError, match=r"one file whose name contains Electronics .*; found none"):
         Amazon(manual_dir=tmp_path, data_dir=tmp_path)
     for name in ("a_Electronics.json", "b_Electronics.json"):
         write(tmp_path, 5, name=name)

@@ -1,5 +1,3 @@
-"""Claims among papers: what is right, what is near, what is in which split."""
-
 import collections
 import json
 import math
@@ -20,7 +18,7 @@ CLAIMS = [
 PAIRS = [{"claim": f"c{i}", "paper": f"p{i}"} for i in range(12)] + [{"claim": "c0", "paper": "p8"}]
 
 
-def builder_of(folder, **files):
+def make_builder(folder, **files):
     files = {"claims": CLAIMS, "papers": PAPERS, "pairs": PAIRS} | files
     for name, rows in files.items():
         lines = "".join(json.dumps(row) + "\n" for row in rows)
@@ -28,12 +26,12 @@ def builder_of(folder, **files):
     return CrossGenre(manual_dir=folder, data_dir=folder / "data")
 
 
-def test_candidates_are_the_right_papers_and_the_nearest_others(tmp_path):
-    builder = builder_of(tmp_path)
+def test_candidates_are_right_papers_and_the_nearest_wrong_ones(tmp_path):
+    builder = make_builder(tmp_path)
     papers = [row["paper"] for row in load_split(builder, "papers")]
     assert papers[:2] == ["Drug 0 trial 0", "Drug 1 trial 1"]
     train = load_split(builder, "train")
-    # c0 has two papers, and is two examples; each has one right paper of five.
+    # Claim c0 has two papers and makes two examples. Each example has one right paper of five.
     assert [row["claim"].split()[1] for row in train] == ["0", "0", "3", "6", "9"]
     assert [len(row["candidates"]) for row in train] == [5] * 5
     right = [row["candidates"][row["relevant"] == 1].tolist() for row in train]
@@ -48,18 +46,18 @@ def test_candidates_are_the_right_papers_and_the_nearest_others(tmp_path):
             assert len(set(row["candidates"].tolist())) == 30
             assert {i for i in range(50) if i % 7 == number % 7} <= set(row["candidates"].tolist())
     places = {int(row["relevant"].argmax()) for row in train + rows}
-    assert len(places) > 2  # not always the first
+    assert len(places) > 2  # The right paper is not always the first.
 
 
-def test_a_claim_with_several_papers_has_them_all_in_one_row(tmp_path):
-    builder = builder_of(tmp_path, pairs=[*PAIRS, {"claim": "c1", "paper": "p9"}])
+def test_a_validation_claim_with_several_papers_is_one_example(tmp_path):
+    builder = make_builder(tmp_path, pairs=[*PAIRS, {"claim": "c1", "paper": "p9"}])
     first = load_split(builder, "validation")[0]
     assert sorted(first["candidates"][first["relevant"] == 1].tolist()) == [1, 9]
     assert len(first["candidates"]) == 30
 
 
-def test_candidates_are_laid_out_for_encoding(tmp_path):
-    builder = builder_of(tmp_path)
+def test_load_candidates_returns_one_pair_per_candidate(tmp_path):
+    builder = make_builder(tmp_path)
     found = load_candidates(builder, "test")
     rows = load_split(builder, "test")
     assert found.relevant.lengths.tolist() == [30] * 4
@@ -70,15 +68,15 @@ def test_candidates_are_laid_out_for_encoding(tmp_path):
     assert found.papers[at] == "Drug 5 trial 5"
 
 
-def test_candidates_have_the_bm25_of_their_claim(tmp_path):
+def test_candidates_have_the_bm25_score_for_their_claim(tmp_path):
     papers = [("p0", "Masks", "work"), ("p1", "masks", ""), ("p2", "A virus", "spreads")]
-    builder = builder_of(
+    builder = make_builder(
         tmp_path,
         claims=[{"id": split, "claim": "Masks?", "split": split} for split in SPLITS],
         papers=[dict(zip(("id", "title", "abstract"), paper, strict=True)) for paper in papers],
         pairs=[{"claim": split, "paper": "p0"} for split in SPLITS],
     )
-    # 2, 1 and 3 words, 2 on average; "masks" once in two of three papers.
+    # The papers have 2, 1 and 3 words, 2 on average. Two of them contain "masks", once each.
     idf = math.log(1 + 1.5 / 2.5)
     expected = {"Masks work": idf, "masks": idf * 2.5 / (1 + 1.5 * (0.25 + 0.75 * 1 / 2))}
     for split in SPLITS:
@@ -88,11 +86,11 @@ def test_candidates_have_the_bm25_of_their_claim(tmp_path):
         assert scores == pytest.approx({**expected, "A virus spreads": 0})
 
 
-def test_claims_that_share_any_of_their_papers_stay_together(tmp_path):
+def test_claims_that_share_any_paper_are_in_one_split(tmp_path):
     claims = [{"id": f"c{i}", "claim": f"Drug {i} works"} for i in range(40)]
     pairs = [{"claim": f"c{i}", "paper": f"p{2 * (i % 20)}"} for i in range(20)]
     pairs += [{"claim": f"c{i}", "paper": f"p{2 * (i % 20) + 1}"} for i in range(40)]
-    builder = builder_of(tmp_path, claims=claims, pairs=pairs)
+    builder = make_builder(tmp_path, claims=claims, pairs=pairs)
     builder.prepare()
     found = collections.defaultdict(set)
     for split in SPLITS:
@@ -108,10 +106,10 @@ def test_claims_that_share_any_of_their_papers_stay_together(tmp_path):
     assert all(len(splits) == 1 for splits in found.values())
 
 
-def test_without_splits_they_are_drawn_and_claims_on_one_paper_stay_together(tmp_path):
+def test_splits_are_drawn_if_missing_and_claims_on_one_paper_are_in_one_split(tmp_path):
     claims = [{"id": str(i), "claim": f"Claim {i}"} for i in range(41)]
     pairs = [{"claim": str(i), "paper": f"p{i // 2}"} for i in range(40)]
-    builder = builder_of(tmp_path, claims=claims, pairs=pairs)
+    builder = make_builder(tmp_path, claims=claims, pairs=pairs)
     right = {
         split: collections.Counter(
             int(row["candidates"][row["relevant"] == 1][0]) for row in load_split(builder, split)
@@ -135,7 +133,7 @@ def test_without_splits_they_are_drawn_and_claims_on_one_paper_stay_together(tmp
             {"pairs": [{"claim": "x", "paper": "p1"}]},
             "pairs.jsonl:1: claim must be an id of claims",
         ),
-        ({"papers": [*PAPERS, PAPERS[3]]}, "papers.jsonl:51: the id 'p3' comes twice"),
+        ({"papers": [*PAPERS, PAPERS[3]]}, "papers.jsonl:51: the id 'p3' occurs twice"),
         ({"papers": [{"id": "p", "title": "", "abstract": " "}]}, "papers.jsonl:1: title and"),
         ({"claims": [{"id": "c0", "claim": "A", "split": "dev"}]}, "claims.jsonl:1: split must be"),
         ({"claims": [{"id": "c0"}]}, "claims.jsonl:1: must have a value of 'claim'"),
@@ -145,6 +143,6 @@ def test_without_splits_they_are_drawn_and_claims_on_one_paper_stay_together(tmp
         ),
     ],
 )
-def test_faults_are_named_with_file_and_line(tmp_path, files, message):
+def test_an_error_names_file_and_line(tmp_path, files, message):
     with pytest.raises(DataError, match=re.escape(message)):
-        builder_of(tmp_path, **files).prepare()
+        make_builder(tmp_path, **files).prepare()

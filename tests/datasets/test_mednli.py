@@ -1,5 +1,3 @@
-"""MedNLI as it is handed out, from a folder only."""
-
 import json
 
 import pytest
@@ -8,9 +6,9 @@ from distattn_jax.data import DataError, load_split
 from distattn_jax.datasets import MedNli
 
 
-def test_three_files_are_three_splits(tmp_path):
+def test_the_three_files_become_three_splits(tmp_path):
     labels = {"train": ["neutral", "entailment"], "dev": ["contradiction"], "test": ["neutral"]}
-    for part, own in labels.items():
+    for part, part_labels in labels.items():
         rows = [
             {
                 "gold_label": label,
@@ -18,7 +16,7 @@ def test_three_files_are_three_splits(tmp_path):
                 "sentence2": "No fever.",
                 "pairID": i,
             }
-            for i, label in enumerate(own)
+            for i, label in enumerate(part_labels)
         ]
         lines = "".join(json.dumps(row) + "\n" for row in rows)
         (tmp_path / f"mli_{part}_v1.jsonl").write_text(lines)
@@ -31,10 +29,10 @@ def test_three_files_are_three_splits(tmp_path):
     assert [row["premise"] for row in load_split(builder, "test")] == ["test 0"]
 
 
-def test_nothing_is_downloaded(tmp_path):
+def test_the_files_must_be_passed_by_the_user(tmp_path):
     with pytest.raises(
-        DataError, match=r"manual_dir must be the folder of the raw files; got None"
+        DataError, match=r"manual_dir must be the folder with the raw files; got None"
     ):
         MedNli(data_dir=tmp_path)
-    with pytest.raises(DataError, match=r"looked here .* for mli_train_v1.jsonl, mli_dev_v1.jsonl"):
+    with pytest.raises(DataError, match=r"must contain mli_train_v1.jsonl, mli_dev_v1.jsonl"):
         MedNli(manual_dir=tmp_path, data_dir=tmp_path)

@@ -1,4 +1,4 @@
-"""A log of clicks becomes examples, in any number of shards, and is never held in memory."""
+"""Tests of MIND and of the synthetic log in its format."""
 
 import json
 import re
@@ -22,7 +22,7 @@ NEWS = {
     "train": [("N1", "one"), ("N20", 'say "two"'), ("N3", "three"), ("N4", "four")],
     "dev": [("N4", "four"), ("N5", "fünf"), ("N1", "one")],
 }
-# The day, the clicks before, and what was shown. The last day of train is the 14th.
+# Time, history and candidates of each impression. The last day of train is the 14th.
 LOGS = {
     "train": [
         ("11/14/2019 12:00:00 AM", "N1 N9 N3", "N20-0 N4-1 N9-1"),
@@ -36,7 +36,7 @@ LOGS = {
 }
 
 
-class OtherDraws(Mind):
+class OtherSeed(Mind):
     SEED = 1
 
 
@@ -53,27 +53,27 @@ def write(folder, news=NEWS, logs=LOGS, names=("train", "dev")):
     return folder
 
 
-def builder_of(tmp_path, *, data="data", kind=Mind, **arguments):
-    return kind(manual_dir=write(tmp_path / "raw", **arguments), data_dir=tmp_path / data)
+def make_builder(tmp_path, *, data="data", builder_class=Mind, **arguments):
+    return builder_class(manual_dir=write(tmp_path / "raw", **arguments), data_dir=tmp_path / data)
 
 
-def rows_of(builder, split):
+def read_rows(builder, split):
     source = builder.source(split)
     rows = source.__getitems__(range(len(source)))
     assert all(array.dtype == np.int32 for row in rows for array in row)
     return [tuple(array.tolist() for array in row) for row in rows]
 
 
-def test_titles_have_numbers_and_impressions_have_those_of_known_news(tmp_path):
-    for _ in range(2):  # prepared, and found prepared
-        builder = builder_of(tmp_path)
+def test_impressions_contain_the_numbers_of_known_news(tmp_path):
+    for _ in range(2):  # The second builder finds the prepared examples.
+        builder = make_builder(tmp_path)
         assert builder.titles == ["", "one", 'say "two"', "three", "four", "fünf"]
         assert [row["title"] for row in load_split(builder, "news")] == builder.titles
-        assert rows_of(builder, "validation") == [
+        assert read_rows(builder, "validation") == [
             ([1, 3], [2, 4], [0, 1]),
             ([], [3, 2, 1], [1, 0, 1]),
         ]
-        assert rows_of(builder, "test") == [([5, 2], [1, 5, 4], [0, 1, 0])]
+        assert read_rows(builder, "test") == [([5, 2], [1, 5, 4], [0, 1, 0])]
         assert builder.describe_rows() == (
             "neither MIND-small nor large: 4 rows of train/news, 6 rows of train/behaviors, "
             "3 rows of dev/news, 1 rows of dev/behaviors",
@@ -84,8 +84,8 @@ def test_titles_have_numbers_and_impressions_have_those_of_known_news(tmp_path):
         )
 
 
-def test_every_click_of_train_is_an_example_with_four_that_were_not_clicked(tmp_path):
-    rows = rows_of(builder_of(tmp_path), "train")
+def test_each_click_of_train_is_an_example_with_four_negatives(tmp_path):
+    rows = read_rows(make_builder(tmp_path), "train")
     assert [history for history, _, _ in rows] == [[], [4, 4], [4, 4]]
     found = []
     for _, candidates, clicks in rows:
@@ -95,53 +95,53 @@ def test_every_click_of_train_is_an_example_with_four_that_were_not_clicked(tmp_
     assert found == [(1, {2}), (1, {3, 4}), (2, {3, 4})]
 
 
-def test_draws_differ_from_line_to_line_and_repeat_by_their_seed(tmp_path):
+def test_negatives_depend_on_line_and_seed(tmp_path):
     news = {part: [(f"N{i}", f"title {i}") for i in range(1, 10)] for part in NEWS}
     shown = " ".join(["N1-1", *(f"N{i}-0" for i in range(2, 10))])
     lines = [("11/9/2019 1:00:00 AM", "", shown)] * 300 + [
         ("11/14/2019 1:00:00 AM", "", "N2-0 N4-1")
     ]
     arguments = {"news": news, "logs": {**LOGS, "train": lines}}
-    rows = rows_of(builder_of(tmp_path, **arguments), "train")
+    rows = read_rows(make_builder(tmp_path, **arguments), "train")
     others = Counter()
     for _, candidates, clicks in rows:
         assert len(set(candidates)) == 5
         others.update(set(candidates) - {1})
         assert candidates[clicks.index(1)] == 1
-    # Each is chosen in half of the lines, and a click is at each place in a fifth: 4 σ around it.
+    # Each negative is in half of the lines, and the click at each place in a fifth, within 4 σ.
     assert others.keys() == set(range(2, 10))
     assert all(abs(count - 150) < 35 for count in others.values())
     places = Counter(clicks.index(1) for _, _, clicks in rows)
     assert len(places) == 5
     assert all(abs(count - 60) < 28 for count in places.values())
-    assert rows_of(builder_of(tmp_path, data="again", **arguments), "train") == rows
-    assert rows_of(builder_of(tmp_path, kind=OtherDraws, **arguments), "train") != rows
+    assert read_rows(make_builder(tmp_path, data="again", **arguments), "train") == rows
+    assert read_rows(make_builder(tmp_path, builder_class=OtherSeed, **arguments), "train") != rows
 
 
-def test_a_history_is_its_last_50_known_clicks(tmp_path):
+def test_a_history_is_the_last_50_clicks_on_known_news(tmp_path):
     clicks = " ".join(["N1"] * 7 + ["N9", "N20"] + ["N9", "N3"] * 49)
     log = [("11/15/2019 3:00:00 AM", clicks, "N1-0 N5-1")]
-    ((history, _, _),) = rows_of(builder_of(tmp_path, logs={**LOGS, "dev": log}), "test")
+    ((history, _, _),) = read_rows(make_builder(tmp_path, logs={**LOGS, "dev": log}), "test")
     assert history == [2] + [3] * 49
 
 
 @pytest.mark.parametrize("size", [1, 2, 4, 5])
-def test_the_examples_are_the_same_in_any_number_of_shards(tmp_path, monkeypatch, size):
-    whole = builder_of(tmp_path, data="whole")
-    expected = {split: rows_of(whole, split) for split in ("train", "validation", "test")}
+def test_examples_do_not_depend_on_the_size_of_shards(tmp_path, monkeypatch, size):
+    whole = make_builder(tmp_path, data="whole")
+    expected = {split: read_rows(whole, split) for split in ("train", "validation", "test")}
     monkeypatch.setattr(Mind, "SHARD", size)
-    sharded = builder_of(tmp_path, data="sharded")
-    assert {split: rows_of(sharded, split) for split in expected} == expected
+    sharded = make_builder(tmp_path, data="sharded")
+    assert {split: read_rows(sharded, split) for split in expected} == expected
     assert sharded.describe_rows() == whole.describe_rows()
     counts = {name: split.num_examples for name, split in sharded.info.splits.items()}
-    if size == 2:  # nothing of lines 3 and 4 can be used
+    if size == 2:  # lines 3 and 4 contain no usable impression
         assert counts == {
             **{"news": 6, "train_0000": 1, "train_0002": 2, "test_0000": 1},
             **{"validation_0000": 1, "validation_0002": 1},
         }
 
 
-def test_a_source_is_read_at_any_place(tmp_path, monkeypatch):
+def test_a_source_supports_random_access(tmp_path, monkeypatch):
     monkeypatch.setattr(Mind, "SHARD", 10)
     write_mind(tmp_path / "raw", users=5, news=40, impressions=100, seed=0)
     source = Mind(manual_dir=tmp_path / "raw", data_dir=tmp_path / "data").source("train")
@@ -173,7 +173,7 @@ def test_a_source_is_read_at_any_place(tmp_path, monkeypatch):
         ),
     ],
 )
-def test_a_broken_row_is_named_with_its_file_and_line(tmp_path, file, line, text, reason):
+def test_an_error_names_file_and_line(tmp_path, file, line, text, reason):
     path = write(tmp_path / "raw") / f"{file}.tsv"
     lines = path.read_text().splitlines()
     lines[line - 1] = text
@@ -183,19 +183,24 @@ def test_a_broken_row_is_named_with_its_file_and_line(tmp_path, file, line, text
         builder.prepare()
 
 
-def test_bytes_that_are_no_text_and_logs_that_give_nothing_are_named(tmp_path):
+def test_unreadable_and_unusable_logs_are_errors(tmp_path):
     path = write(tmp_path / "raw") / "dev" / "behaviors.tsv"
     for content, reason in (
         (b"1\tU\xff\t\t\t\n", ":1: not UTF-8"),
         (b"", ": has no rows"),
-        (b"1\tU\t11/9/2019 1:00:00 AM\t\tN1-0\n", ": must have an impression for test .* left out"),
+        (
+            b"1\tU\t11/9/2019 1:00:00 AM\t\tN1-0\n",
+            ": must contain an impression for test .* left out",
+        ),
     ):
         path.write_bytes(content)
         builder = Mind(manual_dir=tmp_path / "raw", data_dir=tmp_path / "data")
         with pytest.raises(DataError, match=re.escape(str(path)) + reason):
             builder.prepare()
-    one_day = builder_of(tmp_path, logs={**LOGS, "train": LOGS["train"][3:5]})
-    with pytest.raises(DataError, match=r"train/behaviors.tsv: must have an impression for train"):
+    one_day = make_builder(tmp_path, logs={**LOGS, "train": LOGS["train"][3:5]})
+    with pytest.raises(
+        DataError, match=r"train/behaviors.tsv: must contain an impression for train"
+    ):
         one_day.prepare()
     with pytest.raises(ValueError, match="split must be train, validation or test; got 'dev'"):
         one_day.source("dev")
@@ -205,10 +210,10 @@ def test_bytes_that_are_no_text_and_logs_that_give_nothing_are_named(tmp_path):
     "names", [("MINDsmall_train", "MINDsmall_dev"), ("train/train", "MINDlarge_dev/MINDlarge_dev")]
 )
 def test_folders_may_have_the_names_of_the_archives(tmp_path, names):
-    assert len(builder_of(tmp_path, names=names).source("train")) == 3
+    assert len(make_builder(tmp_path, names=names).source("train")) == 3
 
 
-def test_folders_that_are_missing_or_there_twice_are_named(tmp_path):
+def test_missing_and_duplicate_folders_are_errors(tmp_path):
     write(tmp_path / "raw", names=("train", "MINDsmall_dev"))
     (tmp_path / "raw" / "MINDsmall_dev" / "news.tsv").unlink()
     with pytest.raises(DataError, match=r"one of the folders dev, MINDsmall_dev, .*; found \[\]"):
@@ -219,16 +224,16 @@ def test_folders_that_are_missing_or_there_twice_are_named(tmp_path):
 
 
 @pytest.mark.parametrize("inside", ["", "MINDsmall_{}/"])
-def test_a_downloaded_set_must_be_whole(tmp_path, monkeypatch, inside):
-    raw, addresses = write(tmp_path / "raw"), []
+def test_downloaded_files_must_be_complete(tmp_path, monkeypatch, inside):
+    raw, urls = write(tmp_path / "raw"), []
     for part in ("train", "dev"):
         path = tmp_path / f"MINDsmall_{part}.zip"
         with zipfile.ZipFile(path, "w") as archive:
             for file in (raw / part).iterdir():
                 archive.write(file, inside.format(part) + file.name)
-        addresses.append(path.as_uri())
-    monkeypatch.setattr(Mind, "URLS", tuple(addresses))
-    with pytest.raises(DataError, match="must give 51,282 rows of train/news; got 4"):
+        urls.append(path.as_uri())
+    monkeypatch.setattr(Mind, "URLS", tuple(urls))
+    with pytest.raises(DataError, match="must contain 51,282 rows of train/news; got 4"):
         Mind(data_dir=tmp_path / "data").prepare()
     sizes = {"train/news": 4, "train/behaviors": 6, "dev/news": 3, "dev/behaviors": 1}
     monkeypatch.setattr(Mind, "PUBLISHED_ROWS", sizes)
@@ -238,7 +243,7 @@ def test_a_downloaded_set_must_be_whole(tmp_path, monkeypatch, inside):
     assert len(builder.source("test")) == 1
 
 
-def test_the_clicks_of_a_made_up_log_can_be_foreseen_from_the_history(tmp_path):
+def test_clicks_of_a_synthetic_log_are_predictable_from_the_history(tmp_path):
     write_mind(tmp_path / "raw", users=30, news=200, impressions=600, seed=0)
     builder = Mind(manual_dir=tmp_path / "raw", data_dir=tmp_path / "data")
     assert builder.describe_rows() == (
@@ -246,16 +251,16 @@ def test_the_clicks_of_a_made_up_log_can_be_foreseen_from_the_history(tmp_path):
         "150 rows of dev/news, 60 rows of dev/behaviors",
     )
     topics = [title.split("word")[0] for title in builder.titles]
-    won = []
-    for history, candidates, clicks in rows_of(builder, "test"):
+    wins = []
+    for history, candidates, clicks in read_rows(builder, "test"):
         shared = [sum(topics[i] == topics[j] for j in history) for i in candidates]
-        ours = [score for score, clicked in zip(shared, clicks, strict=True) if clicked]
-        others = [score for score, clicked in zip(shared, clicks, strict=True) if not clicked]
-        won += [(x > y) + (x == y) / 2 for x in ours for y in others]
-    assert np.mean(won) > 0.85
+        positive = [score for score, clicked in zip(shared, clicks, strict=True) if clicked]
+        negative = [score for score, clicked in zip(shared, clicks, strict=True) if not clicked]
+        wins += [(x > y) + (x == y) / 2 for x in positive for y in negative]
+    assert np.mean(wins) > 0.85
 
 
-def test_a_made_up_log_depends_on_its_seed_alone_and_wrong_sizes_are_named(tmp_path):
+def test_a_synthetic_log_depends_on_its_seed_and_invalid_sizes_are_errors(tmp_path):
     sizes = {"users": 5, "news": 40, "impressions": 20}
     for folder, seed in (("one", 0), ("same", 0), ("other", 1)):
         write_mind(tmp_path / folder, **sizes, seed=seed)
@@ -268,9 +273,9 @@ def test_a_made_up_log_depends_on_its_seed_alone_and_wrong_sizes_are_named(tmp_p
         write_mind(tmp_path / "few", **{**sizes, "news": 31}, seed=0)
 
 
-def test_neither_preparing_nor_reading_holds_the_log(tmp_path):
+def test_preparing_and_reading_need_less_memory_than_the_log(tmp_path):
     command = [sys.executable, "-m", "tests.datasets.large_log", str(tmp_path)]
     done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=ROOT)
     found = json.loads(done.stdout.splitlines()[-1])
-    assert found["read"] >= IMPRESSIONS // CLICKED  # an example of train is a click
+    assert found["read"] >= IMPRESSIONS // CLICKED  # each click of train is an example
     assert found["growth"] < found["log"] / 10

@@ -1,5 +1,3 @@
-"""MultiNLI in its published forms; validation shares no premise with train."""
-
 import json
 import re
 
@@ -14,13 +12,13 @@ MATCHED = [("neutral", "A.", "B."), ("-", "A.", "C."), ("contradiction", "A.", "
 PARTS = {"train": TRAIN, "dev_matched": MATCHED, "dev_mismatched": [("entailment", "E.", "F.")]}
 
 
-def objects(pairs):
+def format_json(pairs):
     names = ("gold_label", "sentence1", "sentence2")
     rows = (dict(zip(names, pair, strict=True)) for pair in pairs)
     return "".join(json.dumps({"annotator_labels": [], **row}) + "\n" for row in rows)
 
 
-def table(pairs):
+def format_table(pairs):
     rows = [("index", "sentence1", "sentence2", "gold_label")]
     rows += [(str(i), first, second, label) for i, (label, first, second) in enumerate(pairs)]
     return "".join("\t".join(row) + "\n" for row in rows)
@@ -29,7 +27,7 @@ def table(pairs):
 def write(folder, form, parts=PARTS):
     folder.mkdir(parents=True, exist_ok=True)
     for part, pairs in parts.items():
-        content = objects(pairs) if form.endswith("jsonl") else table(pairs)
+        content = format_json(pairs) if form.endswith("jsonl") else format_table(pairs)
         (folder / form.format(part)).write_text(content)
     return folder
 
@@ -37,7 +35,7 @@ def write(folder, form, parts=PARTS):
 @pytest.mark.parametrize(
     "form", ["multinli_1.0_{}.jsonl", "multinli_1.0_{}.txt", "multinli_1.0_{}.tsv", "{}.tsv"]
 )
-def test_every_pair_is_in_one_split_and_no_premise_in_two(tmp_path, form):
+def test_every_pair_is_in_one_split_and_splits_share_no_premise(tmp_path, form):
     raw = write(tmp_path / "raw" / "multinli_1.0", form).parent
     builder = MultiNli(manual_dir=raw, data_dir=tmp_path / "data")
     assert builder.info.features["label"].names == list(LABELS)
@@ -60,7 +58,7 @@ def test_every_pair_is_in_one_split_and_no_premise_in_two(tmp_path, form):
     )
 
 
-def test_mismatched_may_be_missing_and_the_draw_is_the_same(tmp_path):
+def test_validation_is_the_same_if_dev_mismatched_is_missing(tmp_path):
     few = {part: PARTS[part] for part in ("train", "dev_matched")}
     builders = [
         MultiNli(
@@ -73,7 +71,7 @@ def test_mismatched_may_be_missing_and_the_draw_is_the_same(tmp_path):
     assert "test_mismatched" not in builders[0].info.splits
 
 
-def test_a_label_that_is_none_is_named_with_its_line(tmp_path):
+def test_an_unknown_label_is_an_error_that_names_file_and_line(tmp_path):
     parts = PARTS | {"dev_matched": [*MATCHED, ("maybe", "A", "B")]}
     raw = write(tmp_path, "{}.tsv", parts)
     message = f"{raw}/dev_matched.tsv:5: gold_label must be one of ['entailment', "

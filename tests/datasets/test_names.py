@@ -1,3 +1,5 @@
+"""Tests of the public names of `distattn_jax.data` and `distattn_jax.datasets`."""
+
 import subprocess
 import sys
 from pathlib import Path
@@ -17,7 +19,7 @@ def test_every_public_name_is_defined(package):
 
 
 @pytest.mark.parametrize("package", [data, datasets], ids=["data", "datasets"])
-def test_an_unknown_name_is_an_attribute_error(package):
+def test_an_unknown_name_raises_attribute_error(package):
     with pytest.raises(AttributeError, match=r"no attribute 'Imdb'"):
         _ = package.Imdb
 

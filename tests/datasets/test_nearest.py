@@ -1,23 +1,21 @@
-"""The made-up task is what it says: the nearest opinion is the label."""
-
 import collections
 
 import pytest
 
 from distattn_jax.data import load_split
 from distattn_jax.datasets import Nearest, nearest
-from distattn_jax.datasets.nearest import LABELS, OPINIONS, SPLITS, examples
+from distattn_jax.datasets.nearest import LABELS, OPINIONS, SPLITS, make_examples
 
 OPINION_OF = {word: opinion for opinion, words in OPINIONS.items() for word in words}
 
 
 @pytest.fixture(scope="module")
-def made():
-    return {split: list(examples(split)) for split in SPLITS}
+def examples():
+    return {split: list(make_examples(split)) for split in SPLITS}
 
 
-def opinions(text):
-    """(distance from the service, opinion) of every opinion in a text, nearest first."""
+def find_opinions(text):
+    """Return the distance from "service" and the class of every opinion, nearest first."""
     words = text.split()
     (service,) = (i for i, word in enumerate(words) if word == "service")
     return sorted(
@@ -26,20 +24,20 @@ def opinions(text):
 
 
 @pytest.mark.parametrize("split", SPLITS)
-def test_the_label_is_the_nearest_opinion_and_by_far(made, split):
-    assert len(made[split]) == SPLITS[split].size
-    for example in made[split]:
-        (distance, opinion), *others = opinions(example["text"])
+def test_the_label_is_the_nearest_opinion_by_a_margin(examples, split):
+    assert len(examples[split]) == SPLITS[split].size
+    for example in examples[split]:
+        (distance, opinion), *others = find_opinions(example["text"])
         assert example["label"] == opinion
         assert 1 <= distance <= SPLITS[split].nearest
         assert 1 <= len(others) <= 3
         assert all(distance + 3 <= other <= SPLITS[split].farthest for other, _ in others)
 
 
-def test_the_test_asks_for_distances_and_lengths_that_training_never_had(made):
+def test_the_test_split_has_longer_distances_and_sentences_than_train(examples):
     def longest(split):
-        found = [opinions(example["text"]) for example in made[split]]
-        length = max(len(example["text"].split()) for example in made[split])
+        found = [find_opinions(example["text"]) for example in examples[split]]
+        length = max(len(example["text"].split()) for example in examples[split])
         return max(one[0][0] for one in found), max(one[-1][0] for one in found), length
 
     assert longest("train")[:2] == longest("validation")[:2] == (4, 10)
@@ -48,35 +46,36 @@ def test_the_test_asks_for_distances_and_lengths_that_training_never_had(made):
 
 
 @pytest.mark.parametrize("split", SPLITS)
-def test_no_label_is_much_more_frequent_than_another(made, split):
-    counts = collections.Counter(example["label"] for example in made[split])
+def test_labels_are_balanced(examples, split):
+    counts = collections.Counter(example["label"] for example in examples[split])
     assert counts.keys() == set(LABELS)
     for count in counts.values():
-        assert 0.2 < count / len(made[split]) < 0.3
+        assert 0.2 < count / len(examples[split]) < 0.3
 
 
-def test_other_opinions_mislead(made):
-    """The label is no better guessed from the farthest opinion than by chance."""
-    hits = [example["label"] == opinions(example["text"])[-1][1] for example in made["test"]]
+def test_the_farthest_opinion_predicts_the_label_no_better_than_chance(examples):
+    hits = [
+        example["label"] == find_opinions(example["text"])[-1][1] for example in examples["test"]
+    ]
     assert 0.2 < sum(hits) / len(hits) < 0.3
 
 
-def test_the_examples_are_always_the_same_and_no_split_has_those_of_another(made):
-    for split, expected in made.items():
-        assert list(examples(split)) == expected
-    texts = {split: {example["text"] for example in made[split]} for split in made}
+def test_examples_are_reproducible_and_splits_are_disjoint(examples):
+    for split, expected in examples.items():
+        assert list(make_examples(split)) == expected
+    texts = {split: {example["text"] for example in examples[split]} for split in examples}
     assert not texts["train"] & (texts["validation"] | texts["test"])
 
 
-def test_tfds_gives_the_examples_back_in_order(tmp_path, monkeypatch):
+def test_prepared_examples_are_loaded_in_order(tmp_path, monkeypatch):
     sizes = {"train": 12, "validation": 5, "test": 3}
     few = {split: SPLITS[split]._replace(size=size) for split, size in sizes.items()}
     monkeypatch.setattr(nearest, "SPLITS", few)
-    for _ in range(2):  # prepared, and found prepared
+    for _ in range(2):  # The second builder finds the prepared examples.
         builder = Nearest(data_dir=tmp_path)
         for split, size in sizes.items():
             rows = load_split(builder, split)
             assert len(rows) == size
             names = builder.info.features["label"].names
-            given = [{"text": row["text"], "label": names[row["label"]]} for row in rows]
-            assert given == list(examples(split))
+            loaded = [{"text": row["text"], "label": names[row["label"]]} for row in rows]
+            assert loaded == list(make_examples(split))

@@ -1,5 +1,3 @@
-"""SNLI's three labels become two, and pairs without one are left out and counted."""
-
 import json
 import re
 import zipfile
@@ -26,7 +24,7 @@ EXPECTED = [
 ]
 
 
-def objects(pairs):
+def format_json(pairs):
     columns = ("gold_label", "sentence1", "sentence2")
     rows = (dict(zip(columns, pair, strict=True)) for pair in pairs)
     return "".join(
@@ -34,7 +32,7 @@ def objects(pairs):
     )
 
 
-def table(pairs):
+def format_table(pairs):
     rows = [("gold_label", "sentence1_parse", "sentence1", "sentence2", "label1", "label2")]
     rows += [
         (label, "( A )", premise, hypothesis, label, "") for label, premise, hypothesis in pairs
@@ -45,16 +43,16 @@ def table(pairs):
 def write(folder, ending, pairs):
     folder.mkdir(parents=True, exist_ok=True)
     for split, rows in pairs.items():
-        content = objects(rows) if ending == "jsonl" else table(rows)
+        content = format_json(rows) if ending == "jsonl" else format_table(rows)
         (folder / f"snli_1.0_{split}.{ending}").write_text(content)
     return folder
 
 
-@pytest.mark.parametrize("below", ["", "snli_1.0"])
+@pytest.mark.parametrize("subfolder", ["", "snli_1.0"])
 @pytest.mark.parametrize("ending", ["jsonl", "txt", "tsv"])
-def test_neutral_and_contradiction_are_not_entailment(tmp_path, ending, below):
-    write(tmp_path / "raw" / below, ending, PAIRS)
-    for _ in range(2):  # prepared, and found prepared
+def test_neutral_and_contradiction_become_not_entailment(tmp_path, ending, subfolder):
+    write(tmp_path / "raw" / subfolder, ending, PAIRS)
+    for _ in range(2):  # The second builder finds the prepared examples.
         builder = Snli(manual_dir=tmp_path / "raw", data_dir=tmp_path / "data")
         names = builder.info.features["label"].names
         rows = load_split(builder, "train")
@@ -69,7 +67,7 @@ def test_neutral_and_contradiction_are_not_entailment(tmp_path, ending, below):
         )
 
 
-def test_the_published_archive_with_both_kinds_of_files_is_read(tmp_path, monkeypatch):
+def test_the_published_archive_with_two_layouts_is_read(tmp_path, monkeypatch):
     raw = write(tmp_path / "raw" / "snli_1.0", "jsonl", PAIRS)
     write(raw, "txt", {split: rows[-1:] for split, rows in PAIRS.items()})
     with zipfile.ZipFile(tmp_path / "snli.zip", "w") as archive:
@@ -82,13 +80,15 @@ def test_the_published_archive_with_both_kinds_of_files_is_read(tmp_path, monkey
 
 
 @pytest.mark.parametrize(("ending", "line"), [("jsonl", 2), ("txt", 3)])
-def test_a_label_that_is_none_is_named_with_its_line(tmp_path, ending, line):
+def test_an_unknown_label_is_an_error_that_names_file_and_line(tmp_path, ending, line):
     raw = write(tmp_path, ending, PAIRS | {"dev": [*PAIRS["dev"], ("maybe", "A", "B")]})
     message = f"{raw}/snli_1.0_dev.{ending}:{line}: gold_label must be one of ['entailment', "
     with pytest.raises(DataError, match=re.escape(message) + ".*; got 'maybe'"):
         Snli(manual_dir=raw, data_dir=tmp_path / "data").prepare()
 
 
-def test_what_is_looked_for_is_named(tmp_path):
-    with pytest.raises(DataError, match=r"for snli_1.0_train.jsonl, .*, or snli_1.0_train.txt, "):
+def test_missing_files_are_an_error_that_names_them(tmp_path):
+    with pytest.raises(
+        DataError, match=r"must contain snli_1.0_train.jsonl, .*, or snli_1.0_train.txt, "
+    ):
         Snli(manual_dir=tmp_path, data_dir=tmp_path)

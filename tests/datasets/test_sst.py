@@ -1,5 +1,3 @@
-"""The published forms of SST give the same sentences, and only neutral ones are left out."""
-
 import re
 
 import pytest
@@ -27,7 +25,7 @@ GLUE = {
     "dev": "sentence\tlabel\nfine\t1\n",
     "test": "sentence\tlabel\nawful .\t0\n",
 }
-FORMS = {
+LAYOUTS = {
     "{}.txt": TREES,
     "{}.tsv": GLUE,
     "stsa.binary.{}": BINARY,
@@ -47,34 +45,36 @@ def write(folder, name, files):
     return folder
 
 
-@pytest.mark.parametrize("below", ["", "trees"])
-@pytest.mark.parametrize("name", FORMS)
-def test_every_form_gives_the_same_sentences(tmp_path, name, below):
-    write(tmp_path / "raw" / below, name, FORMS[name])
-    for _ in range(2):  # prepared, and found prepared
+@pytest.mark.parametrize("subfolder", ["", "trees"])
+@pytest.mark.parametrize("name", LAYOUTS)
+def test_all_layouts_contain_the_same_sentences(tmp_path, name, subfolder):
+    write(tmp_path / "raw" / subfolder, name, LAYOUTS[name])
+    for _ in range(2):  # The second builder finds the prepared examples.
         builder = Sst(manual_dir=tmp_path / "raw", data_dir=tmp_path / "data")
         names = builder.info.features["label"].names
         for split, expected in EXPECTED.items():
             rows = load_split(builder, split)
             assert [(row["text"].lower(), names[row["label"]]) for row in rows] == expected
-        neutral = {"neutral sentences": 2} if FORMS[name] in (TREES, FINE) else {}
+        neutral = {"neutral sentences": 2} if LAYOUTS[name] in (TREES, FINE) else {}
         assert builder.left_out == neutral
         assert ("left out: 2 neutral sentences" in builder.describe_rows()) == bool(neutral)
 
 
-def test_the_treebank_keeps_its_capitals(tmp_path):
+def test_the_treebank_keeps_capital_letters(tmp_path):
     builder = Sst(manual_dir=write(tmp_path / "raw", "{}.txt", TREES), data_dir=tmp_path)
     assert load_split(builder, "train")[0]["text"] == "The best film"
     assert builder.describe_rows()[0] == "train: 2 rows, of 6,920 in the published set (a part)"
 
 
-def test_glue_says_that_it_trains_on_phrases_and_needs_labels_for_its_test(tmp_path):
+def test_glue_trains_on_phrases_and_needs_test_labels(tmp_path):
     raw = write(tmp_path / "raw", "{}.tsv", GLUE)
     about = Sst(manual_dir=raw, data_dir=tmp_path).describe_rows()
     assert about[0] == "train: 2 rows, of 67,349 in the published set (a part)"
-    assert about[-1] == "train is of GLUE's phrases, not of the 6,920 sentences"
+    assert about[-1] == "train contains GLUE's phrases, not the 6,920 sentences"
     (raw / "test.tsv").write_text("index\tsentence\n0\tawful .\n")
-    with pytest.raises(DataError, match=r"test.tsv:1: no column 'label', .* GLUE keeps the labels"):
+    with pytest.raises(
+        DataError, match=r"test.tsv:1: no column 'label', .* GLUE does not publish the labels"
+    ):
         Sst(manual_dir=raw, data_dir=tmp_path).prepare()
 
 
@@ -93,7 +93,7 @@ def test_glue_says_that_it_trains_on_phrases_and_needs_labels_for_its_test(tmp_p
         "",
     ],
 )
-def test_a_broken_tree_is_named_with_its_line(tmp_path, tree):
+def test_a_malformed_tree_is_an_error_that_names_file_and_line(tmp_path, tree):
     raw = write(tmp_path / "raw", "{}.txt", TREES | {"dev": f"(3 fine)\n{tree}\n(3 fine)\n"})
     with pytest.raises(DataError, match=re.escape(f"{raw / 'dev.txt'}:2: must be a tree like")):
         Sst(manual_dir=raw, data_dir=tmp_path).prepare()
@@ -109,8 +109,8 @@ def test_a_broken_tree_is_named_with_its_line(tmp_path, tree):
         ("{}.tsv", "so so", "must have 2 fields; got 1"),
     ],
 )
-def test_a_fault_is_named_with_its_line(tmp_path, name, line, reason):
-    files = FORMS[name]
+def test_an_error_names_file_and_line(tmp_path, name, line, reason):
+    files = LAYOUTS[name]
     raw = write(tmp_path / "raw", name, files | {"dev": files["dev"] + line + "\n"})
     number = files["dev"].count("\n") + 1
     path = raw / name.format("dev")
@@ -118,15 +118,17 @@ def test_a_fault_is_named_with_its_line(tmp_path, name, line, reason):
         Sst(manual_dir=raw, data_dir=tmp_path).prepare()
 
 
-def test_what_is_looked_for_is_named(tmp_path):
+def test_missing_and_ambiguous_files_are_errors(tmp_path):
     raw = write(tmp_path / "raw", "{}.txt", TREES)
     (raw / "dev.txt").unlink()
-    wanted = "looked here and one folder below for train.txt, dev.txt, test.txt, or train.tsv, "
+    wanted = "this folder or a direct subfolder must contain train.txt, dev.txt, test.txt, or "
     with pytest.raises(DataError, match=re.escape(f"{raw}: {wanted}")):
         Sst(manual_dir=raw, data_dir=tmp_path)
     for name in ("a", "b"):
         write(raw / name, "stsa.fine.{}", FINE)
-    with pytest.raises(DataError, match=r"must hold the set once; found it in \['a', 'b'\]"):
+    with pytest.raises(
+        DataError, match=r"must contain the data set once; found it in \['a', 'b'\]"
+    ):
         Sst(manual_dir=raw, data_dir=tmp_path)
     write(raw, "stsa.binary.{}", BINARY)
     assert Sst(manual_dir=raw, data_dir=tmp_path).raw_files["train"] == raw / "stsa.binary.train"

@@ -1,4 +1,4 @@
-"""A folder of texts goes in and the same texts come out, with TensorFlow nowhere."""
+"""Tests of `TextFiles`, and of everything that all builders share."""
 
 import json
 import pickle
@@ -33,8 +33,8 @@ def raw(tmp_path):
     return tmp_path / "raw"
 
 
-def test_the_examples_come_back_in_order_with_the_names_of_their_labels(raw, tmp_path):
-    for _ in range(2):  # prepared, and found prepared
+def test_examples_are_loaded_in_order_with_the_names_of_their_labels(raw, tmp_path):
+    for _ in range(2):  # The second builder finds the prepared examples.
         builder = TextFiles(manual_dir=raw, data_dir=tmp_path / "prepared")
         for split, expected in EXAMPLES.items():
             rows = load_split(builder, split)
@@ -47,18 +47,18 @@ def test_the_examples_come_back_in_order_with_the_names_of_their_labels(raw, tmp
         load_split(builder, "dev")
 
 
-def test_prepared_files_are_used_again_until_the_raw_ones_change(raw, tmp_path):
-    def prepared():
+def test_prepared_files_are_reused_until_the_raw_files_change(raw, tmp_path):
+    def prepare():
         builder = TextFiles(manual_dir=raw, data_dir=tmp_path / "prepared")
         builder.prepare()
         (written,) = Path(builder.data_dir).glob("*train.array_record*")
         return builder, written.stat().st_mtime_ns
 
-    first, written = prepared()
-    second, still = prepared()
+    first, written = prepare()
+    second, still = prepare()
     assert (second.data_dir, still) == (first.data_dir, written)
-    write(raw, "test", [("wohl", "a"), ("weh", "a")])  # as long as before: only the content tells
-    changed, _ = prepared()
+    write(raw, "test", [("wohl", "a"), ("weh", "a")])  # The size stays the same.
+    changed, _ = prepare()
     assert changed.data_dir != first.data_dir
     assert [row["label"] for row in load_split(changed, "test")] == [0, 0]
     assert [row["label"] for row in load_split(first, "test")] == [1, 0]
@@ -73,7 +73,9 @@ def test_prepared_files_are_used_again_until_the_raw_ones_change(raw, tmp_path):
         ("test", [], ": has no rows"),
     ],
 )
-def test_a_fault_is_named_and_nothing_is_prepared(raw, tmp_path, split, examples, reason):
+def test_an_error_names_file_and_line_and_nothing_is_prepared(
+    raw, tmp_path, split, examples, reason
+):
     write(raw, split, examples)
     builder = TextFiles(manual_dir=raw, data_dir=tmp_path / "prepared")
     with pytest.raises(DataError, match=re.escape(str(raw / f"{split}.jsonl")) + reason):
@@ -81,23 +83,22 @@ def test_a_fault_is_named_and_nothing_is_prepared(raw, tmp_path, split, examples
     assert not Path(builder.data_dir).exists()
 
 
-def test_folders_that_cannot_serve_are_named(raw, tmp_path):
+def test_unusable_folders_are_errors_that_name_them(raw, tmp_path):
     (tmp_path / "file").touch()
     builder = TextFiles(manual_dir=raw, data_dir=tmp_path / "file")
-    with pytest.raises(
-        DataError, match=r"data_dir must be a folder that can be written; got .*file"
-    ):
+    with pytest.raises(DataError, match=r"data_dir must be a writable folder; got .*file"):
         builder.prepare()
-    with pytest.raises(
-        DataError, match=r"manual_dir must be the folder of the raw files; got .*no"
-    ):
-        TextFiles(manual_dir=tmp_path / "no", data_dir=tmp_path)
+    message = "manual_dir must be the folder with the raw files; got"
+    with pytest.raises(DataError, match=rf"{message} .*missing"):
+        TextFiles(manual_dir=tmp_path / "missing", data_dir=tmp_path)
+    with pytest.raises(DataError, match=f"{message} None"):
+        TextFiles(data_dir=tmp_path)
     (raw / "test.jsonl").unlink()
-    with pytest.raises(DataError, match=r"raw: looked for test.csv"):
+    with pytest.raises(DataError, match=r"raw: must contain one of test.csv"):
         TextFiles(manual_dir=raw, data_dir=tmp_path)
 
 
-def test_neither_preparing_nor_reading_imports_tensorflow(raw, tmp_path):
+def test_preparing_and_reading_do_not_import_tensorflow(raw, tmp_path):
     program = (
         "import sys; from distattn_jax.data import load_split;"
         "from distattn_jax.datasets import TextFiles;"

@@ -8,7 +8,8 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from distattn_jax.datasets import cross_genre, mednli, multinli
+from distattn_jax.datasets import mednli, multinli
+from distattn_jax.datasets.claim_builder import CANDIDATES
 from distattn_jax.train.guides import GUIDES
 from experiments.guiding import PAPERS_RATE, RATES
 from experiments.papers import stored_results
@@ -32,10 +33,10 @@ SPLITS = {
     "that is at hand, drawn by a seed, with all their pairs",
     "mednli": f"the splits are those published, {', '.join(mednli.FILES.values())}",
     "cross_genre": "an example is a claim with papers, those that support it among up "
-    f"to {cross_genre.CANDIDATES['test']} (training: one among {cross_genre.CANDIDATES['train']}); "
+    f"to {CANDIDATES['test']} (training: one among {CANDIDATES['train']}); "
     "the others are lexically near (BM25)",
     "covid_fact": "an example is a supported claim with pieces of evidence, its own among up to "
-    f"{cross_genre.CANDIDATES['test']} (training: {cross_genre.CANDIDATES['train']}); the others "
+    f"{CANDIDATES['test']} (training: {CANDIDATES['train']}); the others "
     "are lexically near (BM25), of the same split; a tenth of the sources is the validation set "
     "and two tenths are the test set, drawn by a seed",
 }  # as the builders make them

@@ -1,0 +1,175 @@
+"""Base class of the claim verification data sets: rank candidate papers for each claim."""
+
+import abc
+import random
+from collections.abc import Hashable, Iterable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import tensorflow_datasets as tfds
+
+from distattn_jax.data.builder import Example, TextBuilder, load_split
+from distattn_jax.data.sampling import draw_disjoint
+from distattn_jax.data.table import Ragged
+from distattn_jax.datasets.bm25 import Bm25
+
+SPLITS = ("train", "validation", "test")
+CANDIDATES = {"train": 5, "validation": 30, "test": 30}  # candidates of an example
+HARD_NEGATIVES = 29  # highest-scoring wrong papers from which candidates are drawn
+
+
+class Claim(NamedTuple):
+    """Claim and the papers that may support it, given by paper number.
+
+    Attributes:
+      text: Text of the claim.
+      right: Papers that support the claim.
+      doubtful: Papers that may support it too. They are never used as wrong candidates.
+    """
+
+    text: str
+    right: tuple[int, ...]
+    doubtful: tuple[int, ...] = ()
+
+
+class CandidatePairs(NamedTuple):
+    """Pairs of a claim and a candidate paper, all candidates of the first claim first.
+
+    Attributes:
+      claims: Text of the claim of every pair.
+      papers: Text of the paper of every pair.
+      relevant: Relevance of the candidates, one row per claim: 1 for a right paper, 0 for others.
+      bm25: BM25 scores of the candidates, one row per claim.
+    """
+
+    claims: list[str]
+    papers: list[str]
+    relevant: Ragged
+    bm25: Ragged
+
+
+class ClaimBuilder(TextBuilder):
+    """Builder for claims with candidate papers: right ones, and wrong ones that BM25 ranks highest.
+
+    - Split `papers`: row i is the text of paper i.
+    - Split `train`: one example for each right paper of a claim. Its candidates are this paper and
+      four wrong papers, drawn from the 29 wrong papers with the highest BM25 scores.
+    - Splits `validation` and `test`: one example for each claim. Its candidates are all right
+      papers and the wrong papers with the highest BM25 scores, 30 in total if there are enough.
+
+    The candidates of an example are in random order. All random choices have a fixed seed.
+    """
+
+    VERSION = tfds.core.Version("1.1.0")  # 1.1.0 added the BM25 score of every candidate.
+
+    @abc.abstractmethod
+    def read_claims(self) -> tuple[list[str], dict[str, list[Claim]], dict[str, Sequence[int]]]:
+        """Read the raw files.
+
+        Returns:
+          The texts of all papers, the claims of each split, and the numbers of the papers that may
+          be candidates in each split. The latter include all right papers of the split.
+        """
+
+    def features(self) -> dict[str, Any]:
+        numbers = tfds.features.Tensor(shape=(None,), dtype=np.int32, encoding="bytes")
+        texts = {name: tfds.features.Text() for name in ("paper", "claim")}
+        scores = tfds.features.Tensor(shape=(None,), dtype=np.float32, encoding="bytes")
+        return {**texts, "candidates": numbers, "relevant": numbers, "bm25": scores}
+
+    def read_splits(self) -> dict[str, Iterable[Example]]:
+        papers, claims, pools = self.read_claims()
+        indexes: dict[tuple[int, ...], Bm25] = {}
+        splits: dict[str, Iterable[Example]] = {
+            "papers": [_make_example(paper=text) for text in papers]
+        }
+        for split in SPLITS:
+            pool = tuple(pools[split])
+            if pool not in indexes:
+                indexes[pool] = Bm25([papers[i] for i in pool])
+            splits[split] = self._make_examples(split, claims[split], pool, indexes[pool])
+        return splits
+
+    def _make_examples(
+        self, split: str, claims: list[Claim], pool: tuple[int, ...], index: Bm25
+    ) -> Iterator[Example]:
+        """Yield the examples of a split.
+
+        Args:
+          split: Name of the split.
+          claims: Claims of the split.
+          pool: Numbers of the papers that may be candidates.
+          index: BM25 index of these papers, in the same order.
+        """
+        generator = random.Random(f"{self.name} {split}")
+        place = {paper: i for i, paper in enumerate(pool)}
+        for claim in claims:
+            excluded = {place[i] for i in claim.right + claim.doubtful if i in place}
+            scores = index.scores(claim.text)
+            nearest = index.nearest(claim.text, HARD_NEGATIVES, without=excluded)
+            wrong_papers = [pool[i] for i in nearest]
+            groups = [(i,) for i in claim.right] if split == "train" else [claim.right]
+            for right in groups:
+                count = min(max(CANDIDATES[split] - len(right), 0), len(wrong_papers))
+                if split == "train":
+                    wrong = generator.sample(wrong_papers, count)
+                else:
+                    wrong = wrong_papers[:count]
+                candidates = [*right, *wrong]
+                generator.shuffle(candidates)
+                yield _make_example(
+                    claim=claim.text,
+                    candidates=np.asarray(candidates, np.int32),
+                    relevant=np.asarray([i in right for i in candidates], np.int32),
+                    bm25=np.asarray([scores[place[i]] for i in candidates], np.float32),
+                )
+
+
+def load_candidates(builder: ClaimBuilder, split: str) -> CandidatePairs:
+    """Load the pairs of claim and candidate paper of a split, ready to be encoded.
+
+    Args:
+      builder: Data set to load from.
+      split: `train`, `validation` or `test`.
+    """
+    papers = [row["paper"] for row in load_split(builder, "papers")]
+    rows = load_split(builder, split)
+    counts = [len(row["candidates"]) for row in rows]
+    offsets = np.cumsum([0, *counts], dtype=np.int64)
+    return CandidatePairs(
+        [row["claim"] for row, count in zip(rows, counts, strict=True) for _ in range(count)],
+        [papers[i] for i in _concatenate(rows, "candidates")],
+        Ragged(_concatenate(rows, "relevant"), offsets),
+        Ragged(_concatenate(rows, "bm25"), offsets),
+    )
+
+
+def draw_splits(keys: Sequence[Hashable], *, seed: str) -> list[str]:
+    """Assign a random split to every row. Rows with equal keys get the same split.
+
+    Of the distinct keys, 70 percent become train, 10 percent validation and 20 percent test.
+    """
+    distinct = list(dict.fromkeys(keys))
+    sizes = [round(len(distinct) * tenths / 10) for tenths in (1, 2)]
+    validation, test = draw_disjoint(len(distinct), sizes, seed=seed)
+    number = {key: i for i, key in enumerate(distinct)}
+    return [
+        "validation" if number[key] in validation else "test" if number[key] in test else "train"
+        for key in keys
+    ]
+
+
+def _make_example(**values: Any) -> Example:
+    """Make an example with empty values for all features that are not given.
+
+    TFDS requires the same features in all splits.
+    """
+    numbers = np.zeros(0, np.int32)
+    scores = np.zeros(0, np.float32)
+    empty = {"paper": "", "claim": "", "candidates": numbers, "relevant": numbers, "bm25": scores}
+    return {**empty, **values}
+
+
+def _concatenate(rows: Sequence[Example], name: str) -> np.ndarray:
+    """Concatenate one feature of all examples."""
+    return np.concatenate([_make_example()[name], *(row[name] for row in rows)])
