@@ -2,8 +2,8 @@
 
 Rows are grouped by length into buckets. An epoch divides the rows of every bucket into batches of
 one size and fills the last batch of a bucket with padding rows of weight 0. Therefore all epochs
-have the same number of batches, training can resume at any step, and any number of processes
-produces the same global batches, each process only its own rows.
+have the same number of batches, and training can resume at any step. Several processes divide the
+rows of each batch among them and together make the same batches as one process.
 """
 
 import collections
@@ -32,7 +32,8 @@ class Batches:
       batch_size: Number of rows of a batch, summed over all processes.
       buckets: Sequence lengths that batches may have, in ascending order. A row belongs to the
         first bucket that is long enough. Longer rows are truncated to the last bucket.
-      length_columns: Sequence column, or columns, whose maximum is the length of a row.
+      length_columns: Name of the column whose sequence length is the length of a row. With several
+        names, the longest of these sequences counts.
       seed: Seed of the order of rows and batches. Ignored unless `shuffle` is True.
       shuffle: True draws a new order in every epoch. False keeps the order of the table within each
         bucket, shortest bucket first.
@@ -42,7 +43,7 @@ class Batches:
     Attributes:
       batches_per_epoch: Number of batches in which every row occurs once.
       truncated: Number of rows with a sequence that is longer than their bucket.
-      padding_share: Fraction of the positions of all batches that is padding.
+      padding_share: Fraction of the positions of an epoch that is padding.
     """
 
     def __init__(
@@ -126,7 +127,7 @@ class Batches:
     def _make_epoch(
         self, epoch: int
     ) -> tuple[Int32[np.ndarray, "batches B"], Int[np.ndarray, " batches"]]:
-        """Return the row numbers of every batch, sorted by bucket, and the order of the batches."""
+        """Return the row numbers of all batches of an epoch, and the order to return batches in."""
         # NumPy guarantees that raw bits, unlike its permutations, are the same in all versions.
         bits = np.random.Philox(np.random.SeedSequence((self.seed, epoch))).random_raw
         batches = []
@@ -188,7 +189,7 @@ class BatchIterator:
         self._groups = iter(dataset.to_iter_dataset(self._options))
 
     def _make_group(self, first: int, group: int) -> list[dict[str, np.ndarray]]:
-        """Make the batches of one group, where group 0 begins with batch `first`."""
+        """Make the consecutive batches of one group. Group 0 begins with batch `first`."""
         begin = first + group * GROUP_SIZE
         return [self._batches[i] for i in range(begin, min(begin + GROUP_SIZE, self._stop))]
 

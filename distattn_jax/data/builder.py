@@ -76,7 +76,7 @@ class TextBuilder(tfds.core.GeneratorBasedBuilder):
         """Return the examples of every split, preferably as generators over `self.raw_files`."""
 
     def published_rows(self) -> Mapping[str, int]:
-        """Return the number of rows of the splits as published. Splits may be missing."""
+        """Return the published number of rows of each split for which it is known."""
         return self.PUBLISHED_ROWS
 
     def prepare(self) -> None:
@@ -96,11 +96,15 @@ class TextBuilder(tfds.core.GeneratorBasedBuilder):
         return self.info.metadata["left_out"]
 
     def leave_out(self, reason: str) -> None:
-        """Count one row that `read_splits` leaves out, under this reason."""
+        """Count one row of the raw files that is left out of the splits for this reason."""
         self.left_out[reason] = self.left_out.get(reason, 0) + 1
 
     def describe_rows(self) -> tuple[str, ...]:
-        """Describe in one line each the size of every split and the rows that were left out."""
+        """Describe the data set in lines of text.
+
+        Each split has a line with its size. Each reason to leave out rows has a line with their
+        number.
+        """
         self.prepare()
         published = self.published_rows()
         lines = [
@@ -158,7 +162,7 @@ class TextBuilder(tfds.core.GeneratorBasedBuilder):
         return {split: self._number(split, rows) for split, rows in self.read_splits().items()}
 
     def _number(self, split: str, rows: Iterable[Example]) -> Iterator[tuple[int, Example]]:
-        """Number the examples of a split, and raise `DataError` if there are none."""
+        """Yield each example of a split with its number. A split without examples is an error."""
         number = -1
         for number, row in enumerate(rows):
             yield number, row
@@ -166,7 +170,7 @@ class TextBuilder(tfds.core.GeneratorBasedBuilder):
             raise DataError(f"{self.manual_dir}: has no rows for the split {split!r}.")
 
     def _generate_examples(self) -> Any:
-        """Return nothing: TFDS requires this method, but `_split_generators` makes the examples."""
+        """Return no examples. TFDS requires this method, but `_split_generators` makes them."""
         return iter(())
 
 

@@ -7,8 +7,8 @@
 
 A word has ten tab-separated fields, of which three are used: the id, the form, and the head (field
 seven). A text is everything between two `# newdoc` lines and contains one or more sentences. In a
-file without such lines each sentence is one text. Texts are compared without their white space, so
-the order of the texts in the files is free and a repeated text needs one parse only.
+file without such lines each sentence is one text. A parse is looked up by the characters of its
+text without white space, so that texts may be in any order and a repeated text needs one parse.
 """
 
 import itertools
@@ -34,7 +34,8 @@ class DependencyParse(NamedTuple):
     """Words of one text and their syntactic heads.
 
     Attributes:
-      ends: Character offset of the end of each word, not counting white space, shape (words,).
+      ends: Number of characters of the text up to the end of each word, without white space, shape
+        (words,).
       heads: Number of the syntactic head of each word, counted from 1, shape (words,). 0 marks a
         root, which has no head.
     """
@@ -50,7 +51,7 @@ class DependencyParse(NamedTuple):
     ) -> Int32[np.ndarray, " tokens"]:
         """Return the number of the word in which each token begins, counted from 1.
 
-        A token that consists of white space only gets 0.
+        A token that contains only white space has the number 0.
 
         Args:
           text: Text that was parsed.
@@ -122,7 +123,7 @@ def _read_texts(path: Path) -> Iterator[tuple[str, DependencyParse]]:
 
 
 def _make_parse(forms: list[str], heads: list[int]) -> tuple[str, DependencyParse]:
-    """Return the concatenated forms of a text and its parse."""
+    """Return the concatenated word forms of a text, and its parse."""
     ends = np.fromiter(itertools.accumulate(map(len, forms)), np.int32, len(forms))
     return "".join(forms), DependencyParse(ends, np.asarray(heads, np.int32))
 
@@ -156,7 +157,7 @@ def _read_sentences(path: Path) -> Iterator[tuple[bool, list[tuple[str, int]]]]:
 
 
 def _read_words(path: Path, lines: list[tuple[int, list[str]]]) -> list[tuple[str, int]]:
-    """Return the form and the head of every word of a sentence as it is written in the text.
+    """Return the form and the head of every word that is written in a sentence.
 
     A multiword token (`3-4  don't`) is one word here, and its head is the first head of its parts
     that lies outside of it. Empty nodes (`5.1`) are skipped.

@@ -31,7 +31,7 @@ class TokenPmi(NamedTuple):
 
 
 def count_pmi(tokens: Ragged, vocabulary: int, *, size: int = 4096) -> TokenPmi:
-    """Count the PMI of tokens, where two tokens occur together if one example contains both.
+    """Compute the PMI of every pair of frequent tokens from the examples that contain them.
 
     Args:
       tokens: Token ids of the training examples.

@@ -67,15 +67,17 @@ def encode_pairs(
 ) -> EncodedPairs:
     """Encode pairs of texts, or single texts, as columns with one number per token.
 
+    The columns are:
+
     - `tokens`: Token ids, including special tokens.
     - `types`: Token type, 0 for the first and 1 for the second text if the model has two types.
     - `words`: Number of the word that contains the token, counted from 1 over both texts. Special
-      tokens have 0. Words are those of the tokenizer, or with `parses` those of the parser, where a
-      token belongs to the word in which it begins.
-    - `heads` (only with `parses`): Number of the syntactic head of that word. 0 marks a root, or a
+      tokens have 0. The pre-tokenizer defines the words. If `parses` is given, the parser defines
+      them, and a token belongs to the word in which it begins.
+    - `heads`, if `parses` is given: Number of the syntactic head of that word. 0 marks a root, or a
       head that was truncated.
-    - `vectors` (only with `vectors`): Row of the word vector of the tokenizer's word. 0 marks a
-      word without a vector.
+    - `vectors`, if `vectors` is given: Row of the word vector of the word that the pre-tokenizer
+      defines. 0 marks a word without a vector.
 
     Args:
       tokenizer: Tokenizer that `load_pretrained_tokenizer` returned.
@@ -114,7 +116,7 @@ def encode_pairs(
 def list_words(tokenizer: Tokenizer, texts: Iterable[str]) -> list[str]:
     """List the distinct words of the texts, both as written and in lower case, sorted.
 
-    Words are separated as the tokenizer separates them before it makes pieces.
+    The pre-tokenizer of the tokenizer defines the words.
     """
     found: set[str] = set()
     for (text,), (encoding,) in _encode_texts(tokenizer, ((text,) for text in texts)):
@@ -137,7 +139,7 @@ def _encode_texts(
 
 
 def _truncate(encodings: list[Encoding], limit: int) -> bool:
-    """Truncate the longer of one or two encodings until their sum is at most `limit` tokens.
+    """Truncate the longer of one or two encodings until they have at most `limit` tokens in total.
 
     Returns:
       True if a token was removed.
@@ -192,7 +194,7 @@ def _get_words(text: str, encoding: Encoding) -> dict[int, str]:
 
 
 def _get_row(word: str, vectors: Mapping[str, int]) -> int:
-    """Return the row of the vector of a word as written or in lower case, or 0."""
+    """Return the row of the vector of a word, as written or in lower case. 0 means no vector."""
     return vectors.get(word) or vectors.get(word.lower(), 0)
 
 

@@ -48,5 +48,5 @@ class RecordSource:
 
 
 def _open_reader(name: str) -> Any:
-    """Open an array_record file without read-ahead, which random access would waste."""
+    """Open an array_record file without read-ahead, because examples are read in random order."""
     return array_record_module.ArrayRecordReader(name, options="readahead_buffer_size:0")

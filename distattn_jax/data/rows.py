@@ -59,7 +59,10 @@ def read_rows(
 
 
 def find_file(folder: str | Path, stem: str) -> Path:
-    """Find the one file of this stem in a folder: .csv, .tsv, .jsonl or .json, plain or .gz."""
+    """Find the only file of a folder that has this stem and a suffix that `read_rows` accepts.
+
+    The suffixes are .csv, .tsv, .jsonl and .json, each also with .gz.
+    """
     names = [stem + suffix + zipped for suffix in FORMATS for zipped in ("", ".gz")]
     found = [name for name in names if (Path(folder) / name).is_file()]
     if not found:

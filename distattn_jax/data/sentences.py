@@ -20,8 +20,8 @@ END = re.compile(
 def split_sentences(text: str) -> list[str]:
     """Return the sentences of a text in order, stripped, without empty ones.
 
-    A sentence ends after a run of `.`, `!` and `?`, or at a line break. A mark inside a word or a
-    number (3.5, example.com) is no end. An abbreviation before a space (`Mr. `) is taken for one.
+    A sentence ends after a run of `.`, `!` and `?`, or at a line break. Marks inside a word or a
+    number (example.com, 3.5) are ignored. An abbreviation before a space (`Mr. `) ends a sentence.
 
     >>> split_sentences("I paid 3.5 dollars... Worth it!!! (Really.)")
     ['I paid 3.5 dollars...', 'Worth it!!!', '(Really.)']

@@ -199,10 +199,12 @@ class Table:
     def take(self, indices: Int[np.ndarray, " B"], length: int) -> dict[str, np.ndarray]:
         """Return the selected rows as arrays by column, sequences padded to one length.
 
-        A column `name` of numbers becomes `name` (B, ...). A column of sequences becomes `name`
-        (B, T) and `name_length` (B,), the valid lengths. A column of lists of sequences becomes
-        `name` (B, S, T), `name_words` (B, S), the valid lengths of the sequences, and `name_length`
-        (B,), the valid lengths of the lists.
+        - A column `name` of numbers becomes `name` (B, ...).
+        - A column of sequences becomes `name` (B, T) and `name_length` (B,), the lengths of the
+          sequences without padding.
+        - A column of lists of sequences becomes `name` (B, S, T), `name_words` (B, S), the lengths
+          of the sequences without padding, and `name_length` (B,), the lengths of the lists without
+          padding.
 
         Args:
           indices: Row numbers, shape (B,). The index -1 selects a row of zeros and of length 0.

@@ -126,7 +126,7 @@ def load_tokenizer(path: AnyPath) -> Tokenizer:
 
 
 def _lower_case(tokenizer: Tokenizer) -> Tokenizer:
-    """Make a tokenizer lower-case texts and split them into words and punctuation."""
+    """Configure a tokenizer to lower-case texts and split them into words and punctuation."""
     tokenizer.normalizer = normalizers.Lowercase()
     tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
     return tokenizer

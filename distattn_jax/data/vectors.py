@@ -23,7 +23,7 @@ class WordVectors(NamedTuple):
 
     Attributes:
       rows: Row of every word in `vectors`, counted from 1.
-      vectors: Vectors, shape (W, E). Row 0 is zero and serves words without a vector.
+      vectors: Vectors, shape (W, E). Row 0 is all zeros, for words without a vector.
     """
 
     rows: dict[str, int]
@@ -92,7 +92,7 @@ def _split_path(path: str | Path) -> tuple[Path, str]:
 
 
 def _find_words(path: str | Path, words: Sequence[str], *, start: int) -> dict[int, list[float]]:
-    """Return the vectors of those of `words[start:]` that a file contains, by index in `words`."""
+    """Find the words `words[start:]` in a file and return their vectors by index in `words`."""
     wanted = {word.encode(): i for i, word in enumerate(words) if i >= start}
     try:
         with _open(*_split_path(path)) as lines:
@@ -182,7 +182,7 @@ def _make_key(file: Path, member: str, words: Sequence[str], seed: int) -> str:
 
 
 def _read_cache(cache: Path, key: str) -> tuple[np.ndarray, int] | None:
-    """Return the cached embeddings and word count, or None if they have another key."""
+    """Return the cached embeddings and the number of words found, or None for another key."""
     try:
         with np.load(cache) as stored:
             if str(stored["key"]) == key:
@@ -193,7 +193,7 @@ def _read_cache(cache: Path, key: str) -> tuple[np.ndarray, int] | None:
 
 
 def _write_cache(cache: Path, key: str, vectors: np.ndarray, found: int) -> None:
-    """Write a temporary file and rename it, so that no reader gets an incomplete cache."""
+    """Write the cache to a temporary file and rename it, so that no reader finds half a file."""
     cache.parent.mkdir(parents=True, exist_ok=True)
     temporary = cache.with_name(f"{cache.name}.{os.getpid()}")
     with temporary.open("wb") as file:

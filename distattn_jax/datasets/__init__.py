@@ -1,4 +1,4 @@
-"""The data sets, one file each, as TensorFlow Datasets builders that need no TensorFlow.
+"""Data sets, one file each, as TensorFlow Datasets builders that need no TensorFlow.
 
 `DATASETS` lists their names. A class is imported when it is first accessed, as in
 `from distattn_jax.datasets import AgNews`, so that importing this package alone imports neither JAX

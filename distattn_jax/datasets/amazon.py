@@ -20,7 +20,7 @@ class Amazon(TextBuilder):
     The raw file is the only one whose name contains Electronics and ends in .json or .json.gz. Each
     line is a JSON object, of which overall (the stars) and reviewText are used. From the reviews
     that have a text, 40,000, 5,000 and 5,000 are drawn with a fixed seed for train, validation and
-    test. If there are fewer than 50,000 such reviews, all are used, 80, 10 and 10 percent.
+    test. If there are fewer than 50,000 such reviews, all are divided, 80, 10 and 10 percent.
     """
 
     URLS: ClassVar[tuple[str, ...]] = (

@@ -19,12 +19,13 @@ HARD_NEGATIVES = 29  # highest-scoring wrong papers from which candidates are dr
 
 
 class Claim(NamedTuple):
-    """Claim and the papers that may support it, given by paper number.
+    """Claim and the papers that support it.
 
     Attributes:
       text: Text of the claim.
-      right: Papers that support the claim.
-      doubtful: Papers that may support it too. They are never used as wrong candidates.
+      right: Numbers of the papers that support the claim.
+      doubtful: Numbers of papers that possibly support the claim. They are never used as wrong
+        candidates.
     """
 
     text: str
@@ -33,7 +34,7 @@ class Claim(NamedTuple):
 
 
 class CandidatePairs(NamedTuple):
-    """Pairs of a claim and a candidate paper, all candidates of the first claim first.
+    """Pairs of a claim and a candidate paper, ordered by claim.
 
     Attributes:
       claims: Text of the claim of every pair.
@@ -49,7 +50,7 @@ class CandidatePairs(NamedTuple):
 
 
 class ClaimBuilder(TextBuilder):
-    """Builder for claims with candidate papers: right ones, and wrong ones that BM25 ranks highest.
+    """Builder of claims with candidate papers: right papers, and wrong papers with similar words.
 
     - Split `papers`: row i is the text of paper i.
     - Split `train`: one example for each right paper of a claim. Its candidates are this paper and
@@ -64,7 +65,7 @@ class ClaimBuilder(TextBuilder):
 
     @abc.abstractmethod
     def read_claims(self) -> tuple[list[str], dict[str, list[Claim]], dict[str, Sequence[int]]]:
-        """Read the raw files.
+        """Read papers and claims from the raw files.
 
         Returns:
           The texts of all papers, the claims of each split, and the numbers of the papers that may
@@ -148,6 +149,10 @@ def draw_splits(keys: Sequence[Hashable], *, seed: str) -> list[str]:
     """Assign a random split to every row. Rows with equal keys get the same split.
 
     Of the distinct keys, 70 percent become train, 10 percent validation and 20 percent test.
+
+    Args:
+      keys: Key of every row.
+      seed: Any text. Different seeds draw different splits.
     """
     distinct = list(dict.fromkeys(keys))
     sizes = [round(len(distinct) * tenths / 10) for tenths in (1, 2)]

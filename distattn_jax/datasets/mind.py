@@ -37,11 +37,11 @@ MIND_LARGE = {
 
 
 class Impression(NamedTuple):
-    """Example of MIND: the news that a user was shown at one time. News are given by number.
+    """Example of MIND: the news items, as numbers, that a user was shown at one time.
 
     Attributes:
-      history: News that the user clicked before, oldest first, shape (K,).
-      candidates: News that were shown, shape (C,).
+      history: News items that the user clicked before, oldest first, shape (K,).
+      candidates: News items that were shown, shape (C,).
       clicks: 1 for each candidate that was clicked, otherwise 0, shape (C,).
     """
 
@@ -155,7 +155,11 @@ class Mind(TextBuilder):
         return self._open_records(split, _decode_impression)
 
     def describe_rows(self) -> tuple[str, ...]:
-        """Describe in one line the size of the raw files, and in one line each what is left out."""
+        """Describe the data set in lines of text.
+
+        The first line contains the sizes of the raw files. Each reason to leave out rows has a line
+        with their number.
+        """
         self.prepare()
         rows = dict(self._count_rows())
         complete = {"all of MIND-small": MIND_SMALL, "all of MIND-large": MIND_LARGE}
@@ -224,7 +228,10 @@ def _make_example(
     clicks: Sequence[int] = (),
     title: str = "",
 ) -> Example:
-    """Make an example. Features that a split does not need are empty, because TFDS requires all."""
+    """Make an example with empty values for missing features.
+
+    TFDS requires the same features in all splits.
+    """
     sequences = (history[-HISTORY:], candidates, clicks)
     arrays = (np.array(sequence, np.int32) for sequence in sequences)
     return {"title": title, **dict(zip(Impression._fields, arrays, strict=True))}

@@ -19,12 +19,12 @@ DayFilter = Callable[[datetime.date], bool]
 
 
 class LoggedImpression(NamedTuple):
-    """One line of the log: the news that a user was shown at one time. News are given by number.
+    """One line of the log: the news items, as numbers, that a user was shown at one time.
 
     Attributes:
       line: Line number in the file.
-      history: News that the user clicked before, oldest first.
-      candidates: News that were shown.
+      history: News items that the user clicked before, oldest first.
+      candidates: News items that were shown.
       clicks: 1 for each candidate that was clicked, otherwise 0.
     """
 
@@ -35,7 +35,7 @@ class LoggedImpression(NamedTuple):
 
     @property
     def usable(self) -> bool:
-        """True if the user clicked at least one candidate and ignored at least one."""
+        """True if some, but not all, candidates were clicked."""
         return 0 < sum(self.clicks) < len(self.clicks)
 
 
@@ -44,7 +44,8 @@ class LogShard(NamedTuple):
 
     Attributes:
       start: Byte offset of the first line.
-      usable: Days that occur in these lines. True if at least one impression of the day is usable.
+      usable: For each day in these lines, True if an impression of this day has both clicked and
+        unclicked candidates.
     """
 
     start: int
@@ -54,7 +55,7 @@ class LogShard(NamedTuple):
 class ImpressionLog:
     """Log of impressions, divided into shards that can be read separately.
 
-    The constructor reads the file once, so that it reports every error in the file.
+    The constructor reads the whole file once, so that an error in any line is found at the start.
 
     Args:
       path: File behaviors.tsv.
@@ -86,6 +87,8 @@ class ImpressionLog:
     def find_shards(self, days: DayFilter) -> list[int]:
         """Return the numbers of the shards that contain usable impressions of the selected days.
 
+        A usable impression has both clicked and unclicked candidates.
+
         Args:
           days: Function that returns True for a selected day.
         """
@@ -97,6 +100,8 @@ class ImpressionLog:
 
     def read_shard(self, shard: int, days: DayFilter) -> Iterator[LoggedImpression]:
         """Yield the usable impressions of the selected days from one shard.
+
+        A usable impression has both clicked and unclicked candidates.
 
         Args:
           shard: Number of the shard.

@@ -29,7 +29,7 @@ OTHER_WORDS = (
     *("the", "a", "our", "was", "and", "with", "on", "of", "then", "there", "we", "had", "quite"),
     *("friday", "evening", "morning", "once", "again", "too", ",", ";"),
 )
-LEAD = 3  # words by which every other opinion is at least farther away than the nearest
+LEAD = 3  # minimum number of words by which other opinions are farther away than the nearest
 
 
 class SplitOptions(NamedTuple):
@@ -39,7 +39,7 @@ class SplitOptions(NamedTuple):
       size: Number of sentences.
       nearest: Maximum distance of the nearest opinion from "service". The minimum is 1.
       farthest: Maximum distance of the other opinions from "service".
-      margin: Maximum number of words before the first and after the last of these words.
+      margin: Maximum number of other words before and after these words and "service".
     """
 
     size: int
@@ -88,7 +88,7 @@ class Nearest(TextBuilder):
 
     Args:
       data_dir: Folder for prepared files.
-      manual_dir: Folder of the source file. There is no need to change it.
+      manual_dir: Folder of the source file. Keep the default.
     """
 
     def __init__(self, *, data_dir: str | Path, manual_dir: str | Path = Path(__file__).parent):

@@ -15,10 +15,10 @@ TITLE_LENGTH = 30  # tokens of a title
 
 
 class OnDiskImpressions:
-    """Table of impressions for `Batches`, which are read from disk when a batch is made.
+    """Table of MIND impressions for `Batches` that reads each impression when it is needed.
 
     The length of a row is its number of candidates. Candidates are never truncated, because this
-    would change the metrics, so the last bucket must hold the longest row.
+    would change the metrics. Therefore the last bucket must be as long as the longest row.
 
     Args:
       source: Sequence of `Impression`s, read on demand.

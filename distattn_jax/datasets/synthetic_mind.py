@@ -27,10 +27,10 @@ def write_mind(
     history: int = 20,
     candidates: int = 10,
 ) -> None:
-    """Write the folders `train` and `dev`, each with news.tsv and behaviors.tsv.
+    """Write a synthetic MIND log: folders `train` and `dev` with news.tsv and behaviors.tsv.
 
-    Nine tenths of the impressions are in train. The news of train are the first three quarters of
-    all news, those of dev the last three quarters. The log of dev covers the day after train.
+    Nine tenths of the impressions are in train. The first three quarters of the news are in train,
+    and the last three quarters are in dev. The log of dev covers the day after those of train.
 
     Args:
       folder: Folder to write to.

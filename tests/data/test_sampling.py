@@ -1,3 +1,5 @@
+"""Tests of the sampling of rows."""
+
 import pytest
 
 from distattn_jax.data.sampling import draw_disjoint

@@ -1,3 +1,5 @@
+"""Tests of splitting a text into sentences."""
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

@@ -1,3 +1,5 @@
+"""Tests of tables and their columns of sequences."""
+
 import numpy as np
 import pytest
 from hypothesis import given

@@ -1,3 +1,5 @@
+"""Tests of training, saving and loading tokenizers."""
+
 import numpy as np
 import pytest
 

@@ -1,3 +1,5 @@
+"""Tests of AG's News."""
+
 import re
 
 import pytest

@@ -1,3 +1,5 @@
+"""Tests of Amazon Electronics."""
+
 import gzip
 import itertools
 import json

@@ -1,3 +1,5 @@
+"""Tests of BM25."""
+
 import math
 
 import numpy as np

@@ -1,3 +1,5 @@
+"""Tests of COVID-Fact."""
+
 import json
 import math
 import re

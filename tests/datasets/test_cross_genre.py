@@ -1,3 +1,5 @@
+"""Tests of Cross-genre-IR, and of everything that data sets of claims share."""
+
 import collections
 import json
 import math

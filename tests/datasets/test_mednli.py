@@ -1,3 +1,5 @@
+"""Tests of MedNLI."""
+
 import json
 
 import pytest

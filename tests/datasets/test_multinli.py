@@ -1,3 +1,5 @@
+"""Tests of MultiNLI."""
+
 import json
 import re
 

@@ -1,3 +1,5 @@
+"""Tests of the synthetic task of the nearest opinion."""
+
 import collections
 
 import pytest

@@ -1,3 +1,5 @@
+"""Tests of the table of impressions on disk."""
+
 import numpy as np
 import pytest
 

@@ -1,3 +1,5 @@
+"""Tests of SNLI with two classes."""
+
 import json
 import re
 import zipfile

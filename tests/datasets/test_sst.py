@@ -1,3 +1,5 @@
+"""Tests of binary SST in its published layouts."""
+
 import re
 
 import pytest
