@@ -18,7 +18,7 @@ def make_mesh(data: int = 0, model: int = 1) -> Mesh:
     """Make a mesh over the first data * model devices of all processes.
 
     Args:
-      data: Number of devices that share a batch. 0 means as many as `model` leaves.
+      data: Number of devices that share a batch. 0 means all devices, divided by `model`.
       model: Number of devices that share the attention heads.
     """
     devices = jax.devices()

@@ -28,7 +28,7 @@ def first_token(tokens: Int[Array, "B T"], lengths: Int[Array, " B"]) -> Target:
       lengths: Number of valid tokens of each text. The rest is padding.
     """
     is_first = jnp.arange(tokens.shape[1], dtype=jnp.int32) == 0
-    return _target_keys(jnp.broadcast_to(is_first, tokens.shape), lengths)
+    return _make_key_target(jnp.broadcast_to(is_first, tokens.shape), lengths)
 
 
 def next_token(tokens: Int[Array, "B T"], lengths: Int[Array, " B"]) -> Target:
@@ -38,7 +38,7 @@ def next_token(tokens: Int[Array, "B T"], lengths: Int[Array, " B"]) -> Target:
       tokens: Token ids. Only their shape is used.
       lengths: Number of valid tokens of each text. The rest is padding.
     """
-    return _target_distance(1, tokens, lengths)
+    return _make_distance_target(1, tokens, lengths)
 
 
 def previous_token(tokens: Int[Array, "B T"], lengths: Int[Array, " B"]) -> Target:
@@ -48,7 +48,7 @@ def previous_token(tokens: Int[Array, "B T"], lengths: Int[Array, " B"]) -> Targ
       tokens: Token ids. Only their shape is used.
       lengths: Number of valid tokens of each text. The rest is padding.
     """
-    return _target_distance(-1, tokens, lengths)
+    return _make_distance_target(-1, tokens, lengths)
 
 
 def period(
@@ -61,7 +61,7 @@ def period(
       lengths: Number of valid tokens of each text. The rest is padding.
       periods: Token ids of periods.
     """
-    return _target_keys(_is_any_of("periods", tokens, periods), lengths)
+    return _make_key_target(_is_any_of("periods", tokens, periods), lengths)
 
 
 def delimiter(
@@ -74,7 +74,7 @@ def delimiter(
       lengths: Number of valid tokens of each text. The rest is padding.
       delimiters: Token ids of delimiters such as [SEP].
     """
-    return _target_keys(_is_any_of("delimiters", tokens, delimiters), lengths)
+    return _make_key_target(_is_any_of("delimiters", tokens, delimiters), lengths)
 
 
 def _is_any_of(name: str, tokens: Int[Array, "B T"], ids: Sequence[int]) -> Bool[Array, "B T"]:
@@ -82,14 +82,16 @@ def _is_any_of(name: str, tokens: Int[Array, "B T"], ids: Sequence[int]) -> Bool
     return jnp.isin(tokens, jnp.asarray(check_integers(name, ids), jnp.int32))
 
 
-def _target_keys(is_target: Bool[Array, "B S"], lengths: Int[Array, " B"]) -> Target:
+def _make_key_target(is_target: Bool[Array, "B S"], lengths: Int[Array, " B"]) -> Target:
     """Return the target in which all queries of a text attend equally to the marked keys."""
     batch, keys = is_target.shape
     scores = jnp.broadcast_to(is_target[:, None, :], (batch, keys, keys))
     return make_target(scores.astype(jnp.float32), lengths)
 
 
-def _target_distance(distance: int, tokens: Int[Array, "B T"], lengths: Int[Array, " B"]) -> Target:
+def _make_distance_target(
+    distance: int, tokens: Int[Array, "B T"], lengths: Int[Array, " B"]
+) -> Target:
     """Return the target in which query i attends to key i + distance."""
     batch, length = tokens.shape
     scores = jnp.eye(length, k=distance, dtype=jnp.float32)

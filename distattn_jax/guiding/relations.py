@@ -39,7 +39,9 @@ class PmiTable(NamedTuple):
 def dependency(
     words: Int[Array, "B T"], heads: Int[Array, "B T"], lengths: Int[Array, " B"]
 ) -> Target:
-    """Return the target in which each token attends equally to its word's syntactic head.
+    """Return the target in which each token attends to the syntactic head of its word.
+
+    If the head consists of several tokens, they share the attention equally.
 
     Args:
       words: Number of the word that each token belongs to, from 1. 0 marks tokens outside words.
@@ -54,7 +56,7 @@ def dependency(
 
 
 def pmi(tokens: Int[Array, "B T"], lengths: Int[Array, " B"], table: PmiTable) -> Target:
-    """Return the target in which tokens attend to others in proportion to their positive PMI.
+    """Return the target in which each token attends to other tokens in proportion to their PMI.
 
     Args:
       tokens: Token ids.
@@ -73,10 +75,11 @@ def pmi(tokens: Int[Array, "B T"], lengths: Int[Array, " B"], table: PmiTable) -
 def word_similarity(
     vectors: Int[Array, "B T"], lengths: Int[Array, " B"], table: Float[Array, "W E"]
 ) -> Target:
-    """Return the target in which tokens attend to words in proportion to cosine similarity.
+    """Return the target in which each token attends to words in proportion to their similarity.
 
-    Adjacent tokens with the same vector form one word. A token attends to other words only, but
-    another occurrence of its word in the text counts as another word.
+    The similarity is the cosine of two word vectors, or 0 if it is negative. Adjacent tokens with
+    the same vector form one word. A token attends only to other words, which include other
+    occurrences of its word in the text.
 
     Args:
       vectors: Row in the table of the word of each token. 0 marks words without a vector.

@@ -1,4 +1,4 @@
-"""Sharding of batches on meshes with Explicit axes, where the compiler decides nothing."""
+"""Sharding of batches on meshes with Explicit axes, where operations must specify shardings."""
 
 import jax
 import jax.numpy as jnp
@@ -7,9 +7,10 @@ from jaxtyping import Array
 
 
 def gather_heads(array: Array) -> Array:
-    """Gather all axes but the batch axis on each device, as products of heads require.
+    """Replicate all axes of an array except the first, the batch axis.
 
-    On a mesh with Auto axes the compiler does the same, and the array is returned unchanged.
+    Products of heads need this on a mesh with Explicit axes. On other meshes the compiler inserts
+    the communication, and the array is returned unchanged.
     """
     spec = _batch_spec(array)
     if spec is None:
@@ -18,12 +19,12 @@ def gather_heads(array: Array) -> Array:
 
 
 def look_up(table: Array, *indices: Array) -> Array:
-    """Return `table[indices]`, with its batch axis sharded like that of the first index."""
+    """Return `table[indices]`, sharded along the batch axis like the first array of indices."""
     return jnp.asarray(table).at[indices].get(out_sharding=_batch_spec(indices[0]))
 
 
 def _batch_spec(array: Array) -> PartitionSpec | None:
-    """Return a spec that shards the first axis as in the array. None means no Explicit axes."""
+    """Return the spec that shards only the first axis, or None on a mesh without Explicit axes."""
     sharding = jax.typeof(array).sharding
     if AxisType.Explicit not in sharding.mesh.axis_types:
         return None

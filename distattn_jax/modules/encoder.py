@@ -24,7 +24,8 @@ class Encoder(nnx.Module):
         dot-product attention.
       norm: "after" normalizes each residual sum. "before" normalizes the input of each part of a
         layer, and the output of the last layer.
-      layer_norm: Makes a layer norm, see `TransformerLayer`.
+      layer_norm: Makes a layer norm, called as `layer_norm(features, dtype=..., param_dtype=...,
+        rngs=...)`.
       dtype: Dtype of the computation. None uses the promoted dtype of inputs and parameters.
       param_dtype: Dtype of the parameters.
       rngs: Random number generators. The stream `params` draws the parameters.
@@ -112,7 +113,7 @@ class Encoder(nnx.Module):
             x,
             received=stack_layers(outputs, "received") if received else None,
             weights=stack_layers(outputs, "weights") if weights else None,
-            memory=None if memory is None else memory.after(jnp.stack(inputs), lengths),
+            memory=None if memory is None else memory.append(jnp.stack(inputs), lengths),
         )
 
 

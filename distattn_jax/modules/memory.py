@@ -38,7 +38,7 @@ class SegmentMemory(NamedTuple):
         states = jnp.zeros((layers, batch, length, features), dtype)
         return cls(states, jnp.zeros((batch, length), bool))
 
-    def after(
+    def append(
         self, states: Float[Array, "L B T D"], lengths: Int[Array, " B"] | None = None
     ) -> "SegmentMemory":
         """Return the memory with a segment appended and the oldest positions dropped.

@@ -15,8 +15,8 @@ from distattn_jax.modules.dropout import Rate, Rngs, dropout_key
 class MultiHeadAttention(nnx.MultiHeadAttention):
     """Multi-head attention with any attention variant.
 
-    Arguments, call and parameter tree are those of `nnx.MultiHeadAttention`, plus the parameters of
-    the variant. Random number generators of dropout are passed to the call.
+    It replaces `nnx.MultiHeadAttention`: arguments, call and parameters have the same names. The
+    parameters of the variant are added. Random number generators of dropout are passed to the call.
 
     Args:
       num_heads: Number of attention heads N.

@@ -53,15 +53,16 @@ class TransformerLayer(nnx.Module):
       variant: Module that builds the attention variant. None means dot-product attention.
       norm: "after" normalizes each residual sum, "before" normalizes the input of each part.
       activation: Activation of the feed-forward network.
-      layer_norm: Makes a layer norm, called as `layer_norm(features, dtype=..., param_dtype=...,
-        rngs=...)`.
+      layer_norm: Makes each of the two layer norms, called as `layer_norm(features, dtype=...,
+        param_dtype=..., rngs=...)`.
       kernel_init: Initializer of the kernels of attention and feed-forward network.
       dropout_rate: Dropout rate before each residual sum.
       attention_dropout_rate: Dropout rate of the attention weights. None means `dropout_rate`.
       hidden_dropout: Also apply dropout to the hidden units of the feed-forward network.
-      implementation: Implementation of the attention, see `distattn_jax.attention.attention`.
-      project_key: Apply a dense layer to the keys, see `MultiHeadAttention`.
-      project_out: Apply a dense layer to the output of the heads, see `MultiHeadAttention`.
+      implementation: Implementation of the attention. None selects the fastest.
+      project_key: Apply a dense layer to the keys. If False, the inputs are split into heads.
+      project_out: Apply a dense layer to the output of the heads. If False, the heads are
+        concatenated.
       dtype: Dtype of the computation. None uses the promoted dtype of inputs and parameters.
       param_dtype: Dtype of the parameters.
       rngs: Random number generators. The stream `params` draws the parameters.

@@ -15,7 +15,7 @@ def draw(seed, *shape):
 
 
 def attend(query, key, lengths, **arguments):
-    """Attend in each of L layers, given queries and keys of shape (L, B, T, N, H)."""
+    """Compute dot-product attention for queries and keys of L layers, shape (L, B, T, N, H)."""
 
     def layer(query, key):
         return attention(

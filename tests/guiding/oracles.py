@@ -4,7 +4,7 @@ import numpy as np
 
 
 def unit_maps(received, lengths, layers):
-    """Yield the rows of M (eq. 9) of each example over its valid keys, normalized unless zero."""
+    """Yield the received attention of each example, one row of norm 1 (or 0) for each head."""
     for b, length in enumerate(lengths):
         rows = []
         for layer in layers:
@@ -16,7 +16,7 @@ def unit_maps(received, lengths, layers):
 
 
 def map_discrimination(received, lengths, layers, scaling, temperature):
-    """Return -Σ_r log P(r | m_r) of each example, eq. 10 and 11."""
+    """Return the map discrimination loss -Σ_r log P(r | m_r) of each example (eq. 10 and 11)."""
     losses = []
     for rows, length in zip(unit_maps(received, lengths, layers), lengths, strict=True):
         total = 0.0
@@ -30,7 +30,7 @@ def map_discrimination(received, lengths, layers, scaling, temperature):
 
 
 def pattern_decorrelation(received, lengths, layers, scaling):
-    """Return ‖MᵀM - I‖²_F of each example, eq. 12, from the (S, S) matrix."""
+    """Return the pattern decorrelation loss ‖MᵀM - I‖²_F of each example (eq. 12)."""
     losses = []
     for rows, length in zip(unit_maps(received, lengths, layers), lengths, strict=True):
         total = 0.0
@@ -56,7 +56,7 @@ def pattern_loss(weights, rows, target, lengths, layers, heads):
 
 
 def target(lengths, size, score):
-    """Return rows and weights of the target with score(b, i, j) for query i and key j."""
+    """Return the fields of the `Target` that normalizes score(b, i, j) over the keys j."""
     weights = np.zeros((len(lengths), size, size))
     for b, length in enumerate(lengths):
         for i in range(length):

@@ -32,7 +32,7 @@ def draw_received(seed=0):
 
 
 def one_example(*maps):
-    """Return maps as the heads of one layer of one example, and the length of the example."""
+    """Return maps as received attention of one layer of one example, and the example's length."""
     return jnp.array([[maps]], jnp.float32), jnp.array([len(maps[0])])
 
 

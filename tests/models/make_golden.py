@@ -40,7 +40,7 @@ def make_models():
 
 
 def draw_parameters(model):
-    """Draw parameters large enough for attention far from uniform."""
+    """Draw parameters so large that the attention is far from uniform."""
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             parameter.normal_(0.0, 0.3)

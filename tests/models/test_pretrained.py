@@ -38,7 +38,7 @@ TYPES = jnp.asarray([[0, 0, 1, 1, 1], [0, 1, 1, 0, 0], [0, 0, 0, 1, 0], [0, 0, 0
 
 
 def make(config=SMALL, seed=0, **arguments):
-    """Make an encoder with parameters large enough for attention far from uniform."""
+    """Make an encoder with parameters so large that the attention is far from uniform."""
     encoder = PretrainedEncoder(config, rngs=nnx.Rngs(seed), **arguments)
     nnx.update(encoder, jax.tree.map(lambda x: 20 * x if x.ndim > 1 else x, nnx.state(encoder)))
     return encoder

@@ -41,7 +41,7 @@ def load_tensors(folder):
 
 
 def rewrite(folder, change):
-    """Replace the tensors of a checkpoint, a dictionary by name, by a function of them."""
+    """Apply a function to the dictionary of tensors of a checkpoint, and save the result."""
     safetensors.numpy.save_file(change(load_tensors(folder)), folder / "model.safetensors")
 
 

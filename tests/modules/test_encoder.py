@@ -48,6 +48,29 @@ def test_a_layer_follows_its_equations(norm):
     chex.assert_trees_all_close(call(layer, x).values, expected, **CLOSE)
 
 
+@pytest.mark.parametrize("hidden_dropout", [True, False])
+@pytest.mark.parametrize(("attention_rate", "expected_rate"), [(None, 0.5), (0.2, 0.2)])
+def test_attention_and_hidden_units_have_their_own_dropout(
+    hidden_dropout, attention_rate, expected_rate
+):
+    layer = TransformerLayer(
+        D,
+        N,
+        dropout_rate=0.5,
+        attention_dropout_rate=attention_rate,
+        hidden_dropout=hidden_dropout,
+        rngs=nnx.Rngs(0),
+    )
+    x, rngs = draw(2, 5, D), nnx.Rngs(1)
+    attended = layer.attention(x, dropout_rate=expected_rate, rngs=rngs)
+    y = layer.attention_norm(x + dropout(attended, 0.5, rngs))
+    hidden = jax.nn.relu(layer.feed_forward.hidden(y))
+    if hidden_dropout:
+        hidden = dropout(hidden, 0.5, rngs)
+    expected = layer.feed_forward_norm(y + dropout(layer.feed_forward.out(hidden), 0.5, rngs))
+    chex.assert_trees_all_close(layer(x, rngs=nnx.Rngs(1)).values, expected, **CLOSE)
+
+
 @every_variant_and_norm
 def test_padding_does_not_change_the_output_of_valid_tokens(name, norm):
     model, x = encoder(name, layers=1, norm=norm), draw(2, 6, D)
@@ -76,7 +99,7 @@ def test_segments_with_a_long_memory_equal_the_whole_text(name, norm):
 def test_memory_drops_the_oldest_positions_and_marks_padding_as_empty():
     memory = SegmentMemory.empty(1, batch=2, length=4, features=3)
     first, second = jnp.ones((1, 2, 3, 3)), 2 * jnp.ones((1, 2, 3, 3))
-    memory = memory.after(first, jnp.asarray([3, 1])).after(second)
+    memory = memory.append(first, jnp.asarray([3, 1])).append(second)
     assert memory.states[0, 0, :, 0].tolist() == [1, 2, 2, 2]
     assert memory.filled.tolist() == [[True] * 4, [False, True, True, True]]
 

@@ -45,7 +45,7 @@ def test_each_parameter_has_a_gradient_in_graph_and_tree_mode(name):
     by_graph = jax.tree.leaves(nnx.jit(nnx.grad(loss))(module))
     by_tree = jax.tree.leaves(nnx.jit(nnx.grad(loss, graph=False), graph=False)(module))
     chex.assert_trees_all_close(by_jax, by_graph, by_tree, rtol=1e-4, atol=1e-6)
-    if name != "relative_position_keys":  # one relation adds a constant to all scores
+    if name != "relative_position_keys":  # one vector for all keys shifts all scores of a query
         assert all((gradient != 0).any() for gradient in by_jax)
 
 

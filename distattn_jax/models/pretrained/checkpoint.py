@@ -120,8 +120,7 @@ def stored_dtypes(folder: Folder) -> list[str]:
 def read_parameters(folder: Folder, config: PretrainedConfig) -> dict[ParameterPath, np.ndarray]:
     """Read the parameters of `PretrainedEncoder(config)` in float32, by their paths in the module.
 
-    Tensors of the heads of other tasks are ignored, and so is the pooler if `config.pooler` is
-    False.
+    Tensors of task-specific heads are ignored. The pooler is ignored if `config.pooler` is False.
 
     Args:
       folder: Folder of the checkpoint.
@@ -156,8 +155,8 @@ def load(
     Args:
       source: A folder, or a name on the Hugging Face hub.
       revision: Branch, tag or commit on the hub. None means the newest.
-      rngs: Random number generators of parameters that a checkpoint lacks, those of a variant. None
-        means seed 0.
+      rngs: Random number generators of the parameters of a variant, which no checkpoint contains.
+        None means seed 0.
       **arguments: `variant`, `implementation`, `dtype` and `remat` of `PretrainedEncoder`.
     """
     folder = resolve_folder(source, revision=revision)
