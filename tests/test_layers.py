@@ -138,7 +138,7 @@ def test_a_forbidden_import_is_detected(module, name):
 @pytest.mark.parametrize(
     ("module", "name"),
     [
-        ("distattn_jax.attention.call", "distattn_jax.attention.fused.attend"),
+        ("distattn_jax.attention.call", "distattn_jax.attention.fused.derivative"),
         ("distattn_jax.modules.encoder", "distattn_jax.attention.attention"),
         ("distattn_jax.modules.encoder", "flax.nnx"),
         ("experiments.commands.report", "experiments.commands.train.run"),

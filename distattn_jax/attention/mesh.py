@@ -27,7 +27,7 @@ def over_parts(
     if mesh.empty:
         mesh = jax.sharding.get_abstract_mesh()
     if mesh.empty or set(mesh.axis_types) == {AxisType.Manual}:
-        return attend(varying.over(varying.axes_of(operands), operands))
+        return attend(varying.mark_varying(operands, varying.varying_axes(operands)))
     specs = specs_of(mesh, operands)
     if AxisType.Explicit in mesh.axis_types:
         operands = jax.tree.map(
@@ -55,7 +55,7 @@ def specs_of(mesh: AbstractMesh, operands: Operands) -> Any:
     matrix, number = PartitionSpec(batch, None, heads), PartitionSpec(batch, heads)
     specs: dict[str, Any] = {
         **dict.fromkeys(("query", "key", "value"), matrix),
-        **dict.fromkeys(("coefficients", "words", "scale"), number),
+        **dict.fromkeys(("coefficients", "dropout_words", "dropout_scale"), number),
         **dict.fromkeys(("query_lengths", "key_lengths", "offset"), PartitionSpec(batch)),
     }
     given = {name: spec for name, spec in specs.items() if getattr(operands, name) is not None}

@@ -43,7 +43,7 @@ class _Form(NamedTuple):
       numbers: the two of the family and the height, from w and the shape.
     """
 
-    family: fused.Family
+    family: fused.DistanceFunction
     numbers: Callable[[Array, Any], tuple[Array, Array, Array]]
 
 
@@ -71,11 +71,11 @@ def _of_clip(weight, shape):
 
 
 FORMS = {
-    mappings.learnable_sigmoid: _Form(fused.bend, _of_learnable_sigmoid),
-    mappings.sigmoid: _Form(fused.bend, _of_sigmoid),
-    mappings.exponent: _Form(fused.power, _of_exponent),
-    mappings.linear: _Form(fused.line, _of_linear),
-    mappings.clip: _Form(fused.limit, _of_clip),
+    mappings.learnable_sigmoid: _Form(fused.SIGMOID, _of_learnable_sigmoid),
+    mappings.sigmoid: _Form(fused.SIGMOID, _of_sigmoid),
+    mappings.exponent: _Form(fused.EXPONENTIAL, _of_exponent),
+    mappings.linear: _Form(fused.LINEAR, _of_linear),
+    mappings.clip: _Form(fused.CLIPPED, _of_clip),
 }
 
 
@@ -150,8 +150,8 @@ def _fits_devices() -> bool:
 def _scoring_of(variant: Variant, width: int) -> fused.Scoring:
     scale = 1 / math.sqrt(width)
     if not isinstance(variant, DistanceAware):
-        return fused.Plain(scale)
-    return fused.Distance(scale, FORMS[variant.mapping].family, variant.adjust == early_add)
+        return fused.DotProductScoring(scale)
+    return fused.DistanceScoring(scale, FORMS[variant.mapping].family, variant.adjust == early_add)
 
 
 def _operands(call: AttentionCall) -> fused.Operands:
@@ -176,8 +176,8 @@ def _operands(call: AttentionCall) -> fused.Operands:
         query_lengths=_lengths(call.query_lengths, batch, queries),
         key_lengths=_lengths(call.key_lengths, batch, keys),
         offset=jnp.broadcast_to(call.offset, (batch,)),
-        words=words,
-        scale=scale,
+        dropout_words=words,
+        dropout_scale=scale,
     )
 
 

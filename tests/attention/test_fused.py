@@ -1,7 +1,7 @@
-"""The fused kernels against the oracles and the reference: values, what is received, gradients.
+"""Fused kernels against the oracles and the reference: values, received attention, gradients.
 
-Where there is no GPU they run in Pallas's interpreter, which is slow: few cases, each with many of
-the things that can go wrong in it.
+Without a GPU the kernels run in the slow Pallas interpreter. There are few cases, and each of them
+combines many restrictions.
 """
 
 import dataclasses
@@ -17,32 +17,31 @@ from tests.attention.cases import TOLERANCE, Sizes, inputs, needs_kernels
 from tests.attention.test_parity import kept_by_dropout
 
 pytestmark = needs_kernels
-NEAR_AND_FAR = jnp.asarray([-0.5, 0.5]), jnp.asarray([1.0, -0.5])  # w and v of two heads
+LOCAL_AND_DISTANT = jnp.asarray([-0.5, 0.5]), jnp.asarray([1.0, -0.5])  # w and v of two heads
 
 
 @pytest.fixture(autouse=True)
 def kernels():
-    """On a GPU as they are, elsewhere interpreted."""
+    """Interpret the kernels on a machine without a GPU."""
     if jax.default_backend() == "gpu":
         yield
         return
-    from distattn_jax.attention.fused.gpu.mosaic import (
-        interpreted,  # what it needs, older JAX has not
-    )
+    # Import only here, because an old JAX lacks Mosaic GPU.
+    from distattn_jax.attention.fused.gpu.mosaic import interpreted
 
     with interpreted():
         yield
 
 
 def outputs_and_gradients(implementation, arrays, variant, **arguments):
-    """Outputs, and the gradients of a sum of them that weighs each entry differently, by name."""
+    """Return the outputs, and the gradients of a weighted sum of all output entries, by name."""
 
     def loss(query, key, value, variant):
         attended = attention(query, key, value, variant, implementation=implementation, **arguments)
         total = jnp.float32(0)
         for output in jax.tree.leaves(attended):
-            signs = jnp.sin(1 + jnp.arange(output.size, dtype=jnp.float32))
-            total += (output.astype(jnp.float32) * signs.reshape(output.shape)).sum()
+            weights = jnp.sin(1 + jnp.arange(output.size, dtype=jnp.float32))
+            total += (output.astype(jnp.float32) * weights.reshape(output.shape)).sum()
         return total, attended
 
     gradients, attended = jax.grad(loss, (0, 1, 2, 3), has_aux=True)(*arrays, variant)
@@ -54,51 +53,51 @@ def outputs_and_gradients(implementation, arrays, variant, **arguments):
 
 
 def assert_close(actual: dict, expected: dict, dtype):
-    """No entry is off by much of its array's largest; NaN is."""
-    for name, wanted in expected.items():
-        wanted = np.asarray(wanted, np.float64)
-        off = np.abs(np.asarray(actual[name], np.float64) - wanted).max()
-        off /= max(np.abs(wanted).max(), 1e-6)
-        assert off <= TOLERANCE[dtype], f"{name}: {off:.1e}"
+    """Assert that errors are small relative to the largest entry of each array; NaN fails."""
+    for name, desired in expected.items():
+        desired = np.asarray(desired, np.float64)
+        error = np.abs(np.asarray(actual[name], np.float64) - desired).max()
+        error /= max(np.abs(desired).max(), 1e-6)
+        assert error <= TOLERANCE[dtype], f"{name}: {error:.1e}"
 
 
-def checked(arrays, variant, **arguments) -> dict[str, np.ndarray]:
-    """What the kernels give, held to the reference on the same numbers in float32."""
+def compare_with_reference(arrays, variant, **arguments) -> dict[str, np.ndarray]:
+    """Compare the kernels with the reference in float32, and return the outputs of the kernels."""
 
-    def by(implementation, arrays):
+    def compute(implementation, arrays):
         def program(arrays, variant):
             return outputs_and_gradients(implementation, arrays, variant, **arguments)
 
         return jax.tree.map(np.asarray, jax.jit(program)(arrays, variant))
 
-    fused = by("pallas", arrays)
-    exact = by("reference", [x.astype(jnp.float32) for x in arrays])
+    fused = compute("pallas", arrays)
+    exact = compute("reference", [x.astype(jnp.float32) for x in arrays])
     assert_close(fused, exact, str(arrays[0].dtype))
     return fused
 
 
-def by_oracle(oracle, arrays, **arguments) -> dict[str, np.ndarray]:
+def run_oracle(oracle, arrays, **arguments) -> dict[str, np.ndarray]:
     arrays, arguments = jax.tree.map(np.asarray, (arrays, arguments))
     values, received, _ = oracles.attend(*arrays, **oracle, **arguments)
     return {"values": values, "received": received}
 
 
 @pytest.fixture(params=["short", "long"])
-def blocks(request, monkeypatch):
-    """Those for short maps, and those for long ones."""
+def tile_sizes(request, monkeypatch):
+    """Use the tile sizes of short or of long score maps."""
     if request.param == "long":
-        monkeypatch.setattr("distattn_jax.attention.fused.gpu.tile_configs.SHORTEST_LONG", 1)
-    jax.clear_caches()  # programs remember their blocks
+        monkeypatch.setattr("distattn_jax.attention.fused.gpu.tile_configs.MIN_LONG_LENGTH", 1)
+    jax.clear_caches()  # compiled programs contain the tile sizes
     yield
     jax.clear_caches()
 
 
-@pytest.mark.usefixtures("blocks")
-def test_dot_product_with_tails_in_every_block():
+@pytest.mark.usefixtures("tile_sizes")
+def test_dot_product_of_lengths_that_end_inside_a_tile():
     sizes = Sizes(batch=1, queries=130, keys=70, heads=1, width=16, value_width=32)
     arrays = inputs(sizes, "float16")
-    fused = checked(arrays, DotProduct(), received=True)
-    assert_close(fused, by_oracle(oracles.dot_product(), arrays), "float16")
+    fused = compare_with_reference(arrays, DotProduct(), received=True)
+    assert_close(fused, run_oracle(oracles.dot_product(), arrays), "float16")
 
 
 RESTRICTIONS = {
@@ -109,90 +108,102 @@ RESTRICTIONS = {
 }
 
 
-def restricted(sizes: Sizes, dtype) -> list[jax.Array]:
-    """Inputs that are large where nobody should look."""
+def inputs_with_large_padding(sizes: Sizes, dtype) -> list[jax.Array]:
+    """Draw inputs whose padding is large, so that reading it would change the outputs."""
     query, key, value = inputs(sizes, dtype)
 
-    def filled(x, lengths):
+    def fill_padding(x, lengths):
         inside = jnp.arange(x.shape[1])[None, :] < lengths[:, None]
         return jnp.where(inside[:, :, None, None], x, 100)
 
-    keys = RESTRICTIONS["key_lengths"]
-    return [filled(query, RESTRICTIONS["query_lengths"]), filled(key, keys), filled(value, keys)]
+    key_lengths = RESTRICTIONS["key_lengths"]
+    query = fill_padding(query, RESTRICTIONS["query_lengths"])
+    return [query, fill_padding(key, key_lengths), fill_padding(value, key_lengths)]
 
 
-def assert_nothing_where_nothing_is_seen(fused, sizes):
+def assert_zero_where_masked(fused, sizes):
+    """Assert zeros for queries without a visible key, and for keys that no query can see."""
     B, T, S, N, *_ = sizes
     lengths = [np.asarray(RESTRICTIONS[name]) for name in list(RESTRICTIONS)[:3]]
     visible = oracles.visible_pairs((B, N, T, S), None, *lengths)
-    blind, unseen = ~visible.any(axis=3), ~visible.any(axis=2)
-    assert blind[0, 0].sum() == 9 + 9, "before the first key, and beyond the length"
-    for name, where in {"values": blind, "dq": blind, "dk": unseen, "dv": unseen}.items():
-        assert not fused[name].swapaxes(1, 2)[where].any(), name
+    empty_query, masked_key = ~visible.any(axis=3), ~visible.any(axis=2)
+    assert empty_query[0, 0].sum() == 9 + 9, "before the first key, and beyond the length"
+    for name, masked in {
+        "values": empty_query,
+        "dq": empty_query,
+        "dk": masked_key,
+        "dv": masked_key,
+    }.items():
+        assert not fused[name].swapaxes(1, 2)[masked].any(), name
     if "received" in fused:
-        assert not fused["received"][unseen].any()
+        assert not fused["received"][masked_key].any()
 
 
 def test_distance_aware_under_every_restriction():
     sizes = Sizes(batch=3, queries=140, keys=150, heads=2, width=16, value_width=16)
-    arrays = restricted(sizes, "bfloat16")
-    fused = checked(arrays, DistanceAware(*NEAR_AND_FAR), received=True, **RESTRICTIONS)
-    oracle = oracles.distance_aware(*NEAR_AND_FAR, "learnable_sigmoid", "early_multiply")
-    assert_close(fused, by_oracle(oracle, arrays, **RESTRICTIONS), "bfloat16")
-    assert_nothing_where_nothing_is_seen(fused, sizes)
+    arrays = inputs_with_large_padding(sizes, "bfloat16")
+    fused = compare_with_reference(
+        arrays, DistanceAware(*LOCAL_AND_DISTANT), received=True, **RESTRICTIONS
+    )
+    oracle = oracles.distance_aware(*LOCAL_AND_DISTANT, "learnable_sigmoid", "early_multiply")
+    assert_close(fused, run_oracle(oracle, arrays, **RESTRICTIONS), "bfloat16")
+    assert_zero_where_masked(fused, sizes)
 
 
-def test_dropout_drops_what_the_others_drop():
+def test_dropout_drops_the_same_entries_as_the_oracle():
     sizes = Sizes(batch=3, queries=140, keys=150, heads=1, width=24, value_width=20)
-    arrays, (weight, shape) = restricted(sizes, "float16"), (x[:1] for x in NEAR_AND_FAR)
+    arrays = inputs_with_large_padding(sizes, "float16")
+    weight, shape = (x[:1] for x in LOCAL_AND_DISTANT)
     rate, key = 0.3, jax.random.key(3)
     variant = DistanceAware(weight, shape)
-    fused = checked(arrays, variant, dropout_rate=rate, dropout_key=key, **RESTRICTIONS)
+    fused = compare_with_reference(
+        arrays, variant, dropout_rate=rate, dropout_key=key, **RESTRICTIONS
+    )
     oracle = oracles.distance_aware(weight, shape, "learnable_sigmoid", "early_multiply")
     kept = kept_by_dropout(3, rate, sizes)
-    expected = by_oracle(oracle, arrays, kept=kept, dropout_rate=rate, **RESTRICTIONS)
+    expected = run_oracle(oracle, arrays, kept=kept, dropout_rate=rate, **RESTRICTIONS)
     assert_close(fused, {"values": expected["values"]}, "float16")
-    assert_nothing_where_nothing_is_seen(fused, sizes)
+    assert_zero_where_masked(fused, sizes)
 
 
-# From here on float16, which holds the gradients of the parameters closely: they are sums of many
-# terms A (dO · V - D) of both signs, and in D = dO · O the values are as rounded as they are given.
+# The tests below use float16 for more precise gradients of the parameters. These are sums of many
+# terms A (dO · V - D) of both signs, and D = dO · O contains the rounding errors of the values O.
 
 
-@pytest.mark.usefixtures("blocks")
+@pytest.mark.usefixtures("tile_sizes")
 @pytest.mark.parametrize(
-    ("blocks", "is_causal"), [("long", False), ("short", True)], indirect=["blocks"]
+    ("tile_sizes", "is_causal"), [("long", False), ("short", True)], indirect=["tile_sizes"]
 )
-def test_where_f_has_saturated_nothing_changes(is_causal):
-    """One head that averages what is far, one to which all that is far is the same."""
+def test_saturation_stays_within_the_tolerance(is_causal):
+    """One head skips far tiles, for the other head f is constant in far tiles."""
     sizes = Sizes(batch=1, queries=300, keys=300, heads=2, width=16, value_width=16)
-    variant = DistanceAware(*NEAR_AND_FAR, tolerance=2.0**-10)
-    checked(inputs(sizes, "float16"), variant, received=True, is_causal=is_causal)
+    variant = DistanceAware(*LOCAL_AND_DISTANT, tolerance=2.0**-10)
+    compare_with_reference(inputs(sizes, "float16"), variant, received=True, is_causal=is_causal)
 
 
-OFFSET = {
-    "not yet a constant": DistanceAware(jnp.asarray([0.002]), jnp.asarray([2.0])),
-    "a negative one": DistanceAware(jnp.asarray([0.5]), jnp.asarray([-1.0]), MAPPINGS["clip"]),
+FAR_VARIANTS = {
+    "f is not constant yet": DistanceAware(jnp.asarray([0.002]), jnp.asarray([2.0])),
+    "f is negative": DistanceAware(jnp.asarray([0.5]), jnp.asarray([-1.0]), MAPPINGS["clip"]),
 }
 
 
-@pytest.mark.parametrize("name", OFFSET)
-def test_where_all_keys_are_far_a_tolerance_changes_nothing(name):
+@pytest.mark.parametrize("name", FAR_VARIANTS)
+def test_a_tolerance_changes_nothing_where_all_keys_are_far(name):
     sizes = Sizes(batch=1, queries=20, keys=40, heads=1, width=16, value_width=16)
     query, key, value = inputs(sizes, "float16")
-    tolerant, exact = (
-        jax.jit(
-            lambda *arrays, variant: outputs_and_gradients(
-                "pallas", arrays, variant, query_offset=1000
-            )
-        )(8 * query, key, value, variant=dataclasses.replace(OFFSET[name], tolerance=tolerance))
-        for tolerance in (1e-3, 0.0)
-    )
-    assert_close(tolerant, exact, "float16")
+
+    def compute(tolerance):
+        def program(*arrays, variant):
+            return outputs_and_gradients("pallas", arrays, variant, query_offset=1000)
+
+        variant = dataclasses.replace(FAR_VARIANTS[name], tolerance=tolerance)
+        return jax.jit(program)(8 * query, key, value, variant=variant)
+
+    assert_close(compute(tolerance=1e-3), compute(tolerance=0.0), "float16")
 
 
 WEIGHT = jnp.asarray([0.03])
-OTHERS = {
+OTHER_VARIANTS = {
     "sigmoid": DistanceAware(WEIGHT, (), MAPPINGS["sigmoid"]),
     "exponent": DistanceAware(WEIGHT, (), MAPPINGS["exponent"]),
     "linear": DistanceAware(WEIGHT, (jnp.asarray([0.8]), jnp.asarray([0.3])), MAPPINGS["linear"]),
@@ -201,18 +212,19 @@ OTHERS = {
 }
 
 
-@pytest.mark.parametrize("name", OTHERS)
+@pytest.mark.parametrize("name", OTHER_VARIANTS)
 def test_other_mappings_and_adjustments(name):
     sizes = Sizes(batch=1, queries=40, keys=50, heads=1, width=16, value_width=16)
-    arrays, variant = inputs(sizes, "float16"), OTHERS[name]
-    fused = checked(arrays, variant)
-    chosen = ("learnable_sigmoid", name) if name == "early_add" else (name, "early_multiply")
-    oracle = oracles.distance_aware(WEIGHT, variant.shape, *chosen)
-    assert_close(fused, {"values": by_oracle(oracle, arrays)["values"]}, "float16")
+    arrays, variant = inputs(sizes, "float16"), OTHER_VARIANTS[name]
+    fused = compare_with_reference(arrays, variant)
+    is_added = name == "early_add"
+    mapping, adjust = ("learnable_sigmoid", name) if is_added else (name, "early_multiply")
+    oracle = oracles.distance_aware(WEIGHT, variant.shape, mapping, adjust)
+    assert_close(fused, {"values": run_oracle(oracle, arrays)["values"]}, "float16")
 
 
-def test_seeds_in_a_vmap_and_layers_in_a_scan_change_nothing():
-    """Two layers of two seeds, each with arrays, w and v of its own."""
+def test_vmap_over_seeds_and_scan_over_layers_match_the_reference():
+    """Each of two layers of two seeds has its own arrays, w and v."""
     sizes = Sizes(batch=4, queries=20, keys=30, heads=1, width=16, value_width=16)
     arrays = [x.reshape(2, 2, 1, *x.shape[1:]) for x in inputs(sizes, "float16")]
     weight, shape = jnp.asarray([-0.5, 0.1, 0.5, -0.2]), jnp.asarray([1.0, 0.3, -0.5, 0.0])
@@ -230,5 +242,5 @@ def test_seeds_in_a_vmap_and_layers_in_a_scan_change_nothing():
         [x.astype(jnp.float32) for x in arrays], variant
     )
     for layer in np.ndindex(2, 2):
-        one, other = (jax.tree.map(lambda x, at=layer: x[at], x) for x in (fused, exact))
-        assert_close(one, other, "float16")
+        actual, expected = (jax.tree.map(lambda x, at=layer: x[at], x) for x in (fused, exact))
+        assert_close(actual, expected, "float16")

@@ -1,4 +1,4 @@
-"""The fused kernels compiled for Hopper, where its compiler is installed: no GPU is needed."""
+"""Fused kernels compiled for a Hopper GPU on a machine with its compiler, but without a GPU."""
 
 import functools
 import importlib.util
@@ -22,14 +22,14 @@ ROOT = Path(__file__).parent.parent.parent
 
 
 def has_cuda_compiler() -> bool:
-    """Whether a program can be compiled for a GPU that is not here."""
+    """Return True if JAX can compile for a GPU that this machine does not have."""
     plugins = ("jax_cuda13_plugin", "jax_cuda12_plugin")
     if not any(importlib.util.find_spec(name) for name in plugins):
         return False
     wheels = importlib.util.find_spec("nvidia")
-    places = (wheels.submodule_search_locations or ()) if wheels else ()
-    found = [tool for place in places for tool in Path(place).glob("*/bin/ptxas")]
-    return bool(found or shutil.which("ptxas"))
+    folders = (wheels.submodule_search_locations or ()) if wheels else ()
+    compilers = [path for folder in folders for path in Path(folder).glob("*/bin/ptxas")]
+    return bool(compilers or shutil.which("ptxas"))
 
 
 HOPPER = """
@@ -59,12 +59,12 @@ COMPILE = (
 
 
 def compile_for_hopper(name: str) -> None:
-    """Prints the bytes that outputs and gradients need for a while, at a length and at twice it."""
+    """Print the temporary memory of a gradient in bytes, for a length and for twice this length."""
     variant, arguments = AHEAD_OF_TIME[name]
     topology = topologies.get_topology_desc(platform="cuda", topology="1x1x1", target_config=HOPPER)
     sharding = jax.sharding.SingleDeviceSharding(topology.devices[0])
-    placed = functools.partial(jax.ShapeDtypeStruct, sharding=sharding)
-    variant = jax.tree.map(lambda leaf: placed(leaf.shape, leaf.dtype), variant)
+    make_type = functools.partial(jax.ShapeDtypeStruct, sharding=sharding)
+    variant = jax.tree.map(lambda leaf: make_type(leaf.shape, leaf.dtype), variant)
 
     def loss(*arrays):
         attended = attention(*arrays, implementation="pallas", **arguments)
@@ -72,20 +72,20 @@ def compile_for_hopper(name: str) -> None:
 
     program = jax.jit(jax.grad(loss, (0, 1, 2, 3)))
     for length in (4096, 8192):
-        array = placed((1, length, 2, 64), jnp.bfloat16)
+        array = make_type((1, length, 2, 64), jnp.bfloat16)
         traced = program.trace(array, array, array, variant)
         compiled = traced.lower(lowering_platforms=("cuda",)).compile()
         print(f"temporary: {compiled.memory_analysis().temp_size_in_bytes}")
 
 
 @functools.cache
-def said_by_the_compiler(name: str) -> str:
-    """In a process of its own: JAX must be told before it starts that there may be no GPU."""
+def compiler_output(name: str) -> str:
+    """Compile in a new process, because JAX reads these environment variables at its start."""
     environment = os.environ | {
         "JAX_SKIP_CUDA_CONSTRAINTS_CHECK": "1",
         "MOSAIC_GPU_DUMP_PTXAS": "1",
     }
-    said = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-c", COMPILE.format(name)],
         cwd=ROOT,
         env=environment,
@@ -94,15 +94,15 @@ def said_by_the_compiler(name: str) -> str:
         timeout=500,
         check=False,
     )
-    assert said.returncode == 0, said.stderr
-    return said.stdout + said.stderr
+    assert process.returncode == 0, process.stderr
+    return process.stdout + process.stderr
 
 
 needs_compiler = pytest.mark.skipif(
     not has_cuda_compiler(), reason="needs JAX's CUDA packages and ptxas"
 )
-FALLS_SHORT = pytest.mark.xfail(
-    reason="values and the gradient of the queries put a few bytes of addresses away before loops",
+SPILLS_REGISTERS = pytest.mark.xfail(
+    reason="the forward and query_gradient kernels spill a few addresses before their loops",
     raises=AssertionError,
     strict=True,
 )
@@ -110,16 +110,16 @@ FALLS_SHORT = pytest.mark.xfail(
 
 @needs_compiler
 @pytest.mark.parametrize(
-    "name", ["dot product", pytest.param("distance, saturating", marks=FALLS_SHORT)]
+    "name", ["dot product", pytest.param("distance, saturating", marks=SPILLS_REGISTERS)]
 )
-def test_compiled_for_hopper_no_register_is_spilled(name):
-    spills = re.findall(r"(\d+) bytes spill (?:stores|loads)", said_by_the_compiler(name))
-    assert spills, "ptxas says how many bytes each kernel spills"
+def test_kernels_spill_no_registers(name):
+    spills = re.findall(r"(\d+) bytes spill (?:stores|loads)", compiler_output(name))
+    assert spills, "ptxas prints the spilled bytes of each kernel"
     assert set(spills) == {"0"}
 
 
 @needs_compiler
 @pytest.mark.parametrize("name", AHEAD_OF_TIME)
-def test_compiled_for_hopper_no_map_is_kept(name):
-    once, twice = map(int, re.findall(r"temporary: (\d+)", said_by_the_compiler(name)))
+def test_memory_is_linear_in_length(name):
+    once, twice = map(int, re.findall(r"temporary: (\d+)", compiler_output(name)))
     assert twice <= 2.2 * once

@@ -1,31 +1,33 @@
-"""The same mathematics in one pass over the tiles: kernels for Hopper GPUs, in Pallas.
+"""Fused attention: kernels that compute scores, softmax and values tile by tile.
 
-Import the kernels of a chip from their module: Pallas takes a while to import.
+This package holds what the kernels of every chip share. Import the kernels of a chip from its own
+package, for example `distattn_jax.attention.fused.gpu`: importing Pallas takes a while.
 """
 
-from distattn_jax.attention.fused.operands import Operands, Plan
-from distattn_jax.attention.fused.scoring import (
+from distattn_jax.attention.fused.distance_functions import (
+    CLIPPED,
+    EXPONENTIAL,
+    LINEAR,
     LOG2E,
-    Distance,
-    Family,
-    Plain,
-    Scoring,
-    bend,
-    limit,
-    line,
-    power,
+    SIGMOID,
+    Coefficients,
+    DistanceFunction,
 )
+from distattn_jax.attention.fused.operands import BackwardOperands, Operands, Plan
+from distattn_jax.attention.fused.scoring import DistanceScoring, DotProductScoring, Scoring
 
 __all__ = [
+    "CLIPPED",
+    "EXPONENTIAL",
+    "LINEAR",
     "LOG2E",
-    "Distance",
-    "Family",
+    "SIGMOID",
+    "BackwardOperands",
+    "Coefficients",
+    "DistanceFunction",
+    "DistanceScoring",
+    "DotProductScoring",
     "Operands",
-    "Plain",
     "Plan",
     "Scoring",
-    "bend",
-    "limit",
-    "line",
-    "power",
 ]

@@ -1,11 +1,11 @@
 """Fused attention with a custom derivative, for the kernels of any chip.
 
-Let A be the attention weights, dO the cotangent of the values and g the cotangent of the received
-attention. D and A are rows of queries i and columns of keys j.
+With weights A_ij of query i and key j, the cotangent dO of the values and the cotangent g of the
+received attention:
 
-    O_i  = Σ_j A_ij V_j                              values
-    m_j  = Σ_i A_ij                                  received attention
-    D_i  = dO_i · O_i + Σ_j A_ij g_j                 delta
+    O_i   = Σ_j A_ij V_j                             values
+    m_j   = Σ_i A_ij                                 received attention
+    D_i   = dO_i · O_i + Σ_j A_ij g_j                delta
     dS_ij = A_ij (dO_i · V_j + g_j - D_i)            gradient of the scores
 
 The residuals are the operands, the values and one logsumexp per query. No (T, S) array is stored.
@@ -21,7 +21,7 @@ from jaxtyping import Array, Float
 
 from distattn_jax.attention.fused import saturation
 from distattn_jax.attention.fused.operands import BackwardOperands, Operands, Plan
-from distattn_jax.attention.fused.scoring import Distance
+from distattn_jax.attention.fused.scoring import DistanceScoring
 
 Outputs = tuple[Float[Array, "B T N E"], Float[Array, "B N S"] | None]
 Logsumexp = Float[Array, "B N _"]
@@ -30,10 +30,11 @@ Logsumexp = Float[Array, "B N _"]
 class Kernels(NamedTuple):
     """Kernels of one chip, bound to the plan and the operands of one call.
 
-    A logsumexp is to base 2. Its last axis has at least T entries: a chip may pad it.
+    The logsumexp of each query is to base 2 and has the shape (B, N, T). A chip may pad its last
+    axis. A_ij is the attention weight of query i and key j.
 
     Attributes:
-      forward: Computes the values, shape (B, T, N, E), and the logsumexp of each query.
+      forward: Computes the values, shape (B, T, N, E), and the logsumexp.
       query_gradient: Computes the gradients of the queries and of the coefficients.
       key_gradient: Computes the gradients of the keys and of the values.
       received: Computes the attention each key receives, shape (B, N, S), from the logsumexp.
@@ -58,15 +59,15 @@ def fused_attention(make_kernels: KernelFactory, plan: Plan, operands: Operands)
       make_kernels: Returns the kernels for a plan and its operands. It must be hashable, because
         compiled programs are cached by it.
       plan: Static options of the call.
-      operands: Arrays of the call. The radius and `skips` are computed here.
+      operands: Arrays of the call, without a saturation radius, which is computed here.
 
     Returns:
       The values, shape (B, T, N, E), and the attention each key receives, shape (B, N, S), or None
       if the plan does not request it.
     """
-    if plan.tolerance and isinstance(plan.scoring, Distance):
-        radius, skips = saturation.radius_of(plan.scoring, operands, plan.tolerance)
-        operands = operands._replace(radius=radius, skips=skips)
+    if plan.tolerance and isinstance(plan.scoring, DistanceScoring):
+        radius, skips = saturation.compute_radius(plan.scoring, operands, plan.tolerance)
+        operands = operands._replace(radius=radius, skips_far_tiles=skips)
     return _attend(make_kernels, plan, operands)
 
 
@@ -101,7 +102,7 @@ def _run_forward(make_kernels: KernelFactory, plan: Plan, operands: Operands):
 def _run_backward(
     make_kernels: KernelFactory, plan: Plan, residuals: Any, cotangents: Any
 ) -> Operands:
-    """Return the gradients of the operands, None for those that have none."""
+    """Return the gradients of query, key, value and coefficients. Other operands get None."""
     operands, values, logsumexp = residuals
     values_cotangent, received_cotangent = cotangents
     kernels = make_kernels(plan, operands)

@@ -1,4 +1,4 @@
-"""What the fused passes are given: arrays for every head of every example, and a plan."""
+"""Arguments of the fused kernels: arrays with a batch and a head axis, and static options."""
 
 from typing import NamedTuple
 
@@ -6,22 +6,30 @@ from jaxtyping import Array, Bool, Float, Int, UInt32
 
 from distattn_jax.attention.fused.scoring import Scoring
 
+# Logsumexp of a query without a visible key: its weights 2^(score - logsumexp) are all 0. It is
+# finite, because infinity minus infinity would be NaN.
+EMPTY_LOGSUMEXP = 1e30
+
 
 class Operands(NamedTuple):
-    """All arrays. Only the first four have gradients.
+    """Arrays that the kernels read. Only the first four have gradients.
 
     Attributes:
-      query: its width, and those of key and value, must be 16, 32 or 64; 16-bit floats.
-      key: as many heads as the query.
-      value: its width may differ.
-      coefficients: of the scoring.
-      query_lengths: queries from there on ask nothing.
-      key_lengths: keys from there on are not seen.
-      offset: position of query 0 minus that of key 0.
-      words: of the dropout hash, for queries and for keys, and its threshold.
-      scale: 1 / (1 - rate of dropout); None, as `words`: there is no dropout.
-      radius: from which distance on f is a constant, and
-      skips: whether that makes every score 0; both None: f is evaluated everywhere.
+      query: Queries in bfloat16 or float16.
+      key: Keys with as many heads as the queries.
+      value: Values with as many heads as the queries.
+      coefficients: Slope, shift, height and far value of the distance function, stacked in this
+        order: C is 4. The dot product has no coefficients: C is 0.
+      query_lengths: Number of queries of each example before the padding.
+      key_lengths: Number of keys of each example before the padding.
+      offset: Position of query 0 minus the position of key 0.
+      dropout_words: Hash words of the queries and of the keys, and the threshold below which an
+        entry is dropped. None disables dropout.
+      dropout_scale: 1 / (1 - dropout rate), or None without dropout.
+      radius: Distance from which on the distance function is treated as constant. None evaluates
+        the function everywhere.
+      skips_far_tiles: True for a head whose scores beyond the radius are all 0. Prefix sums replace
+        its far tiles. None if there is no radius.
     """
 
     query: Float[Array, "B T N H"]
@@ -31,36 +39,37 @@ class Operands(NamedTuple):
     query_lengths: Int[Array, " B"]
     key_lengths: Int[Array, " B"]
     offset: Int[Array, " B"]
-    words: UInt32[Array, "B N 3"] | None = None
-    scale: Float[Array, "B N 1"] | None = None
+    dropout_words: UInt32[Array, "B N 3"] | None = None
+    dropout_scale: Float[Array, "B N 1"] | None = None
     radius: Int[Array, "B N"] | None = None
-    skips: Bool[Array, "B N"] | None = None
+    skips_far_tiles: Bool[Array, "B N"] | None = None
 
 
 class BackwardOperands(NamedTuple):
-    """Arrays that the backward kernels read besides the operands.
+    """Arrays that the backward kernels read besides `Operands`.
 
     Attributes:
-      values: Cotangent of the values.
-      received: Cotangent of the received attention, or None if the loss does not use it.
-      logsumexp: Logsumexp of each query to base 2. Its last axis may be padded.
-      negative_delta: -(dO_i · O_i + Σ_j A_ij g_j) for each query i.
+      values_cotangent: Cotangent dO of the output values.
+      received_cotangent: Cotangent g of the received attention. None if it was not requested.
+      logsumexp: Logsumexp of the scores of each query, to base 2. Its last axis may be padded.
+      negative_delta: -(dO_i · O_i + Σ_j A_ij g_j) for each query i, with weights A.
     """
 
-    values: Float[Array, "B T N E"]
-    received: Float[Array, "B N _"] | None
+    values_cotangent: Float[Array, "B T N E"]
+    received_cotangent: Float[Array, "B N _"] | None
     logsumexp: Float[Array, "B N _"]
     negative_delta: Float[Array, "B N _"]
 
 
 class Plan(NamedTuple):
-    """What is decided before tracing.
+    """Options of the kernels that are fixed when the program is traced.
 
     Attributes:
-      scoring: what makes scores of products.
-      is_causal: whether later keys are invisible.
-      received: whether what each key receives is wanted.
-      tolerance: by how much a score may be off where f is taken for a constant; 0: it never is.
+      scoring: Function from products q · k to scores.
+      is_causal: Key j is visible to query i only if j <= i + offset.
+      received: Compute the attention that each key receives.
+      tolerance: Largest error of a score from treating the distance function as constant at large
+        distances. 0 evaluates the function everywhere.
     """
 
     scoring: Scoring

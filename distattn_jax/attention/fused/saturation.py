@@ -1,16 +1,18 @@
-"""Where f has become a constant, and what the far entries of a map come to without looking at them.
+"""Distances at which f is constant, and prefix sums that replace the far tiles of a head.
 
-From a distance `radius` on, f differs from its limit so little that no score changes by more than
-the tolerance, and depends on w so little that no derivative of a score by w does either:
+From the distance `radius` on, f is treated as its limit. The radius is the smallest for which no
+score changes by more than the tolerance, and no derivative of a score by the slope is larger:
 
-    |q|max |k|max height max(|f(R) - f(∞)|, |∂f(R)/∂w|)  ≤  tolerance      for all R ≥ radius
+    |q|max |k|max height max(|f(R) - f(∞)|, |∂f(R)/∂slope|)  <=  tolerance      for all R >= radius
 
-If the limit itself is as small, as for a head that looks near, far scores are all 0 and far weights
-all 2^-z_i: such a head averages what is far. Then sums over all columns up to a tile, taken once,
-stand for the tiles that are never seen:
+If the limit itself is below this bound, all far scores count as 0. Each far key then has the weight
+2^-z_i, where z_i is the logsumexp of query i to base 2: the head averages distant keys. Such a head
+skips its far tiles, and prefix sums over the rows of the tiles give their contribution:
 
-    forward    Σ V_j and how many        of keys    Σ 2^-z_i dO_i
-    received   Σ 2^-z_i                  given      Σ g_j
+    forward           Σ_j V_j and the number of keys
+    key gradient      Σ_i 2^-z_i dO_i
+    received          Σ_i 2^-z_i
+    attention given   Σ_j g_j
 """
 
 from typing import Any
@@ -19,69 +21,95 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
+from distattn_jax.attention.fused.distance_functions import (
+    LOG2E,
+    Distances,
+    FunctionCotangent,
+    unstack_coefficients,
+)
 from distattn_jax.attention.fused.operands import Operands
-from distattn_jax.attention.fused.schedule import NEVER
-from distattn_jax.attention.fused.scoring import LOG2E, Apart, Change, Distance
+from distattn_jax.attention.fused.schedule import INFINITE_RADIUS
+from distattn_jax.attention.fused.scoring import DistanceScoring
 
 
-def radius_of(
-    scoring: Distance, operands: Operands, tolerance: float
+def compute_radius(
+    scoring: DistanceScoring, operands: Operands, tolerance: float
 ) -> tuple[Int[Array, "B N"], Bool[Array, "B N"]]:
-    """The radius of each head of each example, and whether beyond it every score is 0."""
-    query, key, coefficients = (
+    """Return the saturation radius of each head, and True if its scores beyond it are all 0.
+
+    From its radius on, a head treats the distance function as constant.
+
+    Args:
+      scoring: Scoring with the distance function f.
+      operands: Arrays of the call. Queries, keys and coefficients determine the radius.
+      tolerance: Largest error of a score.
+    """
+    query, key, stacked = (
         jax.lax.stop_gradient(x) for x in (operands.query, operands.key, operands.coefficients)
     )
-    furthest = query.shape[1] + key.shape[1]
-    distance = jnp.arange(furthest, dtype=jnp.float32)[None, None, :]
-    numbers = tuple(jnp.moveaxis(coefficients, -1, 0)[..., None])  # each (B, N, 1)
-    limit = numbers[-1]
-    size = numbers[2] / LOG2E
-    if not scoring.adds:
-        size *= (_largest(query) * _largest(key))[..., None]
-    apart = Apart(lambda: distance)
-    f = scoring.value(apart, numbers)
-    change = Change(lambda: jnp.ones_like(f), lambda: f)
-    by_slope: Any = scoring.family.pull(change, apart, f, numbers[:2])[0]
-    bound = size * jnp.maximum(jnp.abs(f - limit), jnp.abs(by_slope))
-    counted = jnp.where(bound <= tolerance, 0, distance + 1)  # one whose bound is NaN counts
-    is_nothing = (size * jnp.abs(limit) <= tolerance) & (not scoring.adds)
-    radius = counted.max(axis=-1).astype(jnp.int32)
-    # What has not become a constant as far as was looked may not be one with an offset beyond that.
-    return jnp.where(radius == furthest, NEVER, radius), is_nothing[..., 0]
+    scanned = query.shape[1] + key.shape[1]
+    distance = jnp.arange(scanned, dtype=jnp.float32)[None, None, :]
+    coefficients = unstack_coefficients(stacked[:, :, None, :])  # each (B, N, 1)
+    largest_factor = coefficients.height / LOG2E
+    if not scoring.is_additive:
+        largest_factor *= (_largest_norm(query) * _largest_norm(key))[..., None]
+    distances = Distances(lambda: distance)
+    f = scoring.evaluate(distances, coefficients)
+    cotangent = FunctionCotangent(lambda: jnp.ones_like(f), lambda: f)
+    slope_derivative: Any = scoring.function.gradients(cotangent, distances, f, coefficients)[0]
+    change = jnp.maximum(jnp.abs(f - coefficients.far), jnp.abs(slope_derivative))
+    # A bound that is NaN fails the comparison, so its distance counts as near.
+    near = jnp.where(largest_factor * change <= tolerance, 0, distance + 1)
+    is_zero = (largest_factor * jnp.abs(coefficients.far) <= tolerance) & (not scoring.is_additive)
+    radius = near.max(axis=-1).astype(jnp.int32)
+    # If f does not saturate within the scanned range, never treat it as constant: with an offset,
+    # distances may be larger than this range.
+    return jnp.where(radius == scanned, INFINITE_RADIUS, radius), is_zero[..., 0]
 
 
-def _largest(x: Float[Array, "B L N W"]) -> Float[Array, "B N"]:
-    """The norm of the longest row of each head."""
+def _largest_norm(x: Float[Array, "B L N W"]) -> Float[Array, "B N"]:
+    """Return the largest Euclidean norm among the L rows of each head."""
     squares = jnp.square(x.astype(jnp.float32)).sum(axis=-1)
     return jnp.sqrt(squares.max(axis=1))
 
 
-def outside(
+def sum_skipped_rows(
     x: Float[Array, "B L N W"],
     bounds: Int[Array, "B N blocks bounds"],
-    columns: int,
+    skips_far_tiles: Bool[Array, "B N"],
+    tile_columns: int,
     *,
-    before: bool = True,
-    after: bool = True,
+    before: bool,
+    after: bool,
 ) -> Float[Array, "B N blocks W"]:
-    """Sums of the rows of x before the first tile of each block, and from its last one on."""
-    sums = _sums_before(x, columns)
+    """Sum the rows of x over the tiles that each block skips. Heads that skip no tiles get 0.
 
-    def upto(tile: Array) -> Array:
-        return jnp.take_along_axis(sums, tile[..., None], axis=2)
+    Args:
+      x: One row for each column of the score map.
+      bounds: Tile indices of a schedule. The first bound of a block is its first visited tile, the
+        last bound is one past its last visited tile.
+      skips_far_tiles: True for heads that skip far tiles.
+      tile_columns: Number of rows of x in a tile.
+      before: Include the tiles before the first visited tile.
+      after: Include the tiles after the last visited tile.
+    """
+    prefix_sums = _prefix_sums(x, tile_columns)
+
+    def sum_until(tile: Array) -> Array:
+        return jnp.take_along_axis(prefix_sums, tile[..., None], axis=2)
 
     total = jnp.zeros((*bounds.shape[:3], x.shape[-1]), jnp.float32)
     if before:
-        total += upto(bounds[..., 0])
+        total += sum_until(bounds[..., 0])
     if after:
-        total += sums[:, :, -1:] - upto(bounds[..., -1])
-    return total
+        total += prefix_sums[:, :, -1:] - sum_until(bounds[..., -1])
+    return jnp.where(skips_far_tiles[:, :, None, None], total, 0)
 
 
-def _sums_before(x: Float[Array, "B L N W"], columns: int) -> Float[Array, "B N tiles W"]:
-    """Sums of the rows of x before each tile of so many columns, and last of all of them."""
+def _prefix_sums(x: Float[Array, "B L N W"], tile_columns: int) -> Float[Array, "B N tiles W"]:
+    """Return the sum of the rows before each tile of `tile_columns` rows, and last of all rows."""
     length = x.shape[1]
-    padded = jnp.pad(x.astype(jnp.float32), ((0, 0), (0, -length % columns), (0, 0), (0, 0)))
-    tiles = padded.reshape(x.shape[0], -1, columns, *x.shape[2:]).sum(axis=2)
+    padded = jnp.pad(x.astype(jnp.float32), ((0, 0), (0, -length % tile_columns), (0, 0), (0, 0)))
+    tiles = padded.reshape(x.shape[0], -1, tile_columns, *x.shape[2:]).sum(axis=2)
     sums = jnp.pad(jnp.cumsum(tiles, axis=1), ((0, 0), (1, 0), (0, 0), (0, 0)))
     return jnp.moveaxis(sums, 1, 2)

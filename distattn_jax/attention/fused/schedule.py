@@ -1,21 +1,24 @@
-"""Which tiles a block of rows must see, and what is known of them in advance.
+"""Schedule of tiles: the tiles that each block of rows visits, and their properties.
 
-Tiles stream by in the order of their columns. What is known of one is the same for long stretches,
-the sections: a pass has one loop for each, so that no tile pays for what it does not need.
+The rows of a block are queries and the columns of its tiles are keys, or the other way round. Tiles
+are visited in the order of their columns. A section is a run of tiles with the same properties. A
+kernel has one loop per section, so that a tile costs only what its section requires.
 
-    masked   some entries may be invisible: the end of the keys, the diagonal of a causal map
-    plain    none is
-    before   none is, and all keys come before all queries, or are where they are
-    after    none is, and all keys come after all queries, or are where they are
-    far      none is, and f is a constant: |i - j| ≥ radius (see `saturation`)
+    MASKED   some entries may be masked: the end of the keys, or the diagonal of a causal map
+    PLAIN    all entries are visible
+    BEFORE   all entries are visible, and no key is after a query
+    AFTER    all entries are visible, and no key is before a query
+    FAR      all entries are visible, and f is constant because |i - j| >= radius (see `saturation`)
 
-A head that averages what is far (`skips`) has no far tiles at all: only those around the diagonal.
-Scorings that know no distance have but plain and masked tiles.
+Heads that skip far tiles have empty FAR sections. Scorings without distance have only MASKED and
+PLAIN sections.
 
-Queries have position i + offset, keys j. Bounds number tiles; a stretch ends before its last bound.
+Query i has position i + offset, key j has position j. A bound is the index of a tile, and section s
+consists of the tiles from bounds[s] up to, but without, bounds[s + 1].
 """
 
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -23,133 +26,231 @@ from jaxtyping import Array, Bool, Int
 
 
 class Section(NamedTuple):
-    """What is known of a stretch of tiles; `side`: the sign of position of query minus key."""
+    """Properties of a run of consecutive tiles.
 
-    far: bool = False
-    masked: bool = False
+    Attributes:
+      is_far: The distance function is constant in the tile.
+      is_masked: Some entries of the tile may be masked.
+      side: 1 if no key is after a query, -1 if no key is before a query, 0 if unknown.
+    """
+
+    is_far: bool = False
+    is_masked: bool = False
     side: int = 0
 
 
-NEVER = 2**30  # a radius beyond all distances
-MASKED, PLAIN, FAR = Section(masked=True), Section(), Section(far=True)
+INFINITE_RADIUS = 2**30  # larger than every distance
+MASKED, PLAIN, FAR = Section(is_masked=True), Section(), Section(is_far=True)
 BEFORE, AFTER = Section(side=1), Section(side=-1)
 
 
-class Extent(NamedTuple):
-    """What of the map is real, and where f has not yet become a constant.
+class ScheduleInputs(NamedTuple):
+    """Arrays that determine the tiles that each block of rows visits.
 
     Attributes:
-      query_lengths: queries that ask.
-      key_lengths: keys that are seen.
-      offset: position of query 0 minus that of key 0.
-      radius: from this distance on f is a constant; None: it never is.
-      skips: whether that constant makes every score 0.
+      query_lengths: Number of queries of each example before the padding.
+      key_lengths: Number of keys of each example before the padding.
+      offset: Position of query 0 minus the position of key 0.
+      radius: Distance from which on the distance function is constant. None evaluates the function
+        everywhere.
+      skips_far_tiles: True for a head that visits no tile beyond the radius.
     """
 
     query_lengths: Int[Array, " B"]
     key_lengths: Int[Array, " B"]
     offset: Int[Array, " B"]
     radius: Int[Array, "B N"] | None
-    skips: Bool[Array, "B N"] | None
+    skips_far_tiles: Bool[Array, "B N"] | None
 
 
-class Walk(NamedTuple):
-    """The sections that each block of rows meets, and the tiles at which they begin and end."""
+class Schedule(NamedTuple):
+    """Tiles that each block of rows visits, divided into sections of consecutive tiles.
+
+    Attributes:
+      sections: Properties of the tiles of each section.
+      bounds: Index of the first tile of each section. One more entry is the end of the last one.
+    """
 
     sections: tuple[Section, ...]
     bounds: Int[Array, "#B #N blocks bounds"]
 
 
-def walk_of_queries(
-    extent: Extent, length: int, height: int, columns: int, *, is_causal: bool, distance: bool
-) -> Walk:
-    """How blocks of `height` of `length` queries meet tiles of keys."""
-    start = _starts(length, height)
-    position = start + _of_examples(extent.offset)
-    key_length = _of_examples(extent.key_lengths)
-    seen = jnp.minimum(key_length, position + height) if is_causal else key_length
-    seen = jnp.where(start < _of_examples(extent.query_lengths), jnp.maximum(seen, 0), 0)
-    whole = jnp.minimum(seen, position + 1) if is_causal else seen  # by all of the block's rows
-    full, last = jnp.maximum(whole, 0) // columns, _tiles(seen, columns)
-    if not distance:
-        return Walk((PLAIN, MASKED), _bounds(0, full, last))
-    near, one, other, stop = _around(extent, position, height, columns)
-    if is_causal:  # the diagonal is masked, and nothing is seen beyond it
+def schedule_query_blocks(
+    inputs: ScheduleInputs,
+    length: int,
+    block_rows: int,
+    tile_columns: int,
+    *,
+    is_causal: bool,
+    uses_distance: bool,
+) -> Schedule:
+    """Return the tiles of keys that each block of queries visits.
+
+    Args:
+      inputs: Arrays that determine the schedule.
+      length: Number of queries.
+      block_rows: Number of queries of a block.
+      tile_columns: Number of keys of a tile.
+      is_causal: Mask the keys after a query.
+      uses_distance: The scores depend on the distance.
+    """
+    start = _block_starts(length, block_rows)
+    position = start + _per_block(inputs.offset)
+    key_length = _per_block(inputs.key_lengths)
+    visible = jnp.minimum(key_length, position + block_rows) if is_causal else key_length
+    visible = jnp.where(start < _per_block(inputs.query_lengths), jnp.maximum(visible, 0), 0)
+    visible_to_all_rows = jnp.minimum(visible, position + 1) if is_causal else visible
+    unmasked_end = jnp.maximum(visible_to_all_rows, 0) // tile_columns
+    end = _count_tiles(visible, tile_columns)
+    if not uses_distance:
+        return Schedule((PLAIN, MASKED), _stack_bounds(0, unmasked_end, end))
+    near_start, diagonal_start, diagonal_end, near_end = _tiles_around(
+        inputs, position, block_rows, tile_columns
+    )
+    if is_causal:  # the tiles on the diagonal are masked, and later tiles are not visited
         sections: tuple[Section, ...] = (FAR, BEFORE, MASKED)
-        marks = [near, full]
+        bounds = [near_start, unmasked_end]
     else:
         sections = (FAR, BEFORE, PLAIN, AFTER, FAR, MASKED)
-        marks = [near, one, other, stop, full]
-    marks = [jnp.minimum(mark, full) for mark in marks]
-    end = jnp.minimum(stop, last)
-    skipped = [jnp.minimum(mark, end) for mark in marks[1:]]
-    near = jnp.minimum(near, end)
-    return _walk(extent, sections, [0, *marks, last], [near, near, *skipped, end])
-
-
-def walk_of_keys(
-    extent: Extent, length: int, height: int, columns: int, *, is_causal: bool, distance: bool
-) -> Walk:
-    """How blocks of `height` of `length` keys meet tiles of queries."""
-    start = _starts(length, height)
-    position = start - _of_examples(extent.offset)  # of the first key, counted in queries
-    query_tiles = _tiles(_of_examples(extent.query_lengths), columns)
-    last = jnp.where(start < _of_examples(extent.key_lengths), query_tiles, 0)
-    near, one, other, stop = (
-        jnp.minimum(mark, last) for mark in _around(extent, position, height, columns)
+        bounds = [near_start, diagonal_start, diagonal_end, near_end, unmasked_end]
+    bounds = [jnp.minimum(bound, unmasked_end) for bound in bounds]
+    skipping_end = jnp.minimum(near_end, end)
+    skipping_bounds = [jnp.minimum(bound, skipping_end) for bound in bounds[1:]]
+    skipping_start = jnp.minimum(near_start, skipping_end)
+    return _make_schedule(
+        inputs,
+        sections,
+        [0, *bounds, end],
+        [skipping_start, skipping_start, *skipping_bounds, skipping_end],
     )
-    first = jnp.minimum(jnp.maximum(position, 0) // columns, last)
-    if not distance:
-        if is_causal:
-            return Walk((MASKED, PLAIN), _bounds(first, other, last))
-        return Walk((PLAIN,), _bounds(0, last))
-    if is_causal:  # nothing is seen before the diagonal, which is masked
-        marks = [first, other, stop]
-        return _walk(extent, (MASKED, BEFORE, FAR), [*marks, last], [*marks, stop])
-    marks = [near, one, other, stop]
-    sections = (FAR, AFTER, PLAIN, BEFORE, FAR)
-    return _walk(extent, sections, [0, *marks, last], [near, *marks, stop])
 
 
-def _around(extent: Extent, position: Array, height: int, columns: int) -> tuple[Array, ...]:
-    """Tiles around `height` rows at `position`.
+def schedule_key_blocks(
+    inputs: ScheduleInputs,
+    length: int,
+    block_rows: int,
+    tile_columns: int,
+    *,
+    is_causal: bool,
+    uses_distance: bool,
+) -> Schedule:
+    """Return the tiles of queries that each block of keys visits.
 
-    Returns:
-      The first with a column nearer than the radius; the first that is not wholly on one side; the
-      first that is wholly on the other; the first after that with no column nearer.
+    Args:
+      inputs: Arrays that determine the schedule.
+      length: Number of keys.
+      block_rows: Number of keys of a block.
+      tile_columns: Number of queries of a tile.
+      is_causal: Mask the keys after a query.
+      uses_distance: The scores depend on the distance.
     """
-    radius = jnp.full((1, 1), NEVER, jnp.int32) if extent.radius is None else extent.radius
-    furthest = jnp.clip(radius, 1, NEVER)[:, :, None] - 1
-    near = jnp.maximum(position - furthest, 0) // columns
-    one = jnp.maximum(position + 1, 0) // columns
-    other = _tiles(jnp.maximum(position + height - 1, 0), columns)
-    stop = _tiles(jnp.maximum(position + height + furthest, 0), columns)
-    return near, one, other, stop
+    start = _block_starts(length, block_rows)
+    position = start - _per_block(inputs.offset)  # query index at the position of the first key
+    query_tiles = _count_tiles(_per_block(inputs.query_lengths), tile_columns)
+    end = jnp.where(start < _per_block(inputs.key_lengths), query_tiles, 0)
+    near_start, diagonal_start, diagonal_end, near_end = (
+        jnp.minimum(bound, end)
+        for bound in _tiles_around(inputs, position, block_rows, tile_columns)
+    )
+    causal_start = jnp.minimum(jnp.maximum(position, 0) // tile_columns, end)
+    if not uses_distance:
+        if is_causal:
+            return Schedule((MASKED, PLAIN), _stack_bounds(causal_start, diagonal_end, end))
+        return Schedule((PLAIN,), _stack_bounds(0, end))
+    if is_causal:  # the tiles on the diagonal are masked, and earlier tiles are not visited
+        bounds = [causal_start, diagonal_end, near_end]
+        sections: tuple[Section, ...] = (MASKED, BEFORE, FAR)
+        return _make_schedule(inputs, sections, [*bounds, end], [*bounds, near_end])
+    bounds = [near_start, diagonal_start, diagonal_end, near_end]
+    sections = (FAR, AFTER, PLAIN, BEFORE, FAR)
+    return _make_schedule(inputs, sections, [0, *bounds, end], [near_start, *bounds, near_end])
 
 
-def _walk(extent: Extent, sections: tuple[Section, ...], visited: Any, skipped: Any) -> Walk:
-    """A walk from its marks: those of heads that visit what is far, and of those that skip it."""
-    if extent.skips is not None:
-        bounds = jnp.where(extent.skips[:, :, None, None], _bounds(*skipped), _bounds(*visited))
-        return Walk(sections, bounds)
-    near = [i for i, section in enumerate(sections) if not section.far]  # nothing is far: no tiles
-    return Walk(tuple(sections[i] for i in near), _bounds(*(visited[i] for i in near), visited[-1]))
+class _TilesAround(NamedTuple):
+    """Indices of the tiles around each block of rows, by the positions of rows and columns.
+
+    Attributes:
+      near_start: First tile with a distance below the radius.
+      diagonal_start: First tile with a column after the first row.
+      diagonal_end: First tile whose columns are all at or after the last row.
+      near_end: First tile after the last row whose distances are all at least the radius.
+    """
+
+    near_start: Array
+    diagonal_start: Array
+    diagonal_end: Array
+    near_end: Array
 
 
-def _of_examples(numbers: Int[Array, " B"]) -> Int[Array, "B 1 1"]:
+def _tiles_around(
+    inputs: ScheduleInputs, position: Array, block_rows: int, tile_columns: int
+) -> _TilesAround:
+    """Return the indices of the tiles around each block of rows.
+
+    Args:
+      inputs: Arrays that determine the schedule.
+      position: Index of the column at the same position as the first row of each block.
+      block_rows: Number of rows of a block.
+      tile_columns: Number of columns of a tile.
+    """
+    if inputs.radius is None:
+        radius = jnp.full((1, 1), INFINITE_RADIUS, jnp.int32)
+    else:
+        radius = inputs.radius
+    largest_near_distance = jnp.clip(radius, 1, INFINITE_RADIUS)[:, :, None] - 1
+    return _TilesAround(
+        near_start=jnp.maximum(position - largest_near_distance, 0) // tile_columns,
+        diagonal_start=jnp.maximum(position + 1, 0) // tile_columns,
+        diagonal_end=_count_tiles(jnp.maximum(position + block_rows - 1, 0), tile_columns),
+        near_end=_count_tiles(
+            jnp.maximum(position + block_rows + largest_near_distance, 0), tile_columns
+        ),
+    )
+
+
+def _make_schedule(
+    inputs: ScheduleInputs,
+    sections: tuple[Section, ...],
+    visiting_bounds: Sequence[Array | int],
+    skipping_bounds: Sequence[Array | int],
+) -> Schedule:
+    """Return a schedule with separate bounds for heads that skip far tiles.
+
+    Args:
+      inputs: Arrays that determine the schedule.
+      sections: Sections in the order of their columns.
+      visiting_bounds: Bounds of the sections for heads that visit far tiles.
+      skipping_bounds: Bounds of the sections for heads that skip far tiles.
+    """
+    if inputs.skips_far_tiles is not None:
+        bounds = jnp.where(
+            inputs.skips_far_tiles[:, :, None, None],
+            _stack_bounds(*skipping_bounds),
+            _stack_bounds(*visiting_bounds),
+        )
+        return Schedule(sections, bounds)
+    # Without a radius no tile is far: leave the FAR sections out.
+    near = [i for i, section in enumerate(sections) if not section.is_far]
+    bounds = _stack_bounds(*(visiting_bounds[i] for i in near), visiting_bounds[-1])
+    return Schedule(tuple(sections[i] for i in near), bounds)
+
+
+def _per_block(numbers: Int[Array, " B"]) -> Int[Array, "B 1 1"]:
+    """Add axes for heads and blocks to one number per example."""
     return numbers[:, None, None]
 
 
-def _starts(length: int, height: int) -> Int[Array, "1 1 blocks"]:
-    return jnp.arange(0, length, height, dtype=jnp.int32)[None, None, :]
+def _block_starts(length: int, block_rows: int) -> Int[Array, "1 1 blocks"]:
+    """Return the index of the first row of each block."""
+    return jnp.arange(0, length, block_rows, dtype=jnp.int32)[None, None, :]
 
 
-def _tiles(length: Array, columns: int) -> Array:
-    """How many tiles hold so many columns."""
-    return (length + columns - 1) // columns
+def _count_tiles(length: Array, tile_columns: int) -> Array:
+    """Return the number of tiles that cover `length` columns."""
+    return (length + tile_columns - 1) // tile_columns
 
 
-def _bounds(*marks: Array | int) -> Int[Array, "B N blocks bounds"]:
-    """Marks side by side, none before the one to its left."""
-    stacked = jnp.stack(jnp.broadcast_arrays(*marks), axis=-1).astype(jnp.int32)
+def _stack_bounds(*bounds: Array | int) -> Int[Array, "B N blocks bounds"]:
+    """Stack bounds on a last axis and raise each to at least the one before it."""
+    stacked = jnp.stack(jnp.broadcast_arrays(*bounds), axis=-1).astype(jnp.int32)
     return jax.lax.cummax(stacked, axis=3)

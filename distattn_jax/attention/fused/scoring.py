@@ -1,269 +1,215 @@
-"""What a variant does to a tile of scores, and its derivative.
+"""Scores of a tile of attention, and their derivatives.
 
-A tile holds raw products q · k. A scoring makes scores of them, and takes gradients of the scores
-back to the raw products and to its own coefficients, four numbers per head or none. All of it is
-elementwise: the same functions serve a tile, a turned tile and, outside of kernels, any array.
+A scoring turns products q · k into scores. In the backward pass it turns gradients of the scores
+into gradients of the products and of its coefficients. Every operation is elementwise.
 
-Scores are logarithms to base 2 of weights, but for `factor`: so that an exponential is one
-instruction, and its argument one more.
+A score times `score_multiplier` is the logarithm to base 2 of an unnormalised weight. The kernels
+multiply late, when they also subtract the maximum or the logsumexp: that is one instruction.
 """
 
 import dataclasses
-import math
-from collections.abc import Callable
 from typing import NamedTuple
 
 import jax.numpy as jnp
 from jaxtyping import Array
 
-LOG2E = math.log2(math.e)
-STRIDE = 8  # columns of a tile that a warpgroup holds side by side
+from distattn_jax.attention.fused.distance_functions import (
+    LOG2E,
+    Coefficients,
+    DistanceFunction,
+    Distances,
+    FunctionCotangent,
+)
+
+CoefficientGradients = tuple[Array | None, ...]  # entry by entry; None means zero
 
 
-class Steps(NamedTuple):
-    """Distances that grow in one direction, from the nearest columns on.
-
-    Attributes:
-      nearest: gives those of the nearest `STRIDE` columns.
-      geometric: makes a tile of what these columns hold, and of a factor from each `STRIDE` columns
-        to those beyond.
-    """
-
-    nearest: Callable[[], Array]
-    geometric: Callable[[Array, Array], Array]
-
-
-class Apart(NamedTuple):
-    """The distances |i - j| of a tile's entries.
+class TileScores(NamedTuple):
+    """Scores of a tile, and the intermediate results that their gradient reads.
 
     Attributes:
-      whole: gives all of them; a function, as what is not used must not be computed.
-      steps: the same, step by step; None where a tile has keys on both sides of a query.
-      alike: tells that entries as far apart are the same, to save computing them.
-      inverse: 1 / x.
-    """
-
-    whole: Callable[[], Array]
-    steps: Steps | None = None
-    alike: Callable[[Array], Array] = lambda x: x
-    inverse: Callable[[Array], Array] = lambda x: 1 / x
-
-
-Numbers = tuple[Array, ...]  # coefficients of one head
-Parts = tuple[Array | None, ...]  # of their gradients, entry by entry; None: no part
-
-
-class Scored(NamedTuple):
-    """Scores, and what their derivative needs of them again.
-
-    Attributes:
-      scores: to be multiplied by `factor`.
-      raw: the products they were made of.
-      f: where the ReLU lets them through; None: not kept, or a constant.
-      far: whether it is a constant.
+      scores: Scores before the multiplication by `score_multiplier`.
+      products: Products q · k.
+      f: Distance function of each entry. With a ReLU, f is 0 where the product is negative. None if
+        f is the same in the whole tile, or if no gradient will be computed.
+      is_far: True if f is the same in the whole tile, because all keys are far from all queries.
     """
 
     scores: Array
-    raw: Array
+    products: Array
     f: Array | None = None
-    far: bool = False
+    is_far: bool = False
 
 
 @dataclasses.dataclass(frozen=True)
-class Plain:
-    """Dot-product attention: scale q · k."""
+class DotProductScoring:
+    """Dot-product attention: the score is scale q · k.
+
+    Attributes:
+      scale: Factor of the product.
+    """
 
     scale: float
-    coefficients = 0
-    summed = 0
-    knows_distance = False
+    uses_distance = False
+    summed_gradients = 0
 
-    def factor(self, numbers: Numbers, *, far: bool = False) -> float:
-        """What the scores are still to be multiplied by."""
+    def score_multiplier(self, coefficients: None, *, is_far: bool = False) -> float:
+        """Return the factor that turns scores into base-2 logarithms of unnormalised weights."""
         return self.scale * LOG2E
 
-    def unit(self, numbers: Numbers) -> float:
-        """What the gradients are still to be multiplied by."""
+    def gradient_multiplier(self, coefficients: None) -> float:
+        """Return the factor by which kernels multiply all gradients after the last tile."""
         return self.scale
 
-    def score(self, raw: Array, apart: Apart | None, numbers: Numbers, *, keep: bool) -> Scored:
-        """Scores of a tile."""
-        return Scored(raw, raw)
+    def score(
+        self,
+        products: Array,
+        distances: Distances | None,
+        coefficients: None,
+        *,
+        for_gradient: bool,
+    ) -> TileScores:
+        """Return the scores of a tile."""
+        return TileScores(products, products)
 
-    def pull(self, grad: Array, scored: Scored, numbers: Numbers) -> Array:
-        """Gradients of the raw products."""
-        return grad
+    def product_gradient(
+        self, score_gradient: Array, tile_scores: TileScores, coefficients: None
+    ) -> Array:
+        """Return the gradient of the products q · k."""
+        return score_gradient
 
-    def parts(
-        self, grad: Array, of_raw: Array, apart: Apart | None, scored: Scored, numbers: Numbers
-    ) -> Parts:
-        """Parts of the gradients of the coefficients."""
+    def coefficient_gradients(
+        self,
+        score_gradient: Array,
+        product_gradient: Array,
+        distances: Distances | None,
+        tile_scores: TileScores,
+        coefficients: None,
+    ) -> CoefficientGradients:
+        """Return an empty tuple, because the dot product has no coefficients."""
         return ()
 
 
-class Change(NamedTuple):
-    """A gradient of f; functions, as what is not used must not be computed.
-
-    Attributes:
-      by_value: of f.
-      by_log: of its logarithm.
-    """
-
-    by_value: Callable[[], Array]
-    by_log: Callable[[], Array]
-
-
-class Family(NamedTuple):
-    """A form of f(|i - j|) with two numbers per head.
-
-    Attributes:
-      value: f, from the distances and the numbers.
-      pull: from a gradient of f, the distances, f and the numbers, parts of the numbers' gradients.
-      positive: whether f is never negative. Then a far tile may leave it to `Distance.factor`, and
-        the largest score stays the largest.
-    """
-
-    value: Callable[[Apart, Numbers], Array]
-    pull: Callable[[Change, Apart, Array, Numbers], Parts]
-    positive: bool = False
-
-
-def _bend(apart, numbers):
-    """sigmoid(slope |i - j| + shift) = 1 / (1 + e^-(slope |i - j| + shift)).
-
-    On one side of the diagonal that power grows by the same factor from step to step: further away
-    it overflows or vanishes for good.
-    """
-    slope, shift = (number * -LOG2E for number in numbers)
-    if apart.steps is None:
-        power = jnp.exp2(apart.whole() * slope + shift)
-    else:
-        nearest = jnp.exp2(apart.steps.nearest() * slope + shift)
-        power = apart.steps.geometric(nearest, jnp.exp2(STRIDE * slope))
-    return apart.inverse(1 + power)
-
-
-def _pull_bend(change, apart, f, numbers):
-    of_shift = change.by_log()
-    of_shift -= of_shift * f
-    return of_shift * apart.whole(), of_shift
-
-
-def _line(apart, numbers):
-    slope, intercept = numbers
-    return apart.whole() * slope + intercept
-
-
-def _pull_line(change, apart, f, numbers):
-    grad = change.by_value()
-    return grad * apart.whole(), grad
-
-
-def _limit(apart, numbers):
-    slope, limit = numbers
-    return jnp.minimum(apart.whole() * slope, limit)
-
-
-def _pull_limit(change, apart, f, numbers):
-    return jnp.where(f < numbers[1], change.by_value() * apart.whole(), 0.0), None
-
-
-def _power(apart, numbers):
-    """2^(slope |i - j|), the exponent cut at a limit."""
-    slope, limit = numbers
-    return jnp.exp2(jnp.minimum(apart.whole() * slope, limit))
-
-
-def _pull_power(change, apart, f, numbers):
-    slope, limit = numbers
-    distance = apart.whole()
-    of_slope = change.by_log() * distance * math.log(2)
-    return jnp.where(distance * slope < limit, of_slope, 0.0), None
-
-
-bend = Family(_bend, _pull_bend, positive=True)
-line = Family(_line, _pull_line)
-limit = Family(_limit, _pull_limit)
-power = Family(_power, _pull_power, positive=True)
-
-
 @dataclasses.dataclass(frozen=True)
-class Distance:
-    """Distance-aware attention: height ReLU(q · k) f, or scale q · k + height f with `adds`.
+class DistanceScoring:
+    """Distance-aware attention with a function f of the distance |i - j|.
 
-    The coefficients of a head are the two numbers of the family, the height, and what f is where it
-    is far. The height must make a logarithm to base 2 of it all: log2(e), or log2(e) scale. The
-    last has no gradient: where f is far it no longer depends on the family's numbers.
+    The score is height ReLU(q · k) f, or scale q · k + height f if `is_additive`. The height is one
+    of the coefficients and includes log2(e). The multiplicative height also includes the scale.
+
+    Attributes:
+      scale: Factor of the product.
+      function: Distance function f.
+      is_additive: Add f to the score instead of multiplying by it.
     """
 
     scale: float
-    family: Family
-    adds: bool
-    coefficients = 4
-    knows_distance = True
+    function: DistanceFunction
+    is_additive: bool
+    uses_distance = True
 
     @property
-    def summed(self) -> int:
-        """How many of the coefficients' gradients are sums over the map.
+    def summed_gradients(self) -> int:
+        """Return the number of coefficient gradients that are sums over all tiles.
 
-        That of a height which all scores have as a factor need not be: as a score is then
-        proportional to it and to q, the gradient of its logarithm is q · dq, added up over queries.
+        A multiplicative score is proportional to the height and to q. The gradient of the logarithm
+        of the height is then Σ_i q_i · dq_i, and needs no sum over the tiles.
         """
-        return 3 if self.adds else 2
+        return 3 if self.is_additive else 2
 
-    def factor(self, numbers: Numbers, *, far: bool = False) -> Array | float:
-        """What the scores are still to be multiplied by."""
-        if self.adds:
+    def score_multiplier(
+        self, coefficients: Coefficients, *, is_far: bool = False
+    ) -> Array | float:
+        """Return the factor that turns scores into base-2 logarithms of unnormalised weights."""
+        if self.is_additive:
             return 1.0
-        return numbers[2] * numbers[3] if far and self.family.positive else numbers[2]
+        if is_far and self.function.is_nonnegative:
+            return coefficients.height * coefficients.far
+        return coefficients.height
 
-    def unit(self, numbers: Numbers) -> Array | float:
-        """What the gradients are still to be multiplied by."""
-        return self.factor(numbers) / LOG2E
+    def gradient_multiplier(self, coefficients: Coefficients) -> Array | float:
+        """Return the factor by which kernels multiply all gradients after the last tile."""
+        return self.score_multiplier(coefficients) / LOG2E
 
-    def value(self, apart: Apart, numbers: Numbers) -> Array:
-        """f itself."""
-        return apart.alike(self.family.value(apart, numbers[:2]))
+    def evaluate(self, distances: Distances, coefficients: Coefficients) -> Array:
+        """Return the distance function f of each entry of a tile."""
+        return distances.share_diagonals(self.function.evaluate(distances, coefficients))
 
-    def score(self, raw: Array, apart: Apart | None, numbers: Numbers, *, keep: bool) -> Scored:
-        """Scores of a tile; without its distances, of a far one."""
-        far = apart is None
-        if self.adds:
-            f = numbers[3] if apart is None else self.value(apart, numbers)
-            scores = raw * (self.scale * LOG2E) + f * numbers[2]
-            return Scored(scores, raw, None if far else f, far)
-        if apart is None:
-            risen = jnp.maximum(raw, 0.0)
-            return Scored(risen if self.family.positive else risen * numbers[3], raw, far=True)
-        f = self.value(apart, numbers)
-        if not keep:
-            return Scored(jnp.maximum(raw, 0.0) * f, raw)
-        f = jnp.where(raw > 0, f, 0.0)  # the ReLU: done to f, it need not be done again
-        return Scored(raw * f, raw, f)
+    def score(
+        self,
+        products: Array,
+        distances: Distances | None,
+        coefficients: Coefficients,
+        *,
+        for_gradient: bool,
+    ) -> TileScores:
+        """Return the scores of a tile.
 
-    def pull(self, grad: Array, scored: Scored, numbers: Numbers) -> Array:
-        """Gradients of the raw products."""
-        if self.adds:
-            return grad * (self.scale * LOG2E)
-        if scored.f is None:
-            return jnp.where(scored.raw > 0, grad * numbers[3], 0.0)
-        return grad * scored.f
+        Args:
+          products: Products q · k.
+          distances: Distances of the entries. None for a far tile, where f is constant.
+          coefficients: Coefficients of the head.
+          for_gradient: Keep f for the gradient of the scores.
+        """
+        is_far = distances is None
+        if self.is_additive:
+            f = coefficients.far if distances is None else self.evaluate(distances, coefficients)
+            scores = products * (self.scale * LOG2E) + f * coefficients.height
+            return TileScores(scores, products, None if is_far else f, is_far)
+        if distances is None:
+            scores = jnp.maximum(products, 0.0)
+            if not self.function.is_nonnegative:
+                scores = scores * coefficients.far
+            return TileScores(scores, products, is_far=True)
+        f = self.evaluate(distances, coefficients)
+        if not for_gradient:
+            return TileScores(jnp.maximum(products, 0.0) * f, products)
+        f = jnp.where(products > 0, f, 0.0)  # applies the ReLU to the gradient as well
+        return TileScores(products * f, products, f)
 
-    def parts(
-        self, grad: Array, of_raw: Array, apart: Apart | None, scored: Scored, numbers: Numbers
-    ) -> Parts:
-        """Parts of the gradients of the first `summed`; that of the height as of its logarithm."""
-        f = numbers[3] if scored.f is None else scored.f
-        if self.adds:
-            change = Change(lambda: grad * numbers[2], lambda: grad * numbers[2] * f)
-        else:
-            change = Change(
-                lambda: grad * jnp.maximum(scored.raw, 0.0), lambda: of_raw * scored.raw
+    def product_gradient(
+        self, score_gradient: Array, tile_scores: TileScores, coefficients: Coefficients
+    ) -> Array:
+        """Return the gradient of the products q · k."""
+        if self.is_additive:
+            return score_gradient * (self.scale * LOG2E)
+        if tile_scores.f is None:
+            return jnp.where(tile_scores.products > 0, score_gradient * coefficients.far, 0.0)
+        return score_gradient * tile_scores.f
+
+    def coefficient_gradients(
+        self,
+        score_gradient: Array,
+        product_gradient: Array,
+        distances: Distances | None,
+        tile_scores: TileScores,
+        coefficients: Coefficients,
+    ) -> CoefficientGradients:
+        """Return the gradients of slope and shift entry by entry, if additive also of log height.
+
+        Args:
+          score_gradient: Gradient of the scores.
+          product_gradient: Gradient of the products q · k.
+          distances: Distances of the entries. None for a far tile, where f is constant.
+          tile_scores: Scores of the tile.
+          coefficients: Coefficients of the head.
+        """
+        f = coefficients.far if tile_scores.f is None else tile_scores.f
+        if self.is_additive:
+            cotangent = FunctionCotangent(
+                of_value=lambda: score_gradient * coefficients.height,
+                of_log=lambda: score_gradient * coefficients.height * f,
             )
-        of_family = (
-            (None, None) if apart is None else self.family.pull(change, apart, f, numbers[:2])
-        )
-        return (*of_family, change.by_log()) if self.adds else of_family
+        else:
+            cotangent = FunctionCotangent(
+                of_value=lambda: score_gradient * jnp.maximum(tile_scores.products, 0.0),
+                of_log=lambda: product_gradient * tile_scores.products,
+            )
+        if distances is None:
+            gradients: CoefficientGradients = (None, None)
+        else:
+            gradients = self.function.gradients(cotangent, distances, f, coefficients)
+        return (*gradients, cotangent.of_log()) if self.is_additive else gradients
 
 
-Scoring = Plain | Distance
+Scoring = DotProductScoring | DistanceScoring

@@ -1,7 +1,8 @@
-"""Inside someone's own shard_map: which arrays differ between devices, and over which axes.
+"""Varying axes of arrays inside a `shard_map`.
 
-There JAX checks that what is computed differs over the axes that its operands differ over. Kernels
-know nothing of that, neither of what goes in nor of what comes out.
+There JAX tracks the mesh axes over which an array varies between devices, and checks that operands
+of one operation agree. A Pallas kernel does not pass this information from its inputs to its
+outputs, so its outputs are marked explicitly.
 """
 
 from typing import TypeVar
@@ -11,21 +12,22 @@ import jax
 Tree = TypeVar("Tree")
 
 
-def axes_of(tree: object) -> frozenset[str]:
-    """The axes of the mesh over which any of the arrays differs between devices."""
+def varying_axes(tree: object) -> frozenset[str]:
+    """Return the mesh axes over which at least one array of the tree varies."""
     leaves = jax.tree.leaves(tree)
-    return frozenset().union(*(_axes(leaf) for leaf in leaves))
+    return frozenset().union(*(_leaf_axes(leaf) for leaf in leaves))
 
 
-def over(axes: frozenset[str], tree: Tree) -> Tree:
-    """The same arrays, said to differ over these axes."""
+def mark_varying(tree: Tree, axes: frozenset[str]) -> Tree:
+    """Declare that all arrays of the tree vary over the given mesh axes."""
 
-    def one(leaf):
-        missing = axes - _axes(leaf)
+    def mark(leaf):
+        missing = axes - _leaf_axes(leaf)
         return jax.lax.pcast(leaf, tuple(missing), to="varying") if missing else leaf
 
-    return jax.tree.map(one, tree)
+    return jax.tree.map(mark, tree)
 
 
-def _axes(leaf: jax.Array) -> frozenset[str]:
+def _leaf_axes(leaf: jax.Array) -> frozenset[str]:
+    """Return the mesh axes over which an array varies."""
     return jax.typeof(leaf).manual_axis_type.varying

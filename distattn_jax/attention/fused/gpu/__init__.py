@@ -1,1 +1,1 @@
-"""Kernels for Hopper GPUs, written in Pallas Mosaic GPU."""
+"""Kernels for Hopper GPUs in Pallas Mosaic GPU."""

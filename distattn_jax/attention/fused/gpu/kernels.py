@@ -1,45 +1,57 @@
-"""Attention in fused passes, with a backward pass of its own.
+"""Kernels of one call on a Hopper GPU: schedule, prefix sums, inputs and outputs of each kernel.
 
-`attend` is the whole: values and, if asked for, what each key receives. Nothing of the size of the
-(T, S) map is ever stored: kept for the backward pass are the operands, the values and one number
-per query.
+Vectors have one number per query or key and shape (B, N, L). They are padded to a multiple of all
+block sizes, so that a kernel never reads or writes beyond their end. Matrices need no such padding:
+the copy engine of the GPU reads zeros beyond their end, and writes nothing there.
 """
 
 from collections.abc import Callable
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from distattn_jax.attention.fused import saturation, schedule
 from distattn_jax.attention.fused.derivative import KernelFactory, Kernels
+from distattn_jax.attention.fused.distance_functions import Coefficients, unstack_coefficients
 from distattn_jax.attention.fused.gpu import mosaic, passes
-from distattn_jax.attention.fused.gpu.tile_configs import blocks_of
-from distattn_jax.attention.fused.gpu.tile_loop import Arrays, Block, sweep
-from distattn_jax.attention.fused.gpu.tile_view import NOTHING, Map
-from distattn_jax.attention.fused.operands import BackwardOperands, Operands, Plan
-from distattn_jax.attention.fused.schedule import Walk
+from distattn_jax.attention.fused.gpu.tile_configs import TileConfig, select_tile_configs
+from distattn_jax.attention.fused.gpu.tile_loop import KernelBody, KernelInputs, run_tile_loop
+from distattn_jax.attention.fused.gpu.tile_view import ScoreMap
+from distattn_jax.attention.fused.operands import (
+    EMPTY_LOGSUMEXP,
+    BackwardOperands,
+    Operands,
+    Plan,
+)
+from distattn_jax.attention.fused.saturation import sum_skipped_rows
+from distattn_jax.attention.fused.schedule import (
+    Schedule,
+    ScheduleInputs,
+    schedule_key_blocks,
+    schedule_query_blocks,
+)
 
 
 def select_kernels() -> KernelFactory:
-    """Return the factory of compiled kernels, or of interpreted ones inside `interpreted()`."""
+    """Return `make_interpreted_kernels` inside `mosaic.interpreted()`, otherwise `make_kernels`."""
     return make_interpreted_kernels if mosaic.is_interpreted() else make_kernels
 
 
 def make_kernels(plan: Plan, operands: Operands) -> Kernels:
-    """Return the kernels for Hopper GPUs."""
-    work = _Work(plan, operands)
+    """Return the kernels for Hopper GPUs, bound to the plan and the operands."""
+    call = _KernelCall(plan, operands)
     return Kernels(
-        forward=work.forward,
-        query_gradient=work.query_gradient,
-        key_gradient=work.key_gradient,
-        received=work.received,
-        attention_given=work.attention_given,
+        forward=call.forward,
+        query_gradient=call.query_gradient,
+        key_gradient=call.key_gradient,
+        received=call.received,
+        attention_given=call.attention_given,
     )
 
 
 def make_interpreted_kernels(plan: Plan, operands: Operands) -> Kernels:
-    """Return the kernels for Hopper GPUs, executed by the interpreter of Pallas."""
+    """Return the kernels for Hopper GPUs, run by the Pallas interpreter on a CPU."""
 
     def interpret(kernel: Callable) -> Callable:
         def run(*arguments):
@@ -52,246 +64,315 @@ def make_interpreted_kernels(plan: Plan, operands: Operands) -> Kernels:
         return Kernels(*[interpret(kernel) for kernel in make_kernels(plan, operands)])
 
 
-class _Work:
-    """The passes over the operands of one call."""
+class _KernelCall:
+    """Kernels of one call of attention, and the arrays that they share."""
 
     def __init__(self, plan: Plan, operands: Operands):
         self.plan, self.operands = plan, operands
-        self.saturates = operands.radius is not None
-        self.blocks = blocks_of(plan, operands)
+        self.configs = select_tile_configs(plan, operands)
         batch, _, heads, _ = operands.query.shape
-        self.extent = schedule.Extent(
+        self.schedule_inputs = ScheduleInputs(
             query_lengths=operands.query_lengths,
             key_lengths=operands.key_lengths,
             offset=operands.offset,
             radius=operands.radius,
-            skips=operands.skips,
+            skips_far_tiles=operands.skips_far_tiles,
         )
         lengths = jnp.stack(
             (operands.query_lengths, operands.key_lengths, operands.offset), axis=-1
         )
         self.scalars = {"lengths": jnp.broadcast_to(lengths[:, None], (batch, heads, 3))}
-        if plan.scoring.coefficients:
+        if plan.scoring.uses_distance:
             self.scalars["coefficients"] = operands.coefficients
-        if operands.words is not None and operands.scale is not None:
-            self.scalars |= {"words": operands.words, "dropout": operands.scale}
+        if operands.dropout_words is not None and operands.dropout_scale is not None:
+            self.scalars["dropout_words"] = operands.dropout_words
+            self.scalars["dropout_scale"] = operands.dropout_scale
 
     def forward(self) -> tuple[Float[Array, "B T N E"], Float[Array, "B N _"]]:
-        """Values, and the logarithm of each row's sum."""
+        """Return the values, and the padded logsumexp of each query to base 2."""
         query, key, value = self.operands[:3]
-        far = {}
-        walk = self._walk_of_queries(self.blocks.forward)
-        if self.saturates:
-            rows = self._valid(value, self.operands.key_lengths)
-            ones = self._valid(jnp.ones_like(value[..., :1]), self.operands.key_lengths)
-            far = {
-                "values": self._outside_keys(rows, walk, self.blocks.forward),
-                "count": self._outside_keys(ones, walk, self.blocks.forward),
+        config = self.configs.forward
+        schedule = self._schedule_query_blocks(config)
+        far_sums = {}
+        if self.operands.radius is not None:
+            values = _zero_padding(value, self.operands.key_lengths)
+            ones = _zero_padding(jnp.ones_like(value[..., :1]), self.operands.key_lengths)
+            far_sums = {
+                "value_sum": self._sum_skipped_keys(values, schedule, config),
+                "key_count": self._sum_skipped_keys(ones, schedule, config),
             }
-        outs = sweep(
-            passes.forward(self._map(), self.blocks.forward.tile, value.shape[-1]),
-            Arrays({"query": query}, {"key": key, "value": value}, self.scalars, walk.bounds, far),
-            {"values": _like(query, value.shape[-1]), "log_sum": self._vector(query)},
-            walk.sections,
-            self.blocks.forward,
+        outputs = self._run(
             "forward",
-        )
-        written = walk.bounds.shape[2] * self.blocks.forward.height
-        log_sum = outs["log_sum"]
-        if written < log_sum.shape[-1]:
-            is_written = jnp.arange(log_sum.shape[-1]) < written
-            log_sum = jnp.where(is_written[None, None, :], log_sum, NOTHING)
-        return outs["values"], log_sum
-
-    def query_gradient(self, backward: BackwardOperands):
-        """Gradients of the queries and of the coefficients."""
-        query, key, value = self.operands[:3]
-        of_values, of_received, log_sum, less = self._padded(backward)
-        count = 3 if self.plan.scoring.knows_distance else 0  # of the coefficients have gradients
-        walk = self._walk_of_queries(self.blocks.of_queries)
-        streamed = {"key": key, "value": value}
-        if of_received is not None:
-            streamed["received"] = of_received
-        outs = sweep(
-            passes.of_queries(
-                self._map(),
-                self.blocks.of_queries.tile,
-                query.shape[-1],
-                has_received=of_received is not None,
-            ),
-            Arrays(
-                {"query": query, "values": of_values, "log_sum": log_sum, "less": less},
-                streamed,
-                self.scalars,
-                walk.bounds,
-                {},
-            ),
-            {
-                "query": _like(query, query.shape[-1]),
-                **{f"coefficient_{i}": self._vector(query) for i in range(count)},
+            passes.forward(self._score_map(), config.tile_shape, value.shape[-1]),
+            schedule,
+            resident={"query": query},
+            streamed={"key": key, "value": value},
+            far_sums=far_sums,
+            output_types={
+                "values": _matrix_type(query, value.shape[-1]),
+                "logsumexp": self._vector_type(query),
             },
-            walk.sections,
-            self.blocks.of_queries,
-            "of_queries",
         )
-        parts = [
-            outs[f"coefficient_{i}"][:, :, : query.shape[1]].sum(axis=-1) for i in range(count)
-        ]
-        coefficients = jnp.zeros_like(self.operands.coefficients)
-        if parts:
-            first, second, log_height = parts
-            of_height = log_height / self.operands.coefficients[..., 2]
-            nothing = jnp.zeros_like(of_height)
-            coefficients = jnp.stack((first, second, of_height, nothing), axis=-1)
-        return outs["query"], coefficients
+        # The vector may be longer than all blocks together. Its end is not written by the kernel.
+        written = schedule.bounds.shape[2] * config.block_rows
+        logsumexp = outputs["logsumexp"]
+        if written < logsumexp.shape[-1]:
+            is_written = jnp.arange(logsumexp.shape[-1]) < written
+            logsumexp = jnp.where(is_written[None, None, :], logsumexp, EMPTY_LOGSUMEXP)
+        return outputs["values"], logsumexp
 
-    def key_gradient(self, backward: BackwardOperands):
-        """Gradients of keys and values."""
+    def query_gradient(
+        self, backward: BackwardOperands
+    ) -> tuple[Float[Array, "B T N H"], Float[Array, "B N C"]]:
+        """Return the gradients of the queries and of the coefficients."""
         query, key, value = self.operands[:3]
-        of_values, of_received, log_sum, less = self._padded(backward)
+        values_cotangent, received_cotangent, logsumexp, negative_delta = self._pad(backward)
+        config = self.configs.query_gradient
+        schedule = self._schedule_query_blocks(config)
+        streamed = {"key": key, "value": value}
+        if received_cotangent is not None:
+            streamed["received_cotangent"] = received_cotangent
+        names = ("slope", "shift", "log_height") if self.plan.scoring.uses_distance else ()
+        outputs = self._run(
+            "query_gradient",
+            passes.query_gradient(
+                self._score_map(),
+                config.tile_shape,
+                query.shape[-1],
+                has_received=received_cotangent is not None,
+            ),
+            schedule,
+            resident={
+                "query": query,
+                "values_cotangent": values_cotangent,
+                "logsumexp": logsumexp,
+                "negative_delta": negative_delta,
+            },
+            streamed=streamed,
+            far_sums={},  # f is 0 in skipped tiles, so their gradients are 0
+            output_types={
+                "query": _matrix_type(query, query.shape[-1]),
+                **dict.fromkeys(names, self._vector_type(query)),
+            },
+        )
+        sums = {name: outputs[name][:, :, : query.shape[1]].sum(axis=-1) for name in names}
+        return outputs["query"], self._coefficient_gradients(sums)
+
+    def _coefficient_gradients(self, sums: dict[str, Array]) -> Float[Array, "B N C"]:
+        """Return the gradients of slope, shift, height and far value, stacked on the last axis.
+
+        Args:
+          sums: Gradients of slope, shift and log height. Empty for the dot product.
+        """
+        coefficients = self.operands.coefficients
+        if not sums:
+            return jnp.zeros_like(coefficients)
+        height = sums["log_height"] / unstack_coefficients(coefficients).height
+        far = jnp.zeros_like(height)
+        return jnp.stack(Coefficients(sums["slope"], sums["shift"], height, far), axis=-1)
+
+    def key_gradient(
+        self, backward: BackwardOperands
+    ) -> tuple[Float[Array, "B S N H"], Float[Array, "B S N E"]]:
+        """Return the gradients of the keys and of the values."""
+        query, key, value = self.operands[:3]
+        values_cotangent, received_cotangent, logsumexp, negative_delta = self._pad(backward)
+        config = self.configs.key_gradient
+        schedule = self._schedule_key_blocks(config)
         resident = {"key": key, "value": value}
-        if of_received is not None:
-            resident["received"] = of_received
-        far = {}
-        walk = self._walk_of_keys(self.blocks.of_keys)
-        if self.saturates:
-            far["value"] = self._outside_queries(
-                of_values * _rows(_far_weight(log_sum), of_values), walk, self.blocks.of_keys
-            )
-        outs = sweep(
-            passes.of_keys(
-                self._map(keys_stay=True),
-                self.blocks.of_keys.tile,
+        if received_cotangent is not None:
+            resident["received_cotangent"] = received_cotangent
+        far_sums = {}
+        if self.operands.radius is not None:
+            rows = values_cotangent * _as_matrix(_far_weight(logsumexp), values_cotangent)
+            far_sums["value"] = self._sum_skipped_queries(rows, schedule, config)
+        outputs = self._run(
+            "key_gradient",
+            passes.key_gradient(
+                self._score_map(is_transposed=True),
+                config.tile_shape,
                 (key.shape[-1], value.shape[-1]),
-                has_received=of_received is not None,
+                has_received=received_cotangent is not None,
             ),
-            Arrays(
-                resident,
-                {"query": query, "log_sum": log_sum, "values": of_values, "less": less},
-                self.scalars,
-                walk.bounds,
-                far,
-            ),
-            {"key": _like(key, key.shape[-1]), "value": _like(value, value.shape[-1])},
-            walk.sections,
-            self.blocks.of_keys,
-            "of_keys",
+            schedule,
+            resident=resident,
+            streamed={
+                "query": query,
+                "values_cotangent": values_cotangent,
+                "logsumexp": logsumexp,
+                "negative_delta": negative_delta,
+            },
+            far_sums=far_sums,
+            output_types={
+                "key": _matrix_type(key, key.shape[-1]),
+                "value": _matrix_type(value, value.shape[-1]),
+            },
         )
-        return outs["key"], outs["value"]
+        return outputs["key"], outputs["value"]
 
-    def received(self, log_sum: Float[Array, "B N _"]) -> Float[Array, "B N S"]:
-        """What each key receives."""
+    def received(self, logsumexp: Float[Array, "B N _"]) -> Float[Array, "B N S"]:
+        """Return the attention that each key receives."""
         query, key = self.operands[:2]
-        far = {}
-        walk = self._walk_of_keys(self.blocks.received)
-        if self.saturates:
-            weight = _rows(_far_weight(log_sum), query)
-            far["received"] = self._outside_queries(weight, walk, self.blocks.received)
-        outs = sweep(
-            passes.received(self._map(keys_stay=True), self.blocks.received.tile),
-            Arrays(
-                {"key": key}, {"query": query, "log_sum": log_sum}, self.scalars, walk.bounds, far
-            ),
-            {"received": self._vector(key)},
-            walk.sections,
-            self.blocks.received,
+        config = self.configs.received
+        schedule = self._schedule_key_blocks(config)
+        far_sums = {}
+        if self.operands.radius is not None:
+            far_weight = _as_matrix(_far_weight(logsumexp), query)
+            far_sums["received"] = self._sum_skipped_queries(far_weight, schedule, config)
+        outputs = self._run(
             "received",
+            passes.received(self._score_map(is_transposed=True), config.tile_shape),
+            schedule,
+            resident={"key": key},
+            streamed={"query": query, "logsumexp": logsumexp},
+            far_sums=far_sums,
+            output_types={"received": self._vector_type(key)},
         )
-        return outs["received"][:, :, : key.shape[1]]
+        return outputs["received"][:, :, : key.shape[1]]
 
-    def attention_given(self, log_sum, of_received) -> Float[Array, "B N T"]:
-        """What each query gives, weighted by the gradient of what was received."""
+    def attention_given(
+        self, logsumexp: Float[Array, "B N _"], received_cotangent: Float[Array, "B N S"]
+    ) -> Float[Array, "B N T"]:
+        """Return Σ_j A_ij g_j for each query i, where g is the cotangent of `received`."""
         query, key = self.operands[:2]
-        of_received = self.whole(of_received)
-        far = {}
-        walk = self._walk_of_queries(self.blocks.given)
-        if self.saturates:
-            rows = self._valid(_rows(of_received, key), self.operands.key_lengths)
-            far["given"] = self._outside_keys(rows, walk, self.blocks.given)
-        outs = sweep(
-            passes.given(self._map(), self.blocks.given.tile),
-            Arrays(
-                {"query": query, "log_sum": log_sum},
-                {"key": key, "received": of_received},
-                self.scalars,
-                walk.bounds,
-                far,
-            ),
-            {"given": self._vector(query)},
-            walk.sections,
-            self.blocks.given,
-            "given",
+        received_cotangent = self._pad_vector(received_cotangent)
+        config = self.configs.attention_given
+        schedule = self._schedule_query_blocks(config)
+        far_sums = {}
+        if self.operands.radius is not None:
+            rows = _zero_padding(_as_matrix(received_cotangent, key), self.operands.key_lengths)
+            far_sums["attention_given"] = self._sum_skipped_keys(rows, schedule, config)
+        outputs = self._run(
+            "attention_given",
+            passes.attention_given(self._score_map(), config.tile_shape),
+            schedule,
+            resident={"query": query, "logsumexp": logsumexp},
+            streamed={"key": key, "received_cotangent": received_cotangent},
+            far_sums=far_sums,
+            output_types={"attention_given": self._vector_type(query)},
         )
-        return outs["given"][:, :, : query.shape[1]]
+        return outputs["attention_given"][:, :, : query.shape[1]]
 
-    def _map(self, *, keys_stay: bool = False) -> Map:
-        has_dropout = self.operands.words is not None
-        return Map(self.plan.scoring, self.plan.is_causal, has_dropout, keys_stay)
+    def _run(
+        self,
+        name: str,
+        body: KernelBody,
+        schedule: Schedule,
+        *,
+        resident: dict[str, Array],
+        streamed: dict[str, Array],
+        far_sums: dict[str, Array],
+        output_types: dict[str, jax.ShapeDtypeStruct],
+    ) -> dict[str, Array]:
+        """Run one kernel, with the tile configuration and the scalars of the call.
 
-    def _walk_of_queries(self, block: Block) -> Walk:
-        return self._walk(schedule.walk_of_queries, self.operands.query, block)
+        Args:
+          name: Name of the kernel, and of its field in `TileConfigs`.
+          body: Computation of the kernel.
+          schedule: Tiles that each block of rows visits.
+          resident: Matrices and vectors of the rows.
+          streamed: Matrices and vectors of the columns.
+          far_sums: Prefix sums that replace skipped tiles.
+          output_types: Shapes and dtypes of the outputs.
+        """
+        inputs = KernelInputs(resident, streamed, self.scalars, schedule.bounds, far_sums)
+        config = getattr(self.configs, name)
+        return run_tile_loop(body, inputs, output_types, schedule.sections, config, name)
 
-    def _walk_of_keys(self, block: Block) -> Walk:
-        return self._walk(schedule.walk_of_keys, self.operands.key, block)
+    def _score_map(self, *, is_transposed: bool = False) -> ScoreMap:
+        return ScoreMap(
+            self.plan.scoring,
+            self.plan.is_causal,
+            has_dropout=self.operands.dropout_words is not None,
+            is_transposed=is_transposed,
+        )
 
-    def _walk(self, walk_of: Callable[..., Walk], rows: Array, block: Block) -> Walk:
+    def _schedule_query_blocks(self, config: TileConfig) -> Schedule:
+        """Return the tiles of keys that each block of queries visits."""
+        return self._schedule(schedule_query_blocks, self.operands.query, config)
+
+    def _schedule_key_blocks(self, config: TileConfig) -> Schedule:
+        """Return the tiles of queries that each block of keys visits."""
+        return self._schedule(schedule_key_blocks, self.operands.key, config)
+
+    def _schedule(
+        self, make_schedule: Callable[..., Schedule], rows: Array, config: TileConfig
+    ) -> Schedule:
+        """Return a schedule with bounds for every example and head."""
         batch, length, heads, _ = rows.shape
-        walk = walk_of(
-            self.extent,
+        result = make_schedule(
+            self.schedule_inputs,
             length,
-            block.height,
-            block.columns,
+            config.block_rows,
+            config.columns,
             is_causal=self.plan.is_causal,
-            distance=self.plan.scoring.knows_distance,
+            uses_distance=self.plan.scoring.uses_distance,
         )
-        bounds = jnp.broadcast_to(walk.bounds, (batch, heads, *walk.bounds.shape[2:]))
-        return walk._replace(bounds=bounds)
+        bounds = jnp.broadcast_to(result.bounds, (batch, heads, *result.bounds.shape[2:]))
+        return result._replace(bounds=bounds)
 
-    def _outside_keys(self, rows, walk, block) -> Float[Array, "B N blocks W"]:
-        sums = saturation.outside(rows, walk.bounds, block.columns, after=not self.plan.is_causal)
-        return self._of_skipping(sums)
+    def _sum_skipped_keys(
+        self, x: Float[Array, "B S N W"], schedule: Schedule, config: TileConfig
+    ) -> Float[Array, "B N blocks W"]:
+        """Sum the rows of x over the keys that each block of queries skips.
 
-    def _outside_queries(self, rows, walk, block) -> Float[Array, "B N blocks W"]:
-        sums = saturation.outside(rows, walk.bounds, block.columns, before=not self.plan.is_causal)
-        return self._of_skipping(sums)
+        Under a causal mask, keys after the last visited tile are masked and do not count.
+        """
+        skips: Any = self.operands.skips_far_tiles
+        after = not self.plan.is_causal
+        return sum_skipped_rows(x, schedule.bounds, skips, config.columns, before=True, after=after)
 
-    def _of_skipping(self, sums: Float[Array, "B N blocks W"]) -> Float[Array, "B N blocks W"]:
-        assert self.operands.skips is not None, "asked for where f saturates"
-        return jnp.where(self.operands.skips[:, :, None, None], sums, 0)
+    def _sum_skipped_queries(
+        self, x: Float[Array, "B T N W"], schedule: Schedule, config: TileConfig
+    ) -> Float[Array, "B N blocks W"]:
+        """Sum the rows of x over the queries that each block of keys skips.
 
-    @staticmethod
-    def _valid(rows, lengths):
-        inside = jnp.arange(rows.shape[1])[None, :] < lengths[:, None]
-        return jnp.where(inside[:, :, None, None], rows, 0)
+        Under a causal mask, queries before the first visited tile are too early and do not count.
+        """
+        skips: Any = self.operands.skips_far_tiles
+        before = not self.plan.is_causal
+        return sum_skipped_rows(
+            x, schedule.bounds, skips, config.columns, before=before, after=True
+        )
 
-    def _padded(self, backward: BackwardOperands) -> BackwardOperands:
-        """The same, its vectors padded to whole blocks."""
-        received = backward.received
+    def _pad(self, backward: BackwardOperands) -> BackwardOperands:
+        """Pad the vectors of the backward pass to a multiple of all block sizes."""
+        cotangent = backward.received_cotangent
         return backward._replace(
-            received=None if received is None else self.whole(received),
-            negative_delta=self.whole(backward.negative_delta),
+            received_cotangent=None if cotangent is None else self._pad_vector(cotangent),
+            negative_delta=self._pad_vector(backward.negative_delta),
         )
 
-    def whole(self, vector: Float[Array, "B N L"]) -> Float[Array, "B N _"]:
-        """The vector, padded to whole blocks."""
-        return jnp.pad(vector, ((0, 0), (0, 0), (0, -vector.shape[-1] % self.blocks.whole)))
+    def _pad_vector(self, vector: Float[Array, "B N L"]) -> Float[Array, "B N _"]:
+        """Pad a vector with zeros to a multiple of all block sizes."""
+        padding = -vector.shape[-1] % self.configs.vector_multiple
+        return jnp.pad(vector, ((0, 0), (0, 0), (0, padding)))
 
-    def _vector(self, rows: Array) -> jax.ShapeDtypeStruct:
-        """One number for each row; beyond the last block of a pass none is written."""
+    def _vector_type(self, rows: Float[Array, "B L N W"]) -> jax.ShapeDtypeStruct:
+        """Return the type of a padded vector with one number per row."""
         batch, length, heads, _ = rows.shape
-        length += -length % self.blocks.whole
+        length += -length % self.configs.vector_multiple
         return jax.ShapeDtypeStruct((batch, heads, length), jnp.float32)
 
 
-def _like(rows: Array, width: int) -> jax.ShapeDtypeStruct:
+def _matrix_type(rows: Float[Array, "B L N _"], width: int) -> jax.ShapeDtypeStruct:
+    """Return the type of a matrix like `rows`, but of another width."""
     return jax.ShapeDtypeStruct((*rows.shape[:3], width), rows.dtype)
 
 
-def _far_weight(log_sum: Float[Array, "B N L"]) -> Float[Array, "B N L"]:
-    """The weight that a query gives to a key with score 0."""
-    return jnp.exp2(-log_sum)
+def _zero_padding(x: Float[Array, "B L N W"], lengths: Array) -> Float[Array, "B L N W"]:
+    """Set the rows of x beyond the length of their example to 0."""
+    is_valid = jnp.arange(x.shape[1])[None, :] < lengths[:, None]
+    return jnp.where(is_valid[:, :, None, None], x, 0)
 
 
-def _rows(vector: Float[Array, "B N _"], like: Float[Array, "B L N W"]) -> Float[Array, "B L N 1"]:
-    """A vector as a matrix of one column."""
-    return jnp.moveaxis(vector[:, :, : like.shape[1]], 1, 2)[..., None]
+def _far_weight(logsumexp: Float[Array, "B N L"]) -> Float[Array, "B N L"]:
+    """Return 2^-logsumexp, the weight of a key whose score is 0."""
+    return jnp.exp2(-logsumexp)
+
+
+def _as_matrix(
+    vector: Float[Array, "B N _"], rows: Float[Array, "B L N W"]
+) -> Float[Array, "B L N 1"]:
+    """Return a vector as a matrix of width 1, cut to the length of `rows`."""
+    return jnp.moveaxis(vector[:, :, : rows.shape[1]], 1, 2)[..., None]

@@ -1,7 +1,9 @@
-"""What the kernels ask of Mosaic GPU: where a tile lies in registers, and its matrix products.
+"""Operations on tiles in Mosaic GPU: register layouts, shared memory and matrix products.
 
-A tile has a multiple of 64 rows and belongs to one warpgroup, 128 threads. A vector of a tile has
-one number per row or one per column, and lies where the tile's own entries need it.
+A tile belongs to one warpgroup of 128 threads and has a multiple of 64 rows. Tiles have the layout
+of a WGMMA accumulator. A per-row vector has one number for each row of a tile, a per-column vector
+one for each column. Their layouts put each number into the threads that hold its row or column, so
+that expanding a vector to a tile moves no data.
 """
 
 import contextlib
@@ -18,16 +20,19 @@ from jax import lax
 from jax.experimental.mosaic.gpu import FragmentedArray
 from jaxlib.mlir.dialects import arith, llvm, vector
 
-from distattn_jax.attention.fused.scoring import STRIDE
+from distattn_jax.attention.fused.distance_functions import COLUMN_GROUP
 
-LANES = 64  # rows of a matrix unit; also the widest row that its swizzled memory takes
-_load: Any = plgpu.load  # it took an index before JAX 0.11
+MAX_SWIZZLED_COLUMNS = 64  # 16-bit numbers in the widest swizzle, which has 128 bytes
+_load: Any = plgpu.load  # untyped, because its signature changed with JAX 0.11
 _interpreted = contextvars.ContextVar("interpreted", default=False)
 
 
 @contextlib.contextmanager
 def interpreted() -> Iterator[None]:
-    """Kernels traced in here run in Pallas's interpreter, which also tells races; for checking."""
+    """Run kernels that are traced in this context in the Pallas interpreter, on a CPU.
+
+    The interpreter also detects races. It is slow: use it for tests only.
+    """
     token = _interpreted.set(True)
     try:
         yield
@@ -36,147 +41,169 @@ def interpreted() -> Iterator[None]:
 
 
 def is_interpreted() -> bool:
-    """Whether kernels are being traced for the interpreter."""
+    """Return True inside the context `interpreted`."""
     return _interpreted.get()
 
 
-def compiled_how() -> dict[str, Any]:
-    """Keyword arguments of every kernel."""
+def kernel_options() -> dict[str, Any]:
+    """Return the keyword arguments of `plgpu.kernel` that all kernels share."""
     params = plgpu.CompilerParams(
-        approx_math=True,  # exp2 and tanh of one instruction: enough for 16-bit inputs
+        approx_math=True,  # one instruction for exp2: accurate enough for 16-bit inputs
         lowering_semantics=plgpu.LoweringSemantics.Warpgroup,
     )
-    how: dict[str, Any] = {"compiler_params": params}
+    options: dict[str, Any] = {"compiler_params": params}
     if is_interpreted():
-        how["interpret"] = plgpu.InterpretGPUParams(detect_races=True)  # type: ignore[attr-defined,unused-ignore]
-    return how
+        options["interpret"] = plgpu.InterpretGPUParams(detect_races=True)  # type: ignore[attr-defined,unused-ignore]
+    return options
 
 
-def matrix_memory(shape: tuple[int, ...], dtype: Any) -> Any:
-    """Shared memory for tiles that a matrix product reads."""
-    width = min(shape[-1], LANES)
+def matrix_scratch(shape: tuple[int, ...], dtype: Any) -> Any:
+    """Return the type of a shared-memory buffer that matrix products can read."""
+    width = min(shape[-1], MAX_SWIZZLED_COLUMNS)
     swizzle = width * jnp.dtype(dtype).itemsize
     transforms = (plgpu.TilingTransform((8, width)), plgpu.SwizzleTransform(swizzle))
     return plgpu.SMEM(shape, dtype, transforms=transforms)
 
 
-def vector_memory(shape: tuple[int, ...]) -> Any:
-    """Shared memory for vectors of tiles."""
+def vector_scratch(shape: tuple[int, ...]) -> Any:
+    """Return the type of a shared-memory buffer for float32 vectors."""
     return plgpu.SMEM(shape, jnp.float32)
 
 
-def filled(shape: tuple[int, ...], number: Any) -> jax.Array:
-    """A tile, or a vector of a tile's rows, with the same number everywhere."""
+def operand_scratch(shape: tuple[int, ...], dtype: Any) -> Any:
+    """Return the type of the buffer that `accumulate_products` needs, or None on a GPU."""
+    return matrix_scratch(shape, dtype) if is_interpreted() else None
+
+
+def full(shape: tuple[int, ...], number: Any) -> jax.Array:
+    """Return a tile, or a per-row vector, filled with one number."""
     layout = plgpu.Layout.WGMMA if len(shape) == 2 else plgpu.Layout.WGMMA.reduce(1)
     return plgpu.layout_cast(jnp.full(shape, number, jnp.float32), layout)
 
 
-def row_numbers(count: int) -> jax.Array:
-    """0, 1, ... for the rows of a tile."""
+def row_indices(count: int) -> jax.Array:
+    """Return 0, 1, ..., count - 1 as a per-row vector."""
     return plgpu.broadcasted_iota(jnp.int32, (count,), 0, layout=plgpu.Layout.WGMMA.reduce(1))
 
 
-def column_numbers(count: int) -> jax.Array:
-    """0, 1, ... for the columns of a tile."""
+def column_indices(count: int) -> jax.Array:
+    """Return 0, 1, ..., count - 1 as a per-column vector."""
     return plgpu.broadcasted_iota(jnp.int32, (count,), 0, layout=plgpu.Layout.WGMMA.reduce(0))
 
 
-def load_rows(ref: Any) -> jax.Array:
-    """A vector of the tile's rows."""
-    return _load(ref, layout=plgpu.Layout.WGMMA.reduce(1))
-
-
 def load_tile(ref: Any) -> jax.Array:
-    """A tile, as float32."""
+    """Load a tile from shared memory as float32."""
     return _load(ref, layout=plgpu.Layout.WGMMA).astype(jnp.float32)
 
 
-def load_columns(ref: Any) -> jax.Array:
-    """A vector of the tile's columns."""
+def load_per_row(ref: Any) -> jax.Array:
+    """Load a per-row vector from shared memory."""
+    return _load(ref, layout=plgpu.Layout.WGMMA.reduce(1))
+
+
+def load_per_column(ref: Any) -> jax.Array:
+    """Load a per-column vector from shared memory."""
     return _load(ref, layout=plgpu.Layout.WGMMA.reduce(0))
 
 
-def fetch_columns(ref: Any) -> jax.Array:
-    """A vector of the tile's columns, straight from global memory."""
+def load_per_column_from_global(ref: Any) -> jax.Array:
+    """Load a per-column vector from global memory."""
     return _load(ref, layout=plgpu.Layout.WGMMA.reduce(0), optimized=False)
 
 
-def by_row(vector: jax.Array, shape: tuple[int, ...]) -> jax.Array:
-    """A tile that has vector[i] in all of row i."""
+def expand_per_row(vector: jax.Array, shape: tuple[int, ...]) -> jax.Array:
+    """Return a tile whose entry (i, j) is vector[i]."""
     vector = plgpu.layout_cast(vector, plgpu.Layout.WGMMA.reduce(1))
     return plgpu.layout_cast(lax.broadcast_in_dim(vector, shape, [0]), plgpu.Layout.WGMMA)
 
 
-def by_column(vector: jax.Array, shape: tuple[int, ...]) -> jax.Array:
-    """A tile that has vector[j] in all of column j."""
+def expand_per_column(vector: jax.Array, shape: tuple[int, ...]) -> jax.Array:
+    """Return a tile whose entry (i, j) is vector[j]."""
     vector = plgpu.layout_cast(vector, plgpu.Layout.WGMMA.reduce(0))
     return plgpu.layout_cast(lax.broadcast_in_dim(vector, shape, [1]), plgpu.Layout.WGMMA)
 
 
-# By hand, of the registers of a tile: axis 1 numbers groups of STRIDE columns, axis 4 rows i and
-# i + STRIDE; each holds two entries of a row. The interpreter has no registers: a GPU checks these.
+# The next three functions index the registers of a tile directly; only a GPU can check them. Axis 1
+# of the array of registers numbers groups of COLUMN_GROUP columns. Axis 4 has two entries, for the
+# rows i and i + 8, where 8 is also COLUMN_GROUP. A register holds two adjacent entries of a row.
 
 
-def inverse(tile: jax.Array) -> jax.Array:
-    """1 / tile, by one instruction; what is larger than 2¹²⁶ has the inverse 0."""
+def reciprocal(tile: jax.Array) -> jax.Array:
+    """Return 1 / tile with one instruction per entry. Entries above 2¹²⁶ give 0."""
     if is_interpreted():
         return 1 / tile
 
-    def inverted(tile):
+    def invert(tile):
         registers = np.empty_like(tile)
-        for place, pair in np.ndenumerate(tile):
+        for index, pair in np.ndenumerate(tile):
             for i in range(2):
                 x = vector.extract(pair, dynamic_position=[], static_position=[i])
                 x = llvm.inline_asm(x.type, [x], "rcp.approx.ftz.f32 $0, $1;", "=f,f")
                 pair = vector.insert(x, pair, dynamic_position=[], static_position=[i])
-            registers[place] = pair
+            registers[index] = pair
         return registers
 
-    return _by_hand(inverted, tile.shape, tile)
+    return _map_registers(invert, tile.shape, tile)
 
 
-def toeplitz(tile: jax.Array) -> jax.Array:
-    """The same tile, which must depend on i - j alone: nearly half of it is not computed.
+def share_diagonals(tile: jax.Array) -> jax.Array:
+    """Return the same tile, which must be Toeplitz: its entries depend on i - j alone.
 
-    Entries STRIDE rows below and STRIDE columns to the right are the same, and in the same thread.
+    Entry (i + 8, j + 8) equals entry (i, j), and the same thread holds both. Copying the register
+    makes the computation of almost half of the tile dead code, which the compiler removes.
     """
     if is_interpreted():
         return tile
 
-    def shared(tile):
+    def copy_registers(tile):
         tile = tile.copy()
         tile[:, 1:, :, :, 1] = tile[:, :-1, :, :, 0]
         return tile
 
-    return _by_hand(shared, tile.shape, tile)
+    return _map_registers(copy_registers, tile.shape, tile)
 
 
-def geometric(edge: jax.Array, step: jax.Array, columns: int, *, rising: bool) -> jax.Array:
-    """A tile that depends on i - j alone, with a factor `step` from STRIDE columns to the next.
+def extend_geometric(
+    nearest: jax.Array, factor: jax.Array, columns: int, *, is_increasing: bool
+) -> jax.Array:
+    """Return a Toeplitz tile that is a geometric sequence along its groups of columns.
 
-    Made of its first STRIDE columns or, if it is not `rising`, backwards of its last.
+    Args:
+      nearest: Entries of one group of `COLUMN_GROUP` columns: the first group of the tile if
+        `is_increasing`, otherwise the last group.
+      factor: Ratio of each group to the preceding one, counted from `nearest`.
+      columns: Number of columns of the tile.
+      is_increasing: The distance increases with the column.
     """
 
-    def continued(edge, step):
-        upper, lower = edge[0, 0, 0, 0, :, 0, 0, 0, 0]
-        step = vector.broadcast(upper.type, step.item())
-        groups = [lower, upper] if rising else [upper, lower]
-        while len(groups) < columns // STRIDE + 1:
-            groups.append(arith.mulf(groups[-1], step))
-        if not rising:
+    def extend(nearest, factor):
+        upper, lower = nearest[0, 0, 0, 0, :, 0, 0, 0, 0]  # rows i and i + 8
+        factor = vector.broadcast(upper.type, factor.item())
+        # Moving 8 rows down is the same as moving 8 columns to the left. One sequence of groups
+        # therefore serves both halves of the rows, shifted by one group.
+        groups = [lower, upper] if is_increasing else [upper, lower]
+        while len(groups) < columns // COLUMN_GROUP + 1:
+            groups.append(arith.mulf(groups[-1], factor))
+        if not is_increasing:
             groups.reverse()
-        registers = np.stack([groups[1:], groups[:-1]], axis=-1)  # of rows i, and i + STRIDE
+        registers = np.stack([groups[1:], groups[:-1]], axis=-1)  # rows i, and i + 8
         return registers.reshape(1, -1, 1, 1, 2, 1, 1, 1, 1)
 
-    return _by_hand(continued, (edge.shape[0], columns), edge, step)
+    return _map_registers(extend, (nearest.shape[0], columns), nearest, factor)
 
 
-def _by_hand(function: Callable, shape: tuple[int, ...], *arguments: jax.Array) -> jax.Array:
-    """A tile made by a function of registers, of tiles or of single numbers."""
+def _map_registers(function: Callable, shape: tuple[int, ...], *arguments: jax.Array) -> jax.Array:
+    """Return a tile whose registers are a function of the registers of the arguments.
+
+    Args:
+      function: Maps arrays of MLIR values, one array per argument, to the registers of the tile.
+      shape: Shape of the tile.
+      *arguments: Tiles or scalars.
+    """
     layout = plgpu.Layout.WGMMA
-    given = plgpu.ShapeDtypeStruct(shape, jnp.float32, layout=layout)
+    return_type = plgpu.ShapeDtypeStruct(shape, jnp.float32, layout=layout)
 
-    @plgpu.inline_mgpu(arg_types=(layout,) * len(arguments), return_type=given)
+    @plgpu.inline_mgpu(arg_types=(layout,) * len(arguments), return_type=return_type)
     def inlined(_, *arguments):
         return FragmentedArray(
             _registers=function(*(x.registers for x in arguments)),
@@ -187,8 +214,11 @@ def _by_hand(function: Callable, shape: tuple[int, ...], *arguments: jax.Array) 
     return inlined(*arguments)
 
 
-def products(*pairs: tuple[Any, Any]) -> tuple[jax.Array, ...]:
-    """a bᵀ of pairs of tiles in shared memory, all under way before the first is waited for."""
+def multiply_transposed(*pairs: tuple[Any, Any]) -> tuple[jax.Array, ...]:
+    """Return a bᵀ for each pair (a, b) of matrices in shared memory.
+
+    The matrix units receive all products before the warpgroup waits for the first result.
+    """
 
     def multiply(*accumulators):
         for accumulator, (a, b) in zip(accumulators, pairs, strict=True):
@@ -199,17 +229,22 @@ def products(*pairs: tuple[Any, Any]) -> tuple[jax.Array, ...]:
     return pl.run_scoped(multiply, *shapes)
 
 
-def add_products(
-    totals: tuple[jax.Array, ...], *pairs: tuple[jax.Array, Any], stage: Any
+def accumulate_products(
+    totals: tuple[jax.Array, ...], *pairs: tuple[jax.Array, Any], scratch: Any
 ) -> tuple[jax.Array, ...]:
-    """total + a b, of totals and tiles a in registers, and tiles b in shared memory.
+    """Return total + a b for each total and its pair (a, b).
 
-    The interpreter multiplies nothing that is in registers: there, a goes by way of `stage`.
+    Args:
+      totals: Accumulators in registers.
+      *pairs: Tile a in registers, and matrix b in shared memory.
+      scratch: Shared memory for a in the interpreter, which cannot multiply registers. None on a
+        GPU.
     """
     pairs = tuple((a.astype(b.dtype), b) for a, b in pairs)
-    if stage is not None:
+    if scratch is not None:
         return tuple(
-            _add_staged(total, a, b, stage) for total, (a, b) in zip(totals, pairs, strict=True)
+            _accumulate_through_scratch(total, a, b, scratch)
+            for total, (a, b) in zip(totals, pairs, strict=True)
         )
 
     def multiply(accumulators):
@@ -219,17 +254,13 @@ def add_products(
     return pl.run_state(multiply)(tuple(plgpu.ACC.init(total) for total in totals))
 
 
-def _add_staged(total: jax.Array, a: jax.Array, b: Any, stage: Any) -> jax.Array:
-    stage[...] = a
+def _accumulate_through_scratch(total: jax.Array, a: jax.Array, b: Any, scratch: Any) -> jax.Array:
+    """Return total + a b after storing a in shared memory."""
+    scratch[...] = a
     plgpu.commit_smem()
 
     def multiply(accumulator):
-        plgpu.wgmma(accumulator, stage, b)
+        plgpu.wgmma(accumulator, scratch, b)
         return accumulator[...]
 
     return total + pl.run_scoped(multiply, plgpu.ACC((a.shape[0], b.shape[1]), jnp.float32))
-
-
-def stage_memory(shape: tuple[int, ...], dtype: Any) -> Any:
-    """The stage that `add_products` needs: none on a GPU."""
-    return matrix_memory(shape, dtype) if is_interpreted() else None

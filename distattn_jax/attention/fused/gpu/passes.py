@@ -1,13 +1,16 @@
-"""The five passes: forward, two backward, and two for what each key receives.
+"""Bodies of the five kernels: forward, two gradients, and two for the received attention.
 
-    forward      O_i = Σ_j A_ij V_j,  A_ij = 2^(e_ij - z_i)       z_i: log of the row's sum
-    of queries   dQ_i = Σ_j dS_ij K_j,  dS_ij = A_ij (dO_i · V_j + g_j - D_i)
-    of keys      dK_j = Σ_i dS_ij Q_i,  dV_j = Σ_i A_ij dO_i
-    received     m_j = Σ_i A_ij
-    given        Σ_j A_ij g_j,  for a gradient g of m
+With scores e_ij in base 2, the logsumexp z_i, cotangents dO of the values and g of the received
+attention, and the delta D_i = dO_i · O_i + Σ_j A_ij g_j:
 
-D_i is dO_i · O_i, and what the pass `given` finds if there is a g. A query that asks nothing has
-z = NOTHING: whatever its scores, its weights are 0.
+    forward           O_i = Σ_j A_ij V_j,    A_ij = 2^(e_ij - z_i)
+    query_gradient    dQ_i = Σ_j dS_ij K_j,  dS_ij = A_ij (dO_i · V_j + g_j - D_i)
+    key_gradient      dK_j = Σ_i dS_ij Q_i,  dV_j = Σ_i A_ij dO_i
+    received          m_j = Σ_i A_ij
+    attention_given   Σ_j A_ij g_j
+
+The logsumexp of a query without a visible key is `EMPTY_LOGSUMEXP`, so that its weights are 0. If a
+head skips far tiles, `far_sums` hold their contribution, which is added before the first tile.
 """
 
 from typing import Any
@@ -16,225 +19,334 @@ import jax
 import jax.numpy as jnp
 
 from distattn_jax.attention.fused.gpu import mosaic
-from distattn_jax.attention.fused.gpu.tile_loop import Pass, Place, Tile
+from distattn_jax.attention.fused.gpu.tile_loop import KernelBody, Tile, WarpgroupContext
 from distattn_jax.attention.fused.gpu.tile_view import (
-    NOTHING,
-    Look,
-    Map,
-    Shape,
-    look,
-    numbers_of,
-    spared,
+    MASKED_SCORE,
+    ScoreMap,
+    TileView,
+    kept_by_dropout,
+    read_coefficients,
+    read_lengths,
+    view_tile,
 )
+from distattn_jax.attention.fused.operands import EMPTY_LOGSUMEXP
+
+Shape = tuple[int, int]  # rows and columns of a tile
 
 
-def _dropped(map: Map, place: Place, tile: Tile, weights: jax.Array) -> jax.Array:
-    """Weights, or gradients of weights, after dropout; still to be multiplied by 1 / (1 - rate)."""
-    return jnp.where(spared(map, place, tile), weights, 0.0) if map.has_dropout else weights
+def forward(score_map: ScoreMap, shape: Shape, width: int) -> KernelBody:
+    """Return the body of the forward kernel, an online softmax.
 
+    Arrays of the rows: query. Arrays of the columns: key, value.
+    Sums over skipped tiles: value_sum, key_count.
+    Outputs: values, logsumexp.
 
-def _scale(map: Map, place: Place) -> Any:
-    return place.scalars["dropout"][0] if map.has_dropout else 1.0
-
-
-def forward(map: Map, shape: Shape, width: int) -> Pass:
-    """Gives `values` and `log_sum`. Resident: query. Streamed: key, value."""
-
-    def start(place):
-        total, count = mosaic.filled((shape[0], width), 0.0), mosaic.filled(shape[:1], 0.0)
-        peak = mosaic.filled(shape[:1], -NOTHING)
-        if "values" in place.far:
-            averaged = mosaic.fetch_columns(place.far["values"])
-            number = place.far["count"][0]
-            total += mosaic.by_column(averaged, total.shape)
-            count += number
-            peak = jnp.where(count > 0, 0.0, peak)
-        return peak, count, total
-
-    def step(place, tile, state):
-        peak, count, total = state
-        (raw,) = mosaic.products((place.resident["query"], tile.take("key")))
-        tile.done("key")
-        seen = look(map, place, tile, raw)
-        higher = jnp.maximum(peak, seen.scores.max(axis=1) * seen.factor)
-        shrink = jnp.exp2(peak - higher)
-        weights = _weights(seen, mosaic.by_row(higher, tile.shape))
-        if seen.visible is not None:
-            weights = jnp.where(seen.visible, weights, 0.0)
-        count = count * shrink + weights.sum(axis=1)
-        total *= mosaic.by_row(shrink, total.shape)
-        weights = _dropped(map, place, tile, weights)
-        value = tile.take("value")
-        (total,) = mosaic.add_products((total,), (weights, value), stage=place.stage)
-        tile.done("value")
-        return higher, count, total
-
-    def finish(place, state):
-        peak, count, total = state
-        asks = mosaic.row_numbers(shape[0]) < place.scalars["lengths"][0] - place.row
-        asks = asks & (count > 0)
-        count = jnp.where(asks, count, 1.0)
-        share = jnp.where(asks, _scale(map, place) / count, 0.0)
-        return {
-            "values": total * mosaic.by_row(share, total.shape),
-            "log_sum": jnp.where(asks, peak + jnp.log2(count), NOTHING),
-        }
-
-    return Pass(start, step, finish)
-
-
-def _gradient(map, place, tile, weights, of_weights, of_rows, of_columns) -> jax.Array:
-    """dS = A (dO · V + what belongs to the row and to the column)."""
-    of_weights = _dropped(map, place, tile, of_weights)
-    if map.has_dropout:
-        of_weights *= _scale(map, place)
-    if of_rows is not None:
-        of_weights += mosaic.by_row(of_rows, tile.shape)
-    if of_columns is not None:
-        of_weights += mosaic.by_column(of_columns, tile.shape)
-    return weights * of_weights
-
-
-def of_queries(map: Map, shape: Shape, width: int, *, has_received: bool) -> Pass:
-    """Gives `query`, and `coefficients`: parts of their gradients, one vector for each.
-
-    Resident: query, values (their gradient), log_sum, less (-D). Streamed: key, value, and
-    received (its gradient) if there is one.
+    Args:
+      score_map: Scoring and masking of a map with one row per query.
+      shape: Rows and columns of a tile.
+      width: Width of the values.
     """
 
-    def start(place):
-        parts = [mosaic.filled(shape[:1], 0.0) for _ in range(map.scoring.summed)]
-        return mosaic.filled((shape[0], width), 0.0), parts
+    def initialize(context):
+        total = mosaic.full((shape[0], width), 0.0)
+        weight_sum = mosaic.full(shape[:1], 0.0)
+        maximum = mosaic.full(shape[:1], MASKED_SCORE)
+        if "value_sum" in context.far_sums:
+            # All far scores are 0. Relative to a maximum of 0, each far key has the weight 1.
+            value_sum = mosaic.load_per_column_from_global(context.far_sums["value_sum"])
+            key_count = context.far_sums["key_count"][0]
+            total += mosaic.expand_per_column(value_sum, total.shape)
+            weight_sum += key_count
+            maximum = jnp.where(weight_sum > 0, 0.0, maximum)
+        return maximum, weight_sum, total
 
-    def step(place, tile, state):
-        total, parts = state
-        key, value = tile.take("key"), tile.take("value")
-        raw, of_weights = mosaic.products(
-            (place.resident["query"], key),
-            (place.resident["values"], value),
+    def step(context, tile, state):
+        maximum, weight_sum, total = state
+        (products,) = mosaic.multiply_transposed((context.resident["query"], tile.wait("key")))
+        tile.release("key")
+        view = view_tile(score_map, context, tile, products)
+        new_maximum = jnp.maximum(maximum, view.scores.max(axis=1) * view.score_multiplier)
+        correction = jnp.exp2(maximum - new_maximum)
+        weights = _weights(view, mosaic.expand_per_row(new_maximum, tile.shape))
+        if view.visible is not None:
+            weights = jnp.where(view.visible, weights, 0.0)
+        weight_sum = weight_sum * correction + weights.sum(axis=1)
+        total *= mosaic.expand_per_row(correction, total.shape)
+        weights = _drop(score_map, context, tile, weights)
+        value = tile.wait("value")
+        (total,) = mosaic.accumulate_products(
+            (total,), (weights, value), scratch=context.operand_scratch
         )
-        tile.done("value")
-        seen = look(map, place, tile, raw, keep=True)
-        weights = _weights(seen, mosaic.by_row(place.vectors["log_sum"], tile.shape))
-        received = tile.take_vector("received") if has_received else None
-        less = place.vectors["less"]
-        grad = _gradient(map, place, tile, weights, of_weights, less, received)
-        of_raw = seen.pull(grad)
-        parts = [
-            part if more is None else part + more.sum(axis=1)
-            for part, more in zip(parts, seen.parts(grad, of_raw), strict=True)
+        tile.release("value")
+        return new_maximum, weight_sum, total
+
+    def finish(context, state):
+        maximum, weight_sum, total = state
+        query_length = read_lengths(context).query
+        is_valid = mosaic.row_indices(shape[0]) < query_length - context.row
+        is_valid = is_valid & (weight_sum > 0)
+        weight_sum = jnp.where(is_valid, weight_sum, 1.0)
+        normaliser = jnp.where(is_valid, _dropout_scale(score_map, context) / weight_sum, 0.0)
+        return {
+            "values": total * mosaic.expand_per_row(normaliser, total.shape),
+            "logsumexp": jnp.where(is_valid, maximum + jnp.log2(weight_sum), EMPTY_LOGSUMEXP),
+        }
+
+    return KernelBody(initialize, step, finish)
+
+
+def query_gradient(
+    score_map: ScoreMap, shape: Shape, width: int, *, has_received: bool
+) -> KernelBody:
+    """Return the body of the kernel for the gradients of the queries and the coefficients.
+
+    Arrays of the rows: query, values_cotangent, logsumexp, negative_delta.
+    Arrays of the columns: key, value, and received_cotangent if `has_received`.
+    Outputs: query, and for distance-aware scores also slope, shift and log_height. These three have
+    one number per query, and their sums over the queries are the gradients.
+
+    Args:
+      score_map: Scoring and masking of a map with one row per query.
+      shape: Rows and columns of a tile.
+      width: Width of the queries.
+      has_received: The received attention has a cotangent.
+    """
+
+    def initialize(context):
+        sums = [mosaic.full(shape[:1], 0.0) for _ in range(score_map.scoring.summed_gradients)]
+        return mosaic.full((shape[0], width), 0.0), sums
+
+    def step(context, tile, state):
+        total, sums = state
+        key, value = tile.wait("key"), tile.wait("value")
+        products, weight_gradient = mosaic.multiply_transposed(
+            (context.resident["query"], key),
+            (context.resident["values_cotangent"], value),
+        )
+        tile.release("value")
+        view = view_tile(score_map, context, tile, products, for_gradient=True)
+        logsumexp = mosaic.expand_per_row(context.vectors["logsumexp"], tile.shape)
+        weights = _weights(view, logsumexp)
+        score_gradient = _score_gradient(
+            score_map,
+            context,
+            tile,
+            weights,
+            weight_gradient,
+            per_column=tile.load_vector("received_cotangent") if has_received else None,
+            per_row=context.vectors["negative_delta"],
+        )
+        product_gradient = view.product_gradient(score_gradient)
+        gradients = view.coefficient_gradients(score_gradient, product_gradient)
+        sums = [
+            row_sum if gradient is None else row_sum + gradient.sum(axis=1)
+            for row_sum, gradient in zip(sums, gradients, strict=True)
         ]
-        (total,) = mosaic.add_products((total,), (of_raw, key), stage=place.stage)
-        tile.done("key")
-        return total, parts
+        (total,) = mosaic.accumulate_products(
+            (total,), (product_gradient, key), scratch=context.operand_scratch
+        )
+        tile.release("key")
+        return total, sums
 
-    def finish(place, state):
-        total, parts = state
-        if len(parts) == 2:  # the third is that of the height: see `Distance.summed`
-            query = mosaic.load_tile(place.resident["query"])
-            parts = [*parts, (total * query).sum(axis=1)]
-        unit = _unit(map, place)
-        numbered = {f"coefficient_{i}": part * unit for i, part in enumerate(parts)}
-        return {"query": total * unit, **numbered}
+    def finish(context, state):
+        total, sums = state
+        if len(sums) == 2:  # log_height follows from dQ: see `DistanceScoring.summed_gradients`
+            query = mosaic.load_tile(context.resident["query"])
+            sums = [*sums, (total * query).sum(axis=1)]
+        multiplier = _gradient_multiplier(score_map, context)
+        names = ("slope", "shift", "log_height")[: len(sums)]
+        coefficients = {name: x * multiplier for name, x in zip(names, sums, strict=True)}
+        return {"query": total * multiplier, **coefficients}
 
-    return Pass(start, step, finish)
+    return KernelBody(initialize, step, finish)
 
 
-def of_keys(map: Map, shape: Shape, widths: tuple[int, int], *, has_received: bool) -> Pass:
-    """Gives `key` and `value`.
+def key_gradient(
+    score_map: ScoreMap, shape: Shape, widths: tuple[int, int], *, has_received: bool
+) -> KernelBody:
+    """Return the body of the kernel for the gradients of keys and values.
 
-    Resident: key, value, and received (its gradient) if there is one. Streamed: query, values
-    (their gradient), log_sum, less (-D).
+    Arrays of the rows: key, value, and received_cotangent if `has_received`.
+    Arrays of the columns: query, values_cotangent, logsumexp, negative_delta.
+    Sums over skipped tiles: value.
+    Outputs: key, value.
+
+    Args:
+      score_map: Scoring and masking of a map with one row per key.
+      shape: Rows and columns of a tile.
+      widths: Width of the keys and width of the values.
+      has_received: The received attention has a cotangent.
     """
 
-    def start(place):
-        of_key, of_value = (mosaic.filled((shape[0], width), 0.0) for width in widths)
-        if "value" in place.far:
-            averaged = mosaic.fetch_columns(place.far["value"])
-            of_value += mosaic.by_column(averaged, of_value.shape)
-        return of_key, of_value
+    def initialize(context):
+        key_total, value_total = (mosaic.full((shape[0], width), 0.0) for width in widths)
+        if "value" in context.far_sums:
+            far_sum = mosaic.load_per_column_from_global(context.far_sums["value"])
+            value_total += mosaic.expand_per_column(far_sum, value_total.shape)
+        return key_total, value_total
 
-    def step(place, tile, state):
-        of_key, of_value = state
-        query, values = tile.take("query"), tile.take("values")
-        raw, of_weights = mosaic.products(
-            (place.resident["key"], query), (place.resident["value"], values)
+    def step(context, tile, state):
+        query, values_cotangent = tile.wait("query"), tile.wait("values_cotangent")
+        products, weight_gradient = mosaic.multiply_transposed(
+            (context.resident["key"], query), (context.resident["value"], values_cotangent)
         )
-        seen = look(map, place, tile, raw, keep=True)
-        weights = _weights(seen, mosaic.by_column(tile.take_vector("log_sum"), tile.shape))
-        received = place.vectors["received"] if has_received else None
-        less = tile.take_vector("less")
-        grad = _gradient(map, place, tile, weights, of_weights, received, less)
-        of_raw = seen.pull(grad)
-        dropped = _dropped(map, place, tile, weights)
-        of_key, of_value = mosaic.add_products(
-            (of_key, of_value), (of_raw, query), (dropped, values), stage=place.stage
+        view = view_tile(score_map, context, tile, products, for_gradient=True)
+        logsumexp = mosaic.expand_per_column(tile.load_vector("logsumexp"), tile.shape)
+        weights = _weights(view, logsumexp)
+        score_gradient = _score_gradient(
+            score_map,
+            context,
+            tile,
+            weights,
+            weight_gradient,
+            per_row=context.vectors["received_cotangent"] if has_received else None,
+            per_column=tile.load_vector("negative_delta"),
         )
-        tile.done("query")
-        tile.done("values")
-        return of_key, of_value
+        product_gradient = view.product_gradient(score_gradient)
+        dropped_weights = _drop(score_map, context, tile, weights)
+        totals = mosaic.accumulate_products(
+            state,
+            (product_gradient, query),
+            (dropped_weights, values_cotangent),
+            scratch=context.operand_scratch,
+        )
+        tile.release("query")
+        tile.release("values_cotangent")
+        return totals
 
-    def finish(place, state):
-        of_key, of_value = state
-        is_seen = _is_seen(place, shape[0])
-        of_key, of_value = of_key * _unit(map, place), of_value * _scale(map, place)
+    def finish(context, state):
+        key_total, value_total = state
+        is_valid = _is_valid_key(context, shape[0])
+        key_total = key_total * _gradient_multiplier(score_map, context)
+        value_total = value_total * _dropout_scale(score_map, context)
         return {
-            "key": jnp.where(mosaic.by_row(is_seen, of_key.shape), of_key, 0.0),
-            "value": jnp.where(mosaic.by_row(is_seen, of_value.shape), of_value, 0.0),
+            "key": jnp.where(mosaic.expand_per_row(is_valid, key_total.shape), key_total, 0.0),
+            "value": jnp.where(
+                mosaic.expand_per_row(is_valid, value_total.shape), value_total, 0.0
+            ),
         }
 
-    return Pass(start, step, finish)
+    return KernelBody(initialize, step, finish)
 
 
-def received(map: Map, shape: Shape) -> Pass:
-    """Gives `received`. Resident: key. Streamed: query, log_sum."""
+def received(score_map: ScoreMap, shape: Shape) -> KernelBody:
+    """Return the body of the kernel for the attention that each key receives.
 
-    def start(place):
-        far = place.far["received"][0] if "received" in place.far else 0.0
-        return mosaic.filled(shape[:1], far)
+    Arrays of the rows: key. Arrays of the columns: query, logsumexp.
+    Sums over skipped tiles: received.
+    Outputs: received.
 
-    def step(place, tile, state):
-        (raw,) = mosaic.products((place.resident["key"], tile.take("query")))
-        tile.done("query")
-        seen = look(map, place, tile, raw)
-        log_sum = mosaic.by_column(tile.take_vector("log_sum"), tile.shape)
-        return state + _weights(seen, log_sum).sum(axis=1)
+    Args:
+      score_map: Scoring and masking of a map with one row per key.
+      shape: Rows and columns of a tile.
+    """
 
-    def finish(place, state):
-        return {"received": jnp.where(_is_seen(place, shape[0]), state, 0.0)}
+    def initialize(context):
+        far_sum = context.far_sums["received"][0] if "received" in context.far_sums else 0.0
+        return mosaic.full(shape[:1], far_sum)
 
-    return Pass(start, step, finish)
+    def step(context, tile, state):
+        (products,) = mosaic.multiply_transposed((context.resident["key"], tile.wait("query")))
+        tile.release("query")
+        view = view_tile(score_map, context, tile, products)
+        logsumexp = mosaic.expand_per_column(tile.load_vector("logsumexp"), tile.shape)
+        return state + _weights(view, logsumexp).sum(axis=1)
 
+    def finish(context, state):
+        return {"received": jnp.where(_is_valid_key(context, shape[0]), state, 0.0)}
 
-def given(map: Map, shape: Shape) -> Pass:
-    """Gives `given`. Resident: query, log_sum. Streamed: key, received (its gradient)."""
-
-    def start(place):
-        if "given" not in place.far:
-            return mosaic.filled(shape[:1], 0.0)
-        return jnp.exp2(-place.vectors["log_sum"]) * place.far["given"][0]
-
-    def step(place, tile, state):
-        (raw,) = mosaic.products((place.resident["query"], tile.take("key")))
-        tile.done("key")
-        seen = look(map, place, tile, raw)
-        weights = _weights(seen, mosaic.by_row(place.vectors["log_sum"], tile.shape))
-        gradient = mosaic.by_column(tile.take_vector("received"), tile.shape)
-        return state + (weights * gradient).sum(axis=1)
-
-    def finish(place, state):
-        return {"given": state}
-
-    return Pass(start, step, finish)
+    return KernelBody(initialize, step, finish)
 
 
-def _weights(seen: Look, log_sum: jax.Array) -> jax.Array:
-    return jnp.exp2(seen.scores * seen.factor - log_sum)
+def attention_given(score_map: ScoreMap, shape: Shape) -> KernelBody:
+    """Return the body of the kernel for Σ_j A_ij g_j, with weights A and a cotangent g per key.
+
+    Arrays of the rows: query, logsumexp. Arrays of the columns: key, received_cotangent.
+    Sums over skipped tiles: attention_given.
+    Outputs: attention_given.
+
+    Args:
+      score_map: Scoring and masking of a map with one row per query.
+      shape: Rows and columns of a tile.
+    """
+
+    def initialize(context):
+        if "attention_given" not in context.far_sums:
+            return mosaic.full(shape[:1], 0.0)
+        far_weight = jnp.exp2(-context.vectors["logsumexp"])
+        return far_weight * context.far_sums["attention_given"][0]
+
+    def step(context, tile, state):
+        (products,) = mosaic.multiply_transposed((context.resident["query"], tile.wait("key")))
+        tile.release("key")
+        view = view_tile(score_map, context, tile, products)
+        logsumexp = mosaic.expand_per_row(context.vectors["logsumexp"], tile.shape)
+        weights = _weights(view, logsumexp)
+        cotangent = mosaic.expand_per_column(tile.load_vector("received_cotangent"), tile.shape)
+        return state + (weights * cotangent).sum(axis=1)
+
+    def finish(context, state):
+        return {"attention_given": state}
+
+    return KernelBody(initialize, step, finish)
 
 
-def _unit(map: Map, place: Place) -> Any:
-    return map.scoring.unit(numbers_of(place))
+def _weights(view: TileView, logarithm: jax.Array) -> jax.Array:
+    """Return 2^(score - logarithm), where `logarithm` is a maximum or a logsumexp."""
+    return jnp.exp2(view.scores * view.score_multiplier - logarithm)
 
 
-def _is_seen(place: Place, rows: int) -> jax.Array:
-    return mosaic.row_numbers(rows) < place.scalars["lengths"][1] - place.row
+def _score_gradient(
+    score_map: ScoreMap,
+    context: WarpgroupContext,
+    tile: Tile,
+    weights: jax.Array,
+    weight_gradient: jax.Array,
+    *,
+    per_row: jax.Array | None,
+    per_column: jax.Array | None,
+) -> jax.Array:
+    """Return the gradient of the scores of a tile, A (dO · V + g - D).
+
+    Args:
+      score_map: Scoring and masking of the map.
+      context: Data of the warpgroup.
+      tile: Position of the tile.
+      weights: Weights A.
+      weight_gradient: Products dO · V.
+      per_row: Term of each row: -D of a query, or g of a key. None adds nothing.
+      per_column: Term of each column: -D of a query, or g of a key. None adds nothing.
+    """
+    weight_gradient = _drop(score_map, context, tile, weight_gradient)
+    if score_map.has_dropout:
+        weight_gradient *= _dropout_scale(score_map, context)
+    if per_row is not None:
+        weight_gradient += mosaic.expand_per_row(per_row, tile.shape)
+    if per_column is not None:
+        weight_gradient += mosaic.expand_per_column(per_column, tile.shape)
+    return weights * weight_gradient
+
+
+def _drop(
+    score_map: ScoreMap, context: WarpgroupContext, tile: Tile, entries: jax.Array
+) -> jax.Array:
+    """Set dropped entries to 0. The caller multiplies the others by `_dropout_scale`."""
+    if not score_map.has_dropout:
+        return entries
+    return jnp.where(kept_by_dropout(score_map, context, tile), entries, 0.0)
+
+
+def _dropout_scale(score_map: ScoreMap, context: WarpgroupContext) -> Any:
+    """Return 1 / (1 - dropout rate)."""
+    return context.scalars["dropout_scale"][0] if score_map.has_dropout else 1.0
+
+
+def _gradient_multiplier(score_map: ScoreMap, context: WarpgroupContext) -> Any:
+    """Return the factor by which the gradients are multiplied after the last tile."""
+    scoring: Any = score_map.scoring
+    return scoring.gradient_multiplier(read_coefficients(context))
+
+
+def _is_valid_key(context: WarpgroupContext, rows: int) -> jax.Array:
+    """Return a mask of the rows that are keys before the padding."""
+    return mosaic.row_indices(rows) < read_lengths(context).key - context.row

@@ -1,49 +1,76 @@
-"""How much each pass computes at once."""
+"""Tile sizes, warpgroups and pipeline stages of each kernel."""
 
 import math
 from typing import NamedTuple
 
-from distattn_jax.attention.fused.gpu.tile_loop import Block
 from distattn_jax.attention.fused.operands import Operands, Plan
 
 
-class Blocks(NamedTuple):
-    """The blocks of each pass."""
+class TileConfig(NamedTuple):
+    """Tile shape, warpgroups and pipeline stages of one kernel.
 
-    forward: Block
-    of_queries: Block
-    of_keys: Block
-    received: Block
-    given: Block
+    Attributes:
+      rows: Rows of a tile. Each compute warpgroup has its own rows.
+      columns: Columns of a tile.
+      warpgroups: Compute warpgroups of a thread block. One more warpgroup copies the columns.
+      stages: Tiles of columns that shared memory holds at once.
+    """
+
+    rows: int
+    columns: int
+    warpgroups: int = 2
+    stages: int = 2
 
     @property
-    def whole(self) -> int:
-        """Vectors are padded to a multiple of it, so that no part of them ends outside."""
-        return math.lcm(*(size for block in self for size in (block.height, block.columns)))
+    def tile_shape(self) -> tuple[int, int]:
+        """Rows and columns that one warpgroup computes at once."""
+        return self.rows, self.columns
+
+    @property
+    def block_rows(self) -> int:
+        """Rows of all warpgroups of a thread block."""
+        return self.rows * self.warpgroups
 
 
-# With three warpgroups there is more to do while one waits; but short maps do not fill them. The
-# fastest of those tried on an H200 that spill no registers inside their loops.
-SHORT = Blocks(
-    forward=Block(rows=64, columns=128),
-    of_queries=Block(rows=64, columns=64),
-    of_keys=Block(rows=64, columns=64, stages=3),
-    received=Block(rows=64, columns=128),
-    given=Block(rows=64, columns=128),
+class TileConfigs(NamedTuple):
+    """Tile shapes, warpgroups and pipeline stages of the five kernels."""
+
+    forward: TileConfig
+    query_gradient: TileConfig
+    key_gradient: TileConfig
+    received: TileConfig
+    attention_given: TileConfig
+
+    @property
+    def vector_multiple(self) -> int:
+        """Multiple to which vectors are padded, so that no kernel reads beyond their end."""
+        return math.lcm(*(size for config in self for size in (config.block_rows, config.columns)))
+
+
+# The fastest sizes measured on an H200 among those that spill no registers inside the tile loop. A
+# third warpgroup hides more latency, but leaves processors idle if the score map is short.
+SHORT = TileConfigs(
+    forward=TileConfig(rows=64, columns=128),
+    query_gradient=TileConfig(rows=64, columns=64),
+    key_gradient=TileConfig(rows=64, columns=64, stages=3),
+    received=TileConfig(rows=64, columns=128),
+    attention_given=TileConfig(rows=64, columns=128),
 )
-LONG = Blocks(
-    forward=Block(rows=64, columns=128, warpgroups=3),
-    of_queries=Block(rows=64, columns=64, warpgroups=3),
-    of_keys=Block(rows=64, columns=64, stages=3),
-    received=Block(rows=64, columns=128, warpgroups=3),
-    given=Block(rows=64, columns=128, warpgroups=3),
+LONG = TileConfigs(
+    forward=TileConfig(rows=64, columns=128, warpgroups=3),
+    query_gradient=TileConfig(rows=64, columns=64, warpgroups=3),
+    key_gradient=TileConfig(rows=64, columns=64, stages=3),
+    received=TileConfig(rows=64, columns=128, warpgroups=3),
+    attention_given=TileConfig(rows=64, columns=128, warpgroups=3),
 )
-LONG_PLAIN = LONG._replace(of_keys=Block(rows=64, columns=64, warpgroups=3, stages=3))
-SHORTEST_LONG = 1024  # rows
+LONG_DOT_PRODUCT = LONG._replace(
+    key_gradient=TileConfig(rows=64, columns=64, warpgroups=3, stages=3)
+)
+MIN_LONG_LENGTH = 1024  # of queries and of keys
 
 
-def blocks_of(plan: Plan, operands: Operands) -> Blocks:
-    """Those for maps of this size."""
-    if min(operands.query.shape[1], operands.key.shape[1]) < SHORTEST_LONG:
+def select_tile_configs(plan: Plan, operands: Operands) -> TileConfigs:
+    """Return the tile configurations for the lengths and the scoring of a call."""
+    if min(operands.query.shape[1], operands.key.shape[1]) < MIN_LONG_LENGTH:
         return SHORT
-    return LONG if plan.scoring.knows_distance else LONG_PLAIN
+    return LONG if plan.scoring.uses_distance else LONG_DOT_PRODUCT

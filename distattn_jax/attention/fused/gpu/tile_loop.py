@@ -1,14 +1,18 @@
-"""The one loop of all passes: some rows stay, tiles of columns stream by.
+"""Loop over the tiles of a score map, shared by all kernels.
 
-A pass is about a map of scores, one row per query and one column per key, or turned. A block of it,
-`Block.rows` rows for each of a few warpgroups, stays in shared memory; one more warpgroup brings
-the columns, tile by tile, into a ring of `Block.stages` places, while the others compute.
+The map has one row per query and one column per key, or one row per key and one column per query.
+A thread block holds `TileConfig.block_rows` rows in shared memory, divided among its compute
+warpgroups. One memory warpgroup copies the columns tile by tile into a ring buffer of
+`TileConfig.stages` slots, while the compute warpgroups process the tiles that have arrived.
 
-    rows stay      columns stream    the pass gives
-    queries        keys              values; gradients of the queries and of the variant
-    keys           queries           gradients of keys and values; what each key receives
+    resident rows   streamed columns   kernels
+    queries         keys               forward, query gradient, attention given
+    keys            queries            key gradient, received
 
-Nothing is added up between blocks: every number is computed by one warpgroup, in one order.
+Each output entry is computed by one warpgroup, tile after tile. Hence there are no atomic
+operations, and the results are deterministic.
+
+The arrays of a kernel are dicts by name. Matrices have shape (B, L, N, W), vectors (B, N, L).
 """
 
 import functools
@@ -23,147 +27,151 @@ from jax import lax
 
 from distattn_jax.attention.fused import varying
 from distattn_jax.attention.fused.gpu import mosaic
+from distattn_jax.attention.fused.gpu.tile_configs import TileConfig
 from distattn_jax.attention.fused.schedule import Section
 
-COMPUTE_REGISTERS = {2: 240, 3: 160}  # of a thread, by how many warpgroups compute
+# Registers per thread. An SM has 64K registers: the memory warpgroup leaves most to the others.
+COMPUTE_REGISTERS = {2: 240, 3: 160}  # by the number of compute warpgroups
 MEMORY_REGISTERS = 24
 
 
-class Block(NamedTuple):
-    """How much is computed at once."""
-
-    rows: int
-    columns: int
-    warpgroups: int = 2
-    stages: int = 2
-
-    @property
-    def tile(self) -> tuple[int, int]:
-        """What a warpgroup computes at once."""
-        return self.rows, self.columns
-
-    @property
-    def height(self) -> int:
-        """Rows that stay, of all warpgroups."""
-        return self.rows * self.warpgroups
-
-
 class Tile(NamedTuple):
-    """One tile of the map, as a warpgroup sees it.
+    """One tile of the score map inside a compute warpgroup.
 
     Attributes:
-      row: number of its first row.
-      column: number of its first column.
-      section: what is known of it in advance.
-      shape: rows and columns.
-      take: waits for what streams by, by name: tiles in shared memory.
-      done: says that a streamed tile may be overwritten.
-      take_vector: waits for a streamed vector, and loads it: one number per column.
+      row: Index of the first row.
+      column: Index of the first column.
+      section: Properties of the tile that the schedule guarantees.
+      shape: Number of rows and columns.
+      wait: Waits until a streamed matrix has arrived, and returns its reference in shared memory.
+      release: Frees the slot of a streamed matrix for the next copy.
+      load_vector: Waits for a streamed vector, loads it and frees its slot.
     """
 
     row: jax.Array
     column: jax.Array
     section: Section
     shape: tuple[int, int]
-    take: Callable[[str], Any]
-    done: Callable[[str], None]
-    take_vector: Callable[[str], jax.Array]
+    wait: Callable[[str], Any]
+    release: Callable[[str], None]
+    load_vector: Callable[[str], jax.Array]
 
 
-class Place(NamedTuple):
-    """What a warpgroup has at hand all the time.
+class WarpgroupContext(NamedTuple):
+    """Data of a compute warpgroup that are the same for all of its tiles.
 
     Attributes:
-      row: number of its first row.
-      resident: what stays, by name: tiles in shared memory.
-      vectors: what stays, by name: one number per row.
-      scalars: of this example and head, by name.
-      far: refs of what belongs to the whole block, by name.
-      stage: for `mosaic.add_products`.
+      row: Index of the first row.
+      resident: References to the resident matrices in shared memory.
+      vectors: Resident vectors in registers, one number per row.
+      scalars: Scalars of the example and the head.
+      far_sums: References to the prefix sums of the thread block in global memory.
+      operand_scratch: Shared memory for `mosaic.accumulate_products`, or None on a GPU.
     """
 
     row: jax.Array
     resident: dict[str, Any]
     vectors: dict[str, jax.Array]
     scalars: dict[str, tuple[jax.Array, ...]]
-    far: dict[str, Any]
-    stage: Any
+    far_sums: dict[str, Any]
+    operand_scratch: Any
 
 
-class Pass(NamedTuple):
-    """What is computed.
+class KernelBody(NamedTuple):
+    """Computation of one kernel, as a loop over tiles that carries a state.
 
     Attributes:
-      start: the first state.
-      step: from tile to tile the next state.
-      finish: the outputs, from the last state.
+      initialize: Returns the state before the first tile.
+      step: Returns the state after a tile.
+      finish: Returns the outputs by name from the last state.
     """
 
-    start: Callable[[Place], Any]
-    step: Callable[[Place, Tile, Any], Any]
-    finish: Callable[[Place, Any], dict[str, jax.Array]]
+    initialize: Callable[[WarpgroupContext], Any]
+    step: Callable[[WarpgroupContext, Tile, Any], Any]
+    finish: Callable[[WarpgroupContext, Any], dict[str, jax.Array]]
 
 
-class Arrays(NamedTuple):
-    """What a pass reads: matrices are (B, L, N, W), vectors (B, N, L).
+class KernelInputs(NamedTuple):
+    """Arrays that a kernel reads, by name.
 
     Attributes:
-      resident: of the rows.
-      streamed: of the columns.
-      scalars: (B, N, any), read one by one.
-      ranges: (B, N, blocks, sections + 1), from tile to tile.
-      far: (B, N, blocks, W), a vector for each block.
+      resident: Matrices and vectors of the rows.
+      streamed: Matrices and vectors of the columns.
+      scalars: A few numbers per head, shape (B, N, count).
+      bounds: Tile indices of the schedule, shape (B, N, blocks, sections + 1).
+      far_sums: A vector for each thread block, shape (B, N, blocks, W).
     """
 
     resident: dict[str, jax.Array]
     streamed: dict[str, jax.Array]
     scalars: dict[str, jax.Array]
-    ranges: jax.Array
-    far: dict[str, jax.Array]
+    bounds: jax.Array
+    far_sums: dict[str, jax.Array]
 
 
-def sweep(
-    way: Pass,
-    arrays: Arrays,
-    outputs: dict[str, jax.ShapeDtypeStruct],
+def run_tile_loop(
+    body: KernelBody,
+    inputs: KernelInputs,
+    output_types: dict[str, jax.ShapeDtypeStruct],
     sections: Sequence[Section],
-    block: Block,
+    config: TileConfig,
     name: str,
 ) -> dict[str, jax.Array]:
-    """Runs a pass over all blocks of all heads."""
-    batch, heads, blocks, _ = arrays.ranges.shape
+    """Run a kernel over all blocks of all heads.
 
-    def kernel(refs: Arrays, outs: dict[str, Any], memory: _Memory):
-        at = tuple(lax.axis_index(axis) for axis in ("example", "head", "block"))
+    Args:
+      body: Computation of the kernel.
+      inputs: Arrays that the kernel reads.
+      output_types: Shapes and dtypes of the outputs, by name.
+      sections: Sections of the schedule, one loop for each.
+      config: Tile sizes, warpgroups and stages.
+      name: Name of the kernel in profiles.
+    """
+    batch, heads, blocks, _ = inputs.bounds.shape
+
+    def kernel(refs: KernelInputs, outputs: dict[str, Any], memory: _SharedMemory):
+        grid_index = tuple(lax.axis_index(axis) for axis in ("example", "head", "block"))
         warpgroup = lax.axis_index("warpgroup")
-        bound = functools.partial(_number, refs.ranges, at)
+        bound = functools.partial(_read_scalar, refs.bounds, grid_index)
 
-        @pl.when(warpgroup < block.warpgroups)
+        @pl.when(warpgroup < config.warpgroups)
         def _():
-            plgpu.set_max_registers(COMPUTE_REGISTERS[block.warpgroups], action="increase")
-            _compute(way, refs, outs, memory, at, warpgroup, bound, sections, block)
+            plgpu.set_max_registers(COMPUTE_REGISTERS[config.warpgroups], action="increase")
+            _compute_tiles(
+                body, refs, outputs, memory, grid_index, warpgroup, bound, sections, config
+            )
 
-        @pl.when(warpgroup == block.warpgroups)
+        @pl.when(warpgroup == config.warpgroups)
         def _():
             plgpu.set_max_registers(MEMORY_REGISTERS, action="decrease")
-            _bring(refs, memory, at, bound(0), bound(len(sections)), block)
+            _copy_tiles(refs, memory, grid_index, bound(0), bound(len(sections)), config)
 
     kernel.__name__ = name
     run = plgpu.kernel(
         kernel,
-        out_type=outputs,
-        scratch_types=(_memory(arrays, outputs, block),),
+        out_type=output_types,
+        scratch_types=(_allocate(inputs, output_types, config),),
         grid=(batch, heads, blocks),
         grid_names=("example", "head", "block"),
-        num_threads=block.warpgroups + 1,
+        num_threads=config.warpgroups + 1,
         thread_name="warpgroup",
-        **mosaic.compiled_how(),
+        **mosaic.kernel_options(),
     )
-    return varying.over(varying.axes_of(arrays), run(arrays))
+    return varying.mark_varying(run(inputs), varying.varying_axes(inputs))
 
 
-class _Memory(NamedTuple):
-    """Shared memory and its barriers."""
+class _SharedMemory(NamedTuple):
+    """Buffers in shared memory and their barriers.
+
+    Attributes:
+      resident: Rows of each warpgroup.
+      arrived: Barriers that complete when the rows of a warpgroup have been copied.
+      ring: Slots for the streamed columns.
+      full: Barriers that complete when a slot has been filled.
+      free: Barriers that complete when all warpgroups have released a slot.
+      outputs: Outputs of each warpgroup.
+      operand_scratch: Scratch of each warpgroup for `mosaic.accumulate_products`.
+    """
 
     resident: dict[str, Any]
     arrived: dict[str, Any]
@@ -171,125 +179,147 @@ class _Memory(NamedTuple):
     full: dict[str, Any]
     free: dict[str, Any]
     outputs: dict[str, Any]
-    stage: Any
+    operand_scratch: Any
 
 
-def _memory(arrays: Arrays, outputs: dict[str, jax.ShapeDtypeStruct], block: Block) -> _Memory:
+def _allocate(
+    inputs: KernelInputs, output_types: dict[str, jax.ShapeDtypeStruct], config: TileConfig
+) -> _SharedMemory:
+    """Return the types of all buffers and barriers of a thread block."""
+
     def scratch(count: int, length: int, array: Any) -> Any:
         if len(array.shape) == 3:
-            return mosaic.vector_memory((count, length))
-        return mosaic.matrix_memory((count, length, array.shape[-1]), array.dtype)
+            return mosaic.vector_scratch((count, length))
+        return mosaic.matrix_scratch((count, length, array.shape[-1]), array.dtype)
 
     def barriers(names: Any, count: int, arrivals: int = 1) -> dict[str, Any]:
         return {name: plgpu.Barrier(num_arrivals=arrivals, num_barriers=count) for name in names}
 
-    dtype = next(iter(arrays.streamed.values())).dtype
-    rows = functools.partial(scratch, block.warpgroups, block.rows)
-    columns = functools.partial(scratch, block.stages, block.columns)
-    return _Memory(
-        resident={name: rows(array) for name, array in arrays.resident.items()},
-        arrived=barriers(arrays.resident, block.warpgroups),
-        ring={name: columns(array) for name, array in arrays.streamed.items()},
-        full=barriers(arrays.streamed, block.stages),
-        free=barriers(arrays.streamed, block.stages, arrivals=block.warpgroups),
-        outputs={name: rows(array) for name, array in outputs.items()},
-        stage=mosaic.stage_memory((block.warpgroups, block.rows, block.columns), dtype),
+    dtype = next(iter(inputs.streamed.values())).dtype
+    rows = functools.partial(scratch, config.warpgroups, config.rows)
+    columns = functools.partial(scratch, config.stages, config.columns)
+    return _SharedMemory(
+        resident={name: rows(array) for name, array in inputs.resident.items()},
+        arrived=barriers(inputs.resident, config.warpgroups),
+        ring={name: columns(array) for name, array in inputs.streamed.items()},
+        full=barriers(inputs.streamed, config.stages),
+        free=barriers(inputs.streamed, config.stages, arrivals=config.warpgroups),
+        outputs={name: rows(array) for name, array in output_types.items()},
+        operand_scratch=mosaic.operand_scratch(
+            (config.warpgroups, config.rows, config.columns), dtype
+        ),
     )
 
 
-def _number(ref: Any, at: tuple[jax.Array, ...], i: int) -> jax.Array:
-    """Here a shard_map around all this is forgotten: what is added has not heard of it."""
-    return ref[*at, i] + jnp.zeros((), ref.dtype)
+def _read_scalar(ref: Any, index: tuple[jax.Array, ...], i: int) -> jax.Array:
+    """Read one number from global memory.
+
+    Inside a `shard_map` the type of the number names the mesh axes over which it varies, which
+    kernels do not support. Adding a constant made inside the kernel gives a type without them.
+    """
+    return ref[*index, i] + jnp.zeros((), ref.dtype)
 
 
-def _part(ref: Any, at: tuple[jax.Array, ...], start: jax.Array, length: int) -> Any:
-    """Rows or columns of one head of one example."""
-    example, head, _ = at
+def _slice_rows(ref: Any, grid_index: tuple[jax.Array, ...], start: jax.Array, length: int) -> Any:
+    """Return a reference to consecutive rows of a matrix, or entries of a vector, of one head."""
+    example, head, _ = grid_index
     if len(ref.shape) == 3:
         return ref.at[example, head, pl.ds(start, length)]
     return ref.at[example, pl.ds(start, length), head]
 
 
-def _bring(refs, memory, at, first, last, block) -> None:
-    """The warpgroup that brings the columns."""
+def _copy_tiles(refs, memory, grid_index, first, last, config) -> None:
+    """Run the memory warpgroup: copy tiles `first` to `last - 1` into the ring buffer."""
 
-    def bring(tile, _):
-        turn = tile - first
-        slot = lax.rem(turn, block.stages)
+    def copy_tile(tile, _):
+        iteration = tile - first
+        slot = lax.rem(iteration, config.stages)
         for name, ref in refs.streamed.items():
 
-            @pl.when(turn >= block.stages)
+            @pl.when(iteration >= config.stages)
             def _(name=name):
                 plgpu.barrier_wait(memory.free[name].at[slot])
 
-            part = _part(ref, at, tile * block.columns, block.columns)
-            plgpu.copy_gmem_to_smem(part, memory.ring[name].at[slot], memory.full[name].at[slot])
+            columns = _slice_rows(ref, grid_index, tile * config.columns, config.columns)
+            plgpu.copy_gmem_to_smem(columns, memory.ring[name].at[slot], memory.full[name].at[slot])
 
-    lax.fori_loop(first, last, bring, None)
+    lax.fori_loop(first, last, copy_tile, None)
 
 
-def _compute(way, refs, outs, memory, at, warpgroup, bound, sections, block) -> None:
-    """A warpgroup that computes."""
-    row = at[2] * block.height + warpgroup * block.rows
+def _compute_tiles(
+    body, refs, outputs, memory, grid_index, warpgroup, bound, sections, config
+) -> None:
+    """Run one compute warpgroup: load its rows, process all tiles and write its outputs."""
+    row = grid_index[2] * config.block_rows + warpgroup * config.rows
     for name, ref in refs.resident.items():
-        part = _part(ref, at, row, block.rows)
-        here, arrived = memory.resident[name].at[warpgroup], memory.arrived[name].at[warpgroup]
-        plgpu.copy_gmem_to_smem(part, here, arrived)
+        rows = _slice_rows(ref, grid_index, row, config.rows)
+        buffer, arrived = memory.resident[name].at[warpgroup], memory.arrived[name].at[warpgroup]
+        plgpu.copy_gmem_to_smem(rows, buffer, arrived)
+    context = _make_context(refs, memory, grid_index, warpgroup, row)
+
+    first, state = bound(0), body.initialize(context)
+    for i, section in enumerate(sections):
+
+        def step(index, state, section=section):
+            tile = _make_tile(memory, row, index, index - first, section, config)
+            return body.step(context, tile, state)
+
+        state = lax.fori_loop(bound(i), bound(i + 1), step, state)
+
+    for name, value in body.finish(context, state).items():
+        memory.outputs[name].at[warpgroup][...] = value.astype(outputs[name].dtype)
+    plgpu.commit_smem()
+    for name, output in outputs.items():
+        rows = _slice_rows(output, grid_index, row, config.rows)
+        plgpu.copy_smem_to_gmem(memory.outputs[name].at[warpgroup], rows)
+    plgpu.wait_smem_to_gmem(0)
+
+
+def _make_context(refs, memory, grid_index, warpgroup, row) -> WarpgroupContext:
+    """Read the scalars, wait for the resident rows, and load the resident vectors."""
     scalars = {
-        name: tuple(_number(ref, at[:2], i) for i in range(ref.shape[-1]))
+        name: tuple(_read_scalar(ref, grid_index[:2], i) for i in range(ref.shape[-1]))
         for name, ref in refs.scalars.items()
     }
     for barrier in memory.arrived.values():
         plgpu.barrier_wait(barrier.at[warpgroup])
-    here = {name: ref.at[warpgroup] for name, ref in memory.resident.items()}
-    place = Place(
+    buffers = {name: ref.at[warpgroup] for name, ref in memory.resident.items()}
+    scratch = memory.operand_scratch
+    return WarpgroupContext(
         row=row,
-        resident={name: ref for name, ref in here.items() if len(ref.shape) == 2},
-        vectors={name: mosaic.load_rows(ref) for name, ref in here.items() if len(ref.shape) == 1},
+        resident={name: ref for name, ref in buffers.items() if len(ref.shape) == 2},
+        vectors={
+            name: mosaic.load_per_row(ref) for name, ref in buffers.items() if len(ref.shape) == 1
+        },
         scalars=scalars,
-        far={name: ref.at[*at] for name, ref in refs.far.items()},
-        stage=None if memory.stage is None else memory.stage.at[warpgroup],
+        far_sums={name: ref.at[*grid_index] for name, ref in refs.far_sums.items()},
+        operand_scratch=None if scratch is None else scratch.at[warpgroup],
     )
 
-    first, state = bound(0), way.start(place)
-    for i, section in enumerate(sections):
 
-        def step(number, state, section=section):
-            tile = _tile_of(memory, row, number, number - first, section, block)
-            return way.step(place, tile, state)
+def _make_tile(memory, row, index, iteration, section, config) -> Tile:
+    """Return the tile number `index`, which iteration `iteration` of the loop processes."""
+    slot = lax.rem(iteration, config.stages)
 
-        state = lax.fori_loop(bound(i), bound(i + 1), step, state)
-
-    for name, value in way.finish(place, state).items():
-        memory.outputs[name].at[warpgroup][...] = value.astype(outs[name].dtype)
-    plgpu.commit_smem()
-    for name, out in outs.items():
-        plgpu.copy_smem_to_gmem(memory.outputs[name].at[warpgroup], _part(out, at, row, block.rows))
-    plgpu.wait_smem_to_gmem(0)
-
-
-def _tile_of(memory, row, number, turn, section, block) -> Tile:
-    slot = lax.rem(turn, block.stages)
-
-    def take(name):
+    def wait(name):
         plgpu.barrier_wait(memory.full[name].at[slot])
         return memory.ring[name].at[slot]
 
-    def done(name):
+    def release(name):
         plgpu.barrier_arrive(memory.free[name].at[slot])
 
-    def take_vector(name):
-        vector = mosaic.load_columns(take(name))
-        plgpu.commit_smem()  # read before the copy engine writes there again
-        done(name)
+    def load_vector(name):
+        vector = mosaic.load_per_column(wait(name))
+        plgpu.commit_smem()  # complete the read before the next copy overwrites the slot
+        release(name)
         return vector
 
     return Tile(
         row=row,
-        column=number * block.columns,
+        column=index * config.columns,
         section=section,
-        shape=block.tile,
-        take=take,
-        done=done,
-        take_vector=take_vector,
+        shape=config.tile_shape,
+        wait=wait,
+        release=release,
+        load_vector=load_vector,
     )

@@ -1,7 +1,7 @@
-"""A tile as the passes see it: its scores, which of them are visible, how far apart its ends are.
+"""Scores, visibility and distances of one tile.
 
-Rows may be queries and columns keys, or the other way round (`Map.keys_stay`): here, and nowhere
-else, that makes a difference.
+The rows of a tile are queries and its columns keys, or the other way round if the score map is
+transposed. Only this module depends on the orientation.
 """
 
 import functools
@@ -11,146 +11,215 @@ import jax
 import jax.numpy as jnp
 
 from distattn_jax import hash
-from distattn_jax.attention.fused.gpu import mosaic
-from distattn_jax.attention.fused.gpu.tile_loop import Place, Tile
-from distattn_jax.attention.fused.scoring import (
-    STRIDE,
-    Apart,
-    Numbers,
-    Parts,
-    Scored,
-    Scoring,
-    Steps,
+from distattn_jax.attention.fused.distance_functions import (
+    COLUMN_GROUP,
+    Coefficients,
+    Distances,
+    GeometricDistances,
 )
+from distattn_jax.attention.fused.gpu import mosaic
+from distattn_jax.attention.fused.gpu.tile_loop import Tile, WarpgroupContext
+from distattn_jax.attention.fused.scoring import CoefficientGradients, Scoring, TileScores
 
-Shape = tuple[int, int]  # of tiles
-NOTHING = 1e30  # stands for infinity where that would make a NaN
+MASKED_SCORE = -1e30  # finite, because infinity minus infinity would be NaN
 
 
-class Map(NamedTuple):
-    """The map that the passes are about.
+class ScoreMap(NamedTuple):
+    """Scoring, masking and orientation of the score map that a kernel computes.
 
     Attributes:
-      scoring: what makes scores of products.
-      is_causal: whether later keys are invisible.
-      has_dropout: whether weights are dropped on their way to the values.
-      keys_stay: whether it is turned: a row for every key.
+      scoring: Function from products q · k to scores.
+      is_causal: Mask the keys after a query.
+      has_dropout: Drop weights before they are multiplied by the values.
+      is_transposed: The rows are keys and the columns are queries.
     """
 
     scoring: Scoring
     is_causal: bool
     has_dropout: bool
-    keys_stay: bool
+    is_transposed: bool
 
 
-class Look(NamedTuple):
-    """A tile that was looked at: its scores, where they lie and which are visible."""
+class Lengths(NamedTuple):
+    """Lengths of one example.
 
-    scoring: Scoring
-    scored: Scored
-    apart: Apart | None
+    Attributes:
+      query: Number of queries before the padding.
+      key: Number of keys before the padding.
+      offset: Position of query 0 minus the position of key 0.
+    """
+
+    query: jax.Array
+    key: jax.Array
+    offset: jax.Array
+
+
+class TileView(NamedTuple):
+    """Scores of one tile, with their distances and visibility mask.
+
+    Attributes:
+      scoring: Function from products q · k to scores.
+      tile_scores: Scores, and the intermediate results for their gradient.
+      distances: Distances of the entries. None if the scores of the tile do not depend on them.
+      visible: Visibility mask. None if all entries are visible.
+      coefficients: Coefficients of the head. None for the dot product.
+    """
+
+    scoring: Any
+    tile_scores: TileScores
+    distances: Distances | None
     visible: jax.Array | None
-    numbers: Numbers
+    coefficients: Coefficients | None
 
     @property
     def scores(self) -> jax.Array:
-        """All of them; those of what is not visible give no weight."""
+        """Scores before the multiplication by `score_multiplier`; masked ones are very low."""
         if self.visible is None:
-            return self.scored.scores
-        return jnp.where(self.visible, self.scored.scores, -NOTHING)
+            return self.tile_scores.scores
+        return jnp.where(self.visible, self.tile_scores.scores, MASKED_SCORE)
 
     @property
-    def factor(self) -> Any:
-        """What they are still to be multiplied by."""
-        return self.scoring.factor(self.numbers, far=self.scored.far)
+    def score_multiplier(self) -> Any:
+        """Factor that turns the scores into logarithms to base 2 of weights."""
+        return self.scoring.score_multiplier(self.coefficients, is_far=self.tile_scores.is_far)
 
-    def pull(self, grad: jax.Array) -> jax.Array:
-        """Gradients of the raw products, from those of the scores."""
-        return self.scoring.pull(grad, self.scored, self.numbers)
+    def product_gradient(self, score_gradient: jax.Array) -> jax.Array:
+        """Return the gradient of the products q · k."""
+        return self.scoring.product_gradient(score_gradient, self.tile_scores, self.coefficients)
 
-    def parts(self, grad: jax.Array, of_raw: jax.Array) -> Parts:
-        """Parts of the gradients of the coefficients, from these and what was pulled."""
-        return self.scoring.parts(grad, of_raw, self.apart, self.scored, self.numbers)
-
-
-def look(map: Map, place: Place, tile: Tile, raw: jax.Array, *, keep: bool = False) -> Look:
-    """Scores of a tile of raw products; with `keep`, what their derivative needs as well."""
-    numbers = numbers_of(place)
-    needs_distance = map.scoring.knows_distance and not tile.section.far
-    apart = _apart(map, place, tile) if needs_distance else None
-    visible = _visible(map, place, tile) if tile.section.masked else None
-    scored = map.scoring.score(raw, apart, numbers, keep=keep)
-    return Look(map.scoring, scored, apart, visible, numbers)
+    def coefficient_gradients(
+        self, score_gradient: jax.Array, product_gradient: jax.Array
+    ) -> CoefficientGradients:
+        """Return the gradients of the coefficients entry by entry."""
+        return self.scoring.coefficient_gradients(
+            score_gradient, product_gradient, self.distances, self.tile_scores, self.coefficients
+        )
 
 
-def _visible(map: Map, place: Place, tile: Tile) -> jax.Array:
-    """Which entries of a masked tile are seen. Queries that ask nothing have no weight anyway."""
-    if map.keys_stay:
-        return _gap(map, place, tile) >= 0
-    columns = mosaic.by_column(mosaic.column_numbers(tile.shape[1]), tile.shape)
-    visible = columns < place.scalars["lengths"][1] - tile.column
-    return visible & (_gap(map, place, tile) >= 0) if map.is_causal else visible
+def view_tile(
+    score_map: ScoreMap,
+    context: WarpgroupContext,
+    tile: Tile,
+    products: jax.Array,
+    *,
+    for_gradient: bool = False,
+) -> TileView:
+    """Compute the scores of a tile.
+
+    Args:
+      score_map: Scoring, masking and orientation of the map.
+      context: Data of the warpgroup.
+      tile: Position and properties of the tile.
+      products: Products q · k of the tile.
+      for_gradient: Keep the intermediate results that the gradient of the scores reads.
+    """
+    scoring: Any = score_map.scoring
+    coefficients = read_coefficients(context)
+    needs_distances = scoring.uses_distance and not tile.section.is_far
+    distances = _tile_distances(score_map, context, tile) if needs_distances else None
+    visible = _visible_entries(score_map, context, tile) if tile.section.is_masked else None
+    tile_scores = scoring.score(products, distances, coefficients, for_gradient=for_gradient)
+    return TileView(scoring, tile_scores, distances, visible, coefficients)
 
 
-def _gap(map: Map, place: Place, tile: Tile, side: int = 1) -> jax.Array:
-    """Position of the query minus that of the key, a float32: exact up to 2²⁴; or side times it."""
-    down, right = _growth(map, side)
-    rows = mosaic.row_numbers(tile.shape[0]).astype(jnp.float32) * down
-    columns = mosaic.column_numbers(tile.shape[1]).astype(jnp.float32) * right
-    rows += _first_gap(map, place, tile) * side
-    return mosaic.by_row(rows, tile.shape) + mosaic.by_column(columns, tile.shape)
+def read_coefficients(context: WarpgroupContext) -> Coefficients | None:
+    """Return the coefficients of the head, or None for the dot product."""
+    scalars = context.scalars.get("coefficients")
+    return None if scalars is None else Coefficients(*scalars)
 
 
-def _first_gap(map: Map, place: Place, tile: Tile) -> jax.Array:
-    """The gap of a tile's first entry."""
-    offset = place.scalars["lengths"][2]
-    queries, keys = (tile.column, tile.row) if map.keys_stay else (tile.row, tile.column)
-    return (queries + offset - keys).astype(jnp.float32)
+def read_lengths(context: WarpgroupContext) -> Lengths:
+    """Return the lengths and the offset of the example."""
+    return Lengths(*context.scalars["lengths"])
 
 
-def _growth(map: Map, side: int) -> tuple[int, int]:
-    """By how much side times the gap grows from row to row and from column to column."""
-    return (-side, side) if map.keys_stay else (side, -side)
+def kept_by_dropout(score_map: ScoreMap, context: WarpgroupContext, tile: Tile) -> jax.Array:
+    """Return a mask of the entries that dropout keeps."""
+    query_word, key_word, threshold = context.scalars["dropout_words"]
+    words = (key_word, query_word) if score_map.is_transposed else (query_word, key_word)
+    rows = hash.combine(words[0], mosaic.row_indices(tile.shape[0]) + tile.row)
+    columns = hash.combine(words[1], mosaic.column_indices(tile.shape[1]) + tile.column)
+    bits = mosaic.expand_per_row(rows, tile.shape) ^ mosaic.expand_per_column(columns, tile.shape)
+    return hash.mix(bits) >= threshold
 
 
-def _apart(map: Map, place: Place, tile: Tile) -> Apart:
-    """The distances of a tile, in steps where all keys are on one side of all queries."""
+def _visible_entries(score_map: ScoreMap, context: WarpgroupContext, tile: Tile) -> jax.Array:
+    """Return the visibility mask of a tile.
+
+    Padded queries are not masked. The forward kernel discards their values, and their logsumexp
+    makes their weights 0 in all other kernels.
+    """
+    if score_map.is_transposed:
+        return _relative_positions(score_map, context, tile) >= 0
+    columns = mosaic.expand_per_column(mosaic.column_indices(tile.shape[1]), tile.shape)
+    visible = columns < read_lengths(context).key - tile.column
+    if not score_map.is_causal:
+        return visible
+    return visible & (_relative_positions(score_map, context, tile) >= 0)
+
+
+def _relative_positions(
+    score_map: ScoreMap, context: WarpgroupContext, tile: Tile, sign: int = 1
+) -> jax.Array:
+    """Return sign times (position of the query minus position of the key) as float32.
+
+    Integers are exact in float32 up to 2²⁴.
+    """
+    row_step, column_step = _position_steps(score_map, sign)
+    rows = mosaic.row_indices(tile.shape[0]).astype(jnp.float32) * row_step
+    columns = mosaic.column_indices(tile.shape[1]).astype(jnp.float32) * column_step
+    rows += _first_relative_position(score_map, context, tile) * sign
+    return mosaic.expand_per_row(rows, tile.shape) + mosaic.expand_per_column(columns, tile.shape)
+
+
+def _first_relative_position(
+    score_map: ScoreMap, context: WarpgroupContext, tile: Tile
+) -> jax.Array:
+    """Return the relative position of the first entry of a tile."""
+    offset = read_lengths(context).offset
+    if score_map.is_transposed:
+        query, key = tile.column, tile.row
+    else:
+        query, key = tile.row, tile.column
+    return (query + offset - key).astype(jnp.float32)
+
+
+def _position_steps(score_map: ScoreMap, sign: int) -> tuple[int, int]:
+    """Return the increments of sign * relative position from row to row and column to column."""
+    return (-sign, sign) if score_map.is_transposed else (sign, -sign)
+
+
+def _tile_distances(score_map: ScoreMap, context: WarpgroupContext, tile: Tile) -> Distances:
+    """Return the distances |i - j| of a tile, by groups of columns if the schedule allows it."""
     side = tile.section.side
 
-    def whole():
-        gap = _gap(map, place, tile, side) if side else jnp.abs(_gap(map, place, tile))
-        return mosaic.toeplitz(gap)
+    def entries():
+        if side:
+            distance = _relative_positions(score_map, context, tile, side)
+        else:
+            distance = jnp.abs(_relative_positions(score_map, context, tile))
+        return mosaic.share_diagonals(distance)
 
-    can_step = side != 0 and not mosaic.is_interpreted()
-    return Apart(
-        whole=whole,
-        steps=_steps(map, place, tile) if can_step else None,
-        alike=mosaic.toeplitz,
-        inverse=mosaic.inverse,
+    is_geometric = side != 0 and not mosaic.is_interpreted()
+    return Distances(
+        entries=entries,
+        geometric=_geometric_distances(score_map, context, tile) if is_geometric else None,
+        share_diagonals=mosaic.share_diagonals,
+        reciprocal=mosaic.reciprocal,
     )
 
 
-def _steps(map: Map, place: Place, tile: Tile) -> Steps:
+def _geometric_distances(
+    score_map: ScoreMap, context: WarpgroupContext, tile: Tile
+) -> GeometricDistances:
+    """Return the distances of a tile whose keys are all on one side of its queries."""
     (rows, columns), side = tile.shape, tile.section.side
-    rising = _growth(map, side)[1] > 0
-    column = tile.column if rising else tile.column + columns - STRIDE
-    edge = tile._replace(column=column, shape=(rows, STRIDE))
-    return Steps(
-        nearest=lambda: _gap(map, place, edge, side),
-        geometric=functools.partial(mosaic.geometric, columns=columns, rising=rising),
+    is_increasing = _position_steps(score_map, side)[1] > 0
+    first_column = tile.column if is_increasing else tile.column + columns - COLUMN_GROUP
+    nearest_group = tile._replace(column=first_column, shape=(rows, COLUMN_GROUP))
+    return GeometricDistances(
+        nearest=lambda: _relative_positions(score_map, context, nearest_group, side),
+        extend=functools.partial(
+            mosaic.extend_geometric, columns=columns, is_increasing=is_increasing
+        ),
     )
-
-
-def spared(map: Map, place: Place, tile: Tile) -> jax.Array:
-    """Which weights dropout spares."""
-    query_word, key_word, threshold = place.scalars["words"]
-    row_word, column_word = (key_word, query_word) if map.keys_stay else (query_word, key_word)
-    rows = hash.combine(row_word, mosaic.row_numbers(tile.shape[0]) + tile.row)
-    columns = hash.combine(column_word, mosaic.column_numbers(tile.shape[1]) + tile.column)
-    words = mosaic.by_row(rows, tile.shape) ^ mosaic.by_column(columns, tile.shape)
-    return hash.mix(words) >= threshold
-
-
-def numbers_of(place: Place) -> Numbers:
-    """The coefficients of the head."""
-    return place.scalars.get("coefficients", ())

@@ -1,0 +1,159 @@
+"""Functions f of the distance R = |i - j| between query i and key j, and their derivatives.
+
+    SIGMOID       f = 1 / (1 + e^-(slope R + shift))
+    LINEAR        f = slope R + shift                  shift is the intercept
+    CLIPPED       f = min(slope R, shift)              shift is the upper limit
+    EXPONENTIAL   f = 2^min(slope R, shift)            shift is the largest exponent
+
+Every operation is elementwise. The same functions compute one tile inside a kernel, and an array of
+any shape outside of kernels.
+"""
+
+import math
+from collections.abc import Callable
+from typing import NamedTuple
+
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+LOG2E = math.log2(math.e)
+COLUMN_GROUP = 8  # columns of a tile that neighbouring threads hold in the same register
+
+
+class Coefficients(NamedTuple):
+    """Coefficients of the distance function, for one head or with the axes of many heads.
+
+    Attributes:
+      slope: Factor of the distance.
+      shift: Second coefficient of the function, for example the intercept of a linear function.
+      height: Factor of f in a score. It includes log2(e), because weights are powers of 2.
+      far: Value of f at a very large distance. It is a constant: no gradient flows through it.
+    """
+
+    slope: Array
+    shift: Array
+    height: Array
+    far: Array
+
+
+def unstack_coefficients(stacked: Float[Array, "*shape 4"]) -> Coefficients:
+    """Split slope, shift, height and far value, which are stacked on the last axis."""
+    return Coefficients(*jnp.moveaxis(stacked, -1, 0))
+
+
+class GeometricDistances(NamedTuple):
+    """Distances of a tile whose keys are all on one side of its queries.
+
+    In such a tile a power b^R grows by one factor from each group of `COLUMN_GROUP` columns to the
+    next. A kernel therefore evaluates the power in one group and multiplies.
+
+    Attributes:
+      nearest: Returns the distances in the group of columns with the smallest distances.
+      extend: Returns the powers of the whole tile from those in the nearest group and the factor.
+    """
+
+    nearest: Callable[[], Array]
+    extend: Callable[[Array, Array], Array]
+
+
+class Distances(NamedTuple):
+    """Distances |i - j| of the entries of a tile.
+
+    Attributes:
+      entries: Returns all distances. It is a function, so that unused distances are not computed.
+      geometric: Distances by groups of columns. None if the tile has keys on both sides of a query.
+      share_diagonals: Returns its argument, a tile that is constant along each diagonal. A kernel
+        then computes about half of the entries and copies the others.
+      reciprocal: Returns 1 / x.
+    """
+
+    entries: Callable[[], Array]
+    geometric: GeometricDistances | None = None
+    share_diagonals: Callable[[Array], Array] = lambda x: x
+    reciprocal: Callable[[Array], Array] = lambda x: 1 / x
+
+
+class FunctionCotangent(NamedTuple):
+    """Cotangent of f in one of two forms, each computed only when it is called.
+
+    Attributes:
+      of_value: Returns the cotangent of f.
+      of_log: Returns the cotangent of log f, which is f times the cotangent of f.
+    """
+
+    of_value: Callable[[], Array]
+    of_log: Callable[[], Array]
+
+
+SlopeAndShiftGradients = tuple[Array | None, Array | None]  # entry by entry; None means zero
+
+
+class DistanceFunction(NamedTuple):
+    """Function f of the distance with a slope and a shift per head.
+
+    Attributes:
+      evaluate: Returns f for the distances of a tile.
+      gradients: Returns the gradients of slope and shift entry by entry, from the cotangent of f,
+        the distances, f and the coefficients. None stands for a gradient of zero.
+      is_nonnegative: True if f is never negative. A constant f may then be multiplied into the
+        scores of a tile after the maximum was taken, because it does not change their order.
+    """
+
+    evaluate: Callable[[Distances, Coefficients], Array]
+    gradients: Callable[[FunctionCotangent, Distances, Array, Coefficients], SlopeAndShiftGradients]
+    is_nonnegative: bool = False
+
+
+def _sigmoid(distances, coefficients):
+    """Return 1 / (1 + e^-(slope R + shift)).
+
+    With growing distance R the power e^-(slope R + shift) may overflow to infinity or underflow to
+    0, and stays there. Then f is exactly 0 or 1, and never NaN.
+    """
+    slope, shift = coefficients.slope * -LOG2E, coefficients.shift * -LOG2E
+    if distances.geometric is None:
+        power = jnp.exp2(distances.entries() * slope + shift)
+    else:
+        nearest = jnp.exp2(distances.geometric.nearest() * slope + shift)
+        power = distances.geometric.extend(nearest, jnp.exp2(COLUMN_GROUP * slope))
+    return distances.reciprocal(1 + power)
+
+
+def _sigmoid_gradients(cotangent, distances, f, coefficients):
+    of_shift = cotangent.of_log()
+    of_shift -= of_shift * f  # df/dx = f (1 - f), and of_log() already contains one f
+    return of_shift * distances.entries(), of_shift
+
+
+def _linear(distances, coefficients):
+    return distances.entries() * coefficients.slope + coefficients.shift
+
+
+def _linear_gradients(cotangent, distances, f, coefficients):
+    of_value = cotangent.of_value()
+    return of_value * distances.entries(), of_value
+
+
+def _clipped(distances, coefficients):
+    return jnp.minimum(distances.entries() * coefficients.slope, coefficients.shift)
+
+
+def _clipped_gradients(cotangent, distances, f, coefficients):
+    is_below_limit = f < coefficients.shift
+    return jnp.where(is_below_limit, cotangent.of_value() * distances.entries(), 0.0), None
+
+
+def _exponential(distances, coefficients):
+    return jnp.exp2(jnp.minimum(distances.entries() * coefficients.slope, coefficients.shift))
+
+
+def _exponential_gradients(cotangent, distances, f, coefficients):
+    entries = distances.entries()
+    of_slope = cotangent.of_log() * entries * math.log(2)
+    return jnp.where(entries * coefficients.slope < coefficients.shift, of_slope, 0.0), None
+
+
+SIGMOID = DistanceFunction(_sigmoid, _sigmoid_gradients, is_nonnegative=True)
+LINEAR = DistanceFunction(_linear, _linear_gradients)
+CLIPPED = DistanceFunction(_clipped, _clipped_gradients)
+EXPONENTIAL = DistanceFunction(_exponential, _exponential_gradients, is_nonnegative=True)

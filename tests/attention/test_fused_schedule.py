@@ -1,0 +1,172 @@
+"""Schedule of the fused kernels, checked pair by pair on small score maps."""
+
+from typing import NamedTuple
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from distattn_jax.attention.fused.schedule import (
+    Schedule,
+    ScheduleInputs,
+    schedule_key_blocks,
+    schedule_query_blocks,
+)
+from tests.attention.cases import needs_kernels
+
+pytestmark = needs_kernels
+QUERIES, KEYS = 37, 29
+TILES = [(8, 8), (8, 4), (4, 8), (1, 1)]  # rows of a block, columns of a tile
+
+
+class Pairs(NamedTuple):
+    """Properties of each pair of a query and a key, shape (B, N, T, S), padding included."""
+
+    is_query: np.ndarray
+    is_key: np.ndarray
+    visible: np.ndarray
+    relative_positions: np.ndarray
+    near: np.ndarray
+    skips_far_tiles: np.ndarray
+
+
+def random_maps(
+    is_causal: bool, saturates: bool, multiples: tuple[int, int]
+) -> tuple[ScheduleInputs, Pairs]:
+    """Random score maps, their lengths rounded up to multiples for queries and keys.
+
+    Lengths are from none to all, offsets reach beyond both ends, radii are from 0 to more than the
+    length.
+    """
+    generator = np.random.default_rng(0)
+    B, N = 300, 3
+
+    def integers(low, high, *shape):
+        return generator.integers(low, high + 1, shape).astype(np.int32)
+
+    queries, keys = integers(0, QUERIES, B), integers(0, KEYS, B)
+    offset = integers(-QUERIES - 3, KEYS + 3, B)
+    radius, skips = integers(0, 80, B, N) // integers(1, 9, B, N), generator.random((B, N)) < 0.5
+    inputs = ScheduleInputs(*map(jnp.asarray, (queries, keys, offset, radius, skips)))
+    if not saturates:
+        inputs, skips = inputs._replace(radius=None, skips_far_tiles=None), skips & False
+        radius = np.full_like(radius, 2**20)
+
+    T, S = QUERIES + -QUERIES % multiples[0], KEYS + -KEYS % multiples[1]
+    i, j = np.arange(T)[:, None], np.arange(S)[None, :]
+    relative_positions = i + offset[:, None, None, None] - j
+    is_query, is_key = i < queries[:, None, None, None], j < keys[:, None, None, None]
+    visible = is_query & is_key & ((relative_positions >= 0) | (not is_causal))
+    near = np.abs(relative_positions) < radius[:, :, None, None]
+    properties = np.broadcast_arrays(
+        is_query, is_key, visible, relative_positions, near, skips[:, :, None, None]
+    )
+    return inputs, Pairs(*properties)
+
+
+class ScheduledPairs:
+    """Section of the schedule in which each pair of a query and a key is visited."""
+
+    def __init__(self, schedule: Schedule, blocks: np.ndarray, tiles: np.ndarray):
+        """Locate all pairs; `blocks` and `tiles` are their block and tile indices, (T, S)."""
+        bounds = np.asarray(schedule.bounds)
+        assert bounds.shape[2:] == (blocks.max() + 1, len(schedule.sections) + 1)
+        assert (np.diff(bounds) >= 0).all(), "bounds never decrease"
+        assert bounds.min() >= 0
+        assert bounds.max() <= tiles.max() + 1, "tiles are inside the array"
+        started = bounds[:, :, blocks] <= tiles[:, :, None]
+        self.sections, self.section_index = schedule.sections, started.sum(axis=-1) - 1
+        self.before = self.section_index < 0
+        self.after = self.section_index >= len(schedule.sections)
+
+    def in_sections(self, **properties) -> np.ndarray:
+        """Mask of the pairs in sections with these properties."""
+        matching = [
+            index
+            for index, section in enumerate(self.sections)
+            if all(getattr(section, name) == value for name, value in properties.items())
+        ]
+        return np.isin(self.section_index, matching)
+
+
+def assert_schedule(
+    scheduled: ScheduledPairs, pairs: Pairs, *, summed: np.ndarray, needs_mask: np.ndarray
+):
+    """Assert that each visible pair counts, and that sections have their properties.
+
+    Args:
+      scheduled: Sections of the pairs.
+      pairs: Properties of the pairs.
+      summed: Pairs in tiles that a prefix sum replaces, for heads that skip far tiles.
+      needs_mask: Pairs that only the mask of a tile can hide.
+    """
+    is_query, is_key, visible, relative_positions, near, skips = pairs
+    summed = summed & skips & is_query & is_key
+    assert (scheduled.in_sections() | summed)[visible].all()
+    assert (visible & ~near)[summed].all()
+    assert visible[scheduled.in_sections(is_masked=False) & needs_mask].all()
+    assert not (near | skips)[scheduled.in_sections(is_far=True) & is_query & is_key].any()
+    for side in (1, -1):
+        one_side = np.broadcast_to(scheduled.in_sections(side=side), near.shape)
+        assert (side * relative_positions[one_side] >= 0).all()
+
+
+@pytest.mark.parametrize("saturates", [False, True])
+@pytest.mark.parametrize("is_causal", [False, True])
+@pytest.mark.parametrize(("block_rows", "tile_columns"), TILES)
+def test_query_blocks_cover_every_visible_key(block_rows, tile_columns, is_causal, saturates):
+    inputs, pairs = random_maps(is_causal, saturates, (block_rows, tile_columns))
+    i, j = np.indices(pairs.near.shape[2:])
+    for uses_distance in (True, False)[: 1 if saturates else 2]:
+        schedule = schedule_query_blocks(
+            inputs,
+            QUERIES,
+            block_rows,
+            tile_columns,
+            is_causal=is_causal,
+            uses_distance=uses_distance,
+        )
+        scheduled = ScheduledPairs(schedule, i // block_rows, j // tile_columns)
+        summed = scheduled.before | (scheduled.after & (not is_causal))
+        assert_schedule(scheduled, pairs, summed=summed, needs_mask=pairs.is_query)
+
+
+@pytest.mark.parametrize("saturates", [False, True])
+@pytest.mark.parametrize("is_causal", [False, True])
+@pytest.mark.parametrize(("block_rows", "tile_columns"), TILES)
+def test_key_blocks_cover_every_query_that_sees_them(
+    block_rows, tile_columns, is_causal, saturates
+):
+    """Padded queries may be visited, because their weights are 0. Padded keys are set to 0."""
+    inputs, pairs = random_maps(is_causal, saturates, (tile_columns, block_rows))
+    i, j = np.indices(pairs.near.shape[2:])
+    for uses_distance in (True, False)[: 1 if saturates else 2]:
+        schedule = schedule_key_blocks(
+            inputs,
+            KEYS,
+            block_rows,
+            tile_columns,
+            is_causal=is_causal,
+            uses_distance=uses_distance,
+        )
+        scheduled = ScheduledPairs(schedule, j // block_rows, i // tile_columns)
+        summed = scheduled.after | (scheduled.before & (not is_causal))
+        assert_schedule(
+            scheduled, pairs, summed=summed, needs_mask=pairs.is_query & pairs.is_key
+        )
+
+
+@pytest.mark.parametrize("is_causal", [False, True])
+@pytest.mark.parametrize("make_schedule", [schedule_query_blocks, schedule_key_blocks])
+def test_most_tiles_of_a_long_map_are_skipped_or_far(make_schedule, is_causal):
+    """One head skips far tiles and visits a band; most tiles of the other head are far."""
+    length = jnp.asarray([4096])
+    inputs = ScheduleInputs(
+        length, length, 0 * length, jnp.asarray([[50] * 2]), jnp.asarray([[True, False]])
+    )
+    schedule = make_schedule(inputs, 4096, 128, 64, is_causal=is_causal, uses_distance=True)
+    tiles = np.diff(np.asarray(schedule.bounds)).sum(axis=2)[0]  # (heads, sections)
+    band, everything = tiles.sum(axis=1)
+    assert band < 0.2 * everything
+    is_far = [section.is_far for section in schedule.sections]
+    assert tiles[1, is_far].sum() > 0.8 * everything

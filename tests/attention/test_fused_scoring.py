@@ -1,0 +1,201 @@
+"""Distance functions, scores, their derivatives and saturation radii, in plain JAX."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from distattn_jax.attention import fused
+from distattn_jax.attention.fused.distance_functions import (
+    COLUMN_GROUP,
+    Distances,
+    GeometricDistances,
+)
+from distattn_jax.attention.fused.saturation import compute_radius, sum_skipped_rows
+from distattn_jax.attention.fused.schedule import INFINITE_RADIUS
+from tests.attention.cases import needs_kernels
+
+pytestmark = needs_kernels
+HEIGHT = 0.7
+
+# A distance function, slope and shift of one head, and the same function in NumPy.
+RISING = {
+    "sigmoid": (fused.SIGMOID, (0.4, -0.7), lambda R, a, b: 1 / (1 + np.exp(-a * R - b))),
+    "linear": (fused.LINEAR, (0.1, 0.4), lambda R, a, b: a * R + b),
+    "clipped": (fused.CLIPPED, (0.33, 4.0), lambda R, a, b: np.minimum(a * R, b)),
+    "exponential": (fused.EXPONENTIAL, (0.37, 2.0), lambda R, a, b: 2 ** np.minimum(a * R, b)),
+}
+FALLING = {
+    f"falling {name}": (function, (-slope, shift), f)
+    for name, (function, (slope, shift), f) in RISING.items()
+}
+CONSTANT = {"constant sigmoid": (fused.SIGMOID, (0.0, -0.7), RISING["sigmoid"][2])}  # w = 0
+HEADS = RISING | FALLING | CONSTANT
+
+
+def make_coefficients(slope, shift, height=HEIGHT, far=0.0) -> fused.Coefficients:
+    return fused.Coefficients(*map(jnp.float32, (slope, shift, height, far)))
+
+
+@pytest.mark.parametrize("name", HEADS)
+def test_distance_functions_equal_their_formulas(name):
+    for nearest in (0, 30, 500):
+        assert_values(*HEADS[name], nearest)
+
+
+@pytest.mark.parametrize("slope", [-8.0, 8.0])
+@pytest.mark.parametrize("shift", [-60.0, 60.0])
+def test_a_sigmoid_with_extreme_coefficients_is_not_nan(slope, shift):
+    function, _, f = RISING["sigmoid"]
+    with np.errstate(over="ignore"):
+        for nearest in (0, 30, 5000):
+            assert_values(function, (slope, shift), f, nearest)
+
+
+def assert_values(function, slope_and_shift, f, nearest):
+    """Compare with NumPy, for all distances at once and extended from the last columns."""
+    distance = nearest + np.arange(64.0)[:, None] + np.arange(63.0, -1, -1)[None, :]
+    entries = jnp.asarray(distance, jnp.float32)
+
+    def extend(nearest_group, factor):
+        groups = [nearest_group]
+        while len(groups) < 64 // COLUMN_GROUP:
+            groups.insert(0, groups[0] * factor)
+        return jnp.concatenate(groups, axis=1)
+
+    geometric = GeometricDistances(lambda: entries[:, -COLUMN_GROUP:], extend)
+    coefficients = make_coefficients(*slope_and_shift)
+    for distances in (Distances(lambda: entries), Distances(lambda: entries, geometric)):
+        actual = function.evaluate(distances, coefficients)
+        np.testing.assert_allclose(actual, f(distance, *slope_and_shift), rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("is_far", [False, True])
+@pytest.mark.parametrize("is_additive", [False, True])
+@pytest.mark.parametrize("name", HEADS)
+def test_gradients_are_derivatives_of_the_score(name, is_additive, is_far):
+    function, slope_and_shift, _ = HEADS[name]
+    scoring = fused.DistanceScoring(0.25, function, is_additive)
+    gradients = assert_derivatives(
+        scoring, make_coefficients(*slope_and_shift, far=0.6), is_far=is_far
+    )
+    assert len(gradients) == scoring.summed_gradients == (3 if is_additive else 2)
+    assert (gradients[0] is None) == is_far, "far entries do not depend on the slope"
+
+
+def test_the_gradient_of_the_dot_product_is_its_derivative():
+    assert not assert_derivatives(fused.DotProductScoring(0.25), None, is_far=False)
+
+
+def assert_derivatives(scoring, coefficients, *, is_far):
+    """Compare with `jax.vjp`, after applying the multipliers that kernels apply late."""
+    generator = np.random.default_rng(0)
+    products, cotangent = (
+        jnp.asarray(generator.normal(size=(7, 9)), jnp.float32) for _ in range(2)
+    )
+    entries = jnp.asarray(generator.integers(0, 20, (7, 9)), jnp.float32)
+    distances = None if is_far else Distances(lambda: entries)
+
+    def natural_scores(products, coefficients, for_gradient=False):
+        multiplier = scoring.score_multiplier(coefficients, is_far=is_far) / fused.LOG2E
+        tile_scores = scoring.score(products, distances, coefficients, for_gradient=for_gradient)
+        return tile_scores.scores * multiplier
+
+    scores, pull_back = jax.vjp(natural_scores, products, coefficients)
+    expected_product_gradient, expected = pull_back(cotangent)
+    np.testing.assert_allclose(natural_scores(products, coefficients, True), scores, rtol=1e-6)
+
+    multiplier = scoring.gradient_multiplier(coefficients)
+    tile_scores = scoring.score(products, distances, coefficients, for_gradient=True)
+    product_gradient = scoring.product_gradient(cotangent, tile_scores, coefficients)
+    np.testing.assert_allclose(
+        product_gradient * multiplier, expected_product_gradient, rtol=1e-4, atol=1e-5
+    )
+    gradients = scoring.coefficient_gradients(
+        cotangent, product_gradient, distances, tile_scores, coefficients
+    )
+    sums = [None if gradient is None else gradient.sum() * multiplier for gradient in gradients]
+    if len(gradients) == 2:  # the sum of q · dq is the gradient of log height
+        sums.append((product_gradient * products).sum() * multiplier)
+    for index, actual in enumerate(sums):
+        if actual is not None:
+            height = coefficients.height if index == 2 else 1.0  # d/d(log h) = h d/dh
+            np.testing.assert_allclose(actual, expected[index] * height, rtol=1e-4, atol=1e-4)
+    return gradients
+
+
+@pytest.mark.parametrize("is_additive", [False, True])
+@pytest.mark.parametrize("name", HEADS)
+def test_beyond_the_radius_scores_and_slope_derivatives_are_within_the_tolerance(
+    name, is_additive
+):
+    function, slope_and_shift, f = HEADS[name]
+    T, S, tolerance = 130, 70, 2.0**-10
+    generator = np.random.default_rng(0)
+    query, key = generator.normal(size=(1, T, 1, 16)), generator.normal(size=(1, S, 1, 16))
+    far = f(T + S, *slope_and_shift)
+    operands = make_operands(query, key, [*slope_and_shift, HEIGHT, far])
+    scoring = fused.DistanceScoring(0.25, function, is_additive)
+    radius, skips = compute_radius(scoring, operands, tolerance)
+
+    distance, step = np.arange(T + S), 1e-6
+    largest = HEIGHT / fused.LOG2E
+    if not is_additive:
+        largest *= largest_norm(query) * largest_norm(key)
+    error = largest * np.abs(f(distance, *slope_and_shift) - far)
+    slope, shift = slope_and_shift
+    difference = f(distance, slope + step, shift) - f(distance, slope - step, shift)
+    slope_derivative = largest * np.abs(difference) / (2 * step)
+    reached = min(int(radius[0, 0]), T + S)
+    # The factors 1.25 and 0.75 allow for the finite difference and for float32.
+    assert (np.maximum(error, slope_derivative)[reached:] <= tolerance * 1.25).all()
+    needed = np.maximum(error * np.maximum(distance, 1), slope_derivative)
+    assert needed[reached - 1] >= tolerance * 0.75, "the radius is no larger than necessary"
+    assert skips[0, 0] == (not is_additive and largest * abs(far) <= tolerance)
+    saturates = name not in ("linear", "falling linear", "falling clipped", "constant sigmoid")
+    assert saturates == (radius[0, 0] < T + S)
+    assert saturates or radius[0, 0] == INFINITE_RADIUS, "offsets allow distances above T + S"
+
+
+def test_each_head_has_its_own_radius_and_nan_is_never_far():
+    query = np.ones((1, 50, 3, 16))
+    query[:, :, 1] = 0
+    coefficients = [[-0.5, -0.5, np.nan], [0.3] * 3, [1.0] * 3, [0.0] * 3]
+    operands = make_operands(query, query[:, :40], coefficients)
+    scoring = fused.DistanceScoring(0.25, fused.SIGMOID, is_additive=False)
+    radius, skips = compute_radius(scoring, operands, 2.0**-10)
+    assert 10 < radius[0, 0] < 40
+    assert radius[0, 1] <= 1, "scores of zero have no error"
+    assert radius[0, 2] == INFINITE_RADIUS
+    assert skips[0, :2].all()
+
+
+def make_operands(query, key, coefficients) -> fused.Operands:
+    """Operands for `compute_radius`; each coefficient is one number, or one number per head."""
+    query, key = jnp.asarray(query, jnp.bfloat16), jnp.asarray(key, jnp.bfloat16)
+    rows = [np.atleast_1d(coefficient) for coefficient in coefficients]
+    coefficients = jnp.asarray(np.stack(rows, axis=-1)[None], jnp.float32)
+    lengths = jnp.zeros(1, jnp.int32)
+    return fused.Operands(query, key, key, coefficients, lengths, lengths, lengths)
+
+
+def largest_norm(x) -> float:
+    rounded = np.asarray(jnp.asarray(x, jnp.bfloat16), np.float64)
+    return float(np.linalg.norm(rounded, axis=-1).max())
+
+
+def test_sums_of_skipped_rows_equal_a_loop():
+    generator = np.random.default_rng(0)
+    B, L, N, W, columns = 3, 21, 2, 4, 8
+    rows = generator.normal(size=(B, L, N, W)).astype(np.float32)
+    bounds = np.sort(generator.integers(0, 4, (B, N, 5, 3)))
+    skips = np.asarray([[True, False], [True, True], [False, True]])
+    for before, after in ((True, True), (True, False), (False, True)):
+        sums = sum_skipped_rows(
+            *map(jnp.asarray, (rows, bounds, skips)), columns, before=before, after=after
+        )
+        for b, n, block in np.ndindex(B, N, 5):
+            first, last = bounds[b, n, block, 0] * columns, bounds[b, n, block, -1] * columns
+            expected = before * rows[b, :first, n].sum(0) + after * rows[b, last:, n].sum(0)
+            expected *= skips[b, n]
+            np.testing.assert_allclose(sums[b, n, block], expected, rtol=1e-4, atol=1e-5)
