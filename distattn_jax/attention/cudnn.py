@@ -1,7 +1,7 @@
-"""cuDNN's flash attention, for the variants that are dot-product attention in disguise.
+"""Flash attention of cuDNN, for the variants that can be written as dot-product attention.
 
-`jax.nn.dot_product_attention` wants 16-bit inputs, even lengths, and one width for query, key and
-value: what is short or narrow is padded, which changes nothing.
+cuDNN requires 16-bit inputs, even lengths and one width for query, key and value. Zero padding
+meets these requirements and leaves the result unchanged.
 """
 
 import functools
@@ -9,23 +9,30 @@ import functools
 import jax
 import jax.numpy as jnp
 from jax.sharding import AxisType
-from jaxtyping import Array, Bool, Float
+from jaxtyping import Array, Bool, Int
 
+from distattn_jax.attention import gpu_inputs
 from distattn_jax.attention.arguments import Attended, AttentionCall, Head
 from distattn_jax.attention.vmap_heads import vmap_heads
 
-WIDEST = 128
-OLDEST = 8.0  # compute capability
+MAX_WIDTH = 128
+MIN_CAPABILITY = 8.0
+WIDTH_MULTIPLE = 8
+LENGTH_MULTIPLE = 2
 
 
 def run(call: AttentionCall) -> Attended:
-    """The variant's plain form through cuDNN."""
+    """Compute a call with cuDNN, after writing the variant as dot-product attention."""
     queries, value_width = call.query.shape[1], call.value.shape[3]
-    query, key = vmap_heads(_plain, call, head_axes=1)
+    query, key = vmap_heads(_as_dot_product, call, head_axes=1)
     scale = query.shape[-1] ** -0.5
     width = max(query.shape[-1], value_width)
+    width += -width % WIDTH_MULTIPLE
     query, key, value = (
-        _padded(x.astype(call.value.dtype), width) for x in (query, key, call.value)
+        gpu_inputs.pad_rows(
+            x.astype(call.value.dtype), length_multiple=LENGTH_MULTIPLE, width=width
+        )
+        for x in (query, key, call.value)
     )
     values = jax.nn.dot_product_attention(
         query,
@@ -33,78 +40,75 @@ def run(call: AttentionCall) -> Attended:
         value,
         scale=scale,
         is_causal=call.options.is_causal,
-        query_seq_lengths=_lengths(call.query_lengths, call.query, query),
-        key_value_seq_lengths=_lengths(call.key_lengths, call.key, key),
+        query_seq_lengths=_sequence_lengths(call.query_lengths, call.query),
+        key_value_seq_lengths=_sequence_lengths(call.key_lengths, call.key),
         implementation="cudnn",
     )
-    return Attended(jnp.where(_sees_a_key(call), values[:, :queries, :, :value_width], 0))
+    values = values[:, :queries, :, :value_width]
+    return Attended(jnp.where(_has_visible_key(call), values, 0))
 
 
 def unsupported_reason(call: AttentionCall) -> str | None:
-    """What keeps cuDNN from serving this call, or None."""
-    dtypes = {x.dtype for x in (call.query, call.key, call.value)}
+    """Return why cuDNN cannot compute a call, or None if it can."""
     if call.variant.as_dot_product is None:
-        return f"{type(call.variant).__name__} is not dot-product attention in disguise"
+        return f"{type(call.variant).__name__} cannot be written as dot-product attention"
     if call.options.received or call.options.weights:
-        return "it gives values only: received and weights must be False"
+        return "it returns values only: received and weights must be False"
     if call.dropout_rate is not None:
-        return "its dropout is not ours: dropout_rate must be 0"
+        return "its dropout drops other entries: dropout_rate must be 0"
     if call.mask is not None:
-        return "a mask would be expanded: mask must be None (use query_lengths and key_lengths)"
-    if call.options.is_causal and not call.options.aligned:
-        return "its causal mask begins at the first key: query_offset must be 0"
-    if dtypes not in ({jnp.dtype(jnp.bfloat16)}, {jnp.dtype(jnp.float16)}):
         return (
-            f"query, key and value must all be bfloat16 or float16; got {sorted(map(str, dtypes))}"
+            "it would expand a mask to (batch, heads, queries, keys): mask must be None "
+            "(use query_lengths and key_lengths)"
         )
-    query, _ = jax.eval_shape(functools.partial(vmap_heads, _plain, call, head_axes=1))
-    if max(query.shape[-1], call.value.shape[-1]) > WIDEST:
+    if call.options.is_causal and not call.options.aligned:
+        return "its causal mask has no offset: query_offset must be 0"
+    reason = gpu_inputs.unsupported_dtype_reason(call)
+    if reason is not None:
+        return reason
+    query, _ = jax.eval_shape(functools.partial(vmap_heads, _as_dot_product, call, head_axes=1))
+    if max(query.shape[-1], call.value.shape[-1]) > MAX_WIDTH:
         return (
-            f"heads must be at most {WIDEST} wide in their plain form; "
+            f"heads written as dot-product attention must be at most {MAX_WIDTH} wide; "
             f"got {query.shape[-1]}, values {call.value.shape[-1]}"
         )
     if AxisType.Explicit in jax.typeof(call.query).sharding.mesh.axis_types:
-        return "it does not partition itself over a mesh with Explicit axes"
-    if not _has_device():
-        return f"there is no CUDA device of compute capability {OLDEST} or newer"
+        return "it does not support a mesh with Explicit axes"
+    # JAX refuses to trace cuDNN attention on a machine without a suitable GPU.
+    capabilities = gpu_inputs.cuda_capabilities()
+    if not capabilities or min(capabilities) < MIN_CAPABILITY:
+        return f"there is no CUDA device of compute capability {MIN_CAPABILITY} or newer"
     return None
 
 
-def _plain(head: Head) -> tuple[Array, Array]:
-    assert head.variant.as_dot_product is not None, "refused above"
+def _as_dot_product(head: Head) -> tuple[Array, Array]:
+    """Return a query and a key whose dot products are the scores of the head."""
+    assert head.variant.as_dot_product is not None, "unsupported_reason excludes this variant"
     return head.variant.as_dot_product(head.query, head.key, head.offset)
 
 
-def _has_device() -> bool:
-    try:
-        devices = jax.local_devices(backend="cuda")
-    except RuntimeError:
-        return False
-    return all(float(device.compute_capability) >= OLDEST for device in devices)
+def _sequence_lengths(lengths: Array | None, x: Array) -> Int[Array, " B"] | None:
+    """Return the lengths that cuDNN must mask, or None if there is no padding.
 
+    Every length is at least 1, because cuDNN leaves a softmax without keys undefined. `run` sets
+    the values of these queries to 0.
 
-def _padded(x: Float[Array, "B L N W"], width: int) -> Float[Array, "B _ N _"]:
-    """x with an even length and a width that is a multiple of 8, at least `width`."""
-    wider = width + -width % 8 - x.shape[-1]
-    return jnp.pad(x, ((0, 0), (0, x.shape[1] % 2), (0, 0), (0, wider)))
-
-
-def _lengths(lengths: Array | None, before: Array, after: Array) -> Array | None:
-    """The lengths cuDNN must know of: those given, or those from before the padding.
-
-    A softmax over no key is undefined: cuDNN sees one key there, and the row is emptied afterwards.
+    Args:
+      lengths: Lengths of the call.
+      x: Query or key before the padding.
     """
-    if lengths is not None:
-        return jnp.maximum(lengths, 1)
-    batch, length = before.shape[:2]
-    return None if after.shape[1] == length else jnp.full(batch, length, jnp.int32)
+    batch, length = x.shape[:2]
+    if lengths is None and length % LENGTH_MULTIPLE == 0:
+        return None
+    return jnp.maximum(gpu_inputs.fill_lengths(lengths, batch, length), 1)
 
 
-def _sees_a_key(call: AttentionCall) -> Bool[Array, "B T 1 1"]:
+def _has_visible_key(call: AttentionCall) -> Bool[Array, "B T 1 1"]:
+    """Return a mask of the queries before the padding that have at least one visible key."""
     batch, queries, _, _ = call.query.shape
-    seen = jnp.ones((batch, queries), bool)
+    is_valid = jnp.ones((batch, queries), bool)
     if call.query_lengths is not None:
-        seen &= jnp.arange(queries, dtype=jnp.int32)[None, :] < call.query_lengths[:, None]
+        is_valid &= jnp.arange(queries, dtype=jnp.int32)[None, :] < call.query_lengths[:, None]
     if call.key_lengths is not None:
-        seen &= call.key_lengths[:, None] > 0
-    return seen[:, :, None, None]
+        is_valid &= call.key_lengths[:, None] > 0
+    return is_valid[:, :, None, None]

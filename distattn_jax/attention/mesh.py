@@ -1,8 +1,9 @@
-"""Kernels under a mesh: they do not partition themselves, so each device gets its own part.
+"""Fused kernels on a mesh of devices: a `shard_map` over batch and heads.
 
-Batch and heads are what can be parted. Which axes of the mesh do it, an array says itself under
-Explicit axes. Under Auto axes it does not: there axes with a name in HEAD_AXES part the heads, and
-all others the batch; a wrong guess costs moving data, not correctness.
+XLA cannot partition a Pallas kernel, so each device runs the kernels on its own examples and heads.
+With Explicit axes, the sharding of the query names the mesh axes of batch and heads. With Auto axes
+that sharding is unknown while tracing. The axes named in `HEAD_AXES` then shard the heads, and all
+other axes the batch. A wrong guess moves data between devices, but the result is correct.
 """
 
 import math
@@ -16,62 +17,81 @@ from jaxtyping import Array
 from distattn_jax.attention.fused import Operands, varying
 
 HEAD_AXES = ("model", "heads", "tensor", "tp")
-Names = str | tuple[str, ...] | None
+AxisNames = tuple[str, ...] | None
 
 
-def over_parts(
+def run_sharded(
     attend: Callable[[Operands], tuple[Array, Array | None]], operands: Operands
 ) -> tuple[Array, Array | None]:
-    """`attend` by each device on its part of the operands."""
+    """Run `attend` on each device with its own shard of the operands.
+
+    Args:
+      attend: Computes values, shape (B, T, N, E), and received attention, shape (B, N, S) or None.
+      operands: Arrays of the call.
+    """
     mesh = jax.typeof(operands.query).sharding.mesh
     if mesh.empty:
         mesh = jax.sharding.get_abstract_mesh()
     if mesh.empty or set(mesh.axis_types) == {AxisType.Manual}:
         return attend(varying.mark_varying(operands, varying.varying_axes(operands)))
-    specs = specs_of(mesh, operands)
+    specs = operand_specs(mesh, operands)
     if AxisType.Explicit in mesh.axis_types:
         operands = jax.tree.map(
             lambda array, spec: reshard(array, NamedSharding(mesh, spec)), operands, specs
         )
-    query, received = specs.query, PartitionSpec(*specs.coefficients[:2])
+    values, received = specs.query, PartitionSpec(*specs.coefficients[:2])
     return jax.shard_map(
         attend,
         mesh=mesh,
         in_specs=(specs,),
-        out_specs=(query, received),
+        out_specs=(values, received),
         check_vma=False,
     )(operands)
 
 
 def is_partly_manual() -> bool:
-    """Whether this is inside of a shard_map over some of the axes only."""
+    """Return True inside a `shard_map` over some, but not all, axes of the mesh."""
     types = set(jax.sharding.get_abstract_mesh().axis_types)
     return AxisType.Manual in types and len(types) > 1
 
 
-def specs_of(mesh: AbstractMesh, operands: Operands) -> Any:
-    """How each operand lies on the mesh: its batch and its heads as those of the query."""
-    batch, heads = _axes(mesh, operands.query)
-    matrix, number = PartitionSpec(batch, None, heads), PartitionSpec(batch, heads)
+def operand_specs(mesh: AbstractMesh, operands: Operands) -> Any:
+    """Return a partition spec for each operand, with the batch and head axes of the query."""
+    batch, heads = _batch_and_head_axes(mesh, operands.query)
+    per_row, per_head = PartitionSpec(batch, None, heads), PartitionSpec(batch, heads)
     specs: dict[str, Any] = {
-        **dict.fromkeys(("query", "key", "value"), matrix),
-        **dict.fromkeys(("coefficients", "dropout_words", "dropout_scale"), number),
+        **dict.fromkeys(("query", "key", "value"), per_row),
+        **dict.fromkeys(("coefficients", "dropout_words", "dropout_scale"), per_head),
         **dict.fromkeys(("query_lengths", "key_lengths", "offset"), PartitionSpec(batch)),
     }
-    given = {name: spec for name, spec in specs.items() if getattr(operands, name) is not None}
-    return Operands(**given)
+    present = {name: spec for name, spec in specs.items() if getattr(operands, name) is not None}
+    return Operands(**present)
 
 
-def _axes(mesh: AbstractMesh, query: Array) -> tuple[Names, Names]:
-    """The axes that part the batch, and those that part the heads."""
+def _batch_and_head_axes(mesh: AbstractMesh, query: Array) -> tuple[AxisNames, AxisNames]:
+    """Return the mesh axes that shard the batch, and those that shard the heads."""
     spec = jax.typeof(query).sharding.spec
-    types = dict(zip(mesh.axis_names, mesh.axis_types, strict=True))
-    found = []
-    for size, given, wanted in ((query.shape[0], spec[0], False), (query.shape[2], spec[2], True)):
-        names = list(given) if isinstance(given, tuple) else [given] if given else []
-        for name, kind in types.items():
-            share = math.prod(mesh.shape[each] for each in (*names, name))
-            if kind == AxisType.Auto and (name in HEAD_AXES) == wanted and size % share == 0:
-                names.append(name)
-        found.append(tuple(names) or None)
-    return found[0], found[1]
+    return (
+        _dimension_axes(mesh, query.shape[0], spec[0], is_heads=False),
+        _dimension_axes(mesh, query.shape[2], spec[2], is_heads=True),
+    )
+
+
+def _dimension_axes(
+    mesh: AbstractMesh, size: int, spec: str | tuple[str, ...] | None, *, is_heads: bool
+) -> AxisNames:
+    """Return the mesh axes that shard one dimension of the query.
+
+    Args:
+      mesh: Mesh of the devices.
+      size: Size of the dimension.
+      spec: Mesh axes of the dimension in the sharding of the query.
+      is_heads: The dimension is the heads, otherwise the batch.
+    """
+    names = list(spec) if isinstance(spec, tuple) else [spec] if spec else []
+    for name, axis_type in zip(mesh.axis_names, mesh.axis_types, strict=True):
+        shards = math.prod(mesh.shape[each] for each in (*names, name))
+        is_candidate = axis_type == AxisType.Auto and (name in HEAD_AXES) == is_heads
+        if is_candidate and size % shards == 0:
+            names.append(name)
+    return tuple(names) or None

@@ -1,7 +1,7 @@
-"""Our own kernels: dot-product and distance-aware attention in fused passes over tiles.
+"""Implementation by our fused kernels, for dot-product and distance-aware attention.
 
-Here a call becomes what the kernels take: a scoring and its coefficients, lengths for every
-example, words for the dropout hash.
+This module converts a call into the operands of the kernels: coefficients of the distance function,
+lengths of every example and hash words for dropout.
 """
 
 import functools
@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from distattn_jax.attention import fused, mesh
+from distattn_jax.attention import fused, gpu_inputs, mesh
 from distattn_jax.attention.arguments import Attended, AttentionCall
 from distattn_jax.attention.dropout import drop_threshold, make_head_words
 from distattn_jax.attention.fused import derivative
@@ -27,91 +27,89 @@ from distattn_jax.attention.variants import (
 )
 
 OLDEST_JAX = (0, 11)
-HOPPER = 9  # compute capability; the matrix instructions are those of this generation alone
-WIDTHS = (16, 32, 64)  # of heads; others are padded to the next
-LEAST_V = -80.0  # of a learnable sigmoid; below it e^v would vanish
-GRAIN = 8  # lengths are padded to a multiple of it
-TOLERANCE = 2.0**-10  # about what 16-bit inputs do to a score anyway
-SHORTEST = 1024  # a map of fewer queries and keys has too few tiles to save any
+HOPPER = 9  # compute capability: only this generation has the matrix instructions of the kernels
+WIDTHS = (16, 32, 64)  # widths of heads in the kernels
+LENGTH_MULTIPLE = 8
+MIN_V = -80.0  # of a learnable sigmoid, so that e^v does not underflow
+DEFAULT_TOLERANCE = 2.0**-10  # about the rounding error of a score from 16-bit inputs
+MIN_SATURATED_LENGTH = 1024  # shorter maps have too few tiles for skipping to pay off
 
 
-class _Form(NamedTuple):
-    """A mapping as the kernels know it.
+class _KernelMapping(NamedTuple):
+    """Mapping of distance-aware attention, written as height times f.
 
     Attributes:
-      family: its form, but for a height.
-      numbers: the two of the family and the height, from w and the shape.
+      function: Distance function f.
+      coefficients: Computes slope, shift and height from the weight w and the shape of the mapping.
     """
 
-    family: fused.DistanceFunction
-    numbers: Callable[[Array, Any], tuple[Array, Array, Array]]
+    function: fused.DistanceFunction
+    coefficients: Callable[[Array, Any], tuple[Array, Array, Array]]
 
 
-def _of_learnable_sigmoid(weight, shape):
-    v = jnp.clip(shape, LEAST_V, mappings.LARGEST_EXPONENT)
+def _learnable_sigmoid_coefficients(weight, shape):
+    v = jnp.clip(shape, MIN_V, mappings.LARGEST_EXPONENT)
     return weight, -v, 1 + jnp.exp(v)
 
 
-def _of_sigmoid(weight, shape):
+def _sigmoid_coefficients(weight, shape):
     return weight, jnp.zeros_like(weight), jnp.ones_like(weight)
 
 
-def _of_exponent(weight, shape):
-    most = jnp.full_like(weight, mappings.LARGEST_EXPONENT * fused.LOG2E)
-    return weight * fused.LOG2E, most, jnp.ones_like(weight)
+def _exponent_coefficients(weight, shape):
+    largest_exponent = jnp.full_like(weight, mappings.LARGEST_EXPONENT * fused.LOG2E)
+    return weight * fused.LOG2E, largest_exponent, jnp.ones_like(weight)
 
 
-def _of_linear(weight, shape):
+def _linear_coefficients(weight, shape):
     slope, intercept = shape
     return slope * weight, intercept, jnp.ones_like(weight)
 
 
-def _of_clip(weight, shape):
+def _clip_coefficients(weight, shape):
     return weight, jax.lax.stop_gradient(shape), jnp.ones_like(weight)
 
 
-FORMS = {
-    mappings.learnable_sigmoid: _Form(fused.SIGMOID, _of_learnable_sigmoid),
-    mappings.sigmoid: _Form(fused.SIGMOID, _of_sigmoid),
-    mappings.exponent: _Form(fused.EXPONENTIAL, _of_exponent),
-    mappings.linear: _Form(fused.LINEAR, _of_linear),
-    mappings.clip: _Form(fused.CLIPPED, _of_clip),
+KERNEL_MAPPINGS = {
+    mappings.learnable_sigmoid: _KernelMapping(fused.SIGMOID, _learnable_sigmoid_coefficients),
+    mappings.sigmoid: _KernelMapping(fused.SIGMOID, _sigmoid_coefficients),
+    mappings.exponent: _KernelMapping(fused.EXPONENTIAL, _exponent_coefficients),
+    mappings.linear: _KernelMapping(fused.LINEAR, _linear_coefficients),
+    mappings.clip: _KernelMapping(fused.CLIPPED, _clip_coefficients),
 }
 
 
 def run(call: AttentionCall) -> Attended:
-    """The call in fused passes, each device its own examples and heads."""
-    # Importing Pallas takes long, and an old JAX lacks Mosaic GPU: import the kernels only here.
+    """Compute a call with the fused kernels. Each device computes its own examples and heads."""
+    # Import the kernels only here: importing Pallas takes long, and an old JAX lacks Mosaic GPU.
     from distattn_jax.attention.fused.gpu.kernels import select_kernels
 
     _, queries, _, width = call.query.shape
     _, keys, _, value_width = call.value.shape
     plan = fused.Plan(
-        scoring=_scoring_of(call.variant, width),
+        scoring=_make_scoring(call.variant, width),
         is_causal=call.options.is_causal,
         received=call.options.received,
-        tolerance=_tolerance(call),
+        tolerance=_select_tolerance(call),
     )
     attend = functools.partial(derivative.fused_attention, select_kernels(), plan)
-    values, received = mesh.over_parts(attend, _operands(call))
+    values, received = mesh.run_sharded(attend, _make_operands(call))
     values = values[:, :queries, :, :value_width]
     return Attended(values, None if received is None else received[:, :, :keys])
 
 
 def unsupported_reason(call: AttentionCall) -> str | None:
-    """What keeps the kernels from serving this call, or None."""
-    reason = _refuses_variant(call.variant)
+    """Return why the fused kernels cannot compute a call, or None if they can."""
+    reason = _unsupported_variant_reason(call.variant)
     if reason is not None:
         return reason
-    dtypes = {x.dtype for x in (call.query, call.key, call.value)}
     if call.options.weights:
-        return "it never has the map: weights must be False"
+        return "it does not store the attention weights: weights must be False"
     if call.mask is not None:
-        return "it knows lengths only: mask must be None (use query_lengths and key_lengths)"
-    if dtypes not in ({jnp.dtype(jnp.bfloat16)}, {jnp.dtype(jnp.float16)}):
-        return (
-            f"query, key and value must all be bfloat16 or float16; got {sorted(map(str, dtypes))}"
-        )
+        return "it supports lengths only: mask must be None (use query_lengths and key_lengths)"
+    reason = gpu_inputs.unsupported_dtype_reason(call)
+    if reason is not None:
+        return reason
     widest = max(call.query.shape[-1], call.value.shape[-1])
     if widest > WIDTHS[-1]:
         return f"heads must be at most {WIDTHS[-1]} wide; got {widest}"
@@ -119,85 +117,94 @@ def unsupported_reason(call: AttentionCall) -> str | None:
     if version < OLDEST_JAX:
         return f"it needs JAX {'.'.join(map(str, OLDEST_JAX))} or newer; this is {jax.__version__}"
     if mesh.is_partly_manual():
-        return "it cannot part itself inside a shard_map over some of the mesh's axes only"
-    if not _fits_devices():
-        return "its matrix instructions are those of Hopper, compute capability 9"
+        return "it does not support a shard_map over only some of the axes of the mesh"
+    # Without any GPU the call is supported: the program may be lowered for another machine.
+    capabilities = gpu_inputs.cuda_capabilities()
+    if any(int(capability) != HOPPER for capability in capabilities):
+        return f"it needs Hopper GPUs, compute capability {HOPPER}; got {capabilities}"
     return None
 
 
-def _refuses_variant(variant: Variant) -> str | None:
+def _unsupported_variant_reason(variant: Variant) -> str | None:
+    """Return why there is no kernel for a variant, or None if there is one."""
     if isinstance(variant, DotProduct):
         return None
     if not isinstance(variant, DistanceAware):
         return f"there is no kernel for {type(variant).__name__}"
     if variant.adjust not in (early_multiply, early_add):
-        return "what is done to weights after the softmax cannot be fused: adjust must be early"
-    if variant.mapping not in FORMS:
+        return "it cannot adjust weights after the softmax: adjust must be early"
+    if variant.mapping not in KERNEL_MAPPINGS:
         name = getattr(variant.mapping, "__name__", repr(variant.mapping))
         return f"there is no kernel for the mapping {name}"
     return None
 
 
-def _fits_devices() -> bool:
-    """Whether the GPUs here can run it; a program may be lowered for others where there is none."""
-    try:
-        devices = jax.local_devices(backend="cuda")
-    except RuntimeError:
-        return True
-    return all(int(float(device.compute_capability)) == HOPPER for device in devices)
-
-
-def _scoring_of(variant: Variant, width: int) -> fused.Scoring:
+def _make_scoring(variant: Variant, width: int) -> fused.Scoring:
+    """Return the scoring of a variant whose queries have the given width."""
     scale = 1 / math.sqrt(width)
     if not isinstance(variant, DistanceAware):
         return fused.DotProductScoring(scale)
-    return fused.DistanceScoring(scale, FORMS[variant.mapping].family, variant.adjust == early_add)
+    function = KERNEL_MAPPINGS[variant.mapping].function
+    return fused.DistanceScoring(scale, function, is_additive=variant.adjust == early_add)
 
 
-def _operands(call: AttentionCall) -> fused.Operands:
+def _select_tolerance(call: AttentionCall) -> float:
+    """Return the tolerance for treating the distance function as constant. 0 disables this."""
+    if not isinstance(call.variant, DistanceAware) or call.dropout_rate is not None:
+        return 0.0
+    if call.variant.tolerance is not None:
+        return call.variant.tolerance
+    longest = max(call.query.shape[1], call.key.shape[1])
+    return DEFAULT_TOLERANCE if longest >= MIN_SATURATED_LENGTH else 0.0
+
+
+def _make_operands(call: AttentionCall) -> fused.Operands:
+    """Return the operands of the kernels: padded arrays with a batch axis and a head axis."""
     batch, queries, heads, _ = call.query.shape
     keys = call.key.shape[1]
-    words = scale = None
+    dropout_words = dropout_scale = None
     if call.dropout_rate is not None:
-        assert call.dropout_words is not None, "they come together"
+        assert call.dropout_words is not None, "a dropout rate comes with words"
         threshold = drop_threshold(call.dropout_rate)
-        of_heads = make_head_words(
+        head_words = make_head_words(
             call.dropout_words,
             jnp.arange(batch, dtype=jnp.int32)[:, None],
             jnp.arange(heads, dtype=jnp.int32)[None, :],
         )
-        words = _together((*of_heads, threshold), (batch, heads))
-        scale = jnp.broadcast_to(1 / (1 - call.dropout_rate), (batch, heads, 1))
+        dropout_words = _stack((*head_words, threshold), (batch, heads))
+        dropout_scale = jnp.broadcast_to(1 / (1 - call.dropout_rate), (batch, heads, 1))
     return fused.Operands(
-        query=_padded(call.query),
-        key=_padded(call.key),
-        value=_padded(call.value),
-        coefficients=_coefficients(call, (batch, heads), queries + keys),
-        query_lengths=_lengths(call.query_lengths, batch, queries),
-        key_lengths=_lengths(call.key_lengths, batch, keys),
+        query=_pad(call.query),
+        key=_pad(call.key),
+        value=_pad(call.value),
+        coefficients=_make_coefficients(call),
+        query_lengths=gpu_inputs.fill_lengths(call.query_lengths, batch, queries),
+        key_lengths=gpu_inputs.fill_lengths(call.key_lengths, batch, keys),
         offset=jnp.broadcast_to(call.offset, (batch,)),
-        dropout_words=words,
-        dropout_scale=scale,
+        dropout_words=dropout_words,
+        dropout_scale=dropout_scale,
     )
 
 
-def _coefficients(
-    call: AttentionCall, shape: tuple[int, int], furthest: int
-) -> Float[Array, "B N C"]:
-    """The numbers of the mapping, and what it is at the furthest distance."""
+def _make_coefficients(call: AttentionCall) -> Float[Array, "B N C"]:
+    """Stack the coefficients of the distance function: C is 4, or 0 for the dot product."""
+    batch, queries, heads, width = call.query.shape
     variant = call.variant
     if not isinstance(variant, DistanceAware):
-        return jnp.zeros((*shape, 0), jnp.float32)
-    first, second, height = FORMS[variant.mapping].numbers(variant.weight, variant.shape)
-    far = jax.lax.stop_gradient(variant.mapping(variant.weight * furthest, variant.shape) / height)
-    unit = fused.LOG2E
+        return jnp.zeros((batch, heads, 0), jnp.float32)
+    mapping = KERNEL_MAPPINGS[variant.mapping]
+    slope, shift, height = mapping.coefficients(variant.weight, variant.shape)
+    # f at a distance beyond all others, rounded exactly as the mapping rounds it.
+    longest = queries + call.key.shape[1]
+    far = jax.lax.stop_gradient(variant.mapping(variant.weight * longest, variant.shape) / height)
+    factor = fused.LOG2E
     if variant.adjust == early_multiply:
-        unit /= math.sqrt(call.query.shape[-1])
-    return _together((first, second, height * unit, far), shape)
+        factor /= math.sqrt(width)
+    return _stack(fused.Coefficients(slope, shift, height * factor, far), (batch, heads))
 
 
-def _together(arrays: tuple[Array, ...], shape: tuple[int, int]) -> Array:
-    """Numbers for all, for each head or for each head of each example, side by side."""
+def _stack(arrays: tuple[Array, ...], shape: tuple[int, int]) -> Array:
+    """Broadcast arrays of at most two axes to (batch, heads), and stack them on a last axis."""
     broadcast = []
     for array in arrays:
         array = array.reshape((1,) * (2 - array.ndim) + array.shape)
@@ -205,23 +212,7 @@ def _together(arrays: tuple[Array, ...], shape: tuple[int, int]) -> Array:
     return jnp.stack(broadcast, axis=-1)
 
 
-def _tolerance(call: AttentionCall) -> float:
-    """By how much a score may be off; 0: by nothing, f is evaluated everywhere."""
-    if not isinstance(call.variant, DistanceAware) or call.dropout_rate is not None:
-        return 0.0
-    if call.variant.tolerance is not None:
-        return call.variant.tolerance
-    return TOLERANCE if max(call.query.shape[1], call.key.shape[1]) >= SHORTEST else 0.0
-
-
-def _padded(x: Float[Array, "B L N W"]) -> Float[Array, "B _ N _"]:
-    """x with a width that the matrix units know, and a length that the copy engine does."""
+def _pad(x: Float[Array, "B L N W"]) -> Float[Array, "B _ N _"]:
+    """Pad to a width that the matrix units support and a length that the copy engine supports."""
     width = next(width for width in WIDTHS if width >= x.shape[-1])
-    return jnp.pad(x, ((0, 0), (0, -x.shape[1] % GRAIN), (0, 0), (0, width - x.shape[-1])))
-
-
-def _lengths(lengths: Array | None, batch: int, length: int) -> Array:
-    """How many are real, never more than there are."""
-    if lengths is None:
-        return jnp.full((batch,), length, jnp.int32)
-    return jnp.clip(lengths, 0, length)
+    return gpu_inputs.pad_rows(x, length_multiple=LENGTH_MULTIPLE, width=width)

@@ -151,9 +151,7 @@ def test_key_blocks_cover_every_query_that_sees_them(
         )
         scheduled = ScheduledPairs(schedule, j // block_rows, i // tile_columns)
         summed = scheduled.after | (scheduled.before & (not is_causal))
-        assert_schedule(
-            scheduled, pairs, summed=summed, needs_mask=pairs.is_query & pairs.is_key
-        )
+        assert_schedule(scheduled, pairs, summed=summed, needs_mask=pairs.is_query & pairs.is_key)
 
 
 @pytest.mark.parametrize("is_causal", [False, True])

@@ -126,9 +126,7 @@ def assert_derivatives(scoring, coefficients, *, is_far):
 
 @pytest.mark.parametrize("is_additive", [False, True])
 @pytest.mark.parametrize("name", HEADS)
-def test_beyond_the_radius_scores_and_slope_derivatives_are_within_the_tolerance(
-    name, is_additive
-):
+def test_beyond_the_radius_scores_and_slope_derivatives_are_within_the_tolerance(name, is_additive):
     function, slope_and_shift, f = HEADS[name]
     T, S, tolerance = 130, 70, 2.0**-10
     generator = np.random.default_rng(0)

@@ -13,14 +13,16 @@ from distattn_jax.attention import (
     DistanceAware,
     DotProduct,
     attention,
-    cudnn,
+    gpu_inputs,
     implementations,
 )
 from distattn_jax.attention.implementations import Implementation
 from tests.attention.cases import VARIANTS, Sizes, inputs
 
 UNSUPPORTED = {
-    "is not dot-product attention": {"variant": DistanceAware(jnp.ones(3), jnp.ones(3))},
+    "cannot be written as dot-product attention": {
+        "variant": DistanceAware(jnp.ones(3), jnp.ones(3))
+    },
     "received and weights must be False": {"received": True},
     "dropout_rate must be 0": {"dropout_rate": 0.1, "dropout_key": jax.random.key(0)},
     "mask must be None": {"mask": jnp.ones((5, 7), bool)},
@@ -41,7 +43,8 @@ def test_cudnn_names_what_it_does_not_support_and_none_falls_back(reason, argume
     sizes = Sizes(width=arguments.pop("width", 4))
     qkv = inputs(sizes, arguments.pop("dtype", "bfloat16"))
     variant = arguments.pop("variant", DotProduct())
-    monkeypatch.setattr(cudnn, "_has_device", lambda: reason != "no CUDA device")
+    capabilities = [] if reason == "no CUDA device" else [8.0]
+    monkeypatch.setattr(gpu_inputs, "cuda_capabilities", lambda: capabilities)
     with pytest.raises(ValueError, match=f"'cudnn' does not support this call: .*{reason}"):
         attention(*qkv, variant, implementation="cudnn", **arguments)
     assert attention(*qkv, variant, **arguments).values.shape == (2, 5, 3, 6)

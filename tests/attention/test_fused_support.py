@@ -1,0 +1,49 @@
+"""Calls that the fused kernels do not support: the error names the reason, None falls back."""
+
+import dataclasses
+import re
+
+import jax.numpy as jnp
+import pytest
+
+from distattn_jax.attention import Adapted, DistanceAware, DotProduct, attention, gpu_inputs, pallas
+from distattn_jax.attention.variants import late_multiply
+from tests.attention.cases import Sizes, inputs
+
+DISTANCE_AWARE = DistanceAware(jnp.ones(3), jnp.ones(3))
+
+
+def custom_mapping(x, shape):
+    return x
+
+
+UNSUPPORTED = {
+    "there is no kernel for Adapted": {"variant": Adapted(jnp.ones((1, 4)), jnp.ones((3, 4)))},
+    "adjust must be early": {"variant": dataclasses.replace(DISTANCE_AWARE, adjust=late_multiply)},
+    "there is no kernel for the mapping custom_mapping": {
+        "variant": dataclasses.replace(DISTANCE_AWARE, mapping=custom_mapping)
+    },
+    "weights must be False": {"weights": True},
+    "mask must be None (use query_lengths and key_lengths)": {"mask": jnp.ones((5, 7), bool)},
+    "must all be bfloat16 or float16; got ['float32']": {"dtype": "float32"},
+    "must all be bfloat16 or float16; got ['bfloat16', 'float16']": {"key_dtype": "float16"},
+    "heads must be at most 64 wide; got 72": {"width": 72},
+    "it needs JAX 99.0 or newer; this is": {"oldest_jax": (99, 0)},
+    "it needs Hopper GPUs, compute capability 9; got [7.5]": {"capabilities": [7.5]},
+}
+
+
+@pytest.mark.parametrize(("reason", "arguments"), UNSUPPORTED.items(), ids=UNSUPPORTED)
+def test_the_error_names_the_reason_and_none_falls_back(reason, arguments, monkeypatch):
+    arguments = dict(arguments)
+    sizes = Sizes(width=arguments.pop("width", 4))
+    query, key, value = inputs(sizes, arguments.pop("dtype", "bfloat16"))
+    key = key.astype(arguments.pop("key_dtype", key.dtype))
+    variant = arguments.pop("variant", DotProduct())
+    capabilities = arguments.pop("capabilities", [])
+    monkeypatch.setattr(pallas, "OLDEST_JAX", arguments.pop("oldest_jax", (0, 1)))
+    monkeypatch.setattr(gpu_inputs, "cuda_capabilities", lambda: capabilities)
+    message = f"'pallas' does not support this call: .*{re.escape(reason)}.*Change that"
+    with pytest.raises(ValueError, match=message):
+        attention(query, key, value, variant, implementation="pallas", **arguments)
+    assert attention(query, key, value, variant, **arguments).values.shape == (2, 5, 3, 6)
