@@ -12,7 +12,7 @@ from distattn_jax.train.flags import differences, to_dict
 from distattn_jax.train.members import AXES, with_setting
 from distattn_jax.train.run import MAY_CHANGE, Run
 from distattn_jax.train.tasks import kind_of
-from experiments.papers.results import chosen
+from experiments.papers.results import select_members
 
 SEARCHED = "_search"  # ends the name of an experiment that searches
 FLAGS = {axis: f"{part}.{axis}" for axis, part in AXES.items()}
@@ -51,7 +51,7 @@ def found_by_search(
     if result is None:
         raise RunError(f"search must be a folder of finished runs; {run.path} is none.")
     check_search(config, about, run)
-    found = dict(result["members"][chosen(result)[0]]["setting"])
+    found = dict(result["members"][select_members(result)[0]]["setting"])
     if found.pop("layer", ANY_LAYER) != ANY_LAYER:
         raise RunError(f"search must be of weights, not of layers; {run.path} guides one layer.")
     kept = [axis for axis in found if FLAGS[axis] in given]

@@ -18,7 +18,7 @@ from distattn_jax.train.metrics import score
 from distattn_jax.train.run import load_best
 from distattn_jax.train.state import graph_of
 from distattn_jax.train.text_task import TextTask
-from experiments.papers.results import Result, chosen
+from experiments.papers.results import Result, select_members
 
 AnyPath = str | Path | epath.Path
 CHUNK = 64  # texts whose attention is looked at together
@@ -56,7 +56,7 @@ def load(path: AnyPath, result: Result) -> Trained:
     """The models of a finished run, made so that they show their attention on any device."""
     task, params = load_best(path)
     task.config = dataclasses.replace(task.config, implementation="", dtype="float32")
-    members, criterion = chosen(result), result["criterion"]
+    members, criterion = select_members(result), result["criterion"]
     scores = [score(criterion, member["validation"][criterion]) for member in result["members"]]
     return Trained(task, params, members, max(members, key=scores.__getitem__))
 

@@ -1,4 +1,4 @@
-"""Pictures of heads and of runs: arrays in, a matplotlib figure out."""
+"""Figures of attention heads and of training runs, drawn from NumPy or JAX arrays."""
 
 from distattn_jax.plot.coefficients import (
     coefficient_curves,
@@ -8,7 +8,7 @@ from distattn_jax.plot.coefficients import (
 from distattn_jax.plot.curves import learning_curves
 from distattn_jax.plot.heads import head_parameters
 from distattn_jax.plot.maps import attention_maps
-from distattn_jax.plot.style import METHOD_COLOURS, PALETTE, method_colours, save, styled
+from distattn_jax.plot.style import METHOD_COLOURS, PALETTE, method_colours, save, use_style
 
 __all__ = [
     "METHOD_COLOURS",
@@ -21,5 +21,5 @@ __all__ = [
     "mapping_curves",
     "method_colours",
     "save",
-    "styled",
+    "use_style",
 ]

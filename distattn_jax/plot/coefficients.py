@@ -1,9 +1,9 @@
-"""What the learnable sigmoid makes of distance: as curves, and as matrices.
+"""Figures of the learnable sigmoid, the factor by which a distance changes a score.
 
 f(x; v) = (1 + eᵛ) / (1 + eᵛ⁻ˣ),   x = wR   (DA-Transformer, eq. 5)
 
-A head with w < 0 is local: it shrinks the scores of distant keys. One with w > 0 is global: it
-makes them grow, up to 1 + eᵛ times. f = 1 leaves a score as it is.
+A head with w < 0 is local: it shrinks the scores of distant keys. A head with w > 0 is global: it
+enlarges them, at most 1 + eᵛ times. f = 1 leaves a score unchanged.
 """
 
 from collections.abc import Sequence
@@ -19,97 +19,104 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from distattn_jax.attention import learnable_sigmoid
-from distattn_jax.plot.style import QUIET, checked, head_colours, panels, settled, styled
+from distattn_jax.plot.style import (
+    GREY,
+    check_array,
+    finish_layout,
+    head_colours,
+    make_panels,
+    use_style,
+)
 
-Numbers = np.ndarray | Array | Sequence[float | int]
+Vector = np.ndarray | Array | Sequence[float | int]
 
 
-def mapping_curves(shapes: Numbers, *, furthest: float | int = 10) -> Figure:
-    """f(x; v) against the weighted distance x, a curve for each v, as Figure 1 of the paper.
+def mapping_curves(shapes: Vector, *, limit: float | int = 10) -> Figure:
+    """Plot the learnable sigmoid f(x; v) against x, one curve for each v (Figure 1 of the paper).
 
     Args:
-      shapes: v (M,).
-      furthest: x goes from minus this to this.
+      shapes: Values of v, shape (M,).
+      limit: The weighted distance x = wR runs from -limit to limit.
     """
-    shapes = checked("shapes", shapes, ("M",))
-    if furthest <= 0:
-        raise ValueError(f"furthest must be above 0; got {furthest}.")
-    x = np.linspace(-furthest, furthest, 401)
+    shapes = check_array("shapes", shapes, ("M",))
+    if limit <= 0:
+        raise ValueError(f"limit must be above 0; got {limit}.")
+    x = np.linspace(-limit, limit, 401)
     ranks = shapes.argsort().argsort() / max(len(shapes) - 1, 1)
     colours = [matplotlib.colormaps["viridis"](0.85 * rank) for rank in ranks]
-    with styled():
-        figure = _curves(
+    with use_style():
+        figure = _plot_curves(
             x,
-            _coefficients(np.broadcast_to(x, (len(shapes), len(x))), shapes),
+            _evaluate(np.broadcast_to(x, (len(shapes), len(x))), shapes),
             colours=colours,
-            labels=[f"$v$ = {_number(v)}" for v in shapes],
+            labels=[f"$v$ = {_format(v)}" for v in shapes],
             xlabel="weighted distance $x = wR$",
             ylabel="coefficient $f(x; v)$",
         )
         (axes,) = figure.axes
-        axes.axvline(0, color=QUIET, linewidth=0.8, linestyle=":", zorder=0)
+        axes.axvline(0, color=GREY, linewidth=0.8, linestyle=":", zorder=0)
         axes.xaxis.set_major_locator(MaxNLocator(10, steps=[1, 2, 5, 10]))
-        return settled(figure)
+        return finish_layout(figure)
 
 
 def coefficient_curves(
-    weight: np.ndarray | Array, shape: np.ndarray | Array, *, furthest: int
+    weight: np.ndarray | Array, shape: np.ndarray | Array, *, max_distance: int
 ) -> Figure:
-    """f(wR; v) of every head against the distance R.
+    """Plot the coefficient f(wR; v) of every head against the distance R.
 
     Args:
-      weight: w (N,).
-      shape: v (N,).
-      furthest: the greatest distance drawn.
+      weight: Distance weights w of the heads, shape (N,).
+      shape: Shape parameters v of the heads, shape (N,).
+      max_distance: Largest distance R on the horizontal axis.
     """
-    weight = checked("weight", weight, ("N",))
-    shape = checked("shape", shape, weight.shape)
-    if furthest < 1:
-        raise ValueError(f"furthest must be at least 1; got {furthest}.")
-    distances = np.linspace(0, furthest, 201)
-    with styled():
-        figure = _curves(
+    weight = check_array("weight", weight, ("N",))
+    shape = check_array("shape", shape, weight.shape)
+    if max_distance < 1:
+        raise ValueError(f"max_distance must be at least 1; got {max_distance}.")
+    distances = np.linspace(0, max_distance, 201)
+    with use_style():
+        figure = _plot_curves(
             distances,
-            _coefficients(np.outer(weight, distances), shape),
+            _evaluate(np.outer(weight, distances), shape),
             colours=head_colours(weight),
             labels=[
-                f"$w$ = {_number(w)}, $v$ = {_number(v)}"
+                f"$w$ = {_format(w)}, $v$ = {_format(v)}"
                 for w, v in zip(weight, shape, strict=True)
             ],
             xlabel="distance $R$",
             ylabel="coefficient $f(wR; v)$",
         )
-        return settled(figure)
+        return finish_layout(figure)
 
 
-def coefficient_matrices(weights: Numbers, shapes: Numbers, *, length: int) -> Figure:
-    """f(w|i - j|; v) for each w beside each v, as Figure 2 of the paper: a row for each v.
+def coefficient_matrices(weights: Vector, shapes: Vector, *, length: int) -> Figure:
+    """Draw the matrix f(w|i - j|; v) for every pair of w and v (Figure 2 of the paper).
 
-    One scale for all: white where f = 1, blue where scores shrink, red where they grow.
+    All matrices share one colour scale: white where f = 1, blue below 1, red above 1.
 
     Args:
-      weights: w, one for each column.
-      shapes: v, one for each row.
-      length: of the sequence.
+      weights: Values of w, one for each column of the figure.
+      shapes: Values of v, one for each row of the figure.
+      length: Number of positions i and j.
     """
-    weights = checked("weights", weights, ("columns",))
-    shapes = checked("shapes", shapes, ("rows",))
+    weights = check_array("weights", weights, ("columns",))
+    shapes = check_array("shapes", shapes, ("rows",))
     if length < 1:
         raise ValueError(f"length must be at least 1; got {length}.")
     positions = np.arange(length)
     distances = np.abs(positions[:, None] - positions)
     pairs = [(w, v) for v in shapes for w in weights]
-    matrices = _coefficients(
+    matrices = _evaluate(
         np.stack([w * distances for w, _ in pairs]), np.asarray([v for _, v in pairs])
     )
     scale = TwoSlopeNorm(1, vmin=0, vmax=max(2, matrices.max()))
     edges = (0.5, length + 0.5, length + 0.5, 0.5)
-    with styled():
-        figure, grid = panels(len(shapes), len(weights), width=2.4, height=2.2)
-        figure.set_layout_engine("compressed")  # maps are square: no gaps between them
+    with use_style():
+        figure, grid = make_panels(len(shapes), len(weights), width=2.4, height=2.2)
+        figure.set_layout_engine("compressed")  # It leaves no gaps between square maps.
         for i, (axes, (w, v), matrix) in enumerate(zip(grid, pairs, matrices, strict=True)):
             image = axes.imshow(matrix, cmap="RdBu_r", norm=scale, extent=edges)
-            axes.set_title(f"$w$ = {_number(w)}, $v$ = {_number(v)}")
+            axes.set_title(f"$w$ = {_format(w)}, $v$ = {_format(v)}")
             axes.spines[:].set_visible(True)
             for axis in (axes.xaxis, axes.yaxis):
                 axis.set_major_locator(MaxNLocator(5, integer=True, min_n_ticks=1))
@@ -118,18 +125,18 @@ def coefficient_matrices(weights: Numbers, shapes: Numbers, *, length: int) -> F
             if i % len(weights) == 0:
                 axes.set_ylabel("query position $i$")
         bar = figure.colorbar(image, ax=grid, label="coefficient $f(w|i-j|; v)$", aspect=30)
-        bar.ax.set_yscale("linear")  # as far on the bar, as far in f; the norm would halve it at 1
+        bar.ax.set_yscale("linear")  # The norm alone would put f = 1 in the middle of the bar.
         bar.locator = MaxNLocator(8, steps=[1, 2, 5, 10])
         bar.outline.set_linewidth(0.6)
-        return settled(figure)
+        return finish_layout(figure)
 
 
-def _coefficients(x: np.ndarray, shape: np.ndarray) -> np.ndarray:
-    """f of each x[i] with shape[i]."""
+def _evaluate(x: np.ndarray, shape: np.ndarray) -> np.ndarray:
+    """Return the learnable sigmoid f(x[i]; shape[i]) for every i along the first axis."""
     return np.asarray(jax.vmap(learnable_sigmoid)(jnp.asarray(x), jnp.asarray(shape)))
 
 
-def _curves(
+def _plot_curves(
     x: np.ndarray,
     coefficients: np.ndarray,
     *,
@@ -138,17 +145,17 @@ def _curves(
     xlabel: str,
     ylabel: str,
 ) -> Figure:
-    """One panel, and beside it a legend in the order in which the curves end, the top one first."""
+    """Plot curves in one panel. The legend lists them by height at their right end."""
     legend_columns = -(-len(labels) // 16)
-    figure, (axes,) = panels(1, 1, width=3.5 + 1.9 * legend_columns, height=3.2)
-    axes.axhline(1, color=QUIET, linewidth=0.8, linestyle=":")
+    figure, (axes,) = make_panels(1, 1, width=3.5 + 1.9 * legend_columns, height=3.2)
+    axes.axhline(1, color=GREY, linewidth=0.8, linestyle=":")
     top_first = np.lexsort((coefficients.sum(1), coefficients[:, -1]))[::-1]
     for i in top_first.tolist():
         axes.plot(
             x,
             coefficients[i],
             color=colours[i],
-            clip_on=False,  # a curve along an edge is drawn in full
+            clip_on=False,  # Clipping would halve the width of a curve along the axis.
             label=labels[i],
         )
     axes.set(xlabel=xlabel, ylabel=ylabel)
@@ -158,6 +165,6 @@ def _curves(
     return figure
 
 
-def _number(x: float) -> str:
-    """Three significant digits, with a true minus."""
+def _format(x: float) -> str:
+    """Format a number with three significant digits and a typographic minus sign."""
     return f"{x:.3g}".replace("-", "\N{MINUS SIGN}")

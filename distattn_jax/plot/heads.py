@@ -1,93 +1,95 @@
-"""What distance-aware heads have learned: w and v of eq. 5 (see `coefficients`)."""
+"""Figures of the learned parameters w and v of distance-aware heads (DA-Transformer, eq. 5)."""
 
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 from jaxtyping import Array
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from matplotlib.ticker import MaxNLocator
 
 from distattn_jax.plot.style import (
-    GLOBAL,
+    GLOBAL_COLOUR,
+    GREY,
     INK,
-    LOCAL,
-    QUIET,
-    checked,
-    legend_above,
-    panels,
-    settled,
-    styled,
+    LOCAL_COLOUR,
+    add_legend_above,
+    check_array,
+    finish_layout,
+    make_panels,
+    use_style,
 )
 
 Heads = np.ndarray | Array | Mapping[str, np.ndarray | Array]
 
 
 def head_parameters(weight: Heads, shape: Heads, *, paired: bool = True) -> Figure:
-    """w and v of every head, as Figures 6 and 7 of the paper.
+    """Draw w and v of every distance-aware head as bars (Figures 6 and 7 of the paper).
 
-    Heads have no order that seeds share. So those of a seed, of all layers, are sorted by w, and
-    the bars are means over seeds of the first, of the second, ...; the whiskers go from the least
-    seed to the greatest.
+    The numbering of heads has no meaning across seeds. The heads of one seed, from all layers, are
+    therefore sorted by w, and each bar is the mean over seeds of the heads with the same rank. The
+    vertical lines run from the lowest seed to the highest.
 
     Args:
-      weight: w (seeds, L, N); or title -> w for parts of a model that are drawn apart.
-      shape: v likewise.
-      paired: each v stays with its w; else v is sorted on its own, as in the paper.
+      weight: w, shape (seeds, L, N). Or title -> w, to draw parts of a model separately.
+      shape: v, with the same titles and shapes as `weight`.
+      paired: Whether each v keeps the rank of its w. Otherwise v is sorted by itself, as in the
+        paper.
     """
     weights = weight if isinstance(weight, Mapping) else {"": weight}
     shapes = shape if isinstance(shape, Mapping) else {"": shape}
     if not weights or weights.keys() != shapes.keys():
         raise ValueError(
-            "weight and shape must be of the same parts, one at least; "
+            "weight and shape must have the same titles, at least one; "
             f"got {list(weights)} and {list(shapes)}."
         )
-    parts = {title: _ranked(title, weights[title], shapes[title], paired) for title in weights}
-    most = max(of_w.shape[1] for of_w, _ in parts.values())
-    seeds = max(len(of_w) for of_w, _ in parts.values())
-    with styled():
-        wide = most > 24
-        width = min(max(2.6, 0.6 + 0.16 * most), 8.0)
-        rows, columns = (2 * len(parts), 1) if wide else (len(parts), 2)
-        figure, grid = panels(rows, columns, width=width, height=2.2 if wide else 2.6)
-        for i, (title, (of_w, of_v)) in enumerate(parts.items()):
-            by_sign = [LOCAL if mean < 0 else GLOBAL for mean in of_w.mean(0)]
-            left, right = grid[2 * i : 2 * i + 2]
-            _bars(left, of_w, by_sign, "w", "w")
-            _bars(right, of_v, by_sign if paired else QUIET, "v", "w" if paired else "v")
-            left.set_title(title)
-            right.set_title(title)
+    parts = {title: _rank_heads(title, weights[title], shapes[title], paired) for title in weights}
+    most_heads = max(w.shape[1] for w, _ in parts.values())
+    seeds = max(len(w) for w, _ in parts.values())
+    with use_style():
+        stacked = most_heads > 24  # Many bars need the full width: v goes below w.
+        width = min(max(2.6, 0.6 + 0.16 * most_heads), 8.0)
+        rows, columns = (2 * len(parts), 1) if stacked else (len(parts), 2)
+        figure, grid = make_panels(rows, columns, width=width, height=2.2 if stacked else 2.6)
+        for i, (title, (w, v)) in enumerate(parts.items()):
+            by_sign = [LOCAL_COLOUR if mean < 0 else GLOBAL_COLOUR for mean in w.mean(0)]
+            w_axes, v_axes = grid[2 * i : 2 * i + 2]
+            _draw_bars(w_axes, w, by_sign, "w", "w")
+            _draw_bars(v_axes, v, by_sign if paired else GREY, "v", "w" if paired else "v")
+            w_axes.set_title(title)
+            v_axes.set_title(title)
         handles: dict[str, Any] = {
-            "local ($w<0$)": Patch(color=LOCAL),
-            "global ($w>0$)": Patch(color=GLOBAL),
+            "local ($w<0$)": Patch(color=LOCAL_COLOUR),
+            "global ($w>0$)": Patch(color=GLOBAL_COLOUR),
         }
         if seeds > 1:
-            whisker = Line2D([], [], color=INK, marker="|", markersize=11, linestyle="none")
-            handles["least to greatest seed"] = whisker
-        legend_above(figure, list(handles.values()), list(handles))
-        return settled(figure)
+            line = Line2D([], [], color=INK, marker="|", markersize=11, linestyle="none")
+            handles["lowest to highest seed"] = line
+        add_legend_above(figure, list(handles.values()), list(handles))
+        return finish_layout(figure)
 
 
-def _ranked(title: str, weight: Any, shape: Any, paired: bool) -> tuple[np.ndarray, np.ndarray]:
-    """w and v as (seeds, heads of all layers), each seed in order."""
-    of_part = f"[{title!r}]" if title else ""
-    weight = checked(f"weight{of_part}", weight, ("seeds", "L", "N"))
-    shape = checked(f"shape{of_part}", shape, weight.shape)
+def _rank_heads(title: str, weight: Any, shape: Any, paired: bool) -> tuple[np.ndarray, np.ndarray]:
+    """Return w and v as (seeds, L * N), the heads of each seed sorted by w."""
+    suffix = f"[{title!r}]" if title else ""
+    weight = check_array(f"weight{suffix}", weight, ("seeds", "L", "N"))
+    shape = check_array(f"shape{suffix}", shape, weight.shape)
     weight, shape = (array.reshape(len(array), -1) for array in (weight, shape))
     order = weight.argsort(1, kind="stable")
     ranked = np.take_along_axis(shape, order, 1) if paired else np.sort(shape, 1)
     return np.take_along_axis(weight, order, 1), ranked
 
 
-def _bars(axes: Any, values: np.ndarray, colours: Any, name: str, sorted_by: str) -> None:
-    """Means over the seeds, and from the least of them to the greatest."""
+def _draw_bars(axes: Axes, values: np.ndarray, colours: Any, name: str, sorted_by: str) -> None:
+    """Draw one bar per head: the mean over seeds, and a line from the lowest to the highest."""
     ranks = np.arange(1, values.shape[1] + 1)
     axes.bar(ranks, values.mean(0), color=colours, width=0.75)
     if len(values) > 1:
         axes.vlines(ranks, values.min(0), values.max(0), color=INK, linewidth=0.9)
     axes.axhline(0, color=INK, linewidth=0.6)
-    axes.set(xlabel=f"head, in order of ${sorted_by}$", ylabel=f"${name}$")
+    axes.set(xlabel=f"head, sorted by ${sorted_by}$", ylabel=f"${name}$")
     axes.set_xlim(0.25, len(ranks) + 0.75)
     axes.xaxis.set_major_locator(MaxNLocator(8, integer=True, min_n_ticks=1))

@@ -1,7 +1,7 @@
-"""How all pictures look: one palette, one set of settings, one way to save.
+"""Style of all figures: one palette, one set of Matplotlib settings, one way to save.
 
-Figures are made with matplotlib's objects alone. No window, no current figure: they can be made
-without a screen, and in several threads.
+Figures are built from Matplotlib's `Figure` objects, without pyplot. No window and no current
+figure exist, so figures can be drawn without a screen and in several threads.
 """
 
 import contextlib
@@ -20,7 +20,7 @@ from matplotlib.font_manager import FontProperties
 from matplotlib.textpath import TextPath
 from PIL import Image
 
-# Okabe and Ito's colours, which the colour-blind can tell apart; their yellow is lost on white.
+# The colour-blind-safe palette of Okabe and Ito, without yellow, which is hard to see on white.
 PALETTE: dict[str, str] = {
     "vermilion": "#d55e00",
     "blue": "#0072b2",
@@ -38,8 +38,8 @@ METHOD_COLOURS: dict[str, str] = {
     "vanilla": PALETTE["black"],
     "no_positions": PALETTE["purple"],
     "dot_product": PALETTE["sky"],
-    # What distance-aware attention is compared with is of one family, in shades that differ in
-    # lightness, to any eye: every second for the mappings, those between for the adjustments.
+    # The other forms of distance-aware attention are shades of violet. Mappings and adjustments
+    # never share a figure, so their shades alternate: neighbours in a figure differ in lightness.
     "distance_aware_clip": "#cdc3ea",
     "distance_aware_linear": "#9a87cf",
     "distance_aware_exponent": "#694dab",
@@ -48,13 +48,13 @@ METHOD_COLOURS: dict[str, str] = {
     "distance_aware_late_multiply": "#8169bf",
     "distance_aware_early_add": "#513390",
 }
-# Guides of pre-trained models never stand beside attentions, so that they may have their colours.
+# Guides of pre-trained models never share a figure with attention variants: colours may repeat.
 GUIDE_COLOURS: dict[str, str] = {
     "none": PALETTE["black"],
     "ag": PALETTE["vermilion"],
     "mdg": PALETTE["blue"],
     "pdg": PALETTE["green"],
-    # Patterns of positions are of one family, relations of words of another.
+    # Patterns of positions are violet, relations between words are brown.
     "first": "#d9cdf2",
     "next": "#b09ce0",
     "previous": "#8a6fca",
@@ -64,9 +64,9 @@ GUIDE_COLOURS: dict[str, str] = {
     "dependency": "#c08a1e",
     "word_similarity": "#7a5200",
 }
-LOCAL, GLOBAL = PALETTE["blue"], PALETTE["vermilion"]  # heads with w < 0, heads with w > 0
-FONT = FontProperties(family="DejaVu Sans")  # comes with matplotlib: the same on every machine
-INK, QUIET = "#222222", "#8c8c8c"
+LOCAL_COLOUR, GLOBAL_COLOUR = PALETTE["blue"], PALETTE["vermilion"]  # heads with w < 0, w > 0
+FONT = FontProperties(family="DejaVu Sans")  # Matplotlib ships it: the same on every machine.
+INK, GREY = "#222222", "#8c8c8c"
 SETTINGS: dict[Any, Any] = {
     "axes.edgecolor": INK,
     "axes.labelcolor": INK,
@@ -92,12 +92,12 @@ SETTINGS: dict[Any, Any] = {
         }.items()
     },
 }
-_settings_lock = threading.RLock()  # matplotlib's settings are one for all threads
+_settings_lock = threading.RLock()  # Matplotlib's settings are global to all threads.
 
 
 @contextlib.contextmanager
-def styled() -> Iterator[None]:
-    """The settings of this project, and none of the user's, until the block ends."""
+def use_style() -> Iterator[None]:
+    """Apply this project's Matplotlib settings, and none of the user's, inside a `with` block."""
     with _settings_lock, matplotlib.rc_context():
         matplotlib.rcdefaults()
         matplotlib.rcParams.update(SETTINGS)
@@ -105,102 +105,126 @@ def styled() -> Iterator[None]:
 
 
 def method_colours(methods: Iterable[str]) -> dict[str, str]:
-    """A colour for each method: its own if it has one, else the next that no other has."""
+    """Assign a different colour to each method.
+
+    A method of METHOD_COLOURS or GUIDE_COLOURS keeps its colour in every figure. Other methods
+    receive the unused colours of the palette.
+    """
     methods = list(methods)
     known = METHOD_COLOURS | GUIDE_COLOURS
-    own = {method: known[method] for method in methods if method in known}
-    others = [method for method in methods if method not in own]
-    free = [colour for colour in PALETTE.values() if colour not in own.values()]
+    fixed = {method: known[method] for method in methods if method in known}
+    others = [method for method in methods if method not in fixed]
+    free = [colour for colour in PALETTE.values() if colour not in fixed.values()]
     if len(others) > len(free):
-        most = len(own) + len(free)
+        most = len(fixed) + len(free)
         raise ValueError(f"methods must be at most {most}, one colour each; got {methods}.")
-    return own | dict(zip(others, free, strict=False))
+    return fixed | dict(zip(others, free, strict=False))
 
 
 def head_colours(weight: np.ndarray) -> list[tuple[float, ...]]:
-    """Blues for local heads, oranges for global ones, darker the greater |w| is among its kind."""
+    """Return one RGBA colour per head: blue where w < 0, orange elsewhere, darker for larger |w|.
+
+    Args:
+      weight: Distance weights w of the heads, shape (N,).
+    """
     colours = []
     for w in weight:
-        alike = np.abs(weight[(weight < 0) == (w < 0)])
-        rank = np.sum(alike < abs(w)) / max(len(alike) - 1, 1)
+        same_sign = np.abs(weight[(weight < 0) == (w < 0)])
+        rank = np.sum(same_sign < abs(w)) / max(len(same_sign) - 1, 1)
         shades = matplotlib.colormaps["Blues" if w < 0 else "Oranges"]
-        colours.append(tuple(shades(0.45 + 0.5 * rank) if len(alike) > 1 else shades(0.8)))
+        colours.append(tuple(shades(0.45 + 0.5 * rank) if len(same_sign) > 1 else shades(0.8)))
     return colours
 
 
-def panels(rows: int, columns: int, *, width: float, height: float) -> tuple[Figure, list[Axes]]:
-    """A figure of rows x columns panels, each of that size in inches, row by row.
+def make_panels(
+    rows: int, columns: int, *, width: float, height: float
+) -> tuple[Figure, list[Axes]]:
+    """Return a figure and its rows x columns axes, row by row. Call it inside `use_style()`.
 
-    To be called, as all that draws, within `styled()`.
+    Args:
+      rows: Number of rows.
+      columns: Number of columns.
+      width: Width of one panel in inches.
+      height: Height of one panel in inches.
     """
     figure = Figure((columns * width, rows * height))
     figure.set_layout_engine("constrained", w_pad=0.08, h_pad=0.06)
     return figure, list(figure.subplots(rows, columns, squeeze=False).flat)
 
 
-def settled(figure: Figure) -> Figure:
-    """The figure, drawn once. Each figure ends here, within `styled()`.
+def finish_layout(figure: Figure) -> Figure:
+    """Draw the figure once, so that its layout is final, and return it.
 
-    Ticks are made when a figure is first drawn, with the settings of that moment, and move the
-    layout: only from the second time on is a figure drawn alike.
+    Ticks are created with the settings of the first drawing and then move the layout. Every
+    plotting function therefore ends with this call, inside `use_style()`.
     """
     figure.draw_without_rendering()
     return figure
 
 
-def arranged(count: int, *, most: int) -> tuple[int, int]:
-    """Rows and columns for so many panels: few rows, `most` columns at most, little left over."""
-    rows = -(-count // most)
+def grid_shape(count: int, *, max_columns: int) -> tuple[int, int]:
+    """Return (rows, columns) for `count` panels: the fewest rows, then the fewest columns."""
+    rows = -(-count // max_columns)
     return rows, -(-count // rows)
 
 
-def printed_width(text: str, font_size: int) -> float:
-    """Inches that a text takes, before any figure is drawn; every character as it is."""
+def text_width(text: str, font_size: int) -> float:
+    """Return the width of a text in inches. Dollar signs count as characters, not as mathematics.
+
+    Args:
+      text: One line of text.
+      font_size: Font size in points.
+    """
     if not text.strip():
         return 0.0
     path = TextPath((0, 0), text.replace("$", "S"), size=font_size, prop=FONT)
     return path.get_extents().width / 72
 
 
-def legend_above(figure: Figure, handles: Sequence[Any], names: Sequence[str]) -> None:
-    """Above all panels: in one row if there is room, else in columns as wide as the longest."""
-    widths = [printed_width(name, SETTINGS["legend.fontsize"]) + 0.6 for name in names]
-    room = figure.get_figwidth()
-    columns = len(names) if sum(widths) <= room else max(1, int(room // max(widths)))
+def add_legend_above(figure: Figure, handles: Sequence[Any], names: Sequence[str]) -> None:
+    """Put a legend above all panels: one row if it fits, else equal columns."""
+    widths = [text_width(name, SETTINGS["legend.fontsize"]) + 0.6 for name in names]
+    available = figure.get_figwidth()
+    columns = len(names) if sum(widths) <= available else max(1, int(available // max(widths)))
     figure.legend(handles, names, loc="outside upper center", ncols=columns)
 
 
-def checked(name: str, array: Any, shape: tuple[str | int, ...]) -> np.ndarray:
-    """The array as float64; an error that names it unless it has that shape.
+def check_array(name: str, array: Any, shape: tuple[str | int, ...]) -> np.ndarray:
+    """Return the array as float64, or raise a ValueError if its shape is wrong.
 
     Args:
-      name: of the argument.
-      array: NumPy or JAX.
-      shape: for each axis its size, or a name where any size will do but 0.
+      name: Name of the argument, for the error message.
+      array: NumPy or JAX array.
+      shape: Expected size of each axis. A string stands for any size above 0.
     """
     array = np.asarray(array)
-    sizes_fit = array.ndim == len(shape) and all(
-        size > 0 if isinstance(wanted, str) else size == wanted
-        for size, wanted in zip(array.shape, shape, strict=True)
+    fits = array.ndim == len(shape) and all(
+        size > 0 if isinstance(expected, str) else size == expected
+        for size, expected in zip(array.shape, shape, strict=True)
     )
-    if not sizes_fit:
-        wanted = f"({', '.join(map(str, shape))}{',' if len(shape) == 1 else ''})"
-        raise ValueError(f"{name} must have shape {wanted}, none of it 0; got {array.shape}.")
+    if not fits:
+        expected = f"({', '.join(map(str, shape))}{',' if len(shape) == 1 else ''})"
+        raise ValueError(f"{name} must have shape {expected}, no axis empty; got {array.shape}.")
     return array.astype(np.float64)
 
 
 def save(figure: Figure, path: str | Path | epath.Path, *, dpi: int = 150) -> None:
-    """Writes a PNG, and the folder (or bucket) it goes to; the same figure gives the same bytes.
+    """Write a figure as a PNG file with 256 colours. Equal figures produce equal bytes.
 
-    It has 256 colours, the ones that fit best: a third of the size, to the eye the same.
+    The palette of 256 colours makes the file about three times smaller, without a visible change.
+
+    Args:
+      figure: Matplotlib figure.
+      path: File that ends in .png, on disk or in a bucket. Missing folders are created.
+      dpi: Dots per inch.
     """
     path = epath.Path(path)
     if path.suffix != ".png":
         raise ValueError(f"path must end in .png; got {path}.")
     path.parent.mkdir(parents=True, exist_ok=True)
-    drawn = io.BytesIO()
-    with styled():
-        figure.savefig(drawn, format="png", dpi=dpi)
-    picture = Image.open(drawn).convert("RGB").quantize(256, kmeans=1, dither=Image.Dither.NONE)
+    rendered = io.BytesIO()
+    with use_style():
+        figure.savefig(rendered, format="png", dpi=dpi)
+    image = Image.open(rendered).convert("RGB").quantize(256, kmeans=1, dither=Image.Dither.NONE)
     with path.open("wb") as file:
-        picture.save(file, format="PNG", optimize=True, dpi=(dpi, dpi))
+        image.save(file, format="PNG", optimize=True, dpi=(dpi, dpi))

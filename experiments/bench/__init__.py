@@ -1,1 +1,1 @@
-"""What `python -m experiments bench` times, how it does so, and how it is printed."""
+"""The benchmark `python -m experiments bench`: cases, timing, table and figure."""

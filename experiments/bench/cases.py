@@ -1,4 +1,4 @@
-"""What is timed: named shapes, named cases, and the arrays they are timed on."""
+"""Shapes and cases of the benchmark, and the arrays that they are timed on."""
 
 from typing import NamedTuple
 
@@ -16,13 +16,22 @@ from distattn_jax.attention import (
     learnable_sigmoid,
 )
 
-LOCAL, GLOBAL = -0.1, 0.1  # w of local heads and of global ones
+LOCAL, GLOBAL = -0.1, 0.1  # w of local heads and of global heads
 V = 1.0
-BACKWARD = 2.5  # matrix products of a backward pass, to each of the forward pass: five to two
+# Matrix products of the backward pass relative to the forward pass: five to two.
+BACKWARD = 2.5
 
 
 class Shape(NamedTuple):
-    """Sizes of the inputs, and how many calls are timed inside one program."""
+    """Sizes of the inputs.
+
+    Attributes:
+      batch: Batch size B.
+      heads: Number of heads N.
+      length: Number of queries and of keys L.
+      width: Width of a head H.
+      calls: Number of calls inside one timed program.
+    """
 
     batch: int
     heads: int
@@ -32,9 +41,10 @@ class Shape(NamedTuple):
 
     @property
     def flops(self) -> int:
-        """Of one forward pass: QKᵀ and the product with V, 2 for each multiply-add.
+        """Floating-point operations of a forward pass: two matrix products, 2 per multiply-add.
 
-        The whole map is counted, whatever is skipped: to skip some shows as a higher rate.
+        The whole attention map counts, even if an implementation skips parts of it. Skipping
+        therefore shows as a higher rate.
         """
         return 4 * self.batch * self.heads * self.length**2 * self.width
 
@@ -49,7 +59,7 @@ SHAPES = {
     "long": Shape(4, 16, 8192, 64, calls=1),
     "xlong": Shape(1, 16, 32768, 64, calls=1),
 }
-TINY = {  # the same, for a CPU
+CPU_SHAPES = {
     "paper": Shape(2, 4, 64, 16, calls=10),
     "bert": Shape(2, 4, 32, 64, calls=10),
     "mid": Shape(1, 4, 128, 64, calls=10),
@@ -59,13 +69,14 @@ TINY = {  # the same, for a CPU
 
 
 class Case(NamedTuple):
-    """One way to attend.
+    """One attention variant with one implementation.
 
     Attributes:
-      implementation: the one that is asked for.
-      weights: w of the first half of the heads, and of the second; None: dot-product attention.
-      tolerance: see `DistanceAware`.
-      received: whether the attention that keys receive is asked for, and has a gradient.
+      implementation: Name of the implementation.
+      weights: w of the first half of the heads, and of the second half. None is dot-product
+        attention.
+      tolerance: Tolerance of `DistanceAware`.
+      received: Whether the received attention is computed, with a gradient.
     """
 
     implementation: str
@@ -74,10 +85,10 @@ class Case(NamedTuple):
     received: bool = False
 
 
-YARDSTICK = "vanilla_cudnn"  # what every time is divided by
+REFERENCE_CASE = "vanilla_cudnn"  # Ratios are relative to the time of this case.
 MIXED = (LOCAL, GLOBAL)
 CASES = {
-    YARDSTICK: Case("cudnn"),
+    REFERENCE_CASE: Case("cudnn"),
     "vanilla": Case("pallas"),
     "vanilla_received": Case("pallas", received=True),
     "vanilla_xla": Case("xla"),
@@ -88,32 +99,38 @@ CASES = {
     "distance_aware_received": Case("pallas", MIXED, received=True),
     "distance_aware_xla": Case("xla", MIXED),
 }
-NEEDS = {"pallas": "a Hopper GPU", "cudnn": "an NVIDIA GPU"}
+DEVICES = {"pallas": "a Hopper GPU", "cudnn": "an NVIDIA GPU"}  # by implementation
 
 
 class Operands(NamedTuple):
-    """All that goes into a call and its gradient."""
+    """Inputs of an attention call and of its backward pass."""
 
     query: Float[Array, "B L N H"]
     key: Float[Array, "B L N H"]
     value: Float[Array, "B L N H"]
     variant: Variant
-    cotangent: Attended  # of what the call gives
+    cotangent: Attended
 
 
-def drawn(shape: Shape, case: Case, dtype: str) -> Operands:
-    """Normal numbers, the same for every case."""
+def draw_operands(shape: Shape, case: Case, dtype: str) -> Operands:
+    """Draw normally distributed inputs, equal for all cases of a shape.
+
+    Args:
+      shape: Sizes of the arrays.
+      case: Case to time. It decides the variant and whether received attention has a cotangent.
+      dtype: Name of the dtype of query, key, value and their cotangent.
+    """
     batch, heads, length, width, _ = shape
     *keys, last = jax.random.split(jax.random.key(0), 5)
-    query, key, value, change = (
+    query, key, value, cotangent = (
         jax.random.normal(key, (batch, length, heads, width), dtype) for key in keys
     )
     received = jax.random.normal(last, (batch, heads, length)) if case.received else None
-    return Operands(query, key, value, variant_of(case, heads), Attended(change, received))
+    return Operands(query, key, value, make_variant(case, heads), Attended(cotangent, received))
 
 
-def variant_of(case: Case, heads: int) -> Variant:
-    """The variant, with w and v for so many heads."""
+def make_variant(case: Case, heads: int) -> Variant:
+    """Make the attention variant of a case for a number of heads."""
     if case.weights is None:
         return DotProduct()
     first, second = case.weights
@@ -127,7 +144,9 @@ def variant_of(case: Case, heads: int) -> Variant:
     )
 
 
-def lacks(case: Case) -> str | None:
-    """The device that a case needs and that is not here, or None."""
-    is_for_all = IMPLEMENTATIONS[case.implementation].platforms is None
-    return None if is_for_all or jax.default_backend() == "gpu" else NEEDS[case.implementation]
+def missing_device(case: Case) -> str | None:
+    """Return the device that a case needs and this machine lacks, or None if it can run."""
+    runs_anywhere = IMPLEMENTATIONS[case.implementation].platforms is None
+    if runs_anywhere or jax.default_backend() == "gpu":
+        return None
+    return DEVICES[case.implementation]

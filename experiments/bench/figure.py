@@ -1,4 +1,4 @@
-"""How long things take, side by side."""
+"""Figure of the times that `bench` measured: one panel per shape, one bar per case."""
 
 from collections.abc import Mapping
 
@@ -6,71 +6,71 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from distattn_jax.plot.style import (
+    GREY,
     METHOD_COLOURS,
     PALETTE,
-    QUIET,
     SETTINGS,
-    arranged,
-    panels,
-    printed_width,
-    settled,
-    styled,
+    finish_layout,
+    grid_shape,
+    make_panels,
+    text_width,
+    use_style,
 )
 
-Figures = Mapping[str, Mapping[str, float | int | None]]  # panel -> what was timed -> time
-LONGEST = 2.5  # how many times as long as the median bar a bar may be
+Times = Mapping[str, Mapping[str, float | int | None]]  # panel -> case -> time
+MAX_LENGTH = 2.5  # A bar is cut at this multiple of the median time of its panel.
 
 
-def timing_bars(figures: Figures, *, unit: str, one: bool = False, columns: int = 3) -> Figure:
-    """A panel per shape, in it a bar for each thing timed, and its figure in print.
+def timing_bars(times: Times, *, unit: str, mark_one: bool = False, columns: int = 3) -> Figure:
+    """Draw one panel per shape, with one bar per case and its time in digits.
 
-    A bar much longer than the others is cut, with an arrow, so that these can be told apart. What
-    was timed in no panel is left out.
+    A bar much longer than the others is cut and ends in an arrow. A case without any time is
+    omitted from the figure.
 
     Args:
-      figures: panel title -> what was timed -> its time, or None if it was not.
-      unit: what the bars are in.
-      one: whether they are ratios, so that 1 is marked.
-      columns: how many panels stand side by side at most.
+      times: panel title -> case -> time, or None if the case was not timed.
+      unit: Unit of the horizontal axis.
+      mark_one: Whether the times are ratios, so that a dotted line marks 1.
+      columns: Maximum number of panels in a row.
     """
-    timed = [name for by in figures.values() for name, time in by.items() if time is not None]
-    rows = [
-        name for name in dict.fromkeys(n for by in figures.values() for n in by) if name in timed
+    timed = {name for panel in times.values() for name, time in panel.items() if time is not None}
+    cases = [
+        case for case in dict.fromkeys(c for by in times.values() for c in by) if case in timed
     ]
-    if not rows:
-        raise ValueError(f"figures must hold at least one time; got none in {list(figures)}.")
-    names = [name.replace("_", " ") for name in rows]
-    side = max(printed_width(name, SETTINGS["ytick.labelsize"]) for name in names) + 0.3
-    down, across = arranged(len(figures), most=columns)
-    with styled():
-        height = 0.6 + 0.22 * len(rows)
-        figure, grid = panels(down, across, width=2.3 + side / across, height=height)
-        for i, (axes, (title, of_panel)) in enumerate(zip(grid, figures.items(), strict=False)):
+    if not cases:
+        raise ValueError(f"times must hold at least one time; got none in {list(times)}.")
+    names = [case.replace("_", " ") for case in cases]
+    side = max(text_width(name, SETTINGS["ytick.labelsize"]) for name in names) + 0.3
+    rows, columns = grid_shape(len(times), max_columns=columns)
+    with use_style():
+        height = 0.6 + 0.22 * len(cases)
+        figure, grid = make_panels(rows, columns, width=2.3 + side / columns, height=height)
+        for i, (axes, (title, panel)) in enumerate(zip(grid, times.items(), strict=False)):
             axes.set_title(title)
-            axes.set_ylim(len(rows) - 0.4, -0.6)
-            axes.set_yticks(range(len(rows)), names if i % across == 0 else [])
+            axes.set_ylim(len(cases) - 0.4, -0.6)
+            axes.set_yticks(range(len(cases)), names if i % columns == 0 else [])
             axes.tick_params(axis="y", length=0)
-            times = [time for time in of_panel.values() if time is not None]
-            end = min(max(times), LONGEST * float(np.median(times))) if times else 1.0
+            known = [time for time in panel.values() if time is not None]
+            end = min(max(known), MAX_LENGTH * float(np.median(known))) if known else 1.0
             axes.set_xlim(0, 1.3 * end)
-            for row, name in enumerate(rows):
-                time = of_panel.get(name)
+            for row, case in enumerate(cases):
+                time = panel.get(case)
                 if time is None:
-                    axes.text(0.03 * end, row, "not timed", color=QUIET, va="center")
+                    axes.text(0.03 * end, row, "not timed", color=GREY, va="center")
                     continue
-                shown = min(time, end)
-                axes.barh(row, shown, height=0.65, color=_colour(name))
+                length = min(time, end)
+                axes.barh(row, length, height=0.65, color=_case_colour(case))
                 arrow = " \N{RIGHTWARDS ARROW}" if time > end else ""
-                axes.text(shown + 0.03 * end, row, f"{time:.3g}{arrow}", va="center")
-            if one:
-                axes.axvline(1, color=QUIET, linewidth=0.8, linestyle=":", zorder=0)
-        for axes in grid[len(figures) :]:
+                axes.text(length + 0.03 * end, row, f"{time:.3g}{arrow}", va="center")
+            if mark_one:
+                axes.axvline(1, color=GREY, linewidth=0.8, linestyle=":", zorder=0)
+        for axes in grid[len(times) :]:
             axes.remove()
         figure.supxlabel(unit, fontsize=SETTINGS["axes.labelsize"])
-        return settled(figure)
+        return finish_layout(figure)
 
 
-def _colour(name: str) -> str:
-    """That of the method a name begins with; others are blue."""
-    methods = [method for method in METHOD_COLOURS if name.startswith(method)]
+def _case_colour(case: str) -> str:
+    """Return the colour of the method that begins the name of a case, or blue for other cases."""
+    methods = [method for method in METHOD_COLOURS if case.startswith(method)]
     return METHOD_COLOURS[min(methods, key=len)] if methods else PALETTE["blue"]

@@ -1,8 +1,8 @@
-"""How a case is checked, and how it is timed.
+"""Check and time one case of the benchmark.
 
-Calls of small shapes are over in less time than it takes to start them. So many are made inside one
-program, each on what the one before gave: one entry of the query is moved by less than its last
-digit. The compiler can leave none of them out, nor any part of them, nor make a part once for all.
+A call on a small shape takes less time than its launch. Several calls therefore run inside one
+program, and each call depends on the one before: one entry of the query is changed by less than its
+rounding error. The compiler can then neither remove a call nor share work between calls.
 """
 
 import functools
@@ -18,132 +18,155 @@ from jaxtyping import Array, Float
 from distattn_jax.attention import Attended, attention
 from experiments.bench.cases import Case, Operands
 
-LIMITS = {"d_w": 0.5, "d_v": 0.5}  # sums over the whole map of what mostly cancels
-LIMIT = 0.1  # of all other relative errors; generous, for 16 bits
-LONGEST = 2048  # beyond it the reference's map is too large
+# Largest accepted relative errors. Gradients of w and v are sums over the whole map in which most
+# terms cancel. The limit for everything else is generous, because inputs may have 16 bits.
+PARAMETER_LIMITS = {"d_w": 0.5, "d_v": 0.5}
+LIMIT = 0.1
+MAX_REFERENCE_LENGTH = 2048  # The reference stores a whole attention map, too large beyond this.
 NUDGE = 1e-12
 
-Call = Callable[[Operands], Any]
+Function = Callable[[Operands], Any]
 
 
 class Programs(NamedTuple):
-    """A case, compiled for a shape.
+    """A case, compiled for one shape.
 
     Attributes:
-      one: a call and its gradients.
-      forward: as many calls as were asked for, one after the other.
-      both: as many, with their gradients.
-      compile_seconds: of `one`.
+      single: One call with its gradients.
+      forward: All timed forward passes, one after the other.
+      both: All timed forward and backward passes, one after the other.
+      compile_seconds: Time to compile `single`.
     """
 
-    one: Any
+    single: Any
     forward: Any
     both: Any
     compile_seconds: float
 
 
-class Timed(NamedTuple):
-    """What a call costs."""
+class Timing(NamedTuple):
+    """Cost of one call. The memory is None on devices that do not report it."""
 
     compile_seconds: float
-    temporary_mib: float | None  # None: the device does not say
+    temporary_mib: float | None
     forward_ms: float
     both_ms: float
 
 
-def forward(case: Case) -> Call:
-    """Operands -> what attention gives."""
-    attend = _attend(case)
+def make_forward(case: Case) -> Function:
+    """Return a function from operands to the output of attention."""
+    attend = _bind_attention(case)
     return lambda operands: attend(*operands[:4])
 
 
-def both(case: Case) -> Call:
-    """Operands -> what attention gives, and the gradients: of query, key, value, w and v."""
+def make_both(case: Case) -> Function:
+    """Return a function from operands to the output of attention and all gradients.
+
+    The gradients are those of query, key, value and variant.
+    """
 
     def call(operands: Operands) -> tuple[Attended, tuple]:
-        given, pull = jax.vjp(_attend(case), *operands[:4])
-        return given, pull(operands.cotangent)
+        output, vjp = jax.vjp(_bind_attention(case), *operands[:4])
+        return output, vjp(operands.cotangent)
 
     return call
 
 
-def refusal(case: Case, operands: Operands) -> str:
-    """Why the implementation does not serve these arrays; empty: it does."""
+def explain_refusal(case: Case, operands: Operands) -> str:
+    """Return why the implementation rejects these arrays, or "" if it accepts them."""
     try:
-        jax.eval_shape(forward(case), operands)
+        jax.eval_shape(make_forward(case), operands)
     except ValueError as error:
         return str(error).splitlines()[0]
     return ""
 
 
-def compiled(case: Case, operands: Operands, calls: int) -> Programs:
-    """All programs of a case."""
-    began = time.perf_counter()
-    one = jax.jit(both(case)).lower(operands).compile()
-    seconds = time.perf_counter() - began
+def compile_case(case: Case, operands: Operands, calls: int) -> Programs:
+    """Compile the programs of a case, with the given number of calls in the timed programs."""
+    start = time.perf_counter()
+    single = jax.jit(make_both(case)).lower(operands).compile()
+    seconds = time.perf_counter() - start
     if calls == 1:
-        return Programs(one, jax.jit(forward(case)).lower(operands).compile(), one, seconds)
-    of_forward, of_both = (
-        jax.jit(functools.partial(_one_after_the_other, call, calls=calls))
-        .lower(operands)
-        .compile()
-        for call in (forward(case), both(case))
+        forward = jax.jit(make_forward(case)).lower(operands).compile()
+        return Programs(single, forward, single, seconds)
+    forward, both = (
+        jax.jit(functools.partial(_chain_calls, function, calls=calls)).lower(operands).compile()
+        for function in (make_forward(case), make_both(case))
     )
-    return Programs(one, of_forward, of_both, seconds)
+    return Programs(single, forward, both, seconds)
 
 
-def expected(case: Case, operands: Operands) -> dict[str, Array]:
-    """By the equations in float32, over the same inputs: the first head and the last."""
-    exact = jax.tree.map(lambda x: x.astype(jnp.float32), _ends_of(operands))
-    is_short = operands.query.shape[1] <= LONGEST
+def compute_expected(case: Case, operands: Operands) -> dict[str, Array]:
+    """Compute outputs and gradients of the first and the last head in float32.
+
+    Short sequences use the implementation `reference`, longer ones `xla`.
+    """
+    exact = jax.tree.map(lambda x: x.astype(jnp.float32), _select_end_heads(operands))
+    is_short = operands.query.shape[1] <= MAX_REFERENCE_LENGTH
     reference = case._replace(implementation="reference" if is_short else "xla")
     with jax.default_matmul_precision("highest"):
-        return _named(*jax.jit(both(reference))(exact))
+        return _name_arrays(*jax.jit(make_both(reference))(exact))
 
 
-def errors_of(programs: Programs, operands: Operands, wanted: Mapping[str, Array]) -> dict:
-    """Relative errors |a - b| / |b| of the first head and the last."""
-    given, (query, key, value, variant) = programs.one(operands)
-    ends = _ends_of(Operands(query, key, value, variant, given))
-    got = _named(ends.cotangent, ends[:4])
-    return {name: _relative_error(got[name], wanted[name]) for name in wanted}
+def measure_errors(
+    programs: Programs, operands: Operands, expected: Mapping[str, Array]
+) -> dict[str, float]:
+    """Return the relative errors |a - b| / |b| of the first and the last head, by array."""
+    output, (query, key, value, variant) = programs.single(operands)
+    ends = _select_end_heads(Operands(query, key, value, variant, output))
+    actual = _name_arrays(ends.cotangent, ends[:4])
+    return {name: _relative_error(actual[name], expected[name]) for name in expected}
 
 
-def too_large(errors: Mapping[str, float]) -> dict[str, float]:
-    """Those beyond their limits, and those that are not numbers."""
-    return {name: error for name, error in errors.items() if not error <= LIMITS.get(name, LIMIT)}
+def select_large_errors(errors: Mapping[str, float]) -> dict[str, float]:
+    """Return the errors above their limits. An error that is not a number counts as above."""
+    return {
+        name: error
+        for name, error in errors.items()
+        if not error <= PARAMETER_LIMITS.get(name, LIMIT)
+    }
 
 
-def timed(programs: Programs, operands: Operands, calls: int, repeats: int) -> Timed:
-    """What a call costs."""
-    memory = programs.one.memory_analysis()
-    return Timed(
+def time_programs(programs: Programs, operands: Operands, calls: int, repeats: int) -> Timing:
+    """Measure time and memory of one call.
+
+    Args:
+      programs: Compiled programs.
+      operands: Inputs of the programs.
+      calls: Number of calls inside a timed program.
+      repeats: Number of timings. The median counts.
+    """
+    memory = programs.single.memory_analysis()
+    return Timing(
         compile_seconds=programs.compile_seconds,
         temporary_mib=memory.temp_size_in_bytes / 2**20 if memory else None,
-        forward_ms=milliseconds(programs.forward, operands, calls, repeats),
-        both_ms=milliseconds(programs.both, operands, calls, repeats),
+        forward_ms=_milliseconds(programs.forward, operands, calls, repeats),
+        both_ms=_milliseconds(programs.both, operands, calls, repeats),
     )
 
 
-def milliseconds(program: Any, operands: Operands, calls: int, repeats: int) -> float:
-    """Of one of the calls of a program: the median over `repeats` runs."""
+def _milliseconds(program: Any, operands: Operands, calls: int, repeats: int) -> float:
+    """Return the median of milliseconds per call, after one run that is not timed."""
     jax.block_until_ready(program(operands))
     seconds = []
     for _ in range(repeats):
-        began = time.perf_counter()
+        start = time.perf_counter()
         jax.block_until_ready(program(operands))
-        seconds.append(time.perf_counter() - began)
+        seconds.append(time.perf_counter() - start)
     return 1e3 * float(np.median(seconds)) / calls
 
 
-def _one_after_the_other(call: Call, operands: Operands, calls: int) -> Float[Array, "B L N H"]:
-    """The query after so many calls. A barrier lets nothing pass: what is behind it is computed."""
+def _chain_calls(function: Function, operands: Operands, calls: int) -> Float[Array, "B L N H"]:
+    """Run a function several times, each after the one before, and return the last query.
+
+    Barriers keep the compiler from moving computation out of a call.
+    """
 
     def step(query: Array, _: None) -> tuple[Array, None]:
-        here = jax.lax.optimization_barrier(operands._replace(query=query))
-        given = jax.lax.optimization_barrier(call(here))
-        firsts = [leaf[(0,) * leaf.ndim] for leaf in jax.tree.leaves(given)]
-        nudge = NUDGE * sum(first.astype(jnp.float32) for first in firsts)
+        inputs = jax.lax.optimization_barrier(operands._replace(query=query))
+        outputs = jax.lax.optimization_barrier(function(inputs))
+        entries = [leaf[(0,) * leaf.ndim] for leaf in jax.tree.leaves(outputs)]
+        nudge = NUDGE * sum(entry.astype(jnp.float32) for entry in entries)
         moved = query[:1, :1, :1, :1] + nudge.astype(query.dtype)
         return jax.lax.dynamic_update_slice(query, moved, (0, 0, 0, 0)), None
 
@@ -151,34 +174,39 @@ def _one_after_the_other(call: Call, operands: Operands, calls: int) -> Float[Ar
     return query
 
 
-def _attend(case: Case) -> Callable[..., Attended]:
+def _bind_attention(case: Case) -> Callable[..., Attended]:
+    """Return `attention` with the options of a case."""
     return functools.partial(attention, received=case.received, implementation=case.implementation)
 
 
-def _ends_of(operands: Operands) -> Operands:
-    """The first head and the last."""
+def _select_end_heads(operands: Operands) -> Operands:
+    """Return the operands of the first and the last head."""
     ends = jnp.array([0, -1])
-    query, key, value, change = (x[:, :, ends] for x in (*operands[:3], operands.cotangent.values))
+    query, key, value, cotangent = (
+        x[:, :, ends] for x in (*operands[:3], operands.cotangent.values)
+    )
     received = operands.cotangent.received
+    received = None if received is None else received[:, ends]
     variant = jax.tree.map(lambda leaf: leaf[ends], operands.variant)
-    of_received = None if received is None else received[:, ends]
-    return Operands(query, key, value, variant, Attended(change, of_received))
+    return Operands(query, key, value, variant, Attended(cotangent, received))
 
 
-def _named(given: Attended, gradients: tuple) -> dict[str, Array]:
+def _name_arrays(output: Attended, gradients: tuple) -> dict[str, Array]:
+    """Return the outputs and gradients that exist, by name."""
     query, key, value, variant = gradients
-    found = {
-        "values": given.values,
-        "received": given.received,
+    arrays = {
+        "values": output.values,
+        "received": output.received,
         "d_query": query,
         "d_key": key,
         "d_value": value,
         "d_w": getattr(variant, "weight", None),
         "d_v": getattr(variant, "shape", None),
     }
-    return {name: array for name, array in found.items() if array is not None}
+    return {name: array for name, array in arrays.items() if array is not None}
 
 
-def _relative_error(got: Array, wanted: Array) -> float:
-    a, b = (np.asarray(x, np.float64).ravel() for x in (got, wanted))
+def _relative_error(actual: Array, expected: Array) -> float:
+    """Return |actual - expected| / |expected| in float64."""
+    a, b = (np.asarray(x, np.float64).ravel() for x in (actual, expected))
     return float(np.linalg.norm(a - b) / np.linalg.norm(b))

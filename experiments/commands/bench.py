@@ -1,4 +1,4 @@
-"""Times attention: cases x shapes, each checked first, against cuDNN's dot-product attention."""
+"""Time attention for several cases and shapes, relative to cuDNN's dot-product attention."""
 
 import dataclasses
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -9,51 +9,51 @@ from etils import epath
 
 from distattn_jax.train.flags import Checked, option, parse, to_dict
 from distattn_jax.train.run import environment
-from experiments.bench import peers
+from experiments.bench import pytorch
 from experiments.bench.cases import (
     CASES,
+    CPU_SHAPES,
     GLOBAL,
     LOCAL,
+    REFERENCE_CASE,
     SHAPES,
-    TINY,
-    YARDSTICK,
     Shape,
     V,
-    drawn,
-    lacks,
+    draw_operands,
+    missing_device,
 )
-from experiments.bench.lines import Line, header, lines_of, rated, row
+from experiments.bench.table import Row, add_rates, format_header, format_row, read_rows
 from experiments.bench.timing import (
-    compiled,
-    errors_of,
-    expected,
-    refusal,
-    timed,
-    too_large,
+    compile_case,
+    compute_expected,
+    explain_refusal,
+    measure_errors,
+    select_large_errors,
+    time_programs,
 )
 from experiments.commands.train import is_memory
-from experiments.papers import stored_results
+from experiments.papers.stored_results import read_results, round_numbers, write_results
 
-WRONG, FAILED = "wrong:", "failed:"  # how lines begin that must not be
+WRONG, FAILED = "wrong:", "failed:"  # Rows with these messages make the command fail.
 
 
 @dataclasses.dataclass(frozen=True)
 class Bench(Checked):
-    """What is timed. On a CPU the shapes are tiny ones, and what needs a GPU is left out."""
+    """Options of the benchmark. On a CPU, shapes are small and cases for a GPU are omitted."""
 
-    shapes: tuple[str, ...] = option(tuple(SHAPES), "the sizes", choices=tuple(SHAPES))
+    shapes: tuple[str, ...] = option(tuple(SHAPES), "sizes of the inputs", choices=tuple(SHAPES))
     cases: tuple[str, ...] = option(
-        tuple(CASES), f"what is timed, after {YARDSTICK}, the yardstick", choices=tuple(CASES)
+        tuple(CASES), f"cases to time, after {REFERENCE_CASE}, the reference", choices=tuple(CASES)
     )
     dtype: str = option(
         "auto",
-        "of the inputs; auto: bfloat16, on a CPU float32",
+        "dtype of the inputs; auto: bfloat16, on a CPU float32",
         choices=("auto", "bfloat16", "float16", "float32"),
     )
-    repeats: int = option(5, "how often everything is timed; the median counts")
-    peers: bool = option(False, "whether PyTorch's attentions are timed as well")
-    output: str = option("", "folder for bench.json and bench.png; empty: none")
-    draw: str = option("", "a bench.json to print and draw again; nothing is timed")
+    repeats: int = option(5, "number of timings; the median counts")
+    peers: bool = option(False, "whether to time PyTorch's attention too")
+    output: str = option("", "folder for bench.json and bench.png; empty: write no files")
+    draw: str = option("", "a bench.json to print and draw again, without timing")
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -61,36 +61,36 @@ class Bench(Checked):
 
 
 def main(arguments: Sequence[str]) -> None:
-    """`bench [--field value ...]`: errors, seconds to compile, milliseconds, TFLOP/s, MiB."""
+    """Run `bench [--field value ...]`: print errors, compile time, times, rates and memory."""
     bench = parse(Bench(), list(arguments), program="python -m experiments bench")
     if bench.draw:
         path = epath.Path(bench.draw)
-        written = stored_results.read(path.stem, path.parent)
-        if written is None:
-            raise ValueError(f"draw must be a bench.json that is there; got {path}.")
-        draw(show(written, lines_of(written)), path.parent)
+        stored = read_results(path.stem, path.parent)
+        if stored is None:
+            raise ValueError(f"draw must be an existing bench.json; got {path}.")
+        draw_figure(print_table(stored, read_rows(stored)), path.parent)
         return
-    missing = peers.missing() if bench.peers else ""
-    if missing:
-        print(f"PyTorch is not timed: {missing}.")
+    absence = pytorch.explain_absence() if bench.peers else ""
+    if absence:
+        print(f"PyTorch is not timed: {absence}.")
         bench = dataclasses.replace(bench, peers=False)
-    content = setting(bench)
-    lines = show(content, measured(bench, content))
+    content = describe_setup(bench)
+    rows = print_table(content, measure_all(bench, content))
     if bench.output:
-        content["lines"] = [dataclasses.asdict(line) for line in lines]
-        kept = stored_results.rounded(content)
-        print(stored_results.write(kept, bench.output))
-        draw(lines_of(kept), epath.Path(bench.output))
-    bad = [line for line in lines if line.said.startswith((WRONG, FAILED))]
+        content["lines"] = [dataclasses.asdict(row) for row in rows]
+        content = round_numbers(content)
+        print(write_results(content, bench.output))
+        draw_figure(read_rows(content), epath.Path(bench.output))
+    bad = [row for row in rows if row.message.startswith((WRONG, FAILED))]
     if bad:
-        names = ", ".join(f"{line.case} at {line.shape}" for line in bad)
+        names = ", ".join(f"{row.case} at {row.shape}" for row in bad)
         raise SystemExit(f"wrong or failed, and not timed: {names}")
 
 
-def setting(bench: Bench) -> dict[str, Any]:
-    """What is known before anything is timed."""
+def describe_setup(bench: Bench) -> dict[str, Any]:
+    """Return everything about a benchmark that is known before timing."""
     on_cpu = jax.default_backend() == "cpu"
-    shapes = TINY if on_cpu else SHAPES
+    shapes = CPU_SHAPES if on_cpu else SHAPES
     automatic = "float32" if on_cpu else "bfloat16"
     return {
         "experiment": "bench",
@@ -103,89 +103,99 @@ def setting(bench: Bench) -> dict[str, Any]:
     }
 
 
-def measured(bench: Bench, content: Mapping[str, Any]) -> Iterator[Line]:
-    """A line for each case at each shape, the yardstick first."""
+def measure_all(bench: Bench, content: Mapping[str, Any]) -> Iterator[Row]:
+    """Yield a row for each case at each shape, the reference case first.
+
+    Args:
+      bench: Options of the benchmark.
+      content: Shapes and dtype, from `describe_setup`.
+    """
     dtype = content["dtype"]
     for name, sizes in content["shapes"].items():
         shape = Shape(**sizes)
-        known: dict[Any, Any] = {}  # what is expected: cases differ in how the same is computed
-        one = measure(Line(name, YARDSTICK), shape, dtype, bench.repeats, known)
-        yield rated(one, shape, one)
+        cache: dict[Any, Any] = {}
+        reference = measure_case(Row(name, REFERENCE_CASE), shape, dtype, bench.repeats, cache)
+        yield add_rates(reference, shape, reference)
         for case in bench.cases:
-            if case != YARDSTICK:
-                line = measure(Line(name, case), shape, dtype, bench.repeats, known)
-                yield rated(line, shape, one)
+            if case != REFERENCE_CASE:
+                row = measure_case(Row(name, case), shape, dtype, bench.repeats, cache)
+                yield add_rates(row, shape, reference)
         if bench.peers:
-            for line in peers.measured(name, shape, dtype, bench.repeats):
-                yield rated(line, shape, one)
+            for row in pytorch.measure_pytorch(name, shape, dtype, bench.repeats):
+                yield add_rates(row, shape, reference)
 
 
-def measure(line: Line, shape: Shape, dtype: str, repeats: int, known: dict[Any, Any]) -> Line:
-    """The line with its errors, and what a call costs; what is not to be had is said, and no end.
+def measure_case(row: Row, shape: Shape, dtype: str, repeats: int, cache: dict[Any, Any]) -> Row:
+    """Return the row with errors, times and memory, or with a message that says why not.
 
-    `known` is what is expected, by what is computed.
+    Args:
+      row: Row with the names of shape and case.
+      shape: Sizes of the arrays.
+      dtype: Name of the dtype of the inputs.
+      repeats: Number of timings. The median counts.
+      cache: Expected outputs by variant, which cases of the same variant share. It is updated.
     """
-    case = CASES[line.case]
-    needed = lacks(case)
-    if needed:
-        return dataclasses.replace(line, said=f"needs {needed}")
+    case = CASES[row.case]
+    device = missing_device(case)
+    if device:
+        return dataclasses.replace(row, message=f"needs {device}")
     try:
-        operands = drawn(shape, case, dtype)
-        reason = refusal(case, operands)
+        operands = draw_operands(shape, case, dtype)
+        reason = explain_refusal(case, operands)
         if reason:
-            return dataclasses.replace(line, said=f"refused: {reason}")
-        sought = (case.weights, case.received)
-        if sought not in known:
-            known[sought] = expected(case, operands)
-        programs = compiled(case, operands, shape.calls)
-        line = dataclasses.replace(line, errors=errors_of(programs, operands, known[sought]))
-        wrong = too_large(line.errors)
-        if wrong:
-            told = ", ".join(f"{of} off by {error:.1e}" for of, error in wrong.items())
-            return dataclasses.replace(line, said=f"{WRONG} {told}")
-        costs = timed(programs, operands, shape.calls, repeats)
-        return dataclasses.replace(line, **costs._asdict())
+            return dataclasses.replace(row, message=f"refused: {reason}")
+        variant = (case.weights, case.received)
+        if variant not in cache:
+            cache[variant] = compute_expected(case, operands)
+        programs = compile_case(case, operands, shape.calls)
+        row = dataclasses.replace(row, errors=measure_errors(programs, operands, cache[variant]))
+        large = select_large_errors(row.errors)
+        if large:
+            listed = ", ".join(f"{name} off by {error:.1e}" for name, error in large.items())
+            return dataclasses.replace(row, message=f"{WRONG} {listed}")
+        timing = time_programs(programs, operands, shape.calls, repeats)
+        return dataclasses.replace(row, **timing._asdict())
     except (RuntimeError, ValueError) as error:
-        said = "out of memory" if is_memory(error) else f"{FAILED} {error}".splitlines()[0]
-        return dataclasses.replace(line, said=said)
+        message = "out of memory" if is_memory(error) else f"{FAILED} {error}".splitlines()[0]
+        return dataclasses.replace(row, message=message)
 
 
-def show(content: Mapping[str, Any], lines: Iterable[Line]) -> list[Line]:
-    """Prints the table, each line as soon as it is there."""
-    here = content["environment"]
-    print(f"{here['device']}, JAX {here['packages']['jax']}, {content['dtype']}")
+def print_table(content: Mapping[str, Any], rows: Iterable[Row]) -> list[Row]:
+    """Print the table, each row as soon as it is measured, and return all rows."""
+    setup = content["environment"]
+    print(f"{setup['device']}, JAX {setup['packages']['jax']}, {content['dtype']}")
     w = content["w"]
-    print(f"local heads: w = {w['local']}, global ones: w = {w['global']}; v = {content['v']}")
-    print(f"ratio: to {YARDSTICK} in this run, above 1 is slower\n")
-    print(header())
-    shown: list[Line] = []
-    for line in lines:
-        if not shown or shown[-1].shape != line.shape:
-            shape = Shape(**content["shapes"][line.shape])
-            print(f"\n{line.shape}: {shape}, calls in one program: {shape.calls}")
-        print(row(line), flush=True)
-        shown.append(line)
-    return shown
+    print(f"local heads: w = {w['local']}, global heads: w = {w['global']}; v = {content['v']}")
+    print(f"ratio: time relative to {REFERENCE_CASE} in this run, above 1 is slower\n")
+    print(format_header())
+    printed: list[Row] = []
+    for row in rows:
+        if not printed or printed[-1].shape != row.shape:
+            shape = Shape(**content["shapes"][row.shape])
+            print(f"\n{row.shape}: {shape}, calls in one program: {shape.calls}")
+        print(format_row(row), flush=True)
+        printed.append(row)
+    return printed
 
 
-def draw(lines: Sequence[Line], folder: epath.Path) -> None:
-    """Bars of forward and backward, a panel for each shape."""
+def draw_figure(rows: Sequence[Row], folder: epath.Path) -> None:
+    """Draw forward and backward times into `folder/bench.png`, one panel per shape."""
     try:
         from distattn_jax import plot
         from experiments.bench.figure import timing_bars
     except ModuleNotFoundError as error:
-        print(f"no picture: {error.name} is not installed. Elsewhere, --draw makes it.")
+        print(f"no figure: {error.name} is not installed. Use --draw where it is.")
         return
-    if all(line.both_ms is None for line in lines):
-        print("no picture: nothing was timed.")
+    if all(row.both_ms is None for row in rows):
+        print("no figure: nothing was timed.")
         return
-    relative = any(line.both_ratio is not None for line in lines)
-    figures: dict[str, dict[str, float | None]] = {}
-    for line in lines:
-        of_shape = figures.setdefault(line.shape, {})
-        of_shape[line.case] = line.both_ratio if relative else line.both_ms
-    unit = f"time / {YARDSTICK.replace('_', ' ')}" if relative else "milliseconds"
-    figure = timing_bars(figures, unit=f"forward + backward, {unit}", one=relative)
+    relative = any(row.both_ratio is not None for row in rows)
+    times: dict[str, dict[str, float | None]] = {}
+    for row in rows:
+        panel = times.setdefault(row.shape, {})
+        panel[row.case] = row.both_ratio if relative else row.both_ms
+    unit = f"time / {REFERENCE_CASE.replace('_', ' ')}" if relative else "milliseconds"
+    figure = timing_bars(times, unit=f"forward + backward, {unit}", mark_one=relative)
     path = folder / "bench.png"
     plot.save(figure, path)
     print(path)

@@ -4,7 +4,7 @@ import argparse
 from collections.abc import Sequence
 
 from experiments.papers import stored_results
-from experiments.papers.collecting import collected
+from experiments.papers.collecting import collect_results
 
 
 def main(arguments: Sequence[str]) -> None:
@@ -17,6 +17,6 @@ def main(arguments: Sequence[str]) -> None:
     given = parser.parse_args(arguments)
     for folder in given.folders:
         try:
-            print(stored_results.write(collected(folder), given.output))
+            print(stored_results.write_results(collect_results(folder), given.output))
         except ValueError as error:
             print(f"nothing is kept of {folder}: {error}")

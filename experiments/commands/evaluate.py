@@ -12,7 +12,7 @@ from distattn_jax.train.members import members_of
 from distattn_jax.train.run import MAY_CHANGE, Run, load_best
 from distattn_jax.train.tasks import table_of
 from experiments.commands.train import keep_compiled_programs
-from experiments.papers.formatting import markdown
+from experiments.papers.formatting import markdown_table
 
 
 def main(arguments: Sequence[str]) -> None:
@@ -47,4 +47,4 @@ def _table(metrics: dict[str, np.ndarray], seeds: list[int]) -> str:
         [str(seed), *(f"{column[i]:.4f}" for column in columns)] for i, seed in enumerate(seeds)
     ]
     rows.append(["mean", *(f"{column.mean():.4f}" for column in columns)])
-    return markdown(["seed", *metrics], rows)
+    return markdown_table(["seed", *metrics], rows)

@@ -1,4 +1,4 @@
-"""Writes the tables and the pictures of runs that were made."""
+"""Write tables and figures of finished runs, or the report on a paper."""
 
 import argparse
 import importlib
@@ -14,49 +14,77 @@ from distattn_jax.train.config import WEIGHTS, unread
 from distattn_jax.train.flags import differences, to_dict
 from distattn_jax.train.journal import read
 from distattn_jax.train.run import MAY_CHANGE, Run
-from experiments.papers import stored_results
-from experiments.papers.comparison_tables import tables
-from experiments.papers.da_transformer.published import FIGURES
-from experiments.papers.formatting import title
+from experiments.papers.comparison_tables import experiment_tables
+from experiments.papers.da_transformer.published import SCORES
+from experiments.papers.formatting import method_title
+from experiments.papers.stored_results import FOLDER, update_results_page
 from experiments.recipes import recipes
 
 AnyPath = str | Path | epath.Path
-PAPERS = {"da": "da_transformer", "guiding": "attention_guiding"}
+PAPERS = {"da": "da_transformer", "guiding": "attention_guiding"}  # folders of experiments/papers
 
 
 def main(arguments: Sequence[str]) -> None:
-    """`report [PATH ...] [--output DIR] [--sentence TEXT]`, or `report PAPER`, da or guiding."""
+    """Run `report [PATH ...] [--output DIR] [--sentence TEXT]` or `report PAPER [--details]`."""
     parser = argparse.ArgumentParser(prog="python -m experiments report", description=__doc__)
-    runs = Config().output.directory
     parser.add_argument(
         "paths", nargs="*", metavar="PATH", help="runs, folders of runs, or a paper: da, guiding"
     )
-    parser.add_argument("--output", metavar="DIR", help="where to write (now: beside the runs)")
-    parser.add_argument("--sentence", metavar="TEXT", help="the text whose attention is drawn")
-    given = parser.parse_args(arguments)
-    paper = given.paths[0] if len(given.paths) == 1 else ""
+    parser.add_argument(
+        "--output",
+        metavar="DIR",
+        help="runs: folder to write to (default: beside the runs); paper: folder of the results",
+    )
+    parser.add_argument("--sentence", metavar="TEXT", help="text whose attention maps are drawn")
+    parser.add_argument(
+        "--details",
+        action="store_true",
+        help="paper: print all tables, searches, seeds and provenance instead of the summary",
+    )
+    options = parser.parse_args(arguments)
+    paper = options.paths[0] if len(options.paths) == 1 else ""
     if paper in PAPERS:
-        module = importlib.import_module(f"experiments.papers.{PAPERS[paper]}.report")
-        text = module.report(given.output or stored_results.FOLDER)
-        if given.output is None:
-            stored_results.put_into_results_md(paper, text)
-        print(text)
-        return
-    print(report(given.paths or [runs], output=given.output, sentence=given.sentence))
+        print(report_on_paper(paper, output=options.output, details=options.details))
+    else:
+        paths = options.paths or [Config().output.directory]
+        print(report(paths, output=options.output, sentence=options.sentence))
+
+
+def report_on_paper(paper: str, *, output: AnyPath | None, details: bool) -> str:
+    """Return the report on a paper as Markdown.
+
+    A summary also draws the figures of the paper. The summary of the default folder updates
+    RESULTS.md.
+
+    Args:
+      paper: "da" or "guiding".
+      output: Folder of the stored results. None uses `experiments/results`.
+      details: Whether to return the details instead of the summary.
+    """
+    # Imported here, because drawing needs Matplotlib and --help does not.
+    module = importlib.import_module(f"experiments.papers.{PAPERS[paper]}.report")
+    folder = FOLDER if output is None else output
+    if details:
+        return module.detail(folder)
+    module.draw_figures(folder)
+    text = module.summarize(folder)
+    if output is None:
+        update_results_page(paper, text)
+    return text
 
 
 def report(
     paths: Iterable[AnyPath], *, output: AnyPath | None = None, sentence: str | None = None
 ) -> str:
-    """Writes report.md and figures/ for each experiment, and returns the Markdown of all.
+    """Write report.md and figures for each experiment, and return the Markdown of all reports.
 
     Args:
-      paths: runs, or folders of runs, or folders of those.
-      output: where to write, a folder of its own for each of several experiments; None: beside
-        the runs.
-      sentence: the text whose attention is drawn; None: that of the recipe, if it has one.
+      paths: Runs, folders of runs, or folders of such folders.
+      output: Folder to write to. Several experiments have a subfolder each. None writes beside the
+        runs.
+      sentence: Text whose attention maps are drawn. None uses the sentence of the recipe.
     """
-    experiments = _experiments(paths)
+    experiments = _group_runs(paths)
     directories = list(experiments)
     if output is not None:
         several = len(experiments) > 1
@@ -70,13 +98,13 @@ def report(
                 f"{same}. Report on them one by one."
             )
     return "\n".join(
-        _report(runs, directory, sentence)
+        _report_experiment(runs, directory, sentence)
         for runs, directory in zip(experiments.values(), directories, strict=True)
     )
 
 
-class Found(NamedTuple):
-    """A run, and what is known of it."""
+class FoundRun(NamedTuple):
+    """Folder, configuration and result of a run. The result of an unfinished run is None."""
 
     path: epath.Path
     config: Config
@@ -84,95 +112,96 @@ class Found(NamedTuple):
 
     @property
     def title(self) -> str:
-        """The method, as it is called in print."""
-        return title(self.config.methods[0])
+        """Printed name of the method."""
+        return method_title(self.config.methods[0])
 
 
-def _report(runs: list[Found], directory: epath.Path, sentence: str | None) -> str:
+def _report_experiment(runs: list[FoundRun], directory: epath.Path, sentence: str | None) -> str:
+    """Write report.md and figures of one experiment, and return the Markdown."""
+    from experiments.papers.run_figures import draw_run_figures  # needs Matplotlib
+
     name = runs[0].config.name
     recipe = dict(recipes()).get(name)
     results = [run.result for run in runs if run.result is not None]
     parts = [f"# {name}"]
     if results:
-        parts.append(tables(results, paper=FIGURES.get(name)))
-    parts += _unfinished(runs)
-    parts += _unlike(runs)
+        parts.append(experiment_tables(results, published=SCORES.get(name)))
+    parts += _list_unfinished(runs)
+    parts += _warn_of_differences(runs)
     directory.mkdir(parents=True, exist_ok=True)
-    from experiments.papers import run_figures  # imports Matplotlib, which --help does not need
-
     sentence = sentence or getattr(recipe, "SENTENCE", None)
-    for path in run_figures.draw([run.path for run in runs], directory, sentence=sentence):
+    for path in draw_run_figures([run.path for run in runs], directory, sentence=sentence):
         parts.append(f"![{path.stem.replace('_', ' ')}](figures/{path.name})")
     text = "\n\n".join(parts) + "\n"
     (directory / "report.md").write_text(text)
     return text
 
 
-def _experiments(paths: Iterable[AnyPath]) -> dict[epath.Path, list[Found]]:
-    """The runs under the paths, by the folder they lie in."""
-    groups: dict[epath.Path, dict[epath.Path, Found]] = {}
+def _group_runs(paths: Iterable[AnyPath]) -> dict[epath.Path, list[FoundRun]]:
+    """Return folder of an experiment -> its runs, for all runs under the paths."""
+    groups: dict[epath.Path, dict[epath.Path, FoundRun]] = {}
     for path in map(epath.Path, paths):
-        here = list(_runs_under(path.resolve() if "://" not in str(path) else path, depth=2))
+        here = list(_find_runs(path.resolve() if "://" not in str(path) else path, depth=2))
         if not here:
+            problem = "holds none" if path.exists() else "does not exist"
             raise RunError(
                 "paths must be runs (a run holds a config.json) or folders of runs; got "
-                f"{path}, which {'holds none' if path.exists() else 'does not exist'}."
+                f"{path}, which {problem}."
             )
         for run in here:
-            found = Found(run, load_config(run), Run(run).result)
+            found = FoundRun(run, load_config(run), Run(run).result)
             groups.setdefault(run.parent, {})[run] = found
     return {folder: list(runs.values()) for folder, runs in groups.items()}
 
 
-def _runs_under(path: epath.Path, *, depth: int) -> Iterator[epath.Path]:
+def _find_runs(path: epath.Path, *, depth: int) -> Iterator[epath.Path]:
+    """Yield the folders of all runs at most `depth` levels below a path."""
     if (path / "config.json").exists():
         yield path
     elif depth and path.is_dir():
         for inside in sorted(path.iterdir()):
-            yield from _runs_under(inside, depth=depth - 1)
+            yield from _find_runs(inside, depth=depth - 1)
 
 
-def _unfinished(runs: Sequence[Found]) -> list[str]:
-    """A line for each run without a result: how far it has come, and how far it has to go."""
+def _list_unfinished(runs: Sequence[FoundRun]) -> list[str]:
+    """Return a Markdown list of the unfinished runs with their progress, or []."""
     lines = []
     for run in runs:
         if run.result is None:
             step = max((line["step"] for line in read(run.path)), default=0)
-            steps = Run(run.path).steps or "a number that is not known"
+            steps = Run(run.path).steps or "an unknown number"
             lines.append(f"{run.title}: not finished: step {step} of {steps}")
     return ["\n".join(f"- {line}" for line in lines)] if lines else []
 
 
-def _unlike(runs: Sequence[Found]) -> list[str]:
-    """A warning about runs that differ in more than their method."""
+def _warn_of_differences(runs: Sequence[FoundRun]) -> list[str]:
+    """Return a Markdown list of the options in which runs differ beside their method, or []."""
     pairs = itertools.combinations(runs, 2)
-    names = {name for one, other in pairs for name in _differences(one, other)}
+    names = {name for first, second in pairs for name in _differing_options(first, second)}
     if not names:
         return []
-    configs = {run.title: _own(run) for run in runs}
+    options = {run.title: _select_options(run) for run in runs}
     lines = []
     for name in sorted(names):
-        values = (f"{own[name]} ({of})" for of, own in configs.items() if name in own)
+        values = (f"{of[name]} ({title})" for title, of in options.items() if name in of)
         lines.append(f"- {name}: " + ", ".join(values))
     return ["\n".join(["These runs differ in more than their method:", "", *lines])]
 
 
-def _differences(one: Found, other: Found) -> list[str]:
-    """The names of the fields in which two runs differ, where it matters and both have them.
+def _differing_options(first: FoundRun, second: FoundRun) -> list[str]:
+    """Return the names of the options that both methods use and in which two runs differ.
 
-    Weights of guides do not count where each run took the best that the same search found for it.
+    The weights of guides do not count if both runs took them from the same search.
     """
-    first, second = _own(one), _own(other)
-    both = first.keys() & second.keys()
-    searched = one.config.search and one.config.search == other.config.search
-    ignoring = (*MAY_CHANGE, *(f"guiding.{name}" for name in WEIGHTS if searched))
-    lines = differences(
-        *({name: own[name] for name in both} for own in (first, second)), ignoring=ignoring
-    )
+    options = _select_options(first), _select_options(second)
+    shared = options[0].keys() & options[1].keys()
+    same_search = first.config.search and first.config.search == second.config.search
+    ignoring = (*MAY_CHANGE, *(f"guiding.{name}" for name in WEIGHTS if same_search))
+    lines = differences(*({name: of[name] for name in shared} for of in options), ignoring=ignoring)
     return [line.partition(":")[0] for line in lines]
 
 
-def _own(run: Found) -> dict[str, Any]:
-    """What its method has of its configuration."""
-    absent = unread(run.config.methods[0])
-    return {name: value for name, value in to_dict(run.config).items() if name not in absent}
+def _select_options(run: FoundRun) -> dict[str, Any]:
+    """Return the options of a run that have an effect on its method."""
+    unused = unread(run.config.methods[0])
+    return {name: value for name, value in to_dict(run.config).items() if name not in unused}

@@ -35,7 +35,7 @@ from distattn_jax.train.pretrained_classification import PretrainedClassificatio
 from distattn_jax.train.run import Run, environment
 from experiments.commands.train import keep_compiled_programs
 from experiments.papers import stored_results
-from experiments.papers.formatting import NOTHING
+from experiments.papers.formatting import EMPTY
 
 TIMED_GUIDES = tuple(
     name for name, guide in GUIDES.items() if not guide.columns and not guide.constants
@@ -110,12 +110,12 @@ def main(arguments: Sequence[str]) -> None:
                 line.bare / one,
                 line.peak_bytes and line.peak_bytes / 2**20,
             )
-            cells = (f"{NOTHING if x is None else format(x, '.3f'):>14}" for x in figures)
+            cells = (f"{EMPTY if x is None else format(x, '.3f'):>14}" for x in figures)
             print(f"{method:<28}{line.parameters:>14,}{seeds:>14}" + "".join(cells))
             lines.append(line._asdict())
             if speed.output:  # after every line: what is timed is kept if the next is not
-                written = stored_results.write(
-                    stored_results.rounded({**about, "lines": lines}), speed.output
+                written = stored_results.write_results(
+                    stored_results.round_numbers({**about, "lines": lines}), speed.output
                 )
     if speed.output:
         print(written)

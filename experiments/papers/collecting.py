@@ -1,121 +1,81 @@
-"""Gather what the finished runs of an experiment came to, small enough to keep."""
+"""Collect the results of an experiment from its finished runs, small enough to keep in Git."""
 
 import json
 from collections.abc import Mapping
 from typing import Any
 
-import numpy as np
 from etils import epath
 
 from distattn_jax.train.flags import to_dict
 from distattn_jax.train.run import MAY_CHANGE, Run, load_config
-from distattn_jax.train.tasks import table_of
-from experiments.papers.attention_guiding import heads as guiding_heads
-from experiments.papers.formatting import ORDER
-from experiments.papers.stored_results import AnyPath, rounded
+from experiments.papers.attention_guiding.head_statistics import collect_guided_heads
+from experiments.papers.da_transformer.head_statistics import collect_heads
+from experiments.papers.formatting import METHOD_ORDER
+from experiments.papers.stored_results import AnyPath, round_numbers
 from experiments.recipes import recipes
-from experiments.trained import Seen, Trained, attention_of, distances_of, heads_of, load
 
-TEXTS, FURTHEST = 512, 63  # looked at to see how far heads look, and the greatest distance
-SHOWN = 2  # heads of each kind whose maps are kept
+LOCAL_OPTIONS = ("data.parses", "data.vectors", "name", "search")  # paths and names of one machine
 
 
-def collected(folder: AnyPath) -> dict[str, Any]:
-    """What there is to keep of the runs of an experiment; those not finished are left out."""
-    found = {method: Run(epath.Path(folder) / method) for method in ORDER}
+def collect_results(folder: AnyPath) -> dict[str, Any]:
+    """Collect the results, options and learned heads of all finished runs of an experiment.
+
+    Args:
+      folder: Folder of an experiment, with one run per method.
+
+    Returns:
+      Content for `write_results`. Numbers are rounded, arrays are lists.
+    """
+    found = {method: Run(epath.Path(folder) / method) for method in METHOD_ORDER}
     runs = {method: run for method, run in found.items() if run.result is not None}
     if not runs:
         raise ValueError(f"folder must hold finished runs, one for each method; got {folder}.")
-    data = {method: _json(run, "data.json") for method, run in runs.items()}
+    data = {method: _read_json(run, "data.json") for method, run in runs.items()}
     first = next(iter(runs))
-    unlike = [method for method in runs if data[method] != data[first]]
-    if unlike:
-        raise ValueError(f"{folder}: the data of {', '.join(unlike)} are not those of {first}.")
+    different = [method for method in runs if data[method] != data[first]]
+    if different:
+        raise ValueError(f"{folder}: the data of {', '.join(different)} differ from {first}'s.")
     name = load_config(runs[first].path).name
     content = {"experiment": name, "data": data[first], "runs": {}}
     for method, run in runs.items():
         content["runs"][method] = {
             "result": run.result,
-            "config": _config(run),
-            "environment": _json(run, "environment.json"),
-            "seconds": sum(line["seconds"] for line in _lines(run, "timing.jsonl")),
+            "config": _select_options(run),
+            "environment": _read_json(run, "environment.json"),
+            "seconds": sum(line["seconds"] for line in _read_lines(run, "timing.jsonl")),
             "step_seconds": run.step_seconds,
         }
-    return rounded({**content, **_learned(name, runs)})
+    return round_numbers({**content, **_collect_learned(name, runs)})
 
 
-def _config(run: Run) -> dict[str, Any]:
-    """What it was trained with, without places and devices."""
+def _select_options(run: Run) -> dict[str, Any]:
+    """Return the options of a run, without those that depend on the machine."""
     config = to_dict(load_config(run.path))
-    config["model.pretrained"] = epath.Path(config["model.pretrained"]).name
-    places = (*MAY_CHANGE, "data.parses", "data.vectors", "name", "search")
-    return {name: value for name, value in config.items() if not name.startswith(places)}
+    if "model.pretrained" in config:
+        config["model.pretrained"] = epath.Path(config["model.pretrained"]).name
+    omitted = (*MAY_CHANGE, *LOCAL_OPTIONS)
+    return {name: value for name, value in config.items() if not name.startswith(omitted)}
 
 
-def _learned(name: str, runs: Mapping[str, Run]) -> dict[str, Any]:
-    """Heads, maps and distances of the distance-aware model and the vanilla one, if they are kept.
+def _collect_learned(experiment: str, runs: Mapping[str, Run]) -> dict[str, Any]:
+    """Collect statistics of the heads from the checkpoints of the runs.
 
-    They are in the checkpoints. Of pre-trained models, what `guiding_heads` keeps.
+    A recipe with a `PAIR` of texts fine-tunes pre-trained models with guides. Any other recipe
+    trains distance-aware models.
     """
-    recipe = dict(recipes()).get(name)
+    recipe = dict(recipes()).get(experiment)
     pair = getattr(recipe, "PAIR", None)
     if pair is not None:
-        return guiding_heads.learned(runs, pair)
-    kept: dict[str, Any] = {}
-    trained = {
-        method: load(runs[method].path, runs[method].result or {})
-        for method in ("vanilla", "distance_aware")
-        if method in runs and runs[method].checkpoints.exists()
-    }
-    if "distance_aware" in trained:
-        _, params, members, _ = trained["distance_aware"]
-        kept["heads"] = {
-            level: {"weight": weight[members], "shape": shape[members]}
-            for level, (weight, shape) in heads_of(params).items()
-        }
-    if not trained or not all(model.reads_one_text for model in trained.values()):
-        return kept
-    sentence = getattr(recipe, "SENTENCE", None)
-    if sentence is not None:
-        kept["attention"] = {
-            method: _maps(attention_of(model, sentence)) for method, model in trained.items()
-        }
-    kept["distances"] = {
-        method: _distances(runs[method], model) for method, model in trained.items()
-    }
-    return kept
+        return collect_guided_heads(runs, pair)
+    return collect_heads(runs, sentence=getattr(recipe, "SENTENCE", None))
 
 
-def _maps(seen: Seen) -> dict[str, Any]:
-    """Of distance-aware heads the most local and the most global, of others the first."""
-    tokens, weights, distance_weight = seen
-    maps = weights.reshape(-1, len(tokens), len(tokens))
-    heads = np.arange(len(maps))[: 2 * SHOWN]
-    if distance_weight is None:
-        return {"tokens": tokens, "heads": heads, "maps": maps[heads]}
-    weight = distance_weight.reshape(-1)
-    order = weight.argsort()
-    local, distant = order[weight[order] < 0][:SHOWN], order[weight[order] > 0][-SHOWN:]
-    heads = np.concatenate([local, distant])
-    return {"tokens": tokens, "heads": heads, "maps": maps[heads], "weight": weight[heads]}
-
-
-def _distances(run: Run, trained: Trained) -> dict[str, Any]:
-    task = trained.task
-    table = table_of(
-        load_config(run.path), "validation", tokenizer=task.tokenizer, labels=task.labels
-    )
-    profile = distances_of(trained, table, texts=TEXTS, furthest=FURTHEST)
-    kept = {"heads": profile.heads.reshape(-1, FURTHEST + 1), "uniform": profile.uniform}
-    if task.method == "distance_aware":
-        kept["weight"] = heads_of(trained.params)["text"][0][trained.best].reshape(-1)
-    return kept
-
-
-def _json(run: Run, name: str) -> Any:
+def _read_json(run: Run, name: str) -> Any:
+    """Return the content of a JSON file in the folder of a run."""
     return json.loads((run.path / name).read_text())
 
 
-def _lines(run: Run, name: str) -> list[Any]:
+def _read_lines(run: Run, name: str) -> list[Any]:
+    """Return the objects of a JSON-lines file in the folder of a run, or [] if it is missing."""
     path = run.path / name
     return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []

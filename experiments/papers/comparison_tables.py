@@ -1,205 +1,239 @@
-"""Results as Markdown: methods side by side, the test between the best two, settings, seeds.
+"""Markdown tables that compare the methods of one experiment.
 
-A result is what `result.json` of a finished run holds. Where a run has a grid of settings, the one
-with the best mean validation criterion stands for the method, and how many were tried is printed.
+If a run trained a grid of settings, the setting with the best mean validation criterion represents
+the method, and the table shows how many settings were tried.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
 
-from distattn_jax.train.config import lacking
 from distattn_jax.train.guides import GUIDES
-from distattn_jax.train.members import AXES
 from distattn_jax.train.metrics import score
 from experiments.papers.formatting import (
-    NOTHING,
-    ORDER,
-    difference,
-    figure,
-    markdown,
-    mean_and_spread,
-    spelled,
-    title,
+    EMPTY,
+    METHOD_ORDER,
+    format_difference,
+    format_mean,
+    format_p,
+    format_value,
+    markdown_table,
+    method_title,
+    metric_title,
 )
-from experiments.papers.results import Result, by_setting, chosen, of_seeds, splits_of
-from experiments.papers.statistics import ALPHA, POWER, compare, summary
+from experiments.papers.results import (
+    Result,
+    group_by_setting,
+    measured_splits,
+    select_members,
+    values_by_seed,
+)
+from experiments.papers.statistics import ALPHA, POWER, paired_t_test, summarize
 
-Paper = Mapping[str, Mapping[str, str]]  # method -> metric -> the figure as it is printed there
+Published = Mapping[str, Mapping[str, str]]  # method -> metric -> printed number
 
-# What needs no model, by criterion.
-BASELINES = {"accuracy": "majority label", "rmse": "mean rating", "mrr": "BM25"}
-PAPERS = "paper's"  # the column of what was published
+# Prediction without a model, by criterion.
+BASELINE_TITLES = {"accuracy": "majority label", "rmse": "mean rating", "mrr": "BM25"}
+PUBLISHED = "published"  # origin of a column, beside the splits "validation" and "test"
+GUIDE_WEIGHTS = {name for guide in GUIDES.values() for name in guide.weights}
 
 
-def tables(results: Iterable[Result], *, paper: Paper | None = None) -> str:
-    """All tables of an experiment, and the sentence about its best two methods.
+def experiment_tables(results: Iterable[Result], *, published: Published | None = None) -> str:
+    """Write all tables of one experiment, with a sentence that tests its best two methods.
 
     Args:
-      results: one for each method, of the same criterion.
-      paper: what was published; a metric of which nothing is known gets no column.
+      results: One result per method, all with the same criterion.
+      published: method -> metric -> printed number. A metric without numbers has no column.
     """
-    ordered = sorted(results, key=_rank)
+    ordered = sorted(results, key=_method_rank)
     criteria = {result["criterion"] for result in ordered}
     if len(criteria) != 1:
-        raise ValueError(f"results must be at least one, of one criterion; got {sorted(criteria)}.")
-    (criterion,) = criteria
-    name = spelled(criterion)
-    parts = [comparison(ordered, paper=paper or {}), verdict(ordered)]
-    if any(len(by_setting(result)) > 1 for result in ordered):
-        parts += [f"All settings, by {name}:", settings(ordered)]
-    where = " / ".join(splits_of(ordered))
-    parts += [f"{name[0].upper()}{name[1:]} of each seed, {where}:", seeds(ordered)]
+        raise ValueError(
+            f"results must be at least one, all with one criterion; got {sorted(criteria)}."
+        )
+    name = metric_title(criteria.pop())
+    parts = [comparison_table(ordered, published=published or {}), compare_best_two(ordered)]
+    if any(len(group_by_setting(result)) > 1 for result in ordered):
+        parts += [f"All settings, by {name}:", settings_table(ordered)]
+    splits = " / ".join(measured_splits(ordered))
+    parts += [f"{name[0].upper()}{name[1:]} of each seed, {splits}:", seeds_table(ordered)]
     return "\n\n".join(part for part in parts if part)
 
 
-def comparison(results: Sequence[Result], *, paper: Paper) -> str:
-    """A row for each method, after one for what needs no model if a result has it."""
-    columns = _columns(results, paper)
-    grid = any(len(by_setting(result)) > 1 for result in results)
-    header = ["method", "parameters", *(f"{of} {spelled(metric)}" for of, metric in columns)]
-    header += ["seeds", "settings tried"] if grid else ["seeds"]
+def comparison_table(results: Sequence[Result], *, published: Published) -> str:
+    """Write one row per method: parameters, all metrics on all splits, published numbers, seeds.
+
+    The first row is the prediction without a model, if the results hold it.
+    """
+    columns = _choose_columns(results, published)
+    has_grid = any(len(group_by_setting(result)) > 1 for result in results)
+    header = ["method", "parameters"]
+    header += [f"{origin} {metric_title(metric)}" for origin, metric in columns]
+    header += ["seeds", "settings tried"] if has_grid else ["seeds"]
     rows = []
-    baseline: Mapping[str, Any] = next(
+    baseline: Mapping[str, Mapping[str, float]] = next(
         (result["baseline"] for result in results if "baseline" in result), {}
     )
     if any(baseline.values()):
-        cells = {
-            (split, metric): figure(metric, value)
-            for split, figures in baseline.items()
-            for metric, value in figures.items()
+        known = {
+            (split, metric): format_value(metric, value)
+            for split, values in baseline.items()
+            for metric, value in values.items()
         }
-        figures = [cells.get(column, NOTHING) for column in columns]
-        rows.append(
-            [BASELINES[results[0]["criterion"]], NOTHING, *figures, *[NOTHING] * (1 + grid)]
-        )
+        cells = [known.get(column, EMPTY) for column in columns]
+        title = BASELINE_TITLES[results[0]["criterion"]]
+        rows.append([title, EMPTY, *cells, *[EMPTY] * (1 + has_grid)])
     for result in results:
-        counts = [str(len(chosen(result))), str(len(by_setting(result)))]
-        figures = [_cell(result, of, metric, paper) for of, metric in columns]
+        counts = [str(len(select_members(result))), str(len(group_by_setting(result)))]
+        cells = [_format_cell(result, origin, metric, published) for origin, metric in columns]
         parameters = f"{result['parameters']:,}"
-        rows.append([title(result["method"]), parameters, *figures, *counts[: 1 + grid]])
-    return markdown(header, rows)
+        rows.append([method_title(result["method"]), parameters, *cells, *counts[: 1 + has_grid]])
+    return markdown_table(header, rows)
 
 
-def verdict(results: Sequence[Result]) -> str:
-    """The best method against the second best, on the test set; nothing when there is but one."""
-    if len(results) < 2 or "test" not in splits_of(results):
+def compare_best_two(results: Sequence[Result]) -> str:
+    """Write a sentence that tests the best method against the second best on the test set.
+
+    Return "" for a single method, and for results without a test set.
+    """
+    if len(results) < 2 or "test" not in measured_splits(results):
         return ""
     criterion = results[0]["criterion"]
-    figures = [(of_seeds(result, "test", criterion), title(result["method"])) for result in results]
-    figures.sort(key=lambda entry: score(criterion, summary(entry[0].values()).mean), reverse=True)
-    (best, best_title), (second, second_title), *others = figures
-    opening = f"Best on test {spelled(criterion, unit=False)}: {best_title}, then {second_title}"
-    found = compare(best, second)
-    if found is None:
-        return f"{opening}; no seed is common to both, so they are not tested against each other."
-    pairs = len(found.seeds)
-    gap = f"difference {difference(criterion, found.difference)}"
-    if found.t is None or found.p is None or found.detectable is None:
+    methods = [
+        (values_by_seed(result, "test", criterion), method_title(result["method"]))
+        for result in results
+    ]
+    methods.sort(
+        key=lambda entry: score(criterion, summarize(entry[0].values()).mean), reverse=True
+    )
+    (best, best_title), (second, second_title), *others = methods
+    name = metric_title(criterion, unit=False)
+    opening = f"Best on test {name}: {best_title}, then {second_title}"
+    test = paired_t_test(best, second)
+    if test is None:
+        return f"{opening}; they share no seed, so no test is possible."
+    pairs = len(test.seeds)
+    difference = f"difference {format_difference(criterion, test.difference)}"
+    if test.t is None or test.p is None or test.detectable is None:
         reason = (
-            "a test needs two seeds or more"
+            "a test needs at least two seeds"
             if pairs == 1
-            else f"it is the same for all {pairs} seeds, which leaves nothing to test"
+            else f"it is the same for all {pairs} seeds, so no test is possible"
         )
-        return f"{opening}; {gap}, t -, p -, detectable difference - ({reason})."
-    p = f"p = {found.p:.2g}" if found.p >= 1e-4 else "p < 0.0001"
+        return f"{opening}; {difference}, t -, p -, detectable difference - ({reason})."
+    p = format_p(test.p)
     sentence = (
-        f"{opening}; {gap}, t = {found.t:.2f}, {p} (paired over {pairs} seeds), "
-        f"detectable difference {difference(criterion, found.detectable)} "
+        f"{opening}; {difference}, t = {test.t:.2f}, p {p if p.startswith('<') else f'= {p}'} "
+        f"(paired over {pairs} seeds), "
+        f"detectable difference {format_difference(criterion, test.detectable)} "
         f"(two-sided α = {ALPHA:g}, power {POWER:g})."
     )
-    picked = " The two were picked by these figures, which makes p too small."
+    picked = " The two were selected by these values, which makes p too small."
     return sentence + picked if others else sentence
 
 
-def pairs_of(first: Mapping[int, float], second: Mapping[int, float]) -> int:
-    """Over how many seeds two methods, each seed -> figure, can be compared."""
+def count_pairs(first: Mapping[int, float], second: Mapping[int, float]) -> int:
+    """Return the number of seeds that two methods share, each a mapping from seed to value."""
     return len(first.keys() & second.keys())
 
 
-def tested(first: Mapping[int, float], second: Mapping[int, float], criterion: str) -> list[str]:
-    """The paired test of first minus second, each seed -> figure: difference, p, detectable."""
-    found = compare(first, second)
-    if found is None:
-        return [NOTHING] * 3
-    mean = difference(criterion, found.difference)
-    if found.p is None or found.detectable is None:
-        return [mean, NOTHING, NOTHING]
-    p = f"{found.p:.2g}" if found.p >= 1e-4 else "< 0.0001"
-    return [mean, p, difference(criterion, found.detectable)]
+def format_test(
+    first: Mapping[int, float], second: Mapping[int, float], criterion: str
+) -> list[str]:
+    """Format a paired t-test of two methods as three cells: difference, p, detectable difference.
+
+    Args:
+      first: seed -> value of the first method.
+      second: seed -> value of the second method, which is subtracted.
+      criterion: Metric of the values.
+    """
+    test = paired_t_test(first, second)
+    if test is None:
+        return [EMPTY] * 3
+    difference = format_difference(criterion, test.difference)
+    if test.p is None or test.detectable is None:
+        return [difference, EMPTY, EMPTY]
+    return [difference, format_p(test.p), format_difference(criterion, test.detectable)]
 
 
-def settings(results: Sequence[Result]) -> str:
-    """Every setting of every method, by the criterion."""
+def settings_table(results: Sequence[Result]) -> str:
+    """Write one row per setting of every method: its options, and the criterion on each split."""
     criterion = results[0]["criterion"]
-    varied, splits = _varied(results), splits_of(results)
+    varied, splits = _varied_options(results), measured_splits(results)
     header = ["method", *(name.replace("_", " ") for name in varied)]
-    header += [f"{split} {spelled(criterion)}" for split in splits] + ["seeds", "chosen"]
+    header += [f"{split} {metric_title(criterion)}" for split in splits] + ["seeds", "chosen"]
     rows = []
     for result in results:
-        for members in by_setting(result):
+        for members in group_by_setting(result):
             setting = result["members"][members[0]]["setting"]
             means = [
-                mean_and_spread(criterion, of_seeds(result, split, criterion, members).values())
+                format_mean(criterion, values_by_seed(result, split, criterion, members).values())
                 for split in splits
             ]
-            mark = "yes" if members == chosen(result) else ""
-            numbers = [_number(result["method"], name, setting[name]) for name in varied]
-            rows.append([title(result["method"]), *numbers, *means, str(len(members)), mark])
-    return markdown(header, rows)
+            mark = "yes" if members == select_members(result) else ""
+            options = [_format_option(result["method"], name, setting) for name in varied]
+            rows.append([method_title(result["method"]), *options, *means, str(len(members)), mark])
+    return markdown_table(header, rows)
 
 
-def seeds(results: Sequence[Result]) -> str:
-    """A row for each seed, a column for each method: the criterion on every split."""
-    criterion, splits = results[0]["criterion"], splits_of(results)
-    columns = [[of_seeds(result, split, criterion) for split in splits] for result in results]
+def seeds_table(results: Sequence[Result]) -> str:
+    """Write one row per seed and one column per method: the criterion on each split."""
+    criterion, splits = results[0]["criterion"], measured_splits(results)
+    columns = [[values_by_seed(result, split, criterion) for split in splits] for result in results]
     rows = []
     for seed in sorted({seed for column in columns for seed in column[0]}):
         cells = [
-            " / ".join(figure(criterion, figures[seed]) for figures in column)
+            " / ".join(format_value(criterion, values[seed]) for values in column)
             if seed in column[0]
-            else NOTHING
+            else EMPTY
             for column in columns
         ]
         rows.append([str(seed), *cells])
-    return markdown(["seed", *(title(result["method"]) for result in results)], rows)
+    return markdown_table(["seed", *(method_title(result["method"]) for result in results)], rows)
 
 
-def _rank(result: Result) -> int:
-    """The order of attentions and guides; what is not there comes last."""
-    return ([*ORDER, result["method"]]).index(result["method"])
+def _method_rank(result: Result) -> int:
+    """Return the position of a method in METHOD_ORDER. Unknown methods come last."""
+    return [*METHOD_ORDER, result["method"]].index(result["method"])
 
 
-def _columns(results: Sequence[Result], paper: Paper) -> list[tuple[str, str]]:
-    """Where a figure is from, and its metric: the criterion first, the loss last."""
+def _choose_columns(results: Sequence[Result], published: Published) -> list[tuple[str, str]]:
+    """Return (origin, metric) of every column: the criterion first, the loss last.
+
+    The origin is "validation", "test" or PUBLISHED.
+    """
     found = {name: None for result in results for name in result["members"][0]["validation"]}
     metrics = sorted(found, key=lambda name: (name != results[0]["criterion"], name == "loss"))
     columns = []
-    for split in splits_of(results):
+    for split in measured_splits(results):
         for metric in metrics:
             columns.append((split, metric))
-            if split == "test" and any(metric in figures for figures in paper.values()):
-                columns.append((PAPERS, metric))
+            if split == "test" and any(metric in numbers for numbers in published.values()):
+                columns.append((PUBLISHED, metric))
     return columns
 
 
-def _cell(result: Result, of: str, metric: str, paper: Paper) -> str:
-    if of == PAPERS:
-        return paper.get(result["method"], {}).get(metric, NOTHING)
-    figures = of_seeds(result, of, metric).values()
-    return mean_and_spread(metric, figures) if figures else NOTHING
+def _format_cell(result: Result, origin: str, metric: str, published: Published) -> str:
+    """Format the mean of a metric over seeds, or its published number."""
+    if origin == PUBLISHED:
+        return published.get(result["method"], {}).get(metric, EMPTY)
+    values = values_by_seed(result, origin, metric).values()
+    return format_mean(metric, values) if values else EMPTY
 
 
-def _number(method: str, name: str, value: float) -> str:
-    """A number of a setting; nothing where a guide does not have it."""
-    is_others = method in GUIDES and f"{AXES[name]}.{name}" in lacking(method)
-    return NOTHING if is_others else f"{value:g}"
+def _format_option(method: str, name: str, setting: Mapping[str, float]) -> str:
+    """Format one option of a setting. An option without effect on the method is an empty cell."""
+    unused = name not in setting
+    if method in GUIDES:
+        weights = GUIDES[method].weights
+        unused |= name in GUIDE_WEIGHTS and name not in weights
+        unused |= name == "layer" and not weights
+    return EMPTY if unused else f"{setting[name]:g}"
 
 
-def _varied(results: Sequence[Result]) -> list[str]:
-    """The names of the numbers that differ between the members of a run."""
-    values: dict[str, list[set[float]]] = {}
+def _varied_options(results: Sequence[Result]) -> list[str]:
+    """Return the names of the options that differ between the members of at least one run."""
+    values: dict[str, list[set[float | None]]] = {}
     for result in results:
         for name in result["members"][0]["setting"]:
-            seen = {member["setting"][name] for member in result["members"]}
-            values.setdefault(name, []).append(seen)
-    return [name for name, sets in values.items() if any(len(seen) > 1 for seen in sets)]
+            found = {member["setting"].get(name) for member in result["members"]}
+            values.setdefault(name, []).append(found)
+    return [name for name, sets in values.items() if any(len(found) > 1 for found in sets)]

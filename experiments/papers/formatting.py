@@ -1,62 +1,68 @@
-"""How numbers, metrics and methods are put into words and tables."""
+"""Format numbers, metrics and methods for Markdown tables."""
 
 from collections.abc import Iterable, Sequence
 
 from distattn_jax.models import METHODS
 from distattn_jax.train.guides import GUIDES
-from experiments.papers.statistics import summary
+from experiments.papers.statistics import summarize
 
-SPELLED = {
+METRIC_TITLES = {
     **{"macro_f": "macro F", "auc": "AUC", "mrr": "MRR", "rmse": "RMSE", "mae": "MAE"},
     **{"ndcg@5": "nDCG@5", "ndcg@10": "nDCG@10"},
     **{f"recall@{k}": f"R@{k}" for k in (1, 3, 5, 20)},
 }
-PERCENT = (
+PERCENT_METRICS = (
     *("accuracy", "macro_precision", "macro_recall", "macro_f"),
     *("auc", "mrr", "ndcg@5", "ndcg@10"),
     *(f"recall@{k}" for k in (1, 3, 5, 20)),
 )
-ORDER = (*METHODS, *GUIDES)  # of what is compared, in every table
-NOTHING = "-"
-NOT_RUN = "Not run."
-UNRUN = "not run"  # in a cell or a sentence
+METHOD_ORDER = (*METHODS, *GUIDES)  # rows of every table
+EMPTY = "-"  # a cell without a value
+NOT_RUN = "not run"  # a cell or a phrase
+NOT_RUN_SENTENCE = "Not run."
 
 
-def title(method: str) -> str:
-    """How a method is called in print."""
+def method_title(method: str) -> str:
+    """Return the printed name of a method: an attention variant or a guide."""
     known = METHODS | GUIDES
     return known[method].title if method in known else method.replace("_", " ")
 
 
-def spelled(metric: str, *, unit: bool = True) -> str:
-    """How a metric is called in print."""
-    name = SPELLED.get(metric, metric.replace("_", " "))
-    return f"{name} (%)" if unit and metric in PERCENT else name
+def metric_title(metric: str, *, unit: bool = True) -> str:
+    """Return the printed name of a metric, followed by "(%)" if `unit` and it is a percentage."""
+    name = METRIC_TITLES.get(metric, metric.replace("_", " "))
+    return f"{name} (%)" if unit and metric in PERCENT_METRICS else name
 
 
-def figure(metric: str, value: float) -> str:
-    """A value of a metric; shares as percentages."""
-    return f"{100 * value:.2f}" if metric in PERCENT else f"{value:.4f}"
+def format_value(metric: str, value: float) -> str:
+    """Format a value of a metric: percentages with two decimals, others with four."""
+    return f"{100 * value:.2f}" if metric in PERCENT_METRICS else f"{value:.4f}"
 
 
-def mean_and_spread(metric: str, values: Iterable[float]) -> str:
-    """The mean over seeds ± their standard deviation, which one seed does not have."""
-    mean, std = summary(values)
-    return figure(metric, mean) + ("" if std is None else f" ± {figure(metric, std)}")
+def format_mean(metric: str, values: Iterable[float]) -> str:
+    """Format values over seeds as "mean ± standard deviation". One seed has no deviation."""
+    mean, std = summarize(values)
+    return format_value(metric, mean) + ("" if std is None else f" ± {format_value(metric, std)}")
 
 
-def difference(metric: str, value: float) -> str:
-    """A difference of two values of a metric."""
-    return f"{figure(metric, value)} points" if metric in PERCENT else figure(metric, value)
+def format_difference(metric: str, value: float) -> str:
+    """Format a difference between two values of a metric, in points if it is a percentage."""
+    formatted = format_value(metric, value)
+    return f"{formatted} points" if metric in PERCENT_METRICS else formatted
 
 
-def counts(numbers: Iterable[int]) -> str:
-    """Several counts of one thing: the one there is, or from the least to the greatest."""
+def format_p(p: float) -> str:
+    """Format a p value with two digits, or as "< 0.0001"."""
+    return f"{p:.2g}" if p >= 1e-4 else "< 0.0001"
+
+
+def format_range(numbers: Iterable[int]) -> str:
+    """Format several counts as one number if they are equal, else as "2 to 3"."""
     found = sorted(set(numbers))
     return str(found[0]) if len(found) == 1 else f"{found[0]} to {found[-1]}"
 
 
-def markdown(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """A table: the first column to the left, the others to the right."""
+def markdown_table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """Write a Markdown table: the first column left-aligned, all others right-aligned."""
     lines = [header, ["---", *["---:"] * (len(header) - 1)], *rows]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)

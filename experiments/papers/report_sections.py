@@ -1,101 +1,132 @@
-"""Parts that the reports on papers share: data, seeds, provenance, figures."""
+"""Sections that the reports on both papers share: data, single seeds, provenance."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from etils import epath
-from matplotlib.figure import Figure
-
-from distattn_jax import plot
 from experiments.papers import stored_results
-from experiments.papers.comparison_tables import seeds
-from experiments.papers.formatting import NOT_RUN, NOTHING, markdown, spelled
+from experiments.papers.comparison_tables import seeds_table
+from experiments.papers.formatting import (
+    EMPTY,
+    NOT_RUN,
+    NOT_RUN_SENTENCE,
+    markdown_table,
+    metric_title,
+)
 from experiments.searched import SEARCHED
 
-Picture = tuple[str, str, Callable[[], Figure]]  # name of its file, caption, what draws it
-
-DOTS_PER_INCH = 120
+Contents = Mapping[str, Any]  # experiment -> its stored results, or None if it was not run
 
 
-def data(
-    kept: Mapping[str, Any], shown: Mapping[str, str], paper: Mapping[str, Sequence[str]]
+def data_table(
+    contents: Contents, titles: Mapping[str, str], published: Mapping[str, Sequence[str]]
 ) -> str:
-    """Rows, classes and lengths, ours / the paper's; then what the builders said.
+    """Write a table of data sets: rows of each split, classes, average length, ours / published.
 
     Args:
-      kept: experiment -> its results, or None.
-      shown: experiment -> how its data set is called in print.
-      paper: experiment -> the five figures of the paper.
+      contents: experiment -> stored results, or None.
+      titles: experiment -> printed name of its data set. Other experiments are omitted.
+      published: experiment -> the five published numbers.
     """
-    header = ["data set", "train", "validation", "test", "classes", "tokens of an example"]
-    rows, said = [], []
-    for name, title in shown.items():
-        ours = [NOTHING] * 5
-        content = kept[name]
+    header = ["data set", "train", "validation", "test", "classes", "tokens per example"]
+    rows = []
+    for name, title in titles.items():
+        ours, content = [EMPTY] * 5, contents[name]
         if content is not None:
             about = content["data"]
             counts = (f"{about['rows'][split]:,}" for split in ("train", "validation", "test"))
-            classes = str(about["classes"] or NOTHING)  # a ranking has none
+            classes = str(about.get("classes") or EMPTY)  # A ranking task has no classes.
             ours = [*counts, classes, f"{about['average_length']:.1f}"]
-            said += [f"- {title}: {'; '.join(about['said'])}."]
-        theirs = paper.get(name, (NOTHING,) * 5)
+        theirs = published.get(name, (EMPTY,) * 5)
         rows.append([title, *(f"{a} / {b}" for a, b in zip(ours, theirs, strict=True))])
-    return "\n".join(["Ours / the paper's.", "", markdown(header, rows), "", *said]).rstrip()
+    return markdown_table(header, rows)
 
 
-def every_seed(kept: Mapping[str, Any]) -> list[str]:
-    """The criterion of each seed of each experiment."""
+def describe_training_rows(
+    contents: Contents, titles: Mapping[str, str], published: Mapping[str, Sequence[str]]
+) -> str:
+    """List the number of training rows of each data set, ours / published.
+
+    Args:
+      contents: experiment -> stored results, or None.
+      titles: experiment -> printed name of its data set.
+      published: experiment -> published numbers, training rows first.
+    """
+    counts = []
+    for name, title in titles.items():
+        ours = NOT_RUN if contents[name] is None else f"{contents[name]['data']['rows']['train']:,}"
+        counts.append(f"{title} {ours} / {published.get(name, (EMPTY,))[0]}")
+    return ", ".join(counts)
+
+
+def data_messages(contents: Contents, titles: Mapping[str, str]) -> str:
+    """List the messages that were printed when the data sets were prepared."""
+    lines = [
+        f"- {title}: {'; '.join(read_messages(contents[name]))}."
+        for name, title in titles.items()
+        if contents[name] is not None
+    ]
+    return "\n".join(lines)
+
+
+def read_messages(content: Mapping[str, Any]) -> list[str]:
+    """Return the messages about the data of an experiment, under their present or older key."""
+    about = content["data"]
+    return about.get("messages", about.get("said", []))
+
+
+def seed_tables(contents: Contents) -> list[str]:
+    """Write, for every experiment, a heading and the criterion of each seed of each method."""
     parts = []
-    for name, content in kept.items():
+    for name, content in contents.items():
         if content is not None:
-            results = stored_results.results_of(content, tuple(content["runs"]))
-            criterion = spelled(results[0]["criterion"])
-            parts += [f"{name}, {criterion}, validation / test:", seeds(results)]
+            results = stored_results.select_results(content, tuple(content["runs"]))
+            criterion = metric_title(results[0]["criterion"])
+            parts += [f"{name}, {criterion}, validation / test:", seeds_table(results)]
     return parts
 
 
-def provenance(
-    kept: Mapping[str, Any],
+def provenance_table(
+    contents: Contents,
     folder: stored_results.AnyPath,
     *,
-    before: Sequence[str] = (SEARCHED,),
-    beside: str = "with other runs on the device",
+    searches: Sequence[str] = (SEARCHED,),
+    sharing: str = "other runs shared the device",
 ) -> str:
-    """Device, versions, commit and minutes of all runs.
+    """Write device, versions, commit, steps and minutes of every run.
 
     Args:
-      kept: experiment -> its results, or None.
-      folder: of the results.
-      before: how the names of the searches end that came before.
-      beside: what else was on the device.
+      contents: experiment -> stored results, or None.
+      folder: Folder of the stored results.
+      searches: Suffixes of the names of the search experiments that are listed first.
+      sharing: Clause about other runs on the same device.
     """
-    found = [stored_results.read(name + ending, folder) for ending in before for name in kept]
-    rows = []
-    for content in filter(None, [*found, *kept.values()]):
-        for method, run in content["runs"].items():
-            where, packages = run["environment"], run["environment"]["packages"]
-            steps, minutes = run["result"]["steps"], run["seconds"] / 60
-            name = f"{content['experiment']}/{method}"
-            rate = steps / run["seconds"]
-            pace = f"{rate:.0f}" if rate >= 0.5 else f"{rate:.1g}"
-            models = str(len(run["result"]["members"]))
-            versions = f"jax {packages['jax']}, flax {packages['flax']}"
-            commit, *changed = (where["commit"] or NOTHING).split("-")
-            commit = "-".join([commit[:10], *changed])
-            row = [name, where["device"], versions, commit, models, str(steps), pace]
-            rows.append([*row, f"{minutes:.1f}"])
+    found = [
+        stored_results.read_results(name + suffix, folder)
+        for suffix in searches
+        for name in contents
+    ]
+    rows = [
+        _provenance_row(content["experiment"], method, run)
+        for content in filter(None, [*found, *contents.values()])
+        for method, run in content["runs"].items()
+    ]
     header = ["run", "device", "versions", "commit", "models", "steps", "steps/s", "minutes"]
-    note = f"Steps/s and minutes count compilation and validation, {beside}."
-    return "\n\n".join([note, markdown(header, rows)]) if rows else NOT_RUN
+    note = f"Steps/s and minutes include compilation and validation; {sharing}."
+    return "\n\n".join([note, markdown_table(header, rows)]) if rows else NOT_RUN_SENTENCE
 
 
-def draw(pictures: Iterable[Picture], folder: stored_results.AnyPath) -> None:
-    """Draws into `folder/figures`."""
-    for name, _, figure in pictures:
-        plot.save(figure(), epath.Path(folder) / "figures" / f"{name}.png", dpi=DOTS_PER_INCH)
-
-
-def named(pictures: Iterable[Picture], folder: stored_results.AnyPath) -> dict[str, str]:
-    """What there is to draw: caption -> path, as seen from beside the folder."""
-    place = f"{epath.Path(folder).name}/figures"
-    return {caption: f"{place}/{name}.png" for name, caption, _ in pictures}
+def _provenance_row(experiment: str, method: str, run: Mapping[str, Any]) -> list[str]:
+    """Return the cells of one run in the provenance table."""
+    environment, packages = run["environment"], run["environment"]["packages"]
+    steps, rate = run["result"]["steps"], run["result"]["steps"] / run["seconds"]
+    commit, *suffix = (environment["commit"] or EMPTY).split("-")  # 40 digits, or digits-dirty
+    return [
+        f"{experiment}/{method}",
+        environment["device"],
+        f"jax {packages['jax']}, flax {packages['flax']}",
+        "-".join([commit[:10], *suffix]),
+        str(len(run["result"]["members"])),
+        str(steps),
+        f"{rate:.0f}" if rate >= 0.5 else f"{rate:.1g}",
+        f"{run['seconds'] / 60:.1f}",
+    ]

@@ -1,8 +1,8 @@
-"""Pictures of the runs of one experiment: how they learned, what their heads became, what they see.
+"""Figures of the runs of one experiment: learning curves, head parameters, attention maps.
 
-Those of heads and maps need the checkpoints of a finished run; where there are none, they are left
-out. Where a run has a grid, the setting that stands for it in the tables is drawn, and where one
-model is drawn, it is the one of that setting with the best validation.
+Figures of heads need the checkpoints of finished runs and are omitted without them. Of a grid of
+settings, only the best setting is drawn. A figure of a single model shows the seed of that setting
+with the best validation score.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -16,36 +16,37 @@ from matplotlib.figure import Figure
 from distattn_jax import plot
 from distattn_jax.train.journal import Line, read
 from distattn_jax.train.run import Run, load_config
-from experiments.papers.formatting import ORDER, title
-from experiments.papers.results import chosen
+from experiments.papers.formatting import METHOD_ORDER, method_title
+from experiments.papers.results import select_members
 from experiments.trained import Seen, Trained, attention_of, heads_of, load
 
 AnyPath = str | Path | epath.Path
 Curve = tuple[np.ndarray, np.ndarray]  # steps (K,), values (members, K)
 
 
-def draw(
+def draw_run_figures(
     paths: Iterable[AnyPath], directory: AnyPath, *, sentence: str | None = None
 ) -> list[epath.Path]:
-    """Draws all there is to draw into `directory/figures`, and says which files these are.
+    """Draw all figures of an experiment into `directory/figures` and return their paths.
 
     Args:
-      paths: folders of runs, of one method each, finished or not.
-      directory: where the folder of figures is, or is made.
-      sentence: the text whose attention maps are drawn; None: no such picture.
+      paths: Folders of runs, finished or not, one per method.
+      directory: Folder of the report. Its subfolder `figures` is created.
+      sentence: Text whose attention maps are drawn. None draws no maps.
     """
     found = {load_config(path).methods[0]: Run(epath.Path(path)) for path in paths}
-    runs = {method: found[method] for method in ORDER if method in found}
+    runs = {method: found[method] for method in METHOD_ORDER if method in found}
     drawn = []
-    for name, figure in _pictures(runs, sentence):
+    for name, figure in _make_figures(runs, sentence):
         path = epath.Path(directory) / "figures" / f"{name}.png"
         plot.save(figure, path)
         drawn.append(path)
     return drawn
 
 
-def _pictures(runs: dict[str, Run], sentence: str | None) -> Iterator[tuple[str, Figure]]:
-    curves = learning_curves(runs)
+def _make_figures(runs: dict[str, Run], sentence: str | None) -> Iterator[tuple[str, Figure]]:
+    """Yield file name and figure of everything that the runs allow to draw."""
+    curves = plot_learning_curves(runs)
     if curves is not None:
         yield "learning_curves", curves
     trained: dict[str, Trained] = {}
@@ -55,40 +56,52 @@ def _pictures(runs: dict[str, Run], sentence: str | None) -> Iterator[tuple[str,
             trained[method] = load(run.path, run.result)
     if "distance_aware" in trained:
         _, params, members, best = trained["distance_aware"]
-        furthest = load_config(runs["distance_aware"].path).data.longest - 1
+        max_distance = load_config(runs["distance_aware"].path).data.longest - 1
         levels = heads_of(params)
         for level, (weight, shape) in levels.items():
             suffix = "" if len(levels) == 1 else f"_{level}"
             yield f"heads{suffix}", plot.head_parameters(weight[members], shape[members])
-            for name, figure in coefficients(weight[best], shape[best], furthest=furthest):
+            for name, figure in plot_coefficients(
+                weight[best], shape[best], max_distance=max_distance
+            ):
                 yield f"{name}{suffix}", figure
     if sentence is not None and trained and all(model.reads_one_text for model in trained.values()):
-        seen = {method: attention_of(model, sentence) for method, model in trained.items()}
-        tokens = next(iter(seen.values())).tokens
-        yield "attention", plot.attention_maps(maps_of(seen), tokens)
+        attention = {method: attention_of(model, sentence) for method, model in trained.items()}
+        tokens = next(iter(attention.values())).tokens
+        yield "attention", plot.attention_maps(select_maps(attention), tokens)
 
 
-def learning_curves(runs: dict[str, Run]) -> Figure | None:
-    """The training loss and the validation criterion of all methods; None: nothing is logged."""
+def plot_learning_curves(runs: dict[str, Run]) -> Figure | None:
+    """Plot training loss and validation criterion of all methods. Return None without logs."""
     lines = {method: read(run.path) for method, run in runs.items()}
     results = {method: run.result for method, run in runs.items()}
-    wanted = {"train/loss": "training loss"}
-    criterion = _criterion([result for result in results.values() if result], lines.values())
+    titles = {"train/loss": "training loss"}
+    criterion = _find_criterion([result for result in results.values() if result], lines.values())
     if criterion is not None:
-        wanted[f"validation/{criterion}"] = f"validation {criterion.replace('_', ' ')}"
+        titles[f"validation/{criterion}"] = f"validation {criterion.replace('_', ' ')}"
     history: dict[str, dict[str, Curve]] = {}
     labels = {}
     for method, result in results.items():
-        members = slice(None) if result is None else chosen(result)
-        found = {name: curve(lines[method], metric, members) for metric, name in wanted.items()}
-        history[method] = {name: points for name, points in found.items() if points is not None}
-        labels[method] = title(method) + ("" if result else " (not finished)")
-    drawn = [name for name in wanted.values() if any(name in curves for curves in history.values())]
-    return plot.learning_curves(history, drawn, labels=labels) if drawn else None
+        members = slice(None) if result is None else select_members(result)
+        found = {
+            name: read_curve(lines[method], metric, members) for metric, name in titles.items()
+        }
+        history[method] = {name: curve for name, curve in found.items() if curve is not None}
+        labels[method] = method_title(method) + ("" if result else " (not finished)")
+    metrics = [
+        name for name in titles.values() if any(name in curves for curves in history.values())
+    ]
+    return plot.learning_curves(history, metrics, labels=labels) if metrics else None
 
 
-def curve(lines: Sequence[Line], metric: str, members: slice | list[int]) -> Curve | None:
-    """Steps and values of a metric in the journal of a run; None where it is not there."""
+def read_curve(lines: Sequence[Line], metric: str, members: slice | list[int]) -> Curve | None:
+    """Return steps (K,) and values (members, K) of a logged metric, or None if it was not logged.
+
+    Args:
+      lines: Lines of the log of a run.
+      metric: Name of the metric in the log.
+      members: Indices of the models to read.
+    """
     found = [(line["step"], np.asarray(line[metric])[members]) for line in lines if metric in line]
     if not found:
         return None
@@ -96,51 +109,60 @@ def curve(lines: Sequence[Line], metric: str, members: slice | list[int]) -> Cur
     return np.asarray(steps), np.stack(values, axis=1)
 
 
-def coefficients(
-    weight: np.ndarray, shape: np.ndarray, *, furthest: int
+def plot_coefficients(
+    weight: np.ndarray, shape: np.ndarray, *, max_distance: int
 ) -> Iterator[tuple[str, Figure]]:
-    """f against distance: one picture, or one for each of several layers.
+    """Yield file name and figure of the distance coefficients f(wR; v), one for each layer.
 
-    Half of the heads have come to where f does not change any more at the distance where the
-    picture ends, unless that is beyond the furthest there is.
+    The horizontal axis ends where f is nearly constant for half of the heads, at `max_distance` at
+    the latest.
 
     Args:
-      weight: w (L, N).
-      shape: v (L, N).
-      furthest: the greatest distance there is.
+      weight: Distance weights w, shape (L, N).
+      shape: Shape parameters v, shape (L, N).
+      max_distance: Largest distance in the texts.
     """
-    settled = (np.abs(shape) + 5) / np.maximum(np.abs(weight), 1e-6)  # |w| R = |v| + 5
-    end = int(np.clip(np.median(settled), 1, max(furthest, 1)))
+    saturation = (np.abs(shape) + 5) / np.maximum(np.abs(weight), 1e-6)  # |w| R = |v| + 5
+    end = int(np.clip(np.median(saturation), 1, max(max_distance, 1)))
     for layer in range(len(weight)):
         name = "coefficients" if len(weight) == 1 else f"coefficients_layer_{layer + 1}"
-        yield name, plot.coefficient_curves(weight[layer], shape[layer], furthest=end)
+        yield name, plot.coefficient_curves(weight[layer], shape[layer], max_distance=end)
 
 
-def maps_of(seen: dict[str, Seen]) -> dict[str, np.ndarray]:
-    """Title -> map: the mean over heads; of distance-aware ones the most local and most global."""
+def select_maps(attention: dict[str, Seen]) -> dict[str, np.ndarray]:
+    """Return title -> attention map (T, T) for the maps worth drawing.
+
+    A distance-aware model contributes its most local and its most global head. Any other model
+    contributes the mean over its heads.
+    """
     maps = {}
-    for method, (_, weights, distance_weight) in seen.items():
+    for method, (_, weights, distance_weight) in attention.items():
         if distance_weight is None:
             layers, heads = weights.shape[:2]
-            maps[f"{title(method)}\nmean of {layers * heads} heads"] = weights.mean(axis=(0, 1))
+            title = f"{method_title(method)}\nmean of {layers * heads} heads"
+            maps[title] = weights.mean(axis=(0, 1))
             continue
-        for kind, at, is_such in (
+        for kind, index, exists in (
             ("local", distance_weight.argmin(), distance_weight.min() < 0),
             ("global", distance_weight.argmax(), distance_weight.max() > 0),
         ):
-            if is_such:
-                layer, head = np.unravel_index(at, distance_weight.shape)
+            if exists:
+                layer, head = np.unravel_index(index, distance_weight.shape)
                 w = f"{distance_weight[layer, head]:.2g}".replace("-", "\N{MINUS SIGN}")
                 place = f"head {head + 1}" if len(weights) == 1 else f"{layer + 1}.{head + 1}"
-                maps[f"{title(method)}\nmost {kind}: {place}, w = {w}"] = weights[layer, head]
+                title = f"{method_title(method)}\nmost {kind}: {place}, w = {w}"
+                maps[title] = weights[layer, head]
     return maps
 
 
-def _criterion(results: Sequence[Any], journals: Iterable[Sequence[Line]]) -> str | None:
-    """That of a finished run; else the first that was measured on the validation set, no loss."""
+def _find_criterion(results: Sequence[Any], logs: Iterable[Sequence[Line]]) -> str | None:
+    """Return the validation criterion: from a finished run, else the first logged metric.
+
+    The loss is not a criterion. Return None if neither exists.
+    """
     if results:
         return results[0]["criterion"]
-    names = (name for lines in journals for line in lines for name in line)
+    names = (name for lines in logs for line in lines for name in line)
     measured = (
         name.removeprefix("validation/") for name in names if name.startswith("validation/")
     )

@@ -1,9 +1,10 @@
-"""Seeds as a sample: mean and spread, the paired t-test, and the difference it could have detected.
+"""Statistics over seeds: mean and spread, the paired t-test, and the difference it could detect.
 
 d_i = a_i - b_i over the seeds i that both methods have,   t = mean(d) √n / std(d),   n - 1 degrees
 
-A test that finds nothing says little unless it is known what it could have found: the true mean of
-d at which it comes out significant four times in five, if the true spread of d is the one seen.
+A test without a significant result says little unless its power is known. The detectable difference
+is the true mean of d at which the test is significant in four cases of five, if the true standard
+deviation of d equals the observed one.
 """
 
 import math
@@ -13,24 +14,27 @@ from typing import NamedTuple
 import numpy as np
 
 ALPHA, POWER = 0.05, 0.8
-ROUNDING = 1e-12  # differences that vary by less than this share of the figures do not vary
+ROUNDING = 1e-12  # Differences that vary by less than this fraction of the values are constant.
 
 
 class Summary(NamedTuple):
-    """The mean over seeds, and their sample standard deviation: None for one seed."""
+    """Mean and sample standard deviation of values over seeds. One seed has the deviation None."""
 
     mean: float
     std: float | None
 
 
-class Comparison(NamedTuple):
-    """Two methods over the same seeds.
+class PairedTest(NamedTuple):
+    """Paired t-test of two methods over the seeds that both have.
+
+    t, p and detectable are None for a single seed, and where all differences are equal.
 
     Attributes:
-      seeds: those that both have.
-      difference: the mean of first - second.
-      t, p: of the two-sided test; None where there is none: one seed, or no variance.
-      detectable: the least true difference found with probability POWER; None as above.
+      seeds: Seeds that both methods have.
+      difference: Mean of first - second.
+      t: Test statistic.
+      p: Two-sided p value.
+      detectable: Smallest true difference that the test finds with probability POWER.
     """
 
     seeds: tuple[int, ...]
@@ -40,42 +44,47 @@ class Comparison(NamedTuple):
     detectable: float | None = None
 
 
-def summary(values: Iterable[float]) -> Summary:
-    """Mean and sample standard deviation."""
+def summarize(values: Iterable[float]) -> Summary:
+    """Return the mean and the sample standard deviation of at least one value."""
     array = np.asarray(list(values), np.float64)
     if array.size == 0:
-        raise ValueError("values must hold at least one figure; got none.")
+        raise ValueError("values must hold at least one number; got none.")
     return Summary(float(array.mean()), float(array.std(ddof=1)) if array.size > 1 else None)
 
 
-def compare(first: Mapping[int, float], second: Mapping[int, float]) -> Comparison | None:
-    """The paired test of two methods, each seed -> figure; None when they share no seed."""
-    from scipy import stats  # slow to import: only where there is something to compare
+def paired_t_test(first: Mapping[int, float], second: Mapping[int, float]) -> PairedTest | None:
+    """Test whether two methods differ, paired by seed. Return None if they share no seed.
+
+    Args:
+      first: seed -> value of the first method.
+      second: seed -> value of the second method.
+    """
+    from scipy import stats  # Slow to import: only where a test is needed.
 
     seeds = tuple(sorted(first.keys() & second.keys()))
     if not seeds:
         return None
-    figures = np.asarray([[first[seed], second[seed]] for seed in seeds], np.float64)
-    mean, std = summary(figures[:, 0] - figures[:, 1])
-    if std is None or std <= ROUNDING * np.abs(figures).max():
-        return Comparison(seeds, mean)
+    values = np.asarray([[first[seed], second[seed]] for seed in seeds], np.float64)
+    mean, std = summarize(values[:, 0] - values[:, 1])
+    if std is None or std <= ROUNDING * np.abs(values).max():
+        return PairedTest(seeds, mean)
     t = mean * math.sqrt(len(seeds)) / std
     p = 2 * float(stats.t.sf(abs(t), len(seeds) - 1))
-    return Comparison(seeds, mean, t, p, detectable_difference(std, len(seeds)))
+    return PairedTest(seeds, mean, t, p, detectable_difference(std, len(seeds)))
 
 
 def detectable_difference(
     std: float, pairs: int, *, alpha: float = ALPHA, power: float = POWER
 ) -> float:
-    """The true difference at which a two-sided paired t-test has this power, exactly.
+    """Return the true difference at which a two-sided paired t-test has the given power.
 
-    With a true difference δ, t follows the noncentral t distribution of noncentrality δ √n / std.
+    For a true difference δ, t follows the noncentral t distribution with noncentrality δ √n / std.
 
     Args:
-      std: sample standard deviation of the differences, taken for the true one.
-      pairs: n.
-      alpha: the test's level.
-      power: probability of a significant outcome; above alpha.
+      std: Standard deviation of the differences.
+      pairs: Number n of pairs, at least 2.
+      alpha: Significance level of the test.
+      power: Probability of a significant result, above alpha.
     """
     from scipy import optimize, stats
 
@@ -86,14 +95,13 @@ def detectable_difference(
     degrees = pairs - 1
     critical = stats.t.isf(alpha / 2, degrees)
 
-    def lacking(noncentrality: float) -> float:
+    def missing_power(noncentrality: float) -> float:
         above = stats.nct.sf(critical, degrees, noncentrality)
-        below = stats.nct.sf(
-            critical, degrees, -noncentrality
-        )  # nct.cdf(-critical, ...) can be nan
+        # nct.cdf(-critical, ...) can be nan. By symmetry this is the same probability.
+        below = stats.nct.sf(critical, degrees, -noncentrality)
         return float(above + below) - power
 
-    greatest = critical + 1.0
-    while lacking(greatest) < 0:
-        greatest *= 2
-    return float(optimize.brentq(lacking, 0.0, greatest)) * std / math.sqrt(pairs)
+    upper = critical + 1.0
+    while missing_power(upper) < 0:
+        upper *= 2
+    return float(optimize.brentq(missing_power, 0.0, upper)) * std / math.sqrt(pairs)

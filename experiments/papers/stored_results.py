@@ -1,7 +1,7 @@
-"""Results small enough to keep: what the runs of one experiment came to, in one JSON file.
+"""Read and write the stored results: one small JSON file per experiment.
 
-`collect` writes them from runs; `report da` and `report guiding` make tables and figures of them,
-and put these into RESULTS.md, between two marks.
+`python -m experiments collect` writes these files from finished runs. `report da` and
+`report guiding` print tables from them and update the page RESULTS.md.
 """
 
 import json
@@ -14,57 +14,91 @@ from etils import epath
 
 AnyPath = str | Path | epath.Path
 FOLDER = Path(__file__).parent.parent / "results"
-RESULTS = Path(__file__).parent.parent / "RESULTS.md"
-DIGITS = 5  # kept of every number
+RESULTS_PAGE = Path(__file__).parent.parent / "RESULTS.md"
+DIGITS = 5  # significant digits of every stored number
 
 
-def write(content: Mapping[str, Any], folder: AnyPath = FOLDER) -> epath.Path:
-    """Keeps the results of an experiment, a line for each of its parts."""
+def write_results(content: Mapping[str, Any], folder: AnyPath = FOLDER) -> epath.Path:
+    """Write the results of an experiment as JSON, with one line for each of its parts.
+
+    Args:
+      content: Results. `content["experiment"]` names the file.
+      folder: Folder of the file.
+
+    Returns:
+      Path of the file.
+    """
     path = epath.Path(folder) / f"{content['experiment']}.json"
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(_text(content, depth=2) + "\n")
+    path.write_text(_to_json(content, depth=2) + "\n")
     return path
 
 
-def read(name: str, folder: AnyPath = FOLDER) -> dict[str, Any] | None:
-    """The results of an experiment; None: there are none."""
-    path = epath.Path(folder) / f"{name}.json"
+def read_results(experiment: str, folder: AnyPath = FOLDER) -> dict[str, Any] | None:
+    """Return the stored results of an experiment, or None if the folder has no such file."""
+    path = epath.Path(folder) / f"{experiment}.json"
     return json.loads(path.read_text()) if path.exists() else None
 
 
-def results_of(content: Mapping[str, Any], methods: Sequence[str]) -> list[dict[str, Any]]:
-    """What these methods came to, in this order; those that were not run are left out."""
+def read_notes(paper: str, folder: AnyPath = FOLDER) -> str:
+    """Return the notes on how the runs of a paper were made, or "" if the folder has none.
+
+    Args:
+      paper: "da" or "guiding". The notes are in the file `notes_{paper}.md`.
+      folder: Folder of the stored results.
+    """
+    path = epath.Path(folder) / f"notes_{paper}.md"
+    return f"{path.read_text()}\n" if path.exists() else ""
+
+
+def select_results(content: Mapping[str, Any], methods: Sequence[str]) -> list[dict[str, Any]]:
+    """Return the results of these methods, in this order, without the methods that were not run."""
     return [content["runs"][method]["result"] for method in methods if method in content["runs"]]
 
 
-def put_into_results_md(paper: str, text: str, path: Path = RESULTS) -> None:
-    """Replaces what stands between the marks of a paper; all else was written by hand."""
-    before, after = (f"<!-- {word} of report {paper} -->" for word in ("begin", "end"))
-    written = path.read_text()
-    if before not in written or after not in written:
-        raise ValueError(f"{path}: must hold the lines {before} and {after}.")
-    head, tail = written.partition(before)[0], written.partition(after)[2]
-    path.write_text(f"{head}{before}\n\n{text}\n{after}{tail}")
+def find_option(config: Mapping[str, Any], *names: str) -> Any:
+    """Return the first option of a stored configuration that has one of these names, or None.
+
+    An option may have been renamed since the results were stored, and a task stores only its own
+    options.
+    """
+    return next((config[name] for name in names if name in config), None)
 
 
-def rounded(content: Any) -> Any:
-    """With few digits of every number, and lists in the place of arrays."""
+def update_results_page(paper: str, text: str, path: Path = RESULTS_PAGE) -> None:
+    """Replace the text between the two comment lines of a paper. All other text stays.
+
+    Args:
+      paper: Name of the paper in the comments: "da" or "guiding".
+      text: New Markdown text.
+      path: The page to change.
+    """
+    begin, end = (f"<!-- {word} of report {paper} -->" for word in ("begin", "end"))
+    page = path.read_text()
+    if begin not in page or end not in page:
+        raise ValueError(f"{path} must hold the lines {begin} and {end}; add them.")
+    before, after = page.partition(begin)[0], page.partition(end)[2]
+    path.write_text(f"{before}{begin}\n\n{text}\n{end}{after}")
+
+
+def round_numbers(content: Any) -> Any:
+    """Round every number of a nested structure to DIGITS digits, and turn arrays into lists."""
     if isinstance(content, np.ndarray):
-        return rounded(content.tolist())
+        return round_numbers(content.tolist())
     if isinstance(content, Mapping):
-        return {key: rounded(value) for key, value in content.items()}
+        return {key: round_numbers(value) for key, value in content.items()}
     if isinstance(content, (list, tuple)):
-        return [rounded(value) for value in content]
+        return [round_numbers(value) for value in content]
     return float(f"{content:.{DIGITS}g}") if isinstance(content, float) else content
 
 
-def _text(content: Any, *, depth: int, indent: str = "") -> str:
-    """JSON with a line for each entry down to a depth."""
+def _to_json(content: Any, *, depth: int, indent: str = "") -> str:
+    """Write JSON with one line per entry down to the given depth, and one line below it."""
     if depth == 0 or not isinstance(content, Mapping):
         return json.dumps(content)
     inner = indent + " "
     lines = [
-        f"{inner}{json.dumps(key)}: {_text(value, depth=depth - 1, indent=inner)}"
+        f"{inner}{json.dumps(key)}: {_to_json(value, depth=depth - 1, indent=inner)}"
         for key, value in content.items()
     ]
     return "{\n" + ",\n".join(lines) + f"\n{indent}}}"

@@ -1,13 +1,13 @@
-"""Results of the attention-guiding paper's experiments, made up, as `collect` would keep them."""
+"""Artificial results of the attention-guiding experiments, in the form that `collect` stores."""
 
 import numpy as np
 
 from distattn_jax.train.guides import GUIDES
-from experiments.papers.attention_guiding import heads as guiding_heads
+from experiments.papers.attention_guiding import head_statistics
 from experiments.papers.attention_guiding.published import CLASSIFICATION
 
 ENVIRONMENT = {"device": "a device", "commit": None, "packages": {"jax": "1.2", "flax": "3.4"}}
-NOISE = (0.0, 0.01, 0.05, 0.02)  # of the seeds
+NOISE = (0.0, 0.01, 0.05, 0.02)  # by seed
 PRETRAINED = {
     "name": "tiny",
     "digest": "0123",
@@ -18,7 +18,7 @@ DATA = {
     "rows": {"train": 1234, "validation": 56, "test": 78},
     "classes": 3,
     "average_length": 9.87,
-    "said": ["as it is"],
+    "said": ["a message"],
     "pretrained": PRETRAINED,
 }
 CONFIG = {
@@ -34,9 +34,10 @@ CONFIG = {
 
 
 def run(method, metrics, *, best, seeds=3, grid=({},), split=("validation", "test"), **config):
-    """Seed i has best + NOISE[i] of every metric; a guide gains 0.02 more on every second seed.
+    """Return a run in which seed i has best + NOISE[i] of every metric.
 
-    `grid`: what of the setting differs from the first; each setting is 0.01 worse than the last.
+    A guide gains 0.02 more on every second seed. Each entry of `grid` replaces options of the
+    setting; each setting is 0.01 worse than the one before.
     """
     setting = {"learning_rate": 1e-5, "alpha": 0.1, "beta": 0.1, "gamma": 1.0}
     members = [
@@ -67,7 +68,7 @@ def run(method, metrics, *, best, seeds=3, grid=({},), split=("validation", "tes
 
 
 def content(experiment, methods, metrics=CLASSIFICATION, *, data=DATA, **arguments):
-    """Each method is 0.02 better than the one before."""
+    """Return the results of an experiment. Each method is 0.02 better than the one before."""
     runs = {
         method: run(method, metrics, best=0.7 + i / 50, **arguments)
         for i, method in enumerate(methods)
@@ -75,18 +76,18 @@ def content(experiment, methods, metrics=CLASSIFICATION, *, data=DATA, **argumen
     return {"experiment": experiment, "data": data, "runs": runs}
 
 
-def searched(experiment, methods, **grid):
-    """A search; `grid`: the name of a number -> its values, tried by the methods that have it."""
+def search(experiment, methods, **grid):
+    """Return a search over one option, given as name=values, for the methods that use it."""
     ((name, values),) = grid.items()
     points = [{name: value} for value in values]
     runs = {}
     for method in methods:
-        has_it = name == "learning_rate" or name in GUIDES[method].weights
+        uses_it = name == "learning_rate" or name in GUIDES[method].weights
         one = run(
             *(method, CLASSIFICATION),
             best=0.7,
             split=("validation",),
-            grid=points if has_it else points[:1],
+            grid=points if uses_it else points[:1],
         )
         if name == "learning_rate":
             one["config"]["optimizer.learning_rate"] = list(values)
@@ -94,15 +95,15 @@ def searched(experiment, methods, **grid):
     return {"experiment": experiment, "data": DATA, "runs": runs}
 
 
-def learned(layers=2, heads=3, tokens=4):
-    """What heads became."""
-    draw = np.random.default_rng(0)
+def heads(layers=2, heads=3, tokens=4):
+    """Return head statistics of all guides."""
+    random = np.random.default_rng(0)
     maps = {
-        method: draw.dirichlet(np.ones(tokens), (layers, heads, tokens))
-        for method in guiding_heads.SHOWN
+        method: random.dirichlet(np.ones(tokens), (layers, heads, tokens))
+        for method in head_statistics.GUIDES
     }
-    points, explained = guiding_heads.components(maps)
-    measured = {
+    points, explained = head_statistics.principal_components(maps)
+    statistics = {
         method: {
             "seeds": [0, 1],
             "pairs": 32,
@@ -118,13 +119,13 @@ def learned(layers=2, heads=3, tokens=4):
             "maps": {method: weights.mean((0, 1)) for method, weights in maps.items()},
             "points": points,
             "explained": explained,
-            "heads": measured,
+            "heads": statistics,
         }
     }
 
 
-def timed():
-    """The times of training steps."""
+def speed():
+    """Return times of training steps."""
     lines = [
         {"method": "none", "seeds": 1, "bare": 10.0, "peak_bytes": 4e9},
         {"method": "ag", "seeds": 1, "bare": 10.5, "peak_bytes": 4.1e9},
@@ -135,8 +136,8 @@ def timed():
     return {**about, "lines": lines}
 
 
-def row(text, name, heading):
-    """The cells of the first row of this name after a heading."""
+def find_row(text, name, heading):
+    """Return the cells of the first row with this name after a heading."""
     lines = text[text.index(heading) :].splitlines()
     line = next(line for line in lines if line.startswith(f"| {name} |"))
     return [cell.strip() for cell in line.strip("|").split("|")]

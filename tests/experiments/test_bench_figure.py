@@ -1,4 +1,4 @@
-"""Bars of times."""
+"""Figure of the benchmark times."""
 
 import pytest
 from matplotlib.colors import to_hex
@@ -12,11 +12,15 @@ TIMES = {
 }
 
 
-def test_a_bar_is_a_time_and_its_number_stands_beside_it():
-    short, long = timing_bars(TIMES, unit="milliseconds", one=True).axes
+def test_each_bar_shows_its_time_in_digits():
+    short, long = timing_bars(TIMES, unit="milliseconds", mark_one=True).axes
     names = [label.get_text() for label in short.get_yticklabels()]
-    assert names == ["vanilla", "distance aware xla", "peer"]  # one was never timed
-    assert [bar.get_width() for bar in short.patches] == [1, 2.5 * 1.5, 1.5]  # cut at the median's
+    assert names == ["vanilla", "distance aware xla", "peer"]  # One case was never timed.
+    assert [bar.get_width() for bar in short.patches] == [
+        1,
+        2.5 * 1.5,
+        1.5,
+    ]  # The second bar is cut.
     assert [text.get_text() for text in short.texts] == ["1", "30 →", "1.5"]
     assert [text.get_text() for text in long.texts] == ["2", "not timed", "not timed"]
     colours = [to_hex(bar.get_facecolor()) for bar in short.patches]
@@ -24,6 +28,6 @@ def test_a_bar_is_a_time_and_its_number_stands_beside_it():
     assert colours == [*methods, plot.PALETTE["blue"]]
 
 
-def test_times_must_be_there():
-    with pytest.raises(ValueError, match=r"figures must hold at least one time; got none in"):
+def test_at_least_one_time_is_required():
+    with pytest.raises(ValueError, match=r"times must hold at least one time; got none in"):
         timing_bars({"short": {"vanilla": None}}, unit="ms")

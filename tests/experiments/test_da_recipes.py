@@ -14,8 +14,8 @@ from experiments.commands.predict import predictions
 from experiments.commands.train import train
 from experiments.da import search_of
 from experiments.papers import stored_results
-from experiments.papers.collecting import collected
-from experiments.papers.da_transformer import report as da
+from experiments.papers.collecting import collect_results
+from experiments.papers.da_transformer.published import METRICS
 from experiments.recipes import config_of
 from experiments.searched import found_by_search
 from tests.experiments.raw import WRITERS
@@ -63,12 +63,14 @@ def test_a_recipe_trains_and_its_metrics_are_those_of_the_paper(recipe, tmp_path
     assert [member["seed"] for member in run.result["members"]] == [0, 1]
     for member in run.result["members"]:
         for split in ("validation", "test"):
-            assert set(member[split]) == {*da.METRICS[recipe], "loss"}
+            assert set(member[split]) == {*METRICS[recipe], "loss"}
             assert all(math.isfinite(value) for value in member[split].values())
     if recipe in LEVELS:
-        content = collected(run.path.parent)
+        content = collect_results(run.path.parent)
         assert content["experiment"] == recipe
-        assert content["runs"]["distance_aware"]["result"] == stored_results.rounded(run.result)
+        assert content["runs"]["distance_aware"]["result"] == stored_results.round_numbers(
+            run.result
+        )
         assert set(content["heads"]) == LEVELS[recipe]
         for heads in content["heads"].values():
             assert [len(seed[0]) for seed in heads["weight"]] == [2, 2]  # two seeds, two heads
@@ -84,7 +86,7 @@ def test_a_search_leaves_the_test_set_unread_and_a_recipe_takes_what_it_found(tm
     search = search_of(config)
     space = dataclasses.replace(search, seeds=1)
     train(dataclasses.replace(space, model=dataclasses.replace(space.model, dropout_rate=(0.0,))))
-    content = collected(directory_of(search))
+    content = collect_results(directory_of(search))
     members = content["runs"]["distance_aware"]["result"]["members"]
     assert len(members) == 4  # two initial w, two rates of w and v
     assert all("test" not in member for member in members)

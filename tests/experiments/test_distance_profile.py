@@ -1,4 +1,4 @@
-"""The share of attention at each distance."""
+"""Figure of the share of attention at each distance."""
 
 import numpy as np
 import pytest
@@ -16,7 +16,7 @@ def drawn(**options):
     return distance_profile(profiles, uniform=UNIFORM, **options)
 
 
-def test_distance_aware_heads_have_a_line_each_and_the_others_one_for_their_mean():
+def test_distance_aware_heads_have_their_own_lines_and_other_methods_a_mean():
     (axes,) = drawn(weights={"distance_aware": WEIGHT}).axes
     vanilla, *heads, uniform = axes.lines
     np.testing.assert_allclose(vanilla.get_ydata(), HEADS.mean(0) / 2)
@@ -26,7 +26,7 @@ def test_distance_aware_heads_have_a_line_each_and_the_others_one_for_their_mean
     assert [line.get_color() for line in heads] == head_colours(WEIGHT)
 
 
-def test_the_legend_tells_local_heads_from_global_ones():
+def test_the_legend_counts_local_and_global_heads():
     figure = drawn(weights={"distance_aware": WEIGHT}, labels={"distance_aware": "DA"})
     entries = {
         text.get_text(): line.get_color()
@@ -42,7 +42,7 @@ def test_the_legend_tells_local_heads_from_global_ones():
     assert list(entries.values())[1:3] == [darkest_local, global_head]
 
 
-def test_what_does_not_fit_is_named():
+def test_errors_name_the_argument():
     with pytest.raises(ValueError, match=r"profiles\['vanilla'\] must have shape \(N, 2\)"):
         distance_profile({"vanilla": HEADS}, uniform=UNIFORM[:2])
     with pytest.raises(

@@ -20,7 +20,7 @@ from experiments.commands.predict import predictions
 from experiments.commands.train import train
 from experiments.guiding import search_of
 from experiments.papers.attention_guiding.published import CLASSIFICATION, RANKING
-from experiments.papers.collecting import collected
+from experiments.papers.collecting import collect_results
 from experiments.recipes import config_of
 from tests.experiments.raw import text
 from tests.train.pretrained import WORDS, write_model
@@ -132,9 +132,9 @@ def test_pairs_are_classified_measured_and_collected(tmp_path, capsys, monkeypat
     assert said[0].split("\t")[0] in ("entailment", "neutral", "contradiction")
     monkeypatch.setattr("experiments.multinli.PAIR", ("good team", "bad team"))
     monkeypatch.setattr(
-        "experiments.papers.attention_guiding.heads.LONGEST", 16
+        "experiments.papers.attention_guiding.head_statistics.MAX_TOKENS", 16
     )  # positions are 24 here
-    content = collected(run.parent)
+    content = collect_results(run.parent)
     heads = content["guided"]["heads"]["ag"]
     assert heads["pairs"] == content["data"]["rows"]["validation"]
     assert all(0 < share < 1 for share in heads["special"])

@@ -1,4 +1,4 @@
-"""The tables and figures of the attention-guiding paper, made of results that the tests make up."""
+"""Tables and figures of the attention-guiding paper, from artificial results."""
 
 import jax.numpy as jnp
 import numpy as np
@@ -6,248 +6,285 @@ import pytest
 from matplotlib import image
 
 from distattn_jax.train.guides import GUIDES
-from experiments.papers import report_sections, stored_results
-from experiments.papers.attention_guiding import figures as guiding_figures
-from experiments.papers.attention_guiding import heads as guiding_heads
-from experiments.papers.attention_guiding import published, repeated_runs
-from experiments.papers.attention_guiding import report as guiding
+from experiments.papers import stored_results
+from experiments.papers.attention_guiding import head_statistics, published, repeated_runs, report
 from experiments.papers.attention_guiding.published import RANKING
-from tests.experiments.guiding_results import DATA, content, learned, row, searched, timed
+from tests.experiments.guiding_results import DATA, content, find_row, heads, search, speed
+
+MEMORY = "| guide | uses | MultiNLI, GB per model |"
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     folder = tmp_path_factory.mktemp("results")
     guides = [guide for guide in GUIDES if guide != "dependency"]
-    stored_results.write(
-        stored_results.rounded({**content("multinli", guides), **learned()}), folder
+    stored_results.write_results(
+        stored_results.round_numbers({**content("multinli", guides), **heads()}), folder
     )
     ranked = content("covid_fact", ("none", "ag"), RANKING, data={**DATA, "classes": 0})
-    stored_results.write(ranked, folder)
-    search = searched("multinli_search", ("none", "ag", "mdg"), alpha=(0.1, 0.01, 0.001))
-    stored_results.write(search, folder)
-    rates = searched("multinli_rates", ("none",), learning_rate=(1e-5, 3e-5))
-    stored_results.write(rates, folder)
+    stored_results.write_results(ranked, folder)
+    weights = search("multinli_search", ("none", "ag", "mdg"), alpha=(0.1, 0.01, 0.001))
+    stored_results.write_results(weights, folder)
+    rates = search("multinli_rates", ("none",), learning_rate=(1e-5, 3e-5))
+    stored_results.write_results(rates, folder)
     layers = [{"layer": 1}, {"layer": 0}]
-    stored_results.write(content("multinli_layers", ("mdg",), grid=layers), folder)
-    stored_results.write(
+    stored_results.write_results(content("multinli_layers", ("mdg",), grid=layers), folder)
+    stored_results.write_results(
         content("multinli_share_20", ("none", "pdg"), **{"data.share": 0.2}), folder
     )
-    stored_results.write(content("multinli_again_1", ("none", "mdg")), folder)
-    stored_results.write(timed(), folder)
+    stored_results.write_results(content("multinli_again_1", ("none", "mdg")), folder)
+    stored_results.write_results(speed(), folder)
     return folder
 
 
 @pytest.fixture(scope="module")
-def text(folder):
-    return guiding.text(guiding.read(folder), folder)
+def details(folder):
+    return report.detail(folder)
 
 
-def test_every_guide_stands_beside_the_papers_with_how_many_settings_it_had(text):
-    # Without a guide 70, 71 and 75 %; with AG 2 points more, and 4 on the second seed.
-    assert row(text, "no guide", "### Table 2")[1:6] == ["3", "-", "1", "72.00 ± 2.65", "83.24"]
-    ours = row(text, "AG", "### Table 2")
+@pytest.fixture(scope="module")
+def summary(folder):
+    return report.summarize(folder)
+
+
+def test_guides_are_compared_with_published_numbers_and_count_their_settings(details):
+    # Without a guide 70, 71 and 75 %. AG has 2 points more, and 4 on the second seed.
+    assert find_row(details, "no guide", "### Table 2")[1:6] == [
+        "3",
+        "-",
+        "1",
+        "72.00 ± 2.65",
+        "83.24",
+    ]
+    ours = find_row(details, "AG", "### Table 2")
     assert ours[1:6] == ["3", "alpha 0.1, beta 0.1", "3", "74.67 ± 2.52", r"83.89\*"]
-    assert row(text, "[First]", "### Table 2")[2:4] == ["gamma 1", "1"]  # not searched
-    assert row(text, "[Dependency]", "### Table 2")[1:6] == [*["not run"] * 4, "83.59"]
-    assert row(text, "majority label", "### Table 2")[1:6] == ["-", "-", "-", "25.00", "-"]
-    assert row(text, "default (AG)", "### Table 3")[2:4] == ["74.67 ± 2.52", r"86.77\*"]
-    assert row(text, "w/o MDG (PDG)", "### Table 3")[3] == "86.52"
+    assert find_row(details, "[First]", "### Table 2")[2:4] == [
+        "gamma 1",
+        "1",
+    ]  # It was not searched.
+    assert find_row(details, "[Dependency]", "### Table 2")[1:6] == [*["not run"] * 4, "83.59"]
+    assert find_row(details, "majority label", "### Table 2")[1:6] == ["-", "-", "-", "25.00", "-"]
+    assert find_row(details, "default (AG)", "### Table 3")[2:4] == ["74.67 ± 2.52", r"86.77\*"]
+    assert find_row(details, "w/o MDG (PDG)", "### Table 3")[3] == "86.52"
 
 
-def test_guides_are_tested_against_none_and_against_ag_without_a_hidden_correction(text):
+def test_guides_are_tested_against_no_guide_and_against_ag_without_correction(details):
     header = "| guide | minus no guide, accuracy | pairs | p | detectable | AG minus it, accuracy |"
-    against = row(text, "AG", header)
-    assert against[1:3] == ["2.67 points", "3"]  # 2, 4 and 2
-    assert float(against[3]) == pytest.approx(0.057, abs=0.001)  # t = 4 of 2 degrees
+    against = find_row(details, "AG", header)
+    assert against[1:3] == ["2.67 points", "3"]  # 2, 4 and 2 points
+    assert float(against[3]) == pytest.approx(0.057, abs=0.001)  # t = 4 with 2 degrees of freedom
     assert against[5:] == ["-"] * 4
-    assert row(text, "no guide", header)[1:] == ["-"] * 8
-    # Eight guides against none; AG differs from seven by the same on all seeds, which is no test.
-    assert "two-sided, 8 in this table; p is not corrected." in text
-    assert "below 0.0063 where 0.05 is asked for" in text
+    assert find_row(details, "no guide", header)[1:] == ["-"] * 8
+    # Eight guides against none. The differences to AG are constant, so they are not tested.
+    assert "two-sided, 8 in this table; p is not corrected." in details
+    assert "below 0.0063 for a significance level of 0.05" in details
 
 
-def test_tests_are_of_the_seeds_that_both_have_and_say_how_many(folder):
-    kept = guiding.read(folder)
-    kept["multinli"]["runs"]["none"] = content("multinli", ("none",), seeds=4)["runs"]["none"]
-    kept["multinli"]["runs"]["mdg"]["result"]["members"].pop()
-    text = guiding.text(kept, folder)
-    assert [row(text, guide, "### Table 2")[1] for guide in ("no guide", "AG")] == ["4", "3"]
+def test_tests_use_shared_seeds_and_count_them(folder):
+    contents = report.read_contents(folder)
+    contents["multinli"]["runs"]["none"] = content("multinli", ("none",), seeds=4)["runs"]["none"]
+    contents["multinli"]["runs"]["mdg"]["result"]["members"].pop()
+    details = report.write_details(contents, folder)
+    assert [find_row(details, guide, "### Table 2")[1] for guide in ("no guide", "AG")] == [
+        "4",
+        "3",
+    ]
     header = "| guide | minus no guide, accuracy | pairs |"
-    assert row(text, "AG", header)[2] == "3"
-    after = text[text.index("### Table 3") :]
-    mdg = row(after, "MDG", header)
+    assert find_row(details, "AG", header)[2] == "3"
+    after = details[details.index("### Table 3") :]
+    mdg = find_row(after, "MDG", header)
     assert (mdg[2], mdg[6]) == ("2", "2")
-    assert "paired t-tests, of 2 to 3 seeds, two-sided" in text[text.index("### Figure 6") :]
+    assert "paired t-tests over 2 to 3 seeds, two-sided" in details[details.index("### Figure 6") :]
 
 
-def test_what_was_not_run_says_so_in_every_cell(text):
+def test_missing_results_are_marked_not_run_in_every_cell(details):
     medical = "\n\nMedNLI:\n\n"
-    assert row(text, "-", medical)[1:] == ["ours", *["not run"] * 4]
-    assert row(text, "BERT", medical)[2:] == ["76.02", "76.25", "76.01", "76.11"]
-    medical = "MedNLI (ours: not run; the paper's: BERT):"
-    assert row(text, "[PMI]", medical)[1:6] == [*["not run"] * 4, "77.07"]
-    assert row(text, "-", "Cross-genre-IR:\n\n")[2:] == ["not run"] * 5
-    assert row(text, "2", "### Figure 3")[4:] == ["not run"] * 6
-    assert row(text, "60", "### Figure 6")[1:] == ["not run"] * 10
-    assert "MedNLI: not searched." in text
+    assert find_row(details, "-", medical)[1:] == ["ours", *["not run"] * 4]
+    assert find_row(details, "BERT", medical)[2:] == ["76.02", "76.25", "76.01", "76.11"]
+    medical = "MedNLI (ours: not run; published: BERT):"
+    assert find_row(details, "[PMI]", medical)[1:6] == [*["not run"] * 4, "77.07"]
+    assert find_row(details, "-", "Cross-genre-IR:\n\n")[2:] == ["not run"] * 5
+    assert find_row(details, "2", "### Figure 3")[4:] == ["not run"] * 6
+    assert find_row(details, "60", "### Figure 6")[1:] == ["not run"] * 10
+    assert "MedNLI: not searched." in details
 
 
-def test_misprints_of_the_paper_are_marked_and_explained(text):
-    assert row(text, "SciBERT+AG", "\n\nMedNLI:\n\n")[-1] == r"83.01\* (sic)"
-    assert "8.3.57 (sic)" in row(text, "[Prev]", "### Table 2")
-    assert "83.57" in text[text.index("### Errata") :]
+def test_misprints_of_the_paper_are_marked_and_explained(details):
+    assert find_row(details, "SciBERT+AG", "\n\nMedNLI:\n\n")[-1] == r"83.01\* (sic)"
+    assert "8.3.57 (sic)" in find_row(details, "[Prev]", "### Table 2")
+    assert "83.57" in details[details.index("### Errata") :]
 
 
-def test_the_papers_tables_agree_with_each_other():
+def test_published_tables_agree_with_each_other():
     for data in published.METRICS:
-        models = published.table(published.TABLE_1, data)
-        guides = published.table(published.TABLE_2, data)
+        models = published.select_data_set(published.TABLE_1, data)
+        guides = published.select_data_set(published.TABLE_2, data)
         assert guides["none"] == models["BERT"]
         plain = {metric: figure.rstrip("*") for metric, figure in models["BERT+AG"].items()}
         assert {metric: figure.rstrip("*") for metric, figure in guides["ag"].items()} == plain
-        best = models[guiding.PAPERS_MODELS[data]]
-        assert published.table(published.TABLE_3, data)["none"] == best
+        best = models[published.ABLATION_MODELS[data]]
+        assert published.select_data_set(published.TABLE_3, data)["none"] == best
 
 
-def test_a_layer_and_a_share_are_compared_with_no_guide_on_the_same_seeds(text):
-    assert row(text, "2", "### Figure 3")[1:3] == ["72.00 ± 2.65", "0.00 points"]
-    assert row(text, "1", "### Figure 3")[1:3] == ["71.00 ± 2.65", "-1.00 points"]
-    shares = row(text, "20", "### Figure 6")
+def test_layers_and_shares_are_compared_with_no_guide_by_seed(details):
+    assert find_row(details, "2", "### Figure 3")[1:3] == ["72.00 ± 2.65", "0.00 points"]
+    assert find_row(details, "1", "### Figure 3")[1:3] == ["71.00 ± 2.65", "-1.00 points"]
+    shares = find_row(details, "20", "### Figure 6")
     assert shares[1] == "72.00 ± 2.65"
     assert shares[-3:-1] == ["74.67 ± 2.52", "2.67 points"]
-    assert row(text, "100", "### Figure 6")[1] == "72.00 ± 2.65"
+    assert find_row(details, "100", "### Figure 6")[1] == "72.00 ± 2.65"
 
 
-def test_runs_of_the_same_seeds_stand_together_and_a_mean_of_each_seed_below(text):
-    # MDG is 4 points better than none in one run and 2 in the other, and 2 more on the second seed.
-    header = "### The same seeds again"
-    assert "up to: no guide 0.00 points, MDG 2.00 points." in text
-    assert row(text, "multinli", header)[1:4] == ["72.00 ± 2.65", "76.67 ± 2.52", "4.67 points"]
-    assert row(text, "multinli_again_1", header)[3] == "2.67 points"
-    together = row(text, "mean of each seed", header)
+def test_repeated_runs_are_listed_with_the_mean_of_each_seed(details, summary):
+    # MDG is 4 points better than none in one run, 2 in the other, and 2 more on the second seed.
+    header = "### Repeated runs"
+    assert "range of a single seed: no guide 0.00 points, MDG 2.00 points." in details
+    assert "**MultiNLI, 2 runs of each seed**, averaged, against no guide: MDG 3.67" in summary
+    assert "A single seed differs by up to 2.00 points between runs." in summary
+    assert find_row(details, "multinli", header)[1:4] == [
+        "72.00 ± 2.65",
+        "76.67 ± 2.52",
+        "4.67 points",
+    ]
+    assert find_row(details, "multinli_again_1", header)[3] == "2.67 points"
+    together = find_row(details, "mean of each seed", header)
     assert together[1:4] == ["72.00 ± 2.65", "75.67 ± 2.52", "3.67 points"]
-    assert float(together[4]) == pytest.approx(0.032, abs=0.001)  # 3, 5 and 3: t = 5.5, 2 degrees
+    assert float(together[4]) == pytest.approx(0.032, abs=0.001)  # 3, 5 and 3 points: t = 5.5
 
 
-def test_runs_of_fewer_seeds_are_compared_on_those(folder):
-    kept = guiding.read(folder)
-    for run in kept["multinli_again_1"]["runs"].values():
+def test_repetitions_with_fewer_seeds_are_compared_on_shared_seeds(folder):
+    contents = report.read_contents(folder)
+    for run in contents["multinli_again_1"]["runs"].values():
         run["config"]["seeds"] = 2
         del run["result"]["members"][2:]
-    found = repeated_runs.table(kept, "multinli")
-    assert row(found, "multinli", "| run |")[1:4] == ["72.00 ± 2.65", "76.67 ± 2.52", "4.67 points"]
-    together = row(found, "mean of each seed", "| run |")
-    assert together[1:4] == ["70.50 ± 0.71", "74.50 ± 2.12", "4.00 points"]  # of 70 and 71 %
-    assert repeated_runs.table(kept, "covid_fact") == ""
+    found = repeated_runs.repetition_table(contents, "multinli")
+    assert find_row(found, "multinli", "| experiment |")[1:4] == [
+        "72.00 ± 2.65",
+        "76.67 ± 2.52",
+        "4.67 points",
+    ]
+    together = find_row(found, "mean of each seed", "| experiment |")
+    assert together[1:4] == ["70.50 ± 0.71", "74.50 ± 2.12", "4.00 points"]  # 70 and 71 %
+    assert repeated_runs.repetition_table(contents, "covid_fact") == ""
 
 
 @pytest.mark.parametrize(
     ("name", "guide", "field", "value", "error"),
     [
-        ("multinli_share_20", "pdg", "data.share", 0.4, r"of 20 %; got data.share 0\.4"),
-        ("multinli", "ag", "data.share", 0.5, r"of 100 %; got data.share 0\.5"),
-        ("multinli_again_1", "mdg", "epochs", 9.0, "configured as multinli is; mdg is not"),
+        ("multinli_share_20", "pdg", "data.share", 0.4, r"be of 20 %; got data.share 0\.4"),
+        ("multinli", "ag", "data.share", 0.5, r"be of 100 %; got data.share 0\.5"),
+        (
+            "multinli_again_1",
+            "mdg",
+            "epochs",
+            9.0,
+            "have the options of multinli; those of mdg differ",
+        ),
     ],
 )
-def test_a_file_of_something_else_than_its_name_says_is_refused(
-    folder, name, guide, field, value, error
-):
-    kept = guiding.read(folder)
-    kept[name]["runs"][guide]["config"][field] = value
-    with pytest.raises(ValueError, match=f"{name} must be {error}"):
-        guiding.text(kept, folder)
+def test_results_that_contradict_their_name_are_rejected(folder, name, guide, field, value, error):
+    contents = report.read_contents(folder)
+    contents[name]["runs"][guide]["config"][field] = value
+    with pytest.raises(ValueError, match=f"{name} must {error}"):
+        report.write_details(contents, folder)
 
 
-def test_the_memory_of_a_model_is_told_for_every_guide(text):
-    header = "| guide | looks at | MultiNLI, GB a model |"
-    assert row(text, "[First]", header)[1:4] == ["maps", "8.00", "4.00"]
-    assert row(text, "AG", header)[1:4] == ["received", "2.00", "1.00"]
-    assert row(text, "[Dependency]", header)[2:4] == ["not run", "-"]
+def test_memory_per_model_is_listed_for_every_guide(details, summary):
+    assert find_row(details, "[First]", MEMORY)[1:4] == ["attention maps", "8.00", "4.00"]
+    assert find_row(details, "AG", MEMORY)[1:4] == ["received attention", "2.00", "1.00"]
+    assert find_row(details, "[Dependency]", MEMORY)[2:4] == ["not run", "-"]
+    costs = find_row(summary, "with received attention (AG, MDG, PDG)", "### What does it cost")
+    assert costs[1:] == ["1.050", "1.025", "1.00", "1.00"]
 
 
-def test_the_memory_of_one_of_several_models_is_not_known_if_not_all_are_computed_at_a_time(folder):
-    kept = guiding.read(folder)
-    kept["multinli"]["runs"]["ag"]["result"]["at_once"] = 1
-    header = "| guide | looks at | MultiNLI, GB a model |"
-    assert row(guiding.text(kept, folder), "AG", header)[2:4] == ["not known", "-"]
+def test_memory_per_model_is_unknown_if_models_are_computed_in_parts(folder):
+    contents = report.read_contents(folder)
+    contents["multinli"]["runs"]["ag"]["result"]["at_once"] = 1
+    assert find_row(report.write_details(contents, folder), "AG", MEMORY)[2:4] == ["not known", "-"]
 
 
-def test_a_sweep_over_layers_has_one_setting_for_each(folder):
+def test_the_layer_sweep_needs_one_setting_for_each_layer(folder):
     for wrong in (-1, 1):
-        kept = guiding.read(folder)
-        kept["multinli_layers"]["runs"]["mdg"]["result"]["members"][-1]["setting"] |= {
+        contents = report.read_contents(folder)
+        contents["multinli_layers"]["runs"]["mdg"]["result"]["members"][-1]["setting"] |= {
             "layer": wrong,
             "alpha": 0.5,
         }
         with pytest.raises(ValueError, match="multinli_layers must have one setting for each"):
-            guiding.text(kept, folder)
+            report.write_details(contents, folder)
 
 
-def test_every_figure_that_is_named_is_there(folder):
-    text = guiding.report(folder)
-    named = {line.split("/")[-1].rstrip(")") for line in text.splitlines() if line[:2] == "!["}
+def test_every_linked_figure_is_drawn(folder, summary):
+    report.draw_figures(folder)
+    names = {part.split(")")[0].split("/")[-1] for part in summary.split("](")[1:]}
     stems = ("table_2", "figure_3", "figure_4", "figure_5", "figure_6")
-    assert named == {f"guiding_{stem}.png" for stem in stems}
-    for name in named:
+    assert names == {f"guiding_{stem}.png" for stem in stems}
+    for name in names:
         assert image.imread(folder / "figures" / name).ndim == 3
 
 
-def test_nothing_was_run_in_an_empty_folder(tmp_path):
-    text = guiding.text(guiding.read(tmp_path), tmp_path)
-    assert "One training step: not run." in text
-    assert text[text.index("### Figures\n") :] == "### Figures\n\nNot run.\n"
+def test_an_empty_folder_is_reported_as_not_run(tmp_path):
+    details, summary = report.detail(tmp_path), report.summarize(tmp_path)
+    assert "One training step: not run." in details
+    assert "**Not run**: MultiNLI, MedNLI, Cross-genre-IR, COVID-Fact." in summary
+    assert "Figures:" not in summary
 
 
-def test_the_tables_in_results_md_are_those_of_the_results_that_are_kept():
-    kept = guiding.read()
-    written = stored_results.RESULTS.read_text()
-    text = guiding.text(kept, stored_results.FOLDER)
-    assert f"<!-- begin of report guiding -->\n\n{text}\n<!-- end of report guiding -->" in written
-    figures = (stored_results.FOLDER / "figures").glob("guiding*")
-    named = report_sections.named(guiding_figures.pictures(kept), stored_results.FOLDER).values()
-    assert {f"results/figures/{path.name}" for path in figures} == set(named)
+def test_the_summary_tests_every_guide_against_no_guide(summary):
+    header = "| guide | MultiNLI, accuracy (%) |"
+    assert find_row(summary, "no model", header)[1:5] == ["25.00 (majority label)", "-", "-", "-"]
+    assert find_row(summary, "AG", header)[1:4] == [
+        "74.67 ± 2.52",
+        "2.67 (p = 0.057)",
+        "+0.65 (BERT)",
+    ]
+    assert find_row(summary, "PDG", header)[3] == "+0.57 (Roberta)"
+    assert find_row(summary, "[Dependency]", header)[1:3] == ["not run", "not run"]
+    assert "**COVID-Fact** (tiny), MRR of every guide against no guide: better in none" in summary
+    assert "**Training rows**, ours / published: MultiNLI 1,234 / 433k" in summary
 
 
-def test_components_are_those_of_all_models_together():
-    draw = np.random.default_rng(0)
+def test_principal_components_are_computed_from_all_models_together():
+    random = np.random.default_rng(0)
     direction, other = np.eye(9)[:2].reshape(2, 3, 3)
-    far, near = draw.normal(size=(2, 2, 3))
+    far, near = random.normal(size=(2, 2, 3))
     maps = {"a": 5 * far[..., None, None] * direction, "b": near[..., None, None] * other}
-    points, explained = guiding_heads.components(maps)
+    points, explained = head_statistics.principal_components(maps)
     assert points["a"].shape == (2, 3, 2)
     assert explained.sum() == pytest.approx(1)
-    # Rotated, but as far from each other as the maps are.
+    # Two components keep the distances between these maps.
     for model in maps:
         away, at = maps[model][0, 0] - maps[model][1, 2], points[model][0, 0] - points[model][1, 2]
         assert np.linalg.norm(at) == pytest.approx(np.linalg.norm(away))
 
 
-def test_heads_are_alike_or_not():
+def test_similarity_of_equal_heads_is_one_and_of_disjoint_heads_zero():
     alike = np.full((1, 1, 2, 2, 2), 0.5)
     apart = np.stack([np.eye(2)[[0, 0]], np.eye(2)[[1, 1]]])[None, None]
     lengths, special = jnp.asarray([2]), jnp.asarray([[1, 0]])
     for weights, expected in ((alike, (0, 1, 0.5)), (apart, (0.5, 0, 0.5))):
-        found = guiding_heads.measures(jnp.asarray(weights), lengths, special)
+        found = head_statistics.compute_statistics(jnp.asarray(weights), lengths, special)
         got = [float(found[name][0]) for name in ("spread", "likeness", "special")]
         assert got == pytest.approx(expected, abs=1e-6)
 
 
-def test_padding_has_no_part_in_how_alike_heads_are():
-    draw = np.random.default_rng(0)
-    weights = draw.dirichlet(np.ones(3), (1, 2, 2, 3))
-    padded = draw.random((1, 2, 2, 5, 5))
+def test_padding_does_not_change_head_statistics():
+    random = np.random.default_rng(0)
+    weights = random.dirichlet(np.ones(3), (1, 2, 2, 3))
+    padded = random.random((1, 2, 2, 5, 5))
     padded[..., :3, :3] = weights
     short, long = (
-        guiding_heads.measures(jnp.asarray(w), jnp.asarray([3]), jnp.ones((1, w.shape[-1])))
+        head_statistics.compute_statistics(
+            jnp.asarray(w), jnp.asarray([3]), jnp.ones((1, w.shape[-1]))
+        )
         for w in (weights, padded)
     )
-    for name in guiding_heads.MEASURES:
+    for name in head_statistics.STATISTICS:
         np.testing.assert_allclose(short[name], long[name], rtol=1e-6)
 
 
-def test_heads_of_a_guide_are_compared_with_those_without_one(text):
-    after = text[text.index("### Figures 4 and 5") :]
+def test_heads_of_a_guide_are_compared_with_those_without_a_guide(details):
+    after = details[details.index("### Figures 4 and 5") :]
     assert "The first 32 pairs" in after
-    assert row(after, "MDG", "### Figures 4")[2:5] == ["0.5500 ± 0.0707", "0.0000", "-"]
-    assert row(after, "MDG", "### Figures 4")[9] == "0.2917"  # 0.25 and a third
+    assert find_row(after, "MDG", "### Figures 4")[2:5] == ["0.5500 ± 0.0707", "0.0000", "-"]
+    assert find_row(after, "MDG", "### Figures 4")[9] == "0.2917"  # 0.25 and 0.333

@@ -1,4 +1,4 @@
-"""Heads as points."""
+"""Heads drawn as points."""
 
 import numpy as np
 import pytest
@@ -11,7 +11,7 @@ POINTS = {
 }
 
 
-def test_every_head_is_a_point_in_the_colour_of_its_layer():
+def test_each_head_is_a_point_in_the_colour_of_its_layer():
     figure = head_components(POINTS, explained=[0.5, 0.25])
     first, second = figure.axes
     for axes, points in zip((first, second), POINTS.values(), strict=True):
@@ -26,7 +26,7 @@ def test_every_head_is_a_point_in_the_colour_of_its_layer():
     assert first.get_ylabel() == "component 2 (25 %)"
 
 
-def test_all_panels_have_the_same_axes_as_far_up_as_across():
+def test_all_panels_share_square_axes():
     panels = head_components(POINTS, columns=1).axes
     assert [axes.get_title() for axes in panels] == list(POINTS)
     assert len({(axes.get_xlim(), axes.get_ylim()) for axes in panels}) == 1
@@ -36,12 +36,12 @@ def test_all_panels_have_the_same_axes_as_far_up_as_across():
     assert top > 11
 
 
-def test_heads_in_one_place_can_be_drawn():
+def test_equal_heads_can_be_drawn():
     (axes,) = head_components({"": np.ones((1, 2, 2))}).axes
     assert axes.get_xlim()[0] < 1 < axes.get_xlim()[1]
 
 
-def test_what_does_not_fit_is_named():
+def test_errors_name_the_argument():
     with pytest.raises(
         ValueError, match=r"points\['AG'\] must have shape \(2, N, 2\).*\(1, 3, 2\)"
     ):

@@ -1,4 +1,4 @@
-"""Reports on run folders that the tests write themselves; nothing is trained."""
+"""Reports on artificial run folders, without training."""
 
 import json
 
@@ -12,19 +12,19 @@ from distattn_jax.train.run import Run
 from experiments.commands.report import main, report
 from experiments.papers import run_figures
 
-JOURNAL = (
+LOG = (
     {"step": 10, "train/loss": [2.0, 1.0]},
     {"step": 10, "validation/loss": [1.0, 1.0], "validation/accuracy": [0.0, 0.5]},
 )
 
 
-def make_run(folder, method, *, accuracies=None, steps=20, journal=(), **config):
-    """A run of two seeds; finished if it has accuracies."""
+def make_run(folder, method, *, accuracies=None, steps=20, log=(), **config):
+    """Write a run with two seeds. It is finished if accuracies are given."""
     path = folder / method
     path.mkdir(parents=True)
     made = Config(name=folder.name, methods=(method,), seeds=2, **config)
     (path / "config.json").write_text(json.dumps(to_dict(made)))
-    (path / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in journal))
+    (path / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in log))
     if accuracies is not None:
         members = [
             {
@@ -43,7 +43,7 @@ def make_run(folder, method, *, accuracies=None, steps=20, journal=(), **config)
 
 @pytest.fixture
 def folder(tmp_path):
-    """An experiment of three methods, one of them not finished, without journals: no pictures."""
+    """Three methods, one of them not finished, without logs and therefore without figures."""
     folder = tmp_path / "runs" / "made_up"
     make_run(folder, "vanilla", accuracies=(0.5, 0.25))
     make_run(folder, "adapted", accuracies=(0.75, 0.75))
@@ -53,16 +53,16 @@ def folder(tmp_path):
 
 @pytest.fixture
 def logged(tmp_path):
-    """The same with journals."""
+    """Three methods, one of them not finished, with logs."""
     folder = tmp_path / "runs" / "logged"
-    make_run(folder, "vanilla", accuracies=(0.5, 0.25), journal=JOURNAL)
-    make_run(folder, "adapted", accuracies=(0.75, 0.75), journal=JOURNAL)
-    make_run(folder, "distance_aware", journal=JOURNAL)
+    make_run(folder, "vanilla", accuracies=(0.5, 0.25), log=LOG)
+    make_run(folder, "adapted", accuracies=(0.75, 0.75), log=LOG)
+    make_run(folder, "distance_aware", log=LOG)
     Run(epath.Path(folder / "distance_aware")).plan(20)
     return folder
 
 
-def test_the_report_lies_beside_the_runs_with_its_pictures(logged):
+def test_the_report_and_its_figures_are_written_beside_the_runs(logged):
     text = report([logged])
     assert (logged / "report.md").read_text() == text
     assert text.startswith("# logged\n")
@@ -73,20 +73,20 @@ def test_the_report_lies_beside_the_runs_with_its_pictures(logged):
     assert (logged / "figures" / "learning_curves.png").read_bytes().startswith(b"\x89PNG")
 
 
-def test_runs_of_which_nothing_is_known_yet_are_named_too(tmp_path):
+def test_runs_without_a_log_are_listed_as_not_finished(tmp_path):
     make_run(tmp_path / "begun", "vanilla")
     text = report([tmp_path])
-    assert text == "# begun\n\n- Transformer: not finished: step 0 of a number that is not known\n"
+    assert text == "# begun\n\n- Transformer: not finished: step 0 of an unknown number\n"
 
 
-def test_how_far_it_has_to_go_is_known_only_from_a_run_like_it(tmp_path):
+def test_the_number_of_steps_is_unknown_if_other_runs_differ(tmp_path):
     make_run(tmp_path / "alone", "vanilla")
     make_run(tmp_path / "alone", "adapted", accuracies=(0.5, 0.5), epochs=3.0)
     text = report([tmp_path / "alone"])
-    assert "Transformer: not finished: step 0 of a number that is not known" in text
+    assert "Transformer: not finished: step 0 of an unknown number" in text
 
 
-def test_runs_that_differ_in_more_than_their_method_are_named(folder):
+def test_options_that_differ_between_runs_are_listed(folder):
     assert "differ in more" not in report([folder])
     make_run(folder, "no_positions", accuracies=(0.5, 0.5), epochs=3.0)
     text = report([folder])
@@ -95,43 +95,45 @@ def test_runs_that_differ_in_more_than_their_method_are_named(folder):
     assert "3.0 (no positions)" in text
 
 
-def unlike(folder, **configs):
-    """The fields in which the runs of these guides are said to differ."""
+def differing_options(folder, **configs):
+    """Return the lines about options in which runs with these configurations differ."""
     for guide, config in configs.items():
         make_run(folder, guide, **config)
-    said = report([folder]).partition("differ in more than their method:")[2]
-    return said.split("\n\n")[1].splitlines() if said else []
+    text = report([folder]).partition("differ in more than their method:")[2]
+    return text.split("\n\n")[1].splitlines() if text else []
 
 
-def test_what_a_method_has_not_is_no_difference(tmp_path):
+def test_options_without_effect_on_a_method_are_not_compared(tmp_path):
     grid = GuidingConfig(alpha=(0.5,), gamma=(0.5,))
-    assert not unlike(tmp_path / "a", none={}, mdg={"guiding": grid}, vanilla={"guiding": grid})
-    # Nor does the first of the runs hide what the others differ in.
-    assert unlike(tmp_path / "b", ag={}, next={}, period={"guiding": grid}) == [
+    assert not differing_options(
+        tmp_path / "a", none={}, mdg={"guiding": grid}, vanilla={"guiding": grid}
+    )
+    # All pairs of runs are compared, not only those with the first run.
+    assert differing_options(tmp_path / "b", ag={}, next={}, period={"guiding": grid}) == [
         "- guiding.gamma: [1.0] ([Next]), [0.5] ([Period])"
     ]
 
 
-def test_weights_found_by_one_search_are_no_difference_but_others_are(tmp_path):
+def test_weights_from_the_same_search_may_differ_but_no_others(tmp_path):
     found = {"guiding": GuidingConfig(alpha=(0.5,)), "search": "s"}
-    assert not unlike(tmp_path / "a", ag={"search": "s"}, mdg=found)
+    assert not differing_options(tmp_path / "a", ag={"search": "s"}, mdg=found)
     by_hand = {"guiding": GuidingConfig(alpha=(0.5,))}
-    assert unlike(tmp_path / "b", ag={}, mdg=by_hand) == [
+    assert differing_options(tmp_path / "b", ag={}, mdg=by_hand) == [
         "- guiding.alpha: [0.01] (AG), [0.5] (MDG)"
     ]
     rate = OptimizerConfig(learning_rate=(0.5,))
-    lines = unlike(tmp_path / "c", ag={"search": "s"}, mdg={**found, "optimizer": rate})
+    lines = differing_options(tmp_path / "c", ag={"search": "s"}, mdg={**found, "optimizer": rate})
     assert lines == ["- optimizer.learning_rate: [0.001] (AG), [0.5] (MDG)"]
 
 
-def test_one_run_can_be_given_and_folders_of_folders(folder):
+def test_paths_may_be_runs_or_folders_of_folders(folder):
     alone = report([folder / "vanilla", folder / "vanilla"])
     assert "Adapted" not in alone
     assert alone.count("| Transformer | 7 |") == 1
     assert report([folder.parent]) == report([folder])
 
 
-def test_another_folder_gets_the_report_and_a_folder_inside_for_each_of_several(folder, tmp_path):
+def test_output_receives_the_report_and_a_subfolder_for_each_of_several(folder, tmp_path):
     output = tmp_path / "reports"
     report([folder], output=output)
     assert (output / "report.md").exists()
@@ -144,70 +146,72 @@ def test_another_folder_gets_the_report_and_a_folder_inside_for_each_of_several(
     assert "# other\n" in text
 
 
-def test_two_experiments_never_overwrite_each_other(folder, tmp_path):
+def test_two_experiments_of_one_name_are_rejected(folder, tmp_path):
     make_run(tmp_path / "elsewhere" / "made_up", "vanilla", accuracies=(0.5, 0.5))
     with pytest.raises(RunError, match="experiments of different names"):
         report([folder, tmp_path / "elsewhere"], output=tmp_path / "reports")
     assert not (tmp_path / "reports").exists()
 
 
-def test_a_path_without_a_run_is_named(tmp_path):
+def test_a_path_without_a_run_is_an_error(tmp_path):
     with pytest.raises(RunError, match=f"got {tmp_path}, which holds none"):
         report([tmp_path])
     with pytest.raises(RunError, match=r"got .*nowhere, which does not exist"):
         report([tmp_path / "nowhere"])
 
 
-def test_every_experiment_under_runs_is_reported_on_by_default(folder, monkeypatch, capsys):
+def test_the_default_is_every_experiment_under_runs(folder, monkeypatch, capsys):
     monkeypatch.chdir(folder.parent.parent)
     main([])
     assert "# made_up" in capsys.readouterr().out
     assert (folder / "report.md").exists()
 
 
-def test_published_figures_stand_beside_those_of_the_recipe_of_that_name(tmp_path):
+def test_published_numbers_are_shown_for_experiments_of_the_paper(tmp_path):
     make_run(tmp_path / "sst", "vanilla", accuracies=(0.5, 0.25))
     text = report([tmp_path])
     assert "| Transformer | 7 | 37.50 ± 17.68 | 37.50 ± 17.68 | 89.67 ± 0.22 | 2 |" in text
 
 
-def test_a_curve_is_a_metric_of_some_members_at_the_steps_that_have_it():
+def test_a_curve_holds_the_steps_at_which_the_metric_was_logged():
     lines = [{"step": 5, "a": [1, 2, 3]}, {"step": 5, "b": [0, 0, 0]}, {"step": 9, "a": [4, 5, 6]}]
-    steps, values = run_figures.curve(lines, "a", [2, 0])
+    steps, values = run_figures.read_curve(lines, "a", [2, 0])
     np.testing.assert_array_equal(steps, [5, 9])
     np.testing.assert_array_equal(values, [[3, 6], [1, 4]])
-    assert run_figures.curve(lines, "c", slice(None)) is None
+    assert run_figures.read_curve(lines, "c", slice(None)) is None
 
 
-def test_learning_curves_are_named_as_in_the_tables_and_say_what_is_not_finished(logged):
+def test_learning_curves_are_labelled_with_titles_and_unfinished_runs(logged):
     runs = {path.name: Run(epath.Path(path)) for path in sorted(logged.iterdir())}
-    figure = run_figures.learning_curves(runs)
+    figure = run_figures.plot_learning_curves(runs)
     assert [axes.get_ylabel() for axes in figure.axes] == ["training loss", "validation accuracy"]
     names = [text.get_text() for text in figure.legends[0].texts]
     assert names == ["Adapted Transformer", "DA-Transformer (not finished)", "Transformer"]
 
 
-def test_coefficients_are_one_picture_or_one_for_each_layer():
+def test_each_layer_has_its_own_figure_of_coefficients():
     weight, shape = np.array([[-0.1, 0.1]]), np.zeros((1, 2))
-    ((name, figure),) = run_figures.coefficients(weight, shape, furthest=1000)
+    ((name, figure),) = run_figures.plot_coefficients(weight, shape, max_distance=1000)
     assert name == "coefficients"
-    assert figure.axes[0].get_xlim() == (0, 50)  # where |w| R is 5
-    ((_, figure),) = run_figures.coefficients(weight, shape, furthest=20)
+    assert figure.axes[0].get_xlim() == (0, 50)  # |w| R = 5
+    ((_, figure),) = run_figures.plot_coefficients(weight, shape, max_distance=20)
     assert figure.axes[0].get_xlim() == (0, 20)
-    layers = run_figures.coefficients(np.tile(weight, (2, 1)), np.zeros((2, 2)), furthest=20)
+    layers = run_figures.plot_coefficients(
+        np.tile(weight, (2, 1)), np.zeros((2, 2)), max_distance=20
+    )
     assert [name for name, _ in layers] == ["coefficients_layer_1", "coefficients_layer_2"]
 
 
-def test_maps_are_the_mean_of_vanilla_heads_and_the_outermost_distance_aware_ones():
+def test_maps_are_the_vanilla_mean_and_the_most_extreme_distance_aware_heads():
     weights = np.arange(1.0, 5.0)[None, :, None, None] * np.ones((1, 4, 2, 2))
     vanilla = run_figures.Seen(["a", "b"], weights)
     ours = run_figures.Seen(["a", "b"], weights, np.array([[0.1, -0.5, 0.3, -0.2]]))
-    maps = run_figures.maps_of({"vanilla": vanilla, "distance_aware": ours})
+    maps = run_figures.select_maps({"vanilla": vanilla, "distance_aware": ours})
     assert {name: one[0, 0] for name, one in maps.items()} == {
         "Transformer\nmean of 4 heads": 2.5,
         "DA-Transformer\nmost local: head 2, w = −0.5": 2,
         "DA-Transformer\nmost global: head 3, w = 0.3": 3,
     }
     only_global = run_figures.Seen(["a", "b"], weights, np.array([[0.1, 0.5, 0.3, 0.2]]))
-    (name,) = run_figures.maps_of({"distance_aware": only_global})
+    (name,) = run_figures.select_maps({"distance_aware": only_global})
     assert "most global: head 2" in name

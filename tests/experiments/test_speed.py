@@ -16,5 +16,5 @@ def test_what_was_timed_is_kept_when_the_next_cannot_be(monkeypatch, tmp_path):
     monkeypatch.setattr(speed, "keep_compiled_programs", lambda: None)
     with pytest.raises(RuntimeError, match="stopped"):
         speed.main(["--methods", "none", "ag", "first", "--seeds", "1", "--output", str(tmp_path)])
-    content = stored_results.read("guiding_speed", tmp_path)
+    content = stored_results.read_results("guiding_speed", tmp_path)
     assert [(line["method"], line["bare"]) for line in content["lines"]] == [("none", 2), ("ag", 2)]

@@ -1,4 +1,4 @@
-"""Figures over seeds, against values worked out by hand."""
+"""Statistics over seeds, against values computed by hand."""
 
 import math
 
@@ -6,24 +6,24 @@ import numpy as np
 import pytest
 from scipy import integrate, stats
 
-from experiments.papers.statistics import compare, detectable_difference, summary
+from experiments.papers.statistics import detectable_difference, paired_t_test, summarize
 
 
 def test_the_standard_deviation_is_that_of_a_sample():
-    mean, std = summary([0.2, 0.4, 0.9])  # squares: 0.09, 0.01, 0.16, over 2
+    mean, std = summarize([0.2, 0.4, 0.9])  # squares: 0.09, 0.01, 0.16, over 2
     assert mean == pytest.approx(0.5)
     assert std == pytest.approx(math.sqrt(0.13))
 
 
-def test_one_seed_has_no_standard_deviation_and_none_is_refused():
-    assert summary([0.75]) == (0.75, None)
-    with pytest.raises(ValueError, match="values must hold at least one figure"):
-        summary([])
+def test_one_seed_has_no_standard_deviation_and_no_seed_is_an_error():
+    assert summarize([0.75]) == (0.75, None)
+    with pytest.raises(ValueError, match="values must hold at least one number"):
+        summarize([])
 
 
 def test_the_test_is_paired_by_seed():
     first, second = {3: 7.0, 1: 5.0, 2: 9.0}, {1: 4.0, 2: 7.0, 3: 4.0}
-    found = compare(first, second)  # differences 1, 2, 3: mean 2, deviation 1
+    found = paired_t_test(first, second)  # differences 1, 2, 3: mean 2, deviation 1
     assert found.seeds == (1, 2, 3)
     assert found.difference == pytest.approx(2)
     assert found.t == pytest.approx(2 * math.sqrt(3))
@@ -31,37 +31,37 @@ def test_the_test_is_paired_by_seed():
     assert found.detectable == pytest.approx(detectable_difference(1.0, 3))
 
 
-def test_the_other_way_round_only_the_sign_changes():
+def test_swapping_the_methods_changes_only_the_sign():
     first, second = {0: 0.9, 1: 0.7}, {0: 0.6, 1: 0.6}
-    there, back = compare(first, second), compare(second, first)
+    there, back = paired_t_test(first, second), paired_t_test(second, first)
     assert (there.difference, there.t) == pytest.approx((0.2, 2.0))
     assert (back.difference, back.t) == pytest.approx((-0.2, -2.0))
     assert there.p == pytest.approx(1 - 2 / math.pi * math.atan(2))  # of 1 degree: Cauchy
     assert back.p == pytest.approx(there.p)
 
 
-def test_only_seeds_that_both_have_count():
-    found = compare({0: 0.5, 1: 0.6, 2: 9.0}, {0: 0.4, 1: 0.4, 3: 9.0})
+def test_only_shared_seeds_count():
+    found = paired_t_test({0: 0.5, 1: 0.6, 2: 9.0}, {0: 0.4, 1: 0.4, 3: 9.0})
     assert found.seeds == (0, 1)
     assert found.difference == pytest.approx(0.15)
-    assert compare({0: 0.5}, {1: 0.5}) is None
+    assert paired_t_test({0: 0.5}, {1: 0.5}) is None
 
 
-def test_one_pair_has_a_difference_and_no_test():
-    assert compare({0: 0.75}, {0: 0.5}) == ((0,), 0.25, None, None, None)
+def test_one_pair_has_a_difference_but_no_test():
+    assert paired_t_test({0: 0.75}, {0: 0.5}) == ((0,), 0.25, None, None, None)
 
 
 @pytest.mark.parametrize("difference", [0.0, 0.1])
-def test_differences_that_do_not_vary_are_not_tested(difference):
+def test_constant_differences_are_not_tested(difference):
     second = {0: 0.1, 1: 0.7, 2: 0.3}  # 0.8 - 0.7 is not 0.4 - 0.3, by the last bit
-    found = compare({seed: figure + difference for seed, figure in second.items()}, second)
+    found = paired_t_test({seed: figure + difference for seed, figure in second.items()}, second)
     assert found.difference == pytest.approx(difference)
     assert (found.t, found.p, found.detectable) == (None, None, None)
 
 
 @pytest.mark.parametrize("wanted", [0.1, 0.8])  # at 0.1 both sides of the test matter
 @pytest.mark.parametrize("pairs", [2, 3, 5, 10, 34, 200])
-def test_at_the_detectable_difference_the_power_is_what_was_asked_for(pairs, wanted):
+def test_the_test_has_the_requested_power_at_the_detectable_difference(pairs, wanted):
     difference, degrees = detectable_difference(2.0, pairs, power=wanted), pairs - 1
     shift = difference / 2 * math.sqrt(pairs)
     critical = stats.t.isf(0.025, degrees)
@@ -76,23 +76,23 @@ def test_at_the_detectable_difference_the_power_is_what_was_asked_for(pairs, wan
     assert power == pytest.approx(wanted, abs=1e-6)
 
 
-def test_half_a_standard_deviation_takes_34_pairs_as_every_table_of_power_has_it():
+def test_half_a_standard_deviation_needs_34_pairs_as_in_tables_of_power():
     assert detectable_difference(1.0, 34) < 0.5 < detectable_difference(1.0, 33)
 
 
-def test_the_normal_approximation_is_the_limit_and_not_good_enough_for_five_pairs():
+def test_the_normal_approximation_holds_for_many_pairs_only():
     normal = stats.norm.isf(0.025) + stats.norm.isf(0.2)
     assert detectable_difference(1.0, 4000) == pytest.approx(normal / math.sqrt(4000), rel=1e-3)
     assert detectable_difference(1.0, 5) > 1.3 * normal / math.sqrt(5)
 
 
-def test_the_detectable_difference_grows_with_the_spread_and_shrinks_with_the_pairs():
+def test_the_detectable_difference_grows_with_spread_and_shrinks_with_pairs():
     assert detectable_difference(3.0, 5) == pytest.approx(3 * detectable_difference(1.0, 5))
     falling = [detectable_difference(1.0, pairs) for pairs in range(2, 30)]
     assert np.all(np.diff(falling) < 0)
 
 
-def test_what_cannot_be_solved_is_named():
+def test_errors_name_the_argument():
     with pytest.raises(ValueError, match="pairs must be at least 2; got 1"):
         detectable_difference(1.0, 1)
     with pytest.raises(ValueError, match=r"got alpha 0\.05 and power 0\.01"):

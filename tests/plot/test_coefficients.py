@@ -1,4 +1,4 @@
-"""Pictures of f(x; v)."""
+"""Curves and matrices of the learnable sigmoid f(x; v)."""
 
 import numpy as np
 import pytest
@@ -10,7 +10,7 @@ def sigmoid(x, v):
     return (1 + np.exp(v)) / (1 + np.exp(v - x))
 
 
-def test_a_mapping_curve_is_the_equation_and_the_legend_is_in_the_order_of_the_curves():
+def test_mapping_curves_follow_the_equation_and_the_legend_follows_the_curves():
     figure = plot.mapping_curves([0, 1.5, -2])
     curves = {line.get_label(): line.get_xydata() for line in figure.axes[0].lines}
     labels = {"$v$ = 1.5": 1.5, "$v$ = 0": 0, "$v$ = −2": -2}
@@ -21,9 +21,9 @@ def test_a_mapping_curve_is_the_equation_and_the_legend_is_in_the_order_of_the_c
     assert [text.get_text() for text in figure.legends[0].texts] == list(labels)
 
 
-def test_a_coefficient_curve_is_the_equation_and_is_labelled_with_w_and_v():
+def test_coefficient_curves_follow_the_equation_and_are_labelled_with_w_and_v():
     weight, shape = np.array([-0.25, 0.5]), np.array([1.5, -2.0])
-    (axes,) = plot.coefficient_curves(weight, shape, furthest=12).axes
+    (axes,) = plot.coefficient_curves(weight, shape, max_distance=12).axes
     curves = {line.get_label(): line.get_xydata() for line in axes.lines[1:]}
     labels = ["$w$ = −0.25, $v$ = 1.5", "$w$ = 0.5, $v$ = −2"]
     assert set(curves) == set(labels)
@@ -33,7 +33,7 @@ def test_a_coefficient_curve_is_the_equation_and_is_labelled_with_w_and_v():
         np.testing.assert_allclose(coefficient, sigmoid(w * distance, v), rtol=1e-5)
 
 
-def test_a_coefficient_matrix_is_the_equation_with_a_row_of_maps_for_each_v():
+def test_coefficient_matrices_follow_the_equation_with_one_row_for_each_v():
     *panels, bar = plot.coefficient_matrices([1, -1, 0.5], [-1, 2], length=4).axes
     pairs = [(w, v) for v in (-1, 2) for w in (1, -1, 0.5)]
     assert len(panels) == 6
@@ -45,22 +45,22 @@ def test_a_coefficient_matrix_is_the_equation_with_a_row_of_maps_for_each_v():
 
 
 @pytest.mark.parametrize("weights", [[-1], [1, -1]])
-def test_all_matrices_share_a_scale_whose_middle_is_a_coefficient_of_one(weights):
+def test_all_matrices_share_a_scale_centred_on_one(weights):
     *panels, _ = plot.coefficient_matrices(weights, [1, -1], length=5).axes
     (scale,) = {axes.images[0].norm for axes in panels}
     assert (scale(0), scale(1)) == (0, 0.5)
     assert all(scale(axes.images[0].get_array()).max() <= 1 for axes in panels)
 
 
-def test_what_does_not_fit_is_named():
+def test_errors_name_the_argument():
     with pytest.raises(ValueError, match=r"shape must have shape \(2,\).*got \(3,\)"):
-        plot.coefficient_curves(np.ones(2), np.ones(3), furthest=4)
-    with pytest.raises(ValueError, match="furthest must be at least 1; got 0"):
-        plot.coefficient_curves(np.ones(2), np.ones(2), furthest=0)
+        plot.coefficient_curves(np.ones(2), np.ones(3), max_distance=4)
+    with pytest.raises(ValueError, match="max_distance must be at least 1; got 0"):
+        plot.coefficient_curves(np.ones(2), np.ones(2), max_distance=0)
     with pytest.raises(ValueError, match=r"shapes must have shape \(M,\).*got \(0,\)"):
         plot.mapping_curves([])
-    with pytest.raises(ValueError, match="furthest must be above 0; got -1"):
-        plot.mapping_curves([1], furthest=-1)
+    with pytest.raises(ValueError, match="limit must be above 0; got -1"):
+        plot.mapping_curves([1], limit=-1)
     with pytest.raises(ValueError, match=r"weights must have shape \(columns,\).*got \(1, 2\)"):
         plot.coefficient_matrices(np.ones((1, 2)), [1], length=3)
     with pytest.raises(ValueError, match="length must be at least 1; got 0"):

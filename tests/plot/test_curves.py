@@ -16,18 +16,18 @@ def history():
     }
 
 
-def test_a_line_is_the_mean_over_seeds_and_the_band_goes_from_least_to_greatest():
+def test_line_is_the_mean_over_seeds_and_band_spans_all_seeds():
     (axes,) = plot.learning_curves(history(), ["loss"]).axes
-    ours, theirs = axes.lines
+    ours, baseline = axes.lines
     np.testing.assert_array_equal(ours.get_xydata(), [[0, 4], [10, 2], [20, 0.5]])
-    np.testing.assert_array_equal(theirs.get_xydata(), [[0, 3], [10, 2]])
+    np.testing.assert_array_equal(baseline.get_xydata(), [[0, 3], [10, 2]])
     band = axes.collections[0].get_paths()[0].vertices
-    for step, least, greatest in zip(STEPS, LOSSES.min(0), LOSSES.max(0), strict=True):
+    for step, lowest, highest in zip(STEPS, LOSSES.min(0), LOSSES.max(0), strict=True):
         at_step = band[band[:, 0] == step, 1]
-        assert (at_step.min(), at_step.max()) == (least, greatest)
+        assert (at_step.min(), at_step.max()) == (lowest, highest)
 
 
-def test_there_is_a_panel_per_metric_with_the_methods_that_have_it():
+def test_each_metric_has_a_panel_with_the_methods_that_logged_it():
     figure = plot.learning_curves(history(), ["accuracy", "loss"])
     assert [axes.get_ylabel() for axes in figure.axes] == ["accuracy", "loss"]
     assert {axes.get_xlabel() for axes in figure.axes} == {"step"}
@@ -38,7 +38,7 @@ def test_there_is_a_panel_per_metric_with_the_methods_that_have_it():
         assert line.get_color() == plot.METHOD_COLOURS[name]
 
 
-def test_what_does_not_fit_is_named():
+def test_errors_name_the_argument():
     wrong = {"adapted": {"loss": (STEPS, LOSSES.T)}}
     message = r"values of history\['adapted'\]\['loss'\] must have shape \(seeds, 3\).*got \(3, 2\)"
     with pytest.raises(ValueError, match=message):

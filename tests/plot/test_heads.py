@@ -1,4 +1,4 @@
-"""Pictures of w and v."""
+"""Bars of the head parameters w and v."""
 
 import jax.numpy as jnp
 import numpy as np
@@ -11,7 +11,7 @@ WEIGHT = np.array([[[0.3, -0.5], [0.1, -0.1]], [[-0.2, 0.5], [-0.3, 0.2]]])  # (
 SHAPE = np.array([[[1.0, 2.0], [3.0, 4.0]], [[5.0, 6.0], [7.0, 8.0]]])
 
 
-def test_heads_are_sorted_by_w_within_a_seed_before_the_mean_is_taken():
+def test_heads_are_sorted_by_w_within_each_seed_before_averaging():
     of_w, of_v = plot.head_parameters(WEIGHT, SHAPE).axes
     heights = [[bar.get_height() for bar in axes.patches] for axes in (of_w, of_v)]
     # Seed 0: w = -0.5, -0.1, 0.1, 0.3 and v = 2, 4, 3, 1; seed 1: -0.3, -0.2, 0.2, 0.5, 7, 5, 8, 6.
@@ -23,7 +23,7 @@ def test_heads_are_sorted_by_w_within_a_seed_before_the_mean_is_taken():
 
 def test_local_and_global_heads_have_the_colours_of_the_legend():
     figure = plot.head_parameters(jnp.asarray(WEIGHT), jnp.asarray(SHAPE))
-    (entries,) = figure.legends  # the third is the whisker
+    (entries,) = figure.legends  # The third entry is the line from lowest to highest seed.
     legend = {
         text.get_text().split()[0]: to_hex(patch.get_facecolor())
         for text, patch in zip(entries.texts[:2], entries.get_patches(), strict=True)
@@ -34,18 +34,18 @@ def test_local_and_global_heads_have_the_colours_of_the_legend():
     assert legend["local"] != legend["global"]
 
 
-def test_unpaired_v_is_sorted_on_its_own_and_has_no_colour_of_a_kind():
+def test_unpaired_v_is_sorted_by_itself_and_grey():
     of_w, of_v = plot.head_parameters(WEIGHT, SHAPE, paired=False).axes
     np.testing.assert_allclose([bar.get_height() for bar in of_w.patches], [-0.4, -0.15, 0.15, 0.4])
     np.testing.assert_allclose([bar.get_height() for bar in of_v.patches], [3, 4, 5, 6])
-    assert of_v.get_xlabel() == "head, in order of $v$"
+    assert of_v.get_xlabel() == "head, sorted by $v$"
     colours = [{bar.get_facecolor() for bar in axes.patches} for axes in (of_w, of_v)]
     assert len(colours[1]) == 1
     assert not colours[0] & colours[1]
 
 
 @pytest.mark.parametrize("heads", [2, 26])
-def test_parts_of_a_model_are_drawn_apart_under_their_titles(heads):
+def test_each_part_of_a_model_has_its_own_titled_panels(heads):
     weight = {"words": np.tile(WEIGHT, heads // 2), "users": WEIGHT[:, :1] + 1}
     shape = {"words": np.tile(SHAPE, heads // 2), "users": SHAPE[:, :1]}
     panels = plot.head_parameters(weight, shape).axes
@@ -56,12 +56,12 @@ def test_parts_of_a_model_are_drawn_apart_under_their_titles(heads):
     np.testing.assert_allclose([bar.get_height() for bar in panels[2].patches], [0.65, 1.4])
 
 
-def test_what_does_not_fit_is_named():
+def test_errors_name_the_argument():
     with pytest.raises(ValueError, match=r"weight must have shape \(seeds, L, N\).*got \(2, 2\)"):
         plot.head_parameters(WEIGHT[0], SHAPE[0])
     with pytest.raises(ValueError, match=r"shape must have shape \(2, 2, 2\).*got \(1, 2, 2\)"):
         plot.head_parameters(WEIGHT, SHAPE[:1])
     with pytest.raises(ValueError, match=r"shape\['words'\] must have shape.*got \(1, 2, 2\)"):
         plot.head_parameters({"words": WEIGHT}, {"words": SHAPE[:1]})
-    with pytest.raises(ValueError, match=r"same parts.*got \['words'\] and \['users'\]"):
+    with pytest.raises(ValueError, match=r"same titles.*got \['words'\] and \['users'\]"):
         plot.head_parameters({"words": WEIGHT}, {"users": SHAPE})

@@ -1,11 +1,18 @@
-"""Attention maps."""
+"""Heat maps of attention weights."""
 
 import numpy as np
 import pytest
 
 from distattn_jax import plot
 
-TOKENS = ["rose", "$", "5", "to", "$", "internationalization"]  # two dollars are no mathematics
+TOKENS = [
+    "rose",
+    "$",
+    "5",
+    "to",
+    "$",
+    "internationalization",
+]  # Two dollar signs must not start mathematics.
 
 
 def weights(rows, columns, seed=0):
@@ -16,43 +23,43 @@ def names(axis):
     return [label.get_text() for label in axis.get_ticklabels()]
 
 
-def test_maps_stand_under_their_titles_with_the_tokens_on_both_axes():
+def test_each_map_has_its_title_and_tokens_on_both_axes():
     maps = {"head 0": weights(6, 6), "head 1": weights(6, 6, 1)}
     *panels, bar = plot.attention_maps(maps, TOKENS).axes
     assert [axes.get_title() for axes in panels] == list(maps)
-    for axes, given in zip(panels, maps.values(), strict=True):
-        np.testing.assert_array_equal(axes.images[0].get_array(), given)
+    for axes, expected in zip(panels, maps.values(), strict=True):
+        np.testing.assert_array_equal(axes.images[0].get_array(), expected)
         assert names(axes.xaxis) == TOKENS
     assert names(panels[0].yaxis) == TOKENS
     assert bar.get_ylabel() == "attention weight"
 
 
-def test_all_maps_share_one_scale_from_zero_to_the_greatest_weight():
+def test_all_maps_share_one_scale_from_zero_to_the_largest_weight():
     maps = {"faint": np.full((6, 6), 0.1), "strong": np.full((6, 6), 0.7)}
     *panels, bar = plot.attention_maps(maps, TOKENS).axes
     assert {axes.images[0].get_clim() for axes in panels} == {(0.0, 0.7)}
     assert bar.get_ylim() == (0.0, 0.7)
 
 
-def test_the_greatest_weights_may_be_made_alike_so_that_the_others_are_seen():
+def test_max_weight_ends_the_colour_scale():
     maps = {"faint": np.full((6, 6), 0.1), "strong": np.full((6, 6), 0.7)}
-    *panels, bar = plot.attention_maps(maps, TOKENS, darkest=0.2).axes
+    *panels, bar = plot.attention_maps(maps, TOKENS, max_weight=0.2).axes
     assert {axes.images[0].get_clim() for axes in panels} == {(0.0, 0.2)}
     assert bar.get_ylim()[1] == 0.2
-    *panels, _ = plot.attention_maps(maps, TOKENS, darkest=0.9).axes
+    *panels, _ = plot.attention_maps(maps, TOKENS, max_weight=0.9).axes
     assert panels[0].images[0].get_clim() == (0.0, 0.7)
-    with pytest.raises(ValueError, match="darkest must be above 0, the least weight; got 0"):
-        plot.attention_maps(maps, TOKENS, darkest=0.0)
+    with pytest.raises(ValueError, match="max_weight must be above 0, the lowest weight; got 0"):
+        plot.attention_maps(maps, TOKENS, max_weight=0.0)
 
 
-def test_queries_may_be_other_tokens():
-    axes, _ = plot.attention_maps({"": weights(2, 6)}, TOKENS, queries=["was", "ist"]).axes
+def test_query_tokens_may_differ_from_key_tokens():
+    axes, _ = plot.attention_maps({"": weights(2, 6)}, TOKENS, query_tokens=["was", "ist"]).axes
     assert names(axes.yaxis) == ["was", "ist"]
     assert names(axes.xaxis) == TOKENS
 
 
 @pytest.mark.parametrize(("count", "columns", "rows"), [(8, 4, 2), (3, 2, 2), (3, 9, 1)])
-def test_as_many_maps_as_asked_for_stand_in_a_row(count, columns, rows):
+def test_columns_sets_the_number_of_maps_in_a_row(count, columns, rows):
     maps = {f"head {i}": weights(6, 6, i) for i in range(count)}
     *panels, _ = plot.attention_maps(maps, TOKENS, columns=columns).axes
     assert [axes.get_title() for axes in panels] == list(maps)
@@ -64,7 +71,7 @@ def test_as_many_maps_as_asked_for_stand_in_a_row(count, columns, rows):
 
 
 @pytest.mark.parametrize(("count", "length"), [(1, 1), (3, 6), (3, 40)])
-def test_nothing_sticks_out_of_the_figure(count, length):
+def test_everything_lies_inside_the_figure(count, length):
     tokens = (TOKENS * 7)[-length:]
     maps = {f"head {i}": weights(length, length) for i in range(count)}
     figure = plot.attention_maps(maps, tokens)
@@ -72,11 +79,11 @@ def test_nothing_sticks_out_of_the_figure(count, length):
     assert min(drawn.x0, drawn.y0, width - drawn.x1, height - drawn.y1) >= 0
 
 
-def test_what_does_not_fit_is_named():
+def test_errors_name_the_argument():
     message = r"maps\['head 0'\] must have shape \(6, 6\).*got \(6, 5\)"
     with pytest.raises(ValueError, match=message):
         plot.attention_maps({"head 0": weights(6, 5)}, TOKENS)
-    with pytest.raises(ValueError, match="must not be empty; got 0 maps, 6 tokens, 6 queries"):
+    with pytest.raises(ValueError, match="must not be empty; got 0 maps, 6 tokens, 6 query_tokens"):
         plot.attention_maps({}, TOKENS)
     with pytest.raises(ValueError, match="columns must be at least 1; got 0"):
         plot.attention_maps({"head 0": weights(6, 6)}, TOKENS, columns=0)

@@ -1,4 +1,4 @@
-"""Colours, settings and saved files."""
+"""Colours, Matplotlib settings and saved files."""
 
 import matplotlib
 import numpy as np
@@ -8,7 +8,7 @@ from PIL import Image
 
 from distattn_jax import plot
 from distattn_jax.models import METHODS
-from distattn_jax.plot.style import panels
+from distattn_jax.plot.style import make_panels
 
 LONG = [f"a method with a name of some length, {i}" for i in range(6)]
 
@@ -18,7 +18,7 @@ def curves(methods):
     return plot.learning_curves({method: {"accuracy": points} for method in methods}, ["accuracy"])
 
 
-def test_a_method_keeps_its_colour_whatever_stands_beside_it_and_no_two_share_one():
+def test_methods_keep_their_colour_and_never_share_one():
     alone = plot.method_colours(["adapted"])
     among = plot.method_colours(["mine", "adapted", "yours", "dot_product"])
     assert alone["adapted"] == among["adapted"]
@@ -27,26 +27,26 @@ def test_a_method_keeps_its_colour_whatever_stands_beside_it_and_no_two_share_on
         plot.method_colours(map(str, range(8)))
 
 
-def test_every_method_has_a_colour_of_its_own():
+def test_every_known_method_has_a_fixed_colour():
     assert set(METHODS) <= set(plot.METHOD_COLOURS)
     assert len(set(plot.METHOD_COLOURS.values())) == len(plot.METHOD_COLOURS)
 
 
-def test_settings_are_left_as_they_were():
+def test_matplotlib_settings_are_restored():
     before = dict(matplotlib.rcParams)
     curves(["adapted"])
     assert dict(matplotlib.rcParams) == before
-    with plot.styled():
+    with plot.use_style():
         assert dict(matplotlib.rcParams) != before
 
 
-def test_a_long_legend_stays_inside_the_figure():
+def test_long_legends_stay_inside_the_figure():
     figure = curves(LONG)
     drawn, (width, height) = figure.get_tightbbox(), figure.get_size_inches()
     assert min(drawn.x0, drawn.y0, width - drawn.x1, height - drawn.y1) >= 0
 
 
-def test_a_saved_figure_is_a_png_of_the_same_bytes_each_time(tmp_path):
+def test_saving_a_figure_again_writes_the_same_bytes(tmp_path):
     figure = curves(["adapted"])
     paths = [tmp_path / "new folder" / name for name in ("first.png", "second.png", "third.png")]
     plot.save(figure, paths[0])
@@ -60,20 +60,20 @@ def test_a_saved_figure_is_a_png_of_the_same_bytes_each_time(tmp_path):
     assert matplotlib.__version__.encode() not in first
 
 
-def test_a_saved_figure_has_few_colours_and_none_of_them_is_off(tmp_path):
-    with plot.styled():
-        figure, (axes,) = panels(1, 1, width=4.0, height=2.0)
+def test_a_saved_figure_has_256_colours_close_to_the_palette(tmp_path):
+    with plot.use_style():
+        figure, (axes,) = make_panels(1, 1, width=4.0, height=2.0)
         axes.bar(range(len(plot.METHOD_COLOURS)), 1, color=list(plot.METHOD_COLOURS.values()))
     plot.save(figure, tmp_path / "bars.png", dpi=100)
     picture = Image.open(tmp_path / "bars.png")
     assert picture.mode == "P"
     assert picture.info["dpi"] == pytest.approx((100, 100), rel=1e-3)
-    there = np.unique(np.asarray(picture.convert("RGB")).reshape(-1, 3).astype(int), axis=0)
+    saved = np.unique(np.asarray(picture.convert("RGB")).reshape(-1, 3).astype(int), axis=0)
     for colour in plot.METHOD_COLOURS.values():
-        wanted = np.round(255 * np.asarray(to_rgb(colour)))
-        assert np.abs(there - wanted).max(1).min() <= 2, colour
+        expected = np.round(255 * np.asarray(to_rgb(colour)))
+        assert np.abs(saved - expected).max(1).min() <= 2, colour
 
 
-def test_another_kind_of_file_is_refused(tmp_path):
+def test_only_png_files_are_accepted(tmp_path):
     with pytest.raises(ValueError, match=r"path must end in \.png; got .*curves\.pdf"):
         plot.save(curves(["adapted"]), tmp_path / "curves.pdf")

@@ -1,4 +1,4 @@
-"""What guiding costs: Table 4 of the attention-guiding paper, and one training step alone."""
+"""Cost of guiding: Table 4 of the paper, one training step by itself, and memory of our runs."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -6,124 +6,180 @@ from typing import Any
 from distattn_jax.train.guides import GUIDES
 from experiments.papers.attention_guiding import models
 from experiments.papers.attention_guiding.published import METRICS, TABLE_4
-from experiments.papers.formatting import NOTHING, UNRUN, markdown, title
+from experiments.papers.formatting import EMPTY, NOT_RUN, markdown_table, method_title
+from experiments.papers.stored_results import find_option
 
-NOTE = (
-    "Seconds of an epoch, without AG → with AG. The paper's: one model on one RTX 3090. Ours: so "
-    "many models side by side, on our training sets (see Data), which the paper's seconds are not "
-    "of; steps alone, without compilation and validation. Other runs may have been on the device."
+UNKNOWN = "not known"
+EPOCHS_NOTE = (
+    "Seconds per epoch, without AG → with AG. Published: one model on one RTX 3090. Ours: the "
+    "given number of models side by side, on our training sets, so that our seconds cannot be "
+    "compared with the published ones. Only training steps count, without compilation and "
+    "validation. Other runs may have shared the device."
 )
 MEMORY_NOTE = (
-    "What the largest step of our runs takes of the device's memory, as the compiler says, divided "
-    "by the models that are trained side by side: parameters, Adam's two means, activations. Maps "
-    "are stored only for guides that look at them."
+    "Device memory of the largest training step of our runs, as the compiler reports it, divided "
+    "by the number of models side by side: parameters, the two moments of Adam, activations. "
+    "Attention maps are stored only for guides that use them."
 )
 
 
-def epochs(kept: Mapping[str, Any], shown: Mapping[str, str]) -> str:
-    """Seconds of an epoch, without AG and with it.
+def epochs_table(contents: Mapping[str, Any], titles: Mapping[str, str]) -> str:
+    """Write seconds per epoch without and with AG, published and ours (Table 4).
 
     Args:
-      kept: experiment -> its results, or None.
-      shown: data set -> how it is called in print, the paper's first.
+      contents: experiment -> stored results, or None.
+      titles: data set -> printed name. The data sets of the paper come first.
     """
     rows = []
     for model, seconds in TABLE_4.items():
-        cells = [f"{without} → {guided} ({_more(without, guided)})" for without, guided in seconds]
-        rows.append([model, "paper's", *cells, *[NOTHING] * (len(shown) - len(METRICS))])
-    found = [kept[name] for name in shown if kept[name] is not None]
-    for model in dict.fromkeys(map(models.name_of, found)) or [NOTHING]:
-        rows.append([model, "ours", *(_ours(kept[name], model) for name in shown)])
-    return "\n\n".join([NOTE, markdown(["model", "whose", *shown.values()], rows)])
+        cells = [f"{plain} → {guided} ({_increase(plain, guided)})" for plain, guided in seconds]
+        rows.append([model, "published", *cells, *[EMPTY] * (len(titles) - len(METRICS))])
+    found = [contents[name] for name in titles if contents[name] is not None]
+    for model in dict.fromkeys(map(models.model_name, found)) or [EMPTY]:
+        rows.append([model, "ours", *(_format_epochs(contents[name], model) for name in titles)])
+    return "\n\n".join([EPOCHS_NOTE, markdown_table(["model", "origin", *titles.values()], rows)])
 
 
-def steps(content: Mapping[str, Any] | None) -> str:
-    """One training step: milliseconds and memory, with guides and without."""
+def steps_table(content: Mapping[str, Any] | None) -> str:
+    """Write milliseconds and memory of one training step of BERT, with and without guides."""
     if content is None:
         return "One training step: not run."
     config, lines = content["config"], content["lines"]
-    plain = {line["seeds"]: line for line in lines if line["method"] == "none"}
-    header = ["guide", "models", "ms a step", "of no guide's", "GB", "of no guide's"]
+    unguided = {line["seeds"]: line for line in lines if line["method"] == "none"}
     rows = []
     for line in lines:
-        base = plain.get(line["seeds"], {})
-        row = [title(line["method"]), str(line["seeds"])]
+        base = unguided.get(line["seeds"], {})
+        row = [method_title(line["method"]), str(line["seeds"])]
         for name, scale in (("bare", 1), ("peak_bytes", 1e9)):
-            value, of = line.get(name), base.get(name)
-            row.append(NOTHING if value is None else f"{value / scale:.2f}")
-            row.append(f"{value / of:.3f}" if value is not None and of else NOTHING)
+            value, reference = line.get(name), base.get(name)
+            row.append(EMPTY if value is None else f"{value / scale:.2f}")
+            row.append(f"{value / reference:.3f}" if value is not None and reference else EMPTY)
         rows.append(row)
-    where = (
-        f"One training step alone, on {content['environment']['device']}: a BERT of "
-        f"{config['model.layers']} layers of {config['model.heads']} heads, "
-        f"{config['model.features']} wide, its parameters drawn, computed in "
-        f"{config['model.dtype']}; {config['data.batch_size']} texts of {config['length']} random "
-        "tokens, already on the device; so many models side by side. The median of "
-        f"{config['repeats']} means over {config['steps']} steps. GB: what the compiler says the "
-        "step takes of the device's memory."
+    note = (
+        f"One training step by itself, on {content['environment']['device']}: a BERT with "
+        f"{find_option(config, 'model.layers')} layers of {find_option(config, 'model.heads')} "
+        f"heads, {find_option(config, 'model.features')} wide, random parameters, computed in "
+        f"{find_option(config, 'model.dtype')}; {find_option(config, 'data.batch_size')} texts of "
+        f"{find_option(config, 'length')} random tokens, already on the device. Median of "
+        f"{find_option(config, 'repeats')} means over {find_option(config, 'steps')} steps. GB is "
+        "the device memory of the step, as the compiler reports it."
     )
-    return "\n\n".join([where, markdown(header, rows)])
+    header = ["guide", "models", "ms per step", "ratio to no guide", "GB", "ratio to no guide"]
+    return "\n\n".join([note, markdown_table(header, rows)])
 
 
-def memory(kept: Mapping[str, Any], shown: Mapping[str, str]) -> str:
-    """What a step of our runs takes of the device's memory, with every guide."""
-    found = {name: kept[name]["runs"] for name in shown if "none" in _runs(kept[name])}
+def memory_table(contents: Mapping[str, Any], titles: Mapping[str, str]) -> str:
+    """Write the device memory per model of our runs, for every guide and data set."""
+    found = _select_runs(contents, titles)
     if not found:
         return "Memory of our runs: not run."
-    header, rows = ["guide", "looks at"], []
+    header, rows = ["guide", "uses"], []
     for name in found:
-        header += [f"{shown[name]}, GB a model", "of no guide's"]
-    for method, guide in GUIDES.items():
-        looks = "maps" if guide.maps else "received" if guide.received else NOTHING
-        row = [title(method), looks]
+        header += [f"{titles[name]}, GB per model", "ratio to no guide"]
+    for guide in GUIDES:
+        row = [method_title(guide), _used_attention(guide)]
         for runs in found.values():
-            none, used = _model_bytes(runs["none"]), _model_bytes(runs.get(method))
-            unsaid = "not known" if method in runs else UNRUN
-            row.append(unsaid if used is None else f"{used / 1e9:.2f}")
-            row.append(f"{used / none:.2f}" if used is not None and none else NOTHING)
+            none, used = _bytes_per_model(runs["none"]), _bytes_per_model(runs.get(guide))
+            missing = UNKNOWN if guide in runs else NOT_RUN
+            row.append(missing if used is None else f"{used / 1e9:.2f}")
+            row.append(f"{used / none:.2f}" if used is not None and none else EMPTY)
         rows.append(row)
-    return "\n\n".join([MEMORY_NOTE, markdown(header, rows)])
+    return "\n\n".join([MEMORY_NOTE, markdown_table(header, rows)])
 
 
-def _runs(content: Mapping[str, Any] | None) -> Mapping[str, Any]:
-    return (content or {}).get("runs", {})
+def costs_summary(
+    speed: Mapping[str, Any] | None, contents: Mapping[str, Any], titles: Mapping[str, str]
+) -> str:
+    """Write time and memory relative to no guide, one row for each kind of attention that is used.
+
+    Args:
+      speed: Stored results of `speed` with guides, or None.
+      contents: experiment -> stored results, or None.
+      titles: data set -> printed name.
+    """
+    found = _select_runs(contents, titles)
+    lines = {line["method"]: line for line in (speed or {}).get("lines", ())}
+    header = ["guides", "step of BERT, time", "step of BERT, memory"]
+    header += [f"{titles[name]}, memory" for name in found]
+    rows = []
+    for kind in ("received attention", "attention maps"):
+        guides = [guide for guide in GUIDES if _used_attention(guide) == kind]
+        row = [f"with {kind} ({', '.join(map(method_title, guides))})"]
+        for name in ("bare", "peak_bytes"):
+            row.append(_format_ratios([_line_ratio(lines, guide, name) for guide in guides], 3))
+        for runs in found.values():
+            none = _bytes_per_model(runs["none"])
+            used = [_bytes_per_model(runs.get(guide)) for guide in guides]
+            row.append(_format_ratios([x / none if x and none else None for x in used], 2))
+        rows.append(row)
+    return markdown_table(header, rows)
 
 
-def _model_bytes(run: Mapping[str, Any] | None) -> float | None:
-    """Of one of the models of a run; None: it was not run, or the compiler did not say.
+def _used_attention(guide: str) -> str:
+    """Return the kind of attention that a guide needs as an output of the model."""
+    if GUIDES[guide].maps:
+        return "attention maps"
+    return "received attention" if GUIDES[guide].received else EMPTY
 
-    Nor is it known where fewer than all models were computed at a time.
+
+def _line_ratio(lines: Mapping[str, Any], guide: str, name: str) -> float | None:
+    """Return a timed value of a guide divided by that of no guide, or None if one is missing."""
+    value, reference = (lines.get(method, {}).get(name) for method in (guide, "none"))
+    return value / reference if value and reference else None
+
+
+def _format_ratios(ratios: list[float | None], digits: int) -> str:
+    """Format ratios as one number if all agree when rounded, else as "2.13 to 2.14"."""
+    found = sorted({f"{ratio:.{digits}f}" for ratio in ratios if ratio is not None})
+    if not found:
+        return NOT_RUN
+    return found[0] if len(found) == 1 else f"{found[0]} to {found[-1]}"
+
+
+def _select_runs(contents: Mapping[str, Any], titles: Mapping[str, str]) -> dict[str, Any]:
+    """Return data set -> runs by guide, for the data sets that were run without a guide too."""
+    found = {name: (contents[name] or {}).get("runs", {}) for name in titles}
+    return {name: runs for name, runs in found.items() if "none" in runs}
+
+
+def _bytes_per_model(run: Mapping[str, Any] | None) -> float | None:
+    """Return the device memory of a step divided by its models, or None if it is not known.
+
+    It is not known if only some of the models were computed at a time.
     """
     result = {} if run is None else run["result"]
     used, count = result.get("step_bytes"), len(result.get("members", ()))
     return None if used is None or result.get("at_once", count) < count else used / count
 
 
-def _ours(content: Mapping[str, Any] | None, model: str) -> str:
-    runs = _runs(content)
-    if content is not None and models.name_of(content) != model:
-        return NOTHING
+def _format_epochs(content: Mapping[str, Any] | None, model: str) -> str:
+    """Format our seconds per epoch without and with AG, if they are of this model."""
+    runs = (content or {}).get("runs", {})
+    if content is not None and models.model_name(content) != model:
+        return EMPTY
     if not {"none", "ag"} <= runs.keys():
-        return UNRUN
-    without, guided = (_epoch(runs[method]) for method in ("none", "ag"))
-    if without is None or guided is None:
-        return "not known"
-    of_none, of_ag = (_where(runs[method]) for method in ("none", "ag"))
-    if of_none != of_ag:  # seconds that cannot be compared
-        return f"{without:.1f} ({of_none}) → {guided:.1f} ({of_ag})"
-    return f"{without:.1f} → {guided:.1f} ({_more(without, guided)}; {of_ag})"
+        return NOT_RUN
+    plain, guided = (_epoch_seconds(runs[guide]) for guide in ("none", "ag"))
+    if plain is None or guided is None:
+        return UNKNOWN
+    plain_device, guided_device = (_describe_device(runs[guide]) for guide in ("none", "ag"))
+    if plain_device != guided_device:  # These seconds cannot be compared.
+        return f"{plain:.1f} ({plain_device}) → {guided:.1f} ({guided_device})"
+    return f"{plain:.1f} → {guided:.1f} ({_increase(plain, guided)}; {guided_device})"
 
 
-def _epoch(run: Mapping[str, Any]) -> float | None:
-    """Seconds; None: what a step takes is not known."""
+def _epoch_seconds(run: Mapping[str, Any]) -> float | None:
+    """Return the seconds of one epoch, or None if the time of a step is not known."""
     steps, seconds = run["result"]["steps"], run["step_seconds"]
     return None if seconds is None else seconds * steps / run["config"]["epochs"]
 
 
-def _where(run: Mapping[str, Any]) -> str:
+def _describe_device(run: Mapping[str, Any]) -> str:
+    """Return the number of models of a run and its device."""
     count = len(run["result"]["members"])
     return f"{count} model{'s' * (count > 1)}, {run['environment']['device']}"
 
 
-def _more(without: float, guided: float) -> str:
-    return f"{100 * (guided / without - 1):+.1f} %"
+def _increase(plain: float, guided: float) -> str:
+    """Format the relative increase in percent, with its sign."""
+    return f"{100 * (guided / plain - 1):+.1f} %"

@@ -1,4 +1,4 @@
-"""Figures 3 to 6 of the attention-guiding paper, and one of its Table 2."""
+"""Figures 3 to 6 of the attention-guiding paper, and its Table 2 as a figure."""
 
 import functools
 from collections.abc import Iterator, Mapping
@@ -10,151 +10,172 @@ from matplotlib.figure import Figure
 from distattn_jax import plot
 from experiments.papers.attention_guiding import models, sweeps
 from experiments.papers.attention_guiding.head_components import head_components
-from experiments.papers.attention_guiding.published import METRICS, TABLE_2, table
-from experiments.papers.attention_guiding.sweep_figure import sweep
+from experiments.papers.attention_guiding.published import METRICS, TABLE_2, select_data_set
+from experiments.papers.attention_guiding.sweep_figure import sweep_figure
 from experiments.papers.bars import grouped_bars
-from experiments.papers.formatting import ORDER, PERCENT, spelled, title
-from experiments.papers.report_sections import Picture
-from experiments.papers.results import of_seeds
+from experiments.papers.formatting import (
+    METHOD_ORDER,
+    PERCENT_METRICS,
+    method_title,
+    metric_title,
+)
+from experiments.papers.pictures import Picture
+from experiments.papers.results import values_by_seed
 
-DARKEST = 0.05  # share of all weights, those on the first token mostly, that would hide the others
+# Share of the weights beyond the colour scale: the first token would hide all others.
+BEYOND_SCALE = 0.05
 
 
-def pictures(kept: Mapping[str, Any]) -> Iterator[Picture]:
-    """What there are results for."""
-    compared = {name: kept[name] for name in models.CALLED if _gains(kept[name])}
+def list_pictures(contents: Mapping[str, Any]) -> Iterator[Picture]:
+    """Yield every figure for which results are stored.
+
+    Args:
+      contents: experiment -> stored results, or None.
+    """
+    compared = {name: contents[name] for name in models.DATA_TITLES if _guide_gains(contents[name])}
     if compared:
-        caption = "Table 2 as a picture: gains over no guide, seed by seed, of "
-        caption += models.names(compared.values())
-        caption += "; the paper's are of BERT" if compared.keys() & METRICS.keys() else ""
-        yield "guiding_table_2", caption, functools.partial(_guides, compared)
-    on = f"MultiNLI, {models.names([kept['multinli']])}"
-    layers = sweeps.layered(kept)
+        caption = "Table 2 as a figure: gain of every guide over no guide, paired by seed, with "
+        caption += models.join_model_names(compared.values())
+        caption += "; published gains are of BERT" if compared.keys() & METRICS.keys() else ""
+        yield Picture("guiding_table_2", caption, functools.partial(_draw_gains, compared))
+    suffix = f"MultiNLI, {models.join_model_names([contents['multinli']])}"
+    layers = sweeps.group_by_layer(contents)
     if any(layers.values()):
-        caption = f"Figure 3: one layer is guided; {on}"
-        yield "guiding_figure_3", caption, functools.partial(_layers, kept, layers)
-    guided = (kept["multinli"] or {}).get("guided")
+        draw = functools.partial(_draw_layers, contents, layers)
+        yield Picture("guiding_figure_3", f"Figure 3: one guided layer; {suffix}", draw)
+    guided = (contents["multinli"] or {}).get("guided")
     if guided:
         caption = (
-            "Figure 4: the mean map of all heads, of one pair and the model with the best "
-            f"validation of each guide; one weight in twenty is darker than the scale; {on}"
+            "Figure 4: mean attention map over all heads, for one pair of texts and the best model "
+            f"of each guide; {100 * BEYOND_SCALE:g} % of the weights exceed the scale; {suffix}"
         )
-        yield "guiding_figure_4", caption, functools.partial(_maps, guided)
-        caption = (
-            "Figure 5: the heads of these models as points, by the principal components of their "
-            "maps of this pair"
-        )
-        yield "guiding_figure_5", caption, functools.partial(_components, guided)
-    shares = sweeps.shared(kept)
+        yield Picture("guiding_figure_4", caption, functools.partial(_draw_maps, guided))
+        caption = "Figure 5: heads of these models by the principal components of their maps"
+        yield Picture("guiding_figure_5", caption, functools.partial(_draw_components, guided))
+    shares = sweeps.group_by_share(contents)
     if any(set(by_share) - {100} for by_share in shares.values()):
-        caption = f"Figure 6: a part of the training set; {on}"
-        yield "guiding_figure_6", caption, functools.partial(_shares, shares)
+        caption = f"Figure 6: part of the training set; {suffix}"
+        yield Picture("guiding_figure_6", caption, functools.partial(_draw_shares, shares))
 
 
-def _guides(compared: Mapping[str, Any]) -> Figure:
-    """Points gained by every guide, and the paper's gains with BERT."""
-    figures: dict[str, dict[str, np.ndarray]] = {}
-    paper: dict[str, dict[str, tuple[float, None]]] = {}
+def _draw_gains(compared: Mapping[str, Any]) -> Figure:
+    """Draw the gain of every guide over no guide, and the published gains with BERT.
+
+    Args:
+      compared: data set -> stored results, with at least one gain.
+    """
+    gains: dict[str, dict[str, np.ndarray]] = {}
+    published: dict[str, dict[str, tuple[float, None]]] = {}
     for name, content in compared.items():
-        found, criterion = _gains(content), _criterion(content)
-        unit = " (points)" if criterion in PERCENT else ""
-        panel = f"{models.CALLED[name]}: gain in {spelled(criterion, unit=False)}{unit}"
-        figures[panel], paper[panel] = found, {}
-        published = table(TABLE_2, name)
-        if criterion in published["none"]:
-            none = float(published["none"][criterion])
-            for method in found:
-                figure = published.get(method, {}).get(criterion)
-                if figure is not None:
-                    paper[panel][method] = (float(figure.rstrip("*")) - none, None)
-    labels = {method: title(method) for of in figures.values() for method in of}
-    return grouped_bars(figures, labels=labels, paper=paper, from_zero=True, columns=2)
+        found = _guide_gains(content)
+        criterion = next(run["result"]["criterion"] for run in content["runs"].values())
+        unit = " (points)" if criterion in PERCENT_METRICS else ""
+        title = f"{models.DATA_TITLES[name]}: gain in {metric_title(criterion, unit=False)}{unit}"
+        gains[title], published[title] = found, {}
+        numbers = select_data_set(TABLE_2, name)
+        if criterion in numbers["none"]:
+            unguided = float(numbers["none"][criterion])
+            for guide in found:
+                number = numbers.get(guide, {}).get(criterion)
+                if number is not None:
+                    published[title][guide] = (float(number.rstrip("*")) - unguided, None)
+    labels = {guide: method_title(guide) for panel in gains.values() for guide in panel}
+    return grouped_bars(gains, labels=labels, published=published, from_zero=True, columns=2)
 
 
-def _gains(content: Mapping[str, Any] | None) -> dict[str, np.ndarray]:
-    """Guide -> its figure minus that without a guide, in points, for every seed both have."""
+def _guide_gains(content: Mapping[str, Any] | None) -> dict[str, np.ndarray]:
+    """Return guide -> its criterion minus that of no guide, for every seed that both have."""
     runs = (content or {}).get("runs", {})
     if "none" not in runs:
         return {}
     found = {}
-    for method in ORDER:
-        if method in runs and method != "none":
-            gained = _differences(runs[method]["result"], runs["none"]["result"])
-            if gained.size:
-                found[method] = gained
+    for guide in METHOD_ORDER:
+        if guide in runs and guide != "none":
+            gains = _subtract(runs[guide]["result"], runs["none"]["result"])
+            if gains.size:
+                found[guide] = gains
     return found
 
 
-def _layers(kept: Mapping[str, Any], layers: sweeps.Results) -> Figure:
-    figures = {
-        title(guide): {guide: {layer: _values(result) for layer, result in by_layer.items()}}
+def _draw_layers(contents: Mapping[str, Any], layers: sweeps.Results) -> Figure:
+    """Draw Figure 3: the criterion against the guided layer, one panel per guide."""
+    panels = {
+        method_title(guide): {guide: {layer: _values(result) for layer, result in by_layer.items()}}
         if by_layer
         else {}
         for guide, by_layer in layers.items()
     }
-    none = sweeps.unguided(kept)
-    return sweep(
-        figures,
-        places=list(sweeps.layers_of(kept)),
-        xlabel="the layer that is guided",
-        ylabel=f"test {spelled(_of(layers))}",
-        baseline=None if none is None else ("no guide ± standard deviation", _values(none)),
-        labels={guide: title(guide) for guide in layers},
-    )
-
-
-def _shares(shares: sweeps.Results) -> Figure:
-    """The figures as they are, and what they are above those without a guide."""
-    criterion = _of(shares)
-    whole = {g: {s: _values(r) for s, r in by.items()} for g, by in shares.items() if by}
-    none = shares["none"]
-    gained = {
-        guide: {s: _differences(r, none[s]) for s, r in by.items() if s in none}
-        for guide, by in shares.items()
-        if by and guide != "none"
-    }
-    gains = "minus no guide, seed by seed"
-    panels = {spelled(criterion, unit=False): whole, gains: gained}
-    labels = (f"test {spelled(criterion)}", "points")
-    return sweep(
+    none = sweeps.find_unguided(contents)
+    return sweep_figure(
         panels,
-        places=list(sweeps.SHARES),
-        xlabel="share of the training set (%)",
-        ylabel=dict(zip(panels, labels, strict=True)),
-        differences=[gains],
-        labels={guide: title(guide) for guide in shares},
+        option_values=list(sweeps.list_layers(contents)),
+        xlabel="guided layer",
+        ylabel=f"test {metric_title(_find_criterion(layers))}",
+        baseline=None if none is None else ("no guide ± standard deviation", _values(none)),
+        labels={guide: method_title(guide) for guide in layers},
     )
 
 
-def _maps(guided: Mapping[str, Any]) -> Figure:
-    maps = {title(method): np.asarray(weights) for method, weights in guided["maps"].items()}
+def _draw_shares(shares: sweeps.Results) -> Figure:
+    """Draw Figure 6: the criterion against the share of the training set, and the gains."""
+    criterion, none = _find_criterion(shares), shares["none"]
+    values = {
+        guide: {share: _values(result) for share, result in by_share.items()}
+        for guide, by_share in shares.items()
+        if by_share
+    }
+    gains = {
+        guide: {
+            share: _subtract(result, none[share])
+            for share, result in by_share.items()
+            if share in none
+        }
+        for guide, by_share in shares.items()
+        if by_share and guide != "none"
+    }
+    gain_title = "minus no guide, paired by seed"
+    panels = {metric_title(criterion, unit=False): values, gain_title: gains}
+    return sweep_figure(
+        panels,
+        option_values=list(sweeps.SHARES),
+        xlabel="share of the training set (%)",
+        ylabel=dict(zip(panels, (f"test {metric_title(criterion)}", "points"), strict=True)),
+        differences=[gain_title],
+        labels={guide: method_title(guide) for guide in shares},
+    )
+
+
+def _draw_maps(guided: Mapping[str, Any]) -> Figure:
+    """Draw Figure 4: the mean attention map of each guide."""
+    maps = {method_title(guide): np.asarray(weights) for guide, weights in guided["maps"].items()}
     every = np.concatenate([weights.reshape(-1) for weights in maps.values()])
-    darkest = float(np.quantile(every, 1 - DARKEST))
-    return plot.attention_maps(maps, guided["tokens"], columns=2, darkest=darkest)
+    max_weight = float(np.quantile(every, 1 - BEYOND_SCALE))
+    return plot.attention_maps(maps, guided["tokens"], columns=2, max_weight=max_weight)
 
 
-def _components(guided: Mapping[str, Any]) -> Figure:
-    points = {title(method): np.asarray(heads) for method, heads in guided["points"].items()}
+def _draw_components(guided: Mapping[str, Any]) -> Figure:
+    """Draw Figure 5: the heads of each guide as points."""
+    points = {method_title(guide): np.asarray(heads) for guide, heads in guided["points"].items()}
     return head_components(points, explained=guided["explained"])
 
 
 def _values(result: Any) -> np.ndarray:
+    """Return the test criterion of every seed, in percent if it is a percentage."""
     criterion = result["criterion"]
-    scale = 100 if criterion in PERCENT else 1
-    return scale * np.asarray(list(of_seeds(result, "test", criterion).values()))
+    scale = 100 if criterion in PERCENT_METRICS else 1
+    return scale * np.asarray(list(values_by_seed(result, "test", criterion).values()))
 
 
-def _differences(result: Any, none: Any) -> np.ndarray:
-    """In points, for every seed that both have."""
+def _subtract(result: Any, none: Any) -> np.ndarray:
+    """Return the test criterion minus that of no guide, for every seed that both have."""
     criterion = result["criterion"]
-    first, second = (of_seeds(one, "test", criterion) for one in (result, none))
-    scale = 100 if criterion in PERCENT else 1
+    first, second = (values_by_seed(one, "test", criterion) for one in (result, none))
+    scale = 100 if criterion in PERCENT_METRICS else 1
     return scale * np.asarray([first[seed] - second[seed] for seed in first if seed in second])
 
 
-def _criterion(content: Mapping[str, Any]) -> str:
-    return next(run["result"]["criterion"] for run in content["runs"].values())
-
-
-def _of(results: sweeps.Results) -> str:
-    return next(result["criterion"] for by in results.values() for result in by.values())
+def _find_criterion(results: sweeps.Results) -> str:
+    """Return the criterion of the first result of a sweep."""
+    return next(
+        result["criterion"] for by_value in results.values() for result in by_value.values()
+    )

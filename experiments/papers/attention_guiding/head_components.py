@@ -1,4 +1,4 @@
-"""Heads as points: where principal components put their attention maps."""
+"""Figure of attention heads as points: the first two principal components of their maps."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -6,13 +6,21 @@ from typing import Any
 import matplotlib
 import numpy as np
 from jaxtyping import Array
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
-from distattn_jax.plot.style import QUIET, arranged, checked, panels, settled, styled
+from distattn_jax.plot.style import (
+    GREY,
+    check_array,
+    finish_layout,
+    grid_shape,
+    make_panels,
+    use_style,
+)
 
-MARKERS = "osD^vP*X"  # layers differ in shape too, for eyes that cannot tell their colours
+MARKERS = "osD^vP*X"  # Layers differ in marker too, for readers who cannot tell the colours apart.
 
 
 def head_components(
@@ -21,15 +29,15 @@ def head_components(
     explained: Sequence[float] | None = None,
     columns: int = 4,
 ) -> Figure:
-    """A panel per model, in it a point for each head, coloured by its layer.
+    """Draw one panel per model, with one point per head, coloured by layer.
 
-    All panels have the same axes: models whose heads lie further apart look so.
+    All panels share the same axes, so that distances between heads can be compared.
 
     Args:
-      points: title -> (L, N, 2), of components that are the same for all; a title may have
-        several lines.
-      explained: the shares of the variance that the two components have.
-      columns: how many panels stand in a row at most.
+      points: title -> coordinates of the heads, shape (L, N, 2), in components that all models
+        share. A title may have several lines.
+      explained: Share of the variance that each of the two components explains. None omits it.
+      columns: Maximum number of panels in a row.
     """
     if not points:
         raise ValueError("points must hold at least one model; got none.")
@@ -37,23 +45,20 @@ def head_components(
         raise ValueError(f"columns must be at least 1; got {columns}.")
     layers = len(np.asarray(next(iter(points.values()))))
     arrays = {
-        title: checked(f"points[{title!r}]", of_model, (layers, "N", 2))
-        for title, of_model in points.items()
+        title: check_array(f"points[{title!r}]", heads, (layers, "N", 2))
+        for title, heads in points.items()
     }
     every = np.concatenate([array.reshape(-1, 2) for array in arrays.values()])
     middle = (every.max(0) + every.min(0)) / 2
     half = 1.08 * max((every.max(0) - every.min(0)).max() / 2, 1e-9)
     shares = [""] * 2 if explained is None else [f" ({100 * share:.0f} %)" for share in explained]
     colours = matplotlib.colormaps["viridis"](np.linspace(0, 0.92, layers))
-    with styled():
-        rows, columns = arranged(len(arrays), most=columns)
-        figure, grid = panels(rows, columns, width=2.4, height=2.5)
+    with use_style():
+        rows, columns = grid_shape(len(arrays), max_columns=columns)
+        figure, grid = make_panels(rows, columns, width=2.4, height=2.5)
         for i, (axes, (title, heads)) in enumerate(zip(grid, arrays.items(), strict=False)):
             axes.set_title(title)
-            axes.axhline(0, color=QUIET, linewidth=0.6, linestyle=":", zorder=0)
-            axes.axvline(0, color=QUIET, linewidth=0.6, linestyle=":", zorder=0)
-            for layer, (of_layer, colour) in enumerate(zip(heads, colours, strict=True)):
-                axes.plot(*of_layer.T, **_mark(layer), color=colour, clip_on=False)
+            _draw_heads(axes, heads, colours)
             axes.set_xlim(middle[0] - half, middle[0] + half)
             axes.set_ylim(middle[1] - half, middle[1] + half)
             axes.set_aspect("equal")
@@ -66,13 +71,24 @@ def head_components(
                 axes.tick_params(labelleft=False)
         for axes in grid[len(arrays) :]:
             axes.remove()
-        handles = [Line2D([], [], **_mark(layer), color=colours[layer]) for layer in range(layers)]
+        handles = [
+            Line2D([], [], **_marker(layer), color=colours[layer]) for layer in range(layers)
+        ]
         names = [str(layer + 1) for layer in range(layers)]
         figure.legend(handles, names, loc="outside right center", title="layer", title_fontsize=8)
-        return settled(figure)
+        return finish_layout(figure)
 
 
-def _mark(layer: int) -> dict[str, Any]:
+def _draw_heads(axes: Axes, heads: np.ndarray, colours: np.ndarray) -> None:
+    """Draw the heads (L, N, 2) of one model as points, and dotted lines through the origin."""
+    axes.axhline(0, color=GREY, linewidth=0.6, linestyle=":", zorder=0)
+    axes.axvline(0, color=GREY, linewidth=0.6, linestyle=":", zorder=0)
+    for layer, (coordinates, colour) in enumerate(zip(heads, colours, strict=True)):
+        axes.plot(*coordinates.T, **_marker(layer), color=colour, clip_on=False)
+
+
+def _marker(layer: int) -> dict[str, Any]:
+    """Return Matplotlib's line properties for the points of a layer, counted from 0."""
     return {
         "marker": MARKERS[layer % len(MARKERS)],
         "markersize": 5,

@@ -1,6 +1,6 @@
-"""What our rows of the attention-guiding tables are of: data, model, training, and what was tried.
+"""Tables of what our guided models were: data, pre-trained model, options, and searches.
 
-All of it is what the results say, and where experiments differ, each says its own.
+Everything is read from the stored results. Experiments with different values have separate rows.
 """
 
 import collections
@@ -13,157 +13,173 @@ from distattn_jax.datasets.claim_builder import CANDIDATES
 from distattn_jax.train.guides import GUIDES
 from experiments.guiding import PAPERS_RATE, RATES
 from experiments.papers import stored_results
-from experiments.papers.comparison_tables import settings
-from experiments.papers.formatting import NOTHING, ORDER, UNRUN, markdown
-from experiments.papers.results import Result, by_setting, chosen
+from experiments.papers.comparison_tables import settings_table
+from experiments.papers.formatting import EMPTY, METHOD_ORDER, NOT_RUN, markdown_table
+from experiments.papers.results import Result, group_by_setting, select_members
 from experiments.searched import SEARCHED
 
-Content = Mapping[str, Any]  # the results of an experiment
+Content = Mapping[str, Any]  # stored results of one experiment
 
-CALLED = {
+# Printed names. COVID-Fact is not a data set of the paper.
+DATA_TITLES = {
     "multinli": "MultiNLI",
     "mednli": "MedNLI",
     "cross_genre": "Cross-genre-IR",
     "covid_fact": "COVID-Fact",
-}  # in print; the last is not of the paper
+}
 SPLITS = {
-    "multinli": f"the test set is the published {multinli.FILES['test']}, or the part of it that "
-    "is at hand: the labels of the published test sets are not public; the validation set is a "
-    f"tenth of the premises of the published {multinli.FILES['train']} set, or of the part of it "
-    "that is at hand, drawn by a seed, with all their pairs",
-    "mednli": f"the splits are those published, {', '.join(mednli.FILES.values())}",
-    "cross_genre": "an example is a claim with papers, those that support it among up "
-    f"to {CANDIDATES['test']} (training: one among {CANDIDATES['train']}); "
-    "the others are lexically near (BM25)",
-    "covid_fact": "an example is a supported claim with pieces of evidence, its own among up to "
-    f"{CANDIDATES['test']} (training: {CANDIDATES['train']}); the others "
-    "are lexically near (BM25), of the same split; a tenth of the sources is the validation set "
-    "and two tenths are the test set, drawn by a seed",
-}  # as the builders make them
-TOKENS = (
-    "Tokens are those of a pair as the model reads it, special ones among them, after cutting; "
-    "where candidates are ranked, of a claim with one of them."
+    "multinli": f"the test set is the available part of the published {multinli.FILES['test']}, "
+    "because the labels of the published test sets are not public; the validation set is a random "
+    f"tenth of the premises of the available part of the published {multinli.FILES['train']} set, "
+    "with all their pairs",
+    "mednli": f"the published splits: {', '.join(mednli.FILES.values())}",
+    "cross_genre": "an example is a claim with up to "
+    f"{CANDIDATES['test']} papers, among them those that support it (training: "
+    f"{CANDIDATES['train']} papers, one of them supporting); the other papers are "
+    "lexically similar (BM25)",
+    "covid_fact": "an example is a supported claim with up to "
+    f"{CANDIDATES['test']} pieces of evidence, its own among them (training: "
+    f"{CANDIDATES['train']}); the others are lexically similar (BM25) and from the "
+    "same split; a random tenth of the sources is the validation set, and two tenths are the test "
+    "set",
+}
+TOKENS_NOTE = (
+    "Tokens per example: a pair as model input, with special tokens, after truncation. In ranking "
+    "tasks a pair is a claim with one candidate."
 )
 HEADER = (
-    *("experiments", "model", "digest", "family", "layers x heads", "width", "weights stored as"),
-    *("computed in", "optimiser", "learning rate", "epochs", "batch", "most tokens"),
-    "MDG and PDG by",
+    *("experiments", "model", "digest", "family", "layers x heads", "width", "stored weights"),
+    *("computed in", "optimizer", "learning rate", "epochs", "batch size", "max tokens"),
+    "scaling of MDG and PDG",
 )
-FIELDS = (
-    *("model.dtype", "optimizer.name", "optimizer.learning_rate", "epochs", "data.batch_size"),
-    *("data.longest", "guiding.scaling"),
-)  # of the configuration: the last columns
+# Options of the last columns, each under all names it has had.
+OPTIONS = (
+    *(("model.dtype",), ("optimizer.name",), ("optimizer.learning_rate",), ("epochs",)),
+    *(("data.batch_size",), ("data.longest",), ("guiding.scaling",)),
+)
 
 
-def splits(kept: Mapping[str, Content | None], shown: Mapping[str, str]) -> list[str]:
-    """What the splits of data sets that were run are made of."""
-    lines = [f"- {shown[name]}: {SPLITS[name]}." for name in shown if kept[name] is not None]
-    return ["How ours are made:", "\n".join(lines), TOKENS] if lines else []
+def describe_splits(contents: Mapping[str, Content | None], titles: Mapping[str, str]) -> list[str]:
+    """Describe the splits of the data sets that were run, as paragraphs of Markdown."""
+    lines = [f"- {titles[name]}: {SPLITS[name]}." for name in titles if contents[name] is not None]
+    return ["Splits of our data sets:", "\n".join(lines), TOKENS_NOTE] if lines else []
 
 
-def name_of(content: Content) -> str:
-    """What the folder of its pre-trained model is called."""
+def model_name(content: Content) -> str:
+    """Return the folder name of the pre-trained model of an experiment."""
     return content["data"]["pretrained"]["name"]
 
 
-def names(contents: Iterable[Content | None]) -> str:
-    """The pre-trained models of experiments, each once."""
-    found = dict.fromkeys(name_of(content) for content in contents if content is not None)
-    return " and ".join(found) or UNRUN
+def join_model_names(contents: Iterable[Content | None]) -> str:
+    """Return the names of the pre-trained models of several experiments, each once."""
+    found = dict.fromkeys(model_name(content) for content in contents if content is not None)
+    return " and ".join(found) or NOT_RUN
 
 
-def table(kept: Mapping[str, Content | None], folder: stored_results.AnyPath) -> str:
-    """Which model our rows are of and how it was trained; experiments that agree share a row."""
+def models_table(contents: Mapping[str, Content | None], folder: stored_results.AnyPath) -> str:
+    """Write model and options of all experiments. Experiments that agree share a row."""
     rows: dict[tuple[str, ...], list[str]] = {}
-    for content in _experiments(kept, folder):
-        rows.setdefault(_cells(content), []).append(content["experiment"])
+    for content in _list_experiments(contents, folder):
+        rows.setdefault(_model_cells(content), []).append(content["experiment"])
     if not rows:
         return "Ours: not run."
-    note = "Ours are of these models; where there are several values, runs or settings differ."
-    lines = [[_called(experiments), *cells] for cells, experiments in rows.items()]
-    return "\n\n".join([note, markdown(HEADER, lines)])
+    note = "Our models. Several values in a cell mean that runs or settings differ."
+    lines = [[_join_experiments(names), *cells] for cells, names in rows.items()]
+    return "\n\n".join([note, markdown_table(HEADER, lines)])
 
 
-def weights(result: Result) -> str:
-    """Those of the guide, in the setting that stands for it."""
-    setting = result["members"][chosen(result)[0]]["setting"]
+def format_guide_weights(result: Result) -> str:
+    """Format the loss weights of a guide in its best setting, such as "alpha 0.1, beta 0.01"."""
+    setting = result["members"][select_members(result)[0]]["setting"]
     found = [f"{name} {setting[name]:g}" for name in GUIDES[result["method"]].weights]
-    return ", ".join(found) or NOTHING
+    return ", ".join(found) or EMPTY
 
 
-def tried(content: Content | None, folder: stored_results.AnyPath) -> dict[str, int]:
-    """Of how many settings the one of each guide is the best.
+def count_settings(content: Content | None, folder: stored_results.AnyPath) -> dict[str, int]:
+    """Return guide -> number of settings from which its own was chosen.
 
-    Those of a search count where the guide has the weights that were the best in it.
+    The settings of a search count if the guide was trained with the weights that won the search.
     """
     if content is None:
         return {}
     counts = {}
-    searched = (stored_results.read(content["experiment"] + SEARCHED, folder) or {}).get("runs", {})
-    for method, run in content["runs"].items():
-        counts[method] = len(by_setting(run["result"]))
-        if method in searched and weights(searched[method]["result"]) == weights(run["result"]):
-            counts[method] *= len(by_setting(searched[method]["result"]))
+    search = stored_results.read_results(content["experiment"] + SEARCHED, folder) or {}
+    for guide, run in content["runs"].items():
+        counts[guide] = len(group_by_setting(run["result"]))
+        searched = search.get("runs", {}).get(guide, {}).get("result")
+        if searched and format_guide_weights(searched) == format_guide_weights(run["result"]):
+            counts[guide] *= len(group_by_setting(searched))
     return counts
 
 
-def searches(
-    kept: Mapping[str, Content | None], shown: Mapping[str, str], folder: stored_results.AnyPath
+def write_searches(
+    contents: Mapping[str, Content | None],
+    titles: Mapping[str, str],
+    folder: stored_results.AnyPath,
 ) -> Iterator[str]:
-    """The learning rates and the weights of guides that were tried, on each data set."""
-    for name, called in shown.items():
-        rates, found = (stored_results.read(name + ending, folder) for ending in (RATES, SEARCHED))
+    """Yield paragraphs with the searched learning rates and guide weights of each data set."""
+    for name, title in titles.items():
+        rates, weights = (
+            stored_results.read_results(name + suffix, folder) for suffix in (RATES, SEARCHED)
+        )
+        content = contents[name]
         if rates is not None:
-            yield from (f"{called}, the learning rate:", _settings(rates))
-        elif kept[name] is not None:
-            yield f"{called}, the learning rate: {_rate(kept[name] or {})}, not searched."
-        if found is not None:
-            yield from (f"{called}, the weights of guides:", _settings(found))
-        elif rates is not None or kept[name] is not None:
-            yield f"{called}, the weights of guides: not searched."
+            yield from (f"{title}, learning rate:", _write_settings(rates))
+        elif content is not None:
+            yield f"{title}, learning rate: {_describe_rate(content)}, not searched."
+        if weights is not None:
+            yield from (f"{title}, weights of guides:", _write_settings(weights))
+        elif rates is not None or content is not None:
+            yield f"{title}, weights of guides: not searched."
         else:
-            yield f"{called}: not searched."
+            yield f"{title}: not searched."
 
 
-def _experiments(
-    kept: Mapping[str, Content | None], folder: stored_results.AnyPath
+def _list_experiments(
+    contents: Mapping[str, Content | None], folder: stored_results.AnyPath
 ) -> Iterator[Content]:
-    """All that were run, each after the searches that came before it."""
-    for name, content in kept.items():
-        searched = (stored_results.read(name + ending, folder) for ending in (RATES, SEARCHED))
-        yield from (found for found in (*searched, content) if found is not None)
+    """Yield all experiments that were run, each after its searches."""
+    for name, content in contents.items():
+        searches = (
+            stored_results.read_results(name + suffix, folder) for suffix in (RATES, SEARCHED)
+        )
+        yield from (found for found in (*searches, content) if found is not None)
 
 
-def _cells(content: Content) -> tuple[str, ...]:
+def _model_cells(content: Content) -> tuple[str, ...]:
+    """Return the cells of an experiment in the table of models, without its name."""
     about = content["data"]["pretrained"]
-    sizes = about["config"]
-    size = (f"{sizes['layers']} x {sizes['heads']}", str(sizes["features"]))
-    trained = (_values(content, field) for field in FIELDS)
-    stored = " and ".join(kind for kind in about["stored"] if "F" in kind)  # and not integers
-    return (about["name"], about["digest"], sizes["family"], *size, stored, *trained)
+    config = about["config"]
+    size = (f"{config['layers']} x {config['heads']}", str(config["features"]))
+    stored = " and ".join(dtype for dtype in about["stored"] if "F" in dtype)  # floating point only
+    options = (_join_option(content, names) for names in OPTIONS)
+    return (about["name"], about["digest"], config["family"], *size, stored, *options)
 
 
-def _values(content: Content, field: str) -> str:
-    """What its runs have in a field of their configurations, each value once."""
+def _join_option(content: Content, names: tuple[str, ...]) -> str:
+    """Join the values of an option in all runs of an experiment, each once."""
     found: dict[str, None] = {}
     for run in content["runs"].values():
-        value = run["config"][field]
+        value = stored_results.find_option(run["config"], *names)
         for one in value if isinstance(value, list) else [value]:
-            found[one if isinstance(one, str) else f"{one:g}"] = None
-    return ", ".join(found)
+            if one is not None:
+                found[one if isinstance(one, str) else f"{one:g}"] = None
+    return ", ".join(found) or EMPTY
 
 
-def _called(experiments: Iterable[str]) -> str:
-    """Names of experiments, those of one sweep together."""
-    together = (re.sub(r"_(share|again)_.*", r"_\1_*", name) for name in experiments)
-    found = collections.Counter(together)
-    return ", ".join(f"`{name}`" + f" ({n})" * (n > 1) for name, n in found.items())
+def _join_experiments(names: Iterable[str]) -> str:
+    """Join names of experiments. Those of one sweep are written once, with `*` and their number."""
+    joined = (re.sub(r"_(share|again)_.*", r"_\1_*", name) for name in names)
+    counts = collections.Counter(joined)
+    return ", ".join(f"`{name}`" + f" ({n})" * (n > 1) for name, n in counts.items())
 
 
-def _settings(content: Content) -> str:
-    return settings(stored_results.results_of(content, ORDER))
+def _write_settings(content: Content) -> str:
+    """Write the table of all settings of a search."""
+    return settings_table(stored_results.select_results(content, METHOD_ORDER))
 
 
-def _rate(content: Content) -> str:
-    rate = _values(content, "optimizer.learning_rate")
-    return f"{rate}, the paper's" if rate == f"{PAPERS_RATE:g}" else rate
+def _describe_rate(content: Content) -> str:
+    """Return the learning rate of an experiment, marked if it is the published one."""
+    rate = _join_option(content, ("optimizer.learning_rate",))
+    return f"{rate}, as published" if rate == f"{PAPERS_RATE:g}" else rate

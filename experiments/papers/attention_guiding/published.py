@@ -1,26 +1,36 @@
-"""What the attention-guiding paper (Wang et al. 2022) prints: its Tables 1 to 4, and its text.
+"""Published numbers of the attention-guiding paper (Wang et al. 2022): Tables 1 to 4, and text.
 
-A line of a table holds four figures for MultiNLI, four for MedNLI and five for Cross-genre-IR, all
-in per cent. `*` is p < 0.05 and `**` p < 0.01 in the paper's t-test; `-` is nothing. Two figures
-are misprints, which keep their place here and get a mark in every table that shows them.
+A row of Tables 1 to 3 is a string of percentages: four for MultiNLI, four for MedNLI, five for
+Cross-genre-IR. `*` means p < 0.05 and `**` p < 0.01 in the paper's t-test; `-` is an empty cell.
+Two numbers are misprints. They are kept as printed, and every table marks them with "(sic)".
 """
 
 from collections.abc import Mapping
 
 CLASSIFICATION = ("accuracy", "macro_precision", "macro_recall", "macro_f")
 RANKING = ("mrr", "recall@1", "recall@3", "recall@5", "recall@20")
+# Metrics of the paper's data sets, in the order of the columns.
 METRICS = {"multinli": CLASSIFICATION, "mednli": CLASSIFICATION, "cross_genre": RANKING}
 
 MISPRINTS = {"83.01*": "83.01* (sic)", "8.3.57": "8.3.57 (sic)"}
 ERRATA = (
     "Table 1, SciBERT+AG, F1 on MedNLI: 83.01 is printed. Precision is 80.03 and recall 80.11, so "
-    "it is 80.03 or near it; the gain of 3.58 points of F1 that the paper's text calls its biggest "
-    "is this misprint minus 79.43.",
-    "Table 2, [Prev], recall on MultiNLI: 8.3.57 is printed, for 83.57.",
-    "Equation 2: the sign stands twice; binary cross-entropy is meant, and is what we use.",
-    "Equation 8: summed over what it calls the column index, every entry would be 1; the sentence "
-    "before it, what all tokens received, decides.",
+    "F1 is about 80.03. The paper's text reports a largest gain of 3.58 points of F1, which is "
+    "this misprint minus 79.43.",
+    "Table 2, [Prev], recall on MultiNLI: 8.3.57 is printed instead of 83.57.",
+    "Equation 2: the minus sign occurs twice. We use binary cross-entropy.",
+    "Equation 8: a sum over the index that it calls the column would make every entry 1. We follow "
+    "the sentence before it, which speaks of the attention that all tokens received.",
 )
+
+# Section 3.1: rows of train, validation and test, classes, tokens per example.
+DATA_SIZES = {
+    "multinli": ("433k in all", "-", "-", "3", "-"),
+    "mednli": ("11k", "-", "-", "3", "-"),
+    "cross_genre": ("48k pairs", "-", "-", "2", "-"),
+}
+# Models of Table 3.
+ABLATION_MODELS = {"multinli": "Roberta", "mednli": "BlueBERT", "cross_genre": "BioBERT"}
 
 TABLE_1 = {
     "SOTA": """87.90 - - -              84.00 - - -              69.50 62.50 74.30 78.30 82.80""",
@@ -60,7 +70,7 @@ TABLE_1 = {
         81.67* 72.84* 88.07* 91.50* 97.41*""",
 }
 
-# All of BERT.
+# BERT with every guide.
 TABLE_2 = {
     "none": """
         83.24 83.19 83.17 83.17  76.02 76.25 76.01 76.11  73.18 62.84 80.38 85.07 94.58""",
@@ -85,7 +95,7 @@ TABLE_2 = {
         83.73 83.74 83.67 83.68  76.72 77.03 76.72 76.81  74.15 64.48 80.91 85.80 94.22""",
 }
 
-# Of Roberta on MultiNLI, BlueBERT on MedNLI and BioBERT on Cross-genre-IR.
+# The models of ABLATION_MODELS with every guide.
 TABLE_3 = {
     "ag": """
         86.77* 86.67* 86.72* 86.67*  84.32* 84.46* 84.33* 84.34*
@@ -98,7 +108,7 @@ TABLE_3 = {
         86.57 86.48 86.52 86.48  82.98 83.15 82.98 83.02  83.28 75.63 88.83 92.76 96.72""",
 }
 
-# Seconds of an epoch on MultiNLI, MedNLI and Cross-genre-IR: without AG, with it.
+# Seconds per epoch (without AG, with AG) on MultiNLI, MedNLI and Cross-genre-IR.
 TABLE_4 = {
     "BERT": ((2190, 2334), (95, 112), (339, 361)),
     "ALBERT": ((2639, 2770), (96, 101), (401, 423)),
@@ -109,28 +119,35 @@ TABLE_4 = {
     "SciBERT": ((2215, 2345), (81, 86), (338, 360)),
 }
 
-# Figures 3 and 6 are pictures; these figures of theirs stand in the text. Accuracy of BERT, MedNLI.
+# Numbers from the paper's text about Figures 3 and 6: accuracy of BERT on MedNLI.
 FIGURE_3 = (
     "The paper's text, BERT on MedNLI, accuracy (%): 76.02 without a guide; MDG 77.36 at layer 7 "
-    "and 0.63 points below none at layer 5; PDG 77.43 at layer 9 and 75.81 at layer 11; at layer 6 "
-    "MDG gains 0.21, PDG 1.51 and both 1.76 points."
+    "and 0.63 points below no guide at layer 5; PDG 77.43 at layer 9 and 75.81 at layer 11; at "
+    "layer 6 MDG gains 0.21, PDG 1.51 and both together 1.76 points."
 )
 FIGURE_6 = (
     "The paper's text, BERT on MedNLI, accuracy (%): with 20 % of the training set 68.78 without a "
-    "guide, 69.62 with MDG and 69.48 with PDG; with all of it 76.02, and 77.22 with both."
+    "guide, 69.62 with MDG and 69.48 with PDG; with the whole training set 76.02 without a guide, "
+    "and 77.22 with both."
 )
 
 
-def published(line: str) -> dict[str, dict[str, str]]:
-    """Data set -> metric -> figure, as a line of Tables 1 to 3 has them; misprints are marked."""
-    figures = [MISPRINTS.get(figure, figure) for figure in line.split()]
-    columns = [(name, metric) for name, metrics in METRICS.items() for metric in metrics]
-    by_metric: dict[str, dict[str, str]] = {name: {} for name in METRICS}
-    for (name, metric), figure in zip(columns, figures, strict=True):
-        by_metric[name][metric] = figure
-    return by_metric
+def parse_row(row: str) -> dict[str, dict[str, str]]:
+    """Return data set -> metric -> printed number of one row of Tables 1 to 3.
+
+    Misprints are marked with "(sic)".
+    """
+    numbers = [MISPRINTS.get(number, number) for number in row.split()]
+    columns = [(data, metric) for data, metrics in METRICS.items() for metric in metrics]
+    parsed: dict[str, dict[str, str]] = {data: {} for data in METRICS}
+    for (data, metric), number in zip(columns, numbers, strict=True):
+        parsed[data][metric] = number
+    return parsed
 
 
-def table(lines: Mapping[str, str], data: str) -> dict[str, dict[str, str]]:
-    """Row -> metric -> figure, of one data set; without any where it has none in the paper."""
-    return {row: published(line).get(data, {}) for row, line in lines.items()}
+def select_data_set(table: Mapping[str, str], data: str) -> dict[str, dict[str, str]]:
+    """Return row -> metric -> printed number of one data set in one of Tables 1 to 3.
+
+    A data set that the paper does not have yields {} for every row.
+    """
+    return {name: parse_row(row).get(data, {}) for name, row in table.items()}

@@ -1,6 +1,6 @@
-"""The same seeds trained again: how far results move by themselves, and what all runs say together.
+"""Repeated runs of the same seeds: how much results vary without any change of the options.
 
-On a GPU a seed does not fix a result: which kernels compute it, and how they round, may change.
+A seed does not fix a result on a GPU: the choice of kernels and their rounding may change.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -8,52 +8,108 @@ from typing import Any
 
 import numpy as np
 
-from experiments.papers.attention_guiding.sweeps import Results, beside_no_guide
-from experiments.papers.formatting import NOT_RUN, difference, title
-from experiments.papers.results import Result, of_seeds
+from experiments.papers import outcomes
+from experiments.papers.attention_guiding.sweeps import Results, compare_with_none
+from experiments.papers.formatting import (
+    NOT_RUN_SENTENCE,
+    format_difference,
+    format_value,
+    method_title,
+)
+from experiments.papers.results import Result, values_by_seed
+from experiments.papers.statistics import summarize
 
-MOST = 9  # further runs that are looked for
-TOGETHER = "mean of each seed"
-
-
-def names_of(data: str) -> tuple[str, ...]:
-    """What further runs of an experiment are called."""
-    return tuple(f"{data}_again_{number}" for number in range(1, MOST + 1))
-
-
-def tables(kept: Mapping[str, Any], data_sets: Mapping[str, str]) -> list[str]:
-    """One for each data set, called so, with experiments that were run again."""
-    found = {called: table(kept, data) for data, called in data_sets.items()}
-    parts = [part for called, text in found.items() if text for part in (f"{called}:", text)]
-    return parts or [NOT_RUN]
+MAX_REPETITIONS = 9
+MEAN_ROW = "mean of each seed"
 
 
-def table(kept: Mapping[str, Any], data: str) -> str:
-    """Rows are runs, then the mean that each seed has over them; every guide against none.
+def repetition_names(data: str) -> tuple[str, ...]:
+    """Return the possible names of repeated experiments: data_again_1, data_again_2, ..."""
+    return tuple(f"{data}_again_{number}" for number in range(1, MAX_REPETITIONS + 1))
 
-    Empty where nothing was run again.
+
+def repetition_tables(contents: Mapping[str, Any], titles: Mapping[str, str]) -> list[str]:
+    """Write a heading and a table for every data set with repeated runs.
+
+    Args:
+      contents: experiment -> stored results, or None.
+      titles: data set -> printed name.
     """
-    names = (data, *names_of(data))
-    contents = {name: kept[name] for name in names if kept.get(name) is not None}
-    found = _repeated(contents, data)
+    tables = {title: repetition_table(contents, data) for data, title in titles.items()}
+    parts = [part for title, text in tables.items() if text for part in (f"{title}:", text)]
+    return parts or [NOT_RUN_SENTENCE]
+
+
+def repetition_table(contents: Mapping[str, Any], data: str) -> str:
+    """Write one row per repeated experiment, and a last row with the mean of each seed.
+
+    Every guide is tested against no guide. Return "" if nothing was repeated.
+    """
+    repetitions = _select_repetitions(contents, data)
+    found = _group_by_guide(repetitions, data)
     if not found:
         return ""
     spans = [
-        f"{title(guide)} {difference(results[data]['criterion'], _furthest(results.values()))}"
+        f"{method_title(guide)} {format_difference(results[data]['criterion'], _range(results))}"
         for guide, results in found.items()
     ]
     note = (
-        "Experiments with the same data and configuration; Runs says of which commits. "
-        f"A seed that all have moves between them by up to: {', '.join(spans)}."
+        "Experiments with equal data and options; the table of runs lists their commits. The "
+        f"largest range of a single seed: {', '.join(spans)}."
     )
     for results in found.values():
-        results[TOGETHER] = _together(list(results.values()))
-    rows = beside_no_guide("run", [*contents, TOGETHER], found, found.get("none", {}))
+        results[MEAN_ROW] = _average(list(results.values()))
+    rows = compare_with_none("experiment", [*repetitions, MEAN_ROW], found, found.get("none", {}))
     return "\n\n".join([note, rows])
 
 
-def _repeated(contents: Mapping[str, Mapping[str, Any]], data: str) -> Results:
-    """Guide -> experiment -> result, of the guides that all experiments have, if there are two."""
+def describe_spread(contents: Mapping[str, Any], data: str) -> tuple[int, str, str, str]:
+    """Return how much the results of a repeated experiment vary.
+
+    Returns:
+      Number of runs, lowest and highest mean without a guide, and the largest range of a single
+      seed over all guides.
+    """
+    found = _group_by_guide(_select_repetitions(contents, data), data)
+    unguided = found["none"]
+    criterion = unguided[data]["criterion"]
+    means = [
+        summarize(values_by_seed(result, "test", criterion).values()).mean
+        for result in unguided.values()
+    ]
+    lowest, highest = (format_value(criterion, mean) for mean in (min(means), max(means)))
+    spread = format_difference(criterion, max(_range(results) for results in found.values()))
+    return len(unguided), lowest, highest, spread
+
+
+def compare_means(contents: Mapping[str, Any], data: str) -> dict[str, outcomes.Outcome | None]:
+    """Return guide -> test against no guide, after averaging each seed over repeated runs.
+
+    Only the guides that all repetitions hold are tested. Return {} without repeated runs
+    of the model without a guide.
+    """
+    found = _group_by_guide(_select_repetitions(contents, data), data)
+    means = {guide: _average(list(results.values())) for guide, results in found.items()}
+    if "none" not in means:
+        return {}
+    return {
+        guide: outcomes.compare_results(mean, means["none"])
+        for guide, mean in means.items()
+        if guide != "none"
+    }
+
+
+def _select_repetitions(contents: Mapping[str, Any], data: str) -> dict[str, Any]:
+    """Return experiment -> stored results of an experiment and its repetitions."""
+    names = (data, *repetition_names(data))
+    return {name: contents[name] for name in names if contents.get(name) is not None}
+
+
+def _group_by_guide(contents: Mapping[str, Mapping[str, Any]], data: str) -> Results:
+    """Return guide -> experiment -> result, for the guides that all experiments hold.
+
+    Return {} for fewer than two experiments. Raise a ValueError if data or options differ.
+    """
     if data not in contents or len(contents) < 2:
         return {}
     first = contents[data]
@@ -64,40 +120,43 @@ def _repeated(contents: Mapping[str, Mapping[str, Any]], data: str) -> Results:
     ]
     for name, content in contents.items():
         if content["data"] != first["data"]:
-            raise ValueError(f"{name} must be of the data of {data}; it is not.")
+            raise ValueError(f"{name} must have the data of {data}; its data differ.")
         for guide in shared:
-            if _configured(content["runs"][guide]) != _configured(first["runs"][guide]):
-                raise ValueError(f"{name} must be configured as {data} is; {guide} is not.")
+            if not _agree(content["runs"][guide]["config"], first["runs"][guide]["config"]):
+                raise ValueError(
+                    f"{name} must have the options of {data}; those of {guide} differ."
+                )
     return {
         guide: {name: content["runs"][guide]["result"] for name, content in contents.items()}
         for guide in shared
     }
 
 
-def _configured(run: Mapping[str, Any]) -> dict[str, Any]:
-    """How it was trained, whatever the number of its seeds."""
-    return {name: value for name, value in run["config"].items() if name != "seeds"}
+def _agree(first: Mapping[str, Any], second: Mapping[str, Any]) -> bool:
+    """Return whether two runs agree in all options that both store, except the number of seeds."""
+    shared = (first.keys() & second.keys()) - {"seeds"}
+    return all(first[name] == second[name] for name in shared)
 
 
-def _figures(results: Iterable[Result]) -> tuple[list[int], np.ndarray]:
-    """The seeds that all have, and what the test set came to: (runs, seeds)."""
-    by_seed = [of_seeds(result, "test", result["criterion"]) for result in results]
-    seeds = sorted(set.intersection(*(set(figures) for figures in by_seed)))
-    return seeds, np.asarray([[figures[seed] for seed in seeds] for figures in by_seed])
+def _align_seeds(results: Iterable[Result]) -> tuple[list[int], np.ndarray]:
+    """Return the seeds that all runs have, and their test criterion, shape (runs, seeds)."""
+    by_seed = [values_by_seed(result, "test", result["criterion"]) for result in results]
+    seeds = sorted(set.intersection(*(set(values) for values in by_seed)))
+    return seeds, np.asarray([[values[seed] for seed in seeds] for values in by_seed])
 
 
-def _furthest(results: Iterable[Result]) -> float:
-    """How far the figure of a seed moves between runs, at most."""
-    _, figures = _figures(results)
-    return float(np.ptp(figures, axis=0).max())
+def _range(results: Mapping[str, Result]) -> float:
+    """Return the largest difference between two runs of one seed."""
+    _, values = _align_seeds(results.values())
+    return float(np.ptp(values, axis=0).max())
 
 
-def _together(results: Sequence[Result]) -> Result:
-    """As one result, in which a seed has the mean over the runs."""
-    seeds, figures = _figures(results)
+def _average(results: Sequence[Result]) -> Result:
+    """Return a result in which the criterion of each seed is its mean over the runs."""
+    seeds, values = _align_seeds(results)
     criterion = results[0]["criterion"]
     members = [
         {"seed": seed, "setting": {}, "validation": {criterion: mean}, "test": {criterion: mean}}
-        for seed, mean in zip(seeds, figures.mean(0).tolist(), strict=True)
+        for seed, mean in zip(seeds, values.mean(0).tolist(), strict=True)
     ]
     return {**results[0], "members": members}

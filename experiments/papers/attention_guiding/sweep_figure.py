@@ -1,4 +1,4 @@
-"""A metric against what was varied: the layer that is guided, the share of the training data."""
+"""Figure of a metric against a swept option: the guided layer, or the share of training data."""
 
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
@@ -12,106 +12,111 @@ from matplotlib.patheffects import withStroke
 from matplotlib.ticker import MaxNLocator
 
 from distattn_jax.plot.style import (
+    GREY,
     INK,
-    QUIET,
-    arranged,
-    checked,
-    legend_above,
+    add_legend_above,
+    check_array,
+    finish_layout,
+    grid_shape,
+    make_panels,
     method_colours,
-    panels,
-    settled,
-    styled,
+    use_style,
 )
 from experiments.papers.bars import SEED, SPREAD
 
-Values = np.ndarray | Array  # (seeds,)
-# panel -> method -> (what was varied -> values)
-Sweeps = Mapping[str, Mapping[str, Mapping[int, Values]]]
-APART, BESIDE = 0.11, 0.05  # methods at one place, and seeds beside their mean; places are 1 apart
+Seeds = np.ndarray | Array  # values (seeds,)
+Panel = Mapping[str, Mapping[int, Seeds]]  # method -> option value -> values (seeds,)
+METHOD_OFFSET, SEED_OFFSET = 0.11, 0.05  # Option values are 1 apart on the horizontal axis.
 BASELINE: dict[str, Any] = {"color": INK, "linestyle": "--", "linewidth": 1.2}
-WHISKER: dict[str, Any] = {"linewidth": SPREAD["linewidth"], "label": SPREAD["label"]}
+DEVIATION: dict[str, Any] = {"linewidth": SPREAD["linewidth"], "label": SPREAD["label"]}
 
 
-def sweep(
-    figures: Sweeps,
+def sweep_figure(
+    panels: Mapping[str, Panel],
     *,
-    places: Sequence[int],
+    option_values: Sequence[int],
     xlabel: str,
     ylabel: str | Mapping[str, str],
-    baseline: tuple[str, Values] | None = None,
+    baseline: tuple[str, Seeds] | None = None,
     differences: Collection[str] = (),
     labels: Mapping[str, str] | None = None,
 ) -> Figure:
-    """A panel per title, in it a line per method through its means over seeds.
+    """Plot a metric against an option: one panel per title, one line per method.
 
-    Each seed is a dot beside its mean, and a whisker goes one sample standard deviation to either
-    side. Where a panel has nothing, it says "not run".
+    A line connects the means over seeds. Vertical bars span one sample standard deviation to
+    either side, and each dot is one seed. Option values without results are marked "not run".
 
     Args:
-      figures: panel title -> method -> place -> values (seeds,).
-      places: what was to be varied, in this order, equally far apart.
-      xlabel: what was varied.
-      ylabel: what was measured, on one scale; or panel title -> that, each on a scale of its own.
-      baseline: a name and its values (seeds,), drawn in every panel: a dashed line at the mean, and
-        a band of one standard deviation to either side.
-      differences: the panels in which 0 is drawn, a line for what nothing differs from.
-      labels: what the figure calls a method; one without a label is called by its name.
+      panels: panel title -> method -> option value -> metric, shape (seeds,).
+      option_values: Values of the option, in the order of the horizontal axis.
+      xlabel: Label of the horizontal axis.
+      ylabel: Label of a vertical axis that all panels share. Or panel title -> label, which gives
+        every panel its own axis.
+      baseline: A legend entry and its metric, shape (seeds,). Every panel shows the mean as a
+        dashed line and one standard deviation as a band. None draws no baseline.
+      differences: Titles of the panels that show differences. They have a line at 0.
+      labels: Legend entries by method. A method without an entry appears under its own name.
     """
-    if not places or not any(of_panel for of_panel in figures.values()):
-        counts = f"{list(figures)} and {len(places)} places"
-        raise ValueError(f"figures must hold a method, and places one place; got {counts}.")
-    methods = list(dict.fromkeys(method for of in figures.values() for method in of))
-    colours, own_scales = method_colours(methods), isinstance(ylabel, Mapping)
-    with styled():
-        rows, columns = arranged(len(figures), most=3)
-        width = max(2.3, 0.7 + (0.2 + 0.13 * max(map(len, figures.values()))) * len(places))
-        figure, grid = panels(rows, columns, width=width, height=2.7)
-        for i, (axes, (title, of_panel)) in enumerate(zip(grid, figures.items(), strict=False)):
+    if not option_values or not any(panels.values()):
+        counts = f"{list(panels)} and {len(option_values)} option values"
+        raise ValueError(f"panels and option_values must not be empty; got {counts}.")
+    methods = list(dict.fromkeys(method for panel in panels.values() for method in panel))
+    colours, shares_axis = method_colours(methods), isinstance(ylabel, str)
+    with use_style():
+        rows, columns = grid_shape(len(panels), max_columns=3)
+        width = 0.7 + (0.2 + 0.13 * max(map(len, panels.values()))) * len(option_values)
+        figure, grid = make_panels(rows, columns, width=max(2.3, width), height=2.7)
+        for i, (axes, (title, panel)) in enumerate(zip(grid, panels.items(), strict=False)):
             axes.set_title(title)
-            axes.set(xlabel=xlabel, xlim=(-0.5, len(places) - 0.5))
-            axes.set_xticks(range(len(places)), [str(at) for at in places])
-            if own_scales or i % columns == 0:
-                axes.set_ylabel(ylabel[title] if isinstance(ylabel, Mapping) else ylabel)
-            if of_panel:
-                _panel(axes, title, places, of_panel, colours)
-            else:
-                axes.text(0.5, 0.5, "not run", transform=axes.transAxes, color=QUIET, ha="center")
+            axes.set(xlabel=xlabel, xlim=(-0.5, len(option_values) - 0.5))
+            axes.set_xticks(range(len(option_values)), [str(value) for value in option_values])
+            if not shares_axis or i % columns == 0:
+                axes.set_ylabel(ylabel if isinstance(ylabel, str) else ylabel[title])
+            if not panel:
+                axes.text(0.5, 0.5, "not run", transform=axes.transAxes, color=GREY, ha="center")
                 axes.set_yticks([])
-            if of_panel and title in differences:
+                continue
+            _draw_panel(axes, title, option_values, panel, colours)
+            if title in differences:
                 axes.axhline(0, color=INK, linewidth=0.6, zorder=1)
-            if baseline is not None and of_panel:
-                _across(axes, checked("baseline", baseline[1], ("seeds",)))
-        for axes in grid[len(figures) :]:
+            if baseline is not None:
+                _draw_baseline(axes, check_array("baseline", baseline[1], ("seeds",)))
+        for axes in grid[len(panels) :]:
             axes.remove()
-        if not own_scales:
-            _alike([axes for axes in figure.axes if axes.lines])
-        handles = _legend(methods, colours, labels or {}, baseline)
-        legend_above(figure, list(handles.values()), list(handles))
-        return settled(figure)
+        if shares_axis:
+            _share_limits([axes for axes in figure.axes if axes.lines])
+        handles = _legend_handles(methods, colours, labels or {}, baseline)
+        add_legend_above(figure, list(handles.values()), list(handles))
+        return finish_layout(figure)
 
 
-def _panel(
+def _draw_panel(
     axes: Axes,
     title: str,
-    places: Sequence[int],
-    of_panel: Mapping[str, Mapping[int, Values]],
+    option_values: Sequence[int],
+    panel: Panel,
     colours: Mapping[str, str],
 ) -> None:
-    for k, (method, by_place) in enumerate(of_panel.items()):
-        name = f"figures[{title!r}][{method!r}]"
-        unknown = [at for at in by_place if at not in places]
+    """Draw the line of every method, and mark the option values without results."""
+    for k, (method, by_value) in enumerate(panel.items()):
+        name = f"panels[{title!r}][{method!r}]"
+        unknown = [value for value in by_value if value not in option_values]
         if unknown:
-            raise ValueError(f"{name} must be of the places {list(places)}; got {unknown}.")
-        found = {at: checked(f"{name}[{at}]", by_place[at], ("seeds",)) for at in by_place}
-        across = np.arange(len(places)) + APART * (k - (len(of_panel) - 1) / 2)
-        _line(axes, across, [found.get(at) for at in places], colours[method])
-    for k, at in enumerate(places):
-        if not any(at in by_place for by_place in of_panel.values()):
+            expected = list(option_values)
+            raise ValueError(f"{name} must be of the option values {expected}; got {unknown}.")
+        found = {
+            value: check_array(f"{name}[{value}]", seeds, ("seeds",))
+            for value, seeds in by_value.items()
+        }
+        x = np.arange(len(option_values)) + METHOD_OFFSET * (k - (len(panel) - 1) / 2)
+        _draw_line(axes, x, [found.get(value) for value in option_values], colours[method])
+    for k, value in enumerate(option_values):
+        if not any(value in by_value for by_value in panel.values()):
             axes.text(
                 *(k, 0.04, "not run"),
                 transform=axes.get_xaxis_transform(),
                 rotation=90,
-                color=QUIET,
+                color=GREY,
                 ha="center",
                 path_effects=[withStroke(linewidth=3, foreground="white")],
                 zorder=3,
@@ -119,43 +124,44 @@ def _panel(
     axes.yaxis.set_major_locator(MaxNLocator(5, steps=[1, 2, 5, 10]))
 
 
-def _line(axes: Axes, across: np.ndarray, found: Sequence[np.ndarray | None], colour: str) -> None:
-    """Means, whiskers and seeds of one method; the line is broken where it was not run."""
-    means = [np.nan if values is None else values.mean() for values in found]
-    axes.plot(across, means, color=colour, marker="o", markersize=4, zorder=3)
-    for x, values in zip(across, found, strict=True):
-        if values is None:
+def _draw_line(axes: Axes, x: np.ndarray, values: Sequence[np.ndarray | None], colour: str) -> None:
+    """Draw means, standard deviations and seeds of one method. None breaks the line."""
+    means = [np.nan if seeds is None else seeds.mean() for seeds in values]
+    axes.plot(x, means, color=colour, marker="o", markersize=4, zorder=3)
+    for at, seeds in zip(x, values, strict=True):
+        if seeds is None:
             continue
-        if len(values) > 1:
-            mean, spread = values.mean(), values.std(ddof=1)
-            axes.vlines(x, mean - spread, mean + spread, color=colour, **WHISKER)
-        beside = np.full(len(values), x + BESIDE)
-        axes.plot(beside, values, **SEED | {"markeredgecolor": colour, "zorder": 2})
+        if len(seeds) > 1:
+            mean, spread = seeds.mean(), seeds.std(ddof=1)
+            axes.vlines(at, mean - spread, mean + spread, color=colour, **DEVIATION)
+        beside = np.full(len(seeds), at + SEED_OFFSET)
+        axes.plot(beside, seeds, **SEED | {"markeredgecolor": colour, "zorder": 2})
 
 
-def _across(axes: Axes, values: np.ndarray) -> None:
-    """The mean as a dashed line, and a band of one standard deviation to either side."""
+def _draw_baseline(axes: Axes, values: np.ndarray) -> None:
+    """Draw the mean as a dashed line, and one standard deviation to either side as a band."""
     mean, spread = values.mean(), values.std(ddof=1) if len(values) > 1 else 0.0
     axes.axhspan(mean - spread, mean + spread, color=INK, alpha=0.08, lw=0)
     axes.axhline(mean, **BASELINE)
 
 
-def _alike(grid: Sequence[Axes]) -> None:
-    """One scale for all panels."""
-    least, greatest = zip(*(axes.get_ylim() for axes in grid), strict=True)
+def _share_limits(grid: Sequence[Axes]) -> None:
+    """Give all axes the same vertical limits, wide enough for each of them."""
+    lowest, highest = zip(*(axes.get_ylim() for axes in grid), strict=True)
     for axes in grid:
-        axes.set_ylim(min(least), max(greatest))
+        axes.set_ylim(min(lowest), max(highest))
 
 
-def _legend(
+def _legend_handles(
     methods: Sequence[str],
     colours: Mapping[str, str],
     labels: Mapping[str, str],
-    baseline: tuple[str, Values] | None,
+    baseline: tuple[str, Seeds] | None,
 ) -> dict[str, Line2D]:
+    """Return legend entry -> example line, for the baseline, the methods and the marks."""
     handles = {} if baseline is None else {baseline[0]: Line2D([], [], **BASELINE)}
     for method in methods:
         name = labels.get(method, method.replace("_", " "))
         handles[name] = Line2D([], [], color=colours[method], marker="o", markersize=4)
     bar = Line2D([], [], color=INK, marker="|", markersize=10, linestyle="none")
-    return {**handles, WHISKER["label"]: bar, SEED["label"]: Line2D([], [], **SEED)}
+    return {**handles, DEVIATION["label"]: bar, SEED["label"]: Line2D([], [], **SEED)}

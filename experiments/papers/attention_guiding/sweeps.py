@@ -1,61 +1,59 @@
-"""Figures 3 and 6 of the attention-guiding paper as tables: one layer guided, part of the data."""
+"""Figures 3 and 6 of the attention-guiding paper as tables: guided layer, share of the data."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from distattn_jax.train.config import ANY_LAYER
+from experiments.papers import outcomes, stored_results
 from experiments.papers.attention_guiding import models
-from experiments.papers.comparison_tables import pairs_of, tested
+from experiments.papers.comparison_tables import count_pairs, format_test
 from experiments.papers.formatting import (
+    EMPTY,
     NOT_RUN,
-    NOTHING,
-    UNRUN,
-    counts,
-    markdown,
-    mean_and_spread,
-    spelled,
-    title,
+    NOT_RUN_SENTENCE,
+    format_mean,
+    format_range,
+    markdown_table,
+    method_title,
+    metric_title,
 )
-from experiments.papers.results import by_setting, of_seeds
+from experiments.papers.results import group_by_setting, values_by_seed
 
-BASE = "multinli"  # the experiment that both are forms of
-SHARES = (20, 40, 60, 80, 100)  # per cent of the training set; all of it is the experiment itself
-LAYERED = ("mdg", "pdg", "ag")
-SHARED = ("none", "ag", "mdg", "pdg")
-LAYERS = f"{BASE}_layers"  # each layer alone is a setting
-NAMES = (LAYERS, *(f"{BASE}_share_{share}" for share in SHARES[:-1]))
+BASE = "multinli"  # the experiment that both sweeps vary
+SHARES = (20, 40, 60, 80, 100)  # percent of the training set; 100 is the experiment BASE itself
+LAYER_GUIDES = ("mdg", "pdg", "ag")
+SHARE_GUIDES = ("none", "ag", "mdg", "pdg")
+LAYERS = f"{BASE}_layers"  # an experiment with one setting for each guided layer
+SWEEPS = (LAYERS, *(f"{BASE}_share_{share}" for share in SHARES[:-1]))
 
-Results = dict[str, dict[Any, Any]]  # guide -> layer, share or run -> result
-
-
-def layers_of(kept: Mapping[str, Any]) -> range:
-    """The layers that could be guided, from 1; none where nothing was run."""
-    found = [content for content in (kept[BASE], kept.get(LAYERS)) if content is not None]
-    sizes = [content["data"]["pretrained"]["config"] for content in found]
-    return range(1, max((size["layers"] for size in sizes), default=0) + 1)
+Results = dict[str, dict[Any, Any]]  # guide -> layer, share or experiment -> result
 
 
-def layered(kept: Mapping[str, Any]) -> Results:
-    """Guide -> the layer it was put on, from 1 -> the result of the models with this setting."""
-    found: Results = {guide: {} for guide in LAYERED}
-    runs = (kept.get(LAYERS) or {}).get("runs", {})
+def list_layers(contents: Mapping[str, Any]) -> range:
+    """Return the layers of the pre-trained model, counted from 1. Empty if nothing was run."""
+    found = [content for content in (contents[BASE], contents.get(LAYERS)) if content is not None]
+    counts = [content["data"]["pretrained"]["config"]["layers"] for content in found]
+    return range(1, max(counts, default=0) + 1)
+
+
+def group_by_layer(contents: Mapping[str, Any]) -> Results:
+    """Return guide -> guided layer, counted from 1 -> result of the models with this layer."""
+    found: Results = {guide: {} for guide in LAYER_GUIDES}
+    runs = (contents.get(LAYERS) or {}).get("runs", {})
     for guide in found.keys() & runs.keys():
-        run = runs[guide]
-        members = run["result"]["members"]
-        for places in by_setting(run["result"]):
-            layer = members[places[0]]["setting"]["layer"]
+        result = runs[guide]["result"]
+        members = result["members"]
+        for indices in group_by_setting(result):
+            layer = members[indices[0]]["setting"].get("layer", ANY_LAYER)
             if layer == ANY_LAYER or layer + 1 in found[guide]:
                 raise ValueError(f"{LAYERS} must have one setting for each layer; got {guide}.")
-            found[guide][layer + 1] = {
-                **run["result"],
-                "members": [members[place] for place in places],
-            }
+            found[guide][layer + 1] = {**result, "members": [members[i] for i in indices]}
     return found
 
 
-def with_one_setting(kept: Mapping[str, Any]) -> dict[str, Any]:
-    """The experiments, and every layer of the sweep over layers as one of its own."""
-    found = layered(kept)
+def split_layers(contents: Mapping[str, Any]) -> dict[str, Any]:
+    """Return all experiments, with the layer sweep split into one experiment per layer."""
+    found = group_by_layer(contents)
     by_layer = {
         f"{LAYERS}, layer {layer}": {
             "runs": {
@@ -66,104 +64,134 @@ def with_one_setting(kept: Mapping[str, Any]) -> dict[str, Any]:
         }
         for layer in sorted({layer for results in found.values() for layer in results})
     }
-    return {name: content for name, content in kept.items() if name != LAYERS} | by_layer
+    return {name: content for name, content in contents.items() if name != LAYERS} | by_layer
 
 
-def shared(kept: Mapping[str, Any]) -> Results:
-    """Guide -> per cent of the training set -> result; the configuration must say so."""
-    found: Results = {guide: {} for guide in SHARED}
+def group_by_share(contents: Mapping[str, Any]) -> Results:
+    """Return guide -> percent of the training set -> result.
+
+    Raise a ValueError if the stored options of an experiment contradict its name.
+    """
+    found: Results = {guide: {} for guide in SHARE_GUIDES}
     for share in SHARES:
         name = BASE if share == 100 else f"{BASE}_share_{share}"
-        runs = (kept.get(name) or {}).get("runs", {})
-        for guide in SHARED:
+        runs = (contents.get(name) or {}).get("runs", {})
+        for guide in SHARE_GUIDES:
             if guide in runs:
-                learned_from = runs[guide]["config"]["data.share"]
-                if round(100 * learned_from, 6) != share:
-                    raise ValueError(f"{name} must be of {share} %; got data.share {learned_from}.")
+                stored = stored_results.find_option(runs[guide]["config"], "data.share")
+                stored = 1.0 if stored is None else stored
+                if round(100 * stored, 6) != share:
+                    raise ValueError(f"{name} must be of {share} %; got data.share {stored}.")
                 found[guide][share] = runs[guide]["result"]
     return found
 
 
-def unguided(kept: Mapping[str, Any]) -> Any:
-    """The result without a guide, on all layers and all data; None: not run."""
-    run = (kept[BASE] or {}).get("runs", {}).get("none")
+def find_unguided(contents: Mapping[str, Any]) -> Any:
+    """Return the result without a guide on the whole training set, or None if it was not run."""
+    run = (contents[BASE] or {}).get("runs", {}).get("none")
     return None if run is None else run["result"]
 
 
-def by_layer(kept: Mapping[str, Any]) -> str:
-    """Rows are layers; every guide against none, paired over seeds."""
-    found, none, layers = layered(kept), unguided(kept), layers_of(kept)
+def compare_layers(contents: Mapping[str, Any]) -> dict[str, outcomes.Outcome | None]:
+    """Return "guide, layer" -> test against no guide, for every guide and layer of the sweep."""
+    none = find_unguided(contents)
+    return {
+        f"{method_title(guide)}, layer {layer}": outcomes.compare_results(result, none)
+        for guide, results in group_by_layer(contents).items()
+        for layer, result in sorted(results.items())
+    }
+
+
+def compare_shares(contents: Mapping[str, Any], guide: str) -> dict[str, outcomes.Outcome | None]:
+    """Return "20 %" -> test of a guide against no guide, for every share of the training set."""
+    found = group_by_share(contents)
+    return {
+        f"{share} %": outcomes.compare_results(result, found["none"].get(share))
+        for share, result in found[guide].items()
+    }
+
+
+def layers_table(contents: Mapping[str, Any]) -> str:
+    """Write one row per guided layer: every guide, tested against no guide, paired by seed."""
+    found, none, layers = group_by_layer(contents), find_unguided(contents), list_layers(contents)
     if not layers:
-        return NOT_RUN
-    plain = UNRUN if none is None else _figure(none)
+        return NOT_RUN_SENTENCE
+    plain = NOT_RUN if none is None else _format_criterion(none)
     note = (
-        f"Ours, {_measured(none)}, MultiNLI, {_models(kept, 'layers')}. Without a guide: {plain}."
+        f"Ours, {_name_metric(none)}, MultiNLI, {_name_models(contents, 'layers')}. Without a "
+        f"guide: {plain}."
     )
-    return "\n\n".join([note, beside_no_guide("layer", layers, found, dict.fromkeys(layers, none))])
+    table = compare_with_none("layer", layers, found, dict.fromkeys(layers, none))
+    return "\n\n".join([note, table])
 
 
-def by_share(kept: Mapping[str, Any]) -> str:
-    """Rows are shares of the training set; every guide against none of the same share."""
-    found = shared(kept)
+def shares_table(contents: Mapping[str, Any]) -> str:
+    """Write one row per share of the training set: every guide, tested against no guide."""
+    found = group_by_share(contents)
     none = found["none"]
     note = (
-        f"Ours, {_measured(none.get(100))}, MultiNLI, {_models(kept, 'share')}. Shares are of our "
-        "training set (see Data)."
+        f"Ours, {_name_metric(none.get(100))}, MultiNLI, {_name_models(contents, 'share')}. Shares "
+        "refer to our training set."
     )
-    return "\n\n".join([note, beside_no_guide("training set (%)", SHARES, found, none)])
+    table = compare_with_none("training set (%)", SHARES, found, none)
+    return "\n\n".join([note, table])
 
 
-def beside_no_guide(
-    varied: str, places: Sequence[Any], found: Results, against: Mapping[Any, Any]
+def compare_with_none(
+    option: str, values: Sequence[Any], results: Results, baseline: Mapping[Any, Any]
 ) -> str:
-    """Rows are places, columns guides; each beside no guide at the same place.
+    """Write one row per value of an option, and for every guide its mean and its test.
 
     Args:
-      varied: what places are called.
-      places: in this order.
-      found: guide -> place -> result.
-      against: place -> the result without a guide.
+      option: Heading of the first column.
+      values: Values of the option, one per row.
+      results: guide -> value -> result.
+      baseline: value -> result without a guide.
     """
-    header, pairs = [varied], []
-    for guide in found:
-        header += [title(guide)] if guide == "none" else [title(guide), "minus no guide", "p"]
+    header, pairs = [option], []
+    for guide in results:
+        title = method_title(guide)
+        header += [title] if guide == "none" else [title, "minus no guide", "p"]
     rows = []
-    for place in places:
-        row = [str(place)]
-        for guide, results in found.items():
-            result, none = results.get(place), against.get(place)
-            row.append(UNRUN if result is None else _figure(result))
+    for value in values:
+        row = [str(value)]
+        for guide, by_value in results.items():
+            result, none = by_value.get(value), baseline.get(value)
+            row.append(NOT_RUN if result is None else _format_criterion(result))
             if guide == "none":
                 continue
             if result is None or none is None:
-                row += [UNRUN if result is None else NOTHING] * 2
+                row += [NOT_RUN if result is None else EMPTY] * 2
             else:
                 criterion = result["criterion"]
-                guided, plain = (of_seeds(one, "test", criterion) for one in (result, none))
-                row += tested(guided, plain, criterion)[:2]
-                pairs += [pairs_of(guided, plain)] * (row[-1] != NOTHING)
+                first, second = (values_by_seed(one, "test", criterion) for one in (result, none))
+                row += format_test(first, second, criterion)[:2]
+                pairs += [count_pairs(first, second)] * (row[-1] != EMPTY)
         rows.append(row)
-    return "\n\n".join([markdown(header, rows), *([_note(pairs)] if pairs else [])])
+    return "\n\n".join([markdown_table(header, rows), *([_describe_tests(pairs)] if pairs else [])])
 
 
-def _note(pairs: Sequence[int]) -> str:
+def _describe_tests(pairs: Sequence[int]) -> str:
+    """Describe the paired t-tests of a table, given the number of pairs of each test."""
     return (
-        f"A mean is over all seeds of its guide; a difference over those that both have. "
-        f"{len(pairs)} paired t-tests, of {counts(pairs)} seeds, two-sided; p is not corrected for "
-        "their number."
+        "Means use all seeds of a guide; differences use the seeds that both have. "
+        f"{len(pairs)} paired t-tests over {format_range(pairs)} seeds, two-sided; p is not "
+        "corrected for the number of tests."
     )
 
 
-def _models(kept: Mapping[str, Any], sweep: str) -> str:
-    """Those of the experiment and of its forms."""
-    names = (name for name in kept if name == BASE or name.startswith(f"{BASE}_{sweep}"))
-    return models.names(kept[name] for name in names)
+def _name_models(contents: Mapping[str, Any], sweep: str) -> str:
+    """Return the names of the pre-trained models of BASE and of one sweep."""
+    names = (name for name in contents if name == BASE or name.startswith(f"{BASE}_{sweep}"))
+    return models.join_model_names(contents[name] for name in names)
 
 
-def _measured(result: Any) -> str:
-    return f"test {spelled('accuracy' if result is None else result['criterion'])}"
+def _name_metric(result: Any) -> str:
+    """Return the printed name of the criterion on the test set."""
+    return f"test {metric_title('accuracy' if result is None else result['criterion'])}"
 
 
-def _figure(result: Any) -> str:
+def _format_criterion(result: Any) -> str:
+    """Format the criterion on the test set as mean ± standard deviation."""
     criterion = result["criterion"]
-    return mean_and_spread(criterion, of_seeds(result, "test", criterion).values())
+    return format_mean(criterion, values_by_seed(result, "test", criterion).values())

@@ -1,4 +1,4 @@
-"""Figures 1 to 8 of the DA-Transformer paper, and one of how far heads look."""
+"""Figures 1 to 8 of the DA-Transformer paper, and profiles of attention over distance."""
 
 import functools
 from collections.abc import Iterator, Mapping, Sequence
@@ -8,96 +8,116 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from distattn_jax import plot
-from experiments.da import ADJUSTMENTS, MAPPINGS, OURS, ROWS
+from experiments.da import ADJUSTMENTS, DATA_SETS, MAPPINGS, OURS, ROWS
 from experiments.papers.bars import grouped_bars
 from experiments.papers.da_transformer.distance_profile import distance_profile
-from experiments.papers.da_transformer.published import FIGURES
-from experiments.papers.formatting import PERCENT, spelled, title
-from experiments.papers.report_sections import Picture
-from experiments.papers.results import of_seeds
+from experiments.papers.da_transformer.published import SCORES
+from experiments.papers.formatting import PERCENT_METRICS, method_title, metric_title
+from experiments.papers.pictures import Picture
+from experiments.papers.results import values_by_seed
 
+# Panels of Figures 4 and 5: experiment -> title, two metrics.
 PANELS = {
     "ag": ("AG's News", "accuracy", "macro_f"),
     "amazon": ("Amazon", "accuracy", "macro_f"),
     "mind": ("MIND", "auc", "ndcg@10"),
-}  # of Figures 4 and 5
+}
 
 
-def pictures(kept: Mapping[str, Any]) -> Iterator[Picture]:
-    """What there are results for."""
+def list_pictures(contents: Mapping[str, Any]) -> Iterator[Picture]:
+    """Yield every figure for which results are stored.
+
+    Args:
+      contents: experiment -> stored results, or None.
+    """
     curves = functools.partial(plot.mapping_curves, [-2, -1, 0, 1, 2])
-    yield "figure_1", "Figure 1: the learnable sigmoid", curves
+    yield Picture("figure_1", "Figure 1: the learnable sigmoid", curves)
     matrices = functools.partial(plot.coefficient_matrices, [1, -1], [-1, 1], length=20)
-    yield "figure_2", "Figure 2: coefficients of four heads", matrices
-    if kept["amazon_rating"] is not None:
-        panels = {spelled(metric): ("amazon_rating", metric) for metric in ("rmse", "mae")}
-        bars = functools.partial(_bars, kept, panels, ROWS, lower_is_better=tuple(panels))
-        yield "figure_3", "Figure 3: ratings as numbers", bars
-    forms = {
-        f"{shown}, {spelled(metric)}": (name, metric)
-        for name, (shown, *metrics) in PANELS.items()
+    yield Picture("figure_2", "Figure 2: coefficients of four heads", matrices)
+    yield from _list_bars(contents)
+    for name, caption, experiment in (
+        ("figure_6", "Figure 6: w and v of all heads, AG's News", "ag"),
+        ("figure_7", "Figure 7: w and v of all heads, MIND", "mind"),
+        ("figure_7_made_up", "Instead of Figure 7: w and v, artificial log", "mind_made_up"),
+    ):
+        heads = (contents[experiment] or {}).get("heads")
+        if heads:
+            yield Picture(name, caption, functools.partial(_draw_heads, heads))
+    attention = (contents["ag"] or {}).get("attention")
+    if attention:
+        draw = functools.partial(_draw_maps, attention)
+        yield Picture("figure_8", "Figure 8: attention maps of one sentence", draw)
+    for experiment in ("ag", "sst"):
+        profiles = (contents[experiment] or {}).get("distances")
+        if profiles:
+            caption = f"Attention by distance: {DATA_SETS[experiment]}"
+            draw = functools.partial(_draw_profile, profiles)
+            yield Picture(f"distances_{experiment}", caption, draw)
+
+
+def _list_bars(contents: Mapping[str, Any]) -> Iterator[Picture]:
+    """Yield Figure 3, 4 and 5, each if at least one of its methods was run."""
+    if contents["amazon_rating"] is not None:
+        panels = {metric_title(metric): ("amazon_rating", metric) for metric in ("rmse", "mae")}
+        draw = functools.partial(_draw_bars, contents, panels, ROWS, lower_is_better=tuple(panels))
+        yield Picture("figure_3", "Figure 3: ratings as numbers", draw)
+    panels = {
+        f"{title}, {metric_title(metric)}": (experiment, metric)
+        for experiment, (title, *metrics) in PANELS.items()
         for metric in metrics
     }
     for name, caption, methods in (
         ("figure_4", "Figure 4: mappings", MAPPINGS),
         ("figure_5", "Figure 5: adjustments", ADJUSTMENTS),
     ):
-        if any(_runs(kept, experiment, methods) for experiment in PANELS):
-            bars = functools.partial(_bars, kept, forms, (*methods, OURS), columns=2)
-            yield name, caption, bars
-    for name, caption, experiment in (
-        ("figure_6", "Figure 6: w and v, AG's News", "ag"),
-        ("figure_7", "Figure 7: w and v, MIND", "mind"),
-        ("figure_7_made_up", "In place of Figure 7: w and v, a made-up log", "mind_made_up"),
-    ):
-        heads = (kept[experiment] or {}).get("heads")
-        if heads:
-            yield name, caption, functools.partial(_heads, heads)
-    seen = (kept["ag"] or {}).get("attention")
-    if seen:
-        caption = "Figure 8: attention of a sentence"
-        yield "figure_8", caption, functools.partial(_maps, seen)
-    for experiment in ("ag", "sst"):
-        profiles = (kept[experiment] or {}).get("distances")
-        if profiles:
-            caption = f"How far heads look: {experiment}"
-            yield f"distances_{experiment}", caption, functools.partial(_profile, profiles)
+        if any(_select_runs(contents, experiment, methods) for experiment in PANELS):
+            draw = functools.partial(_draw_bars, contents, panels, (*methods, OURS), columns=2)
+            yield Picture(name, caption, draw)
 
 
-def _bars(
-    kept: Mapping[str, Any],
+def _draw_bars(
+    contents: Mapping[str, Any],
     panels: Mapping[str, tuple[str, str]],
     methods: Sequence[str],
-    **arguments: Any,
+    **options: Any,
 ) -> Figure:
-    """A panel for each (experiment, metric); one without any of the methods was not run."""
-    figures: dict[str, dict[str, np.ndarray]] = {}
-    paper: dict[str, dict[str, tuple[float, float]]] = {}
+    """Draw bars of methods, ours and published.
+
+    Args:
+      contents: experiment -> stored results, or None.
+      panels: Panel title -> (experiment, metric). A panel without results is marked "not run".
+      methods: Methods to compare.
+      **options: Further arguments of `grouped_bars`.
+    """
+    values: dict[str, dict[str, np.ndarray]] = {}
+    published: dict[str, dict[str, tuple[float, float]]] = {}
     for panel, (experiment, metric) in panels.items():
-        scale = 100 if metric in PERCENT else 1
-        figures[panel] = {
-            method: scale * np.asarray(list(of_seeds(run["result"], "test", metric).values()))
-            for method, run in _runs(kept, experiment, methods).items()
+        scale = 100 if metric in PERCENT_METRICS else 1
+        values[panel] = {
+            method: scale * np.asarray(list(values_by_seed(run["result"], "test", metric).values()))
+            for method, run in _select_runs(contents, experiment, methods).items()
         }
-        published = FIGURES.get(experiment, {})
-        paper[panel] = {
-            method: _numbers(published[method][metric])
-            for method in figures[panel]
-            if method in published
+        scores = SCORES.get(experiment, {})
+        published[panel] = {
+            method: _parse_score(scores[method][metric])
+            for method in values[panel]
+            if method in scores
         }
-    labels = {method: title(method) for method in methods}
-    return grouped_bars(figures, labels=labels, paper=paper, **arguments)
+    labels = {method: method_title(method) for method in methods}
+    return grouped_bars(values, labels=labels, published=published, **options)
 
 
-def _runs(kept: Mapping[str, Any], experiment: str, methods: Sequence[str]) -> dict[str, Any]:
-    """The runs of these methods, where there are any but the paper's own form."""
-    runs = (kept[experiment] or {}).get("runs", {})
+def _select_runs(
+    contents: Mapping[str, Any], experiment: str, methods: Sequence[str]
+) -> dict[str, Any]:
+    """Return the stored runs of these methods, or {} if only DA-Transformer itself was run."""
+    runs = (contents[experiment] or {}).get("runs", {})
     found = {method: runs[method] for method in methods if method in runs}
     return found if set(found) - {OURS} else {}
 
 
-def _heads(heads: Mapping[str, Any]) -> Figure:
-    """w and v, each in its own order, as the paper's footnote 6 says."""
+def _draw_heads(heads: Mapping[str, Any]) -> Figure:
+    """Draw w and v of all heads, each sorted by itself, as footnote 6 of the paper says."""
     weight, shape = (
         {level: np.asarray(found[part]) for level, found in heads.items()}
         for part in ("weight", "shape")
@@ -105,29 +125,30 @@ def _heads(heads: Mapping[str, Any]) -> Figure:
     return plot.head_parameters(weight, shape, paired=False)
 
 
-def _maps(seen: Mapping[str, Any]) -> Figure:
-    """The vanilla heads above, distance-aware ones below, local before global."""
+def _draw_maps(attention: Mapping[str, Any]) -> Figure:
+    """Draw maps of vanilla heads above maps of distance-aware heads, local before global."""
     maps, tokens = {}, []
     for method in ("vanilla", OURS):
-        if method in seen:
-            found = seen[method]
+        if method in attention:
+            found = attention[method]
             tokens = found["tokens"]
             weights = found.get("weight", [None] * len(found["heads"]))
-            for head, weight, weighed in zip(found["heads"], weights, found["maps"], strict=True):
+            for head, weight, one_map in zip(found["heads"], weights, found["maps"], strict=True):
                 w = "" if weight is None else f", w = {weight:.2g}".replace("-", "\N{MINUS SIGN}")
-                maps[f"{title(method)}\nhead {head + 1}{w}"] = np.asarray(weighed)
+                maps[f"{method_title(method)}\nhead {head + 1}{w}"] = np.asarray(one_map)
     return plot.attention_maps(maps, tokens, columns=4)
 
 
-def _profile(profiles: Mapping[str, Any]) -> Figure:
+def _draw_profile(profiles: Mapping[str, Any]) -> Figure:
+    """Draw the share of attention at each distance, for all collected methods."""
     heads = {method: np.asarray(found["heads"]) for method, found in profiles.items()}
     weights = {OURS: np.asarray(profiles[OURS]["weight"])} if OURS in profiles else {}
     uniform = np.asarray(next(iter(profiles.values()))["uniform"])
-    labels = {method: title(method) for method in heads}
+    labels = {method: method_title(method) for method in heads}
     return distance_profile(heads, uniform=uniform, weights=weights, labels=labels)
 
 
-def _numbers(published: str) -> tuple[float, float]:
-    """The mean and the ± of a figure as it is printed."""
-    mean, spread = published.split("±")
+def _parse_score(printed: str) -> tuple[float, float]:
+    """Return mean and standard deviation of a printed number such as "93.01 ± 0.13"."""
+    mean, spread = printed.split("±")
     return float(mean), float(spread)

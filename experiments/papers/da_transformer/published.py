@@ -1,20 +1,22 @@
-"""Numbers that the DA-Transformer paper (Wu et al. 2021) prints: its Tables 1 to 5."""
+"""Published numbers of the DA-Transformer paper (Wu et al. 2021), as printed in its tables."""
 
-# Rows of train, validation and test, classes and tokens of an example: the paper's Table 1.
-TABLE_1 = {
+# Table 1: rows of train, validation and test, classes, tokens per example.
+DATA_SIZES = {
     "ag": ("108k", "12k", "7.6k", "4", "44"),
     "amazon": ("40k", "5k", "5k", "5", "133"),
     "sst": ("8k", "1k", "2k", "2", "19"),
     "snli": ("55k", "10k", "10k", "2", "22"),
 }
-TABLE_2 = {
+# Table 2: size of MIND.
+MIND_SIZES = {
     "users": "1,000,000",
     "news": "161,013",
     "impressions": "500,000",
     "clicks": "5,597,979",
     "candidates not clicked": "136,162,621",
-    "words of a title": "11.52",
-}  # of MIND, as the paper prints them
+    "words per title": "11.52",
+}
+# Metrics of Tables 3 to 5 and Figure 3, by experiment. The first one is the criterion.
 METRICS = {
     "ag": ("accuracy", "macro_f"),
     "amazon": ("accuracy", "macro_f"),
@@ -24,7 +26,9 @@ METRICS = {
     "mind": ("auc", "mrr", "ndcg@5", "ndcg@10"),
     "mind_made_up": ("auc", "mrr", "ndcg@5", "ndcg@10"),
 }
-FIGURES = {
+
+# Tables 3 to 5: experiment -> method -> metric -> mean ± standard deviation.
+SCORES = {
     "ag": {
         "vanilla": {"accuracy": "93.01 ± 0.13", "macro_f": "93.00 ± 0.13"},
         "relative_position": {"accuracy": "93.14 ± 0.12", "macro_f": "93.13 ± 0.13"},

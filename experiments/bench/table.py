@@ -1,0 +1,110 @@
+"""Rows of the benchmark, and the text table that shows them."""
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+from experiments.bench.cases import BACKWARD, Shape
+from experiments.papers.formatting import EMPTY
+
+COLUMNS = {
+    "relative error": ("values", "dq dk dv", "dw"),
+    "": ("compile s", "temp MiB"),
+    "forward": ("ms", "TFLOP/s", "ratio"),
+    "forward + backward": ("ms", "TFLOP/s", "ratio"),
+}
+CASE_WIDTH, CELL_WIDTH = 28, 10  # characters
+
+
+@dataclasses.dataclass(frozen=True)
+class Row:
+    """Measurements of one case at one shape. None where something was not measured.
+
+    Attributes:
+      shape: Name of the shape.
+      case: Name of the case.
+      message: Reason why something was not measured, or "".
+      errors: Relative errors by output and gradient.
+      compile_seconds: Time to compile one call with its gradients.
+      temporary_mib: Memory of a call beside its inputs and outputs.
+      forward_ms: Time of a forward pass.
+      forward_tflops: Rate of a forward pass.
+      forward_ratio: Time relative to the reference case. Above 1 is slower.
+      both_ms: Time of a forward and backward pass.
+      both_tflops: Rate of a forward and backward pass.
+      both_ratio: Time relative to the reference case. Above 1 is slower.
+    """
+
+    shape: str
+    case: str
+    message: str = ""
+    errors: Mapping[str, float] = dataclasses.field(default_factory=dict)
+    compile_seconds: float | None = None
+    temporary_mib: float | None = None
+    forward_ms: float | None = None
+    forward_tflops: float | None = None
+    forward_ratio: float | None = None
+    both_ms: float | None = None
+    both_tflops: float | None = None
+    both_ratio: float | None = None
+
+
+def add_rates(row: Row, shape: Shape, reference: Row) -> Row:
+    """Return the row with its TFLOP/s, and its times relative to the reference row.
+
+    A forward and backward pass counts as 3.5 forward passes, whatever is recomputed.
+    """
+    return dataclasses.replace(
+        row,
+        forward_tflops=_tflops(shape.flops, row.forward_ms),
+        both_tflops=_tflops(shape.flops * (1 + BACKWARD), row.both_ms),
+        forward_ratio=_ratio(row.forward_ms, reference.forward_ms),
+        both_ratio=_ratio(row.both_ms, reference.both_ms),
+    )
+
+
+def format_header() -> str:
+    """Format the two lines above the table: groups of columns, and columns."""
+    groups = "".join(f"{title:>{CELL_WIDTH * len(names)}}" for title, names in COLUMNS.items())
+    names = "".join(f"{name:>{CELL_WIDTH}}" for names in COLUMNS.values() for name in names)
+    return f"{'':<{CASE_WIDTH}}{groups}\n{'case':<{CASE_WIDTH}}{names}"
+
+
+def format_row(row: Row) -> str:
+    """Format one line of the table. A row without times shows its message instead."""
+    groups = (("values", "received"), ("d_query", "d_key", "d_value"), ("d_w",))
+    found = [[row.errors[name] for name in names if name in row.errors] for names in groups]
+    cells = [f"{max(errors):.1e}" if errors else EMPTY for errors in found]
+    cells += [_format_cell(row.compile_seconds, 1), _format_cell(row.temporary_mib, 1)]
+    for ms, tflops, ratio in (
+        (row.forward_ms, row.forward_tflops, row.forward_ratio),
+        (row.both_ms, row.both_tflops, row.both_ratio),
+    ):
+        digits = 3 if (tflops or 0) < 1 else 1
+        cells += [_format_cell(ms, 3), _format_cell(tflops, digits), _format_cell(ratio, 2)]
+    has_times = row.forward_ms is not None or not row.message
+    line = "".join(f"{cell:>{CELL_WIDTH}}" for cell in cells) if has_times else ""
+    return f"{row.case:<{CASE_WIDTH}}{line}{'  ' if line and row.message else ''}{row.message}"
+
+
+def read_rows(content: Mapping[str, Any]) -> list[Row]:
+    """Return the rows of a stored benchmark. Older files call the message "said"."""
+    return [
+        Row(**{"message" if name == "said" else name: value for name, value in line.items()})
+        for line in content["lines"]
+    ]
+
+
+def _format_cell(value: float | None, digits: int) -> str:
+    """Format a number with a fixed number of decimals, or an empty cell."""
+    return EMPTY if value is None else f"{value:.{digits}f}"
+
+
+def _tflops(flops: float, milliseconds: float | None) -> float | None:
+    """Return 10¹² floating-point operations per second, or None without a time."""
+    return None if milliseconds is None else flops / milliseconds / 1e9
+
+
+def _ratio(milliseconds: float | None, reference: float | None) -> float | None:
+    """Return a time divided by the reference time, or None if one is missing."""
+    return None if milliseconds is None or reference is None else milliseconds / reference

@@ -1,0 +1,104 @@
+"""Summary of the attention-guiding results: findings, and one table for each claim of the paper."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from distattn_jax.train.guides import GUIDES
+from experiments.papers import outcomes, report_sections, stored_results
+from experiments.papers.attention_guiding import costs, models, repeated_runs, sweeps, tables
+from experiments.papers.attention_guiding.figures import list_pictures
+from experiments.papers.attention_guiding.head_table import head_table
+from experiments.papers.attention_guiding.published import DATA_SIZES
+from experiments.papers.formatting import method_title, metric_title
+from experiments.papers.pictures import link_pictures
+from experiments.papers.statistics import ALPHA
+
+Contents = Mapping[str, Any]  # experiment -> stored results, or None if it was not run
+
+
+def write_summary(contents: Contents, folder: stored_results.AnyPath) -> str:
+    """Write the findings, one table for each claim of the paper, and links to the figures.
+
+    Args:
+      contents: experiment -> stored results. Data sets that were not run are None.
+      folder: Folder of the stored results.
+    """
+    titles, speed = models.DATA_TITLES, stored_results.read_results("guiding_speed", folder)
+    links = link_pictures(list_pictures(contents), folder)
+    parts = [
+        "### Findings",
+        "\n".join(f"- {finding}" for finding in _list_findings(contents)),
+        "### Does guiding help? (Tables 1 to 3)",
+        "Test set, mean ± standard deviation over seeds; differences in points.",
+        tables.guides_summary(contents, titles),
+        "### Does it help with less training data? (Figure 6)",
+        sweeps.shares_table(contents).split("\n\n")[1],
+        "### Does it change the heads? (Figures 4 and 5)",
+        head_table(contents["multinli"], with_note=False),
+        "### What does it cost, relative to no guide? (Table 4)",
+        costs.costs_summary(speed, contents, titles),
+    ]
+    if links:
+        figures = ", ".join(f"[{caption}]({path})" for caption, path in links.items())
+        parts.append(f"Figures: {figures}.")
+    return "\n\n".join(parts) + "\n"
+
+
+def _list_findings(contents: Contents) -> list[str]:
+    """Return the main results as sentences. Their numbers and words follow from the tests."""
+    findings = []
+    for data, title in models.DATA_TITLES.items():
+        if contents[data] is not None:
+            findings.append(_describe_guides(contents, data, title))
+            findings += _describe_repetitions(contents, data, title)
+    layers = sweeps.compare_layers(contents)
+    described = outcomes.describe_outcomes(layers, name_unclear=False)
+    findings.append(f"**One guided layer against no guide** (Figure 3): {described}.")
+    shares = [
+        f"{method_title(guide)} "
+        + outcomes.describe_outcomes(sweeps.compare_shares(contents, guide), name_unclear=False)
+        for guide in sweeps.SHARE_GUIDES
+        if guide != "none"
+    ]
+    findings.append(
+        f"**Against no guide on shares of the training set** (Figure 6): {'; '.join(shares)}."
+    )
+    run = {data: t for data, t in models.DATA_TITLES.items() if contents[data] is not None}
+    rows = report_sections.describe_training_rows(contents, run, DATA_SIZES)
+    if rows:
+        findings.append(f"**Training rows**, ours / published: {rows}.")
+    missing = [title for data, title in models.DATA_TITLES.items() if contents[data] is None]
+    if missing:
+        findings.append(f"**Not run**: {', '.join(missing)}.")
+    return [*findings, f"A difference counts where p < {ALPHA:g}, uncorrected for many tests."]
+
+
+def _describe_guides(contents: Contents, data: str, title: str) -> str:
+    """State how many guides differ from no guide on a data set, and what could be detected."""
+    content = contents[data]
+    found = {
+        method_title(guide): tables.compare(content, guide)
+        for guide in GUIDES
+        if guide in content["runs"] and guide != "none"
+    }
+    described = outcomes.describe_outcomes(found)
+    criterion = metric_title(tables.find_criterion(content), unit=False)
+    return (
+        f"**{title}** ({models.model_name(content)}), {criterion} of every guide against no guide: "
+        f"{described}. "
+        f"Detectable differences: {outcomes.detectable_range(list(found.values()))}."
+    )
+
+
+def _describe_repetitions(contents: Contents, data: str, title: str) -> list[str]:
+    """State the tests on means of repeated runs, or return [] if nothing was repeated."""
+    found = repeated_runs.compare_means(contents, data)
+    if not found:
+        return []
+    tests = [f"{method_title(guide)} {outcomes.describe(test)}" for guide, test in found.items()]
+    runs, lowest, highest, spread = repeated_runs.describe_spread(contents, data)
+    return [
+        f"**{title}, {runs} runs of each seed**, averaged, against no guide: {'; '.join(tests)}. "
+        f"Without a guide these runs have means of {lowest} to {highest}; the first run is in the "
+        f"table below. A single seed differs by up to {spread} between runs."
+    ]

@@ -1,0 +1,82 @@
+"""Collect what the heads of finished runs learned: w and v, attention maps, distances."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from distattn_jax.train.run import Run, load_config
+from distattn_jax.train.tasks import table_of
+from experiments.trained import Seen, Trained, attention_of, distances_of, heads_of, load
+
+TEXTS = 512  # validation texts whose attention is averaged over distances
+MAX_DISTANCE = 63
+MAPS = 2  # local heads, and global heads, whose maps are kept
+
+
+def collect_heads(runs: Mapping[str, Run], *, sentence: str | None) -> dict[str, Any]:
+    """Collect head parameters, attention maps and distance profiles from checkpoints.
+
+    Only the methods "vanilla" and "distance_aware" are read. Maps and distances exist only for
+    models that read one text. Runs without checkpoints contribute nothing.
+
+    Args:
+      runs: method -> finished run.
+      sentence: Text whose attention maps are kept. None keeps no maps.
+
+    Returns:
+      Up to three entries: "heads" (w and v of all seeds), "attention" (maps of single heads) and
+      "distances" (share of attention at each distance).
+    """
+    collected: dict[str, Any] = {}
+    trained = {
+        method: load(runs[method].path, runs[method].result or {})
+        for method in ("vanilla", "distance_aware")
+        if method in runs and runs[method].checkpoints.exists()
+    }
+    if "distance_aware" in trained:
+        _, params, members, _ = trained["distance_aware"]
+        collected["heads"] = {
+            level: {"weight": weight[members], "shape": shape[members]}
+            for level, (weight, shape) in heads_of(params).items()
+        }
+    if not trained or not all(model.reads_one_text for model in trained.values()):
+        return collected
+    if sentence is not None:
+        collected["attention"] = {
+            method: _select_maps(attention_of(model, sentence)) for method, model in trained.items()
+        }
+    collected["distances"] = {
+        method: _profile_distances(runs[method], model) for method, model in trained.items()
+    }
+    return collected
+
+
+def _select_maps(attention: Seen) -> dict[str, Any]:
+    """Select the maps of the most local and the most global heads.
+
+    A model without distance weights keeps its first heads.
+    """
+    tokens, weights, distance_weight = attention
+    maps = weights.reshape(-1, len(tokens), len(tokens))
+    heads = np.arange(len(maps))[: 2 * MAPS]
+    if distance_weight is None:
+        return {"tokens": tokens, "heads": heads, "maps": maps[heads]}
+    weight = distance_weight.reshape(-1)
+    order = weight.argsort()
+    local_heads, global_heads = order[weight[order] < 0][:MAPS], order[weight[order] > 0][-MAPS:]
+    heads = np.concatenate([local_heads, global_heads])
+    return {"tokens": tokens, "heads": heads, "maps": maps[heads], "weight": weight[heads]}
+
+
+def _profile_distances(run: Run, trained: Trained) -> dict[str, Any]:
+    """Average the attention of validation texts over queries, by the distance of the key."""
+    task = trained.task
+    table = table_of(
+        load_config(run.path), "validation", tokenizer=task.tokenizer, labels=task.labels
+    )
+    profile = distances_of(trained, table, texts=TEXTS, furthest=MAX_DISTANCE)
+    collected = {"heads": profile.heads.reshape(-1, MAX_DISTANCE + 1), "uniform": profile.uniform}
+    if task.method == "distance_aware":
+        collected["weight"] = heads_of(trained.params)["text"][0][trained.best].reshape(-1)
+    return collected

@@ -1,0 +1,108 @@
+"""Sentences about several paired t-tests: where a method is better, worse, or no different."""
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from distattn_jax.train.metrics import score
+from experiments.papers.formatting import (
+    NOT_RUN,
+    PERCENT_METRICS,
+    format_difference,
+    format_p,
+    format_value,
+)
+from experiments.papers.results import Result, values_by_seed
+from experiments.papers.statistics import ALPHA, PairedTest, paired_t_test
+
+BETTER, WORSE, UNCLEAR = "better", "worse", "not distinguishable"
+
+
+class Outcome(NamedTuple):
+    """A paired t-test with the metric that was compared."""
+
+    criterion: str
+    test: PairedTest
+
+    @property
+    def kind(self) -> str:
+        """BETTER or WORSE if p < ALPHA, else UNCLEAR. The sign counts for the first method."""
+        if self.test.p is None or self.test.p >= ALPHA:
+            return UNCLEAR
+        return BETTER if score(self.criterion, self.test.difference) > 0 else WORSE
+
+
+def compare_results(first: Result | None, second: Result | None) -> Outcome | None:
+    """Test first - second on the test set. Return None if one was not run or no seed is shared."""
+    if first is None or second is None:
+        return None
+    criterion = first["criterion"]
+    test = paired_t_test(
+        values_by_seed(first, "test", criterion), values_by_seed(second, "test", criterion)
+    )
+    return None if test is None else Outcome(criterion, test)
+
+
+def describe_outcomes(outcomes: Mapping[str, Outcome | None], *, name_unclear: bool = True) -> str:
+    """Describe tests in one phrase, such as "better in 1 of 3 comparisons (A: 0.66 points), ...".
+
+    Args:
+      outcomes: Name -> outcome. Names with the outcome None were not run and are not counted.
+      name_unclear: Whether to list the names whose tests are not significant.
+    """
+    tested = {name: outcome for name, outcome in outcomes.items() if outcome is not None}
+    if not tested:
+        return NOT_RUN
+    phrases: list[str] = []
+    for kind in (BETTER, WORSE, UNCLEAR):
+        found = {name: outcome for name, outcome in tested.items() if outcome.kind == kind}
+        phrase = f"{kind} in {len(found) or 'none'}"
+        phrase += "" if phrases else f" of {len(tested)} comparisons"
+        if found and kind == UNCLEAR:
+            names = f"{', '.join(found)}; " if name_unclear else ""
+            phrase += f" ({names}{_least_p(list(found.values()))})"
+        elif found:
+            phrase += f" ({', '.join(f'{name}: {describe(one)}' for name, one in found.items())})"
+        phrases.append(phrase)
+    return ", ".join(phrases)
+
+
+def describe(outcome: Outcome | None) -> str:
+    """Write the difference of a test and its p value, such as "-0.25 points, p = 0.00027"."""
+    if outcome is None:
+        return NOT_RUN
+    difference = format_difference(outcome.criterion, outcome.test.difference)
+    return difference if outcome.test.p is None else f"{difference}, {_write_p(outcome.test.p)}"
+
+
+def format_outcome(outcome: Outcome | None) -> str:
+    """Format a test as one table cell without a unit, such as "-0.25 (p = 0.00027)"."""
+    if outcome is None:
+        return NOT_RUN
+    difference = format_value(outcome.criterion, outcome.test.difference)
+    return difference if outcome.test.p is None else f"{difference} ({_write_p(outcome.test.p)})"
+
+
+def detectable_range(outcomes: Sequence[Outcome | None]) -> str:
+    """Format the lowest and the highest detectable difference of several tests."""
+    found = [
+        (outcome.test.detectable, outcome.criterion)
+        for outcome in outcomes
+        if outcome is not None and outcome.test.detectable is not None
+    ]
+    if not found:
+        return NOT_RUN
+    (lowest, criterion), (highest, _) = min(found), max(found)
+    unit = " points" if criterion in PERCENT_METRICS else ""
+    return f"{format_value(criterion, lowest)} to {format_value(criterion, highest)}{unit}"
+
+
+def _least_p(outcomes: Sequence[Outcome]) -> str:
+    """Write the smallest p value of several tests, or "no test" if none of them has one."""
+    values = [outcome.test.p for outcome in outcomes if outcome.test.p is not None]
+    return f"p from {format_p(min(values))}" if values else "no test"
+
+
+def _write_p(p: float) -> str:
+    """Write "p = 0.04" or "p < 0.0001"."""
+    formatted = format_p(p)
+    return f"p {formatted}" if formatted.startswith("<") else f"p = {formatted}"

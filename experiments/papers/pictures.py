@@ -1,0 +1,38 @@
+"""Save the figures of a paper, and link to them."""
+
+from collections.abc import Callable, Iterable
+from typing import NamedTuple
+
+from etils import epath
+from matplotlib.figure import Figure
+
+from distattn_jax import plot
+from experiments.papers.stored_results import AnyPath
+
+DOTS_PER_INCH = 120
+
+
+class Picture(NamedTuple):
+    """A figure of a paper that can be drawn from stored results.
+
+    Attributes:
+      name: File name without ending.
+      caption: Caption in the report.
+      draw: Function that draws the figure.
+    """
+
+    name: str
+    caption: str
+    draw: Callable[[], Figure]
+
+
+def save_pictures(pictures: Iterable[Picture], folder: AnyPath) -> None:
+    """Draw all pictures and save them as PNG files in `folder/figures`."""
+    for name, _, draw in pictures:
+        plot.save(draw(), epath.Path(folder) / "figures" / f"{name}.png", dpi=DOTS_PER_INCH)
+
+
+def link_pictures(pictures: Iterable[Picture], folder: AnyPath) -> dict[str, str]:
+    """Return caption -> path of its file, relative to the parent of `folder`."""
+    place = f"{epath.Path(folder).name}/figures"
+    return {caption: f"{place}/{name}.png" for name, caption, _ in pictures}
