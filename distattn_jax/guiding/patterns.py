@@ -21,7 +21,7 @@ from distattn_jax.guiding.target import Target, make_target
 
 
 def first_token(tokens: Int[Array, "B T"], lengths: Int[Array, " B"]) -> Target:
-    """Return the target in which each token attends to the first token of its text.
+    """Return the attention target in which each token attends to the first token of its text.
 
     Args:
       tokens: Token ids. Only their shape is used.
@@ -32,7 +32,7 @@ def first_token(tokens: Int[Array, "B T"], lengths: Int[Array, " B"]) -> Target:
 
 
 def next_token(tokens: Int[Array, "B T"], lengths: Int[Array, " B"]) -> Target:
-    """Return the target in which each token attends to the token after it.
+    """Return the attention target in which each token attends to the token after it.
 
     Args:
       tokens: Token ids. Only their shape is used.
@@ -42,7 +42,7 @@ def next_token(tokens: Int[Array, "B T"], lengths: Int[Array, " B"]) -> Target:
 
 
 def previous_token(tokens: Int[Array, "B T"], lengths: Int[Array, " B"]) -> Target:
-    """Return the target in which each token attends to the token before it.
+    """Return the attention target in which each token attends to the token before it.
 
     Args:
       tokens: Token ids. Only their shape is used.
@@ -54,7 +54,7 @@ def previous_token(tokens: Int[Array, "B T"], lengths: Int[Array, " B"]) -> Targ
 def period(
     tokens: Int[Array, "B T"], lengths: Int[Array, " B"], *, periods: Sequence[int]
 ) -> Target:
-    """Return the target in which each token attends equally to all periods of its text.
+    """Return the attention target in which tokens attend equally to all periods of a text.
 
     Args:
       tokens: Token ids.
@@ -67,7 +67,7 @@ def period(
 def delimiter(
     tokens: Int[Array, "B T"], lengths: Int[Array, " B"], *, delimiters: Sequence[int]
 ) -> Target:
-    """Return the target in which each token attends equally to all delimiters of its text.
+    """Return the attention target in which tokens attend equally to all delimiters of a text.
 
     Args:
       tokens: Token ids.
@@ -83,7 +83,7 @@ def _is_any_of(name: str, tokens: Int[Array, "B T"], ids: Sequence[int]) -> Bool
 
 
 def _make_key_target(is_target: Bool[Array, "B S"], lengths: Int[Array, " B"]) -> Target:
-    """Return the target in which all queries of a text attend equally to the marked keys."""
+    """Return the attention target in which all queries attend equally to the marked keys."""
     batch, keys = is_target.shape
     scores = jnp.broadcast_to(is_target[:, None, :], (batch, keys, keys))
     return make_target(scores.astype(jnp.float32), lengths)
@@ -92,7 +92,7 @@ def _make_key_target(is_target: Bool[Array, "B S"], lengths: Int[Array, " B"]) -
 def _make_distance_target(
     distance: int, tokens: Int[Array, "B T"], lengths: Int[Array, " B"]
 ) -> Target:
-    """Return the target in which query i attends to key i + distance."""
+    """Return the attention target in which query i attends to key i + distance."""
     batch, length = tokens.shape
     scores = jnp.eye(length, k=distance, dtype=jnp.float32)
     return make_target(jnp.broadcast_to(scores[None], (batch, length, length)), lengths)

@@ -37,10 +37,10 @@ def map_discrimination(
     scaling: str = "mean",
     temperature: float | int | Float[Array, ""] = 1.0,
 ) -> Float[Array, " B"]:
-    """Return the map discrimination loss (MDG), which is small if heads attend to different keys.
+    """Return the map discrimination loss (MDG), eq. 8 to 11 of Wang et al. 2022.
 
-    Implements eq. 8 to 11 of Wang et al. 2022. With R heads in all layers together, the mean is
-    log R if all heads attend alike. It decreases as they differ.
+    The loss is small if heads attend to different keys. With R heads in all layers together, the
+    mean is log R if all of them attend alike.
 
     Args:
       received: Attention that each key receives, summed over the queries, shape (B, L, N, S). A
@@ -69,9 +69,9 @@ def pattern_decorrelation(
     layers: Sequence[int] | None = None,
     scaling: str = "mean",
 ) -> Float[Array, " B"]:
-    """Return the pattern decorrelation loss (PDG), small if different heads attend to each key.
+    """Return the pattern decorrelation loss (PDG), eq. 12 of Wang et al. 2022.
 
-    Implements eq. 12 of Wang et al. 2022: two keys should not be attended to by the same heads.
+    The loss is small if keys are attended to by different heads.
 
     Args:
       received: Attention that each key receives, summed over the queries, shape (B, L, N, S).
@@ -94,7 +94,7 @@ def pattern_decorrelation(
 def _gram_matrix(
     received: Float[Array, "B L N S"], lengths: Int[Array, " B"], layers: Sequence[int] | None
 ) -> Float[Array, "B R R"]:
-    """Return the cosine similarities of all pairs of R = layers · heads maps over valid keys."""
+    """Return the cosine similarity of the received attention of each pair of R = L N heads."""
     received = gather_heads(select_layers(received, layers))
     batch, layer_count, heads, keys = received.shape
     rows = received.astype(promote(received.dtype)).reshape(batch, layer_count * heads, keys)

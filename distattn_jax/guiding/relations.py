@@ -39,7 +39,7 @@ class PmiTable(NamedTuple):
 def dependency(
     words: Int[Array, "B T"], heads: Int[Array, "B T"], lengths: Int[Array, " B"]
 ) -> Target:
-    """Return the target in which each token attends to the syntactic head of its word.
+    """Return the attention target in which each token attends to the syntactic head of its word.
 
     If the head consists of several tokens, they share the attention equally.
 
@@ -56,7 +56,7 @@ def dependency(
 
 
 def pmi(tokens: Int[Array, "B T"], lengths: Int[Array, " B"], table: PmiTable) -> Target:
-    """Return the target in which each token attends to other tokens in proportion to their PMI.
+    """Return the attention target in which tokens attend to others in proportion to their PMI.
 
     Args:
       tokens: Token ids.
@@ -75,7 +75,7 @@ def pmi(tokens: Int[Array, "B T"], lengths: Int[Array, " B"], table: PmiTable) -
 def word_similarity(
     vectors: Int[Array, "B T"], lengths: Int[Array, " B"], table: Float[Array, "W E"]
 ) -> Target:
-    """Return the target in which each token attends to words in proportion to their similarity.
+    """Return the attention target in which tokens attend to words in proportion to similarity.
 
     The similarity is the cosine of two word vectors, or 0 if it is negative. Adjacent tokens with
     the same vector form one word. A token attends only to other words, which include other

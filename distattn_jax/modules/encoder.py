@@ -125,7 +125,7 @@ def stack_layers(outputs: list[EncoderOutput], field: str) -> Array:
 def _hide_empty_slots(
     mask: Bool[Array, "#B #N #T #S"] | None, filled: Bool[Array, "B M"], tokens: int
 ) -> Bool[Array, "#B #N #T S"]:
-    """Mask the memory slots that were never written.
+    """Mask the memory slots that hold no token.
 
     Args:
       mask: Mask over M memory slots followed by the tokens of the segment. None hides nothing.

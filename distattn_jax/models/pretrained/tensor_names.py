@@ -51,7 +51,7 @@ class StoredTensor(NamedTuple):
 
 
 def tensors_by_path(config: PretrainedConfig) -> dict[ParameterPath, StoredTensor]:
-    """Return the stored tensor of each parameter of `PretrainedEncoder(config)`."""
+    """Return name and shape in a checkpoint of each parameter of `PretrainedEncoder(config)`."""
     tensors = dict(_embedding_tensors(config))
     for index in range(config.groups):
         tensors |= _layer_tensors(config, index)
