@@ -1,1 +1,1 @@
-"""What was run, and how: a recipe is a module here with a function `get_config()`."""
+"""Experiments: recipes, benchmarks, the tables and figures of the papers, and their commands."""

@@ -1,36 +1,64 @@
-"""`python -m experiments COMMAND`: train, evaluate, predict, report, list, speed, bench."""
+"""Command line of the experiments: `python -m experiments COMMAND ...`."""
 
+import ast
+import difflib
 import importlib
-import pkgutil
+import linecache
 import sys
-from types import ModuleType
+from pathlib import Path
 
-from distattn_jax.data import DataError
-from distattn_jax.train import NonFiniteError, RunError
-from distattn_jax.train.flags import nearest
-from experiments import commands
+ROOT = Path(__file__).parent.parent
+OWN_PACKAGES = (ROOT / "distattn_jax", ROOT / "experiments")
 
 
 def main(arguments: list[str]) -> None:
-    """Runs a command; what a person can mend is said in a sentence, without a traceback."""
-    known = sorted(found.name for found in pkgutil.iter_modules(commands.__path__))
+    """Run a command; errors that a person can fix are printed without a traceback."""
+    commands = list_commands()
     if not arguments or arguments[0] in ("-h", "--help"):
         print("usage: python -m experiments COMMAND ...\n")
-        for name in known:
-            print(f"  {name:<10}{(module_of(name).__doc__ or '').splitlines()[0]}")
+        for name, summary in commands.items():
+            print(f"  {name:<10}{summary}")
         sys.exit(0 if arguments else 2)
     name, *rest = arguments
-    if name not in known:
-        raise SystemExit(f"unknown command {name!r}: {nearest(name, known)}")
+    if name not in commands:
+        similar = difflib.get_close_matches(name, commands, n=1, cutoff=0.4)
+        hint = f"did you mean {similar[0]!r}?" if similar else f"known are: {', '.join(commands)}."
+        raise SystemExit(f"unknown command {name!r}: {hint}")
+    module = importlib.import_module(f"experiments.commands.{name}")
     try:
-        module_of(name).main(rest)
-    except (DataError, RunError, NonFiniteError, ValueError) as error:
+        module.main(rest)
+    except Exception as error:
+        if not is_user_error(error):
+            raise
         raise SystemExit(f"error: {error}") from None
 
 
-def module_of(command: str) -> ModuleType:
-    """Its module; those of other commands, and what they need, are not imported."""
-    return importlib.import_module(f"experiments.commands.{command}")
+def list_commands() -> dict[str, str]:
+    """Return every command and the first line of its docstring, without importing it."""
+    commands = {}
+    for path in sorted((ROOT / "experiments" / "commands").glob("*.py")):
+        if not path.name.startswith("_"):
+            docstring = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or ""
+            commands[path.stem] = docstring.partition("\n")[0]
+    return commands
+
+
+def is_user_error(error: Exception) -> bool:
+    """Return True for an error that our own code raised about its input.
+
+    These are our own exception classes, and each ValueError that comes from a `raise` statement in
+    our packages. A ValueError of JAX or NumPy is a bug, and its traceback is needed.
+    """
+    if type(error).__module__.startswith(("distattn_jax.", "experiments.")):
+        return True
+    traceback = error.__traceback__
+    if not isinstance(error, ValueError) or traceback is None:
+        return False
+    while traceback.tb_next is not None:
+        traceback = traceback.tb_next
+    file = traceback.tb_frame.f_code.co_filename
+    is_own = any(Path(file).is_relative_to(package) for package in OWN_PACKAGES)
+    return is_own and linecache.getline(file, traceback.tb_lineno).lstrip().startswith("raise")
 
 
 if __name__ == "__main__":

@@ -39,7 +39,7 @@ class CandidatePairs(NamedTuple):
     Attributes:
       claims: Text of the claim of every pair.
       papers: Text of the paper of every pair.
-      relevant: Relevance of the candidates, one row per claim: 1 for a right paper, 0 for others.
+      relevant: Relevance of the candidates, one row per claim: 1 for a correct paper, 0 for others.
       bm25: BM25 scores of the candidates, one row per claim.
     """
 
@@ -50,13 +50,13 @@ class CandidatePairs(NamedTuple):
 
 
 class ClaimBuilder(TextBuilder):
-    """Builder of claims with candidate papers: right papers, and wrong papers with similar words.
+    """Builder of claims with candidate papers: correct papers, and wrong papers with similar words.
 
     - Split `papers`: row i is the text of paper i.
-    - Split `train`: one example for each right paper of a claim. Its candidates are this paper and
-      four wrong papers, drawn from the 29 wrong papers with the highest BM25 scores.
-    - Splits `validation` and `test`: one example for each claim. Its candidates are all right
-      papers and the wrong papers with the highest BM25 scores, 30 in total if there are enough.
+    - Split `train`: one example for each correct paper of a claim. Its candidates are this paper
+      and four wrong papers, drawn from the 29 wrong papers with the highest BM25 scores.
+    - Splits `validation` and `test`: one example for each claim. Its candidates are all its
+      correct papers and the wrong papers with the highest BM25 scores, 30 in total if possible.
 
     The candidates of an example are in random order. All random choices have a fixed seed.
     """
@@ -69,7 +69,7 @@ class ClaimBuilder(TextBuilder):
 
         Returns:
           The texts of all papers, the claims of each split, and the numbers of the papers that may
-          be candidates in each split. The latter include all right papers of the split.
+          be candidates in each split. The latter include all correct papers of the split.
         """
 
     def features(self) -> dict[str, Any]:

@@ -16,8 +16,9 @@ class CovidFact(ClaimBuilder):
     """COVID-Fact (Saakyan et al. 2021), from COVIDFACT_dataset.jsonl or claims.jsonl.
 
     Each line has claim, label, evidence (a list of sentences) and gold_source. Only claims with the
-    label SUPPORTED are used, because refuted claims were made from these by replacing words. The
-    right paper of a claim is its evidence, the sentences joined by spaces.
+    label SUPPORTED are used, because refuted claims were made from these by replacing words. This
+    data set has no papers: the evidence of a claim, its sentences joined by spaces, takes the place
+    of the correct paper.
 
     A tenth of the sources is drawn for validation and two tenths for test, so that no source is in
     two splits. The candidates of a claim are evidence of the same split. Evidence from the source

@@ -59,7 +59,7 @@ class ImpressionLog:
 
     Args:
       path: File behaviors.tsv.
-      numbers: Number of each news item by its id. News with other ids are left out.
+      numbers: Row index of each news item, by its id. News with other ids are left out.
       size: Number of lines of a shard.
 
     Attributes:

@@ -213,7 +213,7 @@ class MultiHeadAttention(nnx.MultiHeadAttention):
 
 
 def _check_same_width(name: str, input_width: int, output_width: int) -> None:
-    """Raise a ValueError if a projection that is left out would change the width."""
+    """Raise a ValueError if widths differ: without a projection they must be equal."""
     if input_width != output_width:
         raise ValueError(
             f"{name}=False requires inputs and outputs of the same width; "

@@ -1,37 +1,35 @@
-"""How models are trained: configuration, state, step, loop, checkpoints, and runs on disk."""
+"""Generic training system: options, state, step, loop, evaluation, checkpoints, runs on disk.
+
+It knows no task: a `Task` supplies the model, the loss and the metrics.
+"""
 
 from distattn_jax.train.checkpoint import Checkpoints
-from distattn_jax.train.config import (
-    Config,
-    DataConfig,
-    GuidingConfig,
-    MeshConfig,
-    ModelConfig,
-    OptimizerConfig,
-    OutputConfig,
-)
-from distattn_jax.train.guides import GUIDES
+from distattn_jax.train.config import Config, DataConfig, MeshConfig, OptimizerConfig, OutputConfig
+from distattn_jax.train.evaluation import evaluate
 from distattn_jax.train.loop import Terminated, Trainer
-from distattn_jax.train.losses import WeightedLoss, compose, cross_entropy, weighted_sum
-from distattn_jax.train.record import NonFiniteError
-from distattn_jax.train.run import Loaded, RunError, load, load_config, open_run
+from distattn_jax.train.losses import Loss, WeightedLoss, compose, cross_entropy, weighted_sum
+from distattn_jax.train.members import Member, Setting
+from distattn_jax.train.options import Options, option
+from distattn_jax.train.run import Run, RunError, open_run
+from distattn_jax.train.run_logger import NonFiniteError
 from distattn_jax.train.state import TrainState
-from distattn_jax.train.task import Task
-from distattn_jax.train.tasks import prepare, task_of
+from distattn_jax.train.task import Batch, Task
 
 __all__ = [
-    "GUIDES",
+    "Batch",
     "Checkpoints",
     "Config",
     "DataConfig",
-    "GuidingConfig",
-    "Loaded",
+    "Loss",
+    "Member",
     "MeshConfig",
-    "ModelConfig",
     "NonFiniteError",
     "OptimizerConfig",
+    "Options",
     "OutputConfig",
+    "Run",
     "RunError",
+    "Setting",
     "Task",
     "Terminated",
     "TrainState",
@@ -39,10 +37,8 @@ __all__ = [
     "WeightedLoss",
     "compose",
     "cross_entropy",
-    "load",
-    "load_config",
+    "evaluate",
     "open_run",
-    "prepare",
-    "task_of",
+    "option",
     "weighted_sum",
 ]

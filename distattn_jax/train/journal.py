@@ -1,6 +1,6 @@
 """Log the metrics of a run to a file of JSON lines and to TensorBoard.
 
-Each line holds the step and, for each metric, a list with one number per member. The members of a
+Each line holds the step and, for each metric, a list with one number per model. The members of a
 run are models trained side by side. Metrics that depend on the machine, such as steps per second,
 are left out. A resumed run therefore writes the same file as an uninterrupted run.
 """
@@ -40,7 +40,7 @@ class Journal:
     def write(self, step: int, metrics: Mapping[str, np.ndarray]) -> None:
         """Append one line.
 
-        TensorBoard gets the mean of each metric and, with several members, one curve per member.
+        TensorBoard gets the mean of each metric and, with several models, one curve per model.
 
         Args:
           step: Number of training steps completed.

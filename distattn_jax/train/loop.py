@@ -1,10 +1,10 @@
-"""The loop: trains all members of a run, and takes up again wherever it was stopped.
+"""Training loop: trains all models of a run side by side, from the newest checkpoint.
 
-The host never waits for the device to log: what a window of steps came to is added up on the
-device, and read when the next window is done. It does wait to validate and to save.
+The host does not wait for the device to log: metrics are summed on the device, and read when the
+next window of steps is done. The host waits for validation and for checkpoints.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -14,184 +14,204 @@ import numpy as np
 from jax.sharding import Mesh
 
 from distattn_jax import sharding
-from distattn_jax.data import PADDING_ROW, Batches, Nested, Table, choose_buckets
+from distattn_jax.train.batching import (
+    BatchPrefetcher,
+    describe_batches,
+    empty_batch,
+    make_batches,
+)
 from distattn_jax.train.checkpoint import Checkpoints
-from distattn_jax.train.config import Config
-from distattn_jax.train.feed import Feed
+from distattn_jax.train.evaluation import evaluate, lower_evaluation
 from distattn_jax.train.interrupt import watch_for_sigterm
-from distattn_jax.train.members import group_size, members_of, stacked
+from distattn_jax.train.members import group_size, list_members, stack_members
 from distattn_jax.train.metrics import score
-from distattn_jax.train.optimizer import direction_of, schedule_of
-from distattn_jax.train.record import Record
+from distattn_jax.train.optimizer import make_schedule
 from distattn_jax.train.run import Run
-from distattn_jax.train.state import Birth, Training, TrainState, empty_tally, graph_of
-from distattn_jax.train.step import count_step_of, train_step_of, update_best
+from distattn_jax.train.run_logger import RunLogger
+from distattn_jax.train.state import (
+    BestParameters,
+    InitialParameters,
+    Training,
+    TrainState,
+    abstract_state,
+    empty_sums,
+    initial_state,
+)
+from distattn_jax.train.step import make_train_step, update_best
 from distattn_jax.train.task import Task
 
-PROFILED = range(10, 15)  # steps after the start, when all is compiled
+PROFILED_STEPS = range(10, 15)  # counted from the start, when everything is compiled
 
 
-class Terminated(Exception):  # noqa: N818  not an error: the run was asked to leave
-    """The run was told to stop (SIGTERM), and saved what it had."""
+class Terminated(Exception):  # noqa: N818  not an error: the run was asked to stop
+    """Raised after SIGTERM, when the run has saved a checkpoint."""
 
 
 class Trainer:
-    """Trains all members of one run.
+    """Trains all models of one run side by side: one for each seed and each setting of the grid.
 
     Args:
-      task: what is learned.
-      config: of the run.
-      run: where it is kept.
-      mesh: the devices.
+      task: Model, loss and metrics, with the config of the run.
+      tables: Examples of the splits "train", "validation" and "test".
+      mesh: Devices.
+      initial_parameters: Parameters that are not random, by path.
+      steps: Number of training steps; None computes it from `config.epochs`.
     """
 
-    def __init__(self, task: Task, config: Config, run: Run, mesh: Mesh):
-        self.task, self.config, self.run, self.mesh = task, config, run, mesh
+    def __init__(
+        self,
+        task: Task,
+        tables: Mapping[str, Any],
+        mesh: Mesh,
+        *,
+        initial_parameters: InitialParameters | None = None,
+        steps: int | None = None,
+    ):
+        config = self.config = task.config
         if config.data.batch_size % mesh.shape["data"]:
             raise ValueError(
                 f"data.batch_size ({config.data.batch_size}) must be a multiple of the devices "
                 f"that share a batch ({mesh.shape['data']}, mesh.data)."
             )
-        self.members = members_of(config)
-        self.at_once = group_size(len(self.members), config.mesh.at_once)
-        self.batches = self._batches("train", shuffle=True)
-        self.steps = max(round(config.epochs * self.batches.batches_per_epoch), 1)
-        optimizer, graph = direction_of(config.optimizer), graph_of(task)
-        self.birth = Birth(task, optimizer, self.members, mesh)
-        everywhere = sharding.replicated(mesh)
-        self.settings = jax.device_put(stacked(self.members)[1], everywhere)
-        self.train_step = train_step_of(
+        self.task, self.tables, self.mesh = task, tables, mesh
+        self.members = list_members(config)
+        self.group = group_size(len(self.members), config.models_at_once)
+        self.batches = make_batches(task, tables["train"], shuffle=True)
+        self.steps = steps or max(round(config.epochs * self.batches.batches_per_epoch), 1)
+        self.settings = jax.device_put(stack_members(self.members)[1], sharding.replicated(mesh))
+        self._given = initial_parameters or {}
+        self._abstract = abstract_state(task, mesh, self._given)
+        shardings = jax.tree.map(lambda leaf: leaf.sharding, self._abstract)
+        self.train_step = make_train_step(
             task,
-            graph,
-            optimizer,
-            schedule_of(config.optimizer, self.steps),
-            accumulate=config.optimizer.accumulate,
-            at_once=self.at_once,
-            dropout=max(config.model.dropout_rate) > 0,
-            places=jax.tree.map(
-                lambda leaf: leaf.sharding, (self.birth.like.state, self.birth.like.tally)
-            ),
-            constants=jax.device_put(dict(task.constants), everywhere),
+            make_schedule(config.optimizer, self.steps),
+            group=self.group,
+            out_shardings=(shardings.state, shardings.sums),
+            constants=jax.device_put(dict(task.constants), sharding.replicated(mesh)),
         )
-        self._count_step = count_step_of(task, graph, at_once=self.at_once, place=everywhere)
-        every = jnp.arange(len(self.members))
-        self._empty_tally = jax.jit(
-            lambda: jax.vmap(lambda _: empty_tally(task))(every),
-            out_shardings=jax.tree.map(lambda leaf: leaf.sharding, self.birth.like.tally),
+        members = jnp.arange(len(self.members))
+        self._empty_sums = jax.jit(
+            lambda: jax.vmap(lambda _: empty_sums(task))(members), out_shardings=shardings.sums
         )
+
+    def initial_state(self) -> Training:
+        """Return the state of all models before the first step."""
+        return initial_state(self.task, self.mesh, self._given)
 
     def compile(self) -> None:
-        """Compiles all programs of the run, several at the same time.
-
-        Without this each is compiled when it is first called, while the device waits.
-        """
+        """Compile all programs of the run in parallel, instead of each at its first call."""
         with ThreadPoolExecutor() as pool:
-            compiled = [pool.submit(program.compile) for program in self._programs()]
+            compiled = [pool.submit(program.compile) for program in self._lower_programs()]
         for program in compiled:
             program.result()
 
-    def fit(self, after_step: Callable[[int, TrainState], None] | None = None) -> Training:
-        """Trains to the end, from the newest checkpoint if there is one.
+    def fit(
+        self, run: Run, after_step: Callable[[int, TrainState], None] | None = None
+    ) -> Training:
+        """Train to the last step, from the newest checkpoint of the run if it has one.
 
         Args:
-          after_step: called with the number of every step and the state it led to, which the next
-            step takes apart: what is to outlast it must be copied.
+          run: Folder of the run.
+          after_step: Callback with the number of the step and the new state. The next step
+            donates that state, so the callback must copy what it keeps.
 
         Raises:
-          NonFiniteError: a loss was not finite.
-          Terminated: SIGTERM came; what there was is saved.
+          NonFiniteError: A loss or a gradient was not finite.
+          Terminated: SIGTERM arrived; a checkpoint was saved.
         """
-        output, task = self.config.output, self.task
-        if jax.process_index() == 0:
-            self.run.plan(self.steps)
+        output = self.config.output
         evaluate_every = output.evaluate_every or self.batches.batches_per_epoch
         save_every = output.checkpoint_every or evaluate_every
+        if jax.process_index() == 0:
+            run.write_plan(self.steps)
         with (
-            Checkpoints(self.run.checkpoints, keep=output.keep) as checkpoints,
+            Checkpoints(run.checkpoints, keep=output.keep) as checkpoints,
             watch_for_sigterm() as stop_requested,
         ):
-            start, training, position = checkpoints.restore(self.birth.like) or (0, None, None)
-            training = training or self.birth()
-            state, best, tally = training.state, training.best, training.tally
-            batches = self.batches.iterate(self.steps)
-            if position is not None:
-                batches.set_state(position)
-            feed = self._feed(batches)
-            record = Record(
-                self.run,
-                steps=self.steps,
-                start=start,
-                tensorboard=output.tensorboard,
-                evaluation=f"validation/{task.criterion}",
-            )
-            with record:
+            start, training, batches = self._resume(checkpoints)
+            state, best, sums = training.state, training.best, training.sums
+            with self._make_logger(run, start) as logger:
                 for step in range(start + 1, self.steps + 1):
-                    self._profile(step - start, last=step == self.steps)
-                    state, tally = self.train_step(state, tally, self.settings, next(feed))
-                    record.stepped(step)
+                    self._profile(run, step - start, last=step == self.steps)
+                    state, sums = self.train_step(state, sums, self.settings, next(batches))
+                    logger.update_progress(step)
                     if after_step is not None:
                         after_step(step, state)
                     stopping, last = stop_requested(step), step == self.steps
                     if step % output.log_every == 0 or last:
-                        record.window(step, tally)
-                        tally = self._empty_tally()
+                        logger.submit(step, sums)
+                        sums = self._empty_sums()
                     evaluating = step % evaluate_every == 0 or last
                     saving = step % save_every == 0 or last or stopping
                     if evaluating or saving:
-                        record.paused(state)
+                        logger.pause_timing(state)
+                        logger.write_pending()
                     if evaluating:
-                        record.read()
-                        metrics = self.evaluate(state.params, "validation")
-                        record.metrics(step, {f"validation/{k}": v for k, v in metrics.items()})
-                        found = np.asarray(score(task.criterion, metrics[task.criterion]))
-                        found = jax.device_put(found.astype(np.float32), best.score.sharding)
-                        best = update_best(best, state.step, found, state.params)
+                        best = self._validate(step, state, best, logger)
                     if saving:
-                        record.read()
-                        record.checked(tally)  # nothing is saved that is not finite
-                        training = Training(state, best, tally)
-                        checkpoints.save(step, training, iterator=feed.state)
-                        record.saved(step)
+                        logger.check_finite(sums)  # A state that is not finite is never saved.
+                        checkpoints.save(step, Training(state, best, sums), iterator=batches.state)
+                        logger.checkpoint_saved(step)
                     if evaluating or saving:
-                        record.resumed()
+                        logger.resume_timing()
                     if stopping and not last:
                         raise Terminated(f"saved at step {step} of {self.steps}")
-            return Training(state, best, tally)
+            return Training(state, best, sums)
 
-    def evaluate(self, params: Any, split: str) -> dict[str, np.ndarray]:
-        """The metrics of a whole split, each an array over members."""
-        batches = self._batches(split, shuffle=False)
-        total = None
-        for batch in self._feed(batches.iterate(batches.batches_per_epoch)):
-            counts = self._count_step(params, batch)
-            total = counts if total is None else jax.tree.map(jnp.add, total, counts)
-        gathered = jax.device_get(total)
-        rows = []
-        for member in range(len(self.members)):
-            own = {name: np.asarray(column[member]) for name, column in gathered.items()}
-            loss = float(own["loss"] / own["weight"])
-            rows.append({"loss": loss, **self.task.metrics(own)})
-        return {name: np.asarray([row[name] for row in rows]) for name in rows[0]}
+    def _resume(self, checkpoints: Checkpoints) -> tuple[int, Training, BatchPrefetcher]:
+        """Return the steps done, the state and the remaining batches of the newest checkpoint."""
+        start, training, position = checkpoints.restore(self._abstract) or (0, None, None)
+        batches = self.batches.iterate(self.steps)
+        if position is not None:
+            batches.set_state(position)
+        prefetcher = BatchPrefetcher(batches, self.mesh, self.task.layout)
+        return start, training or self.initial_state(), prefetcher
 
-    def finish(self, training: Training) -> dict[str, Any]:
-        """The result: the best parameters of each member, on the validation and the test set."""
+    def _make_logger(self, run: Run, start: int) -> RunLogger:
+        return RunLogger(
+            run,
+            steps=self.steps,
+            start=start,
+            tensorboard=self.config.output.tensorboard,
+            validation_metric=f"validation/{self.task.criterion}",
+        )
+
+    def _validate(
+        self, step: int, state: TrainState, best: BestParameters, logger: RunLogger
+    ) -> BestParameters:
+        """Measure the validation set, and return the best parameters so far."""
+        criterion = self.task.criterion
+        metrics = evaluate(self.task, state.params, self.tables["validation"], self.mesh)
+        logger.write(step, {f"validation/{name}": value for name, value in metrics.items()})
+        scores = np.asarray(score(criterion, metrics[criterion])).astype(np.float32)
+        return update_best(
+            best, state.step, jax.device_put(scores, best.score.sharding), state.params
+        )
+
+    def measure(self, training: Training) -> dict[str, Any]:
+        """Return the result of the run: the metrics of every model, with its best parameters."""
         best = training.best
-        measured = {split: self.evaluate(best.params, split) for split in self._splits}
-        steps = np.asarray(best.step)
-        result = {
-            "method": self.config.methods[0],
+        measured = {
+            split: evaluate(self.task, best.params, self.tables[split], self.mesh)
+            for split in self._splits
+        }
+        train_table, best_steps = self.tables["train"], np.asarray(best.step)
+        return {
+            "method": self.config.method,
             "task": self.config.task,
             "criterion": self.task.criterion,
             "steps": self.steps,
-            "baseline": {split: self.task.baseline(split) for split in measured},
+            "baseline": {
+                split: self.task.baseline(train_table, self.tables[split]) for split in measured
+            },
             "parameters": sum(leaf[0].size for leaf in jax.tree.leaves(best.params)),
             "step_bytes": self.step_bytes(),
-            "at_once": self.at_once or len(self.members),
+            "at_once": self.group or len(self.members),
             "members": [
                 {
                     "seed": member.seed,
                     "setting": member.setting,
-                    "best_step": int(steps[i]),
+                    "best_step": int(best_steps[i]),
                     **{
                         split: {name: float(column[i]) for name, column in metrics.items()}
                         for split, metrics in measured.items()
@@ -200,87 +220,45 @@ class Trainer:
                 for i, member in enumerate(self.members)
             ],
         }
-        if jax.process_index() == 0:
-            self.run.finish(result)
-        return result
 
     def step_bytes(self) -> int | None:
-        """What the largest step takes of a device's memory, all members together.
+        """Return the device memory in bytes of the longest training step, for all models together.
 
-        It is what the compiler says of its program, which was compiled when it was first called;
-        None where it says nothing.
+        The number is the compiler's estimate; None if the compiler has none.
         """
-        used = self._step_program(self.batches.buckets[-1]).compile().memory_analysis()
+        used = self._lower_step(self.batches.buckets[-1]).compile().memory_analysis()
         if used is None:
             return None
         held = used.argument_size_in_bytes + used.output_size_in_bytes - used.alias_size_in_bytes
         return held + used.temp_size_in_bytes
 
-    def about_the_batches(self) -> str:
-        """What padding and cutting do to the training set."""
-        batches, unit = self.batches, self.task.unit
-        lengths = ", ".join(map(str, batches.buckets))
-        said = f"batches of {batches.batch_size} examples padded to {lengths} {unit}"
-        said += f" ({batches.padding_share:.0%} of these are padding)"
-        columns = batches.table.columns if isinstance(batches.table, Table) else {}
-        for column in map(columns.get, self.task.by):
-            if isinstance(column, Nested):
-                said += f", each padded to {column.width} tokens"
-                said += f" ({column.padding_share:.0%} of these are padding)"
-        if batches.truncated:  # what was cut before it came into the table was said of the table
-            said += f"; {batches.truncated} of {len(batches.table)} examples lose {unit}"
-        return said
+    def describe_batches(self) -> str:
+        """Return a sentence about the padding and truncation of the training batches."""
+        return describe_batches(self.task, self.batches)
 
     @property
     def _splits(self) -> tuple[str, ...]:
-        """What is measured at the end."""
+        """Splits that are measured at the end."""
         return ("validation", "test") if self.config.output.test else ("validation",)
 
-    def _programs(self) -> Iterator[Any]:
-        """All that the run will call, one for each length of batches; not compiled yet."""
+    def _lower_programs(self) -> Iterator[Any]:
+        """Yield all programs of the run, lowered for the devices and not yet compiled."""
         for bucket in self.batches.buckets:
-            yield self._step_program(bucket)
+            yield self._lower_step(bucket)
         for split in self._splits:
-            batches = self._batches(split, shuffle=False)
-            for bucket in batches.buckets:
-                batch = self._filler(batches, bucket)
-                yield self._count_step.lower(self.birth.like.state.params, batch)
+            params, table = self._abstract.state.params, self.tables[split]
+            yield from lower_evaluation(self.task, params, table, self.mesh)
 
-    def _step_program(self, bucket: int) -> Any:
-        like, jitted = self.birth.like, self.train_step.func
-        batch = self._filler(self.batches, bucket)
-        arguments = (*self.train_step.args, like.state, like.tally, self.settings, batch)
-        return jitted.lower(*arguments)  # type: ignore[attr-defined]  # it is jitted
+    def _lower_step(self, bucket: int) -> Any:
+        jitted: Any = self.train_step.func
+        batch = empty_batch(self.task, self.batches, bucket, self.mesh)
+        state, sums = self._abstract.state, self._abstract.sums
+        return jitted.lower(*self.train_step.args, state, sums, self.settings, batch)
 
-    def _filler(self, batches: Batches, bucket: int) -> Any:
-        """A batch without any example."""
-        rows = batches.batch_size // jax.process_count()
-        columns = batches.table.take(np.full(rows, PADDING_ROW), bucket)
-        columns["weight"] = np.zeros(rows, np.float32)
-        return sharding.place_batch(columns, self.mesh, self.task.layout)
-
-    def _feed(self, batches: Any) -> Feed:
-        return Feed(batches, self.mesh, self.task.layout)
-
-    def _batches(self, split: str, *, shuffle: bool) -> Batches:
-        table, config = self.task.tables[split], self.config.data
-        lengths = table.lengths(self.task.by)
-        longest = int(min(lengths.max(), self.task.longest(config) or lengths.max()))
-        return Batches(
-            table,
-            batch_size=config.batch_size,
-            buckets=choose_buckets(lengths, count=config.buckets, longest=longest),
-            length_columns=self.task.by,
-            seed=config.seed,
-            shuffle=shuffle,
-            process_index=jax.process_index(),
-            process_count=jax.process_count(),
-        )
-
-    def _profile(self, done: int, *, last: bool) -> None:
+    def _profile(self, run: Run, done: int, *, last: bool) -> None:
         if not self.config.output.profile:
             return
-        if done == PROFILED.start:
-            jax.profiler.start_trace(self.run.path / "profile")
-        elif done == PROFILED.stop or (last and done in PROFILED):
+        if done == PROFILED_STEPS.start:
+            jax.profiler.start_trace(run.path / "profile")
+        elif done == PROFILED_STEPS.stop or (last and done in PROFILED_STEPS):
             jax.profiler.stop_trace()

@@ -1,95 +1,89 @@
-"""Seeds and settings as one batch axis: the members of a run are models trained side by side."""
+"""Members of a run: models trained side by side, one for each seed and each setting of the grid.
 
-import dataclasses
+All members run in one program: their parameters and settings are arrays with a leading axis over
+members, and one training step is vmapped over it.
+"""
+
 import itertools
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from distattn_jax.train.config import Config
+from distattn_jax.train.options import iterate_options, replace_options
 
-
-class Setting(NamedTuple):
-    """The numbers that may differ between members without another program: arrays over members."""
-
-    learning_rate: Float[Array, "*members"]
-    distance_rate: Float[Array, "*members"]
-    dropout_rate: Float[Array, "*members"]
-    initial_weight: Float[Array, "*members"]
-    initial_shape: Float[Array, "*members"]
-    alpha: Float[Array, "*members"]
-    beta: Float[Array, "*members"]
-    gamma: Float[Array, "*members"]
-    layer: Float[Array, "*members"]
+ConfigType = TypeVar("ConfigType", bound=Config)
+Setting = dict[str, Float[Array, "*members"]]  # one point of the grid: axis name -> value
 
 
 class Member(NamedTuple):
-    """One model of a run."""
+    """Seed and hyperparameter setting of one model of a run."""
 
     seed: int
     setting: dict[str, float | int]
 
 
-AXES = {
-    "learning_rate": "optimizer",
-    "distance_rate": "optimizer",
-    "dropout_rate": "model",
-    "initial_weight": "model",
-    "initial_shape": "model",
-    "alpha": "guiding",
-    "beta": "guiding",
-    "gamma": "guiding",
-    "layer": "guiding",
-}  # which part of the configuration holds the values of each
+def list_grid_axes(config: Config) -> dict[str, str]:
+    """Return the axes of the hyperparameter grid: short name -> dotted option name."""
+    axes: dict[str, str] = {}
+    for name, field, _ in iterate_options(config):
+        if field.metadata["grid"]:
+            axis = name.rpartition(".")[2]
+            assert axis not in axes, f"{name} and {axes[axis]} would be one axis"
+            axes[axis] = name
+    return axes
 
 
-def members_of(config: Config) -> list[Member]:
-    """All settings of the grid, each with all seeds: settings slow, seeds fast."""
-    values = [getattr(getattr(config, part), name) for name, part in AXES.items()]
+def list_members(config: Config) -> list[Member]:
+    """Return the seed and setting of every model of a run; the seed changes fastest."""
+    values = {name: value for name, _, value in iterate_options(config)}
+    axes = list_grid_axes(config)
     seeds = range(config.seed, config.seed + config.seeds)
     return [
-        Member(seed, dict(zip(AXES, point, strict=True)))
-        for point in itertools.product(*values)
+        Member(seed, dict(zip(axes, point, strict=True)))
+        for point in itertools.product(*(values[name] for name in axes.values()))
         for seed in seeds
     ]
 
 
-def with_setting(config: Config, setting: Mapping[str, float]) -> Config:
-    """The configuration with one setting in the place of its grid.
-
-    What the setting does not name, as one of an earlier version, stays as it is.
-    """
-    for name, value in setting.items():
-        changed = dataclasses.replace(getattr(config, AXES[name]), **{name: (value,)})
-        config = dataclasses.replace(config, **{AXES[name]: changed})
-    return config
+def apply_setting(config: ConfigType, setting: Mapping[str, float]) -> ConfigType:
+    """Return the config with the values of one setting; other grid axes stay unchanged."""
+    axes = list_grid_axes(config)
+    return replace_options(config, {axes[axis]: (value,) for axis, value in setting.items()})
 
 
-def stacked(members: list[Member]) -> tuple[Any, Setting]:
-    """The members' random keys and settings, as arrays over members."""
+def stack_members(members: list[Member]) -> tuple[Any, Setting]:
+    """Return the random keys and the settings of the models, as arrays over models."""
     keys = jax.vmap(jax.random.key)(jnp.asarray([member.seed for member in members], jnp.uint32))
-    columns = {
-        name: jnp.asarray([member.setting[name] for member in members], jnp.float32)
-        for name in Setting._fields
+    settings = {
+        axis: jnp.asarray([member.setting[axis] for member in members], jnp.float32)
+        for axis in members[0].setting
     }
-    return keys, Setting(**columns)
+    return keys, settings
 
 
-def group_size(count: int, most: int) -> int:
-    """How many of `count` members are computed at a time, in equal groups; 0: all of them.
+def placeholder_setting(config: Config) -> Setting:
+    """Return a setting of zeros, for tracing functions whose result does not depend on it."""
+    return {axis: jnp.zeros(()) for axis in list_grid_axes(config)}
 
-    `most`: no group is larger; 0: no limit.
+
+def group_size(count: int, limit: int) -> int:
+    """Return the number of models to compute at a time, in groups of equal size; 0 for all models.
+
+    Args:
+      count: Number of models.
+      limit: Largest allowed group; 0 for no limit.
     """
-    if not 0 < most < count:
+    if not 0 < limit < count:
         return 0
-    return max(size for size in range(1, most + 1) if count % size == 0)
+    return max(size for size in range(1, limit + 1) if count % size == 0)
 
 
-def varied(members: list[Member]) -> tuple[str, ...]:
-    """The names of the numbers that differ between members."""
+def varied_axes(members: list[Member]) -> tuple[str, ...]:
+    """Return the axes of the grid that differ between models."""
     return tuple(
-        name for name in Setting._fields if len({member.setting[name] for member in members}) > 1
+        axis for axis in members[0].setting if len({member.setting[axis] for member in members}) > 1
     )

@@ -1,8 +1,9 @@
-"""The optimiser: optax gives the direction, the member's setting and the schedule the rate.
+"""Optimizer: optax computes the direction; setting and schedule give the learning rate.
 
-update = -rate · schedule(step) · direction,   rate = learning_rate, times distance_rate for w and v
+    update = -learning_rate · multiplier(path) · schedule(step) · direction
 
-The rate is not inside the optax chain, because it may differ between members of one program.
+The learning rate stays outside the optax chain, because it may differ between the models of one
+program.
 """
 
 from collections.abc import Callable
@@ -16,66 +17,70 @@ from jaxtyping import Array, Float, Int
 from distattn_jax.sharding import path_names
 from distattn_jax.train.config import OptimizerConfig
 from distattn_jax.train.members import Setting
+from distattn_jax.train.task import Task
 
 Schedule = Callable[[Int[Array, ""]], Float[Array, ""]]
 
 
-def schedule_of(config: OptimizerConfig, steps: int) -> Schedule:
-    """The share of the peak learning rate at each step: linear warm-up, then the schedule.
+def make_schedule(config: OptimizerConfig, steps: int) -> Schedule:
+    """Return the fraction of the peak learning rate at each step: warm-up, then the schedule.
 
-    `linear` and `cosine` end at 0 after `steps`; `inverse_square_root` is √(warm-up / step), and
-    √(1 / (step + 1)) where there is no warm-up.
+    `linear` and `cosine` end at 0 after `steps`. `inverse_square_root` is √(warmup / step), and
+    √(1 / (step + 1)) if there is no warm-up.
     """
-    warm = config.warmup_steps
-    left = max(steps - warm, 1)
+    warmup = config.warmup_steps
+    remaining = max(steps - warmup, 1)
 
     def inverse_square_root(step: Any) -> Any:
-        return jnp.sqrt(max(warm, 1) / (jnp.maximum(step, 0) + max(warm, 1)))
+        return jnp.sqrt(max(warmup, 1) / (jnp.maximum(step, 0) + max(warmup, 1)))
 
     after = {
         "constant": optax.constant_schedule(1.0),
-        "linear": optax.linear_schedule(1.0, 0.0, left),
-        "cosine": optax.cosine_decay_schedule(1.0, left),
+        "linear": optax.linear_schedule(1.0, 0.0, remaining),
+        "cosine": optax.cosine_decay_schedule(1.0, remaining),
         "inverse_square_root": inverse_square_root,
     }[config.schedule]
-    if not warm:
+    if not warmup:
         return lambda step: jnp.asarray(after(step), jnp.float32)
-    # The first step already learns: it gets 1 / warm-up of the peak, not 0.
-    rise = optax.linear_schedule(1 / warm, 1.0, warm - 1) if warm > 1 else after
-    joined = optax.join_schedules([rise, after], [warm])
+    # The first step uses 1 / warmup of the peak: a learning rate of 0 would waste it.
+    rise = optax.linear_schedule(1 / warmup, 1.0, warmup - 1) if warmup > 1 else after
+    joined = optax.join_schedules([rise, after], [warmup])
     return lambda step: jnp.asarray(joined(step), jnp.float32)
 
 
-def direction_of(config: OptimizerConfig) -> optax.GradientTransformation:
-    """Everything but the rate: clipping, Adam, decay of the matrices."""
+def make_optimizer(config: OptimizerConfig) -> optax.GradientTransformation:
+    """Return the optax chain without the learning rate: clipping, Adam, weight decay."""
     parts = []
     if config.clip_norm:
         parts.append(optax.clip_by_global_norm(config.clip_norm))
     parts.append(optax.scale_by_adam(config.b1, config.b2, config.epsilon))
     if config.weight_decay:
-        parts.append(optax.add_decayed_weights(config.weight_decay, mask=_are_matrices))
+        parts.append(optax.add_decayed_weights(config.weight_decay, mask=_mark_matrices))
     return optax.chain(*parts)
 
 
-def updates_of(direction: Any, setting: Setting, share: Float[Array, ""]) -> Any:
-    """What is added to the parameters of one member; `share`: the schedule at this step."""
-    rate = setting.learning_rate * share
+def scale_by_learning_rate(
+    direction: Any, task: Task, setting: Setting, schedule_value: Float[Array, ""]
+) -> Any:
+    """Return the updates of one model's parameters.
+
+    Args:
+      direction: Output of the optax chain, shaped like the parameters.
+      task: Supplies the multiplier of each parameter's learning rate.
+      setting: Setting of the model, with its learning rate.
+      schedule_value: Fraction of the peak learning rate at this step.
+    """
+    rate = setting["learning_rate"] * schedule_value
 
     def update(path: tuple[Any, ...], leaf: Array) -> Array:
-        scale = setting.distance_rate if is_distance(path) else 1.0
-        return -(rate * scale).astype(leaf.dtype) * leaf
+        multiplier = task.learning_rate_multiplier(path_names(path), setting)
+        return -(rate * multiplier).astype(leaf.dtype) * leaf
 
     return jax.tree_util.tree_map_with_path(update, direction)
 
 
-def is_distance(path: tuple[Any, ...]) -> bool:
-    """Whether a parameter is the w or the v of a distance-aware head."""
-    names = path_names(path)
-    return "variant" in names and ("weight" in names or "shape" in names)
-
-
-def _are_matrices(params: Any) -> Any:
-    """Where the decay applies; the biases of heads, (N, H), are no matrices."""
+def _mark_matrices(params: Any) -> Any:
+    """Return True for every parameter that is decayed. Biases of heads, (N, H), are not."""
 
     def is_matrix(path: tuple[Any, ...], leaf: Array) -> bool:
         return leaf.ndim > 1 and not path_names(path)[-1].endswith("bias")

@@ -1,4 +1,4 @@
-"""A run on disk: its folder, what is saved in it, and how to get the trained model back."""
+"""Folder of a run: its files, and the checks before a run is started or resumed."""
 
 import datetime
 import functools
@@ -12,104 +12,138 @@ from typing import Any, NamedTuple
 
 import jax
 from etils import epath
-from flax import nnx
-from tokenizers import Tokenizer
 
-from distattn_jax import data, sharding
-from distattn_jax.train import flags
-from distattn_jax.train.checkpoint import Checkpoints
 from distattn_jax.train.config import Config
-from distattn_jax.train.members import members_of
-from distattn_jax.train.metrics import score
-from distattn_jax.train.optimizer import direction_of
-from distattn_jax.train.state import Birth, graph_of
-from distattn_jax.train.tasks import Prepared, directory_of, kind_of, task_of
-from distattn_jax.train.text_task import TextTask
+from distattn_jax.train.options import (
+    describe_differences,
+    options_to_dict,
+    result_options,
+)
 
-# What may change between two starts of the same run: where and how it is computed and kept.
-MAY_CHANGE = ("mesh.", "output.", "methods", "data.directory", "data.manual_dir")
+AnyPath = str | Path | epath.Path
+FORMAT = 2  # version of the files of a run; raised when older runs can no longer be read
 PACKAGES = ("distattn-jax", "flax", "grain", "jax", "jaxlib", "numpy", "optax", "orbax-checkpoint")
 
 
 class RunError(Exception):
-    """A run that cannot be begun, or gone on with, as it was asked for."""
+    """Raised when a run cannot be started, resumed or read as requested."""
 
 
 class Run(NamedTuple):
-    """A folder.
+    """Folder of one run.
 
-    It holds config.json, environment.json, data.json, tokenizer.json, labels.json and plan.json
-    from the start, metrics.jsonl, timing.jsonl, events/ and checkpoints/ as it goes on, and
-    result.json when it is finished.
+    It holds config.json, environment.json, data.json, plan.json and the task's own files from the
+    start; metrics.jsonl, timing.jsonl, events/ and checkpoints/ while it runs; and result.json when
+    it is finished.
     """
 
     path: epath.Path
 
     @property
     def checkpoints(self) -> epath.Path:
-        """Where the checkpoints are."""
+        """Folder of the checkpoints."""
         return self.path / "checkpoints"
 
     @property
     def result(self) -> dict[str, Any] | None:
-        """What the finished run came to; None while it is not finished."""
-        return _read_json(self.path / "result.json")
+        """Content of result.json; None if the run is not finished."""
+        return read_json(self.path / "result.json")
+
+    @property
+    def data(self) -> dict[str, Any]:
+        """Description of the data that the run was trained on."""
+        return read_json(self.path / "data.json") or {}
 
     @property
     def steps(self) -> int | None:
-        """How many steps it is to have; None before it was begun."""
-        return (_read_json(self.path / "plan.json") or {}).get("steps")
+        """Planned number of steps; None if the run has not started."""
+        return (read_json(self.path / "plan.json") or {}).get("steps")
 
-    def other_files(self, about: Mapping[str, Any]) -> list[str]:
-        """A line for each kind of files that were others, where both know which they were.
+    @property
+    def step_seconds(self) -> float | None:
+        """Mean seconds of one training step, which updates all models; None if not measured.
 
-        `about`: what is known of the data now.
+        The steps before the first validation or checkpoint after each start are left out, because
+        their time includes compilation.
         """
-        before, now = _digests(_read_json(self.path / "data.json") or {}), _digests(about)
-        unknown = tuple(name for name in now if not (before[name] and now[name]))
-        return flags.differences(before, now, ignoring=unknown)
+        spans = [span for line in self.timings for span in line.get("spans", [])[1:]]
+        steps = sum(count for count, _ in spans)
+        return sum(seconds for _, seconds in spans) / steps if steps else None
 
-    def plan(self, steps: int) -> None:
-        """Says how many steps it is to have."""
-        _write_json(self.path / "plan.json", {"steps": steps})
+    @property
+    def timings(self) -> list[dict[str, Any]]:
+        """Lines of timing.jsonl, one for each start of the run."""
+        path = self.path / "timing.jsonl"
+        return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
 
-    def finish(self, result: dict[str, Any]) -> None:
-        """Writes the result."""
-        _write_json(self.path / "result.json", result)
+    def read_config(self) -> dict[str, Any]:
+        """Return config.json; raise `RunError` if it is missing or of an older version."""
+        saved = read_json(self.path / "config.json")
+        if saved is None:
+            raise RunError(f"{self.path} is not a run: it holds no config.json.")
+        if saved.get("format") != FORMAT:
+            raise RunError(
+                f"{self.path} was written by an earlier version of distattn_jax, which stored runs "
+                "differently. Read it with distattn_jax 0.1.0, or train it again."
+            )
+        return saved
 
-    def note_time(self, seconds: float, steps: int, spans: Sequence[tuple[int, float]]) -> None:
-        """Adds one start of the run, from its first step to its last, to timing.jsonl.
+    def describe_changed_files(self, data: Mapping[str, Any]) -> list[str]:
+        """Return one line for each kind of input file that is known to have changed.
 
-        `spans`: of steps that nothing came between, how many they were and the seconds they took.
+        Args:
+          data: Description of the present data, with the digests of its files.
         """
-        short = [(count, round(taken, 3)) for count, taken in spans]
-        line = json.dumps({"seconds": round(seconds, 3), "steps": steps, "spans": short})
+        before, now = self.data.get("digests", {}), data.get("digests", {})
+        known = [name for name in now if before.get(name) and now[name]]
+        return describe_differences(
+            {name: before[name] for name in known}, {name: now[name] for name in known}
+        )
+
+    def write_plan(self, steps: int) -> None:
+        """Write the planned number of steps."""
+        write_json(self.path / "plan.json", {"steps": steps})
+
+    def write_result(self, result: dict[str, Any]) -> None:
+        """Write result.json, which marks the run as finished."""
+        write_json(self.path / "result.json", result)
+
+    def add_timing(self, seconds: float, steps: int, spans: Sequence[tuple[int, float]]) -> None:
+        """Append one start of the run to timing.jsonl.
+
+        Args:
+          seconds: Seconds from the first step to the last.
+          steps: Number of these steps.
+          spans: Number and seconds of consecutive steps, without validation and saving.
+        """
+        rounded = [(count, round(span_seconds, 3)) for count, span_seconds in spans]
+        line = json.dumps({"seconds": round(seconds, 3), "steps": steps, "spans": rounded})
         path = self.path / "timing.jsonl"
         before = path.read_text() if path.exists() else ""
         path.write_text(f"{before}{line}\n")
 
-    @property
-    def step_seconds(self) -> float | None:
-        """What a step of all members takes, when all is compiled; None: that is not known.
 
-        It is known of spans of steps after the first of every start of the run.
-        """
-        path = self.path / "timing.jsonl"
-        lines = path.read_text().splitlines() if path.exists() else []
-        spans = [span for line in lines for span in json.loads(line).get("spans", [])[1:]]
-        steps = sum(count for count, _ in spans)
-        return sum(seconds for _, seconds in spans) / steps if steps else None
+def experiment_folder(config: Config) -> epath.Path:
+    """Return the folder of an experiment, which holds one run for each method."""
+    return epath.Path(config.output.directory) / config.name
 
 
-def open_run(config: Config, prepared: Prepared) -> Run:
-    """The folder of a run of one method, made or found; refuses one of other settings or files."""
-    run = Run(directory_of(config) / config.methods[0])
-    saved = _read_json(run.path / "config.json")
-    now = flags.to_dict(config)
-    if saved is not None:
-        saved = {**flags.to_dict(Config()), **saved}  # it may be older than some of the fields
-        different = flags.differences(saved, now, ignoring=MAY_CHANGE)
-        different += run.other_files(prepared.about)
+def open_run(config: Config, *, data: Mapping[str, Any], files: Mapping[str, str]) -> Run:
+    """Create or find the folder of a run; refuse a folder with another config or other data.
+
+    Args:
+      config: Config of one method.
+      data: Description of the data, written to data.json.
+      files: Further text files that a trained model needs: name -> content.
+    """
+    run = Run(experiment_folder(config) / config.method)
+    if (run.path / "config.json").exists():
+        saved, now = run.read_config(), result_options(config)
+        saved = {**config_to_json(type(config)()), **saved}  # It may lack newer options.
+        different = describe_differences({name: saved[name] for name in now}, now)
+        different += run.describe_changed_files(data)
+        if saved["task"] != config.task:
+            different.append(f"task: {saved['task']} before, {config.task} now")
         if different:
             raise RunError(
                 f"{run.path} holds a run of another configuration:\n  "
@@ -119,11 +153,11 @@ def open_run(config: Config, prepared: Prepared) -> Run:
     if jax.process_index() == 0 and run.result is None:
         try:
             run.path.mkdir(parents=True, exist_ok=True)
-            _write_json(run.path / "config.json", now)
-            _write_json(run.path / "environment.json", environment())
-            _write_json(run.path / "data.json", prepared.about)
-            _write_json(run.path / "labels.json", list(prepared.labels))
-            data.save_tokenizer(prepared.tokenizer, run.path / "tokenizer.json")
+            write_json(run.path / "config.json", config_to_json(config))
+            write_json(run.path / "environment.json", environment())
+            write_json(run.path / "data.json", data)
+            for name, content in files.items():
+                _write_whole(run.path / name, content)
         except OSError as error:
             raise RunError(
                 "output.directory must be a folder that can be written; got "
@@ -132,8 +166,13 @@ def open_run(config: Config, prepared: Prepared) -> Run:
     return run
 
 
+def config_to_json(config: Config) -> dict[str, Any]:
+    """Return the content of config.json: format, task and all options."""
+    return {"format": FORMAT, "task": config.task, **options_to_dict(config)}
+
+
 def environment() -> dict[str, Any]:
-    """Where a run is computed, and with what."""
+    """Describe the commit, the packages and the devices of the present process."""
     device = jax.devices()[0]
     return {
         "time": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
@@ -147,110 +186,34 @@ def environment() -> dict[str, Any]:
     }
 
 
-class Loaded(NamedTuple):
-    """A trained model, and what it needs to read a text."""
-
-    task: TextTask
-    model: nnx.Module
-    tokenizer: Tokenizer
-    labels: tuple[str, ...]
-    config: Config
-
-
-def load_config(path: str | Path | epath.Path) -> Config:
-    """The configuration that a run was made with."""
-    saved = _read_json(epath.Path(path) / "config.json")
-    if saved is None:
-        raise RunError(f"{path} is not a run: it holds no config.json.")
-    return flags.from_dict(Config(), saved)
-
-
-def load_task(path: str | Path | epath.Path) -> TextTask:
-    """The task of a run, without its data."""
-    folder, config = epath.Path(path), load_config(path)
-    about = _read_json(folder / "data.json") or {}
-    prepared = Prepared(
-        labels=tuple(_read_json(folder / "labels.json") or ()),
-        tokenizer=data.load_tokenizer(folder / "tokenizer.json"),
-        tables={},
-        arguments=kind_of(config.task).task.arguments_of(about),
-        about=about,
-    )
-    return task_of(config, prepared)
-
-
-def load_best(path: str | Path | epath.Path) -> tuple[TextTask, Any]:
-    """The task of a run and the best parameters of all of its members."""
-    config, task = load_config(path), load_task(path)
-    birth = Birth(
-        task, direction_of(config.optimizer), members_of(config), sharding.make_mesh(1, 1)
-    )
-    with Checkpoints(Run(epath.Path(path)).checkpoints) as checkpoints:
-        restored = checkpoints.restore(birth.like)
-    if restored is None:
-        raise RunError(f"{path} holds no checkpoint that can be read.")
-    return task, restored[1].best.params
-
-
-def load(path: str | Path | epath.Path, *, member: int | None = None) -> Loaded:
-    """The trained model of a run, with its tokenizer, labels and configuration.
-
-    Args:
-      path: folder of the run, e.g. runs/nearest/distance_aware.
-      member: which of its models; None: the one that did best on the validation set.
-    """
-    task, params = load_best(path)
-    count = len(members_of(load_config(path)))
-    if member is None:
-        member = best_member(path)
-    if not 0 <= member < count:
-        raise ValueError(
-            f"member must be one of the {count} of the run, 0 to {count - 1}; got {member}."
-        )
-    model = nnx.merge(graph_of(task), jax.tree.map(lambda leaf: leaf[member], params))
-    return Loaded(task, model, task.tokenizer, task.labels, load_config(path))
-
-
-def best_member(path: str | Path | epath.Path) -> int:
-    """The member of a finished run with the best validation; 0 of one that is not finished."""
-    result = Run(epath.Path(path)).result
-    if result is None:
-        return 0
-    criterion = result["criterion"]
-    scores = [score(criterion, member["validation"][criterion]) for member in result["members"]]
-    return max(range(len(scores)), key=scores.__getitem__)
-
-
-def _digests(about: Mapping[str, Any]) -> dict[str, str | None]:
-    """What tells files apart, by their kind; None: that is not known."""
-    return {
-        "raw files of the data": about.get("raw_files"),
-        "pre-trained weights": about.get("pretrained", {}).get("digest"),
-    }
-
-
-def _read_json(path: epath.Path) -> Any:
+def read_json(path: epath.Path) -> Any:
+    """Return the content of a JSON file; None if there is no such file."""
     return json.loads(path.read_text()) if path.exists() else None
 
 
-def _write_json(path: epath.Path, content: Any) -> None:
-    """Whole or not at all: a file that is cut short would hide a run."""
+def write_json(path: epath.Path, content: Any) -> None:
+    """Write a JSON file, whole or not at all."""
+    _write_whole(path, json.dumps(content, indent=2) + "\n")
+
+
+def _write_whole(path: epath.Path, text: str) -> None:
+    """Write a file under another name first, because a kill could leave half of it."""
     partial = path.with_name(path.name + ".partial")
-    partial.write_text(json.dumps(content, indent=2) + "\n")
+    partial.write_text(text)
     partial.replace(path)
 
 
 def _version(package: str) -> str | None:
-    """None where a package is used without being installed, as from a checkout."""
+    """Return the version of a package; None if it is used from a checkout without installation."""
     try:
         return importlib.metadata.version(package)
     except importlib.metadata.PackageNotFoundError:
         return None
 
 
-@functools.cache  # as it was when the process began, whatever is committed since
+@functools.cache  # A commit made while the process runs must not change its answer.
 def _commit() -> str | None:
-    """The commit of the checkout this runs from, and whether files were changed since."""
+    """Return the commit of the checkout, `-dirty` if files were changed; None without git."""
     try:
         answer = subprocess.run(
             ["git", "describe", "--always", "--dirty", "--abbrev=40"],

@@ -1,4 +1,4 @@
-"""The state of training: one per member, each array made on the devices where it stays."""
+"""Training state: arrays with a leading axis over models, created on the devices they stay on."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -11,22 +11,24 @@ from jax.sharding import Mesh
 from jaxtyping import Array, Float, Int, Key
 
 from distattn_jax import sharding
-from distattn_jax.train.members import Member, Setting, stacked
+from distattn_jax.train.members import Setting, list_members, placeholder_setting, stack_members
+from distattn_jax.train.optimizer import make_optimizer
 from distattn_jax.train.task import Task
 from distattn_jax.tree import frozen_tree
 
 NEVER = jnp.iinfo(jnp.int32).max
+InitialParameters = Mapping[tuple[str | int, ...], Any]  # parameter path -> array
 
 
 @frozen_tree
 class TrainState:
-    """All that a step needs and changes.
+    """Arrays that a training step reads and updates.
 
     Attributes:
-      step: how many steps were done.
-      params: of the model, as plain dictionaries (a call flattens them faster than Flax's own).
-      opt_state: of the optimiser.
-      key: the randomness of step i is `fold_in(key, i)`.
+      step: Number of steps done.
+      params: Parameters as plain dictionaries, which JAX flattens faster than Flax's own states.
+      opt_state: State of the optimizer.
+      key: Random key; step i uses `fold_in(key, i)`.
     """
 
     step: Int[Array, "*members"]
@@ -36,114 +38,116 @@ class TrainState:
 
 
 @frozen_tree
-class Best:
-    """The parameters with the best validation so far, of each member its own.
+class BestParameters:
+    """Parameters with the best validation score so far, one set for each model.
 
     Attributes:
-      step: after how many steps they were seen.
-      score: the criterion there.
-      params: of the model.
+      step: Number of steps after which they were measured.
+      score: Validation score; higher is better.
+      params: Parameters of the model.
     """
 
     step: Int[Array, "*members"]
     score: Float[Array, "*members"]
     params: Any
 
-    def updated(self, step: Int[Array, ""], score: Float[Array, ""], params: Any) -> "Best":
-        """With these if they are better, or as good and later (one member)."""
-        new = Best(step, score, params)
+    def update(
+        self, step: Int[Array, ""], score: Float[Array, ""], params: Any
+    ) -> "BestParameters":
+        """Return the new parameters of one model if their score is at least the best one."""
+        new = BestParameters(step, score, params)
         return jax.tree.map(lambda now, best: jnp.where(score >= self.score, now, best), new, self)
 
 
 @frozen_tree
-class Tally:
-    """What the steps since the last line of metrics came to; on the devices until it is read.
+class MetricSums:
+    """Sums of the training metrics since the last logged line, kept on the devices.
 
     Attributes:
-      sums: of each metric, over the steps.
-      steps: how many they were.
-      bad: the first of them with a loss or a gradient that is not finite; NEVER: none.
+      sums: Sum of each metric over the steps.
+      steps: Number of steps summed.
+      first_bad_step: First step with a loss or gradient that is not finite, or `NEVER`.
     """
 
     sums: dict[str, Float[Array, "*members"]]
     steps: Int[Array, "*members"]
-    bad: Int[Array, "*members"]
+    first_bad_step: Int[Array, "*members"]
 
-    def plus(self, metrics: dict[str, Float[Array, ""]], step: Int[Array, ""]) -> "Tally":
-        """With one more step (one member)."""
+    def add(self, metrics: dict[str, Float[Array, ""]], step: Int[Array, ""]) -> "MetricSums":
+        """Return the sums of one model after one more step."""
         finite = jnp.isfinite(metrics["train/loss"] + metrics["train/gradient_norm"])
         sums = {name: self.sums[name] + value for name, value in metrics.items()}
-        bad = jnp.minimum(self.bad, jnp.where(finite, NEVER, step))
-        return Tally(sums, self.steps + 1, bad)
+        bad = jnp.minimum(self.first_bad_step, jnp.where(finite, NEVER, step))
+        return MetricSums(sums, self.steps + 1, bad)
 
 
 @frozen_tree
 class Training:
-    """All that a checkpoint holds; every array leads with the members."""
+    """Content of a checkpoint; every array has a leading axis over models."""
 
     state: TrainState
-    best: Best
-    tally: Tally
+    best: BestParameters
+    sums: MetricSums
 
 
-def empty_tally(task: Task) -> Tally:
-    """Before the first step (one member)."""
-    terms = ["loss/task", *(f"loss/{name}" for name in task.guides)]
+def empty_sums(task: Task) -> MetricSums:
+    """Return the metric sums of one model before its first step."""
+    losses = task.weighted_losses(placeholder_setting(task.config))
+    terms = ["loss/task", *(f"loss/{name}" for name in losses)]
     names = ["train/loss", "train/gradient_norm", "train/learning_rate", *terms]
-    return Tally({name: jnp.float32(0) for name in names}, jnp.int32(0), jnp.int32(NEVER))
+    return MetricSums({name: jnp.float32(0) for name in names}, jnp.int32(0), jnp.int32(NEVER))
 
 
-def graph_of(task: Task) -> Any:
-    """The model without its parameters: what `nnx.merge` needs to put them back."""
-    setting = Setting(*(jnp.zeros(()) for _ in Setting._fields))
-    return nnx.split(nnx.eval_shape(lambda: task.model(setting, rngs=nnx.Rngs(0))))[0]
+def model_graph(task: Task) -> Any:
+    """Return the Flax graph definition of the task's model, for `nnx.merge(graph, params)`."""
+    setting = placeholder_setting(task.config)
+    return nnx.split(nnx.eval_shape(lambda: task.make_model(setting, rngs=nnx.Rngs(0))))[0]
 
 
-class Birth:
-    """How the members' first states are made, and what they look like.
+def initial_state(task: Task, mesh: Mesh, given: InitialParameters) -> Training:
+    """Return the state of all models before the first step, sharded over the mesh.
 
     Args:
-      task: gives the model.
-      optimizer: gives its first state.
-      members: of the run.
-      mesh: the devices.
-
-    Attributes:
-      like: the shapes, dtypes and shardings of a `Training`.
+      task: Task of the run, with its config.
+      mesh: Devices.
+      given: Parameters that are not random, by path, the same for all models.
     """
-
-    def __init__(
-        self, task: Task, optimizer: optax.GradientTransformation, members: list[Member], mesh: Mesh
-    ):
-        def one(
-            key: Array, setting: Setting, given: Mapping[tuple[str | int, ...], Array]
-        ) -> Training:
-            params_key, step_key = jax.random.split(key)
-            model = task.model(setting, rngs=nnx.Rngs(params=params_key))
-            params = _with(nnx.to_pure_dict(nnx.split(model)[1]), given)
-            state = TrainState(jnp.int32(0), params, optimizer.init(params), step_key)
-            best = Best(jnp.int32(0), jnp.float32(-jnp.inf), params)
-            return Training(state, best, empty_tally(task))
-
-        self._every = jax.vmap(one, in_axes=(0, 0, None))
-        self._arguments = (*stacked(members), task.initial())
-        shapes = jax.eval_shape(self._every, *self._arguments)
-        self._places = sharding.shardings(shapes, mesh, task.layout, leading=1)
-        self.like = jax.tree.map(
-            lambda shape, place: shape.update(sharding=place), shapes, self._places
-        )
-
-    def __call__(self) -> Training:
-        return jax.jit(self._every, out_shardings=self._places)(*self._arguments)
+    create, arguments = _state_creator(task, given)
+    shardings = jax.tree.map(lambda leaf: leaf.sharding, abstract_state(task, mesh, given))
+    return jax.jit(create, out_shardings=shardings)(*arguments)
 
 
-def _with(params: Any, given: Mapping[tuple[str | int, ...], Array]) -> Any:
-    """The parameters with those that are given put in."""
+def abstract_state(task: Task, mesh: Mesh, given: InitialParameters | None = None) -> Training:
+    """Return the shapes, dtypes and shardings of `initial_state`, without computing it."""
+    create, arguments = _state_creator(task, given or {})
+    shapes = jax.eval_shape(create, *arguments)
+    shardings = sharding.shardings(shapes, mesh, task.layout, leading=1)
+    return jax.tree.map(lambda shape, place: shape.update(sharding=place), shapes, shardings)
+
+
+def _state_creator(task: Task, given: InitialParameters) -> tuple[Any, tuple[Any, ...]]:
+    """Return a function that creates the state of all models, and its arguments."""
+    optimizer: optax.GradientTransformation = make_optimizer(task.config.optimizer)
+
+    def create_member(key: Array, setting: Setting, given: InitialParameters) -> Training:
+        params_key, step_key = jax.random.split(key)
+        model = task.make_model(setting, rngs=nnx.Rngs(params=params_key))
+        params = _replace_parameters(nnx.to_pure_dict(nnx.split(model)[1]), given)
+        state = TrainState(jnp.int32(0), params, optimizer.init(params), step_key)
+        best = BestParameters(jnp.int32(0), jnp.float32(-jnp.inf), params)
+        return Training(state, best, empty_sums(task))
+
+    keys, settings = stack_members(list_members(task.config))
+    return jax.vmap(create_member, in_axes=(0, 0, None)), (keys, settings, dict(given))
+
+
+def _replace_parameters(params: Any, given: InitialParameters) -> Any:
+    """Return the parameters with the given ones in their places."""
     flat = nnx.traversals.flatten_mapping(params)
     for path, array in given.items():
         if path not in flat or flat[path].shape != array.shape:
-            wanted = flat[path].shape if path in flat else "no such parameter"
+            expected = flat[path].shape if path in flat else "no such parameter"
             name = "/".join(map(str, path))
-            raise ValueError(f"initial {name} is {array.shape}; the model has {wanted}.")
+            raise ValueError(f"initial {name} is {array.shape}; the model has {expected}.")
         flat[path] = jnp.asarray(array, flat[path].dtype)
     return nnx.traversals.unflatten_mapping(flat)

@@ -1,4 +1,4 @@
-"""One step of training and one of evaluation: pure, for one member, then for all of them."""
+"""Training step and evaluation step: pure functions of one model, vmapped over all models."""
 
 import functools
 from collections.abc import Callable, Mapping
@@ -12,48 +12,50 @@ from jaxtyping import Array
 
 from distattn_jax.train.losses import compose, weighted_sum
 from distattn_jax.train.members import Setting
-from distattn_jax.train.optimizer import Schedule, updates_of
-from distattn_jax.train.state import Best, Tally, TrainState
+from distattn_jax.train.optimizer import Schedule, make_optimizer, scale_by_learning_rate
+from distattn_jax.train.state import BestParameters, MetricSums, TrainState, model_graph
 from distattn_jax.train.task import Batch, Task
 
 
-def train_step_of(
+def make_train_step(
     task: Task,
-    graph: Any,
-    optimizer: optax.GradientTransformation,
     schedule: Schedule,
     *,
-    accumulate: int = 1,
-    at_once: int = 0,
-    dropout: bool = True,
-    places: Any = None,
+    group: int = 0,
+    out_shardings: Any = None,
     constants: Mapping[str, Array] | None = None,
-) -> functools.partial[tuple[TrainState, Tally]]:
-    """The jitted step of all members: (state, tally, settings, batch) -> (state, tally).
+) -> functools.partial[tuple[TrainState, MetricSums]]:
+    """Return the jitted step (state, sums, settings, batch) -> (state, sums) of all models.
 
-    The first two are donated. The batch is the same for all members. With `accumulate` > 1 its
-    parts are computed one after another, and their gradients added: the result is that of the
-    whole batch, because every part is divided by the weight of the whole. With `at_once` so many
-    members are computed at a time, which must divide all of them. Without `dropout` no random bits
-    are drawn, whatever the settings say. `places`: the shardings of state and tally. `constants`:
-    those of the task, where they are to lie; they are arguments of the program, which would else
-    hold copies of them.
+    The step donates `state` and `sums`. All models see the same batch. With
+    `optimizer.accumulate` > 1 the parts of a batch are computed one after another; the summed
+    gradient equals that of the whole batch, because every part is divided by the weight of the
+    whole batch.
+
+    Args:
+      task: Model and loss, with the config of the run.
+      schedule: Fraction of the peak learning rate at each step.
+      group: Models computed at a time, a divisor of their number; 0 for all of them.
+      out_shardings: Shardings of state and sums.
+      constants: Constants of the task, placed on the devices. They are arguments of the program,
+        which would otherwise hold a copy of them.
     """
+    graph, optimizer = model_graph(task), make_optimizer(task.config.optimizer)
 
-    def part_loss(
-        params: Any, part: Batch, key: Array, weight: Array, setting: Setting, fixed: Batch
-    ):
+    def part_loss(params, part: Batch, key: Array, weight: Array, setting: Setting, fixed: Batch):
         model = nnx.merge(graph, params)
-        rngs = nnx.Rngs(dropout=key) if dropout else None
-        outputs = task.outputs_to_learn(model, part, dropout_rate=setting.dropout_rate, rngs=rngs)
-        composed = compose(task.loss, task.guides_of(setting))(outputs, {**part, **fixed})
-        mean = {
+        rngs = nnx.Rngs(dropout=key) if task.uses_dropout else None
+        outputs = task.apply_for_training(model, part, setting, rngs)
+        composed = compose(task.loss, task.weighted_losses(setting))(outputs, {**part, **fixed})
+        means = {
             name: weighted_sum(term, part["weight"]) / weight
             for name, term in {"train/loss": composed.total, **composed.terms}.items()
         }
-        return mean["train/loss"], mean
+        return means["train/loss"], means
 
-    def one(fixed: Batch, state: TrainState, tally: Tally, setting: Setting, batch: Batch):
+    def step_member(
+        fixed: Batch, state: TrainState, sums: MetricSums, setting: Setting, batch: Batch
+    ) -> tuple[TrainState, MetricSums]:
         key = jax.random.fold_in(state.key, state.step)
         weight = jnp.maximum(batch["weight"].sum(), 1e-6)
 
@@ -63,79 +65,87 @@ def train_step_of(
             )
             return gradient, metrics
 
-        share = schedule(state.step)
-        gradient, metrics = _summed(gradient_of, batch, key, accumulate)
+        fraction = schedule(state.step)
+        gradient, metrics = _sum_over_parts(
+            gradient_of, batch, key, task.config.optimizer.accumulate
+        )
         direction, opt_state = optimizer.update(gradient, state.opt_state, state.params)
-        params = optax.apply_updates(state.params, updates_of(direction, setting, share))
+        updates = scale_by_learning_rate(direction, task, setting, fraction)
+        params = optax.apply_updates(state.params, updates)
         metrics |= {
             "train/gradient_norm": optax.tree.norm(gradient),
-            "train/learning_rate": setting.learning_rate * share,
+            "train/learning_rate": setting["learning_rate"] * fraction,
         }
-        tally = tally.plus(metrics, state.step)
-        state = TrainState(state.step + 1, params, opt_state, state.key)
-        return state, tally
+        sums = sums.add(metrics, state.step)
+        return TrainState(state.step + 1, params, opt_state, state.key), sums
+
+    step_members = jax.vmap(step_member, in_axes=(None, 0, 0, 0, None))
 
     def train_step(
-        fixed: Batch, state: TrainState, tally: Tally, settings: Setting, batch: Batch
-    ) -> tuple[TrainState, Tally]:
-        together = jax.vmap(one, in_axes=(None, 0, 0, 0, None))
-        if not at_once:
-            return together(fixed, state, tally, settings, batch)
+        fixed: Batch, state: TrainState, sums: MetricSums, settings: Setting, batch: Batch
+    ) -> tuple[TrainState, MetricSums]:
+        if not group:
+            return step_members(fixed, state, sums, settings, batch)
 
-        def group(i: Array, held: tuple[TrainState, Tally]) -> tuple[TrainState, Tally]:
-            """One group of members does its step in the place where it is held."""
-            start = i * at_once
-            state, tally, own = jax.tree.map(
-                lambda leaf: jax.lax.dynamic_slice_in_dim(leaf, start, at_once), (*held, settings)
+        def step_group(i: Array, held: tuple[TrainState, MetricSums]) -> Any:
+            """Update one group of models in place."""
+            start = i * group
+            state, sums, own_settings = jax.tree.map(
+                lambda leaf: jax.lax.dynamic_slice_in_dim(leaf, start, group), (*held, settings)
             )
             return jax.tree.map(
                 lambda leaf, new: jax.lax.dynamic_update_slice_in_dim(leaf, new, start, axis=0),
                 held,
-                together(fixed, state, tally, own, batch),
+                step_members(fixed, state, sums, own_settings, batch),
             )
 
-        return jax.lax.fori_loop(0, len(state.step) // at_once, group, (state, tally))
+        return jax.lax.fori_loop(0, len(state.step) // group, step_group, (state, sums))
 
-    jitted = jax.jit(train_step, donate_argnums=(1, 2), out_shardings=places)
+    jitted = jax.jit(train_step, donate_argnums=(1, 2), out_shardings=out_shardings)
     return functools.partial(jitted, dict(constants or {}))
 
 
-def count_step_of(
-    task: Task, graph: Any, *, at_once: int = 0, place: Any = None
-) -> jax.stages.Wrapped:
-    """The jitted evaluation of all members: (params, batch) -> counts, each leading with members.
+def make_count_step(task: Task, *, group: int = 0, out_sharding: Any = None) -> jax.stages.Wrapped:
+    """Return the jitted evaluation (params, batch) -> counts of all models.
 
-    `at_once`: as in `train_step_of`. `place`: the sharding of the counts.
+    Args:
+      task: Model, loss and counts.
+      group: Models computed at a time; 0 for all of them.
+      out_sharding: Sharding of the counts.
     """
+    graph = model_graph(task)
 
-    def one(params: Any, batch: Batch) -> dict[str, Array]:
-        outputs = task.outputs(nnx.merge(graph, params), batch)
+    def count_member(params: Any, batch: Batch) -> dict[str, Array]:
+        outputs = task.apply(nnx.merge(graph, params), batch)
         loss = weighted_sum(task.loss(outputs, batch), batch["weight"])
         return {"loss": loss, "weight": batch["weight"].sum(), **task.counts(outputs, batch)}
 
     def count_step(params: Any, batch: Batch) -> dict[str, Array]:
-        if not at_once:
-            return jax.vmap(one, in_axes=(0, None))(params, batch)
-        return jax.lax.map(lambda own: one(own, batch), params, batch_size=at_once)
+        if not group:
+            return jax.vmap(count_member, in_axes=(0, None))(params, batch)
+        return jax.lax.map(lambda own: count_member(own, batch), params, batch_size=group)
 
-    return jax.jit(count_step, out_shardings=place)
-
-
-update_best = jax.jit(jax.vmap(Best.updated), donate_argnums=0)  # (best, step, score, params)
+    return jax.jit(count_step, out_shardings=out_sharding)
 
 
-def _summed(function: Callable[[Batch, Array], Any], batch: Batch, key: Array, parts: int) -> Any:
-    """The sum of the function over parts of the batch, computed one after another."""
+# (best, step, score, params) -> best, for all models
+update_best = jax.jit(jax.vmap(BestParameters.update), donate_argnums=0)
+
+
+def _sum_over_parts(
+    function: Callable[[Batch, Array], Any], batch: Batch, key: Array, parts: int
+) -> Any:
+    """Sum a function over parts of the batch, computed one after another."""
     if parts == 1:
         return function(batch, key)
 
-    # Part p takes the examples p, p + parts, ...: each device then cuts only what it holds.
-    def cut(rows: Array) -> Array:
+    # Part p holds the examples p, p + parts, ..., so that each device splits only its own rows.
+    def split(rows: Array) -> Array:
         return jnp.moveaxis(rows.reshape(-1, parts, *rows.shape[1:]), 1, 0)
 
-    cut_batch = jax.tree.map(cut, batch)
+    split_batch = jax.tree.map(split, batch)
     keys = jax.random.split(key, parts)
-    first = jax.tree.map(lambda rows: rows[0], cut_batch)
+    first = jax.tree.map(lambda rows: rows[0], split_batch)
     zero = jax.tree.map(
         lambda shape: jnp.zeros(shape.shape, shape.dtype), jax.eval_shape(function, first, keys[0])
     )
@@ -143,4 +153,4 @@ def _summed(function: Callable[[Batch, Array], Any], batch: Batch, key: Array, p
     def add(total: Any, part: Any) -> tuple[Any, None]:
         return jax.tree.map(jnp.add, total, function(*part)), None
 
-    return jax.lax.scan(add, zero, (cut_batch, keys))[0]
+    return jax.lax.scan(add, zero, (split_batch, keys))[0]

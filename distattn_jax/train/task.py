@@ -1,4 +1,4 @@
-"""What a task is: data, model, loss and metrics. The training knows nothing more of it."""
+"""Interface between the training system and a task: a model, its loss and its metrics."""
 
 import abc
 from collections.abc import Mapping
@@ -9,7 +9,7 @@ from flax import nnx
 from jaxtyping import Array, Float
 
 from distattn_jax.sharding import Layout
-from distattn_jax.train.config import DataConfig
+from distattn_jax.train.config import Config
 from distattn_jax.train.losses import WeightedLoss
 from distattn_jax.train.members import Setting
 
@@ -17,67 +17,74 @@ Batch = dict[str, Array]
 
 
 class Task(abc.ABC):
-    """One thing to learn. A batch holds what the table's columns are called, and `weight` (B,).
+    """Model, loss and metrics of one run; it holds no examples and no parameters.
+
+    A batch is a dictionary with the columns of the task's tables and `weight` (B,), which is 0 for
+    examples that only fill up the batch.
 
     Attributes:
-      tables: the examples of each split: train, validation, test, and any others.
-      by: the columns of the tables whose length, the longest, decides the bucket of an example.
-      unit: what that length counts.
-      criterion: the metric by which the best parameters are chosen.
-      layout: where the parameters lie on a mesh.
-      guides: what else is asked of the model, by name.
-      constants: arrays that the guides read as if every batch held them.
+      config: Options of the run.
+      criterion: Name of the metric by which the best parameters are chosen.
+      length_columns: Columns whose length, the longest of them, decides the bucket of an example.
+      length_unit: Unit of that length, for messages.
+      layout: Partition specs of the parameters.
+      constants: Arrays that every batch holds besides its columns, during training.
     """
 
-    tables: Mapping[str, Any]
-    by: ClassVar[tuple[str, ...]]
-    unit: ClassVar[str] = "tokens"
+    config: Config
     criterion: ClassVar[str]
+    length_columns: tuple[str, ...]
+    length_unit: ClassVar[str] = "tokens"
     layout: Layout = Layout()
-    guides: Mapping[str, WeightedLoss] = {}
     constants: Mapping[str, np.ndarray] = {}
 
-    def longest(self, config: DataConfig) -> int | None:
-        """What examples are cut to, in its unit; None: they are never cut."""
-        return config.longest
+    @property
+    def max_length(self) -> int | None:
+        """Largest length of an example, in `length_unit`; None if examples are never truncated."""
+        return None
+
+    @property
+    def uses_dropout(self) -> bool:
+        """True if a training step draws random numbers."""
+        return False
 
     @abc.abstractmethod
-    def model(self, setting: Setting, *, rngs: nnx.Rngs) -> nnx.Module:
-        """A model with its first parameters; the numbers of the setting may be traced."""
-
-    def initial(self) -> Mapping[tuple[str | int, ...], np.ndarray]:
-        """Parameters that are not drawn but given, by their paths; the same for all members."""
-        return {}
+    def make_model(self, setting: Setting, *, rngs: nnx.Rngs) -> nnx.Module:
+        """Return a model with random parameters. The values of the setting may be traced."""
 
     @abc.abstractmethod
-    def outputs(
-        self, model: Any, batch: Batch, *, dropout_rate: Any = 0.0, rngs: nnx.Rngs | None = None
+    def apply(self, model: Any, batch: Batch) -> Any:
+        """Return the outputs of the model for a batch, without dropout."""
+
+    @abc.abstractmethod
+    def apply_for_training(
+        self, model: Any, batch: Batch, setting: Setting, rngs: nnx.Rngs | None
     ) -> Any:
-        """What the model says of a batch; without `rngs`, without dropout."""
-
-    def outputs_to_learn(self, model: Any, batch: Batch, **dropout: Any) -> Any:
-        """The outputs of a step of training: with all that the guides look at."""
-        return self.outputs(model, batch, **dropout)
-
-    def guides_of(self, setting: Setting) -> Mapping[str, WeightedLoss]:
-        """The guides with the weights they have in a setting, whose numbers may be traced."""
-        return self.guides
+        """Return outputs with dropout and with all that `weighted_losses` read."""
 
     @abc.abstractmethod
     def loss(self, outputs: Any, batch: Batch) -> Float[Array, " B"]:
-        """Of every example, unreduced."""
+        """Return the loss of every example."""
+
+    def weighted_losses(self, setting: Setting) -> Mapping[str, WeightedLoss]:
+        """Return further losses by name, weighted as the setting says."""
+        return {}
 
     @abc.abstractmethod
     def counts(self, outputs: Any, batch: Batch) -> dict[str, Array]:
-        """Sums over the examples, each counted by its weight, from which `metrics` follow.
+        """Return weighted sums over the examples of a batch, from which `metrics` follow.
 
-        They are added over batches and devices, so that no partial batch counts for more.
+        The sums are added over batches and devices.
         """
 
     @abc.abstractmethod
     def metrics(self, counts: Mapping[str, np.ndarray]) -> dict[str, float]:
-        """What the counts of a whole split come to, for one member."""
+        """Return the metrics of one model, from the counts of a whole split."""
 
-    def baseline(self, split: str) -> dict[str, float]:
-        """What comes out without any model; empty where there is no such thing."""
+    def baseline(self, train_table: Any, table: Any) -> dict[str, float]:
+        """Return the metrics of a predictor without parameters; empty if the task has none."""
         return {}
+
+    def learning_rate_multiplier(self, path: tuple[str, ...], setting: Setting) -> Any:
+        """Return the factor on the learning rate of the parameter with this path."""
+        return 1.0

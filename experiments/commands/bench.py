@@ -7,7 +7,7 @@ from typing import Any
 import jax
 from etils import epath
 
-from distattn_jax.train.flags import Checked, option, parse, to_dict
+from distattn_jax.train.options import Options, option, options_to_dict, parse_options
 from distattn_jax.train.run import environment
 from experiments.bench import pytorch
 from experiments.bench.cases import (
@@ -31,14 +31,14 @@ from experiments.bench.timing import (
     select_large_errors,
     time_programs,
 )
-from experiments.commands.train import is_memory
+from experiments.commands.train import is_out_of_memory
 from experiments.papers.stored_results import read_results, round_numbers, write_results
 
 WRONG, FAILED = "wrong:", "failed:"  # Rows with these messages make the command fail.
 
 
 @dataclasses.dataclass(frozen=True)
-class Bench(Checked):
+class Bench(Options):
     """Options of the benchmark. On a CPU, shapes are small and cases for a GPU are omitted."""
 
     shapes: tuple[str, ...] = option(tuple(SHAPES), "sizes of the inputs", choices=tuple(SHAPES))
@@ -57,12 +57,12 @@ class Bench(Checked):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self.at_least(1, "repeats")
+        self.require_at_least(1, "repeats")
 
 
 def main(arguments: Sequence[str]) -> None:
     """Run `bench [--field value ...]`: print errors, compile time, times, rates and memory."""
-    bench = parse(Bench(), list(arguments), program="python -m experiments bench")
+    bench = parse_options(Bench(), list(arguments), program="python -m experiments bench")
     if bench.draw:
         path = epath.Path(bench.draw)
         stored = read_results(path.stem, path.parent)
@@ -95,7 +95,7 @@ def describe_setup(bench: Bench) -> dict[str, Any]:
     return {
         "experiment": "bench",
         "environment": environment(),
-        "config": to_dict(bench),
+        "config": options_to_dict(bench),
         "dtype": automatic if bench.dtype == "auto" else bench.dtype,
         "shapes": {name: shapes[name]._asdict() for name in bench.shapes},
         "w": {"local": LOCAL, "global": GLOBAL},
@@ -156,7 +156,9 @@ def measure_case(row: Row, shape: Shape, dtype: str, repeats: int, cache: dict[A
         timing = time_programs(programs, operands, shape.calls, repeats)
         return dataclasses.replace(row, **timing._asdict())
     except (RuntimeError, ValueError) as error:
-        message = "out of memory" if is_memory(error) else f"{FAILED} {error}".splitlines()[0]
+        message = (
+            "out of memory" if is_out_of_memory(error) else f"{FAILED} {error}".splitlines()[0]
+        )
         return dataclasses.replace(row, message=message)
 
 

@@ -1,15 +1,15 @@
-"""Names the recipes, and says what each is."""
+"""List the recipes."""
 
 from collections.abc import Sequence
 
-from experiments.recipes import recipes
+from experiments.recipes import list_recipes
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Prints a line for each recipe."""
+    """Print the name and the summary of each recipe."""
     if arguments:
         raise SystemExit(f"usage: python -m experiments list; got {' '.join(arguments)!r} as well.")
-    known = dict(recipes())
-    width = max(map(len, known))
-    for name, module in known.items():
-        print(f"{name:<{width}}  {(module.__doc__ or '').splitlines()[0]}")
+    recipes = list_recipes()
+    width = max(map(len, recipes))
+    for name, summary in recipes.items():
+        print(f"{name:<{width}}  {summary}")

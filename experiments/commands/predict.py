@@ -1,4 +1,4 @@
-"""Reads texts, one a line, and prints what a model says of each: a label and its probability."""
+"""Predict a label for each line of text."""
 
 import argparse
 import contextlib
@@ -11,48 +11,49 @@ import jax
 import numpy as np
 
 from distattn_jax.data import DataError, Table
-from distattn_jax.train import Loaded, load
-from experiments.commands.train import keep_compiled_programs
+from distattn_jax.tasks import LoadedModel, load
+from experiments.commands.train import enable_compilation_cache
 
-CHUNK = 64  # texts at a time; one where a person types them
+CHUNK = 64  # texts computed at a time; 1 if a person types them
 
 
 def main(arguments: Sequence[str]) -> None:
-    """`predict RUN [FILE] [--member I]`."""
+    """Run `predict RUN [FILE] [--member I]`."""
     parser = argparse.ArgumentParser(prog="python -m experiments predict", description=__doc__)
     parser.add_argument("run", help="folder of a run, e.g. runs/nearest/distance_aware")
-    parser.add_argument("file", nargs="?", help="texts, one a line (now: standard input)")
-    parser.add_argument("--member", type=int, help="which of its models (now: the best)")
-    given = parser.parse_args(arguments)
-    keep_compiled_programs()
-    loaded = load(given.run, member=given.member)
+    parser.add_argument("file", nargs="?", help="texts, one on each line (now: standard input)")
+    parser.add_argument("--member", type=int, help="index of one of its models (now: the best)")
+    parsed = parser.parse_args(arguments)
+    enable_compilation_cache()
+    loaded = load(parsed.run, member=parsed.member)
     try:
-        source = sys.stdin if given.file is None else open(given.file, encoding="utf-8")  # noqa: SIM115
+        source = sys.stdin if parsed.file is None else open(parsed.file, encoding="utf-8")  # noqa: SIM115
     except OSError as error:
-        raise ValueError(f"file must be one that can be read; got {given.file}: {error}") from None
-    with contextlib.nullcontext() if given.file is None else source:
-        for said in predictions(loaded, source):
-            print(said, flush=True)
+        raise ValueError(f"file must be one that can be read; got {parsed.file}: {error}") from None
+    with contextlib.nullcontext() if parsed.file is None else source:
+        for prediction in predict(loaded, source):
+            print(prediction, flush=True)
 
 
-def predictions(loaded: Loaded, lines: TextIO) -> Iterator[str]:
-    """What the model says of every line; a pair of texts is split by a tab."""
-    task, config = loaded.task, loaded.config.data
+def predict(loaded: LoadedModel, lines: TextIO) -> Iterator[str]:
+    """Yield the prediction for every line; the two texts of a pair are separated by a tab."""
+    task = loaded.task
     if not task.fields:
-        raise DataError(f"the task {loaded.config.task} is not about single texts.")
-    said = jax.jit(task.outputs)
+        raise DataError(f"the task {loaded.config.task} does not read single lines of text.")
+    apply = jax.jit(task.apply)
     size = 1 if lines.isatty() else CHUNK
     while chunk := [line.rstrip("\n") for line in itertools.islice(lines, size)]:
-        rows = [_row(line, task.fields) for line in chunk]
+        rows = [_parse_line(line, task.fields) for line in chunk]
         rows += [dict.fromkeys(task.fields, "")] * (size - len(chunk))
-        table = Table(task.encoded(rows, task.tokenizer, config))
-        longest = max(int(table.lengths(task.by).max()), 1)
-        length = min(-(-longest // 8) * 8, task.longest(config) or longest)  # few shapes
-        outputs = said(loaded.model, table.take(np.arange(size), length))
-        yield from task.said(outputs)[: len(chunk)]
+        table = Table(task.encode(rows))
+        longest = max(int(table.lengths(task.length_columns).max()), 1)
+        # A multiple of 8 gives few different shapes, and so few compilations.
+        length = min(-(-longest // 8) * 8, task.max_length or longest)
+        outputs = apply(loaded.model, table.take(np.arange(size), length))
+        yield from task.format_predictions(outputs)[: len(chunk)]
 
 
-def _row(line: str, fields: tuple[str, ...]) -> dict[str, str]:
+def _parse_line(line: str, fields: tuple[str, ...]) -> dict[str, str]:
     parts = [line] if len(fields) == 1 else line.split("\t")
     if len(parts) != len(fields):
         raise DataError(f"a line must be {' and '.join(fields)}, split by a tab; got {line!r}.")

@@ -9,18 +9,18 @@ from typing import Any, NamedTuple
 
 from etils import epath
 
-from distattn_jax.train import Config, RunError, load_config
-from distattn_jax.train.config import WEIGHTS, unread
-from distattn_jax.train.flags import differences, to_dict
+from distattn_jax.tasks import load_config
+from distattn_jax.train import Config, OutputConfig, Run, RunError
 from distattn_jax.train.journal import read
-from distattn_jax.train.run import MAY_CHANGE, Run
+from distattn_jax.train.options import options_read_by, result_options
 from experiments.papers.comparison_tables import experiment_tables
 from experiments.papers.da_transformer.published import SCORES
 from experiments.papers.formatting import method_title
 from experiments.papers.stored_results import FOLDER, update_results_page
-from experiments.recipes import recipes
+from experiments.recipes import list_recipes, load_recipe
 
 AnyPath = str | Path | epath.Path
+GUIDE_WEIGHTS = ("guiding.alpha", "guiding.beta", "guiding.gamma")
 PAPERS = {"da": "da_transformer", "guiding": "attention_guiding"}  # folders of experiments/papers
 
 
@@ -46,7 +46,7 @@ def main(arguments: Sequence[str]) -> None:
     if paper in PAPERS:
         print(report_on_paper(paper, output=options.output, details=options.details))
     else:
-        paths = options.paths or [Config().output.directory]
+        paths = options.paths or [OutputConfig().directory]
         print(report(paths, output=options.output, sentence=options.sentence))
 
 
@@ -121,7 +121,7 @@ def _report_experiment(runs: list[FoundRun], directory: epath.Path, sentence: st
     from experiments.papers.run_figures import draw_run_figures  # needs Matplotlib
 
     name = runs[0].config.name
-    recipe = dict(recipes()).get(name)
+    recipe = load_recipe(name) if name in list_recipes() else None
     results = [run.result for run in runs if run.result is not None]
     parts = [f"# {name}"]
     if results:
@@ -138,7 +138,7 @@ def _report_experiment(runs: list[FoundRun], directory: epath.Path, sentence: st
 
 
 def _group_runs(paths: Iterable[AnyPath]) -> dict[epath.Path, list[FoundRun]]:
-    """Return folder of an experiment -> its runs, for all runs under the paths."""
+    """Return all runs under the paths, grouped by the folder of their experiment."""
     groups: dict[epath.Path, dict[epath.Path, FoundRun]] = {}
     for path in map(epath.Path, paths):
         here = list(_find_runs(path.resolve() if "://" not in str(path) else path, depth=2))
@@ -196,12 +196,16 @@ def _differing_options(first: FoundRun, second: FoundRun) -> list[str]:
     options = _select_options(first), _select_options(second)
     shared = options[0].keys() & options[1].keys()
     same_search = first.config.search and first.config.search == second.config.search
-    ignoring = (*MAY_CHANGE, *(f"guiding.{name}" for name in WEIGHTS if same_search))
-    lines = differences(*({name: of[name] for name in shared} for of in options), ignoring=ignoring)
-    return [line.partition(":")[0] for line in lines]
+    ignored = GUIDE_WEIGHTS if same_search else ()
+    return [
+        name
+        for name in sorted(shared)
+        if name not in ignored and options[0][name] != options[1][name]
+    ]
 
 
 def _select_options(run: FoundRun) -> dict[str, Any]:
     """Return the options of a run that have an effect on its method."""
-    unused = unread(run.config.methods[0])
-    return {name: value for name, value in to_dict(run.config).items() if name not in unused}
+    used = options_read_by(run.config, run.config.method)
+    options = result_options(run.config)
+    return {name: value for name, value in options.items() if name in used}

@@ -1,22 +1,24 @@
-"""Searches the settings that the paper leaves open, on the validation set alone."""
+"""Search the settings that a paper leaves open, on the validation set."""
 
 from collections.abc import Sequence
 
-from distattn_jax.train import GUIDES
-from distattn_jax.train.flags import named, parse
-from experiments import da, guiding
+from distattn_jax.tasks.fine_tuning import FineTuningConfig
+from distattn_jax.train.options import list_set_options, parse_options
 from experiments.commands.train import run
-from experiments.recipes import config_of
+from experiments.papers.attention_guiding import settings as attention_guiding
+from experiments.papers.da_transformer import settings as da_transformer
+from experiments.recipes import load_recipe
 
 
 def main(arguments: Sequence[str]) -> None:
-    """`search RECIPE [--field value ...]`; `train RECIPE --search FOLDER` takes what it finds."""
+    """Run `search RECIPE [--option value ...]`; `train RECIPE --search FOLDER` uses the result."""
     if not arguments or arguments[0].startswith("-"):
-        print("usage: python -m experiments search RECIPE [--field value ...]")
+        print("usage: python -m experiments search RECIPE [--option value ...]")
         raise SystemExit(0 if set(arguments) & {"-h", "--help"} else 2)
     recipe, *flags = arguments
-    config = config_of(recipe)
-    of_a_guide = any(method in GUIDES for method in config.methods)
-    search = guiding.search_of(config) if of_a_guide else da.search_of(config)
-    config = parse(search, flags, program=f"python -m experiments search {recipe}")
-    run(config, given=named(flags))
+    config = load_recipe(recipe).get_config()
+    paper = attention_guiding if isinstance(config, FineTuningConfig) else da_transformer
+    config = parse_options(
+        paper.search_config(config), flags, program=f"python -m experiments search {recipe}"
+    )
+    run(config, set_options=list_set_options(flags))

@@ -1,7 +1,7 @@
-"""Times the training loop against a bare jitted one, methods against each other, and seeds.
+"""Time the training loop against a bare jitted step, methods against each other, and seeds.
 
-Methods are attentions, in a text classifier, or guides, in the fine-tuning of a BERT: its sizes are
-those of the options, its parameters drawn. Of guides, those that need nothing but tokens.
+The methods are either attention variants, in a text classifier, or guides, in the fine-tuning of a
+BERT with random parameters. Guides that need more than tokens cannot be timed here.
 """
 
 import dataclasses
@@ -19,48 +19,58 @@ from tokenizers import Tokenizer
 from distattn_jax import sharding
 from distattn_jax.data import Ragged, Table, train_word_level
 from distattn_jax.models import METHODS, PretrainedConfig
-from distattn_jax.train import (
-    Config,
-    DataConfig,
+from distattn_jax.tasks import (
+    GUIDES,
     ModelConfig,
+    PretrainedClassification,
+    PretrainedClassificationConfig,
+    PretrainedModelConfig,
+    TextClassification,
+    TextClassificationConfig,
+    TextTask,
+)
+from distattn_jax.train import (
+    DataConfig,
     OptimizerConfig,
+    Options,
     OutputConfig,
+    Run,
     Trainer,
     TrainState,
+    option,
 )
-from distattn_jax.train.classification import TextClassification
-from distattn_jax.train.flags import Checked, option, parse, to_dict
-from distattn_jax.train.guides import GUIDES
-from distattn_jax.train.pretrained_classification import PretrainedClassification
-from distattn_jax.train.run import Run, environment
-from experiments.commands.train import keep_compiled_programs
+from distattn_jax.train.options import options_to_dict, parse_options
+from distattn_jax.train.run import environment
+from experiments.commands.train import enable_compilation_cache
 from experiments.papers import stored_results
 from experiments.papers.formatting import EMPTY
 
 TIMED_GUIDES = tuple(
     name for name, guide in GUIDES.items() if not guide.columns and not guide.constants
 )
+NEVER = 10**9  # steps between validations and checkpoints, which are not timed
 
 
 @dataclasses.dataclass(frozen=True)
-class Speed(Checked):
-    """What is timed; the sizes of the model are those of the DA-Transformer paper."""
+class SpeedConfig(Options):
+    """Methods, sizes and numbers of steps; the default sizes are those of the DA-Transformer."""
 
     methods: tuple[str, ...] = option(
         ("distance_aware",),
-        "the attentions timed, or the guides",
+        "attention variants to time, or guides",
         choices=(*METHODS, *TIMED_GUIDES),
     )
     seeds: tuple[int, ...] = option((1, 5), "numbers of models trained side by side")
-    warm: int = option(50, "steps before the clock is started")
-    steps: int = option(400, "steps that are timed")
-    repeats: int = option(3, "how often everything is timed; the median counts")
-    loop: bool = option(True, "whether the whole loop is timed, too")
+    warm: int = option(50, "steps before the clock starts")
+    steps: int = option(400, "timed steps")
+    repeats: int = option(3, "repetitions of each timing; the median is reported")
+    loop: bool = option(True, "also time the whole training loop")
     length: int = option(48, "tokens of a text; those of AG's News have about as many")
-    vocabulary: int = option(30_000, "different tokens")
+    vocabulary: int = option(30_000, "size of the vocabulary")
     output: str = option(
-        "", "folder for speed.json (of guides, guiding_speed.json), for reports; empty: none"
+        "", "folder for speed.json (for guides guiding_speed.json); empty writes no file"
     )
+    remat: bool = option(False, "guides: recompute each layer in the backward pass")
     data: DataConfig = DataConfig()
     model: ModelConfig = ModelConfig()
     optimizer: OptimizerConfig = OptimizerConfig()
@@ -71,17 +81,20 @@ class Speed(Checked):
         self.require(len(kinds) == 1, "methods", "either attentions or guides")
 
     @property
-    def guides(self) -> bool:
-        """Whether it is guides that are timed."""
+    def times_guides(self) -> bool:
+        """True if the methods are guides."""
         return self.methods[0] in TIMED_GUIDES
 
 
 def main(arguments: Sequence[str]) -> None:
-    """`speed [--field value ...]`: milliseconds of a step, in the loop and bare."""
-    speed = parse(Speed(), list(arguments), program="python -m experiments speed")
-    keep_compiled_programs()
+    """Run `speed [--option value ...]`, and print the milliseconds of a training step.
+
+    "bare" is the jitted step alone; "loop" is a step of the whole training loop.
+    """
+    config = parse_options(SpeedConfig(), list(arguments), program="python -m experiments speed")
+    enable_compilation_cache()
     device = jax.devices()[0].device_kind
-    print(f"{speed.length} tokens x {speed.data.batch_size}, on {device}")
+    print(f"{config.length} tokens x {config.data.batch_size}, on {device}")
     columns = (
         "parameters",
         "seeds",
@@ -93,169 +106,205 @@ def main(arguments: Sequence[str]) -> None:
     )
     print(f"{'method':<28}" + "".join(f"{name:>14}" for name in columns))
     about = {
-        "experiment": "guiding_speed" if speed.guides else "speed",
+        "experiment": "guiding_speed" if config.times_guides else "speed",
         "environment": environment(),
-        "config": to_dict(speed),
+        "config": options_to_dict(config),
     }
     lines = []
-    for method in speed.methods:
-        one = None
-        for seeds in speed.seeds:
-            line = timed(speed, method, seeds)
-            one = one or line.bare / seeds
+    for method in config.methods:
+        one_seed = None
+        for seeds in config.seeds:
+            timing = time_method(config, method, seeds)
+            one_seed = one_seed or timing.bare / seeds
             figures = (
-                line.bare,
-                line.loop,
-                line.loop and line.loop / line.bare,
-                line.bare / one,
-                line.peak_bytes and line.peak_bytes / 2**20,
+                timing.bare,
+                timing.loop,
+                timing.loop and timing.loop / timing.bare,
+                timing.bare / one_seed,
+                timing.peak_bytes and timing.peak_bytes / 2**20,
             )
             cells = (f"{EMPTY if x is None else format(x, '.3f'):>14}" for x in figures)
-            print(f"{method:<28}{line.parameters:>14,}{seeds:>14}" + "".join(cells))
-            lines.append(line._asdict())
-            if speed.output:  # after every line: what is timed is kept if the next is not
+            print(f"{method:<28}{timing.parameters:>14,}{seeds:>14}" + "".join(cells))
+            lines.append(timing._asdict())
+            if config.output:  # Written after every line, in case the next one fails.
                 written = stored_results.write_results(
-                    stored_results.round_numbers({**about, "lines": lines}), speed.output
+                    stored_results.round_numbers({**about, "lines": lines}), config.output
                 )
-    if speed.output:
+    if config.output:
         print(written)
 
 
-class Timed(NamedTuple):
-    """One step of so many models of a method, in milliseconds."""
+class Timing(NamedTuple):
+    """Time of one step of several models side by side.
+
+    Attributes:
+      method: Name of the attention variant or guide.
+      parameters: Parameters of one model.
+      seeds: Number of models.
+      bare: Milliseconds of the jitted step alone.
+      loop: Milliseconds of a step of the training loop; None if not timed.
+      peak_bytes: Device memory as the compiler estimates it; None without an estimate.
+    """
 
     method: str
     parameters: int
     seeds: int
     bare: float
     loop: float | None
-    peak_bytes: int | None  # of a device's memory, as the compiler says; None: it does not
+    peak_bytes: int | None
 
 
-def timed(speed: Speed, method: str, seeds: int) -> Timed:
-    """The bare jitted step, and the step of the whole loop."""
-    trainer = trainer_of(speed, method, seeds)
+def time_method(config: SpeedConfig, method: str, seeds: int) -> Timing:
+    """Time the bare jitted step, and the step of the whole loop."""
+    trainer = make_speed_trainer(config, method, seeds)
     bare, loop = [], []
-    for _ in range(speed.repeats):
-        bare.append(bare_milliseconds(trainer, speed))
-        if speed.loop:
-            loop.append(loop_milliseconds(trainer, speed))
-    leaves = jax.tree.leaves(trainer.birth.like.state.params)
-    parameters = sum(leaf.size for leaf in leaves) // seeds
-    of_loop = float(np.median(loop)) if loop else None
-    of_step = float(np.median(bare))
-    return Timed(method, parameters, seeds, of_step, of_loop, trainer.step_bytes())
-
-
-def trainer_of(speed: Speed, method: str, seeds: int) -> Trainer:
-    """A trainer that does nothing but train and log, on made-up texts."""
-    config = Config(
-        seeds=seeds,
-        methods=(method,),
-        data=speed.data,
-        model=speed.model,
-        optimizer=speed.optimizer,
-        output=OutputConfig(evaluate_every=10**9, checkpoint_every=10**9),
+    for _ in range(config.repeats):
+        bare.append(bare_milliseconds(trainer, config))
+        if config.loop:
+            loop.append(loop_milliseconds(trainer, config))
+    params = jax.eval_shape(trainer.initial_state).state.params
+    parameters = sum(leaf.size for leaf in jax.tree.leaves(params)) // seeds
+    loop_median = float(np.median(loop)) if loop else None
+    return Timing(
+        method, parameters, seeds, float(np.median(bare)), loop_median, trainer.step_bytes()
     )
-    task = (made_up_fine_tuning if speed.guides else made_up_task)(speed, method)
-    return Trainer(task, config, Run(epath.Path(".")), sharding.make_mesh())
+
+
+def make_speed_trainer(config: SpeedConfig, method: str, seeds: int) -> Trainer:
+    """Return a trainer on random texts that neither validates nor saves before its last step."""
+    make = make_fine_tuning if config.times_guides else make_text_classification
+    task, tables = make(config, method, seeds)
+    return Trainer(task, tables, sharding.make_mesh(), steps=config.warm + config.steps)
 
 
 class Stopwatch:
-    """The milliseconds of a step, measured between two steps with the device idle at both."""
+    """Milliseconds of a step, measured between two steps with the device idle at both."""
 
-    def __init__(self, speed: Speed):
-        self._marks = {speed.warm: 0.0, speed.warm + speed.steps: 0.0}
+    def __init__(self, config: SpeedConfig):
+        self._times = {config.warm: 0.0, config.warm + config.steps: 0.0}
 
     def __call__(self, step: int, state: TrainState) -> None:
-        """Called after every step."""
-        if step in self._marks:
+        """Read the clock after the first and the last timed step."""
+        if step in self._times:
             jax.block_until_ready(state)
-            self._marks[step] = time.perf_counter()
+            self._times[step] = time.perf_counter()
 
     @property
     def milliseconds(self) -> float:
-        """Of one step."""
-        (first, began), (last, ended) = self._marks.items()
-        return 1e3 * (ended - began) / (last - first)
+        """Milliseconds of one step."""
+        (first, start), (last, end) = self._times.items()
+        return 1e3 * (end - start) / (last - first)
 
 
-def loop_milliseconds(trainer: Trainer, speed: Speed) -> float:
-    """Of the loop as users run it: data, logging, progress."""
-    stopwatch = Stopwatch(speed)
+def loop_milliseconds(trainer: Trainer, config: SpeedConfig) -> float:
+    """Return the milliseconds of a step of the training loop, with data, logging and progress."""
+    stopwatch = Stopwatch(config)
     with tempfile.TemporaryDirectory() as folder:
-        trainer.run, trainer.steps = Run(epath.Path(folder)), speed.warm + speed.steps
-        trainer.fit(stopwatch)
+        trainer.fit(Run(epath.Path(folder)), stopwatch)
     return stopwatch.milliseconds
 
 
-def bare_milliseconds(trainer: Trainer, speed: Speed) -> float:
-    """Of the jitted step alone, on batches that already lie on the device."""
-    stopwatch = Stopwatch(speed)
-    everywhere = NamedSharding(trainer.mesh, trainer.task.layout.batch)
-    batches = jax.device_put([trainer.batches[i] for i in range(8)], everywhere)
+def bare_milliseconds(trainer: Trainer, config: SpeedConfig) -> float:
+    """Return the milliseconds of the jitted step alone, on batches that lie on the device."""
+    stopwatch = Stopwatch(config)
+    placement = NamedSharding(trainer.mesh, trainer.task.layout.batch)
+    batches = jax.device_put([trainer.batches[i] for i in range(8)], placement)
     for batch in batches:
         batch.pop("index")
-    training = trainer.birth()
-    state, tally = training.state, training.tally
-    for step in range(1, speed.warm + speed.steps + 1):
-        state, tally = trainer.train_step(state, tally, trainer.settings, batches[step % 8])
+    training = trainer.initial_state()
+    state, sums = training.state, training.sums
+    for step in range(1, config.warm + config.steps + 1):
+        state, sums = trainer.train_step(state, sums, trainer.settings, batches[step % 8])
         stopwatch(step, state)
     return stopwatch.milliseconds
 
 
-def made_up_task(speed: Speed, method: str) -> TextClassification:
-    """Texts of random tokens, all of one length."""
-    return TextClassification(
-        method,
-        speed.model,
+def make_text_classification(
+    config: SpeedConfig, method: str, seeds: int
+) -> tuple[TextTask, dict[str, Table]]:
+    """Return text classification on random tokens, and its tables."""
+    task = TextClassification(
+        TextClassificationConfig(
+            methods=(method,),
+            seeds=seeds,
+            data=_text_data(TextClassificationConfig().data, config),
+            model=config.model,
+            optimizer=config.optimizer,
+            output=OutputConfig(evaluate_every=NEVER, checkpoint_every=NEVER),
+        ),
+        tokenizer=make_tokenizer(config),
         labels=tuple("abcd"),
-        tokenizer=made_up_tokenizer(speed),
-        tables=made_up_tables(speed, "text"),
     )
+    return task, make_tables(config, "text")
 
 
-def made_up_fine_tuning(speed: Speed, guide: str) -> PretrainedClassification:
-    """The same for a BERT."""
-    model = speed.model
+def make_fine_tuning(
+    config: SpeedConfig, guide: str, seeds: int
+) -> tuple[TextTask, dict[str, Table]]:
+    """Return the guided fine-tuning of a random BERT on random tokens, and its tables."""
+    model = config.model
     pretrained = PretrainedConfig(
         family="bert",
-        vocabulary=speed.vocabulary,
+        vocabulary=config.vocabulary,
         features=model.features,
         layers=model.layers,
         heads=model.heads,
         hidden_features=model.hidden_features,
-        positions=speed.length,
+        positions=config.length,
         types=2,
         embedding_features=model.features,
         groups=model.layers,
         pooler=False,
     )
-    return PretrainedClassification(
-        guide,
-        model,
+    task = PretrainedClassification(
+        PretrainedClassificationConfig(
+            methods=(guide,),
+            seeds=seeds,
+            data=_text_data(PretrainedClassificationConfig().data, config),
+            model=PretrainedModelConfig(
+                dropout_rate=model.dropout_rate,
+                dtype=model.dtype,
+                implementation=model.implementation,
+                remat=config.remat,
+            ),
+            optimizer=config.optimizer,
+            output=OutputConfig(evaluate_every=NEVER, checkpoint_every=NEVER),
+        ),
+        tokenizer=make_tokenizer(config),
         labels=tuple("abc"),
-        tokenizer=made_up_tokenizer(speed),
-        tables=made_up_tables(speed, "tokens", "types"),
-        pretrained=pretrained,
+        data={"pretrained": {"config": dataclasses.asdict(pretrained)}},
     )
+    return task, make_tables(config, "tokens", "types")
 
 
-def made_up_tokenizer(speed: Speed) -> Tokenizer:
-    """As many words as there should be tokens."""
-    return train_word_level([f"w{i}" for i in range(speed.vocabulary - 2)])
+def _text_data(data: Any, config: SpeedConfig) -> Any:
+    """Return the data options of a task, with the batches of the timing."""
+    batches = dataclasses.asdict(config.data)
+    return dataclasses.replace(data, longest=max(data.longest, config.length), **batches)
 
 
-def made_up_tables(speed: Speed, tokens: str, types: str = "") -> dict[str, Table]:
-    """Examples of random tokens, and of types that are all 0, under these names."""
-    draw = np.random.default_rng(0)
+def make_tokenizer(config: SpeedConfig) -> Tokenizer:
+    """Return a tokenizer with a vocabulary of the configured size."""
+    return train_word_level([f"w{i}" for i in range(config.vocabulary - 2)])
 
-    def table(count: int) -> Table:
-        values = draw.integers(2, speed.vocabulary, count * speed.length, dtype=np.int32)
-        offsets = np.arange(count + 1, dtype=np.int64) * speed.length
+
+def make_tables(config: SpeedConfig, tokens: str, types: str = "") -> dict[str, Table]:
+    """Return tables of random tokens and labels.
+
+    Args:
+      config: Length, vocabulary and batch size.
+      tokens: Name of the column of tokens.
+      types: Name of the column of token types, all 0; empty for no such column.
+    """
+    random = np.random.default_rng(0)
+
+    def make_table(count: int) -> Table:
+        values = random.integers(2, config.vocabulary, count * config.length, dtype=np.int32)
+        offsets = np.arange(count + 1, dtype=np.int64) * config.length
         columns: dict[str, Any] = {tokens: Ragged(values, offsets)}
         if types:
             columns[types] = Ragged(np.zeros_like(values), offsets)
-        return Table({**columns, "label": draw.integers(0, 3, count, dtype=np.int32)})
+        return Table({**columns, "label": random.integers(0, 3, count, dtype=np.int32)})
 
-    return {"train": table(100 * speed.data.batch_size), "validation": table(speed.data.batch_size)}
+    size = config.data.batch_size
+    return {"train": make_table(100 * size), "validation": make_table(size)}

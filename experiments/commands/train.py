@@ -1,4 +1,4 @@
-"""Trains every method of a recipe, prints a table, and draws the pictures."""
+"""Train every method of a recipe, print a table and draw figures."""
 
 import os
 import sys
@@ -11,47 +11,46 @@ import jax
 from jax.experimental import multihost_utils
 
 from distattn_jax import sharding
-from distattn_jax.train import (
-    Config,
-    MeshConfig,
-    RunError,
-    Terminated,
-    Trainer,
-    open_run,
-    prepare,
-    task_of,
-)
-from distattn_jax.train.flags import named, parse
-from distattn_jax.train.members import varied
-from distattn_jax.train.tasks import directory_of
-from experiments.recipes import DEFAULT, config_of
-from experiments.searched import found_by_search
+from distattn_jax.tasks import make_trainer, open_task_run, prepare
+from distattn_jax.tasks.search import apply_search
+from distattn_jax.train import Config, MeshConfig, Run, RunError, Terminated, Trainer
+from distattn_jax.train.members import varied_axes
+from distattn_jax.train.options import list_set_options, parse_options
+from distattn_jax.train.run import experiment_folder
+from experiments.recipes import DEFAULT, load_recipe
 
-TAKE_LESS = (
-    "Less is taken by fewer models at a time (--mesh.at-once; the same command then goes on), by "
-    "parts of a batch (--optimizer.accumulate), and by layers of pre-trained models that are "
-    "computed twice (--model.remat true)"
+SAVE_MEMORY = (
+    "To use less memory, train fewer models at a time (--models-at-once; the same command then "
+    "resumes), split batches into parts (--optimizer.accumulate), or recompute the layers of "
+    "pre-trained models (--model.remat true)"
 )
 CACHE = Path.home() / ".cache" / "distattn_jax" / "compiled"
 
 
 def main(arguments: Sequence[str]) -> None:
-    """`train [RECIPE] [--field value ...]`."""
+    """Run `train [RECIPE] [--option value ...]`."""
     recipe, flags = DEFAULT, list(arguments)
     if flags and not flags[0].startswith("-"):
         recipe = flags.pop(0)
-    config = parse(config_of(recipe), flags, program=f"python -m experiments train {recipe}")
-    run(config, given=named(flags))
+    config = parse_options(
+        load_recipe(recipe).get_config(), flags, program=f"python -m experiments train {recipe}"
+    )
+    run(config, set_options=list_set_options(flags))
 
 
-def run(config: Config, *, given: Collection[str]) -> None:
-    """Trains what is configured, then reports on it; `given`: fields set by the command line."""
-    keep_compiled_programs()
-    join(config.mesh)
-    train(config, given=given)
-    folder = directory_of(config)
+def run(config: Config, *, set_options: Collection[str]) -> None:
+    """Train all methods of a config, then report on them.
+
+    Args:
+      config: Config of the experiment.
+      set_options: Dotted names of the options that the command line sets.
+    """
+    enable_compilation_cache()
+    join_processes(config.mesh)
+    train(config, set_options=set_options)
+    folder = experiment_folder(config)
     if jax.process_count() == 1:
-        from experiments.commands.report import report  # slow to import: after the training
+        from experiments.commands.report import report  # It imports Matplotlib, which is slow.
 
         print(f"\n{report([folder / method for method in config.methods])}")
         print(f"All of this is in {folder / 'report.md'}, the pictures in {folder / 'figures'}.")
@@ -59,55 +58,62 @@ def run(config: Config, *, given: Collection[str]) -> None:
         print(f"python -m experiments report {folder} makes tables and pictures of it.")
 
 
-def train(config: Config, *, given: Collection[str] = ()) -> None:
-    """All methods, one after another, each from where it was left."""
+def train(config: Config, *, set_options: Collection[str] = ()) -> None:
+    """Train all methods one after another; each resumes from its newest checkpoint."""
     say = print if jax.process_index() == 0 else lambda *_: None
-    config, prepared = in_turn(lambda: prepare(config))
+    prepared = call_in_turn(lambda: prepare(config))
     mesh = sharding.make_mesh(config.mesh.data, config.mesh.model)
-    for line in prepared.said:
+    for line in prepared.messages:
         say(line)
-    runs = [found_by_search(config.of(method), prepared.about, given) for method in config.methods]
-    for one in runs:
-        run = open_run(one, prepared)
+    configs = [prepared.config.for_method(method) for method in config.methods]
+    for one in [apply_search(one, prepared.about, set_options) for one in configs]:
+        run = open_task_run(one, prepared)
         if run.result is not None:
             say(f"{run.path} is finished.")
             continue
-        trainer = Trainer(task_of(one, prepared), one, run, mesh)
-        count, grid = len(trainer.members), ", ".join(("seeds", *varied(trainer.members)))
-        models = f"{count} models side by side (over {grid})" if count > 1 else "1 model"
-        if trainer.at_once:
-            models += f", {trainer.at_once} at a time"
-        say(f"{run.path}: {models}, {trainer.steps} steps.")
-        say(trainer.about_the_batches())
-        finish(trainer, say)
+        trainer = make_trainer(one, prepared, mesh)
+        say(f"{run.path}: {describe_models(trainer)}, {trainer.steps} steps.")
+        say(trainer.describe_batches())
+        train_to_end(trainer, run, say)
 
 
-def finish(trainer: Trainer, say: Callable[[str], None]) -> None:
-    """Compiles, trains and measures; says what to do where that ends before its end."""
-    path = trainer.run.path
+def describe_models(trainer: Trainer) -> str:
+    """Return how many models are trained side by side, and over which axes."""
+    count = len(trainer.members)
+    if count == 1:
+        return "1 model"
+    axes = ", ".join(("seeds", *varied_axes(trainer.members)))
+    text = f"{count} models side by side (over {axes})"
+    return f"{text}, {trainer.group} at a time" if trainer.group else text
+
+
+def train_to_end(trainer: Trainer, run: Run, say: Callable[[str], None]) -> None:
+    """Compile, train and measure one run; explain how to continue if it stops early."""
     try:
-        if jax.process_count() == 1:  # several must compile in the same order
-            began = time.monotonic()
+        if jax.process_count() == 1:  # Several processes must compile in the same order.
+            start = time.monotonic()
             trainer.compile()
-            say(f"compiled in {time.monotonic() - began:.0f} s")
-        trainer.finish(trainer.fit())
+            say(f"compiled in {time.monotonic() - start:.0f} s")
+        result = trainer.measure(trainer.fit(run))
     except Terminated as stopped:
-        print(f"{path}: {stopped}. The same command goes on from there.", file=sys.stderr)
-        sys.exit(143)  # as a process that SIGTERM ended
+        print(f"{run.path}: {stopped}. The same command resumes it.", file=sys.stderr)
+        sys.exit(143)  # the exit status of a process ended by SIGTERM
     except jax.errors.JaxRuntimeError as error:
-        if not is_memory(error):
+        if not is_out_of_memory(error):
             raise
-        said = f"{path}: the device's memory is not enough. {TAKE_LESS}. It said: {error}"
-        raise RunError(said) from error
+        message = f"{run.path}: the device has too little memory. {SAVE_MEMORY}. It said: {error}"
+        raise RunError(message) from error
+    if jax.process_index() == 0:
+        run.write_result(result)
 
 
-def is_memory(error: Exception) -> bool:
-    """Whether the memory was not enough, in the words of GPUs and TPUs or of a CPU."""
+def is_out_of_memory(error: Exception) -> bool:
+    """Return True for the out-of-memory errors of GPUs, TPUs and CPUs."""
     return any(words in str(error) for words in ("RESOURCE_EXHAUSTED", "Out of memory"))
 
 
-def in_turn(function: Callable[[], Any]) -> Any:
-    """Calls it in the first process, then in the others, which may find there what it made."""
+def call_in_turn(function: Callable[[], Any]) -> Any:
+    """Call a function in the first process, then in the others, which may reuse its files."""
     if jax.process_count() == 1:
         return function()
     made = function() if jax.process_index() == 0 else None
@@ -115,14 +121,14 @@ def in_turn(function: Callable[[], Any]) -> Any:
     return made or function()
 
 
-def keep_compiled_programs() -> None:
-    """The second start of a run finds its programs compiled."""
+def enable_compilation_cache() -> None:
+    """Keep compiled programs on disk, so that a resumed run does not compile again."""
     if not os.environ.get("JAX_COMPILATION_CACHE_DIR"):
         jax.config.update("jax_compilation_cache_dir", str(CACHE))
 
 
-def join(mesh: MeshConfig) -> None:
-    """Makes this process one of several, if it is to be."""
+def join_processes(mesh: MeshConfig) -> None:
+    """Call `jax.distributed.initialize` if the run has several processes."""
     if mesh.coordinator:
         jax.distributed.initialize(mesh.coordinator, mesh.processes, mesh.process)
     elif mesh.cluster:

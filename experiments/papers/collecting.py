@@ -6,13 +6,14 @@ from typing import Any
 
 from etils import epath
 
-from distattn_jax.train.flags import to_dict
-from distattn_jax.train.run import MAY_CHANGE, Run, load_config
+from distattn_jax.tasks import load_config
+from distattn_jax.train import Run
+from distattn_jax.train.options import result_options
 from experiments.papers.attention_guiding.head_statistics import collect_guided_heads
 from experiments.papers.da_transformer.head_statistics import collect_heads
 from experiments.papers.formatting import METHOD_ORDER
 from experiments.papers.stored_results import AnyPath, round_numbers
-from experiments.recipes import recipes
+from experiments.recipes import list_recipes, load_recipe
 
 LOCAL_OPTIONS = ("data.parses", "data.vectors", "name", "search")  # paths and names of one machine
 
@@ -50,11 +51,10 @@ def collect_results(folder: AnyPath) -> dict[str, Any]:
 
 def _select_options(run: Run) -> dict[str, Any]:
     """Return the options of a run, without those that depend on the machine."""
-    config = to_dict(load_config(run.path))
+    config = result_options(load_config(run.path))
     if "model.pretrained" in config:
         config["model.pretrained"] = epath.Path(config["model.pretrained"]).name
-    omitted = (*MAY_CHANGE, *LOCAL_OPTIONS)
-    return {name: value for name, value in config.items() if not name.startswith(omitted)}
+    return {name: value for name, value in config.items() if name not in LOCAL_OPTIONS}
 
 
 def _collect_learned(experiment: str, runs: Mapping[str, Run]) -> dict[str, Any]:
@@ -63,7 +63,7 @@ def _collect_learned(experiment: str, runs: Mapping[str, Run]) -> dict[str, Any]
     A recipe with a `PAIR` of texts fine-tunes pre-trained models with guides. Any other recipe
     trains distance-aware models.
     """
-    recipe = dict(recipes()).get(experiment)
+    recipe = load_recipe(experiment) if experiment in list_recipes() else None
     pair = getattr(recipe, "PAIR", None)
     if pair is not None:
         return collect_guided_heads(runs, pair)

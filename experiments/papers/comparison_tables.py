@@ -6,8 +6,15 @@ the method, and the table shows how many settings were tried.
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from distattn_jax.train.guides import GUIDES
+from distattn_jax.tasks.guides import GUIDES
 from distattn_jax.train.metrics import score
+from distattn_jax.train.results import (
+    Result,
+    group_by_setting,
+    measured_splits,
+    select_members,
+    values_by_seed,
+)
 from experiments.papers.formatting import (
     EMPTY,
     METHOD_ORDER,
@@ -18,13 +25,6 @@ from experiments.papers.formatting import (
     markdown_table,
     method_title,
     metric_title,
-)
-from experiments.papers.results import (
-    Result,
-    group_by_setting,
-    measured_splits,
-    select_members,
-    values_by_seed,
 )
 from experiments.papers.statistics import ALPHA, POWER, paired_t_test, summarize
 
@@ -37,7 +37,7 @@ GUIDE_WEIGHTS = {name for guide in GUIDES.values() for name in guide.weights}
 
 
 def experiment_tables(results: Iterable[Result], *, published: Published | None = None) -> str:
-    """Write all tables of one experiment, with a sentence that tests its best two methods.
+    """Return all Markdown tables of one experiment, and a test of its best two methods.
 
     Args:
       results: One result per method, all with the same criterion.
@@ -59,7 +59,7 @@ def experiment_tables(results: Iterable[Result], *, published: Published | None 
 
 
 def comparison_table(results: Sequence[Result], *, published: Published) -> str:
-    """Write one row per method: parameters, all metrics on all splits, published numbers, seeds.
+    """Return a Markdown table with one row per method: parameters, metrics, published numbers.
 
     The first row is the prediction without a model, if the results hold it.
     """
@@ -90,7 +90,7 @@ def comparison_table(results: Sequence[Result], *, published: Published) -> str:
 
 
 def compare_best_two(results: Sequence[Result]) -> str:
-    """Write a sentence that tests the best method against the second best on the test set.
+    """Return a sentence that tests the best method against the second best on the test set.
 
     Return "" for a single method, and for results without a test set.
     """
@@ -155,7 +155,7 @@ def format_test(
 
 
 def settings_table(results: Sequence[Result]) -> str:
-    """Write one row per setting of every method: its options, and the criterion on each split."""
+    """Return a Markdown table with one row per setting: its options, and the criterion."""
     criterion = results[0]["criterion"]
     varied, splits = _varied_options(results), measured_splits(results)
     header = ["method", *(name.replace("_", " ") for name in varied)]
@@ -175,7 +175,7 @@ def settings_table(results: Sequence[Result]) -> str:
 
 
 def seeds_table(results: Sequence[Result]) -> str:
-    """Write one row per seed and one column per method: the criterion on each split."""
+    """Return a Markdown table of the criterion, by seed and method."""
     criterion, splits = results[0]["criterion"], measured_splits(results)
     columns = [[values_by_seed(result, split, criterion) for split in splits] for result in results]
     rows = []

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 
 from distattn_jax.models import METHODS
-from distattn_jax.train.guides import GUIDES
+from distattn_jax.tasks.guides import GUIDES
 from experiments.papers.statistics import summarize
 
 METRIC_TITLES = {
@@ -63,6 +63,6 @@ def format_range(numbers: Iterable[int]) -> str:
 
 
 def markdown_table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """Write a Markdown table: the first column left-aligned, all others right-aligned."""
+    """Return a Markdown table: the first column left-aligned, all others right-aligned."""
     lines = [header, ["---", *["---:"] * (len(header) - 1)], *rows]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from distattn_jax.train.metrics import score
+from distattn_jax.train.results import Result, values_by_seed
 from experiments.papers.formatting import (
     NOT_RUN,
     PERCENT_METRICS,
@@ -11,7 +12,6 @@ from experiments.papers.formatting import (
     format_p,
     format_value,
 )
-from experiments.papers.results import Result, values_by_seed
 from experiments.papers.statistics import ALPHA, PairedTest, paired_t_test
 
 BETTER, WORSE, UNCLEAR = "better", "worse", "not distinguishable"
@@ -67,7 +67,7 @@ def describe_outcomes(outcomes: Mapping[str, Outcome | None], *, name_unclear: b
 
 
 def describe(outcome: Outcome | None) -> str:
-    """Write the difference of a test and its p value, such as "-0.25 points, p = 0.00027"."""
+    """Format the difference of a test and its p value, such as "-0.25 points, p = 0.00027"."""
     if outcome is None:
         return NOT_RUN
     difference = format_difference(outcome.criterion, outcome.test.difference)
@@ -97,12 +97,12 @@ def detectable_range(outcomes: Sequence[Outcome | None]) -> str:
 
 
 def _least_p(outcomes: Sequence[Outcome]) -> str:
-    """Write the smallest p value of several tests, or "no test" if none of them has one."""
+    """Format the smallest p value of several tests, or return "no test" if none of them has one."""
     values = [outcome.test.p for outcome in outcomes if outcome.test.p is not None]
     return f"p from {format_p(min(values))}" if values else "no test"
 
 
 def _write_p(p: float) -> str:
-    """Write "p = 0.04" or "p < 0.0001"."""
+    """Format a p value as "p = 0.04" or "p < 0.0001"."""
     formatted = format_p(p)
     return f"p {formatted}" if formatted.startswith("<") else f"p = {formatted}"

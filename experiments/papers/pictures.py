@@ -33,6 +33,6 @@ def save_pictures(pictures: Iterable[Picture], folder: AnyPath) -> None:
 
 
 def link_pictures(pictures: Iterable[Picture], folder: AnyPath) -> dict[str, str]:
-    """Return caption -> path of its file, relative to the parent of `folder`."""
+    """Return the path of each picture by its caption, relative to the parent of `folder`."""
     place = f"{epath.Path(folder).name}/figures"
     return {caption: f"{place}/{name}.png" for name, caption, _ in pictures}

@@ -12,7 +12,7 @@ from experiments.papers.formatting import (
     markdown_table,
     metric_title,
 )
-from experiments.searched import SEARCHED
+from experiments.papers.stored_results import SEARCHED
 
 Contents = Mapping[str, Any]  # experiment -> its stored results, or None if it was not run
 
@@ -20,7 +20,7 @@ Contents = Mapping[str, Any]  # experiment -> its stored results, or None if it 
 def data_table(
     contents: Contents, titles: Mapping[str, str], published: Mapping[str, Sequence[str]]
 ) -> str:
-    """Write a table of data sets: rows of each split, classes, average length, ours / published.
+    """Return a Markdown table of data sets: rows, classes, average length, ours / published.
 
     Args:
       contents: experiment -> stored results, or None.
@@ -44,7 +44,9 @@ def data_table(
 def describe_training_rows(
     contents: Contents, titles: Mapping[str, str], published: Mapping[str, Sequence[str]]
 ) -> str:
-    """List the number of training rows of each data set, ours / published.
+    """Return a phrase with the training rows of each data set, such as "SST 6,920 / 8k".
+
+    The second number is the published one.
 
     Args:
       contents: experiment -> stored results, or None.
@@ -59,7 +61,7 @@ def describe_training_rows(
 
 
 def data_messages(contents: Contents, titles: Mapping[str, str]) -> str:
-    """List the messages that were printed when the data sets were prepared."""
+    """Return a Markdown list of the messages from the preparation of each data set."""
     lines = [
         f"- {title}: {'; '.join(read_messages(contents[name]))}."
         for name, title in titles.items()
@@ -75,7 +77,7 @@ def read_messages(content: Mapping[str, Any]) -> list[str]:
 
 
 def seed_tables(contents: Contents) -> list[str]:
-    """Write, for every experiment, a heading and the criterion of each seed of each method."""
+    """Return a heading and a Markdown table of all seeds and methods for every experiment."""
     parts = []
     for name, content in contents.items():
         if content is not None:
@@ -92,7 +94,7 @@ def provenance_table(
     searches: Sequence[str] = (SEARCHED,),
     sharing: str = "other runs shared the device",
 ) -> str:
-    """Write device, versions, commit, steps and minutes of every run.
+    """Return a Markdown table of device, versions, commit, steps and minutes of every run.
 
     Args:
       contents: experiment -> stored results, or None.

@@ -14,11 +14,18 @@ from etils import epath
 from matplotlib.figure import Figure
 
 from distattn_jax import plot
+from distattn_jax.tasks import (
+    SentenceAttention,
+    TrainedModels,
+    distance_parameters,
+    load_config,
+    load_models,
+    sentence_attention,
+)
 from distattn_jax.train.journal import Line, read
-from distattn_jax.train.run import Run, load_config
+from distattn_jax.train.results import select_members
+from distattn_jax.train.run import Run
 from experiments.papers.formatting import METHOD_ORDER, method_title
-from experiments.papers.results import select_members
-from experiments.trained import Seen, Trained, attention_of, heads_of, load
 
 AnyPath = str | Path | epath.Path
 Curve = tuple[np.ndarray, np.ndarray]  # steps (K,), values (members, K)
@@ -49,15 +56,15 @@ def _make_figures(runs: dict[str, Run], sentence: str | None) -> Iterator[tuple[
     curves = plot_learning_curves(runs)
     if curves is not None:
         yield "learning_curves", curves
-    trained: dict[str, Trained] = {}
+    trained: dict[str, TrainedModels] = {}
     for method in ("vanilla", "distance_aware"):
         run = runs.get(method)
         if run is not None and run.result is not None and run.checkpoints.exists():
-            trained[method] = load(run.path, run.result)
+            trained[method] = load_models(run.path, run.result)
     if "distance_aware" in trained:
         _, params, members, best = trained["distance_aware"]
-        max_distance = load_config(runs["distance_aware"].path).data.longest - 1
-        levels = heads_of(params)
+        max_distance = _max_distance(load_config(runs["distance_aware"].path))
+        levels = distance_parameters(params)
         for level, (weight, shape) in levels.items():
             suffix = "" if len(levels) == 1 else f"_{level}"
             yield f"heads{suffix}", plot.head_parameters(weight[members], shape[members])
@@ -65,10 +72,21 @@ def _make_figures(runs: dict[str, Run], sentence: str | None) -> Iterator[tuple[
                 weight[best], shape[best], max_distance=max_distance
             ):
                 yield f"{name}{suffix}", figure
-    if sentence is not None and trained and all(model.reads_one_text for model in trained.values()):
-        attention = {method: attention_of(model, sentence) for method, model in trained.items()}
+    if (
+        sentence is not None
+        and trained
+        and all(model.reads_single_texts for model in trained.values())
+    ):
+        attention = {
+            method: sentence_attention(model, sentence) for method, model in trained.items()
+        }
         tokens = next(iter(attention.values())).tokens
         yield "attention", plot.attention_maps(select_maps(attention), tokens)
+
+
+def _max_distance(config: Any) -> int:
+    """Return the largest distance between two tokens of a text; 511 if texts are not truncated."""
+    return getattr(config.data, "longest", 512) - 1
 
 
 def plot_learning_curves(runs: dict[str, Run]) -> Figure | None:
@@ -129,8 +147,8 @@ def plot_coefficients(
         yield name, plot.coefficient_curves(weight[layer], shape[layer], max_distance=end)
 
 
-def select_maps(attention: dict[str, Seen]) -> dict[str, np.ndarray]:
-    """Return title -> attention map (T, T) for the maps worth drawing.
+def select_maps(attention: dict[str, SentenceAttention]) -> dict[str, np.ndarray]:
+    """Select the attention maps that are worth drawing, shape (T, T), by title.
 
     A distance-aware model contributes its most local and its most global head. Any other model
     contributes the mean over its heads.

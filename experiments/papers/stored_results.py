@@ -16,6 +16,7 @@ AnyPath = str | Path | epath.Path
 FOLDER = Path(__file__).parent.parent / "results"
 RESULTS_PAGE = Path(__file__).parent.parent / "RESULTS.md"
 DIGITS = 5  # significant digits of every stored number
+SEARCHED = "_search"  # suffix of the name of an experiment that searches settings
 
 
 def write_results(content: Mapping[str, Any], folder: AnyPath = FOLDER) -> epath.Path:

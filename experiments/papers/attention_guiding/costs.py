@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from distattn_jax.train.guides import GUIDES
+from distattn_jax.tasks.guides import GUIDES
 from experiments.papers.attention_guiding import models
 from experiments.papers.attention_guiding.published import METRICS, TABLE_4
 from experiments.papers.formatting import EMPTY, NOT_RUN, markdown_table, method_title
@@ -24,7 +24,7 @@ MEMORY_NOTE = (
 
 
 def epochs_table(contents: Mapping[str, Any], titles: Mapping[str, str]) -> str:
-    """Write seconds per epoch without and with AG, published and ours (Table 4).
+    """Return a Markdown table of seconds per epoch, without and with AG (Table 4 of the paper).
 
     Args:
       contents: experiment -> stored results, or None.
@@ -41,7 +41,7 @@ def epochs_table(contents: Mapping[str, Any], titles: Mapping[str, str]) -> str:
 
 
 def steps_table(content: Mapping[str, Any] | None) -> str:
-    """Write milliseconds and memory of one training step of BERT, with and without guides."""
+    """Return a Markdown table of time and memory of a training step, by attention guide."""
     if content is None:
         return "One training step: not run."
     config, lines = content["config"], content["lines"]
@@ -69,7 +69,7 @@ def steps_table(content: Mapping[str, Any] | None) -> str:
 
 
 def memory_table(contents: Mapping[str, Any], titles: Mapping[str, str]) -> str:
-    """Write the device memory per model of our runs, for every guide and data set."""
+    """Return a Markdown table of device memory per model, by attention guide and data set."""
     found = _select_runs(contents, titles)
     if not found:
         return "Memory of our runs: not run."
@@ -90,7 +90,9 @@ def memory_table(contents: Mapping[str, Any], titles: Mapping[str, str]) -> str:
 def costs_summary(
     speed: Mapping[str, Any] | None, contents: Mapping[str, Any], titles: Mapping[str, str]
 ) -> str:
-    """Write time and memory relative to no guide, one row for each kind of attention that is used.
+    """Return a Markdown table of time and memory, relative to training without a guide.
+
+    One row is for the guides that use received attention, one for those that use attention maps.
 
     Args:
       speed: Stored results of `speed` with guides, or None.
@@ -123,7 +125,7 @@ def _used_attention(guide: str) -> str:
 
 
 def _line_ratio(lines: Mapping[str, Any], guide: str, name: str) -> float | None:
-    """Return a timed value of a guide divided by that of no guide, or None if one is missing."""
+    """Return time or memory of a guide divided by that of no guide, or None if one is missing."""
     value, reference = (lines.get(method, {}).get(name) for method in (guide, "none"))
     return value / reference if value and reference else None
 
@@ -137,7 +139,7 @@ def _format_ratios(ratios: list[float | None], digits: int) -> str:
 
 
 def _select_runs(contents: Mapping[str, Any], titles: Mapping[str, str]) -> dict[str, Any]:
-    """Return data set -> runs by guide, for the data sets that were run without a guide too."""
+    """Return runs[data set][guide] of the data sets that were also trained without a guide."""
     found = {name: (contents[name] or {}).get("runs", {}) for name in titles}
     return {name: runs for name, runs in found.items() if "none" in runs}
 
@@ -153,7 +155,9 @@ def _bytes_per_model(run: Mapping[str, Any] | None) -> float | None:
 
 
 def _format_epochs(content: Mapping[str, Any] | None, model: str) -> str:
-    """Format our seconds per epoch without and with AG, if they are of this model."""
+    """Format our seconds per epoch as "without AG → with AG".
+
+    Return an empty cell if the results are of another model."""
     runs = (content or {}).get("runs", {})
     if content is not None and models.model_name(content) != model:
         return EMPTY

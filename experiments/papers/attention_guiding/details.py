@@ -3,7 +3,6 @@
 from collections.abc import Mapping
 from typing import Any
 
-from experiments.guiding import RATES
 from experiments.papers import report_sections, stored_results
 from experiments.papers.attention_guiding import costs, models, repeated_runs, sweeps, tables
 from experiments.papers.attention_guiding.head_table import head_table
@@ -18,9 +17,10 @@ from experiments.papers.attention_guiding.published import (
     TABLE_3,
     select_data_set,
 )
+from experiments.papers.attention_guiding.settings import RATES
 from experiments.papers.comparison_tables import compare_best_two
 from experiments.papers.formatting import NOT_RUN_SENTENCE, method_title
-from experiments.searched import SEARCHED
+from experiments.papers.stored_results import SEARCHED
 
 Contents = Mapping[str, Any]  # experiment -> stored results, or None if it was not run
 
@@ -33,7 +33,7 @@ ABLATIONS = {"ag": "default", "none": "w/o AG", "pdg": "w/o MDG", "mdg": "w/o PD
 
 
 def write_details(contents: Contents, folder: stored_results.AnyPath) -> str:
-    """Write all tables in full, the searches, every seed, and the provenance of all runs.
+    """Return Markdown with all tables in full, searches, every seed, and provenance of all runs.
 
     Args:
       contents: experiment -> stored results. Data sets that were not run are None.
@@ -80,7 +80,7 @@ def write_details(contents: Contents, folder: stored_results.AnyPath) -> str:
 
 
 def _write_table_1(contents: Contents, folder: stored_results.AnyPath) -> list[str]:
-    """Write Table 1: models with and without AG, on every data set."""
+    """Return the parts of Table 1: models with and without AG, on every data set."""
     note = r"Published numbers: \* p < 0.05, \*\* p < 0.01, according to the paper."
     table = models.models_table(contents, folder)
     parts = ["### Table 1: models with and without guiding", table, note]
@@ -90,7 +90,7 @@ def _write_table_1(contents: Contents, folder: stored_results.AnyPath) -> list[s
 
 
 def _write_table_2(contents: Contents, folder: stored_results.AnyPath) -> list[str]:
-    """Write Table 2: all guides on every data set, with their tests."""
+    """Return the parts of Table 2: all attention guides on every data set, with their tests."""
     note = (
         "Settings tried: size of the search from which the setting of a guide was chosen. More "
         "settings favour a guide."
@@ -114,7 +114,7 @@ def _write_table_2(contents: Contents, folder: stored_results.AnyPath) -> list[s
 
 
 def _write_table_3(contents: Contents) -> list[str]:
-    """Write Table 3: MDG and PDG separately on every data set, with their tests."""
+    """Return the parts of Table 3: the guides MDG and PDG separately, with their tests."""
     note = "Our rows with AG and without a guide are those of Table 2."
     parts = ["### Table 3: MDG and PDG separately", note]
     titles = {guide: f"{row} ({method_title(guide)})" for guide, row in ABLATIONS.items()}
@@ -128,6 +128,6 @@ def _write_table_3(contents: Contents) -> list[str]:
 
 
 def _data_heading(contents: Contents, data: str, published: str) -> str:
-    """Name a data set, our models on it, and the model of the published numbers."""
+    """Return a heading with the data set, our models on it, and the published model."""
     theirs = f"; published: {published}" if data in METRICS else ""
     return f"{DATA_TITLES[data]} (ours: {models.join_model_names([contents[data]])}{theirs}):"

@@ -8,6 +8,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from distattn_jax import plot
+from distattn_jax.train.results import values_by_seed
 from experiments.papers.attention_guiding import models, sweeps
 from experiments.papers.attention_guiding.head_components import head_components
 from experiments.papers.attention_guiding.published import METRICS, TABLE_2, select_data_set
@@ -20,7 +21,6 @@ from experiments.papers.formatting import (
     metric_title,
 )
 from experiments.papers.pictures import Picture
-from experiments.papers.results import values_by_seed
 
 # Share of the weights beyond the colour scale: the first token would hide all others.
 BEYOND_SCALE = 0.05
@@ -84,7 +84,7 @@ def _draw_gains(compared: Mapping[str, Any]) -> Figure:
 
 
 def _guide_gains(content: Mapping[str, Any] | None) -> dict[str, np.ndarray]:
-    """Return guide -> its criterion minus that of no guide, for every seed that both have."""
+    """Return the gains over no guide of every guide, for the seeds that both have."""
     runs = (content or {}).get("runs", {})
     if "none" not in runs:
         return {}

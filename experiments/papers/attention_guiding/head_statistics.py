@@ -12,10 +12,9 @@ import jax.numpy as jnp
 import numpy as np
 from flax import nnx
 
-from distattn_jax.train.run import Run, load_config
-from distattn_jax.train.state import graph_of
-from distattn_jax.train.tasks import table_of
-from experiments.trained import Trained, load
+from distattn_jax.tasks import TrainedModels, load_models, read_split
+from distattn_jax.train import Run
+from distattn_jax.train.state import model_graph
 
 GUIDES = ("none", "mdg", "pdg", "ag")  # the guides of Figures 4 and 5 of the paper
 MAX_PAIRS, MAX_TOKENS = 256, 64  # validation pairs that are measured, and their longest length
@@ -57,7 +56,7 @@ def collect_guided_heads(runs: Mapping[str, Run], pair: tuple[str, str]) -> dict
       {"guided": ...}, or {} if no run has checkpoints.
     """
     trained = {
-        guide: load(runs[guide].path, runs[guide].result or {})
+        guide: load_models(runs[guide].path, runs[guide].result or {})
         for guide in GUIDES
         if guide in runs and runs[guide].checkpoints.exists()
     }
@@ -143,7 +142,7 @@ def compute_statistics(weights: Any, lengths: Any, special: Any) -> dict[str, An
     return {"spread": spread / lengths, "likeness": likeness, "special": share / lengths}
 
 
-def _encode_pair(trained: Trained, pair: tuple[str, str]) -> EncodedPair:
+def _encode_pair(trained: TrainedModels, pair: tuple[str, str]) -> EncodedPair:
     """Tokenize two texts with the tokenizer of the models."""
     encoding = trained.task.tokenizer.encode(*pair)
     ids, types = (np.asarray(found, np.int32) for found in (encoding.ids, encoding.type_ids))
@@ -155,22 +154,22 @@ def _encode_pair(trained: Trained, pair: tuple[str, str]) -> EncodedPair:
 
 def _attend(task: Any, params: Any, batch: Batch) -> Any:
     """Return the attention weights (B, L, N, T, T) of one model."""
-    return nnx.merge(graph_of(task), params)(*batch, weights=True).weights
+    return nnx.merge(model_graph(task), params)(*batch, weights=True).weights
 
 
-def _member_params(trained: Trained, member: int) -> Any:
+def _member_params(trained: TrainedModels, member: int) -> Any:
     """Return the parameters of one of the models that were trained side by side."""
     return jax.tree.map(lambda leaf: leaf[member], trained.params)
 
 
-def _measure_models(trained: Trained, run: Run, special: np.ndarray) -> dict[str, Any]:
+def _measure_models(trained: TrainedModels, run: Run, special: np.ndarray) -> dict[str, Any]:
     """Measure the heads of every seed of the best setting on short validation pairs.
 
     Returns:
       Lists over seeds, and the number of pairs. Or {} if no pair is short enough.
     """
-    task, config = trained.task, load_config(run.path)
-    table = table_of(config, "validation", tokenizer=task.tokenizer, labels=task.labels)
+    task = trained.task
+    table = read_split(task, "validation")
     batches = list(_short_batches(table))
     if not batches:
         return {}

@@ -22,7 +22,7 @@ STATISTIC_TITLES = {
 
 
 def head_table(content: Mapping[str, Any] | None, *, with_note: bool = True) -> str:
-    """Write statistics of the heads for every guide, each tested against no guide.
+    """Return a Markdown table of head statistics for every guide, tested against no guide.
 
     Args:
       content: Stored results of the experiment whose heads were collected, or None.
@@ -57,7 +57,7 @@ def head_table(content: Mapping[str, Any] | None, *, with_note: bool = True) -> 
 
 
 def _describe_statistics(examples: int, pairs: list[int]) -> str:
-    """Explain the statistics, the number of measured examples, and the tests.
+    """Return a paragraph that explains the statistics of heads and their tests.
 
     Args:
       examples: Number of validation pairs that were measured.

@@ -10,13 +10,13 @@ from typing import Any
 
 from distattn_jax.datasets import mednli, multinli
 from distattn_jax.datasets.claim_builder import CANDIDATES
-from distattn_jax.train.guides import GUIDES
-from experiments.guiding import PAPERS_RATE, RATES
+from distattn_jax.tasks.guides import GUIDES
+from distattn_jax.train.results import Result, group_by_setting, select_members
 from experiments.papers import stored_results
+from experiments.papers.attention_guiding.settings import PAPERS_RATE, RATES
 from experiments.papers.comparison_tables import settings_table
 from experiments.papers.formatting import EMPTY, METHOD_ORDER, NOT_RUN, markdown_table
-from experiments.papers.results import Result, group_by_setting, select_members
-from experiments.searched import SEARCHED
+from experiments.papers.stored_results import SEARCHED
 
 Content = Mapping[str, Any]  # stored results of one experiment
 
@@ -60,7 +60,7 @@ OPTIONS = (
 
 
 def describe_splits(contents: Mapping[str, Content | None], titles: Mapping[str, str]) -> list[str]:
-    """Describe the splits of the data sets that were run, as paragraphs of Markdown."""
+    """Return paragraphs that describe the splits of the data sets that were run."""
     lines = [f"- {titles[name]}: {SPLITS[name]}." for name in titles if contents[name] is not None]
     return ["Splits of our data sets:", "\n".join(lines), TOKENS_NOTE] if lines else []
 
@@ -77,7 +77,7 @@ def join_model_names(contents: Iterable[Content | None]) -> str:
 
 
 def models_table(contents: Mapping[str, Content | None], folder: stored_results.AnyPath) -> str:
-    """Write model and options of all experiments. Experiments that agree share a row."""
+    """Return a Markdown table of model and options. Experiments that agree share a row."""
     rows: dict[tuple[str, ...], list[str]] = {}
     for content in _list_experiments(contents, folder):
         rows.setdefault(_model_cells(content), []).append(content["experiment"])
@@ -96,7 +96,7 @@ def format_guide_weights(result: Result) -> str:
 
 
 def count_settings(content: Content | None, folder: stored_results.AnyPath) -> dict[str, int]:
-    """Return guide -> number of settings from which its own was chosen.
+    """Return the number of settings from which the setting of each guide was chosen.
 
     The settings of a search count if the guide was trained with the weights that won the search.
     """
@@ -175,7 +175,7 @@ def _join_experiments(names: Iterable[str]) -> str:
 
 
 def _write_settings(content: Content) -> str:
-    """Write the table of all settings of a search."""
+    """Return a Markdown table of all settings of a hyperparameter search."""
     return settings_table(stored_results.select_results(content, METHOD_ORDER))
 
 

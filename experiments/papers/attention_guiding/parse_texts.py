@@ -17,8 +17,11 @@ from pathlib import Path
 from typing import Any
 
 
-def texts_of(path: Path, fields: list[str]) -> list[str]:
-    """The texts in these fields, in order, each once; a list of texts is one text."""
+def read_texts(path: Path, fields: list[str]) -> list[str]:
+    """Return the distinct texts in these fields of a JSON-lines file, in order, without empty ones.
+
+    A field that holds a list of texts counts as one text.
+    """
     found: dict[str, None] = {}
     with path.open(encoding="utf-8") as lines:
         for number, line in enumerate(lines, start=1):
@@ -35,18 +38,19 @@ def texts_of(path: Path, fields: list[str]) -> list[str]:
     return [text for text in found if text]
 
 
-def written(document: Any) -> str:
-    """The CoNLL-U of a document of spaCy; its tokens of white space are left out."""
-    sentences = (list(_lines(sentence)) for sentence in document.sents)
+def format_document(document: Any) -> str:
+    """Format a spaCy document as CoNLL-U, without its white-space tokens."""
+    sentences = (list(_format_words(sentence)) for sentence in document.sents)
     return "# newdoc\n" + "".join("\n".join(lines) + "\n\n" for lines in sentences if lines)
 
 
-def _lines(sentence: Any) -> Iterator[str]:
+def _format_words(sentence: Any) -> Iterator[str]:
+    """Yield one CoNLL-U line per word of a spaCy sentence."""
     words = [token for token in sentence if not token.is_space]
     numbers = {word.i: str(number) for number, word in enumerate(words, start=1)}
     for word in words:
         head = word.head
-        while head.is_space and head.head.i != head.i:
+        while head.is_space and head.head.i != head.i:  # Skip heads that are white space.
             head = head.head
         is_root = head.i == word.i or head.is_space
         fields = [numbers[word.i], word.text, "_", word.pos_ or "_", word.tag_ or "_", "_"]
@@ -55,17 +59,17 @@ def _lines(sentence: Any) -> Iterator[str]:
 
 
 def main() -> None:
-    """Reads the command line, parses, prints."""
+    """Parse the texts of a file and print CoNLL-U."""
     import spacy
 
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("pipeline", help="name or folder of a pipeline with a parser")
-    parser.add_argument("file", type=Path, help="JSON lines")
-    parser.add_argument("fields", nargs="+", help="fields with a text, or with a list of them")
-    given = parser.parse_args()
-    pipeline = spacy.load(given.pipeline, disable=["ner"])
-    for document in pipeline.pipe(texts_of(given.file, given.fields)):
-        print(written(document), end="")
+    parser.add_argument("pipeline", help="name or folder of a spaCy pipeline with a parser")
+    parser.add_argument("file", type=Path, help="JSON-lines file")
+    parser.add_argument("fields", nargs="+", help="fields that hold a text or a list of texts")
+    options = parser.parse_args()
+    pipeline = spacy.load(options.pipeline, disable=["ner"])
+    for document in pipeline.pipe(read_texts(options.file, options.fields)):
+        print(format_document(document), end="")
 
 
 if __name__ == "__main__":

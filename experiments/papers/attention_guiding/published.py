@@ -133,7 +133,7 @@ FIGURE_6 = (
 
 
 def parse_row(row: str) -> dict[str, dict[str, str]]:
-    """Return data set -> metric -> printed number of one row of Tables 1 to 3.
+    """Return numbers[data set][metric] of one row of Tables 1 to 3, as printed in the paper.
 
     Misprints are marked with "(sic)".
     """
@@ -146,7 +146,7 @@ def parse_row(row: str) -> dict[str, dict[str, str]]:
 
 
 def select_data_set(table: Mapping[str, str], data: str) -> dict[str, dict[str, str]]:
-    """Return row -> metric -> printed number of one data set in one of Tables 1 to 3.
+    """Return numbers[row][metric] of one data set in one of Tables 1 to 3, as printed.
 
     A data set that the paper does not have yields {} for every row.
     """

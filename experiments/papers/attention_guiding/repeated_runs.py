@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from distattn_jax.train.results import Result, values_by_seed
 from experiments.papers import outcomes
 from experiments.papers.attention_guiding.sweeps import Results, compare_with_none
 from experiments.papers.formatting import (
@@ -16,7 +17,6 @@ from experiments.papers.formatting import (
     format_value,
     method_title,
 )
-from experiments.papers.results import Result, values_by_seed
 from experiments.papers.statistics import summarize
 
 MAX_REPETITIONS = 9
@@ -29,7 +29,7 @@ def repetition_names(data: str) -> tuple[str, ...]:
 
 
 def repetition_tables(contents: Mapping[str, Any], titles: Mapping[str, str]) -> list[str]:
-    """Write a heading and a table for every data set with repeated runs.
+    """Return a heading and a Markdown table for every data set with repeated runs.
 
     Args:
       contents: experiment -> stored results, or None.
@@ -41,7 +41,7 @@ def repetition_tables(contents: Mapping[str, Any], titles: Mapping[str, str]) ->
 
 
 def repetition_table(contents: Mapping[str, Any], data: str) -> str:
-    """Write one row per repeated experiment, and a last row with the mean of each seed.
+    """Return a Markdown table with one row per repeated experiment and a row of means.
 
     Every guide is tested against no guide. Return "" if nothing was repeated.
     """
@@ -83,10 +83,10 @@ def describe_spread(contents: Mapping[str, Any], data: str) -> tuple[int, str, s
 
 
 def compare_means(contents: Mapping[str, Any], data: str) -> dict[str, outcomes.Outcome | None]:
-    """Return guide -> test against no guide, after averaging each seed over repeated runs.
+    """Average each seed over repeated runs and test every guide against no guide.
 
-    Only the guides that all repetitions hold are tested. Return {} without repeated runs
-    of the model without a guide.
+    Only guides that all repetitions hold are tested. Return {} if the model without a guide was
+    not repeated.
     """
     found = _group_by_guide(_select_repetitions(contents, data), data)
     means = {guide: _average(list(results.values())) for guide, results in found.items()}
@@ -100,13 +100,13 @@ def compare_means(contents: Mapping[str, Any], data: str) -> dict[str, outcomes.
 
 
 def _select_repetitions(contents: Mapping[str, Any], data: str) -> dict[str, Any]:
-    """Return experiment -> stored results of an experiment and its repetitions."""
+    """Return the stored results of an experiment and of its repetitions, by name."""
     names = (data, *repetition_names(data))
     return {name: contents[name] for name in names if contents.get(name) is not None}
 
 
 def _group_by_guide(contents: Mapping[str, Mapping[str, Any]], data: str) -> Results:
-    """Return guide -> experiment -> result, for the guides that all experiments hold.
+    """Return results[guide][experiment] of the guides that all experiments hold.
 
     Return {} for fewer than two experiments. Raise a ValueError if data or options differ.
     """
@@ -119,7 +119,7 @@ def _group_by_guide(contents: Mapping[str, Mapping[str, Any]], data: str) -> Res
         if all(guide in content["runs"] for content in contents.values())
     ]
     for name, content in contents.items():
-        if content["data"] != first["data"]:
+        if _data_identity(content["data"]) != _data_identity(first["data"]):
             raise ValueError(f"{name} must have the data of {data}; its data differ.")
         for guide in shared:
             if not _agree(content["runs"][guide]["config"], first["runs"][guide]["config"]):
@@ -130,6 +130,12 @@ def _group_by_guide(contents: Mapping[str, Mapping[str, Any]], data: str) -> Res
         guide: {name: content["runs"][guide]["result"] for name, content in contents.items()}
         for guide in shared
     }
+
+
+def _data_identity(data: Mapping[str, Any]) -> tuple[Any, ...]:
+    """Return the parts of a data description that are equal if data and weights are the same."""
+    digest = data.get("digests", {}).get("raw files of the data", data.get("raw_files"))
+    return data.get("rows"), digest, data.get("pretrained", {}).get("digest")
 
 
 def _agree(first: Mapping[str, Any], second: Mapping[str, Any]) -> bool:

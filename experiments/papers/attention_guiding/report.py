@@ -16,7 +16,7 @@ from experiments.papers.stored_results import FOLDER, AnyPath, read_notes, read_
 
 
 def read_contents(folder: AnyPath = FOLDER) -> dict[str, Any]:
-    """Return experiment -> stored results.
+    """Return the stored results of all experiments, by name.
 
     A data set that was not run has the value None. Other experiments that were not run are absent.
     """

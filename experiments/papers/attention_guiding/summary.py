@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from distattn_jax.train.guides import GUIDES
+from distattn_jax.tasks.guides import GUIDES
 from experiments.papers import outcomes, report_sections, stored_results
 from experiments.papers.attention_guiding import costs, models, repeated_runs, sweeps, tables
 from experiments.papers.attention_guiding.figures import list_pictures
@@ -17,7 +17,7 @@ Contents = Mapping[str, Any]  # experiment -> stored results, or None if it was 
 
 
 def write_summary(contents: Contents, folder: stored_results.AnyPath) -> str:
-    """Write the findings, one table for each claim of the paper, and links to the figures.
+    """Return Markdown with the findings, one table per claim of the paper, and figure links.
 
     Args:
       contents: experiment -> stored results. Data sets that were not run are None.
@@ -74,7 +74,7 @@ def _list_findings(contents: Contents) -> list[str]:
 
 
 def _describe_guides(contents: Contents, data: str, title: str) -> str:
-    """State how many guides differ from no guide on a data set, and what could be detected."""
+    """Return a sentence about the tests of all guides against no guide on one data set."""
     content = contents[data]
     found = {
         method_title(guide): tables.compare(content, guide)
@@ -91,7 +91,7 @@ def _describe_guides(contents: Contents, data: str, title: str) -> str:
 
 
 def _describe_repetitions(contents: Contents, data: str, title: str) -> list[str]:
-    """State the tests on means of repeated runs, or return [] if nothing was repeated."""
+    """Return a sentence about repeated runs of one data set, or [] if nothing was repeated."""
     found = repeated_runs.compare_means(contents, data)
     if not found:
         return []

@@ -158,7 +158,7 @@ def _legend_handles(
     labels: Mapping[str, str],
     baseline: tuple[str, Seeds] | None,
 ) -> dict[str, Line2D]:
-    """Return legend entry -> example line, for the baseline, the methods and the marks."""
+    """Return the lines of the legend by label: baseline, methods, deviation and seeds."""
     handles = {} if baseline is None else {baseline[0]: Line2D([], [], **BASELINE)}
     for method in methods:
         name = labels.get(method, method.replace("_", " "))

@@ -3,7 +3,8 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from distattn_jax.train.config import ANY_LAYER
+from distattn_jax.tasks.fine_tuning import ALL_LAYERS
+from distattn_jax.train.results import group_by_setting, values_by_seed
 from experiments.papers import outcomes, stored_results
 from experiments.papers.attention_guiding import models
 from experiments.papers.comparison_tables import count_pairs, format_test
@@ -17,7 +18,6 @@ from experiments.papers.formatting import (
     method_title,
     metric_title,
 )
-from experiments.papers.results import group_by_setting, values_by_seed
 
 BASE = "multinli"  # the experiment that both sweeps vary
 SHARES = (20, 40, 60, 80, 100)  # percent of the training set; 100 is the experiment BASE itself
@@ -37,15 +37,15 @@ def list_layers(contents: Mapping[str, Any]) -> range:
 
 
 def group_by_layer(contents: Mapping[str, Any]) -> Results:
-    """Return guide -> guided layer, counted from 1 -> result of the models with this layer."""
+    """Return results[guide][layer] of the sweep over layers, which are counted from 1."""
     found: Results = {guide: {} for guide in LAYER_GUIDES}
     runs = (contents.get(LAYERS) or {}).get("runs", {})
     for guide in found.keys() & runs.keys():
         result = runs[guide]["result"]
         members = result["members"]
         for indices in group_by_setting(result):
-            layer = members[indices[0]]["setting"].get("layer", ANY_LAYER)
-            if layer == ANY_LAYER or layer + 1 in found[guide]:
+            layer = members[indices[0]]["setting"].get("layer", ALL_LAYERS)
+            if layer == ALL_LAYERS or layer + 1 in found[guide]:
                 raise ValueError(f"{LAYERS} must have one setting for each layer; got {guide}.")
             found[guide][layer + 1] = {**result, "members": [members[i] for i in indices]}
     return found
@@ -68,7 +68,7 @@ def split_layers(contents: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def group_by_share(contents: Mapping[str, Any]) -> Results:
-    """Return guide -> percent of the training set -> result.
+    """Return results[guide][share], with the share of the training set in percent.
 
     Raise a ValueError if the stored options of an experiment contradict its name.
     """
@@ -93,7 +93,7 @@ def find_unguided(contents: Mapping[str, Any]) -> Any:
 
 
 def compare_layers(contents: Mapping[str, Any]) -> dict[str, outcomes.Outcome | None]:
-    """Return "guide, layer" -> test against no guide, for every guide and layer of the sweep."""
+    """Test every guide on every layer against no guide. Keys name guide and layer."""
     none = find_unguided(contents)
     return {
         f"{method_title(guide)}, layer {layer}": outcomes.compare_results(result, none)
@@ -103,7 +103,7 @@ def compare_layers(contents: Mapping[str, Any]) -> dict[str, outcomes.Outcome | 
 
 
 def compare_shares(contents: Mapping[str, Any], guide: str) -> dict[str, outcomes.Outcome | None]:
-    """Return "20 %" -> test of a guide against no guide, for every share of the training set."""
+    """Test a guide against no guide for every share of the training set. Keys are like "20 %"."""
     found = group_by_share(contents)
     return {
         f"{share} %": outcomes.compare_results(result, found["none"].get(share))
@@ -112,7 +112,7 @@ def compare_shares(contents: Mapping[str, Any], guide: str) -> dict[str, outcome
 
 
 def layers_table(contents: Mapping[str, Any]) -> str:
-    """Write one row per guided layer: every guide, tested against no guide, paired by seed."""
+    """Return a Markdown table with one row per guided layer: guides tested against no guide."""
     found, none, layers = group_by_layer(contents), find_unguided(contents), list_layers(contents)
     if not layers:
         return NOT_RUN_SENTENCE
@@ -126,7 +126,7 @@ def layers_table(contents: Mapping[str, Any]) -> str:
 
 
 def shares_table(contents: Mapping[str, Any]) -> str:
-    """Write one row per share of the training set: every guide, tested against no guide."""
+    """Return a Markdown table with one row per share of the training set, by guide."""
     found = group_by_share(contents)
     none = found["none"]
     note = (
@@ -140,7 +140,7 @@ def shares_table(contents: Mapping[str, Any]) -> str:
 def compare_with_none(
     option: str, values: Sequence[Any], results: Results, baseline: Mapping[Any, Any]
 ) -> str:
-    """Write one row per value of an option, and for every guide its mean and its test.
+    """Return a Markdown table with one row per option value: mean and test of every guide.
 
     Args:
       option: Heading of the first column.
@@ -172,7 +172,7 @@ def compare_with_none(
 
 
 def _describe_tests(pairs: Sequence[int]) -> str:
-    """Describe the paired t-tests of a table, given the number of pairs of each test."""
+    """Return a note on the paired t-tests of a table, given the number of pairs of each test."""
     return (
         "Means use all seeds of a guide; differences use the seeds that both have. "
         f"{len(pairs)} paired t-tests over {format_range(pairs)} seeds, two-sided; p is not "

@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from distattn_jax.train.results import select_members, values_by_seed
 from experiments.papers import outcomes
 from experiments.papers.attention_guiding import models
 from experiments.papers.attention_guiding.published import (
@@ -24,14 +25,13 @@ from experiments.papers.formatting import (
     method_title,
     metric_title,
 )
-from experiments.papers.results import select_members, values_by_seed
 from experiments.papers.statistics import ALPHA
 
 MEASURED = {**METRICS, "covid_fact": RANKING}  # data set -> metrics in the tables
 
 
 def model_rows(content: Mapping[str, Any] | None, data: str) -> str:
-    """Write Table 1 for one data set: published models, then ours, without AG and with AG."""
+    """Return Table 1 of the paper for one data set: published models, then ours."""
     metrics, rows = MEASURED[data], []
     for model, numbers in select_data_set(TABLE_1, data).items():
         if numbers:
@@ -53,7 +53,7 @@ def guide_rows(
     published: Mapping[str, Mapping[str, str]],
     settings_tried: Mapping[str, int] | None = None,
 ) -> str:
-    """Write one row per guide: all metrics, ours and published.
+    """Return a Markdown table with one row per attention guide: all metrics, ours and published.
 
     The first row is the prediction without a model, if the results hold it.
 
@@ -95,7 +95,7 @@ def guide_rows(
 
 
 def guide_tests(content: Mapping[str, Any] | None, guides: Sequence[str]) -> str:
-    """Write the paired t-tests of every guide against no guide, and of AG against every guide."""
+    """Return a Markdown table of t-tests: each guide against no guide, AG against each guide."""
     runs = (content or {}).get("runs", {})
     found = {guide: runs[guide]["result"] for guide in guides if guide in runs}
     if len(found) < 2 or not {"none", "ag"} & found.keys():
@@ -127,7 +127,7 @@ def guide_tests(content: Mapping[str, Any] | None, guides: Sequence[str]) -> str
 
 
 def guides_summary(contents: Mapping[str, Any], titles: Mapping[str, str]) -> str:
-    """Write one row per guide: our criterion, its test against no guide, and the published gain.
+    """Return a Markdown table with one row per guide: result, test, published gain.
 
     Args:
       contents: data set -> stored results, or None.
@@ -200,7 +200,7 @@ def _find_baseline(runs: Mapping[str, Any]) -> tuple[str, Mapping[str, float]] |
 
 
 def _format_metric(content: Mapping[str, Any] | None, guide: str, metric: str) -> str:
-    """Format a test metric of a guide as mean ± standard deviation."""
+    """Format a metric of a guide on the test set as "mean ± standard deviation"."""
     runs = (content or {}).get("runs", {})
     if guide not in runs:
         return NOT_RUN

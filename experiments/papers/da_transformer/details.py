@@ -3,20 +3,20 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from experiments.da import ADJUSTMENTS, DATA_SETS, MAPPINGS, OURS, ROWS
+from distattn_jax.train.results import group_by_setting
 from experiments.papers import report_sections, stored_results
 from experiments.papers.comparison_tables import compare_best_two, settings_table
 from experiments.papers.da_transformer import head_tables, tables
 from experiments.papers.da_transformer.published import DATA_SIZES
+from experiments.papers.da_transformer.settings import ADJUSTMENTS, DATA_SETS, MAPPINGS, OURS, ROWS
 from experiments.papers.formatting import NOT_RUN_SENTENCE, method_title
-from experiments.papers.results import group_by_setting
-from experiments.searched import SEARCHED
+from experiments.papers.stored_results import SEARCHED
 
 Contents = Mapping[str, Any]  # experiment -> stored results, or None if it was not run
 
 
 def write_details(contents: Contents, folder: stored_results.AnyPath) -> str:
-    """Write all tables in full, the searches, every seed, and the provenance of all runs.
+    """Return Markdown with all tables in full, searches, every seed, and provenance of all runs.
 
     Args:
       contents: experiment -> stored results, or None.
@@ -65,7 +65,7 @@ def write_details(contents: Contents, folder: stored_results.AnyPath) -> str:
 def _write_table(
     heading: str, content: Mapping[str, Any] | None, tried: Mapping[str, Mapping[str, int]]
 ) -> list[str]:
-    """Write heading, table, test of the best two, and the methods that were not run."""
+    """Return heading, Markdown table, test of the best two methods, and missing methods."""
     if content is None:
         return [heading, NOT_RUN_SENTENCE]
     settings_tried = tried.get(content["experiment"])
@@ -76,7 +76,7 @@ def _write_table(
 
 
 def _write_ablation(heading: str, contents: Contents, methods: Sequence[str]) -> list[str]:
-    """Write the table of DA-Transformer and its other forms on the paper's three data sets."""
+    """Return heading and Markdown tables of DA-Transformer and its other forms."""
     parts = [heading, "Tests use the seeds that both methods have."]
     for name in ("ag", "amazon", "mind"):
         content = contents[name]
@@ -88,19 +88,19 @@ def _write_ablation(heading: str, contents: Contents, methods: Sequence[str]) ->
 
 
 def _search_name(experiment: str) -> str:
-    """Return the experiment whose search was used: ratings use the settings of the classes."""
+    """Return the experiment whose search was used. Ratings use the search of the classes."""
     return experiment.removesuffix("_rating")
 
 
 def _count_settings(experiment: str, folder: stored_results.AnyPath) -> dict[str, int]:
-    """Return method -> number of searched settings, or {} if the experiment was not searched."""
+    """Return the number of searched settings by method, or {} without a search."""
     content = stored_results.read_results(experiment + SEARCHED, folder)
     runs = {} if content is None else content["runs"]
     return {method: len(group_by_setting(run["result"])) for method, run in runs.items()}
 
 
 def _write_searches(folder: stored_results.AnyPath) -> list[str]:
-    """Write all searched settings of all methods, for each data set."""
+    """Return Markdown tables of all searched settings, for each data set."""
     parts = []
     for name, title in DATA_SETS.items():
         content = stored_results.read_results(name + SEARCHED, folder)

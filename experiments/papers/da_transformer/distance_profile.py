@@ -91,5 +91,5 @@ def _check_shares(name: str, array: np.ndarray | Array, shape: tuple[str | int, 
 
 
 def _count_heads(count: int | np.integer) -> str:
-    """Write a number of heads: "1 head", "2 heads"."""
+    """Format a number of heads as "1 head" or "2 heads"."""
     return f"{count} head{'' if count == 1 else 's'}"

@@ -8,13 +8,13 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from distattn_jax import plot
-from experiments.da import ADJUSTMENTS, DATA_SETS, MAPPINGS, OURS, ROWS
+from distattn_jax.train.results import values_by_seed
 from experiments.papers.bars import grouped_bars
 from experiments.papers.da_transformer.distance_profile import distance_profile
 from experiments.papers.da_transformer.published import SCORES
+from experiments.papers.da_transformer.settings import ADJUSTMENTS, DATA_SETS, MAPPINGS, OURS, ROWS
 from experiments.papers.formatting import PERCENT_METRICS, method_title, metric_title
 from experiments.papers.pictures import Picture
-from experiments.papers.results import values_by_seed
 
 # Panels of Figures 4 and 5: experiment -> title, two metrics.
 PANELS = {

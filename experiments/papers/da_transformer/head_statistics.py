@@ -5,9 +5,16 @@ from typing import Any
 
 import numpy as np
 
-from distattn_jax.train.run import Run, load_config
-from distattn_jax.train.tasks import table_of
-from experiments.trained import Seen, Trained, attention_of, distances_of, heads_of, load
+from distattn_jax.tasks import (
+    SentenceAttention,
+    TrainedModels,
+    distance_parameters,
+    distance_profile,
+    load_models,
+    read_split,
+    sentence_attention,
+)
+from distattn_jax.train import Run
 
 TEXTS = 512  # validation texts whose attention is averaged over distances
 MAX_DISTANCE = 63
@@ -30,7 +37,7 @@ def collect_heads(runs: Mapping[str, Run], *, sentence: str | None) -> dict[str,
     """
     collected: dict[str, Any] = {}
     trained = {
-        method: load(runs[method].path, runs[method].result or {})
+        method: load_models(runs[method].path, runs[method].result or {})
         for method in ("vanilla", "distance_aware")
         if method in runs and runs[method].checkpoints.exists()
     }
@@ -38,21 +45,22 @@ def collect_heads(runs: Mapping[str, Run], *, sentence: str | None) -> dict[str,
         _, params, members, _ = trained["distance_aware"]
         collected["heads"] = {
             level: {"weight": weight[members], "shape": shape[members]}
-            for level, (weight, shape) in heads_of(params).items()
+            for level, (weight, shape) in distance_parameters(params).items()
         }
-    if not trained or not all(model.reads_one_text for model in trained.values()):
+    if not trained or not all(model.reads_single_texts for model in trained.values()):
         return collected
     if sentence is not None:
         collected["attention"] = {
-            method: _select_maps(attention_of(model, sentence)) for method, model in trained.items()
+            method: _select_maps(sentence_attention(model, sentence))
+            for method, model in trained.items()
         }
     collected["distances"] = {
-        method: _profile_distances(runs[method], model) for method, model in trained.items()
+        method: _profile_distances(model) for method, model in trained.items()
     }
     return collected
 
 
-def _select_maps(attention: Seen) -> dict[str, Any]:
+def _select_maps(attention: SentenceAttention) -> dict[str, Any]:
     """Select the maps of the most local and the most global heads.
 
     A model without distance weights keeps its first heads.
@@ -69,14 +77,14 @@ def _select_maps(attention: Seen) -> dict[str, Any]:
     return {"tokens": tokens, "heads": heads, "maps": maps[heads], "weight": weight[heads]}
 
 
-def _profile_distances(run: Run, trained: Trained) -> dict[str, Any]:
+def _profile_distances(trained: TrainedModels) -> dict[str, Any]:
     """Average the attention of validation texts over queries, by the distance of the key."""
     task = trained.task
-    table = table_of(
-        load_config(run.path), "validation", tokenizer=task.tokenizer, labels=task.labels
-    )
-    profile = distances_of(trained, table, texts=TEXTS, furthest=MAX_DISTANCE)
+    table = read_split(task, "validation")
+    profile = distance_profile(trained, table, texts=TEXTS, furthest=MAX_DISTANCE)
     collected = {"heads": profile.heads.reshape(-1, MAX_DISTANCE + 1), "uniform": profile.uniform}
-    if task.method == "distance_aware":
-        collected["weight"] = heads_of(trained.params)["text"][0][trained.best].reshape(-1)
+    if task.config.method == "distance_aware":
+        collected["weight"] = distance_parameters(trained.params)["text"][0][trained.best].reshape(
+            -1
+        )
     return collected

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from experiments.da import DATA_SETS, OURS
+from experiments.papers.da_transformer.settings import DATA_SETS, OURS
 from experiments.papers.formatting import (
     EMPTY,
     NOT_RUN_SENTENCE,
@@ -24,7 +24,7 @@ FLAT = 1.05  # A query is flat if its largest weight is below this multiple of t
 
 
 def signs_table(contents: Mapping[str, Any], experiments: Collection[str] | None = None) -> str:
-    """Write the share of heads with w > 0, and medians of w and v, beside the sequence length.
+    """Return a Markdown table of the share of heads with w > 0, by data set and text length.
 
     Half of all heads begin with w > 0.
 
@@ -55,7 +55,7 @@ def signs_table(contents: Mapping[str, Any], experiments: Collection[str] | None
 
 
 def distances_table(contents: Mapping[str, Any]) -> str:
-    """Write the share of attention on far words, for uniform attention, vanilla and DA heads."""
+    """Return a Markdown table of the share of attention on words more than FAR positions away."""
     rows = []
     for name, content in contents.items():
         profiles = (content or {}).get("distances")
@@ -93,7 +93,7 @@ def count_flat_queries(contents: Mapping[str, Any]) -> dict[str, tuple[int, int]
 
 
 def flat_queries_table(contents: Mapping[str, Any]) -> str:
-    """Write how many queries of Figure 8 have nearly uniform attention, for each method."""
+    """Return a Markdown table of the queries of Figure 8 with nearly uniform attention."""
     rows = [
         [method_title(method), f"{flat} of {count}"]
         for method, (flat, count) in count_flat_queries(contents).items()

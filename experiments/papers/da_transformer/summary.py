@@ -3,14 +3,14 @@
 from collections.abc import Mapping
 from typing import Any
 
-from experiments.da import ADJUSTMENTS, DATA_SETS, MAPPINGS, OURS, ROWS
+from distattn_jax.train.results import values_by_seed
 from experiments.papers import outcomes, report_sections, stored_results
 from experiments.papers.da_transformer import head_tables, tables
 from experiments.papers.da_transformer.figures import list_pictures
 from experiments.papers.da_transformer.published import DATA_SIZES, METRICS, SCORES
+from experiments.papers.da_transformer.settings import ADJUSTMENTS, DATA_SETS, MAPPINGS, OURS, ROWS
 from experiments.papers.formatting import NOT_RUN, format_value, method_title, metric_title
 from experiments.papers.pictures import link_pictures
-from experiments.papers.results import values_by_seed
 from experiments.papers.statistics import ALPHA, summarize
 
 Contents = Mapping[str, Any]  # experiment -> stored results, or None if it was not run
@@ -18,7 +18,7 @@ SUMMARY_DATA = ("ag", "sst", "snli", "amazon")
 
 
 def write_summary(contents: Contents, folder: stored_results.AnyPath) -> str:
-    """Write the findings, one table for each claim of the paper, and links to the figures.
+    """Return Markdown with the findings, one table per claim of the paper, and figure links.
 
     Args:
       contents: experiment -> stored results, or None.
@@ -83,12 +83,12 @@ def _list_findings(contents: Contents, folder: stored_results.AnyPath) -> list[s
 
 
 def _name_baseline(method: str) -> str:
-    """Return the name of a baseline inside a sentence."""
+    """Return the name of a baseline for a sentence: "the Transformer" or "no positions"."""
     return "the Transformer" if method == "vanilla" else method_title(method)
 
 
 def _published_gains() -> str:
-    """List the published gains of DA-Transformer over the Transformer, in points of accuracy."""
+    """Return a phrase with the published gains of DA-Transformer over the Transformer."""
     gains = []
     for name in SUMMARY_DATA:
         criterion = METRICS[name][0]
@@ -100,7 +100,7 @@ def _published_gains() -> str:
 
 
 def _describe_mind(contents: Contents) -> str:
-    """State whether MIND was run, and the result of the artificial log that replaces it."""
+    """Return a sentence on MIND, and on the artificial log that replaces it."""
     state = NOT_RUN if contents["mind"] is None else "see the details"
     finding = f"**MIND** (Table 5): {state}."
     content = contents["mind_made_up"]

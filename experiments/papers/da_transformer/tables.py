@@ -3,10 +3,11 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from experiments.da import DATA_SETS, OURS, ROWS
+from distattn_jax.train.results import Result, select_members, values_by_seed
 from experiments.papers import outcomes, stored_results
 from experiments.papers.comparison_tables import BASELINE_TITLES, format_test
 from experiments.papers.da_transformer.published import METRICS, MIND_SIZES, SCORES
+from experiments.papers.da_transformer.settings import DATA_SETS, OURS, ROWS
 from experiments.papers.formatting import (
     EMPTY,
     NOT_RUN,
@@ -18,7 +19,6 @@ from experiments.papers.formatting import (
     metric_title,
 )
 from experiments.papers.report_sections import read_messages
-from experiments.papers.results import Result, select_members, values_by_seed
 
 SUMMARY_COLUMNS = {
     **{name: f"{DATA_SETS[name]}, accuracy (%)" for name in ("ag", "sst", "snli", "amazon")},
@@ -33,7 +33,7 @@ def find_result(content: Mapping[str, Any] | None, method: str) -> Result | None
 
 
 def compare_with_ours(content: Mapping[str, Any] | None, method: str) -> outcomes.Outcome | None:
-    """Test DA-Transformer minus another method on the test set, or return None."""
+    """Test DA-Transformer against another method, or return None if one was not run."""
     return outcomes.compare_results(find_result(content, OURS), find_result(content, method))
 
 
@@ -42,7 +42,7 @@ def methods_table(
     methods: Sequence[str],
     settings_tried: Mapping[str, int] | None = None,
 ) -> str:
-    """Write one row per method: ours, published, and the test of DA-Transformer minus the method.
+    """Return a Markdown table with one row per method: ours, published, test of DA minus it.
 
     Args:
       content: Stored results of one experiment.
@@ -86,7 +86,7 @@ def methods_table(
 
 
 def scores_summary(contents: Mapping[str, Any]) -> str:
-    """Write one row per method and one column per data set: ours / published, on the test set."""
+    """Return a Markdown table of test results, ours / published, by method and data set."""
     rows = [["no model", *(_format_baseline(contents[name]) for name in SUMMARY_COLUMNS)]]
     for method in ROWS:
         row = [method_title(method)]
@@ -107,7 +107,7 @@ def scores_summary(contents: Mapping[str, Any]) -> str:
 
 
 def differences_summary(contents: Mapping[str, Any]) -> str:
-    """Write the tests of DA-Transformer minus each method, one column per data set.
+    """Return a Markdown table of tests of DA-Transformer minus each method, by data set.
 
     The last row holds the range of the differences that the tests could detect.
     """
@@ -127,7 +127,7 @@ def differences_summary(contents: Mapping[str, Any]) -> str:
 
 
 def forms_summary(content: Mapping[str, Any] | None, forms: Mapping[str, Sequence[str]]) -> str:
-    """Write the other forms of distance-aware attention: accuracy, and the test against ours.
+    """Return a Markdown table of the other forms of distance-aware attention and their tests.
 
     Args:
       content: Stored results of one experiment.
@@ -153,7 +153,7 @@ def forms_summary(content: Mapping[str, Any] | None, forms: Mapping[str, Sequenc
 
 
 def cost_table(content: Mapping[str, Any] | None) -> str:
-    """Write parameters and milliseconds per training step of each method (Section 3.4)."""
+    """Return a Markdown table of parameters and milliseconds per training step, by method."""
     if content is None:
         return NOT_RUN_SENTENCE
     config, lines = content["config"], content["lines"]
@@ -183,7 +183,7 @@ def cost_table(content: Mapping[str, Any] | None) -> str:
 
 
 def cost_sentence(content: Mapping[str, Any] | None) -> str:
-    """State the extra parameters and the relative time per step of DA-Transformer."""
+    """Return a sentence on the extra parameters and the time per step of DA-Transformer."""
     lines = {line["method"]: line for line in (content or {}).get("lines", ())}
     if content is None or not {OURS, "vanilla"} <= lines.keys():
         return "Cost of a training step: not run."
@@ -196,7 +196,7 @@ def cost_sentence(content: Mapping[str, Any] | None) -> str:
 
 
 def _format_baseline(content: Mapping[str, Any] | None) -> str:
-    """Format the criterion of the prediction without a model, followed by its name."""
+    """Format the result of a prediction without a model, such as "25.00 (majority label)"."""
     for run in (content or {}).get("runs", {}).values():
         criterion = run["result"]["criterion"]
         known = run["result"].get("baseline", {}).get("test", {})
@@ -206,6 +206,6 @@ def _format_baseline(content: Mapping[str, Any] | None) -> str:
 
 
 def mind_table(content: Mapping[str, Any] | None) -> str:
-    """Write the published size of MIND (Table 2), and the messages about our copy."""
+    """Return a Markdown table of the published size of MIND, and the messages on our copy."""
     messages = NOT_RUN if content is None else "; ".join(read_messages(content))
     return f"Ours: {messages}.\n\n{markdown_table(['MIND', 'published'], MIND_SIZES.items())}"

@@ -1,0 +1,101 @@
+"""Tasks: what is learned from which data, and how trained models are loaded again.
+
+Each task has a file with its config, its model, loss and metrics, and the preparation of its data.
+"""
+
+from distattn_jax.tasks.claim_ranking import ClaimRanking, ClaimRankingConfig, ClaimRankingData
+from distattn_jax.tasks.document_classification import (
+    DocumentClassification,
+    DocumentClassificationConfig,
+)
+from distattn_jax.tasks.document_regression import DocumentRegression, DocumentRegressionConfig
+from distattn_jax.tasks.documents import DocumentData
+from distattn_jax.tasks.fine_tuning import GuidingConfig, PretrainedModelConfig
+from distattn_jax.tasks.guides import GUIDES, Guide, GuideOptions
+from distattn_jax.tasks.inspection import (
+    DistanceProfile,
+    SentenceAttention,
+    TrainedModels,
+    distance_parameters,
+    distance_profile,
+    load_models,
+    sentence_attention,
+)
+from distattn_jax.tasks.load import LoadedModel, load, load_config
+from distattn_jax.tasks.news_recommendation import (
+    NewsRecommendation,
+    NewsRecommendationConfig,
+    NewsRecommendationData,
+)
+from distattn_jax.tasks.pair_classification import (
+    PairClassification,
+    PairClassificationConfig,
+    PairClassificationData,
+)
+from distattn_jax.tasks.preparation import PreparedData
+from distattn_jax.tasks.pretrained_classification import (
+    PretrainedClassification,
+    PretrainedClassificationConfig,
+    PretrainedClassificationData,
+)
+from distattn_jax.tasks.registry import (
+    TASKS,
+    make_task,
+    make_trainer,
+    open_task_run,
+    prepare,
+    read_split,
+)
+from distattn_jax.tasks.text_classification import (
+    TextClassification,
+    TextClassificationConfig,
+    TextClassificationData,
+)
+from distattn_jax.tasks.text_task import ModelConfig, TextTask
+
+__all__ = [
+    "GUIDES",
+    "TASKS",
+    "ClaimRanking",
+    "ClaimRankingConfig",
+    "ClaimRankingData",
+    "DistanceProfile",
+    "DocumentClassification",
+    "DocumentClassificationConfig",
+    "DocumentData",
+    "DocumentRegression",
+    "DocumentRegressionConfig",
+    "Guide",
+    "GuideOptions",
+    "GuidingConfig",
+    "LoadedModel",
+    "ModelConfig",
+    "NewsRecommendation",
+    "NewsRecommendationConfig",
+    "NewsRecommendationData",
+    "PairClassification",
+    "PairClassificationConfig",
+    "PairClassificationData",
+    "PreparedData",
+    "PretrainedClassification",
+    "PretrainedClassificationConfig",
+    "PretrainedClassificationData",
+    "PretrainedModelConfig",
+    "SentenceAttention",
+    "TextClassification",
+    "TextClassificationConfig",
+    "TextClassificationData",
+    "TextTask",
+    "TrainedModels",
+    "distance_parameters",
+    "distance_profile",
+    "load",
+    "load_config",
+    "load_models",
+    "make_task",
+    "make_trainer",
+    "open_task_run",
+    "prepare",
+    "read_split",
+    "sentence_attention",
+]

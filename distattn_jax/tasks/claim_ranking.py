@@ -1,0 +1,193 @@
+"""Claim ranking: find the papers that support a claim, with a fine-tuned pre-trained model."""
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any, ClassVar, NamedTuple
+
+import jax.numpy as jnp
+import numpy as np
+import optax
+from flax import nnx
+from jaxtyping import Array, Bool, Float
+from tokenizers import Tokenizer
+
+from distattn_jax.data import DataError, Ragged, Table, TextBuilder
+from distattn_jax.datasets import ClaimBuilder, load_candidates
+from distattn_jax.models import PretrainedClassifier
+from distattn_jax.tasks.fine_tuning import (
+    EncoderTexts,
+    FineTuningConfig,
+    FineTuningData,
+    Guidance,
+    make_classifier,
+    make_table,
+    prepare_fine_tuning,
+    sample_rows,
+)
+from distattn_jax.tasks.preparation import PreparedData
+from distattn_jax.tasks.ranking_metrics import RECALL_AT, retrieval_metrics
+from distattn_jax.tasks.text_task import TextTask, dataset_option
+from distattn_jax.train import Batch, Loss, Setting, WeightedLoss, weighted_sum
+
+
+@dataclasses.dataclass(frozen=True)
+class ClaimRankingData(FineTuningData):
+    """Options of the data set and the batches."""
+
+    dataset: str = dataset_option("covid_fact", "cross_genre")
+
+
+@dataclasses.dataclass(frozen=True)
+class ClaimRankingConfig(FineTuningConfig):
+    """Options of an experiment on claim ranking."""
+
+    task: ClassVar[str] = "claim_ranking"
+    data: ClaimRankingData = ClaimRankingData()
+
+
+class CandidateOutput(NamedTuple):
+    """Scores of the candidates (B, C), and the attention of each of the K = B C texts.
+
+    Attributes:
+      scores: Logits of relevance.
+      received: Received attention of every layer and head, if requested.
+      weights: Attention maps of every layer and head, if requested.
+    """
+
+    scores: Float[Array, "B C"]
+    received: Float[Array, "K L N S"] | None = None
+    weights: Float[Array, "K L N T S"] | None = None
+
+
+class ClaimRanking(TextTask):
+    """Score every candidate paper of a claim as relevant or not.
+
+    An example is a claim with its candidates. Its loss, and that of a guide, is the mean over its
+    candidates. The metrics are means over claims.
+    """
+
+    criterion: ClassVar[str] = "mrr"
+    fields = ()
+    length_columns = ("tokens",)
+    length_unit = "candidates"
+
+    def __init__(self, config: ClaimRankingConfig, **arguments: Any):
+        super().__init__(config, **arguments)
+        self.guidance = Guidance(config, self.tokenizer, per_example=mean_over_candidates)
+        self.constants = self.guidance.select_constants(self.constants)
+
+    @property
+    def max_length(self) -> int | None:
+        return None  # Truncated candidates would change the metrics.
+
+    def make_model(self, setting: Setting, *, rngs: nnx.Rngs) -> PretrainedClassifier:
+        return make_classifier(self, 1, rngs)
+
+    def call_model(self, model: Any, batch: Batch, **arguments: Any) -> CandidateOutput:
+        flat = _flatten_candidates(batch)
+        outputs = model(flat["tokens"], flat["tokens_length"], flat["types"], **arguments)
+        scores = outputs.logits.reshape(batch["tokens_words"].shape)
+        return CandidateOutput(scores, outputs.received, outputs.weights)
+
+    def apply_for_training(
+        self, model: Any, batch: Batch, setting: Setting, rngs: nnx.Rngs | None
+    ) -> Any:
+        rate = setting["dropout_rate"]
+        return self.call_model(model, batch, dropout_rate=rate, rngs=rngs, **self.guidance.outputs)
+
+    def loss(self, outputs: CandidateOutput, batch: Batch) -> Float[Array, " B"]:
+        relevant = batch["relevant"].astype(jnp.float32)
+        losses = optax.sigmoid_binary_cross_entropy(outputs.scores, relevant)
+        return _masked_mean(losses, _candidate_mask(batch))
+
+    def weighted_losses(self, setting: Setting) -> Mapping[str, WeightedLoss]:
+        return self.guidance.weighted_losses(setting)
+
+    def select_columns(self, table: Table) -> Table:
+        return self.guidance.select_columns(table)
+
+    def counts(self, outputs: CandidateOutput, batch: Batch) -> dict[str, Array]:
+        relevant = batch["relevant"].astype(jnp.float32)
+        metrics = retrieval_metrics(outputs.scores, relevant, batch["tokens_length"])
+        sums = {name: weighted_sum(value, batch["weight"]) for name, value in metrics.items()}
+        return {**sums, "claims": batch["weight"].sum()}
+
+    def metrics(self, counts: Mapping[str, np.ndarray]) -> dict[str, float]:
+        names = ("mrr", *(f"recall@{k}" for k in RECALL_AT))
+        return {name: float(counts[name] / counts["claims"]) for name in names}
+
+    def baseline(self, train_table: Any, table: Any) -> dict[str, float]:
+        """Return the metrics of BM25, by which the irrelevant candidates were picked.
+
+        Candidates with equal scores keep their stored order, which is random.
+        """
+        columns = table.columns
+        if "bm25" not in columns:
+            return {}
+        rows, most = np.arange(len(columns["bm25"])), int(columns["bm25"].lengths.max())
+        scores, lengths = columns["bm25"].pad(rows, most)
+        relevant, _ = columns["relevant"].pad(rows, most)
+        metrics = retrieval_metrics(
+            jnp.asarray(scores), jnp.asarray(relevant, jnp.float32), jnp.asarray(lengths)
+        )
+        return {name: float(values.mean()) for name, values in metrics.items()}
+
+
+def prepare(config: ClaimRankingConfig) -> PreparedData:
+    """Prepare a data set of claims with candidates, and load the pre-trained model."""
+    return prepare_fine_tuning(config, read_texts)
+
+
+def read_table(
+    config: ClaimRankingConfig, dataset: TextBuilder, split: str, tokenizer: Tokenizer
+) -> Table:
+    """Return the claims of a split, each with the token ids of all its candidates."""
+    texts = read_texts(dataset, split, config.data)
+    return make_table(texts, tokenizer, config.data.longest)[0]
+
+
+def read_texts(dataset: TextBuilder, split: str, config: FineTuningData) -> EncoderTexts:
+    """Return the pairs (claim, candidate) of a split, and which candidates are relevant."""
+    assert isinstance(dataset, ClaimBuilder)
+    claims, papers, relevant, bm25 = load_candidates(dataset, split)
+    if not len(relevant):
+        raise DataError(f"the split {split!r} of {dataset.name} has no examples.")
+    starts, counts = relevant.offsets, relevant.lengths
+    rows = sample_rows(len(relevant), split, config)
+    places = [place for row in rows for place in range(starts[row], starts[row + 1])]
+    kept = [int(counts[row]) for row in rows]
+    offsets = np.cumsum([0, *kept], dtype=np.int64)
+    answers = {"relevant": Ragged(relevant.values[places], offsets)}
+    if split != "train":
+        answers["bm25"] = Ragged(bm25.values[places], offsets)  # Only the baseline reads it.
+    return EncoderTexts([claims[i] for i in places], [papers[i] for i in places], kept, answers)
+
+
+def mean_over_candidates(loss: Loss) -> Loss:
+    """Convert a loss of every candidate into its mean over the candidates of each claim."""
+
+    def mean(outputs: Any, batch: Batch) -> Float[Array, " B"]:
+        losses = loss(outputs, {**batch, **_flatten_candidates(batch)})
+        return _masked_mean(losses.reshape(batch["tokens_words"].shape), _candidate_mask(batch))
+
+    return mean
+
+
+def _flatten_candidates(batch: Batch) -> Batch:
+    """Return one row for each candidate: columns (B, C, T) become (B C, T)."""
+    flat = {
+        name: column.reshape(-1, column.shape[-1])
+        for name, column in batch.items()
+        if f"{name}_words" in batch
+    }
+    return {**flat, "tokens_length": batch["tokens_words"].reshape(-1)}
+
+
+def _candidate_mask(batch: Batch) -> Bool[Array, "B C"]:
+    """Return True for candidates, False for padding."""
+    return jnp.arange(batch["tokens_words"].shape[1])[None, :] < batch["tokens_length"][:, None]
+
+
+def _masked_mean(values: Float[Array, "B C"], mask: Bool[Array, "B C"]) -> Float[Array, " B"]:
+    """Return the mean of the masked values; 0 for a row without any."""
+    return jnp.where(mask, values, 0).sum(axis=-1) / jnp.maximum(mask.sum(axis=-1), 1)

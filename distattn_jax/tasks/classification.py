@@ -1,0 +1,73 @@
+"""Classification: the loss, the metrics and the predictions that all classifiers share."""
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from distattn_jax.tasks.text_task import TextTask
+from distattn_jax.train import Batch, cross_entropy
+
+
+class Classification(TextTask):
+    """Assign one class to each example; the outputs of the model have `logits` (B, C)."""
+
+    criterion: ClassVar[str] = "accuracy"
+
+    def loss(self, outputs: Any, batch: Batch) -> Float[Array, " B"]:
+        return cross_entropy(outputs.logits, batch["label"])
+
+    def counts(self, outputs: Any, batch: Batch) -> dict[str, Array]:
+        return {"confusion": confusion_matrix(outputs.logits, batch["label"], batch["weight"])}
+
+    def metrics(self, counts: Mapping[str, np.ndarray]) -> dict[str, float]:
+        confusion = np.asarray(counts["confusion"], np.float64)
+        return {
+            "accuracy": float(np.trace(confusion) / confusion.sum()),
+            "macro_f": macro_f(confusion),
+        }
+
+    def baseline(self, train_table: Any, table: Any) -> dict[str, float]:
+        """Return the accuracy of the most frequent label of the training set."""
+        most_frequent = np.bincount(train_table.columns["label"]).argmax()
+        return {"accuracy": float(np.mean(table.columns["label"] == most_frequent))}
+
+    def format_predictions(self, outputs: Any) -> list[str]:
+        """Return the most probable label and its probability, separated by a tab."""
+        probabilities = np.asarray(jax.nn.softmax(outputs.logits))
+        best = probabilities.argmax(axis=-1)
+        return [
+            f"{self.labels[i]}\t{row[i]:.4f}" for i, row in zip(best, probabilities, strict=True)
+        ]
+
+
+def confusion_matrix(
+    logits: Float[Array, "B C"], labels: Array, weight: Float[Array, " B"]
+) -> Float[Array, "C C"]:
+    """Return the weighted number of examples for each true class (row) and predicted class."""
+    classes = logits.shape[-1]
+    true = jax.nn.one_hot(labels, classes) * weight[:, None]
+    predicted = jax.nn.one_hot(logits.argmax(axis=-1), classes)
+    return jnp.einsum("bi,bj->ij", true, predicted)
+
+
+def macro_precision(confusion: Float[np.ndarray, "C C"]) -> float:
+    """Return the mean precision over classes; 0 for a class that is never predicted."""
+    return _mean_ratio(np.diag(confusion), confusion.sum(axis=0))
+
+
+def macro_recall(confusion: Float[np.ndarray, "C C"]) -> float:
+    """Return the mean recall over classes; 0 for a class without examples."""
+    return _mean_ratio(np.diag(confusion), confusion.sum(axis=1))
+
+
+def macro_f(confusion: Float[np.ndarray, "C C"]) -> float:
+    """Return the mean F1 score over classes; 0 for a class without examples and predictions."""
+    return _mean_ratio(2 * np.diag(confusion), confusion.sum(axis=0) + confusion.sum(axis=1))
+
+
+def _mean_ratio(parts: Float[np.ndarray, " C"], totals: Float[np.ndarray, " C"]) -> float:
+    return float(np.mean(parts / np.where(totals > 0, totals, 1)))

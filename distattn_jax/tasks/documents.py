@@ -1,0 +1,100 @@
+"""Documents: options, columns and statistics that all tasks on documents share.
+
+A document is split into sentences, and each sentence into tokens.
+"""
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from tokenizers import Tokenizer
+
+from distattn_jax.data import Nested, Table, TextBuilder, encode, split_sentences
+from distattn_jax.tasks.preparation import PreparedData, prepare_with_embeddings
+from distattn_jax.tasks.text_task import AttentionConfig, TextDataConfig, dataset_option
+from distattn_jax.train import Batch, option
+
+
+@dataclasses.dataclass(frozen=True)
+class DocumentData(TextDataConfig):
+    """Options of the data set, the vocabulary and the batches."""
+
+    dataset: str = dataset_option("amazon")
+    longest: int = option(512, "longest sentence in tokens; longer ones are truncated")
+    sentences: int = option(32, "largest number of sentences; longer documents are truncated")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.require_at_least(1, "sentences")
+
+
+@dataclasses.dataclass(frozen=True)
+class DocumentConfig(AttentionConfig):
+    """Options of an experiment on a task on documents."""
+
+    data: DocumentData = DocumentData()
+
+
+def encode_documents(
+    rows: Sequence[Mapping[str, Any]], tokenizer: Tokenizer, longest: int
+) -> dict[str, Nested]:
+    """Return the column `text`: the token ids of every sentence of every document.
+
+    Args:
+      rows: Examples with the field `text`.
+      tokenizer: Converts sentences to token ids.
+      longest: Longest sentence in tokens; longer ones are truncated.
+    """
+    documents = [split_sentences(row["text"]) for row in rows]
+    encoded = encode(tokenizer, [sentence for document in documents for sentence in document])
+    # A multiple of 8 gives few different shapes, and so few compilations, when predicting.
+    width = min(longest, -(-int(encoded.lengths.max(initial=1)) // 8) * 8)
+    return {"text": Nested.from_counts(encoded, [len(document) for document in documents], width)}
+
+
+def call_on_documents(model: Any, batch: Batch, **arguments: Any) -> Any:
+    """Call a document model with the columns of a batch."""
+    return model(batch["text"], batch["text_words"], batch["text_length"], **arguments)
+
+
+def prepare_documents(
+    config: Any,
+    dataset: TextBuilder,
+    tokenizer: Tokenizer,
+    tables: Mapping[str, Table],
+    *,
+    labels: tuple[str, ...] = (),
+    initial_parameters: Mapping[tuple[str | int, ...], np.ndarray] | None = None,
+) -> PreparedData:
+    """Load the initial embeddings, and return everything that a run needs of its documents.
+
+    Args:
+      config: Config of the experiment.
+      dataset: Builder of the data set.
+      tokenizer: Tokenizer trained on the training set.
+      tables: Examples of each split.
+      labels: Names of the classes.
+      initial_parameters: Further parameters that are not random, by path.
+    """
+    column = tables["train"].columns["text"]
+    assert isinstance(column, Nested)
+    truncated = (
+        f"{column.truncated} of {len(column.inner)} sentences of train are cut to "
+        f"{column.width} tokens"
+    )
+    return prepare_with_embeddings(
+        config,
+        dataset,
+        tokenizer,
+        tables,
+        embedding_path=("document", "words", "embedding", "embedding"),
+        average_length=float(len(column.inner.values) / len(tables["train"])),
+        sequence_lengths={
+            "words": float(column.inner.lengths.mean()),
+            "sentences": float(column.lengths.mean()),
+        },
+        labels=labels,
+        messages=(truncated,),
+        initial_parameters=initial_parameters,
+    )

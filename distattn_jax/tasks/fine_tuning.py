@@ -1,0 +1,382 @@
+"""Fine-tuning of a pre-trained encoder whose attention may be guided.
+
+Options, tables and losses that all tasks on pre-trained models share. Examples have the columns
+`tokens` and `types` of the model's own tokenizer. A guide may need further columns of the training
+set. The method of a run is the name of a guide, of `GUIDES`.
+"""
+
+import dataclasses
+import random
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
+
+import jax.numpy as jnp
+import numpy as np
+from flax import nnx
+from tokenizers import Tokenizer
+
+from distattn_jax.data import (
+    DataError,
+    Nested,
+    ParsedTexts,
+    Ragged,
+    Table,
+    TextBuilder,
+    count_pmi,
+    encode_pairs,
+    list_words,
+    load_pretrained_tokenizer,
+    load_word_vectors,
+)
+from distattn_jax.models import PretrainedClassifier, PretrainedConfig
+from distattn_jax.models import pretrained as models
+from distattn_jax.tasks import pretrained_source
+from distattn_jax.tasks.guides import GUIDES, Guide, GuideOptions
+from distattn_jax.tasks.preparation import SPLITS, PreparedData, describe_data, open_dataset
+from distattn_jax.tasks.text_task import ComputeConfig, DatasetConfig, TextTask
+from distattn_jax.train import Config, Loss, Options, Setting, WeightedLoss, option
+
+COLUMNS = ("tokens", "types")
+PERIODS = (".", "Ġ.", "▁.")  # spelled by each family of tokenizers, with and without a space
+DELIMITERS = ("[SEP]", "</s>")
+ALL_LAYERS = -1
+
+
+def _guides_where(condition: Callable[[Guide], bool]) -> tuple[str, ...]:
+    return tuple(name for name, guide in GUIDES.items() if condition(guide))
+
+
+@dataclasses.dataclass(frozen=True)
+class FineTuningData(DatasetConfig):
+    """Options of the data set and the batches."""
+
+    longest: int = option(512, "longest text or pair in tokens; longer ones are truncated")
+    share: float = option(1.0, "fraction of the training set to learn from")
+    parses: str = option(
+        "", "folder with the parsed training set (CoNLL-U)", methods=("dependency",)
+    )
+    vectors: str = option(
+        "", "GloVe file (text, .gz or .zip) of word vectors", methods=("word_similarity",)
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.require_at_least(1, "longest")
+        self.require(0 < self.share <= 1, "share", "above 0 and at most 1")
+
+
+@dataclasses.dataclass(frozen=True)
+class PretrainedModelConfig(ComputeConfig):
+    """Options of the pre-trained model and its computation."""
+
+    pretrained: str = option("", "folder or hub name of the pre-trained model")
+    dropout_rate: tuple[float, ...] = option(
+        (0.1,), "dropout rate, instead of that of the model's config.json", grid=True
+    )
+    remat: bool = option(False, "recompute each layer in the backward pass, to save memory")
+
+
+@dataclasses.dataclass(frozen=True)
+class GuidingConfig(Options):
+    """Options of the guide, a loss on the attention."""
+
+    alpha: tuple[float, ...] = option(
+        (0.01,),
+        "weight of MDG",
+        grid=True,
+        methods=_guides_where(lambda guide: "alpha" in guide.weights),
+    )
+    beta: tuple[float, ...] = option(
+        (0.01,),
+        "weight of PDG",
+        grid=True,
+        methods=_guides_where(lambda guide: "beta" in guide.weights),
+    )
+    gamma: tuple[float, ...] = option(
+        (1.0,),
+        "weight of any other guide",
+        grid=True,
+        methods=_guides_where(lambda guide: "gamma" in guide.weights),
+    )
+    layers: tuple[int, ...] = option(
+        (),
+        "guided layers, counted from 0; none for all",
+        methods=_guides_where(lambda guide: bool(guide.terms)),
+    )
+    layer: tuple[int, ...] = option(
+        (ALL_LAYERS,),
+        "the only guided layer; -1 for those of `layers`",
+        grid=True,
+        methods=_guides_where(lambda guide: bool(guide.terms)),
+    )
+    scaling: str = option(
+        "mean",
+        "MDG and PDG as means, or as sums as printed in the paper",
+        choices=("mean", "sum"),
+        methods=_guides_where(lambda guide: guide.received),
+    )
+    temperature: float = option(
+        1.0,
+        "temperature of MDG",
+        methods=_guides_where(lambda guide: "alpha" in guide.weights),
+    )
+    pmi_tokens: int = option(
+        4096, "number of most frequent tokens with pointwise mutual information", methods=("pmi",)
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.require_at_least(0, "alpha", "beta", "gamma", "layers")
+        self.require_at_least(1, "pmi_tokens")
+        self.require(self.temperature > 0, "temperature", "above 0")
+        self.require(len(set(self.layers)) == len(self.layers), "layers", "different ones")
+        unset = self.layer == (ALL_LAYERS,)
+        valid = min(self.layer) >= 0 and len(set(self.layer)) == len(self.layer)
+        self.require(unset or valid, "layer", "-1 alone, or different layers from 0 on")
+        self.require(unset or not self.layers, "layer", "-1 where layers are given")
+
+
+@dataclasses.dataclass(frozen=True)
+class FineTuningConfig(Config):
+    """Options of an experiment that compares guides of a pre-trained model."""
+
+    methods: tuple[str, ...] = option(
+        ("none",), "guides to compare, one run each", choices=tuple(GUIDES), changes_result=False
+    )
+    data: FineTuningData = FineTuningData()
+    model: PretrainedModelConfig = PretrainedModelConfig()
+    guiding: GuidingConfig = GuidingConfig()
+
+
+class Guidance:
+    """Losses of the guide of one run, and the attention arrays that they need.
+
+    Args:
+      config: Options of the run, with one method.
+      tokenizer: Tokenizer of the pre-trained model.
+      per_example: Converts a loss with one value per text into one with one value per example.
+    """
+
+    def __init__(
+        self,
+        config: FineTuningConfig,
+        tokenizer: Tokenizer,
+        per_example: Callable[[Loss], Loss] = lambda loss: loss,
+    ):
+        self._guide = GUIDES[config.method]
+        options = guide_options(config.guiding, tokenizer)
+        self._single_layer = options.single_layer
+        self.losses = {
+            name: per_example(loss) for name, loss in self._guide.losses(options).items()
+        }
+
+    @property
+    def outputs(self) -> dict[str, bool]:
+        """Keyword arguments that make the model return the attention arrays for the losses."""
+        return {"received": self._guide.received, "weights": self._guide.maps}
+
+    def weighted_losses(self, setting: Setting) -> Mapping[str, WeightedLoss]:
+        """Return the losses with the weights of a setting."""
+        return self._guide.weigh(self.losses, setting, single_layer=self._single_layer)
+
+    def select_constants(self, constants: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """Return the constant arrays that the losses of this guide need, out of all constants."""
+        return {name: constants[name] for name in self._guide.constants if constants}
+
+    def select_columns(self, table: Table) -> Table:
+        """Return a training table without the columns that only other guides need."""
+        unused = {name for guide in GUIDES.values() for name in guide.columns}
+        unused -= set(self._guide.columns)
+        columns = {name: c for name, c in table.columns.items() if name not in unused}
+        return dataclasses.replace(table, columns=columns)
+
+
+def guide_options(config: GuidingConfig, tokenizer: Tokenizer) -> GuideOptions:
+    """Return the options of the guides, with the token ids of periods and separators."""
+    return GuideOptions(
+        layers=config.layers or None,
+        single_layer=config.layer != (ALL_LAYERS,),
+        scaling=config.scaling,
+        temperature=config.temperature,
+        periods=_find_ids(tokenizer, PERIODS),
+        delimiters=_find_ids(tokenizer, DELIMITERS),
+    )
+
+
+def make_classifier(task: TextTask, classes: int, rngs: nnx.Rngs) -> PretrainedClassifier:
+    """Return a classifier on the pre-trained architecture, with random parameters."""
+    config = task.config.model
+    return PretrainedClassifier(
+        PretrainedConfig(**task.data["pretrained"]["config"]),
+        classes,
+        implementation=config.implementation or None,
+        dtype=jnp.dtype(config.dtype),
+        remat=config.remat,
+        rngs=rngs,
+    )
+
+
+class EncoderTexts(NamedTuple):
+    """Texts of a split for a pre-trained encoder.
+
+    Attributes:
+      first: First texts.
+      second: Second texts of the pairs; None if each text stands alone.
+      counts: Number of texts of each example; None if every text is an example.
+      answers: Columns to predict, and columns for the baseline.
+    """
+
+    first: Sequence[str]
+    second: Sequence[str] | None
+    counts: Sequence[int] | None
+    answers: Mapping[str, np.ndarray | Ragged]
+
+
+ReadTexts = Callable[[TextBuilder, str, FineTuningData], EncoderTexts]
+
+
+def check(config: FineTuningConfig) -> None:
+    """Raise an error if the config lacks a file, or does not fit the pre-trained model."""
+    if not config.model.pretrained:
+        raise DataError(
+            f"the task {config.task} needs --model.pretrained, the folder or hub name of a "
+            "pre-trained model."
+        )
+    for method, name in (("dependency", "parses"), ("word_similarity", "vectors")):
+        if method in config.methods and not getattr(config.data, name):
+            raise DataError(f"the guide {method} needs --data.{name}; got none.")
+    pretrained_source.check_fits(config)
+
+
+def prepare_fine_tuning(
+    config: FineTuningConfig,
+    read_texts: ReadTexts,
+    *,
+    read_labels: Callable[[TextBuilder], tuple[str, ...]] = lambda dataset: (),
+) -> PreparedData:
+    """Prepare a data set and load the parameters of a pre-trained model.
+
+    Args:
+      config: Config of the experiment.
+      read_texts: Returns the texts of one split.
+      read_labels: Returns the names of the classes.
+    """
+    check(config)
+    dataset = open_dataset(config.data)
+    folder = models.resolve_folder(config.model.pretrained)
+    tokenizer = load_pretrained_tokenizer(folder)
+    sizes = pretrained_source.read_sizes(config.model.pretrained)
+    if tokenizer.get_vocab_size() > sizes.vocabulary:
+        raise DataError(
+            f"{folder}: the tokenizer must have at most the {sizes.vocabulary} tokens of the "
+            f"model; got {tokenizer.get_vocab_size()}."
+        )
+    texts = {split: read_texts(dataset, split, config.data) for split in SPLITS}
+    tables, truncated = {}, {}
+    for split in SPLITS:
+        tables[split], truncated[split] = make_table(texts[split], tokenizer, config.data.longest)
+    lengths = _text_lengths(tables["train"])
+    tables["train"], constants = _add_guide_columns(
+        config, texts["train"], tokenizer, tables["train"]
+    )
+    source = pretrained_source.describe_source(config.model.pretrained, sizes)
+    labels = read_labels(dataset)
+    about, messages = describe_data(
+        config.data,
+        dataset,
+        tokenizer,
+        tables,
+        labels=labels,
+        average_length=float(lengths.mean()),
+        sequence_lengths={"text": float(lengths.mean())},
+        messages=(
+            f"{truncated['train']} of the texts of train are cut to {config.data.longest} tokens",
+            f"{source['name']}: {sizes.family}, {sizes.layers} layers of {sizes.heads} heads, "
+            f"stored as {' and '.join(source['stored'])}",
+        ),
+        pretrained=source,
+    )
+    parameters = models.read_parameters(folder, sizes).items()
+    return PreparedData(
+        config,
+        tokenizer,
+        tables,
+        about,
+        messages,
+        labels,
+        {("encoder", *path): array for path, array in parameters},
+        constants,
+    )
+
+
+def make_table(texts: EncoderTexts, tokenizer: Tokenizer, longest: int) -> tuple[Table, int]:
+    """Return a table of token ids and answers, and the number of texts that were truncated."""
+    encoded = encode_pairs(tokenizer, texts.first, texts.second, longest)
+    columns = {name: _group(encoded.columns[name], texts, longest) for name in COLUMNS}
+    return Table({**columns, **texts.answers}), encoded.truncated
+
+
+def sample_rows(count: int, split: str, config: FineTuningData) -> Sequence[int]:
+    """Return the rows of a split to learn from; a smaller share is part of every larger one."""
+    if split != "train" or config.share == 1:
+        return range(count)
+    order = random.Random(f"share {config.seed}").sample(range(count), count)
+    return sorted(order[: max(round(config.share * count), 1)])
+
+
+def _add_guide_columns(
+    config: FineTuningConfig, texts: EncoderTexts, tokenizer: Tokenizer, table: Table
+) -> tuple[Table, dict[str, np.ndarray]]:
+    """Add the columns that the guides of a config need to the training table.
+
+    Returns:
+      The table with these columns, and the arrays that the guides need besides a batch. Pointwise
+      mutual information is counted on the text pairs that the model reads, so a claim is counted
+      once for each of its candidates.
+    """
+    constants: dict[str, np.ndarray] = {}
+    if "pmi" in config.methods:
+        tokens = table.columns["tokens"]
+        every_text = tokens.inner if isinstance(tokens, Nested) else tokens
+        assert isinstance(every_text, Ragged)
+        found = count_pmi(every_text, tokenizer.get_vocab_size(), size=config.guiding.pmi_tokens)
+        constants |= {"pmi_row_of_token": found.row_of_token, "pmi_values": found.values}
+    names = [name for method in config.methods for name in GUIDES[method].columns]
+    if not names:
+        return table, constants
+    rows = None
+    if "vectors" in names:
+        words = list_words(tokenizer, [*texts.first, *(texts.second or ())])
+        rows, constants["word_vectors"] = load_word_vectors(config.data.vectors, words)
+    encoded = encode_pairs(
+        tokenizer,
+        texts.first,
+        texts.second,
+        config.data.longest,
+        parses=ParsedTexts(config.data.parses) if "heads" in names else None,
+        vectors=rows,
+    )
+    longest = config.data.longest
+    columns = {name: _group(encoded.columns[name], texts, longest) for name in names}
+    return dataclasses.replace(table, columns={**table.columns, **columns}), constants
+
+
+def _group(column: Ragged, texts: EncoderTexts, longest: int) -> Ragged | Nested:
+    """Group a column with one entry per text into a column with one entry per example."""
+    if texts.counts is None:
+        return column
+    # A multiple of 8 gives few different shapes, and so few compilations.
+    width = min(longest, -(-int(column.lengths.max(initial=1)) // 8) * 8)
+    return Nested.from_counts(column, texts.counts, width)
+
+
+def _text_lengths(table: Table) -> np.ndarray:
+    column = table.columns["tokens"]
+    inner = column.inner if isinstance(column, Nested) else column
+    assert isinstance(inner, Ragged)
+    return inner.lengths
+
+
+def _find_ids(tokenizer: Tokenizer, tokens: Sequence[str]) -> tuple[int, ...]:
+    ids = (tokenizer.token_to_id(token) for token in tokens)
+    return tuple(i for i in ids if i is not None)

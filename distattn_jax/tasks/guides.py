@@ -1,0 +1,214 @@
+"""Guides of pre-trained models by name: the losses of each, and the data that they need.
+
+| name | loss | reads |
+| --- | --- | --- |
+| none | no further loss: ordinary fine-tuning | - |
+| mdg, pdg, ag | MDG, PDG, and both (Wang et al. 2022) | received attention |
+| first, next, previous, period, delimiter | a pattern of positions (Deshpande 2020) | maps |
+| pmi, dependency, word_similarity | a relation between words | maps |
+
+Every loss is multiplied by a weight that is an axis of the hyperparameter grid: alpha for MDG, beta
+for PDG, gamma for all others.
+"""
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from distattn_jax import guiding
+from distattn_jax.train import Loss, Setting, WeightedLoss
+
+Batch = dict[str, Array]
+
+
+@dataclasses.dataclass(frozen=True)
+class GuideOptions:
+    """Options of the guides of a run.
+
+    Attributes:
+      layers: Indices of the guided layers; None guides all layers.
+      single_layer: True if the guided layer is an axis of the hyperparameter grid.
+      scaling: Scaling of MDG and PDG, "mean" or "sum".
+      temperature: Temperature of MDG.
+      periods: Token ids of periods.
+      delimiters: Token ids of separators.
+    """
+
+    layers: tuple[int, ...] | None = None
+    single_layer: bool = False
+    scaling: str = "mean"
+    temperature: float = 1.0
+    periods: tuple[int, ...] = ()
+    delimiters: tuple[int, ...] = ()
+
+
+class GuideTerm(NamedTuple):
+    """One loss (outputs, batch, options) -> (B,), and the grid axis that holds its weight."""
+
+    loss: Callable[[Any, Batch, GuideOptions], Float[Array, " B"]]
+    weight: str
+
+
+@dataclasses.dataclass(frozen=True)
+class Guide:
+    """One way to guide attention: losses that are added to the loss of the task.
+
+    Attributes:
+      title: Name in tables and figures.
+      terms: Losses by name.
+      received: True if the losses read the received attention.
+      maps: True if the losses read whole attention maps, which must then be stored.
+      columns: Columns of the training set that the losses read, besides the tokens.
+      constants: Arrays computed from the whole training set, the same for every batch.
+    """
+
+    title: str
+    terms: Mapping[str, GuideTerm] = dataclasses.field(default_factory=dict)
+    received: bool = False
+    maps: bool = False
+    columns: tuple[str, ...] = ()
+    constants: tuple[str, ...] = ()
+
+    @property
+    def weights(self) -> tuple[str, ...]:
+        """Grid axes that hold the weights of the losses."""
+        return tuple(term.weight for term in self.terms.values())
+
+    def losses(self, options: GuideOptions) -> dict[str, Loss]:
+        """Return the unweighted losses by name, each a function of outputs and batch."""
+        return {name: _bind_options(term.loss, options) for name, term in self.terms.items()}
+
+    def weigh(
+        self, losses: Mapping[str, Loss], setting: Setting, *, single_layer: bool = False
+    ) -> dict[str, WeightedLoss]:
+        """Return the losses with the weights of a setting, whose values may be traced.
+
+        Args:
+          losses: Result of `losses`, by name.
+          setting: One point of the hyperparameter grid.
+          single_layer: True to show the losses only the layer `setting["layer"]`.
+        """
+        return {
+            name: WeightedLoss(
+                _select_layer(loss, setting["layer"]) if single_layer else loss,
+                setting[self.terms[name].weight],
+            )
+            for name, loss in losses.items()
+        }
+
+
+def _bind_options(
+    loss: Callable[[Any, Batch, GuideOptions], Float[Array, " B"]], options: GuideOptions
+) -> Loss:
+    return lambda outputs, batch: loss(outputs, batch, options)
+
+
+def _select_layer(loss: Loss, layer: Float[Array, ""]) -> Loss:
+    """Return a loss that is computed on one layer of the outputs."""
+
+    def loss_of_layer(outputs: Any, batch: Batch) -> Float[Array, " B"]:
+        index = jnp.asarray(layer, jnp.int32)[None]
+        selected = {
+            name: jnp.take(getattr(outputs, name), index, axis=1)
+            for name in ("received", "weights")
+            if getattr(outputs, name) is not None
+        }
+        return loss(outputs._replace(**selected), batch)
+
+    return loss_of_layer
+
+
+def _map_discrimination(outputs: Any, batch: Batch, options: GuideOptions) -> Float[Array, " B"]:
+    return guiding.map_discrimination(
+        outputs.received,
+        batch["tokens_length"],
+        layers=options.layers,
+        scaling=options.scaling,
+        temperature=options.temperature,
+    )
+
+
+def _pattern_decorrelation(outputs: Any, batch: Batch, options: GuideOptions) -> Float[Array, " B"]:
+    return guiding.pattern_decorrelation(
+        outputs.received, batch["tokens_length"], layers=options.layers, scaling=options.scaling
+    )
+
+
+def _make_pattern_guide(
+    title: str,
+    name: str,
+    target: Callable[[Batch, GuideOptions], guiding.Target],
+    columns: tuple[str, ...] = (),
+    constants: tuple[str, ...] = (),
+) -> Guide:
+    """Return a guide that pulls attention maps towards a target."""
+
+    def loss(outputs: Any, batch: Batch, options: GuideOptions) -> Float[Array, " B"]:
+        return guiding.pattern_loss(
+            outputs.weights, target(batch, options), batch["tokens_length"], layers=options.layers
+        )
+
+    terms = {name: GuideTerm(loss, "gamma")}
+    return Guide(title, terms, maps=True, columns=columns, constants=constants)
+
+
+def _first(batch: Batch, options: GuideOptions) -> guiding.Target:
+    return guiding.first_token(batch["tokens"], batch["tokens_length"])
+
+
+def _next(batch: Batch, options: GuideOptions) -> guiding.Target:
+    return guiding.next_token(batch["tokens"], batch["tokens_length"])
+
+
+def _previous(batch: Batch, options: GuideOptions) -> guiding.Target:
+    return guiding.previous_token(batch["tokens"], batch["tokens_length"])
+
+
+def _period(batch: Batch, options: GuideOptions) -> guiding.Target:
+    return guiding.period(batch["tokens"], batch["tokens_length"], periods=options.periods)
+
+
+def _delimiter(batch: Batch, options: GuideOptions) -> guiding.Target:
+    return guiding.delimiter(batch["tokens"], batch["tokens_length"], delimiters=options.delimiters)
+
+
+def _pmi(batch: Batch, options: GuideOptions) -> guiding.Target:
+    table = guiding.PmiTable(batch["pmi_row_of_token"], batch["pmi_values"])
+    return guiding.pmi(batch["tokens"], batch["tokens_length"], table)
+
+
+def _dependency(batch: Batch, options: GuideOptions) -> guiding.Target:
+    return guiding.dependency(batch["words"], batch["heads"], batch["tokens_length"])
+
+
+def _word_similarity(batch: Batch, options: GuideOptions) -> guiding.Target:
+    return guiding.word_similarity(batch["vectors"], batch["tokens_length"], batch["word_vectors"])
+
+
+MDG = GuideTerm(_map_discrimination, "alpha")
+PDG = GuideTerm(_pattern_decorrelation, "beta")
+GUIDES = {
+    "none": Guide("no guide"),
+    "ag": Guide("AG", {"mdg": MDG, "pdg": PDG}, received=True),
+    "mdg": Guide("MDG", {"mdg": MDG}, received=True),
+    "pdg": Guide("PDG", {"pdg": PDG}, received=True),
+    "first": _make_pattern_guide("[First]", "first", _first),
+    "next": _make_pattern_guide("[Next]", "next", _next),
+    "previous": _make_pattern_guide("[Prev]", "previous", _previous),
+    "period": _make_pattern_guide("[Period]", "period", _period),
+    "delimiter": _make_pattern_guide("[Delim]", "delimiter", _delimiter),
+    "pmi": _make_pattern_guide("[PMI]", "pmi", _pmi, constants=("pmi_row_of_token", "pmi_values")),
+    "dependency": _make_pattern_guide(
+        "[Dependency]", "dependency", _dependency, columns=("words", "heads")
+    ),
+    "word_similarity": _make_pattern_guide(
+        "[WordSim]",
+        "word_similarity",
+        _word_similarity,
+        columns=("vectors",),
+        constants=("word_vectors",),
+    ),
+}

@@ -1,0 +1,175 @@
+"""Inspection of trained models: parameters of heads, attention maps, attention by distance."""
+
+import functools
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from flax import nnx
+
+from distattn_jax.data import UNKNOWN_TOKEN
+from distattn_jax.tasks.load import (
+    load_config,
+    load_parameters,
+    load_task,
+    portable_config,
+    select_model,
+)
+from distattn_jax.tasks.text_classification import TextClassification
+from distattn_jax.tasks.text_task import TextTask
+from distattn_jax.train.results import Result, best_member, select_members
+from distattn_jax.train.run import AnyPath
+
+CHUNK = 64  # texts whose attention is computed together
+
+
+class TrainedModels(NamedTuple):
+    """All models of a finished run.
+
+    Attributes:
+      task: Task of the run.
+      params: Best parameters of all models.
+      members: Members of the setting with the best mean validation score.
+      best: Member of that setting with the best validation score.
+    """
+
+    task: TextTask
+    params: Any
+    members: list[int]
+    best: int
+
+    @property
+    def model(self) -> Any:
+        """Model of the best model."""
+        return select_model(self.task, self.params, self.best)
+
+    @property
+    def reads_single_texts(self) -> bool:
+        """True if the models read one sentence at a time."""
+        return isinstance(self.task, TextClassification)
+
+
+def load_models(path: AnyPath, result: Result) -> TrainedModels:
+    """Load all models of a finished run, in a form that shows attention on any device.
+
+    Args:
+      path: Folder of the run.
+      result: Result of the run.
+    """
+    task = load_task(path, portable_config(load_config(path)))
+    members = select_members(result)
+    return TrainedModels(task, load_parameters(path, task), members, best_member(result, members))
+
+
+def distance_parameters(params: Any) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+    """Return w and v of distance-aware heads, each of shape (members, L, N), by encoder level.
+
+    The level is the name of the encoder in the model: "text"; or "words" and "sentences"; or
+    "titles" and "user".
+    """
+    found: dict[str, dict[str, list[np.ndarray]]] = {}
+    for path, leaf in sorted(nnx.traversals.flatten_mapping(params).items(), key=_layer_order):
+        match path:
+            case (*before, "encoder", "layers", _, "attention", "variant", "weight" | "shape"):
+                level = [name for name in before if name != "sequence"][-1]
+                found.setdefault(level, {}).setdefault(path[-1], []).append(np.asarray(leaf))
+    return {
+        level: (np.stack(leaves["weight"], axis=1), np.stack(leaves["shape"], axis=1))
+        for level, leaves in found.items()
+    }
+
+
+class SentenceAttention(NamedTuple):
+    """Attention of all heads of a model on one sentence of T tokens.
+
+    Attributes:
+      tokens: Tokens of the sentence.
+      weights: Attention maps, shape (L, N, T, T).
+      distance_weight: w of distance-aware heads, shape (L, N); None for other attentions.
+    """
+
+    tokens: list[str]
+    weights: np.ndarray
+    distance_weight: np.ndarray | None = None
+
+
+def sentence_attention(trained: TrainedModels, sentence: str) -> SentenceAttention:
+    """Return the attention of the best model on a sentence.
+
+    A word outside the vocabulary is shown as the unknown token.
+    """
+    task = trained.task
+    encoding = task.tokenizer.encode(sentence)
+    if not encoding.ids:
+        raise ValueError(f"sentence must hold at least one token; got {sentence!r}.")
+    tokens = [
+        token if token == UNKNOWN_TOKEN else sentence[start:end].strip()
+        for token, (start, end) in zip(encoding.tokens, encoding.offsets, strict=True)
+    ]
+    attend = jax.jit(functools.partial(trained.model, weights=True))
+    outputs = attend(jnp.asarray([encoding.ids]), jnp.asarray([len(tokens)]))
+    distance_weight = None
+    if task.config.method == "distance_aware":
+        distance_weight = distance_parameters(trained.params)["text"][0][trained.best]
+    return SentenceAttention(tokens, np.asarray(outputs.weights[0]), distance_weight)
+
+
+class DistanceProfile(NamedTuple):
+    """Share of attention at each distance |i - j|, from 0 to K - 1.
+
+    Attributes:
+      heads: Mean over the queries of many texts, shape (L, N, K).
+      uniform: Share at each distance under uniform attention, shape (K,).
+    """
+
+    heads: np.ndarray
+    uniform: np.ndarray
+
+
+def distance_profile(
+    trained: TrainedModels, table: Any, *, texts: int, furthest: int
+) -> DistanceProfile:
+    """Return the share of attention that the best model gives to each distance.
+
+    Args:
+      trained: Models of a run.
+      table: Examples with the column `text`.
+      texts: Number of texts, from the start of the table.
+      furthest: Largest distance, in tokens.
+    """
+    model = trained.model
+
+    @jax.jit
+    def sum_by_distance(tokens: Any, lengths: Any) -> tuple[Any, Any]:
+        weights = model(tokens, lengths, weights=True).weights  # (B, L, N, T, T)
+        position = np.arange(tokens.shape[1])
+        distance = np.abs(position[:, None] - position)
+        one_hot = (distance[..., None] == np.arange(furthest + 1)).astype(weights.dtype)
+        valid = position[None] < lengths[:, None]  # (B, T)
+        pairs = valid[:, :, None] & valid[:, None, :]
+        uniform = pairs / jnp.maximum(lengths, 1)[:, None, None]
+        return (
+            jnp.einsum("blnij,ijk->lnk", weights, one_hot),
+            jnp.einsum("bij,ijk->k", uniform, one_hot),
+        )
+
+    length = int(min(table.lengths(("text",))[:texts].max(), furthest + 1))
+    sums = [sum_by_distance(*chunk) for chunk in _chunks(table, texts, length)]
+    heads, uniform = (np.asarray(sum(part)) for part in zip(*sums, strict=True))
+    queries = uniform.sum()
+    return DistanceProfile(heads / queries, uniform / queries)
+
+
+def _chunks(table: Any, texts: int, length: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """Yield the tokens and lengths of the first texts of a table, `CHUNK` at a time."""
+    for start in range(0, min(texts, len(table)), CHUNK):
+        rows = np.arange(start, min(start + CHUNK, texts, len(table)))
+        padded = table.take(np.pad(rows, (0, CHUNK - len(rows)), constant_values=-1), length)
+        yield padded["text"], padded["text_length"]
+
+
+def _layer_order(entry: tuple[tuple[Any, ...], Any]) -> tuple[str, ...]:
+    """Return a sort key for parameter paths that puts layer 10 after layer 9."""
+    return tuple(f"{name:>9}" if isinstance(name, int) else name for name in entry[0])

@@ -1,0 +1,96 @@
+"""Loading of trained models from the folder of a run."""
+
+import dataclasses
+from typing import Any, NamedTuple
+
+import jax
+from etils import epath
+from flax import nnx
+from tokenizers import Tokenizer
+
+from distattn_jax import data, sharding
+from distattn_jax.tasks.registry import find_task
+from distattn_jax.tasks.text_task import TextTask
+from distattn_jax.train import Checkpoints, Config, Run, RunError
+from distattn_jax.train.members import list_members
+from distattn_jax.train.options import options_from_dict
+from distattn_jax.train.results import best_member
+from distattn_jax.train.run import AnyPath, read_json
+from distattn_jax.train.state import abstract_state, model_graph
+
+
+class LoadedModel(NamedTuple):
+    """Trained model, with the task, tokenizer, labels and config that it belongs to."""
+
+    task: TextTask
+    model: nnx.Module
+    tokenizer: Tokenizer
+    labels: tuple[str, ...]
+    config: Config
+
+
+def load_config(path: AnyPath) -> Config:
+    """Return the config that a run was started with."""
+    saved = dict(Run(epath.Path(path)).read_config())
+    del saved["format"]
+    return options_from_dict(find_task(saved.pop("task")).config(), saved)
+
+
+def load_task(path: AnyPath, config: Config | None = None) -> TextTask:
+    """Return the task of a run, without its data.
+
+    Args:
+      path: Folder of the run.
+      config: Config to use instead of the stored one.
+    """
+    folder, config = epath.Path(path), config or load_config(path)
+    return find_task(config.task).task(
+        config,
+        tokenizer=data.load_tokenizer(folder / "tokenizer.json"),
+        labels=tuple(read_json(folder / "labels.json") or ()),
+        data=Run(folder).data,
+    )
+
+
+def load_parameters(path: AnyPath, task: TextTask) -> Any:
+    """Return the best parameters of all models of a run, from its newest checkpoint."""
+    abstract = abstract_state(task, sharding.make_mesh(1, 1))
+    with Checkpoints(Run(epath.Path(path)).checkpoints) as checkpoints:
+        restored = checkpoints.restore(abstract)
+    if restored is None:
+        raise RunError(f"{path} holds no checkpoint that can be read.")
+    return restored[1].best.params
+
+
+def load(path: AnyPath, *, member: int | None = None) -> LoadedModel:
+    """Load the trained model of a run, with its tokenizer, labels and config.
+
+    Args:
+      path: Folder of the run, e.g. runs/nearest/distance_aware.
+      member: Index of one of the models of the run; None picks the one with the best validation
+        score, or the first if the run is not finished.
+    """
+    task = load_task(path)
+    params, count = load_parameters(path, task), len(list_members(task.config))
+    if member is None:
+        result = Run(epath.Path(path)).result
+        member = 0 if result is None else best_member(result)
+    if not 0 <= member < count:
+        raise ValueError(
+            f"member must be one of the {count} of the run, 0 to {count - 1}; got {member}."
+        )
+    return LoadedModel(
+        task, select_model(task, params, member), task.tokenizer, task.labels, task.config
+    )
+
+
+def select_model(task: TextTask, params: Any, member: int) -> Any:
+    """Return the model of one model, from the parameters of all models."""
+    return nnx.merge(model_graph(task), jax.tree.map(lambda leaf: leaf[member], params))
+
+
+def portable_config(config: Config) -> Config:
+    """Return the config computed in float32 by any implementation, to inspect it on any device."""
+    changed: Any = config
+    model = dataclasses.replace(changed.model, implementation="", dtype="float32")
+    return dataclasses.replace(changed, model=model)

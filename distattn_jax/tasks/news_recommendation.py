@@ -1,0 +1,109 @@
+"""News recommendation: rank the candidates of an impression by the reader's history."""
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+import numpy as np
+from flax import nnx
+from jaxtyping import Array, Float
+from tokenizers import Tokenizer
+
+from distattn_jax.data import TextBuilder
+from distattn_jax.datasets import Mind, OnDiskImpressions
+from distattn_jax.models import NewsRecommender
+from distattn_jax.tasks.preparation import (
+    SPLITS,
+    PreparedData,
+    open_dataset,
+    prepare_with_embeddings,
+    train_tokenizer,
+)
+from distattn_jax.tasks.ranking_metrics import impression_metrics, softmax_loss
+from distattn_jax.tasks.text_task import (
+    AttentionConfig,
+    TextTask,
+    VocabularyConfig,
+    dataset_option,
+    model_arguments,
+)
+from distattn_jax.train import Batch, Setting, weighted_sum
+
+
+@dataclasses.dataclass(frozen=True)
+class NewsRecommendationData(VocabularyConfig):
+    """Options of the data set, the vocabulary and the batches."""
+
+    dataset: str = dataset_option("mind", "mind_large")
+
+
+@dataclasses.dataclass(frozen=True)
+class NewsRecommendationConfig(AttentionConfig):
+    """Options of an experiment on news recommendation."""
+
+    task: ClassVar[str] = "news_recommendation"
+    data: NewsRecommendationData = NewsRecommendationData()
+
+
+class NewsRecommendation(TextTask):
+    """Rank candidate news for a reader; the metrics are means over impressions."""
+
+    criterion: ClassVar[str] = "auc"
+    fields = ()
+    length_columns = ("candidates",)
+    length_unit = "candidates"
+
+    @property
+    def max_length(self) -> int | None:
+        return None  # Truncated candidates would change the metrics.
+
+    def make_model(self, setting: Setting, *, rngs: nnx.Rngs) -> NewsRecommender:
+        return NewsRecommender(rngs=rngs, **model_arguments(self, setting))
+
+    def call_model(self, model: Any, batch: Batch, **arguments: Any) -> Any:
+        return model(
+            batch["history"],
+            batch["history_words"],
+            batch["history_length"],
+            batch["candidates"],
+            batch["candidates_words"],
+            **arguments,
+        )
+
+    def loss(self, outputs: Any, batch: Batch) -> Float[Array, " B"]:
+        return softmax_loss(outputs.scores, batch["clicks"], batch["candidates_length"])
+
+    def counts(self, outputs: Any, batch: Batch) -> dict[str, Array]:
+        metrics = impression_metrics(outputs.scores, batch["clicks"], batch["candidates_length"])
+        sums = {name: weighted_sum(value, batch["weight"]) for name, value in metrics.items()}
+        return {**sums, "impressions": batch["weight"].sum()}
+
+    def metrics(self, counts: Mapping[str, np.ndarray]) -> dict[str, float]:
+        names = ("auc", "mrr", "ndcg@5", "ndcg@10")
+        return {name: float(counts[name] / counts["impressions"]) for name in names}
+
+
+def prepare(config: NewsRecommendationConfig) -> PreparedData:
+    """Prepare a log of impressions and the titles of its news."""
+    dataset = open_dataset(config.data)
+    assert isinstance(dataset, Mind)
+    tokenizer = train_tokenizer(iter(dataset.training_titles), config.data)
+    tables = {split: read_table(config, dataset, split, tokenizer) for split in SPLITS}
+    mean_length = float(tables["train"].title_lengths[1:].mean())
+    return prepare_with_embeddings(
+        config,
+        dataset,
+        tokenizer,
+        tables,
+        embedding_path=("titles", "embedding", "embedding"),
+        average_length=mean_length,
+        sequence_lengths={"titles": mean_length},  # The lengths of histories are not counted.
+    )
+
+
+def read_table(
+    config: NewsRecommendationConfig, dataset: TextBuilder, split: str, tokenizer: Tokenizer
+) -> OnDiskImpressions:
+    """Return the impressions of a split, which stay on disk until a batch needs them."""
+    assert isinstance(dataset, Mind)
+    return OnDiskImpressions.from_builder(dataset, split, tokenizer)

@@ -1,0 +1,224 @@
+"""Preparation of data for training: data set, tokenizer, tables, initial embeddings."""
+
+import dataclasses
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, TypeVar
+
+import numpy as np
+from tokenizers import Tokenizer
+
+from distattn_jax import datasets
+from distattn_jax.data import (
+    TOKENIZERS,
+    DataError,
+    Ragged,
+    TextBuilder,
+    encode,
+    load_embeddings,
+    load_split,
+)
+from distattn_jax.tasks.text_task import AttentionConfig, DatasetConfig, VocabularyConfig
+from distattn_jax.train import Config
+from distattn_jax.train.run import experiment_folder
+
+ConfigType = TypeVar("ConfigType", bound=AttentionConfig)
+SPLITS = ("train", "validation", "test")
+TEXT_FILES = "train, validation and test (.csv, .tsv or .jsonl; text and label)"
+REQUIRED_FILES = {
+    "text_files": TEXT_FILES,
+    "mednli": "mli_train_v1.jsonl, mli_dev_v1.jsonl and mli_test_v1.jsonl",
+    "cross_genre": "claims, papers and pairs (.jsonl, .csv or .tsv)",
+}  # files of the data sets that cannot be downloaded
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class PreparedData:
+    """Data of an experiment, the same for all of its methods.
+
+    Attributes:
+      config: Config of the experiment, with sizes that only the data determine.
+      tokenizer: Converts texts to token ids.
+      tables: Examples of each split.
+      about: Description of the data, for data.json of a run.
+      messages: Lines about the data, to print.
+      labels: Names of the classes.
+      initial_parameters: Parameters that are not random, by path.
+      constants: Arrays that training losses read besides the batches.
+    """
+
+    config: Config
+    tokenizer: Tokenizer
+    tables: Mapping[str, Any]
+    about: Mapping[str, Any]
+    messages: tuple[str, ...]
+    labels: tuple[str, ...] = ()
+    initial_parameters: Mapping[tuple[str | int, ...], np.ndarray] = dataclasses.field(
+        default_factory=dict
+    )
+    constants: Mapping[str, np.ndarray] = dataclasses.field(default_factory=dict)
+
+    @property
+    def files(self) -> dict[str, str]:
+        """Text files that a run stores so that its model can be loaded again."""
+        return {
+            "labels.json": json.dumps(list(self.labels)),
+            "tokenizer.json": self.tokenizer.to_str(pretty=True),
+        }
+
+
+def open_dataset(config: DatasetConfig) -> TextBuilder:
+    """Return the builder of the data set, with its prepared files in place."""
+    name, folder = config.dataset, config.manual_dir
+    if name in REQUIRED_FILES and not folder:
+        raise DataError(
+            f"the data set {name} needs --data.manual-dir, a folder with {REQUIRED_FILES[name]}."
+        )
+    builder = getattr(datasets, datasets.DATASETS[name])
+    opened = builder(data_dir=config.directory, **({"manual_dir": folder} if folder else {}))
+    opened.prepare()
+    return opened
+
+
+def read_examples(dataset: TextBuilder, split: str) -> list[dict[str, Any]]:
+    """Return all examples of a split; raise `DataError` if it has none."""
+    rows = load_split(dataset, split)
+    if not rows:
+        raise DataError(f"the split {split!r} of {dataset.name} has no examples.")
+    return rows
+
+
+def read_labels(dataset: TextBuilder) -> tuple[str, ...]:
+    """Return the names of the classes of a data set."""
+    return tuple(dataset.info.features["label"].names)
+
+
+def label_column(rows: Sequence[Mapping[str, Any]]) -> dict[str, np.ndarray]:
+    """Return the column of class indices."""
+    return {"label": np.asarray([row["label"] for row in rows], np.int32)}
+
+
+def encode_fields(
+    rows: Sequence[Mapping[str, Any]], fields: Sequence[str], tokenizer: Tokenizer
+) -> dict[str, Ragged]:
+    """Return the token ids of each text field, one column for each field."""
+    return {field: encode(tokenizer, [row[field] for row in rows]) for field in fields}
+
+
+def iterate_training_texts(dataset: TextBuilder, fields: Sequence[str]) -> Iterator[str]:
+    """Yield all texts of the training set, from which the vocabulary is built."""
+    for row in load_split(dataset, "train"):
+        yield from (row[field] for field in fields)
+
+
+def train_tokenizer(texts: Iterable[str], config: VocabularyConfig) -> Tokenizer:
+    """Train the configured tokenizer on texts."""
+    if config.tokenizer == "word_level":
+        arguments = {"min_count": config.min_count, "max_size": config.vocabulary}
+    else:
+        arguments = {"size": config.vocabulary}
+    return TOKENIZERS[config.tokenizer](texts, **arguments)
+
+
+def initial_embeddings(
+    config: ConfigType, tokenizer: Tokenizer
+) -> tuple[ConfigType, np.ndarray | None, str]:
+    """Load pre-trained word vectors as initial embeddings.
+
+    Returns:
+      The config with the width of the vectors; the embeddings, shape (V, E), or None if the config
+      names no file; and a message to print.
+    """
+    if not config.data.vectors:
+        message = "no word vectors given (--data.vectors): embeddings start random"
+        return config, None, message
+    folder = experiment_folder(config)
+    vocabulary = sorted(tokenizer.get_vocab().items(), key=lambda entry: entry[1])
+    vectors, found = load_embeddings(
+        config.data.vectors,
+        [word for word, _ in vocabulary],
+        seed=config.data.seed,
+        cache=None if "://" in str(folder) else str(folder / "vectors.npz"),
+    )
+    message = f"word vectors for {found} of {len(vocabulary)} tokens; the rest are random"
+    model = dataclasses.replace(config.model, embedding_features=vectors.shape[1])
+    return dataclasses.replace(config, model=model), vectors, message
+
+
+def prepare_with_embeddings(
+    config: ConfigType,
+    dataset: TextBuilder,
+    tokenizer: Tokenizer,
+    tables: Mapping[str, Any],
+    *,
+    embedding_path: tuple[str, ...],
+    average_length: float,
+    sequence_lengths: Mapping[str, float],
+    labels: tuple[str, ...] = (),
+    messages: Sequence[str] = (),
+    initial_parameters: Mapping[tuple[str | int, ...], np.ndarray] | None = None,
+) -> PreparedData:
+    """Load the initial embeddings, and return everything that a run needs of its data.
+
+    Args:
+      config: Config of the experiment.
+      dataset: Builder of the data set.
+      tokenizer: Tokenizer trained on the training set.
+      tables: Examples of each split.
+      embedding_path: Path of the embedding table among the model's parameters.
+      average_length: Mean number of tokens of a training example, before truncation.
+      sequence_lengths: Mean length of the sequences that heads attend to, by encoder level.
+      labels: Names of the classes.
+      messages: Further lines to print.
+      initial_parameters: Further parameters that are not random, by path.
+    """
+    config, embeddings, message = initial_embeddings(config, tokenizer)
+    parameters = dict(initial_parameters or {})
+    if embeddings is not None:
+        parameters[embedding_path] = embeddings
+    about, lines = describe_data(
+        config.data,
+        dataset,
+        tokenizer,
+        tables,
+        labels=labels,
+        average_length=average_length,
+        sequence_lengths=sequence_lengths,
+        messages=(*messages, message),
+    )
+    return PreparedData(config, tokenizer, tables, about, lines, labels, parameters)
+
+
+def describe_data(
+    config: DatasetConfig,
+    dataset: TextBuilder,
+    tokenizer: Tokenizer,
+    tables: Mapping[str, Any],
+    *,
+    labels: tuple[str, ...],
+    average_length: float,
+    sequence_lengths: Mapping[str, float],
+    messages: Sequence[str],
+    pretrained: Mapping[str, Any] | None = None,
+) -> tuple[dict[str, Any], tuple[str, ...]]:
+    """Return the content of data.json, and the lines about the data to print."""
+    vocabulary = tokenizer.get_vocab_size()
+    counts = ", ".join(f"{len(table)} {split}" for split, table in tables.items())
+    lines = (
+        f"{config.dataset}: {counts}; {vocabulary} tokens in the vocabulary",
+        *dataset.describe_rows(),
+        *messages,
+    )
+    digests = {"raw files of the data": dataset.digest}
+    about: dict[str, Any] = {
+        "dataset": config.dataset,
+        "rows": {split: len(table) for split, table in tables.items()},
+        "classes": len(labels),
+        "average_length": average_length,
+        "sequence_lengths": dict(sequence_lengths),
+        "vocabulary": vocabulary,
+    }
+    if pretrained is not None:
+        about["pretrained"] = dict(pretrained)
+        digests["pre-trained weights"] = pretrained["digest"]
+    return {**about, "digests": digests, "messages": list(lines)}, lines

@@ -1,0 +1,124 @@
+"""Classification of texts or pairs of sentences with a fine-tuned pre-trained model."""
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+from flax import nnx
+from tokenizers import Tokenizer
+
+from distattn_jax.data import Table, TextBuilder, encode_pairs
+from distattn_jax.models import PretrainedClassifier
+from distattn_jax.tasks.classification import Classification, macro_precision, macro_recall
+from distattn_jax.tasks.fine_tuning import (
+    COLUMNS,
+    EncoderTexts,
+    FineTuningConfig,
+    FineTuningData,
+    Guidance,
+    make_classifier,
+    make_table,
+    prepare_fine_tuning,
+    sample_rows,
+)
+from distattn_jax.tasks.preparation import (
+    PreparedData,
+    label_column,
+    read_examples,
+    read_labels,
+)
+from distattn_jax.tasks.text_task import dataset_option
+from distattn_jax.train import Batch, Setting, WeightedLoss
+
+PAIR, TEXT = ("premise", "hypothesis"), ("text",)
+
+
+@dataclasses.dataclass(frozen=True)
+class PretrainedClassificationData(FineTuningData):
+    """Options of the data set and the batches."""
+
+    dataset: str = dataset_option("multinli", "mednli", "text_files")
+
+
+@dataclasses.dataclass(frozen=True)
+class PretrainedClassificationConfig(FineTuningConfig):
+    """Options of an experiment on classification with a pre-trained model."""
+
+    task: ClassVar[str] = "pretrained_classification"
+    data: PretrainedClassificationData = PretrainedClassificationData()
+
+
+class PretrainedClassification(Classification):
+    """Assign one class to each text, or to each pair of sentences."""
+
+    length_columns = ("tokens",)
+
+    def __init__(self, config: PretrainedClassificationConfig, **arguments: Any):
+        super().__init__(config, **arguments)
+        self.fields = text_fields(config.data)
+        self.guidance = Guidance(config, self.tokenizer)
+        self.constants = self.guidance.select_constants(self.constants)
+
+    def make_model(self, setting: Setting, *, rngs: nnx.Rngs) -> PretrainedClassifier:
+        return make_classifier(self, len(self.labels), rngs)
+
+    def call_model(self, model: Any, batch: Batch, **arguments: Any) -> Any:
+        return model(batch["tokens"], batch["tokens_length"], batch["types"], **arguments)
+
+    def apply_for_training(
+        self, model: Any, batch: Batch, setting: Setting, rngs: nnx.Rngs | None
+    ) -> Any:
+        rate = setting["dropout_rate"]
+        return self.call_model(model, batch, dropout_rate=rate, rngs=rngs, **self.guidance.outputs)
+
+    def weighted_losses(self, setting: Setting) -> Mapping[str, WeightedLoss]:
+        return self.guidance.weighted_losses(setting)
+
+    def select_columns(self, table: Table) -> Table:
+        return self.guidance.select_columns(table)
+
+    def metrics(self, counts: Mapping[str, np.ndarray]) -> dict[str, float]:
+        confusion = np.asarray(counts["confusion"], np.float64)
+        return {
+            **super().metrics(counts),
+            "macro_precision": macro_precision(confusion),
+            "macro_recall": macro_recall(confusion),
+        }
+
+    def encode(self, rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+        first, second = _split_fields(rows, self.fields)
+        columns = encode_pairs(self.tokenizer, first, second, self.config.data.longest).columns
+        return {name: columns[name] for name in COLUMNS}
+
+
+def prepare(config: PretrainedClassificationConfig) -> PreparedData:
+    """Prepare a data set of labelled texts or pairs, and load the pre-trained model."""
+    return prepare_fine_tuning(config, read_texts, read_labels=read_labels)
+
+
+def read_table(
+    config: PretrainedClassificationConfig, dataset: TextBuilder, split: str, tokenizer: Tokenizer
+) -> Table:
+    """Return the examples of a split: token ids, token types and labels."""
+    texts = read_texts(dataset, split, config.data)
+    return make_table(texts, tokenizer, config.data.longest)[0]
+
+
+def read_texts(dataset: TextBuilder, split: str, config: FineTuningData) -> EncoderTexts:
+    """Return the texts and labels of a split."""
+    rows = read_examples(dataset, split)
+    rows = [rows[i] for i in sample_rows(len(rows), split, config)]
+    return EncoderTexts(*_split_fields(rows, text_fields(config)), None, label_column(rows))
+
+
+def text_fields(config: FineTuningData) -> tuple[str, ...]:
+    """Return the names of the texts of an example: one text, or a pair."""
+    return TEXT if config.dataset == "text_files" else PAIR
+
+
+def _split_fields(
+    rows: Sequence[Mapping[str, Any]], fields: tuple[str, ...]
+) -> tuple[list[str], list[str] | None]:
+    first, *second = ([row[field] for row in rows] for field in fields)
+    return first, second[0] if second else None

@@ -1,0 +1,143 @@
+"""Tasks by name, and the steps from a config to a trainer."""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from jax.sharding import Mesh
+from tokenizers import Tokenizer
+
+from distattn_jax.data import DataError, TextBuilder
+from distattn_jax.tasks import (
+    claim_ranking,
+    document_classification,
+    document_regression,
+    news_recommendation,
+    pair_classification,
+    pretrained_classification,
+    text_classification,
+)
+from distattn_jax.tasks.preparation import PreparedData, open_dataset, read_labels
+from distattn_jax.tasks.text_task import TextTask
+from distattn_jax.train import Config, Run, Trainer, open_run
+from distattn_jax.train.options import suggest
+
+
+class TaskDefinition(NamedTuple):
+    """Classes and functions of one task.
+
+    Attributes:
+      config: Class of its options.
+      task: Class of its model, loss and metrics.
+      prepare: Prepares the data of an experiment.
+      read_table: Returns the examples of one split.
+    """
+
+    config: type[Config]
+    task: type[TextTask]
+    prepare: Callable[[Any], PreparedData]
+    read_table: Callable[[Any, TextBuilder, str, Tokenizer], Any]
+
+
+TASKS = {
+    "text_classification": TaskDefinition(
+        text_classification.TextClassificationConfig,
+        text_classification.TextClassification,
+        text_classification.prepare,
+        text_classification.read_table,
+    ),
+    "pair_classification": TaskDefinition(
+        pair_classification.PairClassificationConfig,
+        pair_classification.PairClassification,
+        pair_classification.prepare,
+        pair_classification.read_table,
+    ),
+    "document_classification": TaskDefinition(
+        document_classification.DocumentClassificationConfig,
+        document_classification.DocumentClassification,
+        document_classification.prepare,
+        document_classification.read_table,
+    ),
+    "document_regression": TaskDefinition(
+        document_regression.DocumentRegressionConfig,
+        document_regression.DocumentRegression,
+        document_regression.prepare,
+        document_regression.read_table,
+    ),
+    "news_recommendation": TaskDefinition(
+        news_recommendation.NewsRecommendationConfig,
+        news_recommendation.NewsRecommendation,
+        news_recommendation.prepare,
+        news_recommendation.read_table,
+    ),
+    "pretrained_classification": TaskDefinition(
+        pretrained_classification.PretrainedClassificationConfig,
+        pretrained_classification.PretrainedClassification,
+        pretrained_classification.prepare,
+        pretrained_classification.read_table,
+    ),
+    "claim_ranking": TaskDefinition(
+        claim_ranking.ClaimRankingConfig,
+        claim_ranking.ClaimRanking,
+        claim_ranking.prepare,
+        claim_ranking.read_table,
+    ),
+}
+
+
+def find_task(name: str) -> TaskDefinition:
+    """Return the definition of a task; an unknown name raises an error with a suggestion."""
+    if name not in TASKS:
+        raise ValueError(f"unknown task {name!r}: {suggest(name, TASKS)}")
+    return TASKS[name]
+
+
+def prepare(config: Config) -> PreparedData:
+    """Read or create the data of an experiment, for all of its methods."""
+    return find_task(config.task).prepare(config)
+
+
+def make_task(config: Config, prepared: PreparedData) -> TextTask:
+    """Return the task of one run.
+
+    Args:
+      config: Config of one method.
+      prepared: Data of the experiment.
+    """
+    return find_task(config.task).task(
+        config,
+        tokenizer=prepared.tokenizer,
+        labels=prepared.labels,
+        data=prepared.about,
+        constants=prepared.constants,
+    )
+
+
+def make_trainer(
+    config: Config, prepared: PreparedData, mesh: Mesh, *, steps: int | None = None
+) -> Trainer:
+    """Return the trainer of one run.
+
+    Args:
+      config: Config of one method.
+      prepared: Data of the experiment.
+      mesh: Devices.
+      steps: Number of training steps; None computes it from `config.epochs`.
+    """
+    task = make_task(config, prepared)
+    tables = {**prepared.tables, "train": task.select_columns(prepared.tables["train"])}
+    return Trainer(task, tables, mesh, initial_parameters=prepared.initial_parameters, steps=steps)
+
+
+def open_task_run(config: Config, prepared: PreparedData) -> Run:
+    """Create or find the folder of one run, with all that loading its model needs."""
+    return open_run(config, data=prepared.about, files=prepared.files)
+
+
+def read_split(task: TextTask, split: str) -> Any:
+    """Return the examples of one split of the task's data set, read with the task's tokenizer."""
+    dataset = open_dataset(task.config.data)
+    if task.labels and read_labels(dataset) != task.labels:
+        raise DataError(
+            f"the model knows the labels {task.labels}; the data has {read_labels(dataset)}."
+        )
+    return find_task(task.config.task).read_table(task.config, dataset, split, task.tokenizer)

@@ -1,0 +1,104 @@
+"""Hyperparameter search: the best setting of a finished search, for the runs that follow it."""
+
+from collections.abc import Collection, Mapping
+from typing import Any, TypeVar
+
+from etils import epath
+
+from distattn_jax.models import METHODS
+from distattn_jax.tasks.fine_tuning import ALL_LAYERS
+from distattn_jax.tasks.load import load_config
+from distattn_jax.train import Config, Run, RunError
+from distattn_jax.train.members import apply_setting, list_grid_axes
+from distattn_jax.train.options import (
+    describe_differences,
+    options_read_by,
+    options_to_dict,
+    result_options,
+)
+from distattn_jax.train.results import select_members
+
+ConfigType = TypeVar("ConfigType", bound=Config)
+# Options that may differ between a search and the runs that use its result.
+MAY_DIFFER = frozenset(
+    {
+        *("name", "seed", "seeds", "epochs", "search", "guiding.layers"),
+        *("data.buckets", "data.share"),
+        *("model.implementation", "model.remat", "optimizer.accumulate"),
+    }
+)
+PATHS = ("data.parses", "data.vectors", "model.pretrained")  # compared by their last part only
+
+
+def apply_search(
+    config: ConfigType, data: Mapping[str, Any], set_options: Collection[str] = ()
+) -> ConfigType:
+    """Return the config with the best setting that the search found for its method.
+
+    A config without `search` is returned unchanged. A form of distance-aware attention that was not
+    searched uses the setting of the paper's own form.
+
+    Args:
+      config: Config of one method.
+      data: Description of the present data.
+      set_options: Dotted names of options that keep their values. It is an error if the search
+        tried several values of one of them.
+    """
+    if not config.search:
+        return config
+    run = _find_run(epath.Path(config.search), config.method)
+    result = run.result
+    if result is None:
+        raise RunError(f"search must be a folder of finished runs; {run.path} is none.")
+    check_search(config, data, run)
+    setting = dict(result["members"][select_members(result)[0]]["setting"])
+    if setting.pop("layer", ALL_LAYERS) != ALL_LAYERS:
+        raise RunError(f"search must be of weights, not of layers; {run.path} guides one layer.")
+    axes, values = list_grid_axes(config), options_to_dict(config)
+    kept = [axis for axis in setting if axes[axis] in set_options]
+    for axis in kept:
+        tried = {member["setting"][axis]: None for member in result["members"]}
+        if len(tried) > 1:
+            raise RunError(
+                f"{axes[axis]} must not be given beside search, where {run.path} tried "
+                f"{', '.join(map(str, tried))}; got {values[axes[axis]]}."
+            )
+    return apply_setting(config, {axis: setting[axis] for axis in setting if axis not in kept})
+
+
+def check_search(config: Config, data: Mapping[str, Any], run: Run) -> None:
+    """Raise an error if a run of a search used other data or another model.
+
+    Different tasks on the same data set may share a search.
+
+    Args:
+      config: Config of one method.
+      data: Description of the present data.
+      run: Run of the search.
+    """
+    before = load_config(run.path)
+    different = describe_differences(_comparable(before, config), _comparable(config, config))
+    different += run.describe_changed_files(data)
+    if different:
+        raise RunError(
+            f"search must be of the same task, data and model; {run.path} is not:\n  "
+            + "\n  ".join(different)
+        )
+
+
+def _find_run(folder: epath.Path, method: str) -> Run:
+    known = METHODS.get(method)
+    if not (folder / method).exists() and known is not None and known.has_distance_weights:
+        method = "distance_aware"
+    return Run(folder / method)
+
+
+def _comparable(config: Any, reader: Config) -> dict[str, Any]:
+    """Return the options of a config that must be equal, among those that `reader` reads."""
+    ignored = MAY_DIFFER | set(list_grid_axes(config).values())
+    read = options_read_by(reader, reader.method)
+    return {
+        name: epath.Path(value).name if name in PATHS else value
+        for name, value in result_options(config).items()
+        if name in read and name not in ignored
+    }

@@ -1,0 +1,239 @@
+"""Shared base of all tasks on texts: options, tokenizer, labels and the model's arguments."""
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeVar
+
+import jax.numpy as jnp
+import numpy as np
+from flax import nnx
+from tokenizers import Tokenizer
+
+from distattn_jax.data import TOKENIZERS
+from distattn_jax.models import METHODS, Sizes
+from distattn_jax.train import Batch, Config, DataConfig, Options, Setting, Task, option
+
+TaskType = TypeVar("TaskType", bound="TextTask")
+DISTANCE_AWARE_METHODS = tuple(
+    name for name, method in METHODS.items() if method.has_distance_weights
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class DatasetConfig(DataConfig):
+    """Options of the data set and the batches."""
+
+    dataset: str = option("", "name of the data set")
+    directory: str = option("data", "folder of prepared data sets", changes_result=False)
+    manual_dir: str = option(
+        "", "folder with the raw files; empty downloads them if possible", changes_result=False
+    )
+
+
+def dataset_option(*names: str) -> Any:
+    """Declare the data sets that a task can learn from; the first is the default."""
+    return option(names[0], "name of the data set", choices=names)
+
+
+@dataclasses.dataclass(frozen=True)
+class VocabularyConfig(DatasetConfig):
+    """Options of the data set, the vocabulary and the batches."""
+
+    tokenizer: str = option("word_level", "kind of tokenizer", choices=tuple(TOKENIZERS))
+    vocabulary: int = option(50_000, "largest size of the vocabulary, built on the training set")
+    min_count: int = option(1, "word_level: words less frequent than this are unknown")
+    vectors: str = option("", "GloVe file (text, .gz or .zip) with the initial embeddings")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.require_at_least(1, "min_count")
+        self.require_at_least(3, "vocabulary")
+
+
+@dataclasses.dataclass(frozen=True)
+class TextDataConfig(VocabularyConfig):
+    """Options of the data set, the vocabulary and the batches."""
+
+    longest: int = option(512, "longest text in tokens; longer ones are truncated")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.require_at_least(1, "longest")
+
+
+@dataclasses.dataclass(frozen=True)
+class ComputeConfig(Options):
+    """Options of dropout, dtype and implementation of a model."""
+
+    dropout_rate: tuple[float, ...] = option((0.2,), "dropout rate", grid=True)
+    dtype: str = option(
+        "float32",
+        "dtype of the computation; parameters are float32",
+        choices=("float32", "bfloat16"),
+    )
+    implementation: str = option("", "implementation of attention; empty picks the fastest")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.require_at_least(0, "dropout_rate")
+        self.require(all(rate < 1 for rate in self.dropout_rate), "dropout_rate", "below 1")
+
+
+@dataclasses.dataclass(frozen=True)
+class ModelConfig(ComputeConfig):
+    """Options of the sizes and initial values of the model."""
+
+    layers: int = option(1, "encoder layers")
+    heads: int = option(16, "attention heads")
+    head_features: int = option(16, "width of a head")
+    features: int = option(256, "width of the model")
+    hidden_features: int = option(256, "width of the hidden layer of the feed-forward networks")
+    embedding_features: int = option(300, "width of the embeddings, unless vectors are loaded")
+    pooling_features: int = option(200, "width of the hidden layer of the pooling")
+    max_distance: int = option(
+        16, "distance at which relative positions are clipped", methods=("relative_position",)
+    )
+    initial_weight: tuple[float, ...] = option(
+        (0.1,),
+        "initial mean of |w|; half of the heads are negative",
+        grid=True,
+        methods=DISTANCE_AWARE_METHODS,
+    )
+    initial_shape: tuple[float, ...] = option(
+        (0.0,), "initial v", grid=True, methods=DISTANCE_AWARE_METHODS
+    )
+    distance_rate: tuple[float, ...] = option(
+        (1.0,),
+        "learning rate of w and v, as a multiple of the others'",
+        grid=True,
+        methods=DISTANCE_AWARE_METHODS,
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.require_at_least(1, "layers", "heads", "head_features", "features", "hidden_features")
+        self.require_at_least(1, "embedding_features", "pooling_features")
+        self.require_at_least(0, "max_distance", "distance_rate")
+        self.require(self.features % 2 == 0, "features", "even (sines and cosines)")
+
+
+@dataclasses.dataclass(frozen=True)
+class AttentionConfig(Config):
+    """Options of an experiment that compares attention variants, those of `models.METHODS`."""
+
+    methods: tuple[str, ...] = option(
+        ("distance_aware",),
+        "attention variants to compare, one run each",
+        choices=tuple(METHODS),
+        changes_result=False,
+    )
+    data: VocabularyConfig = VocabularyConfig()
+    model: ModelConfig = ModelConfig()
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.model.heads % self.mesh.model:
+            raise ValueError(
+                f"model.heads ({self.model.heads}) must be a multiple of "
+                f"mesh.model ({self.mesh.model})."
+            )
+
+
+class TextTask(Task):
+    """Task whose model reads texts.
+
+    Args:
+      config: Options of the run, with one method.
+      tokenizer: Converts texts to token ids.
+      labels: Names of the classes; empty for tasks without classes.
+      data: Description of the data, as in data.json of a run.
+      constants: Arrays that the training loss reads besides the batch.
+
+    Attributes:
+      fields: Names of the texts of an example; empty if a line of text is no example.
+    """
+
+    config: Any
+    fields: tuple[str, ...] = ("text",)
+
+    def __init__(
+        self,
+        config: Config,
+        *,
+        tokenizer: Tokenizer,
+        labels: tuple[str, ...] = (),
+        data: Mapping[str, Any] | None = None,
+        constants: Mapping[str, np.ndarray] | None = None,
+    ):
+        self.config, self.tokenizer, self.labels = config, tokenizer, labels
+        self.data, self.constants = data or {}, constants or {}
+
+    @property
+    def max_length(self) -> int | None:
+        return self.config.data.longest
+
+    @property
+    def uses_dropout(self) -> bool:
+        return max(self.config.model.dropout_rate) > 0
+
+    def apply(self, model: Any, batch: Batch) -> Any:
+        return self.call_model(model, batch)
+
+    def apply_for_training(
+        self, model: Any, batch: Batch, setting: Setting, rngs: nnx.Rngs | None
+    ) -> Any:
+        return self.call_model(model, batch, dropout_rate=setting["dropout_rate"], rngs=rngs)
+
+    def call_model(self, model: Any, batch: Batch, **arguments: Any) -> Any:
+        """Call the model with the columns of a batch.
+
+        Args:
+          model: Model of this task.
+          batch: Columns of the examples.
+          **arguments: Further arguments of the model: `dropout_rate`, `rngs`, `received`, ...
+        """
+        raise NotImplementedError
+
+    def learning_rate_multiplier(self, path: tuple[str, ...], setting: Setting) -> Any:
+        return setting.get("distance_rate", 1.0) if is_distance_parameter(path) else 1.0
+
+    def select_columns(self, table: Any) -> Any:
+        """Return the training table with the columns that this run reads."""
+        return table
+
+    def encode(self, rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+        """Return the columns that the model reads, for examples with the task's `fields`."""
+        raise NotImplementedError
+
+    def format_predictions(self, outputs: Any) -> list[str]:
+        """Return one line of text for the prediction of every example."""
+        raise NotImplementedError
+
+
+def is_distance_parameter(path: tuple[str, ...]) -> bool:
+    """Return True for the path of a parameter w or v of a distance-aware head."""
+    return "variant" in path and ("weight" in path or "shape" in path)
+
+
+def model_arguments(task: TextTask, setting: Setting) -> dict[str, Any]:
+    """Return the constructor arguments that all models with a choice of attention share."""
+    config = task.config.model
+    sizes = Sizes(
+        heads=config.heads,
+        head_features=config.head_features,
+        features=config.features,
+        layers=config.layers,
+        hidden_features=config.hidden_features,
+        embedding_features=config.embedding_features,
+        pooling_features=config.pooling_features,
+        max_distance=config.max_distance,
+        initial_weight=setting["initial_weight"],
+        initial_shape=setting["initial_shape"],
+    )
+    return {
+        "vocabulary": task.tokenizer.get_vocab_size(),
+        "method": task.config.method,
+        "sizes": sizes,
+        "implementation": config.implementation or None,
+        "dtype": jnp.dtype(config.dtype),
+    }

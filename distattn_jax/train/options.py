@@ -1,0 +1,245 @@
+"""Options as frozen dataclasses: command-line flags, JSON and comparison.
+
+Every option is a dataclass field made by `option`. Nested dataclasses form groups, so that a field
+has a dotted name such as `optimizer.learning_rate`. The metadata of a field says
+
+- `grid`: several values form one axis of the hyperparameter grid;
+- `changes_result`: False for options that only say where or how a run is computed and stored;
+- `methods`: the compared methods, e.g. attention variants, that use the option (None: all).
+"""
+
+import argparse
+import dataclasses
+import difflib
+import typing
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, TypeVar
+
+OptionsType = TypeVar("OptionsType")
+BOOLEANS = {"true": True, "false": False}
+
+
+def option(
+    default: Any,
+    explanation: str,
+    *,
+    choices: tuple[str, ...] = (),
+    grid: bool = False,
+    changes_result: bool = True,
+    methods: tuple[str, ...] | None = None,
+) -> Any:
+    """Declare one option as a dataclass field.
+
+    Args:
+      default: Default value; a tuple for an option that takes several values.
+      explanation: Sentence shown by `--help`.
+      choices: Allowed values; empty to allow any value.
+      grid: True if several values form an axis of the hyperparameter grid.
+      changes_result: False if the option cannot change the result of a run.
+      methods: Names of the compared methods (attention variants or guides) that use this option;
+        None if all of them do.
+    """
+    return dataclasses.field(
+        default=default,
+        metadata={
+            "explanation": f"{explanation}; several values form a grid" if grid else explanation,
+            "choices": choices,
+            "grid": grid,
+            "changes_result": changes_result,
+            "methods": methods,
+        },
+    )
+
+
+class Options:
+    """Base class of option dataclasses, with checks that name the field in the error."""
+
+    def __post_init__(self) -> None:
+        for field in dataclasses.fields(self):  # type: ignore[arg-type]
+            choices, values = field.metadata.get("choices"), _as_tuple(getattr(self, field.name))
+            for value in values:
+                if choices and value not in choices:
+                    raise ValueError(
+                        f"{field.name} must be one of {', '.join(choices)}; got {value!r}."
+                    )
+            if field.metadata.get("grid"):
+                self.require(len(values) > 0, field.name, "at least one value")
+
+    def require(self, condition: bool, name: str, requirement: str) -> None:
+        """Raise an error about the field `name` unless the condition holds."""
+        if not condition:
+            raise ValueError(f"{name} must be {requirement}; got {getattr(self, name)!r}.")
+
+    def require_at_least(self, minimum: float | int, *names: str) -> None:
+        """Raise an error unless every value of the named fields is at least `minimum`."""
+        for name in names:
+            values = _as_tuple(getattr(self, name))
+            self.require(all(value >= minimum for value in values), name, f"at least {minimum}")
+
+
+def iterate_options(options: Any, prefix: str = "") -> Iterator[tuple[str, dataclasses.Field, Any]]:
+    """Yield the dotted name, the dataclass field and the value of every option, groups included."""
+    for field in dataclasses.fields(options):
+        value = getattr(options, field.name)
+        if dataclasses.is_dataclass(value):
+            yield from iterate_options(value, f"{prefix}{field.name}.")
+        else:
+            yield prefix + field.name, field, value
+
+
+def replace_options(options: OptionsType, changes: dict[str, Any]) -> OptionsType:
+    """Return a copy of the options with the given values, keyed by dotted name."""
+    groups: dict[str, dict[str, Any]] = {}
+    direct: dict[str, Any] = {}
+    for name, value in changes.items():
+        group, dot, rest = name.partition(".")
+        if dot:
+            groups.setdefault(group, {})[rest] = value
+        else:
+            direct[name] = value
+    for group, inner in groups.items():
+        try:
+            direct[group] = replace_options(getattr(options, group), inner)
+        except ValueError as error:  # The error of a group names the field without its group.
+            raise ValueError(f"{group}.{error}") from None
+    return dataclasses.replace(options, **direct)  # type: ignore[type-var]
+
+
+def suggest(name: str, known_names: Iterable[str]) -> str:
+    """Return the end of an error about an unknown name: the closest known name, or all of them."""
+    known = sorted(known_names)
+    similar = difflib.get_close_matches(name, known, n=1, cutoff=0.4)
+    return f"did you mean {similar[0]!r}?" if similar else f"known are: {', '.join(known)}."
+
+
+def parse_options(options: OptionsType, arguments: Sequence[str], *, program: str) -> OptionsType:
+    """Return a copy of the options with the values set on the command line.
+
+    `--help` prints every option with its explanation and its present value.
+
+    Args:
+      options: Dataclass that defines the options and their present values.
+      arguments: Command-line arguments, e.g. `["--model.heads", "8"]`. Dashes in option names
+        are read as underscores.
+      program: Program name shown by `--help`.
+    """
+    parser = argparse.ArgumentParser(
+        prog=program,
+        usage="%(prog)s [--option value ...]",
+        allow_abbrev=False,
+        argument_default=argparse.SUPPRESS,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    groups = {"": parser.add_argument_group("experiment")}
+    for name, field, value in iterate_options(options):
+        group, _, _ = name.rpartition(".")
+        if group not in groups:
+            description = (type(getattr(options, group)).__doc__ or "").strip().rstrip(".")
+            groups[group] = parser.add_argument_group(f"{group}: {description}")
+        value_type, several = _value_type(field)
+        shown = " ".join(map(str, value)) if several else value
+        groups[group].add_argument(
+            f"--{name}",
+            dest=name,
+            type=_parse_boolean if value_type is bool else value_type,
+            nargs="+" if several else None,
+            choices=field.metadata.get("choices") or None,
+            metavar=None if field.metadata.get("choices") else value_type.__name__.upper(),
+            help=f"{field.metadata['explanation']} (now: {shown!s})".replace("%", "%%"),
+        )
+    parsed, unknown = parser.parse_known_args([_use_underscores(text) for text in arguments])
+    if unknown:
+        name = unknown[0].partition("=")[0].removeprefix("--")
+        known = [known_name for known_name, *_ in iterate_options(options)]
+        parser.error(f"unknown {unknown[0]!r}: {suggest(name, known)}")
+    try:
+        return replace_options(
+            options, {name: _lists_to_tuples(value) for name, value in vars(parsed).items()}
+        )
+    except ValueError as error:
+        parser.error(str(error))
+
+
+def list_set_options(arguments: Sequence[str]) -> frozenset[str]:
+    """Return the dotted names of the options that a command line sets."""
+    flags = (_use_underscores(argument) for argument in arguments if argument.startswith("--"))
+    return frozenset(flag.partition("=")[0].removeprefix("--") for flag in flags)
+
+
+def options_to_dict(options: Any) -> dict[str, Any]:
+    """Convert options to a flat dictionary that JSON can hold, keyed by dotted name."""
+    return {
+        name: list(value) if isinstance(value, tuple) else value
+        for name, _, value in iterate_options(options)
+    }
+
+
+def options_from_dict(options: OptionsType, saved: dict[str, Any]) -> OptionsType:
+    """Rebuild options from `options_to_dict`, starting from an instance of their class."""
+    names = {name for name, *_ in iterate_options(options)}
+    for name in saved:
+        if name not in names:
+            raise ValueError(f"unknown option {name!r}: {suggest(name, names)}")
+    return replace_options(
+        options, {name: _lists_to_tuples(value) for name, value in saved.items()}
+    )
+
+
+def result_options(options: Any) -> dict[str, Any]:
+    """Return the options that can change the result of a run, as `options_to_dict` does."""
+    names = {
+        name for name, field, _ in iterate_options(options) if field.metadata["changes_result"]
+    }
+    return {name: value for name, value in options_to_dict(options).items() if name in names}
+
+
+def options_read_by(options: Any, method: str) -> dict[str, Any]:
+    """Return the options that the compared method of this name uses, keyed by dotted name."""
+    return {
+        name: value for name, field, value in iterate_options(options) if is_read_by(field, method)
+    }
+
+
+def is_read_by(field: dataclasses.Field, method: str) -> bool:
+    """Return True if the compared method of this name uses the option that the field declares."""
+    methods = field.metadata["methods"]
+    return methods is None or method in methods
+
+
+def describe_differences(before: dict[str, Any], after: dict[str, Any]) -> list[str]:
+    """Return one line for each option whose value differs, sorted by name."""
+    lines = []
+    for name in sorted(before.keys() | after.keys()):
+        old, new = before.get(name, "nothing"), after.get(name, "nothing")
+        if old != new:
+            lines.append(f"{name}: {old} before, {new} now")
+    return lines
+
+
+def _as_tuple(value: Any) -> tuple[Any, ...]:
+    return value if isinstance(value, tuple) else (value,)
+
+
+def _lists_to_tuples(value: Any) -> Any:
+    return tuple(value) if isinstance(value, list) else value
+
+
+def _value_type(field: dataclasses.Field) -> tuple[type, bool]:
+    """Return the type of one value, and whether the option takes several values."""
+    if typing.get_origin(field.type) is tuple:
+        return typing.get_args(field.type)[0], True
+    return typing.cast(type, field.type), False
+
+
+def _parse_boolean(text: str) -> bool:
+    if text.lower() not in BOOLEANS:
+        raise argparse.ArgumentTypeError(f"must be true or false; got {text!r}")
+    return BOOLEANS[text.lower()]
+
+
+def _use_underscores(argument: str) -> str:
+    """Replace dashes by underscores in the name of a flag, and leave its value unchanged."""
+    if not argument.startswith("--"):
+        return argument
+    name, equals, value = argument.partition("=")
+    return "--" + name[2:].replace("-", "_") + equals + value

@@ -1,0 +1,68 @@
+"""Results of finished runs: models by setting, and the setting that stands for a run.
+
+A result is the content of result.json. A run trains several models side by side, one for each seed
+and each setting of its grid. The setting with the best mean validation score stands for the run.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from distattn_jax.train.metrics import score
+
+Result = Mapping[str, Any]
+
+
+def group_by_setting(result: Result) -> list[list[int]]:
+    """Return the indices of the models of each setting, in the order of the result."""
+    groups: dict[tuple[tuple[str, float], ...], list[int]] = {}
+    for i, member in enumerate(result["members"]):
+        groups.setdefault(tuple(sorted(member["setting"].items())), []).append(i)
+    return list(groups.values())
+
+
+def select_members(result: Result) -> list[int]:
+    """Return the indices of the models of the setting with the best mean validation score.
+
+    Of equally good settings, the first is selected.
+    """
+    criterion = result["criterion"]
+
+    def mean_score(members: list[int]) -> float:
+        values = values_by_seed(result, "validation", criterion, members)
+        return float(score(criterion, float(np.mean(list(values.values())))))
+
+    return max(group_by_setting(result), key=mean_score)
+
+
+def best_member(result: Result, members: Sequence[int] | None = None) -> int:
+    """Return the index of the model with the best validation score, of all models or `members`."""
+    criterion = result["criterion"]
+    scores = [score(criterion, member["validation"][criterion]) for member in result["members"]]
+    return max(range(len(scores)) if members is None else members, key=scores.__getitem__)
+
+
+def measured_splits(results: Sequence[Result]) -> tuple[str, ...]:
+    """Return the splits that all results hold: ("validation", "test"), or ("validation",).
+
+    A hyperparameter search does not read the test set.
+    """
+    has_test = all("test" in result["members"][0] for result in results)
+    return ("validation", "test") if has_test else ("validation",)
+
+
+def values_by_seed(
+    result: Result, split: str, metric: str, members: Sequence[int] | None = None
+) -> dict[int, float]:
+    """Return the value of a metric by seed. Models that lack the metric are omitted.
+
+    Args:
+      result: Result of one run.
+      split: "validation" or "test".
+      metric: Name of the metric.
+      members: Indices of the models to read. None reads the models of the best setting.
+    """
+    indices = select_members(result) if members is None else members
+    chosen = [result["members"][i] for i in indices]
+    return {member["seed"]: member[split][metric] for member in chosen if metric in member[split]}

@@ -1,0 +1,124 @@
+"""Logging of a run: metrics to files, progress to the terminal, and a check for finite losses."""
+
+import time
+from collections.abc import Mapping
+from typing import Any
+
+import jax
+import numpy as np
+
+from distattn_jax.train.journal import Journal
+from distattn_jax.train.progress import Progress
+from distattn_jax.train.run import Run
+from distattn_jax.train.state import NEVER, MetricSums, TrainState
+
+
+class NonFiniteError(Exception):
+    """Raised when a loss or a gradient is not finite."""
+
+
+class RunLogger:
+    """Writes the metrics of a run, and stops the run if a metric is not finite.
+
+    The sums of a window of steps are read when the next window is submitted, so that the host does
+    not wait for the device. Only the first process writes files; all processes read and check.
+
+    Args:
+      run: Folder of the run.
+      steps: Number of steps of the whole run.
+      start: Number of steps done before, by the run that this one resumes.
+      tensorboard: True to write TensorBoard events.
+      validation_metric: Name of the metric shown beside the loss.
+    """
+
+    def __init__(
+        self, run: Run, *, steps: int, start: int, tensorboard: bool, validation_metric: str
+    ):
+        self._run, self._validation_metric = run, validation_metric
+        self._pending: tuple[int, MetricSums] | None = None
+        self._shown: dict[str, float] = {}
+        self._saved_step = start
+        self._start_time, self._start_step, self._step = time.monotonic(), start, start
+        self._spans: list[tuple[int, float]] = []  # (steps, seconds) between two pauses
+        self.resume_timing()
+        self._journal: Journal | None = None
+        self._progress: Progress | None = None
+        if jax.process_index() == 0:
+            self._journal = Journal(run.path, resume_at=start, tensorboard=tensorboard)
+            self._progress = Progress(steps, start=start)
+
+    def update_progress(self, step: int) -> None:
+        """Show that one more step was dispatched to the device."""
+        self._step = step
+        if self._progress is not None:
+            self._progress.update(step, self._shown)
+
+    def pause_timing(self, state: TrainState) -> None:
+        """Wait for the dispatched steps, and stop their clock during validation and saving."""
+        jax.block_until_ready(state.step)
+        self._spans.append((self._step - self._span_step, time.monotonic() - self._span_time))
+
+    def resume_timing(self) -> None:
+        """Start the clock of the steps again."""
+        self._span_step, self._span_time = self._step, time.monotonic()
+
+    def submit(self, step: int, sums: MetricSums) -> None:
+        """Hand over the sums of the steps up to this one, and write those handed over before."""
+        self.write_pending()
+        self._pending = step, sums
+
+    def write_pending(self) -> None:
+        """Write the sums that were submitted last, waiting for the device if necessary."""
+        if self._pending is None:
+            return
+        step, sums = self._pending
+        self._pending = None
+        self.write(step, self.check_finite(sums))
+
+    def check_finite(self, sums: MetricSums) -> dict[str, np.ndarray]:
+        """Return the mean metrics of a window; raise `NonFiniteError` if a step was not finite."""
+        totals, steps, bad = jax.device_get((sums.sums, sums.steps, sums.first_bad_step))
+        means = {name: column / np.maximum(steps, 1) for name, column in totals.items()}
+        if bad.min() != NEVER:
+            raise NonFiniteError(self._describe_failure(int(bad.argmin()), bad, means))
+        return means
+
+    def write(self, step: int, metrics: Mapping[str, np.ndarray]) -> None:
+        """Write metrics, each an array over models."""
+        for name, label in (
+            ("train/loss", "loss"),
+            (self._validation_metric, self._validation_metric),
+        ):
+            if name in metrics:
+                self._shown[label] = float(np.mean(metrics[name]))
+        if self._journal is not None:
+            self._journal.write(step, metrics)
+
+    def checkpoint_saved(self, step: int) -> None:
+        """Flush all metrics up to the step of a checkpoint."""
+        self._saved_step = step
+        if self._journal is not None:
+            self._journal.flush()
+
+    def _describe_failure(self, member: int, bad: np.ndarray, means: dict[str, np.ndarray]) -> str:
+        rate = means["train/learning_rate"][member]
+        kept = (
+            f"The last good checkpoint is that of step {self._saved_step}, in "
+            f"{self._run.checkpoints}."
+            if self._saved_step
+            else "There is no checkpoint yet."
+        )
+        return (
+            f"the loss or its gradient is not finite at step {bad[member] + 1} (member {member}, "
+            f"learning rate {rate:.3g} on average around it). {kept}"
+        )
+
+    def __enter__(self) -> "RunLogger":
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        if self._journal is not None and self._progress is not None:
+            self._journal.close()
+            self._progress.close()
+            seconds, steps = time.monotonic() - self._start_time, self._step - self._start_step
+            self._run.add_timing(seconds, steps, self._spans)

@@ -1,0 +1,46 @@
+"""Settings of the attention-guiding paper: compared guides, and the search.
+
+The paper (Wang et al. 2022, section 3.3) gives length 256, Adam with 1e-5, and 5, 20 and 5 epochs
+on MultiNLI, MedNLI and Cross-genre-IR. It searches the weights of MDG and PDG among 0.1, 0.01,
+0.001 and 0.0001, and does not give the weights of the other guides. Our search tries them on the
+validation set with 3 seeds each: 16 settings of AG, 4 of each guide with one weight, 1 without a
+guide. So AG has more tries. Its 48 models are computed 12 at a time. The epoch is chosen for each
+seed by its validation score, measured after every epoch.
+
+1e-5 is the paper's learning rate for whole data sets. If only a part of a data set is available,
+the rate is searched first, on the validation set and without a guide, and is then the same for
+all guides:
+
+    search RECIPE --methods none --name RECIPE_rates --optimizer.learning-rate 1e-5 3e-5 1e-4 3e-4
+
+Figures 3 and 6 are sweeps with the weights that the search found:
+
+    train multinli --methods ag mdg pdg --guiding.layer 0 1 2 3 4 5 --name multinli_layers ...
+    train multinli --methods none ag mdg pdg --data.share 0.2 --name multinli_share_20 ...
+"""
+
+import dataclasses
+from typing import Any
+
+PAPERS_RATE = 1e-5
+MDG_AND_PDG_WEIGHTS = (1e-1, 1e-2, 1e-3, 1e-4)
+OTHER_WEIGHTS = (1.0, 1e-1, 1e-2, 1e-3)
+SEARCH_SEEDS, SEARCH_AT_ONCE = 3, 12
+RATES = "_rates"  # suffix of the name of an experiment that searches the learning rate
+
+
+def search_config(config: Any) -> Any:
+    """Return the config of the search for a recipe: every weight, few seeds, no test set."""
+    return dataclasses.replace(
+        config,
+        name=config.name + "_search",
+        seeds=SEARCH_SEEDS,
+        models_at_once=SEARCH_AT_ONCE,
+        guiding=dataclasses.replace(
+            config.guiding,
+            alpha=MDG_AND_PDG_WEIGHTS,
+            beta=MDG_AND_PDG_WEIGHTS,
+            gamma=OTHER_WEIGHTS,
+        ),
+        output=dataclasses.replace(config.output, test=False),
+    )

@@ -1,0 +1,56 @@
+"""Settings of the DA-Transformer paper: compared methods, data sets, and the search.
+
+The paper gives 300-wide GloVe vectors, 16 heads of 16, one layer, and Adam with 1e-3. It does not
+give the dropout rate, the number of epochs, and the initial values and learning rate of w and v.
+The search tries 12 settings with 3 seeds each on the validation set. All methods share the grid,
+but methods without w and v have only 3 different settings, so DA-Transformer has more tries. The
+epoch is chosen for each seed by its validation score, measured after every epoch.
+"""
+
+import dataclasses
+from typing import Any
+
+from experiments.recipes.ag import METHODS as ROWS
+
+__all__ = ["ADJUSTMENTS", "DATA_SETS", "MAPPINGS", "OURS", "ROWS", "search_config"]
+
+OURS = "distance_aware"
+DATA_SETS = {
+    "ag": "AG's News",
+    "amazon": "Amazon Electronics",
+    "sst": "SST",
+    "snli": "SNLI",
+    "mind": "MIND",
+}  # recipe -> name of the data set
+MAPPINGS = (
+    "distance_aware_clip",
+    "distance_aware_linear",
+    "distance_aware_exponent",
+    "distance_aware_sigmoid",
+)
+ADJUSTMENTS = (
+    "distance_aware_late_add",
+    "distance_aware_late_multiply",
+    "distance_aware_early_add",
+)
+
+DROPOUT_RATES = (0.2, 0.35, 0.5)
+INITIAL_WEIGHTS = (0.1, 0.5)
+DISTANCE_RATES = (1.0, 10.0)
+SEARCH_SEEDS = 3
+
+
+def search_config(config: Any) -> Any:
+    """Return the config of the search for a recipe: every setting, few seeds, no test set."""
+    return dataclasses.replace(
+        config,
+        name=config.name + "_search",
+        seeds=SEARCH_SEEDS,
+        model=dataclasses.replace(
+            config.model,
+            dropout_rate=DROPOUT_RATES,
+            initial_weight=INITIAL_WEIGHTS,
+            distance_rate=DISTANCE_RATES,
+        ),
+        output=dataclasses.replace(config.output, test=False),
+    )

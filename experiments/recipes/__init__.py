@@ -1,0 +1,29 @@
+"""Recipes: one module each, with a docstring (command, device, minutes, result) and a config."""
+
+import ast
+import difflib
+import importlib
+from pathlib import Path
+from types import ModuleType
+
+DEFAULT = "nearest"
+
+
+def list_recipes() -> dict[str, str]:
+    """Return the name of every recipe and the first line of its docstring, without importing it."""
+    recipes = {}
+    for path in sorted(Path(__file__).parent.glob("*.py")):
+        if not path.name.startswith("_"):
+            docstring = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or ""
+            recipes[path.stem] = docstring.partition("\n")[0]
+    return recipes
+
+
+def load_recipe(name: str) -> ModuleType:
+    """Import a recipe; an unknown name ends the program with a suggestion."""
+    known = list_recipes()
+    if name not in known:
+        similar = difflib.get_close_matches(name, known, n=1, cutoff=0.4)
+        hint = f"did you mean {similar[0]!r}?" if similar else f"known are: {', '.join(known)}."
+        raise SystemExit(f"unknown recipe {name!r}: {hint}")
+    return importlib.import_module(f"{__name__}.{name}")

@@ -1,0 +1,24 @@
+"""DA-Transformer, Table 5: the news that a reader clicks. MIND, AUC, MRR, nDCG@5 and nDCG@10.
+
+Command:  python -m experiments train mind --data.vectors GLOVE
+Device:   a GPU
+Minutes:  not run on the real log
+Expected: not run on the real log; experiments/RESULTS.md has the results on a synthetic one
+"""
+
+from distattn_jax.tasks import NewsRecommendationConfig, NewsRecommendationData
+from experiments.recipes.ag import METHODS
+
+
+def get_config() -> NewsRecommendationConfig:
+    """Return the config, with 5 seeds as in the paper; titles of 30 words, 50 clicks, 4 negatives.
+
+    `--data.dataset mind_large` uses the large data set, and downloads it if no folder is given.
+    """
+    return NewsRecommendationConfig(
+        name="mind",
+        methods=METHODS,
+        seeds=5,
+        epochs=3.0,
+        data=NewsRecommendationData(dataset="mind", min_count=2),
+    )

@@ -1,0 +1,24 @@
+"""DA-Transformer, Table 4, left: the sentiment of a sentence. SST, 2 classes.
+
+Before:   python -m experiments search sst --data.vectors GLOVE
+Command:  python -m experiments train sst --data.vectors GLOVE --search runs/sst_search
+Device:   a GPU
+Minutes:  4, and 6 for the search, on one H200 shared with other runs
+Expected: test accuracy of every method between 81.5 and 82.5 %; the paper has 89.7 to 90.5 %
+"""
+
+from distattn_jax.tasks import TextClassificationConfig, TextClassificationData
+from experiments.recipes.ag import METHODS
+
+SENTENCE = "the plot is thin , but the actors are so good that nobody will mind"
+
+
+def get_config() -> TextClassificationConfig:
+    """Return the config, with 20 seeds: the paper's 5 cannot resolve such small differences."""
+    return TextClassificationConfig(
+        name="sst",
+        methods=METHODS,
+        seeds=20,
+        epochs=8.0,
+        data=TextClassificationData(dataset="sst", longest=64, buckets=2),
+    )

@@ -1,0 +1,19 @@
+"""Your own texts: a folder with train, validation and test (.csv, .tsv or .jsonl; text, label).
+
+Command:  python -m experiments train text_files --data.manual-dir FOLDER
+Device:   any; the model has the sizes of the DA-Transformer paper, meant for a GPU or a TPU
+Minutes:  depends on the texts
+Expected: depends on the texts
+"""
+
+from distattn_jax.tasks import TextClassificationConfig, TextClassificationData
+
+
+def get_config() -> TextClassificationConfig:
+    """Return the config, with the sizes of the DA-Transformer paper: 16 heads of 16, one layer."""
+    return TextClassificationConfig(
+        name="text_files",
+        methods=("distance_aware", "vanilla", "no_positions"),
+        epochs=6.0,
+        data=TextClassificationData(dataset="text_files", longest=256, min_count=2),
+    )
