@@ -1,5 +1,6 @@
 """Eight CPU devices, shapes checked in every function of the package, nothing promoted silently."""
 
+import fcntl
 import os
 import sys
 from pathlib import Path
@@ -47,3 +48,54 @@ def optimised():
     jax.config.update("jax_disable_most_optimizations", False)
     yield
     jax.config.update("jax_disable_most_optimizations", True)
+
+
+@pytest.fixture(scope="session")
+def made_once(tmp_path_factory):
+    """Return `made_once(name, make)`, which calls `make(folder)` in only one of the workers.
+
+    Its result is the folder of that name, which all workers of this session share.
+    """
+    base = tmp_path_factory.getbasetemp()
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        base = base.parent
+
+    def find_or_make(name, make):
+        folder = base / "made_once" / name
+        folder.parent.mkdir(exist_ok=True)
+        with (folder.parent / f"{name}.lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if not folder.exists():
+                folder.mkdir()
+                make(folder)
+        return folder
+
+    return find_or_make
+
+
+@pytest.fixture(scope="session")
+def compiled(made_once):
+    """Folder of compiled programs, shared by runs and by processes."""
+    return made_once("compiled", lambda folder: None)
+
+
+@pytest.fixture(scope="session")
+def texts(made_once):
+    """Folder of the data set of `short_config`, prepared for training."""
+    from distattn_jax.tasks import prepare
+    from tests.train.driver import make_config
+
+    return made_once("texts", lambda folder: prepare(make_config(folder)))
+
+
+@pytest.fixture(scope="session")
+def finished_run(texts, made_once, compiled):
+    """Folder of a finished run of `short_config` on one device, with a profile."""
+    from tests.train.driver import run_directory
+    from tests.train.runs import keep_compiled, short_config, train
+
+    def make(folder):
+        with keep_compiled(compiled):
+            train(short_config(texts, folder, **{"output.profile": True}))
+
+    return run_directory(short_config(texts, made_once("finished_run", make)))

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from distattn_jax.train.guides import GUIDES
+from distattn_jax.tasks.guides import GUIDES
 from experiments.papers.attention_guiding import head_statistics
 from experiments.papers.attention_guiding.published import CLASSIFICATION
 

@@ -3,9 +3,9 @@
 import pytest
 
 from experiments.__main__ import main
-from experiments.recipes import recipes
+from experiments.recipes import list_recipes, load_recipe
 
-RECIPES = dict(recipes())
+RECIPES = {name: load_recipe(name) for name in list_recipes()}
 COMMANDS = (
     *("bench", "collect", "evaluate", "list", "predict", "report", "search", "speed", "train"),
 )
@@ -29,8 +29,7 @@ def _no_compilation_cache(tmp_path, monkeypatch):
     [
         (("trian",), "unknown command 'trian': did you mean 'train'?"),
         (("train", "nearset"), "unknown recipe 'nearset': did you mean 'nearest'?"),
-        (("train", "--task", "nearset"), "error: unknown task 'nearset': did you mean 'nearest'?"),
-        (("train", "text_files"), "error: the task text_files needs --data.manual-dir, a folder"),
+        (("train", "text_files"), "error: the data set text_files needs --data.manual-dir, a f"),
         (("evaluate", "nowhere"), "error: nowhere is not a run: it holds no config.json."),
         (("predict", "nowhere"), "error: nowhere is not a run: it holds no config.json."),
         (("report", "nowhere"), "error: paths must be runs (a run holds a config.json) or folders"),
@@ -40,6 +39,12 @@ def _no_compilation_cache(tmp_path, monkeypatch):
 )
 def test_what_a_person_can_mend_is_said_in_a_sentence(arguments, said):
     assert left_with(*arguments).startswith(said)
+
+
+def test_a_run_of_an_unknown_task_is_named(tmp_path):
+    (tmp_path / "config.json").write_text('{"format": 2, "task": "claim_raking"}')
+    said = "error: unknown task 'claim_raking': did you mean 'claim_ranking'?"
+    assert left_with("evaluate", str(tmp_path)) == said
 
 
 def test_a_command_like_no_other_is_answered_with_all_of_them():

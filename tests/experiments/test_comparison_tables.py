@@ -2,6 +2,7 @@
 
 import pytest
 
+from distattn_jax.train.results import select_members
 from experiments.papers.comparison_tables import (
     compare_best_two,
     comparison_table,
@@ -10,7 +11,6 @@ from experiments.papers.comparison_tables import (
     settings_table,
 )
 from experiments.papers.formatting import method_title
-from experiments.papers.results import select_members
 
 
 def result(method, figures, *, rates=(0.001,), first_seed=0, **more):

@@ -7,20 +7,28 @@ import re
 
 import pytest
 
-from distattn_jax.train import MeshConfig, OutputConfig, RunError, load
-from distattn_jax.train.run import Run
-from distattn_jax.train.tasks import directory_of
-from experiments.commands.predict import predictions
+from distattn_jax.tasks import ModelConfig, load
+from distattn_jax.tasks.search import apply_search
+from distattn_jax.train import MeshConfig, OutputConfig, RunError
+from distattn_jax.train.run import Run, experiment_folder
+from experiments.commands.predict import predict
 from experiments.commands.train import train
-from experiments.da import search_of
 from experiments.papers import stored_results
 from experiments.papers.collecting import collect_results
 from experiments.papers.da_transformer.published import METRICS
-from experiments.recipes import config_of
-from experiments.searched import found_by_search
+from experiments.papers.da_transformer.settings import search_config
+from experiments.recipes import load_recipe
 from tests.experiments.raw import WRITERS
-from tests.train import tiny
 
+MODEL = ModelConfig(
+    heads=2,
+    head_features=4,
+    features=8,
+    hidden_features=8,
+    embedding_features=8,
+    pooling_features=4,
+    dropout_rate=(0.0,),
+)
 LEVELS = {"ag": {"text"}, "amazon": {"words", "sentences"}, "mind": {"titles", "user"}}
 # Texts, one a line, and what a model may say of each.
 SAID = {
@@ -41,14 +49,14 @@ def shrunk(recipe, folder, **fields):
     if not raw.exists():
         raw.mkdir(parents=True)
         WRITERS[recipe](raw)
-    config = config_of(recipe)
+    config = load_recipe(recipe).get_config()
     data = {"directory": str(folder / "prepared"), "manual_dir": str(raw)}
     return dataclasses.replace(
         config,
         seeds=2,
         epochs=1.0,
         data=dataclasses.replace(config.data, batch_size=8, buckets=1, min_count=1, **data),
-        model=tiny.MODEL,
+        model=MODEL,
         mesh=MeshConfig(data=1),
         output=OutputConfig(directory=str(folder / "runs"), tensorboard=False),
         **{"methods": ("distance_aware",), **fields},
@@ -59,7 +67,7 @@ def shrunk(recipe, folder, **fields):
 def test_a_recipe_trains_and_its_metrics_are_those_of_the_paper(recipe, tmp_path):
     config = shrunk(recipe, tmp_path)
     train(config)
-    run = Run(directory_of(config) / "distance_aware")
+    run = Run(experiment_folder(config) / "distance_aware")
     assert [member["seed"] for member in run.result["members"]] == [0, 1]
     for member in run.result["members"]:
         for split in ("validation", "test"):
@@ -76,37 +84,37 @@ def test_a_recipe_trains_and_its_metrics_are_those_of_the_paper(recipe, tmp_path
             assert [len(seed[0]) for seed in heads["weight"]] == [2, 2]  # two seeds, two heads
     if recipe in SAID:
         lines, said = SAID[recipe]
-        found = list(predictions(load(run.path), io.StringIO(lines)))
+        found = list(predict(load(run.path), io.StringIO(lines)))
         assert len(found) == 2
         assert all(re.fullmatch(said, line) for line in found)
 
 
 def test_a_search_leaves_the_test_set_unread_and_a_recipe_takes_what_it_found(tmp_path):
     config = shrunk("sst", tmp_path)
-    search = search_of(config)
+    search = search_config(config)
     space = dataclasses.replace(search, seeds=1)
     train(dataclasses.replace(space, model=dataclasses.replace(space.model, dropout_rate=(0.0,))))
-    content = collect_results(directory_of(search))
+    content = collect_results(experiment_folder(search))
     members = content["runs"]["distance_aware"]["result"]["members"]
     assert len(members) == 4  # two initial w, two rates of w and v
     assert all("test" not in member for member in members)
     best = max(members, key=lambda member: member["validation"]["accuracy"])
-    after = dataclasses.replace(config, search=str(directory_of(search)))
+    after = dataclasses.replace(config, search=str(experiment_folder(search)))
     for method in ("distance_aware", "distance_aware_clip"):  # the latter was not searched
-        found = found_by_search(after.of(method), {})
+        found = apply_search(after.for_method(method), {})
         assert found.model.initial_weight == (best["setting"]["initial_weight"],)
-        assert found.optimizer.distance_rate == (best["setting"]["distance_rate"],)
+        assert found.model.distance_rate == (best["setting"]["distance_rate"],)
     with pytest.raises(RunError, match="search must be a folder of finished runs"):
-        found_by_search(after.of("vanilla"), {})
+        apply_search(after.for_method("vanilla"), {})
 
 
 def test_the_search_space_is_the_same_for_all_and_no_larger_than_was_said():
-    search = search_of(config_of("ag"))
+    search = search_config(load_recipe("ag").get_config())
     axes = (
         *(search.model.dropout_rate, search.model.initial_weight, search.model.initial_shape),
-        *(search.optimizer.learning_rate, search.optimizer.distance_rate),
+        *(search.optimizer.learning_rate, search.model.distance_rate),
     )
     assert math.prod(map(len, axes)) == 12
-    vanilla = search.of("vanilla")
+    vanilla = search.for_method("vanilla")
     assert vanilla.model.dropout_rate == search.model.dropout_rate
-    assert len(vanilla.model.initial_weight) == len(vanilla.optimizer.distance_rate) == 1
+    assert len(vanilla.model.initial_weight) == len(vanilla.model.distance_rate) == 1

@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 from matplotlib import image
 
-from experiments.da import ADJUSTMENTS, MAPPINGS, ROWS
 from experiments.papers import stored_results
 from experiments.papers.da_transformer import report
 from experiments.papers.da_transformer.published import METRICS
+from experiments.papers.da_transformer.settings import ADJUSTMENTS, MAPPINGS, ROWS
 from tests.experiments.guiding_results import find_row
 
 ENVIRONMENT = {

@@ -11,17 +11,18 @@ import jax
 import numpy as np
 import pytest
 
-from distattn_jax.train import MeshConfig, RunError, Trainer, journal, load, prepare, task_of
-from distattn_jax.train.flags import parse
-from distattn_jax.train.run import Run
-from distattn_jax.train.tasks import directory_of
+from distattn_jax.tasks import load, make_task, prepare
+from distattn_jax.tasks.fine_tuning import guide_options
+from distattn_jax.train import RunError, Trainer, journal
+from distattn_jax.train.options import parse_options
+from distattn_jax.train.run import Run, experiment_folder
 from experiments.__main__ import main
-from experiments.commands.predict import predictions
+from experiments.commands.predict import predict
 from experiments.commands.train import train
-from experiments.guiding import search_of
 from experiments.papers.attention_guiding.published import CLASSIFICATION, RANKING
+from experiments.papers.attention_guiding.settings import search_config
 from experiments.papers.collecting import collect_results
-from experiments.recipes import config_of
+from experiments.recipes import load_recipe
 from tests.experiments.raw import text
 from tests.train.pretrained import WORDS, write_model
 
@@ -82,14 +83,14 @@ def config_in(folder, recipe, *flags):
         "output.checkpoint-every": 100,  # one, at the end
     }
     given = [word for name, value in small.items() for word in (f"--{name}", str(value))]
-    return parse(config_of(recipe), [*given, *flags], program="train")
+    return parse_options(load_recipe(recipe).get_config(), [*given, *flags], program="train")
 
 
 def trained(config):
     """The folder of its only run, the pre-trained model taken away."""
     train(config)
     shutil.rmtree(config.model.pretrained)
-    return directory_of(config) / config.methods[0]
+    return experiment_folder(config) / config.methods[0]
 
 
 def checked(run, metrics, weights):
@@ -113,24 +114,26 @@ def test_pairs_are_classified_measured_and_collected(tmp_path, capsys, monkeypat
     config = config_in(tmp_path, "multinli", *flags)
     with monkeypatch.context() as at_first:
         at_first.setattr(Trainer, "compile", out_of_memory)
-        with pytest.raises(RunError, match=r"not enough. .*--mesh.at-once.* It said: .* 9 GiB"):
+        with pytest.raises(
+            RunError, match=r"too little memory. .*--models-at-once.* It said: .* 9 GiB"
+        ):
             train(config)
-    run = trained(dataclasses.replace(config, mesh=MeshConfig(at_once=1)))
+    run = trained(dataclasses.replace(config, models_at_once=1))
     checked(run, CLASSIFICATION, [0.1, 0.01])
     lines = journal.read(run)
     assert any({"loss/task", "loss/mdg", "loss/pdg"} < line.keys() for line in lines)
     said = capsys.readouterr().out
     assert "2 models side by side (over seeds, alpha), 1 at a time" in said
     assert "\n0 of the texts of train are cut to 16 tokens" in said
-    assert "examples lose" not in said
+    assert "examples are truncated" not in said
     main(["evaluate", str(run)])
     table = capsys.readouterr().out.splitlines()
     accuracy = [member["test"]["accuracy"] for member in Run(run).result["members"]]
     shown = [float(row.split("|")[3]) for row in table[-3:-1]]
     assert shown == pytest.approx(accuracy, abs=1e-4)
-    said = list(predictions(load(run), io.StringIO("good team\tbad team\n")))
+    said = list(predict(load(run), io.StringIO("good team\tbad team\n")))
     assert said[0].split("\t")[0] in ("entailment", "neutral", "contradiction")
-    monkeypatch.setattr("experiments.multinli.PAIR", ("good team", "bad team"))
+    monkeypatch.setattr("experiments.recipes.multinli.PAIR", ("good team", "bad team"))
     monkeypatch.setattr(
         "experiments.papers.attention_guiding.head_statistics.MAX_TOKENS", 16
     )  # positions are 24 here
@@ -160,17 +163,20 @@ def test_evidence_is_ranked_and_guided_by_a_parser(tmp_path, capsys):
 def test_a_guide_gets_the_columns_and_tables_that_it_needs_and_no_others(tmp_path):
     vectors = str(tmp_path / "vectors.txt")
     methods = ("none", "pmi", "word_similarity")
-    config, prepared = prepare(
-        config_in(tmp_path, "multinli", "--methods", *methods, "--data.vectors", vectors)
-    )
-    assert (config.model.heads, config.model.features) == (2, 8)  # those of the pre-trained model
-    tasks = {method: task_of(config.of(method), prepared) for method in methods}
+    config = config_in(tmp_path, "multinli", "--methods", *methods, "--data.vectors", vectors)
+    prepared = prepare(config)
+    sizes = prepared.about["pretrained"]["config"]
+    assert (sizes["heads"], sizes["features"]) == (2, 8)  # those of the pre-trained model
+    tasks = {method: make_task(config.for_method(method), prepared) for method in methods}
+    tables = {
+        method: task.select_columns(prepared.tables["train"]) for method, task in tasks.items()
+    }
     plain = {"tokens", "types", "label"}
-    assert set(tasks["none"].tables["train"].columns) == plain
-    assert set(tasks["pmi"].tables["train"].columns) == plain
-    assert set(tasks["word_similarity"].tables["train"].columns) == plain | {"vectors"}
-    assert set(tasks["word_similarity"].tables["test"].columns) == plain
-    rows = tasks["word_similarity"].tables["train"].take(np.arange(27), 16)
+    assert set(tables["none"].columns) == plain
+    assert set(tables["pmi"].columns) == plain
+    assert set(tables["word_similarity"].columns) == plain | {"vectors"}
+    assert set(prepared.tables["test"].columns) == plain
+    rows = tables["word_similarity"].take(np.arange(27), 16)
     words = np.asarray(WORDS)[rows["tokens"]]
     table = tasks["word_similarity"].constants["word_vectors"]
     for word, vector in VECTORS.items():
@@ -183,15 +189,17 @@ def test_a_guide_gets_the_columns_and_tables_that_it_needs_and_no_others(tmp_pat
 
 def test_one_layer_is_guided_where_one_is_given(tmp_path):
     for given in ([], ["--guiding.layer", "0"]):
-        config, prepared = prepare(config_in(tmp_path, "multinli", "--methods", "mdg", *given))
-        assert task_of(config, prepared).one_layer == bool(given)
+        prepared = prepare(config_in(tmp_path, "multinli", "--methods", "mdg", *given))
+        options = guide_options(prepared.config.guiding, prepared.tokenizer)
+        assert options.single_layer == bool(given)
 
 
 def test_the_search_has_the_grid_that_was_said():
-    search = search_of(config_of("multinli"))
+    search = search_config(load_recipe("multinli").get_config())
     sizes = {
         method: math.prod(
-            len(getattr(search.of(method).guiding, name)) for name in ("alpha", "beta", "gamma")
+            len(getattr(search.for_method(method).guiding, name))
+            for name in ("alpha", "beta", "gamma")
         )
         for method in search.methods
     }

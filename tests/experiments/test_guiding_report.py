@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from matplotlib import image
 
-from distattn_jax.train.guides import GUIDES
+from distattn_jax.tasks.guides import GUIDES
 from experiments.papers import stored_results
 from experiments.papers.attention_guiding import head_statistics, published, repeated_runs, report
 from experiments.papers.attention_guiding.published import RANKING

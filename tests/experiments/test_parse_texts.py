@@ -1,4 +1,4 @@
-"""What spaCy says becomes CoNLL-U that the guide `dependency` reads."""
+"""CoNLL-U from spaCy documents, as the guide `dependency` reads it."""
 
 import types
 
@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 from distattn_jax.data import ParsedTexts
-from experiments.papers.attention_guiding.parse_texts import texts_of, written
+from experiments.papers.attention_guiding.parse_texts import format_document, read_texts
 
 
 def document(*sentences):
-    """As spaCy has it, of sentences of (text, place of the head in the document)."""
+    """Return a substitute for a spaCy document, from sentences of (text, index of the head)."""
     rows = [row for sentence in sentences for row in sentence]
     tokens = [
         types.SimpleNamespace(
@@ -20,24 +20,25 @@ def document(*sentences):
     ]
     for token, (_, head) in zip(tokens, rows, strict=True):
         token.head = tokens[head]
-    left = iter(tokens)
-    return types.SimpleNamespace(sents=[[next(left) for _ in rows] for rows in sentences])
+    remaining = iter(tokens)
+    return types.SimpleNamespace(sents=[[next(remaining) for _ in rows] for rows in sentences])
 
 
-def test_heads_are_read_again_and_white_space_is_no_word(tmp_path):
+def test_heads_survive_and_white_space_is_not_a_word(tmp_path):
     rains = [("It", 2), ("  ", 0), ("rains", 2)]
-    stays = [("\n", 3), ("He", 5), ("\t", 6), ("stays", 6)]  # "He" hangs on white space
+    stays = [("\n", 3), ("He", 5), ("\t", 6), ("stays", 6)]  # The head of "He" is white space.
     path = tmp_path / "parses.conllu"
-    path.write_text(written(document(rains, stays)) + written(document([("Go", 0)])))
+    documents = (document(rains, stays), document([("Go", 0)]))
+    path.write_text("".join(map(format_document, documents)))
     parses = ParsedTexts(path)
     assert len(parses) == 2
     np.testing.assert_array_equal(parses["It rains He stays"].heads, [2, 0, 4, 0])
     np.testing.assert_array_equal(parses["Go"].heads, [0])
 
 
-def test_texts_are_those_of_the_fields_each_once(tmp_path):
+def test_each_text_of_the_fields_is_read_once(tmp_path):
     path = tmp_path / "texts.jsonl"
     path.write_text('{"a": "x ", "b": ["y", "z"], "c": 1}\n{"a": "x", "b": ""}\n')
-    assert texts_of(path, ["a", "b"]) == ["x", "y z"]
+    assert read_texts(path, ["a", "b"]) == ["x", "y z"]
     with pytest.raises(ValueError, match=r"texts.jsonl:1: must be .* texts in a, c"):
-        texts_of(path, ["a", "c"])
+        read_texts(path, ["a", "c"])

@@ -6,9 +6,16 @@ import numpy as np
 import pytest
 from etils import epath
 
-from distattn_jax.train import Config, GuidingConfig, OptimizerConfig, RunError
-from distattn_jax.train.flags import to_dict
-from distattn_jax.train.run import Run
+from distattn_jax.tasks import (
+    GUIDES,
+    GuidingConfig,
+    ModelConfig,
+    PretrainedClassificationConfig,
+    SentenceAttention,
+    TextClassificationConfig,
+)
+from distattn_jax.train import OptimizerConfig, RunError
+from distattn_jax.train.run import Run, config_to_json
 from experiments.commands.report import main, report
 from experiments.papers import run_figures
 
@@ -22,8 +29,9 @@ def make_run(folder, method, *, accuracies=None, steps=20, log=(), **config):
     """Write a run with two seeds. It is finished if accuracies are given."""
     path = folder / method
     path.mkdir(parents=True)
-    made = Config(name=folder.name, methods=(method,), seeds=2, **config)
-    (path / "config.json").write_text(json.dumps(to_dict(made)))
+    kind = PretrainedClassificationConfig if method in GUIDES else TextClassificationConfig
+    made = kind(name=folder.name, methods=(method,), seeds=2, **config)
+    (path / "config.json").write_text(json.dumps(config_to_json(made)))
     (path / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in log))
     if accuracies is not None:
         members = [
@@ -58,7 +66,7 @@ def logged(tmp_path):
     make_run(folder, "vanilla", accuracies=(0.5, 0.25), log=LOG)
     make_run(folder, "adapted", accuracies=(0.75, 0.75), log=LOG)
     make_run(folder, "distance_aware", log=LOG)
-    Run(epath.Path(folder / "distance_aware")).plan(20)
+    Run(epath.Path(folder / "distance_aware")).write_plan(20)
     return folder
 
 
@@ -106,8 +114,10 @@ def differing_options(folder, **configs):
 def test_options_without_effect_on_a_method_are_not_compared(tmp_path):
     grid = GuidingConfig(alpha=(0.5,), gamma=(0.5,))
     assert not differing_options(
-        tmp_path / "a", none={}, mdg={"guiding": grid}, vanilla={"guiding": grid}
+        tmp_path / "a", none={}, mdg={"guiding": grid}, first={"guiding": grid}
     )
+    initial = {"model": ModelConfig(initial_weight=(0.5,))}
+    assert not differing_options(tmp_path / "c", vanilla=initial, distance_aware={})
     # All pairs of runs are compared, not only those with the first run.
     assert differing_options(tmp_path / "b", ag={}, next={}, period={"guiding": grid}) == [
         "- guiding.gamma: [1.0] ([Next]), [0.5] ([Period])"
@@ -204,14 +214,14 @@ def test_each_layer_has_its_own_figure_of_coefficients():
 
 def test_maps_are_the_vanilla_mean_and_the_most_extreme_distance_aware_heads():
     weights = np.arange(1.0, 5.0)[None, :, None, None] * np.ones((1, 4, 2, 2))
-    vanilla = run_figures.Seen(["a", "b"], weights)
-    ours = run_figures.Seen(["a", "b"], weights, np.array([[0.1, -0.5, 0.3, -0.2]]))
+    vanilla = SentenceAttention(["a", "b"], weights)
+    ours = SentenceAttention(["a", "b"], weights, np.array([[0.1, -0.5, 0.3, -0.2]]))
     maps = run_figures.select_maps({"vanilla": vanilla, "distance_aware": ours})
     assert {name: one[0, 0] for name, one in maps.items()} == {
         "Transformer\nmean of 4 heads": 2.5,
         "DA-Transformer\nmost local: head 2, w = −0.5": 2,
         "DA-Transformer\nmost global: head 3, w = 0.3": 3,
     }
-    only_global = run_figures.Seen(["a", "b"], weights, np.array([[0.1, 0.5, 0.3, 0.2]]))
+    only_global = SentenceAttention(["a", "b"], weights, np.array([[0.1, 0.5, 0.3, 0.2]]))
     (name,) = run_figures.select_maps({"distance_aware": only_global})
     assert "most global: head 2" in name

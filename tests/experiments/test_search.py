@@ -5,97 +5,105 @@ import json
 
 import pytest
 
+from distattn_jax.tasks.search import apply_search
 from distattn_jax.train import RunError
-from distattn_jax.train.flags import replace, to_dict
-from distattn_jax.train.members import members_of
-from experiments.da import search_of as da_search_of
-from experiments.guiding import search_of
-from experiments.recipes import config_of
-from experiments.searched import found_by_search
+from distattn_jax.train.members import list_members
+from distattn_jax.train.options import replace_options
+from distattn_jax.train.run import config_to_json
+from experiments.papers.attention_guiding.settings import search_config
+from experiments.papers.da_transformer.settings import search_config as da_search_config
+from experiments.recipes import load_recipe
 
-ABOUT = {"raw_files": "a", "pretrained": {"digest": "b"}}
+RAW, WEIGHTS = "raw files of the data", "pre-trained weights"
+ABOUT = {"digests": {RAW: "a", WEIGHTS: "b"}}
 MODEL = {"model.pretrained": "here/tiny"}
+
+
+def config_of(recipe):
+    return load_recipe(recipe).get_config()
 
 
 def searched(folder, search, *, best):
     """The folder of a search without its training: members that have these figures do best."""
     for method in search.methods:
-        one = search.of(method)
+        one = search.for_method(method)
         members = [
             {"setting": setting, "seed": seed, "validation": {"accuracy": _likeness(setting, best)}}
-            for seed, setting in members_of(one)
+            for seed, setting in list_members(one)
         ]
         run = folder / method
         run.mkdir()
         result = {"criterion": "accuracy", "members": members}
-        for name, content in (("config", to_dict(one)), ("result", result), ("data", ABOUT)):
+        for name, content in (("config", config_to_json(one)), ("result", result), ("data", ABOUT)):
             (run / f"{name}.json").write_text(json.dumps(content))
     return str(folder)
 
 
 def _likeness(setting, best):
-    return sum(setting[name] == value for name, value in best.items())
+    return float(sum(setting[name] == value for name, value in best.items()))
 
 
 @pytest.fixture
 def guided(tmp_path):
     """A recipe after its search, at a learning rate that is not the recipe's."""
     changes = {**MODEL, "methods": ("none", "ag")}
-    search = replace(
-        search_of(config_of("multinli")), {**changes, "optimizer.learning_rate": (3e-5,)}
+    search = replace_options(
+        search_config(config_of("multinli")), {**changes, "optimizer.learning_rate": (3e-5,)}
     )
     folder = searched(tmp_path, search, best={"alpha": 0.001, "beta": 0.1})
-    return replace(config_of("multinli"), {**changes, "search": folder})
+    return replace_options(config_of("multinli"), {**changes, "search": folder})
 
 
 def test_a_run_takes_the_setting_that_was_found_but_for_what_is_given(guided):
-    found = found_by_search(guided.of("ag"), ABOUT)
+    found = apply_search(guided.for_method("ag"), ABOUT)
     assert (found.guiding.alpha, found.guiding.beta) == ((0.001,), (0.1,))
     assert found.optimizer.learning_rate == (3e-5,)  # of the whole search
-    given = replace(guided.of("ag"), {"optimizer.learning_rate": (1e-4, 1e-3)})
-    found = found_by_search(given, ABOUT, {"optimizer.learning_rate", "seeds"})
+    given = replace_options(guided.for_method("ag"), {"optimizer.learning_rate": (1e-4, 1e-3)})
+    found = apply_search(given, ABOUT, {"optimizer.learning_rate", "seeds"})
     assert found.optimizer.learning_rate == (1e-4, 1e-3)
     assert found.guiding.alpha == (0.001,)
 
 
 def test_what_was_searched_is_not_given_beside_it(guided):
-    given = replace(guided, {"guiding.alpha": (0.5,)})
-    said = r"guiding.alpha must not be given beside search.*ag tried 0.1, 0.01, .*; got \(0.5,\)"
+    given = replace_options(guided, {"guiding.alpha": (0.5,)})
+    said = r"guiding.alpha must not be given beside search.*ag tried 0.1, 0.01, .*; got \[0.5\]"
     with pytest.raises(RunError, match=said):
-        found_by_search(given.of("ag"), ABOUT, {"guiding.alpha"})
-    assert found_by_search(given.of("none"), ABOUT, {"guiding.alpha"}).guiding.alpha == (0.5,)
+        apply_search(given.for_method("ag"), ABOUT, {"guiding.alpha"})
+    apply_search(given.for_method("none"), ABOUT, {"guiding.alpha"})  # It reads no alpha.
 
 
 def test_a_layer_is_not_what_is_searched_for(guided, tmp_path):
-    sweep = replace(guided, {"guiding.layer": (0, 1), "methods": ("ag",)})
+    sweep = replace_options(guided, {"guiding.layer": (0, 1), "methods": ("ag",)})
     (tmp_path / "sweep").mkdir()
     folder = searched(tmp_path / "sweep", sweep, best={"layer": 1})
     with pytest.raises(RunError, match=r"search must be of weights, not of layers; .*ag guides"):
-        found_by_search(replace(guided, {"search": folder}).of("ag"), ABOUT)
-    assert found_by_search(sweep.of("ag"), ABOUT, {"guiding.layer"}).guiding.layer == (0, 1)
-    assert sweep.of("none").guiding.layer == (-1,)
+        apply_search(replace_options(guided, {"search": folder}).for_method("ag"), ABOUT)
+    assert apply_search(sweep.for_method("ag"), ABOUT, {"guiding.layer"}).guiding.layer == (0, 1)
+    assert sweep.for_method("none").guiding.layer == (-1,)
 
 
 def test_what_a_guide_does_not_read_may_differ_from_its_search(guided):
     given = {"data.parses": "parses", "guiding.pmi_tokens": 7}
-    assert found_by_search(replace(guided, given).of("ag"), ABOUT).guiding.alpha == (0.001,)
+    found = apply_search(replace_options(guided, given).for_method("ag"), ABOUT)
+    assert found.guiding.alpha == (0.001,)
 
 
 @pytest.mark.parametrize(
     ("changes", "about", "said"),
     [
-        ({"task": "mednli"}, {}, "task: multinli before, mednli now"),
+        ({"data.dataset": "mednli"}, {}, "data.dataset: multinli before, mednli now"),
         ({"model.pretrained": "here/large"}, {}, "model.pretrained: tiny before, large now"),
         ({"model.dtype": "bfloat16"}, {}, "model.dtype: float32 before, bfloat16 now"),
         ({"data.longest": 64}, {}, "data.longest: 256 before, 64 now"),
         ({"guiding.scaling": "sum"}, {}, "guiding.scaling: mean before, sum now"),
-        ({}, {"raw_files": "c"}, "raw files of the data: a before, c now"),
-        ({}, {"pretrained": {"digest": "d"}}, "pre-trained weights: b before, d now"),
+        ({}, {RAW: "c"}, "raw files of the data: a before, c now"),
+        ({}, {WEIGHTS: "d"}, "pre-trained weights: b before, d now"),
     ],
 )
 def test_a_search_of_something_else_is_refused(guided, changes, about, said):
+    config, data = replace_options(guided, changes), {"digests": ABOUT["digests"] | about}
     with pytest.raises(RunError, match="search must be of the same task, data and model") as error:
-        found_by_search(replace(guided, changes).of("ag"), {**ABOUT, **about})
+        apply_search(config.for_method("ag"), data)
     assert str(error.value).splitlines()[1:] == [f"  {said}"]
 
 
@@ -107,13 +115,13 @@ def test_how_long_and_where_and_how_it_is_computed_may_differ(guided):
         "guiding.layers": (0,),
         "data.share": 0.2,
     }
-    found = found_by_search(replace(guided, changes).of("ag"), {})
+    found = apply_search(replace_options(guided, changes).for_method("ag"), {})
     assert found.guiding.alpha == (0.001,)
 
 
 def test_ratings_take_what_was_found_for_classes_of_the_same_reviews(tmp_path):
-    search = dataclasses.replace(da_search_of(config_of("amazon")), methods=("distance_aware",))
+    search = dataclasses.replace(da_search_config(config_of("amazon")), methods=("distance_aware",))
     folder = searched(tmp_path, search, best={"dropout_rate": 0.35})
     config = dataclasses.replace(config_of("amazon_rating"), search=folder)
     for method in ("distance_aware", "distance_aware_clip"):
-        assert found_by_search(config.of(method), {}).model.dropout_rate == (0.35,)
+        assert apply_search(config.for_method(method), {}).model.dropout_rate == (0.35,)

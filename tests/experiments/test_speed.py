@@ -7,13 +7,13 @@ from experiments.papers import stored_results
 
 
 def test_what_was_timed_is_kept_when_the_next_cannot_be(monkeypatch, tmp_path):
-    def timed(_, method, seeds):
+    def time_method(_, method, seeds):
         if method == "first":
             raise RuntimeError("stopped")
-        return speed.Timed(method, 10, seeds, bare=2.0, loop=None, peak_bytes=None)
+        return speed.Timing(method, 10, seeds, bare=2.0, loop=None, peak_bytes=None)
 
-    monkeypatch.setattr(speed, "timed", timed)
-    monkeypatch.setattr(speed, "keep_compiled_programs", lambda: None)
+    monkeypatch.setattr(speed, "time_method", time_method)
+    monkeypatch.setattr(speed, "enable_compilation_cache", lambda: None)
     with pytest.raises(RuntimeError, match="stopped"):
         speed.main(["--methods", "none", "ag", "first", "--seeds", "1", "--output", str(tmp_path)])
     content = stored_results.read_results("guiding_speed", tmp_path)

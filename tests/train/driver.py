@@ -12,9 +12,11 @@ from pathlib import Path
 
 import jax
 
-from distattn_jax.train import Config, DataConfig, OptimizerConfig, OutputConfig
-from distattn_jax.train.flags import parse
-from experiments.commands.train import join, train
+from distattn_jax.tasks import TextClassificationConfig, TextClassificationData
+from distattn_jax.train import Config, OptimizerConfig, OutputConfig
+from distattn_jax.train.options import parse_options
+from distattn_jax.train.run import experiment_folder
+from experiments.commands.train import join_processes, train
 from tests.train import tiny
 
 
@@ -34,15 +36,15 @@ def write_texts(folder: Path) -> Path:
     return raw
 
 
-def make_config(folder: Path) -> Config:
+def make_config(folder: Path) -> TextClassificationConfig:
     """Return a run of two seeds: 100 steps, batches of 16 texts, a checkpoint every 10 steps."""
-    return Config(
+    return TextClassificationConfig(
         name="little",
-        task="text_files",
         methods=("distance_aware",),
         seeds=2,
         epochs=10.0,
-        data=DataConfig(
+        data=TextClassificationData(
+            dataset="text_files",
             directory=str(folder / "prepared"),
             manual_dir=str(write_texts(folder)),
             batch_size=16,
@@ -57,15 +59,15 @@ def make_config(folder: Path) -> Config:
 
 
 def run_directory(config: Config) -> Path:
-    """Return the directory of the only run of a configuration."""
-    return Path(config.output.directory) / config.name / config.methods[0]
+    """Return the directory of the run of a config with one method."""
+    return Path(experiment_folder(config) / config.method)
 
 
 def main(folder: str, *flags: str) -> None:
     """Train with the options of the command line."""
-    config = parse(make_config(Path(folder)), flags, program="driver")
+    config = parse_options(make_config(Path(folder)), flags, program="driver")
     jax.config.update("jax_num_cpu_devices", int(os.environ.get("DEVICES", "1")))
-    join(config.mesh)
+    join_processes(config.mesh)
     train(config)
 
 

@@ -14,7 +14,7 @@ import jax
 import numpy as np
 import pytest
 
-from distattn_jax.train.run import load_best
+from distattn_jax.tasks.load import load_parameters, load_task
 from tests import compiler
 from tests.train.driver import make_config, run_directory, write_texts
 
@@ -138,7 +138,7 @@ def test_a_run_killed_at_random_steps_ends_like_an_uninterrupted_run(
     output = process.wait_for_output()
     assert process.returncode == 143, output
     assert f"The checkpoint {damaged} is damaged" in output
-    assert "The same command goes on from there." in output
+    assert "The same command resumes it." in output
     assert f"saved at step {newest_checkpoint(tmp_path).name} of 100" in output
 
     process = start(tmp_path)
@@ -150,7 +150,8 @@ def test_a_run_killed_at_random_steps_ends_like_an_uninterrupted_run(
 
 def best_parameters(folder):
     """Return the bytes of each array of the best parameters, in the order of their names."""
-    _, params = load_best(run_directory(make_config(folder)))
+    run = run_directory(make_config(folder))
+    params = load_parameters(run, load_task(run))
     return [np.asarray(leaf).tobytes() for leaf in jax.tree.leaves(params)]
 
 

@@ -1,16 +1,16 @@
-"""A text classifier that compiles in seconds, its texts, and a few steps of it, for tests here."""
+"""Text classifier that compiles in seconds, random texts for it, and a few steps of training."""
 
 import jax.numpy as jnp
 import numpy as np
 
 from distattn_jax import sharding
 from distattn_jax.data import Ragged, Table, train_word_level
-from distattn_jax.train import Config, ModelConfig, OptimizerConfig
-from distattn_jax.train.classification import TextClassification
-from distattn_jax.train.members import members_of, stacked
-from distattn_jax.train.optimizer import direction_of, schedule_of
-from distattn_jax.train.state import Birth, graph_of
-from distattn_jax.train.step import train_step_of
+from distattn_jax.tasks import ModelConfig, TextClassification, TextClassificationConfig
+from distattn_jax.train import OptimizerConfig
+from distattn_jax.train.members import list_members, stack_members
+from distattn_jax.train.optimizer import make_schedule
+from distattn_jax.train.state import initial_state
+from distattn_jax.train.step import make_train_step
 
 MODEL = ModelConfig(
     heads=2,
@@ -21,56 +21,53 @@ MODEL = ModelConfig(
     pooling_features=4,
     dropout_rate=(0.0,),
 )
-# With a large epsilon a gradient that is nothing but rounding does not become a whole step.
+# A large epsilon keeps Adam from turning the rounding errors of a gradient into whole steps.
 OPTIMIZER = OptimizerConfig(learning_rate=(0.1,), epsilon=0.01)
 LABELS = ("a", "b", "c")
 TOKENIZER = train_word_level(["k l m n o p q r s t"])  # a vocabulary of 12
 
 
-def config_of(*, model=MODEL, optimizer=OPTIMIZER, **fields):
-    return Config(model=model, optimizer=optimizer, **fields)
+def make_config(*, model=MODEL, optimizer=OPTIMIZER, **fields):
+    return TextClassificationConfig(model=model, optimizer=optimizer, **fields)
 
 
-def task_of(**arguments):
-    return TextClassification(
-        "distance_aware",
-        MODEL,
-        **{"labels": LABELS, "tokenizer": TOKENIZER, "tables": {}, **arguments},
-    )
+def make_task(config=None, **arguments):
+    """Return a task without data; by default with the config of `make_config()`."""
+    arguments = {"labels": LABELS, "tokenizer": TOKENIZER, **arguments}
+    return TextClassification(config or make_config(), **arguments)
 
 
-def table_of(lengths, *, seed=0):
-    """Random texts of these lengths, with random labels."""
+def make_table(lengths, *, seed=0):
+    """Return random texts of these lengths, with random labels."""
     draw = np.random.default_rng(seed)
     values = draw.integers(2, 12, sum(lengths), dtype=np.int32)
     labels = draw.integers(0, len(LABELS), len(lengths), dtype=np.int32)
     return Table({"text": Ragged(values, np.cumsum([0, *lengths])), "label": labels})
 
 
-def batch_of(lengths, *, seed=0, size=4, length=6):
-    """A batch of random texts, filled up to its size with rows of weight 0."""
+def make_batch(lengths, *, seed=0, size=4, length=6):
+    """Return a batch of random texts, filled up to its size with rows of weight 0."""
     indices = np.arange(size)
     indices[len(lengths) :] = -1
-    rows = table_of(lengths, seed=seed).take(indices, length)
+    rows = make_table(lengths, seed=seed).take(indices, length)
     weight = (indices >= 0).astype(np.float32)
     return {name: jnp.asarray(column) for name, column in {**rows, "weight": weight}.items()}
 
 
-def birth_of(config, task):
-    return Birth(task, direction_of(config.optimizer), members_of(config), sharding.make_mesh(1, 1))
+def make_state(task, initial_parameters=None):
+    """Return the state of all members before the first step, on one device."""
+    return initial_state(task, sharding.make_mesh(1, 1), initial_parameters or {})
 
 
-def step_of(config, task, **arguments):
-    """The step of all members, as `Trainer` makes it, for a run of 10 steps."""
-    optimizer, schedule = direction_of(config.optimizer), schedule_of(config.optimizer, 10)
-    dropout = max(config.model.dropout_rate) > 0
-    return train_step_of(task, graph_of(task), optimizer, schedule, dropout=dropout, **arguments)
+def make_step(task, **arguments):
+    """Return the training step of all members, for a run of 10 steps."""
+    return make_train_step(task, make_schedule(task.config.optimizer, 10), **arguments)
 
 
-def trained(step, training, config, batches):
-    """The state and the tally after these batches; what was given is used up."""
-    state, tally = training.state, training.tally
-    _, settings = stacked(members_of(config))
+def train(step, training, config, batches):
+    """Return the state and the metric sums after these batches; the step donates `training`."""
+    state, sums = training.state, training.sums
+    _, settings = stack_members(list_members(config))
     for batch in batches:
-        state, tally = step(state, tally, settings, batch)
-    return state, tally
+        state, sums = step(state, sums, settings, batch)
+    return state, sums

@@ -10,7 +10,7 @@ import pytest
 from jax.test_util import check_grads
 from sklearn.metrics import ndcg_score, roc_auc_score
 
-from distattn_jax.train.ranking import impression_metrics, retrieval_metrics, softmax_loss
+from distattn_jax.tasks.ranking_metrics import impression_metrics, retrieval_metrics, softmax_loss
 
 NAN, INF = float("nan"), float("inf")
 

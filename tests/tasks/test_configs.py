@@ -1,0 +1,263 @@
+"""Configs of the tasks and recipes: each task has only the options that it reads."""
+
+import dataclasses
+import re
+
+import pytest
+
+from distattn_jax.models import METHODS
+from distattn_jax.tasks import (
+    GUIDES,
+    TASKS,
+    ClaimRankingConfig,
+    ClaimRankingData,
+    DocumentClassificationConfig,
+    DocumentData,
+    GuidingConfig,
+    ModelConfig,
+    NewsRecommendationConfig,
+    PairClassificationConfig,
+    PretrainedClassificationConfig,
+    PretrainedModelConfig,
+    TextClassificationConfig,
+    TextClassificationData,
+)
+from distattn_jax.train import MeshConfig
+from distattn_jax.train.members import list_grid_axes, list_members, varied_axes
+from distattn_jax.train.options import (
+    iterate_options,
+    options_from_dict,
+    options_to_dict,
+    parse_options,
+    replace_options,
+    result_options,
+)
+from experiments.recipes import list_recipes, load_recipe
+
+CONFIGS = {name: definition.config() for name, definition in TASKS.items()}
+
+
+@pytest.mark.parametrize("name", list_recipes())
+def test_a_recipe_is_a_frozen_value_of_a_known_task(name):
+    get_config = load_recipe(name).get_config
+    config = get_config()
+    assert config == get_config()
+    assert hash(config) == hash(get_config())
+    for part in (config, config.data, config.model, config.optimizer, config.mesh, config.output):
+        first = dataclasses.fields(part)[0].name
+        with pytest.raises(dataclasses.FrozenInstanceError):
+            setattr(part, first, getattr(part, first))
+    assert type(config) is TASKS[config.task].config
+    # The copy is built from the defaults, so that every value is checked again.
+    assert options_from_dict(type(config)(), options_to_dict(config)) == config
+    assert config.name == name  # A report finds the recipe by the name of the experiment.
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_every_option_of_a_task_is_explained_and_names_only_methods_of_the_task(name):
+    config = CONFIGS[name]
+    assert config.task == name
+    methods = {field.name: field for field in dataclasses.fields(config)}["methods"]
+    for option_name, field, _ in iterate_options(config):
+        assert field.metadata["explanation"], option_name
+        readers = field.metadata["methods"]
+        if readers is not None:
+            assert readers, option_name
+            assert set(readers) <= set(methods.metadata["choices"]), option_name
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_where_a_run_is_computed_and_stored_cannot_change_its_result(name):
+    names = {option_name for option_name, _, _ in iterate_options(CONFIGS[name])}
+    without_effect = names - result_options(CONFIGS[name]).keys()
+    assert without_effect == {
+        option_name
+        for option_name in names
+        if option_name.startswith(("mesh.", "output."))
+        or option_name in ("methods", "models_at_once", "data.directory", "data.manual_dir")
+    }
+
+
+def test_methods_are_attention_variants_or_guides_and_share_no_name():
+    assert not METHODS.keys() & GUIDES.keys()
+    for name, config in CONFIGS.items():
+        methods = {field.name: field for field in dataclasses.fields(config)}["methods"]
+        known = GUIDES if name in ("pretrained_classification", "claim_ranking") else METHODS
+        assert methods.metadata["choices"] == tuple(known)
+
+
+@pytest.mark.parametrize(
+    ("config", "axes"),
+    [
+        (
+            TextClassificationConfig(),
+            {
+                "learning_rate": "optimizer.learning_rate",
+                "dropout_rate": "model.dropout_rate",
+                "initial_weight": "model.initial_weight",
+                "initial_shape": "model.initial_shape",
+                "distance_rate": "model.distance_rate",
+            },
+        ),
+        (
+            ClaimRankingConfig(),
+            {
+                "learning_rate": "optimizer.learning_rate",
+                "dropout_rate": "model.dropout_rate",
+                "alpha": "guiding.alpha",
+                "beta": "guiding.beta",
+                "gamma": "guiding.gamma",
+                "layer": "guiding.layer",
+            },
+        ),
+    ],
+    ids=["attention", "guides"],
+)
+def test_the_axes_of_the_grid_are_the_options_declared_so(config, axes):
+    assert list_grid_axes(config) == axes
+
+
+GRID = {
+    "guiding.alpha": (0.1, 0.2),
+    "guiding.beta": (0.3, 0.4, 0.5),
+    "guiding.gamma": (1.0, 2.0, 3.0, 4.0),
+    "guiding.layer": (0, 1),
+}
+UNREAD_BY_AG = {
+    "guiding.pmi_tokens": 9,
+    "data.parses": "parses",
+    "data.vectors": "vectors",
+}
+
+
+@pytest.mark.parametrize(
+    ("method", "axes"),
+    [
+        ("none", ()),
+        ("ag", ("alpha", "beta", "layer")),
+        ("mdg", ("alpha", "layer")),
+        ("pdg", ("beta", "layer")),
+        ("dependency", ("gamma", "layer")),
+    ],
+)
+def test_a_guide_varies_only_its_own_weights_and_its_layer(method, axes):
+    config = replace_options(PretrainedClassificationConfig(), GRID).for_method(method)
+    assert config.methods == (method,)
+    assert set(varied_axes(list_members(config))) == set(axes)
+
+
+@pytest.mark.parametrize(
+    ("method", "axes"), [("vanilla", ()), ("distance_aware", ("initial_weight", "distance_rate"))]
+)
+def test_only_distance_aware_attention_varies_its_initial_values_and_its_learning_rate(
+    method, axes
+):
+    model = ModelConfig(initial_weight=(0.1, 0.5), distance_rate=(1.0, 2.0), max_distance=3)
+    config = TextClassificationConfig(methods=("vanilla", "distance_aware"), model=model)
+    assert varied_axes(list_members(config.for_method(method))) == axes
+    assert config.for_method(method).model.max_distance == 16  # Only relative_position reads it.
+    assert config.for_method("relative_position").model.max_distance == 3
+
+
+def test_files_and_constants_of_other_guides_take_their_defaults():
+    plain = PretrainedClassificationConfig(methods=("ag",))
+    config = replace_options(plain, {**UNREAD_BY_AG, "guiding.scaling": "sum"})
+    assert config.for_method("ag") == replace_options(plain, {"guiding.scaling": "sum"})
+    assert config.for_method("pmi").guiding == GuidingConfig(pmi_tokens=9)
+    assert config.for_method("dependency").data.parses == "parses"
+    assert config.for_method("word_similarity").data.vectors == "vectors"
+
+
+@pytest.mark.parametrize(
+    ("config", "name"),
+    [
+        (TextClassificationConfig, "model.pretrained"),
+        (TextClassificationConfig, "model.remat"),
+        (TextClassificationConfig, "guiding.alpha"),
+        (TextClassificationConfig, "data.parses"),
+        (TextClassificationConfig, "data.share"),
+        (TextClassificationConfig, "data.sentences"),
+        (TextClassificationConfig, "optimizer.name"),
+        (TextClassificationConfig, "optimizer.distance_rate"),
+        (TextClassificationConfig, "mesh.at_once"),
+        (TextClassificationConfig, "task"),
+        (NewsRecommendationConfig, "data.longest"),
+        (PretrainedClassificationConfig, "data.min_count"),
+        (PretrainedClassificationConfig, "data.vocabulary"),
+        (PretrainedClassificationConfig, "data.tokenizer"),
+        (PretrainedClassificationConfig, "model.layers"),
+        (PretrainedClassificationConfig, "model.heads"),
+        (PretrainedClassificationConfig, "model.initial_weight"),
+        (ClaimRankingConfig, "data.sentences"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else value.task,
+)
+def test_the_command_line_refuses_an_option_that_means_nothing_to_the_task(config, name, capsys):
+    with pytest.raises(SystemExit) as exit:
+        parse_options(config(), [f"--{name}", "1"], program="program")
+    assert exit.value.code == 2
+    assert f"error: unknown '--{name}': " in capsys.readouterr().err
+    with pytest.raises(ValueError, match=f"unknown option '{re.escape(name)}'"):
+        options_from_dict(config(), {name: 1})
+
+
+@pytest.mark.parametrize(
+    ("group", "fields", "requirement"),
+    [
+        (TextClassificationData, {"dataset": "snli"}, "one of nearest, text_files, ag_news, sst"),
+        (TextClassificationData, {"longest": 0}, "at least 1"),
+        (TextClassificationData, {"min_count": 0}, "at least 1"),
+        (TextClassificationData, {"vocabulary": 2}, "at least 3"),
+        (
+            TextClassificationData,
+            {"tokenizer": "words"},
+            "one of word_level, word_piece, byte_level_bpe",
+        ),
+        (DocumentData, {"sentences": 0}, "at least 1"),
+        (ClaimRankingData, {"share": 0.0}, "above 0 and at most 1"),
+        (ClaimRankingData, {"share": 1.5}, "above 0 and at most 1"),
+        (ModelConfig, {"layers": 0}, "at least 1"),
+        (ModelConfig, {"heads": 0}, "at least 1"),
+        (ModelConfig, {"features": 7}, "even (sines and cosines)"),
+        (ModelConfig, {"pooling_features": 0}, "at least 1"),
+        (ModelConfig, {"max_distance": -1}, "at least 0"),
+        (ModelConfig, {"dropout_rate": (0.0, -0.1)}, "at least 0"),
+        (ModelConfig, {"dropout_rate": (0.5, 1.0)}, "below 1"),
+        (ModelConfig, {"initial_weight": ()}, "at least one value"),
+        (ModelConfig, {"distance_rate": ()}, "at least one value"),
+        (ModelConfig, {"distance_rate": (-1.0,)}, "at least 0"),
+        (ModelConfig, {"dtype": "float16"}, "one of float32, bfloat16"),
+        (PretrainedModelConfig, {"dropout_rate": (1.0,)}, "below 1"),
+        (GuidingConfig, {"alpha": ()}, "at least one value"),
+        (GuidingConfig, {"gamma": (-1.0,)}, "at least 0"),
+        (GuidingConfig, {"layers": (1, 1)}, "different ones"),
+        (GuidingConfig, {"layer": ()}, "at least one value"),
+        (GuidingConfig, {"layer": (0, 0)}, "-1 alone, or different layers"),
+        (GuidingConfig, {"layer": (-1, 0)}, "-1 alone, or different layers"),
+        (GuidingConfig, {"scaling": "max"}, "one of mean, sum"),
+        (GuidingConfig, {"temperature": 0.0}, "above 0"),
+        (GuidingConfig, {"pmi_tokens": 0}, "at least 1"),
+        (TextClassificationConfig, {"methods": ("vanilla", "ag")}, "one of no_positions, vanilla"),
+        (PairClassificationConfig, {"methods": ("best",)}, "one of no_positions, vanilla"),
+        (PretrainedClassificationConfig, {"methods": ("ag", "vanilla")}, "one of none, ag, mdg"),
+    ],
+    ids=lambda value: next(iter(value)) if isinstance(value, dict) else None,
+)
+def test_the_error_names_the_option_its_value_and_what_is_required(group, fields, requirement):
+    ((name, value),) = fields.items()
+    with pytest.raises(ValueError, match=rf"^{name} must be {re.escape(requirement)}") as error:
+        group(**fields)
+    shown = value[-1] if name == "methods" else value
+    assert str(error.value).endswith(f"; got {shown!r}.")
+
+
+def test_a_single_layer_cannot_be_combined_with_several_layers():
+    with pytest.raises(ValueError, match=r"^layer must be -1 where layers are given"):
+        GuidingConfig(layers=(1,), layer=(0,))
+
+
+@pytest.mark.parametrize("config", [TextClassificationConfig, DocumentClassificationConfig])
+def test_the_devices_of_a_mesh_have_equally_many_heads(config):
+    with pytest.raises(ValueError, match=r"model.heads \(6\) must be a multiple of mesh.model"):
+        config(model=ModelConfig(heads=6), mesh=MeshConfig(model=4))
+    config(model=ModelConfig(heads=8), mesh=MeshConfig(model=4))

@@ -1,0 +1,160 @@
+"""Fine-tuning: initial parameters, losses of the guides, and configs that are refused."""
+
+import dataclasses
+import itertools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from flax import nnx
+
+from distattn_jax.data import DataError
+from distattn_jax.tasks import (
+    GuidingConfig,
+    PretrainedClassificationConfig,
+    PretrainedClassificationData,
+    PretrainedModelConfig,
+    prepare,
+)
+from distattn_jax.tasks.fine_tuning import sample_rows
+from distattn_jax.train import MeshConfig
+from distattn_jax.train.members import list_members, placeholder_setting
+from tests.train import pretrained, tiny
+
+
+def make_config(method, *, seeds=1, **guiding):
+    return PretrainedClassificationConfig(
+        methods=(method,),
+        seeds=seeds,
+        model=pretrained.MODEL,
+        optimizer=tiny.OPTIMIZER,
+        guiding=GuidingConfig(**guiding),
+    )
+
+
+@pytest.fixture
+def make_task(pretrained_folder):
+    def make(method, **arguments):
+        return pretrained.make_task(pretrained_folder, make_config(method), **arguments)
+
+    return make
+
+
+def test_members_start_with_the_same_encoder_and_with_classifiers_of_their_own(pretrained_folder):
+    task = pretrained.make_task(pretrained_folder, make_config("none", seeds=2))
+    given = pretrained.encoder_parameters(pretrained_folder)
+    params = tiny.make_state(task, given).state.params
+    flat = nnx.traversals.flatten_mapping(params)
+    assert flat.keys() - given.keys() == {("classes", "kernel")}
+    for path, array in given.items():
+        np.testing.assert_array_equal(flat[path], [array, array])
+    first, second = flat["classes", "kernel"]
+    assert jnp.abs(first - second).max() > 1e-3
+
+
+def train_two_steps(folder, config):
+    task = pretrained.make_task(folder, config)
+    training = tiny.make_state(task, pretrained.encoder_parameters(folder))
+    batches = [pretrained.make_batch([6, 3, 5], seed=seed) for seed in range(2)]
+    state, sums = tiny.train(tiny.make_step(task), training, config, batches)
+    return jax.tree.leaves(state.params), {name: np.asarray(v) for name, v in sums.sums.items()}
+
+
+def test_a_guide_of_weight_0_has_no_effect_and_shares_a_program_with_other_weights(
+    pretrained_folder,
+):
+    grid = make_config("ag", alpha=(0.0, 5.0), beta=(0.0,)).for_method("ag")
+    guided, sums = train_two_steps(pretrained_folder, grid)
+    unguided, plain = train_two_steps(pretrained_folder, make_config("none").for_method("none"))
+    assert len(list_members(grid)) == 2
+    for both, one in zip(guided, unguided, strict=True):
+        np.testing.assert_allclose(both[0], one[0], rtol=1e-5, atol=1e-6)
+    assert max(jnp.abs(both[1] - both[0]).max() for both in guided) > 1e-4
+    np.testing.assert_allclose(sums["train/loss"][0], plain["train/loss"][0], rtol=1e-5)
+    assert sums["loss/mdg"][0] > 0  # The loss is measured even if its weight is 0.
+    assert plain.keys() == {name for name in sums if name not in ("loss/mdg", "loss/pdg")}
+
+
+@pytest.mark.parametrize(
+    ("method", "received", "maps"),
+    [("none", False, False), ("ag", True, False), ("first", False, True)],
+)
+def test_attention_is_computed_only_if_a_guide_reads_it_and_only_in_training(
+    make_task, method, received, maps
+):
+    task, batch = make_task(method), pretrained.make_batch([3, 6])
+    setting = placeholder_setting(task.config)
+    model = nnx.eval_shape(lambda: task.make_model(setting, rngs=nnx.Rngs(0)))
+    in_training = nnx.eval_shape(
+        lambda model, batch: task.apply_for_training(model, batch, setting, None), model, batch
+    )
+    assert (in_training.received is not None, in_training.weights is not None) == (received, maps)
+    in_evaluation = nnx.eval_shape(task.apply, model, batch)
+    assert in_evaluation.received is None
+    assert in_evaluation.weights is None
+
+
+def test_a_task_holds_only_the_constants_of_its_guide(make_task):
+    constants = {
+        "pmi_row_of_token": np.zeros(3, np.int32),
+        "pmi_values": np.zeros((1, 1), np.float32),
+        "word_vectors": np.zeros((2, 2), np.float32),
+    }
+    assert make_task("ag", constants=constants).constants == {}
+    expected = {"pmi_row_of_token", "pmi_values"}
+    assert set(make_task("pmi", constants=constants).constants) == expected
+    expected = {"word_vectors"}
+    assert set(make_task("word_similarity", constants=constants).constants) == expected
+
+
+def test_a_training_table_holds_only_the_columns_of_its_guide(make_task):
+    table = tiny.make_table([2, 3])
+    columns = ("tokens", "words", "heads", "vectors", "label")
+    every = dataclasses.replace(table, columns=dict.fromkeys(columns, table.columns["label"]))
+    assert set(make_task("ag").select_columns(every).columns) == {"tokens", "label"}
+    dependency = make_task("dependency").select_columns(every)
+    assert set(dependency.columns) == {"tokens", "words", "heads", "label"}
+
+
+def test_a_smaller_share_of_the_training_set_is_part_of_every_larger_one():
+    def rows(share, split="train", seed=0):
+        return list(sample_rows(50, split, PretrainedClassificationData(share=share, seed=seed)))
+
+    shares = [set(rows(share)) for share in (0.2, 0.4, 0.6, 1.0)]
+    assert [len(share) for share in shares] == [10, 20, 30, 50]
+    assert all(small < large for small, large in itertools.pairwise(shares))
+    assert len(rows(0.2, "test")) == 50
+    assert rows(0.2) != rows(0.2, seed=1)
+
+
+@pytest.mark.parametrize(
+    ("fields", "error", "message"),
+    [
+        (
+            {"model": PretrainedModelConfig()},
+            DataError,
+            "the task pretrained_classification needs --model.pretrained",
+        ),
+        ({"methods": ("dependency",)}, DataError, "the guide dependency needs --data.parses"),
+        ({"methods": ("word_similarity",)}, DataError, "word_similarity needs --data.vectors"),
+        (
+            {"data": PretrainedClassificationData(longest=25)},
+            ValueError,
+            "data.longest must be at most 24.*got 25",
+        ),
+        ({"guiding": GuidingConfig(layers=(1,))}, ValueError, "guiding.layers must be below 1"),
+        ({"guiding": GuidingConfig(layer=(0, 1))}, ValueError, "guiding.layer must be below 1"),
+        ({"mesh": MeshConfig(model=4)}, ValueError, "mesh.model must divide 2"),
+    ],
+)
+def test_a_config_that_does_not_fit_is_refused_before_the_data_are_read(
+    pretrained_folder, fields, error, message
+):
+    config = PretrainedClassificationConfig(
+        methods=("ag",),
+        model=PretrainedModelConfig(pretrained=str(pretrained_folder)),
+        data=PretrainedClassificationData(longest=16, manual_dir="missing"),
+    )
+    with pytest.raises(error, match=message):
+        prepare(dataclasses.replace(config, **fields))

@@ -1,0 +1,81 @@
+"""Inspection of trained models: the parameters of heads, attention maps, attention by distance."""
+
+import numpy as np
+import pytest
+from etils import epath
+
+from distattn_jax.data import UNKNOWN_TOKEN
+from distattn_jax.tasks import (
+    distance_parameters,
+    distance_profile,
+    load_models,
+    read_split,
+    sentence_attention,
+)
+from distattn_jax.train import Run
+
+
+@pytest.fixture(scope="module")
+def result(finished_run):
+    return Run(epath.Path(finished_run)).result
+
+
+@pytest.fixture(scope="module")
+def trained(finished_run, result):
+    return load_models(finished_run, result)
+
+
+def test_the_best_member_of_the_best_setting_is_shown(trained, result):
+    scores = [member["validation"]["accuracy"] for member in result["members"]]
+    assert trained.members == [0, 1]
+    assert scores[trained.best] == max(scores)
+    assert trained.reads_single_texts
+
+
+def test_w_and_v_have_axes_over_members_layers_and_heads(trained):
+    parameters = distance_parameters(trained.params)
+    assert parameters.keys() == {"text"}
+    weight, shape = parameters["text"]
+    assert weight.shape == shape.shape == (2, 1, 2)
+    assert np.ptp(weight, axis=0).max() > 0
+
+
+def test_layers_are_ordered_by_number():
+    layers = {
+        i: {"attention": {"variant": {"weight": np.full((1, 2), i), "shape": np.zeros((1, 2))}}}
+        for i in range(11)
+    }
+    weight, _ = distance_parameters({"text": {"encoder": {"layers": layers}}})["text"]
+    np.testing.assert_array_equal(weight[0, :, 0], np.arange(11))
+
+
+def test_every_token_of_a_sentence_attends_with_weights_that_sum_to_one(trained):
+    attention = sentence_attention(trained, "a b never")
+    assert attention.tokens == ["a", "b", UNKNOWN_TOKEN]
+    assert attention.weights.shape == (1, 2, 3, 3)
+    np.testing.assert_allclose(attention.weights.sum(axis=-1), 1, rtol=1e-5)
+    weight, _ = distance_parameters(trained.params)["text"]
+    np.testing.assert_array_equal(attention.distance_weight, weight[trained.best])
+
+
+def test_a_sentence_without_tokens_is_refused(trained):
+    with pytest.raises(ValueError, match="sentence must hold at least one token; got ' '"):
+        sentence_attention(trained, " ")
+
+
+def test_the_profile_is_the_mean_attention_at_each_distance(trained):
+    table = read_split(trained.task, "test")
+    profile = distance_profile(trained, table, texts=3, furthest=7)
+    sums, uniform, queries = np.zeros((1, 2, 8)), np.zeros(8), 0
+    columns = table.columns["text"]
+    words = {i: word for word, i in trained.task.tokenizer.get_vocab().items()}
+    for row in range(3):
+        ids = columns.values[columns.offsets[row] : columns.offsets[row + 1]]
+        weights = sentence_attention(trained, " ".join(words[i] for i in ids)).weights
+        for query in range(len(ids)):
+            for key in range(len(ids)):
+                sums[..., abs(query - key)] += weights[..., query, key]
+                uniform[abs(query - key)] += 1 / len(ids)
+        queries += len(ids)
+    np.testing.assert_allclose(profile.heads, sums / queries, rtol=1e-4, atol=1e-6)
+    np.testing.assert_allclose(profile.uniform, uniform / queries, rtol=1e-5)

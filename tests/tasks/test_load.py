@@ -1,0 +1,86 @@
+"""Trained models: loaded, evaluated, and used by the commands."""
+
+import json
+
+import jax
+import numpy as np
+import pytest
+from etils import epath
+
+from distattn_jax import sharding
+from distattn_jax.data import encode
+from distattn_jax.tasks import load, load_config, read_split
+from distattn_jax.tasks.load import load_parameters, load_task
+from distattn_jax.train import Run, RunError
+from distattn_jax.train import evaluate as evaluate_table
+from experiments.commands import evaluate, predict
+from experiments.commands.report import report
+from tests.train.runs import keep_compiled
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _keep_compiled(compiled):
+    with keep_compiled(compiled):
+        yield
+
+
+@pytest.fixture(scope="module")
+def result(finished_run):
+    return Run(epath.Path(finished_run)).result
+
+
+def read_lines(config, split):
+    path = epath.Path(config.data.manual_dir) / f"{split}.jsonl"
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def test_the_loaded_model_has_the_accuracy_of_the_result(finished_run, result):
+    loaded = load(finished_run, member=1)
+    rows = read_lines(loaded.config, "test")
+    tokens, lengths = encode(loaded.tokenizer, [row["text"] for row in rows]).pad(
+        np.arange(len(rows)), 8
+    )
+    predicted = np.asarray(jax.jit(loaded.model)(tokens, lengths).logits.argmax(axis=-1))
+    right = [loaded.labels[i] == row["label"] for i, row in zip(predicted, rows, strict=True)]
+    assert np.mean(right) == pytest.approx(result["members"][1]["test"]["accuracy"])
+    assert loaded.config == load_config(finished_run)
+    with pytest.raises(ValueError, match=r"member must be one of the 2 of the run, 0 to 1; got 2"):
+        load(finished_run, member=2)
+
+
+@pytest.mark.parametrize("split", ["validation", "test"])
+def test_evaluating_the_loaded_parameters_gives_the_result_of_the_run(finished_run, result, split):
+    task = load_task(finished_run)
+    params, table = load_parameters(finished_run, task), read_split(task, split)
+    metrics = evaluate_table(task, params, table, sharding.make_mesh(1, 1))
+    for i, member in enumerate(result["members"]):
+        assert {name: column[i] for name, column in metrics.items()} == member[split]
+
+
+def test_the_command_evaluate_prints_the_metrics_of_every_member(finished_run, result, capsys):
+    evaluate.main([str(finished_run), "--split", "validation"])
+    printed = capsys.readouterr().out
+    for member in result["members"]:
+        metrics = member["validation"].values()
+        row = f"| {member['seed']} | " + " | ".join(f"{value:.4f}" for value in metrics) + " |"
+        assert row in printed
+    with pytest.raises(RunError, match=r"model\.heads: 2 before, 4 now"):
+        evaluate.main([str(finished_run), "--model.heads", "4"])
+
+
+def test_the_command_predict_prints_one_line_for_each_text(finished_run, tmp_path, capsys):
+    file = tmp_path / "lines.txt"
+    file.write_text("a b c\nh g f\n\nc c c c c c c c c c c c\n")
+    predict.main([str(finished_run), str(file)])
+    lines = [line.split("\t") for line in capsys.readouterr().out.splitlines()]
+    assert len(lines) == 4
+    assert all(label in ("early", "late") and 0.5 <= float(p) <= 1 for label, p in lines)
+    with pytest.raises(ValueError, match="file must be one that can be read"):
+        predict.main([str(finished_run), str(tmp_path / "nothing")])
+
+
+def test_the_command_report_draws_curves_heads_and_attention(finished_run, tmp_path):
+    text = report([finished_run], output=tmp_path, sentence="a b c")
+    assert "| DA-Transformer |" in text
+    drawn = {path.stem for path in (tmp_path / "figures").iterdir()}
+    assert drawn == {"learning_curves", "heads", "coefficients", "attention"}

@@ -1,0 +1,91 @@
+"""`python -m experiments`: which errors are shown as one line, and what a command imports."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from distattn_jax.tasks import TextClassificationConfig
+from distattn_jax.train import MeshConfig, RunError
+from distattn_jax.train.checkpoint import fingerprint
+from experiments.__main__ import is_user_error, main
+
+ROOT = Path(__file__).parent.parent
+
+
+def raise_invalid_option():
+    TextClassificationConfig(seeds=0)
+
+
+def raise_over_several_lines():
+    MeshConfig(coordinator="host:1")
+
+
+def raise_our_own_exception():
+    raise RunError("no run")
+
+
+def call_jax_with_nothing():
+    fingerprint({})  # jnp.stack refuses an empty list.
+
+
+def unpack_two_methods():
+    return TextClassificationConfig(methods=("vanilla", "adapted")).method
+
+
+def divide_by_zero():
+    return 1 / 0
+
+
+def catch(function):
+    try:
+        function()
+    except Exception as error:
+        return error
+    raise AssertionError(f"{function.__name__} raised no error")
+
+
+@pytest.mark.parametrize(
+    ("function", "expected"),
+    [
+        (raise_invalid_option, True),
+        (raise_over_several_lines, True),
+        (raise_our_own_exception, True),
+        (call_jax_with_nothing, False),
+        (unpack_two_methods, False),
+        (divide_by_zero, False),
+    ],
+)
+def test_an_error_is_the_users_if_our_code_raised_it_on_purpose(function, expected):
+    error = catch(function)
+    assert isinstance(error, ValueError | RunError | ZeroDivisionError)
+    assert is_user_error(error) == expected
+
+
+def test_errors_of_the_user_end_the_program_with_one_line(monkeypatch):
+    monkeypatch.setattr("experiments.commands.list.main", lambda _: raise_invalid_option())
+    with pytest.raises(SystemExit) as exit:
+        main(["list"])
+    assert exit.value.code == "error: seeds must be at least 1; got 0."
+
+
+def test_errors_of_jax_keep_their_traceback(monkeypatch):
+    monkeypatch.setattr("experiments.commands.list.main", lambda _: call_jax_with_nothing())
+    with pytest.raises(ValueError, match="at least one array"):
+        main(["list"])
+
+
+@pytest.mark.parametrize("arguments", [["list"], ["--help"]], ids=" ".join)
+def test_listing_recipes_and_commands_imports_no_slow_library(arguments):
+    done = subprocess.run(
+        [sys.executable, "-X", "importtime", "-m", "experiments", *arguments],
+        capture_output=True,
+        text=True,
+        check=True,
+        cwd=ROOT,
+    )
+    imported = {line.rpartition("|")[2].strip() for line in done.stderr.splitlines()}
+    assert "experiments" in imported
+    assert not imported & {"jax", "flax", "matplotlib", "numpy", "distattn_jax"}
+    assert done.stdout

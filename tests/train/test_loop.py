@@ -1,0 +1,113 @@
+"""Whole runs in this process: on any mesh, resumed, refused, stopped."""
+
+import json
+
+import jax
+import numpy as np
+import pytest
+from etils import epath
+
+from distattn_jax import sharding
+from distattn_jax.tasks import load_config, make_trainer, open_task_run, prepare
+from distattn_jax.train import NonFiniteError, Run, journal
+from distattn_jax.train.batching import BatchPrefetcher
+from tests.train.driver import run_directory
+from tests.train.runs import keep_compiled, short_config, train
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _keep_compiled(compiled):
+    with keep_compiled(compiled):
+        yield
+
+
+def assert_same_metrics(one, two):
+    first, second = journal.read(epath.Path(one)), journal.read(epath.Path(two))
+    assert [line["step"] for line in first] == [line["step"] for line in second]
+    for before, after in zip(first, second, strict=True):
+        assert before.keys() == after.keys()
+        for name in before:
+            np.testing.assert_allclose(after[name], before[name], rtol=1e-5, atol=1e-5)
+
+
+def test_metrics_are_the_same_if_devices_share_batches_and_heads(
+    finished_run, texts, tmp_path, eight_devices
+):
+    assert_same_metrics(finished_run, train(short_config(texts, tmp_path), (4, 2)))
+
+
+def test_a_run_can_be_resumed_on_another_mesh(finished_run, texts, tmp_path, eight_devices):
+    config = short_config(texts, tmp_path)
+    train(config, (8, 1), stop_at=13)
+    train(config, (2, 1), stop_at=24)
+    run = train(config, (1, 1))
+    assert_same_metrics(finished_run, run)
+    assert [line["steps"] for line in Run(epath.Path(run)).timings] == [13, 14, 10]
+
+
+def test_programs_that_were_compiled_in_advance_are_not_compiled_again(texts, tmp_path, caplog):
+    prepared = prepare(short_config(texts, tmp_path, epochs=0.5))
+    run = open_task_run(prepared.config, prepared)
+    trainer = make_trainer(prepared.config, prepared, sharding.make_mesh(1, 1))
+
+    def list_compiled():
+        prefixes = "Compiling jit(train_step)", "Compiling jit(count_step)"
+        return [line.split(" with ")[0] for line in caplog.messages if line.startswith(prefixes)]
+
+    with jax.log_compiles():
+        trainer.compile()
+        assert list_compiled() == ["Compiling jit(train_step)", "Compiling jit(count_step)"]
+        trainer.measure(trainer.fit(run))
+    assert len(list_compiled()) == 2
+
+
+def test_heads_are_sharded_over_the_model_axis_from_the_start(texts, tmp_path, eight_devices):
+    prepared = prepare(short_config(texts, tmp_path))
+    trainer = make_trainer(prepared.config, prepared, sharding.make_mesh(4, 2))
+    state = trainer.initial_state().state
+    attention, moments = (
+        tree["text"]["sequence"]["encoder"]["layers"][0]["attention"]
+        for tree in (state.params, state.opt_state[0].mu)
+    )
+    assert attention["query"]["kernel"].sharding.spec == jax.P(None, None, "model", None)
+    assert attention["out"]["kernel"].sharding.spec == jax.P(None, "model", None, None)
+    assert attention["variant"]["weight"].sharding.spec == jax.P(None, "model")
+    assert moments["query"]["kernel"].sharding.spec == jax.P(None, None, "model", None)
+    prefetcher = BatchPrefetcher(trainer.batches.iterate(1), trainer.mesh, trainer.task.layout)
+    assert next(prefetcher)["text"].sharding.spec == jax.P("data")
+
+
+def test_a_batch_is_divided_equally_between_devices(texts, tmp_path, eight_devices):
+    prepared = prepare(short_config(texts, tmp_path))
+    message = r"data.batch_size \(16\) must be a multiple of the devices that share a batch \(3"
+    with pytest.raises(ValueError, match=message):
+        make_trainer(prepared.config, prepared, sharding.make_mesh(3, 1))
+
+
+def test_a_loss_that_is_not_finite_stops_the_run(texts, tmp_path):
+    config = short_config(texts, tmp_path, **{"optimizer.learning_rate": (1e-2, 1e30)})
+    with pytest.raises(NonFiniteError, match=r"not finite at step 2 \(member 2, ") as stopped:
+        train(config)
+    assert "learning rate" in str(stopped.value)
+    assert "There is no checkpoint yet." in str(stopped.value)
+
+
+def test_a_state_that_is_not_finite_is_never_saved(texts, tmp_path):
+    changes = {"optimizer.learning_rate": (1e30,), "output.checkpoint_every": 3}
+    config = short_config(texts, tmp_path, **changes)
+    with pytest.raises(NonFiniteError, match="There is no checkpoint yet"):
+        train(config)
+    assert not any((run_directory(config) / "checkpoints").iterdir())
+
+
+def test_a_run_stores_its_config_environment_metrics_events_and_profile(finished_run):
+    environment = json.loads((finished_run / "environment.json").read_text())
+    assert environment["packages"]["jax"] == jax.__version__
+    assert environment["device"] == jax.devices()[0].device_kind
+    assert "commit" in environment
+    assert any((finished_run / "events").iterdir())
+    assert any((finished_run / "profile").rglob("*.xplane.pb"))
+    names = {name for line in journal.read(epath.Path(finished_run)) for name in line} - {"step"}
+    assert {"train/loss", "loss/task", "validation/accuracy"} <= names
+    assert all(name.count("/") == 1 for name in names)
+    assert load_config(finished_run).epochs == 3.0

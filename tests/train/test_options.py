@@ -1,0 +1,183 @@
+"""Options: set on the command line, stored as JSON, compared; mistakes are named in the error."""
+
+import dataclasses
+import json
+
+import pytest
+
+from distattn_jax.tasks import ModelConfig, TextClassificationConfig
+from distattn_jax.train import OptimizerConfig, Options, option
+from distattn_jax.train.options import (
+    describe_differences,
+    iterate_options,
+    list_set_options,
+    options_from_dict,
+    options_read_by,
+    options_to_dict,
+    parse_options,
+    replace_options,
+    result_options,
+)
+
+CONFIG = TextClassificationConfig()
+
+
+def parse(*arguments):
+    return parse_options(CONFIG, arguments, program="program")
+
+
+def refusal(capsys, *arguments):
+    """Return the last line that is printed about arguments that are refused."""
+    with pytest.raises(SystemExit) as exit:
+        parse(*arguments)
+    assert exit.value.code == 2
+    return capsys.readouterr().err.splitlines()[-1]
+
+
+def test_an_empty_command_line_changes_nothing():
+    assert parse() == CONFIG
+
+
+@pytest.mark.parametrize(
+    ("arguments", "name", "expected"),
+    [
+        (("--seeds", "3"), "seeds", 3),
+        (("--model.heads", "8"), "model.heads", 8),
+        (("--model.head-features", "8"), "model.head_features", 8),
+        (("--model.head_features=8",), "model.head_features", 8),
+        (("--data.manual-dir=a-b",), "data.manual_dir", "a-b"),
+        (("--data.manual-dir", "a-b=c"), "data.manual_dir", "a-b=c"),
+        (("--epochs", "2"), "epochs", 2.0),
+        (("--optimizer.learning-rate", "1e-3", "1"), "optimizer.learning_rate", (1e-3, 1.0)),
+        (("--methods", "vanilla", "adapted"), "methods", ("vanilla", "adapted")),
+        (("--model.initial-shape", "-0.5", "2"), "model.initial_shape", (-0.5, 2.0)),
+        (("--output.tensorboard", "false"), "output.tensorboard", False),
+        (("--output.profile", "True"), "output.profile", True),
+    ],
+)
+def test_a_flag_sets_the_option_of_its_dotted_name_and_no_other(arguments, name, expected):
+    changed = parse(*arguments)
+    assert changed == replace_options(CONFIG, {name: expected})
+    value = {option_name: value for option_name, _, value in iterate_options(changed)}[name]
+    assert (value, type(value)) == (expected, type(expected))
+
+
+def test_options_that_are_valid_only_together_can_be_set_together():
+    changed = parse("--optimizer.accumulate", "7", "--data.batch-size", "21", "--seed", "7")
+    assert changed.optimizer == OptimizerConfig(accumulate=7)
+    assert (changed.data.batch_size, changed.seed) == (21, 7)
+
+
+def test_the_options_that_a_command_line_sets_are_listed_by_dotted_name():
+    arguments = ["--seeds", "3", "--model.head-features=8", "--model.initial-shape", "-0.5", "a-b"]
+    assert list_set_options(arguments) == {"seeds", "model.head_features", "model.initial_shape"}
+
+
+def test_help_shows_the_explanation_and_the_present_value_of_every_option(capsys):
+    config = replace_options(CONFIG, {"model.heads": 2, "optimizer.learning_rate": (0.5, 0.25)})
+    with pytest.raises(SystemExit) as exit:
+        parse_options(config, ["--help"], program="program")
+    assert exit.value.code == 0
+    text = "".join(capsys.readouterr().out.split())  # Line breaks depend on the terminal.
+    for name, field, _ in iterate_options(config):
+        assert f"--{name}" in text
+        assert "".join(field.metadata["explanation"].split()) in text
+    assert "attentionheads(now:2)" in text
+    assert "peaklearningrate;severalvaluesformagrid(now:0.50.25)" in text
+    assert "model:Optionsofthesizesandinitialvaluesofthemodel" in text
+
+
+@pytest.mark.parametrize(
+    ("arguments", "messages"),
+    [
+        (("--model.haeds", "8"), ("'--model.haeds'", "did you mean 'model.heads'?")),
+        (("--learning-rate=1",), ("did you mean 'optimizer.learning_rate'?",)),
+        (("--zzz",), ("known are: data.batch_size, ",)),
+        (("vanilla",), ("unknown 'vanilla'",)),
+        (("--optimizer.schedule", "step"), ("--optimizer.schedule: ", "'step'", "cosine")),
+        (("--methods", "vanilla", "best"), ("--methods: ", "'best'", "distance_aware")),
+        (("--model.heads", "many"), ("--model.heads: ", "int", "'many'")),
+        (("--model.heads", "2.5"), ("--model.heads: ", "int", "'2.5'")),
+        (("--output.profile", "maybe"), ("--output.profile: ", "true or false", "'maybe'")),
+        (("--model.layers", "0"), ("model.layers must be at least 1; got 0.",)),
+        (("--model.dropout-rate", "0", "1"), ("model.dropout_rate must be below 1; got (0.0, 1",)),
+        (("--epochs", "0"), (" epochs must be above 0; got 0.0.",)),
+        (
+            ("--data.batch-size", "6", "--optimizer.accumulate", "4"),
+            ("data.batch_size (6) must be a multiple of optimizer.accumulate (4)",),
+        ),
+    ],
+)
+def test_the_error_names_what_is_refused_and_what_is_allowed(capsys, arguments, messages):
+    text = refusal(capsys, *arguments)
+    for message in messages:
+        assert message in text
+
+
+def test_a_config_survives_json():
+    config = replace_options(
+        CONFIG, {"methods": ("vanilla", "adapted"), "model.dropout_rate": (0.0, 0.5), "seed": 3}
+    )
+    saved = json.loads(json.dumps(options_to_dict(config)))
+    assert saved["model.dropout_rate"] == [0.0, 0.5]
+    assert options_from_dict(CONFIG, saved) == config
+    assert hash(options_from_dict(CONFIG, saved)) == hash(config)
+
+
+def test_json_with_an_unknown_option_is_refused():
+    message = r"unknown option 'model.head': did you mean 'model.heads'"
+    with pytest.raises(ValueError, match=message):
+        options_from_dict(CONFIG, {"model.head": 4})
+
+
+def test_differences_are_described_with_both_values():
+    before = options_to_dict(CONFIG)
+    model = dataclasses.replace(ModelConfig(), layers=2)
+    after = options_to_dict(TextClassificationConfig(model=model, seeds=3)) | {"new": 1}
+    assert describe_differences(before, before) == []
+    assert describe_differences(before, after) == [
+        "model.layers: 1 before, 2 now",
+        "new: nothing before, 1 now",
+        "seeds: 1 before, 3 now",
+    ]
+
+
+@dataclasses.dataclass(frozen=True)
+class Inner(Options):
+    """Options of one group."""
+
+    rate: tuple[float, ...] = option((0.5,), "rate", grid=True)
+    folder: str = option("here", "folder", changes_result=False)
+    distance: int = option(4, "distance", methods=("near", "far"))
+
+
+@dataclasses.dataclass(frozen=True)
+class Outer(Options):
+    """Options with a group."""
+
+    size: int = option(1, "size")
+    inner: Inner = Inner()
+
+
+def test_options_declared_without_metadata_change_the_result_of_all_methods_and_form_no_grid():
+    metadata = {name: field.metadata for name, field, _ in iterate_options(Outer())}
+    shown = ("grid", "changes_result", "methods")
+    assert [metadata["size"][key] for key in shown] == [False, True, None]
+    assert metadata["inner.rate"]["grid"]
+    assert metadata["inner.rate"]["explanation"] == "rate; several values form a grid"
+
+
+def test_result_options_leave_out_those_that_cannot_change_the_result():
+    assert result_options(Outer()) == {"size": 1, "inner.rate": [0.5], "inner.distance": 4}
+
+
+@pytest.mark.parametrize(("method", "reads"), [("near", True), ("far", True), ("other", False)])
+def test_a_method_reads_the_options_that_name_it_or_no_method(method, reads):
+    expected = {"size": 1, "inner.rate": (0.5,), "inner.folder": "here"}
+    expected |= {"inner.distance": 4} if reads else {}
+    assert options_read_by(Outer(), method) == expected
+
+
+def test_an_option_of_the_grid_needs_at_least_one_value():
+    with pytest.raises(ValueError, match=r"^inner.rate must be at least one value; got \(\)"):
+        replace_options(Outer(), {"inner.rate": ()})

@@ -1,0 +1,131 @@
+"""Folders of runs: what a run refuses to resume, and what it does not mind."""
+
+import dataclasses
+import json
+
+import pytest
+from etils import epath
+
+from distattn_jax.tasks import load_config
+from distattn_jax.train import OptimizerConfig, OutputConfig, RunError, open_run
+from distattn_jax.train.options import replace_options
+from tests.train import tiny
+
+
+@pytest.fixture
+def config(tmp_path):
+    return tiny.make_config(name="one", output=OutputConfig(directory=str(tmp_path / "runs")))
+
+
+def start(config, *, files=None, **digests):
+    return open_run(config, data={"digests": digests}, files=files or {})
+
+
+def edit_config(run, edit):
+    """Change the stored config of a run as an older version of the package may have stored it."""
+    path = run.path / "config.json"
+    path.write_text(json.dumps(edit(json.loads(path.read_text()))))
+
+
+def test_a_run_stores_its_config_its_data_and_further_files(config):
+    run = start(config, files={"labels.json": "[]"}, raw="a")
+    assert run.path == epath.Path(config.output.directory) / "one" / "distance_aware"
+    assert load_config(run.path) == config
+    assert run.data == {"digests": {"raw": "a"}}
+    assert (run.path / "labels.json").read_text() == "[]"
+    assert (run.result, run.steps) == (None, None)
+
+
+def test_a_run_with_another_config_is_refused_with_all_differences(config):
+    run = start(config)
+    other = replace_options(config, {"model.features": 16, "optimizer.b1": 0.8})
+    with pytest.raises(RunError, match="another configuration") as refused:
+        start(other)
+    assert "model.features: 8 before, 16 now" in str(refused.value)
+    assert "optimizer.b1: 0.9 before, 0.8 now" in str(refused.value)
+    assert load_config(run.path) == config  # The stored config was not overwritten.
+
+
+def test_a_run_can_be_resumed_with_other_devices_folders_and_intervals(config):
+    moved = replace_options(
+        config,
+        {
+            "mesh.data": 2,
+            "models_at_once": 1,
+            "data.directory": "elsewhere",
+            "data.manual_dir": "raw",
+            "output.log_every": 7,
+            "output.keep": 5,
+        },
+    )
+    assert start(config) == start(moved)
+    assert load_config(start(moved).path) == moved
+
+
+def test_a_run_of_another_task_is_refused(config):
+    run = start(config)
+    edit_config(run, lambda saved: {**saved, "task": "pair_classification"})
+    message = "task: pair_classification before, text_classification now"
+    with pytest.raises(RunError, match=message):
+        start(config)
+
+
+def test_a_run_is_refused_if_its_weights_or_data_changed(config):
+    start(config)  # Its digests are unknown, so every file may follow.
+    start(config, raw="a", weights="b")
+    start(config, raw="a", weights="b")
+    with pytest.raises(RunError, match="weights: b before, c now"):
+        start(config, raw="a", weights="c")
+    with pytest.raises(RunError, match="raw: a before, d now"):
+        start(config, raw="d", weights="b")
+
+
+def test_a_run_that_lacks_newer_options_is_loaded_and_resumed_with_their_defaults(config):
+    run = start(config)
+    edit_config(run, lambda saved: {k: v for k, v in saved.items() if k != "optimizer.b1"})
+    assert load_config(run.path) == config
+    other = dataclasses.replace(config, optimizer=OptimizerConfig(learning_rate=(0.1,), b1=0.5))
+    with pytest.raises(RunError, match=r"optimizer.b1: 0.9 before, 0.5 now"):
+        start(other)
+    assert start(config).path == run.path
+
+
+def test_a_run_of_an_older_version_is_refused_with_one_line(config):
+    run = start(config)
+    edit_config(run, lambda saved: {k: v for k, v in saved.items() if k != "format"})
+    message = "was written by an earlier version of distattn_jax, .* or train it again.$"
+    with pytest.raises(RunError, match=message):
+        load_config(run.path)
+    with pytest.raises(RunError, match=message):
+        start(config)
+
+
+def test_a_folder_without_a_config_is_not_a_run(tmp_path):
+    with pytest.raises(RunError, match=r"is not a run: it holds no config.json"):
+        load_config(tmp_path)
+
+
+def test_an_output_folder_that_cannot_be_written_is_named(config, tmp_path):
+    (tmp_path / "file").write_text("not a folder")
+    config = replace_options(config, {"output.directory": str(tmp_path / "file")})
+    with pytest.raises(RunError, match=r"output.directory must be a folder .* got .*file"):
+        start(config)
+
+
+def test_a_finished_run_is_not_written_again(config):
+    run = start(config, files={"labels.json": "[]"})
+    run.write_plan(30)
+    run.write_result({"steps": 30})
+    start(config, files={"labels.json": "changed"})
+    assert (run.path / "labels.json").read_text() == "[]"
+    assert (run.result, run.steps) == ({"steps": 30}, 30)
+
+
+def test_the_seconds_of_a_step_leave_out_the_first_span_after_every_start(config):
+    run = start(config)
+    assert run.step_seconds is None
+    run.add_timing(9.0, 10, [(10, 9.0)])
+    assert run.step_seconds is None
+    run.add_timing(16.0, 12, [(2, 10.0), (4, 2.0), (6, 4.0)])
+    assert run.step_seconds == pytest.approx(6 / 10)
+    assert [line["steps"] for line in run.timings] == [10, 12]
