@@ -5,7 +5,6 @@ from collections.abc import Mapping
 from typing import Any
 
 from experiments.bench.cases import BACKWARD, Shape
-from experiments.papers.formatting import EMPTY
 
 COLUMNS = {
     "relative error": ("values", "dq dk dv", "dw"),
@@ -14,6 +13,8 @@ COLUMNS = {
     "forward + backward": ("ms", "TFLOP/s", "ratio"),
 }
 CASE_WIDTH, CELL_WIDTH = 28, 10  # characters
+
+EMPTY = "-"  # a cell without a value
 
 
 @dataclasses.dataclass(frozen=True)

@@ -210,3 +210,8 @@ def _relative_error(actual: Array, expected: Array) -> float:
     """Return |actual - expected| / |expected| in float64."""
     a, b = (np.asarray(x, np.float64).ravel() for x in (actual, expected))
     return float(np.linalg.norm(a - b) / np.linalg.norm(b))
+
+
+def is_out_of_memory(error: Exception) -> bool:
+    """Return True for the out-of-memory errors of GPUs, TPUs and CPUs."""
+    return any(words in str(error) for words in ("RESOURCE_EXHAUSTED", "Out of memory"))

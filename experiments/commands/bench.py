@@ -27,11 +27,11 @@ from experiments.bench.timing import (
     compile_case,
     compute_expected,
     explain_refusal,
+    is_out_of_memory,
     measure_errors,
     select_large_errors,
     time_programs,
 )
-from experiments.commands.train import is_out_of_memory
 from experiments.papers.stored_results import read_results, round_numbers, write_results
 
 WRONG, FAILED = "wrong:", "failed:"  # Rows with these messages make the command fail.

@@ -17,6 +17,7 @@ from distattn_jax.train import Config, MeshConfig, Run, RunError, Terminated, Tr
 from distattn_jax.train.members import varied_axes
 from distattn_jax.train.options import list_set_options, parse_options
 from distattn_jax.train.run import experiment_folder
+from experiments.bench.timing import is_out_of_memory
 from experiments.recipes import DEFAULT, load_recipe
 
 SAVE_MEMORY = (
@@ -105,11 +106,6 @@ def train_to_end(trainer: Trainer, run: Run, say: Callable[[str], None]) -> None
         raise RunError(message) from error
     if jax.process_index() == 0:
         run.write_result(result)
-
-
-def is_out_of_memory(error: Exception) -> bool:
-    """Return True for the out-of-memory errors of GPUs, TPUs and CPUs."""
-    return any(words in str(error) for words in ("RESOURCE_EXHAUSTED", "Out of memory"))
 
 
 def call_in_turn(function: Callable[[], Any]) -> Any:
