@@ -11,8 +11,9 @@ from distattn_jax.attention.fused.distance_functions import (
     Distances,
     GeometricDistances,
 )
-from distattn_jax.attention.fused.saturation import compute_radius, sum_skipped_rows
+from distattn_jax.attention.fused.saturation import compute_radius
 from distattn_jax.attention.fused.schedule import INFINITE_RADIUS
+from distattn_jax.attention.fused.skipped_tiles import sum_skipped_rows
 from tests.attention.cases import needs_kernels
 
 pytestmark = needs_kernels

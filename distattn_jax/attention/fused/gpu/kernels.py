@@ -6,12 +6,12 @@ the copy engine of the GPU reads zeros beyond their end, and writes nothing ther
 """
 
 from collections.abc import Callable
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from distattn_jax.attention.fused import skipped_tiles
 from distattn_jax.attention.fused.derivative import KernelFactory, Kernels
 from distattn_jax.attention.fused.distance_functions import Coefficients, unstack_coefficients
 from distattn_jax.attention.fused.gpu import mosaic, passes
@@ -24,7 +24,6 @@ from distattn_jax.attention.fused.operands import (
     Operands,
     Plan,
 )
-from distattn_jax.attention.fused.saturation import sum_skipped_rows
 from distattn_jax.attention.fused.schedule import (
     Schedule,
     ScheduleInputs,
@@ -93,14 +92,9 @@ class _KernelCall:
         query, key, value = self.operands[:3]
         config = self.configs.forward
         schedule = self._schedule_query_blocks(config)
-        far_sums = {}
-        if self.operands.radius is not None:
-            values = _zero_padding(value, self.operands.key_lengths)
-            ones = _zero_padding(jnp.ones_like(value[..., :1]), self.operands.key_lengths)
-            far_sums = {
-                "value_sum": self._sum_skipped_keys(values, schedule, config),
-                "key_count": self._sum_skipped_keys(ones, schedule, config),
-            }
+        far_sums = skipped_tiles.sums_for_forward(
+            self.plan, self.operands, schedule.bounds, config.columns
+        )
         outputs = self._run(
             "forward",
             passes.forward(self._score_map(), config.tile_shape, value.shape[-1]),
@@ -182,10 +176,14 @@ class _KernelCall:
         resident = {"key": key, "value": value}
         if received_cotangent is not None:
             resident["received_cotangent"] = received_cotangent
-        far_sums = {}
-        if self.operands.radius is not None:
-            rows = values_cotangent * _as_matrix(_far_weight(logsumexp), values_cotangent)
-            far_sums["value"] = self._sum_skipped_queries(rows, schedule, config)
+        far_sums = skipped_tiles.sums_for_key_gradient(
+            self.plan,
+            self.operands,
+            schedule.bounds,
+            config.columns,
+            logsumexp=logsumexp,
+            values_cotangent=values_cotangent,
+        )
         outputs = self._run(
             "key_gradient",
             passes.key_gradient(
@@ -215,10 +213,9 @@ class _KernelCall:
         query, key = self.operands[:2]
         config = self.configs.received
         schedule = self._schedule_key_blocks(config)
-        far_sums = {}
-        if self.operands.radius is not None:
-            far_weight = _as_matrix(_far_weight(logsumexp), query)
-            far_sums["received"] = self._sum_skipped_queries(far_weight, schedule, config)
+        far_sums = skipped_tiles.sums_for_received(
+            self.plan, self.operands, schedule.bounds, config.columns, logsumexp=logsumexp
+        )
         outputs = self._run(
             "received",
             passes.received(self._score_map(is_transposed=True), config.tile_shape),
@@ -238,10 +235,13 @@ class _KernelCall:
         received_cotangent = self._pad_vector(received_cotangent)
         config = self.configs.attention_given
         schedule = self._schedule_query_blocks(config)
-        far_sums = {}
-        if self.operands.radius is not None:
-            rows = _zero_padding(_as_matrix(received_cotangent, key), self.operands.key_lengths)
-            far_sums["attention_given"] = self._sum_skipped_keys(rows, schedule, config)
+        far_sums = skipped_tiles.sums_for_attention_given(
+            self.plan,
+            self.operands,
+            schedule.bounds,
+            config.columns,
+            received_cotangent=received_cotangent,
+        )
         outputs = self._run(
             "attention_given",
             passes.attention_given(self._score_map(), config.tile_shape),
@@ -311,30 +311,6 @@ class _KernelCall:
         bounds = jnp.broadcast_to(result.bounds, (batch, heads, *result.bounds.shape[2:]))
         return result._replace(bounds=bounds)
 
-    def _sum_skipped_keys(
-        self, x: Float[Array, "B S N W"], schedule: Schedule, config: TileConfig
-    ) -> Float[Array, "B N blocks W"]:
-        """Sum the rows of x over the keys that each block of queries skips.
-
-        Under a causal mask, keys after the last visited tile are masked and do not count.
-        """
-        skips: Any = self.operands.skips_far_tiles
-        after = not self.plan.is_causal
-        return sum_skipped_rows(x, schedule.bounds, skips, config.columns, before=True, after=after)
-
-    def _sum_skipped_queries(
-        self, x: Float[Array, "B T N W"], schedule: Schedule, config: TileConfig
-    ) -> Float[Array, "B N blocks W"]:
-        """Sum the rows of x over the queries that each block of keys skips.
-
-        Under a causal mask, queries before the first visited tile are too early and do not count.
-        """
-        skips: Any = self.operands.skips_far_tiles
-        before = not self.plan.is_causal
-        return sum_skipped_rows(
-            x, schedule.bounds, skips, config.columns, before=before, after=True
-        )
-
     def _pad(self, backward: BackwardOperands) -> BackwardOperands:
         """Pad the vectors of the backward pass to a multiple of all block sizes."""
         cotangent = backward.received_cotangent
@@ -358,21 +334,3 @@ class _KernelCall:
 def _matrix_type(rows: Float[Array, "B L N _"], width: int) -> jax.ShapeDtypeStruct:
     """Return the type of a matrix like `rows`, but of another width."""
     return jax.ShapeDtypeStruct((*rows.shape[:3], width), rows.dtype)
-
-
-def _zero_padding(x: Float[Array, "B L N W"], lengths: Array) -> Float[Array, "B L N W"]:
-    """Set the rows of x beyond the length of their example to 0."""
-    is_valid = jnp.arange(x.shape[1])[None, :] < lengths[:, None]
-    return jnp.where(is_valid[:, :, None, None], x, 0)
-
-
-def _far_weight(logsumexp: Float[Array, "B N L"]) -> Float[Array, "B N L"]:
-    """Return 2^-logsumexp, the weight of a key whose score is 0."""
-    return jnp.exp2(-logsumexp)
-
-
-def _as_matrix(
-    vector: Float[Array, "B N _"], rows: Float[Array, "B L N W"]
-) -> Float[Array, "B L N 1"]:
-    """Return a vector as a matrix of width 1, cut to the length of `rows`."""
-    return jnp.moveaxis(vector[:, :, : rows.shape[1]], 1, 2)[..., None]

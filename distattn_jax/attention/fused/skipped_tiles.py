@@ -1,0 +1,194 @@
+"""Prefix sums that replace the tiles that a head skips.
+
+A head skips the tiles beyond its radius if all their scores are 0 (see `saturation`). There
+each key has the weight 2^-z_i, where z_i is the logsumexp of query i to base 2: the head averages
+distant keys. With cotangents dO of the values and g of the received attention, these sums over the
+skipped tiles give their contribution to each kernel:
+
+    forward           Σ_j V_j, and the number of keys
+    key gradient      Σ_i 2^-z_i dO_i
+    received          Σ_i 2^-z_i
+    attention given   Σ_j g_j
+
+The functions return the sums by name, shape (B, N, blocks, W), or an empty dict if no head skips.
+"""
+
+from typing import Any
+
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Int
+
+from distattn_jax.attention.fused.operands import Operands, Plan
+
+Sums = dict[str, Array]
+Bounds = Int[Array, "B N blocks bounds"]
+
+
+def sums_for_forward(plan: Plan, operands: Operands, bounds: Bounds, tile_columns: int) -> Sums:
+    """Sum the values over skipped keys as `value_sum`, and count these keys as `key_count`.
+
+    Args:
+      plan: Static options of the call.
+      operands: Arrays of the call.
+      bounds: Tiles of keys that each block of queries visits.
+      tile_columns: Number of keys of a tile.
+    """
+    if operands.radius is None:
+        return {}
+    value = _zero_padding(operands.value, operands.key_lengths)
+    ones = _zero_padding(jnp.ones_like(operands.value[..., :1]), operands.key_lengths)
+    return {
+        "value_sum": _sum_skipped_keys(plan, operands, value, bounds, tile_columns),
+        "key_count": _sum_skipped_keys(plan, operands, ones, bounds, tile_columns),
+    }
+
+
+def sums_for_key_gradient(
+    plan: Plan,
+    operands: Operands,
+    bounds: Bounds,
+    tile_columns: int,
+    *,
+    logsumexp: Float[Array, "B N _"],
+    values_cotangent: Float[Array, "B T N E"],
+) -> Sums:
+    """Sum 2^-logsumexp times the cotangent of the values over skipped queries, as `value`.
+
+    Args:
+      plan: Static options of the call.
+      operands: Arrays of the call.
+      bounds: Tiles of queries that each block of keys visits.
+      tile_columns: Number of queries of a tile.
+      logsumexp: Logsumexp of each query to base 2.
+      values_cotangent: Cotangent of the output values.
+    """
+    if operands.radius is None:
+        return {}
+    rows = values_cotangent * _as_matrix(jnp.exp2(-logsumexp), values_cotangent)
+    return {"value": _sum_skipped_queries(plan, operands, rows, bounds, tile_columns)}
+
+
+def sums_for_received(
+    plan: Plan,
+    operands: Operands,
+    bounds: Bounds,
+    tile_columns: int,
+    *,
+    logsumexp: Float[Array, "B N _"],
+) -> Sums:
+    """Sum 2^-logsumexp over skipped queries, as `received`.
+
+    Args:
+      plan: Static options of the call.
+      operands: Arrays of the call.
+      bounds: Tiles of queries that each block of keys visits.
+      tile_columns: Number of queries of a tile.
+      logsumexp: Logsumexp of each query to base 2.
+    """
+    if operands.radius is None:
+        return {}
+    rows = _as_matrix(jnp.exp2(-logsumexp), operands.query)
+    return {"received": _sum_skipped_queries(plan, operands, rows, bounds, tile_columns)}
+
+
+def sums_for_attention_given(
+    plan: Plan,
+    operands: Operands,
+    bounds: Bounds,
+    tile_columns: int,
+    *,
+    received_cotangent: Float[Array, "B N _"],
+) -> Sums:
+    """Sum the cotangent of the received attention over skipped keys, as `attention_given`.
+
+    Args:
+      plan: Static options of the call.
+      operands: Arrays of the call.
+      bounds: Tiles of keys that each block of queries visits.
+      tile_columns: Number of keys of a tile.
+      received_cotangent: Cotangent of the received attention. Its last axis may be padded.
+    """
+    if operands.radius is None:
+        return {}
+    rows = _zero_padding(_as_matrix(received_cotangent, operands.key), operands.key_lengths)
+    return {"attention_given": _sum_skipped_keys(plan, operands, rows, bounds, tile_columns)}
+
+
+def _sum_skipped_keys(
+    plan: Plan, operands: Operands, x: Float[Array, "B S N W"], bounds: Bounds, tile_columns: int
+) -> Float[Array, "B N blocks W"]:
+    """Sum the rows of x over the keys that each block of queries skips.
+
+    Under a causal mask, keys after the last visited tile are masked and do not count.
+    """
+    skips: Any = operands.skips_far_tiles
+    after = not plan.is_causal
+    return sum_skipped_rows(x, bounds, skips, tile_columns, before=True, after=after)
+
+
+def _sum_skipped_queries(
+    plan: Plan, operands: Operands, x: Float[Array, "B T N W"], bounds: Bounds, tile_columns: int
+) -> Float[Array, "B N blocks W"]:
+    """Sum the rows of x over the queries that each block of keys skips.
+
+    Under a causal mask, queries before the first visited tile cannot attend to the block and do not
+    count.
+    """
+    skips: Any = operands.skips_far_tiles
+    before = not plan.is_causal
+    return sum_skipped_rows(x, bounds, skips, tile_columns, before=before, after=True)
+
+
+def sum_skipped_rows(
+    x: Float[Array, "B L N W"],
+    bounds: Int[Array, "B N blocks bounds"],
+    skips_far_tiles: Bool[Array, "B N"],
+    tile_columns: int,
+    *,
+    before: bool,
+    after: bool,
+) -> Float[Array, "B N blocks W"]:
+    """Sum the rows of x over the tiles that each block skips. Heads that skip no tiles get 0.
+
+    Args:
+      x: One row for each column of the score map.
+      bounds: Tile indices of a schedule. The first bound of a block is its first visited tile, the
+        last bound is one past its last visited tile.
+      skips_far_tiles: True for heads that skip far tiles.
+      tile_columns: Number of rows of x in a tile.
+      before: Include the tiles before the first visited tile.
+      after: Include the tiles after the last visited tile.
+    """
+    prefix_sums = _prefix_sums(x, tile_columns)
+
+    def sum_until(tile: Array) -> Array:
+        return jnp.take_along_axis(prefix_sums, tile[..., None], axis=2)
+
+    total = jnp.zeros((*bounds.shape[:3], x.shape[-1]), jnp.float32)
+    if before:
+        total += sum_until(bounds[..., 0])
+    if after:
+        total += prefix_sums[:, :, -1:] - sum_until(bounds[..., -1])
+    return jnp.where(skips_far_tiles[:, :, None, None], total, 0)
+
+
+def _prefix_sums(x: Float[Array, "B L N W"], tile_columns: int) -> Float[Array, "B N tiles W"]:
+    """Return the sum of the rows before each tile of `tile_columns` rows, and last of all rows."""
+    length = x.shape[1]
+    padded = jnp.pad(x.astype(jnp.float32), ((0, 0), (0, -length % tile_columns), (0, 0), (0, 0)))
+    tiles = padded.reshape(x.shape[0], -1, tile_columns, *x.shape[2:]).sum(axis=2)
+    sums = jnp.pad(jnp.cumsum(tiles, axis=1), ((0, 0), (1, 0), (0, 0), (0, 0)))
+    return jnp.moveaxis(sums, 1, 2)
+
+
+def _zero_padding(x: Float[Array, "B L N W"], lengths: Array) -> Float[Array, "B L N W"]:
+    """Set the rows of x beyond the length of their example to 0."""
+    is_valid = jnp.arange(x.shape[1])[None, :] < lengths[:, None]
+    return jnp.where(is_valid[:, :, None, None], x, 0)
+
+
+def _as_matrix(
+    vector: Float[Array, "B N _"], rows: Float[Array, "B L N W"]
+) -> Float[Array, "B L N 1"]:
+    """Return a vector as a matrix of width 1, cut to the length of `rows`."""
+    return jnp.moveaxis(vector[:, :, : rows.shape[1]], 1, 2)[..., None]
