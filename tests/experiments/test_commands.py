@@ -1,4 +1,4 @@
-"""`python -m experiments`: what is misspelt is named with what was meant."""
+"""`python -m experiments`: help, recipes, and errors about wrong arguments."""
 
 import pytest
 
@@ -11,7 +11,8 @@ COMMANDS = (
 )
 
 
-def left_with(*arguments):
+def exit_code(*arguments):
+    """Return the code or the message with which a command exits."""
     with pytest.raises(SystemExit) as exit:
         main(list(arguments))
     return exit.value.code
@@ -19,13 +20,13 @@ def left_with(*arguments):
 
 @pytest.fixture(autouse=True)
 def _no_compilation_cache(tmp_path, monkeypatch):
-    """Where a person has said where compiled programs are kept, commands change nothing."""
+    """Keep compiled programs in a temporary folder, and run there."""
     monkeypatch.setenv("JAX_COMPILATION_CACHE_DIR", str(tmp_path))
     monkeypatch.chdir(tmp_path)
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         (("trian",), "unknown command 'trian': did you mean 'train'?"),
         (("train", "nearset"), "unknown recipe 'nearset': did you mean 'nearest'?"),
@@ -37,23 +38,23 @@ def _no_compilation_cache(tmp_path, monkeypatch):
     ],
     ids=" ".join,
 )
-def test_what_a_person_can_mend_is_said_in_a_sentence(arguments, said):
-    assert left_with(*arguments).startswith(said)
+def test_wrong_arguments_exit_with_one_sentence(arguments, message):
+    assert exit_code(*arguments).startswith(message)
 
 
-def test_a_run_of_an_unknown_task_is_named(tmp_path):
+def test_an_unknown_task_is_named_with_the_nearest_one(tmp_path):
     (tmp_path / "config.json").write_text('{"format": 2, "task": "claim_raking"}')
-    said = "error: unknown task 'claim_raking': did you mean 'claim_ranking'?"
-    assert left_with("evaluate", str(tmp_path)) == said
+    message = "error: unknown task 'claim_raking': did you mean 'claim_ranking'?"
+    assert exit_code("evaluate", str(tmp_path)) == message
 
 
-def test_a_command_like_no_other_is_answered_with_all_of_them():
-    assert left_with("xyz") == f"unknown command 'xyz': known are: {', '.join(COMMANDS)}."
+def test_an_unknown_command_lists_all_commands():
+    assert exit_code("xyz") == f"unknown command 'xyz': known are: {', '.join(COMMANDS)}."
 
 
 @pytest.mark.parametrize(("arguments", "code"), [(("--help",), 0), (("-h",), 0), ((), 2)])
-def test_help_names_every_command_and_says_what_it_does(capsys, arguments, code):
-    assert left_with(*arguments) == code
+def test_help_lists_every_command_with_its_purpose(capsys, arguments, code):
+    assert exit_code(*arguments) == code
     usage, _, *lines = capsys.readouterr().out.splitlines()
     assert usage == "usage: python -m experiments COMMAND ..."
     assert [line.split()[0] for line in lines] == list(COMMANDS)
@@ -61,8 +62,8 @@ def test_help_names_every_command_and_says_what_it_does(capsys, arguments, code)
 
 
 @pytest.mark.parametrize("command", [name for name in COMMANDS if name != "list"])
-def test_every_command_explains_itself(capsys, command):
-    assert left_with(command, "--help") == 0
+def test_every_command_has_help(capsys, command):
+    assert exit_code(command, "--help") == 0
     assert f"python -m experiments {command}" in capsys.readouterr().out
 
 
@@ -75,8 +76,8 @@ def test_list_prints_every_recipe_with_its_first_line(capsys):
 
 
 @pytest.mark.parametrize("name", RECIPES)
-def test_a_recipe_opens_with_its_command_device_minutes_and_what_to_expect(name):
+def test_every_recipe_states_command_device_minutes_and_expected_results(name):
     lines = [line.partition(":") for line in RECIPES[name].__doc__.splitlines()]
-    told = {key: rest.strip() for key, colon, rest in lines if colon}
-    assert all(told.get(key) for key in ("Command", "Device", "Minutes", "Expected"))
-    assert f"python -m experiments train {name}" in told["Command"]
+    stated = {key: rest.strip() for key, colon, rest in lines if colon}
+    assert all(stated.get(key) for key in ("Command", "Device", "Minutes", "Expected"))
+    assert f"python -m experiments train {name}" in stated["Command"]

@@ -1,4 +1,4 @@
-"""Every recipe of the DA-Transformer paper, shrunk, on made-up rows in the published formats."""
+"""Every recipe of the DA-Transformer paper with small sizes, on artificial rows."""
 
 import dataclasses
 import io
@@ -18,7 +18,7 @@ from experiments.papers.collecting import collect_results
 from experiments.papers.da_transformer.published import METRICS
 from experiments.papers.da_transformer.settings import search_config
 from experiments.recipes import load_recipe
-from tests.experiments.raw import WRITERS
+from tests.experiments.raw_data import WRITERS
 
 MODEL = ModelConfig(
     heads=2,
@@ -30,8 +30,8 @@ MODEL = ModelConfig(
     dropout_rate=(0.0,),
 )
 LEVELS = {"ag": {"text"}, "amazon": {"words", "sentences"}, "mind": {"titles", "user"}}
-# Texts, one a line, and what a model may say of each.
-SAID = {
+# Texts, one per line, and a pattern of the predictions.
+PREDICTIONS = {
     "snli": ("good team\tbad team\nthe price\tis fair\n", r"(not_)?entailment\t0\.\d{4}"),
     "amazon_rating": ("good. bad price. fine\nawful\n", r"-?\d\.\d\d"),
 }
@@ -43,8 +43,8 @@ def _no_progress(capsys):
     capsys.readouterr()
 
 
-def shrunk(recipe, folder, **fields):
-    """A recipe with the sizes of the tests, of two seeds and a few steps."""
+def shrink(recipe, folder, **fields):
+    """Return the configuration of a recipe with small sizes, two seeds and a few steps."""
     raw = folder / "raw"
     if not raw.exists():
         raw.mkdir(parents=True)
@@ -64,8 +64,8 @@ def shrunk(recipe, folder, **fields):
 
 
 @pytest.mark.parametrize("recipe", WRITERS)
-def test_a_recipe_trains_and_its_metrics_are_those_of_the_paper(recipe, tmp_path):
-    config = shrunk(recipe, tmp_path)
+def test_a_recipe_trains_and_measures_the_metrics_of_the_paper(recipe, tmp_path):
+    config = shrink(recipe, tmp_path)
     train(config)
     run = Run(experiment_folder(config) / "distance_aware")
     assert [member["seed"] for member in run.result["members"]] == [0, 1]
@@ -82,25 +82,25 @@ def test_a_recipe_trains_and_its_metrics_are_those_of_the_paper(recipe, tmp_path
         assert set(content["heads"]) == LEVELS[recipe]
         for heads in content["heads"].values():
             assert [len(seed[0]) for seed in heads["weight"]] == [2, 2]  # two seeds, two heads
-    if recipe in SAID:
-        lines, said = SAID[recipe]
+    if recipe in PREDICTIONS:
+        lines, pattern = PREDICTIONS[recipe]
         found = list(predict(load(run.path), io.StringIO(lines)))
         assert len(found) == 2
-        assert all(re.fullmatch(said, line) for line in found)
+        assert all(re.fullmatch(pattern, line) for line in found)
 
 
-def test_a_search_leaves_the_test_set_unread_and_a_recipe_takes_what_it_found(tmp_path):
-    config = shrunk("sst", tmp_path)
+def test_a_search_skips_the_test_set_and_a_recipe_uses_its_best_setting(tmp_path):
+    config = shrink("sst", tmp_path)
     search = search_config(config)
-    space = dataclasses.replace(search, seeds=1)
-    train(dataclasses.replace(space, model=dataclasses.replace(space.model, dropout_rate=(0.0,))))
+    grid = dataclasses.replace(search, seeds=1)
+    train(dataclasses.replace(grid, model=dataclasses.replace(grid.model, dropout_rate=(0.0,))))
     content = collect_results(experiment_folder(search))
     members = content["runs"]["distance_aware"]["result"]["members"]
-    assert len(members) == 4  # two initial w, two rates of w and v
+    assert len(members) == 4  # two initial values of w, two learning rates of w and v
     assert all("test" not in member for member in members)
     best = max(members, key=lambda member: member["validation"]["accuracy"])
     after = dataclasses.replace(config, search=str(experiment_folder(search)))
-    for method in ("distance_aware", "distance_aware_clip"):  # the latter was not searched
+    for method in ("distance_aware", "distance_aware_clip"):  # The second one was not searched.
         found = apply_search(after.for_method(method), {})
         assert found.model.initial_weight == (best["setting"]["initial_weight"],)
         assert found.model.distance_rate == (best["setting"]["distance_rate"],)
@@ -108,7 +108,7 @@ def test_a_search_leaves_the_test_set_unread_and_a_recipe_takes_what_it_found(tm
         apply_search(after.for_method("vanilla"), {})
 
 
-def test_the_search_space_is_the_same_for_all_and_no_larger_than_was_said():
+def test_the_search_has_12_settings_and_3_for_methods_without_w_and_v():
     search = search_config(load_recipe("ag").get_config())
     axes = (
         *(search.model.dropout_rate, search.model.initial_weight, search.model.initial_shape),

@@ -68,6 +68,14 @@ def test_an_option_that_differs_between_runs_shows_all_values(folder):
     assert find_row(write_details(folder, **contents), "`multinli`", "### Table 1")[10] == "2, 2.5"
 
 
+def test_options_that_a_run_does_not_store_are_empty_cells(folder):
+    contents = report.read_contents(folder)
+    for run in contents["multinli"]["runs"].values():
+        run["config"] = {"epochs": 2.0, "optimizer.weight_decay": 0.1}
+    row = find_row(write_details(folder, **contents), "`multinli`", "### Table 1")
+    assert row[7:] == ["-", "adamw", "-", "2", "-", "-", "-"]
+
+
 def test_no_model_is_named_where_nothing_was_run(tmp_path):
     details = write_details(tmp_path)
     assert details.count("Ours: not run.") == 1

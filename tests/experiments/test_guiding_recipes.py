@@ -1,4 +1,4 @@
-"""Every recipe of the attention-guiding paper, shrunk, on made-up rows and a tiny random model."""
+"""Recipes of the attention-guiding paper on artificial rows, with a tiny random model."""
 
 import dataclasses
 import io
@@ -23,37 +23,41 @@ from experiments.papers.attention_guiding.published import CLASSIFICATION, RANKI
 from experiments.papers.attention_guiding.settings import search_config
 from experiments.papers.collecting import collect_results
 from experiments.recipes import load_recipe
-from tests.experiments.raw import text
+from tests.experiments.raw_data import make_text
 from tests.train.pretrained import WORDS, write_model
 
 VECTORS = {"good": (1, 0), "bad": (0, 1), "fair": (1, 1), "price": (1, 2)}
 
 
 @pytest.fixture(autouse=True)
-def _compiled(tmp_path, monkeypatch):
+def _compilation_cache(tmp_path, monkeypatch):
     monkeypatch.setenv("JAX_COMPILATION_CACHE_DIR", str(tmp_path))
 
 
-def multinli(folder):
-    """The training set, the pairs to be tested on, and vectors of some of their words."""
-    draw = random.Random(0)
+def write_multinli(folder):
+    """Write training pairs, test pairs, and vectors of some of their words."""
+    generator = random.Random(0)
     labels = ("entailment", "neutral", "contradiction", "-")
     for split, rows in (("train", 40), ("dev_matched", 8)):
         with (folder / f"multinli_1.0_{split}.jsonl").open("w") as file:
             for i in range(rows):
-                pair = {"sentence1": text(draw), "sentence2": text(draw, 3)}
+                pair = {"sentence1": make_text(generator), "sentence2": make_text(generator, 3)}
                 file.write(json.dumps({"gold_label": labels[i % 4], **pair}) + "\n")
     lines = [" ".join(map(str, (word, *vector))) for word, vector in VECTORS.items()]
     (folder / "vectors.txt").write_text("".join(f"{line}\n" for line in lines))
 
 
-def covid_fact(folder):
-    """Claims, and every text of them parsed: each word hangs on the one before it."""
-    draw = random.Random(1)
+def write_covid_fact(folder):
+    """Write claims and their parses, in which the head of a word is the word before it."""
+    generator = random.Random(1)
     texts = []
     with (folder / "claims.jsonl").open("w") as file:
         for i in range(30):
-            row = {"claim": text(draw, 3), "evidence": [text(draw, 5)], "gold_source": f"{i}"}
+            row = {
+                "claim": make_text(generator, 3),
+                "evidence": [make_text(generator, 5)],
+                "gold_source": f"{i}",
+            }
             file.write(json.dumps({**row, "label": "SUPPORTED"}) + "\n")
             texts += [row["claim"], *row["evidence"]]
     with (folder / "parses.conllu").open("w") as file:
@@ -63,11 +67,11 @@ def covid_fact(folder):
             file.write("\n")
 
 
-def config_in(folder, recipe, *flags):
-    """A recipe as the command line makes it, with the sizes of the tests."""
+def make_config(folder, recipe, *flags):
+    """Return the configuration of a recipe with small sizes and the given flags."""
     if not (folder / "model").exists():
         write_model(folder / "model")
-        {"multinli": multinli, "covid_fact": covid_fact}[recipe](folder)
+        {"multinli": write_multinli, "covid_fact": write_covid_fact}[recipe](folder)
     small = {
         "model.pretrained": folder / "model",
         "data.manual-dir": folder,
@@ -80,21 +84,21 @@ def config_in(folder, recipe, *flags):
         "epochs": 2,
         "output.directory": folder / "runs",
         "output.tensorboard": "false",
-        "output.checkpoint-every": 100,  # one, at the end
+        "output.checkpoint-every": 100,  # One checkpoint, at the end.
     }
-    given = [word for name, value in small.items() for word in (f"--{name}", str(value))]
-    return parse_options(load_recipe(recipe).get_config(), [*given, *flags], program="train")
+    sizes = [word for name, value in small.items() for word in (f"--{name}", str(value))]
+    return parse_options(load_recipe(recipe).get_config(), [*sizes, *flags], program="train")
 
 
-def trained(config):
-    """The folder of its only run, the pre-trained model taken away."""
+def train_one(config):
+    """Train the only method, delete the pre-trained model, and return the folder of the run."""
     train(config)
     shutil.rmtree(config.model.pretrained)
     return experiment_folder(config) / config.methods[0]
 
 
-def checked(run, metrics, weights):
-    """The result of a run: its members, metrics, time and memory."""
+def check_result(run, metrics, weights):
+    """Check members, metrics, time and memory in the result of a run."""
     result = Run(run).result
     assert [member["setting"]["alpha"] for member in result["members"]] == weights
     for member in result["members"]:
@@ -105,38 +109,37 @@ def checked(run, metrics, weights):
     assert Run(run).step_seconds > 0
 
 
-def out_of_memory(_):
+def raise_out_of_memory(_):
     raise jax.errors.JaxRuntimeError("INTERNAL: Out of memory allocating 9 GiB")
 
 
 def test_pairs_are_classified_measured_and_collected(tmp_path, capsys, monkeypatch):
     flags = ("--methods", "ag", "--guiding.alpha", "0.1", "0.01")
-    config = config_in(tmp_path, "multinli", *flags)
-    with monkeypatch.context() as at_first:
-        at_first.setattr(Trainer, "compile", out_of_memory)
+    config = make_config(tmp_path, "multinli", *flags)
+    with monkeypatch.context() as patch:
+        patch.setattr(Trainer, "compile", raise_out_of_memory)
         with pytest.raises(
             RunError, match=r"too little memory. .*--models-at-once.* It said: .* 9 GiB"
         ):
             train(config)
-    run = trained(dataclasses.replace(config, models_at_once=1))
-    checked(run, CLASSIFICATION, [0.1, 0.01])
+    run = train_one(dataclasses.replace(config, models_at_once=1))
+    check_result(run, CLASSIFICATION, [0.1, 0.01])
     lines = journal.read(run)
     assert any({"loss/task", "loss/mdg", "loss/pdg"} < line.keys() for line in lines)
-    said = capsys.readouterr().out
-    assert "2 models side by side (over seeds, alpha), 1 at a time" in said
-    assert "\n0 of the texts of train are cut to 16 tokens" in said
-    assert "examples are truncated" not in said
+    printed = capsys.readouterr().out
+    assert "2 models side by side (over seeds, alpha), 1 at a time" in printed
+    assert "\n0 of the texts of train are cut to 16 tokens" in printed
+    assert "examples are truncated" not in printed
     main(["evaluate", str(run)])
     table = capsys.readouterr().out.splitlines()
     accuracy = [member["test"]["accuracy"] for member in Run(run).result["members"]]
     shown = [float(row.split("|")[3]) for row in table[-3:-1]]
     assert shown == pytest.approx(accuracy, abs=1e-4)
-    said = list(predict(load(run), io.StringIO("good team\tbad team\n")))
-    assert said[0].split("\t")[0] in ("entailment", "neutral", "contradiction")
+    predictions = list(predict(load(run), io.StringIO("good team\tbad team\n")))
+    assert predictions[0].split("\t")[0] in ("entailment", "neutral", "contradiction")
     monkeypatch.setattr("experiments.recipes.multinli.PAIR", ("good team", "bad team"))
-    monkeypatch.setattr(
-        "experiments.papers.attention_guiding.head_statistics.MAX_TOKENS", 16
-    )  # positions are 24 here
+    # The tiny model has 24 positions.
+    monkeypatch.setattr("experiments.papers.attention_guiding.head_statistics.MAX_TOKENS", 16)
     content = collect_results(run.parent)
     heads = content["guided"]["heads"]["ag"]
     assert heads["pairs"] == content["data"]["rows"]["validation"]
@@ -145,28 +148,30 @@ def test_pairs_are_classified_measured_and_collected(tmp_path, capsys, monkeypat
     assert content["runs"]["ag"]["config"]["model.pretrained"] == "model"
 
 
-def test_evidence_is_ranked_and_guided_by_a_parser(tmp_path, capsys):
+def test_evidence_is_ranked_with_a_guide_from_parses(tmp_path, capsys):
     flags = ("--methods", "dependency", "--data.parses", str(tmp_path), "--data.share", "0.5")
-    run = trained(config_in(tmp_path, "covid_fact", *flags))
-    checked(run, RANKING, [0.01])
+    run = train_one(make_config(tmp_path, "covid_fact", *flags))
+    check_result(run, RANKING, [0.01])
     for baseline in Run(run).result["baseline"].values():
         assert set(baseline) == set(RANKING)
         assert 0 < baseline["mrr"] <= 1
     assert json.loads((run / "data.json").read_text())["rows"]["train"] == 10
     lines = journal.read(run)
     assert [line["loss/dependency"][0] > 0 for line in lines if "loss/dependency" in line] == [True]
-    # 10 claims make two batches of 8; 3 words, 5 words and 3 special tokens are 11 of 16 places.
-    said = "8 examples padded to 5 candidates (38% of these are padding), each padded to 16 tokens"
-    assert f"{said} (31% of these are padding)\n" in capsys.readouterr().out
+    # 10 claims make two batches of 8. 3 words, 5 words and 3 special tokens fill 11 of 16 places.
+    message = (
+        "8 examples padded to 5 candidates (38% of these are padding), each padded to 16 tokens"
+    )
+    assert f"{message} (31% of these are padding)\n" in capsys.readouterr().out
 
 
-def test_a_guide_gets_the_columns_and_tables_that_it_needs_and_no_others(tmp_path):
+def test_each_guide_receives_only_the_columns_and_constants_that_it_needs(tmp_path):
     vectors = str(tmp_path / "vectors.txt")
     methods = ("none", "pmi", "word_similarity")
-    config = config_in(tmp_path, "multinli", "--methods", *methods, "--data.vectors", vectors)
+    config = make_config(tmp_path, "multinli", "--methods", *methods, "--data.vectors", vectors)
     prepared = prepare(config)
     sizes = prepared.about["pretrained"]["config"]
-    assert (sizes["heads"], sizes["features"]) == (2, 8)  # those of the pre-trained model
+    assert (sizes["heads"], sizes["features"]) == (2, 8)  # from the pre-trained model
     tasks = {method: make_task(config.for_method(method), prepared) for method in methods}
     tables = {
         method: task.select_columns(prepared.tables["train"]) for method, task in tasks.items()
@@ -181,20 +186,20 @@ def test_a_guide_gets_the_columns_and_tables_that_it_needs_and_no_others(tmp_pat
     table = tasks["word_similarity"].constants["word_vectors"]
     for word, vector in VECTORS.items():
         np.testing.assert_array_equal(table[np.unique(rows["vectors"][words == word])], [vector])
-    assert set(rows["vectors"][words == "team"]) == {0}  # it has none
+    assert set(rows["vectors"][words == "team"]) == {0}  # This word has no vector.
     values = tasks["pmi"].constants["pmi_values"]
-    assert values.shape[0] == len(np.unique(rows["tokens"])) - 1  # padding is no token
+    assert values.shape[0] == len(np.unique(rows["tokens"])) - 1  # Padding does not count.
     assert values.max() > 0
 
 
-def test_one_layer_is_guided_where_one_is_given(tmp_path):
-    for given in ([], ["--guiding.layer", "0"]):
-        prepared = prepare(config_in(tmp_path, "multinli", "--methods", "mdg", *given))
+def test_the_layer_option_guides_a_single_layer(tmp_path):
+    for flags in ([], ["--guiding.layer", "0"]):
+        prepared = prepare(make_config(tmp_path, "multinli", "--methods", "mdg", *flags))
         options = guide_options(prepared.config.guiding, prepared.tokenizer)
-        assert options.single_layer == bool(given)
+        assert options.single_layer == bool(flags)
 
 
-def test_the_search_has_the_grid_that_was_said():
+def test_the_search_tries_16_settings_of_ag_and_4_of_each_other_guide():
     search = search_config(load_recipe("multinli").get_config())
     sizes = {
         method: math.prod(
@@ -203,6 +208,6 @@ def test_the_search_has_the_grid_that_was_said():
         )
         for method in search.methods
     }
-    rivals = dict.fromkeys(("first", "next", "previous", "period", "delimiter", "pmi"), 4)
-    assert sizes == {"none": 1, "ag": 16, "mdg": 4, "pdg": 4, **rivals}
+    others = dict.fromkeys(("first", "next", "previous", "period", "delimiter", "pmi"), 4)
+    assert sizes == {"none": 1, "ag": 16, "mdg": 4, "pdg": 4, **others}
     assert not search.output.test

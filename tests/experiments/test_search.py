@@ -1,4 +1,4 @@
-"""What runs take of a search, and which searches they refuse."""
+"""Settings that runs take from a search, and searches that they reject."""
 
 import dataclasses
 import json
@@ -19,16 +19,20 @@ ABOUT = {"digests": {RAW: "a", WEIGHTS: "b"}}
 MODEL = {"model.pretrained": "here/tiny"}
 
 
-def config_of(recipe):
+def load_config(recipe):
     return load_recipe(recipe).get_config()
 
 
-def searched(folder, search, *, best):
-    """The folder of a search without its training: members that have these figures do best."""
+def write_search(folder, search, *, best):
+    """Write the results of a search. Models score one point for each option equal to `best`."""
     for method in search.methods:
         one = search.for_method(method)
         members = [
-            {"setting": setting, "seed": seed, "validation": {"accuracy": _likeness(setting, best)}}
+            {
+                "setting": setting,
+                "seed": seed,
+                "validation": {"accuracy": _count_equal(setting, best)},
+            }
             for seed, setting in list_members(one)
         ]
         run = folder / method
@@ -39,57 +43,57 @@ def searched(folder, search, *, best):
     return str(folder)
 
 
-def _likeness(setting, best):
+def _count_equal(setting, best):
     return float(sum(setting[name] == value for name, value in best.items()))
 
 
 @pytest.fixture
 def guided(tmp_path):
-    """A recipe after its search, at a learning rate that is not the recipe's."""
+    """A recipe whose search had another learning rate than the recipe."""
     changes = {**MODEL, "methods": ("none", "ag")}
     search = replace_options(
-        search_config(config_of("multinli")), {**changes, "optimizer.learning_rate": (3e-5,)}
+        search_config(load_config("multinli")), {**changes, "optimizer.learning_rate": (3e-5,)}
     )
-    folder = searched(tmp_path, search, best={"alpha": 0.001, "beta": 0.1})
-    return replace_options(config_of("multinli"), {**changes, "search": folder})
+    folder = write_search(tmp_path, search, best={"alpha": 0.001, "beta": 0.1})
+    return replace_options(load_config("multinli"), {**changes, "search": folder})
 
 
-def test_a_run_takes_the_setting_that_was_found_but_for_what_is_given(guided):
+def test_a_run_uses_the_best_setting_except_for_explicit_options(guided):
     found = apply_search(guided.for_method("ag"), ABOUT)
     assert (found.guiding.alpha, found.guiding.beta) == ((0.001,), (0.1,))
-    assert found.optimizer.learning_rate == (3e-5,)  # of the whole search
+    assert found.optimizer.learning_rate == (3e-5,)  # All settings of the search had it.
     given = replace_options(guided.for_method("ag"), {"optimizer.learning_rate": (1e-4, 1e-3)})
     found = apply_search(given, ABOUT, {"optimizer.learning_rate", "seeds"})
     assert found.optimizer.learning_rate == (1e-4, 1e-3)
     assert found.guiding.alpha == (0.001,)
 
 
-def test_what_was_searched_is_not_given_beside_it(guided):
+def test_searched_options_must_not_be_set_explicitly(guided):
     given = replace_options(guided, {"guiding.alpha": (0.5,)})
-    said = r"guiding.alpha must not be given beside search.*ag tried 0.1, 0.01, .*; got \[0.5\]"
-    with pytest.raises(RunError, match=said):
+    message = r"guiding.alpha must not be given beside search.*ag tried 0.1, 0.01, .*; got \[0.5\]"
+    with pytest.raises(RunError, match=message):
         apply_search(given.for_method("ag"), ABOUT, {"guiding.alpha"})
     apply_search(given.for_method("none"), ABOUT, {"guiding.alpha"})  # It reads no alpha.
 
 
-def test_a_layer_is_not_what_is_searched_for(guided, tmp_path):
+def test_a_sweep_over_layers_is_not_a_search(guided, tmp_path):
     sweep = replace_options(guided, {"guiding.layer": (0, 1), "methods": ("ag",)})
     (tmp_path / "sweep").mkdir()
-    folder = searched(tmp_path / "sweep", sweep, best={"layer": 1})
+    folder = write_search(tmp_path / "sweep", sweep, best={"layer": 1})
     with pytest.raises(RunError, match=r"search must be of weights, not of layers; .*ag guides"):
         apply_search(replace_options(guided, {"search": folder}).for_method("ag"), ABOUT)
     assert apply_search(sweep.for_method("ag"), ABOUT, {"guiding.layer"}).guiding.layer == (0, 1)
     assert sweep.for_method("none").guiding.layer == (-1,)
 
 
-def test_what_a_guide_does_not_read_may_differ_from_its_search(guided):
+def test_options_that_a_guide_does_not_read_may_differ_from_its_search(guided):
     given = {"data.parses": "parses", "guiding.pmi_tokens": 7}
     found = apply_search(replace_options(guided, given).for_method("ag"), ABOUT)
     assert found.guiding.alpha == (0.001,)
 
 
 @pytest.mark.parametrize(
-    ("changes", "about", "said"),
+    ("changes", "about", "message"),
     [
         ({"data.dataset": "mednli"}, {}, "data.dataset: multinli before, mednli now"),
         ({"model.pretrained": "here/large"}, {}, "model.pretrained: tiny before, large now"),
@@ -100,14 +104,14 @@ def test_what_a_guide_does_not_read_may_differ_from_its_search(guided):
         ({}, {WEIGHTS: "d"}, "pre-trained weights: b before, d now"),
     ],
 )
-def test_a_search_of_something_else_is_refused(guided, changes, about, said):
+def test_a_search_with_other_data_or_models_is_rejected(guided, changes, about, message):
     config, data = replace_options(guided, changes), {"digests": ABOUT["digests"] | about}
     with pytest.raises(RunError, match="search must be of the same task, data and model") as error:
         apply_search(config.for_method("ag"), data)
-    assert str(error.value).splitlines()[1:] == [f"  {said}"]
+    assert str(error.value).splitlines()[1:] == [f"  {message}"]
 
 
-def test_how_long_and_where_and_how_it_is_computed_may_differ(guided):
+def test_epochs_seeds_devices_and_memory_options_may_differ(guided):
     changes = {"model.pretrained": "there/tiny", "epochs": 1.0, "seeds": 20, "mesh.model": 2}
     changes |= {
         "optimizer.accumulate": 4,
@@ -119,9 +123,11 @@ def test_how_long_and_where_and_how_it_is_computed_may_differ(guided):
     assert found.guiding.alpha == (0.001,)
 
 
-def test_ratings_take_what_was_found_for_classes_of_the_same_reviews(tmp_path):
-    search = dataclasses.replace(da_search_config(config_of("amazon")), methods=("distance_aware",))
-    folder = searched(tmp_path, search, best={"dropout_rate": 0.35})
-    config = dataclasses.replace(config_of("amazon_rating"), search=folder)
+def test_ratings_use_the_search_of_the_classes_of_the_same_reviews(tmp_path):
+    search = dataclasses.replace(
+        da_search_config(load_config("amazon")), methods=("distance_aware",)
+    )
+    folder = write_search(tmp_path, search, best={"dropout_rate": 0.35})
+    config = dataclasses.replace(load_config("amazon_rating"), search=folder)
     for method in ("distance_aware", "distance_aware_clip"):
         assert apply_search(config.for_method(method), {}).model.dropout_rate == (0.35,)

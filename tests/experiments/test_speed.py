@@ -1,4 +1,4 @@
-"""What is timed is kept line by line."""
+"""`python -m experiments speed` stores every line as soon as it is timed."""
 
 import pytest
 
@@ -6,7 +6,7 @@ from experiments.commands import speed
 from experiments.papers import stored_results
 
 
-def test_what_was_timed_is_kept_when_the_next_cannot_be(monkeypatch, tmp_path):
+def test_timed_methods_are_stored_before_a_later_one_fails(monkeypatch, tmp_path):
     def time_method(_, method, seeds):
         if method == "first":
             raise RuntimeError("stopped")

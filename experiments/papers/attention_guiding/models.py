@@ -52,9 +52,10 @@ HEADER = (
     *("computed in", "optimizer", "learning rate", "epochs", "batch size", "max tokens"),
     "scaling of MDG and PDG",
 )
+OPTIMIZER = "optimizer.name"
 # Options of the last columns, each under all names it has had.
 OPTIONS = (
-    *(("model.dtype",), ("optimizer.name",), ("optimizer.learning_rate",), ("epochs",)),
+    *(("model.dtype",), (OPTIMIZER,), ("optimizer.learning_rate",), ("epochs",)),
     *(("data.batch_size",), ("data.longest",), ("guiding.scaling",)),
 )
 
@@ -160,7 +161,10 @@ def _join_option(content: Content, names: tuple[str, ...]) -> str:
     """Join the values of an option in all runs of an experiment, each once."""
     found: dict[str, None] = {}
     for run in content["runs"].values():
-        value = stored_results.find_option(run["config"], *names)
+        config = run["config"]
+        value = stored_results.find_option(config, *names)
+        if value is None and OPTIMIZER in names:  # Newer results store only the weight decay.
+            value = "adamw" if config.get("optimizer.weight_decay") else "adam"
         for one in value if isinstance(value, list) else [value]:
             if one is not None:
                 found[one if isinstance(one, str) else f"{one:g}"] = None
