@@ -1,4 +1,4 @@
-"""How the tests compile: most of their time goes there, so fast to compile beats fast to run."""
+"""XLA flags of the tests. They shorten compilation, which takes most of the time of the tests."""
 
 import importlib.metadata
 

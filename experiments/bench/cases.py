@@ -1,4 +1,7 @@
-"""Shapes and cases of the benchmark, and the arrays that they are timed on."""
+"""Shapes and cases of the benchmark, and random input arrays.
+
+A case is one attention variant computed by one implementation.
+"""
 
 from typing import NamedTuple
 
@@ -117,7 +120,7 @@ def draw_operands(shape: Shape, case: Case, dtype: str) -> Operands:
 
     Args:
       shape: Sizes of the arrays.
-      case: Case to time. It decides the variant and whether received attention has a cotangent.
+      case: Case to time. If it computes received attention, a cotangent for it is drawn too.
       dtype: Name of the dtype of query, key, value and their cotangent.
     """
     batch, heads, length, width, _ = shape

@@ -71,6 +71,9 @@ def timing_bars(times: Times, *, unit: str, mark_one: bool = False, columns: int
 
 
 def _case_colour(case: str) -> str:
-    """Return the colour of the method that begins the name of a case, or blue for other cases."""
+    """Return the colour of the attention variant whose name begins the name of a benchmark case.
+
+    A case that begins with no known variant is blue.
+    """
     methods = [method for method in METHOD_COLOURS if case.startswith(method)]
     return METHOD_COLOURS[min(methods, key=len)] if methods else PALETTE["blue"]

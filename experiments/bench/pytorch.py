@@ -1,8 +1,9 @@
 """Time PyTorch's attention on the same shapes: scaled_dot_product_attention and FlexAttention.
 
 FlexAttention computes distance-aware attention with eq. 6 as its `score_mod`. PyTorch is imported
-only inside these functions. Its results are not checked. It can use the GPU memory that JAX leaves
-free, a quarter. Calls are launched one by one, so the times of small shapes include the launch.
+only inside these functions. Its results are not checked. PyTorch can use only the quarter of the
+GPU memory that JAX does not reserve. Calls are launched one by one, so the times of small shapes
+include the launch.
 """
 
 from collections.abc import Callable, Iterator

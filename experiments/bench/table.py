@@ -19,7 +19,7 @@ EMPTY = "-"  # a cell without a value
 
 @dataclasses.dataclass(frozen=True)
 class Row:
-    """Measurements of one case at one shape. None where something was not measured.
+    """Measurements of one case at one shape. A value that was not measured is None.
 
     Attributes:
       shape: Name of the shape.
@@ -53,7 +53,8 @@ class Row:
 def add_rates(row: Row, shape: Shape, reference: Row) -> Row:
     """Return the row with its TFLOP/s, and its times relative to the reference row.
 
-    A forward and backward pass counts as 3.5 forward passes, whatever is recomputed.
+    A forward and backward pass counts as the operations of 3.5 forward passes. Recomputation in
+    the backward pass is not counted.
     """
     return dataclasses.replace(
         row,
@@ -89,7 +90,7 @@ def format_row(row: Row) -> str:
 
 
 def read_rows(content: Mapping[str, Any]) -> list[Row]:
-    """Return the rows of a stored benchmark. Older files call the message "said"."""
+    """Return the rows of a stored benchmark. In older files the key of `message` is "said"."""
     return [
         Row(**{"message" if name == "said" else name: value for name, value in line.items()})
         for line in content["lines"]
@@ -107,5 +108,5 @@ def _tflops(flops: float, milliseconds: float | None) -> float | None:
 
 
 def _ratio(milliseconds: float | None, reference: float | None) -> float | None:
-    """Return a time divided by the reference time, or None if one is missing."""
+    """Return a time divided by the reference time, or None if either time is None."""
     return None if milliseconds is None or reference is None else milliseconds / reference

@@ -29,7 +29,7 @@ Function = Callable[[Operands], Any]
 
 
 class Programs(NamedTuple):
-    """A case, compiled for one shape.
+    """Compiled programs of one benchmark case at one shape.
 
     Attributes:
       single: One call with its gradients.
@@ -192,7 +192,7 @@ def _select_end_heads(operands: Operands) -> Operands:
 
 
 def _name_arrays(output: Attended, gradients: tuple) -> dict[str, Array]:
-    """Return the outputs and gradients that exist, by name."""
+    """Return name -> array for all outputs and gradients, without those that are None."""
     query, key, value, variant = gradients
     arrays = {
         "values": output.values,

@@ -1,1 +1,4 @@
-"""The commands of `python -m experiments`, a module each: its first line is its help."""
+"""Commands of `python -m experiments`, one module each.
+
+The first line of a module's docstring is the help text of the command.
+"""

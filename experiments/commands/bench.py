@@ -88,7 +88,7 @@ def main(arguments: Sequence[str]) -> None:
 
 
 def describe_setup(bench: Bench) -> dict[str, Any]:
-    """Return everything about a benchmark that is known before timing."""
+    """Return environment, options, dtype, shapes and head parameters of a benchmark."""
     on_cpu = jax.default_backend() == "cpu"
     shapes = CPU_SHAPES if on_cpu else SHAPES
     automatic = "float32" if on_cpu else "bfloat16"
@@ -126,7 +126,9 @@ def measure_all(bench: Bench, content: Mapping[str, Any]) -> Iterator[Row]:
 
 
 def measure_case(row: Row, shape: Shape, dtype: str, repeats: int, cache: dict[Any, Any]) -> Row:
-    """Return the row with errors, times and memory, or with a message that says why not.
+    """Measure one case and return its row with errors, times and memory.
+
+    If the case cannot run or its errors are too large, the message of the row states the reason.
 
     Args:
       row: Row with the names of shape and case.

@@ -1,4 +1,4 @@
-"""Gathers what the runs of an experiment came to in one small file, for a paper's report."""
+"""Collect the results of an experiment in one small JSON file, for the report on a paper."""
 
 import argparse
 from collections.abc import Sequence
@@ -8,7 +8,7 @@ from experiments.papers.collecting import collect_results
 
 
 def main(arguments: Sequence[str]) -> None:
-    """`collect FOLDER ... [--output DIR]`."""
+    """Run `collect FOLDER ... [--output DIR]`: write the results of each experiment as JSON."""
     parser = argparse.ArgumentParser(prog="python -m experiments collect", description=__doc__)
     parser.add_argument("folders", nargs="+", metavar="FOLDER", help="of runs, e.g. runs/ag")
     parser.add_argument(

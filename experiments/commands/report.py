@@ -175,7 +175,10 @@ def _list_unfinished(runs: Sequence[FoundRun]) -> list[str]:
 
 
 def _warn_of_differences(runs: Sequence[FoundRun]) -> list[str]:
-    """Return a Markdown list of the options in which runs differ beside their method, or []."""
+    """Return a Markdown list of the options, other than the method, in which runs differ.
+
+    Return [] if they differ only in the method.
+    """
     pairs = itertools.combinations(runs, 2)
     names = {name for first, second in pairs for name in _differing_options(first, second)}
     if not names:
@@ -189,9 +192,11 @@ def _warn_of_differences(runs: Sequence[FoundRun]) -> list[str]:
 
 
 def _differing_options(first: FoundRun, second: FoundRun) -> list[str]:
-    """Return the names of the options that both methods use and in which two runs differ.
+    """Return the names of the options whose values differ between two runs.
 
-    The weights of guides do not count if both runs took them from the same search.
+    Options that one of the two methods ignores are omitted.
+
+    The loss weights of guides are omitted too if both runs took them from the same search.
     """
     options = _select_options(first), _select_options(second)
     shared = options[0].keys() & options[1].keys()
@@ -205,7 +210,7 @@ def _differing_options(first: FoundRun, second: FoundRun) -> list[str]:
 
 
 def _select_options(run: FoundRun) -> dict[str, Any]:
-    """Return the options of a run that have an effect on its method."""
+    """Return the options of a run, without those that its method ignores."""
     used = options_read_by(run.config, run.config.method)
     options = result_options(run.config)
     return {name: value for name, value in options.items() if name in used}

@@ -1,4 +1,4 @@
-"""Search the settings that a paper leaves open, on the validation set."""
+"""Search hyperparameters that a paper does not publish, on the validation set."""
 
 from collections.abc import Sequence
 
@@ -11,7 +11,10 @@ from experiments.recipes import load_recipe
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Run `search RECIPE [--option value ...]`; `train RECIPE --search FOLDER` uses the result."""
+    """Run `search RECIPE [--option value ...]`: train a grid of hyperparameters.
+
+    `train RECIPE --search FOLDER` then uses the best hyperparameters of each method.
+    """
     if not arguments or arguments[0].startswith("-"):
         print("usage: python -m experiments search RECIPE [--option value ...]")
         raise SystemExit(0 if set(arguments) & {"-h", "--help"} else 2)

@@ -1,4 +1,6 @@
-"""Time the training loop against a bare jitted step, methods against each other, and seeds.
+"""Time training steps of several attention variants or guides, for several numbers of seeds.
+
+The jitted step is timed alone and as part of the whole training loop.
 
 The methods are either attention variants, in a text classifier, or guides, in the fine-tuning of a
 BERT with random parameters. Guides that need more than tokens cannot be timed here.
@@ -155,7 +157,7 @@ class Timing(NamedTuple):
 
 
 def time_method(config: SpeedConfig, method: str, seeds: int) -> Timing:
-    """Time the bare jitted step, and the step of the whole loop."""
+    """Return the median time of the jitted step alone and of a step of the whole training loop."""
     trainer = make_speed_trainer(config, method, seeds)
     bare, loop = [], []
     for _ in range(config.repeats):
@@ -178,20 +180,23 @@ def make_speed_trainer(config: SpeedConfig, method: str, seeds: int) -> Trainer:
 
 
 class Stopwatch:
-    """Milliseconds of a step, measured between two steps with the device idle at both."""
+    """Callback that measures the mean time of a training step.
+
+    It waits for the device before it reads the clock.
+    """
 
     def __init__(self, config: SpeedConfig):
         self._times = {config.warm: 0.0, config.warm + config.steps: 0.0}
 
     def __call__(self, step: int, state: TrainState) -> None:
-        """Read the clock after the first and the last timed step."""
+        """Read the clock if `step` is the last warm-up step or the last timed step."""
         if step in self._times:
             jax.block_until_ready(state)
             self._times[step] = time.perf_counter()
 
     @property
     def milliseconds(self) -> float:
-        """Milliseconds of one step."""
+        """Mean milliseconds of a timed step."""
         (first, start), (last, end) = self._times.items()
         return 1e3 * (end - start) / (last - first)
 
@@ -205,7 +210,7 @@ def loop_milliseconds(trainer: Trainer, config: SpeedConfig) -> float:
 
 
 def bare_milliseconds(trainer: Trainer, config: SpeedConfig) -> float:
-    """Return the milliseconds of the jitted step alone, on batches that lie on the device."""
+    """Return the milliseconds of the jitted step alone, on batches already on the device."""
     stopwatch = Stopwatch(config)
     placement = NamedSharding(trainer.mesh, trainer.task.layout.batch)
     batches = jax.device_put([trainer.batches[i] for i in range(8)], placement)
@@ -222,7 +227,7 @@ def bare_milliseconds(trainer: Trainer, config: SpeedConfig) -> float:
 def make_text_classification(
     config: SpeedConfig, method: str, seeds: int
 ) -> tuple[TextTask, dict[str, Table]]:
-    """Return text classification on random tokens, and its tables."""
+    """Return a text classification task with an attention variant, and tables of random tokens."""
     task = TextClassification(
         TextClassificationConfig(
             methods=(method,),
@@ -241,7 +246,7 @@ def make_text_classification(
 def make_fine_tuning(
     config: SpeedConfig, guide: str, seeds: int
 ) -> tuple[TextTask, dict[str, Table]]:
-    """Return the guided fine-tuning of a random BERT on random tokens, and its tables."""
+    """Return a task that fine-tunes a random BERT with a guide, and tables of random tokens."""
     model = config.model
     pretrained = PretrainedConfig(
         family="bert",
@@ -278,7 +283,7 @@ def make_fine_tuning(
 
 
 def _text_data(data: Any, config: SpeedConfig) -> Any:
-    """Return the data options of a task, with the batches of the timing."""
+    """Return the data options of a task, with the batch options and text length of the timing."""
     batches = dataclasses.asdict(config.data)
     return dataclasses.replace(data, longest=max(data.longest, config.length), **batches)
 

@@ -60,7 +60,12 @@ def run(config: Config, *, set_options: Collection[str]) -> None:
 
 
 def train(config: Config, *, set_options: Collection[str] = ()) -> None:
-    """Train all methods one after another; each resumes from its newest checkpoint."""
+    """Train all methods one after another, each from its newest checkpoint if it has one.
+
+    Args:
+      config: Config of the experiment.
+      set_options: Dotted names of the options that the command line sets.
+    """
     say = print if jax.process_index() == 0 else lambda *_: None
     prepared = call_in_turn(lambda: prepare(config))
     mesh = sharding.make_mesh(config.mesh.data, config.mesh.model)
@@ -89,7 +94,16 @@ def describe_models(trainer: Trainer) -> str:
 
 
 def train_to_end(trainer: Trainer, run: Run, say: Callable[[str], None]) -> None:
-    """Compile, train and measure one run; explain how to continue if it stops early."""
+    """Compile, train and evaluate one run, and write its result.
+
+    A terminated run exits with a note on how to resume it. If the device has too little memory,
+    raise a RunError with advice.
+
+    Args:
+      trainer: Trainer of the run.
+      run: Folder of the run.
+      say: Function that prints a message.
+    """
     try:
         if jax.process_count() == 1:  # Several processes must compile in the same order.
             start = time.monotonic()
@@ -109,7 +123,10 @@ def train_to_end(trainer: Trainer, run: Run, say: Callable[[str], None]) -> None
 
 
 def call_in_turn(function: Callable[[], Any]) -> Any:
-    """Call a function in the first process, then in the others, which may reuse its files."""
+    """Call a function in the first process, then in all others, and return its result.
+
+    The other processes can then read the files that the first call wrote.
+    """
     if jax.process_count() == 1:
         return function()
     made = function() if jax.process_index() == 0 else None

@@ -119,7 +119,7 @@ def _draw_panel(
     panel: Mapping[str, np.ndarray | Array],
     published: Mapping[str, Published],
 ) -> list[float]:
-    """Draw one row per method and return all numbers that the axis must include."""
+    """Draw one row per method, and return the values that the horizontal axis must cover."""
     colours = method_colours(methods)
     drawn: list[float] = []
     for row, method in enumerate(methods):
@@ -142,7 +142,7 @@ def _draw_panel(
 
 
 def _draw_bar(axes: Axes, row: int, values: np.ndarray, colour: str) -> list[float]:
-    """Draw one method and return all numbers that the axis must include."""
+    """Draw mean, deviation and seeds of one method. Return the values that the axis must cover."""
     axes.barh(row, values.mean(), height=0.6, color=colour)
     spread = values.std(ddof=1) if len(values) > 1 else 0.0
     if spread:

@@ -58,10 +58,10 @@ def _select_options(run: Run) -> dict[str, Any]:
 
 
 def _collect_learned(experiment: str, runs: Mapping[str, Run]) -> dict[str, Any]:
-    """Collect statistics of the heads from the checkpoints of the runs.
+    """Collect statistics of attention heads from the checkpoints of the runs.
 
-    A recipe with a `PAIR` of texts fine-tunes pre-trained models with guides. Any other recipe
-    trains distance-aware models.
+    If the recipe of the experiment defines `PAIR`, these are statistics of guided pre-trained
+    models. Otherwise they are statistics of distance-aware heads.
     """
     recipe = load_recipe(experiment) if experiment in list_recipes() else None
     pair = getattr(recipe, "PAIR", None)

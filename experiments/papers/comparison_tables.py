@@ -1,7 +1,8 @@
 """Markdown tables that compare the methods of one experiment.
 
-If a run trained a grid of settings, the setting with the best mean validation criterion represents
-the method, and the table shows how many settings were tried.
+A method is an attention variant or a guide. A setting is one point of a hyperparameter grid. If a
+run trained several settings, the one with the best mean validation metric represents its method,
+and the table shows how many settings were tried.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -40,7 +41,7 @@ def experiment_tables(results: Iterable[Result], *, published: Published | None 
     """Return all Markdown tables of one experiment, and a test of its best two methods.
 
     Args:
-      results: One result per method, all with the same criterion.
+      results: One result per method, all with the same main metric.
       published: method -> metric -> printed number. A metric without numbers has no column.
     """
     ordered = sorted(results, key=_method_rank)
@@ -61,7 +62,7 @@ def experiment_tables(results: Iterable[Result], *, published: Published | None 
 def comparison_table(results: Sequence[Result], *, published: Published) -> str:
     """Return a Markdown table with one row per method: parameters, metrics, published numbers.
 
-    The first row is the prediction without a model, if the results hold it.
+    If the results contain a trivial baseline, such as the majority label, it is the first row.
     """
     columns = _choose_columns(results, published)
     has_grid = any(len(group_by_setting(result)) > 1 for result in results)
@@ -90,9 +91,9 @@ def comparison_table(results: Sequence[Result], *, published: Published) -> str:
 
 
 def compare_best_two(results: Sequence[Result]) -> str:
-    """Return a sentence that tests the best method against the second best on the test set.
+    """Compare the best two methods by a paired t-test on the test set.
 
-    Return "" for a single method, and for results without a test set.
+    Return the outcome as a sentence, or "" for a single method or results without a test set.
     """
     if len(results) < 2 or "test" not in measured_splits(results):
         return ""
@@ -131,7 +132,7 @@ def compare_best_two(results: Sequence[Result]) -> str:
 
 
 def count_pairs(first: Mapping[int, float], second: Mapping[int, float]) -> int:
-    """Return the number of seeds that two methods share, each a mapping from seed to value."""
+    """Return the number of seeds that both mappings (seed -> value) contain."""
     return len(first.keys() & second.keys())
 
 
@@ -155,7 +156,10 @@ def format_test(
 
 
 def settings_table(results: Sequence[Result]) -> str:
-    """Return a Markdown table with one row per setting: its options, and the criterion."""
+    """Return a Markdown table with one row per point of the hyperparameter grid of each method.
+
+    A row shows the varied options and the main metric on every split.
+    """
     criterion = results[0]["criterion"]
     varied, splits = _varied_options(results), measured_splits(results)
     header = ["method", *(name.replace("_", " ") for name in varied)]
@@ -175,7 +179,7 @@ def settings_table(results: Sequence[Result]) -> str:
 
 
 def seeds_table(results: Sequence[Result]) -> str:
-    """Return a Markdown table of the criterion, by seed and method."""
+    """Return a Markdown table of the main metric: one row per seed, one column per method."""
     criterion, splits = results[0]["criterion"], measured_splits(results)
     columns = [[values_by_seed(result, split, criterion) for split in splits] for result in results]
     rows = []
@@ -196,7 +200,7 @@ def _method_rank(result: Result) -> int:
 
 
 def _choose_columns(results: Sequence[Result], published: Published) -> list[tuple[str, str]]:
-    """Return (origin, metric) of every column: the criterion first, the loss last.
+    """Return (origin, metric) of every column: the main metric first, the loss last.
 
     The origin is "validation", "test" or PUBLISHED.
     """
@@ -212,7 +216,10 @@ def _choose_columns(results: Sequence[Result], published: Published) -> list[tup
 
 
 def _format_cell(result: Result, origin: str, metric: str, published: Published) -> str:
-    """Format the mean of a metric over seeds, or its published number."""
+    """Format one table cell: our mean of a metric over seeds, or the published number.
+
+    `origin` is "validation", "test" or PUBLISHED.
+    """
     if origin == PUBLISHED:
         return published.get(result["method"], {}).get(metric, EMPTY)
     values = values_by_seed(result, origin, metric).values()
@@ -220,7 +227,7 @@ def _format_cell(result: Result, origin: str, metric: str, published: Published)
 
 
 def _format_option(method: str, name: str, setting: Mapping[str, float]) -> str:
-    """Format one option of a setting. An option without effect on the method is an empty cell."""
+    """Format the value of one option as a table cell, empty if the method ignores the option."""
     unused = name not in setting
     if method in GUIDES:
         weights = GUIDES[method].weights
@@ -230,7 +237,7 @@ def _format_option(method: str, name: str, setting: Mapping[str, float]) -> str:
 
 
 def _varied_options(results: Sequence[Result]) -> list[str]:
-    """Return the names of the options that differ between the members of at least one run."""
+    """Return the names of the options that differ between the models of at least one run."""
     values: dict[str, list[set[float | None]]] = {}
     for result in results:
         for name in result["members"][0]["setting"]:

@@ -25,14 +25,17 @@ class Outcome(NamedTuple):
 
     @property
     def kind(self) -> str:
-        """BETTER or WORSE if p < ALPHA, else UNCLEAR. The sign counts for the first method."""
+        """BETTER or WORSE if the first method differs with p < ALPHA, otherwise UNCLEAR."""
         if self.test.p is None or self.test.p >= ALPHA:
             return UNCLEAR
         return BETTER if score(self.criterion, self.test.difference) > 0 else WORSE
 
 
 def compare_results(first: Result | None, second: Result | None) -> Outcome | None:
-    """Test first - second on the test set. Return None if one was not run or no seed is shared."""
+    """Compare the main metric of two methods on the test set by a paired t-test over seeds.
+
+    Return None if either result is missing or the two share no seed.
+    """
     if first is None or second is None:
         return None
     criterion = first["criterion"]
@@ -67,7 +70,10 @@ def describe_outcomes(outcomes: Mapping[str, Outcome | None], *, name_unclear: b
 
 
 def describe(outcome: Outcome | None) -> str:
-    """Format the difference of a test and its p value, such as "-0.25 points, p = 0.00027"."""
+    """Format a test as difference and p value, such as "-0.25 points, p = 0.00027".
+
+    The outcome None is formatted as "not run".
+    """
     if outcome is None:
         return NOT_RUN
     difference = format_difference(outcome.criterion, outcome.test.difference)

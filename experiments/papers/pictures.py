@@ -33,6 +33,6 @@ def save_pictures(pictures: Iterable[Picture], folder: AnyPath) -> None:
 
 
 def link_pictures(pictures: Iterable[Picture], folder: AnyPath) -> dict[str, str]:
-    """Return the path of each picture by its caption, relative to the parent of `folder`."""
+    """Return caption -> path of the picture, relative to the parent folder of `folder`."""
     place = f"{epath.Path(folder).name}/figures"
     return {caption: f"{place}/{name}.png" for name, caption, _ in pictures}

@@ -20,12 +20,14 @@ Contents = Mapping[str, Any]  # experiment -> its stored results, or None if it 
 def data_table(
     contents: Contents, titles: Mapping[str, str], published: Mapping[str, Sequence[str]]
 ) -> str:
-    """Return a Markdown table of data sets: rows, classes, average length, ours / published.
+    """Return a Markdown table of the data sets: rows per split, classes, tokens per example.
+
+    Each cell has the form "ours / published".
 
     Args:
       contents: experiment -> stored results, or None.
       titles: experiment -> printed name of its data set. Other experiments are omitted.
-      published: experiment -> the five published numbers.
+      published: experiment -> five published numbers, one per column.
     """
     header = ["data set", "train", "validation", "test", "classes", "tokens per example"]
     rows = []
@@ -44,9 +46,9 @@ def data_table(
 def describe_training_rows(
     contents: Contents, titles: Mapping[str, str], published: Mapping[str, Sequence[str]]
 ) -> str:
-    """Return a phrase with the training rows of each data set, such as "SST 6,920 / 8k".
+    """Return the number of training rows of each data set as text, such as "SST 6,920 / 8k".
 
-    The second number is the published one.
+    The first number is ours, the second is the published one.
 
     Args:
       contents: experiment -> stored results, or None.
@@ -71,7 +73,7 @@ def data_messages(contents: Contents, titles: Mapping[str, str]) -> str:
 
 
 def read_messages(content: Mapping[str, Any]) -> list[str]:
-    """Return the messages about the data of an experiment, under their present or older key."""
+    """Return the messages about the data of an experiment. Older files store them as "said"."""
     about = content["data"]
     return about.get("messages", about.get("said", []))
 
@@ -99,8 +101,8 @@ def provenance_table(
     Args:
       contents: experiment -> stored results, or None.
       folder: Folder of the stored results.
-      searches: Suffixes of the names of the search experiments that are listed first.
-      sharing: Clause about other runs on the same device.
+      searches: Name suffixes of the hyperparameter searches, which are listed first.
+      sharing: Text of the note that says whether other runs used the device at the same time.
     """
     found = [
         stored_results.read_results(name + suffix, folder)

@@ -1,8 +1,8 @@
 """Figures of the runs of one experiment: learning curves, head parameters, attention maps.
 
-Figures of heads need the checkpoints of finished runs and are omitted without them. Of a grid of
-settings, only the best setting is drawn. A figure of a single model shows the seed of that setting
-with the best validation score.
+Figures of heads need the checkpoints of finished runs and are omitted without them. If a run
+trained a hyperparameter grid, only the best point of the grid is drawn. A figure of a single model
+shows the seed with the best validation score at that point.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -52,7 +52,7 @@ def draw_run_figures(
 
 
 def _make_figures(runs: dict[str, Run], sentence: str | None) -> Iterator[tuple[str, Figure]]:
-    """Yield file name and figure of everything that the runs allow to draw."""
+    """Yield (file name, figure) for every figure whose logs or checkpoints exist."""
     curves = plot_learning_curves(runs)
     if curves is not None:
         yield "learning_curves", curves
@@ -90,7 +90,7 @@ def _max_distance(config: Any) -> int:
 
 
 def plot_learning_curves(runs: dict[str, Run]) -> Figure | None:
-    """Plot training loss and validation criterion of all methods. Return None without logs."""
+    """Plot training loss and main validation metric of all methods. Return None without logs."""
     lines = {method: read(run.path) for method, run in runs.items()}
     results = {method: run.result for method, run in runs.items()}
     titles = {"train/loss": "training loss"}
@@ -174,9 +174,10 @@ def select_maps(attention: dict[str, SentenceAttention]) -> dict[str, np.ndarray
 
 
 def _find_criterion(results: Sequence[Any], logs: Iterable[Sequence[Line]]) -> str | None:
-    """Return the validation criterion: from a finished run, else the first logged metric.
+    """Return the name of the main validation metric, or None if no run has logged one.
 
-    The loss is not a criterion. Return None if neither exists.
+    Finished runs store the name. If no run is finished, it is the first logged validation metric
+    other than the loss.
     """
     if results:
         return results[0]["criterion"]

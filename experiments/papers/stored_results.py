@@ -58,16 +58,19 @@ def select_results(content: Mapping[str, Any], methods: Sequence[str]) -> list[d
 
 
 def find_option(config: Mapping[str, Any], *names: str) -> Any:
-    """Return the first option of a stored configuration that has one of these names, or None.
+    """Return the value of an option in a stored configuration, or None if it is absent.
 
-    An option may have been renamed since the results were stored, and a task stores only its own
-    options.
+    The names are alternatives, and the first one that the configuration contains is used.
+
+    Alternatives are needed because options have been renamed since some results were stored.
     """
     return next((config[name] for name in names if name in config), None)
 
 
 def update_results_page(paper: str, text: str, path: Path = RESULTS_PAGE) -> None:
-    """Replace the text between the two comment lines of a paper. All other text stays.
+    """Replace the part of a Markdown page that reports on one paper.
+
+    The part lies between the comments "begin of report PAPER" and "end of report PAPER".
 
     Args:
       paper: Name of the paper in the comments: "da" or "guiding".
@@ -94,7 +97,10 @@ def round_numbers(content: Any) -> Any:
 
 
 def _to_json(content: Any, *, depth: int, indent: str = "") -> str:
-    """Write JSON with one line per entry down to the given depth, and one line below it."""
+    """Return JSON in which mappings down to `depth` levels have one line per entry.
+
+    Deeper values are written on a single line.
+    """
     if depth == 0 or not isinstance(content, Mapping):
         return json.dumps(content)
     inner = indent + " "

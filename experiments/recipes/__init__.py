@@ -1,4 +1,7 @@
-"""Recipes: one module each, with a docstring (command, device, minutes, result) and a config."""
+"""Recipes: one module per experiment, whose `get_config` returns the config of the experiment.
+
+The docstring of a recipe states its command, device, minutes and expected result.
+"""
 
 import ast
 import difflib

@@ -24,7 +24,10 @@ METHODS = (
 
 
 def get_config() -> TextClassificationConfig:
-    """Return the config, with 20 seeds: the paper's 5 cannot resolve such small differences."""
+    """Return the config, with 20 seeds.
+
+    The paper has 5 seeds, too few to detect differences as small as those between the methods.
+    """
     return TextClassificationConfig(
         name="ag",
         methods=METHODS,

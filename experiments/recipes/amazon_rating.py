@@ -13,7 +13,7 @@ from experiments.recipes.amazon import DATA
 
 
 def get_config() -> DocumentRegressionConfig:
-    """Return the config, with 5 seeds and the settings found for classification."""
+    """Return the config, with 5 seeds and the data options of the recipe `amazon`."""
     return DocumentRegressionConfig(
         name="amazon_rating", methods=METHODS, seeds=5, epochs=6.0, data=DATA
     )

@@ -14,7 +14,7 @@ from experiments.recipes.multinli import GUIDING, METHODS, OPTIMIZER
 
 
 def get_config() -> ClaimRankingConfig:
-    """Return the config, with 3 seeds; 12 claims with 5 candidates each are 60 texts a batch."""
+    """Return the config, with 3 seeds. A batch has 12 claims with 5 candidates each: 60 texts."""
     return ClaimRankingConfig(
         name="covid_fact",
         methods=METHODS,

@@ -2,8 +2,8 @@
 
 Command:  python -m experiments train mind --data.vectors GLOVE
 Device:   a GPU
-Minutes:  not run on the real log
-Expected: not run on the real log; experiments/RESULTS.md has the results on a synthetic one
+Minutes:  not run on MIND
+Expected: not run on MIND; experiments/RESULTS.md has results on a synthetic click log
 """
 
 from distattn_jax.tasks import NewsRecommendationConfig, NewsRecommendationData
@@ -11,7 +11,9 @@ from experiments.recipes.ag import METHODS
 
 
 def get_config() -> NewsRecommendationConfig:
-    """Return the config, with 5 seeds as in the paper; titles of 30 words, 50 clicks, 4 negatives.
+    """Return the config, with 5 seeds as in the paper.
+
+    Titles have at most 30 words, a history at most 50 clicks, and each click 4 negative candidates.
 
     `--data.dataset mind_large` uses the large data set, and downloads it if no folder is given.
     """

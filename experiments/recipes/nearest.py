@@ -1,4 +1,4 @@
-"""The nearest opinion in a made-up sentence: distance-aware, plain and position-free attention.
+"""Synthetic task: find the opinion word nearest to "service". Compares three attention variants.
 
 Command:  make train   (or python -m experiments train nearest)
 Device:   CPU, 2 cores

@@ -14,7 +14,10 @@ SENTENCE = "the plot is thin , but the actors are so good that nobody will mind"
 
 
 def get_config() -> TextClassificationConfig:
-    """Return the config, with 20 seeds: the paper's 5 cannot resolve such small differences."""
+    """Return the config, with 20 seeds.
+
+    The paper has 5 seeds, too few to detect differences as small as those between the methods.
+    """
     return TextClassificationConfig(
         name="sst",
         methods=METHODS,

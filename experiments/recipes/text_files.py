@@ -10,7 +10,10 @@ from distattn_jax.tasks import TextClassificationConfig, TextClassificationData
 
 
 def get_config() -> TextClassificationConfig:
-    """Return the config, with the sizes of the DA-Transformer paper: 16 heads of 16, one layer."""
+    """Return the config, with the sizes of the DA-Transformer paper.
+
+    The model has one layer with 16 heads of width 16.
+    """
     return TextClassificationConfig(
         name="text_files",
         methods=("distance_aware", "vanilla", "no_positions"),

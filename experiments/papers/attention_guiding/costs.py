@@ -1,4 +1,4 @@
-"""Cost of guiding: Table 4 of the paper, one training step by itself, and memory of our runs."""
+"""Tables of the cost of guiding: time per epoch (Table 4 of the paper), step time and memory."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -118,14 +118,25 @@ def costs_summary(
 
 
 def _used_attention(guide: str) -> str:
-    """Return the kind of attention that a guide needs as an output of the model."""
+    """Return "attention maps" or "received attention": the model output that a guide uses.
+
+    Return an empty cell if the guide uses neither.
+    """
     if GUIDES[guide].maps:
         return "attention maps"
     return "received attention" if GUIDES[guide].received else EMPTY
 
 
 def _line_ratio(lines: Mapping[str, Any], guide: str, name: str) -> float | None:
-    """Return time or memory of a guide divided by that of no guide, or None if one is missing."""
+    """Return a measurement of a guide divided by the same measurement without a guide.
+
+    Return None if either measurement is missing.
+
+    Args:
+      lines: guide -> measurements of a training step.
+      guide: Name of the guide.
+      name: Name of the measurement, such as a time or a memory size.
+    """
     value, reference = (lines.get(method, {}).get(name) for method in (guide, "none"))
     return value / reference if value and reference else None
 
@@ -145,9 +156,9 @@ def _select_runs(contents: Mapping[str, Any], titles: Mapping[str, str]) -> dict
 
 
 def _bytes_per_model(run: Mapping[str, Any] | None) -> float | None:
-    """Return the device memory of a step divided by its models, or None if it is not known.
+    """Return the device memory of a training step divided by the number of models in the run.
 
-    It is not known if only some of the models were computed at a time.
+    Return None if the memory was not measured, or if the step did not compute all models at once.
     """
     result = {} if run is None else run["result"]
     used, count = result.get("step_bytes"), len(result.get("members", ()))
@@ -157,7 +168,8 @@ def _bytes_per_model(run: Mapping[str, Any] | None) -> float | None:
 def _format_epochs(content: Mapping[str, Any] | None, model: str) -> str:
     """Format our seconds per epoch as "without AG → with AG".
 
-    Return an empty cell if the results are of another model."""
+    Return an empty cell if the results belong to a pre-trained model other than `model`.
+    """
     runs = (content or {}).get("runs", {})
     if content is not None and models.model_name(content) != model:
         return EMPTY

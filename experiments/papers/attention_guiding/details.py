@@ -80,7 +80,7 @@ def write_details(contents: Contents, folder: stored_results.AnyPath) -> str:
 
 
 def _write_table_1(contents: Contents, folder: stored_results.AnyPath) -> list[str]:
-    """Return the parts of Table 1: models with and without AG, on every data set."""
+    """Return Markdown paragraphs for Table 1: models with and without AG, on every data set."""
     note = r"Published numbers: \* p < 0.05, \*\* p < 0.01, according to the paper."
     table = models.models_table(contents, folder)
     parts = ["### Table 1: models with and without guiding", table, note]
@@ -90,7 +90,7 @@ def _write_table_1(contents: Contents, folder: stored_results.AnyPath) -> list[s
 
 
 def _write_table_2(contents: Contents, folder: stored_results.AnyPath) -> list[str]:
-    """Return the parts of Table 2: all attention guides on every data set, with their tests."""
+    """Return Markdown paragraphs for Table 2: all guides on every data set, with t-tests."""
     note = (
         "Settings tried: size of the search from which the setting of a guide was chosen. More "
         "settings favour a guide."
@@ -114,7 +114,7 @@ def _write_table_2(contents: Contents, folder: stored_results.AnyPath) -> list[s
 
 
 def _write_table_3(contents: Contents) -> list[str]:
-    """Return the parts of Table 3: the guides MDG and PDG separately, with their tests."""
+    """Return Markdown paragraphs for Table 3: the guides MDG and PDG separately, with t-tests."""
     note = "Our rows with AG and without a guide are those of Table 2."
     parts = ["### Table 3: MDG and PDG separately", note]
     titles = {guide: f"{row} ({method_title(guide)})" for guide, row in ABLATIONS.items()}

@@ -84,7 +84,7 @@ def _draw_gains(compared: Mapping[str, Any]) -> Figure:
 
 
 def _guide_gains(content: Mapping[str, Any] | None) -> dict[str, np.ndarray]:
-    """Return the gains over no guide of every guide, for the seeds that both have."""
+    """Return guide -> gains over no guide in the main test metric, one value per shared seed."""
     runs = (content or {}).get("runs", {})
     if "none" not in runs:
         return {}
@@ -98,7 +98,7 @@ def _guide_gains(content: Mapping[str, Any] | None) -> dict[str, np.ndarray]:
 
 
 def _draw_layers(contents: Mapping[str, Any], layers: sweeps.Results) -> Figure:
-    """Draw Figure 3: the criterion against the guided layer, one panel per guide."""
+    """Draw Figure 3: the main test metric against the guided layer, one panel per guide."""
     panels = {
         method_title(guide): {guide: {layer: _values(result) for layer, result in by_layer.items()}}
         if by_layer
@@ -117,7 +117,7 @@ def _draw_layers(contents: Mapping[str, Any], layers: sweeps.Results) -> Figure:
 
 
 def _draw_shares(shares: sweeps.Results) -> Figure:
-    """Draw Figure 6: the criterion against the share of the training set, and the gains."""
+    """Draw Figure 6: test metric, and gain over no guide, against the share of the training set."""
     criterion, none = _find_criterion(shares), shares["none"]
     values = {
         guide: {share: _values(result) for share, result in by_share.items()}
@@ -160,14 +160,20 @@ def _draw_components(guided: Mapping[str, Any]) -> Figure:
 
 
 def _values(result: Any) -> np.ndarray:
-    """Return the test criterion of every seed, in percent if it is a percentage."""
+    """Return the main test metric of every seed, shape (seeds,).
+
+    Metrics that are fractions, such as accuracy, are multiplied by 100.
+    """
     criterion = result["criterion"]
     scale = 100 if criterion in PERCENT_METRICS else 1
     return scale * np.asarray(list(values_by_seed(result, "test", criterion).values()))
 
 
 def _subtract(result: Any, none: Any) -> np.ndarray:
-    """Return the test criterion minus that of no guide, for every seed that both have."""
+    """Return the main test metric with a guide minus without a guide, one value per shared seed.
+
+    Metrics that are fractions, such as accuracy, are multiplied by 100.
+    """
     criterion = result["criterion"]
     first, second = (values_by_seed(one, "test", criterion) for one in (result, none))
     scale = 100 if criterion in PERCENT_METRICS else 1
@@ -175,7 +181,7 @@ def _subtract(result: Any, none: Any) -> np.ndarray:
 
 
 def _find_criterion(results: sweeps.Results) -> str:
-    """Return the criterion of the first result of a sweep."""
+    """Return the name of the main metric of the first result of a sweep."""
     return next(
         result["criterion"] for by_value in results.values() for result in by_value.values()
     )

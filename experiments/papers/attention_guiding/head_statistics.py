@@ -1,7 +1,7 @@
 """Collect statistics of guided attention heads: maps of one pair, components, similarity.
 
-`collect_guided_heads` reads the checkpoints of finished runs and keeps a few numbers of them.
-Tables and figures are made from these numbers.
+`collect_guided_heads` computes the statistics from the checkpoints of finished runs. Tables and
+figures need only these statistics.
 """
 
 from collections.abc import Iterator, Mapping
@@ -163,10 +163,18 @@ def _member_params(trained: TrainedModels, member: int) -> Any:
 
 
 def _measure_models(trained: TrainedModels, run: Run, special: np.ndarray) -> dict[str, Any]:
-    """Measure the heads of every seed of the best setting on short validation pairs.
+    """Compute head statistics of all seeds on validation pairs that are short enough.
+
+    If the run trained a hyperparameter grid, only its best point is used.
+
+    Args:
+      trained: Models of the run.
+      run: Finished run.
+      special: Ids of the special tokens.
 
     Returns:
-      Lists over seeds, and the number of pairs. Or {} if no pair is short enough.
+      "seeds", "pairs" (number of pairs), and one list over seeds for each statistic. {} if no pair
+      is short enough.
     """
     task = trained.task
     table = read_split(task, "validation")

@@ -1,4 +1,4 @@
-"""Tables of what our guided models were: data, pre-trained model, options, and searches.
+"""Tables that describe our guided models: data, pre-trained model, options, and searches.
 
 Everything is read from the stored results. Experiments with different values have separate rows.
 """
@@ -72,13 +72,16 @@ def model_name(content: Content) -> str:
 
 
 def join_model_names(contents: Iterable[Content | None]) -> str:
-    """Return the names of the pre-trained models of several experiments, each once."""
+    """Return the distinct names of the pre-trained models of several experiments, as one text."""
     found = dict.fromkeys(model_name(content) for content in contents if content is not None)
     return " and ".join(found) or NOT_RUN
 
 
 def models_table(contents: Mapping[str, Content | None], folder: stored_results.AnyPath) -> str:
-    """Return a Markdown table of model and options. Experiments that agree share a row."""
+    """Return a Markdown table of the pre-trained model and options of every experiment.
+
+    Experiments with the same model and options share a row.
+    """
     rows: dict[tuple[str, ...], list[str]] = {}
     for content in _list_experiments(contents, folder):
         rows.setdefault(_model_cells(content), []).append(content["experiment"])
@@ -97,9 +100,10 @@ def format_guide_weights(result: Result) -> str:
 
 
 def count_settings(content: Content | None, folder: stored_results.AnyPath) -> dict[str, int]:
-    """Return the number of settings from which the setting of each guide was chosen.
+    """Return guide -> number of hyperparameter settings that were tried for it.
 
-    The settings of a search count if the guide was trained with the weights that won the search.
+    The number includes the settings of a search if the guide was trained with the weights that the
+    search selected.
     """
     if content is None:
         return {}
@@ -139,7 +143,7 @@ def write_searches(
 def _list_experiments(
     contents: Mapping[str, Content | None], folder: stored_results.AnyPath
 ) -> Iterator[Content]:
-    """Yield all experiments that were run, each after its searches."""
+    """Yield the stored results of every experiment that was run, its searches first."""
     for name, content in contents.items():
         searches = (
             stored_results.read_results(name + suffix, folder) for suffix in (RATES, SEARCHED)
@@ -148,7 +152,7 @@ def _list_experiments(
 
 
 def _model_cells(content: Content) -> tuple[str, ...]:
-    """Return the cells of an experiment in the table of models, without its name."""
+    """Return the table cells that describe pre-trained model and options of an experiment."""
     about = content["data"]["pretrained"]
     config = about["config"]
     size = (f"{config['layers']} x {config['heads']}", str(config["features"]))
@@ -158,7 +162,12 @@ def _model_cells(content: Content) -> tuple[str, ...]:
 
 
 def _join_option(content: Content, names: tuple[str, ...]) -> str:
-    """Join the values of an option in all runs of an experiment, each once."""
+    """Join the distinct values of an option in all runs of an experiment.
+
+    Args:
+      content: Stored results of the experiment.
+      names: Present and older names of the option.
+    """
     found: dict[str, None] = {}
     for run in content["runs"].values():
         config = run["config"]
@@ -172,7 +181,11 @@ def _join_option(content: Content, names: tuple[str, ...]) -> str:
 
 
 def _join_experiments(names: Iterable[str]) -> str:
-    """Join names of experiments. Those of one sweep are written once, with `*` and their number."""
+    """Join names of experiments with commas.
+
+    Names that differ only at the end of a sweep or repetition are joined as "name_share_*" with
+    their count.
+    """
     joined = (re.sub(r"_(share|again)_.*", r"_\1_*", name) for name in names)
     counts = collections.Counter(joined)
     return ", ".join(f"`{name}`" + f" ({n})" * (n > 1) for name, n in counts.items())
@@ -184,6 +197,6 @@ def _write_settings(content: Content) -> str:
 
 
 def _describe_rate(content: Content) -> str:
-    """Return the learning rate of an experiment, marked if it is the published one."""
+    """Return the learning rate of an experiment, with ", as published" if it equals the paper's."""
     rate = _join_option(content, ("optimizer.learning_rate",))
     return f"{rate}, as published" if rate == f"{PAPERS_RATE:g}" else rate

@@ -64,11 +64,11 @@ def repetition_table(contents: Mapping[str, Any], data: str) -> str:
 
 
 def describe_spread(contents: Mapping[str, Any], data: str) -> tuple[int, str, str, str]:
-    """Return how much the results of a repeated experiment vary.
+    """Describe how much the main test metric varies between repetitions of an experiment.
 
     Returns:
-      Number of runs, lowest and highest mean without a guide, and the largest range of a single
-      seed over all guides.
+      Number of repetitions, lowest mean without a guide, highest mean without a guide, and the
+      largest difference between two runs with the same guide and seed.
     """
     found = _group_by_guide(_select_repetitions(contents, data), data)
     unguided = found["none"]
@@ -83,10 +83,10 @@ def describe_spread(contents: Mapping[str, Any], data: str) -> tuple[int, str, s
 
 
 def compare_means(contents: Mapping[str, Any], data: str) -> dict[str, outcomes.Outcome | None]:
-    """Average each seed over repeated runs and test every guide against no guide.
+    """Average each seed over repeated runs, then compare every guide with no guide by a t-test.
 
-    Only guides that all repetitions hold are tested. Return {} if the model without a guide was
-    not repeated.
+    Only guides that occur in all repetitions are tested. Return guide -> outcome, or {} if the
+    model without a guide was not repeated.
     """
     found = _group_by_guide(_select_repetitions(contents, data), data)
     means = {guide: _average(list(results.values())) for guide, results in found.items()}
@@ -106,7 +106,7 @@ def _select_repetitions(contents: Mapping[str, Any], data: str) -> dict[str, Any
 
 
 def _group_by_guide(contents: Mapping[str, Mapping[str, Any]], data: str) -> Results:
-    """Return results[guide][experiment] of the guides that all experiments hold.
+    """Return results[guide][experiment] for the guides that occur in all experiments.
 
     Return {} for fewer than two experiments. Raise a ValueError if data or options differ.
     """
@@ -133,7 +133,10 @@ def _group_by_guide(contents: Mapping[str, Mapping[str, Any]], data: str) -> Res
 
 
 def _data_identity(data: Mapping[str, Any]) -> tuple[Any, ...]:
-    """Return the parts of a data description that are equal if data and weights are the same."""
+    """Return numbers of rows, digest of the data files and digest of the pre-trained weights.
+
+    Two experiments with equal tuples use the same data and the same pre-trained model.
+    """
     digest = data.get("digests", {}).get("raw files of the data", data.get("raw_files"))
     return data.get("rows"), digest, data.get("pretrained", {}).get("digest")
 
@@ -145,20 +148,20 @@ def _agree(first: Mapping[str, Any], second: Mapping[str, Any]) -> bool:
 
 
 def _align_seeds(results: Iterable[Result]) -> tuple[list[int], np.ndarray]:
-    """Return the seeds that all runs have, and their test criterion, shape (runs, seeds)."""
+    """Return the seeds that all runs share, and their main test metric, shape (runs, seeds)."""
     by_seed = [values_by_seed(result, "test", result["criterion"]) for result in results]
     seeds = sorted(set.intersection(*(set(values) for values in by_seed)))
     return seeds, np.asarray([[values[seed] for seed in seeds] for values in by_seed])
 
 
 def _range(results: Mapping[str, Result]) -> float:
-    """Return the largest difference between two runs of one seed."""
+    """Return the largest difference of the main test metric between two runs with the same seed."""
     _, values = _align_seeds(results.values())
     return float(np.ptp(values, axis=0).max())
 
 
 def _average(results: Sequence[Result]) -> Result:
-    """Return a result in which the criterion of each seed is its mean over the runs."""
+    """Return a result with the mean of the main test metric over repeated runs, for each seed."""
     seeds, values = _align_seeds(results)
     criterion = results[0]["criterion"]
     members = [

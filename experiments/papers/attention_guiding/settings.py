@@ -3,13 +3,14 @@
 The paper (Wang et al. 2022, section 3.3) gives length 256, Adam with 1e-5, and 5, 20 and 5 epochs
 on MultiNLI, MedNLI and Cross-genre-IR. It searches the weights of MDG and PDG among 0.1, 0.01,
 0.001 and 0.0001, and does not give the weights of the other guides. Our search tries them on the
-validation set with 3 seeds each: 16 settings of AG, 4 of each guide with one weight, 1 without a
-guide. So AG has more tries. Its 48 models are computed 12 at a time. The epoch is chosen for each
-seed by its validation score, measured after every epoch.
+validation set with 3 seeds each: 16 pairs of weights for AG, 4 weights for each guide with a single
+weight, and one run without a guide. AG therefore has more tries than the others. The 48 models of
+AG are computed 12 at a time. The epoch is chosen for each seed by its validation score, measured
+after every epoch.
 
 1e-5 is the paper's learning rate for whole data sets. If only a part of a data set is available,
-the rate is searched first, on the validation set and without a guide, and is then the same for
-all guides:
+the learning rate is searched first, on the validation set and without a guide. All guides then use
+the learning rate that was found:
 
     search RECIPE --methods none --name RECIPE_rates --optimizer.learning-rate 1e-5 3e-5 1e-4 3e-4
 
@@ -30,7 +31,10 @@ RATES = "_rates"  # suffix of the name of an experiment that searches the learni
 
 
 def search_config(config: Any) -> Any:
-    """Return the config of the search for a recipe: every weight, few seeds, no test set."""
+    """Return the config of a recipe changed to a search over the loss weights of its guides.
+
+    The search has 3 seeds and does not evaluate the test set.
+    """
     return dataclasses.replace(
         config,
         name=config.name + "_search",

@@ -45,7 +45,7 @@ def write_summary(contents: Contents, folder: stored_results.AnyPath) -> str:
 
 
 def _list_findings(contents: Contents) -> list[str]:
-    """Return the main results as sentences. Their numbers and words follow from the tests."""
+    """Return the main results as sentences that are composed from the outcomes of the t-tests."""
     findings = []
     for data, title in models.DATA_TITLES.items():
         if contents[data] is not None:

@@ -1,4 +1,7 @@
-"""Figures 3 and 6 of the attention-guiding paper as tables: guided layer, share of the data."""
+"""Tables for Figures 3 and 6 of the attention-guiding paper.
+
+Figure 3 varies the guided layer, Figure 6 the share of the training set.
+"""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -30,14 +33,17 @@ Results = dict[str, dict[Any, Any]]  # guide -> layer, share or experiment -> re
 
 
 def list_layers(contents: Mapping[str, Any]) -> range:
-    """Return the layers of the pre-trained model, counted from 1. Empty if nothing was run."""
+    """Return the layers of the pre-trained model, counted from 1.
+
+    The range is empty if no experiment was run.
+    """
     found = [content for content in (contents[BASE], contents.get(LAYERS)) if content is not None]
     counts = [content["data"]["pretrained"]["config"]["layers"] for content in found]
     return range(1, max(counts, default=0) + 1)
 
 
 def group_by_layer(contents: Mapping[str, Any]) -> Results:
-    """Return results[guide][layer] of the sweep over layers, which are counted from 1."""
+    """Return results[guide][layer] of the sweep over guided layers. Layers are counted from 1."""
     found: Results = {guide: {} for guide in LAYER_GUIDES}
     runs = (contents.get(LAYERS) or {}).get("runs", {})
     for guide in found.keys() & runs.keys():
@@ -52,7 +58,7 @@ def group_by_layer(contents: Mapping[str, Any]) -> Results:
 
 
 def split_layers(contents: Mapping[str, Any]) -> dict[str, Any]:
-    """Return all experiments, with the layer sweep split into one experiment per layer."""
+    """Return the stored results with the sweep over layers split into one experiment per layer."""
     found = group_by_layer(contents)
     by_layer = {
         f"{LAYERS}, layer {layer}": {
@@ -140,7 +146,9 @@ def shares_table(contents: Mapping[str, Any]) -> str:
 def compare_with_none(
     option: str, values: Sequence[Any], results: Results, baseline: Mapping[Any, Any]
 ) -> str:
-    """Return a Markdown table with one row per option value: mean and test of every guide.
+    """Return a Markdown table with one row per value of an option.
+
+    A row holds, for every guide, the mean test metric and a t-test against no guide.
 
     Args:
       option: Heading of the first column.
@@ -181,17 +189,17 @@ def _describe_tests(pairs: Sequence[int]) -> str:
 
 
 def _name_models(contents: Mapping[str, Any], sweep: str) -> str:
-    """Return the names of the pre-trained models of BASE and of one sweep."""
+    """Return the names of the pre-trained models of the base experiment and of one sweep."""
     names = (name for name in contents if name == BASE or name.startswith(f"{BASE}_{sweep}"))
     return models.join_model_names(contents[name] for name in names)
 
 
 def _name_metric(result: Any) -> str:
-    """Return the printed name of the criterion on the test set."""
+    """Return the printed name of the main test metric of a result, such as "test accuracy (%)"."""
     return f"test {metric_title('accuracy' if result is None else result['criterion'])}"
 
 
 def _format_criterion(result: Any) -> str:
-    """Format the criterion on the test set as mean ± standard deviation."""
+    """Format the main test metric of a result as "mean ± standard deviation" over seeds."""
     criterion = result["criterion"]
     return format_mean(criterion, values_by_seed(result, "test", criterion).values())

@@ -31,7 +31,7 @@ MEASURED = {**METRICS, "covid_fact": RANKING}  # data set -> metrics in the tabl
 
 
 def model_rows(content: Mapping[str, Any] | None, data: str) -> str:
-    """Return Table 1 of the paper for one data set: published models, then ours."""
+    """Return Table 1 of the paper for one data set as Markdown: published models, then ours."""
     metrics, rows = MEASURED[data], []
     for model, numbers in select_data_set(TABLE_1, data).items():
         if numbers:
@@ -55,7 +55,7 @@ def guide_rows(
 ) -> str:
     """Return a Markdown table with one row per attention guide: all metrics, ours and published.
 
-    The first row is the prediction without a model, if the results hold it.
+    If the results contain a trivial baseline, such as the majority label, it is the first row.
 
     Args:
       content: Stored results on a data set, or None.
@@ -158,16 +158,19 @@ def guides_summary(contents: Mapping[str, Any], titles: Mapping[str, str]) -> st
 
 
 def compare(content: Mapping[str, Any] | None, guide: str) -> outcomes.Outcome | None:
-    """Test a guide against no guide on the test set, or return None if one was not run."""
+    """Compare a guide with no guide by a paired t-test on the test set.
+
+    Return None if either run is missing or the two share no seed.
+    """
     runs = (content or {}).get("runs", {})
     guided, unguided = (runs.get(name, {}).get("result") for name in (guide, "none"))
     return outcomes.compare_results(guided, unguided)
 
 
 def _published_gain(data: str, guide: str) -> str:
-    """Return the published gain of a guide over no guide in points, with the name of the model.
+    """Return the published gain of a guide over no guide, such as "+0.65 (BERT)", in points.
 
-    Table 2 holds all guides of BERT but MDG and PDG, which only Table 3 has.
+    The gains of MDG and PDG are from Table 3 and those of all other guides from Table 2.
     """
     table, model = (TABLE_2, "BERT") if guide in TABLE_2 else (TABLE_3, ABLATION_MODELS[data])
     numbers, criterion = select_data_set(table, data), METRICS[data][0]
@@ -178,20 +181,29 @@ def _published_gain(data: str, guide: str) -> str:
 
 
 def find_criterion(content: Mapping[str, Any]) -> str:
-    """Return the criterion of an experiment."""
+    """Return the name of the main metric of an experiment."""
     return next(run["result"]["criterion"] for run in content["runs"].values())
 
 
 def _test_cells(
     first: Mapping[int, float], second: Mapping[int, float], criterion: str
 ) -> list[str]:
-    """Return difference, number of pairs, p and detectable difference as cells."""
+    """Format a paired t-test as four cells: difference, pairs, p, detectable difference.
+
+    Args:
+      first: seed -> value of the first method.
+      second: seed -> value of the second method, which is subtracted.
+      criterion: Metric of the values.
+    """
     difference, *others = format_test(first, second, criterion)
     return [difference, str(count_pairs(first, second)), *others]
 
 
 def _find_baseline(runs: Mapping[str, Any]) -> tuple[str, Mapping[str, float]] | None:
-    """Return the criterion and the test metrics of a prediction without a model, or None."""
+    """Return the main metric and the test metrics of the trivial baseline, or None without one.
+
+    The trivial baseline is a prediction without a model, such as the majority label.
+    """
     for run in runs.values():
         known = run["result"].get("baseline", {}).get("test")
         if known:

@@ -65,7 +65,16 @@ def write_details(contents: Contents, folder: stored_results.AnyPath) -> str:
 def _write_table(
     heading: str, content: Mapping[str, Any] | None, tried: Mapping[str, Mapping[str, int]]
 ) -> list[str]:
-    """Return heading, Markdown table, test of the best two methods, and missing methods."""
+    """Return the Markdown paragraphs on one data set.
+
+    These are the heading, a table of all methods, a t-test of the best two, and a list of the
+    methods that were not run.
+
+    Args:
+      heading: Markdown heading.
+      content: Stored results of the experiment, or None.
+      tried: experiment -> method -> number of settings of its search.
+    """
     if content is None:
         return [heading, NOT_RUN_SENTENCE]
     settings_tried = tried.get(content["experiment"])
@@ -76,7 +85,13 @@ def _write_table(
 
 
 def _write_ablation(heading: str, contents: Contents, methods: Sequence[str]) -> list[str]:
-    """Return heading and Markdown tables of DA-Transformer and its other forms."""
+    """Return heading and Markdown tables that compare DA-Transformer with variants of itself.
+
+    Args:
+      heading: Markdown heading.
+      contents: experiment -> stored results, or None.
+      methods: Variants of distance-aware attention to show.
+    """
     parts = [heading, "Tests use the seeds that both methods have."]
     for name in ("ag", "amazon", "mind"):
         content = contents[name]
@@ -88,19 +103,22 @@ def _write_ablation(heading: str, contents: Contents, methods: Sequence[str]) ->
 
 
 def _search_name(experiment: str) -> str:
-    """Return the experiment whose search was used. Ratings use the search of the classes."""
+    """Return the name of the experiment whose hyperparameter search an experiment used.
+
+    Rating regression uses the search of rating classification.
+    """
     return experiment.removesuffix("_rating")
 
 
 def _count_settings(experiment: str, folder: stored_results.AnyPath) -> dict[str, int]:
-    """Return the number of searched settings by method, or {} without a search."""
+    """Return method -> number of settings in its search, or {} if no search is stored."""
     content = stored_results.read_results(experiment + SEARCHED, folder)
     runs = {} if content is None else content["runs"]
     return {method: len(group_by_setting(run["result"])) for method, run in runs.items()}
 
 
 def _write_searches(folder: stored_results.AnyPath) -> list[str]:
-    """Return Markdown tables of all searched settings, for each data set."""
+    """Return Markdown tables of all points of the hyperparameter searches, one per data set."""
     parts = []
     for name, title in DATA_SETS.items():
         content = stored_results.read_results(name + SEARCHED, folder)

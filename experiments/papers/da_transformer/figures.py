@@ -110,14 +110,17 @@ def _draw_bars(
 def _select_runs(
     contents: Mapping[str, Any], experiment: str, methods: Sequence[str]
 ) -> dict[str, Any]:
-    """Return the stored runs of these methods, or {} if only DA-Transformer itself was run."""
+    """Return method -> stored run for these methods. Methods without a run are omitted.
+
+    Return {} if no method other than DA-Transformer was run.
+    """
     runs = (contents[experiment] or {}).get("runs", {})
     found = {method: runs[method] for method in methods if method in runs}
     return found if set(found) - {OURS} else {}
 
 
 def _draw_heads(heads: Mapping[str, Any]) -> Figure:
-    """Draw w and v of all heads, each sorted by itself, as footnote 6 of the paper says."""
+    """Draw w and v of all heads. As in the paper (footnote 6), w and v are sorted separately."""
     weight, shape = (
         {level: np.asarray(found[part]) for level, found in heads.items()}
         for part in ("weight", "shape")

@@ -1,4 +1,4 @@
-"""Collect what the heads of finished runs learned: w and v, attention maps, distances."""
+"""Collect head parameters w and v, attention maps and attended distances from finished runs."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -61,9 +61,9 @@ def collect_heads(runs: Mapping[str, Run], *, sentence: str | None) -> dict[str,
 
 
 def _select_maps(attention: SentenceAttention) -> dict[str, Any]:
-    """Select the maps of the most local and the most global heads.
+    """Select the attention maps of the most local and the most global heads.
 
-    A model without distance weights keeps its first heads.
+    If the model has no distance weights, the maps of its first heads are selected.
     """
     tokens, weights, distance_weight = attention
     maps = weights.reshape(-1, len(tokens), len(tokens))
@@ -78,7 +78,12 @@ def _select_maps(attention: SentenceAttention) -> dict[str, Any]:
 
 
 def _profile_distances(trained: TrainedModels) -> dict[str, Any]:
-    """Average the attention of validation texts over queries, by the distance of the key."""
+    """Return the mean share of attention at each distance, over queries of validation texts.
+
+    Returns:
+      "heads" (shares of every head), "uniform" (shares if all keys had equal weights) and, for
+      distance-aware models, "weight" (w of every head).
+    """
     task = trained.task
     table = read_split(task, "validation")
     profile = distance_profile(trained, table, texts=TEXTS, furthest=MAX_DISTANCE)

@@ -15,7 +15,7 @@ from experiments.papers.stored_results import FOLDER, AnyPath, read_notes, read_
 
 
 def read_contents(folder: AnyPath = FOLDER) -> dict[str, Any]:
-    """Return the stored results of all experiments by name, None for those that were not run."""
+    """Return experiment -> stored results, or None if the experiment was not run."""
     return {name: read_results(name, folder) for name in METRICS}
 
 

@@ -43,7 +43,7 @@ def write_summary(contents: Contents, folder: stored_results.AnyPath) -> str:
 
 
 def _list_findings(contents: Contents, folder: stored_results.AnyPath) -> list[str]:
-    """Return the main results as sentences. Their numbers and words follow from the tests."""
+    """Return the main results as sentences that are composed from the outcomes of the t-tests."""
     findings = []
     for method in ("vanilla", "no_positions"):
         found = {
@@ -100,7 +100,7 @@ def _published_gains() -> str:
 
 
 def _describe_mind(contents: Contents) -> str:
-    """Return a sentence on MIND, and on the artificial log that replaces it."""
+    """Return a sentence on the data set MIND, and on the synthetic click log that replaces it."""
     state = NOT_RUN if contents["mind"] is None else "see the details"
     finding = f"**MIND** (Table 5): {state}."
     content = contents["mind_made_up"]

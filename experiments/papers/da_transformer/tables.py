@@ -33,7 +33,10 @@ def find_result(content: Mapping[str, Any] | None, method: str) -> Result | None
 
 
 def compare_with_ours(content: Mapping[str, Any] | None, method: str) -> outcomes.Outcome | None:
-    """Test DA-Transformer against another method, or return None if one was not run."""
+    """Compare DA-Transformer with another method by a paired t-test on the test set.
+
+    Return None if either run is missing or the two share no seed.
+    """
     return outcomes.compare_results(find_result(content, OURS), find_result(content, method))
 
 
@@ -42,7 +45,9 @@ def methods_table(
     methods: Sequence[str],
     settings_tried: Mapping[str, int] | None = None,
 ) -> str:
-    """Return a Markdown table with one row per method: ours, published, test of DA minus it.
+    """Return a Markdown table with one row per method.
+
+    A row holds our results, the published ones, and a t-test of DA-Transformer minus the method.
 
     Args:
       content: Stored results of one experiment.
@@ -86,7 +91,10 @@ def methods_table(
 
 
 def scores_summary(contents: Mapping[str, Any]) -> str:
-    """Return a Markdown table of test results, ours / published, by method and data set."""
+    """Return a Markdown table of test results with one row per method and one column per data set.
+
+    Each cell has the form "ours / published".
+    """
     rows = [["no model", *(_format_baseline(contents[name]) for name in SUMMARY_COLUMNS)]]
     for method in ROWS:
         row = [method_title(method)]
@@ -127,11 +135,11 @@ def differences_summary(contents: Mapping[str, Any]) -> str:
 
 
 def forms_summary(content: Mapping[str, Any] | None, forms: Mapping[str, Sequence[str]]) -> str:
-    """Return a Markdown table of the other forms of distance-aware attention and their tests.
+    """Return a Markdown table of variants of distance-aware attention, each with a t-test.
 
     Args:
-      content: Stored results of one experiment.
-      forms: Kind of change -> methods, such as "mapping" -> four methods.
+      content: Stored results of one experiment, or None.
+      forms: Changed part -> variants, such as "mapping" -> names of four variants.
     """
     if content is None:
         return NOT_RUN_SENTENCE
@@ -196,7 +204,7 @@ def cost_sentence(content: Mapping[str, Any] | None) -> str:
 
 
 def _format_baseline(content: Mapping[str, Any] | None) -> str:
-    """Format the result of a prediction without a model, such as "25.00 (majority label)"."""
+    """Format the result of the trivial baseline, such as "25.00 (majority label)"."""
     for run in (content or {}).get("runs", {}).values():
         criterion = run["result"]["criterion"]
         known = run["result"].get("baseline", {}).get("test", {})
@@ -206,6 +214,6 @@ def _format_baseline(content: Mapping[str, Any] | None) -> str:
 
 
 def mind_table(content: Mapping[str, Any] | None) -> str:
-    """Return a Markdown table of the published size of MIND, and the messages on our copy."""
+    """Return a Markdown table of the published size of MIND, after the messages about our data."""
     messages = NOT_RUN if content is None else "; ".join(read_messages(content))
     return f"Ours: {messages}.\n\n{markdown_table(['MIND', 'published'], MIND_SIZES.items())}"
