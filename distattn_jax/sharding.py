@@ -18,8 +18,9 @@ def make_mesh(data: int = 0, model: int = 1) -> Mesh:
     """Make a mesh over the first data * model devices of all processes.
 
     Args:
-      data: Number of devices that share a batch. 0 means all devices, divided by `model`.
-      model: Number of devices that share the attention heads.
+      data: Size of the axis `data`, over which batches are sharded. 0 means the number of all
+        devices divided by `model`.
+      model: Size of the axis `model`, over which attention heads are sharded.
     """
     devices = jax.devices()
     data = data or len(devices) // model

@@ -1,4 +1,4 @@
-"""Attention with distances: pure functions of arrays, five variants behind one call."""
+"""Attention as a pure function of arrays, with five attention variants."""
 
 from distattn_jax.attention.arguments import Attended
 from distattn_jax.attention.call import attention

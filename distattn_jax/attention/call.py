@@ -126,7 +126,7 @@ def _make_dropout_words(rate: float | Array, key: Array | None) -> Array:
 
 
 def _validate_mask(mask: Array | None, shape: tuple[int, ...]) -> Array | None:
-    """Validate a mask and give it four axes.
+    """Validate a mask and add leading axes of size 1 until it has four axes.
 
     Args:
       mask: Boolean array broadcastable to `shape`, or None.

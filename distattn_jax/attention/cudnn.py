@@ -88,14 +88,14 @@ def _as_dot_product(head: Head) -> tuple[Array, Array]:
 
 
 def _sequence_lengths(lengths: Array | None, x: Array) -> Int[Array, " B"] | None:
-    """Return the lengths that cuDNN must mask, or None if there is no padding.
+    """Return the sequence lengths to pass to cuDNN, or None if there is no padding.
 
-    Every length is at least 1, because cuDNN leaves a softmax without keys undefined. `run` sets
-    the values of these queries to 0.
+    A length of 0 is raised to 1, because cuDNN leaves a softmax without keys undefined. `run` later
+    sets the output of queries without a visible key to 0.
 
     Args:
-      lengths: Lengths of the call.
-      x: Query or key before the padding.
+      lengths: Number of valid queries or keys of each example. None means all.
+      x: Query or key, before it is padded to an even length.
     """
     batch, length = x.shape[:2]
     if lengths is None and length % LENGTH_MULTIPLE == 0:

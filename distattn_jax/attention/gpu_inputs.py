@@ -45,10 +45,10 @@ def pad_rows(
 def fill_lengths(
     lengths: Int[Array, " B"] | None, batch: int, length: int
 ) -> Int[Array, " {batch}"]:
-    """Return one length per example, between 0 and the length of the array.
+    """Return one length per example, clipped to lie between 0 and the length of the array.
 
     Args:
-      lengths: Lengths before the padding. None stands for the full length.
+      lengths: Number of valid positions of each example. None means that all are valid.
       batch: Number of examples.
       length: Length of the array.
     """

@@ -86,7 +86,7 @@ def _dimension_axes(
       mesh: Mesh of the devices.
       size: Size of the dimension.
       spec: Mesh axes of the dimension in the sharding of the query.
-      is_heads: The dimension is the heads, otherwise the batch.
+      is_heads: True for the head dimension, False for the batch dimension.
     """
     names = list(spec) if isinstance(spec, tuple) else [spec] if spec else []
     for name, axis_type in zip(mesh.axis_names, mesh.axis_types, strict=True):

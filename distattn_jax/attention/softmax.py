@@ -54,9 +54,10 @@ def _visible_entries(
     start: Int[Array, ""],
     is_causal: bool,
 ) -> Bool[Array, "#block #S"]:
-    """Return True where query i of a block that begins at `start` may attend to key j.
+    """Return a mask that is True where a query of the block may attend to a key.
 
-    Rows that pad the last block beyond the queries are False.
+    The first query of the block has index `start`. The last block may have more rows than queries
+    are left. The mask is False in these additional rows.
     """
     queries, keys = shape
     row = start + jnp.arange(queries, dtype=jnp.int32)[:, None]
@@ -78,7 +79,7 @@ def masked_softmax(
 ) -> Float[Array, "*rows S"]:
     """Return the softmax over the visible keys of each row.
 
-    A row without a visible key is 0, and so is its gradient.
+    The result and the gradient of a row without a visible key are 0.
 
     Args:
       scores: Logits.
@@ -93,7 +94,7 @@ def masked_softmax(
 
 @masked_softmax.defjvp
 def _masked_softmax_jvp(primals, tangents):
-    """Return the softmax and its tangent. Both are 0 where the weight is 0."""
+    """Return the softmax and its tangent. Both are 0 at masked keys."""
     weights = masked_softmax(*primals)
     change = weights * tangents[0]
     return weights, change - weights * change.sum(axis=-1, keepdims=True)

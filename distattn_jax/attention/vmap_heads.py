@@ -21,12 +21,12 @@ OUTPUT_HEAD_AXES = Attended(values=1, received=0, weights=0)  # type: ignore[arg
 
 
 class _Argument(NamedTuple):
-    """Array to map over, or None, with the axes of its batch and of its heads.
+    """Array that `vmap` maps over the batch and the heads, with the indices of these axes.
 
     Attributes:
-      array: Array, or None for an argument that was not passed.
-      batch_axis: Axis of the batch, or None if all examples share the array.
-      head_axis: Axis of the heads, or None if all heads share the array.
+      array: Array. None for an argument that was not passed.
+      batch_axis: Index of the batch axis. None if all examples share the array.
+      head_axis: Index of the head axis. None if all heads share the array.
     """
 
     array: Any
@@ -40,7 +40,8 @@ def vmap_heads(one_head: Callable[[Head], Any], call: AttentionCall, head_axes: 
     Args:
       one_head: Function of the arguments of one head of one example.
       call: Arguments of all heads and examples.
-      head_axes: Axis of the heads in each output of one example. The batch comes first.
+      head_axes: Index of the head axis in each output of one example. The batch axis is then added
+        as the first axis.
     """
     leaves, structure = jax.tree.flatten(call.variant)
     batch, _, heads, _ = call.query.shape
@@ -76,16 +77,16 @@ def vmap_heads(one_head: Callable[[Head], Any], call: AttentionCall, head_axes: 
 
 
 def _remove_shared_axes(argument: _Argument, batch: int, heads: int) -> _Argument:
-    """Remove a batch or head axis of size 1 where the query has more examples or heads.
+    """Remove the batch or head axis of an array that all examples or all heads of the query share.
 
     Args:
-      argument: Array with its batch and head axes.
-      batch: Number of examples of the query.
-      heads: Number of heads of the query.
+      argument: Array with the indices of its batch and head axes. A shared axis has size 1.
+      batch: Number of examples of the query. If it is 1, the batch axis is kept.
+      heads: Number of heads of the query. If it is 1, the head axis is kept.
 
     Returns:
-      The array with its remaining batch and head axes. The head axis is numbered as if the batch
-      axis were removed, because the outer vmap removes it.
+      The array with the indices of its remaining axes. The head index does not count the batch
+      axis, because the outer vmap removes the batch axis before the inner vmap uses the index.
     """
     array, batch_axis, head_axis = argument
     if array is None:

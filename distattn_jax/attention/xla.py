@@ -19,7 +19,7 @@ FEWEST_ROWS = 16  # queries of a block, even if they exceed LARGEST_BLOCK
 
 
 def run(call: AttentionCall) -> Attended:
-    """Compute attention with plain JAX operations, in blocks of queries if the map is large."""
+    """Compute attention with plain JAX operations, in blocks of queries if T times S is large."""
     batch, queries, heads, _ = call.query.shape
     row_bytes = batch * heads * call.key.shape[1] * promote(call.query.dtype).itemsize
     rows = max(FEWEST_ROWS, 2 ** math.floor(math.log2(max(1, LARGEST_BLOCK / row_bytes))))

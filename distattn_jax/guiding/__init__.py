@@ -1,4 +1,4 @@
-"""Losses on the attention, one number for each example, and the targets of such losses."""
+"""Losses that guide attention: each returns one loss per example. Also targets for the losses."""
 
 from distattn_jax.guiding.patterns import (
     delimiter,

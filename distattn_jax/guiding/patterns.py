@@ -8,7 +8,8 @@
 | period | all periods, equally | all, in a text without periods |
 | delimiter | all delimiters, equally | all, in a text without delimiters |
 
-Padding neither has a target nor is one. The targets are computed on the device from token ids.
+Padding tokens have no target, and no token attends to padding. The targets are computed on the
+device from token ids.
 """
 
 from collections.abc import Sequence
@@ -78,7 +79,13 @@ def delimiter(
 
 
 def _is_any_of(name: str, tokens: Int[Array, "B T"], ids: Sequence[int]) -> Bool[Array, "B T"]:
-    """Return True where a token has one of the given ids. `name` is for error messages."""
+    """Return a mask of the tokens whose id is one of `ids`.
+
+    Args:
+      name: Name of the argument, for error messages.
+      tokens: Token ids.
+      ids: Token ids to compare with, at least one.
+    """
     return jnp.isin(tokens, jnp.asarray(check_integers(name, ids), jnp.int32))
 
 

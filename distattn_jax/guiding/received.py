@@ -12,7 +12,7 @@ Cost: R² S products for each example, where R = layers · heads.
 
 Eq. 8 calls j "the column index". Read literally, the sum would run along the softmax axis, where
 every row sums to 1, and both losses would be constant. The code released with the paper has this
-defect. This file follows the sentence before it: "the attention values that all tokens received".
+defect. This file follows the text before eq. 8: "the attention values that all tokens received".
 """
 
 from collections.abc import Sequence
@@ -39,15 +39,15 @@ def map_discrimination(
 ) -> Float[Array, " B"]:
     """Return the map discrimination loss (MDG), eq. 8 to 11 of Wang et al. 2022.
 
-    The loss is small if heads attend to different keys. With R heads in all layers together, the
-    mean is log R if all of them attend alike.
+    The loss is small if heads attend to different keys. If all R heads of the selected layers
+    distribute their attention alike, the loss with `scaling="mean"` is log R.
 
     Args:
       received: Attention that each key receives, summed over the queries, shape (B, L, N, S). A
         head with zeros only is treated as orthogonal to all others.
       lengths: Number of valid keys of each example. The rest is padding.
       layers: Indices of the layers that contribute. None selects all.
-      scaling: "sum" over the R heads, as printed, or "mean" over them.
+      scaling: "sum" adds the losses of all heads, as in eq. 11. "mean" averages them.
       temperature: τ, by which similarities are divided. May be traced.
 
     Returns:
@@ -77,8 +77,8 @@ def pattern_decorrelation(
       received: Attention that each key receives, summed over the queries, shape (B, L, N, S).
       lengths: Number of valid keys of each example. The rest is padding.
       layers: Indices of the layers that contribute. None selects all.
-      scaling: "sum" over all pairs of keys, as printed, or "mean", the sum divided by the number of
-        valid keys.
+      scaling: "sum" adds the losses of all pairs of keys, as in eq. 12. "mean" divides this sum by
+        the number of valid keys.
 
     Returns:
       Loss of each example, 0 for an example of length 0.

@@ -44,8 +44,10 @@ def dependency(
     If the head consists of several tokens, they share the attention equally.
 
     Args:
-      words: Number of the word that each token belongs to, from 1. 0 marks tokens outside words.
-      heads: Number of the syntactic head of that word. 0 marks words without a head.
+      words: Index of the word that contains each token. The first word has index 1. Index 0 means
+        that the token belongs to no word.
+      heads: Index of the syntactic head of the word that contains each token. Index 0 means that
+        the word has no head.
       lengths: Number of valid tokens of each text. The rest is padding.
     """
     sizes: dict[str, int] = {}
@@ -56,7 +58,7 @@ def dependency(
 
 
 def pmi(tokens: Int[Array, "B T"], lengths: Int[Array, " B"], table: PmiTable) -> Target:
-    """Return the attention target in which tokens attend to others in proportion to their PMI.
+    """Return the attention target in which each token attends to other tokens, weighted by PMI.
 
     Args:
       tokens: Token ids.
@@ -75,16 +77,17 @@ def pmi(tokens: Int[Array, "B T"], lengths: Int[Array, " B"], table: PmiTable) -
 def word_similarity(
     vectors: Int[Array, "B T"], lengths: Int[Array, " B"], table: Float[Array, "W E"]
 ) -> Target:
-    """Return the attention target in which tokens attend to words in proportion to similarity.
+    """Return the attention target in which each token attends to other words, by similarity.
 
-    The similarity is the cosine of two word vectors, or 0 if it is negative. Adjacent tokens with
-    the same vector form one word. A token attends only to other words, which include other
-    occurrences of its word in the text.
+    The target weights are proportional to the cosine of two word vectors. A negative cosine counts
+    as 0. Adjacent tokens with the same vector form one word, and a token does not attend to its own
+    word. It may attend to the same word elsewhere in the text.
 
     Args:
-      vectors: Row in the table of the word of each token. 0 marks words without a vector.
+      vectors: Index of the table row that holds the vector of each token's word. Index 0 means
+        that the word has no vector.
       lengths: Number of valid tokens of each text. The rest is padding.
-      table: Word vectors of any norm. A vector of zeros has similarity 0 to all.
+      table: Word vectors of any norm. The similarity to a vector of zeros is 0.
     """
     check_shape("vectors", vectors, "B T", {})
     embedded = look_up(table, vectors)

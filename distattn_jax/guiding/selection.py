@@ -1,4 +1,4 @@
-"""Selection of layers, heads and token ids by number, with checks of the numbers."""
+"""Check integer indices and token ids, and select layers by index."""
 
 import operator
 from collections.abc import Sequence
@@ -8,7 +8,7 @@ from jaxtyping import Array
 
 
 def check_integers(name: str, numbers: Sequence[int]) -> tuple[int, ...]:
-    """Return the numbers as Python integers.
+    """Convert a sequence of integers of any type to Python integers, or raise a ValueError.
 
     Args:
       name: Name of the argument, for error messages.

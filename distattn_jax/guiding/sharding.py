@@ -9,8 +9,9 @@ from jaxtyping import Array
 def gather_heads(array: Array) -> Array:
     """Replicate all axes of an array except the first, the batch axis.
 
-    Products of heads need this on a mesh with Explicit axes. On other meshes the compiler inserts
-    the communication, and the array is returned unchanged.
+    On a mesh with Explicit axes, a product between different heads requires that the heads are not
+    sharded. On other meshes the compiler inserts the communication, and the array is returned
+    unchanged.
     """
     spec = _batch_spec(array)
     if spec is None:

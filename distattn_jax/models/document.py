@@ -1,4 +1,8 @@
-"""Document models: words to sentences, sentences to a document (Wu et al. 2021: Amazon)."""
+"""Document encoder, classifier and regressor (Wu et al. 2021).
+
+One encoder turns the words of each sentence into a sentence vector. A second encoder turns the
+sentence vectors into a document vector.
+"""
 
 from typing import Any, NamedTuple
 

@@ -1,7 +1,8 @@
-"""Methods of a comparison by name: attention variants for models that are otherwise the same.
+"""Table `METHODS` of the attention methods that experiments compare in otherwise equal models.
 
-Position encodings are added for `vanilla` only. The other variants depend on relative positions by
-themselves. `no_positions` has no position information and is the baseline of a comparison.
+Position encodings are added to the embeddings for the method `vanilla` only. The method
+`no_positions` has no position information and is the baseline of a comparison. All other methods
+use attention variants whose scores depend on relative positions.
 """
 
 import dataclasses
@@ -45,8 +46,8 @@ class Sizes:
       embedding_features: Width of the token embeddings.
       pooling_features: Width of the tanh layer of additive pooling.
       max_distance: Largest distance with its own vector in `relative_position`.
-      initial_weight: Initial mean of |w| in `distance_aware`. Half of the heads start negative. May
-        be traced.
+      initial_weight: Initial mean of |w| in `distance_aware`. Half of the heads have a negative
+        initial w. May be traced.
       initial_shape: Initial v in `distance_aware`. May be traced.
     """
 
@@ -68,8 +69,9 @@ def _distance_aware(sizes: Sizes, *, rngs: nnx.Rngs, **options: Any) -> Distance
     Args:
       sizes: Sizes and initial values of the model.
       rngs: Random number generators of the parameters.
-      **options: `mapping` or `adjust` of `DistanceAware`. Another mapping than the default starts
-        with its own initial parameters instead of `sizes.initial_shape`.
+      **options: `mapping` or `adjust` of `DistanceAware`. Without `mapping`, the parameter v of the
+        default mapping starts at `sizes.initial_shape`. With `mapping`, the parameters start at
+        the defaults of that mapping.
     """
     if "mapping" not in options:
         options["shape"] = sizes.initial_shape
@@ -118,7 +120,12 @@ class Method:
 
 
 def _distance_aware_method(title: str, **options: Any) -> Method:
-    """Return the method of distance-aware attention with another mapping or adjustment."""
+    """Return a method: distance-aware attention with options that differ from the defaults.
+
+    Args:
+      title: Name of the option in tables and figures, e.g. "linear". "DA, " is prepended.
+      **options: `mapping` or `adjust` of `DistanceAware`.
+    """
     variant = functools.partial(_distance_aware, **options)
     return Method(f"DA, {title}", variant, has_distance_weights=True)
 

@@ -1,4 +1,4 @@
-"""News recommendation: scores of candidate titles for a user (NRMS, Wu et al. 2019: MIND).
+"""News recommender that scores candidate titles for a user (NRMS, Wu et al. 2019).
 
 title vector = encoder and pooling over the words of a title
 user vector  = encoder and pooling over the vectors of the clicked titles

@@ -1,11 +1,11 @@
-"""Classifier of sentence pairs (Wu et al. 2021: SNLI).
+"""Classifier of sentence pairs, e.g. for the data set SNLI (Wu et al. 2021).
 
 One encoder turns both sentences into vectors a and b. The logits are
 
     max(0, [a, b, |a - b|, a b] W₁ + b₁) W₂ + b₂
 
-The paper does not describe how it combines a pair. Concatenating both sentences to one sequence
-would need positions to tell them apart, which the method `no_positions` lacks.
+The paper does not describe how it combines a pair. The sentences are encoded separately, because in
+one concatenated sequence the method `no_positions` could not distinguish them.
 """
 
 from typing import Any

@@ -1,4 +1,4 @@
-"""Text classifier: a text encoder and one dense layer (Wu et al. 2021: AG, SST)."""
+"""Text classifier: a text encoder followed by one dense layer (Wu et al. 2021)."""
 
 from typing import Any, NamedTuple
 

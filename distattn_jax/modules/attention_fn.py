@@ -13,11 +13,12 @@ from distattn_jax.modules.batch_axes import attention_over_batch_axes
 def as_attention_fn(variant: Variant | nnx.Module, *, implementation: str | None = None) -> Any:
     """Return a function for the argument `attention_fn` of multi-head attention in Flax.
 
-    It fits `nnx.MultiHeadAttention` and `linen.MultiHeadDotProductAttention`. If `variant` is a
-    module, the result is a module too, and its parameters are trained with the model.
+    The function works with `nnx.MultiHeadAttention` and `linen.MultiHeadDotProductAttention`. If
+    `variant` is a module, the result is also a module whose parameters are trained with the model.
 
-    The first query and the first key have the same position. A layer that decodes with a cache must
-    pass the positions of its queries as `input_positions`, or be `modules.MultiHeadAttention`.
+    The first query and the first key are assumed to have the same position. A layer that decodes
+    with a cache must pass the positions of its queries as `input_positions`.
+    `modules.MultiHeadAttention` handles its cache without this argument.
 
     Args:
       variant: Attention variant such as `attention.DotProduct()`, or a module that returns one when
@@ -37,7 +38,7 @@ class _AttentionModule(nnx.Module):
         self.implementation = implementation
 
     def __call__(self, query: Array, key: Array, value: Array, **arguments: Any) -> Array:
-        """Attend, with the arguments of `nnx.dot_product_attention`."""
+        """Compute attention. The arguments are those of `nnx.dot_product_attention`."""
         return _attend(self.variant(), self.implementation, query, key, value, **arguments)
 
 
@@ -59,7 +60,7 @@ def _attend(
     is_causal: bool = False,
     input_positions: Array | None = None,
 ) -> Array:
-    """Translate the arguments of `nnx.dot_product_attention` to those of `attention`.
+    """Compute attention of a variant, with the arguments of `nnx.dot_product_attention`.
 
     `broadcast_dropout` is ignored: each head of each example has its own dropout mask.
     """

@@ -41,8 +41,8 @@ class DistanceAware(nnx.Module):
       shape: Initial parameters of the mapping, each a number or an array of shape (N,). None uses
         the default of the mapping. They are trained, except for the threshold of `attention.clip`.
       weight_init: Initializer of the weights w, shape (N,).
-      tolerance: Largest error of a score that fused kernels may make by treating f as constant.
-        None selects it by dtype.
+      tolerance: Largest error of a score that fused kernels may cause by treating f as constant
+        at large distances. None selects the tolerance by dtype.
       param_dtype: Dtype of the parameters.
       rngs: Random number generators. The stream `params` draws the parameters.
     """

@@ -125,10 +125,11 @@ def stack_layers(outputs: list[EncoderOutput], field: str) -> Array:
 def _hide_empty_slots(
     mask: Bool[Array, "#B #N #T #S"] | None, filled: Bool[Array, "B M"], tokens: int
 ) -> Bool[Array, "#B #N #T S"]:
-    """Mask the memory slots that hold no token.
+    """Return a mask that also hides the memory slots that hold no token.
 
     Args:
-      mask: Mask over M memory slots followed by the tokens of the segment. None hides nothing.
+      mask: True where a query may attend to a key. The keys are M memory slots, followed by the
+        tokens of the segment. None masks no entry.
       filled: True for the memory slots that hold a token.
       tokens: Number of tokens of the segment.
     """

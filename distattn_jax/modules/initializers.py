@@ -16,12 +16,12 @@ bias_init = jax.nn.initializers.normal(0.02)
 
 
 def alternating_signs(scale: float | Float[Array, ""] = 0.1) -> Initializer:
-    """Return an initializer with negative values for even heads and positive ones for odd heads.
+    """Return an initializer of the weights w of distance-aware attention, one per head.
 
-    It initializes the weights w of distance-aware attention. |w| is uniform from scale/2 to
-    3 scale/2. At w = 0 the parameters of the mapping would have no gradient. Trained heads have
-    either sign in about equal numbers (Wu et al. 2021, Fig. 6). Signs alternate so that each device
-    has both when heads are sharded.
+    Heads with an even index have w < 0, heads with an odd index have w > 0. |w| is uniform between
+    scale/2 and 3 scale/2, because at w = 0 the parameters of the mapping would have no gradient.
+    After training, about half of the heads have w < 0 (Wu et al. 2021, Fig. 6). The signs alternate
+    so that every device has heads of both signs when the heads are sharded.
 
     Args:
       scale: Mean of |w|. May be traced.

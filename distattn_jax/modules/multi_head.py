@@ -116,11 +116,11 @@ class MultiHeadAttention(nnx.MultiHeadAttention):
           sow_weights: Sow the attention weights as `attention_weights`.
           received: Also return the attention that each key receives, shape (..., N, S).
           weights: Also return the attention weights, shape (..., N, T, S).
-          out_sharding: Sharding of the output. None means that of `inputs_q`.
+          out_sharding: Sharding of the output. None means the sharding of `inputs_q`.
           qkv_sharding: Sharding of the projected queries, keys and values.
 
         Returns:
-          The output, or, with `received` or `weights`, an `Attended` whose values are the output.
+          The output. If `received` or `weights` is True, an `Attended` with the output as `values`.
         """
         if inputs_k is None:
             if inputs_v is not None:
@@ -170,7 +170,7 @@ class MultiHeadAttention(nnx.MultiHeadAttention):
     def _dropout_arguments(
         self, rate: Rate, deterministic: bool | None, rngs: Rngs | None
     ) -> dict[str, Any]:
-        """Return the arguments of `attention` for dropout, or none if dropout is disabled."""
+        """Return the dropout arguments of `attention`. The dict is empty if dropout is disabled."""
         if deterministic is None:
             deterministic = rngs is None if self.deterministic is None else self.deterministic
         if deterministic or is_off(rate):
@@ -183,8 +183,8 @@ class MultiHeadAttention(nnx.MultiHeadAttention):
         """Append keys and values to the cache.
 
         Returns:
-          All cached keys, all cached values, and the position of the first appended key. Positions
-          that are not filled yet come later, so that the causal mask hides them.
+          All cached keys, all cached values, and the position of the first appended key. Unfilled
+          positions of the cache come after all filled ones, so that a causal mask hides them.
         """
         if self.cached_key is None or self.cached_value is None or self.cache_index is None:
             raise ValueError(
@@ -204,7 +204,7 @@ class MultiHeadAttention(nnx.MultiHeadAttention):
         return self.cached_key[...], self.cached_value[...], first
 
     def _project_output(self, values: Float[Array, "*batch T N H"], sharding: Any) -> Array:
-        """Apply the output projection, or concatenate the heads if there is none."""
+        """Apply the output projection. With `project_out=False`, concatenate the heads instead."""
         if self.out is not None:
             return self.out(values, out_sharding=sharding)
         if jax.sharding.AxisType.Explicit in sharding.mesh.axis_types:

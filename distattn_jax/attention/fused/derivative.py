@@ -30,8 +30,8 @@ Logsumexp = Float[Array, "B N _"]
 class Kernels(NamedTuple):
     """Kernels of one chip, bound to the plan and the operands of one call.
 
-    The logsumexp of each query is to base 2 and has the shape (B, N, T). A chip may pad its last
-    axis. A_ij is the attention weight of query i and key j.
+    The logsumexp of each query is to base 2 and has the shape (B, N, T). The kernels may pad the
+    last axis of the logsumexp. A_ij is the attention weight of query i and key j.
 
     Attributes:
       forward: Computes the values, shape (B, T, N, E), and the logsumexp.
@@ -102,7 +102,7 @@ def _run_forward(make_kernels: KernelFactory, plan: Plan, operands: Operands):
 def _run_backward(
     make_kernels: KernelFactory, plan: Plan, residuals: Any, cotangents: Any
 ) -> Operands:
-    """Return the gradients of query, key, value and coefficients. Other operands get None."""
+    """Return the gradients of query, key, value and coefficients. All other fields are None."""
     operands, values, logsumexp = residuals
     values_cotangent, received_cotangent = cotangents
     kernels = make_kernels(plan, operands)

@@ -44,12 +44,14 @@ def unstack_coefficients(stacked: Float[Array, "*shape 4"]) -> Coefficients:
 class GeometricDistances(NamedTuple):
     """Distances of a tile whose keys are all on one side of its queries.
 
-    In such a tile a power b^R grows by one factor from each group of `COLUMN_GROUP` columns to the
-    next. A kernel therefore evaluates the power in one group and multiplies.
+    The columns form groups of `COLUMN_GROUP` columns. From one group to the next, the distance R
+    changes by `COLUMN_GROUP`, and a power b^R by the factor b^COLUMN_GROUP. A kernel therefore
+    evaluates the powers of one group and multiplies them to obtain the others.
 
     Attributes:
       nearest: Returns the distances in the group of columns with the smallest distances.
-      extend: Returns the powers of the whole tile from those in the nearest group and the factor.
+      extend: Computes the powers of the whole tile. Its arguments are the powers in the nearest
+        group and the factor between groups.
     """
 
     nearest: Callable[[], Array]
@@ -61,9 +63,10 @@ class Distances(NamedTuple):
 
     Attributes:
       entries: Returns all distances. It is a function, so that unused distances are not computed.
-      geometric: Distances by groups of columns. None if the tile has keys on both sides of a query.
-      share_diagonals: Returns its argument, a tile that is constant along each diagonal. A kernel
-        then computes about half of the entries and copies the others.
+      geometric: Distances by groups of columns, for a fast evaluation of powers. None if a query
+        may have keys on both sides, or in the interpreter.
+      share_diagonals: Returns its argument unchanged. The argument must be a tile that is constant
+        along each diagonal. A compiled kernel computes half of it and copies the other half.
       reciprocal: Returns 1 / x.
     """
 
@@ -93,10 +96,10 @@ class DistanceFunction(NamedTuple):
 
     Attributes:
       evaluate: Returns f for the distances of a tile.
-      gradients: Returns the gradients of slope and shift entry by entry, from the cotangent of f,
-        the distances, f and the coefficients. None stands for a gradient of zero.
-      is_nonnegative: True if f is never negative. A constant f may then be multiplied into the
-        scores of a tile after the maximum was taken, because it does not change their order.
+      gradients: Returns the contribution of each entry to the gradients of slope and shift, from
+        the cotangent of f, the distances, f and the coefficients. None means a gradient of zero.
+      is_nonnegative: True if f is never negative. Multiplying the scores of a tile by a constant
+        f >= 0 keeps their order, so that a kernel may multiply after it computes their maximum.
     """
 
     evaluate: Callable[[Distances, Coefficients], Array]
@@ -107,8 +110,8 @@ class DistanceFunction(NamedTuple):
 def _sigmoid(distances, coefficients):
     """Return 1 / (1 + e^-(slope R + shift)).
 
-    With growing distance R the power e^-(slope R + shift) may overflow to infinity or underflow to
-    0, and stays there. Then f is exactly 0 or 1, and never NaN.
+    At large distances R, the power e^-(slope R + shift) may overflow to infinity or underflow to 0.
+    The result is then exactly 0 or 1, and never NaN.
     """
     slope, shift = coefficients.slope * -LOG2E, coefficients.shift * -LOG2E
     if distances.geometric is None:

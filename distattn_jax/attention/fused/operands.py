@@ -26,10 +26,10 @@ class Operands(NamedTuple):
       dropout_words: Hash words of the queries and of the keys, and the threshold below which an
         entry is dropped. None disables dropout.
       dropout_scale: 1 / (1 - dropout rate), or None without dropout.
-      radius: Distance from which on the distance function is treated as constant. None evaluates
-        the function everywhere.
+      radius: Smallest distance at which the distance function is treated as constant. None
+        evaluates the function everywhere.
       skips_far_tiles: True for a head whose scores beyond the radius are all 0. Prefix sums replace
-        its far tiles. None if there is no radius.
+        the tiles beyond its radius. None if `radius` is None.
     """
 
     query: Float[Array, "B T N H"]
@@ -50,7 +50,8 @@ class BackwardOperands(NamedTuple):
 
     Attributes:
       values_cotangent: Cotangent dO of the output values.
-      received_cotangent: Cotangent g of the received attention. None if it was not requested.
+      received_cotangent: Cotangent g of the received attention. None if the call did not request
+        the received attention.
       logsumexp: Logsumexp of the scores of each query, to base 2. Its last axis may be padded.
       negative_delta: -(dO_i · O_i + Σ_j A_ij g_j) for each query i, with weights A.
     """

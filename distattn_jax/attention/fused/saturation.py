@@ -1,12 +1,14 @@
-"""Saturation of the distance function f: the distance from which on f is treated as constant.
+"""Saturation radius: the distance beyond which the distance function f is treated as constant.
 
-From the distance `radius` on, f is treated as its limit. The radius is the smallest for which no
-score changes by more than the tolerance, and no derivative of a score by the slope is larger:
+At distances R >= radius, the kernels replace f(R) by its limit f(∞). The radius is the smallest
+distance at which this changes every score, and the derivative of every score with respect to the
+slope, by at most the tolerance:
 
     |q|max |k|max height max(|f(R) - f(∞)|, |∂f(R)/∂slope|)  <=  tolerance      for all R >= radius
 
-If the limit itself is below this bound, all scores beyond the radius count as 0, and the head skips
-its far tiles (see `skipped_tiles`).
+If f is added to the scores, the norms |q|max and |k|max are left out. If scores are multiplied by f
+and |q|max |k|max height |f(∞)| is also within the tolerance, all scores beyond the radius are
+treated as 0, and the head skips its far tiles (see `skipped_tiles`).
 """
 
 from typing import Any
@@ -29,14 +31,18 @@ from distattn_jax.attention.fused.scoring import DistanceScoring
 def compute_radius(
     scoring: DistanceScoring, operands: Operands, tolerance: float
 ) -> tuple[Int[Array, "B N"], Bool[Array, "B N"]]:
-    """Return the saturation radius of each head, and True if its scores beyond it are all 0.
+    """Compute the saturation radius of each head.
 
-    From its radius on, a head treats the distance function as constant.
+    At distances of at least the radius, the kernels treat the distance function as constant.
 
     Args:
       scoring: Scoring with the distance function f.
       operands: Arrays of the call. Queries, keys and coefficients determine the radius.
       tolerance: Largest error of a score.
+
+    Returns:
+      The radius of each head, and a mask that is True for heads whose scores beyond the radius are
+      all treated as 0.
     """
     query, key, stacked = (
         jax.lax.stop_gradient(x) for x in (operands.query, operands.key, operands.coefficients)

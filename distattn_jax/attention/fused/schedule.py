@@ -2,7 +2,8 @@
 
 The rows of a block are queries and the columns of its tiles are keys, or the other way round. Tiles
 are visited in the order of their columns. A section is a run of tiles with the same properties. A
-kernel has one loop per section, so that a tile costs only what its section requires.
+kernel has one loop per section, so that it applies a mask or evaluates the distance function f only
+in tiles that need it.
 
     MASKED   some entries may be masked: the end of the keys, or the diagonal of a causal map
     PLAIN    all entries are visible
@@ -51,9 +52,9 @@ class ScheduleInputs(NamedTuple):
       query_lengths: Number of queries of each example before the padding.
       key_lengths: Number of keys of each example before the padding.
       offset: Position of query 0 minus the position of key 0.
-      radius: Distance from which on the distance function is constant. None evaluates the function
-        everywhere.
-      skips_far_tiles: True for a head that visits no tile beyond the radius.
+      radius: Smallest distance at which the distance function is treated as constant. None means
+        that no tile is far.
+      skips_far_tiles: True for heads that skip the tiles beyond the radius. None without a radius.
     """
 
     query_lengths: Int[Array, " B"]
@@ -68,7 +69,8 @@ class Schedule(NamedTuple):
 
     Attributes:
       sections: Properties of the tiles of each section.
-      bounds: Index of the first tile of each section. One more entry is the end of the last one.
+      bounds: Index of the first tile of each section, followed by the end of the last section: the
+        index of its last tile plus 1.
     """
 
     sections: tuple[Section, ...]
@@ -167,13 +169,15 @@ def schedule_key_blocks(
 
 
 class _TilesAround(NamedTuple):
-    """Indices of the tiles around each block of rows, by the positions of rows and columns.
+    """Tile indices that divide the columns by their distance from each block of rows.
+
+    Rows and columns are compared by their positions in the sequence.
 
     Attributes:
-      near_start: First tile with a distance below the radius.
-      diagonal_start: First tile with a column after the first row.
-      diagonal_end: First tile whose columns are all at or after the last row.
-      near_end: First tile after the last row whose distances are all at least the radius.
+      near_start: First tile that contains a distance below the radius.
+      diagonal_start: First tile that contains a column after the first row of the block.
+      diagonal_end: First tile whose columns are all at or after the last row of the block.
+      near_end: First tile after the block whose distances are all at least the radius.
     """
 
     near_start: Array
@@ -185,7 +189,7 @@ class _TilesAround(NamedTuple):
 def _tiles_around(
     inputs: ScheduleInputs, position: Array, block_rows: int, tile_columns: int
 ) -> _TilesAround:
-    """Return the indices of the tiles around each block of rows.
+    """Return the tile indices that divide the columns by their distance from each block of rows.
 
     Args:
       inputs: Arrays that determine the schedule.
@@ -214,13 +218,13 @@ def _make_schedule(
     visiting_bounds: Sequence[Array | int],
     skipping_bounds: Sequence[Array | int],
 ) -> Schedule:
-    """Return a schedule with separate bounds for heads that skip far tiles.
+    """Return a schedule in which some heads skip far tiles and all other heads visit them.
 
     Args:
       inputs: Arrays that determine the schedule.
       sections: Sections in the order of their columns.
-      visiting_bounds: Bounds of the sections for heads that visit far tiles.
-      skipping_bounds: Bounds of the sections for heads that skip far tiles.
+      visiting_bounds: Tile indices that separate the sections, for heads that visit far tiles.
+      skipping_bounds: Tile indices that separate the sections, for heads that skip far tiles.
     """
     if inputs.skips_far_tiles is not None:
         bounds = jnp.where(
@@ -235,9 +239,9 @@ def _make_schedule(
     return Schedule(tuple(sections[i] for i in near), bounds)
 
 
-def _per_block(numbers: Int[Array, " B"]) -> Int[Array, "B 1 1"]:
-    """Add axes for heads and blocks to one number per example."""
-    return numbers[:, None, None]
+def _per_block(per_example: Int[Array, " B"]) -> Int[Array, "B 1 1"]:
+    """Reshape (B,) to (B, 1, 1), so that the array broadcasts over heads and blocks."""
+    return per_example[:, None, None]
 
 
 def _block_starts(length: int, block_rows: int) -> Int[Array, "1 1 blocks"]:
@@ -251,6 +255,10 @@ def _count_tiles(length: Array, tile_columns: int) -> Array:
 
 
 def _stack_bounds(*bounds: Array | int) -> Int[Array, "B N blocks bounds"]:
-    """Stack bounds on a last axis and raise each to at least the one before it."""
+    """Stack bounds on a new last axis and make them nondecreasing.
+
+    A bound that is smaller than an earlier bound is replaced by the earlier bound, so that its
+    section is empty.
+    """
     stacked = jnp.stack(jnp.broadcast_arrays(*bounds), axis=-1).astype(jnp.int32)
     return jax.lax.cummax(stacked, axis=3)

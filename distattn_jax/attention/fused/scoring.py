@@ -4,7 +4,7 @@ A scoring turns products q · k into scores. In the backward pass it turns gradi
 into gradients of the products and of its coefficients. Every operation is elementwise.
 
 A score times `score_multiplier` is the logarithm to base 2 of an unnormalised weight. The kernels
-multiply late, when they also subtract the maximum or the logsumexp: that is one instruction.
+multiply by it when they subtract the maximum or the logsumexp, because one instruction does both.
 """
 
 import dataclasses
@@ -110,10 +110,11 @@ class DistanceScoring:
 
     @property
     def summed_gradients(self) -> int:
-        """Return the number of coefficient gradients that are sums over all tiles.
+        """Number of coefficient gradients that kernels sum over all tiles.
 
-        A multiplicative score is proportional to the height and to q. The gradient of the logarithm
-        of the height is then Σ_i q_i · dq_i, and needs no sum over the tiles.
+        The sums are those of slope, shift and, if `is_additive`, the logarithm of the height. A
+        multiplicative score is proportional to the height and to q. The gradient of the logarithm
+        of the height is therefore Σ_i q_i · dq_i, without a sum over tiles.
         """
         return 3 if self.is_additive else 2
 
@@ -185,14 +186,17 @@ class DistanceScoring:
         tile_scores: TileScores,
         coefficients: Coefficients,
     ) -> CoefficientGradients:
-        """Return the gradients of slope and shift entry by entry, if additive also of log height.
+        """Return the contribution of each entry of a tile to the gradients of the coefficients.
 
-        Args:
-          score_gradient: Gradient of the scores.
-          product_gradient: Gradient of the products q · k.
-          distances: Distances of the entries. None for a far tile, where f is constant.
-          tile_scores: Scores of the tile.
-          coefficients: Coefficients of the head.
+        The tuple contains the gradients of slope and shift. If `is_additive`, the gradient of the
+        logarithm of the height follows. None means a gradient of zero.
+
+            Args:
+              score_gradient: Gradient of the scores.
+              product_gradient: Gradient of the products q · k.
+              distances: Distances of the entries. None for a far tile, where f is constant.
+              tile_scores: Scores of the tile.
+              coefficients: Coefficients of the head.
         """
         f = coefficients.far if tile_scores.f is None else tile_scores.f
         if self.is_additive:

@@ -1,16 +1,17 @@
 """Prefix sums that replace the tiles that a head skips.
 
-A head skips the tiles beyond its radius if all their scores are 0 (see `saturation`). There
-each key has the weight 2^-z_i, where z_i is the logsumexp of query i to base 2: the head averages
-distant keys. With cotangents dO of the values and g of the received attention, these sums over the
-skipped tiles give their contribution to each kernel:
+A head skips the tiles beyond its radius if all scores in these tiles are 0 (see `saturation`). In a
+skipped tile, each key has the weight 2^-z_i for query i, where z_i is the logsumexp of query i to
+base 2. With the cotangent dO of the values and the cotangent g of the received attention, the
+skipped tiles contribute these sums to each kernel:
 
     forward           Σ_j V_j, and the number of keys
     key gradient      Σ_i 2^-z_i dO_i
     received          Σ_i 2^-z_i
     attention given   Σ_j g_j
 
-The functions return the sums by name, shape (B, N, blocks, W), or an empty dict if no head skips.
+Each function `sums_for_...` returns a dict of sums of shape (B, N, blocks, W). The dict is empty if
+`operands.radius` is None, because then no tile is skipped.
 """
 
 from typing import Any
@@ -25,7 +26,10 @@ Bounds = Int[Array, "B N blocks bounds"]
 
 
 def sums_for_forward(plan: Plan, operands: Operands, bounds: Bounds, tile_columns: int) -> Sums:
-    """Sum the values over skipped keys as `value_sum`, and count these keys as `key_count`.
+    """Return the sums over skipped keys that the forward kernel adds.
+
+    The entry `value_sum` is the sum of the values of the keys that a block of queries skips. The
+    entry `key_count` is the number of these keys.
 
     Args:
       plan: Static options of the call.
@@ -52,7 +56,10 @@ def sums_for_key_gradient(
     logsumexp: Float[Array, "B N _"],
     values_cotangent: Float[Array, "B T N E"],
 ) -> Sums:
-    """Sum 2^-logsumexp times the cotangent of the values over skipped queries, as `value`.
+    """Return the sums over skipped queries that the key gradient kernel adds.
+
+    The entry `value` sums 2^-logsumexp times the cotangent of the values over the queries that a
+    block of keys skips.
 
     Args:
       plan: Static options of the call.
@@ -76,7 +83,9 @@ def sums_for_received(
     *,
     logsumexp: Float[Array, "B N _"],
 ) -> Sums:
-    """Sum 2^-logsumexp over skipped queries, as `received`.
+    """Return the sums over skipped queries that the kernel of the received attention adds.
+
+    The entry `received` sums 2^-logsumexp over the queries that a block of keys skips.
 
     Args:
       plan: Static options of the call.
@@ -99,7 +108,10 @@ def sums_for_attention_given(
     *,
     received_cotangent: Float[Array, "B N _"],
 ) -> Sums:
-    """Sum the cotangent of the received attention over skipped keys, as `attention_given`.
+    """Return the sums over skipped keys that the kernel `attention_given` adds.
+
+    The entry `attention_given` sums the cotangent of the received attention over the keys that a
+    block of queries skips.
 
     Args:
       plan: Static options of the call.
@@ -148,13 +160,14 @@ def sum_skipped_rows(
     before: bool,
     after: bool,
 ) -> Float[Array, "B N blocks W"]:
-    """Sum the rows of x over the tiles that each block skips. Heads that skip no tiles get 0.
+    """Sum the rows of x over the tiles that each block skips.
 
     Args:
-      x: One row for each column of the score map.
-      bounds: Tile indices of a schedule. The first bound of a block is its first visited tile, the
+      x: Vectors of width W, one for each key if the blocks are blocks of queries, or one for each
+        query if the blocks are blocks of keys.
+      bounds: Tile indices of a schedule. The first bound of a block is its first visited tile. The
         last bound is one past its last visited tile.
-      skips_far_tiles: True for heads that skip far tiles.
+      skips_far_tiles: True for heads that skip far tiles. The sums of all other heads are 0.
       tile_columns: Number of rows of x in a tile.
       before: Include the tiles before the first visited tile.
       after: Include the tiles after the last visited tile.
@@ -173,7 +186,10 @@ def sum_skipped_rows(
 
 
 def _prefix_sums(x: Float[Array, "B L N W"], tile_columns: int) -> Float[Array, "B N tiles W"]:
-    """Return the sum of the rows before each tile of `tile_columns` rows, and last of all rows."""
+    """Return the sum of the rows before each tile of `tile_columns` rows.
+
+    One more entry at the end is the sum of all rows.
+    """
     length = x.shape[1]
     padded = jnp.pad(x.astype(jnp.float32), ((0, 0), (0, -length % tile_columns), (0, 0), (0, 0)))
     tiles = padded.reshape(x.shape[0], -1, tile_columns, *x.shape[2:]).sum(axis=2)
@@ -190,5 +206,5 @@ def _zero_padding(x: Float[Array, "B L N W"], lengths: Array) -> Float[Array, "B
 def _as_matrix(
     vector: Float[Array, "B N _"], rows: Float[Array, "B L N W"]
 ) -> Float[Array, "B L N 1"]:
-    """Return a vector as a matrix of width 1, cut to the length of `rows`."""
+    """Reshape a vector to a matrix of width 1, and cut it to the length L of `rows`."""
     return jnp.moveaxis(vector[:, :, : rows.shape[1]], 1, 2)[..., None]

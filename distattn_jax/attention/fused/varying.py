@@ -1,8 +1,8 @@
 """Varying axes of arrays inside a `shard_map`.
 
-There JAX tracks the mesh axes over which an array varies between devices, and checks that operands
-of one operation agree. A Pallas kernel does not pass this information from its inputs to its
-outputs, so its outputs are marked explicitly.
+Inside a `shard_map`, JAX tracks the mesh axes over which each array varies between devices, and
+checks that all operands of an operation vary over the same axes. A Pallas kernel does not pass this
+information from its inputs to its outputs, so its outputs are marked explicitly.
 """
 
 from typing import TypeVar

@@ -1,4 +1,4 @@
-"""Attention variants: one file per variant, each the equation of one head."""
+"""Attention variants. Each file implements the equation of one variant for one head."""
 
 from distattn_jax.attention.variants.adapted import Adapted
 from distattn_jax.attention.variants.distance_aware import (

@@ -1,7 +1,8 @@
 """Mappings f from weighted distance to coefficient (DA-Transformer, sections 3.2 and 4.3).
 
-Each maps x = wR of one head and `shape`, the parameters of that head, to f(x) in the dtype of x.
-`DistanceAware.shape` holds these parameters with a leading head axis:
+A mapping is a function of (x, shape) for one head: x = wR are the weighted distances, and `shape`
+holds the parameters of the mapping. It returns f(x) in the dtype of x. `DistanceAware.shape` holds
+the parameters of all heads, with a leading head axis:
 
     learnable_sigmoid   f(x) = (1 + eᵛ) / (1 + eᵛ⁻ˣ)     v (N,)                eq. 5
     sigmoid             f(x) = 1 / (1 + e⁻ˣ)             ()
@@ -9,8 +10,8 @@ Each maps x = wR of one head and `shape`, the parameters of that head, to f(x) i
     linear              f(x) = k x + b                   (k (N,), b (N,))
     clip                f(x) = min(x, T)                 T (N,) or (1,), not trained
 
-Exponents are clamped at 60, so that float32 does not overflow: e⁶⁰ ≈ 1e26 can still be multiplied
-by a score, and a softmax saturates far below.
+In float32, exponents are clamped at 60 to prevent overflow: e⁶⁰ ≈ 1e26 times a score is still
+finite. A softmax saturates at much smaller logits.
 """
 
 from collections.abc import Callable
@@ -25,10 +26,10 @@ Mapping = Callable[[Float[Array, "..."], Any], Float[Array, "..."]]
 
 
 def learnable_sigmoid(x: Float[Array, "..."], shape: Float[Array, "..."]) -> Float[Array, "..."]:
-    """Return (1 + eᵛ) sigmoid(x - v), which equals the printed (1 + eᵛ) / (1 + eᵛ⁻ˣ).
+    """Return (1 + eᵛ) sigmoid(x - v), which equals (1 + eᵛ) / (1 + eᵛ⁻ˣ) of the paper's eq. 5.
 
-    In float32 the gradient of the printed quotient is NaN below about x = -88. The product has a
-    finite gradient and needs one special function per distance. v is clamped at 60 for float32.
+    In float32 the gradient of the quotient is NaN below about x = -88. The gradient of the product
+    is always finite. v is clamped at 60 for float32, so that eᵛ does not overflow.
 
     Args:
       x: Weighted distances.

@@ -127,7 +127,7 @@ def sum_by_relation(
 
 
 def _relations(relative_positions: Int[Array, "T S"], table: Array) -> Int[Array, "T S"]:
-    """Return the row index of each pair of query and key in a table of 2k+1 relations."""
+    """Return the index clip(j - i, -k, k) + k into a table of 2k+1 rows for each query and key."""
     k = table.shape[0] // 2
     return jnp.clip(-relative_positions, -k, k) + k
 

@@ -6,8 +6,9 @@ r_t is the sinusoid of width D, W the `projection`. The paper calls the biases u
 memory, keys begin before the queries: `query_offset` is the length of the memory. Attention may be
 bidirectional: i - j then has all T + S - 1 values from offset - (S - 1) to offset + (T - 1).
 
-(q_i + position_bias) · W r_t is computed for every t, and `skew` shifts row i by i entries. A block
-of P queries needs P + S of these products per query instead of T + S.
+The product (q_i + position_bias) · W r_t is computed for every query i and every t. `skew` then
+selects the entries with t = i - j. In a block of P consecutive queries, i - j has fewer values:
+each query needs P + S products instead of T + S.
 """
 
 import math
@@ -80,7 +81,7 @@ class TransformerXL(Variant):
 
 
 def skew(entries: Float[Array, "T _"]) -> Float[Array, "T S"]:
-    """Return out[i, j] = entries[i, T - 1 - i + j], by reshaping instead of a gather.
+    """Return the array with entry (i, j) = entries[i, T - 1 - i + j], by reshapes and slices.
 
     Args:
       entries: Array of shape (T, T + S).

@@ -1,9 +1,10 @@
 """Base class of the attention variants.
 
-A variant is a small frozen dataclass and a pytree. Its arrays lead with the head axis, of size N,
-or 1 if all heads share them. `jit`, `grad`, `vmap` and `shard_map` treat these arrays as ordinary
-leaves. Its functions and numbers are static. The methods from `scores` to `block_weighted_values`
-compute one head of one example: for them the arrays have no head axis and are float32 or wider.
+A variant is a small frozen dataclass and a pytree. The first axis of its arrays is the head axis.
+It has size N, or size 1 if all heads share the array. `jit`, `grad`, `vmap` and `shard_map` treat
+these arrays as ordinary leaves. The functions and Python numbers of a variant are static. The
+methods from `scores` to `block_weighted_values` compute one head of one example. In these methods,
+the arrays of the variant have no head axis and are float32 or wider.
 """
 
 import abc
@@ -51,7 +52,12 @@ class Variant(abc.ABC):
     def adjust_weights(
         self, weights: Float[Array, "T S"], relative_positions: Int[Array, "T S"]
     ) -> Float[Array, "T S"]:
-        """Return the weights after the softmax, adjusted. The caller sets masked entries to 0."""
+        """Adjust the attention weights after the softmax. The caller sets masked entries to 0.
+
+        Args:
+          weights: Softmax of the scores.
+          relative_positions: Position of query i minus the position of key j.
+        """
         return weights
 
     def weighted_values(

@@ -203,7 +203,7 @@ def save(
 
 
 def _tokenizer_files(folder: Path) -> list[Path]:
-    """Return the tokenizer files in a folder, at least one."""
+    """Return the tokenizer files in a folder. Raise a ValueError if there are none."""
     files = [folder / name for name in TOKENIZER_FILES if (folder / name).is_file()]
     if not files:
         raise ValueError(f"tokenizer_from must contain one of {TOKENIZER_FILES}; got {folder}.")
@@ -225,8 +225,8 @@ def _locate_tensors(files: list[Any], config: PretrainedConfig) -> tuple[dict[st
       config: Configuration of the encoder.
 
     Returns:
-      File and stored name of each tensor, by its normalized name. Then a description of each
-      unexpected tensor.
+      A dict from the normalized name of each tensor to its file and stored name, and a list that
+      describes each unexpected tensor.
     """
     expected = {tensor.name for tensor in tensor_names.tensors_by_path(config).values()}
     locations: dict[str, Any] = {}
@@ -272,8 +272,8 @@ def _conversion_advice(source: str, folder: str) -> str:
     """Return the part of an error message that explains how to convert a pickle checkpoint.
 
     Args:
-      source: Folder or name on the hub of the pickle.
-      folder: Folder of the converted checkpoint.
+      source: Folder of the pickle checkpoint, or its name on the Hugging Face hub.
+      folder: Folder to which the converted checkpoint should be written.
     """
     return (
         "a pickle (.bin) may run any code and is not read. Convert it where transformers is "

@@ -161,7 +161,7 @@ def parse_config(
     family: str | None = None,
     pooler: bool = True,
 ) -> PretrainedConfig:
-    """Convert the content of a config.json. A value of null means the default.
+    """Return the configuration that a config.json describes. A null value means the default.
 
     Args:
       content: Content of the file.
@@ -215,7 +215,16 @@ def format_config(config: PretrainedConfig) -> str:
 
 
 def _check_type(name: str, value: Any, expected: Any) -> Any:
-    """Return a value of the expected type, with integers converted to float where needed."""
+    """Return a value of a config.json after checking its type.
+
+    Raise a ValueError if the value has another type. If a float is expected, an integer is
+    converted to float.
+
+    Args:
+      name: Name of the value, for error messages.
+      value: Value to check.
+      expected: Expected type.
+    """
     if expected is float and isinstance(value, int) and not isinstance(value, bool):
         value = float(value)
     if not isinstance(value, expected) or isinstance(value, bool):

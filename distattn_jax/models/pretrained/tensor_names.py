@@ -51,7 +51,11 @@ class StoredTensor(NamedTuple):
 
 
 def tensors_by_path(config: PretrainedConfig) -> dict[ParameterPath, StoredTensor]:
-    """Return name and shape in a checkpoint of each parameter of `PretrainedEncoder(config)`."""
+    """Return a dict from the path of each parameter of an encoder to its tensor in a checkpoint.
+
+    Args:
+      config: Configuration of the encoder, `PretrainedEncoder(config)`.
+    """
     tensors = dict(_embedding_tensors(config))
     for index in range(config.groups):
         tensors |= _layer_tensors(config, index)
@@ -81,7 +85,7 @@ def is_ignored(name: str, config: PretrainedConfig) -> bool:
 
 
 def _embedding_tensors(config: PretrainedConfig) -> Iterator[tuple[ParameterPath, StoredTensor]]:
-    """Yield path and tensor of each parameter of the embeddings."""
+    """Yield the path of each parameter of the embeddings, and its tensor in a checkpoint."""
     width = config.embedding_features
     for part, name, rows in (
         ("tokens", "word_embeddings", config.vocabulary),

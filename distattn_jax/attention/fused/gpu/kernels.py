@@ -1,4 +1,4 @@
-"""Kernels of one call on a Hopper GPU: schedule, prefix sums, inputs and outputs of each kernel.
+"""Calls of the five kernels on a Hopper GPU, with their schedules, inputs and outputs.
 
 Vectors have one number per query or key and shape (B, N, L). They are padded to a multiple of all
 block sizes, so that a kernel never reads or writes beyond their end. Matrices need no such padding:
@@ -64,7 +64,7 @@ def make_interpreted_kernels(plan: Plan, operands: Operands) -> Kernels:
 
 
 class _KernelCall:
-    """Kernels of one call of attention, and the arrays that they share."""
+    """Methods that run the five kernels of one attention call, and the arrays that they share."""
 
     def __init__(self, plan: Plan, operands: Operands):
         self.plan, self.operands = plan, operands
@@ -88,7 +88,7 @@ class _KernelCall:
             self.scalars["dropout_scale"] = operands.dropout_scale
 
     def forward(self) -> tuple[Float[Array, "B T N E"], Float[Array, "B N _"]]:
-        """Return the values, and the padded logsumexp of each query to base 2."""
+        """Return the weighted sums of values, and the padded base-2 logsumexp of each query."""
         query, key, value = self.operands[:3]
         config = self.configs.forward
         schedule = self._schedule_query_blocks(config)
@@ -298,7 +298,13 @@ class _KernelCall:
     def _schedule(
         self, make_schedule: Callable[..., Schedule], rows: Array, config: TileConfig
     ) -> Schedule:
-        """Return a schedule with bounds for every example and head."""
+        """Return a schedule whose bounds are broadcast to all examples and heads.
+
+        Args:
+          make_schedule: `schedule_query_blocks` or `schedule_key_blocks`.
+          rows: Query or key, the array that is divided into blocks.
+          config: Tile configuration of the kernel.
+        """
         batch, length, heads, _ = rows.shape
         result = make_schedule(
             self.schedule_inputs,

@@ -71,7 +71,10 @@ def vector_scratch(shape: tuple[int, ...]) -> Any:
 
 
 def operand_scratch(shape: tuple[int, ...], dtype: Any) -> Any:
-    """Return the type of the buffer that `accumulate_products` needs, or None on a GPU."""
+    """Return the type of the scratch buffer that `accumulate_products` needs in the interpreter.
+
+    On a GPU, `accumulate_products` needs no buffer, and the result is None.
+    """
     return matrix_scratch(shape, dtype) if is_interpreted() else None
 
 
@@ -147,10 +150,14 @@ def reciprocal(tile: jax.Array) -> jax.Array:
 
 
 def share_diagonals(tile: jax.Array) -> jax.Array:
-    """Return the same tile, which must be Toeplitz: its entries depend on i - j alone.
+    """Return a Toeplitz tile unchanged, but let the compiler compute only half of its entries.
 
-    Entry (i + 8, j + 8) equals entry (i, j), and the same thread holds both. Copying the register
-    makes the computation of almost half of the tile dead code, which the compiler removes.
+    In a Toeplitz tile, entry (i + 8, j + 8) equals entry (i, j), and one thread holds both. Copying
+    the register of (i, j) makes the computation of (i + 8, j + 8) dead code. The compiler removes
+    this code, which is almost half of the computation.
+
+    Args:
+      tile: Tile whose entries depend on i - j alone.
     """
     if is_interpreted():
         return tile
@@ -166,14 +173,17 @@ def share_diagonals(tile: jax.Array) -> jax.Array:
 def extend_geometric(
     nearest: jax.Array, factor: jax.Array, columns: int, *, is_increasing: bool
 ) -> jax.Array:
-    """Return a Toeplitz tile that is a geometric sequence along its groups of columns.
+    """Return a tile of powers b^R of the distance R, computed from one group of its columns.
+
+    The tile must be Toeplitz. Each group of `COLUMN_GROUP` columns is `factor` times the
+    neighbouring group with smaller distances.
 
     Args:
-      nearest: Entries of one group of `COLUMN_GROUP` columns: the first group of the tile if
-        `is_increasing`, otherwise the last group.
-      factor: Ratio of each group to the preceding one, counted from `nearest`.
+      nearest: Powers in the group of columns with the smallest distances. It is the first group
+        of the tile if `is_increasing`, otherwise the last group.
+      factor: Power b^COLUMN_GROUP.
       columns: Number of columns of the tile.
-      is_increasing: The distance increases with the column.
+      is_increasing: True if the distance increases with the column index.
     """
 
     def extend(nearest, factor):

@@ -1,4 +1,4 @@
-"""Bodies of the five kernels: forward, two gradients, and two for the received attention.
+"""Bodies of the five kernels: forward, two gradients, received attention and its derivative.
 
 With scores e_ij in base 2, the logsumexp z_i, cotangents dO of the values and g of the received
 attention, and the delta D_i = dO_i · O_i + Σ_j A_ij g_j:
@@ -10,7 +10,7 @@ attention, and the delta D_i = dO_i · O_i + Σ_j A_ij g_j:
     attention_given   Σ_j A_ij g_j
 
 The logsumexp of a query without a visible key is `EMPTY_LOGSUMEXP`, so that its weights are 0. If a
-head skips far tiles, `far_sums` hold their contribution, which is added before the first tile.
+head skips far tiles, the kernel adds their contribution, `far_sums`, before the first tile.
 """
 
 from typing import Any
@@ -102,8 +102,8 @@ def query_gradient(
 
     Arrays of the rows: query, values_cotangent, logsumexp, negative_delta.
     Arrays of the columns: key, value, and received_cotangent if `has_received`.
-    Outputs: query, and for distance-aware scores also slope, shift and log_height. These three have
-    one number per query, and their sums over the queries are the gradients.
+    Outputs: query, and for distance-aware scores also slope, shift and log_height. The last three
+    outputs have one number per query. The caller sums them over the queries.
 
     Args:
       score_map: Scoring and masking of a map with one row per query.

@@ -28,7 +28,7 @@ class TileConfig(NamedTuple):
 
     @property
     def block_rows(self) -> int:
-        """Rows of all warpgroups of a thread block."""
+        """Number of rows of a thread block, summed over its compute warpgroups."""
         return self.rows * self.warpgroups
 
 

@@ -99,7 +99,7 @@ class KernelInputs(NamedTuple):
       streamed: Matrices and vectors of the columns.
       scalars: A few numbers per head, shape (B, N, count).
       bounds: Tile indices of the schedule, shape (B, N, blocks, sections + 1).
-      far_sums: A vector for each thread block, shape (B, N, blocks, W).
+      far_sums: Sums over the tiles that each thread block skips, shape (B, N, blocks, W).
     """
 
     resident: dict[str, jax.Array]
@@ -214,8 +214,9 @@ def _allocate(
 def _read_scalar(ref: Any, index: tuple[jax.Array, ...], i: int) -> jax.Array:
     """Read one number from global memory.
 
-    Inside a `shard_map` the type of the number names the mesh axes over which it varies, which
-    kernels do not support. Adding a constant made inside the kernel gives a type without them.
+    Inside a `shard_map`, the type of the number lists the mesh axes over which the number varies.
+    Kernels do not support such types. The sum with a constant that is created inside the kernel
+    has a type without mesh axes.
     """
     return ref[*index, i] + jnp.zeros((), ref.dtype)
 
@@ -298,7 +299,7 @@ def _make_context(refs, memory, grid_index, warpgroup, row) -> WarpgroupContext:
 
 
 def _make_tile(memory, row, index, iteration, section, config) -> Tile:
-    """Return the tile number `index`, which iteration `iteration` of the loop processes."""
+    """Return the tile at index `index`, which the loop processes in iteration `iteration`."""
     slot = lax.rem(iteration, config.stages)
 
     def wait(name):

@@ -73,7 +73,7 @@ class TileView(NamedTuple):
 
     @property
     def scores(self) -> jax.Array:
-        """Scores before the multiplication by `score_multiplier`; masked ones are very low."""
+        """Scores before the multiplication by `score_multiplier`. Masked scores are -1e30."""
         if self.visible is None:
             return self.tile_scores.scores
         return jnp.where(self.visible, self.tile_scores.scores, MASKED_SCORE)
@@ -90,7 +90,7 @@ class TileView(NamedTuple):
     def coefficient_gradients(
         self, score_gradient: jax.Array, product_gradient: jax.Array
     ) -> CoefficientGradients:
-        """Return the gradients of the coefficients entry by entry."""
+        """Return the contribution of each entry to the gradients of the coefficients."""
         return self.scoring.coefficient_gradients(
             score_gradient, product_gradient, self.distances, self.tile_scores, self.coefficients
         )
@@ -190,7 +190,11 @@ def _position_steps(score_map: ScoreMap, sign: int) -> tuple[int, int]:
 
 
 def _tile_distances(score_map: ScoreMap, context: WarpgroupContext, tile: Tile) -> Distances:
-    """Return the distances |i - j| of a tile, by groups of columns if the schedule allows it."""
+    """Return the distances |i - j| of a tile.
+
+    `Distances.geometric` is set if all keys of the tile are on one side of its queries, except in
+    the interpreter.
+    """
     side = tile.section.side
 
     def entries():
