@@ -2,6 +2,7 @@
 
 import dataclasses
 import itertools
+import json
 
 import jax
 import jax.numpy as jnp
@@ -18,6 +19,7 @@ from distattn_jax.tasks import (
     prepare,
 )
 from distattn_jax.tasks.fine_tuning import sample_rows
+from distattn_jax.tasks.pretrained_source import describe_source
 from distattn_jax.train import MeshConfig
 from distattn_jax.train.members import list_members, placeholder_setting
 from tests.train import pretrained, tiny
@@ -126,6 +128,57 @@ def test_a_smaller_share_of_the_training_set_is_part_of_every_larger_one():
     assert all(small < large for small, large in itertools.pairwise(shares))
     assert len(rows(0.2, "test")) == 50
     assert rows(0.2) != rows(0.2, seed=1)
+
+
+def write_texts(folder):
+    folder.mkdir()
+    for split, count in {"train": 10, "validation": 3, "test": 3}.items():
+        words = (pretrained.WORDS[5 + i % 8] for i in range(count))
+        rows = [{"text": f"the {word}", "label": "ab"[i % 2]} for i, word in enumerate(words)]
+        (folder / f"{split}.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+
+
+def test_prepared_data_hold_tables_constants_parameters_and_digests(pretrained_folder, tmp_path):
+    write_texts(tmp_path / "raw")
+    (tmp_path / "vectors.txt").write_text("good 1 0\nbad 0 1\n")
+    config = PretrainedClassificationConfig(
+        methods=("none", "pmi", "word_similarity"),
+        model=PretrainedModelConfig(pretrained=str(pretrained_folder)),
+        data=PretrainedClassificationData(
+            dataset="text_files",
+            directory=str(tmp_path / "prepared"),
+            manual_dir=str(tmp_path / "raw"),
+            longest=16,
+            share=0.5,
+            vectors=str(tmp_path / "vectors.txt"),
+        ),
+    )
+    prepared = prepare(config)
+    tables = {split: (len(table), set(table.columns)) for split, table in prepared.tables.items()}
+    columns = {"tokens", "types", "label"}
+    assert tables == {
+        "train": (5, columns | {"vectors"}),
+        "validation": (3, columns),
+        "test": (3, columns),
+    }
+    assert prepared.labels == ("a", "b")
+    assert prepared.constants.keys() == {"pmi_row_of_token", "pmi_values", "word_vectors"}
+    given = pretrained.encoder_parameters(pretrained_folder)
+    assert prepared.initial_parameters.keys() == given.keys()
+    digests = prepared.about["digests"]
+    assert digests.keys() == {"raw files of the data", "pre-trained weights"}
+    assert all(digests.values())
+
+
+def test_the_digest_of_a_pretrained_model_depends_on_its_weights(tmp_path):
+    pretrained.write_model(tmp_path / "model")
+    before = describe_source(str(tmp_path / "model"), pretrained.CONFIG)
+    weights = tmp_path / "model" / "model.safetensors"
+    content = weights.read_bytes()
+    weights.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
+    after = describe_source(str(tmp_path / "model"), pretrained.CONFIG)
+    assert before["digest"] != after["digest"]
+    assert {**before, "digest": ""} == {**after, "digest": ""}
 
 
 @pytest.mark.parametrize(

@@ -65,11 +65,11 @@ def test_a_sentence_without_tokens_is_refused(trained):
 
 def test_the_profile_is_the_mean_attention_at_each_distance(trained):
     table = read_split(trained.task, "test")
-    profile = distance_profile(trained, table, texts=3, furthest=7)
+    profile = distance_profile(trained, table, texts=2, furthest=7)
     sums, uniform, queries = np.zeros((1, 2, 8)), np.zeros(8), 0
     columns = table.columns["text"]
     words = {i: word for word, i in trained.task.tokenizer.get_vocab().items()}
-    for row in range(3):
+    for row in range(2):
         ids = columns.values[columns.offsets[row] : columns.offsets[row + 1]]
         weights = sentence_attention(trained, " ".join(words[i] for i in ids)).weights
         for query in range(len(ids)):
