@@ -42,7 +42,7 @@ class TrainedModels(NamedTuple):
 
     @property
     def model(self) -> Any:
-        """Model of the best model."""
+        """Best model of the run."""
         return select_model(self.task, self.params, self.best)
 
     @property

@@ -85,7 +85,7 @@ def load(path: AnyPath, *, member: int | None = None) -> LoadedModel:
 
 
 def select_model(task: TextTask, params: Any, member: int) -> Any:
-    """Return the model of one model, from the parameters of all models."""
+    """Return one model of a run, from the parameters of all its models."""
     return nnx.merge(model_graph(task), jax.tree.map(lambda leaf: leaf[member], params))
 
 
