@@ -168,6 +168,27 @@ def test_repetitions_with_fewer_seeds_are_compared_on_shared_seeds(folder):
     assert repeated_runs.repetition_table(contents, "covid_fact") == ""
 
 
+def test_a_repetition_in_the_newer_format_is_compared_with_an_older_experiment(folder):
+    contents = report.read_contents(folder)
+    older, newer = contents["multinli"], contents["multinli_again_1"]
+    older["data"]["raw_files"] = "4567"
+    newer["data"] = {
+        **{name: older["data"][name] for name in ("rows", "average_length", "pretrained")},
+        "messages": ["another message"],
+        "digests": {"raw files of the data": "4567", "pre-trained weights": "0123"},
+    }
+    for guide in ("none", "mdg"):  # Neither reads gamma.
+        older["runs"][guide]["config"] |= {"guiding.gamma": [0.1], "task": "multinli"}
+        newer["runs"][guide]["config"] |= {"guiding.gamma": [1.0], "data.dataset": "multinli"}
+        del newer["runs"][guide]["config"]["optimizer.name"]
+    details = report.write_details(contents, folder)
+    assert find_row(details, "multinli_again_1", "### Repeated runs")[3] == "2.67 points"
+    assert "`multinli_again_*`" in details[: details.index("### Table 2")]
+    newer["data"]["digests"]["raw files of the data"] = "89ab"
+    with pytest.raises(ValueError, match="multinli_again_1 must have the data of multinli"):
+        report.write_details(contents, folder)
+
+
 @pytest.mark.parametrize(
     ("name", "guide", "field", "value", "error"),
     [

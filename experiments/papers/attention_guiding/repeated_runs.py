@@ -8,6 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from distattn_jax.tasks.fine_tuning import FineTuningConfig
+from distattn_jax.train.options import options_read_by
 from distattn_jax.train.results import Result, values_by_seed
 from experiments.papers import outcomes
 from experiments.papers.attention_guiding.sweeps import Results, compare_with_none
@@ -122,7 +124,7 @@ def _group_by_guide(contents: Mapping[str, Mapping[str, Any]], data: str) -> Res
         if _data_identity(content["data"]) != _data_identity(first["data"]):
             raise ValueError(f"{name} must have the data of {data}; its data differ.")
         for guide in shared:
-            if not _agree(content["runs"][guide]["config"], first["runs"][guide]["config"]):
+            if not _agree(guide, content["runs"][guide]["config"], first["runs"][guide]["config"]):
                 raise ValueError(
                     f"{name} must have the options of {data}; those of {guide} differ."
                 )
@@ -141,10 +143,13 @@ def _data_identity(data: Mapping[str, Any]) -> tuple[Any, ...]:
     return data.get("rows"), digest, data.get("pretrained", {}).get("digest")
 
 
-def _agree(first: Mapping[str, Any], second: Mapping[str, Any]) -> bool:
-    """Return whether two runs agree in all options that both store, except the number of seeds."""
-    shared = (first.keys() & second.keys()) - {"seeds"}
-    return all(first[name] == second[name] for name in shared)
+def _agree(guide: str, first: Mapping[str, Any], second: Mapping[str, Any]) -> bool:
+    """Return whether two runs of a guide agree in their options, except the number of seeds.
+
+    Options that only one of them stores, and options that the guide does not read, may differ.
+    """
+    shared = options_read_by(FineTuningConfig(), guide).keys() & first.keys() & second.keys()
+    return all(first[name] == second[name] for name in shared - {"seeds"})
 
 
 def _align_seeds(results: Iterable[Result]) -> tuple[list[int], np.ndarray]:
