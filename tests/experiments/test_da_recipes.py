@@ -15,6 +15,7 @@ from experiments.commands.predict import predict
 from experiments.commands.train import train
 from experiments.papers import stored_results
 from experiments.papers.collecting import collect_results
+from experiments.papers.da_transformer import report
 from experiments.papers.da_transformer.published import METRICS
 from experiments.papers.da_transformer.settings import search_config
 from experiments.recipes import load_recipe

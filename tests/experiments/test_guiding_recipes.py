@@ -19,6 +19,8 @@ from distattn_jax.train.run import Run, experiment_folder
 from experiments.__main__ import main
 from experiments.commands.predict import predict
 from experiments.commands.train import train
+from experiments.papers import stored_results
+from experiments.papers.attention_guiding import report
 from experiments.papers.attention_guiding.published import CLASSIFICATION, RANKING
 from experiments.papers.attention_guiding.settings import search_config
 from experiments.papers.collecting import collect_results
@@ -146,6 +148,10 @@ def test_pairs_are_classified_measured_and_collected(tmp_path, capsys, monkeypat
     assert all(0 < share < 1 for share in heads["special"])
     assert content["data"]["pretrained"]["config"]["layers"] == 1
     assert content["runs"]["ag"]["config"]["model.pretrained"] == "model"
+    stored_results.write_results(content, tmp_path)
+    assert f"| `multinli` | model | {content['data']['pretrained']['digest']} | bert |" in (
+        report.detail(tmp_path)
+    )
 
 
 def test_evidence_is_ranked_with_a_guide_from_parses(tmp_path, capsys):
