@@ -24,7 +24,7 @@ class Batches:
     """Infinite sequence of batches of a table: `batches[i]` is batch i, counted from step 0.
 
     A batch is a dict of the columns of the table (see `Table.take`) and two more arrays: `weight`
-    (B,), 1 for rows of the table and 0 for padding rows, and `index` (B,), the row number in the
+    (B,), 1 for rows of the table and 0 for padding rows, and `index` (B,), the row index in the
     table and -1 for padding rows.
 
     Args:
@@ -37,7 +37,7 @@ class Batches:
       seed: Seed of the order of rows and batches. Ignored unless `shuffle` is True.
       shuffle: True draws a new order in every epoch. False keeps the order of the table within each
         bucket, shortest bucket first.
-      process_index: Number of the process that this object produces rows for.
+      process_index: Index of the process whose rows this object produces.
       process_count: Number of processes among which the rows of each batch are divided.
 
     Attributes:
@@ -115,7 +115,7 @@ class Batches:
 
         Args:
           steps: Number of batches. None iterates forever.
-          start: Number of the first batch.
+          start: Index of the first batch.
           threads: Number of groups of batches that are prepared at the same time.
           prefetch: Number of batches that are prepared ahead.
         """
@@ -127,7 +127,7 @@ class Batches:
     def _make_epoch(
         self, epoch: int
     ) -> tuple[Int32[np.ndarray, "batches B"], Int[np.ndarray, " batches"]]:
-        """Return the row numbers of all batches of an epoch, and the order to return batches in."""
+        """Return the row indices of all batches of an epoch, and the order of the batches."""
         # NumPy guarantees that raw bits, unlike its permutations, are the same in all versions.
         bits = np.random.Philox(np.random.SeedSequence((self.seed, epoch))).random_raw
         batches = []
@@ -150,8 +150,8 @@ class BatchIterator:
 
     Args:
       batches: Batches to iterate over.
-      start: Number of the first batch.
-      stop: Number of the batch after the last one.
+      start: Index of the first batch.
+      stop: Index of the last batch plus 1.
       threads: Number of groups of batches that are prepared at the same time.
       prefetch: Number of batches that are prepared ahead.
     """

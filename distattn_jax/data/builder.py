@@ -102,8 +102,8 @@ class TextBuilder(tfds.core.GeneratorBasedBuilder):
     def describe_rows(self) -> tuple[str, ...]:
         """Describe the data set in lines of text.
 
-        Each split has a line with its size. Each reason to leave out rows has a line with their
-        number.
+        One line for each split reports its size. One line for each reason to leave out rows reports
+        how many rows were left out.
         """
         self.prepare()
         published = self.published_rows()
@@ -118,7 +118,11 @@ class TextBuilder(tfds.core.GeneratorBasedBuilder):
         return [(name, split.num_examples) for name, split in self.info.splits.items()]
 
     def _check_complete(self) -> None:
-        """Raise `DataError` and delete the examples if the downloaded files were incomplete."""
+        """Compare the number of rows with the published number.
+
+        If they differ, the download was incomplete: delete the prepared examples and raise
+        `DataError`.
+        """
         published = self.published_rows()
         for split, rows in self._count_rows():
             if rows != published.get(split, rows):
@@ -157,12 +161,12 @@ class TextBuilder(tfds.core.GeneratorBasedBuilder):
         )
 
     def _split_generators(self, dl_manager: Any) -> dict[str, Iterable[tuple[int, Example]]]:
-        """Return the numbered examples of every split. TFDS calls this to prepare them."""
+        """Return (index, example) pairs of every split. TFDS calls this method."""
         self.left_out.clear()
         return {split: self._number(split, rows) for split, rows in self.read_splits().items()}
 
     def _number(self, split: str, rows: Iterable[Example]) -> Iterator[tuple[int, Example]]:
-        """Yield each example of a split with its number. A split without examples is an error."""
+        """Yield (index, example) for all examples of a split; raise `DataError` if it has none."""
         number = -1
         for number, row in enumerate(rows):
             yield number, row
@@ -170,7 +174,10 @@ class TextBuilder(tfds.core.GeneratorBasedBuilder):
             raise DataError(f"{self.manual_dir}: has no rows for the split {split!r}.")
 
     def _generate_examples(self) -> Any:
-        """Return no examples. TFDS requires this method, but `_split_generators` makes them."""
+        """Return an empty iterator.
+
+        TFDS requires this method, but `_split_generators` already returns all examples.
+        """
         return iter(())
 
 

@@ -36,8 +36,8 @@ class DependencyParse(NamedTuple):
     Attributes:
       ends: Number of characters of the text up to the end of each word, without white space, shape
         (words,).
-      heads: Number of the syntactic head of each word, counted from 1, shape (words,). 0 marks a
-        root, which has no head.
+      heads: Position of the syntactic head of each word in the text, counted from 1 in words, shape
+        (words,). 0 marks a root, which has no head.
     """
 
     ends: Int32[np.ndarray, " words"]
@@ -49,9 +49,9 @@ class DependencyParse(NamedTuple):
     def find_words(
         self, text: str, spans: Sequence[tuple[int, int]]
     ) -> Int32[np.ndarray, " tokens"]:
-        """Return the number of the word in which each token begins, counted from 1.
+        """Return the index of the word in which each token begins. The first word has index 1.
 
-        A token that contains only white space has the number 0.
+        A token that contains only white space has index 0.
 
         Args:
           text: Text that was parsed.
@@ -105,7 +105,7 @@ def _find_files(path: Path) -> list[Path]:
 
 
 def _read_texts(path: Path) -> Iterator[tuple[str, DependencyParse]]:
-    """Yield every text of a file without its white space, and its parse."""
+    """Yield each text of a CoNLL-U file, with white space removed, and its dependency parse."""
     has_documents = any(text.startswith(NEW_TEXT) for _, text in read_lines(path))
     forms: list[str] = []
     heads: list[int] = []
@@ -129,7 +129,10 @@ def _make_parse(forms: list[str], heads: list[int]) -> tuple[str, DependencyPars
 
 
 def _read_sentences(path: Path) -> Iterator[tuple[bool, list[tuple[str, int]]]]:
-    """Yield for each sentence whether it starts a new text, and the form and head of its words."""
+    """Yield (starts_text, words) for each sentence; each word is a pair (form, head).
+
+    `starts_text` is True if the sentence is the first one of a text.
+    """
     starts_text, comment, comment_line = False, None, 0
     lines: list[tuple[int, list[str]]] = []
     # The added empty line ends the last sentence if the file does not.
@@ -159,8 +162,8 @@ def _read_sentences(path: Path) -> Iterator[tuple[bool, list[tuple[str, int]]]]:
 def _read_words(path: Path, lines: list[tuple[int, list[str]]]) -> list[tuple[str, int]]:
     """Return the form and the head of every word that is written in a sentence.
 
-    A multiword token (`3-4  don't`) is one word here, and its head is the first head of its parts
-    that lies outside of it. Empty nodes (`5.1`) are skipped.
+    A multiword token (`3-4  don't`) counts as one word. Its head is the first head of its parts
+    that is not itself a part of the token. Empty nodes (`5.1`) are skipped.
 
     Args:
       path: File, for error messages.

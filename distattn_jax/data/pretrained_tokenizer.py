@@ -65,16 +65,16 @@ def encode_pairs(
     parses: ParsedTexts | None = None,
     vectors: Mapping[str, int] | None = None,
 ) -> EncodedPairs:
-    """Encode pairs of texts, or single texts, as columns with one number per token.
+    """Encode pairs of texts, or single texts, as columns with one integer per token.
 
     The columns are:
 
     - `tokens`: Token ids, including special tokens.
     - `types`: Token type, 0 for the first and 1 for the second text if the model has two types.
-    - `words`: Number of the word that contains the token, counted from 1 over both texts. Special
+    - `words`: Index of the word that contains the token, counted from 1 over both texts. Special
       tokens have 0. The pre-tokenizer defines the words. If `parses` is given, the parser defines
       them, and a token belongs to the word in which it begins.
-    - `heads`, if `parses` is given: Number of the syntactic head of that word. 0 marks a root, or a
+    - `heads`, if `parses` is given: Index of the syntactic head of that word. 0 marks a root, or a
       head that was truncated.
     - `vectors`, if `vectors` is given: Row of the word vector of the word that the pre-tokenizer
       defines. 0 marks a word without a vector.
@@ -185,7 +185,7 @@ def _make_word_columns(
 
 
 def _get_words(text: str, encoding: Encoding) -> dict[int, str]:
-    """Return the words of an encoded text as they are written, by their numbers from 1."""
+    """Return a dict from word index to the word as written in the text. The first index is 1."""
     spans: dict[int, tuple[int, int]] = {}
     for word, (start, stop) in zip(encoding.word_ids, encoding.offsets, strict=True):
         if word is not None:
@@ -194,7 +194,10 @@ def _get_words(text: str, encoding: Encoding) -> dict[int, str]:
 
 
 def _get_row(word: str, vectors: Mapping[str, int]) -> int:
-    """Return the row of the vector of a word, as written or in lower case. 0 means no vector."""
+    """Look up a word as written, then in lower case, and return its row in the vectors.
+
+    The row is 0 if the word has no vector.
+    """
     return vectors.get(word) or vectors.get(word.lower(), 0)
 
 

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 
 def draw_disjoint(total: int, sizes: Sequence[int], *, seed: str) -> list[set[int]]:
-    """Draw disjoint random sets of row numbers.
+    """Draw disjoint random sets of row indices.
 
     Args:
       total: Number of rows to draw from. Rows are numbered from 0.

@@ -62,7 +62,7 @@ class Ragged:
         """Return the selected rows as one array, truncated or padded with 0 to `length`.
 
         Args:
-          indices: Row numbers, shape (B,). The index -1 selects a row of padding only.
+          indices: Row indices, shape (B,). The index -1 selects a row of padding only.
           length: Number of elements T of each returned row.
 
         Returns:
@@ -132,7 +132,7 @@ class Nested:
         """Return the selected rows as one array, truncated or padded to `length` sequences.
 
         Args:
-          indices: Row numbers, shape (B,). The index -1 selects a row of padding only.
+          indices: Row indices, shape (B,). The index -1 selects a row of padding only.
           length: Number of sequences S of each returned row.
 
         Returns:
@@ -207,7 +207,7 @@ class Table:
           padding.
 
         Args:
-          indices: Row numbers, shape (B,). The index -1 selects a row of zeros and of length 0.
+          indices: Row indices, shape (B,). The index -1 selects a row of zeros and of length 0.
           length: Length T of sequences, and length S of lists of sequences.
         """
         rows = {}

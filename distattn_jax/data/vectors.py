@@ -40,8 +40,8 @@ def load_embeddings(
     are parsed, so a large file takes seconds.
 
     Args:
-      path: Text file, plain, .gz or .zip. Write `file.zip:member` if the .zip file has several
-        members.
+      path: Text file, plain, .gz or .zip. Write `archive.zip:name` to select one of several
+        files in a .zip archive.
       words: Vocabulary in the order of the token ids.
       seed: Seed of the random vectors.
       cache: File (.npz) that stores the result. It is reused while file, words and seed stay the
@@ -71,8 +71,8 @@ def load_word_vectors(path: str | Path, words: Sequence[str]) -> WordVectors:
     """Load the vectors of those words that a file contains.
 
     Args:
-      path: Text file, plain, .gz or .zip. Write `file.zip:member` if the .zip file has several
-        members.
+      path: Text file, plain, .gz or .zip. Write `archive.zip:name` to select one of several
+        files in a .zip archive.
       words: Words to search for.
     """
     found = _find_words(path, words, start=0)
@@ -83,7 +83,10 @@ def load_word_vectors(path: str | Path, words: Sequence[str]) -> WordVectors:
 
 
 def _split_path(path: str | Path) -> tuple[Path, str]:
-    """Split `file.zip:member` into file and member. The member of any other path is empty."""
+    """Split the path `archive.zip:name` into the archive and the name of a file inside it.
+
+    The name is empty for any other path.
+    """
     name, _, member = str(path).partition(".zip:")
     file = Path(f"{name}.zip" if member else name)
     if not file.is_file():
@@ -159,7 +162,12 @@ def _is_number(field: bytes) -> bool:
 
 
 def _open(file: Path, member: str) -> Any:
-    """Open a plain, .gz or .zip file for reading lines of bytes."""
+    """Open a plain, .gz or .zip file for reading lines of bytes.
+
+    Args:
+      file: Path of the file.
+      member: Name of the file inside a .zip archive. Empty if the archive has only one file.
+    """
     if file.suffix == ".gz":
         return gzip.open(file)
     if file.suffix != ".zip":
@@ -175,14 +183,17 @@ def _open(file: Path, member: str) -> Any:
 
 
 def _make_key(file: Path, member: str, words: Sequence[str], seed: int) -> str:
-    """Hash everything that the cached embeddings depend on."""
+    """Return a hash of the vector file, the words and the seed of the cached embeddings."""
     status = file.stat()
     parts = [str(file.resolve()), member, status.st_size, status.st_mtime_ns, seed, list(words)]
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
 
 
 def _read_cache(cache: Path, key: str) -> tuple[np.ndarray, int] | None:
-    """Return the cached embeddings and the number of words found, or None for another key."""
+    """Return the cached embeddings and the number of words found in the file of vectors.
+
+    The result is None if the cache was written for a different key.
+    """
     try:
         with np.load(cache) as stored:
             if str(stored["key"]) == key:

@@ -56,14 +56,14 @@ class Bm25:
     def nearest(
         self, query: str, count: int, *, without: Collection[int] = ()
     ) -> Int64[np.ndarray, " count"]:
-        """Return the numbers of the texts with the highest scores, in descending order of scores.
+        """Return the indices of the texts with the highest scores, in descending order of scores.
 
-        Texts with equal scores are in ascending order of their numbers.
+        Texts with equal scores are in ascending order of their indices.
 
         Args:
           query: Any text.
           count: Number of texts to return. Fewer are returned if there are not enough texts.
-          without: Numbers of texts to exclude.
+          without: Indices of texts to exclude.
         """
         scores = self.scores(query)
         scores[list(without)] = -np.inf

@@ -23,9 +23,9 @@ class Claim(NamedTuple):
 
     Attributes:
       text: Text of the claim.
-      right: Numbers of the papers that support the claim.
-      doubtful: Numbers of papers that possibly support the claim. They are never used as wrong
-        candidates.
+      right: Indices of the papers that support the claim.
+      doubtful: Indices of papers that possibly support the claim. These papers are never used as
+        wrong candidates.
     """
 
     text: str
@@ -68,8 +68,8 @@ class ClaimBuilder(TextBuilder):
         """Read papers and claims from the raw files.
 
         Returns:
-          The texts of all papers, the claims of each split, and the numbers of the papers that may
-          be candidates in each split. The latter include all correct papers of the split.
+          The texts of all papers, the claims of each split, and the indices of the papers that may
+          be candidates in each split. These papers include all correct papers of the split.
         """
 
     def features(self) -> dict[str, Any]:
@@ -99,7 +99,7 @@ class ClaimBuilder(TextBuilder):
         Args:
           split: Name of the split.
           claims: Claims of the split.
-          pool: Numbers of the papers that may be candidates.
+          pool: Indices of the papers that may be candidates.
           index: BM25 index of these papers, in the same order.
         """
         generator = random.Random(f"{self.name} {split}")

@@ -48,11 +48,11 @@ class CrossGenre(ClaimBuilder):
         return list(papers.values()), by_split, dict.fromkeys(SPLITS, range(len(papers)))
 
     def _read_pairs(self, claims: dict[str, str], papers: dict[str, int]) -> dict[str, list[int]]:
-        """Return the numbers of the papers that support each claim, by the id of the claim.
+        """Return a dict from the id of a claim to the indices of the papers that support it.
 
         Args:
           claims: Texts of the claims by id.
-          papers: Numbers of the papers by id.
+          papers: Dict from the id of a paper to its index.
         """
         right: dict[str, list[int]] = {name: [] for name in claims}
         path = self.raw_files["pairs"]
@@ -67,7 +67,7 @@ class CrossGenre(ClaimBuilder):
         return right
 
     def _read_papers(self) -> dict[str, str]:
-        """Return the text of every paper by its id."""
+        """Return a dict from the id of a paper to its text."""
         path, papers = self.raw_files["papers"], dict[str, str]()
         for line, row in read_rows(path, columns=("id", "title", "abstract")):
             text = f"{row['title'].strip()} {row['abstract'].strip()}".strip()
@@ -77,7 +77,10 @@ class CrossGenre(ClaimBuilder):
         return papers
 
     def _read_claim_texts(self) -> tuple[dict[str, str], dict[str, str | None]]:
-        """Return the text and the split of every claim by its id. The split may be None."""
+        """Return two dicts: from the id of a claim to its text, and from the id to its split.
+
+        The split is None if the file has no column `split`.
+        """
         path, texts, splits = self.raw_files["claims"], dict[str, str](), dict[str, str | None]()
         for line, row in read_rows(path):
             missing = [column for column in ("id", "claim") if not row.get(column, "").strip()]
@@ -94,12 +97,12 @@ class CrossGenre(ClaimBuilder):
 
 
 def _group_by_shared_papers(papers: Sequence[Sequence[int]]) -> list[int]:
-    """Assign a group number to every claim. Claims that share a paper are in the same group.
+    """Return a group index for every claim. Claims that share a paper are in the same group.
 
     Sharing is transitive: if A shares a paper with B and B with C, all three are in one group.
 
     Args:
-      papers: Paper numbers of every claim.
+      papers: Indices of the papers of every claim.
     """
     group_of_paper: dict[int, int] = {}
     for claim_papers in papers:

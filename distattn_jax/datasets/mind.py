@@ -37,7 +37,9 @@ MIND_LARGE = {
 
 
 class Impression(NamedTuple):
-    """Example of MIND: the news items, as numbers, that a user was shown at one time.
+    """Example of MIND: the news items that a user was shown at one time.
+
+    A news item is represented by its index in the list of all news.
 
     Attributes:
       history: News items that the user clicked before, oldest first, shape (K,).
@@ -134,13 +136,13 @@ class Mind(TextBuilder):
 
     @property
     def training_titles(self) -> list[str]:
-        """Titles of the news of train, by number. Title 0 is empty and serves as padding."""
+        """Titles of the training news, in order of their indices. Title 0 is empty, for padding."""
         self.prepare()
         return self.titles[: self.info.metadata["training_titles"]]
 
     @functools.cached_property
     def titles(self) -> list[str]:
-        """Titles of all news, by number. Title 0 is empty and serves as padding."""
+        """Titles of all news, in order of their indices. Title 0 is empty, for padding."""
         news = self._open_records("news", lambda features: features["title"].decode())
         return news.__getitems__(range(len(news)))
 
@@ -157,8 +159,8 @@ class Mind(TextBuilder):
     def describe_rows(self) -> tuple[str, ...]:
         """Describe the data set in lines of text.
 
-        The first line contains the sizes of the raw files. Each reason to leave out rows has a line
-        with their number.
+        The first line reports the sizes of the raw files. One line for each reason to leave out
+        rows reports how many rows were left out.
         """
         self.prepare()
         rows = dict(self._count_rows())
@@ -172,7 +174,7 @@ class Mind(TextBuilder):
         return (f"{name}: {counts}", *left_out)
 
     def _download(self) -> Path:
-        """Download each archive into a folder of its own, because their files have equal names."""
+        """Download each archive into a separate folder, because they share file names."""
         folder = self.root / "downloads" / self.name
         for url in self.URLS:
             part_folder = folder / PurePosixPath(url).stem
@@ -243,7 +245,16 @@ def _decode_impression(features: Mapping[str, bytes]) -> Impression:
 
 
 def _add_news(path: Path, numbers: dict[str, int], titles: list[str]) -> int:
-    """Read news.tsv, add its new items to `numbers` and `titles`, and return the number of rows."""
+    """Read news.tsv, and append the news items that are not yet in `titles`.
+
+    Args:
+      path: File news.tsv.
+      numbers: Dict from the id of a news item to its index in `titles`. Updated in place.
+      titles: Title of every news item. Updated in place.
+
+    Returns:
+      Number of rows of the file.
+    """
     rows = 0
     for line, row in read_rows(path, columns=COLUMNS, header=False):
         rows += 1
@@ -259,7 +270,7 @@ def _add_news(path: Path, numbers: dict[str, int], titles: list[str]) -> int:
 
 
 def _find_folder(folder: Path, part: str) -> Path:
-    """Find the folder of train or dev. An archive may contain a folder of its own name again."""
+    """Find the folder of train or dev, which may contain a subfolder of the same name."""
     names = [name.format(part) for name in FOLDERS]
     places = [folder / place for name in names for place in (name, f"{name}/{name}")]
     found = [

@@ -19,7 +19,9 @@ DayFilter = Callable[[datetime.date], bool]
 
 
 class LoggedImpression(NamedTuple):
-    """One line of the log: the news items, as numbers, that a user was shown at one time.
+    """One line of the log: the news items that a user was shown at one time.
+
+    A news item is represented by its index in the list of all news.
 
     Attributes:
       line: Line number in the file.
@@ -59,7 +61,7 @@ class ImpressionLog:
 
     Args:
       path: File behaviors.tsv.
-      numbers: Row index of each news item, by its id. News with other ids are left out.
+      numbers: Dict from the id of a news item to its index. News with other ids are left out.
       size: Number of lines of a shard.
 
     Attributes:
@@ -85,7 +87,7 @@ class ImpressionLog:
         self.last_day = max(day for shard in self._shards for day in shard.usable)
 
     def find_shards(self, days: DayFilter) -> list[int]:
-        """Return the numbers of the shards that contain usable impressions of the selected days.
+        """Return the indices of the shards that contain usable impressions of the selected days.
 
         A usable impression has both clicked and unclicked candidates.
 
@@ -104,7 +106,7 @@ class ImpressionLog:
         A usable impression has both clicked and unclicked candidates.
 
         Args:
-          shard: Number of the shard.
+          shard: Index of the shard.
           days: Function that returns True for a selected day.
         """
         with self.path.open("rb") as file:
@@ -118,7 +120,14 @@ class ImpressionLog:
                         yield impression
 
     def _count_line(self, line: int, raw: bytes, usable: dict[datetime.date, bool]) -> None:
-        """Add one line to the counts of `left_out` and to the usable days of its shard."""
+        """Update `left_out` and the usable days of the current shard with one line of the log.
+
+        Args:
+          line: Line number.
+          raw: Content of the line.
+          usable: For each day of the shard, True if the day has a usable impression. Updated in
+            place.
+        """
         fields = self._split_fields(line, raw)
         day, impression = self._parse_day(line, fields), self._parse_impression(line, fields)
         usable[day] = usable.get(day, False) or impression.usable
@@ -142,7 +151,7 @@ class ImpressionLog:
         return fields
 
     def _parse_day(self, line: int, fields: list[str]) -> datetime.date:
-        """Return the day of a line."""
+        """Return the date of the impression in one line of the log."""
         time = TIME.fullmatch(fields[2])
         try:
             month, day, year = map(int, time.groups() if time else ())
@@ -154,7 +163,7 @@ class ImpressionLog:
             ) from None
 
     def _parse_impression(self, line: int, fields: list[str]) -> LoggedImpression:
-        """Return the impression of a line, without news that have no number."""
+        """Parse one line of the log, leaving out news items that are missing from news.tsv."""
         numbers = self._numbers
         history = [numbers[news] for news in fields[3].split() if news in numbers]
         candidates, clicks = [], []

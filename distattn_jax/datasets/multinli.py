@@ -54,7 +54,11 @@ class MultiNli(NliBuilder):
         }
 
     def describe_rows(self) -> tuple[str, ...]:
-        """Describe the splits, and compare train and validation together with the published set."""
+        """Describe the splits in lines of text.
+
+        The last line compares the total size of train and validation with the size of the published
+        training set.
+        """
         lines = super().describe_rows()
         rows = sum(self.info.splits[split].num_examples for split in ("train", "validation"))
         share = "all of" if rows == TRAINING_PAIRS else f"of {TRAINING_PAIRS:,} in"

@@ -19,7 +19,7 @@ class NliBuilder(TextBuilder):
     annotators (gold_label "-") are left out and counted.
 
     Attributes:
-      LABELS: Class of each label of the files, in the order of the class numbers.
+      LABELS: Dict from a label in the files to its class, in order of class index.
     """
 
     LABELS: ClassVar[Mapping[str, str]] = {

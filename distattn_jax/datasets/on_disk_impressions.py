@@ -69,7 +69,7 @@ class OnDiskImpressions:
 
     @functools.cached_property
     def _candidate_counts(self) -> Int64[np.ndarray, " rows"]:
-        """Number of candidates of every row."""
+        """Number of candidates of every row, shape (rows,)."""
         if self.candidates is not None:
             return np.full(len(self), self.candidates, np.int64)
         counts = (len(self.source[i].candidates) for i in range(len(self)))
@@ -84,7 +84,7 @@ class OnDiskImpressions:
         - `clicks` (B, C): 1 for each candidate that was clicked, otherwise 0.
 
         Args:
-          indices: Row numbers, shape (B,). The index -1 selects a row of padding only.
+          indices: Row indices, shape (B,). The index -1 selects a row of padding only.
           length: Number C of candidates, padding included.
         """
         history = np.zeros((len(indices), HISTORY), np.int32)

@@ -80,7 +80,13 @@ def read_label_first(path: Path) -> Labelled:
 def _make_layout(
     name: str, read: Callable[[Path], Labelled], labels: dict[str, str | None]
 ) -> Layout:
-    """Make a layout whose file names contain train, dev and test in place of {}."""
+    """Make the layout of a data set with one file per split.
+
+    Args:
+      name: File name in which `{}` stands for train, dev or test.
+      read: Function that yields the line number, label and text of every row of a file.
+      labels: Class of each label. Rows whose class is None are left out.
+    """
     parts = {"train": "train", "validation": "dev", "test": "test"}
     return Layout({split: name.format(part) for split, part in parts.items()}, read, labels)
 
@@ -97,11 +103,11 @@ LAYOUTS = (
 class Sst(TextBuilder):
     """Binary SST (Socher et al. 2013), from the first of these layouts that is found.
 
-    - The treebank: train.txt, dev.txt and test.txt with one tree per line. The label of a sentence
-      is that of its root: 0 and 1 are negative, 3 and 4 are positive. Sentences with the neutral
+    - The treebank: train.txt, dev.txt and test.txt with one tree per line. A sentence has the
+      label of its root: 0 and 1 are negative, 3 and 4 are positive. Sentences with the neutral
       label 2 are left out.
     - GLUE: train.tsv, dev.tsv and test.tsv. Its training rows are 67,349 phrases instead of 6,920
-      sentences. Its published test rows have no labels, which raises an error.
+      sentences. Its published test rows have no labels, so reading them raises an error.
     - stsa.binary.train, .dev and .test, or stsa.fine.train, .dev and .test: lines of a label and a
       lower-cased sentence.
 

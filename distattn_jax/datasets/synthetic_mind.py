@@ -30,7 +30,7 @@ def write_mind(
     """Write a synthetic MIND log: folders `train` and `dev` with news.tsv and behaviors.tsv.
 
     Nine tenths of the impressions are in train. The first three quarters of the news are in train,
-    and the last three quarters are in dev. The log of dev covers the day after those of train.
+    and the last three quarters are in dev. The log of dev covers the day after train.
 
     Args:
       folder: Folder to write to.
@@ -78,17 +78,17 @@ def write_mind(
 
 
 def _make_title(topic: int, generator: random.Random) -> str:
-    """Make a title of four to twelve words, of which every other word belongs to the topic."""
+    """Make a title of four to twelve words. Every second word belongs to the topic."""
     kinds = (f"topic{topic}word", "word")
     count = generator.randint(4, 12)
     return " ".join(f"{kinds[i % 2]}{generator.randrange(WORDS)}" for i in range(count))
 
 
 def _draw_click(topics: Sequence[Sequence[int]], favourite: int, generator: random.Random) -> str:
-    """Draw a news item that a user clicks, usually of the favourite topic.
+    """Draw a news item that the user clicks, usually of the favourite topic, and return its id.
 
     Args:
-      topics: Numbers of the news of each topic.
+      topics: Indices of the news items of each topic.
       favourite: Favourite topic of the user.
       generator: Random number generator.
     """
@@ -99,10 +99,12 @@ def _draw_click(topics: Sequence[Sequence[int]], favourite: int, generator: rand
 def _draw_candidates(
     topics: Sequence[Sequence[int]], favourite: int, count: int, generator: random.Random
 ) -> list[str]:
-    """Draw the candidates of an impression: one or two clicks, and news of other topics.
+    """Draw the candidates of an impression: one or two clicked news items, and unclicked ones.
+
+    The unclicked news items belong to other topics than the favourite topic.
 
     Args:
-      topics: Numbers of the news of each topic.
+      topics: Indices of the news items of each topic.
       favourite: Favourite topic of the user.
       count: Number of candidates.
       generator: Random number generator.

@@ -1,4 +1,4 @@
-"""Tasks: what is learned from which data, and how trained models are loaded again.
+"""Tasks: models, losses, metrics and data preparation, and loading of trained models.
 
 Each task has a file with its config, its model, loss and metrics, and the preparation of its data.
 """

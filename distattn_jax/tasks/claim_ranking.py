@@ -32,7 +32,7 @@ from distattn_jax.train import Batch, Loss, Setting, WeightedLoss, weighted_sum
 
 @dataclasses.dataclass(frozen=True)
 class ClaimRankingData(FineTuningData):
-    """Options of the data set and the batches."""
+    """Options of the data set and the batches, for claim ranking."""
 
     dataset: str = dataset_option("covid_fact", "cross_genre")
 
@@ -62,8 +62,8 @@ class CandidateOutput(NamedTuple):
 class ClaimRanking(TextTask):
     """Score every candidate paper of a claim as relevant or not.
 
-    An example is a claim with its candidates. Its loss, and that of a guide, is the mean over its
-    candidates. The metrics are means over claims.
+    An example is a claim with its candidates. The loss of an example is the mean over its
+    candidates, and so is an auxiliary loss on the attention. The metrics are means over claims.
     """
 
     criterion: ClassVar[str] = "mrr"
@@ -117,7 +117,9 @@ class ClaimRanking(TextTask):
         return {name: float(counts[name] / counts["claims"]) for name in names}
 
     def baseline(self, train_table: Any, table: Any) -> dict[str, float]:
-        """Return the metrics of BM25, by which the irrelevant candidates were picked.
+        """Return the metrics of ranking the candidates by their BM25 scores.
+
+        The data set chose the irrelevant candidates by the same scores.
 
         Candidates with equal scores keep their stored order, which is random.
         """
@@ -147,7 +149,7 @@ def read_table(
 
 
 def read_texts(dataset: TextBuilder, split: str, config: FineTuningData) -> EncoderTexts:
-    """Return the pairs (claim, candidate) of a split, and which candidates are relevant."""
+    """Return the pairs (claim, candidate) of a split and the relevance of each candidate."""
     assert isinstance(dataset, ClaimBuilder)
     claims, papers, relevant, bm25 = load_candidates(dataset, split)
     if not len(relevant):
@@ -164,7 +166,10 @@ def read_texts(dataset: TextBuilder, split: str, config: FineTuningData) -> Enco
 
 
 def mean_over_candidates(loss: Loss) -> Loss:
-    """Convert a loss of every candidate into its mean over the candidates of each claim."""
+    """Convert a loss function with one value per candidate into one with one value per claim.
+
+    The value of a claim is the mean over its candidates.
+    """
 
     def mean(outputs: Any, batch: Batch) -> Float[Array, " B"]:
         losses = loss(outputs, {**batch, **_flatten_candidates(batch)})
@@ -174,7 +179,7 @@ def mean_over_candidates(loss: Loss) -> Loss:
 
 
 def _flatten_candidates(batch: Batch) -> Batch:
-    """Return one row for each candidate: columns (B, C, T) become (B C, T)."""
+    """Return a batch with one row for each candidate: columns (B, C, T) become (B C, T)."""
     flat = {
         name: column.reshape(-1, column.shape[-1])
         for name, column in batch.items()
@@ -189,5 +194,5 @@ def _candidate_mask(batch: Batch) -> Bool[Array, "B C"]:
 
 
 def _masked_mean(values: Float[Array, "B C"], mask: Bool[Array, "B C"]) -> Float[Array, " B"]:
-    """Return the mean of the masked values; 0 for a row without any."""
+    """Return the mean of each row over the values where the mask is True; 0 if it is never True."""
     return jnp.where(mask, values, 0).sum(axis=-1) / jnp.maximum(mask.sum(axis=-1), 1)

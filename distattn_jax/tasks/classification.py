@@ -31,7 +31,7 @@ class Classification(TextTask):
         }
 
     def baseline(self, train_table: Any, table: Any) -> dict[str, float]:
-        """Return the accuracy of the most frequent label of the training set."""
+        """Return the accuracy of always predicting the most frequent label of the training set."""
         most_frequent = np.bincount(train_table.columns["label"]).argmax()
         return {"accuracy": float(np.mean(table.columns["label"] == most_frequent))}
 
@@ -47,7 +47,7 @@ class Classification(TextTask):
 def confusion_matrix(
     logits: Float[Array, "B C"], labels: Array, weight: Float[Array, " B"]
 ) -> Float[Array, "C C"]:
-    """Return the weighted number of examples for each true class (row) and predicted class."""
+    """Return weighted counts of examples by true class (row) and predicted class (column)."""
     classes = logits.shape[-1]
     true = jax.nn.one_hot(labels, classes) * weight[:, None]
     predicted = jax.nn.one_hot(logits.argmax(axis=-1), classes)
@@ -55,17 +55,20 @@ def confusion_matrix(
 
 
 def macro_precision(confusion: Float[np.ndarray, "C C"]) -> float:
-    """Return the mean precision over classes; 0 for a class that is never predicted."""
+    """Return the mean precision over classes. The precision of a class without predictions is 0."""
     return _mean_ratio(np.diag(confusion), confusion.sum(axis=0))
 
 
 def macro_recall(confusion: Float[np.ndarray, "C C"]) -> float:
-    """Return the mean recall over classes; 0 for a class without examples."""
+    """Return the mean recall over classes. The recall of a class without examples is 0."""
     return _mean_ratio(np.diag(confusion), confusion.sum(axis=1))
 
 
 def macro_f(confusion: Float[np.ndarray, "C C"]) -> float:
-    """Return the mean F1 score over classes; 0 for a class without examples and predictions."""
+    """Return the mean F1 score over classes.
+
+    The score of a class with neither examples nor predictions is 0.
+    """
     return _mean_ratio(2 * np.diag(confusion), confusion.sum(axis=0) + confusion.sum(axis=1))
 
 

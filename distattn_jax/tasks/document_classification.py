@@ -32,7 +32,7 @@ from distattn_jax.train import Batch, Setting
 
 @dataclasses.dataclass(frozen=True)
 class DocumentClassificationConfig(DocumentConfig):
-    """Config of document classification."""
+    """Options of an experiment on document classification."""
 
     task: ClassVar[str] = "document_classification"
 

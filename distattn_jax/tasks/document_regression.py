@@ -32,13 +32,13 @@ from distattn_jax.train import Batch, Setting, weighted_sum
 
 @dataclasses.dataclass(frozen=True)
 class DocumentRegressionConfig(DocumentConfig):
-    """Config of document regression."""
+    """Options of an experiment on document regression."""
 
     task: ClassVar[str] = "document_regression"
 
 
 class DocumentRegression(TextTask):
-    """Predict the rating of each document; the labels of the data set are taken as numbers.
+    """Predict the rating of each document. The ratings are the numeric labels of the data set.
 
     The bias of the model starts at the mean rating of the training set.
     """
@@ -78,7 +78,7 @@ class DocumentRegression(TextTask):
         }
 
     def baseline(self, train_table: Any, table: Any) -> dict[str, float]:
-        """Return the errors of the mean rating of the training set."""
+        """Return the errors of always predicting the mean rating of the training set."""
         error = table.columns["rating"] - mean_rating(train_table)
         return {"rmse": float(np.sqrt((error**2).mean())), "mae": float(np.abs(error).mean())}
 

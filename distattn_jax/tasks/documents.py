@@ -18,7 +18,7 @@ from distattn_jax.train import Batch, option
 
 @dataclasses.dataclass(frozen=True)
 class DocumentData(TextDataConfig):
-    """Options of the data set, the vocabulary and the batches."""
+    """Options of the data set, the vocabulary and the batches, for tasks on documents."""
 
     dataset: str = dataset_option("amazon")
     longest: int = option(512, "longest sentence in tokens; longer ones are truncated")
@@ -31,7 +31,7 @@ class DocumentData(TextDataConfig):
 
 @dataclasses.dataclass(frozen=True)
 class DocumentConfig(AttentionConfig):
-    """Options of an experiment on a task on documents."""
+    """Options of an experiment on documents, shared by all tasks on documents."""
 
     data: DocumentData = DocumentData()
 
@@ -67,7 +67,7 @@ def prepare_documents(
     labels: tuple[str, ...] = (),
     initial_parameters: Mapping[tuple[str | int, ...], np.ndarray] | None = None,
 ) -> PreparedData:
-    """Load the initial embeddings, and return everything that a run needs of its documents.
+    """Load the initial embeddings, and return the prepared data of a task on documents.
 
     Args:
       config: Config of the experiment.
@@ -75,7 +75,7 @@ def prepare_documents(
       tokenizer: Tokenizer trained on the training set.
       tables: Examples of each split.
       labels: Names of the classes.
-      initial_parameters: Further parameters that are not random, by path.
+      initial_parameters: Initial values of other parameters that are not random, by parameter path.
     """
     column = tables["train"].columns["text"]
     assert isinstance(column, Nested)

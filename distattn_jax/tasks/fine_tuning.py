@@ -1,8 +1,9 @@
-"""Fine-tuning of a pre-trained encoder whose attention may be guided.
+"""Fine-tuning of a pre-trained encoder, optionally with auxiliary losses on its attention.
 
-Options, tables and losses that all tasks on pre-trained models share. Examples have the columns
-`tokens` and `types` of the model's own tokenizer. A guide may need further columns of the training
-set. The method of a run is the name of a guide, of `GUIDES`.
+This module contains the options, tables and losses that all tasks on pre-trained models share.
+Examples have the columns `tokens` and `types`, made by the tokenizer of the model. A guide is a set
+of auxiliary losses, named in `GUIDES`. Each compared method is one guide. A guide may need more
+columns of the training set.
 """
 
 import dataclasses
@@ -48,7 +49,7 @@ def _guides_where(condition: Callable[[Guide], bool]) -> tuple[str, ...]:
 
 @dataclasses.dataclass(frozen=True)
 class FineTuningData(DatasetConfig):
-    """Options of the data set and the batches."""
+    """Options of the data set and the batches, for fine-tuning a pre-trained model."""
 
     longest: int = option(512, "longest text or pair in tokens; longer ones are truncated")
     share: float = option(1.0, "fraction of the training set to learn from")
@@ -78,7 +79,7 @@ class PretrainedModelConfig(ComputeConfig):
 
 @dataclasses.dataclass(frozen=True)
 class GuidingConfig(Options):
-    """Options of the guide, a loss on the attention."""
+    """Options of guides. A guide is an auxiliary loss on the attention of a pre-trained model."""
 
     alpha: tuple[float, ...] = option(
         (0.01,),
@@ -138,7 +139,10 @@ class GuidingConfig(Options):
 
 @dataclasses.dataclass(frozen=True)
 class FineTuningConfig(Config):
-    """Options of an experiment that compares guides of a pre-trained model."""
+    """Options of an experiment that fine-tunes a pre-trained model with different guides.
+
+    A guide is an auxiliary loss on the attention.
+    """
 
     methods: tuple[str, ...] = option(
         ("none",), "guides to compare, one run each", choices=tuple(GUIDES), changes_result=False
@@ -149,12 +153,15 @@ class FineTuningConfig(Config):
 
 
 class Guidance:
-    """Losses of the guide of one run, and the attention arrays that they need.
+    """Auxiliary losses on the attention in one run, and the arrays that these losses need.
+
+    A guide is a named set of such losses.
 
     Args:
-      config: Options of the run, with one method.
+      config: Options of the run. The only entry of `methods` is the name of a guide.
       tokenizer: Tokenizer of the pre-trained model.
-      per_example: Converts a loss with one value per text into one with one value per example.
+      per_example: Function that converts a loss with one value per text into a loss with one value
+        per example.
     """
 
     def __init__(
@@ -172,19 +179,23 @@ class Guidance:
 
     @property
     def outputs(self) -> dict[str, bool]:
-        """Keyword arguments that make the model return the attention arrays for the losses."""
+        """Keyword arguments that make the model return the attention arrays for `losses`."""
         return {"received": self._guide.received, "weights": self._guide.maps}
 
     def weighted_losses(self, setting: Setting) -> Mapping[str, WeightedLoss]:
-        """Return the losses with the weights of a setting."""
+        """Return the auxiliary losses on the attention by name, each with its weight.
+
+        Args:
+          setting: Hyperparameters of the model, which include the weights.
+        """
         return self._guide.weigh(self.losses, setting, single_layer=self._single_layer)
 
     def select_constants(self, constants: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """Return the constant arrays that the losses of this guide need, out of all constants."""
+        """Return only those constant arrays that the auxiliary losses of this run need."""
         return {name: constants[name] for name in self._guide.constants if constants}
 
     def select_columns(self, table: Table) -> Table:
-        """Return a training table without the columns that only other guides need."""
+        """Return a copy of the training table with only the columns that this run needs."""
         unused = {name for guide in GUIDES.values() for name in guide.columns}
         unused -= set(self._guide.columns)
         columns = {name: c for name, c in table.columns.items() if name not in unused}
@@ -192,7 +203,10 @@ class Guidance:
 
 
 def guide_options(config: GuidingConfig, tokenizer: Tokenizer) -> GuideOptions:
-    """Return the options of the guides, with the token ids of periods and separators."""
+    """Return the options of the auxiliary attention losses.
+
+    They include the token ids of periods and separators in this tokenizer.
+    """
     return GuideOptions(
         layers=config.layers or None,
         single_layer=config.layer != (ALL_LAYERS,),
@@ -204,7 +218,7 @@ def guide_options(config: GuidingConfig, tokenizer: Tokenizer) -> GuideOptions:
 
 
 def make_classifier(task: TextTask, classes: int, rngs: nnx.Rngs) -> PretrainedClassifier:
-    """Return a classifier on the pre-trained architecture, with random parameters."""
+    """Return a classifier with the architecture of the pre-trained model and random parameters."""
     config = task.config.model
     return PretrainedClassifier(
         PretrainedConfig(**task.data["pretrained"]["config"]),
@@ -220,10 +234,11 @@ class EncoderTexts(NamedTuple):
     """Texts of a split for a pre-trained encoder.
 
     Attributes:
-      first: First texts.
-      second: Second texts of the pairs; None if each text stands alone.
-      counts: Number of texts of each example; None if every text is an example.
-      answers: Columns to predict, and columns for the baseline.
+      first: First text of every pair, or all texts if they are not paired.
+      second: Second text of every pair. None if the texts are not paired.
+      counts: Number of consecutive texts or pairs that form each example. None if every text or
+        pair is one example.
+      answers: Columns that the model predicts, and columns that the baseline needs, by name.
     """
 
     first: Sequence[str]
@@ -236,7 +251,10 @@ ReadTexts = Callable[[TextBuilder, str, FineTuningData], EncoderTexts]
 
 
 def check(config: FineTuningConfig) -> None:
-    """Raise an error if the config lacks a file, or does not fit the pre-trained model."""
+    """Raise an error if a required path is missing in the config.
+
+    Also raise an error if the config exceeds the limits of the pre-trained model.
+    """
     if not config.model.pretrained:
         raise DataError(
             f"the task {config.task} needs --model.pretrained, the folder or hub name of a "
@@ -258,8 +276,8 @@ def prepare_fine_tuning(
 
     Args:
       config: Config of the experiment.
-      read_texts: Returns the texts of one split.
-      read_labels: Returns the names of the classes.
+      read_texts: Function that returns the texts of one split.
+      read_labels: Function that returns the names of the classes.
     """
     check(config)
     dataset = open_dataset(config.data)
@@ -310,14 +328,29 @@ def prepare_fine_tuning(
 
 
 def make_table(texts: EncoderTexts, tokenizer: Tokenizer, longest: int) -> tuple[Table, int]:
-    """Return a table of token ids and answers, and the number of texts that were truncated."""
+    """Return a table of token ids and target columns, and the number of truncated texts.
+
+    Args:
+      texts: Texts of one split.
+      tokenizer: Tokenizer of the pre-trained model.
+      longest: Maximum number of tokens of a text or pair.
+    """
     encoded = encode_pairs(tokenizer, texts.first, texts.second, longest)
     columns = {name: _group(encoded.columns[name], texts, longest) for name in COLUMNS}
     return Table({**columns, **texts.answers}), encoded.truncated
 
 
 def sample_rows(count: int, split: str, config: FineTuningData) -> Sequence[int]:
-    """Return the rows of a split to learn from; a smaller share is part of every larger one."""
+    """Return the indices of the rows of a split that are used.
+
+    These are all rows, except for `train`, where a random fraction `config.share` is used. The rows
+    of a smaller fraction are a subset of the rows of a larger one.
+
+    Args:
+      count: Number of rows of the split.
+      split: Name of the split.
+      config: Options of the data, with the fraction and the seed.
+    """
     if split != "train" or config.share == 1:
         return range(count)
     order = random.Random(f"share {config.seed}").sample(range(count), count)
@@ -327,12 +360,14 @@ def sample_rows(count: int, split: str, config: FineTuningData) -> Sequence[int]
 def _add_guide_columns(
     config: FineTuningConfig, texts: EncoderTexts, tokenizer: Tokenizer, table: Table
 ) -> tuple[Table, dict[str, np.ndarray]]:
-    """Add the columns that the guides of a config need to the training table.
+    """Add columns to the training table for the auxiliary attention losses (guides) of a config.
+
+    Pointwise mutual information is computed from the text pairs that the model reads, so a claim is
+    counted once for each of its candidates.
 
     Returns:
-      The table with these columns, and the arrays that the guides need besides a batch. Pointwise
-      mutual information is counted on the text pairs that the model reads, so a claim is counted
-      once for each of its candidates.
+      The table with the added columns, and constant arrays that the losses need in addition to a
+      batch.
     """
     constants: dict[str, np.ndarray] = {}
     if "pmi" in config.methods:
@@ -362,7 +397,13 @@ def _add_guide_columns(
 
 
 def _group(column: Ragged, texts: EncoderTexts, longest: int) -> Ragged | Nested:
-    """Group a column with one entry per text into a column with one entry per example."""
+    """Group a column with one row per text into a column with one row per example.
+
+    Args:
+      column: Column with one sequence per text.
+      texts: Texts of the split, with the number of texts of each example.
+      longest: Maximum length of a sequence.
+    """
     if texts.counts is None:
         return column
     # A multiple of 8 gives few different shapes, and so few compilations.

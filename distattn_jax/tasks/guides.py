@@ -1,8 +1,8 @@
-"""Guides of pre-trained models by name: the losses of each, and the data that they need.
+"""Guides: named sets of auxiliary losses on the attention of pre-trained models.
 
 | name | loss | reads |
 | --- | --- | --- |
-| none | no further loss: ordinary fine-tuning | - |
+| none | no auxiliary loss: ordinary fine-tuning | - |
 | mdg, pdg, ag | MDG, PDG, and both (Wang et al. 2022) | received attention |
 | first, next, previous, period, delimiter | a pattern of positions (Deshpande 2020) | maps |
 | pmi, dependency, word_similarity | a relation between words | maps |
@@ -26,7 +26,7 @@ Batch = dict[str, Array]
 
 @dataclasses.dataclass(frozen=True)
 class GuideOptions:
-    """Options of the guides of a run.
+    """Options of the auxiliary attention losses (guides) of a run.
 
     Attributes:
       layers: Indices of the guided layers; None guides all layers.
@@ -46,7 +46,12 @@ class GuideOptions:
 
 
 class GuideTerm(NamedTuple):
-    """One loss (outputs, batch, options) -> (B,), and the grid axis that holds its weight."""
+    """One auxiliary loss, and the name of the hyperparameter that is its weight.
+
+    Attributes:
+      loss: Function (outputs, batch, options) that returns one loss per example, shape (B,).
+      weight: Name of a hyperparameter: alpha, beta or gamma.
+    """
 
     loss: Callable[[Any, Batch, GuideOptions], Float[Array, " B"]]
     weight: str
@@ -54,15 +59,15 @@ class GuideTerm(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Guide:
-    """One way to guide attention: losses that are added to the loss of the task.
+    """Named set of auxiliary losses on the attention, which are added to the loss of the task.
 
     Attributes:
       title: Name in tables and figures.
       terms: Losses by name.
       received: True if the losses read the received attention.
       maps: True if the losses read whole attention maps, which must then be stored.
-      columns: Columns of the training set that the losses read, besides the tokens.
-      constants: Arrays computed from the whole training set, the same for every batch.
+      columns: Names of columns of the training set that the losses need, besides `tokens`.
+      constants: Names of arrays that the losses need and that are the same for every batch.
     """
 
     title: str
@@ -74,22 +79,22 @@ class Guide:
 
     @property
     def weights(self) -> tuple[str, ...]:
-        """Grid axes that hold the weights of the losses."""
+        """Names of the hyperparameters that are the weights of the losses."""
         return tuple(term.weight for term in self.terms.values())
 
     def losses(self, options: GuideOptions) -> dict[str, Loss]:
-        """Return the unweighted losses by name, each a function of outputs and batch."""
+        """Return the unweighted losses by name, as functions of the model's outputs and a batch."""
         return {name: _bind_options(term.loss, options) for name, term in self.terms.items()}
 
     def weigh(
         self, losses: Mapping[str, Loss], setting: Setting, *, single_layer: bool = False
     ) -> dict[str, WeightedLoss]:
-        """Return the losses with the weights of a setting, whose values may be traced.
+        """Attach a weight to every loss.
 
         Args:
-          losses: Result of `losses`, by name.
-          setting: One point of the hyperparameter grid.
-          single_layer: True to show the losses only the layer `setting["layer"]`.
+          losses: Losses by name, as returned by the method `losses`.
+          setting: Hyperparameters by name, which include the weights. Values may be JAX tracers.
+          single_layer: True to compute the losses only on the layer `setting["layer"]`.
         """
         return {
             name: WeightedLoss(
@@ -107,7 +112,12 @@ def _bind_options(
 
 
 def _select_layer(loss: Loss, layer: Float[Array, ""]) -> Loss:
-    """Return a loss that is computed on one layer of the outputs."""
+    """Return a loss function that is computed on the attention of a single layer.
+
+    Args:
+      loss: Loss function on the attention of all layers.
+      layer: Index of the layer, as a float scalar.
+    """
 
     def loss_of_layer(outputs: Any, batch: Batch) -> Float[Array, " B"]:
         index = jnp.asarray(layer, jnp.int32)[None]
@@ -144,7 +154,15 @@ def _make_pattern_guide(
     columns: tuple[str, ...] = (),
     constants: tuple[str, ...] = (),
 ) -> Guide:
-    """Return a guide that pulls attention maps towards a target."""
+    """Return a guide: an auxiliary loss that makes attention maps similar to a target pattern.
+
+    Args:
+      title: Name in tables and figures.
+      name: Name of the loss.
+      target: Function (batch, options) that returns the target pattern.
+      columns: Names of columns of the training set that `target` needs.
+      constants: Names of constant arrays that `target` needs.
+    """
 
     def loss(outputs: Any, batch: Batch, options: GuideOptions) -> Float[Array, " B"]:
         return guiding.pattern_loss(

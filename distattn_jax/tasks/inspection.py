@@ -30,9 +30,9 @@ class TrainedModels(NamedTuple):
 
     Attributes:
       task: Task of the run.
-      params: Best parameters of all models.
-      members: Members of the setting with the best mean validation score.
-      best: Member of that setting with the best validation score.
+      params: Best parameters of all models. The leading axis of each array is the model.
+      members: Indices of the models with the best hyperparameters, one for each seed.
+      best: Index of the one among `members` with the best validation score.
     """
 
     task: TextTask
@@ -52,7 +52,9 @@ class TrainedModels(NamedTuple):
 
 
 def load_models(path: AnyPath, result: Result) -> TrainedModels:
-    """Load all models of a finished run, in a form that shows attention on any device.
+    """Load all models of a finished run for inspection.
+
+    The models compute in float32 with the default implementation, which runs on any device.
 
     Args:
       path: Folder of the run.
@@ -64,10 +66,10 @@ def load_models(path: AnyPath, result: Result) -> TrainedModels:
 
 
 def distance_parameters(params: Any) -> dict[str, tuple[np.ndarray, np.ndarray]]:
-    """Return w and v of distance-aware heads, each of shape (members, L, N), by encoder level.
+    """Return the parameters w and v of distance-aware heads, by the name of the encoder.
 
-    The level is the name of the encoder in the model: "text"; or "words" and "sentences"; or
-    "titles" and "user".
+    Both have shape (members, L, N), where members is the number of models. A model has either the
+    encoder "text", or "words" and "sentences", or "titles" and "user".
     """
     found: dict[str, dict[str, list[np.ndarray]]] = {}
     for path, leaf in sorted(nnx.traversals.flatten_mapping(params).items(), key=_layer_order):
@@ -87,7 +89,8 @@ class SentenceAttention(NamedTuple):
     Attributes:
       tokens: Tokens of the sentence.
       weights: Attention maps, shape (L, N, T, T).
-      distance_weight: w of distance-aware heads, shape (L, N); None for other attentions.
+      distance_weight: Parameter w of distance-aware heads, shape (L, N). None for other attention
+        variants.
     """
 
     tokens: list[str]
@@ -120,7 +123,7 @@ class DistanceProfile(NamedTuple):
     """Share of attention at each distance |i - j|, from 0 to K - 1.
 
     Attributes:
-      heads: Mean over the queries of many texts, shape (L, N, K).
+      heads: Share for each layer and head, averaged over queries and texts, shape (L, N, K).
       uniform: Share at each distance under uniform attention, shape (K,).
     """
 
@@ -131,7 +134,7 @@ class DistanceProfile(NamedTuple):
 def distance_profile(
     trained: TrainedModels, table: Any, *, texts: int, furthest: int
 ) -> DistanceProfile:
-    """Return the share of attention that the best model gives to each distance.
+    """Return the share of the attention of the best model at each distance between tokens.
 
     Args:
       trained: Models of a run.

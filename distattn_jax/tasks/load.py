@@ -20,7 +20,7 @@ from distattn_jax.train.state import abstract_state, model_graph
 
 
 class LoadedModel(NamedTuple):
-    """Trained model, with the task, tokenizer, labels and config that it belongs to."""
+    """Trained model, with its task, tokenizer, labels and config."""
 
     task: TextTask
     model: nnx.Module
@@ -37,7 +37,7 @@ def load_config(path: AnyPath) -> Config:
 
 
 def load_task(path: AnyPath, config: Config | None = None) -> TextTask:
-    """Return the task of a run, without its data.
+    """Return the task of a run, without reading the examples.
 
     Args:
       path: Folder of the run.
@@ -67,8 +67,8 @@ def load(path: AnyPath, *, member: int | None = None) -> LoadedModel:
 
     Args:
       path: Folder of the run, e.g. runs/nearest/distance_aware.
-      member: Index of one of the models of the run; None picks the one with the best validation
-        score, or the first if the run is not finished.
+      member: Index of the model, if the run trained several models side by side. None selects the
+        model with the best validation score. In an unfinished run, None selects the first model.
     """
     task = load_task(path)
     params, count = load_parameters(path, task), len(list_members(task.config))
@@ -85,12 +85,21 @@ def load(path: AnyPath, *, member: int | None = None) -> LoadedModel:
 
 
 def select_model(task: TextTask, params: Any, member: int) -> Any:
-    """Return one model of a run, from the parameters of all its models."""
+    """Return one of the models of a run.
+
+    Args:
+      task: Task of the run.
+      params: Parameters of all models, with a leading axis over models.
+      member: Index of the model.
+    """
     return nnx.merge(model_graph(task), jax.tree.map(lambda leaf: leaf[member], params))
 
 
 def portable_config(config: Config) -> Config:
-    """Return the config computed in float32 by any implementation, to inspect it on any device."""
+    """Return a copy of the config that can be run on any device.
+
+    The copy computes in float32 and selects the implementation of attention automatically.
+    """
     changed: Any = config
     model = dataclasses.replace(changed.model, implementation="", dtype="float32")
     return dataclasses.replace(changed, model=model)

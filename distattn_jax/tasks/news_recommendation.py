@@ -32,7 +32,7 @@ from distattn_jax.train import Batch, Setting, weighted_sum
 
 @dataclasses.dataclass(frozen=True)
 class NewsRecommendationData(VocabularyConfig):
-    """Options of the data set, the vocabulary and the batches."""
+    """Options of the data set, the vocabulary and the batches, for news recommendation."""
 
     dataset: str = dataset_option("mind", "mind_large")
 

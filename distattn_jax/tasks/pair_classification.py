@@ -36,7 +36,7 @@ FIELDS = ("premise", "hypothesis")
 
 @dataclasses.dataclass(frozen=True)
 class PairClassificationData(TextDataConfig):
-    """Options of the data set, the vocabulary and the batches."""
+    """Options of the data set, the vocabulary and the batches, for pair classification."""
 
     dataset: str = dataset_option("snli")
 

@@ -34,17 +34,17 @@ REQUIRED_FILES = {
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class PreparedData:
-    """Data of an experiment, the same for all of its methods.
+    """Data of an experiment. All of its runs share them.
 
     Attributes:
-      config: Config of the experiment, with sizes that only the data determine.
+      config: Config of the experiment, completed with sizes that depend on the data.
       tokenizer: Converts texts to token ids.
       tables: Examples of each split.
       about: Description of the data, for data.json of a run.
       messages: Lines about the data, to print.
       labels: Names of the classes.
-      initial_parameters: Parameters that are not random, by path.
-      constants: Arrays that training losses read besides the batches.
+      initial_parameters: Initial values of the parameters that are not random, by parameter path.
+      constants: Arrays that the training losses need in addition to a batch.
     """
 
     config: Config
@@ -68,7 +68,7 @@ class PreparedData:
 
 
 def open_dataset(config: DatasetConfig) -> TextBuilder:
-    """Return the builder of the data set, with its prepared files in place."""
+    """Return the builder of the configured data set, and prepare its files if necessary."""
     name, folder = config.dataset, config.manual_dir
     if name in REQUIRED_FILES and not folder:
         raise DataError(
@@ -94,7 +94,7 @@ def read_labels(dataset: TextBuilder) -> tuple[str, ...]:
 
 
 def label_column(rows: Sequence[Mapping[str, Any]]) -> dict[str, np.ndarray]:
-    """Return the column of class indices."""
+    """Return the column `label`: the class index of every example."""
     return {"label": np.asarray([row["label"] for row in rows], np.int32)}
 
 
@@ -126,8 +126,8 @@ def initial_embeddings(
     """Load pre-trained word vectors as initial embeddings.
 
     Returns:
-      The config with the width of the vectors; the embeddings, shape (V, E), or None if the config
-      names no file; and a message to print.
+      The config with the embedding width set to that of the vectors, the embeddings, shape (V, E),
+      and a message to print. The embeddings are None if the config names no file.
     """
     if not config.data.vectors:
         message = "no word vectors given (--data.vectors): embeddings start random"
@@ -158,7 +158,7 @@ def prepare_with_embeddings(
     messages: Sequence[str] = (),
     initial_parameters: Mapping[tuple[str | int, ...], np.ndarray] | None = None,
 ) -> PreparedData:
-    """Load the initial embeddings, and return everything that a run needs of its data.
+    """Load the initial embeddings, and return them with all other prepared data of an experiment.
 
     Args:
       config: Config of the experiment.
@@ -167,10 +167,10 @@ def prepare_with_embeddings(
       tables: Examples of each split.
       embedding_path: Path of the embedding table among the model's parameters.
       average_length: Mean number of tokens of a training example, before truncation.
-      sequence_lengths: Mean length of the sequences that heads attend to, by encoder level.
+      sequence_lengths: Mean length of the attended sequences, by the name of the encoder.
       labels: Names of the classes.
       messages: Further lines to print.
-      initial_parameters: Further parameters that are not random, by path.
+      initial_parameters: Initial values of other parameters that are not random, by parameter path.
     """
     config, embeddings, message = initial_embeddings(config, tokenizer)
     parameters = dict(initial_parameters or {})
@@ -201,7 +201,7 @@ def describe_data(
     messages: Sequence[str],
     pretrained: Mapping[str, Any] | None = None,
 ) -> tuple[dict[str, Any], tuple[str, ...]]:
-    """Return the content of data.json, and the lines about the data to print."""
+    """Return the content of data.json, and lines of text that describe the data."""
     vocabulary = tokenizer.get_vocab_size()
     counts = ", ".join(f"{len(table)} {split}" for split, table in tables.items())
     lines = (

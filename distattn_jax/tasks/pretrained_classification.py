@@ -36,7 +36,7 @@ PAIR, TEXT = ("premise", "hypothesis"), ("text",)
 
 @dataclasses.dataclass(frozen=True)
 class PretrainedClassificationData(FineTuningData):
-    """Options of the data set and the batches."""
+    """Options of the data set and the batches, for classification with a pre-trained model."""
 
     dataset: str = dataset_option("multinli", "mednli", "text_files")
 
@@ -113,7 +113,7 @@ def read_texts(dataset: TextBuilder, split: str, config: FineTuningData) -> Enco
 
 
 def text_fields(config: FineTuningData) -> tuple[str, ...]:
-    """Return the names of the texts of an example: one text, or a pair."""
+    """Return the field names of the texts of an example: one name, or two names for pairs."""
     return TEXT if config.dataset == "text_files" else PAIR
 
 

@@ -1,4 +1,4 @@
-"""Source of a pre-trained model: checks of a config against it, and its description."""
+"""Pre-trained model of an experiment: its sizes, its digest, and checks that a config fits it."""
 
 import dataclasses
 import hashlib
@@ -10,12 +10,19 @@ from distattn_jax.models import pretrained as models
 
 
 def read_sizes(name: str) -> PretrainedConfig:
-    """Return the sizes of a pre-trained model, without its pooler, from a folder or hub name."""
+    """Return the sizes of a pre-trained model. Its pooler is left out.
+
+    Args:
+      name: Folder or hub name of the model.
+    """
     return dataclasses.replace(models.read_config(models.resolve_folder(name)), pooler=False)
 
 
 def check_fits(config: Any) -> None:
-    """Raise an error if lengths, layers or devices of a config do not fit the pre-trained model."""
+    """Raise `ValueError` if a config exceeds the limits of its pre-trained model.
+
+    Checks the maximum length, the guided layers and the number of devices that share the heads.
+    """
     source = config.model.pretrained
     sizes = read_sizes(source)
     if config.data.longest > sizes.max_length:

@@ -149,18 +149,29 @@ def _auc(ranked: _Ranked) -> Float[Array, " B"]:
 
 
 def _mean_reciprocal_rank(clicked: Bool[Array, "B C"]) -> Float[Array, " B"]:
-    """Return the mean of 1 / rank over the clicked candidates of each row, 0 without clicks."""
+    """Return the mean of 1 / rank over the clicked candidates of each row.
+
+    The result is 0 for a row without clicks.
+    """
     return _sum_where(clicked, 1 / _ranks(clicked)) / jnp.maximum(clicked.sum(axis=-1), 1)
 
 
 def _recall(clicked: Bool[Array, "B C"], k: int) -> Float[Array, " B"]:
-    """Return the fraction of clicked candidates with a rank of at most k, 0 without clicks."""
+    """Return the fraction of the clicked candidates of each row whose rank is at most k.
+
+    The result is 0 for a row without clicks.
+    """
     found = _sum_where(clicked, jnp.where(_ranks(clicked) <= k, 1.0, 0.0))
     return found / jnp.maximum(clicked.sum(axis=-1), 1)
 
 
 def _ndcg(clicked: Bool[Array, "B C"], k: int) -> Float[Array, " B"]:
-    """Return the normalised discounted cumulative gain of the first k candidates of each row."""
+    """Return the normalised discounted cumulative gain (nDCG@k) of each row.
+
+    Args:
+      clicked: True for clicked candidates, sorted by descending score.
+      k: Number of candidates from the top of the ranking.
+    """
     discounts = jnp.where(_ranks(clicked) <= k, 1 / jnp.log2(1 + _ranks(clicked)), 0)
     best_order = jnp.arange(clicked.shape[1])[None, :] < clicked.sum(axis=-1)[:, None]
     ideal = _sum_where(best_order, discounts)

@@ -26,10 +26,10 @@ class TaskDefinition(NamedTuple):
     """Classes and functions of one task.
 
     Attributes:
-      config: Class of its options.
-      task: Class of its model, loss and metrics.
-      prepare: Prepares the data of an experiment.
-      read_table: Returns the examples of one split.
+      config: Config class, with the options of the task.
+      task: Task class, with the model, the loss and the metrics.
+      prepare: Function that prepares the data of an experiment.
+      read_table: Function that returns the examples of one split.
     """
 
     config: type[Config]
@@ -85,14 +85,14 @@ TASKS = {
 
 
 def find_task(name: str) -> TaskDefinition:
-    """Return the definition of a task; an unknown name raises an error with a suggestion."""
+    """Return the definition of a task. The error for an unknown name suggests a known one."""
     if name not in TASKS:
         raise ValueError(f"unknown task {name!r}: {suggest(name, TASKS)}")
     return TASKS[name]
 
 
 def prepare(config: Config) -> PreparedData:
-    """Read or create the data of an experiment, for all of its methods."""
+    """Prepare the data of an experiment. All runs of the experiment share them."""
     return find_task(config.task).prepare(config)
 
 
@@ -100,7 +100,7 @@ def make_task(config: Config, prepared: PreparedData) -> TextTask:
     """Return the task of one run.
 
     Args:
-      config: Config of one method.
+      config: Config of the run, with exactly one entry in `methods`.
       prepared: Data of the experiment.
     """
     return find_task(config.task).task(
@@ -118,7 +118,7 @@ def make_trainer(
     """Return the trainer of one run.
 
     Args:
-      config: Config of one method.
+      config: Config of the run, with exactly one entry in `methods`.
       prepared: Data of the experiment.
       mesh: Devices.
       steps: Number of training steps; None computes it from `config.epochs`.
@@ -129,7 +129,10 @@ def make_trainer(
 
 
 def open_task_run(config: Config, prepared: PreparedData) -> Run:
-    """Create or find the folder of one run, with all that loading its model needs."""
+    """Create the folder of a run, or find an existing one.
+
+    The folder contains all files that are needed to load the model, except for the checkpoints.
+    """
     return open_run(config, data=prepared.about, files=prepared.files)
 
 

@@ -1,4 +1,4 @@
-"""Hyperparameter search: the best setting of a finished search, for the runs that follow it."""
+"""Use the best hyperparameters of a finished search in later runs."""
 
 from collections.abc import Collection, Mapping
 from typing import Any, TypeVar
@@ -33,16 +33,17 @@ PATHS = ("data.parses", "data.vectors", "model.pretrained")  # compared by their
 def apply_search(
     config: ConfigType, data: Mapping[str, Any], set_options: Collection[str] = ()
 ) -> ConfigType:
-    """Return the config with the best setting that the search found for its method.
+    """Return the config with the best hyperparameters that a finished search found.
 
-    A config without `search` is returned unchanged. A form of distance-aware attention that was not
-    searched uses the setting of the paper's own form.
+    `config.search` is the folder of the search. If it is empty, the config is returned unchanged.
+    If the search did not include this variant of distance-aware attention, the best hyperparameters
+    of the original variant are used.
 
     Args:
-      config: Config of one method.
+      config: Config of one run, with exactly one entry in `methods`.
       data: Description of the present data.
-      set_options: Dotted names of options that keep their values. It is an error if the search
-        tried several values of one of them.
+      set_options: Dotted names of options that keep their values. Raises an error if the search
+        tried several values of one of these options.
     """
     if not config.search:
         return config
@@ -67,12 +68,12 @@ def apply_search(
 
 
 def check_search(config: Config, data: Mapping[str, Any], run: Run) -> None:
-    """Raise an error if a run of a search used other data or another model.
+    """Raise an error if a run of a hyperparameter search used different data or a different model.
 
-    Different tasks on the same data set may share a search.
+    Different tasks on the same data set may use the same search.
 
     Args:
-      config: Config of one method.
+      config: Config of the run that uses the search.
       data: Description of the present data.
       run: Run of the search.
     """
@@ -94,7 +95,12 @@ def _find_run(folder: epath.Path, method: str) -> Run:
 
 
 def _comparable(config: Any, reader: Config) -> dict[str, Any]:
-    """Return the options of a config that must be equal, among those that `reader` reads."""
+    """Return the options that must be equal in a search and in the runs that use its result.
+
+    Args:
+      config: Config to take the options from.
+      reader: Config of one run. Options that its method does not use are left out.
+    """
     ignored = MAY_DIFFER | set(list_grid_axes(config).values())
     read = options_read_by(reader, reader.method)
     return {

@@ -35,7 +35,7 @@ FIELDS = ("text",)
 
 @dataclasses.dataclass(frozen=True)
 class TextClassificationData(TextDataConfig):
-    """Options of the data set, the vocabulary and the batches."""
+    """Options of the data set, the vocabulary and the batches, for text classification."""
 
     dataset: str = dataset_option("nearest", "text_files", "ag_news", "sst")
 

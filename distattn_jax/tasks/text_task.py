@@ -21,7 +21,7 @@ DISTANCE_AWARE_METHODS = tuple(
 
 @dataclasses.dataclass(frozen=True)
 class DatasetConfig(DataConfig):
-    """Options of the data set and the batches."""
+    """Options that select a data set and define its batches."""
 
     dataset: str = option("", "name of the data set")
     directory: str = option("data", "folder of prepared data sets", changes_result=False)
@@ -31,13 +31,16 @@ class DatasetConfig(DataConfig):
 
 
 def dataset_option(*names: str) -> Any:
-    """Declare the data sets that a task can learn from; the first is the default."""
+    """Declare the option `dataset` of a task, with the names of its data sets.
+
+    The first name is the default.
+    """
     return option(names[0], "name of the data set", choices=names)
 
 
 @dataclasses.dataclass(frozen=True)
 class VocabularyConfig(DatasetConfig):
-    """Options of the data set, the vocabulary and the batches."""
+    """Options of the data set, the batches, the tokenizer and its vocabulary."""
 
     tokenizer: str = option("word_level", "kind of tokenizer", choices=tuple(TOKENIZERS))
     vocabulary: int = option(50_000, "largest size of the vocabulary, built on the training set")
@@ -52,7 +55,7 @@ class VocabularyConfig(DatasetConfig):
 
 @dataclasses.dataclass(frozen=True)
 class TextDataConfig(VocabularyConfig):
-    """Options of the data set, the vocabulary and the batches."""
+    """Options of the data set, the batches, the vocabulary and the maximum text length."""
 
     longest: int = option(512, "longest text in tokens; longer ones are truncated")
 
@@ -63,7 +66,7 @@ class TextDataConfig(VocabularyConfig):
 
 @dataclasses.dataclass(frozen=True)
 class ComputeConfig(Options):
-    """Options of dropout, dtype and implementation of a model."""
+    """Options of the computation of a model: dropout, dtype and implementation of attention."""
 
     dropout_rate: tuple[float, ...] = option((0.2,), "dropout rate", grid=True)
     dtype: str = option(
@@ -119,7 +122,7 @@ class ModelConfig(ComputeConfig):
 
 @dataclasses.dataclass(frozen=True)
 class AttentionConfig(Config):
-    """Options of an experiment that compares attention variants, those of `models.METHODS`."""
+    """Options of an experiment that compares attention variants. `models.METHODS` lists them."""
 
     methods: tuple[str, ...] = option(
         ("distance_aware",),
@@ -143,14 +146,15 @@ class TextTask(Task):
     """Task whose model reads texts.
 
     Args:
-      config: Options of the run, with one method.
+      config: Options of the run, with exactly one entry in `methods`.
       tokenizer: Converts texts to token ids.
       labels: Names of the classes; empty for tasks without classes.
       data: Description of the data, as in data.json of a run.
-      constants: Arrays that the training loss reads besides the batch.
+      constants: Arrays that the training loss needs in addition to the batch.
 
     Attributes:
-      fields: Names of the texts of an example; empty if a line of text is no example.
+      fields: Names of the text fields of an example. Empty if the task cannot make predictions for
+        texts entered by a user.
     """
 
     config: Any
@@ -198,11 +202,15 @@ class TextTask(Task):
         return setting.get("distance_rate", 1.0) if is_distance_parameter(path) else 1.0
 
     def select_columns(self, table: Any) -> Any:
-        """Return the training table with the columns that this run reads."""
+        """Return the training table with only the columns that this run needs."""
         return table
 
     def encode(self, rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-        """Return the columns that the model reads, for examples with the task's `fields`."""
+        """Return the columns that the model reads, by name.
+
+        Args:
+          rows: Examples with the text fields named in `fields`.
+        """
         raise NotImplementedError
 
     def format_predictions(self, outputs: Any) -> list[str]:
@@ -216,7 +224,12 @@ def is_distance_parameter(path: tuple[str, ...]) -> bool:
 
 
 def model_arguments(task: TextTask, setting: Setting) -> dict[str, Any]:
-    """Return the constructor arguments that all models with a choice of attention share."""
+    """Return the constructor arguments shared by all models with a selectable attention variant.
+
+    Args:
+      task: Task with its config and tokenizer.
+      setting: Hyperparameters of the model, with the initial values of distance-aware attention.
+    """
     config = task.config.model
     sizes = Sizes(
         heads=config.heads,

@@ -1,6 +1,6 @@
 """Generic training system: options, state, step, loop, evaluation, checkpoints, runs on disk.
 
-It knows no task: a `Task` supplies the model, the loss and the metrics.
+It is independent of the tasks: a `Task` object supplies the model, the loss and the metrics.
 """
 
 from distattn_jax.train.checkpoint import Checkpoints

@@ -19,7 +19,10 @@ HOST_COLUMN = "index"  # the row numbers of a batch, which no step reads
 
 
 def make_batches(task: Task, table: Any, *, shuffle: bool) -> Batches:
-    """Return the batches of a table, bucketed by length; each process makes its own rows."""
+    """Return the batches of a table, bucketed by length.
+
+    With several processes, each process makes a part of the rows of every batch.
+    """
     config = task.config.data
     lengths = table.lengths(task.length_columns)
     longest = int(min(lengths.max(), task.max_length or lengths.max()))
@@ -71,8 +74,8 @@ class BatchPrefetcher:
       layout: Partition spec of a batch.
 
     Attributes:
-      state: State of the iterator after the last batch that was returned, without the batches
-        that were prefetched since.
+      state: State of the iterator after the last returned batch. Prefetched batches are not
+        counted.
     """
 
     def __init__(self, batches: Any, mesh: Mesh, layout: sharding.Layout):
@@ -96,7 +99,11 @@ class BatchPrefetcher:
         return batch
 
     def _place_next(self) -> tuple[Batch, Any] | None:
-        """Return the next batch and the iterator's state after it; None at the end."""
+        """Take the next batch from the iterator, and place it on the devices if there are several.
+
+        Returns:
+          The batch and the state of the iterator after this batch. None after the last batch.
+        """
         batch = next(self._batches, None)
         if batch is None:
             return None

@@ -1,8 +1,8 @@
 """Options of the training loop. Every task extends `Config` with options of its own.
 
 A recipe is an instance of a task's config. Every field can be set on the command line by its dotted
-name. Fields declared with `grid=True` take several values: all combinations, each with all seeds,
-are trained side by side in one program.
+name. Fields declared with `grid=True` take several values. One model is trained for each
+combination of these values and each seed. All models are trained side by side in one program.
 """
 
 import dataclasses
@@ -16,7 +16,7 @@ ConfigType = TypeVar("ConfigType", bound="Config")
 
 @dataclasses.dataclass(frozen=True)
 class DataConfig(Options):
-    """Options of the batches."""
+    """Options that define how examples are divided into batches."""
 
     batch_size: int = option(64, "examples in a batch, over all devices")
     buckets: int = option(4, "number of different lengths that batches are padded to")
@@ -58,7 +58,7 @@ class OptimizerConfig(Options):
 
 
 def _placement(default: Any, explanation: str) -> Any:
-    """Declare an option that says where a run is computed or stored."""
+    """Declare an option that cannot change results, such as the place where a run is stored."""
     return option(default, explanation, changes_result=False)
 
 
@@ -105,7 +105,7 @@ class OutputConfig(Options):
 
 @dataclasses.dataclass(frozen=True)
 class Config(Options):
-    """Options of an experiment, which has one run for each compared method."""
+    """Options of an experiment, with one run for each attention variant or guide compared."""
 
     task: ClassVar[str]  # the name of the task in `distattn_jax.tasks.TASKS`
 
@@ -142,15 +142,18 @@ class Config(Options):
 
     @property
     def method(self) -> str:
-        """Name of the only method of this config."""
+        """Only entry of `methods`: the name of the attention variant or guide of this run.
+
+        A config with several methods raises an error.
+        """
         (method,) = self.methods
         return method
 
     def for_method(self: ConfigType, method: str) -> ConfigType:
-        """Return the config of the run of one method.
+        """Return the config of the run of one compared method (an attention variant or a guide).
 
-        Options that the method does not use take their default values. Settings of the grid that
-        differ only in such options become one setting.
+        Options that the method does not use are reset to their default values. A hyperparameter
+        grid over such an option therefore shrinks to one value.
         """
         unread = {
             name: field.default

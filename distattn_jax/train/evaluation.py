@@ -20,7 +20,7 @@ from distattn_jax.train.task import Task
 
 
 def evaluate(task: Task, params: Any, table: Any, mesh: Mesh) -> dict[str, np.ndarray]:
-    """Return the metrics of every model of a run on a whole table, each an array over models.
+    """Return the metrics of every model of a run on a whole table, each of shape (members,).
 
     Args:
       task: Model and metrics, with the config of the run.
@@ -45,9 +45,9 @@ def evaluate(task: Task, params: Any, table: Any, mesh: Mesh) -> dict[str, np.nd
 
 
 def lower_evaluation(task: Task, params: Any, table: Any, mesh: Mesh) -> Iterator[Any]:
-    """Yield the lowered programs that `evaluate` runs, one for each length of batches.
+    """Yield the lowered programs of `evaluate`, one for each padded length of the batches.
 
-    `params` may be the shapes, dtypes and shardings of the parameters.
+    `params` may consist of `jax.ShapeDtypeStruct`s instead of arrays.
     """
     batches = make_batches(task, table, shuffle=False)
     for bucket in batches.buckets:
@@ -57,6 +57,6 @@ def lower_evaluation(task: Task, params: Any, table: Any, mesh: Mesh) -> Iterato
 
 @functools.lru_cache(maxsize=8)
 def _count_step(task: Task, mesh: Mesh) -> jax.stages.Wrapped:
-    """Return the jitted evaluation step, the same one for every call with this task."""
+    """Return the jitted evaluation step of a task; cached, so that it is compiled once."""
     group = group_size(len(list_members(task.config)), task.config.models_at_once)
     return make_count_step(task, group=group, out_sharding=replicated(mesh))

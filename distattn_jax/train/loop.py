@@ -1,7 +1,7 @@
 """Training loop: trains all models of a run side by side, from the newest checkpoint.
 
-The host does not wait for the device to log: metrics are summed on the device, and read when the
-next window of steps is done. The host waits for validation and for checkpoints.
+Metrics are summed on the device over a window of steps. The host reads the sums after the next
+window, so that logging does not block. The host waits only for validation and for checkpoints.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -48,7 +48,9 @@ class Terminated(Exception):  # noqa: N818  not an error: the run was asked to s
 
 
 class Trainer:
-    """Trains all models of one run side by side: one for each seed and each setting of the grid.
+    """Train all models of a run side by side.
+
+    There is one model for each seed and each point of the hyperparameter grid.
 
     Args:
       task: Model, loss and metrics, with the config of the run.
@@ -108,12 +110,12 @@ class Trainer:
     def fit(
         self, run: Run, after_step: Callable[[int, TrainState], None] | None = None
     ) -> Training:
-        """Train to the last step, from the newest checkpoint of the run if it has one.
+        """Train until the last step. Training resumes from the newest checkpoint if one exists.
 
         Args:
           run: Folder of the run.
-          after_step: Callback with the number of the step and the new state. The next step
-            donates that state, so the callback must copy what it keeps.
+          after_step: Callback that receives the number of steps done and the new state. The next
+            step donates the state, so the callback must copy arrays that it stores.
 
         Raises:
           NonFiniteError: A loss or a gradient was not finite.
@@ -159,7 +161,11 @@ class Trainer:
             return Training(state, best, sums)
 
     def _resume(self, checkpoints: Checkpoints) -> tuple[int, Training, BatchPrefetcher]:
-        """Return the steps done, the state and the remaining batches of the newest checkpoint."""
+        """Restore the newest checkpoint; without a checkpoint, start from the initial state.
+
+        Returns:
+          The number of steps done, the training state and the remaining batches.
+        """
         start, training, position = checkpoints.restore(self._abstract) or (0, None, None)
         batches = self.batches.iterate(self.steps)
         if position is not None:
@@ -179,7 +185,7 @@ class Trainer:
     def _validate(
         self, step: int, state: TrainState, best: BestParameters, logger: RunLogger
     ) -> BestParameters:
-        """Measure the validation set, and return the best parameters so far."""
+        """Evaluate all models on the validation set, and return the best parameters so far."""
         criterion = self.task.criterion
         metrics = evaluate(self.task, state.params, self.tables["validation"], self.mesh)
         logger.write(step, {f"validation/{name}": value for name, value in metrics.items()})
@@ -189,7 +195,7 @@ class Trainer:
         )
 
     def measure(self, training: Training) -> dict[str, Any]:
-        """Return the result of the run: the metrics of every model, with its best parameters."""
+        """Evaluate every model with its best parameters, and return the content of result.json."""
         best = training.best
         measured = {
             split: evaluate(self.task, best.params, self.tables[split], self.mesh)
@@ -224,7 +230,8 @@ class Trainer:
     def step_bytes(self) -> int | None:
         """Return the device memory in bytes of the longest training step, for all models together.
 
-        The number is the compiler's estimate; None if the compiler has none.
+        The number is an estimate of the compiler. The result is None if the compiler reports no
+        estimate.
         """
         used = self._lower_step(self.batches.buckets[-1]).compile().memory_analysis()
         if used is None:
@@ -238,7 +245,7 @@ class Trainer:
 
     @property
     def _splits(self) -> tuple[str, ...]:
-        """Splits that are measured at the end."""
+        """Names of the splits that are evaluated at the end of the run."""
         return ("validation", "test") if self.config.output.test else ("validation",)
 
     def _lower_programs(self) -> Iterator[Any]:

@@ -1,6 +1,6 @@
 """Losses per example, and the weighted sum of several losses.
 
-Every loss is a pure function that returns one number per example. The training step alone averages
+Every loss is a pure function that returns one number per example. Only the training step averages
 over a batch.
 """
 

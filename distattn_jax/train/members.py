@@ -20,14 +20,14 @@ Setting = dict[str, Float[Array, "*members"]]  # one point of the grid: axis nam
 
 
 class Member(NamedTuple):
-    """Seed and hyperparameter setting of one model of a run."""
+    """Seed and hyperparameters of one of the models that a run trains side by side."""
 
     seed: int
     setting: dict[str, float | int]
 
 
 def list_grid_axes(config: Config) -> dict[str, str]:
-    """Return the axes of the hyperparameter grid: short name -> dotted option name."""
+    """Return the axes of the hyperparameter grid as a dict: short name -> dotted option name."""
     axes: dict[str, str] = {}
     for name, field, _ in iterate_options(config):
         if field.metadata["grid"]:
@@ -38,7 +38,10 @@ def list_grid_axes(config: Config) -> dict[str, str]:
 
 
 def list_members(config: Config) -> list[Member]:
-    """Return the seed and setting of every model of a run; the seed changes fastest."""
+    """Return the seed and the hyperparameters of every model that a run trains side by side.
+
+    Models with equal hyperparameters and different seeds are adjacent.
+    """
     values = {name: value for name, _, value in iterate_options(config)}
     axes = list_grid_axes(config)
     seeds = range(config.seed, config.seed + config.seeds)
@@ -50,13 +53,21 @@ def list_members(config: Config) -> list[Member]:
 
 
 def apply_setting(config: ConfigType, setting: Mapping[str, float]) -> ConfigType:
-    """Return the config with the values of one setting; other grid axes stay unchanged."""
+    """Return the config with the hyperparameters in `setting` fixed to the given values.
+
+    Args:
+      config: Config to copy.
+      setting: Values by short option name, e.g. `learning_rate`. Other options stay unchanged.
+    """
     axes = list_grid_axes(config)
     return replace_options(config, {axes[axis]: (value,) for axis, value in setting.items()})
 
 
 def stack_members(members: list[Member]) -> tuple[Any, Setting]:
-    """Return the random keys and the settings of the models, as arrays over models."""
+    """Return the random keys and the hyperparameters of the models as stacked arrays.
+
+    The leading axis of each array is the model.
+    """
     keys = jax.vmap(jax.random.key)(jnp.asarray([member.seed for member in members], jnp.uint32))
     settings = {
         axis: jnp.asarray([member.setting[axis] for member in members], jnp.float32)
@@ -66,12 +77,17 @@ def stack_members(members: list[Member]) -> tuple[Any, Setting]:
 
 
 def placeholder_setting(config: Config) -> Setting:
-    """Return a setting of zeros, for tracing functions whose result does not depend on it."""
+    """Return zero for every hyperparameter of the grid.
+
+    It is used to trace functions whose result does not depend on the hyperparameters.
+    """
     return {axis: jnp.zeros(()) for axis in list_grid_axes(config)}
 
 
 def group_size(count: int, limit: int) -> int:
-    """Return the number of models to compute at a time, in groups of equal size; 0 for all models.
+    """Return the largest allowed number of models per group, for groups of equal size.
+
+    The models of a group are computed at the same time. 0 means that no groups are needed.
 
     Args:
       count: Number of models.
@@ -83,7 +99,7 @@ def group_size(count: int, limit: int) -> int:
 
 
 def varied_axes(members: list[Member]) -> tuple[str, ...]:
-    """Return the axes of the grid that differ between models."""
+    """Return the names of the hyperparameters that have different values in different models."""
     return tuple(
         axis for axis in members[0].setting if len({member.setting[axis] for member in members}) > 1
     )

@@ -1,4 +1,4 @@
-"""Optimizer: optax computes the direction; setting and schedule give the learning rate.
+"""Optimizer: optax computes the direction, which is then multiplied by the learning rate.
 
     update = -learning_rate · multiplier(path) · schedule(step) · direction
 
@@ -23,7 +23,9 @@ Schedule = Callable[[Int[Array, ""]], Float[Array, ""]]
 
 
 def make_schedule(config: OptimizerConfig, steps: int) -> Schedule:
-    """Return the fraction of the peak learning rate at each step: warm-up, then the schedule.
+    """Return a function from the step to the fraction of the peak learning rate.
+
+    The fraction rises during warm-up and then follows the schedule.
 
     `linear` and `cosine` end at 0 after `steps`. `inverse_square_root` is √(warmup / step), and
     √(1 / (step + 1)) if there is no warm-up.
@@ -66,8 +68,8 @@ def scale_by_learning_rate(
 
     Args:
       direction: Output of the optax chain, shaped like the parameters.
-      task: Supplies the multiplier of each parameter's learning rate.
-      setting: Setting of the model, with its learning rate.
+      task: Task that supplies the learning-rate multiplier of each parameter.
+      setting: Hyperparameters of the model, which include its learning rate.
       schedule_value: Fraction of the peak learning rate at this step.
     """
     rate = setting["learning_rate"] * schedule_value
@@ -80,7 +82,11 @@ def scale_by_learning_rate(
 
 
 def _mark_matrices(params: Any) -> Any:
-    """Return True for every parameter that is decayed. Biases of heads, (N, H), are not."""
+    """Return a pytree of bools, True for every parameter to which weight decay applies.
+
+    Weight decay applies to matrices. The biases of heads are excluded although their shape is
+    (N, H).
+    """
 
     def is_matrix(path: tuple[Any, ...], leaf: Array) -> bool:
         return leaf.ndim > 1 and not path_names(path)[-1].endswith("bias")

@@ -1,10 +1,10 @@
 """Options as frozen dataclasses: command-line flags, JSON and comparison.
 
 Every option is a dataclass field made by `option`. Nested dataclasses form groups, so that a field
-has a dotted name such as `optimizer.learning_rate`. The metadata of a field says
+has a dotted name such as `optimizer.learning_rate`. The metadata of a field contains
 
 - `grid`: several values form one axis of the hyperparameter grid;
-- `changes_result`: False for options that only say where or how a run is computed and stored;
+- `changes_result`: False for options that only affect where or how a run is computed and stored;
 - `methods`: the compared methods, e.g. attention variants, that use the option (None: all).
 """
 
@@ -52,7 +52,7 @@ def option(
 
 
 class Options:
-    """Base class of option dataclasses, with checks that name the field in the error."""
+    """Base class of option dataclasses, with checks whose error messages contain the field name."""
 
     def __post_init__(self) -> None:
         for field in dataclasses.fields(self):  # type: ignore[arg-type]
@@ -106,7 +106,10 @@ def replace_options(options: OptionsType, changes: dict[str, Any]) -> OptionsTyp
 
 
 def suggest(name: str, known_names: Iterable[str]) -> str:
-    """Return the end of an error about an unknown name: the closest known name, or all of them."""
+    """Return the end of an error message about an unknown name.
+
+    It suggests the most similar known name, or lists all known names if none is similar.
+    """
     known = sorted(known_names)
     similar = difflib.get_close_matches(name, known, n=1, cutoff=0.4)
     return f"did you mean {similar[0]!r}?" if similar else f"known are: {', '.join(known)}."
@@ -175,7 +178,7 @@ def options_to_dict(options: Any) -> dict[str, Any]:
 
 
 def options_from_dict(options: OptionsType, saved: dict[str, Any]) -> OptionsType:
-    """Rebuild options from `options_to_dict`, starting from an instance of their class."""
+    """Return a copy of `options` with the values of a dictionary that `options_to_dict` made."""
     names = {name for name, *_ in iterate_options(options)}
     for name in saved:
         if name not in names:
@@ -186,7 +189,7 @@ def options_from_dict(options: OptionsType, saved: dict[str, Any]) -> OptionsTyp
 
 
 def result_options(options: Any) -> dict[str, Any]:
-    """Return the options that can change the result of a run, as `options_to_dict` does."""
+    """Return the options that can change the result of a run, formatted by `options_to_dict`."""
     names = {
         name for name, field, _ in iterate_options(options) if field.metadata["changes_result"]
     }
@@ -225,7 +228,7 @@ def _lists_to_tuples(value: Any) -> Any:
 
 
 def _value_type(field: dataclasses.Field) -> tuple[type, bool]:
-    """Return the type of one value, and whether the option takes several values."""
+    """Return the type of one value, and True if the option takes several values."""
     if typing.get_origin(field.type) is tuple:
         return typing.get_args(field.type)[0], True
     return typing.cast(type, field.type), False

@@ -1,7 +1,8 @@
-"""Results of finished runs: models by setting, and the setting that stands for a run.
+"""Results of finished runs, and the selection of the best hyperparameters of a run.
 
 A result is the content of result.json. A run trains several models side by side, one for each seed
-and each setting of its grid. The setting with the best mean validation score stands for the run.
+and each setting (one combination of hyperparameter values). Tables and figures report the setting
+whose mean validation score over seeds is best.
 """
 
 from collections.abc import Mapping, Sequence
@@ -15,7 +16,10 @@ Result = Mapping[str, Any]
 
 
 def group_by_setting(result: Result) -> list[list[int]]:
-    """Return the indices of the models of each setting, in the order of the result."""
+    """Return the indices of the models of a run, grouped by equal hyperparameters.
+
+    The models of one group differ only in their seeds.
+    """
     groups: dict[tuple[tuple[str, float], ...], list[int]] = {}
     for i, member in enumerate(result["members"]):
         groups.setdefault(tuple(sorted(member["setting"].items())), []).append(i)
@@ -23,9 +27,10 @@ def group_by_setting(result: Result) -> list[list[int]]:
 
 
 def select_members(result: Result) -> list[int]:
-    """Return the indices of the models of the setting with the best mean validation score.
+    """Return the indices of the models with the best combination of hyperparameters.
 
-    Of equally good settings, the first is selected.
+    The best combination has the best validation score, averaged over the models that differ only in
+    their seeds. If several combinations are equally good, the first one is selected.
     """
     criterion = result["criterion"]
 
@@ -37,14 +42,21 @@ def select_members(result: Result) -> list[int]:
 
 
 def best_member(result: Result, members: Sequence[int] | None = None) -> int:
-    """Return the index of the model with the best validation score, of all models or `members`."""
+    """Return the index of the model with the best validation score.
+
+    Args:
+      result: Result of one run.
+      members: Indices of the models to choose from. None chooses from all models of the run.
+    """
     criterion = result["criterion"]
     scores = [score(criterion, member["validation"][criterion]) for member in result["members"]]
     return max(range(len(scores)) if members is None else members, key=scores.__getitem__)
 
 
 def measured_splits(results: Sequence[Result]) -> tuple[str, ...]:
-    """Return the splits that all results hold: ("validation", "test"), or ("validation",).
+    """Return the splits on which all runs were evaluated.
+
+    This is ("validation", "test"), or ("validation",) if a run did not read the test set.
 
     A hyperparameter search does not read the test set.
     """
@@ -55,13 +67,16 @@ def measured_splits(results: Sequence[Result]) -> tuple[str, ...]:
 def values_by_seed(
     result: Result, split: str, metric: str, members: Sequence[int] | None = None
 ) -> dict[int, float]:
-    """Return the value of a metric by seed. Models that lack the metric are omitted.
+    """Return a dict from the seed of a model to the value of a metric.
+
+    Models without this metric are omitted.
 
     Args:
       result: Result of one run.
       split: "validation" or "test".
       metric: Name of the metric.
-      members: Indices of the models to read. None reads the models of the best setting.
+      members: Indices of the models to read. None reads the models with the best
+        hyperparameters.
     """
     indices = select_members(result) if members is None else members
     chosen = [result["members"][i] for i in indices]

@@ -32,9 +32,9 @@ class RunError(Exception):
 class Run(NamedTuple):
     """Folder of one run.
 
-    It holds config.json, environment.json, data.json, plan.json and the task's own files from the
-    start; metrics.jsonl, timing.jsonl, events/ and checkpoints/ while it runs; and result.json when
-    it is finished.
+    config.json, environment.json, data.json, plan.json and the files of the task are written at the
+    start. metrics.jsonl, timing.jsonl, events/ and checkpoints/ are written during training, and
+    result.json at the end.
     """
 
     path: epath.Path
@@ -56,15 +56,15 @@ class Run(NamedTuple):
 
     @property
     def steps(self) -> int | None:
-        """Planned number of steps; None if the run has not started."""
+        """Planned number of training steps; None if the run has not started."""
         return (read_json(self.path / "plan.json") or {}).get("steps")
 
     @property
     def step_seconds(self) -> float | None:
-        """Mean seconds of one training step, which updates all models; None if not measured.
+        """Mean time of one training step of all models together, in seconds.
 
-        The steps before the first validation or checkpoint after each start are left out, because
-        their time includes compilation.
+        None if no time was measured. After each start of the run, the steps before the first
+        validation or checkpoint are left out, because their time includes compilation.
         """
         spans = [span for line in self.timings for span in line.get("spans", [])[1:]]
         steps = sum(count for count, _ in spans)
@@ -72,7 +72,7 @@ class Run(NamedTuple):
 
     @property
     def timings(self) -> list[dict[str, Any]]:
-        """Lines of timing.jsonl, one for each start of the run."""
+        """Lines of timing.jsonl, one for each time the run was started or resumed."""
         path = self.path / "timing.jsonl"
         return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
 
@@ -89,10 +89,13 @@ class Run(NamedTuple):
         return saved
 
     def describe_changed_files(self, data: Mapping[str, Any]) -> list[str]:
-        """Return one line for each kind of input file that is known to have changed.
+        """Compare the input files of this run with the present ones by their digests.
 
         Args:
           data: Description of the present data, with the digests of its files.
+
+        Returns:
+          One line for each kind of file whose digest changed, e.g. the raw files of the data.
         """
         before, now = self.data.get("digests", {}), data.get("digests", {})
         known = [name for name in now if before.get(name) and now[name]]
@@ -109,12 +112,12 @@ class Run(NamedTuple):
         write_json(self.path / "result.json", result)
 
     def add_timing(self, seconds: float, steps: int, spans: Sequence[tuple[int, float]]) -> None:
-        """Append one start of the run to timing.jsonl.
+        """Append one line to timing.jsonl, for the steps since the run was started or resumed.
 
         Args:
           seconds: Seconds from the first step to the last.
           steps: Number of these steps.
-          spans: Number and seconds of consecutive steps, without validation and saving.
+          spans: Pairs (number of steps, seconds) of consecutive steps between validation or saving.
         """
         rounded = [(count, round(span_seconds, 3)) for count, span_seconds in spans]
         line = json.dumps({"seconds": round(seconds, 3), "steps": steps, "spans": rounded})
@@ -124,15 +127,17 @@ class Run(NamedTuple):
 
 
 def experiment_folder(config: Config) -> epath.Path:
-    """Return the folder of an experiment, which holds one run for each method."""
+    """Return the folder of an experiment. It contains one folder for each run."""
     return epath.Path(config.output.directory) / config.name
 
 
 def open_run(config: Config, *, data: Mapping[str, Any], files: Mapping[str, str]) -> Run:
-    """Create or find the folder of a run; refuse a folder with another config or other data.
+    """Create the folder of a run, or find an existing one.
+
+    An existing folder with a different config or different data raises `RunError`.
 
     Args:
-      config: Config of one method.
+      config: Config of the run, with exactly one entry in `methods`.
       data: Description of the data, written to data.json.
       files: Further text files that a trained model needs: name -> content.
     """
@@ -192,19 +197,22 @@ def read_json(path: epath.Path) -> Any:
 
 
 def write_json(path: epath.Path, content: Any) -> None:
-    """Write a JSON file, whole or not at all."""
+    """Write a JSON file atomically: a killed process leaves no incomplete file."""
     _write_whole(path, json.dumps(content, indent=2) + "\n")
 
 
 def _write_whole(path: epath.Path, text: str) -> None:
-    """Write a file under another name first, because a kill could leave half of it."""
+    """Write a file under a temporary name, then rename it.
+
+    If the process is killed while writing, no incomplete file with the final name remains.
+    """
     partial = path.with_name(path.name + ".partial")
     partial.write_text(text)
     partial.replace(path)
 
 
 def _version(package: str) -> str | None:
-    """Return the version of a package; None if it is used from a checkout without installation."""
+    """Return the version of a package, or None if the package is not installed."""
     try:
         return importlib.metadata.version(package)
     except importlib.metadata.PackageNotFoundError:
@@ -213,7 +221,10 @@ def _version(package: str) -> str | None:
 
 @functools.cache  # A commit made while the process runs must not change its answer.
 def _commit() -> str | None:
-    """Return the commit of the checkout, `-dirty` if files were changed; None without git."""
+    """Return the git commit of this source code, or None if it is not in a git repository.
+
+    The suffix `-dirty` is added if tracked files were changed.
+    """
     try:
         answer = subprocess.run(
             ["git", "describe", "--always", "--dirty", "--abbrev=40"],

@@ -18,15 +18,16 @@ class NonFiniteError(Exception):
 
 
 class RunLogger:
-    """Writes the metrics of a run, and stops the run if a metric is not finite.
+    """Write the metrics of a run, and raise an error if a loss or a gradient is not finite.
 
     The sums of a window of steps are read when the next window is submitted, so that the host does
-    not wait for the device. Only the first process writes files; all processes read and check.
+    not wait for the device. Only the first process writes files. All processes check that the
+    metrics are finite.
 
     Args:
       run: Folder of the run.
       steps: Number of steps of the whole run.
-      start: Number of steps done before, by the run that this one resumes.
+      start: Number of steps that were completed before this process resumed the run.
       tensorboard: True to write TensorBoard events.
       validation_metric: Name of the metric shown beside the loss.
     """
@@ -48,27 +49,35 @@ class RunLogger:
             self._progress = Progress(steps, start=start)
 
     def update_progress(self, step: int) -> None:
-        """Show that one more step was dispatched to the device."""
+        """Update the progress display after a step was dispatched to the device."""
         self._step = step
         if self._progress is not None:
             self._progress.update(step, self._shown)
 
     def pause_timing(self, state: TrainState) -> None:
-        """Wait for the dispatched steps, and stop their clock during validation and saving."""
+        """Wait until the dispatched steps are done, then stop measuring the time of training steps.
+
+        Call this method before validation or saving, whose time is not counted.
+        """
         jax.block_until_ready(state.step)
         self._spans.append((self._step - self._span_step, time.monotonic() - self._span_time))
 
     def resume_timing(self) -> None:
-        """Start the clock of the steps again."""
+        """Start measuring the time of training steps again."""
         self._span_step, self._span_time = self._step, time.monotonic()
 
     def submit(self, step: int, sums: MetricSums) -> None:
-        """Hand over the sums of the steps up to this one, and write those handed over before."""
+        """Store the metric sums of the latest window of steps, and write the sums stored before.
+
+        Args:
+          step: Number of training steps completed.
+          sums: Metric sums of the window that ends at this step.
+        """
         self.write_pending()
         self._pending = step, sums
 
     def write_pending(self) -> None:
-        """Write the sums that were submitted last, waiting for the device if necessary."""
+        """Write the last submitted sums if they are not yet written. May wait for the device."""
         if self._pending is None:
             return
         step, sums = self._pending
@@ -76,7 +85,11 @@ class RunLogger:
         self.write(step, self.check_finite(sums))
 
     def check_finite(self, sums: MetricSums) -> dict[str, np.ndarray]:
-        """Return the mean metrics of a window; raise `NonFiniteError` if a step was not finite."""
+        """Return the mean of each metric over a window of steps.
+
+        Raises:
+          NonFiniteError: The loss or the gradient of a step was not finite.
+        """
         totals, steps, bad = jax.device_get((sums.sums, sums.steps, sums.first_bad_step))
         means = {name: column / np.maximum(steps, 1) for name, column in totals.items()}
         if bad.min() != NEVER:
@@ -84,7 +97,7 @@ class RunLogger:
         return means
 
     def write(self, step: int, metrics: Mapping[str, np.ndarray]) -> None:
-        """Write metrics, each an array over models."""
+        """Write metrics to the files of the run. Each metric is an array of shape (members,)."""
         for name, label in (
             ("train/loss", "loss"),
             (self._validation_metric, self._validation_metric),

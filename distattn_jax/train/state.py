@@ -1,4 +1,4 @@
-"""Training state: arrays with a leading axis over models, created on the devices they stay on."""
+"""Training state: arrays with a leading axis over models, created directly on their devices."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -42,7 +42,7 @@ class BestParameters:
     """Parameters with the best validation score so far, one set for each model.
 
     Attributes:
-      step: Number of steps after which they were measured.
+      step: Number of training steps after which the parameters were measured.
       score: Validation score; higher is better.
       params: Parameters of the model.
     """
@@ -54,7 +54,11 @@ class BestParameters:
     def update(
         self, step: Int[Array, ""], score: Float[Array, ""], params: Any
     ) -> "BestParameters":
-        """Return the new parameters of one model if their score is at least the best one."""
+        """Return the best parameters of one model after one more validation.
+
+        These are the new parameters if their score is at least the best score so far. Otherwise
+        they are the old ones.
+        """
         new = BestParameters(step, score, params)
         return jax.tree.map(lambda now, best: jnp.where(score >= self.score, now, best), new, self)
 
@@ -74,7 +78,12 @@ class MetricSums:
     first_bad_step: Int[Array, "*members"]
 
     def add(self, metrics: dict[str, Float[Array, ""]], step: Int[Array, ""]) -> "MetricSums":
-        """Return the sums of one model after one more step."""
+        """Return the sums of one model with the metrics of one more step added.
+
+        Args:
+          metrics: Metrics of the step by name.
+          step: Index of the step.
+        """
         finite = jnp.isfinite(metrics["train/loss"] + metrics["train/gradient_norm"])
         sums = {name: self.sums[name] + value for name, value in metrics.items()}
         bad = jnp.minimum(self.first_bad_step, jnp.where(finite, NEVER, step))
@@ -83,7 +92,7 @@ class MetricSums:
 
 @frozen_tree
 class Training:
-    """Content of a checkpoint; every array has a leading axis over models."""
+    """Content of a checkpoint. Every array has a leading axis over the models of the run."""
 
     state: TrainState
     best: BestParameters
@@ -105,12 +114,13 @@ def model_graph(task: Task) -> Any:
 
 
 def initial_state(task: Task, mesh: Mesh, given: InitialParameters) -> Training:
-    """Return the state of all models before the first step, sharded over the mesh.
+    """Return the state of all models of a run before the first step, sharded over the mesh.
 
     Args:
       task: Task of the run, with its config.
       mesh: Devices.
-      given: Parameters that are not random, by path, the same for all models.
+      given: Initial values of the parameters that are not random, by parameter path. All models
+        get the same values.
     """
     create, arguments = _state_creator(task, given)
     shardings = jax.tree.map(lambda leaf: leaf.sharding, abstract_state(task, mesh, given))
@@ -126,7 +136,7 @@ def abstract_state(task: Task, mesh: Mesh, given: InitialParameters | None = Non
 
 
 def _state_creator(task: Task, given: InitialParameters) -> tuple[Any, tuple[Any, ...]]:
-    """Return a function that creates the state of all models, and its arguments."""
+    """Return a function that creates the state of all models, and the arguments to call it with."""
     optimizer: optax.GradientTransformation = make_optimizer(task.config.optimizer)
 
     def create_member(key: Array, setting: Setting, given: InitialParameters) -> Training:
@@ -142,7 +152,12 @@ def _state_creator(task: Task, given: InitialParameters) -> tuple[Any, tuple[Any
 
 
 def _replace_parameters(params: Any, given: InitialParameters) -> Any:
-    """Return the parameters with the given ones in their places."""
+    """Return the parameters, with those named in `given` replaced by the given arrays.
+
+    Args:
+      params: Nested dictionaries of arrays.
+      given: Arrays by parameter path.
+    """
     flat = nnx.traversals.flatten_mapping(params)
     for path, array in given.items():
         if path not in flat or flat[path].shape != array.shape:

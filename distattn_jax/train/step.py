@@ -27,18 +27,19 @@ def make_train_step(
 ) -> functools.partial[tuple[TrainState, MetricSums]]:
     """Return the jitted step (state, sums, settings, batch) -> (state, sums) of all models.
 
-    The step donates `state` and `sums`. All models see the same batch. With
-    `optimizer.accumulate` > 1 the parts of a batch are computed one after another; the summed
-    gradient equals that of the whole batch, because every part is divided by the weight of the
-    whole batch.
+    The step donates `state` and `sums`. All models use the same batch. With
+    `optimizer.accumulate` > 1 the parts of a batch are computed one after another, and their
+    gradients are summed. The sum equals the gradient of the whole batch, because the loss of every
+    part is divided by the total weight of the whole batch.
 
     Args:
       task: Model and loss, with the config of the run.
       schedule: Fraction of the peak learning rate at each step.
-      group: Models computed at a time, a divisor of their number; 0 for all of them.
+      group: Number of models computed at a time, a divisor of the number of models. 0 computes all
+        models at once.
       out_shardings: Shardings of state and sums.
-      constants: Constants of the task, placed on the devices. They are arguments of the program,
-        which would otherwise hold a copy of them.
+      constants: Constant arrays of the task, placed on the devices. They are passed as arguments,
+        so that the compiled program does not contain a copy of them.
     """
     graph, optimizer = model_graph(task), make_optimizer(task.config.optimizer)
 
@@ -88,7 +89,15 @@ def make_train_step(
             return step_members(fixed, state, sums, settings, batch)
 
         def step_group(i: Array, held: tuple[TrainState, MetricSums]) -> Any:
-            """Update one group of models in place."""
+            """Update the state and sums of group i of the models.
+
+            Args:
+              i: Index of the group.
+              held: State and metric sums of all models.
+
+            Returns:
+              `held` with the group's part replaced.
+            """
             start = i * group
             state, sums, own_settings = jax.tree.map(
                 lambda leaf: jax.lax.dynamic_slice_in_dim(leaf, start, group), (*held, settings)
@@ -106,11 +115,13 @@ def make_train_step(
 
 
 def make_count_step(task: Task, *, group: int = 0, out_sharding: Any = None) -> jax.stages.Wrapped:
-    """Return the jitted evaluation (params, batch) -> counts of all models.
+    """Return the jitted evaluation step (params, batch) -> counts of all models.
+
+    Counts are sums over the examples of a batch, from which the metrics are computed.
 
     Args:
       task: Model, loss and counts.
-      group: Models computed at a time; 0 for all of them.
+      group: Number of models computed at a time; 0 computes all models at once.
       out_sharding: Sharding of the counts.
     """
     graph = model_graph(task)
@@ -135,7 +146,7 @@ update_best = jax.jit(jax.vmap(BestParameters.update), donate_argnums=0)
 def _sum_over_parts(
     function: Callable[[Batch, Array], Any], batch: Batch, key: Array, parts: int
 ) -> Any:
-    """Sum a function over parts of the batch, computed one after another."""
+    """Split a batch into equal parts, apply a function to each part, and sum the results."""
     if parts == 1:
         return function(batch, key)
 

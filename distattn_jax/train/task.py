@@ -17,7 +17,7 @@ Batch = dict[str, Array]
 
 
 class Task(abc.ABC):
-    """Model, loss and metrics of one run; it holds no examples and no parameters.
+    """Model, loss and metrics of one run. A task object stores neither examples nor parameters.
 
     A batch is a dictionary with the columns of the task's tables and `weight` (B,), which is 0 for
     examples that only fill up the batch.
@@ -25,10 +25,11 @@ class Task(abc.ABC):
     Attributes:
       config: Options of the run.
       criterion: Name of the metric by which the best parameters are chosen.
-      length_columns: Columns whose length, the longest of them, decides the bucket of an example.
+      length_columns: Names of sequence columns. The longest of these sequences determines the
+        length bucket of an example.
       length_unit: Unit of that length, for messages.
       layout: Partition specs of the parameters.
-      constants: Arrays that every batch holds besides its columns, during training.
+      constants: Arrays that are added to every training batch, the same for all batches.
     """
 
     config: Config
@@ -45,12 +46,17 @@ class Task(abc.ABC):
 
     @property
     def uses_dropout(self) -> bool:
-        """True if a training step draws random numbers."""
+        """True if a training step draws random numbers for dropout."""
         return False
 
     @abc.abstractmethod
     def make_model(self, setting: Setting, *, rngs: nnx.Rngs) -> nnx.Module:
-        """Return a model with random parameters. The values of the setting may be traced."""
+        """Return a model with random parameters.
+
+        Args:
+          setting: Hyperparameters of the model by name. The values may be JAX tracers.
+          rngs: Random streams for the parameters.
+        """
 
     @abc.abstractmethod
     def apply(self, model: Any, batch: Batch) -> Any:
@@ -60,21 +66,35 @@ class Task(abc.ABC):
     def apply_for_training(
         self, model: Any, batch: Batch, setting: Setting, rngs: nnx.Rngs | None
     ) -> Any:
-        """Return outputs with dropout and with all that `weighted_losses` read."""
+        """Return the outputs of the model for a training batch, with dropout.
+
+        The outputs include all arrays that the losses of `weighted_losses` need.
+
+        Args:
+          model: Model of this task.
+          batch: Columns of the examples.
+          setting: Hyperparameters of the model, e.g. its dropout rate.
+          rngs: Random streams for dropout; None if the task uses no dropout.
+        """
 
     @abc.abstractmethod
     def loss(self, outputs: Any, batch: Batch) -> Float[Array, " B"]:
         """Return the loss of every example."""
 
     def weighted_losses(self, setting: Setting) -> Mapping[str, WeightedLoss]:
-        """Return further losses by name, weighted as the setting says."""
+        """Return auxiliary losses by name, each with its weight; empty by default.
+
+        Args:
+          setting: Hyperparameters of the model, which include the weights.
+        """
         return {}
 
     @abc.abstractmethod
     def counts(self, outputs: Any, batch: Batch) -> dict[str, Array]:
-        """Return weighted sums over the examples of a batch, from which `metrics` follow.
+        """Return weighted sums over the examples of a batch.
 
-        The sums are added over batches and devices.
+        The sums are added over batches and devices. The method `metrics` computes the metrics from
+        the totals.
         """
 
     @abc.abstractmethod
@@ -82,9 +102,9 @@ class Task(abc.ABC):
         """Return the metrics of one model, from the counts of a whole split."""
 
     def baseline(self, train_table: Any, table: Any) -> dict[str, float]:
-        """Return the metrics of a predictor without parameters; empty if the task has none."""
+        """Return the metrics of a simple predictor, for comparison. The default is empty."""
         return {}
 
     def learning_rate_multiplier(self, path: tuple[str, ...], setting: Setting) -> Any:
-        """Return the factor on the learning rate of the parameter with this path."""
+        """Return the factor by which the learning rate of the parameter at `path` is multiplied."""
         return 1.0
