@@ -83,6 +83,8 @@ def test_a_recipe_trains_and_measures_the_metrics_of_the_paper(recipe, tmp_path)
         assert set(content["heads"]) == LEVELS[recipe]
         for heads in content["heads"].values():
             assert [len(seed[0]) for seed in heads["weight"]] == [2, 2]  # two seeds, two heads
+        stored_results.write_results(content, tmp_path)
+        assert content["data"]["messages"][0] in report.detail(tmp_path)
     if recipe in PREDICTIONS:
         lines, pattern = PREDICTIONS[recipe]
         found = list(predict(load(run.path), io.StringIO(lines)))
