@@ -33,13 +33,14 @@ LEAD = 3  # minimum number of words by which other opinions are farther away tha
 
 
 class SplitOptions(NamedTuple):
-    """Number of sentences of a split, and their distances in words.
+    """Number of sentences of a split, and limits on the word distances in a sentence.
 
     Attributes:
       size: Number of sentences.
       nearest: Maximum distance of the nearest opinion from "service". The minimum is 1.
       farthest: Maximum distance of the other opinions from "service".
-      margin: Maximum number of other words before and after these words and "service".
+      margin: Maximum number of words before the first and after the last of the opinion words and
+        "service".
     """
 
     size: int
@@ -83,8 +84,8 @@ def make_examples(split: str) -> Iterator[Example]:
 class Nearest(TextBuilder):
     """Synthetic sentences labelled by the opinion word that is nearest to the word "service".
 
-    The raw file of this builder is its own source file, so that a change of the code prepares the
-    examples again.
+    The raw file of this builder is its own source file, so that the examples are prepared again
+    after a change of the code.
 
     Args:
       data_dir: Folder for prepared files.
