@@ -1,4 +1,4 @@
-"""Eight CPU devices, shapes checked in every function of the package, nothing promoted silently."""
+"""Set-up of all tests: eight CPU devices, shape checks, no silent promotion; shared fixtures."""
 
 import fcntl
 import os
@@ -15,7 +15,7 @@ from hypothesis import settings
 from jaxtyping import install_import_hook
 
 PACKAGE = Path(__file__).parent.parent / "distattn_jax"
-# Functions of these give errors of their own about shapes: the checker must not come first.
+# These modules raise their own errors about shapes, so the shape checker must not check them.
 SELF_CHECKED = {"distattn_jax.attention.call", "distattn_jax.modules.batch_axes"}
 
 jax.config.update("jax_num_cpu_devices", 8)
@@ -23,7 +23,7 @@ jax.config.update("jax_numpy_rank_promotion", "raise")
 jax.config.update("jax_default_matmul_precision", "highest")
 jax.config.update("jax_disable_most_optimizations", True)
 
-# By file name: to walk the packages would import them, and the hook must come first.
+# The list comes from file names, because importing a module before the hook would skip its checks.
 modules = [
     ".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts)
     for path in PACKAGE.rglob("*.py")
@@ -37,14 +37,14 @@ settings.load_profile("default")
 
 @pytest.fixture
 def eight_devices():
-    """For tests of meshes: a machine with an accelerator has as many devices as it has."""
+    """Skip the test on a machine with fewer than eight devices, such as one with a GPU."""
     if jax.device_count() < 8:
         pytest.skip(f"needs 8 devices, there are {jax.device_count()}")
 
 
 @pytest.fixture
 def optimised():
-    """The compiler as users have it."""
+    """Compile with all optimizations, as users do."""
     jax.config.update("jax_disable_most_optimizations", False)
     yield
     jax.config.update("jax_disable_most_optimizations", True)
