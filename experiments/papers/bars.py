@@ -165,9 +165,9 @@ def _add_note_and_legend(figure: Figure) -> None:
 
 
 def _limits(drawn: list[float]) -> tuple[float, float]:
-    """Return axis limits that leave a third of the range below the lowest value, but not below 0.
+    """Return axis limits with room below the lowest value, so that its bar stays visible.
 
-    The room below the lowest value keeps its bar visible.
+    The axis of values that are all positive begins at 0 or above.
     """
     lowest, highest = min(drawn), max(drawn)
     spread = (highest - lowest) or abs(lowest) or 1.0

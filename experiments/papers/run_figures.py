@@ -85,7 +85,7 @@ def _make_figures(runs: dict[str, Run], sentence: str | None) -> Iterator[tuple[
 
 
 def _max_distance(config: Any) -> int:
-    """Return the largest distance between two tokens of a text; 511 if texts are not truncated."""
+    """Return the largest distance between two tokens of a text, or 511 without truncation."""
     return getattr(config.data, "longest", 512) - 1
 
 

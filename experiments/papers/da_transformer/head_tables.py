@@ -55,7 +55,7 @@ def signs_table(contents: Mapping[str, Any], experiments: Collection[str] | None
 
 
 def distances_table(contents: Mapping[str, Any]) -> str:
-    """Return a Markdown table of the share of attention on words more than FAR positions away."""
+    """Return a Markdown table of the share of attention on words more than ten words away."""
     rows = []
     for name, content in contents.items():
         profiles = (content or {}).get("distances")
