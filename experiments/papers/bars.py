@@ -1,4 +1,4 @@
-"""Bars that compare methods: means over seeds, single seeds, and published numbers."""
+"""Bar charts that compare methods by our results and by published numbers."""
 
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
@@ -62,16 +62,17 @@ def grouped_bars(
 ) -> Figure:
     """Draw one panel per metric or data set, with one bar per method.
 
-    A bar is the mean over seeds, its line spans one sample standard deviation to either side, and
-    a dot is one seed. A method without values in a panel is marked "not run". An axis may begin
-    above 0, so that small differences are visible; a note below the figure then says so.
+    A bar is the mean over seeds. The line on a bar spans one sample standard deviation to either
+    side, and each dot is one seed. A method without values in a panel is marked "not run". An axis
+    may begin above 0, so that small differences are visible. If one does, a note below the figure
+    says so.
 
     Args:
       values: panel title -> method -> values, shape (seeds,).
       labels: Row labels by method. A method without a label appears under its own name.
       published: panel title -> method -> published (mean, standard deviation or None).
       lower_is_better: Titles of the panels that show errors.
-      from_zero: Whether every axis includes 0 and marks it with a line, for differences.
+      from_zero: Whether every axis includes 0 and has a line at 0. For values that are differences.
       columns: Maximum number of panels in a row.
     """
     labels, published = labels or {}, published or {}
@@ -119,7 +120,7 @@ def _draw_panel(
     panel: Mapping[str, np.ndarray | Array],
     published: Mapping[str, Published],
 ) -> list[float]:
-    """Draw one row per method, and return the values that the horizontal axis must cover."""
+    """Draw the bars of one panel, and return the values that the horizontal axis must cover."""
     colours = method_colours(methods)
     drawn: list[float] = []
     for row, method in enumerate(methods):
@@ -142,7 +143,10 @@ def _draw_panel(
 
 
 def _draw_bar(axes: Axes, row: int, values: np.ndarray, colour: str) -> list[float]:
-    """Draw mean, deviation and seeds of one method. Return the values that the axis must cover."""
+    """Draw the bar of one method, and return the values that the axis must cover.
+
+    The bar is the mean over seeds, its line is the standard deviation, and each dot is one seed.
+    """
     axes.barh(row, values.mean(), height=0.6, color=colour)
     spread = values.std(ddof=1) if len(values) > 1 else 0.0
     if spread:
@@ -153,7 +157,7 @@ def _draw_bar(axes: Axes, row: int, values: np.ndarray, colour: str) -> list[flo
 
 
 def _add_note_and_legend(figure: Figure) -> None:
-    """Name the axes that begin above 0, and explain the marks that occur in the figure."""
+    """Add a note if any axis begins above 0, and a legend of the marks in the figure."""
     cut = [axes.get_xlim()[0] > 0 for axes in figure.axes if axes.patches]
     if any(cut):
         which = "axes" if all(cut) else "some axes"
@@ -167,7 +171,7 @@ def _add_note_and_legend(figure: Figure) -> None:
 def _limits(drawn: list[float]) -> tuple[float, float]:
     """Return axis limits with room below the lowest value, so that its bar stays visible.
 
-    The axis of values that are all positive begins at 0 or above.
+    If no value is negative, the axis does not begin below 0.
     """
     lowest, highest = min(drawn), max(drawn)
     spread = (highest - lowest) or abs(lowest) or 1.0

@@ -1,4 +1,7 @@
-"""Collect the results of an experiment from its finished runs, small enough to keep in Git."""
+"""Collect the results of an experiment from its finished runs.
+
+The collected results are small enough to be kept in Git.
+"""
 
 import json
 from collections.abc import Mapping
@@ -19,13 +22,15 @@ LOCAL_OPTIONS = ("data.parses", "data.vectors", "name", "search")  # paths and n
 
 
 def collect_results(folder: AnyPath) -> dict[str, Any]:
-    """Collect the results, options and learned heads of all finished runs of an experiment.
+    """Collect results, options and statistics of attention heads from the runs of an experiment.
+
+    Runs that are not finished are ignored.
 
     Args:
-      folder: Folder of an experiment, with one run per method.
+      folder: Folder of the experiment. It has one subfolder per method, with the run of the method.
 
     Returns:
-      Content for `write_results`. Numbers are rounded, arrays are lists.
+      The argument `content` of `write_results`, with rounded numbers, and lists instead of arrays.
     """
     found = {method: Run(epath.Path(folder) / method) for method in METHOD_ORDER}
     runs = {method: run for method, run in found.items() if run.result is not None}
@@ -50,7 +55,7 @@ def collect_results(folder: AnyPath) -> dict[str, Any]:
 
 
 def _select_options(run: Run) -> dict[str, Any]:
-    """Return the options of a run, without those that depend on the machine."""
+    """Return the options of a run, without the options that depend on the machine."""
     config = result_options(load_config(run.path))
     if "model.pretrained" in config:
         config["model.pretrained"] = epath.Path(config["model.pretrained"]).name
@@ -60,8 +65,8 @@ def _select_options(run: Run) -> dict[str, Any]:
 def _collect_learned(experiment: str, runs: Mapping[str, Run]) -> dict[str, Any]:
     """Collect statistics of attention heads from the checkpoints of the runs.
 
-    If the recipe of the experiment defines `PAIR`, these are statistics of guided pre-trained
-    models. Otherwise they are statistics of distance-aware heads.
+    If the recipe of the experiment defines `PAIR`, use `collect_guided_heads`, which is for guided
+    pre-trained models. Otherwise use `collect_heads`, which is for distance-aware heads.
     """
     recipe = load_recipe(experiment) if experiment in list_recipes() else None
     pair = getattr(recipe, "PAIR", None)
@@ -76,6 +81,6 @@ def _read_json(run: Run, name: str) -> Any:
 
 
 def _read_lines(run: Run, name: str) -> list[Any]:
-    """Return the objects of a JSON-lines file in the folder of a run, or [] if it is missing."""
+    """Return the objects of a JSON-lines file in the folder of a run, or [] without such a file."""
     path = run.path / name
     return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []

@@ -1,8 +1,8 @@
 """Markdown tables that compare the methods of one experiment.
 
 A method is an attention variant or a guide. A setting is one point of a hyperparameter grid. If a
-run trained several settings, the one with the best mean validation metric represents its method,
-and the table shows how many settings were tried.
+run trained several settings, tables of methods show only the setting with the best mean validation
+metric, and the number of settings that were tried.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -38,11 +38,12 @@ GUIDE_WEIGHTS = {name for guide in GUIDES.values() for name in guide.weights}
 
 
 def experiment_tables(results: Iterable[Result], *, published: Published | None = None) -> str:
-    """Return all Markdown tables of one experiment, and a test of its best two methods.
+    """Return all Markdown tables of one experiment, and a sentence that compares its best methods.
 
     Args:
       results: One result per method, all with the same main metric.
-      published: method -> metric -> printed number. A metric without numbers has no column.
+      published: method -> metric -> number as printed in the paper. A metric without published
+        numbers has no column for them.
     """
     ordered = sorted(results, key=_method_rank)
     criteria = {result["criterion"] for result in ordered}
@@ -93,7 +94,8 @@ def comparison_table(results: Sequence[Result], *, published: Published) -> str:
 def compare_best_two(results: Sequence[Result]) -> str:
     """Compare the best two methods by a paired t-test on the test set.
 
-    Return the outcome as a sentence, or "" for a single method or results without a test set.
+    Return the outcome as a sentence. Return "" if there is only one method, or no result on the
+    test set.
     """
     if len(results) < 2 or "test" not in measured_splits(results):
         return ""
@@ -144,7 +146,7 @@ def format_test(
     Args:
       first: seed -> value of the first method.
       second: seed -> value of the second method, which is subtracted.
-      criterion: Metric of the values.
+      criterion: Name of the metric that is compared.
     """
     test = paired_t_test(first, second)
     if test is None:
@@ -156,9 +158,9 @@ def format_test(
 
 
 def settings_table(results: Sequence[Result]) -> str:
-    """Return a Markdown table with one row per point of the hyperparameter grid of each method.
+    """Return a Markdown table with one row per method and point of its hyperparameter grid.
 
-    A row shows the varied options and the main metric on every split.
+    A row shows the options that vary in the grid, and the main metric on every evaluated split.
     """
     criterion = results[0]["criterion"]
     varied, splits = _varied_options(results), measured_splits(results)
@@ -200,7 +202,7 @@ def _method_rank(result: Result) -> int:
 
 
 def _choose_columns(results: Sequence[Result], published: Published) -> list[tuple[str, str]]:
-    """Return (origin, metric) of every column: the main metric first, the loss last.
+    """Return (origin, metric) of every column of numbers: the main metric first, the loss last.
 
     The origin is "validation", "test" or PUBLISHED.
     """
@@ -216,7 +218,7 @@ def _choose_columns(results: Sequence[Result], published: Published) -> list[tup
 
 
 def _format_cell(result: Result, origin: str, metric: str, published: Published) -> str:
-    """Format one table cell: our mean of a metric over seeds, or the published number.
+    """Format one table cell: our mean and standard deviation over seeds, or the published number.
 
     `origin` is "validation", "test" or PUBLISHED.
     """
@@ -227,7 +229,7 @@ def _format_cell(result: Result, origin: str, metric: str, published: Published)
 
 
 def _format_option(method: str, name: str, setting: Mapping[str, float]) -> str:
-    """Format the value of one option as a table cell, empty if the method ignores the option."""
+    """Format the value of an option as a table cell, or return "-" if the method ignores it."""
     unused = name not in setting
     if method in GUIDES:
         weights = GUIDES[method].weights

@@ -29,30 +29,30 @@ def method_title(method: str) -> str:
 
 
 def metric_title(metric: str, *, unit: bool = True) -> str:
-    """Return the printed name of a metric, followed by "(%)" if `unit` and it is a percentage."""
+    """Return the printed name of a metric, with " (%)" if `unit` is True and it is a percentage."""
     name = METRIC_TITLES.get(metric, metric.replace("_", " "))
     return f"{name} (%)" if unit and metric in PERCENT_METRICS else name
 
 
 def format_value(metric: str, value: float) -> str:
-    """Format a value of a metric: percentages with two decimals, others with four."""
+    """Format a value of a metric: fractions as percentages with two decimals, others with four."""
     return f"{100 * value:.2f}" if metric in PERCENT_METRICS else f"{value:.4f}"
 
 
 def format_mean(metric: str, values: Iterable[float]) -> str:
-    """Format values over seeds as "mean ± standard deviation". One seed has no deviation."""
+    """Format values over seeds as "mean ± standard deviation", or a single value as it is."""
     mean, std = summarize(values)
     return format_value(metric, mean) + ("" if std is None else f" ± {format_value(metric, std)}")
 
 
 def format_difference(metric: str, value: float) -> str:
-    """Format a difference between two values of a metric, in points if it is a percentage."""
+    """Format a difference of two values of a metric, with "points" if it is a percentage."""
     formatted = format_value(metric, value)
     return f"{formatted} points" if metric in PERCENT_METRICS else formatted
 
 
 def format_p(p: float) -> str:
-    """Format a p value with two digits, or as "< 0.0001"."""
+    """Format a p value with two significant digits, or as "< 0.0001" if it is smaller."""
     return f"{p:.2g}" if p >= 1e-4 else "< 0.0001"
 
 

@@ -1,4 +1,4 @@
-"""Sentences about several paired t-tests: where a method is better, worse, or no different."""
+"""Describe the outcomes of paired t-tests in words: better, worse or not distinguishable."""
 
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
@@ -18,14 +18,14 @@ BETTER, WORSE, UNCLEAR = "better", "worse", "not distinguishable"
 
 
 class Outcome(NamedTuple):
-    """A paired t-test with the metric that was compared."""
+    """The result of a paired t-test, and the name of the metric that was compared."""
 
     criterion: str
     test: PairedTest
 
     @property
     def kind(self) -> str:
-        """BETTER or WORSE if the first method differs with p < ALPHA, otherwise UNCLEAR."""
+        """Whether the first method is BETTER or WORSE with p < ALPHA. Otherwise UNCLEAR."""
         if self.test.p is None or self.test.p >= ALPHA:
             return UNCLEAR
         return BETTER if score(self.criterion, self.test.difference) > 0 else WORSE
@@ -34,7 +34,7 @@ class Outcome(NamedTuple):
 def compare_results(first: Result | None, second: Result | None) -> Outcome | None:
     """Compare the main metric of two methods on the test set by a paired t-test over seeds.
 
-    Return None if either result is missing or the two share no seed.
+    Return None if either result is missing or if the methods have no seed in common.
     """
     if first is None or second is None:
         return None
@@ -49,8 +49,8 @@ def describe_outcomes(outcomes: Mapping[str, Outcome | None], *, name_unclear: b
     """Describe tests in one phrase, such as "better in 1 of 3 comparisons (A: 0.66 points), ...".
 
     Args:
-      outcomes: Name -> outcome. Names with the outcome None were not run and are not counted.
-      name_unclear: Whether to list the names whose tests are not significant.
+      outcomes: name of a comparison -> outcome. Comparisons with the outcome None are ignored.
+      name_unclear: Whether to list the names of comparisons that are not significant.
     """
     tested = {name: outcome for name, outcome in outcomes.items() if outcome is not None}
     if not tested:
@@ -72,7 +72,7 @@ def describe_outcomes(outcomes: Mapping[str, Outcome | None], *, name_unclear: b
 def describe(outcome: Outcome | None) -> str:
     """Format a test as difference and p value, such as "-0.25 points, p = 0.00027".
 
-    The outcome None is formatted as "not run".
+    Return "not run" for None.
     """
     if outcome is None:
         return NOT_RUN
@@ -89,7 +89,7 @@ def format_outcome(outcome: Outcome | None) -> str:
 
 
 def detectable_range(outcomes: Sequence[Outcome | None]) -> str:
-    """Format the lowest and the highest detectable difference of several tests."""
+    """Format the range of detectable differences of several tests, such as "0.21 to 0.35"."""
     found = [
         (outcome.test.detectable, outcome.criterion)
         for outcome in outcomes
@@ -103,7 +103,7 @@ def detectable_range(outcomes: Sequence[Outcome | None]) -> str:
 
 
 def _least_p(outcomes: Sequence[Outcome]) -> str:
-    """Format the smallest p value of several tests, or return "no test" if none of them has one."""
+    """Format the smallest p value of several tests. Return "no test" if no test has a p value."""
     values = [outcome.test.p for outcome in outcomes if outcome.test.p is not None]
     return f"p from {format_p(min(values))}" if values else "no test"
 

@@ -1,4 +1,4 @@
-"""Save the figures of a paper, and link to them."""
+"""Save the figures of a paper, and return their paths for links in a report."""
 
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
@@ -16,7 +16,7 @@ class Picture(NamedTuple):
     """A figure of a paper that can be drawn from stored results.
 
     Attributes:
-      name: File name without ending.
+      name: File name without the ending ".png".
       caption: Caption in the report.
       draw: Function that draws the figure.
     """

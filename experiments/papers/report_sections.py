@@ -1,4 +1,4 @@
-"""Sections that the reports on both papers share: data, single seeds, provenance."""
+"""Sections that occur in the report on either paper: data, results of each seed, provenance."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -25,9 +25,9 @@ def data_table(
     Each cell has the form "ours / published".
 
     Args:
-      contents: experiment -> stored results, or None.
-      titles: experiment -> printed name of its data set. Other experiments are omitted.
-      published: experiment -> five published numbers, one per column.
+      contents: experiment -> stored results, or None if it was not run.
+      titles: experiment -> printed name of its data set. Experiments without a name are omitted.
+      published: experiment -> five published numbers, one per column, if there are any.
     """
     header = ["data set", "train", "validation", "test", "classes", "tokens per example"]
     rows = []
@@ -51,9 +51,9 @@ def describe_training_rows(
     The first number is ours, the second is the published one.
 
     Args:
-      contents: experiment -> stored results, or None.
+      contents: experiment -> stored results, or None if it was not run.
       titles: experiment -> printed name of its data set.
-      published: experiment -> published numbers, training rows first.
+      published: experiment -> published numbers. The first one is the number of training rows.
     """
     counts = []
     for name, title in titles.items():
@@ -73,13 +73,13 @@ def data_messages(contents: Contents, titles: Mapping[str, str]) -> str:
 
 
 def read_messages(content: Mapping[str, Any]) -> list[str]:
-    """Return the messages about the data of an experiment. Older files store them as "said"."""
+    """Return the messages about the data of an experiment. Older files name this entry "said"."""
     about = content["data"]
     return about.get("messages", about.get("said", []))
 
 
 def seed_tables(contents: Contents) -> list[str]:
-    """Return a heading and a Markdown table of all seeds and methods for every experiment."""
+    """Return, for every experiment, a heading and a Markdown table with the result of each seed."""
     parts = []
     for name, content in contents.items():
         if content is not None:
@@ -96,13 +96,13 @@ def provenance_table(
     searches: Sequence[str] = (SEARCHED,),
     sharing: str = "other runs shared the device",
 ) -> str:
-    """Return a Markdown table of device, versions, commit, steps and minutes of every run.
+    """Return a Markdown table with device, versions, commit, steps and minutes of every run.
 
     Args:
-      contents: experiment -> stored results, or None.
+      contents: experiment -> stored results, or None if it was not run.
       folder: Folder of the stored results.
-      searches: Name suffixes of the hyperparameter searches, which are listed first.
-      sharing: Text of the note that says whether other runs used the device at the same time.
+      searches: Suffixes of the names of hyperparameter searches. Searches are the first rows.
+      sharing: Words for the note above the table: whether other runs used the device as well.
     """
     found = [
         stored_results.read_results(name + suffix, folder)

@@ -1,8 +1,8 @@
 """Figures of the runs of one experiment: learning curves, head parameters, attention maps.
 
-Figures of heads need the checkpoints of finished runs and are omitted without them. If a run
-trained a hyperparameter grid, only the best point of the grid is drawn. A figure of a single model
-shows the seed with the best validation score at that point.
+Figures of heads and attention maps are drawn only for finished runs with checkpoints. If a run
+trained a hyperparameter grid, only the best point of the grid is drawn. A figure that shows a
+single model shows the model with the best validation score among the seeds of this point.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -34,7 +34,7 @@ Curve = tuple[np.ndarray, np.ndarray]  # steps (K,), values (members, K)
 def draw_run_figures(
     paths: Iterable[AnyPath], directory: AnyPath, *, sentence: str | None = None
 ) -> list[epath.Path]:
-    """Draw all figures of an experiment into `directory/figures` and return their paths.
+    """Save all figures of an experiment in `directory/figures` and return the paths of the files.
 
     Args:
       paths: Folders of runs, finished or not, one per method.
@@ -52,7 +52,7 @@ def draw_run_figures(
 
 
 def _make_figures(runs: dict[str, Run], sentence: str | None) -> Iterator[tuple[str, Figure]]:
-    """Yield (file name, figure) for every figure whose logs or checkpoints exist."""
+    """Yield (file name, figure) for every figure that the existing logs and checkpoints allow."""
     curves = plot_learning_curves(runs)
     if curves is not None:
         yield "learning_curves", curves
@@ -85,12 +85,15 @@ def _make_figures(runs: dict[str, Run], sentence: str | None) -> Iterator[tuple[
 
 
 def _max_distance(config: Any) -> int:
-    """Return the largest distance between two tokens of a text, or 511 without truncation."""
+    """Return the largest possible distance between two tokens of a text.
+
+    Return 511 if the config has no option that truncates texts.
+    """
     return getattr(config.data, "longest", 512) - 1
 
 
 def plot_learning_curves(runs: dict[str, Run]) -> Figure | None:
-    """Plot training loss and main validation metric of all methods. Return None without logs."""
+    """Plot training loss and main validation metric of all methods, or return None without logs."""
     lines = {method: read(run.path) for method, run in runs.items()}
     results = {method: run.result for method, run in runs.items()}
     titles = {"train/loss": "training loss"}
@@ -113,12 +116,12 @@ def plot_learning_curves(runs: dict[str, Run]) -> Figure | None:
 
 
 def read_curve(lines: Sequence[Line], metric: str, members: slice | list[int]) -> Curve | None:
-    """Return steps (K,) and values (members, K) of a logged metric, or None if it was not logged.
+    """Return steps (K,) and values (models, K) of a metric, or None if the log does not contain it.
 
     Args:
       lines: Lines of the log of a run.
       metric: Name of the metric in the log.
-      members: Indices of the models to read.
+      members: Indices of the selected models among the models that were trained side by side.
     """
     found = [(line["step"], np.asarray(line[metric])[members]) for line in lines if metric in line]
     if not found:
@@ -130,15 +133,15 @@ def read_curve(lines: Sequence[Line], metric: str, members: slice | list[int]) -
 def plot_coefficients(
     weight: np.ndarray, shape: np.ndarray, *, max_distance: int
 ) -> Iterator[tuple[str, Figure]]:
-    """Yield file name and figure of the distance coefficients f(wR; v), one for each layer.
+    """Yield (file name, figure) for each layer: the coefficients f(wR; v) against the distance R.
 
-    The horizontal axis ends where f is nearly constant for half of the heads, at `max_distance` at
-    the latest.
+    The horizontal axis ends at the distance beyond which f is nearly constant for half of the
+    heads, or at `max_distance` if that is smaller.
 
     Args:
       weight: Distance weights w, shape (L, N).
       shape: Shape parameters v, shape (L, N).
-      max_distance: Largest distance in the texts.
+      max_distance: Largest possible distance between two tokens of a text.
     """
     saturation = (np.abs(shape) + 5) / np.maximum(np.abs(weight), 1e-6)  # |w| R = |v| + 5
     end = int(np.clip(np.median(saturation), 1, max(max_distance, 1)))
@@ -148,10 +151,13 @@ def plot_coefficients(
 
 
 def select_maps(attention: dict[str, SentenceAttention]) -> dict[str, np.ndarray]:
-    """Select the attention maps that are worth drawing, shape (T, T), by title.
+    """Return title -> attention map, shape (T, T), for the maps that are drawn.
 
-    A distance-aware model contributes its most local and its most global head. Any other model
-    contributes the mean over its heads.
+    For a distance-aware model, these are the maps of its most local head (smallest w < 0) and of
+    its most global head (largest w > 0). For any other model, it is the mean map over its heads.
+
+    Args:
+      attention: method -> attention weights of one sentence.
     """
     maps = {}
     for method, (_, weights, distance_weight) in attention.items():
@@ -176,8 +182,8 @@ def select_maps(attention: dict[str, SentenceAttention]) -> dict[str, np.ndarray
 def _find_criterion(results: Sequence[Any], logs: Iterable[Sequence[Line]]) -> str | None:
     """Return the name of the main validation metric, or None if no run has logged one.
 
-    Finished runs store the name. If no run is finished, it is the first logged validation metric
-    other than the loss.
+    The name is stored with the result of a finished run. If no run is finished, return the first
+    logged validation metric other than the loss.
     """
     if results:
         return results[0]["criterion"]

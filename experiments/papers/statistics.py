@@ -1,4 +1,4 @@
-"""Statistics over seeds: mean and spread, the paired t-test, and the difference it could detect.
+"""Statistics over seeds: mean, standard deviation, paired t-test, and detectable difference.
 
 d_i = a_i - b_i over the seeds i that both methods have,   t = mean(d) √n / std(d),   n - 1 degrees
 
@@ -18,20 +18,20 @@ ROUNDING = 1e-12  # Differences that vary by less than this fraction of the valu
 
 
 class Summary(NamedTuple):
-    """Mean and sample standard deviation of values over seeds. One seed has the deviation None."""
+    """Mean and sample standard deviation of values over seeds. For a single seed, `std` is None."""
 
     mean: float
     std: float | None
 
 
 class PairedTest(NamedTuple):
-    """Paired t-test of two methods over the seeds that both have.
+    """Result of a paired t-test of two methods over the seeds that both methods have.
 
-    t, p and detectable are None for a single seed, and where all differences are equal.
+    `t`, `p` and `detectable` are None if there is only one seed or if all differences are equal.
 
     Attributes:
       seeds: Seeds that both methods have.
-      difference: Mean of first - second.
+      difference: Mean over seeds of the first method's value minus the second method's value.
       t: Test statistic.
       p: Two-sided p value.
       detectable: Smallest true difference that the test finds with probability POWER.
@@ -45,7 +45,7 @@ class PairedTest(NamedTuple):
 
 
 def summarize(values: Iterable[float]) -> Summary:
-    """Return the mean and the sample standard deviation of at least one value."""
+    """Return mean and sample standard deviation, or raise a ValueError if there is no value."""
     array = np.asarray(list(values), np.float64)
     if array.size == 0:
         raise ValueError("values must hold at least one number; got none.")
@@ -53,7 +53,7 @@ def summarize(values: Iterable[float]) -> Summary:
 
 
 def paired_t_test(first: Mapping[int, float], second: Mapping[int, float]) -> PairedTest | None:
-    """Test whether two methods differ, paired by seed. Return None if they share no seed.
+    """Test whether two methods differ, paired by seed. Return None if no seed occurs in both.
 
     Args:
       first: seed -> value of the first method.

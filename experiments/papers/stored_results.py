@@ -1,7 +1,7 @@
 """Read and write the stored results: one small JSON file per experiment.
 
 `python -m experiments collect` writes these files from finished runs. `report da` and
-`report guiding` print tables from them and update the page RESULTS.md.
+`report guiding` print tables from these files and update the page RESULTS.md.
 """
 
 import json
@@ -20,10 +20,10 @@ SEARCHED = "_search"  # suffix of the name of an experiment that searches settin
 
 
 def write_results(content: Mapping[str, Any], folder: AnyPath = FOLDER) -> epath.Path:
-    """Write the results of an experiment as JSON, with one line for each of its parts.
+    """Write the results of an experiment to a JSON file.
 
     Args:
-      content: Results. `content["experiment"]` names the file.
+      content: Results. The file name is `content["experiment"]` with the ending ".json".
       folder: Folder of the file.
 
     Returns:
@@ -42,7 +42,7 @@ def read_results(experiment: str, folder: AnyPath = FOLDER) -> dict[str, Any] | 
 
 
 def read_notes(paper: str, folder: AnyPath = FOLDER) -> str:
-    """Return the notes on how the runs of a paper were made, or "" if the folder has none.
+    """Return the notes on how the runs for a paper were made, or "" if there is no file of notes.
 
     Args:
       paper: "da" or "guiding". The notes are in the file `notes_{paper}.md`.
@@ -53,16 +53,17 @@ def read_notes(paper: str, folder: AnyPath = FOLDER) -> str:
 
 
 def select_results(content: Mapping[str, Any], methods: Sequence[str]) -> list[dict[str, Any]]:
-    """Return the results of these methods, in this order, without the methods that were not run."""
+    """Return the results of the methods in the given order. Omit methods that were not run."""
     return [content["runs"][method]["result"] for method in methods if method in content["runs"]]
 
 
 def find_option(config: Mapping[str, Any], *names: str) -> Any:
-    """Return the value of an option in a stored configuration, or None if it is absent.
+    """Return the value of an option in a stored configuration, or None if the option is absent.
 
-    The names are alternatives, and the first one that the configuration contains is used.
-
-    Alternatives are needed because options have been renamed since some results were stored.
+    Args:
+      config: Stored configuration.
+      *names: Names that the option has had, since options were renamed after some results were
+        stored. The first of these names that the configuration contains is used.
     """
     return next((config[name] for name in names if name in config), None)
 
@@ -70,12 +71,12 @@ def find_option(config: Mapping[str, Any], *names: str) -> Any:
 def update_results_page(paper: str, text: str, path: Path = RESULTS_PAGE) -> None:
     """Replace the part of a Markdown page that reports on one paper.
 
-    The part lies between the comments "begin of report PAPER" and "end of report PAPER".
+    The replaced part is between the comments "begin of report PAPER" and "end of report PAPER".
 
     Args:
-      paper: Name of the paper in the comments: "da" or "guiding".
-      text: New Markdown text.
-      path: The page to change.
+      paper: Word for PAPER in the comments: "da" or "guiding".
+      text: New Markdown text between the comments.
+      path: File of the page.
     """
     begin, end = (f"<!-- {word} of report {paper} -->" for word in ("begin", "end"))
     page = path.read_text()
@@ -86,7 +87,7 @@ def update_results_page(paper: str, text: str, path: Path = RESULTS_PAGE) -> Non
 
 
 def round_numbers(content: Any) -> Any:
-    """Round every number of a nested structure to DIGITS digits, and turn arrays into lists."""
+    """Round every float of a nested structure to DIGITS digits, and turn arrays into lists."""
     if isinstance(content, np.ndarray):
         return round_numbers(content.tolist())
     if isinstance(content, Mapping):
@@ -97,9 +98,9 @@ def round_numbers(content: Any) -> Any:
 
 
 def _to_json(content: Any, *, depth: int, indent: str = "") -> str:
-    """Return JSON in which mappings down to `depth` levels have one line per entry.
+    """Return JSON in which the outer `depth` levels of mappings have one line per entry.
 
-    Deeper values are written on a single line.
+    Every value inside these levels is written on a single line.
     """
     if depth == 0 or not isinstance(content, Mapping):
         return json.dumps(content)

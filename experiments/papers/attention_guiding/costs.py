@@ -1,4 +1,4 @@
-"""Tables of the cost of guiding: time per epoch (Table 4 of the paper), step time and memory."""
+"""Tables of the cost of guiding: seconds per epoch (Table 4 of the paper), step time, memory."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -24,11 +24,13 @@ MEMORY_NOTE = (
 
 
 def epochs_table(contents: Mapping[str, Any], titles: Mapping[str, str]) -> str:
-    """Return a Markdown table of seconds per epoch, without and with AG (Table 4 of the paper).
+    """Return Table 4 of the paper as Markdown: seconds per epoch without and with AG.
+
+    AG is attention guiding with both guides of the paper.
 
     Args:
-      contents: experiment -> stored results, or None.
-      titles: data set -> printed name. The data sets of the paper come first.
+      contents: experiment -> stored results, or None if it was not run.
+      titles: data set -> printed name. The data sets of the paper must come first.
     """
     rows = []
     for model, seconds in TABLE_4.items():
@@ -69,7 +71,7 @@ def steps_table(content: Mapping[str, Any] | None) -> str:
 
 
 def memory_table(contents: Mapping[str, Any], titles: Mapping[str, str]) -> str:
-    """Return a Markdown table of device memory per model, by attention guide and data set."""
+    """Return a Markdown table of device memory per model, with one row per attention guide."""
     found = _select_runs(contents, titles)
     if not found:
         return "Memory of our runs: not run."
@@ -92,11 +94,12 @@ def costs_summary(
 ) -> str:
     """Return a Markdown table of time and memory, relative to training without a guide.
 
-    One row is for the guides that use received attention, one for those that use attention maps.
+    The first row is for guides that use received attention (the attention that each key receives,
+    summed over queries). The second row is for guides that use whole attention maps.
 
     Args:
-      speed: Stored results of `speed` with guides, or None.
-      contents: experiment -> stored results, or None.
+      speed: Stored results of the command `speed` with guides, or None if it was not run.
+      contents: experiment -> stored results, or None if it was not run.
       titles: data set -> printed name.
     """
     found = _select_runs(contents, titles)
@@ -120,7 +123,7 @@ def costs_summary(
 def _used_attention(guide: str) -> str:
     """Return "attention maps" or "received attention": the model output that a guide uses.
 
-    Return an empty cell if the guide uses neither.
+    Return "-" if the guide uses neither of the two.
     """
     if GUIDES[guide].maps:
         return "attention maps"
@@ -133,7 +136,7 @@ def _line_ratio(lines: Mapping[str, Any], guide: str, name: str) -> float | None
     Return None if either measurement is missing.
 
     Args:
-      lines: guide -> measurements of a training step.
+      lines: guide -> name of a measurement -> value, for one training step.
       guide: Name of the guide.
       name: Name of the measurement, such as a time or a memory size.
     """
@@ -142,7 +145,7 @@ def _line_ratio(lines: Mapping[str, Any], guide: str, name: str) -> float | None
 
 
 def _format_ratios(ratios: list[float | None], digits: int) -> str:
-    """Format ratios as one number if all agree when rounded, else as "2.13 to 2.14"."""
+    """Format ratios as a range such as "2.13 to 2.14", or as one number if all round to it."""
     found = sorted({f"{ratio:.{digits}f}" for ratio in ratios if ratio is not None})
     if not found:
         return NOT_RUN
@@ -150,7 +153,7 @@ def _format_ratios(ratios: list[float | None], digits: int) -> str:
 
 
 def _select_runs(contents: Mapping[str, Any], titles: Mapping[str, str]) -> dict[str, Any]:
-    """Return runs[data set][guide] of the data sets that were also trained without a guide."""
+    """Return runs[data set][guide] for the data sets that have a run without a guide."""
     found = {name: (contents[name] or {}).get("runs", {}) for name in titles}
     return {name: runs for name, runs in found.items() if "none" in runs}
 
@@ -158,7 +161,7 @@ def _select_runs(contents: Mapping[str, Any], titles: Mapping[str, str]) -> dict
 def _bytes_per_model(run: Mapping[str, Any] | None) -> float | None:
     """Return the device memory of a training step divided by the number of models in the run.
 
-    Return None if the memory was not measured, or if the step did not compute all models at once.
+    Return None if the memory was not measured, or if not all models were trained at once.
     """
     result = {} if run is None else run["result"]
     used, count = result.get("step_bytes"), len(result.get("members", ()))
@@ -166,9 +169,9 @@ def _bytes_per_model(run: Mapping[str, Any] | None) -> float | None:
 
 
 def _format_epochs(content: Mapping[str, Any] | None, model: str) -> str:
-    """Format our seconds per epoch as "without AG → with AG".
+    """Format our seconds per epoch without and with attention guiding (AG), such as "3.1 → 3.2".
 
-    Return an empty cell if the results belong to a pre-trained model other than `model`.
+    Return "-" if the results are of a pre-trained model other than `model`.
     """
     runs = (content or {}).get("runs", {})
     if content is not None and models.model_name(content) != model:
@@ -185,17 +188,17 @@ def _format_epochs(content: Mapping[str, Any] | None, model: str) -> str:
 
 
 def _epoch_seconds(run: Mapping[str, Any]) -> float | None:
-    """Return the seconds of one epoch, or None if the time of a step is not known."""
+    """Return the seconds per epoch of a run, or None if its time per step was not measured."""
     steps, seconds = run["result"]["steps"], run["step_seconds"]
     return None if seconds is None else seconds * steps / run["config"]["epochs"]
 
 
 def _describe_device(run: Mapping[str, Any]) -> str:
-    """Return the number of models of a run and its device."""
+    """Return the number of models and the device of a run, such as "3 models, NVIDIA H200"."""
     count = len(run["result"]["members"])
     return f"{count} model{'s' * (count > 1)}, {run['environment']['device']}"
 
 
 def _increase(plain: float, guided: float) -> str:
-    """Format the relative increase in percent, with its sign."""
+    """Format the relative increase from `plain` to `guided`, such as "+3.5 %"."""
     return f"{100 * (guided / plain - 1):+.1f} %"

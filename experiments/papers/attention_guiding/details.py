@@ -1,4 +1,4 @@
-"""Details of the attention-guiding results: all tables in full, searches, seeds, provenance."""
+"""Full report on the attention-guiding paper: all tables, searches, single seeds, provenance."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -33,10 +33,11 @@ ABLATIONS = {"ag": "default", "none": "w/o AG", "pdg": "w/o MDG", "mdg": "w/o PD
 
 
 def write_details(contents: Contents, folder: stored_results.AnyPath) -> str:
-    """Return Markdown with all tables in full, searches, every seed, and provenance of all runs.
+    """Return Markdown with all tables, all searches, the result of each seed, and provenance.
 
     Args:
-      contents: experiment -> stored results. Data sets that were not run are None.
+      contents: experiment -> stored results. The main experiment of a data set, which has the
+        name of the data set, is None if it was not run.
       folder: Folder of the stored results.
     """
     parts = [
@@ -80,7 +81,7 @@ def write_details(contents: Contents, folder: stored_results.AnyPath) -> str:
 
 
 def _write_table_1(contents: Contents, folder: stored_results.AnyPath) -> list[str]:
-    """Return Markdown paragraphs for Table 1: models with and without AG, on every data set."""
+    """Return Markdown paragraphs for Table 1: models with and without attention guiding (AG)."""
     note = r"Published numbers: \* p < 0.05, \*\* p < 0.01, according to the paper."
     table = models.models_table(contents, folder)
     parts = ["### Table 1: models with and without guiding", table, note]
@@ -114,7 +115,10 @@ def _write_table_2(contents: Contents, folder: stored_results.AnyPath) -> list[s
 
 
 def _write_table_3(contents: Contents) -> list[str]:
-    """Return Markdown paragraphs for Table 3: the guides MDG and PDG separately, with t-tests."""
+    """Return Markdown paragraphs for Table 3: the two parts of AG separately, with t-tests.
+
+    The parts are the map discrimination guide (MDG) and the pattern decorrelation guide (PDG).
+    """
     note = "Our rows with AG and without a guide are those of Table 2."
     parts = ["### Table 3: MDG and PDG separately", note]
     titles = {guide: f"{row} ({method_title(guide)})" for guide, row in ABLATIONS.items()}
@@ -128,6 +132,6 @@ def _write_table_3(contents: Contents) -> list[str]:
 
 
 def _data_heading(contents: Contents, data: str, published: str) -> str:
-    """Return a heading with the data set, our models on it, and the published model."""
+    """Return a heading that names a data set, our pre-trained model, and the paper's model."""
     theirs = f"; published: {published}" if data in METRICS else ""
     return f"{DATA_TITLES[data]} (ours: {models.join_model_names([contents[data]])}{theirs}):"

@@ -30,7 +30,7 @@ def list_pictures(contents: Mapping[str, Any]) -> Iterator[Picture]:
     """Yield every figure for which results are stored.
 
     Args:
-      contents: experiment -> stored results, or None.
+      contents: experiment -> stored results, or None if it was not run.
     """
     compared = {name: contents[name] for name in models.DATA_TITLES if _guide_gains(contents[name])}
     if compared:
@@ -59,10 +59,10 @@ def list_pictures(contents: Mapping[str, Any]) -> Iterator[Picture]:
 
 
 def _draw_gains(compared: Mapping[str, Any]) -> Figure:
-    """Draw the gain of every guide over no guide, and the published gains with BERT.
+    """Draw bars of the gain of every guide over no guide, and the published gains for BERT.
 
     Args:
-      compared: data set -> stored results, with at least one gain.
+      compared: data set -> stored results, which must include no guide and at least one guide.
     """
     gains: dict[str, dict[str, np.ndarray]] = {}
     published: dict[str, dict[str, tuple[float, None]]] = {}
@@ -84,7 +84,7 @@ def _draw_gains(compared: Mapping[str, Any]) -> Figure:
 
 
 def _guide_gains(content: Mapping[str, Any] | None) -> dict[str, np.ndarray]:
-    """Return guide -> gains over no guide in the main test metric, one value per shared seed."""
+    """Return guide -> gains over no guide in the main test metric, one per seed that both have."""
     runs = (content or {}).get("runs", {})
     if "none" not in runs:
         return {}
@@ -146,7 +146,7 @@ def _draw_shares(shares: sweeps.Results) -> Figure:
 
 
 def _draw_maps(guided: Mapping[str, Any]) -> Figure:
-    """Draw Figure 4: the mean attention map of each guide."""
+    """Draw Figure 4: for each guide, the mean attention map over heads."""
     maps = {method_title(guide): np.asarray(weights) for guide, weights in guided["maps"].items()}
     every = np.concatenate([weights.reshape(-1) for weights in maps.values()])
     max_weight = float(np.quantile(every, 1 - BEYOND_SCALE))
@@ -154,7 +154,7 @@ def _draw_maps(guided: Mapping[str, Any]) -> Figure:
 
 
 def _draw_components(guided: Mapping[str, Any]) -> Figure:
-    """Draw Figure 5: the heads of each guide as points."""
+    """Draw Figure 5: for each guide, the heads as points in two principal components."""
     points = {method_title(guide): np.asarray(heads) for guide, heads in guided["points"].items()}
     return head_components(points, explained=guided["explained"])
 
@@ -170,7 +170,7 @@ def _values(result: Any) -> np.ndarray:
 
 
 def _subtract(result: Any, none: Any) -> np.ndarray:
-    """Return the main test metric with a guide minus without a guide, one value per shared seed.
+    """Return the main test metric of a guide minus that of no guide, for each seed that both have.
 
     Metrics that are fractions, such as accuracy, are multiplied by 100.
     """
@@ -181,7 +181,7 @@ def _subtract(result: Any, none: Any) -> np.ndarray:
 
 
 def _find_criterion(results: sweeps.Results) -> str:
-    """Return the name of the main metric of the first result of a sweep."""
+    """Return the name of the main metric of a sweep, which its first result states."""
     return next(
         result["criterion"] for by_value in results.values() for result in by_value.values()
     )

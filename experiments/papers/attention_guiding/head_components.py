@@ -1,4 +1,4 @@
-"""Figure of attention heads as points: the first two principal components of their maps."""
+"""Figure of attention heads as points in the first two principal components of their maps."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -29,14 +29,15 @@ def head_components(
     explained: Sequence[float] | None = None,
     columns: int = 4,
 ) -> Figure:
-    """Draw one panel per model, with one point per head, coloured by layer.
+    """Draw one panel per model, with one point per head in the colour of its layer.
 
     All panels share the same axes, so that distances between heads can be compared.
 
     Args:
-      points: title -> coordinates of the heads, shape (L, N, 2), in components that all models
-        share. A title may have several lines.
-      explained: Share of the variance that each of the two components explains. None omits it.
+      points: panel title -> coordinates of the heads of one model, shape (L, N, 2). The principal
+        components are the same for all models. A title may have several lines.
+      explained: Share of the variance that each of the two components explains, for the axis
+        labels. None omits the shares.
       columns: Maximum number of panels in a row.
     """
     if not points:
@@ -80,7 +81,7 @@ def head_components(
 
 
 def _draw_heads(axes: Axes, heads: np.ndarray, colours: np.ndarray) -> None:
-    """Draw the heads (L, N, 2) of one model as points, and dotted lines through the origin."""
+    """Draw the heads (L, N, 2) of one model as points, and two dotted lines through the origin."""
     axes.axhline(0, color=GREY, linewidth=0.6, linestyle=":", zorder=0)
     axes.axvline(0, color=GREY, linewidth=0.6, linestyle=":", zorder=0)
     for layer, (coordinates, colour) in enumerate(zip(heads, colours, strict=True)):

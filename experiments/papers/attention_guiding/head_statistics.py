@@ -1,7 +1,7 @@
-"""Collect statistics of guided attention heads: maps of one pair, components, similarity.
+"""Collect what tables and figures show about the attention heads of guided models.
 
-`collect_guided_heads` computes the statistics from the checkpoints of finished runs. Tables and
-figures need only these statistics.
+`collect_guided_heads` loads the checkpoints of finished runs. It computes attention maps of one
+pair of texts, the principal components of these maps, and statistics of heads on validation pairs.
 """
 
 from collections.abc import Iterator, Mapping
@@ -46,14 +46,16 @@ class EncodedPair(NamedTuple):
 
 
 def collect_guided_heads(runs: Mapping[str, Run], pair: tuple[str, str]) -> dict[str, Any]:
-    """Collect maps, principal components and similarity of the heads of guided models.
+    """Collect attention maps, principal components and head statistics of guided models.
 
     Args:
       runs: guide -> finished run.
-      pair: Two texts whose attention maps are kept.
+      pair: Two texts that form one model input. The attention maps are of this input.
 
     Returns:
-      {"guided": ...}, or {} if no run has checkpoints.
+      {} if no run has checkpoints, otherwise {"guided": entries} with these entries: "tokens" of
+      the pair, "maps" (guide -> mean map over heads), "points" and "explained" (see
+      `principal_components`), and "heads" (guide -> statistics of all seeds).
     """
     trained = {
         guide: load_models(runs[guide].path, runs[guide].result or {})
@@ -94,8 +96,8 @@ def principal_components(
       maps: model -> attention weights, shape (L, N, T, T).
 
     Returns:
-      model -> coordinates of its heads, shape (L, N, 2), and the share of the variance that each
-      of the two components explains, shape (2,).
+      A mapping and an array. The mapping is model -> coordinates of its heads, shape (L, N, 2).
+      The array is the share of the variance that each component explains, shape (2,).
     """
     rows = np.concatenate([weights.reshape(-1, weights[0, 0].size) for weights in maps.values()])
     left, strengths, _ = np.linalg.svd(rows - rows.mean(0), full_matrices=False)
@@ -117,16 +119,16 @@ def compute_statistics(weights: Any, lengths: Any, special: Any) -> dict[str, An
 
     Every entry of the returned dictionary has shape (B,):
 
-    - spread: squared distance of a query's weights from their mean over heads, averaged over
-      queries and heads. At most 2.
-    - likeness: cosine similarity of the attention that keys receive from two heads, averaged over
+    - spread: squared distance between the attention weights of a query in one head and the mean
+      of these weights over heads, averaged over queries and heads. At most 2.
+    - likeness: cosine similarity of the attention that keys receive in two heads, averaged over
       all pairs of heads.
     - special: share of all attention that special tokens receive.
 
     Args:
       weights: Attention weights, shape (B, L, N, T, T).
-      lengths: Lengths of the examples, shape (B,). Positions beyond are ignored.
-      special: 1 where a token is special, shape (B, T).
+      lengths: Number of tokens of each example, shape (B,). Later positions are ignored.
+      special: 1 for special tokens and 0 for all others, shape (B, T).
     """
     batch, layers, heads, tokens, _ = weights.shape
     maps = weights.reshape(batch, layers * heads, tokens, tokens)
@@ -153,19 +155,19 @@ def _encode_pair(trained: TrainedModels, pair: tuple[str, str]) -> EncodedPair:
 
 
 def _attend(task: Any, params: Any, batch: Batch) -> Any:
-    """Return the attention weights (B, L, N, T, T) of one model."""
+    """Return the attention weights of one model with these parameters, shape (B, L, N, T, T)."""
     return nnx.merge(model_graph(task), params)(*batch, weights=True).weights
 
 
 def _member_params(trained: TrainedModels, member: int) -> Any:
-    """Return the parameters of one of the models that were trained side by side."""
+    """Return the parameters of the model with this index among those trained side by side."""
     return jax.tree.map(lambda leaf: leaf[member], trained.params)
 
 
 def _measure_models(trained: TrainedModels, run: Run, special: np.ndarray) -> dict[str, Any]:
-    """Compute head statistics of all seeds on validation pairs that are short enough.
+    """Compute the head statistics of each seed on validation pairs of at most MAX_TOKENS tokens.
 
-    If the run trained a hyperparameter grid, only its best point is used.
+    If the run trained a hyperparameter grid, only the models of its best point are used.
 
     Args:
       trained: Models of the run.
@@ -173,8 +175,8 @@ def _measure_models(trained: TrainedModels, run: Run, special: np.ndarray) -> di
       special: Ids of the special tokens.
 
     Returns:
-      "seeds", "pairs" (number of pairs), and one list over seeds for each statistic. {} if no pair
-      is short enough.
+      "seeds", "pairs" (number of validation pairs), and for each statistic a list with one value
+      per seed. Or {} if all pairs are longer.
     """
     task = trained.task
     table = read_split(task, "validation")

@@ -1,4 +1,4 @@
-"""Table of how guides change attention heads (Figures 4 and 5 of the paper in numbers)."""
+"""Table of how guides change attention heads, which Figures 4 and 5 of the paper illustrate."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -22,10 +22,10 @@ STATISTIC_TITLES = {
 
 
 def head_table(content: Mapping[str, Any] | None, *, with_note: bool = True) -> str:
-    """Return a Markdown table of head statistics for every guide, tested against no guide.
+    """Return a Markdown table of head statistics for every guide, with t-tests against no guide.
 
     Args:
-      content: Stored results of the experiment whose heads were collected, or None.
+      content: Stored results of an experiment with head statistics. None if it was not run.
       with_note: Whether to explain the statistics above the table.
     """
     heads = ((content or {}).get("guided") or {}).get("heads")
@@ -61,7 +61,7 @@ def _describe_statistics(examples: int, pairs: list[int]) -> str:
 
     Args:
       examples: Number of validation pairs that were measured.
-      pairs: Number of seed pairs of each test.
+      pairs: For each t-test, the number of seeds that it uses.
     """
     note = (
         f"The first {examples} pairs of the validation set with at most {MAX_TOKENS} tokens. "

@@ -1,6 +1,6 @@
 """Tables that describe our guided models: data, pre-trained model, options, and searches.
 
-Everything is read from the stored results. Experiments with different values have separate rows.
+Everything is read from the stored results.
 """
 
 import collections
@@ -61,18 +61,18 @@ OPTIONS = (
 
 
 def describe_splits(contents: Mapping[str, Content | None], titles: Mapping[str, str]) -> list[str]:
-    """Return paragraphs that describe the splits of the data sets that were run."""
+    """Return paragraphs on how each data set with results is split for training and tests."""
     lines = [f"- {titles[name]}: {SPLITS[name]}." for name in titles if contents[name] is not None]
     return ["Splits of our data sets:", "\n".join(lines), TOKENS_NOTE] if lines else []
 
 
 def model_name(content: Content) -> str:
-    """Return the folder name of the pre-trained model of an experiment."""
+    """Return the name of an experiment's pre-trained model, which is its folder name."""
     return content["data"]["pretrained"]["name"]
 
 
 def join_model_names(contents: Iterable[Content | None]) -> str:
-    """Return the distinct names of the pre-trained models of several experiments, as one text."""
+    """Return the distinct names of the pre-trained models of experiments, joined by "and"."""
     found = dict.fromkeys(model_name(content) for content in contents if content is not None)
     return " and ".join(found) or NOT_RUN
 
@@ -100,10 +100,10 @@ def format_guide_weights(result: Result) -> str:
 
 
 def count_settings(content: Content | None, folder: stored_results.AnyPath) -> dict[str, int]:
-    """Return guide -> number of hyperparameter settings that were tried for it.
+    """Return guide -> number of hyperparameter settings that were tried for the guide.
 
-    The number includes the settings of a search if the guide was trained with the weights that the
-    search selected.
+    If the guide was trained with the loss weights that a search selected, the settings of the
+    search are included.
     """
     if content is None:
         return {}
@@ -122,7 +122,7 @@ def write_searches(
     titles: Mapping[str, str],
     folder: stored_results.AnyPath,
 ) -> Iterator[str]:
-    """Yield paragraphs with the searched learning rates and guide weights of each data set."""
+    """Yield paragraphs on the searches for learning rates and guide weights, for each data set."""
     for name, title in titles.items():
         rates, weights = (
             stored_results.read_results(name + suffix, folder) for suffix in (RATES, SEARCHED)
@@ -143,7 +143,7 @@ def write_searches(
 def _list_experiments(
     contents: Mapping[str, Content | None], folder: stored_results.AnyPath
 ) -> Iterator[Content]:
-    """Yield the stored results of every experiment that was run, its searches first."""
+    """Yield all stored results: for each experiment first its searches, then the experiment."""
     for name, content in contents.items():
         searches = (
             stored_results.read_results(name + suffix, folder) for suffix in (RATES, SEARCHED)
@@ -152,7 +152,7 @@ def _list_experiments(
 
 
 def _model_cells(content: Content) -> tuple[str, ...]:
-    """Return the table cells that describe pre-trained model and options of an experiment."""
+    """Return table cells with the pre-trained model and the options of an experiment."""
     about = content["data"]["pretrained"]
     config = about["config"]
     size = (f"{config['layers']} x {config['heads']}", str(config["features"]))
@@ -162,11 +162,11 @@ def _model_cells(content: Content) -> tuple[str, ...]:
 
 
 def _join_option(content: Content, names: tuple[str, ...]) -> str:
-    """Join the distinct values of an option in all runs of an experiment.
+    """Return the distinct values of an option in all runs of an experiment, joined by commas.
 
     Args:
       content: Stored results of the experiment.
-      names: Present and older names of the option.
+      names: All names that the option has had.
     """
     found: dict[str, None] = {}
     for run in content["runs"].values():
@@ -181,10 +181,9 @@ def _join_option(content: Content, names: tuple[str, ...]) -> str:
 
 
 def _join_experiments(names: Iterable[str]) -> str:
-    """Join names of experiments with commas.
+    """Join names of experiments with commas, and abbreviate the names of sweeps and repetitions.
 
-    Names that differ only at the end of a sweep or repetition are joined as "name_share_*" with
-    their count.
+    For example, multinli_share_20 and multinli_share_40 become "`multinli_share_*` (2)".
     """
     joined = (re.sub(r"_(share|again)_.*", r"_\1_*", name) for name in names)
     counts = collections.Counter(joined)

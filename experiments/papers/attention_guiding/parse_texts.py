@@ -1,13 +1,13 @@
-"""Parse the texts of JSON lines with spaCy and print them as CoNLL-U, for the guide `dependency`.
+"""Parse texts with spaCy and print them in the format CoNLL-U, for the guide `dependency`.
 
-Only this script needs spaCy and one of its pipelines. It imports nothing of this project, so that
-a separate environment is enough:
+The texts are from a file of JSON lines. Only this script needs spaCy. It imports nothing of this
+project, so that it can be run in a separate environment:
 
     python parse_texts.py PIPELINE multinli_1.0_train.jsonl sentence1 sentence2 > FILE.conllu
     python parse_texts.py PIPELINE COVIDFACT_dataset.jsonl claim evidence > FILE.conllu
 
-PIPELINE is the name or the folder of a spaCy pipeline, such as en_core_web_sm. The option
-`--data.parses` of `train` reads FILE.conllu.
+PIPELINE is the name or the folder of a spaCy pipeline, such as en_core_web_sm. FILE.conllu is the
+value for the option `--data.parses` of the command `train`.
 """
 
 import argparse
@@ -18,9 +18,9 @@ from typing import Any
 
 
 def read_texts(path: Path, fields: list[str]) -> list[str]:
-    """Return the distinct texts in these fields of a JSON-lines file, in order, without empty ones.
+    """Return the distinct texts in the given fields of a JSON-lines file, without empty texts.
 
-    A field that holds a list of texts counts as one text.
+    The texts are in the order of the file. If a field is a list of texts, the texts are joined.
     """
     found: dict[str, None] = {}
     with path.open(encoding="utf-8") as lines:

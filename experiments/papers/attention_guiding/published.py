@@ -148,6 +148,10 @@ def parse_row(row: str) -> dict[str, dict[str, str]]:
 def select_data_set(table: Mapping[str, str], data: str) -> dict[str, dict[str, str]]:
     """Return numbers[row][metric] of one data set in one of Tables 1 to 3, as printed.
 
-    A data set that the paper does not have yields {} for every row.
+    If the paper does not use the data set, numbers[row] is {} for every row.
+
+    Args:
+      table: row -> printed numbers of all data sets, such as `TABLE_1`.
+      data: Name of the data set.
     """
     return {name: parse_row(row).get(data, {}) for name, row in table.items()}

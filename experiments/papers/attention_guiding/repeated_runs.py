@@ -1,6 +1,6 @@
-"""Repeated runs of the same seeds: how much results vary without any change of the options.
+"""Tables of repeated runs with the same seeds and options, which show how much results vary.
 
-A seed does not fix a result on a GPU: the choice of kernels and their rounding may change.
+On a GPU, a seed does not determine the result: kernels and their rounding errors may change.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -26,7 +26,7 @@ MEAN_ROW = "mean of each seed"
 
 
 def repetition_names(data: str) -> tuple[str, ...]:
-    """Return the possible names of repeated experiments: data_again_1, data_again_2, ..."""
+    """Return the names that repetitions of an experiment may have: {data}_again_1 and so on."""
     return tuple(f"{data}_again_{number}" for number in range(1, MAX_REPETITIONS + 1))
 
 
@@ -34,7 +34,7 @@ def repetition_tables(contents: Mapping[str, Any], titles: Mapping[str, str]) ->
     """Return a heading and a Markdown table for every data set with repeated runs.
 
     Args:
-      contents: experiment -> stored results, or None.
+      contents: experiment -> stored results, or None if it was not run.
       titles: data set -> printed name.
     """
     tables = {title: repetition_table(contents, data) for data, title in titles.items()}
@@ -43,9 +43,9 @@ def repetition_tables(contents: Mapping[str, Any], titles: Mapping[str, str]) ->
 
 
 def repetition_table(contents: Mapping[str, Any], data: str) -> str:
-    """Return a Markdown table with one row per repeated experiment and a row of means.
+    """Return a Markdown table with one row per repetition, and a last row for their means.
 
-    Every guide is tested against no guide. Return "" if nothing was repeated.
+    Each row has t-tests of the guides against no guide. Return "" if nothing was repeated.
     """
     repetitions = _select_repetitions(contents, data)
     found = _group_by_guide(repetitions, data)
@@ -69,8 +69,8 @@ def describe_spread(contents: Mapping[str, Any], data: str) -> tuple[int, str, s
     """Describe how much the main test metric varies between repetitions of an experiment.
 
     Returns:
-      Number of repetitions, lowest mean without a guide, highest mean without a guide, and the
-      largest difference between two runs with the same guide and seed.
+      The number of runs of the experiment, the lowest and the highest mean of a run without a
+      guide, and the largest difference between two runs with the same guide and seed.
     """
     found = _group_by_guide(_select_repetitions(contents, data), data)
     unguided = found["none"]
@@ -85,10 +85,10 @@ def describe_spread(contents: Mapping[str, Any], data: str) -> tuple[int, str, s
 
 
 def compare_means(contents: Mapping[str, Any], data: str) -> dict[str, outcomes.Outcome | None]:
-    """Average each seed over repeated runs, then compare every guide with no guide by a t-test.
+    """Average the metric of each seed over repetitions, then test every guide against no guide.
 
-    Only guides that occur in all repetitions are tested. Return guide -> outcome, or {} if the
-    model without a guide was not repeated.
+    Only guides that occur in all repetitions are tested. Return guide -> outcome of the t-test, or
+    {} if the model without a guide was not repeated.
     """
     found = _group_by_guide(_select_repetitions(contents, data), data)
     means = {guide: _average(list(results.values())) for guide, results in found.items()}
@@ -102,7 +102,7 @@ def compare_means(contents: Mapping[str, Any], data: str) -> dict[str, outcomes.
 
 
 def _select_repetitions(contents: Mapping[str, Any], data: str) -> dict[str, Any]:
-    """Return the stored results of an experiment and of its repetitions, by name."""
+    """Return name -> stored results, for the main experiment on a data set and its repetitions."""
     names = (data, *repetition_names(data))
     return {name: contents[name] for name in names if contents.get(name) is not None}
 
@@ -110,7 +110,8 @@ def _select_repetitions(contents: Mapping[str, Any], data: str) -> dict[str, Any
 def _group_by_guide(contents: Mapping[str, Mapping[str, Any]], data: str) -> Results:
     """Return results[guide][experiment] for the guides that occur in all experiments.
 
-    Return {} for fewer than two experiments. Raise a ValueError if data or options differ.
+    Return {} if the main experiment of the data set is missing or was not repeated. Raise a
+    ValueError if data or options differ between the experiments.
     """
     if data not in contents or len(contents) < 2:
         return {}
@@ -135,38 +136,44 @@ def _group_by_guide(contents: Mapping[str, Mapping[str, Any]], data: str) -> Res
 
 
 def _data_identity(data: Mapping[str, Any]) -> tuple[Any, ...]:
-    """Return numbers of rows, digest of the data files and digest of the pre-trained weights.
+    """Return (numbers of rows, digest of the data files, digest of the pre-trained weights).
 
-    Two experiments with equal tuples use the same data and the same pre-trained model.
+    Experiments for which these are equal use the same data and the same pre-trained model.
     """
     digest = data.get("digests", {}).get("raw files of the data", data.get("raw_files"))
     return data.get("rows"), digest, data.get("pretrained", {}).get("digest")
 
 
 def _agree(guide: str, first: Mapping[str, Any], second: Mapping[str, Any]) -> bool:
-    """Return whether two runs of a guide agree in their options, except the number of seeds.
+    """Return whether two runs of a guide have the same options.
 
-    Options that only one of them stores, and options that the guide does not read, may differ.
+    Three kinds of options are not compared: the number of seeds, options that only one of the two
+    runs has stored, and options that have no effect on the guide.
+
+    Args:
+      guide: Name of the guide.
+      first: Options of the first run.
+      second: Options of the second run.
     """
     shared = options_read_by(FineTuningConfig(), guide).keys() & first.keys() & second.keys()
     return all(first[name] == second[name] for name in shared - {"seeds"})
 
 
 def _align_seeds(results: Iterable[Result]) -> tuple[list[int], np.ndarray]:
-    """Return the seeds that all runs share, and their main test metric, shape (runs, seeds)."""
+    """Return the seeds that occur in all runs, and the main test metric, shape (runs, seeds)."""
     by_seed = [values_by_seed(result, "test", result["criterion"]) for result in results]
     seeds = sorted(set.intersection(*(set(values) for values in by_seed)))
     return seeds, np.asarray([[values[seed] for seed in seeds] for values in by_seed])
 
 
 def _range(results: Mapping[str, Result]) -> float:
-    """Return the largest difference of the main test metric between two runs with the same seed."""
+    """Return the largest difference in the main test metric between two runs of the same seed."""
     _, values = _align_seeds(results.values())
     return float(np.ptp(values, axis=0).max())
 
 
 def _average(results: Sequence[Result]) -> Result:
-    """Return a result with the mean of the main test metric over repeated runs, for each seed."""
+    """Return a result in which each seed has its mean main test metric over repeated runs."""
     seeds, values = _align_seeds(results)
     criterion = results[0]["criterion"]
     members = [

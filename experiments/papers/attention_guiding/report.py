@@ -1,7 +1,7 @@
 """Report on the attention-guiding paper (Wang et al. 2022): summary, details and figures.
 
-Everything is computed from the stored results of `experiments/results`. An experiment without
-stored results is reported as not run, in every cell.
+Everything is computed from the stored results in `experiments/results`. If an experiment has no
+stored results, the report says "not run".
 """
 
 from typing import Any
@@ -16,9 +16,10 @@ from experiments.papers.stored_results import FOLDER, AnyPath, read_notes, read_
 
 
 def read_contents(folder: AnyPath = FOLDER) -> dict[str, Any]:
-    """Return the stored results of all experiments, by name.
+    """Return experiment -> stored results.
 
-    A data set that was not run has the value None. Other experiments that were not run are absent.
+    The main experiment of a data set, which has the name of the data set, is None if it was not
+    run. Repetitions and sweeps that were not run are left out.
     """
     names = [name for data in DATA_TITLES for name in repetition_names(data)]
     found = {name: read_results(name, folder) for name in (*names, *SWEEPS)}
@@ -27,15 +28,15 @@ def read_contents(folder: AnyPath = FOLDER) -> dict[str, Any]:
 
 
 def draw_figures(folder: AnyPath = FOLDER) -> None:
-    """Draw all figures of the paper into `folder/figures`."""
+    """Draw all figures from the results in `folder`, and save them in `folder/figures`."""
     save_pictures(list_pictures(read_contents(folder)), folder)
 
 
 def summarize(folder: AnyPath = FOLDER) -> str:
-    """Return the summary of the stored results as Markdown."""
+    """Return the summary of the results in `folder` as Markdown: findings and the main tables."""
     return write_summary(read_contents(folder), folder)
 
 
 def detail(folder: AnyPath = FOLDER) -> str:
-    """Return all tables of the stored results as Markdown, after the notes on how they were run."""
+    """Return the full report as Markdown: how the runs were made, then all tables."""
     return read_notes("guiding", folder) + write_details(read_contents(folder), folder)

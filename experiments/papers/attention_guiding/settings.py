@@ -1,12 +1,14 @@
 """Settings of the attention-guiding paper: compared guides, and the search.
 
-The paper (Wang et al. 2022, section 3.3) gives length 256, Adam with 1e-5, and 5, 20 and 5 epochs
-on MultiNLI, MedNLI and Cross-genre-IR. It searches the weights of MDG and PDG among 0.1, 0.01,
-0.001 and 0.0001, and does not give the weights of the other guides. Our search tries them on the
-validation set with 3 seeds each: 16 pairs of weights for AG, 4 weights for each guide with a single
-weight, and one run without a guide. AG therefore has more tries than the others. The 48 models of
-AG are computed 12 at a time. The epoch is chosen for each seed by its validation score, measured
-after every epoch.
+The paper (Wang et al. 2022, section 3.3) publishes these settings: at most 256 tokens, Adam with
+learning rate 1e-5, and 5, 20 and 5 epochs on MultiNLI, MedNLI and Cross-genre-IR. The loss weights
+of the map discrimination guide (MDG) and of the pattern decorrelation guide (PDG) were searched
+among 0.1, 0.01, 0.001 and 0.0001. The loss weights of the other guides are not published.
+
+Our search uses the validation set and 3 seeds. It tries 16 pairs of weights for attention guiding
+(AG, which is MDG and PDG together), 4 weights for each guide with a single weight, and one setting
+without a guide. AG therefore has more tries than the other guides. The 48 models of AG are trained
+12 at a time. For each seed, the epoch with the best validation score is kept.
 
 1e-5 is the paper's learning rate for whole data sets. If only a part of a data set is available,
 the learning rate is searched first, on the validation set and without a guide. All guides then use
@@ -14,7 +16,8 @@ the learning rate that was found:
 
     search RECIPE --methods none --name RECIPE_rates --optimizer.learning-rate 1e-5 3e-5 1e-4 3e-4
 
-Figures 3 and 6 are sweeps with the weights that the search found:
+Figures 3 and 6 are sweeps over the guided layer and over the share of the training set. Both use
+the loss weights that the search found:
 
     train multinli --methods ag mdg pdg --guiding.layer 0 1 2 3 4 5 --name multinli_layers ...
     train multinli --methods none ag mdg pdg --data.share 0.2 --name multinli_share_20 ...
@@ -31,7 +34,7 @@ RATES = "_rates"  # suffix of the name of an experiment that searches the learni
 
 
 def search_config(config: Any) -> Any:
-    """Return the config of a recipe changed to a search over the loss weights of its guides.
+    """Return the config of a recipe, changed so that it searches the loss weights of the guides.
 
     The search has 3 seeds and does not evaluate the test set.
     """

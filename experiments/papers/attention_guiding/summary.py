@@ -1,4 +1,4 @@
-"""Summary of the attention-guiding results: findings, and one table for each claim of the paper."""
+"""Summary of our results on the attention-guiding paper: findings, and one table for each claim."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -17,10 +17,11 @@ Contents = Mapping[str, Any]  # experiment -> stored results, or None if it was 
 
 
 def write_summary(contents: Contents, folder: stored_results.AnyPath) -> str:
-    """Return Markdown with the findings, one table per claim of the paper, and figure links.
+    """Return Markdown with findings, a table for each claim of the paper, and links to figures.
 
     Args:
-      contents: experiment -> stored results. Data sets that were not run are None.
+      contents: experiment -> stored results. The main experiment of a data set, which has the
+        name of the data set, is None if it was not run.
       folder: Folder of the stored results.
     """
     titles, speed = models.DATA_TITLES, stored_results.read_results("guiding_speed", folder)
@@ -45,7 +46,7 @@ def write_summary(contents: Contents, folder: stored_results.AnyPath) -> str:
 
 
 def _list_findings(contents: Contents) -> list[str]:
-    """Return the main results as sentences that are composed from the outcomes of the t-tests."""
+    """Return sentences that state the main results, composed from the outcomes of the t-tests."""
     findings = []
     for data, title in models.DATA_TITLES.items():
         if contents[data] is not None:
@@ -74,7 +75,7 @@ def _list_findings(contents: Contents) -> list[str]:
 
 
 def _describe_guides(contents: Contents, data: str, title: str) -> str:
-    """Return a sentence about the tests of all guides against no guide on one data set."""
+    """Return a sentence about the t-tests of every guide against no guide on one data set."""
     content = contents[data]
     found = {
         method_title(guide): tables.compare(content, guide)
@@ -91,7 +92,7 @@ def _describe_guides(contents: Contents, data: str, title: str) -> str:
 
 
 def _describe_repetitions(contents: Contents, data: str, title: str) -> list[str]:
-    """Return a sentence about repeated runs of one data set, or [] if nothing was repeated."""
+    """Return [text about repeated runs on one data set], or [] if no run was repeated."""
     found = repeated_runs.compare_means(contents, data)
     if not found:
         return []

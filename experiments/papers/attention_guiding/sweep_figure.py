@@ -1,4 +1,4 @@
-"""Figure of a metric against a swept option: the guided layer, or the share of training data."""
+"""Figure of a metric against an option that varies, such as the guided layer."""
 
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
@@ -50,11 +50,11 @@ def sweep_figure(
       panels: panel title -> method -> option value -> metric, shape (seeds,).
       option_values: Values of the option, in the order of the horizontal axis.
       xlabel: Label of the horizontal axis.
-      ylabel: Label of a vertical axis that all panels share. Or panel title -> label, which gives
-        every panel its own axis.
-      baseline: A legend entry and its metric, shape (seeds,). Every panel shows the mean as a
-        dashed line and one standard deviation as a band. None draws no baseline.
-      differences: Titles of the panels that show differences. They have a line at 0.
+      ylabel: A label: all panels have the same vertical axis. Or panel title -> label: every panel
+        has its own vertical axis.
+      baseline: (legend entry, metric), where the metric has shape (seeds,). Every panel shows the
+        mean as a dashed line and one standard deviation as a band. None draws no baseline.
+      differences: Titles of the panels that show differences. These panels have a line at 0.
       labels: Legend entries by method. A method without an entry appears under its own name.
     """
     if not option_values or not any(panels.values()):
@@ -97,7 +97,7 @@ def _draw_panel(
     panel: Panel,
     colours: Mapping[str, str],
 ) -> None:
-    """Draw the line of every method, and mark the option values without results."""
+    """Draw the line of every method in one panel, and mark the option values without results."""
     for k, (method, by_value) in enumerate(panel.items()):
         name = f"panels[{title!r}][{method!r}]"
         unknown = [value for value in by_value if value not in option_values]
@@ -125,7 +125,15 @@ def _draw_panel(
 
 
 def _draw_line(axes: Axes, x: np.ndarray, values: Sequence[np.ndarray | None], colour: str) -> None:
-    """Draw means, standard deviations and seeds of one method. None breaks the line."""
+    """Draw means, standard deviations and seeds of one method.
+
+    Args:
+      axes: Axes of the panel.
+      x: Horizontal position of each option value, shape (option values,).
+      values: Metric of all seeds for each option value, shape (seeds,). The line has a gap where
+        it is None.
+      colour: Colour of the method.
+    """
     means = [np.nan if seeds is None else seeds.mean() for seeds in values]
     axes.plot(x, means, color=colour, marker="o", markersize=4, zorder=3)
     for at, seeds in zip(x, values, strict=True):
@@ -139,14 +147,14 @@ def _draw_line(axes: Axes, x: np.ndarray, values: Sequence[np.ndarray | None], c
 
 
 def _draw_baseline(axes: Axes, values: np.ndarray) -> None:
-    """Draw the mean as a dashed line, and one standard deviation to either side as a band."""
+    """Draw the mean of the baseline as a dashed line, and one standard deviation as a band."""
     mean, spread = values.mean(), values.std(ddof=1) if len(values) > 1 else 0.0
     axes.axhspan(mean - spread, mean + spread, color=INK, alpha=0.08, lw=0)
     axes.axhline(mean, **BASELINE)
 
 
 def _share_limits(grid: Sequence[Axes]) -> None:
-    """Give all axes the same vertical limits, wide enough for each of them."""
+    """Set the same vertical limits for all axes: the lowest and the highest of their limits."""
     lowest, highest = zip(*(axes.get_ylim() for axes in grid), strict=True)
     for axes in grid:
         axes.set_ylim(min(lowest), max(highest))
@@ -158,7 +166,7 @@ def _legend_handles(
     labels: Mapping[str, str],
     baseline: tuple[str, Seeds] | None,
 ) -> dict[str, Line2D]:
-    """Return the lines of the legend by label: baseline, methods, deviation and seeds."""
+    """Return legend label -> line, for the baseline, the methods, the deviation and the seeds."""
     handles = {} if baseline is None else {baseline[0]: Line2D([], [], **BASELINE)}
     for method in methods:
         name = labels.get(method, method.replace("_", " "))

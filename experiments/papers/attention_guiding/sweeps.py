@@ -33,9 +33,9 @@ Results = dict[str, dict[Any, Any]]  # guide -> layer, share or experiment -> re
 
 
 def list_layers(contents: Mapping[str, Any]) -> range:
-    """Return the layers of the pre-trained model, counted from 1.
+    """Return the numbers of the layers of the pre-trained model: 1, 2, ...
 
-    The range is empty if no experiment was run.
+    The range is empty if neither the base experiment nor the sweep over layers was run.
     """
     found = [content for content in (contents[BASE], contents.get(LAYERS)) if content is not None]
     counts = [content["data"]["pretrained"]["config"]["layers"] for content in found]
@@ -58,7 +58,10 @@ def group_by_layer(contents: Mapping[str, Any]) -> Results:
 
 
 def split_layers(contents: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the stored results with the sweep over layers split into one experiment per layer."""
+    """Return experiment -> stored results, with the sweep over layers split by layer.
+
+    Each guided layer becomes an experiment with a name such as "multinli_layers, layer 1".
+    """
     found = group_by_layer(contents)
     by_layer = {
         f"{LAYERS}, layer {layer}": {
@@ -74,9 +77,9 @@ def split_layers(contents: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def group_by_share(contents: Mapping[str, Any]) -> Results:
-    """Return results[guide][share], with the share of the training set in percent.
+    """Return results[guide][share], where share is the percentage of the training set that is used.
 
-    Raise a ValueError if the stored options of an experiment contradict its name.
+    Raise a ValueError if the stored share of an experiment differs from the share in its name.
     """
     found: Results = {guide: {} for guide in SHARE_GUIDES}
     for share in SHARES:
@@ -93,13 +96,16 @@ def group_by_share(contents: Mapping[str, Any]) -> Results:
 
 
 def find_unguided(contents: Mapping[str, Any]) -> Any:
-    """Return the result without a guide on the whole training set, or None if it was not run."""
+    """Return the result without a guide on the whole training set, or None if there is none."""
     run = (contents[BASE] or {}).get("runs", {}).get("none")
     return None if run is None else run["result"]
 
 
 def compare_layers(contents: Mapping[str, Any]) -> dict[str, outcomes.Outcome | None]:
-    """Test every guide on every layer against no guide. Keys name guide and layer."""
+    """Compare every guide on every layer with no guide by a t-test.
+
+    Return comparison -> outcome, where a comparison is named like "MDG, layer 1".
+    """
     none = find_unguided(contents)
     return {
         f"{method_title(guide)}, layer {layer}": outcomes.compare_results(result, none)
@@ -109,7 +115,10 @@ def compare_layers(contents: Mapping[str, Any]) -> dict[str, outcomes.Outcome | 
 
 
 def compare_shares(contents: Mapping[str, Any], guide: str) -> dict[str, outcomes.Outcome | None]:
-    """Test a guide against no guide for every share of the training set. Keys are like "20 %"."""
+    """Compare a guide with no guide by a t-test, for every share of the training set.
+
+    Return share -> outcome, where a share is written like "20 %".
+    """
     found = group_by_share(contents)
     return {
         f"{share} %": outcomes.compare_results(result, found["none"].get(share))
@@ -118,7 +127,10 @@ def compare_shares(contents: Mapping[str, Any], guide: str) -> dict[str, outcome
 
 
 def layers_table(contents: Mapping[str, Any]) -> str:
-    """Return a Markdown table with one row per guided layer: guides tested against no guide."""
+    """Return a Markdown table with one row per guided layer, one column per guide.
+
+    The table also has t-tests of the guides against no guide.
+    """
     found, none, layers = group_by_layer(contents), find_unguided(contents), list_layers(contents)
     if not layers:
         return NOT_RUN_SENTENCE
@@ -132,7 +144,10 @@ def layers_table(contents: Mapping[str, Any]) -> str:
 
 
 def shares_table(contents: Mapping[str, Any]) -> str:
-    """Return a Markdown table with one row per share of the training set, by guide."""
+    """Return a Markdown table with one row per share of the training set, one column per guide.
+
+    The table also has t-tests of the guides against no guide.
+    """
     found = group_by_share(contents)
     none = found["none"]
     note = (
@@ -148,13 +163,13 @@ def compare_with_none(
 ) -> str:
     """Return a Markdown table with one row per value of an option.
 
-    A row holds, for every guide, the mean test metric and a t-test against no guide.
+    A row shows, for every guide, the mean test metric and a t-test against no guide.
 
     Args:
-      option: Heading of the first column.
+      option: Name of the option, which is the heading of the first column.
       values: Values of the option, one per row.
-      results: guide -> value -> result.
-      baseline: value -> result without a guide.
+      results: guide -> value of the option -> result.
+      baseline: value of the option -> result without a guide.
     """
     header, pairs = [option], []
     for guide in results:
@@ -180,7 +195,11 @@ def compare_with_none(
 
 
 def _describe_tests(pairs: Sequence[int]) -> str:
-    """Return a note on the paired t-tests of a table, given the number of pairs of each test."""
+    """Return a note on the paired t-tests of a table.
+
+    Args:
+      pairs: For each test, the number of seeds that it uses.
+    """
     return (
         "Means use all seeds of a guide; differences use the seeds that both have. "
         f"{len(pairs)} paired t-tests over {format_range(pairs)} seeds, two-sided; p is not "
@@ -189,7 +208,7 @@ def _describe_tests(pairs: Sequence[int]) -> str:
 
 
 def _name_models(contents: Mapping[str, Any], sweep: str) -> str:
-    """Return the names of the pre-trained models of the base experiment and of one sweep."""
+    """Return the names of the pre-trained models that the base experiment and a sweep use."""
     names = (name for name in contents if name == BASE or name.startswith(f"{BASE}_{sweep}"))
     return models.join_model_names(contents[name] for name in names)
 

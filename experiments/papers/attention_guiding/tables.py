@@ -31,7 +31,7 @@ MEASURED = {**METRICS, "covid_fact": RANKING}  # data set -> metrics in the tabl
 
 
 def model_rows(content: Mapping[str, Any] | None, data: str) -> str:
-    """Return Table 1 of the paper for one data set as Markdown: published models, then ours."""
+    """Return the part of Table 1 on one data set as Markdown: published models, then ours."""
     metrics, rows = MEASURED[data], []
     for model, numbers in select_data_set(TABLE_1, data).items():
         if numbers:
@@ -53,17 +53,17 @@ def guide_rows(
     published: Mapping[str, Mapping[str, str]],
     settings_tried: Mapping[str, int] | None = None,
 ) -> str:
-    """Return a Markdown table with one row per attention guide: all metrics, ours and published.
+    """Return a Markdown table with one row per guide: our and the published value of each metric.
 
     If the results contain a trivial baseline, such as the majority label, it is the first row.
 
     Args:
-      content: Stored results on a data set, or None.
+      content: Stored results on the data set, or None if it was not run.
       data: Name of the data set.
       titles: guide -> name of its row.
       published: guide -> metric -> printed number.
-      settings_tried: guide -> number of settings of its search. None omits this column and the
-        weights of the guides.
+      settings_tried: guide -> number of hyperparameter settings that were tried. None omits the
+        columns with this number and with the loss weights of the guide.
     """
     metrics, rows = MEASURED[data], []
     runs = (content or {}).get("runs", {})
@@ -95,7 +95,10 @@ def guide_rows(
 
 
 def guide_tests(content: Mapping[str, Any] | None, guides: Sequence[str]) -> str:
-    """Return a Markdown table of t-tests: each guide against no guide, AG against each guide."""
+    """Return a Markdown table of t-tests: each guide minus no guide, and AG minus each guide.
+
+    AG is attention guiding with both guides of the paper.
+    """
     runs = (content or {}).get("runs", {})
     found = {guide: runs[guide]["result"] for guide in guides if guide in runs}
     if len(found) < 2 or not {"none", "ag"} & found.keys():
@@ -127,10 +130,10 @@ def guide_tests(content: Mapping[str, Any] | None, guides: Sequence[str]) -> str
 
 
 def guides_summary(contents: Mapping[str, Any], titles: Mapping[str, str]) -> str:
-    """Return a Markdown table with one row per guide: result, test, published gain.
+    """Return a Markdown table with one row per guide: result, t-test, published gain.
 
     Args:
-      contents: data set -> stored results, or None.
+      contents: data set -> stored results, or None if it was not run.
       titles: data set -> printed name. Data sets without results are omitted.
     """
     found = {name: contents[name] for name in titles if contents[name] is not None}
@@ -160,7 +163,7 @@ def guides_summary(contents: Mapping[str, Any], titles: Mapping[str, str]) -> st
 def compare(content: Mapping[str, Any] | None, guide: str) -> outcomes.Outcome | None:
     """Compare a guide with no guide by a paired t-test on the test set.
 
-    Return None if either run is missing or the two share no seed.
+    Return None if either run is missing or if the two runs have no seed in common.
     """
     runs = (content or {}).get("runs", {})
     guided, unguided = (runs.get(name, {}).get("result") for name in (guide, "none"))
@@ -168,9 +171,10 @@ def compare(content: Mapping[str, Any] | None, guide: str) -> outcomes.Outcome |
 
 
 def _published_gain(data: str, guide: str) -> str:
-    """Return the published gain of a guide over no guide, such as "+0.65 (BERT)", in points.
+    """Return the published gain over no guide and its model, such as "+0.65 (BERT)", in points.
 
-    The gains of MDG and PDG are from Table 3 and those of all other guides from Table 2.
+    The numbers of the map discrimination guide (MDG) and the pattern decorrelation guide (PDG) are
+    from Table 3 of the paper. The numbers of all other guides are from Table 2.
     """
     table, model = (TABLE_2, "BERT") if guide in TABLE_2 else (TABLE_3, ABLATION_MODELS[data])
     numbers, criterion = select_data_set(table, data), METRICS[data][0]
@@ -193,16 +197,17 @@ def _test_cells(
     Args:
       first: seed -> value of the first method.
       second: seed -> value of the second method, which is subtracted.
-      criterion: Metric of the values.
+      criterion: Name of the metric that is compared.
     """
     difference, *others = format_test(first, second, criterion)
     return [difference, str(count_pairs(first, second)), *others]
 
 
 def _find_baseline(runs: Mapping[str, Any]) -> tuple[str, Mapping[str, float]] | None:
-    """Return the main metric and the test metrics of the trivial baseline, or None without one.
+    """Return (name of the main metric, test metrics of the trivial baseline), or None.
 
-    The trivial baseline is a prediction without a model, such as the majority label.
+    The trivial baseline is a prediction without a model, such as the majority label. Return None
+    if no run has stored one.
     """
     for run in runs.values():
         known = run["result"].get("baseline", {}).get("test")
@@ -212,7 +217,7 @@ def _find_baseline(runs: Mapping[str, Any]) -> tuple[str, Mapping[str, float]] |
 
 
 def _format_metric(content: Mapping[str, Any] | None, guide: str, metric: str) -> str:
-    """Format a metric of a guide on the test set as "mean ± standard deviation"."""
+    """Format a test metric of a guide as "mean ± standard deviation" over seeds."""
     runs = (content or {}).get("runs", {})
     if guide not in runs:
         return NOT_RUN

@@ -1,4 +1,4 @@
-"""Details of the DA-Transformer results: all tables in full, searches, seeds and provenance."""
+"""Full report on the DA-Transformer paper: all tables, searches, single seeds, provenance."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -16,10 +16,10 @@ Contents = Mapping[str, Any]  # experiment -> stored results, or None if it was 
 
 
 def write_details(contents: Contents, folder: stored_results.AnyPath) -> str:
-    """Return Markdown with all tables in full, searches, every seed, and provenance of all runs.
+    """Return Markdown with all tables, all searches, the result of each seed, and provenance.
 
     Args:
-      contents: experiment -> stored results, or None.
+      contents: experiment -> stored results, or None if it was not run.
       folder: Folder of the stored results.
     """
     tried = {name: _count_settings(_search_name(name), folder) for name in contents}
@@ -67,13 +67,13 @@ def _write_table(
 ) -> list[str]:
     """Return the Markdown paragraphs on one data set.
 
-    These are the heading, a table of all methods, a t-test of the best two, and a list of the
-    methods that were not run.
+    The paragraphs are the heading, a table of all methods, a t-test of the best two methods, and
+    a list of the methods that were not run.
 
     Args:
       heading: Markdown heading.
-      content: Stored results of the experiment, or None.
-      tried: experiment -> method -> number of settings of its search.
+      content: Stored results of the experiment, or None if it was not run.
+      tried: experiment -> method -> number of hyperparameter settings that were tried.
     """
     if content is None:
         return [heading, NOT_RUN_SENTENCE]
@@ -85,12 +85,12 @@ def _write_table(
 
 
 def _write_ablation(heading: str, contents: Contents, methods: Sequence[str]) -> list[str]:
-    """Return heading and Markdown tables that compare DA-Transformer with variants of itself.
+    """Return a heading and Markdown tables that compare DA-Transformer with variants of it.
 
     Args:
       heading: Markdown heading.
-      contents: experiment -> stored results, or None.
-      methods: Variants of distance-aware attention to show.
+      contents: experiment -> stored results, or None if it was not run.
+      methods: Names of the variants.
     """
     parts = [heading, "Tests use the seeds that both methods have."]
     for name in ("ag", "amazon", "mind"):
@@ -103,7 +103,7 @@ def _write_ablation(heading: str, contents: Contents, methods: Sequence[str]) ->
 
 
 def _search_name(experiment: str) -> str:
-    """Return the name of the experiment whose hyperparameter search an experiment used.
+    """Return the name of the experiment whose hyperparameter search this experiment uses.
 
     Rating regression uses the search of rating classification.
     """
@@ -111,14 +111,14 @@ def _search_name(experiment: str) -> str:
 
 
 def _count_settings(experiment: str, folder: stored_results.AnyPath) -> dict[str, int]:
-    """Return method -> number of settings in its search, or {} if no search is stored."""
+    """Return method -> number of settings that the search tried, or {} if no search is stored."""
     content = stored_results.read_results(experiment + SEARCHED, folder)
     runs = {} if content is None else content["runs"]
     return {method: len(group_by_setting(run["result"])) for method, run in runs.items()}
 
 
 def _write_searches(folder: stored_results.AnyPath) -> list[str]:
-    """Return Markdown tables of all points of the hyperparameter searches, one per data set."""
+    """Return, for each data set, a Markdown table of all settings of its hyperparameter search."""
     parts = []
     for name, title in DATA_SETS.items():
         content = stored_results.read_results(name + SEARCHED, folder)

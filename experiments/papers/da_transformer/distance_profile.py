@@ -1,4 +1,4 @@
-"""Figure of the share of attention that falls at each distance between query and key."""
+"""Figure of the share of attention at each distance between query and key."""
 
 from collections.abc import Mapping
 
@@ -28,14 +28,14 @@ def distance_profile(
 ) -> Figure:
     """Plot the share of attention at each distance |i - j|, with a logarithmic vertical axis.
 
-    Each distance-aware head has its own line: blue for w < 0, orange for w > 0, darker for larger
-    |w|. Methods without distance weights have one line, the mean over their heads.
+    Each distance-aware head has its own line: blue for a distance weight w < 0, orange for w > 0,
+    darker for larger |w|. A method without distance weights has a single line, the mean over heads.
 
     Args:
       profiles: method -> shares of attention at distances 0 to K - 1, shape (N heads, K),
         averaged over queries and texts.
       uniform: Shares of attention at the same distances if all keys had equal weights, shape (K,).
-      weights: method -> distance weights w of its heads, shape (N,).
+      weights: method -> distance weights w of its heads, shape (N,). Only distance-aware methods.
       labels: Legend entries by method. A method without an entry appears under its own name.
     """
     weights, labels = weights or {}, labels or {}
@@ -82,7 +82,10 @@ def distance_profile(
 
 
 def _check_shares(name: str, array: np.ndarray | Array, shape: tuple[str | int, ...]) -> np.ndarray:
-    """Return the array as float64, or raise a ValueError unless it holds shares of that shape."""
+    """Return the array as float64.
+
+    Raise a ValueError if it does not have the given shape, has negative values, or is all 0.
+    """
     shares = check_array(name, array, shape)
     if not (shares.min() >= 0 and shares.max() > 0):
         span = f"{shares.min():g} to {shares.max():g}"

@@ -1,4 +1,4 @@
-"""Figures 1 to 8 of the DA-Transformer paper, and profiles of attention over distance."""
+"""Figures 1 to 8 of the DA-Transformer paper, and figures of the attention at each distance."""
 
 import functools
 from collections.abc import Iterator, Mapping, Sequence
@@ -28,7 +28,7 @@ def list_pictures(contents: Mapping[str, Any]) -> Iterator[Picture]:
     """Yield every figure for which results are stored.
 
     Args:
-      contents: experiment -> stored results, or None.
+      contents: experiment -> stored results, or None if it was not run.
     """
     curves = functools.partial(plot.mapping_curves, [-2, -1, 0, 1, 2])
     yield Picture("figure_1", "Figure 1: the learnable sigmoid", curves)
@@ -56,7 +56,7 @@ def list_pictures(contents: Mapping[str, Any]) -> Iterator[Picture]:
 
 
 def _list_bars(contents: Mapping[str, Any]) -> Iterator[Picture]:
-    """Yield Figure 3, 4 and 5, each if at least one of its methods was run."""
+    """Yield Figures 3, 4 and 5, without figures for which no method was run."""
     if contents["amazon_rating"] is not None:
         panels = {metric_title(metric): ("amazon_rating", metric) for metric in ("rmse", "mae")}
         draw = functools.partial(_draw_bars, contents, panels, ROWS, lower_is_better=tuple(panels))
@@ -81,11 +81,11 @@ def _draw_bars(
     methods: Sequence[str],
     **options: Any,
 ) -> Figure:
-    """Draw bars of methods, ours and published.
+    """Draw bars of our results with the given methods, and the published results.
 
     Args:
-      contents: experiment -> stored results, or None.
-      panels: Panel title -> (experiment, metric). A panel without results is marked "not run".
+      contents: experiment -> stored results, or None if it was not run.
+      panels: panel title -> (experiment, metric). A panel without results is marked "not run".
       methods: Methods to compare.
       **options: Further arguments of `grouped_bars`.
     """
@@ -112,7 +112,7 @@ def _select_runs(
 ) -> dict[str, Any]:
     """Return method -> stored run for these methods. Methods without a run are omitted.
 
-    Return {} if no method other than DA-Transformer was run.
+    Return {} if none of the methods was run, or only DA-Transformer.
     """
     runs = (contents[experiment] or {}).get("runs", {})
     found = {method: runs[method] for method in methods if method in runs}
@@ -120,7 +120,10 @@ def _select_runs(
 
 
 def _draw_heads(heads: Mapping[str, Any]) -> Figure:
-    """Draw w and v of all heads. As in the paper (footnote 6), w and v are sorted separately."""
+    """Draw the distance weight w and the sigmoid shape v of all heads.
+
+    As in the paper (footnote 6), w and v are sorted separately.
+    """
     weight, shape = (
         {level: np.asarray(found[part]) for level, found in heads.items()}
         for part in ("weight", "shape")
@@ -129,7 +132,10 @@ def _draw_heads(heads: Mapping[str, Any]) -> Figure:
 
 
 def _draw_maps(attention: Mapping[str, Any]) -> Figure:
-    """Draw maps of vanilla heads above maps of distance-aware heads, local before global."""
+    """Draw attention maps: first of vanilla heads, then of distance-aware heads.
+
+    Local distance-aware heads (w < 0) come before global ones (w > 0).
+    """
     maps, tokens = {}, []
     for method in ("vanilla", OURS):
         if method in attention:
@@ -143,7 +149,7 @@ def _draw_maps(attention: Mapping[str, Any]) -> Figure:
 
 
 def _draw_profile(profiles: Mapping[str, Any]) -> Figure:
-    """Draw the share of attention at each distance, for all collected methods."""
+    """Draw the share of attention at each distance, for all methods in `profiles`."""
     heads = {method: np.asarray(found["heads"]) for method, found in profiles.items()}
     weights = {OURS: np.asarray(profiles[OURS]["weight"])} if OURS in profiles else {}
     uniform = np.asarray(next(iter(profiles.values()))["uniform"])

@@ -1,4 +1,4 @@
-"""Collect head parameters w and v, attention maps and attended distances from finished runs."""
+"""Collect head parameters, attention maps and attention by distance from finished runs."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -22,18 +22,19 @@ MAPS = 2  # local heads, and global heads, whose maps are kept
 
 
 def collect_heads(runs: Mapping[str, Run], *, sentence: str | None) -> dict[str, Any]:
-    """Collect head parameters, attention maps and distance profiles from checkpoints.
+    """Collect head parameters, attention maps and shares of attention by distance.
 
-    Only the methods "vanilla" and "distance_aware" are read. Maps and distances exist only for
-    models that read one text. Runs without checkpoints contribute nothing.
+    Only runs of the methods "vanilla" and "distance_aware" that have checkpoints are used. Maps and
+    shares are collected only from models whose input is a single text.
 
     Args:
       runs: method -> finished run.
       sentence: Text whose attention maps are kept. None keeps no maps.
 
     Returns:
-      Up to three entries: "heads" (w and v of all seeds), "attention" (maps of single heads) and
-      "distances" (share of attention at each distance).
+      Up to three entries: "heads" (distance weights w and sigmoid shapes v of all seeds),
+      "attention" (method -> maps of some heads) and "distances" (method -> share of attention at
+      each distance).
     """
     collected: dict[str, Any] = {}
     trained = {
@@ -61,9 +62,10 @@ def collect_heads(runs: Mapping[str, Run], *, sentence: str | None) -> dict[str,
 
 
 def _select_maps(attention: SentenceAttention) -> dict[str, Any]:
-    """Select the attention maps of the most local and the most global heads.
+    """Return the attention maps of the most local and the most global heads, with their tokens.
 
-    If the model has no distance weights, the maps of its first heads are selected.
+    Local heads have a distance weight w < 0, global heads w > 0. If the model has no distance
+    weights, the maps of its first heads are returned.
     """
     tokens, weights, distance_weight = attention
     maps = weights.reshape(-1, len(tokens), len(tokens))
@@ -78,11 +80,11 @@ def _select_maps(attention: SentenceAttention) -> dict[str, Any]:
 
 
 def _profile_distances(trained: TrainedModels) -> dict[str, Any]:
-    """Return the mean share of attention at each distance, over queries of validation texts.
+    """Compute the share of attention at each distance, averaged over queries of validation texts.
 
     Returns:
       "heads" (shares of every head), "uniform" (shares if all keys had equal weights) and, for
-      distance-aware models, "weight" (w of every head).
+      distance-aware models, "weight" (the distance weight w of every head).
     """
     task = trained.task
     table = read_split(task, "validation")

@@ -1,4 +1,7 @@
-"""Tables of what distance-aware heads learned: signs of w, attended distances, flat queries."""
+"""Tables of what distance-aware heads learned: signs of w, attention by distance, flat queries.
+
+w is the distance weight of a head. A query is flat if its attention is nearly uniform.
+"""
 
 from collections.abc import Collection, Mapping
 from typing import Any
@@ -24,12 +27,13 @@ FLAT = 1.05  # A query is flat if its largest weight is below this multiple of t
 
 
 def signs_table(contents: Mapping[str, Any], experiments: Collection[str] | None = None) -> str:
-    """Return a Markdown table of the share of heads with w > 0, by data set and text length.
+    """Return a Markdown table of the share of heads with a distance weight w > 0.
 
-    Half of all heads begin with w > 0.
+    Each row also shows the mean length of the sequences that the heads process. Before training,
+    half of all heads have w > 0.
 
     Args:
-      contents: experiment -> stored results, or None.
+      contents: experiment -> stored results, or None if it was not run.
       experiments: Experiments to show. None shows all.
     """
     rows = []
@@ -55,7 +59,7 @@ def signs_table(contents: Mapping[str, Any], experiments: Collection[str] | None
 
 
 def distances_table(contents: Mapping[str, Any]) -> str:
-    """Return a Markdown table of the share of attention on words more than ten words away."""
+    """Return a Markdown table of the share of attention on words more than FAR words away."""
     rows = []
     for name, content in contents.items():
         profiles = (content or {}).get("distances")
@@ -82,7 +86,7 @@ def count_flat_queries(contents: Mapping[str, Any]) -> dict[str, tuple[int, int]
     """Count the queries of Figure 8 whose attention is nearly uniform.
 
     Returns:
-      method -> (flat queries, all queries). {} if the maps were not collected.
+      method -> (number of such queries, number of all queries). Empty if no maps are stored.
     """
     counts = {}
     for method, attention in ((contents["ag"] or {}).get("attention") or {}).items():
@@ -93,7 +97,7 @@ def count_flat_queries(contents: Mapping[str, Any]) -> dict[str, tuple[int, int]
 
 
 def flat_queries_table(contents: Mapping[str, Any]) -> str:
-    """Return a Markdown table of the queries of Figure 8 with nearly uniform attention."""
+    """Return a Markdown table of how many queries of Figure 8 have nearly uniform attention."""
     rows = [
         [method_title(method), f"{flat} of {count}"]
         for method, (flat, count) in count_flat_queries(contents).items()

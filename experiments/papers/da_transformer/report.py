@@ -1,7 +1,7 @@
 """Report on the DA-Transformer paper (Wu et al. 2021): summary, details and figures.
 
-Everything is computed from the stored results of `experiments/results`. An experiment without
-stored results is reported as not run.
+Everything is computed from the stored results in `experiments/results`. If an experiment has no
+stored results, the report says "not run".
 """
 
 from typing import Any
@@ -15,20 +15,20 @@ from experiments.papers.stored_results import FOLDER, AnyPath, read_notes, read_
 
 
 def read_contents(folder: AnyPath = FOLDER) -> dict[str, Any]:
-    """Return experiment -> stored results, or None if the experiment was not run."""
+    """Return experiment -> stored results. The value is None if the experiment was not run."""
     return {name: read_results(name, folder) for name in METRICS}
 
 
 def draw_figures(folder: AnyPath = FOLDER) -> None:
-    """Draw all figures of the paper into `folder/figures`."""
+    """Draw all figures from the results in `folder`, and save them in `folder/figures`."""
     save_pictures(list_pictures(read_contents(folder)), folder)
 
 
 def summarize(folder: AnyPath = FOLDER) -> str:
-    """Return the summary of the stored results as Markdown."""
+    """Return the summary of the results in `folder` as Markdown: findings and the main tables."""
     return write_summary(read_contents(folder), folder)
 
 
 def detail(folder: AnyPath = FOLDER) -> str:
-    """Return all tables of the stored results as Markdown, after the notes on how they were run."""
+    """Return the full report as Markdown: how the runs were made, then all tables."""
     return read_notes("da", folder) + write_details(read_contents(folder), folder)

@@ -1,11 +1,12 @@
 """Settings of the DA-Transformer paper: compared methods, data sets, and the search.
 
 The paper publishes these hyperparameters: GloVe vectors of width 300, 16 heads of width 16, one
-layer, and Adam with 1e-3. The dropout rate, the number of epochs, and the initial values and
-learning rate of w and v are not published.
-The search tries 12 settings with 3 seeds each on the validation set. All methods share the grid,
-but methods without w and v have only 3 different settings, so DA-Transformer has more tries. The
-epoch is chosen for each seed by its validation score, measured after every epoch.
+layer, and Adam with learning rate 1e-3. The dropout rate, the number of epochs, and the initial
+values and learning rate of w and v (distance weight and sigmoid shape of a head) are not published.
+
+The search tries 12 settings with 3 seeds each on the validation set. All methods use the same grid.
+Methods without w and v have only 3 different settings in it, so DA-Transformer has more tries. For
+each seed, the epoch with the best validation score is kept.
 """
 
 import dataclasses
@@ -42,10 +43,10 @@ SEARCH_SEEDS = 3
 
 
 def search_config(config: Any) -> Any:
-    """Return the config of a recipe changed to a search over a hyperparameter grid.
+    """Return the config of a recipe, changed so that it searches a hyperparameter grid.
 
-    The grid has dropout rates, initial values of w, and learning rates of w and v. The search has 3
-    seeds and does not evaluate the test set.
+    The grid has dropout rates, initial values of the distance weights w, and learning rates of w
+    and the sigmoid shapes v. The search has 3 seeds and does not evaluate the test set.
     """
     return dataclasses.replace(
         config,

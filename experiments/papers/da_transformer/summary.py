@@ -1,4 +1,4 @@
-"""Summary of the DA-Transformer results: findings, and one table for each claim of the paper."""
+"""Summary of our results on the DA-Transformer paper: findings, and one table for each claim."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -18,10 +18,10 @@ SUMMARY_DATA = ("ag", "sst", "snli", "amazon")
 
 
 def write_summary(contents: Contents, folder: stored_results.AnyPath) -> str:
-    """Return Markdown with the findings, one table per claim of the paper, and figure links.
+    """Return Markdown with findings, a table for each claim of the paper, and links to figures.
 
     Args:
-      contents: experiment -> stored results, or None.
+      contents: experiment -> stored results, or None if it was not run.
       folder: Folder of the stored results.
     """
     links = link_pictures(list_pictures(contents), folder)
@@ -43,7 +43,7 @@ def write_summary(contents: Contents, folder: stored_results.AnyPath) -> str:
 
 
 def _list_findings(contents: Contents, folder: stored_results.AnyPath) -> list[str]:
-    """Return the main results as sentences that are composed from the outcomes of the t-tests."""
+    """Return sentences that state the main results, composed from the outcomes of the t-tests."""
     findings = []
     for method in ("vanilla", "no_positions"):
         found = {
@@ -88,7 +88,7 @@ def _name_baseline(method: str) -> str:
 
 
 def _published_gains() -> str:
-    """Return a phrase with the published gains of DA-Transformer over the Transformer."""
+    """Return the published gains of DA-Transformer over the Transformer, as a list in words."""
     gains = []
     for name in SUMMARY_DATA:
         criterion = METRICS[name][0]
@@ -100,7 +100,7 @@ def _published_gains() -> str:
 
 
 def _describe_mind(contents: Contents) -> str:
-    """Return a sentence on the data set MIND, and on the synthetic click log that replaces it."""
+    """Return text on the data set MIND, and on the artificial click log that replaces it."""
     state = NOT_RUN if contents["mind"] is None else "see the details"
     finding = f"**MIND** (Table 5): {state}."
     content = contents["mind_made_up"]

@@ -35,7 +35,7 @@ def find_result(content: Mapping[str, Any] | None, method: str) -> Result | None
 def compare_with_ours(content: Mapping[str, Any] | None, method: str) -> outcomes.Outcome | None:
     """Compare DA-Transformer with another method by a paired t-test on the test set.
 
-    Return None if either run is missing or the two share no seed.
+    Return None if either run is missing or if the two runs have no seed in common.
     """
     return outcomes.compare_results(find_result(content, OURS), find_result(content, method))
 
@@ -47,12 +47,13 @@ def methods_table(
 ) -> str:
     """Return a Markdown table with one row per method.
 
-    A row holds our results, the published ones, and a t-test of DA-Transformer minus the method.
+    A row shows our results, the published results, and a t-test of DA-Transformer minus the method.
 
     Args:
       content: Stored results of one experiment.
       methods: Methods to show, in this order. Methods without results are omitted.
-      settings_tried: method -> number of settings of its search. None omits this column.
+      settings_tried: method -> number of hyperparameter settings that were tried. None omits the
+        column with this number.
     """
     found = {r["method"]: r for r in stored_results.select_results(content, methods)}
     criterion = next(iter(found.values()))["criterion"]
@@ -115,9 +116,9 @@ def scores_summary(contents: Mapping[str, Any]) -> str:
 
 
 def differences_summary(contents: Mapping[str, Any]) -> str:
-    """Return a Markdown table of tests of DA-Transformer minus each method, by data set.
+    """Return a Markdown table of t-tests: DA-Transformer minus each method, on each data set.
 
-    The last row holds the range of the differences that the tests could detect.
+    The last row shows the range of the differences that the t-tests could detect.
     """
     methods = [method for method in ROWS if method != OURS]
     tests = {
@@ -191,7 +192,7 @@ def cost_table(content: Mapping[str, Any] | None) -> str:
 
 
 def cost_sentence(content: Mapping[str, Any] | None) -> str:
-    """Return a sentence on the extra parameters and the time per step of DA-Transformer."""
+    """Return sentences on the parameters and time per step that DA-Transformer adds."""
     lines = {line["method"]: line for line in (content or {}).get("lines", ())}
     if content is None or not {OURS, "vanilla"} <= lines.keys():
         return "Cost of a training step: not run."
@@ -204,7 +205,7 @@ def cost_sentence(content: Mapping[str, Any] | None) -> str:
 
 
 def _format_baseline(content: Mapping[str, Any] | None) -> str:
-    """Format the result of the trivial baseline, such as "25.00 (majority label)"."""
+    """Format the result of a prediction without a model, such as "25.00 (majority label)"."""
     for run in (content or {}).get("runs", {}).values():
         criterion = run["result"]["criterion"]
         known = run["result"].get("baseline", {}).get("test", {})
@@ -214,6 +215,6 @@ def _format_baseline(content: Mapping[str, Any] | None) -> str:
 
 
 def mind_table(content: Mapping[str, Any] | None) -> str:
-    """Return a Markdown table of the published size of MIND, after the messages about our data."""
+    """Return Markdown on the data set MIND: messages about our data, a table of published sizes."""
     messages = NOT_RUN if content is None else "; ".join(read_messages(content))
     return f"Ours: {messages}.\n\n{markdown_table(['MIND', 'published'], MIND_SIZES.items())}"
