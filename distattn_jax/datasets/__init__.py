@@ -1,8 +1,8 @@
-"""Data sets, one file each, as TensorFlow Datasets builders that need no TensorFlow.
+"""Data sets as TensorFlow Datasets builders that need no TensorFlow.
 
-`DATASETS` lists their names. A class is imported when it is first accessed, as in
-`from distattn_jax.datasets import AgNews`, so that importing this package alone imports neither JAX
-nor TensorFlow Datasets.
+`DATASETS` lists the names of the data sets. A class is imported when it is first accessed, as in
+`from distattn_jax.datasets import AgNews`. Importing this package alone imports neither JAX nor
+TensorFlow Datasets.
 """
 
 import importlib

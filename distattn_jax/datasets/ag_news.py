@@ -54,7 +54,12 @@ class AgNews(TextBuilder):
         }
 
     def _read_examples(self, file: str, rows: set[int] | None = None) -> Iterator[Example]:
-        """Yield the examples of a file that have these row numbers, or all if `rows` is None."""
+        """Yield the examples of a file.
+
+        Args:
+          file: `train` or `test`.
+          rows: Indices of the rows to yield, counted from 0. None yields all rows.
+        """
         path, columns = self.raw_files[file], ("class", "title", "description")
         for number, (line, row) in enumerate(read_rows(path, columns=columns, header=False)):
             text = f"{row['title']} {row['description']}".strip()

@@ -17,10 +17,12 @@ EMPTY = "empty reviews"
 class Amazon(TextBuilder):
     """Amazon reviews of Electronics, 5-core version (He and McAuley 2016).
 
-    The raw file is the only one whose name contains Electronics and ends in .json or .json.gz. Each
-    line is a JSON object, of which overall (the stars) and reviewText are used. From the reviews
-    that have a text, 40,000, 5,000 and 5,000 are drawn with a fixed seed for train, validation and
-    test. If there are fewer than 50,000 such reviews, all are divided, 80, 10 and 10 percent.
+    The raw file must be the only file whose name contains Electronics and ends in .json or
+    .json.gz. Each line is a JSON object, of which overall (the stars) and reviewText are used.
+
+    From the reviews that have a text, 50,000 are drawn with a fixed seed: 40,000 for train, 5,000
+    for validation and 5,000 for test. If fewer than 50,000 reviews have a text, all reviews with a
+    text are used: 80 percent for train, 10 percent for validation and 10 percent for test.
     """
 
     URLS: ClassVar[tuple[str, ...]] = (
@@ -72,7 +74,7 @@ class Amazon(TextBuilder):
         return [("the file", self.info.metadata["reviews"]), *super()._count_rows()]
 
     def _read_reviews(self) -> Iterator[Example]:
-        """Yield the text, which may be empty, and the stars of every review."""
+        """Yield the text and the stars of every review. The text may be empty."""
         path = self.raw_files["reviews"]
         for line, row in read_rows(path, columns=("overall", "reviewText")):
             stars = row["overall"].removesuffix(".0")

@@ -20,7 +20,11 @@ K, B = 1.5, 0.75
 
 
 class Bm25:
-    """Index of texts that ranks them by their BM25 score for a query. Texts are numbered from 0."""
+    """Index of texts that ranks the texts by their BM25 scores for a query.
+
+    Args:
+      texts: Texts to rank. The index of a text is its position in this sequence, from 0.
+    """
 
     def __init__(self, texts: Sequence[str]):
         self._size = len(texts)

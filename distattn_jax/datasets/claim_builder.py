@@ -53,10 +53,11 @@ class ClaimBuilder(TextBuilder):
     """Builder of claims with candidate papers: correct papers, and wrong papers with similar words.
 
     - Split `papers`: row i is the text of paper i.
-    - Split `train`: one example for each correct paper of a claim. Its candidates are this paper
+    - Split `train`: one example for each correct paper of each claim. The candidates are this paper
       and four wrong papers, drawn from the 29 wrong papers with the highest BM25 scores.
-    - Splits `validation` and `test`: one example for each claim. Its candidates are all its
-      correct papers and the wrong papers with the highest BM25 scores, 30 in total if possible.
+    - Splits `validation` and `test`: one example for each claim. The candidates are all correct
+      papers of the claim and the wrong papers with the highest BM25 scores, 30 papers in total if
+      possible.
 
     The candidates of an example are in random order. All random choices have a fixed seed.
     """
@@ -68,8 +69,9 @@ class ClaimBuilder(TextBuilder):
         """Read papers and claims from the raw files.
 
         Returns:
-          The texts of all papers, the claims of each split, and the indices of the papers that may
-          be candidates in each split. These papers include all correct papers of the split.
+          A tuple (texts, claims, pools): the texts of all papers, the claims of each split, and,
+          for each split, the indices of the papers that may be candidates. The pool of a split
+          includes the correct papers of all claims of the split.
         """
 
     def features(self) -> dict[str, Any]:
@@ -100,7 +102,7 @@ class ClaimBuilder(TextBuilder):
           split: Name of the split.
           claims: Claims of the split.
           pool: Indices of the papers that may be candidates.
-          index: BM25 index of these papers, in the same order.
+          index: BM25 index of the papers in `pool`, in the same order.
         """
         generator = random.Random(f"{self.name} {split}")
         place = {paper: i for i, paper in enumerate(pool)}
@@ -146,7 +148,7 @@ def load_candidates(builder: ClaimBuilder, split: str) -> CandidatePairs:
 
 
 def draw_splits(keys: Sequence[Hashable], *, seed: str) -> list[str]:
-    """Assign a random split to every row. Rows with equal keys get the same split.
+    """Return a random split for every row. Rows with equal keys get the same split.
 
     Of the distinct keys, 70 percent become train, 10 percent validation and 20 percent test.
 
@@ -176,5 +178,5 @@ def _make_example(**values: Any) -> Example:
 
 
 def _concatenate(rows: Sequence[Example], name: str) -> np.ndarray:
-    """Concatenate one feature of all examples."""
+    """Return the values of the feature `name` of all examples in a single array."""
     return np.concatenate([_make_example()[name], *(row[name] for row in rows)])

@@ -1,4 +1,4 @@
-"""COVID-Fact: rank evidence by its support for a claim. A public substitute for Cross-genre-IR."""
+"""COVID-Fact, a public substitute for Cross-genre-IR: rank evidence by its support for a claim."""
 
 import json
 from collections.abc import Iterator, Sequence
@@ -16,13 +16,13 @@ class CovidFact(ClaimBuilder):
     """COVID-Fact (Saakyan et al. 2021), from COVIDFACT_dataset.jsonl or claims.jsonl.
 
     Each line has claim, label, evidence (a list of sentences) and gold_source. Only claims with the
-    label SUPPORTED are used, because refuted claims were made from these by replacing words. This
-    data set has no papers: the evidence of a claim, its sentences joined by spaces, takes the place
-    of the correct paper.
+    label SUPPORTED are used, because the refuted claims were made from the supported claims by
+    replacing words. This data set has no papers. The evidence of a claim, its sentences joined by
+    spaces, is used as the correct paper.
 
-    A tenth of the sources is drawn for validation and two tenths for test, so that no source is in
-    two splits. The candidates of a claim are evidence of the same split. Evidence from the source
-    of the claim is never a wrong candidate.
+    A tenth of the sources is drawn for validation and two tenths for test. All claims with the same
+    source are in the same split. The candidates of a claim are evidence of the same split. Evidence
+    from the source of the claim is never a wrong candidate.
     """
 
     URLS: ClassVar[tuple[str, ...]] = (
@@ -68,7 +68,7 @@ class CovidFact(ClaimBuilder):
         return papers, claims, {split: sorted(set(pool)) for split, pool in pools.items()}
 
     def _read_rows(self) -> Iterator[tuple[str, str, str, str]]:
-        """Yield the claim, label, evidence and source of every line."""
+        """Yield the claim, label, evidence and source of every line of the raw file."""
         path = self.raw_files["claims"]
         for line, text in read_lines(path):
             try:

@@ -16,10 +16,10 @@ class CrossGenre(ClaimBuilder):
     - `papers`: id, title, abstract. The text of a paper is title and abstract, joined by a space.
     - `pairs`: claim and paper, the ids of a claim and of a paper that supports it.
 
-    The published files have another layout with the same contents and must be converted. Without
-    the column split, a tenth of the claims is drawn for validation and two tenths for test, and
-    claims that share a paper get the same split. Claims without a paper are left out. All papers
-    may be candidates in every split.
+    The published files have a different layout and must be converted to this layout. If `claims`
+    has no column split, the splits are drawn at random. Then claims that share a paper form a
+    group, and a tenth of the groups is drawn for validation and two tenths for test. Claims without
+    a paper are left out. All papers may be candidates in every split.
     """
 
     def find_files(self) -> dict[str, Path]:
@@ -77,9 +77,9 @@ class CrossGenre(ClaimBuilder):
         return papers
 
     def _read_claim_texts(self) -> tuple[dict[str, str], dict[str, str | None]]:
-        """Return two dicts: from the id of a claim to its text, and from the id to its split.
+        """Return the text and the split of every claim, as two dicts with the claim id as key.
 
-        The split is None if the file has no column `split`.
+        All splits are None if the file has no column `split`.
         """
         path, texts, splits = self.raw_files["claims"], dict[str, str](), dict[str, str | None]()
         for line, row in read_rows(path):
@@ -99,7 +99,8 @@ class CrossGenre(ClaimBuilder):
 def _group_by_shared_papers(papers: Sequence[Sequence[int]]) -> list[int]:
     """Return a group index for every claim. Claims that share a paper are in the same group.
 
-    Sharing is transitive: if A shares a paper with B and B with C, all three are in one group.
+    If claims A and B share a paper, and B and C share a paper, then A, B and C are in the same
+    group.
 
     Args:
       papers: Indices of the papers of every claim.
@@ -116,7 +117,10 @@ def _group_by_shared_papers(papers: Sequence[Sequence[int]]) -> list[int]:
 
 
 def _add_text(texts: dict[str, str], name: str, text: str, location: str) -> None:
-    """Add a text under its id, and raise `DataError` with the location if the id is taken."""
+    """Add a text to `texts` with its id `name` as key.
+
+    Raise `DataError` if the id is already in `texts`. `location` begins the error message.
+    """
     if name in texts:
         raise DataError(f"{location}: the id {name!r} occurs twice.")
     texts[name] = text

@@ -19,7 +19,8 @@ class MedNli(NliBuilder):
     """MedNLI (Romanov and Shivade 2018), from mli_train_v1, mli_dev_v1 and mli_test_v1 (.jsonl).
 
     The files cannot be downloaded automatically, because users must sign an agreement at
-    https://physionet.org/content/mednli. Pass their folder, or its parent, as `manual_dir`.
+    https://physionet.org/content/mednli. Pass the folder of the files, or its parent folder, as
+    `manual_dir`.
     """
 
     PUBLISHED_ROWS: ClassVar[dict[str, int]] = {"train": 11_232, "validation": 1_395, "test": 1_422}

@@ -1,4 +1,4 @@
-"""MIND (Wu et al. 2020): recommend news to users from the news they clicked before."""
+"""MIND (Wu et al. 2020): recommend news to users, based on the news that they clicked before."""
 
 import functools
 import random
@@ -65,20 +65,21 @@ class Mind(TextBuilder):
     As in the DA-Transformer paper, the last day of the training log is the validation split. The
     published test set has no labels, so the test split is `dev`.
 
-    - Split `news`: row i is the title of news item i. Row 0 is empty and serves as padding. News of
-      train come first, then further news of dev.
-    - Split `train`: one example for each click. Its candidates are the clicked news item and four
+    - Split `news`: row i is the title of news item i. Row 0 is empty and serves as padding. The
+      news items of train come first, followed by the news items that occur only in dev.
+    - Split `train`: one example for each click. The candidates are the clicked news item and four
       items of the same impression that were not clicked, in random order, as for NRMS (Wu et al.
-      2019). `SEED` determines the choice. If fewer than four are available, some are repeated.
+      2019). `SEED` determines the choice. If an impression has fewer than four items that were not
+      clicked, some of these items are repeated.
     - Splits `validation` and `test`: one example for each impression, with all its candidates.
 
-    A history is the last 50 clicks of a user, oldest first, and may be empty. News without a row in
-    news.tsv are left out everywhere. Then impressions in which all or no candidates were clicked
-    are left out. `describe_rows` reports the counts.
+    A history is the last 50 clicks of a user, oldest first, and may be empty. News items without a
+    row in news.tsv are left out everywhere. Then impressions in which all or no candidates were
+    clicked are left out. `describe_rows` reports how many were left out.
 
-    Preparing and reading need much less memory than the log. TFDS keeps a split in memory until it
-    is written, so every `SHARD` lines of a log are a separate split, such as train_0000. The method
-    `source` joins these splits.
+    Preparing and reading a log need much less memory than its size. TFDS keeps a split in
+    memory until it is written, so every `SHARD` lines of a log are a separate split, such as
+    train_0000. The method `source` joins these splits.
     """
 
     URLS: ClassVar[tuple[str, ...]] = _make_urls("small")
@@ -136,7 +137,7 @@ class Mind(TextBuilder):
 
     @property
     def training_titles(self) -> list[str]:
-        """Titles of the training news, in order of their indices. Title 0 is empty, for padding."""
+        """Titles of the news items of train, in order of index. Title 0 is empty, for padding."""
         self.prepare()
         return self.titles[: self.info.metadata["training_titles"]]
 
@@ -157,10 +158,10 @@ class Mind(TextBuilder):
         return self._open_records(split, _decode_impression)
 
     def describe_rows(self) -> tuple[str, ...]:
-        """Describe the data set in lines of text.
+        """Return lines of text that describe the data set.
 
-        The first line reports the sizes of the raw files. One line for each reason to leave out
-        rows reports how many rows were left out.
+        The first line reports the number of rows of each raw file. Each further line reports a
+        reason to leave out clicks, candidates or impressions, and how many were left out.
         """
         self.prepare()
         rows = dict(self._count_rows())
@@ -174,7 +175,7 @@ class Mind(TextBuilder):
         return (f"{name}: {counts}", *left_out)
 
     def _download(self) -> Path:
-        """Download each archive into a separate folder, because they share file names."""
+        """Download each archive into a separate folder, because the archives share file names."""
         folder = self.root / "downloads" / self.name
         for url in self.URLS:
             part_folder = folder / PurePosixPath(url).stem
@@ -184,7 +185,7 @@ class Mind(TextBuilder):
         return folder
 
     def _count_rows(self) -> list[tuple[str, int]]:
-        """Return the number of rows of every raw file."""
+        """Return the name and the number of rows of every raw file."""
         return [(name, self.info.metadata["rows"][name]) for name in self.raw_files]
 
     def _open_records(
@@ -197,7 +198,7 @@ class Mind(TextBuilder):
         return RecordSource([(file.filename, file.take) for file in files], decode)
 
     def _sample_negatives(self, impressions: Iterator[LoggedImpression]) -> Iterator[Example]:
-        """Yield one example for each click, with four candidates that were not clicked."""
+        """Yield one example for each click: the clicked item and four items without a click."""
         for impression in impressions:
             # Python guarantees that `random`, unlike `shuffle`, is the same in all versions.
             draw = random.Random(f"{self.SEED} {impression.line}").random
@@ -230,9 +231,9 @@ def _make_example(
     clicks: Sequence[int] = (),
     title: str = "",
 ) -> Example:
-    """Make an example with empty values for missing features.
+    """Make an example, with empty values for all features that are not given.
 
-    TFDS requires the same features in all splits.
+    TFDS requires the same features in all splits. Only the last 50 clicks of a history are kept.
     """
     sequences = (history[-HISTORY:], candidates, clicks)
     arrays = (np.array(sequence, np.int32) for sequence in sequences)
@@ -240,7 +241,7 @@ def _make_example(
 
 
 def _decode_impression(features: Mapping[str, bytes]) -> Impression:
-    """Decode a stored example."""
+    """Convert the stored bytes of an example to an `Impression`."""
     return Impression(*(np.frombuffer(features[name], np.int32) for name in Impression._fields))
 
 
@@ -270,7 +271,14 @@ def _add_news(path: Path, numbers: dict[str, int], titles: list[str]) -> int:
 
 
 def _find_folder(folder: Path, part: str) -> Path:
-    """Find the folder of train or dev, which may contain a subfolder of the same name."""
+    """Return the folder that contains news.tsv and behaviors.tsv of train or dev.
+
+    The folder may be a subfolder of a folder with the same name.
+
+    Args:
+      folder: Folder in which to search.
+      part: `train` or `dev`.
+    """
     names = [name.format(part) for name in FOLDERS]
     places = [folder / place for name in names for place in (name, f"{name}/{name}")]
     found = [

@@ -1,4 +1,4 @@
-"""Reader of MIND's impression logs (behaviors.tsv), which keeps no more than one line in memory."""
+"""Reader of MIND's impression logs (behaviors.tsv), with at most one line in memory at a time."""
 
 import datetime
 import itertools
@@ -37,7 +37,7 @@ class LoggedImpression(NamedTuple):
 
     @property
     def usable(self) -> bool:
-        """True if some, but not all, candidates were clicked."""
+        """True if at least one candidate, but not every candidate, was clicked."""
         return 0 < sum(self.clicks) < len(self.clicks)
 
 
@@ -46,8 +46,8 @@ class LogShard(NamedTuple):
 
     Attributes:
       start: Byte offset of the first line.
-      usable: For each day in these lines, True if an impression of this day has both clicked and
-        unclicked candidates.
+      usable: For each day in these lines, True if there is a usable impression of this day. A
+        usable impression has at least one clicked and at least one unclicked candidate.
     """
 
     start: int
@@ -61,7 +61,8 @@ class ImpressionLog:
 
     Args:
       path: File behaviors.tsv.
-      numbers: Dict from the id of a news item to its index. News with other ids are left out.
+      numbers: Dict from the id of a news item to its index. News items that are not in this dict
+        are left out.
       size: Number of lines of a shard.
 
     Attributes:
@@ -89,7 +90,7 @@ class ImpressionLog:
     def find_shards(self, days: DayFilter) -> list[int]:
         """Return the indices of the shards that contain usable impressions of the selected days.
 
-        A usable impression has both clicked and unclicked candidates.
+        A usable impression has at least one clicked and at least one unclicked candidate.
 
         Args:
           days: Function that returns True for a selected day.
@@ -103,7 +104,7 @@ class ImpressionLog:
     def read_shard(self, shard: int, days: DayFilter) -> Iterator[LoggedImpression]:
         """Yield the usable impressions of the selected days from one shard.
 
-        A usable impression has both clicked and unclicked candidates.
+        A usable impression has at least one clicked and at least one unclicked candidate.
 
         Args:
           shard: Index of the shard.
@@ -120,13 +121,13 @@ class ImpressionLog:
                         yield impression
 
     def _count_line(self, line: int, raw: bytes, usable: dict[datetime.date, bool]) -> None:
-        """Update `left_out` and the usable days of the current shard with one line of the log.
+        """Update `left_out`, and `usable` of the current shard, with one line of the log.
 
         Args:
           line: Line number.
           raw: Content of the line.
-          usable: For each day of the shard, True if the day has a usable impression. Updated in
-            place.
+          usable: For each day of the shard, True if there is a usable impression of this day.
+            Updated in place.
         """
         fields = self._split_fields(line, raw)
         day, impression = self._parse_day(line, fields), self._parse_impression(line, fields)

@@ -20,13 +20,13 @@ class MultiNli(NliBuilder):
     """MultiNLI (Williams et al. 2018), from multinli_1.0_train, _dev_matched and _dev_mismatched.
 
     The files are .jsonl, .txt or .tsv, or they are GLUE's train.tsv, dev_matched.tsv and
-    dev_mismatched.tsv. They are in `manual_dir` or in one of its subfolders. The file
+    dev_mismatched.tsv. All files are in `manual_dir` or in one of its subfolders. The file
     dev_mismatched may be missing.
 
     The labels of the published test sets are not public. Therefore the split `test` is dev_matched
-    and the split `test_mismatched` is dev_mismatched. The split `validation` contains all pairs of
-    a tenth of the premises of train, drawn with a fixed seed, so that it shares no premise with
-    the split `train`.
+    and the split `test_mismatched` is dev_mismatched. A tenth of the premises of the training file
+    is drawn with a fixed seed. All pairs with these premises form the split `validation`, and all
+    other pairs form the split `train`.
     """
 
     URLS: ClassVar[tuple[str, ...]] = ("https://cims.nyu.edu/~sbowman/multinli/multinli_1.0.zip",)
@@ -54,7 +54,7 @@ class MultiNli(NliBuilder):
         }
 
     def describe_rows(self) -> tuple[str, ...]:
-        """Describe the splits in lines of text.
+        """Return lines of text that describe the splits.
 
         The last line compares the total size of train and validation with the size of the published
         training set.

@@ -16,10 +16,10 @@ class NliBuilder(TextBuilder):
     """Builder for NLI files with the columns gold_label, sentence1 and sentence2.
 
     Examples have the features `premise`, `hypothesis` and `label`. Pairs without a consensus of the
-    annotators (gold_label "-") are left out and counted.
+    annotators (gold_label "-") are left out, and their number is reported.
 
     Attributes:
-      LABELS: Dict from a label in the files to its class, in order of class index.
+      LABELS: Dict from a label in the files to the name of its class, in order of class index.
     """
 
     LABELS: ClassVar[Mapping[str, str]] = {

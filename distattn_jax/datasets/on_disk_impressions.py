@@ -1,4 +1,4 @@
-"""Table of MIND impressions that stay on disk. Only the titles of the news are in memory."""
+"""Table of MIND impressions that stay on disk. Only the titles of the news items are in memory."""
 
 import functools
 from typing import Any
@@ -24,8 +24,8 @@ class OnDiskImpressions:
       source: Sequence of `Impression`s, read on demand.
       titles: Token ids of the title of every news item. Titles are truncated to 30 tokens. Title 0
         must be empty and serves as padding.
-      candidates: Number of candidates if it is equal in all impressions. None counts the candidates
-        in one pass over the source.
+      candidates: Number of candidates, if this number is the same for all impressions. If None, the
+        candidates of every impression are counted in one pass over `source`.
 
     Attributes:
       sequence_columns: Names of the columns that contain sequences.

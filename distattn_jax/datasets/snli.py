@@ -15,15 +15,15 @@ SUFFIXES = (".jsonl", ".txt", ".tsv")
 class Snli(NliBuilder):
     """SNLI (Bowman et al. 2015) with two classes, from snli_1.0_train, _dev and _test.
 
-    The files are .jsonl, .txt or .tsv with the columns gold_label, sentence1 and sentence2. They
-    are in `manual_dir` or in one of its subfolders.
+    The files are .jsonl, .txt or .tsv with the columns gold_label, sentence1 and sentence2. All
+    files are in `manual_dir` or in one of its subfolders.
 
     The DA-Transformer paper uses two classes and does not describe how it merged the three labels.
     Here, neutral and contradiction become not_entailment, and pairs without a consensus of the
     annotators are left out. This rule is our choice. An argument for the rule: it keeps all
     labelled pairs, 9,842 of dev and 9,824 of test, which match the 10k of the paper's Table 1. An
-    argument against it: the paper's macro F-score equals its accuracy, which suggests classes of
-    equal size, but the classes of this rule have a ratio of one to two.
+    argument against the rule: the paper's macro F-score equals its accuracy, which suggests classes
+    of equal size, but with this rule not_entailment is twice as frequent as entailment.
     """
 
     LABELS: ClassVar[dict[str, str]] = {

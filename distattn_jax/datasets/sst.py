@@ -58,7 +58,7 @@ def read_trees(path: Path) -> Labelled:
 
 
 def read_glue(path: Path) -> Labelled:
-    """Yield the line number, label and sentence of every row of one of GLUE's .tsv files."""
+    """Yield the line number, label and sentence of every row of a .tsv file of GLUE."""
     for line, row in read_rows(path):
         if "label" not in row:
             raise DataError(
@@ -71,7 +71,10 @@ def read_glue(path: Path) -> Labelled:
 
 
 def read_label_first(path: Path) -> Labelled:
-    """Yield the line number, label and sentence of a file with lines `label sentence`."""
+    """Yield the line number, label and sentence of every line of a file.
+
+    A line has the form `label sentence`.
+    """
     for line, text in read_lines(path):
         label, _, sentence = text.partition(" ")
         yield line, label, sentence
@@ -106,10 +109,11 @@ class Sst(TextBuilder):
     - The treebank: train.txt, dev.txt and test.txt with one tree per line. A sentence has the
       label of its root: 0 and 1 are negative, 3 and 4 are positive. Sentences with the neutral
       label 2 are left out.
-    - GLUE: train.tsv, dev.tsv and test.tsv. Its training rows are 67,349 phrases instead of 6,920
-      sentences. Its published test rows have no labels, so reading them raises an error.
-    - stsa.binary.train, .dev and .test, or stsa.fine.train, .dev and .test: lines of a label and a
-      lower-cased sentence.
+    - GLUE: train.tsv, dev.tsv and test.tsv. GLUE's training rows are 67,349 phrases instead of
+      6,920 sentences. GLUE's published test rows have no labels, so reading test.tsv raises an
+      error.
+    - stsa.binary.train, .dev and .test, or stsa.fine.train, .dev and .test. Each line is a label
+      and a lower-cased sentence.
 
     The files are in `manual_dir` or in one of its subfolders. Escaped characters of the treebank
     (-LRB-, -RRB-, backslashes) are replaced by the characters they stand for.

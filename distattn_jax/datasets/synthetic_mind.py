@@ -1,7 +1,7 @@
 """Synthetic log in MIND's format, in which clicks are predictable. For tests, not for results.
 
-Titles and clicks are random. Every title has words of one topic, every user has a favourite topic,
-and most clicks of a user are on news of this topic.
+Titles and clicks are random. Every second word of a title belongs to the topic of the title. Every
+user has a favourite topic, and most clicks of a user are on news items of this topic.
 """
 
 import datetime
@@ -30,16 +30,17 @@ def write_mind(
     """Write a synthetic MIND log: folders `train` and `dev` with news.tsv and behaviors.tsv.
 
     Nine tenths of the impressions are in train. The first three quarters of the news are in train,
-    and the last three quarters are in dev. The log of dev covers the day after train.
+    and the last three quarters are in dev, so that half of the news are in both folders. The log of
+    dev covers a single day, the day after the last day of train.
 
     Args:
       folder: Folder to write to.
       users: Number of users.
       news: Number of news items.
-      impressions: Number of lines of both logs together.
+      impressions: Number of lines of the two logs together.
       seed: Seed of all random choices.
-      days: Number of days of the log of train.
-      history: Maximum number of clicks before an impression. The minimum is 0.
+      days: Number of days that the log of train covers.
+      history: Maximum number of clicks in the history of an impression. The minimum is 0.
       candidates: Maximum number of candidates of an impression. The minimum is 2.
     """
     sizes = {"users": users, "news": news, "impressions": impressions}
@@ -85,7 +86,9 @@ def _make_title(topic: int, generator: random.Random) -> str:
 
 
 def _draw_click(topics: Sequence[Sequence[int]], favourite: int, generator: random.Random) -> str:
-    """Draw a news item that the user clicks, usually of the favourite topic, and return its id.
+    """Draw a news item that the user clicks, and return its id.
+
+    The news item usually belongs to the favourite topic of the user.
 
     Args:
       topics: Indices of the news items of each topic.
@@ -99,9 +102,9 @@ def _draw_click(topics: Sequence[Sequence[int]], favourite: int, generator: rand
 def _draw_candidates(
     topics: Sequence[Sequence[int]], favourite: int, count: int, generator: random.Random
 ) -> list[str]:
-    """Draw the candidates of an impression: one or two clicked news items, and unclicked ones.
+    """Draw the candidates of an impression: one or two clicked, the others unclicked.
 
-    The unclicked news items belong to other topics than the favourite topic.
+    The unclicked news items do not belong to the favourite topic.
 
     Args:
       topics: Indices of the news items of each topic.
@@ -110,7 +113,8 @@ def _draw_candidates(
       generator: Random number generator.
 
     Returns:
-      Candidates in random order, each with the suffix -1 if it was clicked and -0 otherwise.
+      Ids of the candidates in random order. Each id has the suffix -1 if the candidate was clicked
+      and -0 otherwise.
     """
     clicks = 2 if count > 2 and generator.random() < 0.2 else 1
     shown = [f"{_draw_click(topics, favourite, generator)}-1" for _ in range(clicks)]
@@ -122,7 +126,12 @@ def _draw_candidates(
 
 
 def _draw_time(days: Sequence[int], generator: random.Random) -> str:
-    """Draw a time of one of the days, formatted as in MIND, for example 11/13/2019 5:53:12 AM."""
+    """Draw a random time, formatted as in MIND, for example 11/13/2019 5:53:12 AM.
+
+    Args:
+      days: Days from which to draw, as numbers of days after `FIRST_DAY`.
+      generator: Random number generator.
+    """
     time = FIRST_DAY + datetime.timedelta(generator.choice(days), generator.randrange(86_400))
     half = "AM" if time.hour < 12 else "PM"
     return f"{time.month}/{time.day}/{time.year} {time.hour % 12 or 12}:{time:%M:%S} {half}"

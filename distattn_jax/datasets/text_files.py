@@ -16,7 +16,8 @@ class TextFiles(TextBuilder):
     """Texts with labels, from the three files `train`, `validation` and `test`.
 
     Each file is .csv, .tsv, .jsonl or .json, plain or .gz, and has the columns `text` and `label`.
-    The classes are the labels of train in sorted order, `builder.info.features["label"].names`.
+    The classes are the labels of train in sorted order. After preparation, the list of classes is
+    `builder.info.features["label"].names`.
     """
 
     def find_files(self) -> dict[str, Path]:
@@ -31,7 +32,7 @@ class TextFiles(TextBuilder):
         return {split: self._read_examples(split, labels) for split in SPLITS}
 
     def _read_examples(self, split: str, labels: list[str]) -> Iterator[Example]:
-        """Yield the examples of a split, whose labels must be among `labels`."""
+        """Yield the examples of a split. Raise `DataError` if a label is not in `labels`."""
         known = set(labels)
         for line, text, label in self._read_rows(split):
             if label not in known:

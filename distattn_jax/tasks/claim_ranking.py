@@ -46,12 +46,14 @@ class ClaimRankingConfig(FineTuningConfig):
 
 
 class CandidateOutput(NamedTuple):
-    """Scores of the candidates (B, C), and the attention of each of the K = B C texts.
+    """Scores of the candidates, and the attention of each of the K = B C texts.
 
     Attributes:
-      scores: Logits of relevance.
-      received: Received attention of every layer and head, if requested.
-      weights: Attention maps of every layer and head, if requested.
+      scores: Logits of relevance, shape (B, C).
+      received: Attention that each key receives, summed over the queries, for every layer and head,
+        shape (K, L, N, S). None if it was not requested.
+      weights: Attention maps of every layer and head, shape (K, L, N, T, S). None if they were not
+        requested.
     """
 
     scores: Float[Array, "B C"]
@@ -60,10 +62,11 @@ class CandidateOutput(NamedTuple):
 
 
 class ClaimRanking(TextTask):
-    """Score every candidate paper of a claim as relevant or not.
+    """Score the relevance of every candidate paper of a claim.
 
-    An example is a claim with its candidates. The loss of an example is the mean over its
-    candidates, and so is an auxiliary loss on the attention. The metrics are means over claims.
+    An example is a claim with its candidates. The loss of an example is the mean over the
+    candidates. Auxiliary losses on the attention are averaged in the same way. The metrics are
+    means over claims.
     """
 
     criterion: ClassVar[str] = "mrr"
@@ -119,9 +122,9 @@ class ClaimRanking(TextTask):
     def baseline(self, train_table: Any, table: Any) -> dict[str, float]:
         """Return the metrics of ranking the candidates by their BM25 scores.
 
-        The data set chose the irrelevant candidates by the same scores.
-
-        Candidates with equal scores keep their stored order, which is random.
+        The data set also used BM25 scores to choose the irrelevant candidates. Candidates with
+        equal scores keep their stored order, which is random. The result is empty for the training
+        set, which has no column `bm25`.
         """
         columns = table.columns
         if "bm25" not in columns:
@@ -143,7 +146,11 @@ def prepare(config: ClaimRankingConfig) -> PreparedData:
 def read_table(
     config: ClaimRankingConfig, dataset: TextBuilder, split: str, tokenizer: Tokenizer
 ) -> Table:
-    """Return the claims of a split, each with the token ids of all its candidates."""
+    """Return the examples of a split. Each example is a claim with its candidates.
+
+    An example contains the token ids of each pair (claim, candidate) and the relevance of each
+    candidate.
+    """
     texts = read_texts(dataset, split, config.data)
     return make_table(texts, tokenizer, config.data.longest)[0]
 
@@ -166,9 +173,10 @@ def read_texts(dataset: TextBuilder, split: str, config: FineTuningData) -> Enco
 
 
 def mean_over_candidates(loss: Loss) -> Loss:
-    """Convert a loss function with one value per candidate into one with one value per claim.
+    """Return a loss function with one value per claim: the mean of `loss` over its candidates.
 
-    The value of a claim is the mean over its candidates.
+    Args:
+      loss: Loss function with one value per candidate.
     """
 
     def mean(outputs: Any, batch: Batch) -> Float[Array, " B"]:
@@ -189,10 +197,10 @@ def _flatten_candidates(batch: Batch) -> Batch:
 
 
 def _candidate_mask(batch: Batch) -> Bool[Array, "B C"]:
-    """Return True for candidates, False for padding."""
+    """Return a mask that is True for candidates and False for padding."""
     return jnp.arange(batch["tokens_words"].shape[1])[None, :] < batch["tokens_length"][:, None]
 
 
 def _masked_mean(values: Float[Array, "B C"], mask: Bool[Array, "B C"]) -> Float[Array, " B"]:
-    """Return the mean of each row over the values where the mask is True; 0 if it is never True."""
+    """Return the mean of each row over the values where `mask` is True, or 0 if there are none."""
     return jnp.where(mask, values, 0).sum(axis=-1) / jnp.maximum(mask.sum(axis=-1), 1)

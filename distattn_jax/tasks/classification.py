@@ -13,7 +13,7 @@ from distattn_jax.train import Batch, cross_entropy
 
 
 class Classification(TextTask):
-    """Assign one class to each example; the outputs of the model have `logits` (B, C)."""
+    """Assign one class to each example. The model must return an output with `logits` (B, C)."""
 
     criterion: ClassVar[str] = "accuracy"
 
@@ -36,7 +36,7 @@ class Classification(TextTask):
         return {"accuracy": float(np.mean(table.columns["label"] == most_frequent))}
 
     def format_predictions(self, outputs: Any) -> list[str]:
-        """Return the most probable label and its probability, separated by a tab."""
+        """Return one line for each example: the most probable label, a tab, and its probability."""
         probabilities = np.asarray(jax.nn.softmax(outputs.logits))
         best = probabilities.argmax(axis=-1)
         return [
@@ -55,12 +55,20 @@ def confusion_matrix(
 
 
 def macro_precision(confusion: Float[np.ndarray, "C C"]) -> float:
-    """Return the mean precision over classes. The precision of a class without predictions is 0."""
+    """Return the mean precision over classes. The precision of a class without predictions is 0.
+
+    Args:
+      confusion: Number of examples by true class (row) and predicted class (column).
+    """
     return _mean_ratio(np.diag(confusion), confusion.sum(axis=0))
 
 
 def macro_recall(confusion: Float[np.ndarray, "C C"]) -> float:
-    """Return the mean recall over classes. The recall of a class without examples is 0."""
+    """Return the mean recall over classes. The recall of a class without examples is 0.
+
+    Args:
+      confusion: Number of examples by true class (row) and predicted class (column).
+    """
     return _mean_ratio(np.diag(confusion), confusion.sum(axis=1))
 
 
@@ -68,6 +76,9 @@ def macro_f(confusion: Float[np.ndarray, "C C"]) -> float:
     """Return the mean F1 score over classes.
 
     The score of a class with neither examples nor predictions is 0.
+
+    Args:
+      confusion: Number of examples by true class (row) and predicted class (column).
     """
     return _mean_ratio(2 * np.diag(confusion), confusion.sum(axis=0) + confusion.sum(axis=1))
 

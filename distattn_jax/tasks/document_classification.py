@@ -69,6 +69,6 @@ def prepare(config: DocumentClassificationConfig) -> PreparedData:
 def read_table(
     config: DocumentClassificationConfig, dataset: TextBuilder, split: str, tokenizer: Tokenizer
 ) -> Table:
-    """Return the examples of a split: token ids of the sentences and labels."""
+    """Return the examples of a split: the label, and the token ids of each sentence."""
     rows = read_examples(dataset, split)
     return Table({**encode_documents(rows, tokenizer, config.data.longest), **label_column(rows)})

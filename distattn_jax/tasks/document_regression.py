@@ -40,7 +40,7 @@ class DocumentRegressionConfig(DocumentConfig):
 class DocumentRegression(TextTask):
     """Predict the rating of each document. The ratings are the numeric labels of the data set.
 
-    The bias of the model starts at the mean rating of the training set.
+    The initial bias of the model's output is the mean rating of the training set.
     """
 
     criterion: ClassVar[str] = "rmse"
@@ -100,7 +100,7 @@ def prepare(config: DocumentRegressionConfig) -> PreparedData:
 def read_table(
     config: DocumentRegressionConfig, dataset: TextBuilder, split: str, tokenizer: Tokenizer
 ) -> Table:
-    """Return the examples of a split: token ids of the sentences and ratings."""
+    """Return the examples of a split: the rating, and the token ids of each sentence."""
     rows = read_examples(dataset, split)
     # TFDS numbers the labels "1" to "5" from 0.
     ratings = np.asarray([row["label"] + 1 for row in rows], np.float32)

@@ -44,7 +44,7 @@ def encode_documents(
     Args:
       rows: Examples with the field `text`.
       tokenizer: Converts sentences to token ids.
-      longest: Longest sentence in tokens; longer ones are truncated.
+      longest: Maximum number of tokens of a sentence. Longer sentences are truncated.
     """
     documents = [split_sentences(row["text"]) for row in rows]
     encoded = encode(tokenizer, [sentence for document in documents for sentence in document])
@@ -75,7 +75,8 @@ def prepare_documents(
       tokenizer: Tokenizer trained on the training set.
       tables: Examples of each split.
       labels: Names of the classes.
-      initial_parameters: Initial values of other parameters that are not random, by parameter path.
+      initial_parameters: Initial values of parameters other than the embeddings, by parameter path.
+        Parameters that are not listed start with random values.
     """
     column = tables["train"].columns["text"]
     assert isinstance(column, Nested)

@@ -2,8 +2,8 @@
 
 This module contains the options, tables and losses that all tasks on pre-trained models share.
 Examples have the columns `tokens` and `types`, made by the tokenizer of the model. A guide is a set
-of auxiliary losses, named in `GUIDES`. Each compared method is one guide. A guide may need more
-columns of the training set.
+of auxiliary losses on the attention. `GUIDES` lists the guides by name. An experiment compares
+guides, one run for each. Some guides need additional columns in the training set.
 """
 
 import dataclasses
@@ -72,24 +72,24 @@ class PretrainedModelConfig(ComputeConfig):
 
     pretrained: str = option("", "folder or hub name of the pre-trained model")
     dropout_rate: tuple[float, ...] = option(
-        (0.1,), "dropout rate, instead of that of the model's config.json", grid=True
+        (0.1,), "dropout rate; replaces the rate in the model's config.json", grid=True
     )
     remat: bool = option(False, "recompute each layer in the backward pass, to save memory")
 
 
 @dataclasses.dataclass(frozen=True)
 class GuidingConfig(Options):
-    """Options of guides. A guide is an auxiliary loss on the attention of a pre-trained model."""
+    """Options of guides. A guide is a set of auxiliary losses on the attention of the model."""
 
     alpha: tuple[float, ...] = option(
         (0.01,),
-        "weight of MDG",
+        "weight of the map discrimination guide (MDG)",
         grid=True,
         methods=_guides_where(lambda guide: "alpha" in guide.weights),
     )
     beta: tuple[float, ...] = option(
         (0.01,),
-        "weight of PDG",
+        "weight of the pattern decorrelation guide (PDG)",
         grid=True,
         methods=_guides_where(lambda guide: "beta" in guide.weights),
     )
@@ -101,24 +101,24 @@ class GuidingConfig(Options):
     )
     layers: tuple[int, ...] = option(
         (),
-        "guided layers, counted from 0; none for all",
+        "guided layers, counted from 0; empty guides all layers",
         methods=_guides_where(lambda guide: bool(guide.terms)),
     )
     layer: tuple[int, ...] = option(
         (ALL_LAYERS,),
-        "the only guided layer; -1 for those of `layers`",
+        "the only guided layer; -1 guides the layers of the option `layers`",
         grid=True,
         methods=_guides_where(lambda guide: bool(guide.terms)),
     )
     scaling: str = option(
         "mean",
-        "MDG and PDG as means, or as sums as printed in the paper",
+        "compute MDG and PDG as means, or as sums as in the paper",
         choices=("mean", "sum"),
         methods=_guides_where(lambda guide: guide.received),
     )
     temperature: float = option(
         1.0,
-        "temperature of MDG",
+        "temperature of the map discrimination guide (MDG)",
         methods=_guides_where(lambda guide: "alpha" in guide.weights),
     )
     pmi_tokens: int = option(
@@ -141,7 +141,7 @@ class GuidingConfig(Options):
 class FineTuningConfig(Config):
     """Options of an experiment that fine-tunes a pre-trained model with different guides.
 
-    A guide is an auxiliary loss on the attention.
+    A guide is a set of auxiliary losses on the attention of the model.
     """
 
     methods: tuple[str, ...] = option(
@@ -155,10 +155,9 @@ class FineTuningConfig(Config):
 class Guidance:
     """Auxiliary losses on the attention in one run, and the arrays that these losses need.
 
-    A guide is a named set of such losses.
-
     Args:
-      config: Options of the run. The only entry of `methods` is the name of a guide.
+      config: Options of the run. The only entry of `methods` is the name of a guide, which is a set
+        of auxiliary losses.
       tokenizer: Tokenizer of the pre-trained model.
       per_example: Function that converts a loss with one value per text into a loss with one value
         per example.
@@ -179,7 +178,7 @@ class Guidance:
 
     @property
     def outputs(self) -> dict[str, bool]:
-        """Keyword arguments that make the model return the attention arrays for `losses`."""
+        """Keyword arguments that make the model return the attention arrays that `losses` need."""
         return {"received": self._guide.received, "weights": self._guide.maps}
 
     def weighted_losses(self, setting: Setting) -> Mapping[str, WeightedLoss]:
@@ -191,11 +190,11 @@ class Guidance:
         return self._guide.weigh(self.losses, setting, single_layer=self._single_layer)
 
     def select_constants(self, constants: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """Return only those constant arrays that the auxiliary losses of this run need."""
+        """Return the constant arrays that the auxiliary losses of this run need."""
         return {name: constants[name] for name in self._guide.constants if constants}
 
     def select_columns(self, table: Table) -> Table:
-        """Return a copy of the training table with only the columns that this run needs."""
+        """Return a copy of the training table without the columns that only other guides need."""
         unused = {name for guide in GUIDES.values() for name in guide.columns}
         unused -= set(self._guide.columns)
         columns = {name: c for name, c in table.columns.items() if name not in unused}
@@ -205,7 +204,7 @@ class Guidance:
 def guide_options(config: GuidingConfig, tokenizer: Tokenizer) -> GuideOptions:
     """Return the options of the auxiliary attention losses.
 
-    They include the token ids of periods and separators in this tokenizer.
+    The options include the token ids of periods and separators in this tokenizer.
     """
     return GuideOptions(
         layers=config.layers or None,
@@ -234,10 +233,10 @@ class EncoderTexts(NamedTuple):
     """Texts of a split for a pre-trained encoder.
 
     Attributes:
-      first: First text of every pair, or all texts if they are not paired.
-      second: Second text of every pair. None if the texts are not paired.
-      counts: Number of consecutive texts or pairs that form each example. None if every text or
-        pair is one example.
+      first: First text of every pair, or all texts if the texts are not paired.
+      second: Second text of every pair. `second` is None if the texts are not paired.
+      counts: Number of consecutive texts or pairs that form each example. `counts` is None if every
+        text or pair is a separate example.
       answers: Columns that the model predicts, and columns that the baseline needs, by name.
     """
 
@@ -328,12 +327,15 @@ def prepare_fine_tuning(
 
 
 def make_table(texts: EncoderTexts, tokenizer: Tokenizer, longest: int) -> tuple[Table, int]:
-    """Return a table of token ids and target columns, and the number of truncated texts.
+    """Return a table of the token ids and the columns of `texts.answers`.
 
     Args:
       texts: Texts of one split.
       tokenizer: Tokenizer of the pre-trained model.
       longest: Maximum number of tokens of a text or pair.
+
+    Returns:
+      The table, and the number of truncated texts.
     """
     encoded = encode_pairs(tokenizer, texts.first, texts.second, longest)
     columns = {name: _group(encoded.columns[name], texts, longest) for name in COLUMNS}
@@ -343,8 +345,9 @@ def make_table(texts: EncoderTexts, tokenizer: Tokenizer, longest: int) -> tuple
 def sample_rows(count: int, split: str, config: FineTuningData) -> Sequence[int]:
     """Return the indices of the rows of a split that are used.
 
-    These are all rows, except for `train`, where a random fraction `config.share` is used. The rows
-    of a smaller fraction are a subset of the rows of a larger one.
+    In the split `train`, a random fraction `config.share` of the rows is used, and the rows of a
+    smaller fraction are a subset of the rows of a larger fraction. In other splits, all rows are
+    used.
 
     Args:
       count: Number of rows of the split.
@@ -360,10 +363,16 @@ def sample_rows(count: int, split: str, config: FineTuningData) -> Sequence[int]
 def _add_guide_columns(
     config: FineTuningConfig, texts: EncoderTexts, tokenizer: Tokenizer, table: Table
 ) -> tuple[Table, dict[str, np.ndarray]]:
-    """Add columns to the training table for the auxiliary attention losses (guides) of a config.
+    """Add the columns that the auxiliary attention losses (guides) of a config need.
 
-    Pointwise mutual information is computed from the text pairs that the model reads, so a claim is
-    counted once for each of its candidates.
+    Pointwise mutual information is computed from the tokenized texts or pairs. In claim ranking,
+    the words of a claim are therefore counted once for each of its candidates.
+
+    Args:
+      config: Config of the experiment.
+      texts: Texts of the training set.
+      tokenizer: Tokenizer of the pre-trained model.
+      table: Training table.
 
     Returns:
       The table with the added columns, and constant arrays that the losses need in addition to a
@@ -397,11 +406,11 @@ def _add_guide_columns(
 
 
 def _group(column: Ragged, texts: EncoderTexts, longest: int) -> Ragged | Nested:
-    """Group a column with one row per text into a column with one row per example.
+    """Convert a column with one row per text or pair to a column with one row per example.
 
     Args:
-      column: Column with one sequence per text.
-      texts: Texts of the split, with the number of texts of each example.
+      column: Column with one sequence per text or pair.
+      texts: Texts of the split, with the number of texts or pairs of each example.
       longest: Maximum length of a sequence.
     """
     if texts.counts is None:

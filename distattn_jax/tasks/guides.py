@@ -1,11 +1,16 @@
 """Guides: named sets of auxiliary losses on the attention of pre-trained models.
 
-| name | loss | reads |
+| name | loss | input of the loss |
 | --- | --- | --- |
 | none | no auxiliary loss: ordinary fine-tuning | - |
-| mdg, pdg, ag | MDG, PDG, and both (Wang et al. 2022) | received attention |
+| mdg | map discrimination guide (MDG; Wang et al. 2022) | received attention |
+| pdg | pattern decorrelation guide (PDG; Wang et al. 2022) | received attention |
+| ag | attention guiding (AG): MDG and PDG together | received attention |
 | first, next, previous, period, delimiter | a pattern of positions (Deshpande 2020) | maps |
 | pmi, dependency, word_similarity | a relation between words | maps |
+
+Received attention is the attention that each key receives, summed over the queries. Maps are the
+whole attention matrices of all heads.
 
 Every loss is multiplied by a weight that is an axis of the hyperparameter grid: alpha for MDG, beta
 for PDG, gamma for all others.
@@ -31,7 +36,8 @@ class GuideOptions:
     Attributes:
       layers: Indices of the guided layers; None guides all layers.
       single_layer: True if the guided layer is an axis of the hyperparameter grid.
-      scaling: Scaling of MDG and PDG, "mean" or "sum".
+      scaling: Scaling of the map discrimination guide (MDG) and the pattern decorrelation guide
+        (PDG), "mean" or "sum".
       temperature: Temperature of MDG.
       periods: Token ids of periods.
       delimiters: Token ids of separators.
@@ -46,7 +52,7 @@ class GuideOptions:
 
 
 class GuideTerm(NamedTuple):
-    """One auxiliary loss, and the name of the hyperparameter that is its weight.
+    """Auxiliary loss, and the name of the hyperparameter that is its weight.
 
     Attributes:
       loss: Function (outputs, batch, options) that returns one loss per example, shape (B,).
@@ -64,8 +70,8 @@ class Guide:
     Attributes:
       title: Name in tables and figures.
       terms: Losses by name.
-      received: True if the losses read the received attention.
-      maps: True if the losses read whole attention maps, which must then be stored.
+      received: True if the losses need the attention that each key receives, summed over queries.
+      maps: True if the losses need whole attention maps, which must then be stored.
       columns: Names of columns of the training set that the losses need, besides `tokens`.
       constants: Names of arrays that the losses need and that are the same for every batch.
     """
@@ -83,13 +89,13 @@ class Guide:
         return tuple(term.weight for term in self.terms.values())
 
     def losses(self, options: GuideOptions) -> dict[str, Loss]:
-        """Return the unweighted losses by name, as functions of the model's outputs and a batch."""
+        """Return the losses by name, without weights. A loss is a function (outputs, batch)."""
         return {name: _bind_options(term.loss, options) for name, term in self.terms.items()}
 
     def weigh(
         self, losses: Mapping[str, Loss], setting: Setting, *, single_layer: bool = False
     ) -> dict[str, WeightedLoss]:
-        """Attach a weight to every loss.
+        """Return the losses by name, each with its weight.
 
         Args:
           losses: Losses by name, as returned by the method `losses`.
@@ -115,7 +121,7 @@ def _select_layer(loss: Loss, layer: Float[Array, ""]) -> Loss:
     """Return a loss function that is computed on the attention of a single layer.
 
     Args:
-      loss: Loss function on the attention of all layers.
+      loss: Loss function that is computed on the attention of all layers.
       layer: Index of the layer, as a float scalar.
     """
 
@@ -154,7 +160,7 @@ def _make_pattern_guide(
     columns: tuple[str, ...] = (),
     constants: tuple[str, ...] = (),
 ) -> Guide:
-    """Return a guide: an auxiliary loss that makes attention maps similar to a target pattern.
+    """Return a guide with an auxiliary loss that makes attention maps similar to a target pattern.
 
     Args:
       title: Name in tables and figures.

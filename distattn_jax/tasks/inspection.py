@@ -31,8 +31,8 @@ class TrainedModels(NamedTuple):
     Attributes:
       task: Task of the run.
       params: Best parameters of all models. The leading axis of each array is the model.
-      members: Indices of the models with the best hyperparameters, one for each seed.
-      best: Index of the one among `members` with the best validation score.
+      members: Indices of the models with the best hyperparameters, one index for each seed.
+      best: Entry of `members` whose model has the best validation score.
     """
 
     task: TextTask
@@ -42,19 +42,20 @@ class TrainedModels(NamedTuple):
 
     @property
     def model(self) -> Any:
-        """Best model of the run."""
+        """Model with the index `best`."""
         return select_model(self.task, self.params, self.best)
 
     @property
     def reads_single_texts(self) -> bool:
-        """True if the models read one sentence at a time."""
+        """True if the input of the models is a single text, as in text classification."""
         return isinstance(self.task, TextClassification)
 
 
 def load_models(path: AnyPath, result: Result) -> TrainedModels:
     """Load all models of a finished run for inspection.
 
-    The models compute in float32 with the default implementation, which runs on any device.
+    The models compute in float32 with the default implementation of attention, which runs on any
+    device.
 
     Args:
       path: Folder of the run.
@@ -66,10 +67,15 @@ def load_models(path: AnyPath, result: Result) -> TrainedModels:
 
 
 def distance_parameters(params: Any) -> dict[str, tuple[np.ndarray, np.ndarray]]:
-    """Return the parameters w and v of distance-aware heads, by the name of the encoder.
+    """Return the distance weights w and the sigmoid shapes v of all distance-aware heads.
 
-    Both have shape (members, L, N), where members is the number of models. A model has either the
-    encoder "text", or "words" and "sentences", or "titles" and "user".
+    Args:
+      params: Parameters of all models of a run, with a leading axis over models.
+
+    Returns:
+      Dict from the name of an encoder to the arrays (w, v). Each array has shape (M, L, N), where M
+      is the number of models. The names are "text", or "words" and "sentences", or "titles" and
+      "user", depending on the task.
     """
     found: dict[str, dict[str, list[np.ndarray]]] = {}
     for path, leaf in sorted(nnx.traversals.flatten_mapping(params).items(), key=_layer_order):
@@ -89,8 +95,8 @@ class SentenceAttention(NamedTuple):
     Attributes:
       tokens: Tokens of the sentence.
       weights: Attention maps, shape (L, N, T, T).
-      distance_weight: Parameter w of distance-aware heads, shape (L, N). None for other attention
-        variants.
+      distance_weight: Distance weight w of each head, shape (L, N). None unless the attention
+        variant is `distance_aware`.
     """
 
     tokens: list[str]
@@ -120,11 +126,11 @@ def sentence_attention(trained: TrainedModels, sentence: str) -> SentenceAttenti
 
 
 class DistanceProfile(NamedTuple):
-    """Share of attention at each distance |i - j|, from 0 to K - 1.
+    """Share of the attention at each distance |i - j| between query i and key j, from 0 to K - 1.
 
     Attributes:
       heads: Share for each layer and head, averaged over queries and texts, shape (L, N, K).
-      uniform: Share at each distance under uniform attention, shape (K,).
+      uniform: Share that uniform attention would have at each distance, shape (K,).
     """
 
     heads: np.ndarray
@@ -139,8 +145,8 @@ def distance_profile(
     Args:
       trained: Models of a run.
       table: Examples with the column `text`.
-      texts: Number of texts, from the start of the table.
-      furthest: Largest distance, in tokens.
+      texts: Number of texts to use, from the start of the table.
+      furthest: Largest distance, in tokens. Texts are truncated to `furthest` + 1 tokens.
     """
     model = trained.model
 
@@ -166,7 +172,13 @@ def distance_profile(
 
 
 def _chunks(table: Any, texts: int, length: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Yield the tokens and lengths of the first texts of a table, `CHUNK` at a time."""
+    """Yield the token ids and lengths of the first texts of a table, `CHUNK` texts at a time.
+
+    Args:
+      table: Examples with the column `text`.
+      texts: Number of texts to use.
+      length: Number of tokens to which each text is padded or truncated.
+    """
     for start in range(0, min(texts, len(table)), CHUNK):
         rows = np.arange(start, min(start + CHUNK, texts, len(table)))
         padded = table.take(np.pad(rows, (0, CHUNK - len(rows)), constant_values=-1), length)

@@ -41,7 +41,7 @@ def load_task(path: AnyPath, config: Config | None = None) -> TextTask:
 
     Args:
       path: Folder of the run.
-      config: Config to use instead of the stored one.
+      config: Config of the task. None uses the config that is stored in the folder.
     """
     folder, config = epath.Path(path), config or load_config(path)
     return find_task(config.task).task(
@@ -53,7 +53,10 @@ def load_task(path: AnyPath, config: Config | None = None) -> TextTask:
 
 
 def load_parameters(path: AnyPath, task: TextTask) -> Any:
-    """Return the best parameters of all models of a run, from its newest checkpoint."""
+    """Load the newest checkpoint of a run, and return the best parameters of all its models.
+
+    Each array has a leading axis over models.
+    """
     abstract = abstract_state(task, sharding.make_mesh(1, 1))
     with Checkpoints(Run(epath.Path(path)).checkpoints) as checkpoints:
         restored = checkpoints.restore(abstract)

@@ -46,7 +46,7 @@ class NewsRecommendationConfig(AttentionConfig):
 
 
 class NewsRecommendation(TextTask):
-    """Rank candidate news for a reader; the metrics are means over impressions."""
+    """Rank candidate news items for a reader. The metrics are means over impressions."""
 
     criterion: ClassVar[str] = "auc"
     fields = ()

@@ -88,6 +88,6 @@ def prepare(config: PairClassificationConfig) -> PreparedData:
 def read_table(
     config: PairClassificationConfig, dataset: TextBuilder, split: str, tokenizer: Tokenizer
 ) -> Table:
-    """Return the examples of a split: token ids of both sentences and labels."""
+    """Return the examples of a split: the label, and the token ids of the two sentences."""
     rows = read_examples(dataset, split)
     return Table({**encode_fields(rows, FIELDS, tokenizer), **label_column(rows)})

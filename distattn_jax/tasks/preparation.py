@@ -34,7 +34,7 @@ REQUIRED_FILES = {
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class PreparedData:
-    """Data of an experiment. All of its runs share them.
+    """Data of an experiment, which all its runs share.
 
     Attributes:
       config: Config of the experiment, completed with sizes that depend on the data.
@@ -43,7 +43,8 @@ class PreparedData:
       about: Description of the data, for data.json of a run.
       messages: Lines about the data, to print.
       labels: Names of the classes.
-      initial_parameters: Initial values of the parameters that are not random, by parameter path.
+      initial_parameters: Initial values of parameters, by parameter path. Parameters that are not
+        listed start with random values.
       constants: Arrays that the training losses need in addition to a batch.
     """
 
@@ -60,7 +61,7 @@ class PreparedData:
 
     @property
     def files(self) -> dict[str, str]:
-        """Text files that a run stores so that its model can be loaded again."""
+        """Contents, by file name, of the text files that a run stores to load its model later."""
         return {
             "labels.json": json.dumps(list(self.labels)),
             "tokenizer.json": self.tokenizer.to_str(pretty=True),
@@ -81,7 +82,7 @@ def open_dataset(config: DatasetConfig) -> TextBuilder:
 
 
 def read_examples(dataset: TextBuilder, split: str) -> list[dict[str, Any]]:
-    """Return all examples of a split; raise `DataError` if it has none."""
+    """Return all examples of a split. Raise `DataError` if the split is empty."""
     rows = load_split(dataset, split)
     if not rows:
         raise DataError(f"the split {split!r} of {dataset.name} has no examples.")
@@ -101,18 +102,18 @@ def label_column(rows: Sequence[Mapping[str, Any]]) -> dict[str, np.ndarray]:
 def encode_fields(
     rows: Sequence[Mapping[str, Any]], fields: Sequence[str], tokenizer: Tokenizer
 ) -> dict[str, Ragged]:
-    """Return the token ids of each text field, one column for each field."""
+    """Return one column for each text field: the token ids of this field in every example."""
     return {field: encode(tokenizer, [row[field] for row in rows]) for field in fields}
 
 
 def iterate_training_texts(dataset: TextBuilder, fields: Sequence[str]) -> Iterator[str]:
-    """Yield all texts of the training set, from which the vocabulary is built."""
+    """Yield the text fields `fields` of every training example."""
     for row in load_split(dataset, "train"):
         yield from (row[field] for field in fields)
 
 
 def train_tokenizer(texts: Iterable[str], config: VocabularyConfig) -> Tokenizer:
-    """Train the configured tokenizer on texts."""
+    """Train a tokenizer on texts. The config selects its kind and the size of its vocabulary."""
     if config.tokenizer == "word_level":
         arguments = {"min_count": config.min_count, "max_size": config.vocabulary}
     else:
@@ -126,8 +127,9 @@ def initial_embeddings(
     """Load pre-trained word vectors as initial embeddings.
 
     Returns:
-      The config with the embedding width set to that of the vectors, the embeddings, shape (V, E),
-      and a message to print. The embeddings are None if the config names no file.
+      A tuple (config, embeddings, message). In the returned config, the embedding width is the
+      width of the vectors. The embeddings have shape (V, E). If `config.data.vectors` is empty, the
+      config is unchanged and the embeddings are None. The message is a line to print.
     """
     if not config.data.vectors:
         message = "no word vectors given (--data.vectors): embeddings start random"
@@ -170,7 +172,8 @@ def prepare_with_embeddings(
       sequence_lengths: Mean length of the attended sequences, by the name of the encoder.
       labels: Names of the classes.
       messages: Further lines to print.
-      initial_parameters: Initial values of other parameters that are not random, by parameter path.
+      initial_parameters: Initial values of parameters other than the embeddings, by parameter path.
+        Parameters that are not listed start with random values.
     """
     config, embeddings, message = initial_embeddings(config, tokenizer)
     parameters = dict(initial_parameters or {})
@@ -201,7 +204,19 @@ def describe_data(
     messages: Sequence[str],
     pretrained: Mapping[str, Any] | None = None,
 ) -> tuple[dict[str, Any], tuple[str, ...]]:
-    """Return the content of data.json, and lines of text that describe the data."""
+    """Return the content of data.json, and lines of text that describe the data.
+
+    Args:
+      config: Options of the data set.
+      dataset: Builder of the data set.
+      tokenizer: Tokenizer of the experiment.
+      tables: Examples of each split.
+      labels: Names of the classes.
+      average_length: Mean number of tokens of a training example.
+      sequence_lengths: Mean length of the attended sequences, by the name of the encoder.
+      messages: Further lines of text.
+      pretrained: Description of the pre-trained model. None if the experiment does not use one.
+    """
     vocabulary = tokenizer.get_vocab_size()
     counts = ", ".join(f"{len(table)} {split}" for split, table in tables.items())
     lines = (

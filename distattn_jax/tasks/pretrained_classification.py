@@ -100,7 +100,7 @@ def prepare(config: PretrainedClassificationConfig) -> PreparedData:
 def read_table(
     config: PretrainedClassificationConfig, dataset: TextBuilder, split: str, tokenizer: Tokenizer
 ) -> Table:
-    """Return the examples of a split: token ids, token types and labels."""
+    """Return the examples of a split: the label, token ids and token types of each text or pair."""
     texts = read_texts(dataset, split, config.data)
     return make_table(texts, tokenizer, config.data.longest)[0]
 

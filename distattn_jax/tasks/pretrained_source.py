@@ -10,7 +10,7 @@ from distattn_jax.models import pretrained as models
 
 
 def read_sizes(name: str) -> PretrainedConfig:
-    """Return the sizes of a pre-trained model. Its pooler is left out.
+    """Return the sizes of a pre-trained model, without its pooler, which is not used.
 
     Args:
       name: Folder or hub name of the model.
@@ -21,7 +21,8 @@ def read_sizes(name: str) -> PretrainedConfig:
 def check_fits(config: Any) -> None:
     """Raise `ValueError` if a config exceeds the limits of its pre-trained model.
 
-    Checks the maximum length, the guided layers and the number of devices that share the heads.
+    The checks are on the maximum text length, the indices of the guided layers, and the number of
+    devices among which the heads are divided.
     """
     source = config.model.pretrained
     sizes = read_sizes(source)
@@ -44,7 +45,7 @@ def check_fits(config: Any) -> None:
 
 
 def describe_source(name: str, sizes: PretrainedConfig) -> dict[str, Any]:
-    """Return name, digest, dtypes and sizes of a pre-trained model, for data.json of a run."""
+    """Return the name, digest, dtypes and sizes of a pre-trained model, to store in data.json."""
     folder = models.resolve_folder(name)
     return {
         "name": Path(name).name,

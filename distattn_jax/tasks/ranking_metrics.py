@@ -1,13 +1,13 @@
 """Ranking metrics of MIND (Wu et al. 2020), recall, and a softmax loss over candidates.
 
-The candidates of an impression are sorted by descending score. Equal scores keep the order of the
-input. Candidate i has rank rᵢ = 1, 2, ..., and cᵢ is 1 if it was clicked, else 0:
+The candidates of an impression are sorted by descending score. Candidates with equal scores keep
+the order of the input. Candidate i has rank rᵢ = 1, 2, ..., and cᵢ is 1 if it was clicked, else 0:
 
     AUC    = fraction of pairs (clicked, not clicked) in which the clicked candidate scores higher;
-             a pair of equal scores counts one half
-    MRR    = Σᵢ cᵢ / rᵢ / Σᵢ cᵢ, the mean over clicks, in `impression_metrics` as in MIND;
-             1 / rᵢ of the first relevant candidate in `retrieval_metrics`, the usual definition
-    nDCG@k = Σ{rᵢ ≤ k} (2^cᵢ - 1) / log₂(1 + rᵢ), divided by its value for the best order
+             a pair of equal scores counts as one half
+    MRR    = (Σᵢ cᵢ / rᵢ) / Σᵢ cᵢ, the mean over clicks as in MIND, in `impression_metrics`;
+             1 / rᵢ of the first relevant candidate, the usual definition, in `retrieval_metrics`
+    nDCG@k = Σ{rᵢ ≤ k} (2^cᵢ - 1) / log₂(1 + rᵢ), divided by this sum for the best order
     R@k    = Σ{rᵢ ≤ k} cᵢ / Σᵢ cᵢ, the fraction of clicks among the first k candidates
 """
 
@@ -51,8 +51,8 @@ def retrieval_metrics(
 ) -> dict[str, Float[Array, " B"]]:
     """Return the reciprocal rank and the recall at 1, 3, 5 and 20 of every query.
 
-    All metrics are 0 for a query without relevant candidates. All metrics are NaN if the score of a
-    candidate is NaN.
+    The reciprocal rank is 1 / rank of the first relevant candidate. All metrics are 0 for a query
+    without relevant candidates. All metrics are NaN if the score of a candidate is NaN.
 
     Args:
       scores: Scores of the candidates, shape (B, C).
@@ -93,12 +93,12 @@ def softmax_loss(
 
 
 class _Ranked(NamedTuple):
-    """Candidates in order of descending score, padding last.
+    """Candidates in order of descending score, followed by the padding.
 
     Attributes:
-      scores: Scores in this order.
-      clicked: True for clicked candidates.
-      unclicked: True for candidates that were not clicked. Padding is False in both masks.
+      scores: Scores of the candidates.
+      clicked: True for clicked candidates, False for padding.
+      unclicked: True for candidates that were not clicked, False for padding.
       is_nan: True for rows in which the score of a candidate is NaN.
     """
 
@@ -111,7 +111,10 @@ class _Ranked(NamedTuple):
 def _rank(
     scores: Float[Array, "B C"], clicks: Float[Array, "B C"], lengths: Int[Array, " B"]
 ) -> _Ranked:
-    """Sort the candidates of each row by descending score. Equal scores keep their order."""
+    """Sort the candidates of each row by descending score.
+
+    Candidates with equal scores keep the order of the input.
+    """
     valid = _valid(scores, lengths)
     is_nan = (valid & jnp.isnan(scores)).any(axis=-1)
     scores = jnp.where(valid, scores, -jnp.inf)
@@ -124,15 +127,15 @@ def _rank(
 
 
 def _valid(scores: Float[Array, "B C"], lengths: Int[Array, " B"]) -> Bool[Array, "B C"]:
-    """Return True for candidates and False for padding."""
+    """Return a mask that is True for candidates and False for padding."""
     return jnp.arange(scores.shape[1])[None, :] < lengths[:, None]
 
 
 def _auc(ranked: _Ranked) -> Float[Array, " B"]:
-    """Return the area under the ROC curve of each row.
+    """Return the area under the ROC curve of each row: 1 minus the fraction of lost pairs.
 
-    A clicked candidate loses a pair to each unclicked candidate with a higher score, and half a
-    pair to each unclicked candidate with an equal score.
+    A pair is a clicked and an unclicked candidate. It is lost if the unclicked candidate has the
+    higher score, and half lost if the scores are equal. The result is 0 for a row without pairs.
     """
     scores, clicked, unclicked, _ = ranked
     changes = scores[:, 1:] != scores[:, :-1]
@@ -157,7 +160,7 @@ def _mean_reciprocal_rank(clicked: Bool[Array, "B C"]) -> Float[Array, " B"]:
 
 
 def _recall(clicked: Bool[Array, "B C"], k: int) -> Float[Array, " B"]:
-    """Return the fraction of the clicked candidates of each row whose rank is at most k.
+    """Return, for each row, the fraction of the clicked candidates that have a rank of at most k.
 
     The result is 0 for a row without clicks.
     """
@@ -169,8 +172,8 @@ def _ndcg(clicked: Bool[Array, "B C"], k: int) -> Float[Array, " B"]:
     """Return the normalised discounted cumulative gain (nDCG@k) of each row.
 
     Args:
-      clicked: True for clicked candidates, sorted by descending score.
-      k: Number of candidates from the top of the ranking.
+      clicked: True for clicked candidates. The candidates are sorted by descending score.
+      k: Number of candidates, from the top of the ranking, that are evaluated.
     """
     discounts = jnp.where(_ranks(clicked) <= k, 1 / jnp.log2(1 + _ranks(clicked)), 0)
     best_order = jnp.arange(clicked.shape[1])[None, :] < clicked.sum(axis=-1)[:, None]
@@ -184,5 +187,5 @@ def _ranks(clicked: Bool[Array, "B C"]) -> Float[Array, "1 C"]:
 
 
 def _sum_where(mask: Bool[Array, "B C"], values: Float[Array, "#B C"]) -> Float[Array, " B"]:
-    """Sum the values of each row where the mask is True."""
+    """Return the sum of each row over the values where the mask is True."""
     return jnp.where(mask, values, 0).sum(axis=-1)

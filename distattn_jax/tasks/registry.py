@@ -85,14 +85,17 @@ TASKS = {
 
 
 def find_task(name: str) -> TaskDefinition:
-    """Return the definition of a task. The error for an unknown name suggests a known one."""
+    """Return the definition of a task.
+
+    Raise `ValueError` if the name is unknown. The error message suggests a known name.
+    """
     if name not in TASKS:
         raise ValueError(f"unknown task {name!r}: {suggest(name, TASKS)}")
     return TASKS[name]
 
 
 def prepare(config: Config) -> PreparedData:
-    """Prepare the data of an experiment. All runs of the experiment share them."""
+    """Prepare the data of an experiment, which all its runs share."""
     return find_task(config.task).prepare(config)
 
 
@@ -129,15 +132,15 @@ def make_trainer(
 
 
 def open_task_run(config: Config, prepared: PreparedData) -> Run:
-    """Create the folder of a run, or find an existing one.
+    """Create the folder of a run, or find the existing folder.
 
-    The folder contains all files that are needed to load the model, except for the checkpoints.
+    A new folder contains all files that are needed to load the model, except for the checkpoints.
     """
     return open_run(config, data=prepared.about, files=prepared.files)
 
 
 def read_split(task: TextTask, split: str) -> Any:
-    """Return the examples of one split of the task's data set, read with the task's tokenizer."""
+    """Return the examples of a split of the task's data set, encoded with the task's tokenizer."""
     dataset = open_dataset(task.config.data)
     if task.labels and read_labels(dataset) != task.labels:
         raise DataError(

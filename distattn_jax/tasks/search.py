@@ -35,15 +35,15 @@ def apply_search(
 ) -> ConfigType:
     """Return the config with the best hyperparameters that a finished search found.
 
-    `config.search` is the folder of the search. If it is empty, the config is returned unchanged.
-    If the search did not include this variant of distance-aware attention, the best hyperparameters
-    of the original variant are used.
+    `config.search` is the folder of the search. If `config.search` is empty, the config is returned
+    unchanged. If the search did not include this variant of distance-aware attention, the best
+    hyperparameters of the original variant are used.
 
     Args:
       config: Config of one run, with exactly one entry in `methods`.
-      data: Description of the present data.
-      set_options: Dotted names of options that keep their values. Raises an error if the search
-        tried several values of one of these options.
+      data: Description of the data of this run, as in data.json.
+      set_options: Dotted names of options that keep their values in `config`. An error is raised if
+        the search tried several values of one of these options.
     """
     if not config.search:
         return config
@@ -68,13 +68,13 @@ def apply_search(
 
 
 def check_search(config: Config, data: Mapping[str, Any], run: Run) -> None:
-    """Raise an error if a run of a hyperparameter search used different data or a different model.
+    """Raise an error if a hyperparameter search used different data or a different model.
 
-    Different tasks on the same data set may use the same search.
+    The search may be for a different task on the same data set.
 
     Args:
-      config: Config of the run that uses the search.
-      data: Description of the present data.
+      config: Config of the run that uses the result of the search.
+      data: Description of the data of this run, as in data.json.
       run: Run of the search.
     """
     before = load_config(run.path)
@@ -98,8 +98,9 @@ def _comparable(config: Any, reader: Config) -> dict[str, Any]:
     """Return the options that must be equal in a search and in the runs that use its result.
 
     Args:
-      config: Config to take the options from.
-      reader: Config of one run. Options that its method does not use are left out.
+      config: Config from which the options are returned.
+      reader: Config of the run that uses the result of the search. Options that the method of this
+        run does not use are left out.
     """
     ignored = MAY_DIFFER | set(list_grid_axes(config).values())
     read = options_read_by(reader, reader.method)

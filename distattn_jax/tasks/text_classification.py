@@ -85,6 +85,6 @@ def prepare(config: TextClassificationConfig) -> PreparedData:
 def read_table(
     config: TextClassificationConfig, dataset: TextBuilder, split: str, tokenizer: Tokenizer
 ) -> Table:
-    """Return the examples of a split: token ids and labels."""
+    """Return the examples of a split: the label and the token ids of each text."""
     rows = read_examples(dataset, split)
     return Table({**encode_fields(rows, FIELDS, tokenizer), **label_column(rows)})

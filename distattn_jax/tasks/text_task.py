@@ -1,4 +1,4 @@
-"""Shared base of all tasks on texts: options, tokenizer, labels and the model's arguments."""
+"""Shared base of all tasks on texts: options, tokenizer, labels and arguments of the model."""
 
 import dataclasses
 from collections.abc import Mapping, Sequence
@@ -31,9 +31,10 @@ class DatasetConfig(DataConfig):
 
 
 def dataset_option(*names: str) -> Any:
-    """Declare the option `dataset` of a task, with the names of its data sets.
+    """Return the option `dataset` of a task.
 
-    The first name is the default.
+    Args:
+      *names: Names of the data sets that the task can use. The first name is the default.
     """
     return option(names[0], "name of the data set", choices=names)
 
@@ -98,16 +99,19 @@ class ModelConfig(ComputeConfig):
     )
     initial_weight: tuple[float, ...] = option(
         (0.1,),
-        "initial mean of |w|; half of the heads are negative",
+        "initial mean of |w|, the distance weight; w is negative in half of the heads",
         grid=True,
         methods=DISTANCE_AWARE_METHODS,
     )
     initial_shape: tuple[float, ...] = option(
-        (0.0,), "initial v", grid=True, methods=DISTANCE_AWARE_METHODS
+        (0.0,),
+        "initial v, the shape of the sigmoid of a head",
+        grid=True,
+        methods=DISTANCE_AWARE_METHODS,
     )
     distance_rate: tuple[float, ...] = option(
         (1.0,),
-        "learning rate of w and v, as a multiple of the others'",
+        "learning rate of w and v, divided by the learning rate of other parameters",
         grid=True,
         methods=DISTANCE_AWARE_METHODS,
     )
@@ -122,7 +126,7 @@ class ModelConfig(ComputeConfig):
 
 @dataclasses.dataclass(frozen=True)
 class AttentionConfig(Config):
-    """Options of an experiment that compares attention variants. `models.METHODS` lists them."""
+    """Options of an experiment that compares the attention variants in `models.METHODS`."""
 
     methods: tuple[str, ...] = option(
         ("distance_aware",),
@@ -143,7 +147,7 @@ class AttentionConfig(Config):
 
 
 class TextTask(Task):
-    """Task whose model reads texts.
+    """Task whose examples are texts.
 
     Args:
       config: Options of the run, with exactly one entry in `methods`.
@@ -206,7 +210,7 @@ class TextTask(Task):
         return table
 
     def encode(self, rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-        """Return the columns that the model reads, by name.
+        """Return the input columns of the model, by name.
 
         Args:
           rows: Examples with the text fields named in `fields`.
@@ -214,12 +218,15 @@ class TextTask(Task):
         raise NotImplementedError
 
     def format_predictions(self, outputs: Any) -> list[str]:
-        """Return one line of text for the prediction of every example."""
+        """Return one line of text for each example, which describes the prediction."""
         raise NotImplementedError
 
 
 def is_distance_parameter(path: tuple[str, ...]) -> bool:
-    """Return True for the path of a parameter w or v of a distance-aware head."""
+    """Return True if `path` is the path of a parameter w or v of distance-aware attention.
+
+    w is the distance weight of a head, and v is the shape of its sigmoid.
+    """
     return "variant" in path and ("weight" in path or "shape" in path)
 
 
@@ -228,7 +235,8 @@ def model_arguments(task: TextTask, setting: Setting) -> dict[str, Any]:
 
     Args:
       task: Task with its config and tokenizer.
-      setting: Hyperparameters of the model, with the initial values of distance-aware attention.
+      setting: Hyperparameters of the model, which include the initial values of the parameters of
+        distance-aware attention.
     """
     config = task.config.model
     sizes = Sizes(
