@@ -1,1 +1,1 @@
-"""Experiments: recipes, benchmarks, the tables and figures of the papers, and their commands."""
+"""Experiments: recipes, benchmarks, tables and figures of the papers, and the command line."""

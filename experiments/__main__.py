@@ -12,7 +12,7 @@ OWN_PACKAGES = (ROOT / "distattn_jax", ROOT / "experiments")
 
 
 def main(arguments: list[str]) -> None:
-    """Run a command; errors that a person can fix are printed without a traceback."""
+    """Run a command. Print an error about user input without a traceback."""
     commands = list_commands()
     if not arguments or arguments[0] in ("-h", "--help"):
         print("usage: python -m experiments COMMAND ...\n")
@@ -34,7 +34,7 @@ def main(arguments: list[str]) -> None:
 
 
 def list_commands() -> dict[str, str]:
-    """Return every command and the first line of its docstring, without importing it."""
+    """Return command name -> first line of its docstring, without importing the modules."""
     commands = {}
     for path in sorted((ROOT / "experiments" / "commands").glob("*.py")):
         if not path.name.startswith("_"):

@@ -2,8 +2,9 @@
 
 f(x; v) = (1 + eᵛ) / (1 + eᵛ⁻ˣ),   x = wR   (DA-Transformer, eq. 5)
 
-A head with w < 0 is local: it shrinks the scores of distant keys. A head with w > 0 is global: it
-enlarges them, at most 1 + eᵛ times. f = 1 leaves a score unchanged.
+R is the distance between query and key, w is the distance weight of a head, and v is the shape of
+its sigmoid. A head with w < 0 is local: it shrinks the scores of distant keys. A head with w > 0 is
+global: it multiplies the scores of distant keys by up to 1 + eᵛ. f = 1 leaves a score unchanged.
 """
 
 from collections.abc import Sequence
@@ -35,8 +36,8 @@ def mapping_curves(shapes: Vector, *, limit: float | int = 10) -> Figure:
     """Plot the learnable sigmoid f(x; v) against x, one curve for each v (Figure 1 of the paper).
 
     Args:
-      shapes: Values of v, shape (M,).
-      limit: The weighted distance x = wR runs from -limit to limit.
+      shapes: Values of the shape v, shape (M,).
+      limit: The weighted distance x runs from -limit to limit.
     """
     shapes = check_array("shapes", shapes, ("M",))
     if limit <= 0:
@@ -62,7 +63,7 @@ def mapping_curves(shapes: Vector, *, limit: float | int = 10) -> Figure:
 def coefficient_curves(
     weight: np.ndarray | Array, shape: np.ndarray | Array, *, max_distance: int
 ) -> Figure:
-    """Plot the coefficient f(wR; v) of every head against the distance R.
+    """Plot the coefficient f(wR; v) of every head against the distance R between query and key.
 
     Args:
       weight: Distance weights w of the heads, shape (N,).
@@ -95,9 +96,9 @@ def coefficient_matrices(weights: Vector, shapes: Vector, *, length: int) -> Fig
     All matrices share one colour scale: white where f = 1, blue below 1, red above 1.
 
     Args:
-      weights: Values of w, one for each column of the figure.
-      shapes: Values of v, one for each row of the figure.
-      length: Number of positions i and j.
+      weights: Values of the distance weight w, one for each column of the figure.
+      shapes: Values of the sigmoid shape v, one for each row of the figure.
+      length: Number of rows and columns of a matrix. The positions i and j run over this length.
     """
     weights = check_array("weights", weights, ("columns",))
     shapes = check_array("shapes", shapes, ("rows",))
@@ -145,7 +146,7 @@ def _plot_curves(
     xlabel: str,
     ylabel: str,
 ) -> Figure:
-    """Plot curves in one panel. The legend lists them by height at their right end."""
+    """Plot curves in one panel. The legend lists the curve with the highest right end first."""
     legend_columns = -(-len(labels) // 16)
     figure, (axes,) = make_panels(1, 1, width=3.5 + 1.9 * legend_columns, height=3.2)
     axes.axhline(1, color=GREY, linewidth=0.8, linestyle=":")

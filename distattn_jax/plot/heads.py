@@ -1,4 +1,4 @@
-"""Figures of the learned parameters w and v of distance-aware heads (DA-Transformer, eq. 5)."""
+"""Figures of the distance weight w and the sigmoid shape v of heads (DA-Transformer, eq. 5)."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -29,15 +29,17 @@ Heads = np.ndarray | Array | Mapping[str, np.ndarray | Array]
 def head_parameters(weight: Heads, shape: Heads, *, paired: bool = True) -> Figure:
     """Draw w and v of every distance-aware head as bars (Figures 6 and 7 of the paper).
 
-    The numbering of heads has no meaning across seeds. The heads of one seed, from all layers, are
-    therefore sorted by w, and each bar is the mean over seeds of the heads with the same rank. The
-    vertical lines run from the lowest seed to the highest.
+    w is the distance weight of a head, and v is the shape of its sigmoid. Heads with the same index
+    in different seeds do not correspond. The heads of all layers of a seed are therefore
+    sorted by w. Each bar shows the mean, over seeds, of the heads with the same rank. The vertical
+    line at a bar runs from the lowest to the highest value over seeds.
 
     Args:
-      weight: w, shape (seeds, L, N). Or title -> w, to draw parts of a model separately.
+      weight: w, shape (seeds, L, N) for L layers of N heads. A dictionary title -> w draws parts
+        of a model separately.
       shape: v, with the same titles and shapes as `weight`.
-      paired: Whether each v keeps the rank of its w. Otherwise v is sorted by itself, as in the
-        paper.
+      paired: If True, the v of a head is drawn at the rank of its w. Otherwise the values of v are
+        sorted separately, as in the paper.
     """
     weights = weight if isinstance(weight, Mapping) else {"": weight}
     shapes = shape if isinstance(shape, Mapping) else {"": shape}
@@ -73,7 +75,10 @@ def head_parameters(weight: Heads, shape: Heads, *, paired: bool = True) -> Figu
 
 
 def _rank_heads(title: str, weight: Any, shape: Any, paired: bool) -> tuple[np.ndarray, np.ndarray]:
-    """Return w and v as (seeds, L * N), the heads of each seed sorted by w."""
+    """Return w and v, each of shape (seeds, L * N), with the heads of each seed sorted by w.
+
+    If `paired` is False, the values of v are sorted separately.
+    """
     suffix = f"[{title!r}]" if title else ""
     weight = check_array(f"weight{suffix}", weight, ("seeds", "L", "N"))
     shape = check_array(f"shape{suffix}", shape, weight.shape)
@@ -84,7 +89,7 @@ def _rank_heads(title: str, weight: Any, shape: Any, paired: bool) -> tuple[np.n
 
 
 def _draw_bars(axes: Axes, values: np.ndarray, colours: Any, name: str, sorted_by: str) -> None:
-    """Draw one bar per head: the mean over seeds, and a line from the lowest to the highest."""
+    """Draw one bar per head. Bars show the mean over seeds, lines the range over seeds."""
     ranks = np.arange(1, values.shape[1] + 1)
     axes.bar(ranks, values.mean(0), color=colours, width=0.75)
     if len(values) > 1:

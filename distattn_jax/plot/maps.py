@@ -1,4 +1,4 @@
-"""Attention maps side by side: rows are queries, columns are keys, with one colour scale."""
+"""Attention maps side by side, with the same colour scale: rows are queries, columns are keys."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple

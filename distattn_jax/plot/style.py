@@ -153,7 +153,7 @@ def make_panels(
 
 
 def finish_layout(figure: Figure) -> Figure:
-    """Draw the figure once, so that its layout is final, and return it.
+    """Draw the figure once, so that its layout is final, and return the figure.
 
     Ticks are created with the settings of the first drawing and then move the layout. Every
     plotting function therefore ends with this call, inside `use_style()`.
@@ -169,10 +169,10 @@ def grid_shape(count: int, *, max_columns: int) -> tuple[int, int]:
 
 
 def text_width(text: str, font_size: int) -> float:
-    """Return the width of a text in inches. Dollar signs count as characters, not as mathematics.
+    """Return the width of a text in inches. Dollar signs are ordinary characters, not mathematics.
 
     Args:
-      text: One line of text.
+      text: Text without line breaks.
       font_size: Font size in points.
     """
     if not text.strip():
@@ -182,7 +182,7 @@ def text_width(text: str, font_size: int) -> float:
 
 
 def add_legend_above(figure: Figure, handles: Sequence[Any], names: Sequence[str]) -> None:
-    """Put a legend above all panels: one row if it fits, else equal columns."""
+    """Put a legend above all panels, in one row if it fits, otherwise in several rows."""
     widths = [text_width(name, SETTINGS["legend.fontsize"]) + 0.6 for name in names]
     available = figure.get_figwidth()
     columns = len(names) if sum(widths) <= available else max(1, int(available // max(widths)))

@@ -1,4 +1,4 @@
-"""Batches of a task's tables, placed on the devices of a mesh before a step needs them."""
+"""Batches of a task's tables, and the placement of batches on the devices of a mesh."""
 
 import collections
 import concurrent.futures
@@ -39,7 +39,7 @@ def make_batches(task: Task, table: Any, *, shuffle: bool) -> Batches:
 
 
 def empty_batch(task: Task, batches: Batches, bucket: int, mesh: Mesh) -> Batch:
-    """Return a batch of one length in which every example has weight 0, for compiling a step."""
+    """Return a batch for one length bucket, for compiling a step. All examples have weight 0."""
     rows = batches.batch_size // jax.process_count()
     columns = batches.table.take(np.full(rows, PADDING_ROW), bucket)
     columns["weight"] = np.zeros(rows, np.float32)
@@ -63,19 +63,19 @@ def describe_batches(task: Task, batches: Batches) -> str:
 
 
 class BatchPrefetcher:
-    """Iterator over batches that are placed on the devices ahead of time.
+    """Iterator over batches. On several devices, a thread places the batches ahead of time.
 
-    On several devices a thread places the batches. On a single device the jitted step copies the
-    rows itself, which is faster.
+    On a single device, batches are not placed ahead of time: the jitted step copies them, which is
+    faster.
 
     Args:
-      batches: Iterator with `get_state`.
+      batches: Iterator over batches, with a method `get_state`.
       mesh: Devices.
       layout: Partition spec of a batch.
 
     Attributes:
-      state: State of the iterator after the last returned batch. Prefetched batches are not
-        counted.
+      state: State of the iterator after the last returned batch. Prefetched batches that were not
+        yet returned do not count.
     """
 
     def __init__(self, batches: Any, mesh: Mesh, layout: sharding.Layout):
@@ -99,10 +99,10 @@ class BatchPrefetcher:
         return batch
 
     def _place_next(self) -> tuple[Batch, Any] | None:
-        """Take the next batch from the iterator, and place it on the devices if there are several.
+        """Get the next batch from the iterator, and place it on the devices if there are several.
 
         Returns:
-          The batch and the state of the iterator after this batch. None after the last batch.
+          The batch and the state of the iterator after this batch. After the last batch, None.
         """
         batch = next(self._batches, None)
         if batch is None:

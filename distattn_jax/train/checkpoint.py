@@ -69,11 +69,11 @@ class Checkpoints:
 
         Args:
           like: Pytree of `jax.ShapeDtypeStruct`: shapes, dtypes and shardings of the arrays. The
-            mesh may differ from the one used for saving.
+            mesh may differ from the mesh used for saving.
 
         Returns:
-          The step, the pytree of arrays and the state of the data iterator. None if the directory
-          has no undamaged checkpoint.
+          The step, the pytree of arrays and the state of the data iterator. If the directory has no
+          undamaged checkpoint, the result is None.
         """
         for step in sorted(self._steps(), reverse=True):
             try:

@@ -18,9 +18,11 @@ ConfigType = TypeVar("ConfigType", bound="Config")
 class DataConfig(Options):
     """Options that define how examples are divided into batches."""
 
-    batch_size: int = option(64, "examples in a batch, over all devices")
+    batch_size: int = option(64, "number of examples in a batch, over all devices")
     buckets: int = option(4, "number of different lengths that batches are padded to")
-    seed: int = option(0, "seed of the order of examples, the same for all methods and seeds")
+    seed: int = option(
+        0, "seed of the order of examples; all methods and all model seeds use the same order"
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -46,7 +48,9 @@ class OptimizerConfig(Options):
     b2: float = option(0.999, "decay of the second moment")
     epsilon: float = option(1e-8, "number added to the root of the second moment")
     clip_norm: float = option(0.0, "largest global gradient norm; 0 disables clipping")
-    accumulate: int = option(1, "parts of a batch computed one after another, to save memory")
+    accumulate: int = option(
+        1, "number of parts of a batch, computed one after another to save memory"
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -66,10 +70,12 @@ def _placement(default: Any, explanation: str) -> Any:
 class MeshConfig(Options):
     """Options of the devices: batches are sharded over `data`, heads over `model`."""
 
-    data: int = _placement(0, "devices that share a batch; 0 uses all that `model` leaves")
+    data: int = _placement(0, "devices that share a batch; 0 means all devices divided by `model`")
     model: int = _placement(1, "devices that share the heads")
     coordinator: str = _placement("", "host:port of process 0, for runs of several processes")
-    processes: int = _placement(0, "number of processes; 0 for one, or for automatic detection")
+    processes: int = _placement(
+        0, "number of processes; 0 for a single process or automatic detection"
+    )
     process: int = _placement(-1, "index of this process; -1 for automatic detection")
     cluster: bool = _placement(False, "detect all hosts automatically, as on a Cloud TPU slice")
 
@@ -92,8 +98,10 @@ class OutputConfig(Options):
     log_every: int = _placement(50, "steps between two lines of metrics")
     evaluate_every: int = _placement(0, "steps between two validations; 0 for once an epoch")
     checkpoint_every: int = _placement(0, "steps between two checkpoints; 0 for every validation")
-    keep: int = _placement(2, "number of checkpoints kept; each holds the best parameters")
-    test: bool = _placement(True, "measure the test set at the end; a search leaves it unread")
+    keep: int = _placement(
+        2, "number of checkpoints kept; each contains the best parameters so far"
+    )
+    test: bool = _placement(True, "evaluate on the test set at the end; a search does not")
     tensorboard: bool = _placement(True, "write TensorBoard events")
     profile: bool = _placement(False, "write a profile of five steps")
 
@@ -105,17 +113,19 @@ class OutputConfig(Options):
 
 @dataclasses.dataclass(frozen=True)
 class Config(Options):
-    """Options of an experiment, with one run for each attention variant or guide compared."""
+    """Options of an experiment, which has one run for each attention variant or guide."""
 
     task: ClassVar[str]  # the name of the task in `distattn_jax.tasks.TASKS`
 
     name: str = option("unnamed", "name of the experiment, and of the folder of its runs")
-    methods: tuple[str, ...] = option((), "methods to compare, one run each", changes_result=False)
+    methods: tuple[str, ...] = option(
+        (), "attention variants or guides to compare, one run each", changes_result=False
+    )
     seeds: int = option(1, "number of seeds, trained side by side for each setting of the grid")
-    seed: int = option(0, "first of the seeds")
+    seed: int = option(0, "first of the consecutive seeds")
     epochs: float = option(1.0, "number of passes over the training set")
     search: str = option(
-        "", "folder of a finished search; each method uses the best setting that it found"
+        "", "folder of a finished search; each method uses its best setting found there"
     )
     models_at_once: int = option(
         0,
@@ -142,18 +152,19 @@ class Config(Options):
 
     @property
     def method(self) -> str:
-        """Only entry of `methods`: the name of the attention variant or guide of this run.
+        """Name of the attention variant or guide of this run: the only entry of `methods`.
 
-        A config with several methods raises an error.
+        Raises:
+          ValueError: The config has several methods.
         """
         (method,) = self.methods
         return method
 
     def for_method(self: ConfigType, method: str) -> ConfigType:
-        """Return the config of the run of one compared method (an attention variant or a guide).
+        """Return the config of the run of `method`, which is an attention variant or a guide.
 
         Options that the method does not use are reset to their default values. A hyperparameter
-        grid over such an option therefore shrinks to one value.
+        grid over such an option therefore shrinks to a single value.
         """
         unread = {
             name: field.default

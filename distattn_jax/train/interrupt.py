@@ -11,12 +11,12 @@ from jax.experimental import multihost_utils
 
 @contextlib.contextmanager
 def watch_for_sigterm() -> Iterator[Callable[[int], bool]]:
-    """Yield a function that takes the current step and returns True once SIGTERM was received.
+    """Yield a function of the current step that returns True once SIGTERM was received.
 
-    With several processes, a signal to any of them counts. All processes must stop after the same
-    step, so JAX's preemption service chooses that step. With one process, the previous signal
-    handler is restored on exit. Python delivers signals only to the main thread. In any other
-    thread the function always returns False.
+    With several processes, a signal to any process stops all processes after the same step, which
+    JAX's preemption service chooses. With a single process, the previous signal handler is restored
+    on exit. Python delivers signals only to the main thread, so in any other thread of a single
+    process the function always returns False.
     """
     if jax.process_count() > 1:
         yield multihost_utils.reached_preemption_sync_point

@@ -1,6 +1,6 @@
 """Log the metrics of a run to a file of JSON lines and to TensorBoard.
 
-Each line holds the step and, for each metric, a list with one number per model. The members of a
+Each line contains the step and, for each metric, a list with one number per model. The members of a
 run are models trained side by side. Metrics that depend on the machine, such as steps per second,
 are left out. A resumed run therefore writes the same file as an uninterrupted run.
 """
@@ -38,13 +38,14 @@ class Journal:
         )
 
     def write(self, step: int, metrics: Mapping[str, np.ndarray]) -> None:
-        """Append one line.
+        """Append one line of metrics.
 
-        TensorBoard gets the mean of each metric and, with several models, one curve per model.
+        TensorBoard events contain the mean of each metric. With several models, they also contain
+        the values of each model.
 
         Args:
           step: Number of training steps completed.
-          metrics: Metrics by name, each of shape (members,).
+          metrics: Metrics by name, each of shape (members,), with one value per model.
         """
         values = {name: [float(x) for x in array] for name, array in metrics.items()}
         text = _format({"step": step, **values})
@@ -66,7 +67,7 @@ class Journal:
     def flush(self) -> None:
         """Make all lines visible to readers.
 
-        Objects in a cloud bucket cannot be appended to, so there the whole file is written again.
+        A file in a cloud bucket cannot be appended to, so the whole file is written again.
         """
         if not self._local:
             self._path.write_text("".join(self._lines))

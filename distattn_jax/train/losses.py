@@ -29,7 +29,7 @@ class WeightedLoss(NamedTuple):
 
 
 class ComposedLoss(NamedTuple):
-    """The total loss of every example and its terms.
+    """Total loss of every example, and the separate terms of the total.
 
     Attributes:
       total: Weighted sum of the terms, shape (B,).

@@ -1,7 +1,8 @@
 """Members of a run: models trained side by side, one for each seed and each setting of the grid.
 
-All members run in one program: their parameters and settings are arrays with a leading axis over
-members, and one training step is vmapped over it.
+A setting is one combination of hyperparameter values. All members run in one program: their
+parameters and settings are arrays with a leading axis over members, and the training step is
+vmapped over this axis.
 """
 
 import itertools
@@ -77,21 +78,21 @@ def stack_members(members: list[Member]) -> tuple[Any, Setting]:
 
 
 def placeholder_setting(config: Config) -> Setting:
-    """Return zero for every hyperparameter of the grid.
+    """Return a setting in which every hyperparameter of the grid is 0.
 
-    It is used to trace functions whose result does not depend on the hyperparameters.
+    This setting is used to trace functions whose result does not depend on the hyperparameters.
     """
     return {axis: jnp.zeros(()) for axis in list_grid_axes(config)}
 
 
 def group_size(count: int, limit: int) -> int:
-    """Return the largest allowed number of models per group, for groups of equal size.
+    """Return how many models to compute at a time, so that all groups of models have this size.
 
-    The models of a group are computed at the same time. 0 means that no groups are needed.
+    The result is the largest divisor of `count` up to `limit`, or 0 if no groups are needed.
 
     Args:
       count: Number of models.
-      limit: Largest allowed group; 0 for no limit.
+      limit: Largest allowed size of a group; 0 means no limit.
     """
     if not 0 < limit < count:
         return 0

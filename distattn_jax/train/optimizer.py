@@ -1,9 +1,9 @@
-"""Optimizer: optax computes the direction, which is then multiplied by the learning rate.
+"""Optimizer: Optax computes the direction of an update, and this module scales the direction.
 
     update = -learning_rate · multiplier(path) · schedule(step) · direction
 
-The learning rate stays outside the optax chain, because it may differ between the models of one
-program.
+The learning rate stays outside the Optax chain, because models that are trained in the same program
+may have different learning rates.
 """
 
 from collections.abc import Callable

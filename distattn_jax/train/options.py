@@ -31,13 +31,13 @@ def option(
     """Declare one option as a dataclass field.
 
     Args:
-      default: Default value; a tuple for an option that takes several values.
+      default: Default value; a tuple for an option that accepts several values.
       explanation: Sentence shown by `--help`.
       choices: Allowed values; empty to allow any value.
       grid: True if several values form an axis of the hyperparameter grid.
       changes_result: False if the option cannot change the result of a run.
-      methods: Names of the compared methods (attention variants or guides) that use this option;
-        None if all of them do.
+      methods: Names of the methods (attention variants or guides) that use this option. None
+        means that all methods use this option.
     """
     return dataclasses.field(
         default=default,
@@ -78,7 +78,7 @@ class Options:
 
 
 def iterate_options(options: Any, prefix: str = "") -> Iterator[tuple[str, dataclasses.Field, Any]]:
-    """Yield the dotted name, the dataclass field and the value of every option, groups included."""
+    """Yield the dotted name, the dataclass field and the value of every option, also in groups."""
     for field in dataclasses.fields(options):
         value = getattr(options, field.name)
         if dataclasses.is_dataclass(value):
@@ -88,7 +88,12 @@ def iterate_options(options: Any, prefix: str = "") -> Iterator[tuple[str, datac
 
 
 def replace_options(options: OptionsType, changes: dict[str, Any]) -> OptionsType:
-    """Return a copy of the options with the given values, keyed by dotted name."""
+    """Return a copy of the options in which the options named in `changes` have new values.
+
+    Args:
+      options: Dataclass of options to copy.
+      changes: New values by dotted name.
+    """
     groups: dict[str, dict[str, Any]] = {}
     direct: dict[str, Any] = {}
     for name, value in changes.items():
@@ -108,7 +113,7 @@ def replace_options(options: OptionsType, changes: dict[str, Any]) -> OptionsTyp
 def suggest(name: str, known_names: Iterable[str]) -> str:
     """Return the end of an error message about an unknown name.
 
-    It suggests the most similar known name, or lists all known names if none is similar.
+    The text suggests the most similar known name, or lists all known names if none is similar.
     """
     known = sorted(known_names)
     similar = difflib.get_close_matches(name, known, n=1, cutoff=0.4)
@@ -170,7 +175,7 @@ def list_set_options(arguments: Sequence[str]) -> frozenset[str]:
 
 
 def options_to_dict(options: Any) -> dict[str, Any]:
-    """Convert options to a flat dictionary that JSON can hold, keyed by dotted name."""
+    """Return the options as a flat dictionary of JSON values, keyed by dotted name."""
     return {
         name: list(value) if isinstance(value, tuple) else value
         for name, _, value in iterate_options(options)
@@ -197,14 +202,14 @@ def result_options(options: Any) -> dict[str, Any]:
 
 
 def options_read_by(options: Any, method: str) -> dict[str, Any]:
-    """Return the options that the compared method of this name uses, keyed by dotted name."""
+    """Return the options that `method` (attention variant or guide) uses, keyed by dotted name."""
     return {
         name: value for name, field, value in iterate_options(options) if is_read_by(field, method)
     }
 
 
 def is_read_by(field: dataclasses.Field, method: str) -> bool:
-    """Return True if the compared method of this name uses the option that the field declares."""
+    """Return True if `method` (attention variant or guide) uses the option declared by `field`."""
     methods = field.metadata["methods"]
     return methods is None or method in methods
 
@@ -228,7 +233,7 @@ def _lists_to_tuples(value: Any) -> Any:
 
 
 def _value_type(field: dataclasses.Field) -> tuple[type, bool]:
-    """Return the type of one value, and True if the option takes several values."""
+    """Return the type of an option's values, and True if the option accepts several values."""
     if typing.get_origin(field.type) is tuple:
         return typing.get_args(field.type)[0], True
     return typing.cast(type, field.type), False

@@ -51,13 +51,13 @@ class Progress:
         self._pending: tuple[int, Mapping[str, SupportsFloat]] | None = None
 
     def update(self, step: int, values: Mapping[str, SupportsFloat]) -> None:
-        """Set the current step and its metrics, and write a line if one is due.
+        """Set the current step and its metrics, and write a line if the last one is old enough.
 
         Values are converted to float only when a line is written. An array that is still being
         computed on a device therefore rarely blocks the loop.
 
         Args:
-          step: Number of steps completed, including those before `start`.
+          step: Number of steps completed, including the first `start` steps.
           values: Metrics to show, by name.
         """
         self._pending = step, values

@@ -56,9 +56,8 @@ def best_member(result: Result, members: Sequence[int] | None = None) -> int:
 def measured_splits(results: Sequence[Result]) -> tuple[str, ...]:
     """Return the splits on which all runs were evaluated.
 
-    This is ("validation", "test"), or ("validation",) if a run did not read the test set.
-
-    A hyperparameter search does not read the test set.
+    The result is ("validation", "test"), or ("validation",) if a run was not evaluated on the test
+    set. A hyperparameter search is not evaluated on the test set.
     """
     has_test = all("test" in result["members"][0] for result in results)
     return ("validation", "test") if has_test else ("validation",)
@@ -75,7 +74,7 @@ def values_by_seed(
       result: Result of one run.
       split: "validation" or "test".
       metric: Name of the metric.
-      members: Indices of the models to read. None reads the models with the best
+      members: Indices of the models to include. None includes the models with the best
         hyperparameters.
     """
     indices = select_members(result) if members is None else members

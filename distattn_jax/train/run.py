@@ -61,10 +61,10 @@ class Run(NamedTuple):
 
     @property
     def step_seconds(self) -> float | None:
-        """Mean time of one training step of all models together, in seconds.
+        """Mean time of a training step in seconds. A step updates all models of the run.
 
-        None if no time was measured. After each start of the run, the steps before the first
-        validation or checkpoint are left out, because their time includes compilation.
+        The value is None if no time was measured. After each start of the run, the steps before the
+        first validation or checkpoint are left out, because their time includes compilation.
         """
         spans = [span for line in self.timings for span in line.get("spans", [])[1:]]
         steps = sum(count for count, _ in spans)
@@ -77,7 +77,11 @@ class Run(NamedTuple):
         return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
 
     def read_config(self) -> dict[str, Any]:
-        """Return config.json; raise `RunError` if it is missing or of an older version."""
+        """Return the content of config.json.
+
+        Raises:
+          RunError: The file is missing or was written by an older version.
+        """
         saved = read_json(self.path / "config.json")
         if saved is None:
             raise RunError(f"{self.path} is not a run: it holds no config.json.")
@@ -89,7 +93,7 @@ class Run(NamedTuple):
         return saved
 
     def describe_changed_files(self, data: Mapping[str, Any]) -> list[str]:
-        """Compare the input files of this run with the present ones by their digests.
+        """Return which kinds of input files have changed since this run was created.
 
         Args:
           data: Description of the present data, with the digests of its files.
@@ -104,7 +108,7 @@ class Run(NamedTuple):
         )
 
     def write_plan(self, steps: int) -> None:
-        """Write the planned number of steps."""
+        """Write the planned number of steps to plan.json."""
         write_json(self.path / "plan.json", {"steps": steps})
 
     def write_result(self, result: dict[str, Any]) -> None:
@@ -117,7 +121,8 @@ class Run(NamedTuple):
         Args:
           seconds: Seconds from the first step to the last.
           steps: Number of these steps.
-          spans: Pairs (number of steps, seconds) of consecutive steps between validation or saving.
+          spans: Pairs (number of steps, seconds). Each pair describes the steps between two
+            interruptions by validation or saving.
         """
         rounded = [(count, round(span_seconds, 3)) for count, span_seconds in spans]
         line = json.dumps({"seconds": round(seconds, 3), "steps": steps, "spans": rounded})
@@ -132,7 +137,7 @@ def experiment_folder(config: Config) -> epath.Path:
 
 
 def open_run(config: Config, *, data: Mapping[str, Any], files: Mapping[str, str]) -> Run:
-    """Create the folder of a run, or find an existing one.
+    """Return the folder of a run, and create the folder if it does not exist.
 
     An existing folder with a different config or different data raises `RunError`.
 
@@ -172,12 +177,12 @@ def open_run(config: Config, *, data: Mapping[str, Any], files: Mapping[str, str
 
 
 def config_to_json(config: Config) -> dict[str, Any]:
-    """Return the content of config.json: format, task and all options."""
+    """Return the content of config.json: file format, name of the task and all options."""
     return {"format": FORMAT, "task": config.task, **options_to_dict(config)}
 
 
 def environment() -> dict[str, Any]:
-    """Describe the commit, the packages and the devices of the present process."""
+    """Return a description of the Git commit, the packages and the devices of this process."""
     device = jax.devices()[0]
     return {
         "time": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
@@ -192,7 +197,7 @@ def environment() -> dict[str, Any]:
 
 
 def read_json(path: epath.Path) -> Any:
-    """Return the content of a JSON file; None if there is no such file."""
+    """Return the content of a JSON file, or None if the file does not exist."""
     return json.loads(path.read_text()) if path.exists() else None
 
 
@@ -221,7 +226,7 @@ def _version(package: str) -> str | None:
 
 @functools.cache  # A commit made while the process runs must not change its answer.
 def _commit() -> str | None:
-    """Return the git commit of this source code, or None if it is not in a git repository.
+    """Return the Git commit of this source code, or None if the code is not in a Git repository.
 
     The suffix `-dirty` is added if tracked files were changed.
     """

@@ -20,9 +20,9 @@ class NonFiniteError(Exception):
 class RunLogger:
     """Write the metrics of a run, and raise an error if a loss or a gradient is not finite.
 
-    The sums of a window of steps are read when the next window is submitted, so that the host does
-    not wait for the device. Only the first process writes files. All processes check that the
-    metrics are finite.
+    The sums of a window of steps are copied to the host when the next window is submitted, so that
+    the host does not wait for the device. Only the first process writes files. All processes check
+    that the metrics are finite.
 
     Args:
       run: Folder of the run.
@@ -97,7 +97,12 @@ class RunLogger:
         return means
 
     def write(self, step: int, metrics: Mapping[str, np.ndarray]) -> None:
-        """Write metrics to the files of the run. Each metric is an array of shape (members,)."""
+        """Write metrics to the files of the run.
+
+        Args:
+          step: Number of training steps completed.
+          metrics: Metrics by name, each of shape (members,), with one value per model.
+        """
         for name, label in (
             ("train/loss", "loss"),
             (self._validation_metric, self._validation_metric),
@@ -108,7 +113,7 @@ class RunLogger:
             self._journal.write(step, metrics)
 
     def checkpoint_saved(self, step: int) -> None:
-        """Flush all metrics up to the step of a checkpoint."""
+        """Flush the metrics to disk, after a checkpoint was saved at `step`."""
         self._saved_step = step
         if self._journal is not None:
             self._journal.flush()

@@ -56,8 +56,8 @@ class BestParameters:
     ) -> "BestParameters":
         """Return the best parameters of one model after one more validation.
 
-        These are the new parameters if their score is at least the best score so far. Otherwise
-        they are the old ones.
+        The new parameters are returned if their score is at least the best score so far. Otherwise
+        the old parameters are returned.
         """
         new = BestParameters(step, score, params)
         return jax.tree.map(lambda now, best: jnp.where(score >= self.score, now, best), new, self)
@@ -70,7 +70,8 @@ class MetricSums:
     Attributes:
       sums: Sum of each metric over the steps.
       steps: Number of steps summed.
-      first_bad_step: First step with a loss or gradient that is not finite, or `NEVER`.
+      first_bad_step: Index of the first step whose loss or gradient is not finite. `NEVER` if all
+        losses and gradients are finite.
     """
 
     sums: dict[str, Float[Array, "*members"]]

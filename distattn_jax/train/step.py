@@ -89,14 +89,14 @@ def make_train_step(
             return step_members(fixed, state, sums, settings, batch)
 
         def step_group(i: Array, held: tuple[TrainState, MetricSums]) -> Any:
-            """Update the state and sums of group i of the models.
+            """Run the training step of the models in group i.
 
             Args:
               i: Index of the group.
               held: State and metric sums of all models.
 
             Returns:
-              `held` with the group's part replaced.
+              `held`, with new state and metric sums for the models in group i.
             """
             start = i * group
             state, sums, own_settings = jax.tree.map(

@@ -102,7 +102,7 @@ class Task(abc.ABC):
         """Return the metrics of one model, from the counts of a whole split."""
 
     def baseline(self, train_table: Any, table: Any) -> dict[str, float]:
-        """Return the metrics of a simple predictor, for comparison. The default is empty."""
+        """Return the metrics of a simple predictor, for comparison. By default, there are none."""
         return {}
 
     def learning_rate_multiplier(self, path: tuple[str, ...], setting: Setting) -> Any:

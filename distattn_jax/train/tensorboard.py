@@ -123,7 +123,7 @@ def _key(number: int, wire_type: int) -> bytes:
 
 
 def _bytes_field(number: int, content: bytes) -> bytes:
-    """Encode a field that holds a string or a message."""
+    """Encode a field that contains a string or a message."""
     return _key(number, LENGTH_DELIMITED) + _varint(len(content)) + content
 
 

@@ -31,7 +31,7 @@ class Shape(NamedTuple):
     Attributes:
       batch: Batch size B.
       heads: Number of heads N.
-      length: Number of queries and of keys L.
+      length: Number of queries L, which is also the number of keys.
       width: Width of a head H.
       calls: Number of calls inside one timed program.
     """
@@ -46,8 +46,8 @@ class Shape(NamedTuple):
     def flops(self) -> int:
         """Floating-point operations of a forward pass: two matrix products, 2 per multiply-add.
 
-        The whole attention map counts, even if an implementation skips parts of it. Skipping
-        therefore shows as a higher rate.
+        The number includes all entries of the attention map. An implementation that skips entries
+        therefore appears to have a higher rate.
         """
         return 4 * self.batch * self.heads * self.length**2 * self.width
 
@@ -72,14 +72,15 @@ CPU_SHAPES = {
 
 
 class Case(NamedTuple):
-    """One attention variant with one implementation.
+    """An attention variant, and the implementation that computes it.
 
     Attributes:
       implementation: Name of the implementation.
-      weights: w of the first half of the heads, and of the second half. None is dot-product
-        attention.
-      tolerance: Tolerance of `DistanceAware`.
-      received: Whether the received attention is computed, with a gradient.
+      weights: Distance weight w for the first half of the heads, and w for the second half. None
+        selects dot-product attention, which has no distance weights.
+      tolerance: Argument `tolerance` of `DistanceAware`.
+      received: If True, also compute the received attention and its gradient. Received attention
+        is the attention that each key receives, summed over queries.
     """
 
     implementation: str
@@ -120,8 +121,9 @@ def draw_operands(shape: Shape, case: Case, dtype: str) -> Operands:
 
     Args:
       shape: Sizes of the arrays.
-      case: Case to time. If it computes received attention, a cotangent for it is drawn too.
-      dtype: Name of the dtype of query, key, value and their cotangent.
+      case: Case to time. If the case computes received attention (summed over queries), a
+        cotangent of the received attention is drawn too.
+      dtype: Name of the dtype of query, key, value and the cotangent of the output.
     """
     batch, heads, length, width, _ = shape
     *keys, last = jax.random.split(jax.random.key(0), 5)
@@ -133,7 +135,7 @@ def draw_operands(shape: Shape, case: Case, dtype: str) -> Operands:
 
 
 def make_variant(case: Case, heads: int) -> Variant:
-    """Make the attention variant of a case for a number of heads."""
+    """Return the attention variant of a case, with parameters for `heads` heads."""
     if case.weights is None:
         return DotProduct()
     first, second = case.weights
@@ -148,7 +150,7 @@ def make_variant(case: Case, heads: int) -> Variant:
 
 
 def missing_device(case: Case) -> str | None:
-    """Return the device that a case needs and this machine lacks, or None if it can run."""
+    """Return the device that a case needs and this machine lacks, or None if the case can run."""
     runs_anywhere = IMPLEMENTATIONS[case.implementation].platforms is None
     if runs_anywhere or jax.default_backend() == "gpu":
         return None

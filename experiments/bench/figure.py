@@ -28,9 +28,9 @@ def timing_bars(times: Times, *, unit: str, mark_one: bool = False, columns: int
     omitted from the figure.
 
     Args:
-      times: panel title -> case -> time, or None if the case was not timed.
+      times: panel title -> case -> time. The time is None if the case was not timed.
       unit: Unit of the horizontal axis.
-      mark_one: Whether the times are ratios, so that a dotted line marks 1.
+      mark_one: If True, draw a dotted line at 1. Used for times that are ratios.
       columns: Maximum number of panels in a row.
     """
     timed = {name for panel in times.values() for name, time in panel.items() if time is not None}
@@ -73,7 +73,7 @@ def timing_bars(times: Times, *, unit: str, mark_one: bool = False, columns: int
 def _case_colour(case: str) -> str:
     """Return the colour of the attention variant whose name begins the name of a benchmark case.
 
-    A case that begins with no known variant is blue.
+    The colour is blue if the case name begins with no known variant.
     """
     methods = [method for method in METHOD_COLOURS if case.startswith(method)]
     return METHOD_COLOURS[min(methods, key=len)] if methods else PALETTE["blue"]

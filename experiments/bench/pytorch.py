@@ -1,9 +1,9 @@
-"""Time PyTorch's attention on the same shapes: scaled_dot_product_attention and FlexAttention.
+"""Time PyTorch's scaled_dot_product_attention and FlexAttention on the shapes of the benchmark.
 
-FlexAttention computes distance-aware attention with eq. 6 as its `score_mod`. PyTorch is imported
-only inside these functions. Its results are not checked. PyTorch can use only the quarter of the
-GPU memory that JAX does not reserve. Calls are launched one by one, so the times of small shapes
-include the launch.
+FlexAttention computes distance-aware attention: its `score_mod` is eq. 6 of the DA-Transformer
+paper. The functions of this module import PyTorch when they are called. The outputs of PyTorch are
+not checked. JAX reserves three quarters of the GPU memory, so PyTorch can use only one quarter.
+Calls are launched one by one, so the times of small shapes include the launch.
 """
 
 from collections.abc import Callable, Iterator
@@ -15,7 +15,7 @@ from experiments.bench.table import Row
 
 
 def explain_absence() -> str:
-    """Return why PyTorch cannot be timed on this machine, or "" if it can."""
+    """Return why PyTorch cannot be timed on this machine, or "" if PyTorch can be timed."""
     try:
         import torch
     except ModuleNotFoundError:
@@ -24,13 +24,13 @@ def explain_absence() -> str:
 
 
 def measure_pytorch(name: str, shape: Shape, dtype: str, repeats: int) -> Iterator[Row]:
-    """Yield one row for each of PyTorch's attention functions.
+    """Time two attention functions of PyTorch, and yield one row for each function.
 
     Args:
       name: Name of the shape.
       shape: Sizes of the arrays.
       dtype: Name of the dtype of the inputs.
-      repeats: Number of timings. The median counts.
+      repeats: Number of timings, of which the median is reported.
     """
     import torch
     from torch.nn.attention.flex_attention import flex_attention
@@ -78,7 +78,7 @@ def measure_pytorch(name: str, shape: Shape, dtype: str, repeats: int) -> Iterat
 
 
 def _try_timing(call: Callable[[], Any], calls: int, repeats: int) -> tuple[float | None, str]:
-    """Return milliseconds per call and "", or None and PyTorch's error message."""
+    """Return (milliseconds per call, ""), or (None, message) if PyTorch raises an error."""
     try:
         return _milliseconds(call, calls, repeats), ""
     except Exception as error:  # Any error of PyTorch becomes a message in the table.
@@ -86,7 +86,7 @@ def _try_timing(call: Callable[[], Any], calls: int, repeats: int) -> tuple[floa
 
 
 def _milliseconds(call: Callable[[], Any], calls: int, repeats: int) -> float:
-    """Return the median of milliseconds per call, after three calls that are not timed."""
+    """Return the median milliseconds per call. The first three calls are not timed."""
     import torch
 
     for _ in range(3):

@@ -1,4 +1,4 @@
-"""Rows of the benchmark, and the text table that shows them."""
+"""Rows of benchmark results, and functions that format the rows as a text table."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -25,15 +25,15 @@ class Row:
       shape: Name of the shape.
       case: Name of the case.
       message: Reason why something was not measured, or "".
-      errors: Relative errors by output and gradient.
-      compile_seconds: Time to compile one call with its gradients.
-      temporary_mib: Memory of a call beside its inputs and outputs.
-      forward_ms: Time of a forward pass.
-      forward_tflops: Rate of a forward pass.
-      forward_ratio: Time relative to the reference case. Above 1 is slower.
-      both_ms: Time of a forward and backward pass.
-      both_tflops: Rate of a forward and backward pass.
-      both_ratio: Time relative to the reference case. Above 1 is slower.
+      errors: Relative error of each output and gradient, by name.
+      compile_seconds: Time to compile a program of one forward and backward pass.
+      temporary_mib: Memory in MiB that a call needs in addition to its inputs and outputs.
+      forward_ms: Milliseconds of a forward pass.
+      forward_tflops: 10¹² floating-point operations per second in a forward pass.
+      forward_ratio: `forward_ms` divided by that of the reference case. Above 1 is slower.
+      both_ms: Milliseconds of a forward and backward pass.
+      both_tflops: 10¹² floating-point operations per second in a forward and backward pass.
+      both_ratio: `both_ms` divided by that of the reference case. Above 1 is slower.
     """
 
     shape: str
@@ -53,8 +53,8 @@ class Row:
 def add_rates(row: Row, shape: Shape, reference: Row) -> Row:
     """Return the row with its TFLOP/s, and its times relative to the reference row.
 
-    A forward and backward pass counts as the operations of 3.5 forward passes. Recomputation in
-    the backward pass is not counted.
+    A forward and backward pass is assumed to need the operations of 3.5 forward passes.
+    Recomputation in the backward pass is not included.
     """
     return dataclasses.replace(
         row,
@@ -98,12 +98,12 @@ def read_rows(content: Mapping[str, Any]) -> list[Row]:
 
 
 def _format_cell(value: float | None, digits: int) -> str:
-    """Format a number with a fixed number of decimals, or an empty cell."""
+    """Format a number with `digits` decimals. None is formatted as "-"."""
     return EMPTY if value is None else f"{value:.{digits}f}"
 
 
 def _tflops(flops: float, milliseconds: float | None) -> float | None:
-    """Return 10¹² floating-point operations per second, or None without a time."""
+    """Return the rate in 10¹² floating-point operations per second, or None if no time is given."""
     return None if milliseconds is None else flops / milliseconds / 1e9
 
 

@@ -1,8 +1,9 @@
 """Check and time one case of the benchmark.
 
 A call on a small shape takes less time than its launch. Several calls therefore run inside one
-program, and each call depends on the one before: one entry of the query is changed by less than its
-rounding error. The compiler can then neither remove a call nor share work between calls.
+program. After each call, a tiny number computed from its output is added to one entry of the query
+of the next call. The number is smaller than the rounding error of the entry. The compiler can then
+neither remove a call nor share work between calls.
 """
 
 import functools
@@ -32,9 +33,9 @@ class Programs(NamedTuple):
     """Compiled programs of one benchmark case at one shape.
 
     Attributes:
-      single: One call with its gradients.
-      forward: All timed forward passes, one after the other.
-      both: All timed forward and backward passes, one after the other.
+      single: Program that runs a single forward and backward pass.
+      forward: Program that runs all timed forward passes, one after the other.
+      both: Program that runs all timed forward and backward passes, one after the other.
       compile_seconds: Time to compile `single`.
     """
 
@@ -54,15 +55,15 @@ class Timing(NamedTuple):
 
 
 def make_forward(case: Case) -> Function:
-    """Return a function from operands to the output of attention."""
+    """Return a function that maps operands to the output of attention."""
     attend = _bind_attention(case)
     return lambda operands: attend(*operands[:4])
 
 
 def make_both(case: Case) -> Function:
-    """Return a function from operands to the output of attention and all gradients.
+    """Return a function that maps operands to the output of attention and the gradients.
 
-    The gradients are those of query, key, value and variant.
+    The gradients are those of query, key, value and the parameters of the attention variant.
     """
 
     def call(operands: Operands) -> tuple[Attended, tuple]:
@@ -97,9 +98,10 @@ def compile_case(case: Case, operands: Operands, calls: int) -> Programs:
 
 
 def compute_expected(case: Case, operands: Operands) -> dict[str, Array]:
-    """Compute outputs and gradients of the first and the last head in float32.
+    """Return the expected outputs and gradients of the first and the last head, in float32.
 
-    Short sequences use the implementation `reference`, longer ones `xla`.
+    They are computed by the implementation `reference` for short sequences, and by `xla` for longer
+    sequences.
     """
     exact = jax.tree.map(lambda x: x.astype(jnp.float32), _select_end_heads(operands))
     is_short = operands.query.shape[1] <= MAX_REFERENCE_LENGTH
@@ -111,7 +113,10 @@ def compute_expected(case: Case, operands: Operands) -> dict[str, Array]:
 def measure_errors(
     programs: Programs, operands: Operands, expected: Mapping[str, Array]
 ) -> dict[str, float]:
-    """Return the relative errors |a - b| / |b| of the first and the last head, by array."""
+    """Return the relative error of each output and gradient, by name.
+
+    Only the first and the last head are compared with the expected arrays.
+    """
     output, (query, key, value, variant) = programs.single(operands)
     ends = _select_end_heads(Operands(query, key, value, variant, output))
     actual = _name_arrays(ends.cotangent, ends[:4])
@@ -119,7 +124,7 @@ def measure_errors(
 
 
 def select_large_errors(errors: Mapping[str, float]) -> dict[str, float]:
-    """Return the errors above their limits. An error that is not a number counts as above."""
+    """Return the errors above their limits, including errors that are not a number (NaN)."""
     return {
         name: error
         for name, error in errors.items()
@@ -134,7 +139,7 @@ def time_programs(programs: Programs, operands: Operands, calls: int, repeats: i
       programs: Compiled programs.
       operands: Inputs of the programs.
       calls: Number of calls inside a timed program.
-      repeats: Number of timings. The median counts.
+      repeats: Number of timings, of which the median is returned.
     """
     memory = programs.single.memory_analysis()
     return Timing(
@@ -146,7 +151,7 @@ def time_programs(programs: Programs, operands: Operands, calls: int, repeats: i
 
 
 def _milliseconds(program: Any, operands: Operands, calls: int, repeats: int) -> float:
-    """Return the median of milliseconds per call, after one run that is not timed."""
+    """Return the median milliseconds per call. A first run of the program is not timed."""
     jax.block_until_ready(program(operands))
     seconds = []
     for _ in range(repeats):
@@ -157,9 +162,10 @@ def _milliseconds(program: Any, operands: Operands, calls: int, repeats: int) ->
 
 
 def _chain_calls(function: Function, operands: Operands, calls: int) -> Float[Array, "B L N H"]:
-    """Run a function several times, each after the one before, and return the last query.
+    """Call a function `calls` times in sequence, and return the query after the last call.
 
-    Barriers keep the compiler from moving computation out of a call.
+    The output of a call slightly changes the query of the next call. Barriers keep the compiler
+    from moving computation out of a call.
     """
 
     def step(query: Array, _: None) -> tuple[Array, None]:
@@ -175,7 +181,7 @@ def _chain_calls(function: Function, operands: Operands, calls: int) -> Float[Ar
 
 
 def _bind_attention(case: Case) -> Callable[..., Attended]:
-    """Return `attention` with the options of a case."""
+    """Return the function `attention` with the options of a case as fixed arguments."""
     return functools.partial(attention, received=case.received, implementation=case.implementation)
 
 
@@ -192,7 +198,7 @@ def _select_end_heads(operands: Operands) -> Operands:
 
 
 def _name_arrays(output: Attended, gradients: tuple) -> dict[str, Array]:
-    """Return name -> array for all outputs and gradients, without those that are None."""
+    """Return name -> array for all outputs and gradients. Arrays that are None are omitted."""
     query, key, value, variant = gradients
     arrays = {
         "values": output.values,
@@ -207,7 +213,7 @@ def _name_arrays(output: Attended, gradients: tuple) -> dict[str, Array]:
 
 
 def _relative_error(actual: Array, expected: Array) -> float:
-    """Return |actual - expected| / |expected| in float64."""
+    """Return ‖actual - expected‖ / ‖expected‖, with Euclidean norms in float64."""
     a, b = (np.asarray(x, np.float64).ravel() for x in (actual, expected))
     return float(np.linalg.norm(a - b) / np.linalg.norm(b))
 

@@ -39,21 +39,23 @@ WRONG, FAILED = "wrong:", "failed:"  # Rows with these messages make the command
 
 @dataclasses.dataclass(frozen=True)
 class Bench(Options):
-    """Options of the benchmark. On a CPU, shapes are small and cases for a GPU are omitted."""
+    """Options of the benchmark. On a CPU, shapes are small, and GPU-only cases are not timed."""
 
     shapes: tuple[str, ...] = option(tuple(SHAPES), "sizes of the inputs", choices=tuple(SHAPES))
     cases: tuple[str, ...] = option(
-        tuple(CASES), f"cases to time, after {REFERENCE_CASE}, the reference", choices=tuple(CASES)
+        tuple(CASES),
+        f"cases to time; the reference {REFERENCE_CASE} is always timed first",
+        choices=tuple(CASES),
     )
     dtype: str = option(
         "auto",
-        "dtype of the inputs; auto: bfloat16, on a CPU float32",
+        "dtype of the inputs; auto means float32 on a CPU and bfloat16 elsewhere",
         choices=("auto", "bfloat16", "float16", "float32"),
     )
-    repeats: int = option(5, "number of timings; the median counts")
+    repeats: int = option(5, "number of timings; the median is reported")
     peers: bool = option(False, "whether to time PyTorch's attention too")
     output: str = option("", "folder for bench.json and bench.png; empty: write no files")
-    draw: str = option("", "a bench.json to print and draw again, without timing")
+    draw: str = option("", "path of a bench.json to print and draw again, without timing")
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -88,7 +90,10 @@ def main(arguments: Sequence[str]) -> None:
 
 
 def describe_setup(bench: Bench) -> dict[str, Any]:
-    """Return environment, options, dtype, shapes and head parameters of a benchmark."""
+    """Return a dictionary with environment, options, dtype, shapes, w and v of a benchmark.
+
+    w is the distance weight of a head, and v is the shape of its sigmoid.
+    """
     on_cpu = jax.default_backend() == "cpu"
     shapes = CPU_SHAPES if on_cpu else SHAPES
     automatic = "float32" if on_cpu else "bfloat16"
@@ -131,11 +136,12 @@ def measure_case(row: Row, shape: Shape, dtype: str, repeats: int, cache: dict[A
     If the case cannot run or its errors are too large, the message of the row states the reason.
 
     Args:
-      row: Row with the names of shape and case.
+      row: Row that contains only the names of the shape and the case.
       shape: Sizes of the arrays.
       dtype: Name of the dtype of the inputs.
-      repeats: Number of timings. The median counts.
-      cache: Expected outputs by variant, which cases of the same variant share. It is updated.
+      repeats: Number of timings, of which the median is reported.
+      cache: Expected outputs and gradients by attention variant. This function adds missing
+        entries, so that cases of the same variant share one entry.
     """
     case = CASES[row.case]
     device = missing_device(case)
@@ -165,7 +171,12 @@ def measure_case(row: Row, shape: Shape, dtype: str, repeats: int, cache: dict[A
 
 
 def print_table(content: Mapping[str, Any], rows: Iterable[Row]) -> list[Row]:
-    """Print the table, each row as soon as it is measured, and return all rows."""
+    """Print the table, each row as soon as it is measured, and return all rows.
+
+    Args:
+      content: Setup of the benchmark, from `describe_setup`.
+      rows: Rows to print.
+    """
     setup = content["environment"]
     print(f"{setup['device']}, JAX {setup['packages']['jax']}, {content['dtype']}")
     w = content["w"]

@@ -16,7 +16,7 @@ from experiments.papers.formatting import markdown_table
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Run `evaluate RUN [--split NAME] [--option value ...]`."""
+    """Run `evaluate RUN [--split NAME] [--option value ...]`: print the metrics of all models."""
     parser = argparse.ArgumentParser(prog="python -m experiments evaluate", description=__doc__)
     parser.add_argument("run", help="folder of a run, e.g. runs/nearest/distance_aware")
     parser.add_argument(

@@ -18,7 +18,7 @@ CHUNK = 64  # texts computed at a time; 1 if a person types them
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Run `predict RUN [FILE] [--member I]`."""
+    """Run `predict RUN [FILE] [--member I]`: print a prediction for each line of a file."""
     parser = argparse.ArgumentParser(prog="python -m experiments predict", description=__doc__)
     parser.add_argument("run", help="folder of a run, e.g. runs/nearest/distance_aware")
     parser.add_argument("file", nargs="?", help="texts, one on each line (now: standard input)")
@@ -36,7 +36,7 @@ def main(arguments: Sequence[str]) -> None:
 
 
 def predict(loaded: LoadedModel, lines: TextIO) -> Iterator[str]:
-    """Yield the prediction for every line; the two texts of a pair are separated by a tab."""
+    """Yield the prediction for every line. If the task needs two texts, a tab separates them."""
     task = loaded.task
     if not task.fields:
         raise DataError(f"the task {loaded.config.task} does not read single lines of text.")

@@ -53,13 +53,13 @@ def main(arguments: Sequence[str]) -> None:
 def report_on_paper(paper: str, *, output: AnyPath | None, details: bool) -> str:
     """Return the report on a paper as Markdown.
 
-    A summary also draws the figures of the paper. The summary of the default folder updates
-    RESULTS.md.
+    If `details` is False, also draw the figures of the paper. If `output` is None as well, also
+    update RESULTS.md.
 
     Args:
-      paper: "da" or "guiding".
+      paper: "da" (DA-Transformer) or "guiding" (attention guiding).
       output: Folder of the stored results. None uses `experiments/results`.
-      details: Whether to return the details instead of the summary.
+      details: If True, return all details. If False, return a summary.
     """
     # Imported here, because drawing needs Matplotlib and --help does not.
     module = importlib.import_module(f"experiments.papers.{PAPERS[paper]}.report")
@@ -80,8 +80,8 @@ def report(
 
     Args:
       paths: Runs, folders of runs, or folders of such folders.
-      output: Folder to write to. Several experiments have a subfolder each. None writes beside the
-        runs.
+      output: Folder to write to. If there are several experiments, each has its own subfolder. None
+        writes each report to the folder that contains the runs of the experiment.
       sentence: Text whose attention maps are drawn. None uses the sentence of the recipe.
     """
     experiments = _group_runs(paths)
@@ -112,12 +112,12 @@ class FoundRun(NamedTuple):
 
     @property
     def title(self) -> str:
-        """Printed name of the method."""
+        """Printed name of the method (attention variant or guide) of this run."""
         return method_title(self.config.methods[0])
 
 
 def _report_experiment(runs: list[FoundRun], directory: epath.Path, sentence: str | None) -> str:
-    """Write report.md and figures of one experiment, and return the Markdown."""
+    """Write report.md and the figures of an experiment, and return the Markdown of the report."""
     from experiments.papers.run_figures import draw_run_figures  # needs Matplotlib
 
     name = runs[0].config.name
@@ -164,7 +164,10 @@ def _find_runs(path: epath.Path, *, depth: int) -> Iterator[epath.Path]:
 
 
 def _list_unfinished(runs: Sequence[FoundRun]) -> list[str]:
-    """Return a Markdown list of the unfinished runs with their progress, or []."""
+    """Return a list with one text, or [] if all runs are finished.
+
+    The text is a Markdown list of the unfinished runs and their progress.
+    """
     lines = []
     for run in runs:
         if run.result is None:
@@ -175,9 +178,9 @@ def _list_unfinished(runs: Sequence[FoundRun]) -> list[str]:
 
 
 def _warn_of_differences(runs: Sequence[FoundRun]) -> list[str]:
-    """Return a Markdown list of the options, other than the method, in which runs differ.
+    """Return a list with one text, or [] if the runs differ only in the method.
 
-    Return [] if they differ only in the method.
+    The text is a Markdown list of the other options that differ between runs.
     """
     pairs = itertools.combinations(runs, 2)
     names = {name for first, second in pairs for name in _differing_options(first, second)}
@@ -194,9 +197,8 @@ def _warn_of_differences(runs: Sequence[FoundRun]) -> list[str]:
 def _differing_options(first: FoundRun, second: FoundRun) -> list[str]:
     """Return the names of the options whose values differ between two runs.
 
-    Options that one of the two methods ignores are omitted.
-
-    The loss weights of guides are omitted too if both runs took them from the same search.
+    Options that the method of one of the runs ignores are omitted. If both runs use the same
+    hyperparameter search, the loss weights of guides are omitted too.
     """
     options = _select_options(first), _select_options(second)
     shared = options[0].keys() & options[1].keys()

@@ -2,8 +2,9 @@
 
 The jitted step is timed alone and as part of the whole training loop.
 
-The methods are either attention variants, in a text classifier, or guides, in the fine-tuning of a
-BERT with random parameters. Guides that need more than tokens cannot be timed here.
+Attention variants are timed in a text classifier. Guides (auxiliary losses on the attention) are
+timed in the fine-tuning of a BERT with random parameters. Guides that need more input than tokens
+cannot be timed here.
 """
 
 import dataclasses
@@ -55,7 +56,7 @@ NEVER = 10**9  # steps between validations and checkpoints, which are not timed
 
 @dataclasses.dataclass(frozen=True)
 class SpeedConfig(Options):
-    """Methods, sizes and numbers of steps; the default sizes are those of the DA-Transformer."""
+    """Options of the command `speed`. The default sizes are those of the DA-Transformer paper."""
 
     methods: tuple[str, ...] = option(
         ("distance_aware",),
@@ -67,12 +68,12 @@ class SpeedConfig(Options):
     steps: int = option(400, "timed steps")
     repeats: int = option(3, "repetitions of each timing; the median is reported")
     loop: bool = option(True, "also time the whole training loop")
-    length: int = option(48, "tokens of a text; those of AG's News have about as many")
+    length: int = option(48, "tokens per text, about as many as in AG's News")
     vocabulary: int = option(30_000, "size of the vocabulary")
     output: str = option(
         "", "folder for speed.json (for guides guiding_speed.json); empty writes no file"
     )
-    remat: bool = option(False, "guides: recompute each layer in the backward pass")
+    remat: bool = option(False, "recompute each layer in the backward pass (only for guides)")
     data: DataConfig = DataConfig()
     model: ModelConfig = ModelConfig()
     optimizer: OptimizerConfig = OptimizerConfig()
@@ -84,7 +85,7 @@ class SpeedConfig(Options):
 
     @property
     def times_guides(self) -> bool:
-        """True if the methods are guides."""
+        """True if the methods are guides, False if they are attention variants."""
         return self.methods[0] in TIMED_GUIDES
 
 
@@ -137,15 +138,15 @@ def main(arguments: Sequence[str]) -> None:
 
 
 class Timing(NamedTuple):
-    """Time of one step of several models side by side.
+    """Time of a training step that updates several models side by side.
 
     Attributes:
       method: Name of the attention variant or guide.
-      parameters: Parameters of one model.
+      parameters: Number of parameters of a single model.
       seeds: Number of models.
       bare: Milliseconds of the jitted step alone.
       loop: Milliseconds of a step of the training loop; None if not timed.
-      peak_bytes: Device memory as the compiler estimates it; None without an estimate.
+      peak_bytes: Device memory that the compiler estimates, in bytes. None without an estimate.
     """
 
     method: str
@@ -157,7 +158,7 @@ class Timing(NamedTuple):
 
 
 def time_method(config: SpeedConfig, method: str, seeds: int) -> Timing:
-    """Return the median time of the jitted step alone and of a step of the whole training loop."""
+    """Measure the time and the memory of a training step of `method`, with `seeds` models."""
     trainer = make_speed_trainer(config, method, seeds)
     bare, loop = [], []
     for _ in range(config.repeats):
@@ -173,7 +174,7 @@ def time_method(config: SpeedConfig, method: str, seeds: int) -> Timing:
 
 
 def make_speed_trainer(config: SpeedConfig, method: str, seeds: int) -> Trainer:
-    """Return a trainer on random texts that neither validates nor saves before its last step."""
+    """Return a trainer on random texts. It neither validates nor saves before its last step."""
     make = make_fine_tuning if config.times_guides else make_text_classification
     task, tables = make(config, method, seeds)
     return Trainer(task, tables, sharding.make_mesh(), steps=config.warm + config.steps)
@@ -182,7 +183,7 @@ def make_speed_trainer(config: SpeedConfig, method: str, seeds: int) -> Trainer:
 class Stopwatch:
     """Callback that measures the mean time of a training step.
 
-    It waits for the device before it reads the clock.
+    Before it reads the clock, it waits until the device has finished the step.
     """
 
     def __init__(self, config: SpeedConfig):
@@ -202,7 +203,7 @@ class Stopwatch:
 
 
 def loop_milliseconds(trainer: Trainer, config: SpeedConfig) -> float:
-    """Return the milliseconds of a step of the training loop, with data, logging and progress."""
+    """Return the mean milliseconds of a training-loop step, with data, logging and progress."""
     stopwatch = Stopwatch(config)
     with tempfile.TemporaryDirectory() as folder:
         trainer.fit(Run(epath.Path(folder)), stopwatch)
@@ -210,7 +211,7 @@ def loop_milliseconds(trainer: Trainer, config: SpeedConfig) -> float:
 
 
 def bare_milliseconds(trainer: Trainer, config: SpeedConfig) -> float:
-    """Return the milliseconds of the jitted step alone, on batches already on the device."""
+    """Return the mean milliseconds of the jitted step alone, on batches already on the device."""
     stopwatch = Stopwatch(config)
     placement = NamedSharding(trainer.mesh, trainer.task.layout.batch)
     batches = jax.device_put([trainer.batches[i] for i in range(8)], placement)
@@ -246,7 +247,11 @@ def make_text_classification(
 def make_fine_tuning(
     config: SpeedConfig, guide: str, seeds: int
 ) -> tuple[TextTask, dict[str, Table]]:
-    """Return a task that fine-tunes a random BERT with a guide, and tables of random tokens."""
+    """Return a fine-tuning task, and tables of random tokens.
+
+    The model is a BERT with random parameters. The training loss includes the guide, an auxiliary
+    loss on the attention.
+    """
     model = config.model
     pretrained = PretrainedConfig(
         family="bert",
@@ -283,7 +288,10 @@ def make_fine_tuning(
 
 
 def _text_data(data: Any, config: SpeedConfig) -> Any:
-    """Return the data options of a task, with the batch options and text length of the timing."""
+    """Return the data options of a task, changed for the timing.
+
+    The batch options are those of `config`, and texts may have at least `config.length` tokens.
+    """
     batches = dataclasses.asdict(config.data)
     return dataclasses.replace(data, longest=max(data.longest, config.length), **batches)
 
@@ -294,10 +302,10 @@ def make_tokenizer(config: SpeedConfig) -> Tokenizer:
 
 
 def make_tables(config: SpeedConfig, tokens: str, types: str = "") -> dict[str, Table]:
-    """Return tables of random tokens and labels.
+    """Return tables of random tokens and labels, for training and validation.
 
     Args:
-      config: Length, vocabulary and batch size.
+      config: Options, of which the length, the vocabulary and the batch size are used.
       tokens: Name of the column of tokens.
       types: Name of the column of token types, all 0; empty for no such column.
     """

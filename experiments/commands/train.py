@@ -29,7 +29,7 @@ CACHE = Path.home() / ".cache" / "distattn_jax" / "compiled"
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Run `train [RECIPE] [--option value ...]`."""
+    """Run `train [RECIPE] [--option value ...]`: train all methods, then report on the runs."""
     recipe, flags = DEFAULT, list(arguments)
     if flags and not flags[0].startswith("-"):
         recipe = flags.pop(0)
@@ -40,7 +40,7 @@ def main(arguments: Sequence[str]) -> None:
 
 
 def run(config: Config, *, set_options: Collection[str]) -> None:
-    """Train all methods of a config, then report on them.
+    """Train all methods of a config, then write and print a report on the runs.
 
     Args:
       config: Config of the experiment.
@@ -60,7 +60,7 @@ def run(config: Config, *, set_options: Collection[str]) -> None:
 
 
 def train(config: Config, *, set_options: Collection[str] = ()) -> None:
-    """Train all methods one after another, each from its newest checkpoint if it has one.
+    """Train all methods one after another. Each run resumes from its newest checkpoint, if any.
 
     Args:
       config: Config of the experiment.
@@ -84,7 +84,7 @@ def train(config: Config, *, set_options: Collection[str] = ()) -> None:
 
 
 def describe_models(trainer: Trainer) -> str:
-    """Return how many models are trained side by side, and over which axes."""
+    """Return how many models are trained side by side, and in which hyperparameters they differ."""
     count = len(trainer.members)
     if count == 1:
         return "1 model"
@@ -96,13 +96,15 @@ def describe_models(trainer: Trainer) -> str:
 def train_to_end(trainer: Trainer, run: Run, say: Callable[[str], None]) -> None:
     """Compile, train and evaluate one run, and write its result.
 
-    A terminated run exits with a note on how to resume it. If the device has too little memory,
-    raise a RunError with advice.
+    If the run is terminated, the program prints how to resume it and exits.
 
     Args:
       trainer: Trainer of the run.
       run: Folder of the run.
       say: Function that prints a message.
+
+    Raises:
+      RunError: The device has too little memory. The message suggests options to save memory.
     """
     try:
         if jax.process_count() == 1:  # Several processes must compile in the same order.

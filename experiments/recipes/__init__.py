@@ -13,7 +13,7 @@ DEFAULT = "nearest"
 
 
 def list_recipes() -> dict[str, str]:
-    """Return the name of every recipe and the first line of its docstring, without importing it."""
+    """Return recipe name -> first line of its docstring, without importing the modules."""
     recipes = {}
     for path in sorted(Path(__file__).parent.glob("*.py")):
         if not path.name.startswith("_"):
@@ -23,7 +23,7 @@ def list_recipes() -> dict[str, str]:
 
 
 def load_recipe(name: str) -> ModuleType:
-    """Import a recipe; an unknown name ends the program with a suggestion."""
+    """Import a recipe. If the name is unknown, exit with a message that suggests a name."""
     known = list_recipes()
     if name not in known:
         similar = difflib.get_close_matches(name, known, n=1, cutoff=0.4)

@@ -1,4 +1,6 @@
-"""DA-Transformer, Table 5: the news that a reader clicks. MIND, AUC, MRR, nDCG@5 and nDCG@10.
+"""Recipe for Table 5 of the DA-Transformer paper: rank news by how likely a reader clicks them.
+
+The data set is MIND. The metrics are AUC, MRR, nDCG@5 and nDCG@10.
 
 Command:  python -m experiments train mind --data.vectors GLOVE
 Device:   a GPU
@@ -13,7 +15,8 @@ from experiments.recipes.ag import METHODS
 def get_config() -> NewsRecommendationConfig:
     """Return the config, with 5 seeds as in the paper.
 
-    Titles have at most 30 words, a history at most 50 clicks, and each click 4 negative candidates.
+    Titles have at most 30 words, and histories at most 50 clicks. Each click has 4 negative
+    candidates.
 
     `--data.dataset mind_large` uses the large data set, and downloads it if no folder is given.
     """

@@ -1,10 +1,12 @@
-"""Synthetic task: find the opinion word nearest to "service". Compares three attention variants.
+"""Recipe for a synthetic task: find the opinion word nearest to "service".
+
+The recipe compares three attention variants.
 
 Command:  make train   (or python -m experiments train nearest)
 Device:   CPU, 2 cores
 Minutes:  2
 Expected: test accuracy 57 % without positions, 68 % for the plain Transformer, 90 % for
-          distance-aware attention; the majority label has 24 %
+          distance-aware attention; always predicting the most frequent label has 24 %
 """
 
 from distattn_jax.tasks import ModelConfig, TextClassificationConfig, TextClassificationData
@@ -14,7 +16,7 @@ SENTENCE = "the awful room we had on friday , service quite pleasant with a supe
 
 
 def get_config() -> TextClassificationConfig:
-    """Return the config: three methods with three seeds each."""
+    """Return the config: three attention variants with three seeds each."""
     return TextClassificationConfig(
         name="nearest",
         methods=("distance_aware", "vanilla", "no_positions"),

@@ -1,9 +1,11 @@
-"""DA-Transformer, Table 4, left: the sentiment of a sentence. SST, 2 classes.
+"""Recipe for Table 4 (left) of the DA-Transformer paper: predict the sentiment of a sentence.
+
+The data set is SST, with 2 classes.
 
 Before:   python -m experiments search sst --data.vectors GLOVE
 Command:  python -m experiments train sst --data.vectors GLOVE --search runs/sst_search
 Device:   a GPU
-Minutes:  4, and 6 for the search, on one H200 shared with other runs
+Minutes:  4 to train and 6 to search, on one H200 shared with other runs
 Expected: test accuracy of every method between 81.5 and 82.5 %; the paper has 89.7 to 90.5 %
 """
 
@@ -16,7 +18,7 @@ SENTENCE = "the plot is thin , but the actors are so good that nobody will mind"
 def get_config() -> TextClassificationConfig:
     """Return the config, with 20 seeds.
 
-    The paper has 5 seeds, too few to detect differences as small as those between the methods.
+    The paper uses 5 seeds, which are too few to detect the small differences between the methods.
     """
     return TextClassificationConfig(
         name="sst",

@@ -1,4 +1,7 @@
-"""Your own texts: a folder with train, validation and test (.csv, .tsv or .jsonl; text, label).
+"""Recipe for your own texts: train a text classifier on the files of a folder.
+
+The folder contains the files train, validation and test (.csv, .tsv or .jsonl). Each example has a
+text and a label.
 
 Command:  python -m experiments train text_files --data.manual-dir FOLDER
 Device:   any; the model has the sizes of the DA-Transformer paper, meant for a GPU or a TPU
