@@ -5,7 +5,7 @@ from jaxtyping import Array, Int, UInt32
 
 
 def combine(word: UInt32[Array, "*#n"], index: Int[Array, "*#n"]) -> UInt32[Array, "*n"]:
-    """Hash a 32-bit word together with an index. Different indices give unrelated words."""
+    """Hash a 32-bit word together with an index. Different indices result in unrelated hashes."""
     return mix(word ^ mix(index.astype(jnp.uint32) + jnp.uint32(0x9E3779B9)))
 
 

@@ -49,6 +49,9 @@ def make_mesh(data: int = 0, model: int = 1) -> Mesh:
 class Layout:
     """Partition specs of the batches and parameters of a Transformer.
 
+    D is the width of the model, N the number of attention heads, H the width of each head, and F
+    the number of hidden units of a feed-forward network.
+
     Attributes:
       batch: Arrays whose first axis is the batch.
       projection: Kernels (D, N, H) of queries, keys and values.
@@ -72,7 +75,11 @@ class Layout:
     other: P = P()
 
     def spec(self, path: tuple[str, ...]) -> P:
-        """Return the spec of a parameter, given its path (..., "attention", "query", "kernel")."""
+        """Return the partition spec of a parameter.
+
+        Args:
+          path: Path of the parameter, e.g. (..., "attention", "query", "kernel").
+        """
         match path:
             case (*_, "attention", "query" | "key" | "value", "kernel"):
                 return self.projection
@@ -93,11 +100,12 @@ def shardings(tree: Any, mesh: Mesh, layout: Layout, *, leading: int = 0) -> Any
     """Return the sharding of each array of a tree of parameters.
 
     Args:
-      tree: Arrays or their shapes, by parameter path. An optimizer state works too.
+      tree: Tree of parameters, or of objects with the same `shape` and `ndim`. An optimizer state,
+        whose paths end with parameter paths, is also accepted.
       mesh: Device mesh.
       layout: Partition spec of each kind of parameter.
-      leading: Number of additional leading axes, e.g. of models trained side by side. They are not
-        sharded.
+      leading: Number of additional leading axes, e.g. of models trained side by side. These axes
+        are not sharded.
     """
 
     def leaf_sharding(path: tuple[Any, ...], leaf: Any) -> NamedSharding:
@@ -121,7 +129,7 @@ def place_batch(batch: dict[str, Any], mesh: Mesh, layout: Layout) -> dict[str, 
     """Place a batch on the devices of a mesh.
 
     On a mesh of one device the batch is returned unchanged, because a jitted function transfers its
-    arguments faster.
+    arguments faster than `jax.device_put`.
 
     Args:
       batch: Part of the global batch that this process loaded.

@@ -12,7 +12,7 @@ def static(default: Any = dataclasses.MISSING) -> Any:
     """Return a dataclass field that is static metadata of the pytree instead of an array.
 
     Args:
-      default: Default value of the field. Without it the field is required.
+      default: Default value of the field. If omitted, the field is required.
     """
     return dataclasses.field(default=default, metadata={"static": True})
 

@@ -1,8 +1,8 @@
 """Turn text into batches: readers, tokenizers, word vectors, tables and batches.
 
-Files are read into examples (`read_rows`, `load_split`), texts into token ids (`TOKENIZERS`,
-`encode`, or `encode_pairs` for a pre-trained model), token ids into a `Table`, and its rows into
-`Batches` of similar length. The data sets themselves are in `distattn_jax.datasets`.
+`read_rows` and `load_split` read examples from files. `TOKENIZERS` and `encode`, or `encode_pairs`
+for a pre-trained model, convert texts to token ids. A `Table` stores the token ids, and `Batches`
+groups its rows by length. The data sets themselves are in `distattn_jax.datasets`.
 
 Importing this package imports neither JAX nor TensorFlow Datasets. `TextBuilder` and `load_split`
 import TensorFlow Datasets on first access.
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 else:
 
     def __getattr__(name: str) -> Any:
-        """Import the names that need TensorFlow Datasets on first access (PEP 562)."""
+        """Import a name that needs TensorFlow Datasets when it is first accessed (PEP 562)."""
         if name in ("TextBuilder", "load_split"):
             from distattn_jax.data import builder
 

@@ -1,9 +1,10 @@
-"""Batches of rows of similar length. Batch i depends only on i and the seed; no row is dropped.
+"""Batches of rows of similar length. No row is dropped.
 
-Rows are grouped by length into buckets. An epoch divides the rows of every bucket into batches of
-one size and fills the last batch of a bucket with padding rows of weight 0. Therefore all epochs
-have the same number of batches, and training can resume at any step. Several processes divide the
-rows of each batch among them and together make the same batches as one process.
+Rows are grouped by length into buckets. In each epoch, the rows of every bucket are divided into
+batches of equal size, and the last batch of a bucket is filled with padding rows of weight 0.
+Therefore all epochs have the same number of batches. Batch i depends only on i and the seed, so
+that training can resume at any step. If there are several processes, each makes a part of the rows
+of every batch. Together the parts equal the batch that a single process would make.
 """
 
 import collections
@@ -23,17 +24,18 @@ GROUP_SIZE = 8  # batches that are prepared together
 class Batches:
     """Infinite sequence of batches of a table: `batches[i]` is batch i, counted from step 0.
 
-    A batch is a dict of the columns of the table (see `Table.take`) and two more arrays: `weight`
-    (B,), 1 for rows of the table and 0 for padding rows, and `index` (B,), the row index in the
-    table and -1 for padding rows.
+    A batch is a dict of the columns of the table (see `Table.take`) and two more arrays of shape
+    (B,). `weight` is 1 for rows of the table and 0 for padding rows. `index` is the row index in
+    the table, or -1 for padding rows.
 
     Args:
       table: Examples to divide into batches.
       batch_size: Number of rows of a batch, summed over all processes.
       buckets: Sequence lengths that batches may have, in ascending order. A row belongs to the
-        first bucket that is long enough. Longer rows are truncated to the last bucket.
-      length_columns: Name of the column whose sequence length is the length of a row. With several
-        names, the longest of these sequences counts.
+        first bucket that is long enough. Rows longer than the last bucket are truncated to its
+        length.
+      length_columns: Name of the column whose sequences define the lengths of the rows. If several
+        columns are named, the longest of their sequences defines the length of a row.
       seed: Seed of the order of rows and batches. Ignored unless `shuffle` is True.
       shuffle: True draws a new order in every epoch. False keeps the order of the table within each
         bucket, shortest bucket first.
@@ -41,9 +43,9 @@ class Batches:
       process_count: Number of processes among which the rows of each batch are divided.
 
     Attributes:
-      batches_per_epoch: Number of batches in which every row occurs once.
-      truncated: Number of rows with a sequence that is longer than their bucket.
-      padding_share: Fraction of the positions of an epoch that is padding.
+      batches_per_epoch: Number of batches of an epoch, in which every row occurs once.
+      truncated: Number of rows that have a sequence longer than the bucket of the row.
+      padding_share: Fraction of padding among all positions of an epoch.
     """
 
     def __init__(
@@ -111,13 +113,13 @@ class Batches:
     def iterate(
         self, steps: int | None = None, *, start: int = 0, threads: int = 2, prefetch: int = 32
     ) -> "BatchIterator":
-        """Return an iterator over consecutive batches that prepares batches ahead in threads.
+        """Return an iterator over consecutive batches, which threads prepare in advance.
 
         Args:
           steps: Number of batches. None iterates forever.
           start: Index of the first batch.
-          threads: Number of groups of batches that are prepared at the same time.
-          prefetch: Number of batches that are prepared ahead.
+          threads: Number of threads. Each thread prepares a group of consecutive batches at a time.
+          prefetch: Number of batches that are prepared in advance.
         """
         _check(start >= 0, "start must be at least 0", start)
         _check(steps is None or steps >= 0, "steps must be None or at least 0", steps)
@@ -127,7 +129,7 @@ class Batches:
     def _make_epoch(
         self, epoch: int
     ) -> tuple[Int32[np.ndarray, "batches B"], Int[np.ndarray, " batches"]]:
-        """Return the row indices of all batches of an epoch, and the order of the batches."""
+        """Return the row indices of each batch of an epoch, and the order of the batches."""
         # NumPy guarantees that raw bits, unlike its permutations, are the same in all versions.
         bits = np.random.Philox(np.random.SeedSequence((self.seed, epoch))).random_raw
         batches = []
@@ -145,15 +147,15 @@ class Batches:
 class BatchIterator:
     """Iterator over consecutive batches, whose state is the number of batches returned so far.
 
-    Grain prepares the batches in groups, because passing one element between threads takes longer
-    than making one batch.
+    Grain threads prepare groups of batches, because passing a single batch between threads would
+    take longer than making the batch.
 
     Args:
       batches: Batches to iterate over.
       start: Index of the first batch.
       stop: Index of the last batch plus 1.
-      threads: Number of groups of batches that are prepared at the same time.
-      prefetch: Number of batches that are prepared ahead.
+      threads: Number of threads. Each thread prepares a group of consecutive batches at a time.
+      prefetch: Number of batches that are prepared in advance.
     """
 
     def __init__(self, batches: Batches, start: int, stop: int, *, threads: int, prefetch: int):
@@ -199,12 +201,13 @@ def choose_buckets(
 ) -> tuple[int, ...]:
     """Choose the bucket lengths that minimize the padding of rows with these lengths.
 
-    The buckets are multiples of 8, and the last bucket is `longest`. The cost of a bucket is its
-    length times its number of rows. The best k buckets that end at a given length follow from the
-    best k - 1 buckets by dynamic programming, so the result is the exact optimum.
+    The last bucket is `longest`. All other buckets are multiples of 8. The cost of a bucket is its
+    length times its number of rows. The best k buckets that end at a given length are computed from
+    the best k - 1 buckets by dynamic programming, so that the result is optimal.
 
     Args:
-      lengths: Length of every row. Longer rows count as `longest`.
+      lengths: Length of every row. A row longer than `longest` is treated as a row of length
+        `longest`.
       count: Maximum number of buckets. Fewer are returned if more would not reduce the padding.
       longest: Length of the last bucket.
     """

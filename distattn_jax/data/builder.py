@@ -21,19 +21,21 @@ CHUNK_SIZE = 1000  # examples decoded at a time
 class TextBuilder(tfds.core.GeneratorBasedBuilder):
     """TFDS builder that prepares the examples of a text data set from its published files.
 
-    A subclass finds the files (`find_files`), declares the features of an example (`features`) and
-    reads the examples of every split (`read_splits`). Examples keep the order of the files.
+    A subclass implements three methods: `find_files` finds the files, `features` declares the
+    features of an example, and `read_splits` reads the examples of every split. Examples keep the
+    order of the files.
 
     Prepared examples are stored as array_record files in `data_dir/{hash}/{name}/{version}`, where
-    `hash` is computed from the contents of the raw files. Changed raw files are prepared again.
+    `hash` is computed from the contents of the raw files. If the raw files change, the examples are
+    prepared again.
 
     Args:
-      manual_dir: Folder with the raw files, either the published files or a part of them. None
-        downloads the files from `URLS` into `data_dir/downloads/{name}`.
+      manual_dir: Folder with the raw files. The files may contain only a part of the published
+        rows. None downloads the published files from `URLS` into `data_dir/downloads/{name}`.
       data_dir: Folder for prepared and downloaded files.
 
     Attributes:
-      raw_files: Raw files by key, as returned by `find_files`.
+      raw_files: Dict from key to path of each raw file, as returned by `find_files`.
       digest: Hash of the contents and names of the raw files.
     """
 
@@ -65,7 +67,7 @@ class TextBuilder(tfds.core.GeneratorBasedBuilder):
 
     @abc.abstractmethod
     def find_files(self) -> dict[str, Path]:
-        """Find the raw files in `self.manual_dir` and return them by key, such as the split."""
+        """Return a dict from key, e.g. a split, to the path of a raw file in `self.manual_dir`."""
 
     @abc.abstractmethod
     def features(self) -> dict[str, Any]:
@@ -73,10 +75,10 @@ class TextBuilder(tfds.core.GeneratorBasedBuilder):
 
     @abc.abstractmethod
     def read_splits(self) -> dict[str, Iterable[Example]]:
-        """Return the examples of every split, preferably as generators over `self.raw_files`."""
+        """Return a dict from split to its examples, preferably generators over `self.raw_files`."""
 
     def published_rows(self) -> Mapping[str, int]:
-        """Return the published number of rows of each split for which it is known."""
+        """Return the published number of rows by split. Omit splits whose number is unknown."""
         return self.PUBLISHED_ROWS
 
     def prepare(self) -> None:
@@ -92,18 +94,18 @@ class TextBuilder(tfds.core.GeneratorBasedBuilder):
 
     @property
     def left_out(self) -> dict[str, int]:
-        """Number of rows of the raw files that were left out of the splits, by reason."""
+        """Dict from reason to the number of rows of the raw files left out for this reason."""
         return self.info.metadata["left_out"]
 
     def leave_out(self, reason: str) -> None:
-        """Count one row of the raw files that is left out of the splits for this reason."""
+        """Record that a row of the raw files is left out of the splits for this reason."""
         self.left_out[reason] = self.left_out.get(reason, 0) + 1
 
     def describe_rows(self) -> tuple[str, ...]:
-        """Describe the data set in lines of text.
+        """Return lines of text that describe the data set.
 
-        One line for each split reports its size. One line for each reason to leave out rows reports
-        how many rows were left out.
+        Each split has a line with its number of rows. Each reason for leaving out rows has a line
+        with the number of rows that were left out.
         """
         self.prepare()
         published = self.published_rows()
@@ -114,14 +116,13 @@ class TextBuilder(tfds.core.GeneratorBasedBuilder):
         return tuple(lines)
 
     def _count_rows(self) -> list[tuple[str, int]]:
-        """Return the number of examples of every split."""
+        """Return pairs of the name and the number of examples of every split."""
         return [(name, split.num_examples) for name, split in self.info.splits.items()]
 
     def _check_complete(self) -> None:
-        """Compare the number of rows with the published number.
+        """Check that downloaded splits have the published number of rows.
 
-        If they differ, the download was incomplete: delete the prepared examples and raise
-        `DataError`.
+        If a number differs, delete the prepared examples and raise `DataError`.
         """
         published = self.published_rows()
         for split, rows in self._count_rows():
@@ -134,7 +135,7 @@ class TextBuilder(tfds.core.GeneratorBasedBuilder):
                 )
 
     def _download(self) -> Path:
-        """Download the raw files unless they exist, and return their folder."""
+        """Download the raw files unless this was done before. Return the folder of the files."""
         folder = self.root / "downloads" / self.name
         if not folder.is_dir():
             self._check_writable()
@@ -161,12 +162,12 @@ class TextBuilder(tfds.core.GeneratorBasedBuilder):
         )
 
     def _split_generators(self, dl_manager: Any) -> dict[str, Iterable[tuple[int, Example]]]:
-        """Return (index, example) pairs of every split. TFDS calls this method."""
+        """Return a dict from split to its (index, example) pairs. TFDS calls this method."""
         self.left_out.clear()
         return {split: self._number(split, rows) for split, rows in self.read_splits().items()}
 
     def _number(self, split: str, rows: Iterable[Example]) -> Iterator[tuple[int, Example]]:
-        """Yield (index, example) for all examples of a split; raise `DataError` if it has none."""
+        """Yield (index, example) for each example. Raise `DataError` if a split has no example."""
         number = -1
         for number, row in enumerate(rows):
             yield number, row
@@ -182,7 +183,7 @@ class TextBuilder(tfds.core.GeneratorBasedBuilder):
 
 
 def load_split(builder: TextBuilder, split: str) -> list[dict[str, Any]]:
-    """Load all examples of a split into memory, and prepare them first if necessary.
+    """Load all examples of a split into memory. Prepare the data set first if necessary.
 
     Texts are returned as `str`, numbers as NumPy scalars or arrays.
 
@@ -202,7 +203,7 @@ def load_split(builder: TextBuilder, split: str) -> list[dict[str, Any]]:
 
 
 def _describe_split(split: str, rows: int, published: int | None) -> str:
-    """Describe the size of a split, compared with its published size if that is known."""
+    """Return a line with the number of rows of a split and, if known, the published number."""
     if published is None:
         return f"{split}: {rows:,} rows"
     if rows == published:

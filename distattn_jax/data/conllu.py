@@ -5,10 +5,11 @@
     1   It      _   _   _   _   2   nsubj   _   SpaceAfter=No
     2   rains   _   _   _   _   0   root    _   _
 
-A word has ten tab-separated fields, of which three are used: the id, the form, and the head (field
-seven). A text is everything between two `# newdoc` lines and contains one or more sentences. In a
-file without such lines each sentence is one text. A parse is looked up by the characters of its
-text without white space, so that texts may be in any order and a repeated text needs one parse.
+A word has ten tab-separated fields, of which three are used: the id (field 1), the form (field 2)
+and the id of the syntactic head (field 7). A text is everything between two `# newdoc` lines and
+contains one or more sentences. In a file without `# newdoc` lines, each sentence is a text of its
+own. Parses are looked up by the text with all white space removed. The texts may therefore be in
+any order, and a text that occurs several times needs only one parse.
 """
 
 import itertools
@@ -34,10 +35,10 @@ class DependencyParse(NamedTuple):
     """Words of one text and their syntactic heads.
 
     Attributes:
-      ends: Number of characters of the text up to the end of each word, without white space, shape
-        (words,).
-      heads: Position of the syntactic head of each word in the text, counted from 1 in words, shape
-        (words,). 0 marks a root, which has no head.
+      ends: Number of characters from the start of the text to the end of each word, not counting
+        white space, shape (words,).
+      heads: Index of the syntactic head of each word, shape (words,). The first word of the text
+        has index 1. Index 0 marks a root, which has no head.
     """
 
     ends: Int32[np.ndarray, " words"]
@@ -105,7 +106,7 @@ def _find_files(path: Path) -> list[Path]:
 
 
 def _read_texts(path: Path) -> Iterator[tuple[str, DependencyParse]]:
-    """Yield each text of a CoNLL-U file, with white space removed, and its dependency parse."""
+    """Yield each text of a CoNLL-U file, without white space, and the parse of the text."""
     has_documents = any(text.startswith(NEW_TEXT) for _, text in read_lines(path))
     forms: list[str] = []
     heads: list[int] = []
@@ -123,7 +124,7 @@ def _read_texts(path: Path) -> Iterator[tuple[str, DependencyParse]]:
 
 
 def _make_parse(forms: list[str], heads: list[int]) -> tuple[str, DependencyParse]:
-    """Return the concatenated word forms of a text, and its parse."""
+    """Return the concatenated word forms of a text, and the dependency parse of the text."""
     ends = np.fromiter(itertools.accumulate(map(len, forms)), np.int32, len(forms))
     return "".join(forms), DependencyParse(ends, np.asarray(heads, np.int32))
 
@@ -162,8 +163,8 @@ def _read_sentences(path: Path) -> Iterator[tuple[bool, list[tuple[str, int]]]]:
 def _read_words(path: Path, lines: list[tuple[int, list[str]]]) -> list[tuple[str, int]]:
     """Return the form and the head of every word that is written in a sentence.
 
-    A multiword token (`3-4  don't`) counts as one word. Its head is the first head of its parts
-    that is not itself a part of the token. Empty nodes (`5.1`) are skipped.
+    A multiword token (`3-4 don't`) is one word. Each part has a head. The head of the token is the
+    first of these heads that lies outside the token. Empty nodes (`5.1`) are skipped.
 
     Args:
       path: File, for error messages.

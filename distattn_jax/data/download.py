@@ -1,4 +1,4 @@
-"""Download files from public URLs into a folder. The folder is complete or does not exist."""
+"""Download files from public URLs into a folder. The folder appears when all files are complete."""
 
 import gzip
 import http.client
@@ -68,7 +68,7 @@ def _fetch(url: str, path: Path) -> None:
 
 
 def _unpack(url: str, path: Path, folder: Path) -> None:
-    """Unpack an archive into a folder, or move any other file there."""
+    """Unpack an archive into a folder. Move a file that is no archive into the folder."""
     try:
         if path.name.endswith(".zip"):
             with zipfile.ZipFile(path) as archive:
@@ -85,7 +85,12 @@ def _unpack(url: str, path: Path, folder: Path) -> None:
 
 
 def _check_names(url: str, names: Sequence[str]) -> None:
-    """Raise `DataError` if an archive contains a path outside the folder it is unpacked into."""
+    """Raise `DataError` if unpacking an archive would write outside the target folder.
+
+    Args:
+      url: Address of the archive, for error messages.
+      names: Paths of the files in the archive.
+    """
     for name in names:
         path = PurePosixPath(name.replace("\\", "/"))
         if path.is_absolute() or ".." in path.parts:

@@ -2,10 +2,11 @@
 
     PMI(a, b) = log(N n(a, b) / (n(a) n(b)))
 
-N is the number of examples, n(a) the number of examples that contain token a, n(a, b) the number
-that contain both, and n(a, a) the number that contain a at least twice. A token that every example
-contains, such as [CLS], has a PMI of 0 with all others. An example is one input of the model, so a
-claim that is paired with several candidates counts once for each pair.
+N is the number of examples, n(a) the number of examples that contain token a, n(a, b) the number of
+examples that contain a and b, and n(a, a) the number of examples that contain a at least twice. A
+token that every example contains, such as [CLS], has a PMI of 0 with all other tokens. An example
+is one input of the model, so that a claim that is paired with several candidates occurs in one
+example for each pair.
 """
 
 from typing import NamedTuple
@@ -17,13 +18,13 @@ from distattn_jax.data.table import Ragged
 
 
 class TokenPmi(NamedTuple):
-    """PMI of the K most frequent tokens of a vocabulary of size V.
+    """Pointwise mutual information (PMI) of the K most frequent tokens of a vocabulary.
 
     Attributes:
-      row_of_token: Row and column of every token id in `values`, shape (V,). -1 marks a token
-        outside the table.
-      values: PMI of every pair of tokens, shape (K, K). Negative values are set to 0, and so are
-        pairs that never occur together.
+      row_of_token: Index of the row and the column of `values` for every token id, shape (V,). -1
+        marks a token that has no row.
+      values: PMI of every pair of tokens, shape (K, K). The value is 0 for a pair with negative PMI
+        and for a pair that never occurs together.
     """
 
     row_of_token: Int32[np.ndarray, " V"]
@@ -31,13 +32,13 @@ class TokenPmi(NamedTuple):
 
 
 def count_pmi(tokens: Ragged, vocabulary: int, *, size: int = 4096) -> TokenPmi:
-    """Compute the PMI of every pair of frequent tokens from the examples that contain them.
+    """Compute the pointwise mutual information (PMI) of every pair of frequent tokens.
 
     Args:
       tokens: Token ids of the training examples.
       vocabulary: Number of token ids.
-      size: Maximum number of tokens in the table. The tokens in the most examples are chosen. Ties
-        go to the smaller id.
+      size: Maximum number of tokens in the table. The tokens that occur in the most examples are
+        chosen. Of two tokens that occur in equally many examples, the smaller id is chosen first.
     """
     if len(tokens.values) and not 0 <= tokens.values.min() <= tokens.values.max() < vocabulary:
         raise ValueError(

@@ -25,7 +25,8 @@ class EncodedPairs(NamedTuple):
     """Encoded pairs of texts.
 
     Attributes:
-      columns: Integer sequences by name, such as `tokens`. All columns have the same lengths.
+      columns: Integer sequences by name, such as `tokens`. Row i has the same length in all
+        columns.
       truncated: Number of pairs that were truncated to the maximum length.
     """
 
@@ -34,10 +35,10 @@ class EncodedPairs(NamedTuple):
 
 
 def load_pretrained_tokenizer(folder: AnyPath) -> Tokenizer:
-    """Load the tokenizer of a pre-trained model, without its truncation and padding.
+    """Load the tokenizer of a pre-trained model, with truncation and padding disabled.
 
-    The folder contains tokenizer.json, or else BERT's vocab.txt with an optional
-    tokenizer_config.json. Three options of the latter are used: do_lower_case (by default True if
+    The folder must contain tokenizer.json or BERT's vocab.txt. If only vocab.txt exists, three
+    options of the optional file tokenizer_config.json are used: do_lower_case (by default True if
     the vocabulary has no capital letters), strip_accents (by default equal to do_lower_case) and
     tokenize_chinese_chars (by default True).
     """
@@ -70,24 +71,28 @@ def encode_pairs(
     The columns are:
 
     - `tokens`: Token ids, including special tokens.
-    - `types`: Token type, 0 for the first and 1 for the second text if the model has two types.
-    - `words`: Index of the word that contains the token, counted from 1 over both texts. Special
-      tokens have 0. The pre-tokenizer defines the words. If `parses` is given, the parser defines
-      them, and a token belongs to the word in which it begins.
-    - `heads`, if `parses` is given: Index of the syntactic head of that word. 0 marks a root, or a
-      head that was truncated.
-    - `vectors`, if `vectors` is given: Row of the word vector of the word that the pre-tokenizer
-      defines. 0 marks a word without a vector.
+    - `types`: Token type. If the model has two types, tokens of the first text have type 0 and
+      tokens of the second text have type 1.
+    - `words`: Index of the word that contains the token. The first word of the first text has index
+      1, and the second text continues the numbering. Special tokens have index 0. The pre-tokenizer
+      splits a text into words. If `parses` is given, the words are those of the parse instead, and
+      a token belongs to the word in which the token begins.
+    - `heads`, if `parses` is given: Index of the syntactic head of the word that contains the
+      token. Index 0 marks a root, or a word whose head was truncated.
+    - `vectors`, if `vectors` is given: Row of the vector of the word that contains the token. Row 0
+      marks a word without a vector. The words are those of the pre-tokenizer, even if `parses` is
+      given.
 
     Args:
       tokenizer: Tokenizer that `load_pretrained_tokenizer` returned.
       first: First text of every pair.
       second: Second text of every pair. None encodes the first texts alone.
-      longest: Maximum number of tokens of a pair. A longer pair loses the last token of its longer
-        text until it fits. If both texts are equally long, the second one loses a token.
+      longest: Maximum number of tokens of a pair. From a longer pair, tokens are removed one by
+        one, each from the end of the text that is longer at that point. If both texts are equally
+        long, the token is removed from the second text.
       parses: Dependency parses of all texts.
-      vectors: Row of every word that has a vector, counted from 1. A word is looked up as written,
-        then in lower case.
+      vectors: Dict from each word that has a vector to its row, at least 1. A word is looked up as
+        written, then in lower case.
     """
     if second is not None and len(first) != len(second):
         raise ValueError(f"second must contain {len(first)} texts, as first; got {len(second)}.")
@@ -114,9 +119,10 @@ def encode_pairs(
 
 
 def list_words(tokenizer: Tokenizer, texts: Iterable[str]) -> list[str]:
-    """List the distinct words of the texts, both as written and in lower case, sorted.
+    """Return a sorted list of the distinct words of the texts.
 
-    The pre-tokenizer of the tokenizer defines the words.
+    Each word is listed as written and also in lower case. The pre-tokenizer of `tokenizer` splits
+    the texts into words.
     """
     found: set[str] = set()
     for (text,), (encoding,) in _encode_texts(tokenizer, ((text,) for text in texts)):
@@ -127,7 +133,7 @@ def list_words(tokenizer: Tokenizer, texts: Iterable[str]) -> list[str]:
 def _encode_texts(
     tokenizer: Tokenizer, rows: Iterable[tuple[str, ...]]
 ) -> Iterator[tuple[tuple[str, ...], list[Encoding]]]:
-    """Yield the texts of every row and their encodings without special tokens."""
+    """Yield, for every row, the texts and a list of their encodings without special tokens."""
     rows = iter(rows)
     while chunk := [row for _, row in zip(range(CHUNK_SIZE), rows, strict=False)]:
         columns = [
@@ -139,7 +145,10 @@ def _encode_texts(
 
 
 def _truncate(encodings: list[Encoding], limit: int) -> bool:
-    """Truncate the longer of one or two encodings until they have at most `limit` tokens in total.
+    """Truncate one or two encodings in place, to at most `limit` tokens in total.
+
+    Of two encodings, the longer one is truncated until both are equally long, then both are
+    truncated.
 
     Returns:
       True if a token was removed.
@@ -164,7 +173,10 @@ def _make_word_columns(
     parses: ParsedTexts | None,
     vectors: Mapping[str, int] | None,
 ) -> dict[str, np.ndarray]:
-    """Make the columns `words`, `heads` and `vectors` of one pair, without special tokens."""
+    """Make the columns `words`, `heads` and `vectors` of a text or a pair of texts.
+
+    The columns contain no entries for special tokens.
+    """
     columns: dict[str, list[np.ndarray]] = {"words": []}
     before = 0  # words of the previous texts
     for text, encoding in zip(texts, encodings, strict=True):
@@ -185,7 +197,7 @@ def _make_word_columns(
 
 
 def _get_words(text: str, encoding: Encoding) -> dict[int, str]:
-    """Return a dict from word index to the word as written in the text. The first index is 1."""
+    """Return a dict from word index, at least 1, to the word as written in the text."""
     spans: dict[int, tuple[int, int]] = {}
     for word, (start, stop) in zip(encoding.word_ids, encoding.offsets, strict=True):
         if word is not None:
@@ -202,7 +214,7 @@ def _get_row(word: str, vectors: Mapping[str, int]) -> int:
 
 
 def _make_ragged(rows: list[np.ndarray]) -> Ragged:
-    """Concatenate integer rows into one column."""
+    """Concatenate rows of integers into a `Ragged` column."""
     values = np.concatenate([np.zeros(0, np.int32), *rows])
     return Ragged(values, np.cumsum([0, *map(len, rows)], dtype=np.int64))
 

@@ -1,4 +1,4 @@
-"""Read rows of CSV, TSV and JSON Lines files. Every error names the file and the line."""
+"""Read rows of CSV, TSV and JSON Lines files. Error messages contain the file and the line."""
 
 import csv
 import gzip
@@ -24,12 +24,13 @@ def read_rows(
     header: bool = True,
     suffix: str | None = None,
 ) -> Iterator[Row]:
-    """Yield the line number and the values by column of every row of a file.
+    """Yield (line number, dict from column name to text) for every row of a file.
 
     The file is .csv, .tsv, .jsonl or .json, or one of these compressed as .gz. Fields of a .csv
     file may be quoted and may then contain line breaks. Fields of a .tsv file have no quoting. Each
-    line of a .jsonl or .json file is one JSON object, and numbers keep their spelling in the file.
-    A malformed row and a file without rows raise `DataError`.
+    line of a .jsonl or .json file is one JSON object. A number in such an object is returned as
+    text, exactly as the file spells it. `DataError` is raised for a malformed row and for a file
+    without rows.
 
     Args:
       path: File in UTF-8.
@@ -59,9 +60,10 @@ def read_rows(
 
 
 def find_file(folder: str | Path, stem: str) -> Path:
-    """Find the only file of a folder that has this stem and a suffix that `read_rows` accepts.
+    """Return the path of the only file of a folder with this stem and a suitable suffix.
 
-    The suffixes are .csv, .tsv, .jsonl and .json, each also with .gz.
+    Suitable suffixes are those that `read_rows` accepts: .csv, .tsv, .jsonl and .json, and each of
+    these followed by .gz. Raise `DataError` if no such file or more than one is found.
     """
     names = [stem + suffix + zipped for suffix in FORMATS for zipped in ("", ".gz")]
     found = [name for name in names if (Path(folder) / name).is_file()]
@@ -77,15 +79,17 @@ def find_layout(
 ) -> tuple[int, dict[str, Path]]:
     """Find the files of a data set that is published in several layouts.
 
-    The folder itself is searched first, then its direct subfolders. A layout is found if one folder
-    contains all of its files. If several layouts are found, the first one is returned.
+    The folder itself is searched first, then its direct subfolders. A layout is found if a single
+    folder contains all files of the layout. If several layouts are found, the first of them in
+    `layouts` is used.
 
     Args:
       folder: Folder to search.
-      layouts: File names of each layout, by a key such as the split.
+      layouts: For each layout, a dict from a key, e.g. the name of the split, to the file name.
 
     Returns:
-      Index of the layout that was found, and its files by key.
+      Index of the layout that was found, and a dict from the keys of this layout to the paths of
+      its files.
     """
     folder = Path(folder)
     subfolders = sorted(path for path in folder.iterdir() if path.is_dir())
@@ -111,7 +115,7 @@ def find_layout(
 
 
 def read_lines(path: str | Path) -> Iterator[tuple[int, str]]:
-    """Yield the number and the text of every line of a UTF-8 file, plain or .gz.
+    """Yield the line number, from 1, and the text of every line of a UTF-8 file, plain or .gz.
 
     The text includes the line ending.
     """
@@ -178,7 +182,7 @@ def _read_without_header(path: Path, suffix: str, columns: Sequence[str]) -> Ite
 
 
 def _read_records(path: Path, suffix: str) -> Iterator[tuple[int, list[str]]]:
-    """Yield the first line number and the fields of every record of a .csv or .tsv file."""
+    """Yield (number of the first line, fields) for every record of a .csv or .tsv file."""
     if suffix == ".tsv":
         for line, text in read_lines(path):
             yield line, text.rstrip("\r\n").split("\t")
@@ -205,7 +209,7 @@ def _check_field_count(path: Path, line: int, fields: list[str], count: int) -> 
 
 
 def _require_rows(path: Path, rows: Iterator[Row]) -> Iterator[Row]:
-    """Yield all rows, and raise `DataError` at the end if there were none."""
+    """Yield all rows. Raise `DataError` if there are no rows."""
     empty = True
     for row in rows:
         empty = False

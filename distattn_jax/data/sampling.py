@@ -1,4 +1,4 @@
-"""Random sampling of rows that gives the same rows on every machine and in every run."""
+"""Random sampling that selects the same rows on every machine and in every run."""
 
 import random
 from collections.abc import Sequence
@@ -8,7 +8,7 @@ def draw_disjoint(total: int, sizes: Sequence[int], *, seed: str) -> list[set[in
     """Draw disjoint random sets of row indices.
 
     Args:
-      total: Number of rows to draw from. Rows are numbered from 0.
+      total: Number of rows to draw from. Row indices start at 0.
       sizes: Number of rows in each set.
       seed: Any text. Different seeds draw different rows.
     """

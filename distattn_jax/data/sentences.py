@@ -18,7 +18,7 @@ END = re.compile(
 
 
 def split_sentences(text: str) -> list[str]:
-    """Return the sentences of a text in order, stripped, without empty ones.
+    """Return the nonempty sentences of a text in order, without surrounding white space.
 
     A sentence ends after a run of `.`, `!` and `?`, or at a line break. Marks inside a word or a
     number (example.com, 3.5) are ignored. An abbreviation before a space (`Mr. `) ends a sentence.

@@ -12,7 +12,7 @@ PADDING_ROW = -1  # row index of a padding example, which is all zeros and has l
 
 @runtime_checkable
 class TableLike(Protocol):
-    """Interface that `Batches` requires: a `Table` in memory, or examples stored elsewhere."""
+    """Interface of the examples that `Batches` requires. `Table` implements it in memory."""
 
     def __len__(self) -> int:
         """Return the number of rows."""
@@ -22,10 +22,10 @@ class TableLike(Protocol):
         """Names of the columns that contain sequences."""
 
     def lengths(self, names: tuple[str, ...]) -> Int64[np.ndarray, " rows"]:
-        """Return the length of every row, the maximum over the named sequence columns."""
+        """Return the length of every row: the length of its longest entry in the named columns."""
 
     def take(self, indices: Int[np.ndarray, " B"], length: int) -> dict[str, np.ndarray]:
-        """Return the rows with these indices as arrays by column, sequences padded to `length`."""
+        """Return a dict of arrays with the selected rows, as `Table.take` does."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -59,14 +59,14 @@ class Ragged:
     def pad(
         self, indices: Int[np.ndarray, " B"], length: int
     ) -> tuple[Int32[np.ndarray, "B T"] | Float32[np.ndarray, "B T"], Int32[np.ndarray, " B"]]:
-        """Return the selected rows as one array, truncated or padded with 0 to `length`.
+        """Return an array of the selected rows, each truncated or padded with 0 to `length`.
 
         Args:
           indices: Row indices, shape (B,). The index -1 selects a row of padding only.
           length: Number of elements T of each returned row.
 
         Returns:
-          The rows, shape (B, T), and the number of elements of each row without padding, shape
+          The rows, shape (B, T), and the number of elements of each row that are not padding, shape
           (B,).
         """
         starts = self.offsets[indices]
@@ -122,14 +122,14 @@ class Nested:
 
     @property
     def padding_share(self) -> float:
-        """Fraction of the elements that is padding if each sequence is padded to `width`."""
+        """Fraction of padding among all elements if each sequence has length `width`."""
         valid = np.minimum(self.inner.lengths, self.width).sum()
         return 1 - float(valid) / max(len(self.inner) * self.width, 1)
 
     def pad(
         self, indices: Int[np.ndarray, " B"], length: int
     ) -> tuple[Int32[np.ndarray, "B S T"], Int32[np.ndarray, "B S"], Int32[np.ndarray, " B"]]:
-        """Return the selected rows as one array, truncated or padded to `length` sequences.
+        """Return an array of the selected rows, each truncated or padded to `length` sequences.
 
         Args:
           indices: Row indices, shape (B,). The index -1 selects a row of padding only.
@@ -137,8 +137,8 @@ class Nested:
 
         Returns:
           The rows, shape (B, S, T), where T is `width`. The number of elements of each sequence
-          without padding, shape (B, S). The number of sequences of each row without padding,
-          shape (B,).
+          that are not padding, shape (B, S). The number of sequences of each row that are not
+          padding, shape (B,).
         """
         starts = self.offsets[indices]
         counts = np.minimum(self.offsets[indices + 1] - starts, length)
@@ -152,11 +152,11 @@ class Nested:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Table:
-    """Examples in memory, as columns of equal length.
+    """Examples in memory, as columns with the same number of rows.
 
     Args:
-      columns: Columns by name. A column is a numeric array whose first axis is the row, a `Ragged`
-        column of sequences, or a `Nested` column of lists of sequences.
+      columns: Dict from name to column. A column is a numeric array whose first axis is the row, a
+        `Ragged` column of sequences, or a `Nested` column of lists of sequences.
     """
 
     columns: Mapping[str, np.ndarray | Ragged | Nested]
@@ -178,7 +178,7 @@ class Table:
         return len(next(iter(self.columns.values())))
 
     def lengths(self, names: tuple[str, ...]) -> Int64[np.ndarray, " rows"]:
-        """Return the length of every row, the maximum over the named sequence columns."""
+        """Return the length of every row: the length of its longest entry in the named columns."""
         lengths = np.zeros(len(self), np.int64)
         for name in names:
             column = self.columns.get(name)
@@ -197,7 +197,9 @@ class Table:
         return tuple(name for name, column in columns if not isinstance(column, np.ndarray))
 
     def take(self, indices: Int[np.ndarray, " B"], length: int) -> dict[str, np.ndarray]:
-        """Return the selected rows as arrays by column, sequences padded to one length.
+        """Return a dict of arrays with the selected rows.
+
+        Sequences are truncated or padded with 0.
 
         - A column `name` of numbers becomes `name` (B, ...).
         - A column of sequences becomes `name` (B, T) and `name_length` (B,), the lengths of the
@@ -208,7 +210,8 @@ class Table:
 
         Args:
           indices: Row indices, shape (B,). The index -1 selects a row of zeros and of length 0.
-          length: Length T of sequences, and length S of lists of sequences.
+          length: Length T of each sequence, or length S of each list of sequences. The length T
+            inside a list is the `width` of its column.
         """
         rows = {}
         for name, column in self.columns.items():

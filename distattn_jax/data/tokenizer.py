@@ -1,8 +1,8 @@
 """Tokenizers of three kinds, each trained on given texts: words, word pieces, or byte pairs.
 
-Training is deterministic: the same texts always give the same token ids, on which checkpoints
-depend. Id 0 is padding and id 1 an unknown word. Encoding a text that contains "[PAD]" or "[UNK]"
-treats them as ordinary characters.
+Training is deterministic: the same texts always result in the same token ids, because checkpoints
+depend on the ids. Id 0 is padding, and id 1 is an unknown word. If a text contains "[PAD]" or
+"[UNK]", these characters are encoded like any other text.
 """
 
 import itertools
@@ -31,9 +31,9 @@ def train_word_level(
 
     Args:
       texts: Training texts.
-      min_count: Minimum number of occurrences. Rarer words become the unknown token.
-      max_size: Maximum size of the vocabulary, including padding and unknown. Ties are resolved in
-        alphabetical order. None sets no limit.
+      min_count: Minimum number of occurrences of a word. Rarer words become the unknown token.
+      max_size: Maximum size of the vocabulary, including the padding token and the unknown token.
+        Among equally frequent words, the first in alphabetical order are kept. None sets no limit.
     """
     tokenizer = _lower_case(Tokenizer(models.WordLevel(unk_token=UNKNOWN_TOKEN)))
     trainer = trainers.WordLevelTrainer(
@@ -53,7 +53,7 @@ def train_word_piece(texts: Iterable[str], *, size: int) -> Tokenizer:
 
     Args:
       texts: Training texts.
-      size: Size of the vocabulary. It is smaller if the texts contain fewer pieces.
+      size: Size of the vocabulary. The vocabulary is smaller if the texts contain fewer pieces.
     """
     tokenizer = _lower_case(Tokenizer(models.WordPiece(unk_token=UNKNOWN_TOKEN)))
     tokenizer.decoder = decoders.WordPiece()
@@ -71,13 +71,14 @@ def train_word_piece(texts: Iterable[str], *, size: int) -> Tokenizer:
 
 
 def train_byte_level_bpe(texts: Iterable[str], *, size: int) -> Tokenizer:
-    """Train a byte-level BPE tokenizer, which encodes every text and can restore it exactly.
+    """Train a byte-level BPE (byte pair encoding) tokenizer.
 
-    Case and spaces are kept, and no text contains unknown tokens.
+    Every text can be encoded without unknown tokens and decoded to exactly the same text, including
+    case and spaces.
 
     Args:
       texts: Training texts.
-      size: Size of the vocabulary. It is smaller if the texts contain fewer pieces.
+      size: Size of the vocabulary. The vocabulary is smaller if the texts contain fewer pieces.
     """
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
@@ -133,7 +134,7 @@ def _lower_case(tokenizer: Tokenizer) -> Tokenizer:
 
 
 def _train(tokenizer: Tokenizer, trainer: trainers.Trainer, texts: Iterable[str]) -> Tokenizer:
-    """Train a tokenizer and stop it from recognizing special tokens inside texts."""
+    """Train a tokenizer that does not recognize special tokens inside texts."""
     if isinstance(texts, str):
         raise ValueError(f"texts must be a collection of texts; got the one text {texts[:40]!r}.")
     tokenizer.train_from_iterator(texts, trainer)
@@ -142,6 +143,6 @@ def _train(tokenizer: Tokenizer, trainer: trainers.Trainer, texts: Iterable[str]
 
 
 def _check_size(size: int, minimum: int, reason: str) -> None:
-    """Raise `ValueError` if a vocabulary of this size cannot hold the required tokens."""
+    """Raise `ValueError` if a vocabulary of this size is too small for the required tokens."""
     if size < minimum:
         raise ValueError(f"size must be at least {minimum}, for {reason}; got {size}.")

@@ -22,7 +22,7 @@ class WordVectors(NamedTuple):
     """Vectors of the words that a file contains.
 
     Attributes:
-      rows: Row of every word in `vectors`, counted from 1.
+      rows: Dict from each word to the index of its row in `vectors`, at least 1.
       vectors: Vectors, shape (W, E). Row 0 is all zeros, for words without a vector.
     """
 
@@ -35,20 +35,21 @@ def load_embeddings(
 ) -> tuple[Float32[np.ndarray, "V E"], int]:
     """Load initial embeddings for a vocabulary from a file of word vectors.
 
-    A word that the file does not contain gets a vector from a normal distribution with the standard
-    deviation of the vectors found. Word 0 is padding and gets zeros. Only lines of the wanted words
-    are parsed, so a large file takes seconds.
+    A word that the file does not contain is given a random vector from a normal distribution, whose
+    standard deviation is that of the vectors found in the file. Word 0 is padding, and its vector
+    is 0. Only the lines of words in the vocabulary are parsed, so that loading from a large file
+    takes seconds.
 
     Args:
       path: Text file, plain, .gz or .zip. Write `archive.zip:name` to select one of several
         files in a .zip archive.
       words: Vocabulary in the order of the token ids.
       seed: Seed of the random vectors.
-      cache: File (.npz) that stores the result. It is reused while file, words and seed stay the
-        same. None disables the cache.
+      cache: File (.npz) that stores the result. The stored result is used again if the file of
+        vectors, `words` and `seed` have not changed. None disables the cache.
 
     Returns:
-      Embeddings, shape (V, E), and the number of words that the file contains.
+      Embeddings, shape (V, E), and the number of words of the vocabulary that the file contains.
     """
     file, member = _split_path(path)
     key = _make_key(file, member, words, seed)
@@ -68,7 +69,7 @@ def load_embeddings(
 
 
 def load_word_vectors(path: str | Path, words: Sequence[str]) -> WordVectors:
-    """Load the vectors of those words that a file contains.
+    """Load word vectors from a file. Words that the file does not contain are omitted.
 
     Args:
       path: Text file, plain, .gz or .zip. Write `archive.zip:name` to select one of several
@@ -85,7 +86,7 @@ def load_word_vectors(path: str | Path, words: Sequence[str]) -> WordVectors:
 def _split_path(path: str | Path) -> tuple[Path, str]:
     """Split the path `archive.zip:name` into the archive and the name of a file inside it.
 
-    The name is empty for any other path.
+    Any other path is returned unchanged, with an empty name.
     """
     name, _, member = str(path).partition(".zip:")
     file = Path(f"{name}.zip" if member else name)
@@ -95,7 +96,7 @@ def _split_path(path: str | Path) -> tuple[Path, str]:
 
 
 def _find_words(path: str | Path, words: Sequence[str], *, start: int) -> dict[int, list[float]]:
-    """Find the words `words[start:]` in a file and return their vectors by index in `words`."""
+    """Return a dict from i >= start to the vector of `words[i]`, for the words in a file."""
     wanted = {word.encode(): i for i, word in enumerate(words) if i >= start}
     try:
         with _open(*_split_path(path)) as lines:
@@ -110,15 +111,15 @@ def _find_words(path: str | Path, words: Sequence[str], *, start: int) -> dict[i
 def _parse_lines(
     path: str, lines: Iterable[bytes], wanted: dict[bytes, int]
 ) -> dict[int, list[float]]:
-    """Parse the vectors of the wanted words. The first line of a repeated word is used.
+    """Parse the vectors of the wanted words. If a word is repeated, its first line is used.
 
     Args:
       path: File, for error messages.
       lines: Lines of the file.
-      wanted: Index of every wanted word.
+      wanted: Dict from each wanted word to its index.
 
     Returns:
-      Vectors by index.
+      Dict from the index of each word that was found to its vector.
     """
     first_parts = {word.partition(b" ")[0] for word in wanted}
     rows: dict[int, list[float]] = {}
@@ -183,7 +184,10 @@ def _open(file: Path, member: str) -> Any:
 
 
 def _make_key(file: Path, member: str, words: Sequence[str], seed: int) -> str:
-    """Return a hash of the vector file, the words and the seed of the cached embeddings."""
+    """Return a hash of all that embeddings depend on: the file of vectors, words and seed.
+
+    The path, size and modification time identify the file. Its content is not read.
+    """
     status = file.stat()
     parts = [str(file.resolve()), member, status.st_size, status.st_mtime_ns, seed, list(words)]
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
@@ -192,7 +196,7 @@ def _make_key(file: Path, member: str, words: Sequence[str], seed: int) -> str:
 def _read_cache(cache: Path, key: str) -> tuple[np.ndarray, int] | None:
     """Return the cached embeddings and the number of words found in the file of vectors.
 
-    The result is None if the cache was written for a different key.
+    Return None if the cache is missing, unreadable, or was written for a different key.
     """
     try:
         with np.load(cache) as stored:
@@ -204,7 +208,7 @@ def _read_cache(cache: Path, key: str) -> tuple[np.ndarray, int] | None:
 
 
 def _write_cache(cache: Path, key: str, vectors: np.ndarray, found: int) -> None:
-    """Write the cache to a temporary file and rename it, so that no reader finds half a file."""
+    """Write the cache to a temporary file and rename it, so that it is never incomplete."""
     cache.parent.mkdir(parents=True, exist_ok=True)
     temporary = cache.with_name(f"{cache.name}.{os.getpid()}")
     with temporary.open("wb") as file:

@@ -1,4 +1,7 @@
-"""Losses that guide attention: each returns one loss per example. Also targets for the losses."""
+"""Attention guides: auxiliary losses on attention, and attention targets for these losses.
+
+Each loss function returns an array with the loss of each example.
+"""
 
 from distattn_jax.guiding.patterns import (
     delimiter,

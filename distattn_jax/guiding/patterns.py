@@ -55,7 +55,7 @@ def previous_token(tokens: Int[Array, "B T"], lengths: Int[Array, " B"]) -> Targ
 def period(
     tokens: Int[Array, "B T"], lengths: Int[Array, " B"], *, periods: Sequence[int]
 ) -> Target:
-    """Return the attention target in which tokens attend equally to all periods of a text.
+    """Return the attention target in which tokens attend equally to all periods of their text.
 
     Args:
       tokens: Token ids.
@@ -68,7 +68,7 @@ def period(
 def delimiter(
     tokens: Int[Array, "B T"], lengths: Int[Array, " B"], *, delimiters: Sequence[int]
 ) -> Target:
-    """Return the attention target in which tokens attend equally to all delimiters of a text.
+    """Return the attention target in which tokens attend equally to all delimiters of their text.
 
     Args:
       tokens: Token ids.

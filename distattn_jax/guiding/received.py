@@ -1,4 +1,8 @@
-"""Losses on received attention (Wang et al. 2022, "Paying More Attention to Self-attention").
+"""Losses on received attention: the attention that each key receives, summed over queries.
+
+The losses are the map discrimination guide (MDG) and the pattern decorrelation guide (PDG) of Wang
+et al. 2022, "Paying More Attention to Self-attention". A map is the attention matrix A_r of one
+head in one layer.
 
     m_r[j]   = Σ_i A_r[i, j]                attention that key j receives in map r  (8)
     M        = [m_1; m_2; ...; m_R]         maps of all layers and heads, ‖m_r‖ = 1 (9)
@@ -6,9 +10,9 @@
     MDG      = -Σ_r log P(r | m_r)          maps should differ from one another     (11)
     PDG      = ‖MᵀM - I‖²_F                 keys should be attended to differently  (12)
 
-Both losses need only the Gram matrix G = MMᵀ, shape (R, R). MDG uses its rows. MᵀM and MMᵀ have the
-same Frobenius norm, so PDG = ‖G‖²_F - 2 tr G + S with S valid keys, and no (S, S) matrix is formed.
-Cost: R² S products for each example, where R = layers · heads.
+Both losses need only the Gram matrix G = MMᵀ, shape (R, R). MDG uses the rows of G. MᵀM and MMᵀ
+have the same Frobenius norm, so PDG = ‖G‖²_F - 2 tr G + S with S valid keys, and no (S, S) matrix
+is formed. Cost: R² S products for each example, where R = layers · heads.
 
 Eq. 8 calls j "the column index". Read literally, the sum would run along the softmax axis, where
 every row sums to 1, and both losses would be constant. The code released with the paper has this
@@ -37,17 +41,18 @@ def map_discrimination(
     scaling: str = "mean",
     temperature: float | int | Float[Array, ""] = 1.0,
 ) -> Float[Array, " B"]:
-    """Return the map discrimination loss (MDG), eq. 8 to 11 of Wang et al. 2022.
+    """Return the loss of the map discrimination guide (MDG), eq. 8 to 11 of Wang et al. 2022.
 
     The loss is small if heads attend to different keys. If all R heads of the selected layers
     distribute their attention alike, the loss with `scaling="mean"` is log R.
 
     Args:
       received: Attention that each key receives, summed over the queries, shape (B, L, N, S). A
-        head with zeros only is treated as orthogonal to all others.
+        head whose entries are all 0 is treated as orthogonal to all other heads.
       lengths: Number of valid keys of each example. The rest is padding.
       layers: Indices of the layers that contribute. None selects all.
-      scaling: "sum" adds the losses of all heads, as in eq. 11. "mean" averages them.
+      scaling: "sum" adds the losses of all heads, as in eq. 11. "mean" averages the losses of all
+        heads.
       temperature: τ, by which similarities are divided. May be traced.
 
     Returns:
@@ -69,9 +74,9 @@ def pattern_decorrelation(
     layers: Sequence[int] | None = None,
     scaling: str = "mean",
 ) -> Float[Array, " B"]:
-    """Return the pattern decorrelation loss (PDG), eq. 12 of Wang et al. 2022.
+    """Return the loss of the pattern decorrelation guide (PDG), eq. 12 of Wang et al. 2022.
 
-    The loss is small if keys are attended to by different heads.
+    The loss is small if different keys receive their attention from different heads.
 
     Args:
       received: Attention that each key receives, summed over the queries, shape (B, L, N, S).
@@ -94,7 +99,11 @@ def pattern_decorrelation(
 def _gram_matrix(
     received: Float[Array, "B L N S"], lengths: Int[Array, " B"], layers: Sequence[int] | None
 ) -> Float[Array, "B R R"]:
-    """Return the cosine similarity of the received attention of each pair of R = L N heads."""
+    """Return the cosine similarities of all pairs of the R heads of the selected layers.
+
+    The vector of a head is its received attention: the attention that each key receives, summed
+    over queries.
+    """
     received = gather_heads(select_layers(received, layers))
     batch, layer_count, heads, keys = received.shape
     rows = received.astype(promote(received.dtype)).reshape(batch, layer_count * heads, keys)
@@ -106,7 +115,7 @@ def _gram_matrix(
 
 
 def _check_arguments(received: Array, lengths: Array, scaling: str) -> None:
-    """Raise a ValueError for shapes that do not match or an unknown scaling."""
+    """Raise a ValueError if the shapes do not match or if `scaling` is unknown."""
     sizes: dict[str, int] = {}
     check_shape("received", received, "B L N S", sizes)
     check_shape("lengths", lengths, "B", sizes)

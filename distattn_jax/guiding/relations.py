@@ -1,14 +1,15 @@
-"""Attention targets that are relations of words: syntax, co-occurrence, similarity of meaning.
+"""Attention targets from relations of words: syntax, co-occurrence or similarity of meaning.
 
-Wang et al. (2022) cite Qi et al. (2020) and Xia et al. (2021) for these targets, without equations.
-This file defines them as follows. A token may be a part of a word ("piece").
+Wang et al. (2022) give no equations for these targets and refer to Qi et al. (2020) and Xia et al.
+(2021). This file defines the target weight P_ij of query i and key j as follows. A token may be a
+part of a word ("piece"). PMI is pointwise mutual information.
 
     dependency       P_ij = 1/p         for the p pieces j of the syntactic head of i's word
     pmi              P_ij ∝ max(0, PMI(token_i, token_j))     for j other than i
     word_similarity  P_ij ∝ max(0, cos(vector_i, vector_j))   for j in other words than i
 
-Each row sums to 1. A row of zeros means that the token has no target. Relations are computed on the
-device from one integer for each token, so that the host sends no (T, T) matrix.
+Each row i sums to 1, or is all zeros if token i has no target. Targets are computed on the device
+from integer arrays of shape (B, T), so that the host sends no (T, T) matrix.
 """
 
 from typing import NamedTuple
@@ -27,8 +28,8 @@ class PmiTable(NamedTuple):
     """Pointwise mutual information (PMI) of the K most frequent tokens.
 
     Attributes:
-      row_of_token: Row and column of each token id of the vocabulary in `values`, or -1 for a token
-        outside the table.
+      row_of_token: Index of the row and the column of `values` for each token id of the vocabulary.
+        -1 marks a token that has no row.
       values: PMI of each pair of tokens, log(p(a, b) / (p(a) p(b))).
     """
 
@@ -63,7 +64,8 @@ def pmi(tokens: Int[Array, "B T"], lengths: Int[Array, " B"], table: PmiTable) -
     Args:
       tokens: Token ids.
       lengths: Number of valid tokens of each text. The rest is padding.
-      table: Pointwise mutual information (PMI) of pairs of tokens. Negative values count as 0.
+      table: Pointwise mutual information (PMI) of pairs of tokens. Negative values are treated as
+        0.
     """
     check_shape("tokens", tokens, "B T", {})
     rows = look_up(table.row_of_token, tokens)
@@ -77,15 +79,15 @@ def pmi(tokens: Int[Array, "B T"], lengths: Int[Array, " B"], table: PmiTable) -
 def word_similarity(
     vectors: Int[Array, "B T"], lengths: Int[Array, " B"], table: Float[Array, "W E"]
 ) -> Target:
-    """Return the attention target in which each token attends to other words, by similarity.
+    """Return the attention target in which each token attends to words of similar meaning.
 
-    The target weights are proportional to the cosine of two word vectors. A negative cosine counts
-    as 0. Adjacent tokens with the same vector form one word, and a token does not attend to its own
-    word. It may attend to the same word elsewhere in the text.
+    The target weights are proportional to the cosine of two word vectors. A negative cosine is
+    treated as 0. Adjacent tokens with the same vector form one word, and a token does not attend to
+    this word. The token may attend to another occurrence of the same word in the text.
 
     Args:
-      vectors: Index of the table row that holds the vector of each token's word. Index 0 means
-        that the word has no vector.
+      vectors: Row of `table` with the vector of the word that contains each token. Row 0 means that
+        the word has no vector.
       lengths: Number of valid tokens of each text. The rest is padding.
       table: Word vectors of any norm. The similarity to a vector of zeros is 0.
     """

@@ -24,7 +24,7 @@ def check_integers(name: str, numbers: Sequence[int]) -> tuple[int, ...]:
 
 
 def resolve_indices(name: str, indices: Sequence[int] | None, size: int) -> tuple[int, ...]:
-    """Return indices along an axis, with negative ones replaced by size + index.
+    """Return nonnegative indices along an axis. A negative index is replaced by size + index.
 
     Args:
       name: Name of the argument, for error messages.
@@ -44,7 +44,7 @@ def resolve_indices(name: str, indices: Sequence[int] | None, size: int) -> tupl
 
 
 def select_layers(array: Array, layers: Sequence[int] | None) -> Array:
-    """Select layers along the second axis of an array. None selects all."""
+    """Return the selected layers, the second axis of an array. `layers=None` selects all."""
     indices = resolve_indices("layers", layers, array.shape[1])
     if indices == tuple(range(array.shape[1])):
         return array

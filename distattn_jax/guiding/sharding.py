@@ -25,7 +25,10 @@ def look_up(table: Array, *indices: Array) -> Array:
 
 
 def _batch_spec(array: Array) -> PartitionSpec | None:
-    """Return the spec that shards only the first axis, or None on a mesh without Explicit axes."""
+    """Return a partition spec that shards only the first axis, like the first axis of `array`.
+
+    Return None if the mesh has no Explicit axes.
+    """
     sharding = jax.typeof(array).sharding
     if AxisType.Explicit not in sharding.mesh.axis_types:
         return None

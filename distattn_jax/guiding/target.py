@@ -27,8 +27,8 @@ class Target(NamedTuple):
 
     Attributes:
       rows: True for the queries that have a target.
-      weights: Target distribution of each query (T) over the keys (S). A row sums to 1, or is 0
-        for a query without a target.
+      weights: Target distribution of each query (T) over the keys (S). The weights of a query sum
+        to 1, or are all 0 if the query has no target.
     """
 
     rows: Bool[Array, "B T"]
@@ -61,15 +61,17 @@ def pattern_loss(
     layers: Sequence[int] | None = None,
     heads: Sequence[int] | None = None,
 ) -> Float[Array, " B"]:
-    """Return the squared error of attention weights, averaged over layers, heads and queries.
+    """Return the mean squared error between attention weights and their targets.
+
+    Squared errors are summed over keys and averaged over layers, heads and queries.
 
     Args:
       weights: Attention weights, shape (B, L, N, T, S).
       target: Target weights. Queries without a target do not contribute.
       lengths: Number of valid positions of each example. The rest is padding.
       layers: Indices of the layers that contribute. None selects all.
-      heads: Indices of the heads that contribute in each layer. None selects the first half,
-        rounded up.
+      heads: Indices of the heads that contribute in each layer. None selects the first half of the
+        heads, rounded up.
 
     Returns:
       Loss of each example, 0 for an example in which no query has a target.

@@ -1,4 +1,4 @@
-"""Models: encoders with any attention, and the models of each task built on them."""
+"""Encoders with any attention variant, and task models that contain such an encoder."""
 
 from distattn_jax.models.document import (
     DocumentClassifier,

@@ -15,7 +15,7 @@ from distattn_jax.models.text_encoder import SequenceEncoder, TextEncoder
 
 
 class DocumentEncoder(nnx.Module):
-    """Encode a document as one vector: one encoder over words, another over sentences.
+    """Encode a document as a vector, with an encoder over words and an encoder over sentences.
 
     Args:
       vocabulary: Size V of the vocabulary. Token id 0 is padding.
@@ -40,7 +40,7 @@ class DocumentEncoder(nnx.Module):
           tokens: Token ids of S sentences with T words each.
           words: Number of valid words of each sentence. The rest is padding.
           sentences: Number of valid sentences of each document. The rest is padding.
-          **arguments: `dropout_rate` and `rngs` of `TextEncoder`.
+          **arguments: `dropout_rate` and `rngs` of `TextEncoder.__call__`.
         """
         batch, count, length = tokens.shape
         vectors = self.words(tokens.reshape(-1, length), words.reshape(-1), **arguments).vector
@@ -68,8 +68,8 @@ class DocumentClassifier(nnx.Module):
         """Return the logits in float32.
 
         Args:
-          *document: `tokens`, `words` and `sentences` of `DocumentEncoder`.
-          **arguments: `dropout_rate` and `rngs` of `TextEncoder`.
+          *document: `tokens`, `words` and `sentences` of `DocumentEncoder.__call__`.
+          **arguments: `dropout_rate` and `rngs` of `TextEncoder.__call__`.
         """
         return ClassifierOutput(self.classes(self.document(*document, **arguments)))
 
@@ -102,7 +102,7 @@ class DocumentRegressor(nnx.Module):
         """Return the predictions in float32.
 
         Args:
-          *document: `tokens`, `words` and `sentences` of `DocumentEncoder`.
-          **arguments: `dropout_rate` and `rngs` of `TextEncoder`.
+          *document: `tokens`, `words` and `sentences` of `DocumentEncoder.__call__`.
+          **arguments: `dropout_rate` and `rngs` of `TextEncoder.__call__`.
         """
         return RegressionOutput(self.rating(self.document(*document, **arguments))[:, 0])

@@ -35,7 +35,7 @@ Number = float | Float[Array, ""]
 
 @dataclasses.dataclass(frozen=True)
 class Sizes:
-    """Sizes and initial values of a model. The defaults are those of the DA-Transformer paper.
+    """Sizes and initial values of a model. The defaults are those of Wu et al. 2021.
 
     Attributes:
       heads: Number of attention heads N.
@@ -45,10 +45,11 @@ class Sizes:
       hidden_features: Width inside the feed-forward networks. None means 4 D.
       embedding_features: Width of the token embeddings.
       pooling_features: Width of the tanh layer of additive pooling.
-      max_distance: Largest distance with its own vector in `relative_position`.
-      initial_weight: Initial mean of |w| in `distance_aware`. Half of the heads have a negative
-        initial w. May be traced.
-      initial_shape: Initial v in `distance_aware`. May be traced.
+      max_distance: Largest distance with its own vector in the method `relative_position`.
+      initial_weight: Initial mean of |w|, where w is the distance weight of a head in the method
+        `distance_aware`. Half of the heads have a negative initial w. May be traced.
+      initial_shape: Initial v, the shape of the sigmoid of a head in the method `distance_aware`.
+        May be traced.
     """
 
     heads: int = 16
@@ -69,9 +70,9 @@ def _distance_aware(sizes: Sizes, *, rngs: nnx.Rngs, **options: Any) -> Distance
     Args:
       sizes: Sizes and initial values of the model.
       rngs: Random number generators of the parameters.
-      **options: `mapping` or `adjust` of `DistanceAware`. Without `mapping`, the parameter v of the
-        default mapping starts at `sizes.initial_shape`. With `mapping`, the parameters start at
-        the defaults of that mapping.
+      **options: Argument `mapping` or `adjust` of `DistanceAware`. Without `mapping`, the initial
+        value of v (the shape of the sigmoid) is `sizes.initial_shape`. With `mapping`, the mapping
+        defines the initial values of its parameters.
     """
     if "mapping" not in options:
         options["shape"] = sizes.initial_shape
@@ -97,15 +98,15 @@ def _adapted(sizes: Sizes, *, rngs: nnx.Rngs) -> Adapted:
 
 @dataclasses.dataclass(frozen=True)
 class Method:
-    """One row of a comparison: an attention variant and the layer options of its paper.
+    """Method to compare: an attention variant, and the layer options that its paper uses.
 
     Attributes:
       title: Name in tables and figures.
       variant: Makes the attention module of one layer, called as `variant(sizes, rngs=rngs)`. None
         means dot-product attention.
-      positions: Add sinusoidal position encodings to the embeddings.
+      positions: True if sinusoidal position encodings are added to the embeddings.
       layer_arguments: Arguments of `TransformerLayer`.
-      has_distance_weights: The heads have a distance weight w.
+      has_distance_weights: True if each head has a distance weight w.
     """
 
     title: str
@@ -120,11 +121,11 @@ class Method:
 
 
 def _distance_aware_method(title: str, **options: Any) -> Method:
-    """Return a method: distance-aware attention with options that differ from the defaults.
+    """Return the method that uses distance-aware attention with the given options.
 
     Args:
-      title: Name of the option in tables and figures, e.g. "linear". "DA, " is prepended.
-      **options: `mapping` or `adjust` of `DistanceAware`.
+      title: Name of the option, e.g. "linear". The title of the method is "DA, linear".
+      **options: Argument `mapping` or `adjust` of `DistanceAware`.
     """
     variant = functools.partial(_distance_aware, **options)
     return Method(f"DA, {title}", variant, has_distance_weights=True)

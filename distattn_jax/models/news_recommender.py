@@ -25,7 +25,7 @@ class RankingOutput(NamedTuple):
 
 
 class NewsRecommender(nnx.Module):
-    """Score candidate titles for users, given the titles they clicked before.
+    """Score candidate titles for a user from the titles that the user clicked before.
 
     Args:
       vocabulary: Size V of the vocabulary. Token id 0 is padding.
@@ -54,7 +54,7 @@ class NewsRecommender(nnx.Module):
           clicks: Number of valid titles of each history. The rest is padding.
           candidates: Token ids of the C titles to score.
           candidate_words: Number of valid words of each candidate. The rest is padding.
-          **arguments: `dropout_rate` and `rngs` of `TextEncoder`.
+          **arguments: `dropout_rate` and `rngs` of `TextEncoder.__call__`.
         """
         batch, clicked, length = history.shape
         titles = jnp.concatenate([history, candidates], axis=1).reshape(-1, length)

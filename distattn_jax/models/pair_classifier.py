@@ -1,11 +1,12 @@
 """Classifier of sentence pairs, e.g. for the data set SNLI (Wu et al. 2021).
 
-One encoder turns both sentences into vectors a and b. The logits are
+The same encoder converts the first sentence to a vector a and the second to a vector b. The logits
+are
 
     max(0, [a, b, |a - b|, a b] W₁ + b₁) W₂ + b₂
 
-The paper does not describe how it combines a pair. The sentences are encoded separately, because in
-one concatenated sequence the method `no_positions` could not distinguish them.
+The paper does not describe how it combines two sentences. Here they are encoded separately: if they
+were concatenated, the method `no_positions` could not distinguish the first from the second.
 """
 
 from typing import Any

@@ -1,4 +1,4 @@
-"""Classifier of texts or pairs on a pre-trained encoder (Wang et al. 2022).
+"""Classifier of texts or pairs of texts, based on a pre-trained encoder (Wang et al. 2022).
 
 logits = W ReLU(h_CLS)                                                                      eq. 7
 """
@@ -18,9 +18,10 @@ from distattn_jax.modules.dropout import Rate, Rngs
 
 
 class PretrainedClassifier(nnx.Module):
-    """Classify texts from the first token's output of a pre-trained encoder.
+    """Classify texts by the output of a pre-trained encoder at the first token.
 
-    The pooler of the encoder is not used. `dataclasses.replace(config, pooler=False)` removes it.
+    The pooler of the encoder is not used. `dataclasses.replace(config, pooler=False)` removes the
+    pooler.
 
     Args:
       config: Configuration of the encoder.

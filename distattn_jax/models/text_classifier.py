@@ -44,7 +44,7 @@ class TextClassifier(nnx.Module):
         Args:
           tokens: Token ids.
           lengths: Number of valid tokens of each text. The rest is padding.
-          **arguments: `dropout_rate`, `rngs`, `received` and `weights` of `TextEncoder`.
+          **arguments: `dropout_rate`, `rngs`, `received` and `weights` of `TextEncoder.__call__`.
         """
         encoded = self.text(tokens, lengths, **arguments)
         return ClassifierOutput(self.classes(encoded.vector), encoded.received, encoded.weights)

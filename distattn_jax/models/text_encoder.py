@@ -12,7 +12,7 @@ from distattn_jax.modules.dropout import Rate, Rngs
 
 
 class PooledOutput(NamedTuple):
-    """Output of an encoder that pools. Fields that were not requested are None.
+    """Output of an encoder with pooling. Fields that were not requested are None.
 
     Attributes:
       vector: Pooled vector of each sequence.

@@ -12,13 +12,13 @@ from distattn_jax.modules.initializers import Initializer, bias_init
 class Adapted(nnx.Module):
     """Biases of adapted attention (TENER). Calling the module returns `attention.Adapted`.
 
-    The paper projects neither keys nor outputs. To follow it, use `MultiHeadAttention(...,
+    The paper projects neither keys nor outputs. To follow the paper, use `MultiHeadAttention(...,
     project_key=False, project_out=False)`.
 
     Args:
       num_heads: Number of attention heads N.
       head_features: Width H of each head. Must be even.
-      shared: Share one pair of biases between all heads. Otherwise each head has its own.
+      shared: Share one pair of biases between all heads. Otherwise each head has its own pair.
       bias_init: Initializer of both biases.
       param_dtype: Dtype of the parameters.
       rngs: Random number generators. The stream `params` draws the parameters.

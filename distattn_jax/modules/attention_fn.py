@@ -31,7 +31,7 @@ def as_attention_fn(variant: Variant | nnx.Module, *, implementation: str | None
 
 
 class _AttentionModule(nnx.Module):
-    """Attention function that owns the parameters of its variant."""
+    """Attention function that is a module and contains the parameters of its variant."""
 
     def __init__(self, variant: nnx.Module, implementation: str | None):
         self.variant = variant

@@ -22,7 +22,7 @@ def attention_over_batch_axes(
     query_offset: int | Array = 0,
     **arguments: Any,
 ) -> Attended:
-    """Call `attention` with all batch axes merged into one, and restore them in the outputs.
+    """Call `attention` with all batch axes merged into one, and split this axis in the outputs.
 
     Args:
       query: Queries, shape (..., T, N, H).
@@ -32,7 +32,7 @@ def attention_over_batch_axes(
       mask: Nonzero where a query may attend to a key, broadcastable to (..., N, T, S).
       query_lengths: Number of valid queries, broadcastable to the batch axes.
       key_lengths: Number of valid keys, broadcastable to the batch axes.
-      query_offset: Position of the first query minus that of the first key, a scalar or
+      query_offset: Position of the first query minus position of the first key, a scalar or
         broadcastable to the batch axes.
       **arguments: Other arguments of `attention`.
     """
@@ -63,10 +63,10 @@ def attention_over_batch_axes(
 
 
 def _merge_batch_axes(x: Any, batch: tuple[int, ...], trailing: int) -> Any:
-    """Broadcast the batch axes of an array to their full sizes and merge them into one.
+    """Broadcast the batch axes of an array to the sizes `batch` and merge them into one axis.
 
     Args:
-      x: Array with batch axes that may be missing or of size 1, or None.
+      x: Array whose batch axes may be missing or have size 1. None is returned unchanged.
       batch: Sizes of the batch axes.
       trailing: Number of axes after the batch axes.
     """

@@ -1,4 +1,7 @@
-"""Parameters of distance-aware attention: by default w and v, two numbers for each head."""
+"""Parameters of distance-aware attention: by default w and v of each head.
+
+w is the distance weight of a head, and v is the shape of its sigmoid.
+"""
 
 from typing import Any
 
@@ -39,10 +42,11 @@ class DistanceAware(nnx.Module):
       adjust: Rule that combines the coefficients with the attention scores, e.g.
         `attention.early_multiply`.
       shape: Initial parameters of the mapping, each a number or an array of shape (N,). None uses
-        the default of the mapping. They are trained, except for the threshold of `attention.clip`.
-      weight_init: Initializer of the weights w, shape (N,).
-      tolerance: Largest error of a score that fused kernels may cause by treating f as constant
-        at large distances. None selects the tolerance by dtype.
+        the default of the mapping. These parameters are trained, except for the threshold of
+        `attention.clip`.
+      weight_init: Initializer of the distance weights w, one for each head, shape (N,).
+      tolerance: Maximum error of an attention score that results if fused kernels treat f as
+        constant at large distances. None selects the tolerance by dtype.
       param_dtype: Dtype of the parameters.
       rngs: Random number generators. The stream `params` draws the parameters.
     """

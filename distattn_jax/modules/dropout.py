@@ -12,7 +12,7 @@ Rate = float | Float[Array, ""]
 
 
 def dropout(x: Float[Array, "..."], rate: Rate, rngs: Rngs | None) -> Float[Array, "..."]:
-    """Set a fraction `rate` of the entries to 0 and divide the others by 1 - rate.
+    """Set each entry to 0 with probability `rate`, and divide all other entries by 1 - rate.
 
     Args:
       x: Array of any shape.

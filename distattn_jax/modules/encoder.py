@@ -82,8 +82,8 @@ class Encoder(nnx.Module):
           mask: True where a query may attend to a key, broadcastable to (B, N, T, S). With a memory
             of M positions, S = M + T.
           is_causal: Hide later tokens from each query.
-          memory: Inputs of each layer for earlier segments. The output then contains the memory
-            that includes this segment.
+          memory: Inputs of each layer for earlier segments. If passed, the output contains the
+            memory with this segment appended.
           dropout_rate: Replaces every dropout rate of the constructor. May be traced.
           rngs: Random number generators of dropout. None disables dropout.
           received: Also return the attention that each key receives, shape (B, L, N, S).
@@ -118,19 +118,19 @@ class Encoder(nnx.Module):
 
 
 def stack_layers(outputs: list[EncoderOutput], field: str) -> Array:
-    """Stack one field of the outputs of all layers along a new layer axis, the second."""
+    """Stack a field of the outputs of all layers along a new second axis."""
     return jnp.stack([getattr(output, field) for output in outputs], axis=1)
 
 
 def _hide_empty_slots(
     mask: Bool[Array, "#B #N #T #S"] | None, filled: Bool[Array, "B M"], tokens: int
 ) -> Bool[Array, "#B #N #T S"]:
-    """Return a mask that also hides the memory slots that hold no token.
+    """Return the mask with the empty memory slots hidden too.
 
     Args:
       mask: True where a query may attend to a key. The keys are M memory slots, followed by the
-        tokens of the segment. None masks no entry.
-      filled: True for the memory slots that hold a token.
+        tokens of the segment. None hides no key.
+      filled: True for the memory slots that contain a token.
       tokens: Number of tokens of the segment.
     """
     visible = jnp.pad(filled, ((0, 0), (0, tokens)), constant_values=True)[:, None, None, :]

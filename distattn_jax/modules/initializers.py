@@ -16,7 +16,7 @@ bias_init = jax.nn.initializers.normal(0.02)
 
 
 def alternating_signs(scale: float | Float[Array, ""] = 0.1) -> Initializer:
-    """Return an initializer of the weights w of distance-aware attention, one per head.
+    """Return an initializer of the distance weights w of the heads in distance-aware attention.
 
     Heads with an even index have w < 0, heads with an odd index have w > 0. |w| is uniform between
     scale/2 and 3 scale/2, because at w = 0 the parameters of the mapping would have no gradient.

@@ -1,7 +1,8 @@
 """Segment memory (Dai et al. 2019, section 3.2): each layer also attends to earlier segments.
 
-The keys and values of a layer come from the memory followed by the inputs, its queries from the
-inputs alone. No gradient reaches the memory. With M positions in memory, `query_offset` is M.
+The keys and values of a layer come from the memory followed by the inputs, but the queries come
+from the inputs alone. No gradient reaches the memory. With M positions in memory, `query_offset` is
+M.
 """
 
 from typing import NamedTuple
@@ -15,8 +16,8 @@ class SegmentMemory(NamedTuple):
     """Inputs of each layer at the last M positions, oldest first.
 
     Attributes:
-      states: Inputs of each layer.
-      filled: True for positions that hold a token, False for empty ones and for padding.
+      states: Inputs of each layer, shape (L, B, M, D).
+      filled: True for positions with a token. False for empty positions and for padding.
     """
 
     states: Float[Array, "L B M D"]
@@ -45,7 +46,7 @@ class SegmentMemory(NamedTuple):
 
         Args:
           states: Inputs of each layer for the T tokens of the segment.
-          lengths: Number of valid tokens of each example. None means that all are valid.
+          lengths: Number of valid tokens of each example. None means that all tokens are valid.
         """
         segment, size = states.shape[2], self.filled.shape[1]
         is_token = jnp.ones((states.shape[1], segment), bool)

@@ -15,8 +15,9 @@ from distattn_jax.modules.dropout import Rate, Rngs, dropout_key
 class MultiHeadAttention(nnx.MultiHeadAttention):
     """Multi-head attention with any attention variant.
 
-    It replaces `nnx.MultiHeadAttention`: arguments, call and parameters have the same names. The
-    parameters of the variant are added. Random number generators of dropout are passed to the call.
+    The class can replace `nnx.MultiHeadAttention`: its arguments and parameters have the same
+    names. The parameters of the attention variant are added. Random number generators of dropout
+    are passed to `__call__`.
 
     Args:
       num_heads: Number of attention heads N.
@@ -106,9 +107,9 @@ class MultiHeadAttention(nnx.MultiHeadAttention):
           query_lengths: Number of valid queries of each example. The rest is padding.
           key_lengths: Number of valid keys of each example. The rest is padding.
           is_causal: Hide later keys from each query.
-          query_offset: Position of the first query minus that of the first key.
-          deterministic: Disable dropout. None uses the value of the constructor. If that is None
-            too, dropout is disabled when `rngs` is None.
+          query_offset: Position of the first query minus position of the first key.
+          deterministic: Disable dropout. None uses the value of the constructor. If this value is
+            also None, dropout is disabled when `rngs` is None.
           dropout_rate: Replaces the dropout rate of the constructor. May be traced.
           rngs: Random number generators of dropout.
           decode: Append keys and values to the cache and attend causally to the whole cache. None
@@ -120,7 +121,8 @@ class MultiHeadAttention(nnx.MultiHeadAttention):
           qkv_sharding: Sharding of the projected queries, keys and values.
 
         Returns:
-          The output. If `received` or `weights` is True, an `Attended` with the output as `values`.
+          The output. If `received` or `weights` is True, an `Attended` whose field `values` is the
+          output.
         """
         if inputs_k is None:
             if inputs_v is not None:
@@ -213,7 +215,7 @@ class MultiHeadAttention(nnx.MultiHeadAttention):
 
 
 def _check_same_width(name: str, input_width: int, output_width: int) -> None:
-    """Raise a ValueError if widths differ: without a projection they must be equal."""
+    """Raise a ValueError if the two widths differ. They must be equal without a projection."""
     if input_width != output_width:
         raise ValueError(
             f"{name}=False requires inputs and outputs of the same width; "

@@ -49,7 +49,8 @@ class AdditivePooling(nnx.Module):
         Args:
           tokens: Token vectors, shape (..., T, D).
           lengths: Number of valid tokens of each sequence. The rest is padding.
-          mask: True for valid tokens. If `lengths` is passed too, both must mark a token as valid.
+          mask: True for valid tokens. If `lengths` is passed too, only tokens that are valid by
+            `lengths` and by `mask` are pooled.
         """
         scores = self.score(jnp.tanh(self.hidden(tokens)))[..., 0].astype(jnp.float32)
         is_valid = jnp.ones(scores.shape, bool) if mask is None else mask

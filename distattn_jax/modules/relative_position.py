@@ -10,7 +10,9 @@ from distattn_jax.modules.initializers import Initializer, table_init
 
 
 class RelativePosition(nnx.Module):
-    """Position tables of Shaw's attention. Calling the module returns `attention.RelativePosition`.
+    """Tables of position vectors for relative position attention (Shaw et al. 2018).
+
+    Calling the module returns `attention.RelativePosition`.
 
     Args:
       num_heads: Number of attention heads N.
@@ -18,7 +20,7 @@ class RelativePosition(nnx.Module):
       max_distance: Largest distance k with its own vector. Relative positions are clipped to ±k.
       keys: Add a position vector to the keys.
       values: Add a position vector to the values.
-      shared: Share the tables between all heads. Otherwise each head has its own.
+      shared: Share the tables between all heads. Otherwise each head has its own tables.
       init: Initializer of the tables, shape (N or 1, 2 k + 1, H).
       param_dtype: Dtype of the parameters.
       rngs: Random number generators. The stream `params` draws the parameters.

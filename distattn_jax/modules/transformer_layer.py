@@ -43,7 +43,7 @@ class EncoderOutput(NamedTuple):
 
 
 class TransformerLayer(nnx.Module):
-    """Attention and a feed-forward network, each with dropout, residual and layer norm.
+    """Attention and a feed-forward network, each with dropout, residual sum and layer norm.
 
     Args:
       features: Width D of inputs and outputs.

@@ -17,7 +17,7 @@ class TransformerXL(nnx.Module):
       head_features: Width H of each head.
       features: Width D of the sinusoidal position encodings. Must be even. The paper uses the width
         of the model.
-      shared: Share one pair of biases between all heads. Otherwise each head has its own.
+      shared: Share one pair of biases between all heads. Otherwise each head has its own pair.
       projection_init: Initializer of the projection of position encodings, shape (N, D, H).
       bias_init: Initializer of the content bias and of the position bias.
       param_dtype: Dtype of the parameters.

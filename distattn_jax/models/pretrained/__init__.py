@@ -1,4 +1,4 @@
-"""BERT, RoBERTa and ALBERT with any attention, loaded from and saved as Hugging Face folders."""
+"""BERT, RoBERTa and ALBERT with any attention variant, and Hugging Face checkpoints of them."""
 
 from distattn_jax.models.pretrained.checkpoint import (
     load,

@@ -75,7 +75,7 @@ def resolve_folder(source: Folder, *, revision: str | None = None) -> Path:
 
 
 def read_config(folder: Folder) -> PretrainedConfig:
-    """Read the configuration of a checkpoint from its config.json and its tensor names."""
+    """Read the configuration of a checkpoint from config.json and the names of its tensors."""
     path = Path(folder) / "config.json"
     if not path.is_file():
         raise ValueError(f"{folder} must contain config.json.")
@@ -89,7 +89,7 @@ def read_config(folder: Folder) -> PretrainedConfig:
 
 
 def weight_files(folder: Folder) -> list[Path]:
-    """Return the files that contain the tensors of a checkpoint. Ignore other files beside them."""
+    """Return the safetensors files that contain the tensors of a checkpoint."""
     folder = Path(folder)
     if (folder / WEIGHTS_FILE).is_file():
         return [folder / WEIGHTS_FILE]
@@ -118,9 +118,10 @@ def stored_dtypes(folder: Folder) -> list[str]:
 
 
 def read_parameters(folder: Folder, config: PretrainedConfig) -> dict[ParameterPath, np.ndarray]:
-    """Read the parameters of `PretrainedEncoder(config)` in float32, by their paths in the module.
+    """Return a dict from path to value, in float32, of the parameters of an encoder.
 
-    Tensors of task-specific heads are ignored. The pooler is ignored if `config.pooler` is False.
+    The paths are those of the module `PretrainedEncoder(config)`. Tensors of task-specific output
+    layers are ignored. The pooler is ignored if `config.pooler` is False.
 
     Args:
       folder: Folder of the checkpoint.
@@ -155,8 +156,8 @@ def load(
     Args:
       source: A folder, or a name on the Hugging Face hub.
       revision: Branch, tag or commit on the hub. None means the newest.
-      rngs: Random number generators of the parameters of a variant, which no checkpoint contains.
-        None means seed 0.
+      rngs: Random number generators. The stream `params` draws the parameters of the attention
+        variant, which the checkpoint does not contain. None means seed 0.
       **arguments: `variant`, `implementation`, `dtype` and `remat` of `PretrainedEncoder`.
     """
     folder = resolve_folder(source, revision=revision)
@@ -203,7 +204,7 @@ def save(
 
 
 def _tokenizer_files(folder: Path) -> list[Path]:
-    """Return the tokenizer files in a folder. Raise a ValueError if there are none."""
+    """Return the tokenizer files in a folder. Raise a ValueError if none is found."""
     files = [folder / name for name in TOKENIZER_FILES if (folder / name).is_file()]
     if not files:
         raise ValueError(f"tokenizer_from must contain one of {TOKENIZER_FILES}; got {folder}.")
@@ -245,7 +246,7 @@ def _locate_tensors(files: list[Any], config: PretrainedConfig) -> tuple[dict[st
 
 @contextlib.contextmanager
 def _open_weights(folder: Folder) -> Iterator[list[Any]]:
-    """Open the safetensors files of a checkpoint."""
+    """Open the safetensors files of a checkpoint, and close them when the context ends."""
     paths = weight_files(folder)
     with contextlib.ExitStack() as stack:
         files = []

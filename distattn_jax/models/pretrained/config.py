@@ -41,15 +41,16 @@ class PretrainedConfig:
       positions: Number of rows of the table of position embeddings.
       types: Number of token types.
       embedding_features: Width of the embeddings. Must be D, except for ALBERT.
-      groups: Number of layers with their own parameters. Each is applied L / groups times in a row.
-        Must be L, except for ALBERT.
+      groups: Number of layers with their own parameters. Each such layer is applied L / groups
+        times in a row. Must be L, except for ALBERT.
       activation: Activation of the feed-forward networks, a key of `ACTIVATIONS`.
       dropout_rate: Dropout rate of the embeddings and before each residual sum.
       attention_dropout_rate: Dropout rate of the attention weights.
       classifier_dropout_rate: Dropout rate before the last layer of a classifier.
       epsilon: Constant that the layer norms add to the variance.
       padding: Token id of padding. The first position of RoBERTa is `padding + 1`.
-      pooler: The encoder has a pooler, a dense layer on the first token's output.
+      pooler: True if the encoder has a pooler: a dense layer applied to the output at the first
+        token.
     """
 
     family: str
@@ -104,7 +105,7 @@ class PretrainedConfig:
 
     @property
     def max_length(self) -> int:
-        """Largest number of tokens of a text."""
+        """Maximum number of tokens of a text."""
         return self.positions - self.first_position
 
 
@@ -161,13 +162,13 @@ def parse_config(
     family: str | None = None,
     pooler: bool = True,
 ) -> PretrainedConfig:
-    """Return the configuration that a config.json describes. A null value means the default.
+    """Return the configuration that a config.json describes. A value of null means the default.
 
     Args:
       content: Content of the file.
       path: Path of the file, for error messages.
       family: Family of the model if the file has no model_type, as in old files.
-      pooler: The checkpoint contains a pooler. The file itself does not specify this.
+      pooler: True if the checkpoint contains a pooler, which config.json does not specify.
     """
     content = {key: value for key, value in content.items() if value is not None}
     family = content.get("model_type", family)
@@ -217,8 +218,8 @@ def format_config(config: PretrainedConfig) -> str:
 def _check_type(name: str, value: Any, expected: Any) -> Any:
     """Return a value of a config.json after checking its type.
 
-    Raise a ValueError if the value has another type. If a float is expected, an integer is
-    converted to float.
+    Raise a ValueError if the value is not of the expected type. If a float is expected, an integer
+    is converted to float.
 
     Args:
       name: Name of the value, for error messages.

@@ -4,7 +4,7 @@ x₀ = norm(token + position + type)                  ALBERT: a dense layer wide
 y = norm(x + attention(x)),   x = norm(y + W₂ act(y W₁ + b₁) + b₂)          in each layer
 pooled = tanh(x_CLS W + b)
 
-The first position of RoBERTa is its padding id plus 1. ALBERT applies one layer several times.
+The first position of RoBERTa is its padding id plus 1. ALBERT applies the same layer several times.
 """
 
 import functools

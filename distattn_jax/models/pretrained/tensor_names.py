@@ -1,4 +1,4 @@
-"""Names and shapes of the tensors in which transformers stores the parameters of an encoder."""
+"""Names and shapes of the tensors of an encoder in checkpoints of the library transformers."""
 
 from collections.abc import Iterator
 from typing import NamedTuple
@@ -28,9 +28,10 @@ class StoredTensor(NamedTuple):
     Attributes:
       name: Name in the checkpoint, without the prefix of the family.
       shape: Shape in the checkpoint, (outputs, inputs) for a matrix.
-      parameter_shape: Shape of the parameter, (inputs, outputs) for a matrix. Attention heads are a
-        separate axis.
-      is_matrix: The tensor is the matrix of a dense layer, which is stored transposed.
+      parameter_shape: Shape of the parameter, (inputs, outputs) for a matrix. In the parameter, the
+        attention heads have their own axis.
+      is_matrix: True if the tensor is the matrix of a dense layer. Such a matrix is stored
+        transposed.
     """
 
     name: str
@@ -54,7 +55,7 @@ def tensors_by_path(config: PretrainedConfig) -> dict[ParameterPath, StoredTenso
     """Return a dict from the path of each parameter of an encoder to its tensor in a checkpoint.
 
     Args:
-      config: Configuration of the encoder, `PretrainedEncoder(config)`.
+      config: Configuration of the encoder.
     """
     tensors = dict(_embedding_tensors(config))
     for index in range(config.groups):
@@ -102,7 +103,7 @@ def _embedding_tensors(config: PretrainedConfig) -> Iterator[tuple[ParameterPath
 
 
 def _layer_tensors(config: PretrainedConfig, index: int) -> dict[ParameterPath, StoredTensor]:
-    """Return the tensors of the Transformer layer with this index."""
+    """Return a dict from path to stored tensor for the Transformer layer with this index."""
     if config.family == "albert":
         prefix = f"encoder.albert_layer_groups.{index}.albert_layers.0"
         names = {
@@ -143,7 +144,7 @@ def _layer_tensors(config: PretrainedConfig, index: int) -> dict[ParameterPath, 
 def _dense_tensors(
     path: ParameterPath, name: str, inputs: tuple[int, ...], outputs: tuple[int, ...]
 ) -> dict[ParameterPath, StoredTensor]:
-    """Return the tensors of a dense layer.
+    """Return a dict from path to stored tensor for a dense layer.
 
     Args:
       path: Path of the dense layer in the encoder.
@@ -159,7 +160,7 @@ def _dense_tensors(
 
 
 def _norm_tensors(path: ParameterPath, name: str, width: int) -> dict[ParameterPath, StoredTensor]:
-    """Return the tensors of a layer norm.
+    """Return a dict from path to stored tensor for a layer norm.
 
     Args:
       path: Path of the layer norm in the encoder.
