@@ -26,10 +26,11 @@ class Options(NamedTuple):
     """Arguments of `attention` that are Python values, fixed when the program is traced.
 
     Attributes:
-      is_causal: Key j is visible to query i only if j <= i + offset.
-      aligned: The offset is the Python number 0, so that query i and key i have the same position.
-      received: Return the attention that each key receives.
-      weights: Return the attention weights.
+      is_causal: If True, key j is visible to query i only if j <= i + offset.
+      aligned: True if the offset is the Python number 0, so that query i and key i have the same
+        position.
+      received: If True, return the attention that each key receives, summed over the queries.
+      weights: If True, return the attention weights.
     """
 
     is_causal: bool
@@ -45,7 +46,7 @@ class AttentionCall(NamedTuple):
       query: Queries.
       key: Keys.
       value: Values.
-      variant: Attention variant, its arrays in float32 or wider.
+      variant: Attention variant whose arrays are float32 or wider.
       mask: True where a query may attend to a key. None masks no entry.
       query_lengths: Number of queries of each example before the padding. None means no padding.
       key_lengths: Number of keys of each example before the padding. None means no padding.

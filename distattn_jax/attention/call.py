@@ -30,8 +30,8 @@ def attention(
 ) -> Attended:
     """Compute attention of any variant, for all heads of a batch.
 
-    A query beyond `query_lengths`, or without a visible key, has output 0 and gradient 0 and does
-    not count in `received`. Scores and softmax are float32, or float64 if the query is float64.
+    A query beyond `query_lengths`, or without a visible key, has output 0 and gradient 0, and adds
+    nothing to `received`. Scores and softmax are float32, or float64 if the query is float64.
 
     Args:
       query: Queries, shape (B, T, N, H).
@@ -41,13 +41,14 @@ def attention(
       mask: True where a query may attend to a key. It is broadcast against (B, N, T, S), but never
         expanded to that shape in memory. None masks no entry.
       query_lengths: Number of queries of each example. Later queries are padding.
-      key_lengths: Number of keys of each example. Later keys are padding and masked.
+      key_lengths: Number of keys of each example. Later keys are padding, and are masked.
       is_causal: If True, key j is visible to query i only if j <= i + query_offset.
-      query_offset: Position of the first query minus the position of the first key, for example
-        the number of cached keys. It is one integer or one per example, and may be traced.
+      query_offset: Position of the first query minus the position of the first key, for example the
+        number of cached keys. It is one integer for all examples, or an array with one integer per
+        example. It may be traced.
       dropout_rate: Probability of dropping a weight, at least 0 and below 1. It may be traced.
-      dropout_key: PRNG key for dropout, required unless `dropout_rate` is 0. Every
-        implementation drops the same entries for the same key.
+      dropout_key: PRNG key for dropout, required unless `dropout_rate` is 0. Every implementation
+        drops the same entries for the same key.
       received: If True, return the attention that each key receives, summed over the queries.
       weights: If True, return the attention weights.
       implementation: "reference", "xla", "cudnn" or "pallas". None selects the first of "pallas",
@@ -88,7 +89,7 @@ def attention(
 
 
 def _check_arrays(query: Array, key: Array, value: Array) -> None:
-    """Raise ValueError if query, key and value are not floating-point arrays of fitting shapes."""
+    """Raise ValueError unless query, key and value are float arrays with matching shapes."""
     for name, array in (("query", query), ("key", key), ("value", value)):
         if getattr(array, "ndim", None) != 4:
             raise ValueError(

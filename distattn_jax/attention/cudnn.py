@@ -1,7 +1,7 @@
 """Flash attention of cuDNN, for the variants that can be written as dot-product attention.
 
-cuDNN requires 16-bit inputs, even lengths and one width for query, key and value. Zero padding
-meets these requirements and leaves the result unchanged.
+cuDNN requires 16-bit inputs, even lengths, and the same width for query, key and value. Lengths and
+widths are padded with zeros, which does not change the result.
 """
 
 import functools
@@ -22,7 +22,7 @@ LENGTH_MULTIPLE = 2
 
 
 def run(call: AttentionCall) -> Attended:
-    """Compute a call with cuDNN, after writing the variant as dot-product attention."""
+    """Compute attention with cuDNN, after writing the variant as dot-product attention."""
     queries, value_width = call.query.shape[1], call.value.shape[3]
     query, key = vmap_heads(_as_dot_product, call, head_axes=1)
     scale = query.shape[-1] ** -0.5
@@ -49,7 +49,7 @@ def run(call: AttentionCall) -> Attended:
 
 
 def unsupported_reason(call: AttentionCall) -> str | None:
-    """Return why cuDNN cannot compute a call, or None if it can."""
+    """Return the reason why cuDNN does not support a call, or None if cuDNN supports the call."""
     if call.variant.as_dot_product is None:
         return f"{type(call.variant).__name__} cannot be written as dot-product attention"
     if call.options.received or call.options.weights:
@@ -82,7 +82,7 @@ def unsupported_reason(call: AttentionCall) -> str | None:
 
 
 def _as_dot_product(head: Head) -> tuple[Array, Array]:
-    """Return a query and a key whose dot products are the scores of the head."""
+    """Return a query and a key of some width W: the scores of the head are query · key / √W."""
     assert head.variant.as_dot_product is not None, "unsupported_reason excludes this variant"
     return head.variant.as_dot_product(head.query, head.key, head.offset)
 
@@ -94,7 +94,7 @@ def _sequence_lengths(lengths: Array | None, x: Array) -> Int[Array, " B"] | Non
     sets the output of queries without a visible key to 0.
 
     Args:
-      lengths: Number of valid queries or keys of each example. None means all.
+      lengths: Number of valid queries or keys of each example. None means that all are valid.
       x: Query or key, before it is padded to an even length.
     """
     batch, length = x.shape[:2]
@@ -104,7 +104,7 @@ def _sequence_lengths(lengths: Array | None, x: Array) -> Int[Array, " B"] | Non
 
 
 def _has_visible_key(call: AttentionCall) -> Bool[Array, "B T 1 1"]:
-    """Return a mask of the queries before the padding that have at least one visible key."""
+    """Return a mask that is True for queries that are not padding and have a visible key."""
     batch, queries, _, _ = call.query.shape
     is_valid = jnp.ones((batch, queries), bool)
     if call.query_lengths is not None:

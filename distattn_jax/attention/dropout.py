@@ -37,7 +37,7 @@ class Dropout(NamedTuple):
     head: Int[Array, ""]
 
     def __call__(self, weights: Float[Array, "T S"], start: Int[Array, ""]) -> Float[Array, "T S"]:
-        """Set dropped weights to 0 and divide the others by 1 - rate.
+        """Set dropped weights to 0 and divide kept weights by 1 - rate.
 
         Args:
           weights: Weights of a block of consecutive queries.
@@ -48,7 +48,7 @@ class Dropout(NamedTuple):
         return jnp.where(self.kept(start + rows, columns), weights / (1 - rate), 0)
 
     def kept(self, rows: Int[Array, " T"], columns: Int[Array, " S"]) -> Bool[Array, "T S"]:
-        """Return True for the entries that dropout keeps.
+        """Return a mask that is True for the entries that dropout keeps.
 
         Args:
           rows: Indices of the queries.
@@ -62,7 +62,7 @@ class Dropout(NamedTuple):
 def is_off(rate: float | Array) -> bool:
     """Return True if the dropout rate is the Python number 0.
 
-    A traced rate counts as on, because its value is unknown.
+    The result is False for a traced rate, because its value is unknown.
     """
     return isinstance(rate, float | int) and rate == 0
 
@@ -83,12 +83,13 @@ def make_head_words(
       head: Index of each head.
 
     Returns:
-      One word per head to hash with query indices, and one to hash with key indices.
+      Two arrays of words. The first has one word per head to hash with query indices. The second
+      has one word per head to hash with key indices.
     """
     row_word, column_word = (combine(combine(word, example), head) for word in words)
     return row_word, column_word
 
 
 def drop_threshold(rate: Float[Array, ""]) -> UInt32[Array, ""]:
-    """Return the 32-bit threshold of a dropout rate: an entry whose hash is below it is dropped."""
+    """Return the 32-bit threshold of a dropout rate. Entries with a smaller hash are dropped."""
     return (rate.astype(jnp.float32) * 2.0**32).astype(jnp.uint32)

@@ -8,7 +8,7 @@ from distattn_jax.attention.arguments import AttentionCall
 
 
 def unsupported_dtype_reason(call: AttentionCall) -> str | None:
-    """Return None if query, key and value have one 16-bit dtype, otherwise an explanation."""
+    """Return None if query, key and value have the same 16-bit dtype, otherwise an error text."""
     dtypes = {x.dtype for x in (call.query, call.key, call.value)}
     if dtypes in ({jnp.dtype(jnp.bfloat16)}, {jnp.dtype(jnp.float16)}):
         return None
@@ -48,7 +48,7 @@ def fill_lengths(
     """Return one length per example, clipped to lie between 0 and the length of the array.
 
     Args:
-      lengths: Number of valid positions of each example. None means that all are valid.
+      lengths: Number of valid positions of each example. None means that all positions are valid.
       batch: Number of examples.
       length: Length of the array.
     """

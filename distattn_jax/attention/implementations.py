@@ -1,8 +1,9 @@
-"""Table of implementations, and the choice among them.
+"""Table of the implementations of attention, and the functions that choose one of them.
 
-The choice has two steps. In Python, `unsupported_reason` excludes implementations by shape, dtype
-and requested outputs. When the program is lowered, the platform decides among the others, so that
-one traced program can be lowered for any platform.
+The choice has two steps. While the program is traced, `unsupported_reason` excludes implementations
+that do not support the arguments of the call. When the program is lowered, the first remaining
+implementation for the platform is chosen. The same traced program can therefore be lowered for any
+platform.
 """
 
 import functools
@@ -19,9 +20,10 @@ class Implementation(NamedTuple):
     """One way to compute attention.
 
     Attributes:
-      run: Computes the outputs of a call.
+      run: Computes attention for the arguments of a call.
       platforms: Platforms that `run` can be lowered for. None means all platforms.
-      unsupported_reason: Returns why `run` cannot compute a call, or None if it can.
+      unsupported_reason: Returns the reason why `run` does not support a call. It returns None if
+        `run` supports the call.
     """
 
     run: Callable[[AttentionCall], Attended]
@@ -30,7 +32,7 @@ class Implementation(NamedTuple):
 
 
 def _always_supported(call: AttentionCall) -> None:
-    """Return None, because every call is supported."""
+    """Return None, which means that the implementation supports every call."""
 
 
 # In the order of preference. The choice ends at "xla", which supports every call.
@@ -43,11 +45,12 @@ IMPLEMENTATIONS = {
 
 
 def compute(call: AttentionCall, name: str | None) -> Attended:
-    """Compute a call by the named implementation, or by the first one that supports the call.
+    """Compute attention with the named implementation, or with the first that supports the call.
 
     Args:
       call: Arguments of `attention`.
-      name: Name of the implementation. None selects the first that supports the call.
+      name: Name of the implementation. None selects the first implementation that supports the call
+        and the platform.
     """
     if name is None:
         return _compute_by_first_supported(call)
@@ -65,7 +68,7 @@ def compute(call: AttentionCall, name: str | None) -> Attended:
 
 
 def _compute_by_first_supported(call: AttentionCall) -> Attended:
-    """Compute a call by the first implementation that supports the call and the platform."""
+    """Compute attention with the first implementation that supports the call and the platform."""
     supported = [
         implementation
         for implementation in IMPLEMENTATIONS.values()

@@ -1,9 +1,10 @@
 """Fused kernels on a mesh of devices: a `shard_map` over batch and heads.
 
 XLA cannot partition a Pallas kernel, so each device runs the kernels on its own examples and heads.
-With Explicit axes, the sharding of the query names the mesh axes of batch and heads. With Auto axes
-that sharding is unknown while tracing. The axes named in `HEAD_AXES` then shard the heads, and all
-other axes the batch. A wrong guess moves data between devices, but the result is correct.
+With Explicit axes, the sharding of the query names the mesh axes of batch and heads. With Auto
+axes, the sharding of the query is unknown while tracing. The axes named in `HEAD_AXES` then shard
+the heads, and all other axes shard the batch. If the query is in fact sharded differently, data
+move between devices, but the result is correct.
 """
 
 import math
@@ -56,7 +57,7 @@ def is_partly_manual() -> bool:
 
 
 def operand_specs(mesh: AbstractMesh, operands: Operands) -> Any:
-    """Return a partition spec for each operand, with the batch and head axes of the query."""
+    """Return the partition spec of each operand: batch and heads are sharded as in the query."""
     batch, heads = _batch_and_head_axes(mesh, operands.query)
     per_row, per_head = PartitionSpec(batch, None, heads), PartitionSpec(batch, heads)
     specs: dict[str, Any] = {
@@ -69,7 +70,7 @@ def operand_specs(mesh: AbstractMesh, operands: Operands) -> Any:
 
 
 def _batch_and_head_axes(mesh: AbstractMesh, query: Array) -> tuple[AxisNames, AxisNames]:
-    """Return the mesh axes that shard the batch, and those that shard the heads."""
+    """Return the mesh axes that shard the batch, and the mesh axes that shard the heads."""
     spec = jax.typeof(query).sharding.spec
     return (
         _dimension_axes(mesh, query.shape[0], spec[0], is_heads=False),
@@ -80,7 +81,7 @@ def _batch_and_head_axes(mesh: AbstractMesh, query: Array) -> tuple[AxisNames, A
 def _dimension_axes(
     mesh: AbstractMesh, size: int, spec: str | tuple[str, ...] | None, *, is_heads: bool
 ) -> AxisNames:
-    """Return the mesh axes that shard one dimension of the query.
+    """Return the mesh axes that shard one dimension of the query, or None without such axes.
 
     Args:
       mesh: Mesh of the devices.

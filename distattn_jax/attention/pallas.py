@@ -1,4 +1,4 @@
-"""Implementation by our fused kernels, for dot-product and distance-aware attention.
+"""Implementation with the package `fused`, for dot-product and distance-aware attention.
 
 This module converts a call into the operands of the kernels: coefficients of the distance function,
 lengths of every example and hash words for dropout.
@@ -36,11 +36,12 @@ MIN_SATURATED_LENGTH = 1024  # shorter maps have too few tiles for skipping to p
 
 
 class _KernelMapping(NamedTuple):
-    """Mapping of distance-aware attention, written as height times f.
+    """Mapping of distance-aware attention, written as height times a distance function f.
 
     Attributes:
       function: Distance function f.
-      coefficients: Computes slope, shift and height from the weight w and the shape of the mapping.
+      coefficients: Computes slope, shift and height from the distance weight w and the parameters
+        `shape` of the mapping.
     """
 
     function: fused.DistanceFunction
@@ -80,7 +81,7 @@ KERNEL_MAPPINGS = {
 
 
 def run(call: AttentionCall) -> Attended:
-    """Compute a call with the fused kernels. Each device computes its own examples and heads."""
+    """Compute attention with the fused kernels, on each device for its own examples and heads."""
     # Import the kernels only here: importing Pallas takes long, and an old JAX lacks Mosaic GPU.
     from distattn_jax.attention.fused.gpu.kernels import select_kernels
 
@@ -99,7 +100,7 @@ def run(call: AttentionCall) -> Attended:
 
 
 def unsupported_reason(call: AttentionCall) -> str | None:
-    """Return why the fused kernels cannot compute a call, or None if they can."""
+    """Return why the fused kernels do not support a call, or None if they support the call."""
     reason = _unsupported_variant_reason(call.variant)
     if reason is not None:
         return reason
@@ -126,7 +127,7 @@ def unsupported_reason(call: AttentionCall) -> str | None:
 
 
 def _unsupported_variant_reason(variant: Variant) -> str | None:
-    """Return why there is no kernel for a variant, or None if there is one."""
+    """Return the reason why no kernel supports a variant, or None if a kernel supports it."""
     if isinstance(variant, DotProduct):
         return None
     if not isinstance(variant, DistanceAware):
@@ -140,7 +141,12 @@ def _unsupported_variant_reason(variant: Variant) -> str | None:
 
 
 def _make_scoring(variant: Variant, width: int) -> fused.Scoring:
-    """Return the scoring of a variant whose queries have the given width."""
+    """Return the scoring of a variant: how the kernels compute scores from products q · k.
+
+    Args:
+      variant: Dot-product or distance-aware attention.
+      width: Width of a query, before padding.
+    """
     scale = 1 / math.sqrt(width)
     if not isinstance(variant, DistanceAware):
         return fused.DotProductScoring(scale)
@@ -149,7 +155,10 @@ def _make_scoring(variant: Variant, width: int) -> fused.Scoring:
 
 
 def _select_tolerance(call: AttentionCall) -> float:
-    """Return the tolerance for treating the distance function as constant. 0 disables this."""
+    """Return the largest error of a score from treating the distance function as constant.
+
+    If the result is 0, the kernels evaluate the distance function at all distances.
+    """
     if not isinstance(call.variant, DistanceAware) or call.dropout_rate is not None:
         return 0.0
     if call.variant.tolerance is not None:
@@ -159,7 +168,7 @@ def _select_tolerance(call: AttentionCall) -> float:
 
 
 def _make_operands(call: AttentionCall) -> fused.Operands:
-    """Return the operands of the kernels: padded arrays with a batch axis and a head axis."""
+    """Return the operands of the kernels. Query, key and value are padded."""
     batch, queries, heads, _ = call.query.shape
     keys = call.key.shape[1]
     dropout_words = dropout_scale = None
@@ -187,7 +196,10 @@ def _make_operands(call: AttentionCall) -> fused.Operands:
 
 
 def _make_coefficients(call: AttentionCall) -> Float[Array, "B N C"]:
-    """Stack the coefficients of the distance function: C is 4, or 0 for the dot product."""
+    """Return the stacked coefficients of the distance function.
+
+    The C = 4 coefficients are slope, shift, height and far value. For the dot product, C is 0.
+    """
     batch, queries, heads, width = call.query.shape
     variant = call.variant
     if not isinstance(variant, DistanceAware):
@@ -204,7 +216,7 @@ def _make_coefficients(call: AttentionCall) -> Float[Array, "B N C"]:
 
 
 def _stack(arrays: tuple[Array, ...], shape: tuple[int, int]) -> Array:
-    """Broadcast arrays of at most two axes to (batch, heads), and stack them on a last axis."""
+    """Broadcast arrays of at most two axes to (batch, heads), and stack them on a new last axis."""
     broadcast = []
     for array in arrays:
         array = array.reshape((1,) * (2 - array.ndim) + array.shape)
@@ -213,6 +225,6 @@ def _stack(arrays: tuple[Array, ...], shape: tuple[int, int]) -> Array:
 
 
 def _pad(x: Float[Array, "B L N W"]) -> Float[Array, "B _ N _"]:
-    """Pad to a width that the matrix units support and a length that the copy engine supports."""
+    """Pad x with zeros to a width and a length that the kernels support."""
     width = next(width for width in WIDTHS if width >= x.shape[-1])
     return gpu_inputs.pad_rows(x, length_multiple=LENGTH_MULTIPLE, width=width)

@@ -23,13 +23,13 @@ def compute_outputs(
     start: Int[Array, ""],
     weighted_values: Callable[[Float[Array, "block S"]], Float[Array, "block E"]],
 ) -> Attended:
-    """Return the outputs of a block of consecutive queries of one head, given its scores.
+    """Return the outputs of a block of consecutive queries of one head, computed from scores.
 
     Args:
       scores: Scores of the block.
       head: Arguments of the whole head.
       options: Arguments of `attention` that are Python values.
-      mask: True where a query of the block may attend to a key.
+      mask: True where a query of the block may attend to a key. None masks no entry.
       start: Index of the first query of the block.
       weighted_values: Maps the weights of the block to its weighted sums of values.
     """
@@ -56,8 +56,8 @@ def _visible_entries(
 ) -> Bool[Array, "#block #S"]:
     """Return a mask that is True where a query of the block may attend to a key.
 
-    The first query of the block has index `start`. The last block may have more rows than queries
-    are left. The mask is False in these additional rows.
+    The first query of the block has index `start`. The last block may have padding rows after the
+    last query. The mask is False in these rows.
     """
     queries, keys = shape
     row = start + jnp.arange(queries, dtype=jnp.int32)[:, None]
@@ -94,7 +94,7 @@ def masked_softmax(
 
 @masked_softmax.defjvp
 def _masked_softmax_jvp(primals, tangents):
-    """Return the softmax and its tangent. Both are 0 at masked keys."""
+    """Return the softmax and its tangent, which are both 0 at masked keys."""
     weights = masked_softmax(*primals)
     change = weights * tangents[0]
     return weights, change - weights * change.sum(axis=-1, keepdims=True)

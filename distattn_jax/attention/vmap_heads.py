@@ -1,8 +1,8 @@
 """Map a function of one head over the heads and the batch, with two vmaps.
 
-An axis of size 1 is shared by all heads or examples: it is removed and not mapped, so that nothing
-is copied. Under a mesh with Explicit axes, `vmap` needs all arrays that it maps together to be
-sharded alike: they are first resharded like the query.
+If all heads or all examples share an array, the array has an axis of size 1. This axis is removed
+and not mapped, so that the array is not copied. Under a mesh with Explicit axes, `vmap` requires
+that all mapped arrays are sharded alike. All arrays are therefore first resharded like the query.
 """
 
 from collections.abc import Callable
@@ -24,7 +24,7 @@ class _Argument(NamedTuple):
     """Array that `vmap` maps over the batch and the heads, with the indices of these axes.
 
     Attributes:
-      array: Array. None for an argument that was not passed.
+      array: The array, or None if the argument was not passed.
       batch_axis: Index of the batch axis. None if all examples share the array.
       head_axis: Index of the head axis. None if all heads share the array.
     """
@@ -40,8 +40,8 @@ def vmap_heads(one_head: Callable[[Head], Any], call: AttentionCall, head_axes: 
     Args:
       one_head: Function of the arguments of one head of one example.
       call: Arguments of all heads and examples.
-      head_axes: Index of the head axis in each output of one example. The batch axis is then added
-        as the first axis.
+      head_axes: Index of the head axis in each output of one example. The outputs of all examples
+        have the batch axis as an additional first axis.
     """
     leaves, structure = jax.tree.flatten(call.variant)
     batch, _, heads, _ = call.query.shape
@@ -77,7 +77,7 @@ def vmap_heads(one_head: Callable[[Head], Any], call: AttentionCall, head_axes: 
 
 
 def _remove_shared_axes(argument: _Argument, batch: int, heads: int) -> _Argument:
-    """Remove the batch or head axis of an array that all examples or all heads of the query share.
+    """Remove the batch axis if all examples share the array, and the head axis if all heads do.
 
     Args:
       argument: Array with the indices of its batch and head axes. A shared axis has size 1.
@@ -101,7 +101,7 @@ def _remove_shared_axes(argument: _Argument, batch: int, heads: int) -> _Argumen
 
 
 def _shard_like(query: Array, argument: _Argument) -> _Argument:
-    """Shard the batch and head axes of an array like those of the query, and replicate the others.
+    """Shard batch and heads of an array as in the query, and replicate all other axes.
 
     Without Explicit axes in the query's mesh, return the argument unchanged: the compiler then
     chooses the sharding.

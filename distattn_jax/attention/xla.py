@@ -39,8 +39,8 @@ def _attend_in_blocks(head: Head, options: Options, rows: int, recompute: bool) 
       head: Arguments of the head.
       options: Arguments of `attention` that are Python values.
       rows: Number of queries of a block.
-      recompute: Compute every block again in the backward pass instead of storing it. At most one
-        block of the (T, S) map then exists at a time: memory is linear in length.
+      recompute: If True, compute every block again in the backward pass instead of storing it. At
+        most one block of the (T, S) map then exists at a time: memory is linear in length.
     """
     length = head.query.shape[0]
     if rows >= length:
@@ -90,7 +90,7 @@ def _attend_block(
       options: Arguments of `attention` that are Python values.
       prepared: Second output of `Variant.prepare`, shared by all blocks.
       query: Rows of the block from the first output of `Variant.prepare`.
-      mask: True where a query of the block may attend to a key.
+      mask: True where a query of the block may attend to a key. None masks no entry.
       start: Index of the first query of the block.
     """
     offset = head.offset + start

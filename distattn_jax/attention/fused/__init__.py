@@ -1,7 +1,8 @@
 """Fused attention: kernels that compute scores, softmax and values tile by tile.
 
-This package holds what the kernels of every chip share. Import the kernels of a chip from its own
-package, for example `distattn_jax.attention.fused.gpu`: importing Pallas takes a while.
+This package contains the code that the kernels for all chips share. Import the kernels for one type
+of chip from a subpackage, for example `distattn_jax.attention.fused.gpu`. These kernels are not
+imported here, because importing Pallas takes a while.
 """
 
 from distattn_jax.attention.fused.distance_functions import (

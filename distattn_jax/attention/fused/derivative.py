@@ -28,7 +28,7 @@ Logsumexp = Float[Array, "B N _"]
 
 
 class Kernels(NamedTuple):
-    """Kernels of one chip, bound to the plan and the operands of one call.
+    """Kernels for one type of chip, bound to the plan and the operands of one call.
 
     The logsumexp of each query is to base 2 and has the shape (B, N, T). The kernels may pad the
     last axis of the logsumexp. A_ij is the attention weight of query i and key j.
@@ -53,13 +53,13 @@ KernelFactory = Callable[[Plan, Operands], Kernels]
 
 
 def fused_attention(make_kernels: KernelFactory, plan: Plan, operands: Operands) -> Outputs:
-    """Compute attention with the kernels of one chip.
+    """Compute attention with the kernels for one type of chip.
 
     Args:
       make_kernels: Returns the kernels for a plan and its operands. It must be hashable, because
         compiled programs are cached by it.
       plan: Static options of the call.
-      operands: Arrays of the call, without a saturation radius, which is computed here.
+      operands: Arrays of the call. `radius` and `skips_far_tiles` are None: they are computed here.
 
     Returns:
       The values, shape (B, T, N, E), and the attention each key receives, shape (B, N, S), or None
@@ -102,7 +102,10 @@ def _run_forward(make_kernels: KernelFactory, plan: Plan, operands: Operands):
 def _run_backward(
     make_kernels: KernelFactory, plan: Plan, residuals: Any, cotangents: Any
 ) -> Operands:
-    """Return the gradients of query, key, value and coefficients. All other fields are None."""
+    """Return `Operands` with the gradients of query, key, value and coefficients.
+
+    All other fields are None.
+    """
     operands, values, logsumexp = residuals
     values_cotangent, received_cotangent = cotangents
     kernels = make_kernels(plan, operands)

@@ -37,21 +37,22 @@ class Coefficients(NamedTuple):
 
 
 def unstack_coefficients(stacked: Float[Array, "*shape 4"]) -> Coefficients:
-    """Split slope, shift, height and far value, which are stacked on the last axis."""
+    """Return slope, shift, height and far value from the last axis of `stacked`."""
     return Coefficients(*jnp.moveaxis(stacked, -1, 0))
 
 
 class GeometricDistances(NamedTuple):
-    """Distances of a tile whose keys are all on one side of its queries.
+    """Distances of a tile in which no key is after a query, or no key is before a query.
 
     The columns form groups of `COLUMN_GROUP` columns. From one group to the next, the distance R
     changes by `COLUMN_GROUP`, and a power b^R by the factor b^COLUMN_GROUP. A kernel therefore
-    evaluates the powers of one group and multiplies them to obtain the others.
+    evaluates the powers of one group, and obtains the powers of all other groups by multiplication.
 
     Attributes:
-      nearest: Returns the distances in the group of columns with the smallest distances.
-      extend: Computes the powers of the whole tile. Its arguments are the powers in the nearest
-        group and the factor between groups.
+      nearest: Returns the distances in the nearest group: the group of columns with the smallest
+        distances.
+      extend: Returns the powers b^R of the whole tile. The arguments are the powers in the nearest
+        group, and the factor b^COLUMN_GROUP.
     """
 
     nearest: Callable[[], Array]
@@ -63,10 +64,10 @@ class Distances(NamedTuple):
 
     Attributes:
       entries: Returns all distances. It is a function, so that unused distances are not computed.
-      geometric: Distances by groups of columns, for a fast evaluation of powers. None if a query
-        may have keys on both sides, or in the interpreter.
-      share_diagonals: Returns its argument unchanged. The argument must be a tile that is constant
-        along each diagonal. A compiled kernel computes half of it and copies the other half.
+      geometric: Distances by groups of columns, for a fast evaluation of powers. It is None if the
+        tile may have keys on the two sides of a query, and always None in the interpreter.
+      share_diagonals: Returns its argument, a tile that is constant along each diagonal. A kernel
+        then computes about half of the entries of the tile, and copies the other half.
       reciprocal: Returns 1 / x.
     """
 
@@ -77,7 +78,7 @@ class Distances(NamedTuple):
 
 
 class FunctionCotangent(NamedTuple):
-    """Cotangent of f in one of two forms, each computed only when it is called.
+    """Two functions that compute the cotangent of f and the cotangent of log f on request.
 
     Attributes:
       of_value: Returns the cotangent of f.
@@ -92,14 +93,16 @@ SlopeAndShiftGradients = tuple[Array | None, Array | None]  # entry by entry; No
 
 
 class DistanceFunction(NamedTuple):
-    """Function f of the distance with a slope and a shift per head.
+    """Function f of the distance |i - j|, with a slope and a shift for each head.
 
     Attributes:
       evaluate: Returns f for the distances of a tile.
-      gradients: Returns the contribution of each entry to the gradients of slope and shift, from
-        the cotangent of f, the distances, f and the coefficients. None means a gradient of zero.
-      is_nonnegative: True if f is never negative. Multiplying the scores of a tile by a constant
-        f >= 0 keeps their order, so that a kernel may multiply after it computes their maximum.
+      gradients: Returns the contribution of each entry of a tile to the gradient of the slope, and
+        to the gradient of the shift. A contribution of None means zero. The arguments are the
+        cotangent of f, the distances, f and the coefficients.
+      is_nonnegative: True if f is never negative. Multiplying scores by a constant f >= 0 does not
+        change the order of the scores. A kernel may therefore compute the maximum first and
+        multiply afterwards.
     """
 
     evaluate: Callable[[Distances, Coefficients], Array]

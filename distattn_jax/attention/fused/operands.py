@@ -1,4 +1,4 @@
-"""Arguments of the fused kernels: arrays with a batch and a head axis, and static options."""
+"""Arguments of the fused kernels: arrays, and options that are fixed when tracing."""
 
 from typing import NamedTuple
 
@@ -12,7 +12,7 @@ EMPTY_LOGSUMEXP = 1e30
 
 
 class Operands(NamedTuple):
-    """Arrays that the kernels read. Only the first four have gradients.
+    """Input arrays of the kernels. Only the first four fields have gradients.
 
     Attributes:
       query: Queries in bfloat16 or float16.
@@ -25,11 +25,12 @@ class Operands(NamedTuple):
       offset: Position of query 0 minus the position of key 0.
       dropout_words: Hash words of the queries and of the keys, and the threshold below which an
         entry is dropped. None disables dropout.
-      dropout_scale: 1 / (1 - dropout rate), or None without dropout.
-      radius: Smallest distance at which the distance function is treated as constant. None
-        evaluates the function everywhere.
-      skips_far_tiles: True for a head whose scores beyond the radius are all 0. Prefix sums replace
-        the tiles beyond its radius. None if `radius` is None.
+      dropout_scale: 1 / (1 - dropout rate). None disables dropout.
+      radius: Smallest distance at which the distance function is treated as constant. If it is
+        None, the function is evaluated at all distances.
+      skips_far_tiles: True for a head whose scores beyond the radius are all 0. The kernels skip
+        the tiles beyond the radius of such a head, and use prefix sums instead. None if `radius` is
+        None.
     """
 
     query: Float[Array, "B T N H"]
@@ -46,14 +47,15 @@ class Operands(NamedTuple):
 
 
 class BackwardOperands(NamedTuple):
-    """Arrays that the backward kernels read besides `Operands`.
+    """Inputs of the backward kernels in addition to `Operands`.
 
     Attributes:
       values_cotangent: Cotangent dO of the output values.
-      received_cotangent: Cotangent g of the received attention. None if the call did not request
-        the received attention.
+      received_cotangent: Cotangent g of the attention that each key receives. None if the call did
+        not request the received attention.
       logsumexp: Logsumexp of the scores of each query, to base 2. Its last axis may be padded.
-      negative_delta: -(dO_i · O_i + Σ_j A_ij g_j) for each query i, with weights A.
+      negative_delta: -(dO_i · O_i + Σ_j A_ij g_j) for each query i, where O are the output values
+        and A are the attention weights.
     """
 
     values_cotangent: Float[Array, "B T N E"]
@@ -67,10 +69,10 @@ class Plan(NamedTuple):
 
     Attributes:
       scoring: Function from products q · k to scores.
-      is_causal: Key j is visible to query i only if j <= i + offset.
-      received: Compute the attention that each key receives.
-      tolerance: Largest error of a score from treating the distance function as constant at large
-        distances. 0 evaluates the function everywhere.
+      is_causal: If True, key j is visible to query i only if j <= i + offset.
+      received: If True, compute the attention that each key receives, summed over the queries.
+      tolerance: Largest allowed error of a score from treating the distance function as constant at
+        large distances. If it is 0, the function is evaluated at all distances.
     """
 
     scoring: Scoring

@@ -1,14 +1,14 @@
 """Saturation radius: the distance beyond which the distance function f is treated as constant.
 
 At distances R >= radius, the kernels replace f(R) by its limit f(∞). The radius is the smallest
-distance at which this changes every score, and the derivative of every score with respect to the
-slope, by at most the tolerance:
+distance for which this replacement changes no score, and no derivative of a score with respect to
+the slope, by more than the tolerance:
 
     |q|max |k|max height max(|f(R) - f(∞)|, |∂f(R)/∂slope|)  <=  tolerance      for all R >= radius
 
-If f is added to the scores, the norms |q|max and |k|max are left out. If scores are multiplied by f
-and |q|max |k|max height |f(∞)| is also within the tolerance, all scores beyond the radius are
-treated as 0, and the head skips its far tiles (see `skipped_tiles`).
+If f is added to the scores, the norms |q|max and |k|max are left out. A head skips its far tiles
+(see `skipped_tiles`) if scores are multiplied by f and |q|max |k|max height |f(∞)| is also at most
+the tolerance. All scores beyond the radius are then treated as 0.
 """
 
 from typing import Any
@@ -38,7 +38,7 @@ def compute_radius(
     Args:
       scoring: Scoring with the distance function f.
       operands: Arrays of the call. Queries, keys and coefficients determine the radius.
-      tolerance: Largest error of a score.
+      tolerance: Largest allowed error of a score.
 
     Returns:
       The radius of each head, and a mask that is True for heads whose scores beyond the radius are

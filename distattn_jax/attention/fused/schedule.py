@@ -14,8 +14,8 @@ in tiles that need it.
 Heads that skip far tiles have empty FAR sections. Scorings without distance have only MASKED and
 PLAIN sections.
 
-Query i has position i + offset, key j has position j. A bound is the index of a tile, and section s
-consists of the tiles from bounds[s] up to, but without, bounds[s + 1].
+Query i has position i + offset, and key j has position j. A bound is the index of a tile, and
+section s consists of the tiles bounds[s] to bounds[s + 1] - 1.
 """
 
 from collections.abc import Sequence
@@ -30,9 +30,10 @@ class Section(NamedTuple):
     """Properties of a run of consecutive tiles.
 
     Attributes:
-      is_far: The distance function is constant in the tile.
-      is_masked: Some entries of the tile may be masked.
-      side: 1 if no key is after a query, -1 if no key is before a query, 0 if unknown.
+      is_far: True if the distance function is treated as constant in each of the tiles.
+      is_masked: True if some entries of the tiles may be masked.
+      side: 1 if in each tile no key is after a query, -1 if in each tile no key is before a query,
+        0 if neither is known.
     """
 
     is_far: bool = False
@@ -54,7 +55,8 @@ class ScheduleInputs(NamedTuple):
       offset: Position of query 0 minus the position of key 0.
       radius: Smallest distance at which the distance function is treated as constant. None means
         that no tile is far.
-      skips_far_tiles: True for heads that skip the tiles beyond the radius. None without a radius.
+      skips_far_tiles: True for heads that skip the tiles beyond the radius. None if `radius` is
+        None.
     """
 
     query_lengths: Int[Array, " B"]
@@ -91,10 +93,10 @@ def schedule_query_blocks(
     Args:
       inputs: Arrays that determine the schedule.
       length: Number of queries.
-      block_rows: Number of queries of a block.
-      tile_columns: Number of keys of a tile.
-      is_causal: Mask the keys after a query.
-      uses_distance: The scores depend on the distance.
+      block_rows: Number of queries in a block.
+      tile_columns: Number of keys in a tile.
+      is_causal: If True, mask the keys at later positions than the query.
+      uses_distance: True if the scores depend on the distance between query and key.
     """
     start = _block_starts(length, block_rows)
     position = start + _per_block(inputs.offset)
@@ -141,10 +143,10 @@ def schedule_key_blocks(
     Args:
       inputs: Arrays that determine the schedule.
       length: Number of keys.
-      block_rows: Number of keys of a block.
-      tile_columns: Number of queries of a tile.
-      is_causal: Mask the keys after a query.
-      uses_distance: The scores depend on the distance.
+      block_rows: Number of keys in a block.
+      tile_columns: Number of queries in a tile.
+      is_causal: If True, mask the keys at later positions than the query.
+      uses_distance: True if the scores depend on the distance between query and key.
     """
     start = _block_starts(length, block_rows)
     position = start - _per_block(inputs.offset)  # query index at the position of the first key
@@ -257,8 +259,8 @@ def _count_tiles(length: Array, tile_columns: int) -> Array:
 def _stack_bounds(*bounds: Array | int) -> Int[Array, "B N blocks bounds"]:
     """Stack bounds on a new last axis and make them nondecreasing.
 
-    A bound that is smaller than an earlier bound is replaced by the earlier bound, so that its
-    section is empty.
+    A bound that is smaller than an earlier bound is replaced by the earlier bound. The section
+    between the two bounds is then empty.
     """
     stacked = jnp.stack(jnp.broadcast_arrays(*bounds), axis=-1).astype(jnp.int32)
     return jax.lax.cummax(stacked, axis=3)

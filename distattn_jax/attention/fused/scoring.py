@@ -4,7 +4,8 @@ A scoring turns products q · k into scores. In the backward pass it turns gradi
 into gradients of the products and of its coefficients. Every operation is elementwise.
 
 A score times `score_multiplier` is the logarithm to base 2 of an unnormalised weight. The kernels
-multiply by it when they subtract the maximum or the logsumexp, because one instruction does both.
+multiply a score by `score_multiplier` in the instruction that also subtracts the maximum or the
+logsumexp.
 """
 
 import dataclasses
@@ -25,14 +26,16 @@ CoefficientGradients = tuple[Array | None, ...]  # entry by entry; None means ze
 
 
 class TileScores(NamedTuple):
-    """Scores of a tile, and the intermediate results that their gradient reads.
+    """Scores of a tile, and the intermediate results from which their gradient is computed.
 
     Attributes:
       scores: Scores before the multiplication by `score_multiplier`.
       products: Products q · k.
-      f: Distance function of each entry. With a ReLU, f is 0 where the product is negative. None if
-        f is the same in the whole tile, or if no gradient will be computed.
-      is_far: True if f is the same in the whole tile, because all keys are far from all queries.
+      f: Distance function of each entry. If the score contains a ReLU, f is set to 0 where the
+        product is negative. The attribute is None if `is_far`, and may be None if no gradient is
+        computed.
+      is_far: True if f is the same in the whole tile, because every key of the tile is far from
+        every query of the tile.
     """
 
     scores: Array
@@ -46,7 +49,7 @@ class DotProductScoring:
     """Dot-product attention: the score is scale q · k.
 
     Attributes:
-      scale: Factor of the product.
+      scale: Factor of the product q · k.
     """
 
     scale: float
@@ -75,7 +78,7 @@ class DotProductScoring:
     def product_gradient(
         self, score_gradient: Array, tile_scores: TileScores, coefficients: None
     ) -> Array:
-        """Return the gradient of the products q · k."""
+        """Return the gradient of the products q · k, computed from the gradient of the scores."""
         return score_gradient
 
     def coefficient_gradients(
@@ -95,12 +98,13 @@ class DistanceScoring:
     """Distance-aware attention with a function f of the distance |i - j|.
 
     The score is height ReLU(q · k) f, or scale q · k + height f if `is_additive`. The height is one
-    of the coefficients and includes log2(e). The multiplicative height also includes the scale.
+    of the coefficients and includes log2(e). If `is_additive` is False, the height also includes
+    the scale.
 
     Attributes:
-      scale: Factor of the product.
+      scale: Factor of the product q · k.
       function: Distance function f.
-      is_additive: Add f to the score instead of multiplying by it.
+      is_additive: If True, f is added to the score. If False, the score is multiplied by f.
     """
 
     scale: float
@@ -112,16 +116,23 @@ class DistanceScoring:
     def summed_gradients(self) -> int:
         """Number of coefficient gradients that kernels sum over all tiles.
 
-        The sums are those of slope, shift and, if `is_additive`, the logarithm of the height. A
-        multiplicative score is proportional to the height and to q. The gradient of the logarithm
-        of the height is therefore Σ_i q_i · dq_i, without a sum over tiles.
+        These are the gradients of slope and shift and, if `is_additive`, also the gradient of the
+        logarithm of the height. If `is_additive` is False, a score is proportional to the height
+        and to q. The gradient of the logarithm of the height is therefore Σ_i q_i · dq_i, without a
+        sum over tiles.
         """
         return 3 if self.is_additive else 2
 
     def score_multiplier(
         self, coefficients: Coefficients, *, is_far: bool = False
     ) -> Array | float:
-        """Return the factor that turns scores into base-2 logarithms of unnormalised weights."""
+        """Return the factor that turns scores into base-2 logarithms of unnormalised weights.
+
+        Args:
+          coefficients: Coefficients of the head.
+          is_far: True for a far tile, in which f is constant. If scores are multiplied by f and f
+            is never negative, the factor of a far tile includes f.
+        """
         if self.is_additive:
             return 1.0
         if is_far and self.function.is_nonnegative:
@@ -133,7 +144,7 @@ class DistanceScoring:
         return self.score_multiplier(coefficients) / LOG2E
 
     def evaluate(self, distances: Distances, coefficients: Coefficients) -> Array:
-        """Return the distance function f of each entry of a tile."""
+        """Return the value of the distance function f for each entry of a tile."""
         return distances.share_diagonals(self.function.evaluate(distances, coefficients))
 
     def score(
@@ -148,9 +159,9 @@ class DistanceScoring:
 
         Args:
           products: Products q · k.
-          distances: Distances of the entries. None for a far tile, where f is constant.
+          distances: Distances of the entries. None means a far tile, in which f is constant.
           coefficients: Coefficients of the head.
-          for_gradient: Keep f for the gradient of the scores.
+          for_gradient: If True, keep f for the gradient of the scores.
         """
         is_far = distances is None
         if self.is_additive:
@@ -171,7 +182,7 @@ class DistanceScoring:
     def product_gradient(
         self, score_gradient: Array, tile_scores: TileScores, coefficients: Coefficients
     ) -> Array:
-        """Return the gradient of the products q · k."""
+        """Return the gradient of the products q · k, computed from the gradient of the scores."""
         if self.is_additive:
             return score_gradient * (self.scale * LOG2E)
         if tile_scores.f is None:
@@ -188,15 +199,15 @@ class DistanceScoring:
     ) -> CoefficientGradients:
         """Return the contribution of each entry of a tile to the gradients of the coefficients.
 
-        The tuple contains the gradients of slope and shift. If `is_additive`, the gradient of the
-        logarithm of the height follows. None means a gradient of zero.
+        The tuple has two entries, for slope and shift. If `is_additive`, it has a third entry, for
+        the logarithm of the height. An entry of None means a contribution of zero.
 
-            Args:
-              score_gradient: Gradient of the scores.
-              product_gradient: Gradient of the products q · k.
-              distances: Distances of the entries. None for a far tile, where f is constant.
-              tile_scores: Scores of the tile.
-              coefficients: Coefficients of the head.
+        Args:
+          score_gradient: Gradient of the scores.
+          product_gradient: Gradient of the products q · k.
+          distances: Distances of the entries. None means a far tile, in which f is constant.
+          tile_scores: Scores of the tile.
+          coefficients: Coefficients of the head.
         """
         f = coefficients.far if tile_scores.f is None else tile_scores.f
         if self.is_additive:

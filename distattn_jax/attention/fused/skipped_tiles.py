@@ -26,7 +26,7 @@ Bounds = Int[Array, "B N blocks bounds"]
 
 
 def sums_for_forward(plan: Plan, operands: Operands, bounds: Bounds, tile_columns: int) -> Sums:
-    """Return the sums over skipped keys that the forward kernel adds.
+    """Return the sums over skipped keys that the kernel `forward` adds.
 
     The entry `value_sum` is the sum of the values of the keys that a block of queries skips. The
     entry `key_count` is the number of these keys.
@@ -34,8 +34,8 @@ def sums_for_forward(plan: Plan, operands: Operands, bounds: Bounds, tile_column
     Args:
       plan: Static options of the call.
       operands: Arrays of the call.
-      bounds: Tiles of keys that each block of queries visits.
-      tile_columns: Number of keys of a tile.
+      bounds: Indices that bound the tiles of keys that each block of queries visits.
+      tile_columns: Number of keys in a tile.
     """
     if operands.radius is None:
         return {}
@@ -56,16 +56,16 @@ def sums_for_key_gradient(
     logsumexp: Float[Array, "B N _"],
     values_cotangent: Float[Array, "B T N E"],
 ) -> Sums:
-    """Return the sums over skipped queries that the key gradient kernel adds.
+    """Return the sums over skipped queries that the kernel `key_gradient` adds.
 
-    The entry `value` sums 2^-logsumexp times the cotangent of the values over the queries that a
-    block of keys skips.
+    The entry `value` is the sum of (2^-logsumexp times the cotangent of the values) over the
+    queries that a block of keys skips.
 
     Args:
       plan: Static options of the call.
       operands: Arrays of the call.
-      bounds: Tiles of queries that each block of keys visits.
-      tile_columns: Number of queries of a tile.
+      bounds: Indices that bound the tiles of queries that each block of keys visits.
+      tile_columns: Number of queries in a tile.
       logsumexp: Logsumexp of each query to base 2.
       values_cotangent: Cotangent of the output values.
     """
@@ -83,15 +83,15 @@ def sums_for_received(
     *,
     logsumexp: Float[Array, "B N _"],
 ) -> Sums:
-    """Return the sums over skipped queries that the kernel of the received attention adds.
+    """Return the sums over skipped queries that the kernel `received` adds.
 
-    The entry `received` sums 2^-logsumexp over the queries that a block of keys skips.
+    The entry `received` is the sum of 2^-logsumexp over the queries that a block of keys skips.
 
     Args:
       plan: Static options of the call.
       operands: Arrays of the call.
-      bounds: Tiles of queries that each block of keys visits.
-      tile_columns: Number of queries of a tile.
+      bounds: Indices that bound the tiles of queries that each block of keys visits.
+      tile_columns: Number of queries in a tile.
       logsumexp: Logsumexp of each query to base 2.
     """
     if operands.radius is None:
@@ -110,14 +110,14 @@ def sums_for_attention_given(
 ) -> Sums:
     """Return the sums over skipped keys that the kernel `attention_given` adds.
 
-    The entry `attention_given` sums the cotangent of the received attention over the keys that a
-    block of queries skips.
+    The entry `attention_given` is the sum of the cotangent of the received attention over the keys
+    that a block of queries skips.
 
     Args:
       plan: Static options of the call.
       operands: Arrays of the call.
-      bounds: Tiles of keys that each block of queries visits.
-      tile_columns: Number of keys of a tile.
+      bounds: Indices that bound the tiles of keys that each block of queries visits.
+      tile_columns: Number of keys in a tile.
       received_cotangent: Cotangent of the received attention. Its last axis may be padded.
     """
     if operands.radius is None:
@@ -131,7 +131,7 @@ def _sum_skipped_keys(
 ) -> Float[Array, "B N blocks W"]:
     """Sum the rows of x over the keys that each block of queries skips.
 
-    Under a causal mask, keys after the last visited tile are masked and do not count.
+    Under a causal mask, keys after the last visited tile are masked and add nothing to the sum.
     """
     skips: Any = operands.skips_far_tiles
     after = not plan.is_causal
@@ -143,8 +143,8 @@ def _sum_skipped_queries(
 ) -> Float[Array, "B N blocks W"]:
     """Sum the rows of x over the queries that each block of keys skips.
 
-    Under a causal mask, queries before the first visited tile cannot attend to the block and do not
-    count.
+    Under a causal mask, queries before the first visited tile cannot attend to the keys of the
+    block and add nothing to the sum.
     """
     skips: Any = operands.skips_far_tiles
     before = not plan.is_causal
@@ -165,12 +165,12 @@ def sum_skipped_rows(
     Args:
       x: Vectors of width W, one for each key if the blocks are blocks of queries, or one for each
         query if the blocks are blocks of keys.
-      bounds: Tile indices of a schedule. The first bound of a block is its first visited tile. The
-        last bound is one past its last visited tile.
+      bounds: Tile indices of a schedule. The first bound of a block is the index of its first
+        visited tile. The last bound is the index of its last visited tile plus 1.
       skips_far_tiles: True for heads that skip far tiles. The sums of all other heads are 0.
       tile_columns: Number of rows of x in a tile.
-      before: Include the tiles before the first visited tile.
-      after: Include the tiles after the last visited tile.
+      before: If True, include the tiles before the first visited tile.
+      after: If True, include the tiles after the last visited tile.
     """
     prefix_sums = _prefix_sums(x, tile_columns)
 
@@ -186,9 +186,9 @@ def sum_skipped_rows(
 
 
 def _prefix_sums(x: Float[Array, "B L N W"], tile_columns: int) -> Float[Array, "B N tiles W"]:
-    """Return the sum of the rows before each tile of `tile_columns` rows.
+    """Return, for each tile of `tile_columns` rows, the sum of all rows before the tile.
 
-    One more entry at the end is the sum of all rows.
+    The result has an additional entry at the end, the sum of all rows.
     """
     length = x.shape[1]
     padded = jnp.pad(x.astype(jnp.float32), ((0, 0), (0, -length % tile_columns), (0, 0), (0, 0)))

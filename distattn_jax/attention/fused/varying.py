@@ -19,7 +19,7 @@ def varying_axes(tree: object) -> frozenset[str]:
 
 
 def mark_varying(tree: Tree, axes: frozenset[str]) -> Tree:
-    """Declare that all arrays of the tree vary over the given mesh axes."""
+    """Return the tree with all of its arrays marked as varying over the given mesh axes."""
 
     def mark(leaf):
         missing = axes - _leaf_axes(leaf)

@@ -23,7 +23,7 @@ from distattn_jax.attention.variants.variant import Variant, product, variant
 
 @variant
 class Adapted(Variant):
-    """Adapted attention (TENER): unscaled, with sinusoids of the signed relative position.
+    """Adapted attention (TENER): scores without 1/√H, with sinusoids of the relative position.
 
     Attributes:
       content_bias: Added to every query before its dot product with a key.

@@ -1,19 +1,21 @@
 """Distance-aware attention (Wu, Wu and Huang 2021, "DA-Transformer", eq. 5, 6; sections 4.3, 4.4).
 
-With P = QKᵀ/√H, R_ij = |i - j| and F = f(wR), one w and one `shape` per head:
+With P = QKᵀ/√H, R_ij = |i - j| and F = f(wR), where each head has its own distance weight w and its
+own parameters `shape` of f:
 
     early_multiply   softmax(ReLU(P) F)      eq. 6, the default
     early_add        softmax(P + F)
     late_multiply    softmax(P) F            rows no longer sum to 1
     late_add         softmax(P) + F          rows no longer sum to 1
 
-A head with w > 0 prefers distant keys, a head with w < 0 near keys. A head with w < 0 averages
-distant keys instead of removing them: F and the score are 0 there, and the weight before
-normalisation is e⁰ (footnote 1 of the paper).
+A head with w > 0 prefers distant keys. A head with w < 0 prefers near keys, but does not remove
+distant keys. For distant keys F is close to 0, so the score is close to 0, and each of them gets
+about the same unnormalised weight e⁰ = 1 (footnote 1 of the paper).
 
-Masks are applied after the adjustment: the ReLU would turn a score of -inf into 0, a weight of e⁰.
+Masks are applied after the adjustment: the ReLU would turn a masked score of -inf into 0, which has
+the unnormalised weight e⁰ = 1.
 
-Cost: T S evaluations of f beyond dot-product attention, and 2 parameters per head.
+Cost in addition to dot-product attention: T S evaluations of f, and 2 parameters per head.
 """
 
 import math
@@ -32,7 +34,7 @@ Change = Callable[[Float[Array, "T S"], Float[Array, "T S"]], Float[Array, "T S"
 
 
 def _keep(entries, coefficients):
-    """Return the scores or weights unchanged."""
+    """Return `entries`, the scores or weights, unchanged."""
     return entries
 
 
@@ -42,11 +44,11 @@ def _rectify_and_multiply(scores, coefficients):
 
 
 class Adjustment(NamedTuple):
-    """Effect of the distance coefficients f(w|i-j|) on attention.
+    """Two functions that apply the distance coefficients f(w|i-j|) to scores and to weights.
 
     Attributes:
       scores: Maps scores and coefficients to the logits of the softmax.
-      weights: Maps weights after the softmax and coefficients to the final weights.
+      weights: Maps the weights (the softmax of the logits) and coefficients to the final weights.
     """
 
     scores: Change = _keep
@@ -71,14 +73,15 @@ class DistanceAware(Variant):
     """Distance-aware attention, softmax(ReLU(QKᵀ/√H) f(w|i-j|)) V, and its ablations.
 
     Attributes:
-      weight: Factor w of the distance |i-j|. Positive values prefer distant keys.
+      weight: Distance weight w of each head, the factor of |i-j|. Heads with w > 0 prefer distant
+        keys.
       shape: Parameters of `mapping` with a leading head axis, such as v of `learnable_sigmoid`.
       mapping: Function f of (w|i-j|, shape). Define it at module level to avoid retracing.
       adjust: Effect of f on the scores or weights: `early_multiply`, `early_add`, `late_multiply`
         or `late_add`.
-      tolerance: Largest error of a score that an implementation may cause by skipping f at
-        distances where f is saturated. None lets the implementation choose by dtype. 0 evaluates f
-        everywhere, as the implementations "reference" and "xla" always do.
+      tolerance: Largest error of a score that an implementation may cause by treating f as constant
+        at distances where f is saturated. If it is None, the implementation chooses. If it is 0, f
+        is evaluated at all distances, as the implementations "reference" and "xla" always do.
     """
 
     weight: Float[Array, " N"]
@@ -92,7 +95,7 @@ class DistanceAware(Variant):
             raise ValueError(f"tolerance must be None or at least 0; got {self.tolerance}.")
 
     def coefficients(self, relative_positions: Int[Array, "*shape"]) -> Float[Array, "*shape"]:
-        """Return F = f(w|i-j|) of one head for an array of relative positions i-j."""
+        """Return f(w|i-j|) for relative positions i-j, with the distance weight w of one head."""
         return self.mapping(
             self.weight * jnp.abs(relative_positions).astype(self.weight.dtype), self.shape
         )

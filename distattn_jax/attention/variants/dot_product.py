@@ -13,7 +13,7 @@ from distattn_jax.attention.variants.variant import Variant, product, variant
 
 @variant
 class DotProduct(Variant):
-    """Dot-product attention, softmax(QKᵀ/√H) V. It has no arrays."""
+    """Dot-product attention, softmax(QKᵀ/√H) V. This variant has no arrays."""
 
     def scores(self, query, key, relative_positions):
         return product(query, key) / math.sqrt(query.shape[-1])

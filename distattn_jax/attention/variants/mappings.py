@@ -1,8 +1,8 @@
 """Mappings f from weighted distance to coefficient (DA-Transformer, sections 3.2 and 4.3).
 
 A mapping is a function of (x, shape) for one head: x = wR are the weighted distances, and `shape`
-holds the parameters of the mapping. It returns f(x) in the dtype of x. `DistanceAware.shape` holds
-the parameters of all heads, with a leading head axis:
+contains the parameters of the mapping. The mapping returns f(x) in the dtype of x.
+`DistanceAware.shape` contains the parameters of all heads, with a leading head axis:
 
     learnable_sigmoid   f(x) = (1 + eᵛ) / (1 + eᵛ⁻ˣ)     v (N,)                eq. 5
     sigmoid             f(x) = 1 / (1 + e⁻ˣ)             ()
@@ -33,14 +33,14 @@ def learnable_sigmoid(x: Float[Array, "..."], shape: Float[Array, "..."]) -> Flo
 
     Args:
       x: Weighted distances.
-      shape: v, the learnable parameter of each head.
+      shape: Learnable parameter v, the shape of the sigmoid of a head.
     """
     v = jnp.minimum(shape, _largest_exponent(x))
     return (1 + jnp.exp(v)) * jax.nn.sigmoid(x - v)
 
 
 def sigmoid(x: Float[Array, "..."], shape: tuple[()]) -> Float[Array, "..."]:
-    """Return 1 / (1 + e⁻ˣ): half the learnable sigmoid at v = 0."""
+    """Return 1 / (1 + e⁻ˣ), which is half of `learnable_sigmoid` with v = 0."""
     return jax.nn.sigmoid(x)
 
 
@@ -54,7 +54,7 @@ def linear(
 ) -> Float[Array, "..."]:
     """Return k x + b for shape = (k, b).
 
-    The result may be negative, which makes large scores small under `early_multiply` (section 4.3
+    The result may be negative. With `early_multiply`, large scores then become small (section 4.3
     of the paper).
     """
     slope, intercept = shape

@@ -26,11 +26,12 @@ from distattn_jax.attention.variants.variant import (
 
 @variant
 class RelativePosition(Variant):
-    """Relative position attention (Shaw et al. 2018), a learned vector per clipped distance j - i.
+    """Relative position attention (Shaw et al. 2018): one learned vector per clipped j - i.
 
     Attributes:
-      keys: Vectors added to the keys for distances -k to k, 2k+1 rows. None adds nothing.
-      values: Vectors added to the values for distances -k to k, 2k+1 rows. None adds nothing.
+      keys: Vectors that are added to the keys: 2k+1 rows for j - i from -k to k. None adds nothing.
+      values: Vectors that are added to the values: 2k+1 rows for j - i from -k to k. None adds
+        nothing.
     """
 
     keys: Float[Array, "#N _ H"] | None = None
@@ -88,12 +89,12 @@ def add_by_relation(
 ) -> Float[Array, "T S"]:
     """Return scores[i, j] + relation_scores[i, clip(j - i - offset, -k, k) + k].
 
-    Each row of the second term has one constant where j - i - offset <= -k, another where
-    j - i - offset >= k, and a band of 2k-1 entries between them.
+    Each row of the second term has three parts: a constant where j - i - offset <= -k, a second
+    constant where j - i - offset >= k, and 2k-1 entries between these two parts.
 
     Args:
       scores: Scores of all pairs of query i and key j.
-      relation_scores: One score per query and relation, 2k+1 columns.
+      relation_scores: One score for each query and each of the 2k+1 relations.
       offset: Position of query 0 minus the position of key 0.
     """
     k = relation_scores.shape[1] // 2
@@ -127,7 +128,10 @@ def sum_by_relation(
 
 
 def _relations(relative_positions: Int[Array, "T S"], table: Array) -> Int[Array, "T S"]:
-    """Return the index clip(j - i, -k, k) + k into a table of 2k+1 rows for each query and key."""
+    """Return, for each query i and key j, the index clip(j - i, -k, k) + k of a row of `table`.
+
+    The table has 2k+1 rows.
+    """
     k = table.shape[0] // 2
     return jnp.clip(-relative_positions, -k, k) + k
 

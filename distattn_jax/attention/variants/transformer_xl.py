@@ -2,9 +2,10 @@
 
     score_ij = ((q_i + content_bias) · k_j + (q_i + position_bias) · W r_{i-j}) / √H
 
-r_t is the sinusoid of width D, W the `projection`. The paper calls the biases u and v. With segment
-memory, keys begin before the queries: `query_offset` is the length of the memory. Attention may be
-bidirectional: i - j then has all T + S - 1 values from offset - (S - 1) to offset + (T - 1).
+r_t is the sinusoid of position t, of width D, and W is the `projection`. The paper calls the biases
+u and v. With segment memory, keys begin before the queries: `query_offset` is the length of the
+memory. Attention may be bidirectional: i - j then has all T + S - 1 values from offset - (S - 1) to
+offset + (T - 1).
 
 The product (q_i + position_bias) · W r_t is computed for every query i and every t. `skew` then
 selects the entries with t = i - j. In a block of P consecutive queries, i - j has fewer values:

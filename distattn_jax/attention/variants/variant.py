@@ -1,8 +1,8 @@
 """Base class of the attention variants.
 
-A variant is a small frozen dataclass and a pytree. The first axis of its arrays is the head axis.
-It has size N, or size 1 if all heads share the array. `jit`, `grad`, `vmap` and `shard_map` treat
-these arrays as ordinary leaves. The functions and Python numbers of a variant are static. The
+A variant is a small frozen dataclass and a pytree. The first axis of its arrays is the head axis,
+which has size N, or size 1 if all heads share the array. `jit`, `grad`, `vmap` and `shard_map`
+treat these arrays as ordinary leaves. The functions and Python numbers of a variant are static. The
 methods from `scores` to `block_weighted_values` compute one head of one example. In these methods,
 the arrays of the variant have no head axis and are float32 or wider.
 """
@@ -28,11 +28,11 @@ class Variant(abc.ABC):
     the equation. These three methods work on whole (T, S) maps.
 
     `prepare`, `block_scores` and `block_weighted_values` may compute the same outputs with less
-    memory, for a block of consecutive queries. By default they call the methods above.
+    memory, for a block of consecutive queries. By default, these methods call the first three.
 
     A variant that can be written as dot-product attention defines `as_dot_product(query, key,
-    offset)`. It returns a query and a key of some width W such that scores = query · key / √W, so
-    that kernels for dot-product attention can compute the variant.
+    offset)`. This function returns a query and a key of some width W such that scores = query · key
+    / √W, so that kernels for dot-product attention can compute the variant.
 
     `relative_positions[i, j]` is the position of query i minus the position of key j. `offset` is
     `relative_positions[0, 0]`.
@@ -47,12 +47,12 @@ class Variant(abc.ABC):
         key: Float[Array, "S H"],
         relative_positions: Int[Array, "T S"],
     ) -> Float[Array, "T S"]:
-        """Return the logits of the softmax, in float32 or wider."""
+        """Return the logits of the softmax for every query and key, in float32 or wider."""
 
     def adjust_weights(
         self, weights: Float[Array, "T S"], relative_positions: Int[Array, "T S"]
     ) -> Float[Array, "T S"]:
-        """Adjust the attention weights after the softmax. The caller sets masked entries to 0.
+        """Adjust the attention weights after the softmax. The caller then sets masked entries to 0.
 
         Args:
           weights: Softmax of the scores.
@@ -75,8 +75,8 @@ class Variant(abc.ABC):
         """Compute once the inputs that `block_scores` needs for every block of queries.
 
         Returns:
-          An array with one row per query, of which each block receives its own rows, and a pytree
-          that all blocks share.
+          Two outputs. The first is an array with one row per query: `block_scores` receives the
+          rows of its block. The second is a pytree that all blocks share.
         """
         return query, key
 
@@ -143,7 +143,7 @@ def compute_relative_positions(
 
 
 def promote(dtype: Any) -> Any:
-    """Return the dtype for distances, scores and softmax: float32, or float64 for float64."""
+    """Return the dtype of distances, scores and softmax: float64 if `dtype` is, else float32."""
     return jnp.promote_types(dtype, jnp.float32)
 
 

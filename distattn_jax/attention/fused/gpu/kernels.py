@@ -64,7 +64,7 @@ def make_interpreted_kernels(plan: Plan, operands: Operands) -> Kernels:
 
 
 class _KernelCall:
-    """Methods that run the five kernels of one attention call, and the arrays that they share."""
+    """The five kernels of one attention call as methods, and the inputs that all of them share."""
 
     def __init__(self, plan: Plan, operands: Operands):
         self.plan, self.operands = plan, operands
@@ -156,7 +156,8 @@ class _KernelCall:
         """Return the gradients of slope, shift, height and far value, stacked on the last axis.
 
         Args:
-          sums: Gradients of slope, shift and log height. Empty for the dot product.
+          sums: Gradients of slope, shift and the logarithm of the height, each of shape (B, N). The
+            dict is empty for the dot product.
         """
         coefficients = self.operands.coefficients
         if not sums:
@@ -209,7 +210,7 @@ class _KernelCall:
         return outputs["key"], outputs["value"]
 
     def received(self, logsumexp: Float[Array, "B N _"]) -> Float[Array, "B N S"]:
-        """Return the attention that each key receives."""
+        """Return the attention that each key receives, summed over the queries."""
         query, key = self.operands[:2]
         config = self.configs.received
         schedule = self._schedule_key_blocks(config)
@@ -230,7 +231,10 @@ class _KernelCall:
     def attention_given(
         self, logsumexp: Float[Array, "B N _"], received_cotangent: Float[Array, "B N S"]
     ) -> Float[Array, "B N T"]:
-        """Return Σ_j A_ij g_j for each query i, where g is the cotangent of `received`."""
+        """Return Σ_j A_ij g_j for each query i.
+
+        A are the attention weights, and g_j is the cotangent of the attention that key j receives.
+        """
         query, key = self.operands[:2]
         received_cotangent = self._pad_vector(received_cotangent)
         config = self.configs.attention_given
@@ -267,11 +271,11 @@ class _KernelCall:
         """Run one kernel, with the tile configuration and the scalars of the call.
 
         Args:
-          name: Name of the kernel, and of its field in `TileConfigs`.
+          name: Name of the kernel, which is also the name of a field of `TileConfigs`.
           body: Computation of the kernel.
           schedule: Tiles that each block of rows visits.
-          resident: Matrices and vectors of the rows.
-          streamed: Matrices and vectors of the columns.
+          resident: Matrices and vectors that belong to the rows of the score map.
+          streamed: Matrices and vectors that belong to the columns of the score map.
           far_sums: Prefix sums that replace skipped tiles.
           output_types: Shapes and dtypes of the outputs.
         """
@@ -338,5 +342,5 @@ class _KernelCall:
 
 
 def _matrix_type(rows: Float[Array, "B L N _"], width: int) -> jax.ShapeDtypeStruct:
-    """Return the type of a matrix like `rows`, but of another width."""
+    """Return the type of a matrix that differs from `rows` only in its width."""
     return jax.ShapeDtypeStruct((*rows.shape[:3], width), rows.dtype)

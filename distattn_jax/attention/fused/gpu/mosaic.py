@@ -1,9 +1,9 @@
 """Operations on tiles in Mosaic GPU: register layouts, shared memory and matrix products.
 
 A tile belongs to one warpgroup of 128 threads and has a multiple of 64 rows. Tiles have the layout
-of a WGMMA accumulator. A per-row vector has one number for each row of a tile, a per-column vector
-one for each column. Their layouts put each number into the threads that hold its row or column, so
-that expanding a vector to a tile moves no data.
+of a WGMMA accumulator. A per-row vector has one number for each row of a tile. A per-column vector
+has one number for each column. Every thread that has entries of a row or column also has the number
+of this row or column. Expanding a vector to a tile therefore moves no data.
 """
 
 import contextlib
@@ -29,7 +29,7 @@ _interpreted = contextvars.ContextVar("interpreted", default=False)
 
 @contextlib.contextmanager
 def interpreted() -> Iterator[None]:
-    """Run kernels that are traced in this context in the Pallas interpreter, on a CPU.
+    """Context in which traced kernels will run in the Pallas interpreter, on a CPU.
 
     The interpreter also detects races. It is slow: use it for tests only.
     """
@@ -58,7 +58,7 @@ def kernel_options() -> dict[str, Any]:
 
 
 def matrix_scratch(shape: tuple[int, ...], dtype: Any) -> Any:
-    """Return the type of a shared-memory buffer that matrix products can read."""
+    """Return the type of a shared-memory buffer in the layout that matrix products require."""
     width = min(shape[-1], MAX_SWIZZLED_COLUMNS)
     swizzle = width * jnp.dtype(dtype).itemsize
     transforms = (plgpu.TilingTransform((8, width)), plgpu.SwizzleTransform(swizzle))
@@ -79,7 +79,7 @@ def operand_scratch(shape: tuple[int, ...], dtype: Any) -> Any:
 
 
 def full(shape: tuple[int, ...], number: Any) -> jax.Array:
-    """Return a tile, or a per-row vector, filled with one number."""
+    """Return a tile or a per-row vector whose entries are all `number`."""
     layout = plgpu.Layout.WGMMA if len(shape) == 2 else plgpu.Layout.WGMMA.reduce(1)
     return plgpu.layout_cast(jnp.full(shape, number, jnp.float32), layout)
 
@@ -132,7 +132,7 @@ def expand_per_column(vector: jax.Array, shape: tuple[int, ...]) -> jax.Array:
 
 
 def reciprocal(tile: jax.Array) -> jax.Array:
-    """Return 1 / tile with one instruction per entry. Entries above 2¹²⁶ give 0."""
+    """Return 1 / tile with one instruction per entry. The result is 0 for entries above 2¹²⁶."""
     if is_interpreted():
         return 1 / tile
 
@@ -150,14 +150,14 @@ def reciprocal(tile: jax.Array) -> jax.Array:
 
 
 def share_diagonals(tile: jax.Array) -> jax.Array:
-    """Return a Toeplitz tile unchanged, but let the compiler compute only half of its entries.
+    """Return the tile unchanged, but let the compiler compute only about half of its entries.
 
-    In a Toeplitz tile, entry (i + 8, j + 8) equals entry (i, j), and one thread holds both. Copying
-    the register of (i, j) makes the computation of (i + 8, j + 8) dead code. The compiler removes
-    this code, which is almost half of the computation.
+    Entry (i + 8, j + 8) of the tile equals entry (i, j), and the two entries are in registers of
+    the same thread. This function copies the register of (i, j) to (i + 8, j + 8). The compiler
+    then removes the code that computes (i + 8, j + 8), because its result is not used.
 
     Args:
-      tile: Tile whose entries depend on i - j alone.
+      tile: Tile in which entry (i, j) depends on i - j alone (a Toeplitz tile).
     """
     if is_interpreted():
         return tile
@@ -175,12 +175,12 @@ def extend_geometric(
 ) -> jax.Array:
     """Return a tile of powers b^R of the distance R, computed from one group of its columns.
 
-    The tile must be Toeplitz. Each group of `COLUMN_GROUP` columns is `factor` times the
-    neighbouring group with smaller distances.
+    The tile must be Toeplitz: the value of entry (i, j) depends on i - j alone. Each group of
+    `COLUMN_GROUP` columns is `factor` times the neighbouring group with smaller distances.
 
     Args:
-      nearest: Powers in the group of columns with the smallest distances. It is the first group
-        of the tile if `is_increasing`, otherwise the last group.
+      nearest: Powers in the group of columns with the smallest distances. It is the first group of
+        the tile if `is_increasing`, otherwise the last group.
       factor: Power b^COLUMN_GROUP.
       columns: Number of columns of the tile.
       is_increasing: True if the distance increases with the column index.
@@ -247,8 +247,8 @@ def accumulate_products(
     Args:
       totals: Accumulators in registers.
       *pairs: Tile a in registers, and matrix b in shared memory.
-      scratch: Shared memory for a in the interpreter, which cannot multiply registers. None on a
-        GPU.
+      scratch: Shared memory for a in the interpreter, which cannot multiply a tile in registers.
+        `scratch` is None on a GPU.
     """
     pairs = tuple((a.astype(b.dtype), b) for a, b in pairs)
     if scratch is not None:
@@ -265,7 +265,7 @@ def accumulate_products(
 
 
 def _accumulate_through_scratch(total: jax.Array, a: jax.Array, b: Any, scratch: Any) -> jax.Array:
-    """Return total + a b after storing a in shared memory."""
+    """Return total + a b, computed from a copy of the tile a in the buffer `scratch`."""
     scratch[...] = a
     plgpu.commit_smem()
 

@@ -1,4 +1,4 @@
-"""Bodies of the five kernels: forward, two gradients, received attention and its derivative.
+"""Bodies of the five kernels: forward pass, two gradients, received attention, its derivative.
 
 With scores e_ij in base 2, the logsumexp z_i, cotangents dO of the values and g of the received
 attention, and the delta D_i = dO_i · O_i + Σ_j A_ij g_j:
@@ -10,7 +10,8 @@ attention, and the delta D_i = dO_i · O_i + Σ_j A_ij g_j:
     attention_given   Σ_j A_ij g_j
 
 The logsumexp of a query without a visible key is `EMPTY_LOGSUMEXP`, so that its weights are 0. If a
-head skips far tiles, the kernel adds their contribution, `far_sums`, before the first tile.
+head skips far tiles, the kernel adds the contribution of the skipped tiles, `far_sums`, before the
+first visited tile.
 """
 
 from typing import Any
@@ -37,13 +38,13 @@ Shape = tuple[int, int]  # rows and columns of a tile
 def forward(score_map: ScoreMap, shape: Shape, width: int) -> KernelBody:
     """Return the body of the forward kernel, an online softmax.
 
-    Arrays of the rows: query. Arrays of the columns: key, value.
-    Sums over skipped tiles: value_sum, key_count.
-    Outputs: values, logsumexp.
+    The inputs are `query` for the rows, and `key` and `value` for the columns of the score map. The
+    sums over skipped tiles are `value_sum` and `key_count`. The outputs are `values` and
+    `logsumexp`.
 
     Args:
-      score_map: Scoring and masking of a map with one row per query.
-      shape: Rows and columns of a tile.
+      score_map: Scoring and masking of the score map, which has one row per query.
+      shape: Number of rows and number of columns of a tile.
       width: Width of the values.
     """
 
@@ -100,16 +101,19 @@ def query_gradient(
 ) -> KernelBody:
     """Return the body of the kernel for the gradients of the queries and the coefficients.
 
-    Arrays of the rows: query, values_cotangent, logsumexp, negative_delta.
-    Arrays of the columns: key, value, and received_cotangent if `has_received`.
-    Outputs: query, and for distance-aware scores also slope, shift and log_height. The last three
-    outputs have one number per query. The caller sums them over the queries.
+    The inputs for the rows of the score map are `query`, `values_cotangent`, `logsumexp` and
+    `negative_delta`. The inputs for the columns are `key`, `value` and, if `has_received`,
+    `received_cotangent`.
+
+    The output `query` is the gradient of the queries. Distance-aware scores have three more
+    outputs, `slope`, `shift` and `log_height`: the contribution of each query to the gradients of
+    these coefficients. The caller sums the contributions over the queries.
 
     Args:
-      score_map: Scoring and masking of a map with one row per query.
-      shape: Rows and columns of a tile.
+      score_map: Scoring and masking of the score map, which has one row per query.
+      shape: Number of rows and number of columns of a tile.
       width: Width of the queries.
-      has_received: The received attention has a cotangent.
+      has_received: True if the attention that each key receives has a cotangent.
     """
 
     def initialize(context):
@@ -166,16 +170,16 @@ def key_gradient(
 ) -> KernelBody:
     """Return the body of the kernel for the gradients of keys and values.
 
-    Arrays of the rows: key, value, and received_cotangent if `has_received`.
-    Arrays of the columns: query, values_cotangent, logsumexp, negative_delta.
-    Sums over skipped tiles: value.
-    Outputs: key, value.
+    The inputs for the rows of the score map are `key`, `value` and, if `has_received`,
+    `received_cotangent`. The inputs for the columns are `query`, `values_cotangent`, `logsumexp`
+    and `negative_delta`. The sum over skipped tiles is `value`, a part of the gradient of the
+    values. The outputs `key` and `value` are the gradients of the keys and of the values.
 
     Args:
-      score_map: Scoring and masking of a map with one row per key.
-      shape: Rows and columns of a tile.
+      score_map: Scoring and masking of the score map, which has one row per key.
+      shape: Number of rows and number of columns of a tile.
       widths: Width of the keys and width of the values.
-      has_received: The received attention has a cotangent.
+      has_received: True if the attention that each key receives has a cotangent.
     """
 
     def initialize(context):
@@ -232,13 +236,13 @@ def key_gradient(
 def received(score_map: ScoreMap, shape: Shape) -> KernelBody:
     """Return the body of the kernel for the attention that each key receives.
 
-    Arrays of the rows: key. Arrays of the columns: query, logsumexp.
-    Sums over skipped tiles: received.
-    Outputs: received.
+    The inputs are `key` for the rows, and `query` and `logsumexp` for the columns of the score map.
+    The sum over skipped tiles is `received`. The output `received` is the attention that each key
+    receives, summed over the queries.
 
     Args:
-      score_map: Scoring and masking of a map with one row per key.
-      shape: Rows and columns of a tile.
+      score_map: Scoring and masking of the score map, which has one row per key.
+      shape: Number of rows and number of columns of a tile.
     """
 
     def initialize(context):
@@ -259,15 +263,17 @@ def received(score_map: ScoreMap, shape: Shape) -> KernelBody:
 
 
 def attention_given(score_map: ScoreMap, shape: Shape) -> KernelBody:
-    """Return the body of the kernel for Σ_j A_ij g_j, with weights A and a cotangent g per key.
+    """Return the body of the kernel for Σ_j A_ij g_j, with attention weights A and cotangents g.
 
-    Arrays of the rows: query, logsumexp. Arrays of the columns: key, received_cotangent.
-    Sums over skipped tiles: attention_given.
-    Outputs: attention_given.
+    g_j is the cotangent of the attention that key j receives.
+
+    The inputs for the rows of the score map are `query` and `logsumexp`. The inputs for the columns
+    are `key` and `received_cotangent`. The sum over skipped tiles is `attention_given`. The output
+    `attention_given` has one number per query.
 
     Args:
-      score_map: Scoring and masking of a map with one row per query.
-      shape: Rows and columns of a tile.
+      score_map: Scoring and masking of the score map, which has one row per query.
+      shape: Number of rows and number of columns of a tile.
     """
 
     def initialize(context):
@@ -306,7 +312,7 @@ def _score_gradient(
     per_row: jax.Array | None,
     per_column: jax.Array | None,
 ) -> jax.Array:
-    """Return the gradient of the scores of a tile, A (dO · V + g - D).
+    """Return the gradient of the scores of a tile, A (dO · V + g - D) as in the module docstring.
 
     Args:
       score_map: Scoring and masking of the map.
@@ -314,8 +320,10 @@ def _score_gradient(
       tile: Position of the tile.
       weights: Weights A.
       weight_gradient: Products dO · V.
-      per_row: Term of each row: -D of a query, or g of a key. None adds nothing.
-      per_column: Term of each column: -D of a query, or g of a key. None adds nothing.
+      per_row: Number that is added to each row: -D if rows are queries, g if rows are keys. None
+        adds nothing.
+      per_column: Number that is added to each column: -D if columns are queries, g if columns are
+        keys. None adds nothing.
     """
     weight_gradient = _drop(score_map, context, tile, weight_gradient)
     if score_map.has_dropout:
@@ -330,7 +338,7 @@ def _score_gradient(
 def _drop(
     score_map: ScoreMap, context: WarpgroupContext, tile: Tile, entries: jax.Array
 ) -> jax.Array:
-    """Set dropped entries to 0. The caller multiplies the others by `_dropout_scale`."""
+    """Set dropped entries to 0. The caller multiplies kept entries by `_dropout_scale`."""
     if not score_map.has_dropout:
         return entries
     return jnp.where(kept_by_dropout(score_map, context, tile), entries, 0.0)
@@ -342,11 +350,11 @@ def _dropout_scale(score_map: ScoreMap, context: WarpgroupContext) -> Any:
 
 
 def _gradient_multiplier(score_map: ScoreMap, context: WarpgroupContext) -> Any:
-    """Return the factor by which the gradients are multiplied after the last tile."""
+    """Return the factor by which a kernel multiplies the gradients after the last tile."""
     scoring: Any = score_map.scoring
     return scoring.gradient_multiplier(read_coefficients(context))
 
 
 def _is_valid_key(context: WarpgroupContext, rows: int) -> jax.Array:
-    """Return a mask of the rows that are keys before the padding."""
+    """Return a mask that is True for each row whose key is not padding."""
     return mosaic.row_indices(rows) < read_lengths(context).key - context.row

@@ -10,10 +10,11 @@ class TileConfig(NamedTuple):
     """Tile shape, warpgroups and pipeline stages of one kernel.
 
     Attributes:
-      rows: Rows of a tile. Each compute warpgroup has its own rows.
-      columns: Columns of a tile.
-      warpgroups: Compute warpgroups of a thread block. One more warpgroup copies the columns.
-      stages: Tiles of columns that shared memory holds at once.
+      rows: Number of rows of a tile. Each compute warpgroup has its own rows.
+      columns: Number of columns of a tile.
+      warpgroups: Number of compute warpgroups of a thread block. One additional warpgroup copies
+        the columns into shared memory.
+      stages: Number of tiles of columns that are in shared memory at the same time.
     """
 
     rows: int
@@ -23,7 +24,7 @@ class TileConfig(NamedTuple):
 
     @property
     def tile_shape(self) -> tuple[int, int]:
-        """Rows and columns that one warpgroup computes at once."""
+        """Number of rows and number of columns of a tile, which one warpgroup computes at once."""
         return self.rows, self.columns
 
     @property
@@ -43,7 +44,7 @@ class TileConfigs(NamedTuple):
 
     @property
     def vector_multiple(self) -> int:
-        """Multiple to which vectors are padded, so that no kernel reads beyond their end."""
+        """Vectors are padded to a multiple of this number: no kernel reads beyond their end."""
         return math.lcm(*(size for config in self for size in (config.block_rows, config.columns)))
 
 

@@ -1,7 +1,7 @@
 """Loop over the tiles of a score map, shared by all kernels.
 
-The map has one row per query and one column per key, or one row per key and one column per query.
-A thread block holds `TileConfig.block_rows` rows in shared memory, divided among its compute
+The map has one row per query and one column per key, or one row per key and one column per query. A
+thread block holds `TileConfig.block_rows` rows in shared memory, divided among its compute
 warpgroups. One memory warpgroup copies the columns tile by tile into a ring buffer of
 `TileConfig.stages` slots, while the compute warpgroups process the tiles that have arrived.
 
@@ -12,7 +12,8 @@ warpgroups. One memory warpgroup copies the columns tile by tile into a ring buf
 Each output entry is computed by one warpgroup, tile after tile. Hence there are no atomic
 operations, and the results are deterministic.
 
-The arrays of a kernel are dicts by name. Matrices have shape (B, L, N, W), vectors (B, N, L).
+The arrays of a kernel are stored in dicts by name. Matrices have shape (B, L, N, W), and vectors
+have shape (B, N, L), where L is the number of rows or columns of the map.
 """
 
 import functools
@@ -42,7 +43,7 @@ class Tile(NamedTuple):
       row: Index of the first row.
       column: Index of the first column.
       section: Properties of the tile that the schedule guarantees.
-      shape: Number of rows and columns.
+      shape: Number of rows and number of columns.
       wait: Waits until a streamed matrix has arrived, and returns its reference in shared memory.
       release: Frees the slot of a streamed matrix for the next copy.
       load_vector: Waits for a streamed vector, loads it and frees its slot.
@@ -78,12 +79,12 @@ class WarpgroupContext(NamedTuple):
 
 
 class KernelBody(NamedTuple):
-    """Computation of one kernel, as a loop over tiles that carries a state.
+    """Computation of one kernel: three functions for a loop over tiles that updates a state.
 
     Attributes:
       initialize: Returns the state before the first tile.
-      step: Returns the state after a tile.
-      finish: Returns the outputs by name from the last state.
+      step: Returns the state after a tile, computed from the state before the tile.
+      finish: Returns the outputs by name, computed from the state after the last tile.
     """
 
     initialize: Callable[[WarpgroupContext], Any]
@@ -92,11 +93,11 @@ class KernelBody(NamedTuple):
 
 
 class KernelInputs(NamedTuple):
-    """Arrays that a kernel reads, by name.
+    """Input arrays of a kernel. All fields except `bounds` are dicts by name.
 
     Attributes:
-      resident: Matrices and vectors of the rows.
-      streamed: Matrices and vectors of the columns.
+      resident: Matrices and vectors that belong to the rows of the score map.
+      streamed: Matrices and vectors that belong to the columns of the score map.
       scalars: A few numbers per head, shape (B, N, count).
       bounds: Tile indices of the schedule, shape (B, N, blocks, sections + 1).
       far_sums: Sums over the tiles that each thread block skips, shape (B, N, blocks, W).
@@ -117,14 +118,14 @@ def run_tile_loop(
     config: TileConfig,
     name: str,
 ) -> dict[str, jax.Array]:
-    """Run a kernel over all blocks of all heads.
+    """Run a kernel over all blocks of all heads, and return its outputs by name.
 
     Args:
       body: Computation of the kernel.
-      inputs: Arrays that the kernel reads.
+      inputs: Input arrays of the kernel.
       output_types: Shapes and dtypes of the outputs, by name.
-      sections: Sections of the schedule, one loop for each.
-      config: Tile sizes, warpgroups and stages.
+      sections: Sections of the schedule. The kernel has one loop for each section.
+      config: Tile sizes, number of warpgroups and number of pipeline stages.
       name: Name of the kernel in profiles.
     """
     batch, heads, blocks, _ = inputs.bounds.shape
@@ -185,7 +186,7 @@ class _SharedMemory(NamedTuple):
 def _allocate(
     inputs: KernelInputs, output_types: dict[str, jax.ShapeDtypeStruct], config: TileConfig
 ) -> _SharedMemory:
-    """Return the types of all buffers and barriers of a thread block."""
+    """Return the types of all shared-memory buffers and barriers of a thread block."""
 
     def scratch(count: int, length: int, array: Any) -> Any:
         if len(array.shape) == 3:
@@ -215,14 +216,14 @@ def _read_scalar(ref: Any, index: tuple[jax.Array, ...], i: int) -> jax.Array:
     """Read one number from global memory.
 
     Inside a `shard_map`, the type of the number lists the mesh axes over which the number varies.
-    Kernels do not support such types. The sum with a constant that is created inside the kernel
-    has a type without mesh axes.
+    Kernels do not support such types. This function therefore adds a zero that is created inside
+    the kernel: the type of the sum has no mesh axes.
     """
     return ref[*index, i] + jnp.zeros((), ref.dtype)
 
 
 def _slice_rows(ref: Any, grid_index: tuple[jax.Array, ...], start: jax.Array, length: int) -> Any:
-    """Return a reference to consecutive rows of a matrix, or entries of a vector, of one head."""
+    """Return a reference to consecutive rows (or entries) of the matrix (or vector) of one head."""
     example, head, _ = grid_index
     if len(ref.shape) == 3:
         return ref.at[example, head, pl.ds(start, length)]
@@ -277,7 +278,7 @@ def _compute_tiles(
 
 
 def _make_context(refs, memory, grid_index, warpgroup, row) -> WarpgroupContext:
-    """Read the scalars, wait for the resident rows, and load the resident vectors."""
+    """Return the context of a warpgroup, after waiting for the copy of its rows."""
     scalars = {
         name: tuple(_read_scalar(ref, grid_index[:2], i) for i in range(ref.shape[-1]))
         for name, ref in refs.scalars.items()

@@ -1,7 +1,7 @@
 """Scores, visibility and distances of one tile.
 
-The rows of a tile are queries and its columns keys, or the other way round if the score map is
-transposed. Only this module depends on the orientation.
+The rows of a tile are queries and the columns are keys. If the score map is transposed, the rows
+are keys and the columns are queries. This module supports the two orientations.
 """
 
 import functools
@@ -29,9 +29,10 @@ class ScoreMap(NamedTuple):
 
     Attributes:
       scoring: Function from products q · k to scores.
-      is_causal: Mask the keys after a query.
-      has_dropout: Drop weights before they are multiplied by the values.
-      is_transposed: The rows are keys and the columns are queries.
+      is_causal: If True, mask the keys at later positions than the query.
+      has_dropout: If True, drop weights before they are multiplied by the values.
+      is_transposed: If True, the rows are keys and the columns are queries. If False, the rows are
+        queries and the columns are keys.
     """
 
     scoring: Scoring
@@ -41,7 +42,7 @@ class ScoreMap(NamedTuple):
 
 
 class Lengths(NamedTuple):
-    """Lengths of one example.
+    """Lengths and position offset of one example.
 
     Attributes:
       query: Number of queries before the padding.
@@ -80,17 +81,21 @@ class TileView(NamedTuple):
 
     @property
     def score_multiplier(self) -> Any:
-        """Factor that turns the scores into logarithms to base 2 of weights."""
+        """Factor that turns scores into base-2 logarithms of unnormalised weights."""
         return self.scoring.score_multiplier(self.coefficients, is_far=self.tile_scores.is_far)
 
     def product_gradient(self, score_gradient: jax.Array) -> jax.Array:
-        """Return the gradient of the products q · k."""
+        """Return the gradient of the products q · k, computed from the gradient of the scores."""
         return self.scoring.product_gradient(score_gradient, self.tile_scores, self.coefficients)
 
     def coefficient_gradients(
         self, score_gradient: jax.Array, product_gradient: jax.Array
     ) -> CoefficientGradients:
-        """Return the contribution of each entry to the gradients of the coefficients."""
+        """Return the contribution of each entry of the tile to the gradients of the coefficients.
+
+        The order is slope, shift and, if f is added to the scores, the logarithm of the height. A
+        contribution of None means zero. The tuple is empty for the dot product.
+        """
         return self.scoring.coefficient_gradients(
             score_gradient, product_gradient, self.distances, self.tile_scores, self.coefficients
         )
@@ -111,7 +116,8 @@ def view_tile(
       context: Data of the warpgroup.
       tile: Position and properties of the tile.
       products: Products q · k of the tile.
-      for_gradient: Keep the intermediate results that the gradient of the scores reads.
+      for_gradient: If True, keep the intermediate results from which the gradient of the scores is
+        computed.
     """
     scoring: Any = score_map.scoring
     coefficients = read_coefficients(context)
@@ -129,12 +135,12 @@ def read_coefficients(context: WarpgroupContext) -> Coefficients | None:
 
 
 def read_lengths(context: WarpgroupContext) -> Lengths:
-    """Return the lengths and the offset of the example."""
+    """Return the lengths and the position offset of the example of a warpgroup."""
     return Lengths(*context.scalars["lengths"])
 
 
 def kept_by_dropout(score_map: ScoreMap, context: WarpgroupContext, tile: Tile) -> jax.Array:
-    """Return a mask of the entries that dropout keeps."""
+    """Return a mask that is True for the entries of a tile that dropout keeps."""
     query_word, key_word, threshold = context.scalars["dropout_words"]
     words = (key_word, query_word) if score_map.is_transposed else (query_word, key_word)
     rows = hash.combine(words[0], mosaic.row_indices(tile.shape[0]) + tile.row)
@@ -161,7 +167,7 @@ def _visible_entries(score_map: ScoreMap, context: WarpgroupContext, tile: Tile)
 def _relative_positions(
     score_map: ScoreMap, context: WarpgroupContext, tile: Tile, sign: int = 1
 ) -> jax.Array:
-    """Return sign times (position of the query minus position of the key) as float32.
+    """Return sign * (position of query - position of key) for each entry of a tile, as float32.
 
     Integers are exact in float32 up to 2²⁴.
     """
@@ -185,15 +191,15 @@ def _first_relative_position(
 
 
 def _position_steps(score_map: ScoreMap, sign: int) -> tuple[int, int]:
-    """Return the increments of sign * relative position from row to row and column to column."""
+    """Return the change of sign * relative position per row, and the change per column."""
     return (-sign, sign) if score_map.is_transposed else (sign, -sign)
 
 
 def _tile_distances(score_map: ScoreMap, context: WarpgroupContext, tile: Tile) -> Distances:
     """Return the distances |i - j| of a tile.
 
-    `Distances.geometric` is set if all keys of the tile are on one side of its queries, except in
-    the interpreter.
+    `Distances.geometric` is set if no key of the tile is after a query, or no key is before a
+    query. In the interpreter, `Distances.geometric` is always None.
     """
     side = tile.section.side
 
@@ -216,7 +222,7 @@ def _tile_distances(score_map: ScoreMap, context: WarpgroupContext, tile: Tile) 
 def _geometric_distances(
     score_map: ScoreMap, context: WarpgroupContext, tile: Tile
 ) -> GeometricDistances:
-    """Return the distances of a tile whose keys are all on one side of its queries."""
+    """Return the distances of a tile in which no key is after, or no key is before, a query."""
     (rows, columns), side = tile.shape, tile.section.side
     is_increasing = _position_steps(score_map, side)[1] > 0
     first_column = tile.column if is_increasing else tile.column + columns - COLUMN_GROUP
