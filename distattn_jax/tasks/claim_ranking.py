@@ -15,11 +15,13 @@ from distattn_jax.data import DataError, Ragged, Table, TextBuilder
 from distattn_jax.datasets import ClaimBuilder, load_candidates
 from distattn_jax.models import PretrainedClassifier
 from distattn_jax.tasks.fine_tuning import (
-    EncoderTexts,
     FineTuningConfig,
     FineTuningData,
     Guidance,
     make_classifier,
+)
+from distattn_jax.tasks.fine_tuning_data import (
+    EncoderTexts,
     make_table,
     prepare_fine_tuning,
     sample_rows,

@@ -12,12 +12,14 @@ from distattn_jax.data import Table, TextBuilder, encode_pairs
 from distattn_jax.models import PretrainedClassifier
 from distattn_jax.tasks.classification import Classification, macro_precision, macro_recall
 from distattn_jax.tasks.fine_tuning import (
-    COLUMNS,
-    EncoderTexts,
     FineTuningConfig,
     FineTuningData,
     Guidance,
     make_classifier,
+)
+from distattn_jax.tasks.fine_tuning_data import (
+    COLUMNS,
+    EncoderTexts,
     make_table,
     prepare_fine_tuning,
     sample_rows,

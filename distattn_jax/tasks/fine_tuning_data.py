@@ -1,0 +1,228 @@
+"""Data of fine-tuning: texts as tables of token ids, and the columns that guides need."""
+
+import dataclasses
+import random
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+from tokenizers import Tokenizer
+
+from distattn_jax.data import (
+    DataError,
+    Nested,
+    ParsedTexts,
+    Ragged,
+    Table,
+    TextBuilder,
+    count_pmi,
+    encode_pairs,
+    list_words,
+    load_pretrained_tokenizer,
+    load_word_vectors,
+)
+from distattn_jax.models import pretrained as models
+from distattn_jax.tasks import pretrained_source
+from distattn_jax.tasks.fine_tuning import FineTuningConfig, FineTuningData
+from distattn_jax.tasks.guides import GUIDES
+from distattn_jax.tasks.preparation import SPLITS, PreparedData, describe_data, open_dataset
+
+COLUMNS = ("tokens", "types")
+
+
+class EncoderTexts(NamedTuple):
+    """Texts of a split for a pre-trained encoder.
+
+    Attributes:
+      first: First text of every pair, or all texts if the texts are not paired.
+      second: Second text of every pair. `second` is None if the texts are not paired.
+      counts: Number of consecutive texts or pairs that form each example. `counts` is None if every
+        text or pair is a separate example.
+      answers: Columns that the model predicts, and columns that the baseline needs, by name.
+    """
+
+    first: Sequence[str]
+    second: Sequence[str] | None
+    counts: Sequence[int] | None
+    answers: Mapping[str, np.ndarray | Ragged]
+
+
+ReadTexts = Callable[[TextBuilder, str, FineTuningData], EncoderTexts]
+
+
+def check(config: FineTuningConfig) -> None:
+    """Raise an error if a required path is missing in the config.
+
+    Also raise an error if the config exceeds the limits of the pre-trained model.
+    """
+    if not config.model.pretrained:
+        raise DataError(
+            f"the task {config.task} needs --model.pretrained, the folder or hub name of a "
+            "pre-trained model."
+        )
+    for method, name in (("dependency", "parses"), ("word_similarity", "vectors")):
+        if method in config.methods and not getattr(config.data, name):
+            raise DataError(f"the guide {method} needs --data.{name}; got none.")
+    pretrained_source.check_fits(config)
+
+
+def prepare_fine_tuning(
+    config: FineTuningConfig,
+    read_texts: ReadTexts,
+    *,
+    read_labels: Callable[[TextBuilder], tuple[str, ...]] = lambda dataset: (),
+) -> PreparedData:
+    """Prepare a data set and load the parameters of a pre-trained model.
+
+    Args:
+      config: Config of the experiment.
+      read_texts: Function that returns the texts of one split.
+      read_labels: Function that returns the names of the classes.
+    """
+    check(config)
+    dataset = open_dataset(config.data)
+    folder = models.resolve_folder(config.model.pretrained)
+    tokenizer = load_pretrained_tokenizer(folder)
+    sizes = pretrained_source.read_sizes(config.model.pretrained)
+    if tokenizer.get_vocab_size() > sizes.vocabulary:
+        raise DataError(
+            f"{folder}: the tokenizer must have at most the {sizes.vocabulary} tokens of the "
+            f"model; got {tokenizer.get_vocab_size()}."
+        )
+    texts = {split: read_texts(dataset, split, config.data) for split in SPLITS}
+    tables, truncated = {}, {}
+    for split in SPLITS:
+        tables[split], truncated[split] = make_table(texts[split], tokenizer, config.data.longest)
+    lengths = _text_lengths(tables["train"])
+    tables["train"], constants = _add_guide_columns(
+        config, texts["train"], tokenizer, tables["train"]
+    )
+    source = pretrained_source.describe_source(config.model.pretrained, sizes)
+    labels = read_labels(dataset)
+    about, messages = describe_data(
+        config.data,
+        dataset,
+        tokenizer,
+        tables,
+        labels=labels,
+        average_length=float(lengths.mean()),
+        sequence_lengths={"text": float(lengths.mean())},
+        messages=(
+            f"{truncated['train']} of the texts of train are cut to {config.data.longest} tokens",
+            f"{source['name']}: {sizes.family}, {sizes.layers} layers of {sizes.heads} heads, "
+            f"stored as {' and '.join(source['stored'])}",
+        ),
+        pretrained=source,
+    )
+    parameters = models.read_parameters(folder, sizes).items()
+    return PreparedData(
+        config,
+        tokenizer,
+        tables,
+        about,
+        messages,
+        labels,
+        {("encoder", *path): array for path, array in parameters},
+        constants,
+    )
+
+
+def make_table(texts: EncoderTexts, tokenizer: Tokenizer, longest: int) -> tuple[Table, int]:
+    """Return a table of the token ids and the columns of `texts.answers`.
+
+    Args:
+      texts: Texts of one split.
+      tokenizer: Tokenizer of the pre-trained model.
+      longest: Maximum number of tokens of a text or pair.
+
+    Returns:
+      The table, and the number of truncated texts.
+    """
+    encoded = encode_pairs(tokenizer, texts.first, texts.second, longest)
+    columns = {name: _group(encoded.columns[name], texts, longest) for name in COLUMNS}
+    return Table({**columns, **texts.answers}), encoded.truncated
+
+
+def sample_rows(count: int, split: str, config: FineTuningData) -> Sequence[int]:
+    """Return the indices of the rows of a split that are used.
+
+    In the split `train`, a random fraction `config.share` of the rows is used, and the rows of a
+    smaller fraction are a subset of the rows of a larger fraction. In other splits, all rows are
+    used.
+
+    Args:
+      count: Number of rows of the split.
+      split: Name of the split.
+      config: Options of the data, with the fraction and the seed.
+    """
+    if split != "train" or config.share == 1:
+        return range(count)
+    order = random.Random(f"share {config.seed}").sample(range(count), count)
+    return sorted(order[: max(round(config.share * count), 1)])
+
+
+def _add_guide_columns(
+    config: FineTuningConfig, texts: EncoderTexts, tokenizer: Tokenizer, table: Table
+) -> tuple[Table, dict[str, np.ndarray]]:
+    """Add the columns that the auxiliary attention losses (guides) of a config need.
+
+    Pointwise mutual information is computed from the tokenized texts or pairs. In claim ranking,
+    the words of a claim are therefore counted once for each of its candidates.
+
+    Args:
+      config: Config of the experiment.
+      texts: Texts of the training set.
+      tokenizer: Tokenizer of the pre-trained model.
+      table: Training table.
+
+    Returns:
+      The table with the added columns, and constant arrays that the losses need in addition to a
+      batch.
+    """
+    constants: dict[str, np.ndarray] = {}
+    if "pmi" in config.methods:
+        tokens = table.columns["tokens"]
+        every_text = tokens.inner if isinstance(tokens, Nested) else tokens
+        assert isinstance(every_text, Ragged)
+        found = count_pmi(every_text, tokenizer.get_vocab_size(), size=config.guiding.pmi_tokens)
+        constants |= {"pmi_row_of_token": found.row_of_token, "pmi_values": found.values}
+    names = [name for method in config.methods for name in GUIDES[method].columns]
+    if not names:
+        return table, constants
+    rows = None
+    if "vectors" in names:
+        words = list_words(tokenizer, [*texts.first, *(texts.second or ())])
+        rows, constants["word_vectors"] = load_word_vectors(config.data.vectors, words)
+    encoded = encode_pairs(
+        tokenizer,
+        texts.first,
+        texts.second,
+        config.data.longest,
+        parses=ParsedTexts(config.data.parses) if "heads" in names else None,
+        vectors=rows,
+    )
+    longest = config.data.longest
+    columns = {name: _group(encoded.columns[name], texts, longest) for name in names}
+    return dataclasses.replace(table, columns={**table.columns, **columns}), constants
+
+
+def _group(column: Ragged, texts: EncoderTexts, longest: int) -> Ragged | Nested:
+    """Convert a column with one row per text or pair to a column with one row per example.
+
+    Args:
+      column: Column with one sequence per text or pair.
+      texts: Texts of the split, with the number of texts or pairs of each example.
+      longest: Maximum length of a sequence.
+    """
+    if texts.counts is None:
+        return column
+    # A multiple of 8 gives few different shapes, and so few compilations.
+    width = min(longest, -(-int(column.lengths.max(initial=1)) // 8) * 8)
+    return Nested.from_counts(column, texts.counts, width)
+
+
+def _text_lengths(table: Table) -> np.ndarray:
+    column = table.columns["tokens"]
+    inner = column.inner if isinstance(column, Nested) else column
+    assert isinstance(inner, Ragged)
+    return inner.lengths
