@@ -25,7 +25,7 @@ class Outcome(NamedTuple):
 
     @property
     def kind(self) -> str:
-        """Whether the first method is BETTER or WORSE with p < ALPHA. Otherwise UNCLEAR."""
+        """BETTER or WORSE if the first method differs with p < ALPHA, otherwise UNCLEAR."""
         if self.test.p is None or self.test.p >= ALPHA:
             return UNCLEAR
         return BETTER if score(self.criterion, self.test.difference) > 0 else WORSE
