@@ -12,7 +12,7 @@ OWN_PACKAGES = (ROOT / "distattn_jax", ROOT / "experiments")
 
 
 def main(arguments: list[str]) -> None:
-    """Run a command. Print an error about user input without a traceback."""
+    """Run a command. If the user's input is wrong, print the error without a traceback."""
     commands = list_commands()
     if not arguments or arguments[0] in ("-h", "--help"):
         print("usage: python -m experiments COMMAND ...\n")
@@ -34,7 +34,10 @@ def main(arguments: list[str]) -> None:
 
 
 def list_commands() -> dict[str, str]:
-    """Return command name -> first line of its docstring, without importing the modules."""
+    """Return a dict from the name of each command to the first line of its docstring.
+
+    The modules of the commands are not imported.
+    """
     commands = {}
     for path in sorted((ROOT / "experiments" / "commands").glob("*.py")):
         if not path.name.startswith("_"):
@@ -44,10 +47,11 @@ def list_commands() -> dict[str, str]:
 
 
 def is_user_error(error: Exception) -> bool:
-    """Return True for an error that our own code raised about its input.
+    """Return True if our own code raised the error because of wrong input.
 
-    These are our own exception classes, and each ValueError that comes from a `raise` statement in
-    our packages. A ValueError of JAX or NumPy is a bug, and its traceback is needed.
+    This holds for our own exception classes, and for a ValueError that comes from a `raise`
+    statement in our packages. A ValueError raised by JAX or NumPy is a bug, and its traceback is
+    needed.
     """
     if type(error).__module__.startswith(("distattn_jax.", "experiments.")):
         return True

@@ -1,4 +1,4 @@
-"""Learning curves: mean over seeds, with a band from the lowest seed to the highest."""
+"""Learning curves: mean over seeds, with a band from the minimum to the maximum over seeds."""
 
 from collections.abc import Mapping, Sequence
 
@@ -28,8 +28,9 @@ def learning_curves(
     """Plot metrics against training steps: one panel per metric, one line per method.
 
     Args:
-      history: method -> metric -> (steps (K,), values (seeds, K)). Steps and seeds may differ
-        between methods. A panel omits the methods that lack its metric.
+      history: Dict from the method to a dict from the metric to a pair: steps of shape (K,), and
+        values of shape (seeds, K). Steps and seeds may differ between methods. A method without
+        some metric is omitted from the panel of this metric.
       metrics: Metrics to plot, in this order.
       labels: Legend entries by method. A method without an entry appears under its own name.
     """

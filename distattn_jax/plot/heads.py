@@ -30,13 +30,13 @@ def head_parameters(weight: Heads, shape: Heads, *, paired: bool = True) -> Figu
     """Draw w and v of every distance-aware head as bars (Figures 6 and 7 of the paper).
 
     w is the distance weight of a head, and v is the shape of its sigmoid. Heads with the same index
-    in different seeds do not correspond. The heads of all layers of a seed are therefore
-    sorted by w. Each bar shows the mean, over seeds, of the heads with the same rank. The vertical
-    line at a bar runs from the lowest to the highest value over seeds.
+    in models with different seeds do not correspond. The heads of all layers of a model are
+    therefore sorted by w. Each bar shows the mean, over seeds, of the heads with the same rank. The
+    vertical line at a bar runs from the lowest to the highest value over seeds.
 
     Args:
-      weight: w, shape (seeds, L, N) for L layers of N heads. A dictionary title -> w draws parts
-        of a model separately.
+      weight: w, shape (seeds, L, N) for L layers of N heads. To draw several parts of a model
+        separately, pass a dict from the title of a part to its w.
       shape: v, with the same titles and shapes as `weight`.
       paired: If True, the v of a head is drawn at the rank of its w. Otherwise the values of v are
         sorted separately, as in the paper.
@@ -77,7 +77,7 @@ def head_parameters(weight: Heads, shape: Heads, *, paired: bool = True) -> Figu
 def _rank_heads(title: str, weight: Any, shape: Any, paired: bool) -> tuple[np.ndarray, np.ndarray]:
     """Return w and v, each of shape (seeds, L * N), with the heads of each seed sorted by w.
 
-    If `paired` is False, the values of v are sorted separately.
+    If `paired` is False, v is sorted by its own values instead.
     """
     suffix = f"[{title!r}]" if title else ""
     weight = check_array(f"weight{suffix}", weight, ("seeds", "L", "N"))
@@ -89,7 +89,15 @@ def _rank_heads(title: str, weight: Any, shape: Any, paired: bool) -> tuple[np.n
 
 
 def _draw_bars(axes: Axes, values: np.ndarray, colours: Any, name: str, sorted_by: str) -> None:
-    """Draw one bar per head. Bars show the mean over seeds, lines the range over seeds."""
+    """Draw one bar per head: the mean over seeds, with a line from the minimum to the maximum.
+
+    Args:
+      axes: Axes to draw in.
+      values: Values of the sorted heads, shape (seeds, heads).
+      colours: One colour for all bars, or one per bar.
+      name: Symbol of the values, "w" or "v".
+      sorted_by: Symbol by which the heads are sorted.
+    """
     ranks = np.arange(1, values.shape[1] + 1)
     axes.bar(ranks, values.mean(0), color=colours, width=0.75)
     if len(values) > 1:

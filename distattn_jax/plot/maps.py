@@ -1,4 +1,4 @@
-"""Attention maps side by side, with the same colour scale: rows are queries, columns are keys."""
+"""Heat maps of attention weights, side by side: rows are queries, columns are keys."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
@@ -30,10 +30,13 @@ def attention_maps(
     columns: int | None = None,
     max_weight: float | None = None,
 ) -> Figure:
-    """Draw attention weights as heat maps with tokens on both axes, readable up to 40 tokens.
+    """Draw attention weights as heat maps with tokens on both axes.
+
+    The maps are readable up to about 40 tokens.
 
     Args:
-      maps: title -> attention weights, shape (T, S). A title may have several lines.
+      maps: Dict from the title to attention weights of shape (T, S). A title may have several
+        lines.
       tokens: The S key tokens.
       query_tokens: The T query tokens. None uses `tokens`.
       columns: Number of maps in a row. None fits as many as the width allows.
@@ -136,7 +139,7 @@ class _Layout(NamedTuple):
 def _arrange(
     titles: Sequence[str], tokens: Sequence[str], query_tokens: Sequence[str], columns: int | None
 ) -> _Layout:
-    """Choose the size of a cell and the positions of the maps, so that all text fits."""
+    """Return a layout of the maps in which all titles and tokens fit."""
     lines = [title.split("\n") for title in titles]
     title_width = max(
         text_width(line, SETTINGS["axes.titlesize"]) for title in lines for line in title

@@ -1,7 +1,7 @@
-"""Style of all figures: one palette, one set of Matplotlib settings, one way to save.
+"""Palette, Matplotlib settings and file format of all figures.
 
-Figures are built from Matplotlib's `Figure` objects, without pyplot. No window and no current
-figure exist, so figures can be drawn without a screen and in several threads.
+Figures are made with Matplotlib's class `Figure`, without pyplot. They can therefore be drawn
+without a screen and in several threads.
 """
 
 import contextlib
@@ -107,8 +107,8 @@ def use_style() -> Iterator[None]:
 def method_colours(methods: Iterable[str]) -> dict[str, str]:
     """Assign a different colour to each method.
 
-    A method of METHOD_COLOURS or GUIDE_COLOURS keeps its colour in every figure. Other methods
-    receive the unused colours of the palette.
+    A method (attention variant or guide) in METHOD_COLOURS or GUIDE_COLOURS has the same colour in
+    every figure. The remaining methods receive unused colours of the palette.
     """
     methods = list(methods)
     known = METHOD_COLOURS | GUIDE_COLOURS
@@ -139,7 +139,7 @@ def head_colours(weight: np.ndarray) -> list[tuple[float, ...]]:
 def make_panels(
     rows: int, columns: int, *, width: float, height: float
 ) -> tuple[Figure, list[Axes]]:
-    """Return a figure and its rows x columns axes, row by row. Call it inside `use_style()`.
+    """Return a figure and the list of its axes, row by row. Call this inside `use_style()`.
 
     Args:
       rows: Number of rows.
@@ -155,21 +155,25 @@ def make_panels(
 def finish_layout(figure: Figure) -> Figure:
     """Draw the figure once, so that its layout is final, and return the figure.
 
-    Ticks are created with the settings of the first drawing and then move the layout. Every
-    plotting function therefore ends with this call, inside `use_style()`.
+    Matplotlib creates the ticks when a figure is first drawn, with the settings of that moment.
+    Every plotting function therefore calls this function last, inside `use_style()`.
     """
     figure.draw_without_rendering()
     return figure
 
 
 def grid_shape(count: int, *, max_columns: int) -> tuple[int, int]:
-    """Return (rows, columns) for `count` panels: the fewest rows, then the fewest columns."""
+    """Return (rows, columns) of a grid for `count` panels.
+
+    The grid has as few rows as possible. With this number of rows, it has as few columns as
+    possible.
+    """
     rows = -(-count // max_columns)
     return rows, -(-count // rows)
 
 
 def text_width(text: str, font_size: int) -> float:
-    """Return the width of a text in inches. Dollar signs are ordinary characters, not mathematics.
+    """Return the width of a text in inches. Dollar signs do not start mathematical notation.
 
     Args:
       text: Text without line breaks.

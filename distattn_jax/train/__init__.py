@@ -1,6 +1,6 @@
-"""Generic training system: options, state, step, loop, evaluation, checkpoints, runs on disk.
+"""Training system: options, state, step, loop, evaluation, checkpoints and runs on disk.
 
-It is independent of the tasks: a `Task` object supplies the model, the loss and the metrics.
+It works for any task: a `Task` object supplies the model, the loss and the metrics.
 """
 
 from distattn_jax.train.checkpoint import Checkpoints

@@ -21,7 +21,7 @@ HOST_COLUMN = "index"  # the row numbers of a batch, which no step reads
 def make_batches(task: Task, table: Any, *, shuffle: bool) -> Batches:
     """Return the batches of a table, bucketed by length.
 
-    With several processes, each process makes a part of the rows of every batch.
+    If there are several processes, each process makes only its own rows of every batch.
     """
     config = task.config.data
     lengths = table.lengths(task.length_columns)
@@ -39,7 +39,7 @@ def make_batches(task: Task, table: Any, *, shuffle: bool) -> Batches:
 
 
 def empty_batch(task: Task, batches: Batches, bucket: int, mesh: Mesh) -> Batch:
-    """Return a batch for one length bucket, for compiling a step. All examples have weight 0."""
+    """Return a batch with the padded length `bucket`, for compiling a step. All weights are 0."""
     rows = batches.batch_size // jax.process_count()
     columns = batches.table.take(np.full(rows, PADDING_ROW), bucket)
     columns["weight"] = np.zeros(rows, np.float32)
@@ -63,10 +63,9 @@ def describe_batches(task: Task, batches: Batches) -> str:
 
 
 class BatchPrefetcher:
-    """Iterator over batches. On several devices, a thread places the batches ahead of time.
+    """Iterator over batches. If there are several devices, a thread places batches in advance.
 
-    On a single device, batches are not placed ahead of time: the jitted step copies them, which is
-    faster.
+    With a single device, the jitted step copies each batch to the device, which is faster.
 
     Args:
       batches: Iterator over batches, with a method `get_state`.
@@ -74,8 +73,8 @@ class BatchPrefetcher:
       layout: Partition spec of a batch.
 
     Attributes:
-      state: State of the iterator after the last returned batch. Prefetched batches that were not
-        yet returned do not count.
+      state: State of the iterator after the last returned batch, even if further batches were
+        already prefetched.
     """
 
     def __init__(self, batches: Any, mesh: Mesh, layout: sharding.Layout):

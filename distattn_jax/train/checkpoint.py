@@ -1,8 +1,8 @@
 """Save and restore checkpoints with Orbax, in the background, with a checksum for every array.
 
 Orbax gives a checkpoint its final name only after all of its files are written. The checksums
-detect arrays that change on disk later. They are computed on the devices, before an array is
-written and after it is read. A checksum is a sum of integers, so it is the same on every mesh.
+detect arrays that change on disk later. A checksum is computed on the devices, before an array is
+written and again after the array is read. It is a sum of integers, so it is equal on every mesh.
 """
 
 import sys
@@ -23,7 +23,7 @@ ITEM = "training"
 
 
 class DamagedCheckpointError(Exception):
-    """A checkpoint exists but cannot be read, or its arrays differ from those that were saved."""
+    """Raised when a checkpoint cannot be read, or when its arrays changed after saving."""
 
 
 class Checkpoints:
@@ -94,7 +94,7 @@ class Checkpoints:
         return [int(path.name) for path in self.directory.iterdir() if path.name.isdigit()]
 
     def _read(self, step: int, like: Any) -> tuple[Any, Any]:
-        """Read the arrays and the iterator state of one step, and compare the checksums."""
+        """Return the arrays and the iterator state of one step, after a check of the checksums."""
         everywhere = replicated(jax.tree.leaves(like)[0].sharding.mesh)
         checksums = jax.eval_shape(fingerprint, like).update(sharding=everywhere)
         expected = {"tree": like, "fingerprint": checksums}
@@ -124,9 +124,10 @@ class Checkpoints:
 
 @jax.jit
 def fingerprint(tree: Any) -> UInt32[Array, " leaves"]:
-    """Return one checksum per array, Σᵢ bitsᵢ · (2i + 1) modulo 2³², over its elements i.
+    """Return one checksum per array: the sum over its elements i of bitsᵢ · (2i + 1) modulo 2³².
 
-    The factors are odd, so any change to a single element of at most 32 bits changes the checksum.
+    The factors 2i + 1 are odd, so a change of one element always changes the checksum (for elements
+    of at most 32 bits).
     """
 
     def checksum(leaf: Array) -> Array:

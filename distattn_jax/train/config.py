@@ -1,7 +1,7 @@
 """Options of the training loop. Every task extends `Config` with options of its own.
 
 A recipe is an instance of a task's config. Every field can be set on the command line by its dotted
-name. Fields declared with `grid=True` take several values. One model is trained for each
+name. Fields declared with `grid=True` accept several values. One model is trained for each
 combination of these values and each seed. All models are trained side by side in one program.
 """
 
@@ -68,7 +68,7 @@ def _placement(default: Any, explanation: str) -> Any:
 
 @dataclasses.dataclass(frozen=True)
 class MeshConfig(Options):
-    """Options of the devices: batches are sharded over `data`, heads over `model`."""
+    """Numbers of devices and processes. Batches are sharded over `data`, heads over `model`."""
 
     data: int = _placement(0, "devices that share a batch; 0 means all devices divided by `model`")
     model: int = _placement(1, "devices that share the heads")
@@ -113,7 +113,10 @@ class OutputConfig(Options):
 
 @dataclasses.dataclass(frozen=True)
 class Config(Options):
-    """Options of an experiment, which has one run for each attention variant or guide."""
+    """Options of an experiment.
+
+    An experiment has one run for each method, i.e. for each attention variant or guide.
+    """
 
     task: ClassVar[str]  # the name of the task in `distattn_jax.tasks.TASKS`
 
@@ -163,8 +166,8 @@ class Config(Options):
     def for_method(self: ConfigType, method: str) -> ConfigType:
         """Return the config of the run of `method`, which is an attention variant or a guide.
 
-        Options that the method does not use are reset to their default values. A hyperparameter
-        grid over such an option therefore shrinks to a single value.
+        Options that the method does not use are reset to their default values, so that the
+        hyperparameter grid has a single value of each of these options.
         """
         unread = {
             name: field.default

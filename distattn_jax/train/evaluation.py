@@ -45,9 +45,10 @@ def evaluate(task: Task, params: Any, table: Any, mesh: Mesh) -> dict[str, np.nd
 
 
 def lower_evaluation(task: Task, params: Any, table: Any, mesh: Mesh) -> Iterator[Any]:
-    """Yield the lowered programs of `evaluate`, one for each padded length of the batches.
+    """Yield the lowered (not yet compiled) programs that `evaluate` runs on a table.
 
-    `params` may consist of `jax.ShapeDtypeStruct`s instead of arrays.
+    There is one program for each padded length of the batches. The leaves of `params` may be
+    `jax.ShapeDtypeStruct`s instead of arrays.
     """
     batches = make_batches(task, table, shuffle=False)
     for bucket in batches.buckets:

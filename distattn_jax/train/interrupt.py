@@ -13,10 +13,11 @@ from jax.experimental import multihost_utils
 def watch_for_sigterm() -> Iterator[Callable[[int], bool]]:
     """Yield a function of the current step that returns True once SIGTERM was received.
 
-    With several processes, a signal to any process stops all processes after the same step, which
-    JAX's preemption service chooses. With a single process, the previous signal handler is restored
-    on exit. Python delivers signals only to the main thread, so in any other thread of a single
-    process the function always returns False.
+    If there are several processes, a signal to any process stops all processes after the same step.
+    JAX's preemption service chooses this step.
+
+    If there is a single process, the previous signal handler is restored on exit. Python handles
+    signals only in the main thread, so in any other thread the function always returns False.
     """
     if jax.process_count() > 1:
         yield multihost_utils.reached_preemption_sync_point

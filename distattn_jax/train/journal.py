@@ -1,8 +1,8 @@
 """Log the metrics of a run to a file of JSON lines and to TensorBoard.
 
-Each line contains the step and, for each metric, a list with one number per model. The members of a
-run are models trained side by side. Metrics that depend on the machine, such as steps per second,
-are left out. A resumed run therefore writes the same file as an uninterrupted run.
+A run trains several models side by side. Each line contains the step and, for each metric, a list
+with one number per model. Metrics that depend on the machine, such as steps per second, are left
+out. A resumed run therefore writes the same file as an uninterrupted run.
 """
 
 import json
@@ -40,8 +40,8 @@ class Journal:
     def write(self, step: int, metrics: Mapping[str, np.ndarray]) -> None:
         """Append one line of metrics.
 
-        TensorBoard events contain the mean of each metric. With several models, they also contain
-        the values of each model.
+        TensorBoard events contain the mean of each metric over the models. If the run has several
+        models, the events also contain the value of each model.
 
         Args:
           step: Number of training steps completed.
@@ -65,9 +65,9 @@ class Journal:
             self._events.write(step, means | members)
 
     def flush(self) -> None:
-        """Make all lines visible to readers.
+        """Write all lines and events that are still in memory.
 
-        A file in a cloud bucket cannot be appended to, so the whole file is written again.
+        Nothing can be appended to a file in a cloud bucket, so the whole file is written again.
         """
         if not self._local:
             self._path.write_text("".join(self._lines))
@@ -84,7 +84,7 @@ class Journal:
 def read(directory: epath.Path) -> list[Line]:
     """Read the metrics of a run.
 
-    A last line without a line break is skipped: the process was killed while writing it.
+    If the process was killed while it wrote the last line, this incomplete line is skipped.
 
     Args:
       directory: Directory of the run.

@@ -1,7 +1,7 @@
-"""Training loop: trains all models of a run side by side, from the newest checkpoint.
+"""Training loop: trains all models of a run side by side, and resumes from checkpoints.
 
-Metrics are summed on the device over a window of steps. The host reads the sums after the next
-window, so that logging does not block. The host waits only for validation and for checkpoints.
+Metrics are summed on the device over a window of steps. The host copies the sums one window later,
+so that logging does not wait for the device. The host waits only at validations and checkpoints.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -56,8 +56,8 @@ class Trainer:
       task: Model, loss and metrics, with the config of the run.
       tables: Examples of the splits "train", "validation" and "test".
       mesh: Devices.
-      initial_parameters: Parameters that are not random, by path.
-      steps: Number of training steps; None computes it from `config.epochs`.
+      initial_parameters: Initial values of the parameters that are not random, by parameter path.
+      steps: Number of training steps. If None, it is computed from `config.epochs`.
     """
 
     def __init__(
@@ -161,7 +161,7 @@ class Trainer:
             return Training(state, best, sums)
 
     def _resume(self, checkpoints: Checkpoints) -> tuple[int, Training, BatchPrefetcher]:
-        """Restore the newest checkpoint; without a checkpoint, start from the initial state.
+        """Restore the newest checkpoint, or return the initial state if there is no checkpoint.
 
         Returns:
           The number of steps done, the training state and the remaining batches.
@@ -228,10 +228,10 @@ class Trainer:
         }
 
     def step_bytes(self) -> int | None:
-        """Return the device memory in bytes of the longest training step, for all models together.
+        """Return the compiler's estimate of the device memory of a training step, in bytes.
 
-        The number is an estimate of the compiler. The result is None if the compiler reports no
-        estimate.
+        The step updates all models on a batch of the largest padded length. The result is None if
+        the compiler reports no estimate.
         """
         used = self._lower_step(self.batches.buckets[-1]).compile().memory_analysis()
         if used is None:

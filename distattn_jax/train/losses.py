@@ -1,7 +1,7 @@
 """Losses per example, and the weighted sum of several losses.
 
-Every loss is a pure function that returns one number per example. Only the training step averages
-over a batch.
+Every loss is a pure function that returns one number per example. The training step averages these
+numbers over a batch.
 """
 
 from collections.abc import Callable, Mapping

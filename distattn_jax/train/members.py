@@ -28,7 +28,7 @@ class Member(NamedTuple):
 
 
 def list_grid_axes(config: Config) -> dict[str, str]:
-    """Return the axes of the hyperparameter grid as a dict: short name -> dotted option name."""
+    """Return the axes of the hyperparameter grid: a dict from short to dotted option name."""
     axes: dict[str, str] = {}
     for name, field, _ in iterate_options(config):
         if field.metadata["grid"]:
@@ -80,15 +80,16 @@ def stack_members(members: list[Member]) -> tuple[Any, Setting]:
 def placeholder_setting(config: Config) -> Setting:
     """Return a setting in which every hyperparameter of the grid is 0.
 
-    This setting is used to trace functions whose result does not depend on the hyperparameters.
+    Use it where only the structure of a result is needed, e.g. the names of the losses.
     """
     return {axis: jnp.zeros(()) for axis in list_grid_axes(config)}
 
 
 def group_size(count: int, limit: int) -> int:
-    """Return how many models to compute at a time, so that all groups of models have this size.
+    """Return how many models to compute at a time, so that all groups have the same size.
 
-    The result is the largest divisor of `count` up to `limit`, or 0 if no groups are needed.
+    The result is the largest divisor of `count` that is at most `limit`. The result is 0 if all
+    models can be computed at once.
 
     Args:
       count: Number of models.

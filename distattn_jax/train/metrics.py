@@ -6,5 +6,8 @@ LOWER_IS_BETTER = frozenset({"loss", "rmse", "mae"})
 
 
 def score(metric: str, value: float | np.ndarray) -> float | np.ndarray:
-    """Return the value of a metric, negated if lower is better, so that higher is better."""
+    """Return the value of a metric, negated if lower values are better.
+
+    A higher score is therefore better for every metric.
+    """
     return -value if metric in LOWER_IS_BETTER else value

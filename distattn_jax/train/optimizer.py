@@ -27,8 +27,8 @@ def make_schedule(config: OptimizerConfig, steps: int) -> Schedule:
 
     The fraction rises during warm-up and then follows the schedule.
 
-    `linear` and `cosine` end at 0 after `steps`. `inverse_square_root` is √(warmup / step), and
-    √(1 / (step + 1)) if there is no warm-up.
+    The schedules `linear` and `cosine` fall to 0 at step `steps`. The schedule
+    `inverse_square_root` is √(warmup / step), or √(1 / (step + 1)) if there is no warm-up.
     """
     warmup = config.warmup_steps
     remaining = max(steps - warmup, 1)
@@ -84,8 +84,8 @@ def scale_by_learning_rate(
 def _mark_matrices(params: Any) -> Any:
     """Return a pytree of bools, True for every parameter to which weight decay applies.
 
-    Weight decay applies to matrices. The biases of heads are excluded although their shape is
-    (N, H).
+    Weight decay applies to arrays with at least two axes, except biases. The biases of attention
+    heads have two axes, (N, H), and are excluded too.
     """
 
     def is_matrix(path: tuple[Any, ...], leaf: Array) -> bool:

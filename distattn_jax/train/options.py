@@ -3,9 +3,10 @@
 Every option is a dataclass field made by `option`. Nested dataclasses form groups, so that a field
 has a dotted name such as `optimizer.learning_rate`. The metadata of a field contains
 
-- `grid`: several values form one axis of the hyperparameter grid;
+- `grid`: True if the values of the option form an axis of the hyperparameter grid;
 - `changes_result`: False for options that only affect where or how a run is computed and stored;
-- `methods`: the compared methods, e.g. attention variants, that use the option (None: all).
+- `methods`: names of the methods (attention variants or guides) that use the option, or None if all
+  methods use it.
 """
 
 import argparse
@@ -52,7 +53,7 @@ def option(
 
 
 class Options:
-    """Base class of option dataclasses, with checks whose error messages contain the field name."""
+    """Base class of option dataclasses. It has methods that check the values of fields."""
 
     def __post_init__(self) -> None:
         for field in dataclasses.fields(self):  # type: ignore[arg-type]
@@ -78,7 +79,7 @@ class Options:
 
 
 def iterate_options(options: Any, prefix: str = "") -> Iterator[tuple[str, dataclasses.Field, Any]]:
-    """Yield the dotted name, the dataclass field and the value of every option, also in groups."""
+    """Yield (dotted name, dataclass field, value) for every option, including nested options."""
     for field in dataclasses.fields(options):
         value = getattr(options, field.name)
         if dataclasses.is_dataclass(value):
@@ -194,7 +195,7 @@ def options_from_dict(options: OptionsType, saved: dict[str, Any]) -> OptionsTyp
 
 
 def result_options(options: Any) -> dict[str, Any]:
-    """Return the options that can change the result of a run, formatted by `options_to_dict`."""
+    """Return the options that can change the result of a run, in a dict by dotted name."""
     names = {
         name for name, field, _ in iterate_options(options) if field.metadata["changes_result"]
     }
@@ -215,7 +216,7 @@ def is_read_by(field: dataclasses.Field, method: str) -> bool:
 
 
 def describe_differences(before: dict[str, Any], after: dict[str, Any]) -> list[str]:
-    """Return one line for each option whose value differs, sorted by name."""
+    """Return a line for each option whose value changed, sorted by option name."""
     lines = []
     for name in sorted(before.keys() | after.keys()):
         old, new = before.get(name, "nothing"), after.get(name, "nothing")

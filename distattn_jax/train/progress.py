@@ -22,8 +22,8 @@ class Progress:
     Args:
       total: Number of steps of the whole run.
       stream: Stream to write to. None means standard error.
-      start: Number of steps that were completed before this process resumed the run. They are
-        excluded from the speed.
+      start: Number of steps that were completed before this process resumed the run. The speed
+        does not include these steps.
       every_seconds: Time between two lines if the stream is a log, in seconds.
       clock: Function that returns a time in seconds, with any origin.
     """
@@ -51,10 +51,10 @@ class Progress:
         self._pending: tuple[int, Mapping[str, SupportsFloat]] | None = None
 
     def update(self, step: int, values: Mapping[str, SupportsFloat]) -> None:
-        """Set the current step and its metrics, and write a line if the last one is old enough.
+        """Set the current step and its metrics. Write a line if the last line is old enough.
 
-        Values are converted to float only when a line is written. An array that is still being
-        computed on a device therefore rarely blocks the loop.
+        Values are converted to float only when a line is written. The loop therefore rarely waits
+        for an array that a device is still computing.
 
         Args:
           step: Number of steps completed, including the first `start` steps.
@@ -97,7 +97,7 @@ class Progress:
         self._stream.flush()
 
     def _speed_and_time_left(self, step: int) -> tuple[str, str]:
-        """Format the recent speed and the time left, or question marks if both are unknown."""
+        """Format the recent speed and the time left. Before a speed is known, show "?"."""
         (first_time, first_step), (last_time, last_step) = self._history[0], self._history[-1]
         if last_step <= first_step or last_time <= first_time:
             return "? steps/s", "?:??:?? left"

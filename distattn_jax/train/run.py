@@ -63,8 +63,9 @@ class Run(NamedTuple):
     def step_seconds(self) -> float | None:
         """Mean time of a training step in seconds. A step updates all models of the run.
 
-        The value is None if no time was measured. After each start of the run, the steps before the
-        first validation or checkpoint are left out, because their time includes compilation.
+        The value is None if no time was measured. Each time the run is started or resumed, the
+        steps before the first validation or checkpoint are left out, because their time includes
+        compilation.
         """
         spans = [span for line in self.timings for span in line.get("spans", [])[1:]]
         steps = sum(count for count, _ in spans)
@@ -119,8 +120,8 @@ class Run(NamedTuple):
         """Append one line to timing.jsonl, for the steps since the run was started or resumed.
 
         Args:
-          seconds: Seconds from the first step to the last.
-          steps: Number of these steps.
+          seconds: Total time, including validation and saving.
+          steps: Number of steps since the run was started or resumed.
           spans: Pairs (number of steps, seconds). Each pair describes the steps between two
             interruptions by validation or saving.
         """
@@ -139,12 +140,13 @@ def experiment_folder(config: Config) -> epath.Path:
 def open_run(config: Config, *, data: Mapping[str, Any], files: Mapping[str, str]) -> Run:
     """Return the folder of a run, and create the folder if it does not exist.
 
-    An existing folder with a different config or different data raises `RunError`.
-
     Args:
       config: Config of the run, with exactly one entry in `methods`.
       data: Description of the data, written to data.json.
-      files: Further text files that a trained model needs: name -> content.
+      files: Contents of further text files that a trained model needs, by file name.
+
+    Raises:
+      RunError: The folder contains a run with a different config or different data.
     """
     run = Run(experiment_folder(config) / config.method)
     if (run.path / "config.json").exists():
@@ -226,9 +228,9 @@ def _version(package: str) -> str | None:
 
 @functools.cache  # A commit made while the process runs must not change its answer.
 def _commit() -> str | None:
-    """Return the Git commit of this source code, or None if the code is not in a Git repository.
+    """Return the Git commit of this source code, or None if it is not in a Git repository.
 
-    The suffix `-dirty` is added if tracked files were changed.
+    If tracked files have uncommitted changes, the result ends in `-dirty`.
     """
     try:
         answer = subprocess.run(

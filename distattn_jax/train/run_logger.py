@@ -57,7 +57,7 @@ class RunLogger:
     def pause_timing(self, state: TrainState) -> None:
         """Wait until the dispatched steps are done, then stop measuring the time of training steps.
 
-        Call this method before validation or saving, whose time is not counted.
+        Call this method before validation or saving, so that their time is not included.
         """
         jax.block_until_ready(state.step)
         self._spans.append((self._step - self._span_step, time.monotonic() - self._span_time))
@@ -77,7 +77,10 @@ class RunLogger:
         self._pending = step, sums
 
     def write_pending(self) -> None:
-        """Write the last submitted sums if they are not yet written. May wait for the device."""
+        """Write the last submitted sums, unless they were already written.
+
+        This method may wait for the device.
+        """
         if self._pending is None:
             return
         step, sums = self._pending

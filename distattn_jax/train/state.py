@@ -56,8 +56,7 @@ class BestParameters:
     ) -> "BestParameters":
         """Return the best parameters of one model after one more validation.
 
-        The new parameters are returned if their score is at least the best score so far. Otherwise
-        the old parameters are returned.
+        `params` become the best parameters if their score is at least the best score so far.
         """
         new = BestParameters(step, score, params)
         return jax.tree.map(lambda now, best: jnp.where(score >= self.score, now, best), new, self)
@@ -70,8 +69,8 @@ class MetricSums:
     Attributes:
       sums: Sum of each metric over the steps.
       steps: Number of steps summed.
-      first_bad_step: Index of the first step whose loss or gradient is not finite. `NEVER` if all
-        losses and gradients are finite.
+      first_bad_step: Index of the first step whose loss or gradient is not finite, or `NEVER` if
+        all losses and gradients are finite.
     """
 
     sums: dict[str, Float[Array, "*members"]]
@@ -153,7 +152,7 @@ def _state_creator(task: Task, given: InitialParameters) -> tuple[Any, tuple[Any
 
 
 def _replace_parameters(params: Any, given: InitialParameters) -> Any:
-    """Return the parameters, with those named in `given` replaced by the given arrays.
+    """Return a copy of `params` in which the parameters in `given` have the given values.
 
     Args:
       params: Nested dictionaries of arrays.

@@ -25,12 +25,14 @@ def make_train_step(
     out_shardings: Any = None,
     constants: Mapping[str, Array] | None = None,
 ) -> functools.partial[tuple[TrainState, MetricSums]]:
-    """Return the jitted step (state, sums, settings, batch) -> (state, sums) of all models.
+    """Return the jitted training step of all models.
 
-    The step donates `state` and `sums`. All models use the same batch. With
-    `optimizer.accumulate` > 1 the parts of a batch are computed one after another, and their
-    gradients are summed. The sum equals the gradient of the whole batch, because the loss of every
-    part is divided by the total weight of the whole batch.
+    The step is a function of (state, sums, settings, batch) that returns the new (state, sums). It
+    donates `state` and `sums`. All models use the same batch.
+
+    If `optimizer.accumulate` is above 1, a batch is split into parts, which are computed one after
+    another. The sum of their gradients equals the gradient of the whole batch, because the loss of
+    each part is divided by the total weight of the whole batch.
 
     Args:
       task: Model and loss, with the config of the run.
@@ -38,8 +40,8 @@ def make_train_step(
       group: Number of models computed at a time, a divisor of the number of models. 0 computes all
         models at once.
       out_shardings: Shardings of state and sums.
-      constants: Constant arrays of the task, placed on the devices. They are passed as arguments,
-        so that the compiled program does not contain a copy of them.
+      constants: Constant arrays of the task, placed on the devices. The compiled program receives
+        these arrays as arguments and contains no copy of them.
     """
     graph, optimizer = model_graph(task), make_optimizer(task.config.optimizer)
 
@@ -115,9 +117,10 @@ def make_train_step(
 
 
 def make_count_step(task: Task, *, group: int = 0, out_sharding: Any = None) -> jax.stages.Wrapped:
-    """Return the jitted evaluation step (params, batch) -> counts of all models.
+    """Return the jitted evaluation step of all models.
 
-    Counts are sums over the examples of a batch, from which the metrics are computed.
+    The step is a function of (params, batch) that returns the counts of every model. Counts are
+    sums over the examples of a batch, from which the metrics are computed.
 
     Args:
       task: Model, loss and counts.

@@ -27,7 +27,7 @@ class Task(abc.ABC):
       criterion: Name of the metric by which the best parameters are chosen.
       length_columns: Names of sequence columns. The longest of these sequences determines the
         length bucket of an example.
-      length_unit: Unit of that length, for messages.
+      length_unit: Unit of the sequence lengths, for messages.
       layout: Partition specs of the parameters.
       constants: Arrays that are added to every training batch, the same for all batches.
     """
@@ -82,7 +82,7 @@ class Task(abc.ABC):
         """Return the loss of every example."""
 
     def weighted_losses(self, setting: Setting) -> Mapping[str, WeightedLoss]:
-        """Return auxiliary losses by name, each with its weight; empty by default.
+        """Return the auxiliary losses and their weights, by name; by default an empty dict.
 
         Args:
           setting: Hyperparameters of the model, which include the weights.
@@ -102,7 +102,12 @@ class Task(abc.ABC):
         """Return the metrics of one model, from the counts of a whole split."""
 
     def baseline(self, train_table: Any, table: Any) -> dict[str, float]:
-        """Return the metrics of a simple predictor, for comparison. By default, there are none."""
+        """Return the metrics of a simple predictor, for comparison; by default an empty dict.
+
+        Args:
+          train_table: Training examples, to which the predictor may be fitted.
+          table: Examples on which the predictor is evaluated.
+        """
         return {}
 
     def learning_rate_multiplier(self, path: tuple[str, ...], setting: Setting) -> Any:

@@ -1,6 +1,6 @@
-"""Write scalars for TensorBoard without depending on it: TFRecord framing and protobuf encoding.
+"""Write scalars for TensorBoard, without importing TensorBoard.
 
-An event file is a sequence of records, all numbers little-endian:
+An event file is a sequence of TFRecord records. All numbers are little-endian:
 
     length (uint64), masked CRC-32C of the length, data, masked CRC-32C of the data
 
@@ -10,7 +10,7 @@ The data of a record is a protobuf message `Event`. Only these fields are needed
     Summary  1: value (Value, repeated)
     Value    1: tag (string)  2: simple_value (float)
 
-A field is encoded as a varint, (field number << 3) | wire type, followed by its content.
+A field is encoded as the varint of (field number << 3) | wire type, followed by its content.
 """
 
 import itertools
@@ -102,8 +102,8 @@ class EventWriter:
 def _masked_checksum(data: bytes) -> bytes:
     """Return the CRC-32C of the data, masked as TFRecord requires.
 
-    The mask rotates the checksum and adds a constant. A plain CRC is a weak checksum for data that
-    already contains CRCs.
+    Masking rotates the checksum and adds a constant. Without masking, the checksum would be weak
+    for data that already contains CRC checksums.
     """
     checksum = crc32c(data)
     rotated = checksum >> 15 | checksum << 17

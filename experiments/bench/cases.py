@@ -44,10 +44,11 @@ class Shape(NamedTuple):
 
     @property
     def flops(self) -> int:
-        """Floating-point operations of a forward pass: two matrix products, 2 per multiply-add.
+        """Number of floating-point operations of a forward pass.
 
-        The number includes all entries of the attention map. An implementation that skips entries
-        therefore appears to have a higher rate.
+        A forward pass has two matrix products. A multiplication and an addition are two operations.
+        All entries of the attention map are counted, so an implementation that skips entries
+        appears to compute more operations per second.
         """
         return 4 * self.batch * self.heads * self.length**2 * self.width
 
@@ -107,7 +108,15 @@ DEVICES = {"pallas": "a Hopper GPU", "cudnn": "an NVIDIA GPU"}  # by implementat
 
 
 class Operands(NamedTuple):
-    """Inputs of an attention call and of its backward pass."""
+    """Inputs of an attention call and of its backward pass.
+
+    Attributes:
+      query: Queries.
+      key: Keys.
+      value: Values.
+      variant: Attention variant with its parameters.
+      cotangent: Gradient with respect to the outputs, the input of the backward pass.
+    """
 
     query: Float[Array, "B L N H"]
     key: Float[Array, "B L N H"]
@@ -117,12 +126,12 @@ class Operands(NamedTuple):
 
 
 def draw_operands(shape: Shape, case: Case, dtype: str) -> Operands:
-    """Draw normally distributed inputs, equal for all cases of a shape.
+    """Draw normally distributed inputs. All cases of a shape get the same arrays.
 
     Args:
       shape: Sizes of the arrays.
-      case: Case to time. If the case computes received attention (summed over queries), a
-        cotangent of the received attention is drawn too.
+      case: Case to time. If it computes the received attention (the attention that each key
+        receives, summed over queries), a cotangent of the received attention is drawn too.
       dtype: Name of the dtype of query, key, value and the cotangent of the output.
     """
     batch, heads, length, width, _ = shape

@@ -22,15 +22,16 @@ MAX_LENGTH = 2.5  # A bar is cut at this multiple of the median time of its pane
 
 
 def timing_bars(times: Times, *, unit: str, mark_one: bool = False, columns: int = 3) -> Figure:
-    """Draw one panel per shape, with one bar per case and its time in digits.
+    """Draw one panel per shape, with one bar per case. The time is printed beside its bar.
 
-    A bar much longer than the others is cut and ends in an arrow. A case without any time is
-    omitted from the figure.
+    A bar that is much longer than the other bars of its panel is cut, and an arrow marks the cut. A
+    case that was not timed in any panel is omitted from the figure.
 
     Args:
-      times: panel title -> case -> time. The time is None if the case was not timed.
-      unit: Unit of the horizontal axis.
-      mark_one: If True, draw a dotted line at 1. Used for times that are ratios.
+      times: Dict from the panel title to a dict from the case name to its time. The time is None if
+        the case was not timed.
+      unit: Label of the horizontal axis.
+      mark_one: If True, draw a dotted vertical line at 1. Use it if `times` are ratios.
       columns: Maximum number of panels in a row.
     """
     timed = {name for panel in times.values() for name, time in panel.items() if time is not None}
@@ -71,9 +72,10 @@ def timing_bars(times: Times, *, unit: str, mark_one: bool = False, columns: int
 
 
 def _case_colour(case: str) -> str:
-    """Return the colour of the attention variant whose name begins the name of a benchmark case.
+    """Return the colour of the bar of a benchmark case.
 
-    The colour is blue if the case name begins with no known variant.
+    A case name starts with the name of its attention variant, e.g. "vanilla_xla". The result is the
+    colour of this variant, or blue if the variant is unknown.
     """
     methods = [method for method in METHOD_COLOURS if case.startswith(method)]
     return METHOD_COLOURS[min(methods, key=len)] if methods else PALETTE["blue"]

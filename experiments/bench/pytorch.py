@@ -1,9 +1,9 @@
 """Time PyTorch's scaled_dot_product_attention and FlexAttention on the shapes of the benchmark.
 
 FlexAttention computes distance-aware attention: its `score_mod` is eq. 6 of the DA-Transformer
-paper. The functions of this module import PyTorch when they are called. The outputs of PyTorch are
+paper. PyTorch is imported only when a function of this module is called. The outputs of PyTorch are
 not checked. JAX reserves three quarters of the GPU memory, so PyTorch can use only one quarter.
-Calls are launched one by one, so the times of small shapes include the launch.
+Each call is launched separately, so the times of small shapes include the time of the launch.
 """
 
 from collections.abc import Callable, Iterator
@@ -86,7 +86,10 @@ def _try_timing(call: Callable[[], Any], calls: int, repeats: int) -> tuple[floa
 
 
 def _milliseconds(call: Callable[[], Any], calls: int, repeats: int) -> float:
-    """Return the median milliseconds per call. The first three calls are not timed."""
+    """Return the milliseconds per call: the median of `repeats` timings of `calls` calls.
+
+    Three more calls run first and are not timed.
+    """
     import torch
 
     for _ in range(3):

@@ -30,10 +30,10 @@ class Row:
       temporary_mib: Memory in MiB that a call needs in addition to its inputs and outputs.
       forward_ms: Milliseconds of a forward pass.
       forward_tflops: 10¹² floating-point operations per second in a forward pass.
-      forward_ratio: `forward_ms` divided by that of the reference case. Above 1 is slower.
+      forward_ratio: `forward_ms` divided by `forward_ms` of the reference case.
       both_ms: Milliseconds of a forward and backward pass.
       both_tflops: 10¹² floating-point operations per second in a forward and backward pass.
-      both_ratio: `both_ms` divided by that of the reference case. Above 1 is slower.
+      both_ratio: `both_ms` divided by `both_ms` of the reference case.
     """
 
     shape: str
@@ -51,7 +51,7 @@ class Row:
 
 
 def add_rates(row: Row, shape: Shape, reference: Row) -> Row:
-    """Return the row with its TFLOP/s, and its times relative to the reference row.
+    """Return a copy of the row, with its TFLOP/s and its time ratios to the reference row.
 
     A forward and backward pass is assumed to need the operations of 3.5 forward passes.
     Recomputation in the backward pass is not included.
@@ -66,7 +66,7 @@ def add_rates(row: Row, shape: Shape, reference: Row) -> Row:
 
 
 def format_header() -> str:
-    """Format the two lines above the table: groups of columns, and columns."""
+    """Format the two header lines: the names of the column groups and of the columns."""
     groups = "".join(f"{title:>{CELL_WIDTH * len(names)}}" for title, names in COLUMNS.items())
     names = "".join(f"{name:>{CELL_WIDTH}}" for names in COLUMNS.values() for name in names)
     return f"{'':<{CASE_WIDTH}}{groups}\n{'case':<{CASE_WIDTH}}{names}"
@@ -90,7 +90,7 @@ def format_row(row: Row) -> str:
 
 
 def read_rows(content: Mapping[str, Any]) -> list[Row]:
-    """Return the rows of a stored benchmark. In older files the key of `message` is "said"."""
+    """Return the rows of a stored benchmark. Older files use the key "said" for `message`."""
     return [
         Row(**{"message" if name == "said" else name: value for name, value in line.items()})
         for line in content["lines"]
@@ -103,7 +103,10 @@ def _format_cell(value: float | None, digits: int) -> str:
 
 
 def _tflops(flops: float, milliseconds: float | None) -> float | None:
-    """Return the rate in 10¹² floating-point operations per second, or None if no time is given."""
+    """Return the number of floating-point operations per second, divided by 10¹².
+
+    The result is None if `milliseconds` is None.
+    """
     return None if milliseconds is None else flops / milliseconds / 1e9
 
 

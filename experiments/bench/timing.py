@@ -1,9 +1,9 @@
 """Check and time one case of the benchmark.
 
-A call on a small shape takes less time than its launch. Several calls therefore run inside one
-program. After each call, a tiny number computed from its output is added to one entry of the query
-of the next call. The number is smaller than the rounding error of the entry. The compiler can then
-neither remove a call nor share work between calls.
+For small shapes, launching a program takes longer than one call of attention. One program therefore
+runs several calls. A tiny number, computed from the output of a call, is added to one element of
+the query of the next call. This number is smaller than the rounding error of the element, but
+because of it the compiler can neither remove a call nor share work between calls.
 """
 
 import functools
@@ -46,7 +46,15 @@ class Programs(NamedTuple):
 
 
 class Timing(NamedTuple):
-    """Cost of one call. The memory is None on devices that do not report it."""
+    """Compile time, memory and run times of one call.
+
+    Attributes:
+      compile_seconds: Time to compile a program of one forward and backward pass.
+      temporary_mib: Memory in MiB that a call needs in addition to its inputs and outputs. None if
+        the compiler does not report it.
+      forward_ms: Milliseconds of a forward pass.
+      both_ms: Milliseconds of a forward and backward pass.
+    """
 
     compile_seconds: float
     temporary_mib: float | None
@@ -61,7 +69,7 @@ def make_forward(case: Case) -> Function:
 
 
 def make_both(case: Case) -> Function:
-    """Return a function that maps operands to the output of attention and the gradients.
+    """Return a function that maps operands to the pair (output of attention, gradients).
 
     The gradients are those of query, key, value and the parameters of the attention variant.
     """
@@ -83,7 +91,7 @@ def explain_refusal(case: Case, operands: Operands) -> str:
 
 
 def compile_case(case: Case, operands: Operands, calls: int) -> Programs:
-    """Compile the programs of a case, with the given number of calls in the timed programs."""
+    """Compile the programs of a case. Each timed program contains `calls` calls."""
     start = time.perf_counter()
     single = jax.jit(make_both(case)).lower(operands).compile()
     seconds = time.perf_counter() - start
@@ -100,8 +108,8 @@ def compile_case(case: Case, operands: Operands, calls: int) -> Programs:
 def compute_expected(case: Case, operands: Operands) -> dict[str, Array]:
     """Return the expected outputs and gradients of the first and the last head, in float32.
 
-    They are computed by the implementation `reference` for short sequences, and by `xla` for longer
-    sequences.
+    The implementation `reference` computes the arrays for short sequences, and the implementation
+    `xla` for longer sequences.
     """
     exact = jax.tree.map(lambda x: x.astype(jnp.float32), _select_end_heads(operands))
     is_short = operands.query.shape[1] <= MAX_REFERENCE_LENGTH
@@ -124,7 +132,7 @@ def measure_errors(
 
 
 def select_large_errors(errors: Mapping[str, float]) -> dict[str, float]:
-    """Return the errors above their limits, including errors that are not a number (NaN)."""
+    """Return the errors above their limits, by name. An error that is NaN is included."""
     return {
         name: error
         for name, error in errors.items()
@@ -133,7 +141,7 @@ def select_large_errors(errors: Mapping[str, float]) -> dict[str, float]:
 
 
 def time_programs(programs: Programs, operands: Operands, calls: int, repeats: int) -> Timing:
-    """Measure time and memory of one call.
+    """Measure the time and the memory of one call of attention.
 
     Args:
       programs: Compiled programs.
@@ -151,7 +159,10 @@ def time_programs(programs: Programs, operands: Operands, calls: int, repeats: i
 
 
 def _milliseconds(program: Any, operands: Operands, calls: int, repeats: int) -> float:
-    """Return the median milliseconds per call. A first run of the program is not timed."""
+    """Return the milliseconds per call: the median of `repeats` runs of the program.
+
+    A run of the program contains `calls` calls. One more run comes first and is not timed.
+    """
     jax.block_until_ready(program(operands))
     seconds = []
     for _ in range(repeats):
@@ -162,10 +173,10 @@ def _milliseconds(program: Any, operands: Operands, calls: int, repeats: int) ->
 
 
 def _chain_calls(function: Function, operands: Operands, calls: int) -> Float[Array, "B L N H"]:
-    """Call a function `calls` times in sequence, and return the query after the last call.
+    """Call a function `calls` times in sequence, and return the last, slightly changed query.
 
-    The output of a call slightly changes the query of the next call. Barriers keep the compiler
-    from moving computation out of a call.
+    A tiny number, computed from the output of a call, is added to the query of the next call.
+    Barriers keep the compiler from moving computation out of a call.
     """
 
     def step(query: Array, _: None) -> tuple[Array, None]:
@@ -198,7 +209,7 @@ def _select_end_heads(operands: Operands) -> Operands:
 
 
 def _name_arrays(output: Attended, gradients: tuple) -> dict[str, Array]:
-    """Return name -> array for all outputs and gradients. Arrays that are None are omitted."""
+    """Return all outputs and gradients in a dict by name. Arrays that are None are omitted."""
     query, key, value, variant = gradients
     arrays = {
         "values": output.values,

@@ -39,7 +39,10 @@ WRONG, FAILED = "wrong:", "failed:"  # Rows with these messages make the command
 
 @dataclasses.dataclass(frozen=True)
 class Bench(Options):
-    """Options of the benchmark. On a CPU, shapes are small, and GPU-only cases are not timed."""
+    """Options of the benchmark.
+
+    On a CPU, each shape is replaced by a smaller shape, and cases that need a GPU are not timed.
+    """
 
     shapes: tuple[str, ...] = option(tuple(SHAPES), "sizes of the inputs", choices=tuple(SHAPES))
     cases: tuple[str, ...] = option(
@@ -90,7 +93,7 @@ def main(arguments: Sequence[str]) -> None:
 
 
 def describe_setup(bench: Bench) -> dict[str, Any]:
-    """Return a dictionary with environment, options, dtype, shapes, w and v of a benchmark.
+    """Return a dict with the environment, options, dtype, shapes, w and v of a benchmark.
 
     w is the distance weight of a head, and v is the shape of its sigmoid.
     """
@@ -140,8 +143,8 @@ def measure_case(row: Row, shape: Shape, dtype: str, repeats: int, cache: dict[A
       shape: Sizes of the arrays.
       dtype: Name of the dtype of the inputs.
       repeats: Number of timings, of which the median is reported.
-      cache: Expected outputs and gradients by attention variant. This function adds missing
-        entries, so that cases of the same variant share one entry.
+      cache: Expected outputs and gradients by attention variant. If those of this variant are
+        missing, this function computes and adds them.
     """
     case = CASES[row.case]
     device = missing_device(case)
@@ -171,7 +174,7 @@ def measure_case(row: Row, shape: Shape, dtype: str, repeats: int, cache: dict[A
 
 
 def print_table(content: Mapping[str, Any], rows: Iterable[Row]) -> list[Row]:
-    """Print the table, each row as soon as it is measured, and return all rows.
+    """Print each row of the table as soon as the row is measured, and return all rows.
 
     Args:
       content: Setup of the benchmark, from `describe_setup`.
@@ -194,7 +197,10 @@ def print_table(content: Mapping[str, Any], rows: Iterable[Row]) -> list[Row]:
 
 
 def draw_figure(rows: Sequence[Row], folder: epath.Path) -> None:
-    """Draw forward and backward times into `folder/bench.png`, one panel per shape."""
+    """Draw the times of a forward and backward pass, and save the figure as `folder/bench.png`.
+
+    The figure has one panel per shape.
+    """
     try:
         from distattn_jax import plot
         from experiments.bench.figure import timing_bars

@@ -36,7 +36,7 @@ def main(arguments: Sequence[str]) -> None:
 
 
 def predict(loaded: LoadedModel, lines: TextIO) -> Iterator[str]:
-    """Yield the prediction for every line. If the task needs two texts, a tab separates them."""
+    """Yield the prediction for every line. In tasks on pairs, a tab separates the two texts."""
     task = loaded.task
     if not task.fields:
         raise DataError(f"the task {loaded.config.task} does not read single lines of text.")

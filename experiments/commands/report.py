@@ -79,7 +79,7 @@ def report(
     """Write report.md and figures for each experiment, and return the Markdown of all reports.
 
     Args:
-      paths: Runs, folders of runs, or folders of such folders.
+      paths: Folders of runs, of experiments (which contain runs), or of several experiments.
       output: Folder to write to. If there are several experiments, each has its own subfolder. None
         writes each report to the folder that contains the runs of the experiment.
       sentence: Text whose attention maps are drawn. None uses the sentence of the recipe.

@@ -3,8 +3,8 @@
 The jitted step is timed alone and as part of the whole training loop.
 
 Attention variants are timed in a text classifier. Guides (auxiliary losses on the attention) are
-timed in the fine-tuning of a BERT with random parameters. Guides that need more input than tokens
-cannot be timed here.
+timed in the fine-tuning of a BERT with random parameters. Guides that need other inputs besides
+tokens cannot be timed by this command.
 """
 
 import dataclasses
@@ -146,7 +146,7 @@ class Timing(NamedTuple):
       seeds: Number of models.
       bare: Milliseconds of the jitted step alone.
       loop: Milliseconds of a step of the training loop; None if not timed.
-      peak_bytes: Device memory that the compiler estimates, in bytes. None without an estimate.
+      peak_bytes: Device memory that the compiler estimates, in bytes; None if it reports none.
     """
 
     method: str
@@ -158,7 +158,7 @@ class Timing(NamedTuple):
 
 
 def time_method(config: SpeedConfig, method: str, seeds: int) -> Timing:
-    """Measure the time and the memory of a training step of `method`, with `seeds` models."""
+    """Measure a training step that updates `seeds` models of one attention variant or guide."""
     trainer = make_speed_trainer(config, method, seeds)
     bare, loop = [], []
     for _ in range(config.repeats):
@@ -183,14 +183,14 @@ def make_speed_trainer(config: SpeedConfig, method: str, seeds: int) -> Trainer:
 class Stopwatch:
     """Callback that measures the mean time of a training step.
 
-    Before it reads the clock, it waits until the device has finished the step.
+    The stopwatch waits until the device has finished the step before it stores the time.
     """
 
     def __init__(self, config: SpeedConfig):
         self._times = {config.warm: 0.0, config.warm + config.steps: 0.0}
 
     def __call__(self, step: int, state: TrainState) -> None:
-        """Read the clock if `step` is the last warm-up step or the last timed step."""
+        """Store the time if `step` is the last warm-up step or the last timed step."""
         if step in self._times:
             jax.block_until_ready(state)
             self._times[step] = time.perf_counter()
@@ -228,7 +228,7 @@ def bare_milliseconds(trainer: Trainer, config: SpeedConfig) -> float:
 def make_text_classification(
     config: SpeedConfig, method: str, seeds: int
 ) -> tuple[TextTask, dict[str, Table]]:
-    """Return a text classification task with an attention variant, and tables of random tokens."""
+    """Return a text classification task that uses `method`, and tables of random tokens."""
     task = TextClassification(
         TextClassificationConfig(
             methods=(method,),
@@ -290,7 +290,8 @@ def make_fine_tuning(
 def _text_data(data: Any, config: SpeedConfig) -> Any:
     """Return the data options of a task, changed for the timing.
 
-    The batch options are those of `config`, and texts may have at least `config.length` tokens.
+    The batch options are copied from `config`. The maximum text length is raised to `config.length`
+    if it is smaller.
     """
     batches = dataclasses.asdict(config.data)
     return dataclasses.replace(data, longest=max(data.longest, config.length), **batches)

@@ -60,7 +60,7 @@ def run(config: Config, *, set_options: Collection[str]) -> None:
 
 
 def train(config: Config, *, set_options: Collection[str] = ()) -> None:
-    """Train all methods one after another. Each run resumes from its newest checkpoint, if any.
+    """Train all methods one after another. A run that has a checkpoint is resumed.
 
     Args:
       config: Config of the experiment.
@@ -96,7 +96,7 @@ def describe_models(trainer: Trainer) -> str:
 def train_to_end(trainer: Trainer, run: Run, say: Callable[[str], None]) -> None:
     """Compile, train and evaluate one run, and write its result.
 
-    If the run is terminated, the program prints how to resume it and exits.
+    If SIGTERM terminates the run, the program prints how to resume the run, then exits.
 
     Args:
       trainer: Trainer of the run.
@@ -125,9 +125,10 @@ def train_to_end(trainer: Trainer, run: Run, say: Callable[[str], None]) -> None
 
 
 def call_in_turn(function: Callable[[], Any]) -> Any:
-    """Call a function in the first process, then in all others, and return its result.
+    """Call a function in the first process and then in the others. Return its result.
 
-    The other processes can then read the files that the first call wrote.
+    Each process returns the result of its own call. The later calls can read the files that the
+    first call wrote.
     """
     if jax.process_count() == 1:
         return function()

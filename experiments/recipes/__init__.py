@@ -1,6 +1,7 @@
 """Recipes: one module per experiment, whose `get_config` returns the config of the experiment.
 
-The docstring of a recipe states its command, device, minutes and expected result.
+The docstring of a recipe states its command, the device, the minutes that the command takes,
+and the expected result.
 """
 
 import ast
@@ -13,7 +14,10 @@ DEFAULT = "nearest"
 
 
 def list_recipes() -> dict[str, str]:
-    """Return recipe name -> first line of its docstring, without importing the modules."""
+    """Return a dict from the name of each recipe to the first line of its docstring.
+
+    The modules of the recipes are not imported.
+    """
     recipes = {}
     for path in sorted(Path(__file__).parent.glob("*.py")):
         if not path.name.startswith("_"):

@@ -18,7 +18,7 @@ from experiments.recipes import covid_fact
 
 
 def get_config() -> ClaimRankingConfig:
-    """Return the config of the recipe `covid_fact`, with Cross-genre-IR as its data set."""
+    """Return the config of the recipe `covid_fact`, changed to the data set Cross-genre-IR."""
     return dataclasses.replace(
         covid_fact.get_config(),
         name="cross_genre",

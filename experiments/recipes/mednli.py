@@ -18,7 +18,7 @@ from experiments.recipes import multinli
 
 
 def get_config() -> PretrainedClassificationConfig:
-    """Return the config of the recipe `multinli`, with MedNLI as its data set and 20 epochs."""
+    """Return the config of the recipe `multinli`, changed to the data set MedNLI and 20 epochs."""
     return dataclasses.replace(
         multinli.get_config(),
         name="mednli",

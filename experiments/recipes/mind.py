@@ -18,7 +18,8 @@ def get_config() -> NewsRecommendationConfig:
     Titles have at most 30 words, and histories at most 50 clicks. Each click has 4 negative
     candidates.
 
-    `--data.dataset mind_large` uses the large data set, and downloads it if no folder is given.
+    `--data.dataset mind_large` uses the large version of MIND. It is downloaded unless
+    `--data.manual-dir` is set.
     """
     return NewsRecommendationConfig(
         name="mind",

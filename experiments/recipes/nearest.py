@@ -6,7 +6,7 @@ Command:  make train   (or python -m experiments train nearest)
 Device:   CPU, 2 cores
 Minutes:  2
 Expected: test accuracy 57 % without positions, 68 % for the plain Transformer, 90 % for
-          distance-aware attention; always predicting the most frequent label has 24 %
+          distance-aware attention; always predicting the most frequent label reaches 24 %
 """
 
 from distattn_jax.tasks import ModelConfig, TextClassificationConfig, TextClassificationData
