@@ -1,4 +1,4 @@
-"""AG's News: classify a news item, title and description, into one of four topics."""
+"""AG's News: assign one of four topics to a news item, from its title and description."""
 
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -16,9 +16,9 @@ TOPICS = {"1": "World", "2": "Sports", "3": "Business", "4": "Sci/Tech"}
 class AgNews(TextBuilder):
     """AG's News (Zhang et al. 2015), from train.csv and test.csv.
 
-    The files have the columns class, title and description and no header. The text of an example is
-    title and description, joined by a space. A tenth of the rows of train.csv, drawn with a fixed
-    seed, is the validation split.
+    The files have no header. Their columns are class, title and description. The text of an example
+    is title and description, joined by a space. The validation split is a tenth of the rows of
+    train.csv, drawn with a fixed seed.
     """
 
     URLS: ClassVar[tuple[str, ...]] = tuple(

@@ -18,7 +18,8 @@ class Amazon(TextBuilder):
     """Amazon reviews of Electronics, 5-core version (He and McAuley 2016).
 
     The raw file must be the only file whose name contains Electronics and ends in .json or
-    .json.gz. Each line is a JSON object, of which overall (the stars) and reviewText are used.
+    .json.gz. Each line is a JSON object with the fields `overall` (the number of stars) and
+    `reviewText`. Other fields are ignored.
 
     From the reviews that have a text, 50,000 are drawn with a fixed seed: 40,000 for train, 5,000
     for validation and 5,000 for test. If fewer than 50,000 reviews have a text, all reviews with a

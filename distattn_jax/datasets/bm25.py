@@ -4,8 +4,9 @@
     idf(w)      = log(1 + (N - n(w) + 1/2) / (n(w) + 1/2))
 
 The sum is over the distinct words w of the query q. f(w, d) is the number of occurrences of w in
-the text d, |d| the number of words of d, and n(w) the number of the N texts that contain w. The
-constants are k = 1.5 and b = 0.75. Words are lower-cased runs of letters and digits.
+the text d, |d| is the number of words of d, N is the number of texts, and n(w) is the number of
+texts that contain w. The constants are k = 1.5 and b = 0.75. Words are lower-cased runs of letters
+and digits.
 """
 
 import collections

@@ -1,4 +1,4 @@
-"""Base class of the claim verification data sets: rank candidate papers for each claim."""
+"""Base class of the data sets for claim ranking. Each claim has a list of candidate papers."""
 
 import abc
 import random
@@ -129,7 +129,7 @@ class ClaimBuilder(TextBuilder):
 
 
 def load_candidates(builder: ClaimBuilder, split: str) -> CandidatePairs:
-    """Load the pairs of claim and candidate paper of a split, ready to be encoded.
+    """Load all pairs (claim, candidate paper) of a split as texts.
 
     Args:
       builder: Data set to load from.
@@ -148,13 +148,14 @@ def load_candidates(builder: ClaimBuilder, split: str) -> CandidatePairs:
 
 
 def draw_splits(keys: Sequence[Hashable], *, seed: str) -> list[str]:
-    """Return a random split for every row. Rows with equal keys get the same split.
+    """Assign a random split to every row, and return the names of the splits.
 
-    Of the distinct keys, 70 percent become train, 10 percent validation and 20 percent test.
+    Rows with equal keys are in the same split. Of the distinct keys, 70 percent are in train, 10
+    percent in validation and 20 percent in test.
 
     Args:
       keys: Key of every row.
-      seed: Any text. Different seeds draw different splits.
+      seed: Seed of the random choice, any text.
     """
     distinct = list(dict.fromkeys(keys))
     sizes = [round(len(distinct) * tenths / 10) for tenths in (1, 2)]

@@ -1,4 +1,4 @@
-"""COVID-Fact, a public substitute for Cross-genre-IR: rank evidence by its support for a claim."""
+"""COVID-Fact: rank evidence by its support for a claim. A public substitute for Cross-genre-IR."""
 
 import json
 from collections.abc import Iterator, Sequence
@@ -20,9 +20,10 @@ class CovidFact(ClaimBuilder):
     replacing words. This data set has no papers. The evidence of a claim, its sentences joined by
     spaces, is used as the correct paper.
 
-    A tenth of the sources is drawn for validation and two tenths for test. All claims with the same
-    source are in the same split. The candidates of a claim are evidence of the same split. Evidence
-    from the source of the claim is never a wrong candidate.
+    The sources are divided at random: 70 percent for train, 10 percent for validation and 20
+    percent for test. All claims with the same source are in the same split. The candidates of a
+    claim are evidence of the same split. Evidence from the source of the claim is never a wrong
+    candidate.
     """
 
     URLS: ClassVar[tuple[str, ...]] = (

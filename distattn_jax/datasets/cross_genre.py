@@ -16,10 +16,11 @@ class CrossGenre(ClaimBuilder):
     - `papers`: id, title, abstract. The text of a paper is title and abstract, joined by a space.
     - `pairs`: claim and paper, the ids of a claim and of a paper that supports it.
 
-    The published files have a different layout and must be converted to this layout. If `claims`
-    has no column split, the splits are drawn at random. Then claims that share a paper form a
-    group, and a tenth of the groups is drawn for validation and two tenths for test. Claims without
+    The published files have a different layout and must be converted to this layout. Claims without
     a paper are left out. All papers may be candidates in every split.
+
+    If `claims` has no column split, claims that share a paper form a group, and the groups are
+    divided at random: 70 percent for train, 10 percent for validation and 20 percent for test.
     """
 
     def find_files(self) -> dict[str, Path]:

@@ -37,7 +37,7 @@ MIND_LARGE = {
 
 
 class Impression(NamedTuple):
-    """Example of MIND: the news items that a user was shown at one time.
+    """Example of MIND: news items that were shown to a user at the same time.
 
     A news item is represented by its index in the list of all news.
 
@@ -73,13 +73,13 @@ class Mind(TextBuilder):
       clicked, some of these items are repeated.
     - Splits `validation` and `test`: one example for each impression, with all its candidates.
 
-    A history is the last 50 clicks of a user, oldest first, and may be empty. News items without a
-    row in news.tsv are left out everywhere. Then impressions in which all or no candidates were
-    clicked are left out. `describe_rows` reports how many were left out.
+    A history is at most the last 50 clicks of a user, oldest first, and may be empty. News items
+    without a row in news.tsv are left out everywhere. Then impressions in which all or no
+    candidates were clicked are left out. `describe_rows` reports what was left out.
 
-    Preparing and reading a log need much less memory than its size. TFDS keeps a split in
-    memory until it is written, so every `SHARD` lines of a log are a separate split, such as
-    train_0000. The method `source` joins these splits.
+    Preparing and reading a large log need much less memory than the size of the log. TFDS keeps a
+    split in memory until the split is written. Therefore every `SHARD` lines of a log form a
+    separate TFDS split, such as train_0000. The method `source` joins these splits.
     """
 
     URLS: ClassVar[tuple[str, ...]] = _make_urls("small")
@@ -137,13 +137,13 @@ class Mind(TextBuilder):
 
     @property
     def training_titles(self) -> list[str]:
-        """Titles of the news items of train, in order of index. Title 0 is empty, for padding."""
+        """Titles of the news items in train/news.tsv, by index. Title 0 is empty, for padding."""
         self.prepare()
         return self.titles[: self.info.metadata["training_titles"]]
 
     @functools.cached_property
     def titles(self) -> list[str]:
-        """Titles of all news, in order of their indices. Title 0 is empty, for padding."""
+        """Titles of all news items, by index. Title 0 is empty, for padding."""
         news = self._open_records("news", lambda features: features["title"].decode())
         return news.__getitems__(range(len(news)))
 

@@ -19,7 +19,7 @@ DayFilter = Callable[[datetime.date], bool]
 
 
 class LoggedImpression(NamedTuple):
-    """One line of the log: the news items that a user was shown at one time.
+    """One line of the log: news items that were shown to a user at the same time.
 
     A news item is represented by its index in the list of all news.
 
@@ -121,13 +121,13 @@ class ImpressionLog:
                         yield impression
 
     def _count_line(self, line: int, raw: bytes, usable: dict[datetime.date, bool]) -> None:
-        """Update `left_out`, and `usable` of the current shard, with one line of the log.
+        """Check one line of the log, and update `self.left_out` and the argument `usable`.
 
         Args:
           line: Line number.
           raw: Content of the line.
-          usable: For each day of the shard, True if there is a usable impression of this day.
-            Updated in place.
+          usable: For each day of the current shard, True if at least one line of this day is a
+            usable impression. Updated in place.
         """
         fields = self._split_fields(line, raw)
         day, impression = self._parse_day(line, fields), self._parse_impression(line, fields)

@@ -24,8 +24,8 @@ class OnDiskImpressions:
       source: Sequence of `Impression`s, read on demand.
       titles: Token ids of the title of every news item. Titles are truncated to 30 tokens. Title 0
         must be empty and serves as padding.
-      candidates: Number of candidates, if this number is the same for all impressions. If None, the
-        candidates of every impression are counted in one pass over `source`.
+      candidates: Number of candidates of an impression, if all impressions have the same number. If
+        None, the first call of `lengths` counts the candidates of every impression.
 
     Attributes:
       sequence_columns: Names of the columns that contain sequences.
@@ -76,7 +76,7 @@ class OnDiskImpressions:
         return np.fromiter(counts, np.int64, len(self))
 
     def take(self, indices: Int[np.ndarray, " B"], length: int) -> dict[str, np.ndarray]:
-        """Read the selected impressions and return them as arrays by column.
+        """Read the selected impressions, and return the following columns by name.
 
         - `history` (B, 50, 30) and `candidates` (B, C, 30): Token ids of the titles.
         - `history_words` (B, 50) and `candidates_words` (B, C): Number of tokens of each title.

@@ -66,9 +66,8 @@ class CandidateOutput(NamedTuple):
 class ClaimRanking(TextTask):
     """Score the relevance of every candidate paper of a claim.
 
-    An example is a claim with its candidates. The loss of an example is the mean over the
-    candidates. Auxiliary losses on the attention are averaged in the same way. The metrics are
-    means over claims.
+    An example is a claim with its candidates. The loss of an example, and each auxiliary loss on
+    the attention, is the mean over the candidates. The metrics are means over claims.
     """
 
     criterion: ClassVar[str] = "mrr"
@@ -124,9 +123,9 @@ class ClaimRanking(TextTask):
     def baseline(self, train_table: Any, table: Any) -> dict[str, float]:
         """Return the metrics of ranking the candidates by their BM25 scores.
 
-        The data set also used BM25 scores to choose the irrelevant candidates. Candidates with
-        equal scores keep their stored order, which is random. The result is empty for the training
-        set, which has no column `bm25`.
+        The irrelevant candidates were also chosen by their BM25 scores. Candidates with equal
+        scores keep their stored order, which is random. The result is empty if `table` has no
+        column `bm25`, as in the training set.
         """
         columns = table.columns
         if "bm25" not in columns:
@@ -175,7 +174,7 @@ def read_texts(dataset: TextBuilder, split: str, config: FineTuningData) -> Enco
 
 
 def mean_over_candidates(loss: Loss) -> Loss:
-    """Return a loss function with one value per claim: the mean of `loss` over its candidates.
+    """Return a loss function with one value per claim: the mean of `loss` over the candidates.
 
     Args:
       loss: Loss function with one value per candidate.
@@ -189,7 +188,10 @@ def mean_over_candidates(loss: Loss) -> Loss:
 
 
 def _flatten_candidates(batch: Batch) -> Batch:
-    """Return a batch with one row for each candidate: columns (B, C, T) become (B C, T)."""
+    """Return the token columns with one row for each candidate, and the column `tokens_length`.
+
+    Columns of shape (B, C, T) get the shape (B C, T), for B claims with C candidates of T tokens.
+    """
     flat = {
         name: column.reshape(-1, column.shape[-1])
         for name, column in batch.items()
@@ -204,5 +206,8 @@ def _candidate_mask(batch: Batch) -> Bool[Array, "B C"]:
 
 
 def _masked_mean(values: Float[Array, "B C"], mask: Bool[Array, "B C"]) -> Float[Array, " B"]:
-    """Return the mean of each row over the values where `mask` is True, or 0 if there are none."""
+    """Return the mean of each row over the values where `mask` is True.
+
+    The mean is 0 for a row in which `mask` is False everywhere.
+    """
     return jnp.where(mask, values, 0).sum(axis=-1) / jnp.maximum(mask.sum(axis=-1), 1)

@@ -47,7 +47,7 @@ class Classification(TextTask):
 def confusion_matrix(
     logits: Float[Array, "B C"], labels: Array, weight: Float[Array, " B"]
 ) -> Float[Array, "C C"]:
-    """Return weighted counts of examples by true class (row) and predicted class (column)."""
+    """Return the sum of `weight` for each pair of true class (row) and predicted class (column)."""
     classes = logits.shape[-1]
     true = jax.nn.one_hot(labels, classes) * weight[:, None]
     predicted = jax.nn.one_hot(logits.argmax(axis=-1), classes)

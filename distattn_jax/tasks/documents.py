@@ -21,8 +21,8 @@ class DocumentData(TextDataConfig):
     """Options of the data set, the vocabulary and the batches, for tasks on documents."""
 
     dataset: str = dataset_option("amazon")
-    longest: int = option(512, "longest sentence in tokens; longer ones are truncated")
-    sentences: int = option(32, "largest number of sentences; longer documents are truncated")
+    longest: int = option(512, "maximum number of tokens of a sentence; the rest is cut")
+    sentences: int = option(32, "maximum number of sentences of a document; the rest is cut")
 
     def __post_init__(self) -> None:
         super().__post_init__()

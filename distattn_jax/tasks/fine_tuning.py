@@ -1,9 +1,10 @@
 """Fine-tuning of a pre-trained encoder, optionally with auxiliary losses on its attention.
 
-This module contains the options, tables and losses that all tasks on pre-trained models share.
+This module contains the options and auxiliary losses that all tasks on pre-trained models share.
 Examples have the columns `tokens` and `types`, made by the tokenizer of the model. A guide is a set
-of auxiliary losses on the attention. `GUIDES` lists the guides by name. An experiment compares
-guides, one run for each. Some guides need additional columns in the training set.
+of auxiliary losses on the attention. `GUIDES` is a dict of all guides by name. An experiment
+compares guides, and each guide has its own run. Some guides need additional columns in the training
+set.
 """
 
 import dataclasses
@@ -35,7 +36,7 @@ def _guides_where(condition: Callable[[Guide], bool]) -> tuple[str, ...]:
 class FineTuningData(DatasetConfig):
     """Options of the data set and the batches, for fine-tuning a pre-trained model."""
 
-    longest: int = option(512, "longest text or pair in tokens; longer ones are truncated")
+    longest: int = option(512, "maximum number of tokens of a text or pair; the rest is cut")
     share: float = option(1.0, "fraction of the training set to learn from")
     parses: str = option(
         "", "folder with the parsed training set (CoNLL-U)", methods=("dependency",)
@@ -106,7 +107,9 @@ class GuidingConfig(Options):
         methods=_guides_where(lambda guide: "alpha" in guide.weights),
     )
     pmi_tokens: int = option(
-        4096, "number of most frequent tokens with pointwise mutual information", methods=("pmi",)
+        4096,
+        "number of frequent tokens whose pointwise mutual information is used",
+        methods=("pmi",),
     )
 
     def __post_init__(self) -> None:
@@ -129,7 +132,10 @@ class FineTuningConfig(Config):
     """
 
     methods: tuple[str, ...] = option(
-        ("none",), "guides to compare, one run each", choices=tuple(GUIDES), changes_result=False
+        ("none",),
+        "guides to compare, with one run for each",
+        choices=tuple(GUIDES),
+        changes_result=False,
     )
     data: FineTuningData = FineTuningData()
     model: PretrainedModelConfig = PretrainedModelConfig()

@@ -1,4 +1,4 @@
-"""Data of fine-tuning: texts as tables of token ids, and the columns that guides need."""
+"""Data for fine-tuning: token ids, and columns for auxiliary losses on the attention (guides)."""
 
 import dataclasses
 import random
@@ -34,11 +34,12 @@ class EncoderTexts(NamedTuple):
     """Texts of a split for a pre-trained encoder.
 
     Attributes:
-      first: First text of every pair, or all texts if the texts are not paired.
+      first: First text of every pair. If the texts are not paired, `first` is all texts.
       second: Second text of every pair. `second` is None if the texts are not paired.
       counts: Number of consecutive texts or pairs that form each example. `counts` is None if every
         text or pair is a separate example.
-      answers: Columns that the model predicts, and columns that the baseline needs, by name.
+      answers: Further columns by name: columns that the model predicts, such as `label`, and
+        columns that the baseline needs.
     """
 
     first: Sequence[str]
@@ -128,7 +129,7 @@ def prepare_fine_tuning(
 
 
 def make_table(texts: EncoderTexts, tokenizer: Tokenizer, longest: int) -> tuple[Table, int]:
-    """Return a table of the token ids and the columns of `texts.answers`.
+    """Tokenize texts, and return a table of the token ids, token types and `texts.answers`.
 
     Args:
       texts: Texts of one split.
@@ -136,7 +137,7 @@ def make_table(texts: EncoderTexts, tokenizer: Tokenizer, longest: int) -> tuple
       longest: Maximum number of tokens of a text or pair.
 
     Returns:
-      The table, and the number of truncated texts.
+      The table, and the number of texts or pairs that were truncated.
     """
     encoded = encode_pairs(tokenizer, texts.first, texts.second, longest)
     columns = {name: _group(encoded.columns[name], texts, longest) for name in COLUMNS}
@@ -146,9 +147,9 @@ def make_table(texts: EncoderTexts, tokenizer: Tokenizer, longest: int) -> tuple
 def sample_rows(count: int, split: str, config: FineTuningData) -> Sequence[int]:
     """Return the indices of the rows of a split that are used.
 
-    In the split `train`, a random fraction `config.share` of the rows is used, and the rows of a
-    smaller fraction are a subset of the rows of a larger fraction. In other splits, all rows are
-    used.
+    In the split `train`, the fraction `config.share` of the rows is drawn at random. With the same
+    seed, rows that are drawn for a small fraction are also drawn for a larger fraction. In other
+    splits, all rows are used.
 
     Args:
       count: Number of rows of the split.
@@ -167,7 +168,7 @@ def _add_guide_columns(
     """Add the columns that the auxiliary attention losses (guides) of a config need.
 
     Pointwise mutual information is computed from the tokenized texts or pairs. In claim ranking,
-    the words of a claim are therefore counted once for each of its candidates.
+    the tokens of a claim are therefore counted once for each candidate of the claim.
 
     Args:
       config: Config of the experiment.
@@ -211,7 +212,7 @@ def _group(column: Ragged, texts: EncoderTexts, longest: int) -> Ragged | Nested
 
     Args:
       column: Column with one sequence per text or pair.
-      texts: Texts of the split, with the number of texts or pairs of each example.
+      texts: Texts of the split. `texts.counts` is the number of texts or pairs of each example.
       longest: Maximum length of a sequence.
     """
     if texts.counts is None:

@@ -12,8 +12,8 @@
 Received attention is the attention that each key receives, summed over the queries. Maps are the
 whole attention matrices of all heads.
 
-Every loss is multiplied by a weight that is an axis of the hyperparameter grid: alpha for MDG, beta
-for PDG, gamma for all others.
+Every loss is multiplied by a weight, which is a hyperparameter: alpha for MDG, beta for PDG, and
+gamma for all other losses.
 """
 
 import dataclasses
@@ -35,7 +35,7 @@ class GuideOptions:
 
     Attributes:
       layers: Indices of the guided layers; None guides all layers.
-      single_layer: True if the guided layer is an axis of the hyperparameter grid.
+      single_layer: True if only one layer is guided. Its index is the hyperparameter `layer`.
       scaling: Scaling of the map discrimination guide (MDG) and the pattern decorrelation guide
         (PDG), "mean" or "sum".
       temperature: Temperature of MDG.
@@ -65,13 +65,13 @@ class GuideTerm(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Guide:
-    """Named set of auxiliary losses on the attention, which are added to the loss of the task.
+    """Set of auxiliary losses on the attention. The losses are added to the loss of the task.
 
     Attributes:
-      title: Name in tables and figures.
-      terms: Losses by name.
+      title: Name of the guide in tables and figures.
+      terms: Losses by name, each with the name of its weight.
       received: True if the losses need the attention that each key receives, summed over queries.
-      maps: True if the losses need whole attention maps, which must then be stored.
+      maps: True if the losses need whole attention maps. The model must then return the maps.
       columns: Names of columns of the training set that the losses need, besides `tokens`.
       constants: Names of arrays that the losses need and that are the same for every batch.
     """
@@ -89,7 +89,10 @@ class Guide:
         return tuple(term.weight for term in self.terms.values())
 
     def losses(self, options: GuideOptions) -> dict[str, Loss]:
-        """Return the losses by name, without weights. A loss is a function (outputs, batch)."""
+        """Return the loss functions by name, without their weights.
+
+        A loss function has the arguments (outputs, batch) and returns one loss per example.
+        """
         return {name: _bind_options(term.loss, options) for name, term in self.terms.items()}
 
     def weigh(
@@ -118,10 +121,10 @@ def _bind_options(
 
 
 def _select_layer(loss: Loss, layer: Float[Array, ""]) -> Loss:
-    """Return a loss function that is computed on the attention of a single layer.
+    """Return a loss function that applies `loss` to the attention of a single layer.
 
     Args:
-      loss: Loss function that is computed on the attention of all layers.
+      loss: Loss function of the attention of any number of layers.
       layer: Index of the layer, as a float scalar.
     """
 
@@ -163,7 +166,7 @@ def _make_pattern_guide(
     """Return a guide with an auxiliary loss that makes attention maps similar to a target pattern.
 
     Args:
-      title: Name in tables and figures.
+      title: Name of the guide in tables and figures.
       name: Name of the loss.
       target: Function (batch, options) that returns the target pattern.
       columns: Names of columns of the training set that `target` needs.

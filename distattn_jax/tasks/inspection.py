@@ -30,9 +30,9 @@ class TrainedModels(NamedTuple):
 
     Attributes:
       task: Task of the run.
-      params: Best parameters of all models. The leading axis of each array is the model.
+      params: Best parameters of all models. Each array has a leading axis over models.
       members: Indices of the models with the best hyperparameters, one index for each seed.
-      best: Entry of `members` whose model has the best validation score.
+      best: Index of the model with the best validation score, one of the indices in `members`.
     """
 
     task: TextTask
@@ -73,9 +73,9 @@ def distance_parameters(params: Any) -> dict[str, tuple[np.ndarray, np.ndarray]]
       params: Parameters of all models of a run, with a leading axis over models.
 
     Returns:
-      Dict from the name of an encoder to the arrays (w, v). Each array has shape (M, L, N), where M
-      is the number of models. The names are "text", or "words" and "sentences", or "titles" and
-      "user", depending on the task.
+      Dict from the name of an encoder to the arrays (w, v). Each array has shape (M, L, N), for M
+      models with L layers of N heads. Depending on the task, the encoders are "text"; "words" and
+      "sentences"; or "titles" and "user".
     """
     found: dict[str, dict[str, list[np.ndarray]]] = {}
     for path, leaf in sorted(nnx.traversals.flatten_mapping(params).items(), key=_layer_order):
@@ -90,13 +90,13 @@ def distance_parameters(params: Any) -> dict[str, tuple[np.ndarray, np.ndarray]]
 
 
 class SentenceAttention(NamedTuple):
-    """Attention of all heads of a model on one sentence of T tokens.
+    """Attention of a model with L layers of N heads on a sentence of T tokens.
 
     Attributes:
       tokens: Tokens of the sentence.
       weights: Attention maps, shape (L, N, T, T).
-      distance_weight: Distance weight w of each head, shape (L, N). None unless the attention
-        variant is `distance_aware`.
+      distance_weight: Distance weight w of each head, shape (L, N). If the attention variant is not
+        `distance_aware`, `distance_weight` is None.
     """
 
     tokens: list[str]
@@ -126,11 +126,13 @@ def sentence_attention(trained: TrainedModels, sentence: str) -> SentenceAttenti
 
 
 class DistanceProfile(NamedTuple):
-    """Share of the attention at each distance |i - j| between query i and key j, from 0 to K - 1.
+    """Share of the attention at each distance.
+
+    The distance between query i and key j is |i - j|. Distances range from 0 to K - 1.
 
     Attributes:
       heads: Share for each layer and head, averaged over queries and texts, shape (L, N, K).
-      uniform: Share that uniform attention would have at each distance, shape (K,).
+      uniform: Share if the attention of every query were uniform over all keys, shape (K,).
     """
 
     heads: np.ndarray
@@ -140,7 +142,7 @@ class DistanceProfile(NamedTuple):
 def distance_profile(
     trained: TrainedModels, table: Any, *, texts: int, furthest: int
 ) -> DistanceProfile:
-    """Return the share of the attention of the best model at each distance between tokens.
+    """Compute how the attention of the best model is distributed over token distances.
 
     Args:
       trained: Models of a run.
@@ -186,5 +188,5 @@ def _chunks(table: Any, texts: int, length: int) -> Iterator[tuple[np.ndarray, n
 
 
 def _layer_order(entry: tuple[tuple[Any, ...], Any]) -> tuple[str, ...]:
-    """Return a sort key for parameter paths that puts layer 10 after layer 9."""
+    """Return a key for sorting items (parameter path, value), with layer 10 after layer 9."""
     return tuple(f"{name:>9}" if isinstance(name, int) else name for name in entry[0])

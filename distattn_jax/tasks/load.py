@@ -41,7 +41,7 @@ def load_task(path: AnyPath, config: Config | None = None) -> TextTask:
 
     Args:
       path: Folder of the run.
-      config: Config of the task. None uses the config that is stored in the folder.
+      config: Config of the task. If None, the config that is stored in the folder is used.
     """
     folder, config = epath.Path(path), config or load_config(path)
     return find_task(config.task).task(
@@ -53,9 +53,9 @@ def load_task(path: AnyPath, config: Config | None = None) -> TextTask:
 
 
 def load_parameters(path: AnyPath, task: TextTask) -> Any:
-    """Load the newest checkpoint of a run, and return the best parameters of all its models.
+    """Load the best parameters of all models of a run from the newest checkpoint.
 
-    Each array has a leading axis over models.
+    Each returned array has a leading axis over models.
     """
     abstract = abstract_state(task, sharding.make_mesh(1, 1))
     with Checkpoints(Run(epath.Path(path)).checkpoints) as checkpoints:
@@ -70,8 +70,8 @@ def load(path: AnyPath, *, member: int | None = None) -> LoadedModel:
 
     Args:
       path: Folder of the run, e.g. runs/nearest/distance_aware.
-      member: Index of the model, if the run trained several models side by side. None selects the
-        model with the best validation score. In an unfinished run, None selects the first model.
+      member: Index of the model, if the run trained several models side by side. If None, the
+        model with the best validation score is loaded, or model 0 if the run is unfinished.
     """
     task = load_task(path)
     params, count = load_parameters(path, task), len(list_members(task.config))

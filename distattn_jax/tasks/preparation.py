@@ -61,7 +61,7 @@ class PreparedData:
 
     @property
     def files(self) -> dict[str, str]:
-        """Contents, by file name, of the text files that a run stores to load its model later."""
+        """Dict from file name to content of the text files that are needed to load a model."""
         return {
             "labels.json": json.dumps(list(self.labels)),
             "tokenizer.json": self.tokenizer.to_str(pretty=True),
@@ -113,7 +113,7 @@ def iterate_training_texts(dataset: TextBuilder, fields: Sequence[str]) -> Itera
 
 
 def train_tokenizer(texts: Iterable[str], config: VocabularyConfig) -> Tokenizer:
-    """Train a tokenizer on texts. The config selects its kind and the size of its vocabulary."""
+    """Train a tokenizer on texts. The kind and the vocabulary size are options in `config`."""
     if config.tokenizer == "word_level":
         arguments = {"min_count": config.min_count, "max_size": config.vocabulary}
     else:
@@ -128,8 +128,9 @@ def initial_embeddings(
 
     Returns:
       A tuple (config, embeddings, message). In the returned config, the embedding width is the
-      width of the vectors. The embeddings have shape (V, E). If `config.data.vectors` is empty, the
-      config is unchanged and the embeddings are None. The message is a line to print.
+      width E of the vectors. The embeddings have shape (V, E), for V tokens in the vocabulary. The
+      message is a line to print. If `config.data.vectors` is empty, the config is unchanged and the
+      embeddings are None.
     """
     if not config.data.vectors:
         message = "no word vectors given (--data.vectors): embeddings start random"
@@ -160,7 +161,7 @@ def prepare_with_embeddings(
     messages: Sequence[str] = (),
     initial_parameters: Mapping[tuple[str | int, ...], np.ndarray] | None = None,
 ) -> PreparedData:
-    """Load the initial embeddings, and return them with all other prepared data of an experiment.
+    """Load the initial embeddings, and return all prepared data of an experiment.
 
     Args:
       config: Config of the experiment.
@@ -169,7 +170,7 @@ def prepare_with_embeddings(
       tables: Examples of each split.
       embedding_path: Path of the embedding table among the model's parameters.
       average_length: Mean number of tokens of a training example, before truncation.
-      sequence_lengths: Mean length of the attended sequences, by the name of the encoder.
+      sequence_lengths: Dict from the name of an encoder to the mean length of its input sequences.
       labels: Names of the classes.
       messages: Further lines to print.
       initial_parameters: Initial values of parameters other than the embeddings, by parameter path.
@@ -204,7 +205,7 @@ def describe_data(
     messages: Sequence[str],
     pretrained: Mapping[str, Any] | None = None,
 ) -> tuple[dict[str, Any], tuple[str, ...]]:
-    """Return the content of data.json, and lines of text that describe the data.
+    """Return the content of data.json, and lines to print that describe the data.
 
     Args:
       config: Options of the data set.
@@ -213,9 +214,9 @@ def describe_data(
       tables: Examples of each split.
       labels: Names of the classes.
       average_length: Mean number of tokens of a training example.
-      sequence_lengths: Mean length of the attended sequences, by the name of the encoder.
+      sequence_lengths: Dict from the name of an encoder to the mean length of its input sequences.
       messages: Further lines of text.
-      pretrained: Description of the pre-trained model. None if the experiment does not use one.
+      pretrained: Description of the pre-trained model, or None without a pre-trained model.
     """
     vocabulary = tokenizer.get_vocab_size()
     counts = ", ".join(f"{len(table)} {split}" for split, table in tables.items())

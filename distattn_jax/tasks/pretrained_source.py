@@ -1,4 +1,4 @@
-"""Pre-trained model of an experiment: its sizes, its digest, and checks that a config fits it."""
+"""Sizes and digest of a pre-trained model, and checks that a config fits this model."""
 
 import dataclasses
 import hashlib
@@ -10,7 +10,7 @@ from distattn_jax.models import pretrained as models
 
 
 def read_sizes(name: str) -> PretrainedConfig:
-    """Return the sizes of a pre-trained model, without its pooler, which is not used.
+    """Return the sizes of a pre-trained model. The pooler of the model is left out.
 
     Args:
       name: Folder or hub name of the model.

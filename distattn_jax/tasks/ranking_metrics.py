@@ -1,14 +1,15 @@
 """Ranking metrics of MIND (Wu et al. 2020), recall, and a softmax loss over candidates.
 
 The candidates of an impression are sorted by descending score. Candidates with equal scores keep
-the order of the input. Candidate i has rank rᵢ = 1, 2, ..., and cᵢ is 1 if it was clicked, else 0:
+the order of the input. rᵢ is the rank of candidate i, which is 1 for the highest score. cᵢ is 1 if
+candidate i was clicked (or is relevant), otherwise 0.
 
     AUC    = fraction of pairs (clicked, not clicked) in which the clicked candidate scores higher;
              a pair of equal scores counts as one half
     MRR    = (Σᵢ cᵢ / rᵢ) / Σᵢ cᵢ, the mean over clicks as in MIND, in `impression_metrics`;
              1 / rᵢ of the first relevant candidate, the usual definition, in `retrieval_metrics`
-    nDCG@k = Σ{rᵢ ≤ k} (2^cᵢ - 1) / log₂(1 + rᵢ), divided by this sum for the best order
-    R@k    = Σ{rᵢ ≤ k} cᵢ / Σᵢ cᵢ, the fraction of clicks among the first k candidates
+    nDCG@k = Σ{rᵢ ≤ k} (2^cᵢ - 1) / log₂(1 + rᵢ), divided by the maximum of this sum over all orders
+    R@k    = Σ{rᵢ ≤ k} cᵢ / Σᵢ cᵢ, the fraction of the clicked candidates with a rank of at most k
 """
 
 from typing import NamedTuple
@@ -97,8 +98,9 @@ class _Ranked(NamedTuple):
 
     Attributes:
       scores: Scores of the candidates.
-      clicked: True for clicked candidates, False for padding.
-      unclicked: True for candidates that were not clicked, False for padding.
+      clicked: True for clicked candidates, False for other candidates and for padding.
+      unclicked: True for candidates that were not clicked, False for other candidates and for
+        padding.
       is_nan: True for rows in which the score of a candidate is NaN.
     """
 

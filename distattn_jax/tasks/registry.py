@@ -1,4 +1,4 @@
-"""Tasks by name, and the steps from a config to a trainer."""
+"""Definitions of all tasks by name, and functions that make a trainer from a config."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -123,8 +123,8 @@ def make_trainer(
     Args:
       config: Config of the run, with exactly one entry in `methods`.
       prepared: Data of the experiment.
-      mesh: Devices.
-      steps: Number of training steps; None computes it from `config.epochs`.
+      mesh: Mesh of devices.
+      steps: Number of training steps. If None, the number is computed from `config.epochs`.
     """
     task = make_task(config, prepared)
     tables = {**prepared.tables, "train": task.select_columns(prepared.tables["train"])}
@@ -132,7 +132,7 @@ def make_trainer(
 
 
 def open_task_run(config: Config, prepared: PreparedData) -> Run:
-    """Create the folder of a run, or find the existing folder.
+    """Return a run. Create its folder if the folder does not exist.
 
     A new folder contains all files that are needed to load the model, except for the checkpoints.
     """

@@ -36,8 +36,8 @@ def apply_search(
     """Return the config with the best hyperparameters that a finished search found.
 
     `config.search` is the folder of the search. If `config.search` is empty, the config is returned
-    unchanged. If the search did not include this variant of distance-aware attention, the best
-    hyperparameters of the original variant are used.
+    unchanged. If the method of the run is a variant of distance-aware attention that was not part
+    of the search, the best hyperparameters of the method `distance_aware` are used.
 
     Args:
       config: Config of one run, with exactly one entry in `methods`.
@@ -68,9 +68,7 @@ def apply_search(
 
 
 def check_search(config: Config, data: Mapping[str, Any], run: Run) -> None:
-    """Raise an error if a hyperparameter search used different data or a different model.
-
-    The search may be for a different task on the same data set.
+    """Raise `RunError` if a search used different data or a different model than a run.
 
     Args:
       config: Config of the run that uses the result of the search.
@@ -98,7 +96,7 @@ def _comparable(config: Any, reader: Config) -> dict[str, Any]:
     """Return the options that must be equal in a search and in the runs that use its result.
 
     Args:
-      config: Config from which the options are returned.
+      config: Config of the search, or of the run that uses its result. Source of the options.
       reader: Config of the run that uses the result of the search. Options that the method of this
         run does not use are left out.
     """

@@ -58,7 +58,7 @@ class VocabularyConfig(DatasetConfig):
 class TextDataConfig(VocabularyConfig):
     """Options of the data set, the batches, the vocabulary and the maximum text length."""
 
-    longest: int = option(512, "longest text in tokens; longer ones are truncated")
+    longest: int = option(512, "maximum number of tokens of a text; the rest is cut")
 
     def __post_init__(self) -> None:
         super().__post_init__()
