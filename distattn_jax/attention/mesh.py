@@ -24,10 +24,11 @@ AxisNames = tuple[str, ...] | None
 def run_sharded(
     attend: Callable[[Operands], tuple[Array, Array | None]], operands: Operands
 ) -> tuple[Array, Array | None]:
-    """Run `attend` on each device with its own shard of the operands.
+    """Run `attend` on each device with its own shard of the operands, and return its outputs.
 
     Args:
-      attend: Computes values, shape (B, T, N, E), and received attention, shape (B, N, S) or None.
+      attend: Computes the values, shape (B, T, N, E), and the attention that each key receives,
+        shape (B, N, S). The second output may be None.
       operands: Arrays of the call.
     """
     mesh = jax.typeof(operands.query).sharding.mesh
@@ -81,7 +82,7 @@ def _batch_and_head_axes(mesh: AbstractMesh, query: Array) -> tuple[AxisNames, A
 def _dimension_axes(
     mesh: AbstractMesh, size: int, spec: str | tuple[str, ...] | None, *, is_heads: bool
 ) -> AxisNames:
-    """Return the mesh axes that shard one dimension of the query, or None without such axes.
+    """Return the mesh axes that shard a dimension of the query, or None if there are no such axes.
 
     Args:
       mesh: Mesh of the devices.

@@ -12,7 +12,7 @@ from distattn_jax.attention.vmap_heads import OUTPUT_HEAD_AXES, vmap_heads
 
 
 def run(call: AttentionCall) -> Attended:
-    """Compute attention by the equations as printed, to check other implementations."""
+    """Compute attention by the equations of the papers, to check other implementations."""
     one_head = functools.partial(_attend_one_head, options=call.options)
     return vmap_heads(one_head, call, OUTPUT_HEAD_AXES)
 

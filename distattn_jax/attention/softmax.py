@@ -94,7 +94,7 @@ def masked_softmax(
 
 @masked_softmax.defjvp
 def _masked_softmax_jvp(primals, tangents):
-    """Return the softmax and its tangent, which are both 0 at masked keys."""
+    """Return the softmax and its tangent. At masked keys the two arrays are 0."""
     weights = masked_softmax(*primals)
     change = weights * tangents[0]
     return weights, change - weights * change.sum(axis=-1, keepdims=True)

@@ -77,7 +77,7 @@ def vmap_heads(one_head: Callable[[Head], Any], call: AttentionCall, head_axes: 
 
 
 def _remove_shared_axes(argument: _Argument, batch: int, heads: int) -> _Argument:
-    """Remove the batch axis if all examples share the array, and the head axis if all heads do.
+    """Remove each axis, batch or head, that has size 1 because the array is shared.
 
     Args:
       argument: Array with the indices of its batch and head axes. A shared axis has size 1.

@@ -37,7 +37,8 @@ class Kernels(NamedTuple):
       forward: Computes the values, shape (B, T, N, E), and the logsumexp.
       query_gradient: Computes the gradients of the queries and of the coefficients.
       key_gradient: Computes the gradients of the keys and of the values.
-      received: Computes the attention each key receives, shape (B, N, S), from the logsumexp.
+      received: Computes the attention that each key receives, Σ_i A_ij, shape (B, N, S), from the
+        logsumexp.
       attention_given: Computes Σ_j A_ij g_j, shape (B, N, T), from the logsumexp and the cotangent
         g of the received attention, shape (B, N, S).
     """
@@ -56,14 +57,14 @@ def fused_attention(make_kernels: KernelFactory, plan: Plan, operands: Operands)
     """Compute attention with the kernels for one type of chip.
 
     Args:
-      make_kernels: Returns the kernels for a plan and its operands. It must be hashable, because
-        compiled programs are cached by it.
+      make_kernels: Returns the kernels for a plan and operands. It must be hashable, because it is
+        a static argument of `jax.jit`.
       plan: Static options of the call.
       operands: Arrays of the call. `radius` and `skips_far_tiles` are None: they are computed here.
 
     Returns:
-      The values, shape (B, T, N, E), and the attention each key receives, shape (B, N, S), or None
-      if the plan does not request it.
+      The weighted sums of values, shape (B, T, N, E), and the attention that each key receives,
+      shape (B, N, S). The second output is None if `plan.received` is False.
     """
     if plan.tolerance and isinstance(plan.scoring, DistanceScoring):
         radius, skips = saturation.compute_radius(plan.scoring, operands, plan.tolerance)

@@ -21,7 +21,7 @@ COLUMN_GROUP = 8  # columns of a tile that neighbouring threads hold in the same
 
 
 class Coefficients(NamedTuple):
-    """Coefficients of the distance function, for one head or with the axes of many heads.
+    """Coefficients of the distance function: scalars for one head, or arrays for many heads.
 
     Attributes:
       slope: Factor of the distance.
@@ -44,15 +44,15 @@ def unstack_coefficients(stacked: Float[Array, "*shape 4"]) -> Coefficients:
 class GeometricDistances(NamedTuple):
     """Distances of a tile in which no key is after a query, or no key is before a query.
 
-    The columns form groups of `COLUMN_GROUP` columns. From one group to the next, the distance R
-    changes by `COLUMN_GROUP`, and a power b^R by the factor b^COLUMN_GROUP. A kernel therefore
-    evaluates the powers of one group, and obtains the powers of all other groups by multiplication.
+    The columns are divided into groups of `COLUMN_GROUP` columns. From one group to the next, the
+    distance R changes by `COLUMN_GROUP`, and c b^R changes by the factor b^COLUMN_GROUP, where b
+    and c are constants. A kernel therefore evaluates c b^R in the nearest group, which has the
+    smallest distances, and obtains all other groups by multiplication.
 
     Attributes:
-      nearest: Returns the distances in the nearest group: the group of columns with the smallest
-        distances.
-      extend: Returns the powers b^R of the whole tile. The arguments are the powers in the nearest
-        group, and the factor b^COLUMN_GROUP.
+      nearest: Returns the distances R in the nearest group.
+      extend: Returns c b^R for the whole tile. The arguments are c b^R in the nearest group, and
+        the factor b^COLUMN_GROUP.
     """
 
     nearest: Callable[[], Array]
@@ -64,8 +64,9 @@ class Distances(NamedTuple):
 
     Attributes:
       entries: Returns all distances. It is a function, so that unused distances are not computed.
-      geometric: Distances by groups of columns, for a fast evaluation of powers. It is None if the
-        tile may have keys on the two sides of a query, and always None in the interpreter.
+      geometric: Distances by groups of columns, for a fast evaluation of exponentials of the
+        distance. It is None in the interpreter, and in a tile that may have keys before a query and
+        keys after a query.
       share_diagonals: Returns its argument, a tile that is constant along each diagonal. A kernel
         then computes about half of the entries of the tile, and copies the other half.
       reciprocal: Returns 1 / x.
@@ -97,9 +98,9 @@ class DistanceFunction(NamedTuple):
 
     Attributes:
       evaluate: Returns f for the distances of a tile.
-      gradients: Returns the contribution of each entry of a tile to the gradient of the slope, and
-        to the gradient of the shift. A contribution of None means zero. The arguments are the
-        cotangent of f, the distances, f and the coefficients.
+      gradients: Returns two arrays of the shape of a tile. Their sums over all tiles are the
+        gradients of the slope and of the shift. None stands for an array of zeros. The arguments
+        are the cotangent of f, the distances, f and the coefficients.
       is_nonnegative: True if f is never negative. Multiplying scores by a constant f >= 0 does not
         change the order of the scores. A kernel may therefore compute the maximum first and
         multiply afterwards.

@@ -28,9 +28,9 @@ class Operands(NamedTuple):
       dropout_scale: 1 / (1 - dropout rate). None disables dropout.
       radius: Smallest distance at which the distance function is treated as constant. If it is
         None, the function is evaluated at all distances.
-      skips_far_tiles: True for a head whose scores beyond the radius are all 0. The kernels skip
-        the tiles beyond the radius of such a head, and use prefix sums instead. None if `radius` is
-        None.
+      skips_far_tiles: True for a head whose scores beyond the radius are all treated as 0. The
+        kernels skip the tiles beyond the radius of such a head, and use prefix sums instead. The
+        field is None if `radius` is None.
     """
 
     query: Float[Array, "B T N H"]

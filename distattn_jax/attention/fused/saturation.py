@@ -6,7 +6,8 @@ the slope, by more than the tolerance:
 
     |q|max |k|max height max(|f(R) - f(∞)|, |∂f(R)/∂slope|)  <=  tolerance      for all R >= radius
 
-If f is added to the scores, the norms |q|max and |k|max are left out. A head skips its far tiles
+|q|max and |k|max are the largest norms of a query and of a key of the head. If f is added to the
+scores, these two factors are left out. A head skips its far tiles
 (see `skipped_tiles`) if scores are multiplied by f and |q|max |k|max height |f(∞)| is also at most
 the tolerance. All scores beyond the radius are then treated as 0.
 """

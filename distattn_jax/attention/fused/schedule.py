@@ -1,11 +1,11 @@
 """Schedule of tiles: the tiles that each block of rows visits, and their properties.
 
-The rows of a block are queries and the columns of its tiles are keys, or the other way round. Tiles
-are visited in the order of their columns. A section is a run of tiles with the same properties. A
-kernel has one loop per section, so that it applies a mask or evaluates the distance function f only
-in tiles that need it.
+The rows of a block are queries and the columns of its tiles are keys, or the rows are keys and the
+columns are queries. Tiles are visited in the order of their columns. A section is a run of tiles
+with the same properties. A kernel has one loop per section, so that it applies a mask or evaluates
+the distance function f only in the sections that require this.
 
-    MASKED   some entries may be masked: the end of the keys, or the diagonal of a causal map
+    MASKED   some entries may be masked, because of padded keys or a causal mask
     PLAIN    all entries are visible
     BEFORE   all entries are visible, and no key is after a query
     AFTER    all entries are visible, and no key is before a query
@@ -32,8 +32,8 @@ class Section(NamedTuple):
     Attributes:
       is_far: True if the distance function is treated as constant in each of the tiles.
       is_masked: True if some entries of the tiles may be masked.
-      side: 1 if in each tile no key is after a query, -1 if in each tile no key is before a query,
-        0 if neither is known.
+      side: 1 if no key of a tile is after a query of the tile, -1 if no key is before a query, 0 if
+        a tile may have keys before a query and keys after a query.
     """
 
     is_far: bool = False
@@ -55,8 +55,8 @@ class ScheduleInputs(NamedTuple):
       offset: Position of query 0 minus the position of key 0.
       radius: Smallest distance at which the distance function is treated as constant. None means
         that no tile is far.
-      skips_far_tiles: True for heads that skip the tiles beyond the radius. None if `radius` is
-        None.
+      skips_far_tiles: True for heads that skip the tiles beyond the radius. It is None if `radius`
+        is None.
     """
 
     query_lengths: Int[Array, " B"]

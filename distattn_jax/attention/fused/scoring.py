@@ -104,7 +104,8 @@ class DistanceScoring:
     Attributes:
       scale: Factor of the product q · k.
       function: Distance function f.
-      is_additive: If True, f is added to the score. If False, the score is multiplied by f.
+      is_additive: If True, height f is added to scale q · k. If False, ReLU(q · k) is multiplied by
+        height f.
     """
 
     scale: float
@@ -118,8 +119,8 @@ class DistanceScoring:
 
         These are the gradients of slope and shift and, if `is_additive`, also the gradient of the
         logarithm of the height. If `is_additive` is False, a score is proportional to the height
-        and to q. The gradient of the logarithm of the height is therefore Σ_i q_i · dq_i, without a
-        sum over tiles.
+        and to q. The gradient of the logarithm of the height is then Σ_i q_i · dq_i, where dq_i is
+        the gradient of query i. This needs no sum over tiles.
         """
         return 3 if self.is_additive else 2
 
@@ -197,14 +198,15 @@ class DistanceScoring:
         tile_scores: TileScores,
         coefficients: Coefficients,
     ) -> CoefficientGradients:
-        """Return the contribution of each entry of a tile to the gradients of the coefficients.
+        """Return the terms of the coefficient gradients, before the sum over the tile.
 
-        The tuple has two entries, for slope and shift. If `is_additive`, it has a third entry, for
-        the logarithm of the height. An entry of None means a contribution of zero.
+        Returns one array of the shape of the tile for the slope, a second array for the shift and,
+        if `is_additive` is True, a third array for the logarithm of the height. The gradient of a
+        coefficient is the sum of its array over all tiles. None stands for an array of zeros.
 
         Args:
-          score_gradient: Gradient of the scores.
-          product_gradient: Gradient of the products q · k.
+          score_gradient: Gradient of the scores of the tile.
+          product_gradient: Gradient of the products q · k of the tile.
           distances: Distances of the entries. None means a far tile, in which f is constant.
           tile_scores: Scores of the tile.
           coefficients: Coefficients of the head.

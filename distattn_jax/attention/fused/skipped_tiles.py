@@ -2,14 +2,14 @@
 
 A head skips the tiles beyond its radius if all scores in these tiles are 0 (see `saturation`). In a
 skipped tile, each key has the weight 2^-z_i for query i, where z_i is the logsumexp of query i to
-base 2. With the cotangent dO of the values and the cotangent g of the received attention, the
-skipped tiles contribute these sums to each kernel:
+base 2. Each kernel needs these sums over the queries i or keys j of the skipped tiles:
 
     forward           Σ_j V_j, and the number of keys
     key gradient      Σ_i 2^-z_i dO_i
     received          Σ_i 2^-z_i
     attention given   Σ_j g_j
 
+dO is the cotangent of the values. g_j is the cotangent of the attention that key j receives.
 Each function `sums_for_...` returns a dict of sums of shape (B, N, blocks, W). The dict is empty if
 `operands.radius` is None, because then no tile is skipped.
 """
@@ -28,8 +28,8 @@ Bounds = Int[Array, "B N blocks bounds"]
 def sums_for_forward(plan: Plan, operands: Operands, bounds: Bounds, tile_columns: int) -> Sums:
     """Return the sums over skipped keys that the kernel `forward` adds.
 
-    The entry `value_sum` is the sum of the values of the keys that a block of queries skips. The
-    entry `key_count` is the number of these keys.
+    `value_sum` is the sum of the values of the keys that a block of queries skips. `key_count` is
+    the number of these keys.
 
     Args:
       plan: Static options of the call.
@@ -58,8 +58,8 @@ def sums_for_key_gradient(
 ) -> Sums:
     """Return the sums over skipped queries that the kernel `key_gradient` adds.
 
-    The entry `value` is the sum of (2^-logsumexp times the cotangent of the values) over the
-    queries that a block of keys skips.
+    `value` is the sum of (2^-logsumexp times the cotangent of the values) over the queries that a
+    block of keys skips.
 
     Args:
       plan: Static options of the call.
@@ -85,7 +85,7 @@ def sums_for_received(
 ) -> Sums:
     """Return the sums over skipped queries that the kernel `received` adds.
 
-    The entry `received` is the sum of 2^-logsumexp over the queries that a block of keys skips.
+    `received` is the sum of 2^-logsumexp over the queries that a block of keys skips.
 
     Args:
       plan: Static options of the call.
@@ -110,8 +110,8 @@ def sums_for_attention_given(
 ) -> Sums:
     """Return the sums over skipped keys that the kernel `attention_given` adds.
 
-    The entry `attention_given` is the sum of the cotangent of the received attention over the keys
-    that a block of queries skips.
+    `attention_given` is the sum of the cotangent of the received attention over the keys that a
+    block of queries skips.
 
     Args:
       plan: Static options of the call.
@@ -188,7 +188,7 @@ def sum_skipped_rows(
 def _prefix_sums(x: Float[Array, "B L N W"], tile_columns: int) -> Float[Array, "B N tiles W"]:
     """Return, for each tile of `tile_columns` rows, the sum of all rows before the tile.
 
-    The result has an additional entry at the end, the sum of all rows.
+    The last entry of the result follows the entries of all tiles and is the sum of all rows.
     """
     length = x.shape[1]
     padded = jnp.pad(x.astype(jnp.float32), ((0, 0), (0, -length % tile_columns), (0, 0), (0, 0)))
@@ -206,5 +206,10 @@ def _zero_padding(x: Float[Array, "B L N W"], lengths: Array) -> Float[Array, "B
 def _as_matrix(
     vector: Float[Array, "B N _"], rows: Float[Array, "B L N W"]
 ) -> Float[Array, "B L N 1"]:
-    """Reshape a vector to a matrix of width 1, and cut it to the length L of `rows`."""
+    """Rearrange (B, N, padded length) to (B, L, N, 1), without the padding beyond L.
+
+    Args:
+      vector: One number for each query or key of each head.
+      rows: Array whose second axis has the length L.
+    """
     return jnp.moveaxis(vector[:, :, : rows.shape[1]], 1, 2)[..., None]

@@ -67,7 +67,7 @@ def clip(x: Float[Array, "..."], shape: Float[Array, "..."]) -> Float[Array, "..
 
 
 def _largest_exponent(x: Array) -> float:
-    """Return the largest exponent whose exponential, times a score, is finite in the dtype of x."""
+    """Return the value at which exponents are clamped, to prevent overflow in the dtype of x."""
     return 600.0 if x.dtype == jnp.float64 else LARGEST_EXPONENT
 
 

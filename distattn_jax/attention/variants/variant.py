@@ -28,7 +28,7 @@ class Variant(abc.ABC):
     the equation. These three methods work on whole (T, S) maps.
 
     `prepare`, `block_scores` and `block_weighted_values` may compute the same outputs with less
-    memory, for a block of consecutive queries. By default, these methods call the first three.
+    memory, for a block of consecutive queries. By default, they call the methods for whole maps.
 
     A variant that can be written as dot-product attention defines `as_dot_product(query, key,
     offset)`. This function returns a query and a key of some width W such that scores = query · key
@@ -143,7 +143,7 @@ def compute_relative_positions(
 
 
 def promote(dtype: Any) -> Any:
-    """Return the dtype of distances, scores and softmax: float64 if `dtype` is, else float32."""
+    """Return the dtype of distances, scores and softmax: `dtype`, but at least float32."""
     return jnp.promote_types(dtype, jnp.float32)
 
 

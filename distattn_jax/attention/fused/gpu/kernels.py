@@ -1,4 +1,4 @@
-"""Calls of the five kernels on a Hopper GPU, with their schedules, inputs and outputs.
+"""Functions that call the five kernels on a Hopper GPU, and prepare their schedules and inputs.
 
 Vectors have one number per query or key and shape (B, N, L). They are padded to a multiple of all
 block sizes, so that a kernel never reads or writes beyond their end. Matrices need no such padding:
@@ -88,7 +88,10 @@ class _KernelCall:
             self.scalars["dropout_scale"] = operands.dropout_scale
 
     def forward(self) -> tuple[Float[Array, "B T N E"], Float[Array, "B N _"]]:
-        """Return the weighted sums of values, and the padded base-2 logsumexp of each query."""
+        """Return the weighted sum of values of each query, and the logsumexp of each query.
+
+        The logsumexp is to base 2, and its last axis is padded.
+        """
         query, key, value = self.operands[:3]
         config = self.configs.forward
         schedule = self._schedule_query_blocks(config)
@@ -153,11 +156,14 @@ class _KernelCall:
         return outputs["query"], self._coefficient_gradients(sums)
 
     def _coefficient_gradients(self, sums: dict[str, Array]) -> Float[Array, "B N C"]:
-        """Return the gradients of slope, shift, height and far value, stacked on the last axis.
+        """Return the gradients of all coefficients: slope, shift, height and far value.
+
+        The gradient of the height is computed from the gradient of its logarithm. The gradient of
+        the far value is 0, because the far value is treated as a constant.
 
         Args:
-          sums: Gradients of slope, shift and the logarithm of the height, each of shape (B, N). The
-            dict is empty for the dot product.
+          sums: Gradients `slope`, `shift` and `log_height` (logarithm of the height), each of shape
+            (B, N). The dict is empty for the dot product, which has no coefficients.
         """
         coefficients = self.operands.coefficients
         if not sums:
@@ -268,7 +274,7 @@ class _KernelCall:
         far_sums: dict[str, Array],
         output_types: dict[str, jax.ShapeDtypeStruct],
     ) -> dict[str, Array]:
-        """Run one kernel, with the tile configuration and the scalars of the call.
+        """Run one kernel and return its outputs by name.
 
         Args:
           name: Name of the kernel, which is also the name of a field of `TileConfigs`.
@@ -276,7 +282,7 @@ class _KernelCall:
           schedule: Tiles that each block of rows visits.
           resident: Matrices and vectors that belong to the rows of the score map.
           streamed: Matrices and vectors that belong to the columns of the score map.
-          far_sums: Prefix sums that replace skipped tiles.
+          far_sums: Sums over the tiles that are skipped, which the kernel adds to its results.
           output_types: Shapes and dtypes of the outputs.
         """
         inputs = KernelInputs(resident, streamed, self.scalars, schedule.bounds, far_sums)
@@ -335,12 +341,12 @@ class _KernelCall:
         return jnp.pad(vector, ((0, 0), (0, 0), (0, padding)))
 
     def _vector_type(self, rows: Float[Array, "B L N W"]) -> jax.ShapeDtypeStruct:
-        """Return the type of a padded vector with one number per row."""
+        """Return the shape and dtype of a padded vector with one number for each row of a head."""
         batch, length, heads, _ = rows.shape
         length += -length % self.configs.vector_multiple
         return jax.ShapeDtypeStruct((batch, heads, length), jnp.float32)
 
 
 def _matrix_type(rows: Float[Array, "B L N _"], width: int) -> jax.ShapeDtypeStruct:
-    """Return the type of a matrix that differs from `rows` only in its width."""
+    """Return the dtype of `rows`, and its shape with `width` as the size of the last axis."""
     return jax.ShapeDtypeStruct((*rows.shape[:3], width), rows.dtype)

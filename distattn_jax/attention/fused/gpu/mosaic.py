@@ -1,9 +1,9 @@
 """Operations on tiles in Mosaic GPU: register layouts, shared memory and matrix products.
 
 A tile belongs to one warpgroup of 128 threads and has a multiple of 64 rows. Tiles have the layout
-of a WGMMA accumulator. A per-row vector has one number for each row of a tile. A per-column vector
-has one number for each column. Every thread that has entries of a row or column also has the number
-of this row or column. Expanding a vector to a tile therefore moves no data.
+of a WGMMA accumulator. A per-row vector has one number for each row of a tile, and a per-column
+vector has one number for each column. A thread that stores entries of row i also stores number i of
+every per-row vector, and likewise for columns. Expanding a vector to a tile thus moves no data.
 """
 
 import contextlib
@@ -29,7 +29,7 @@ _interpreted = contextvars.ContextVar("interpreted", default=False)
 
 @contextlib.contextmanager
 def interpreted() -> Iterator[None]:
-    """Context in which traced kernels will run in the Pallas interpreter, on a CPU.
+    """Context manager: kernels that are traced inside it run in the Pallas interpreter on a CPU.
 
     The interpreter also detects races. It is slow: use it for tests only.
     """
@@ -71,15 +71,12 @@ def vector_scratch(shape: tuple[int, ...]) -> Any:
 
 
 def operand_scratch(shape: tuple[int, ...], dtype: Any) -> Any:
-    """Return the type of the scratch buffer that `accumulate_products` needs in the interpreter.
-
-    On a GPU, `accumulate_products` needs no buffer, and the result is None.
-    """
+    """Return the type of the buffer `scratch` of `accumulate_products`, or None on a GPU."""
     return matrix_scratch(shape, dtype) if is_interpreted() else None
 
 
 def full(shape: tuple[int, ...], number: Any) -> jax.Array:
-    """Return a tile or a per-row vector whose entries are all `number`."""
+    """Return a tile (if `shape` has two axes) or a per-row vector, filled with `number`."""
     layout = plgpu.Layout.WGMMA if len(shape) == 2 else plgpu.Layout.WGMMA.reduce(1)
     return plgpu.layout_cast(jnp.full(shape, number, jnp.float32), layout)
 
@@ -173,15 +170,16 @@ def share_diagonals(tile: jax.Array) -> jax.Array:
 def extend_geometric(
     nearest: jax.Array, factor: jax.Array, columns: int, *, is_increasing: bool
 ) -> jax.Array:
-    """Return a tile of powers b^R of the distance R, computed from one group of its columns.
+    """Return a tile with the entries c b^R, where R is the distance |i - j| of query i and key j.
 
-    The tile must be Toeplitz: the value of entry (i, j) depends on i - j alone. Each group of
-    `COLUMN_GROUP` columns is `factor` times the neighbouring group with smaller distances.
+    The numbers b and c are constant in the tile. The columns are divided into groups of
+    `COLUMN_GROUP` columns. Only the entries of the group with the smallest distances are given.
+    Each further group is the previous group times `factor`.
 
     Args:
-      nearest: Powers in the group of columns with the smallest distances. It is the first group of
-        the tile if `is_increasing`, otherwise the last group.
-      factor: Power b^COLUMN_GROUP.
+      nearest: Entries of the group with the smallest distances, which is the first group of the
+        tile if `is_increasing` is True, otherwise the last group.
+      factor: The number b^COLUMN_GROUP.
       columns: Number of columns of the tile.
       is_increasing: True if the distance increases with the column index.
     """
@@ -227,7 +225,7 @@ def _map_registers(function: Callable, shape: tuple[int, ...], *arguments: jax.A
 def multiply_transposed(*pairs: tuple[Any, Any]) -> tuple[jax.Array, ...]:
     """Return a bᵀ for each pair (a, b) of matrices in shared memory.
 
-    The matrix units receive all products before the warpgroup waits for the first result.
+    All products are started before the warpgroup waits for the first result.
     """
 
     def multiply(*accumulators):
@@ -247,8 +245,8 @@ def accumulate_products(
     Args:
       totals: Accumulators in registers.
       *pairs: Tile a in registers, and matrix b in shared memory.
-      scratch: Shared memory for a in the interpreter, which cannot multiply a tile in registers.
-        `scratch` is None on a GPU.
+      scratch: Buffer in shared memory. The interpreter copies a to this buffer, because it cannot
+        multiply a tile in registers. `scratch` is None on a GPU.
     """
     pairs = tuple((a.astype(b.dtype), b) for a, b in pairs)
     if scratch is not None:

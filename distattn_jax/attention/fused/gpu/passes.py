@@ -1,13 +1,16 @@
-"""Bodies of the five kernels: forward pass, two gradients, received attention, its derivative.
+"""Bodies of the five kernels that compute attention and its gradients.
 
-With scores e_ij in base 2, the logsumexp z_i, cotangents dO of the values and g of the received
-attention, and the delta D_i = dO_i · O_i + Σ_j A_ij g_j:
+For query i and key j, the kernels compute
 
     forward           O_i = Σ_j A_ij V_j,    A_ij = 2^(e_ij - z_i)
-    query_gradient    dQ_i = Σ_j dS_ij K_j,  dS_ij = A_ij (dO_i · V_j + g_j - D_i)
-    key_gradient      dK_j = Σ_i dS_ij Q_i,  dV_j = Σ_i A_ij dO_i
-    received          m_j = Σ_i A_ij
+    query_gradient    dQ_i = Σ_j dP_ij K_j,  dS_ij = A_ij (dO_i · V_j + g_j - D_i)
+    key_gradient      dK_j = Σ_i dP_ij Q_i,  dV_j = Σ_i A_ij dO_i
+    received          m_j = Σ_i A_ij         attention that key j receives
     attention_given   Σ_j A_ij g_j
+
+e_ij are the scores to base 2, and z_i is the logsumexp of the scores of query i. dO is the
+cotangent of O, g is the cotangent of m, and D_i = dO_i · O_i + Σ_j A_ij g_j. dS is the gradient of
+the scores, from which the scoring computes the gradient dP of the products q · k.
 
 The logsumexp of a query without a visible key is `EMPTY_LOGSUMEXP`, so that its weights are 0. If a
 head skips far tiles, the kernel adds the contribution of the skipped tiles, `far_sums`, before the
@@ -38,9 +41,12 @@ Shape = tuple[int, int]  # rows and columns of a tile
 def forward(score_map: ScoreMap, shape: Shape, width: int) -> KernelBody:
     """Return the body of the forward kernel, an online softmax.
 
-    The inputs are `query` for the rows, and `key` and `value` for the columns of the score map. The
-    sums over skipped tiles are `value_sum` and `key_count`. The outputs are `values` and
-    `logsumexp`.
+    Inputs: `query` for the rows of the score map, `key` and `value` for its columns. If far tiles
+    are skipped, two more inputs describe the skipped keys: `value_sum`, the sum of their values,
+    and `key_count`, their number.
+
+    Outputs: `values`, the weighted sum of values of each query, and `logsumexp`, the base-2
+    logsumexp of the scores of each query.
 
     Args:
       score_map: Scoring and masking of the score map, which has one row per query.
@@ -101,13 +107,12 @@ def query_gradient(
 ) -> KernelBody:
     """Return the body of the kernel for the gradients of the queries and the coefficients.
 
-    The inputs for the rows of the score map are `query`, `values_cotangent`, `logsumexp` and
-    `negative_delta`. The inputs for the columns are `key`, `value` and, if `has_received`,
-    `received_cotangent`.
+    Inputs: `query`, `values_cotangent`, `logsumexp` and `negative_delta` for the rows of the score
+    map. `key`, `value` and, if `has_received` is True, `received_cotangent` for its columns.
 
-    The output `query` is the gradient of the queries. Distance-aware scores have three more
-    outputs, `slope`, `shift` and `log_height`: the contribution of each query to the gradients of
-    these coefficients. The caller sums the contributions over the queries.
+    Outputs: `query`, the gradient of the queries. Distance-aware attention has three more outputs
+    with one number per query: `slope`, `shift` and `log_height`. The caller sums each of them over
+    the queries, to obtain the gradients of slope, shift and the logarithm of the height.
 
     Args:
       score_map: Scoring and masking of the score map, which has one row per query.
@@ -170,10 +175,11 @@ def key_gradient(
 ) -> KernelBody:
     """Return the body of the kernel for the gradients of keys and values.
 
-    The inputs for the rows of the score map are `key`, `value` and, if `has_received`,
-    `received_cotangent`. The inputs for the columns are `query`, `values_cotangent`, `logsumexp`
-    and `negative_delta`. The sum over skipped tiles is `value`, a part of the gradient of the
-    values. The outputs `key` and `value` are the gradients of the keys and of the values.
+    Inputs: `key`, `value` and, if `has_received` is True, `received_cotangent` for the rows of the
+    score map. `query`, `values_cotangent`, `logsumexp` and `negative_delta` for its columns. If far
+    tiles are skipped, `far_sums["value"]` is their part of the gradient of the values.
+
+    Outputs: `key`, the gradient of the keys, and `value`, the gradient of the values.
 
     Args:
       score_map: Scoring and masking of the score map, which has one row per key.
@@ -236,9 +242,10 @@ def key_gradient(
 def received(score_map: ScoreMap, shape: Shape) -> KernelBody:
     """Return the body of the kernel for the attention that each key receives.
 
-    The inputs are `key` for the rows, and `query` and `logsumexp` for the columns of the score map.
-    The sum over skipped tiles is `received`. The output `received` is the attention that each key
-    receives, summed over the queries.
+    Inputs: `key` for the rows of the score map, `query` and `logsumexp` for its columns. If far
+    tiles are skipped, `far_sums["received"]` is the attention received from the skipped queries.
+
+    Output: `received`, the attention that each key receives, summed over all queries.
 
     Args:
       score_map: Scoring and masking of the score map, which has one row per key.
@@ -263,13 +270,15 @@ def received(score_map: ScoreMap, shape: Shape) -> KernelBody:
 
 
 def attention_given(score_map: ScoreMap, shape: Shape) -> KernelBody:
-    """Return the body of the kernel for Σ_j A_ij g_j, with attention weights A and cotangents g.
+    """Return the body of the kernel that computes Σ_j A_ij g_j for each query i.
 
-    g_j is the cotangent of the attention that key j receives.
+    A are the attention weights, and g_j is the cotangent of the attention that key j receives.
 
-    The inputs for the rows of the score map are `query` and `logsumexp`. The inputs for the columns
-    are `key` and `received_cotangent`. The sum over skipped tiles is `attention_given`. The output
-    `attention_given` has one number per query.
+    Inputs: `query` and `logsumexp` for the rows of the score map, `key` and `received_cotangent`
+    for its columns. If far tiles are skipped, `far_sums["attention_given"]` is the sum of g_j over
+    the skipped keys.
+
+    Output: `attention_given`, the sum Σ_j A_ij g_j of each query.
 
     Args:
       score_map: Scoring and masking of the score map, which has one row per query.
@@ -320,10 +329,10 @@ def _score_gradient(
       tile: Position of the tile.
       weights: Weights A.
       weight_gradient: Products dO · V.
-      per_row: Number that is added to each row: -D if rows are queries, g if rows are keys. None
-        adds nothing.
-      per_column: Number that is added to each column: -D if columns are queries, g if columns are
-        keys. None adds nothing.
+      per_row: Per-row vector that is added: -D if rows are queries, g if rows are keys. None adds
+        nothing.
+      per_column: Per-column vector that is added: -D if columns are queries, g if columns are keys.
+        None adds nothing.
     """
     weight_gradient = _drop(score_map, context, tile, weight_gradient)
     if score_map.has_dropout:
@@ -338,14 +347,14 @@ def _score_gradient(
 def _drop(
     score_map: ScoreMap, context: WarpgroupContext, tile: Tile, entries: jax.Array
 ) -> jax.Array:
-    """Set dropped entries to 0. The caller multiplies kept entries by `_dropout_scale`."""
+    """Set the entries that dropout drops to 0. The caller scales the result by `_dropout_scale`."""
     if not score_map.has_dropout:
         return entries
     return jnp.where(kept_by_dropout(score_map, context, tile), entries, 0.0)
 
 
 def _dropout_scale(score_map: ScoreMap, context: WarpgroupContext) -> Any:
-    """Return 1 / (1 - dropout rate)."""
+    """Return 1 / (1 - dropout rate), or 1 without dropout."""
     return context.scalars["dropout_scale"][0] if score_map.has_dropout else 1.0
 
 

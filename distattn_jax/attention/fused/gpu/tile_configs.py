@@ -14,7 +14,7 @@ class TileConfig(NamedTuple):
       columns: Number of columns of a tile.
       warpgroups: Number of compute warpgroups of a thread block. One additional warpgroup copies
         the columns into shared memory.
-      stages: Number of tiles of columns that are in shared memory at the same time.
+      stages: Number of tiles whose columns are in shared memory at the same time.
     """
 
     rows: int
@@ -44,7 +44,7 @@ class TileConfigs(NamedTuple):
 
     @property
     def vector_multiple(self) -> int:
-        """Vectors are padded to a multiple of this number: no kernel reads beyond their end."""
+        """Least common multiple of all block and tile sizes. Vectors are padded to a multiple of it."""
         return math.lcm(*(size for config in self for size in (config.block_rows, config.columns)))
 
 

@@ -1,7 +1,7 @@
 """Loop over the tiles of a score map, shared by all kernels.
 
 The map has one row per query and one column per key, or one row per key and one column per query. A
-thread block holds `TileConfig.block_rows` rows in shared memory, divided among its compute
+thread block keeps `TileConfig.block_rows` rows in shared memory, divided among its compute
 warpgroups. One memory warpgroup copies the columns tile by tile into a ring buffer of
 `TileConfig.stages` slots, while the compute warpgroups process the tiles that have arrived.
 
@@ -62,11 +62,11 @@ class WarpgroupContext(NamedTuple):
     """Data of a compute warpgroup that are the same for all of its tiles.
 
     Attributes:
-      row: Index of the first row.
+      row: Index of the first row of the warpgroup.
       resident: References to the resident matrices in shared memory.
       vectors: Resident vectors in registers, one number per row.
       scalars: Scalars of the example and the head.
-      far_sums: References to the prefix sums of the thread block in global memory.
+      far_sums: References to the sums over the tiles that the thread block skips, in global memory.
       operand_scratch: Shared memory for `mosaic.accumulate_products`, or None on a GPU.
     """
 
@@ -98,7 +98,7 @@ class KernelInputs(NamedTuple):
     Attributes:
       resident: Matrices and vectors that belong to the rows of the score map.
       streamed: Matrices and vectors that belong to the columns of the score map.
-      scalars: A few numbers per head, shape (B, N, count).
+      scalars: A few numbers for each example and head, shape (B, N, count).
       bounds: Tile indices of the schedule, shape (B, N, blocks, sections + 1).
       far_sums: Sums over the tiles that each thread block skips, shape (B, N, blocks, W).
     """
@@ -171,7 +171,7 @@ class _SharedMemory(NamedTuple):
       full: Barriers that complete when a slot has been filled.
       free: Barriers that complete when all warpgroups have released a slot.
       outputs: Outputs of each warpgroup.
-      operand_scratch: Scratch of each warpgroup for `mosaic.accumulate_products`.
+      operand_scratch: Buffer of each warpgroup for `mosaic.accumulate_products`, or None on a GPU.
     """
 
     resident: dict[str, Any]
@@ -223,7 +223,14 @@ def _read_scalar(ref: Any, index: tuple[jax.Array, ...], i: int) -> jax.Array:
 
 
 def _slice_rows(ref: Any, grid_index: tuple[jax.Array, ...], start: jax.Array, length: int) -> Any:
-    """Return a reference to consecutive rows (or entries) of the matrix (or vector) of one head."""
+    """Return a reference to `length` rows of a matrix, or entries of a vector, of one head.
+
+    Args:
+      ref: Matrix of shape (B, L, N, W), or vector of shape (B, N, L).
+      grid_index: Indices of example, head and block.
+      start: Index of the first row or entry.
+      length: Number of rows or entries.
+    """
     example, head, _ = grid_index
     if len(ref.shape) == 3:
         return ref.at[example, head, pl.ds(start, length)]

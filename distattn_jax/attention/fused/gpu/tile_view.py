@@ -1,7 +1,7 @@
 """Scores, visibility and distances of one tile.
 
 The rows of a tile are queries and the columns are keys. If the score map is transposed, the rows
-are keys and the columns are queries. This module supports the two orientations.
+are keys and the columns are queries.
 """
 
 import functools
@@ -61,9 +61,9 @@ class TileView(NamedTuple):
     Attributes:
       scoring: Function from products q · k to scores.
       tile_scores: Scores, and the intermediate results for their gradient.
-      distances: Distances of the entries. None if the scores of the tile do not depend on them.
-      visible: Visibility mask. None if all entries are visible.
-      coefficients: Coefficients of the head. None for the dot product.
+      distances: Distances |i - j| of the entries, or None if the scores do not depend on distances.
+      visible: Mask that is True for visible entries, or None if all entries are visible.
+      coefficients: Coefficients of the distance function of the head, or None for the dot product.
     """
 
     scoring: Any
@@ -91,10 +91,11 @@ class TileView(NamedTuple):
     def coefficient_gradients(
         self, score_gradient: jax.Array, product_gradient: jax.Array
     ) -> CoefficientGradients:
-        """Return the contribution of each entry of the tile to the gradients of the coefficients.
+        """Return the terms of the coefficient gradients, before the sum over the tile.
 
-        The order is slope, shift and, if f is added to the scores, the logarithm of the height. A
-        contribution of None means zero. The tuple is empty for the dot product.
+        Returns one array of the shape of the tile for the slope, a second array for the shift and,
+        if f is added to the scores, a third array for the logarithm of the height. None stands for
+        an array of zeros. The tuple is empty for the dot product.
         """
         return self.scoring.coefficient_gradients(
             score_gradient, product_gradient, self.distances, self.tile_scores, self.coefficients
@@ -109,7 +110,7 @@ def view_tile(
     *,
     for_gradient: bool = False,
 ) -> TileView:
-    """Compute the scores of a tile.
+    """Return the scores of a tile, with their distances and visibility mask.
 
     Args:
       score_map: Scoring, masking and orientation of the map.
@@ -150,10 +151,11 @@ def kept_by_dropout(score_map: ScoreMap, context: WarpgroupContext, tile: Tile) 
 
 
 def _visible_entries(score_map: ScoreMap, context: WarpgroupContext, tile: Tile) -> jax.Array:
-    """Return the visibility mask of a tile.
+    """Return a mask that is True for the visible entries of a tile.
 
-    Padded queries are not masked. The forward kernel discards their values, and their logsumexp
-    makes their weights 0 in all other kernels.
+    Padded queries are not masked. The forward kernel sets their outputs to 0, and their logsumexp
+    makes their weights 0 in all other kernels. If the score map is transposed, padded keys are not
+    masked: the kernels set their outputs to 0.
     """
     if score_map.is_transposed:
         return _relative_positions(score_map, context, tile) >= 0
@@ -181,7 +183,7 @@ def _relative_positions(
 def _first_relative_position(
     score_map: ScoreMap, context: WarpgroupContext, tile: Tile
 ) -> jax.Array:
-    """Return the relative position of the first entry of a tile."""
+    """Return (position of query - position of key) for entry (0, 0) of a tile."""
     offset = read_lengths(context).offset
     if score_map.is_transposed:
         query, key = tile.column, tile.row
@@ -191,15 +193,15 @@ def _first_relative_position(
 
 
 def _position_steps(score_map: ScoreMap, sign: int) -> tuple[int, int]:
-    """Return the change of sign * relative position per row, and the change per column."""
+    """Return how sign * (position of query - position of key) changes per row and per column."""
     return (-sign, sign) if score_map.is_transposed else (sign, -sign)
 
 
 def _tile_distances(score_map: ScoreMap, context: WarpgroupContext, tile: Tile) -> Distances:
     """Return the distances |i - j| of a tile.
 
-    `Distances.geometric` is set if no key of the tile is after a query, or no key is before a
-    query. In the interpreter, `Distances.geometric` is always None.
+    `Distances.geometric` is None in the interpreter, and in a tile that may have keys before a
+    query and keys after a query.
     """
     side = tile.section.side
 
@@ -222,7 +224,10 @@ def _tile_distances(score_map: ScoreMap, context: WarpgroupContext, tile: Tile) 
 def _geometric_distances(
     score_map: ScoreMap, context: WarpgroupContext, tile: Tile
 ) -> GeometricDistances:
-    """Return the distances of a tile in which no key is after, or no key is before, a query."""
+    """Return the distances by groups of columns, for a tile with all keys on one side of a query.
+
+    Either no key is after a query, or no key is before a query.
+    """
     (rows, columns), side = tile.shape, tile.section.side
     is_increasing = _position_steps(score_map, side)[1] > 0
     first_column = tile.column if is_increasing else tile.column + columns - COLUMN_GROUP
