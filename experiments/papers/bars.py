@@ -64,15 +64,15 @@ def grouped_bars(
 
     A bar is the mean over seeds. The line on a bar spans one sample standard deviation to either
     side, and each dot is one seed. A method without values in a panel is marked "not run". An axis
-    may begin above 0, so that small differences are visible. If one does, a note below the figure
+    may begin above 0, so that small differences are visible. In this case, a note below the figure
     says so.
 
     Args:
-      values: panel title -> method -> values, shape (seeds,).
+      values: values[panel title][method] is the value of each seed, shape (seeds,).
       labels: Row labels by method. A method without a label appears under its own name.
-      published: panel title -> method -> published (mean, standard deviation or None).
-      lower_is_better: Titles of the panels that show errors.
-      from_zero: Whether every axis includes 0 and has a line at 0. For values that are differences.
+      published: published[panel title][method] is (mean, standard deviation or None).
+      lower_is_better: Titles of the panels that are marked "lower is better".
+      from_zero: Whether every axis includes 0 and has a line at 0, as is useful for differences.
       columns: Maximum number of panels in a row.
     """
     labels, published = labels or {}, published or {}
@@ -145,7 +145,8 @@ def _draw_panel(
 def _draw_bar(axes: Axes, row: int, values: np.ndarray, colour: str) -> list[float]:
     """Draw the bar of one method, and return the values that the axis must cover.
 
-    The bar is the mean over seeds, its line is the standard deviation, and each dot is one seed.
+    The bar ends at the mean over seeds, the line on it spans one standard deviation to either side,
+    and each dot is one seed.
     """
     axes.barh(row, values.mean(), height=0.6, color=colour)
     spread = values.std(ddof=1) if len(values) > 1 else 0.0
@@ -169,7 +170,7 @@ def _add_note_and_legend(figure: Figure) -> None:
 
 
 def _limits(drawn: list[float]) -> tuple[float, float]:
-    """Return axis limits with room below the lowest value, so that its bar stays visible.
+    """Return axis limits with room below the lowest value, so that the lowest bar stays visible.
 
     If no value is negative, the axis does not begin below 0.
     """

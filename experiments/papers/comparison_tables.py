@@ -42,8 +42,8 @@ def experiment_tables(results: Iterable[Result], *, published: Published | None 
 
     Args:
       results: One result per method, all with the same main metric.
-      published: method -> metric -> number as printed in the paper. A metric without published
-        numbers has no column for them.
+      published: published[method][metric] is the number as printed in the paper. A metric
+        without published numbers has no column of published numbers.
     """
     ordered = sorted(results, key=_method_rank)
     criteria = {result["criterion"] for result in ordered}
@@ -134,7 +134,7 @@ def compare_best_two(results: Sequence[Result]) -> str:
 
 
 def count_pairs(first: Mapping[int, float], second: Mapping[int, float]) -> int:
-    """Return the number of seeds that both mappings (seed -> value) contain."""
+    """Return the number of seeds that occur as keys in both mappings."""
     return len(first.keys() & second.keys())
 
 
@@ -144,8 +144,8 @@ def format_test(
     """Format a paired t-test of two methods as three cells: difference, p, detectable difference.
 
     Args:
-      first: seed -> value of the first method.
-      second: seed -> value of the second method, which is subtracted.
+      first: Values of the first method by seed.
+      second: Values of the second method by seed, which are subtracted.
       criterion: Name of the metric that is compared.
     """
     test = paired_t_test(first, second)
@@ -202,7 +202,7 @@ def _method_rank(result: Result) -> int:
 
 
 def _choose_columns(results: Sequence[Result], published: Published) -> list[tuple[str, str]]:
-    """Return (origin, metric) of every column of numbers: the main metric first, the loss last.
+    """Return (origin, metric) of every column. The main metric is first, and the loss is last.
 
     The origin is "validation", "test" or PUBLISHED.
     """
@@ -229,7 +229,7 @@ def _format_cell(result: Result, origin: str, metric: str, published: Published)
 
 
 def _format_option(method: str, name: str, setting: Mapping[str, float]) -> str:
-    """Format the value of an option as a table cell, or return "-" if the method ignores it."""
+    """Format an option value as a table cell, or return "-" if the method ignores the option."""
     unused = name not in setting
     if method in GUIDES:
         weights = GUIDES[method].weights

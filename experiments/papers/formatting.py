@@ -29,35 +29,35 @@ def method_title(method: str) -> str:
 
 
 def metric_title(metric: str, *, unit: bool = True) -> str:
-    """Return the printed name of a metric, with " (%)" if `unit` is True and it is a percentage."""
+    """Return the printed name of a metric. If `unit` is True, percentages end with " (%)"."""
     name = METRIC_TITLES.get(metric, metric.replace("_", " "))
     return f"{name} (%)" if unit and metric in PERCENT_METRICS else name
 
 
 def format_value(metric: str, value: float) -> str:
-    """Format a value of a metric: fractions as percentages with two decimals, others with four."""
+    """Format a metric: fractions as percentages with two decimals, others with four decimals."""
     return f"{100 * value:.2f}" if metric in PERCENT_METRICS else f"{value:.4f}"
 
 
 def format_mean(metric: str, values: Iterable[float]) -> str:
-    """Format values over seeds as "mean ± standard deviation", or a single value as it is."""
+    """Format the values of all seeds as "mean ± standard deviation". A single value has no "±"."""
     mean, std = summarize(values)
     return format_value(metric, mean) + ("" if std is None else f" ± {format_value(metric, std)}")
 
 
 def format_difference(metric: str, value: float) -> str:
-    """Format a difference of two values of a metric, with "points" if it is a percentage."""
+    """Format a difference of two metric values, with "points" if the metric is a percentage."""
     formatted = format_value(metric, value)
     return f"{formatted} points" if metric in PERCENT_METRICS else formatted
 
 
 def format_p(p: float) -> str:
-    """Format a p value with two significant digits, or as "< 0.0001" if it is smaller."""
+    """Format a p value with two significant digits, or as "< 0.0001" if p is below 0.0001."""
     return f"{p:.2g}" if p >= 1e-4 else "< 0.0001"
 
 
 def format_range(numbers: Iterable[int]) -> str:
-    """Format several counts as one number if they are equal, else as "2 to 3"."""
+    """Format counts as one number if all are equal, otherwise as a range such as "2 to 3"."""
     found = sorted(set(numbers))
     return str(found[0]) if len(found) == 1 else f"{found[0]} to {found[-1]}"
 

@@ -25,7 +25,7 @@ class Outcome(NamedTuple):
 
     @property
     def kind(self) -> str:
-        """BETTER or WORSE if the first method differs with p < ALPHA, otherwise UNCLEAR."""
+        """BETTER or WORSE than the second method if p < ALPHA, otherwise UNCLEAR."""
         if self.test.p is None or self.test.p >= ALPHA:
             return UNCLEAR
         return BETTER if score(self.criterion, self.test.difference) > 0 else WORSE
@@ -34,7 +34,7 @@ class Outcome(NamedTuple):
 def compare_results(first: Result | None, second: Result | None) -> Outcome | None:
     """Compare the main metric of two methods on the test set by a paired t-test over seeds.
 
-    Return None if either result is missing or if the methods have no seed in common.
+    Return None if one of the results is missing, or if the methods have no seed in common.
     """
     if first is None or second is None:
         return None
@@ -49,8 +49,8 @@ def describe_outcomes(outcomes: Mapping[str, Outcome | None], *, name_unclear: b
     """Describe tests in one phrase, such as "better in 1 of 3 comparisons (A: 0.66 points), ...".
 
     Args:
-      outcomes: name of a comparison -> outcome. Comparisons with the outcome None are ignored.
-      name_unclear: Whether to list the names of comparisons that are not significant.
+      outcomes: Outcomes by name of the comparison. Comparisons with the outcome None are ignored.
+      name_unclear: Whether to list the names of the comparisons without a significant difference.
     """
     tested = {name: outcome for name, outcome in outcomes.items() if outcome is not None}
     if not tested:
@@ -72,7 +72,7 @@ def describe_outcomes(outcomes: Mapping[str, Outcome | None], *, name_unclear: b
 def describe(outcome: Outcome | None) -> str:
     """Format a test as difference and p value, such as "-0.25 points, p = 0.00027".
 
-    Return "not run" for None.
+    Return "not run" if `outcome` is None.
     """
     if outcome is None:
         return NOT_RUN

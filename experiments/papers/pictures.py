@@ -1,4 +1,4 @@
-"""Save the figures of a paper, and return their paths for links in a report."""
+"""Save the figures of a paper as files, and list the paths of the files for links in a report."""
 
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
@@ -33,6 +33,6 @@ def save_pictures(pictures: Iterable[Picture], folder: AnyPath) -> None:
 
 
 def link_pictures(pictures: Iterable[Picture], folder: AnyPath) -> dict[str, str]:
-    """Return caption -> path of the picture, relative to the parent folder of `folder`."""
+    """Return the path of each picture by caption, relative to the parent folder of `folder`."""
     place = f"{epath.Path(folder).name}/figures"
     return {caption: f"{place}/{name}.png" for name, caption, _ in pictures}

@@ -1,4 +1,4 @@
-"""Sections that occur in the report on either paper: data, results of each seed, provenance."""
+"""Sections that the reports on both papers contain: data, results of each seed, provenance."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -25,9 +25,9 @@ def data_table(
     Each cell has the form "ours / published".
 
     Args:
-      contents: experiment -> stored results, or None if it was not run.
-      titles: experiment -> printed name of its data set. Experiments without a name are omitted.
-      published: experiment -> five published numbers, one per column, if there are any.
+      contents: Stored results by experiment. The value is None if the experiment was not run.
+      titles: Printed name of each experiment's data set. Experiments without a name are omitted.
+      published: Five published numbers by experiment, one per column. Experiments may be missing.
     """
     header = ["data set", "train", "validation", "test", "classes", "tokens per example"]
     rows = []
@@ -51,9 +51,9 @@ def describe_training_rows(
     The first number is ours, the second is the published one.
 
     Args:
-      contents: experiment -> stored results, or None if it was not run.
-      titles: experiment -> printed name of its data set.
-      published: experiment -> published numbers. The first one is the number of training rows.
+      contents: Stored results by experiment. The value is None if the experiment was not run.
+      titles: Printed name of each experiment's data set.
+      published: Published numbers by experiment. The first is the number of training rows.
     """
     counts = []
     for name, title in titles.items():
@@ -73,7 +73,7 @@ def data_messages(contents: Contents, titles: Mapping[str, str]) -> str:
 
 
 def read_messages(content: Mapping[str, Any]) -> list[str]:
-    """Return the messages about the data of an experiment. Older files name this entry "said"."""
+    """Return the messages about the data of an experiment, from the entry "messages" or "said"."""
     about = content["data"]
     return about.get("messages", about.get("said", []))
 
@@ -99,10 +99,10 @@ def provenance_table(
     """Return a Markdown table with device, versions, commit, steps and minutes of every run.
 
     Args:
-      contents: experiment -> stored results, or None if it was not run.
+      contents: Stored results by experiment. The value is None if the experiment was not run.
       folder: Folder of the stored results.
       searches: Suffixes of the names of hyperparameter searches. Searches are the first rows.
-      sharing: Words for the note above the table: whether other runs used the device as well.
+      sharing: End of the note above the table. It says whether other runs used the device as well.
     """
     found = [
         stored_results.read_results(name + suffix, folder)
@@ -120,7 +120,7 @@ def provenance_table(
 
 
 def _provenance_row(experiment: str, method: str, run: Mapping[str, Any]) -> list[str]:
-    """Return the cells of one run in the provenance table."""
+    """Return the row of the provenance table for one run, as a list of cells."""
     environment, packages = run["environment"], run["environment"]["packages"]
     steps, rate = run["result"]["steps"], run["result"]["steps"] / run["seconds"]
     commit, *suffix = (environment["commit"] or EMPTY).split("-")  # 40 digits, or digits-dirty

@@ -93,7 +93,7 @@ def _max_distance(config: Any) -> int:
 
 
 def plot_learning_curves(runs: dict[str, Run]) -> Figure | None:
-    """Plot training loss and main validation metric of all methods, or return None without logs."""
+    """Plot training loss and main validation metric of all methods. Return None without logs."""
     lines = {method: read(run.path) for method, run in runs.items()}
     results = {method: run.result for method, run in runs.items()}
     titles = {"train/loss": "training loss"}
@@ -116,7 +116,7 @@ def plot_learning_curves(runs: dict[str, Run]) -> Figure | None:
 
 
 def read_curve(lines: Sequence[Line], metric: str, members: slice | list[int]) -> Curve | None:
-    """Return steps (K,) and values (models, K) of a metric, or None if the log does not contain it.
+    """Return steps (K,) and values (models, K) of a metric, or None if it was not logged.
 
     Args:
       lines: Lines of the log of a run.
@@ -136,7 +136,7 @@ def plot_coefficients(
     """Yield (file name, figure) for each layer: the coefficients f(wR; v) against the distance R.
 
     The horizontal axis ends at the distance beyond which f is nearly constant for half of the
-    heads, or at `max_distance` if that is smaller.
+    heads, but at most at `max_distance`.
 
     Args:
       weight: Distance weights w, shape (L, N).
@@ -151,13 +151,14 @@ def plot_coefficients(
 
 
 def select_maps(attention: dict[str, SentenceAttention]) -> dict[str, np.ndarray]:
-    """Return title -> attention map, shape (T, T), for the maps that are drawn.
+    """Return the attention maps to draw, shape (T, T), by title.
 
-    For a distance-aware model, these are the maps of its most local head (smallest w < 0) and of
-    its most global head (largest w > 0). For any other model, it is the mean map over its heads.
+    A distance-aware model has up to two maps: of its most local head (smallest distance weight
+    w < 0), and of its most global head (largest w > 0). Any other model has one map, the mean over
+    its heads.
 
     Args:
-      attention: method -> attention weights of one sentence.
+      attention: Attention weights of one sentence, by method.
     """
     maps = {}
     for method, (_, weights, distance_weight) in attention.items():
@@ -180,7 +181,7 @@ def select_maps(attention: dict[str, SentenceAttention]) -> dict[str, np.ndarray
 
 
 def _find_criterion(results: Sequence[Any], logs: Iterable[Sequence[Line]]) -> str | None:
-    """Return the name of the main validation metric, or None if no run has logged one.
+    """Return the name of the main validation metric, or None if no validation metric is logged.
 
     The name is stored with the result of a finished run. If no run is finished, return the first
     logged validation metric other than the loss.

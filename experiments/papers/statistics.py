@@ -1,10 +1,12 @@
 """Statistics over seeds: mean, standard deviation, paired t-test, and detectable difference.
 
-d_i = a_i - b_i over the seeds i that both methods have,   t = mean(d) √n / std(d),   n - 1 degrees
+The paired t-test of two methods a and b uses the n seeds i with which both methods were run:
+
+    d_i = a_i - b_i,   t = mean(d) √n / std(d),   n - 1 degrees of freedom
 
 A test without a significant result says little unless its power is known. The detectable difference
-is the true mean of d at which the test is significant in four cases of five, if the true standard
-deviation of d equals the observed one.
+is the true mean of d at which the test is significant with probability 0.8, if the true standard
+deviation of d equals the observed standard deviation.
 """
 
 import math
@@ -25,16 +27,16 @@ class Summary(NamedTuple):
 
 
 class PairedTest(NamedTuple):
-    """Result of a paired t-test of two methods over the seeds that both methods have.
+    """Result of a paired t-test of two methods over the seeds with which both were run.
 
     `t`, `p` and `detectable` are None if there is only one seed or if all differences are equal.
 
     Attributes:
-      seeds: Seeds that both methods have.
+      seeds: Seeds with which both methods were run.
       difference: Mean over seeds of the first method's value minus the second method's value.
       t: Test statistic.
       p: Two-sided p value.
-      detectable: Smallest true difference that the test finds with probability POWER.
+      detectable: True difference at which the test is significant with probability POWER.
     """
 
     seeds: tuple[int, ...]
@@ -45,7 +47,7 @@ class PairedTest(NamedTuple):
 
 
 def summarize(values: Iterable[float]) -> Summary:
-    """Return mean and sample standard deviation, or raise a ValueError if there is no value."""
+    """Return mean and sample standard deviation. Raise a ValueError if `values` is empty."""
     array = np.asarray(list(values), np.float64)
     if array.size == 0:
         raise ValueError("values must hold at least one number; got none.")
@@ -53,11 +55,13 @@ def summarize(values: Iterable[float]) -> Summary:
 
 
 def paired_t_test(first: Mapping[int, float], second: Mapping[int, float]) -> PairedTest | None:
-    """Test whether two methods differ, paired by seed. Return None if no seed occurs in both.
+    """Test by a t-test paired by seed whether two methods differ.
+
+    Return None if the two methods have no seed in common.
 
     Args:
-      first: seed -> value of the first method.
-      second: seed -> value of the second method.
+      first: Values of the first method by seed.
+      second: Values of the second method by seed.
     """
     from scipy import stats  # Slow to import: only where a test is needed.
 

@@ -36,13 +36,13 @@ def write_results(content: Mapping[str, Any], folder: AnyPath = FOLDER) -> epath
 
 
 def read_results(experiment: str, folder: AnyPath = FOLDER) -> dict[str, Any] | None:
-    """Return the stored results of an experiment, or None if the folder has no such file."""
+    """Return the stored results of an experiment, or None if there is no file of them."""
     path = epath.Path(folder) / f"{experiment}.json"
     return json.loads(path.read_text()) if path.exists() else None
 
 
 def read_notes(paper: str, folder: AnyPath = FOLDER) -> str:
-    """Return the notes on how the runs for a paper were made, or "" if there is no file of notes.
+    """Return the notes on how the runs for a paper were made, or "" if the file does not exist.
 
     Args:
       paper: "da" or "guiding". The notes are in the file `notes_{paper}.md`.
@@ -53,7 +53,7 @@ def read_notes(paper: str, folder: AnyPath = FOLDER) -> str:
 
 
 def select_results(content: Mapping[str, Any], methods: Sequence[str]) -> list[dict[str, Any]]:
-    """Return the results of the methods in the given order. Omit methods that were not run."""
+    """Return the results of `methods`, in this order, without methods that were not run."""
     return [content["runs"][method]["result"] for method in methods if method in content["runs"]]
 
 
@@ -87,7 +87,7 @@ def update_results_page(paper: str, text: str, path: Path = RESULTS_PAGE) -> Non
 
 
 def round_numbers(content: Any) -> Any:
-    """Round every float of a nested structure to DIGITS digits, and turn arrays into lists."""
+    """Round every float in a nested structure to DIGITS digits, and turn arrays into lists."""
     if isinstance(content, np.ndarray):
         return round_numbers(content.tolist())
     if isinstance(content, Mapping):
@@ -98,9 +98,9 @@ def round_numbers(content: Any) -> Any:
 
 
 def _to_json(content: Any, *, depth: int, indent: str = "") -> str:
-    """Return JSON in which the outer `depth` levels of mappings have one line per entry.
+    """Return `content` as JSON. The outer `depth` levels of mappings have one line per key.
 
-    Every value inside these levels is written on a single line.
+    Values below these levels are written on a single line.
     """
     if depth == 0 or not isinstance(content, Mapping):
         return json.dumps(content)

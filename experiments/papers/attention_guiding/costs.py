@@ -29,8 +29,8 @@ def epochs_table(contents: Mapping[str, Any], titles: Mapping[str, str]) -> str:
     AG is attention guiding with both guides of the paper.
 
     Args:
-      contents: experiment -> stored results, or None if it was not run.
-      titles: data set -> printed name. The data sets of the paper must come first.
+      contents: Stored results by experiment. The value is None if the experiment was not run.
+      titles: Printed name of each data set. The data sets of the paper must come first.
     """
     rows = []
     for model, seconds in TABLE_4.items():
@@ -43,7 +43,7 @@ def epochs_table(contents: Mapping[str, Any], titles: Mapping[str, str]) -> str:
 
 
 def steps_table(content: Mapping[str, Any] | None) -> str:
-    """Return a Markdown table of time and memory of a training step, by attention guide."""
+    """Return a Markdown table of time and memory per training step, with one row per guide."""
     if content is None:
         return "One training step: not run."
     config, lines = content["config"], content["lines"]
@@ -71,7 +71,7 @@ def steps_table(content: Mapping[str, Any] | None) -> str:
 
 
 def memory_table(contents: Mapping[str, Any], titles: Mapping[str, str]) -> str:
-    """Return a Markdown table of device memory per model, with one row per attention guide."""
+    """Return a Markdown table of device memory per model, with one row per guide."""
     found = _select_runs(contents, titles)
     if not found:
         return "Memory of our runs: not run."
@@ -92,15 +92,15 @@ def memory_table(contents: Mapping[str, Any], titles: Mapping[str, str]) -> str:
 def costs_summary(
     speed: Mapping[str, Any] | None, contents: Mapping[str, Any], titles: Mapping[str, str]
 ) -> str:
-    """Return a Markdown table of time and memory, relative to training without a guide.
+    """Return a Markdown table of the ratios of time and memory with and without a guide.
 
     The first row is for guides that use received attention (the attention that each key receives,
     summed over queries). The second row is for guides that use whole attention maps.
 
     Args:
       speed: Stored results of the command `speed` with guides, or None if it was not run.
-      contents: experiment -> stored results, or None if it was not run.
-      titles: data set -> printed name.
+      contents: Stored results by experiment. The value is None if the experiment was not run.
+      titles: Printed name of each data set.
     """
     found = _select_runs(contents, titles)
     lines = {line["method"]: line for line in (speed or {}).get("lines", ())}
@@ -121,9 +121,10 @@ def costs_summary(
 
 
 def _used_attention(guide: str) -> str:
-    """Return "attention maps" or "received attention": the model output that a guide uses.
+    """Return which output of the model a guide uses: "attention maps" or "received attention".
 
-    Return "-" if the guide uses neither of the two.
+    Received attention is the attention that each key receives, summed over queries. Return "-" if
+    the guide uses neither of the two outputs.
     """
     if GUIDES[guide].maps:
         return "attention maps"
@@ -131,12 +132,12 @@ def _used_attention(guide: str) -> str:
 
 
 def _line_ratio(lines: Mapping[str, Any], guide: str, name: str) -> float | None:
-    """Return a measurement of a guide divided by the same measurement without a guide.
+    """Return a measurement with a guide divided by the same measurement without a guide.
 
-    Return None if either measurement is missing.
+    Return None if one of the two measurements is missing.
 
     Args:
-      lines: guide -> name of a measurement -> value, for one training step.
+      lines: lines[guide][name] is a measurement of one training step.
       guide: Name of the guide.
       name: Name of the measurement, such as a time or a memory size.
     """
@@ -145,7 +146,10 @@ def _line_ratio(lines: Mapping[str, Any], guide: str, name: str) -> float | None
 
 
 def _format_ratios(ratios: list[float | None], digits: int) -> str:
-    """Format ratios as a range such as "2.13 to 2.14", or as one number if all round to it."""
+    """Format ratios as a range such as "2.13 to 2.14", or as one number if all are equal.
+
+    Ratios are rounded before they are compared.
+    """
     found = sorted({f"{ratio:.{digits}f}" for ratio in ratios if ratio is not None})
     if not found:
         return NOT_RUN
@@ -161,7 +165,8 @@ def _select_runs(contents: Mapping[str, Any], titles: Mapping[str, str]) -> dict
 def _bytes_per_model(run: Mapping[str, Any] | None) -> float | None:
     """Return the device memory of a training step divided by the number of models in the run.
 
-    Return None if the memory was not measured, or if not all models were trained at once.
+    Return None if there is no run, if the memory was not measured, or if the models were not all
+    trained at once.
     """
     result = {} if run is None else run["result"]
     used, count = result.get("step_bytes"), len(result.get("members", ()))
@@ -171,7 +176,7 @@ def _bytes_per_model(run: Mapping[str, Any] | None) -> float | None:
 def _format_epochs(content: Mapping[str, Any] | None, model: str) -> str:
     """Format our seconds per epoch without and with attention guiding (AG), such as "3.1 → 3.2".
 
-    Return "-" if the results are of a pre-trained model other than `model`.
+    Return "-" if the pre-trained model of the results is not `model`.
     """
     runs = (content or {}).get("runs", {})
     if content is not None and models.model_name(content) != model:

@@ -1,4 +1,4 @@
-"""Full report on the attention-guiding paper: all tables, searches, single seeds, provenance."""
+"""Full report on the attention-guiding paper: all tables, searches, seeds, and provenance."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -36,8 +36,8 @@ def write_details(contents: Contents, folder: stored_results.AnyPath) -> str:
     """Return Markdown with all tables, all searches, the result of each seed, and provenance.
 
     Args:
-      contents: experiment -> stored results. The main experiment of a data set, which has the
-        name of the data set, is None if it was not run.
+      contents: Stored results by experiment. The value is None if the main experiment of a data
+        set, which has the name of the data set, was not run.
       folder: Folder of the stored results.
     """
     parts = [
@@ -91,7 +91,7 @@ def _write_table_1(contents: Contents, folder: stored_results.AnyPath) -> list[s
 
 
 def _write_table_2(contents: Contents, folder: stored_results.AnyPath) -> list[str]:
-    """Return Markdown paragraphs for Table 2: all guides on every data set, with t-tests."""
+    """Return Markdown paragraphs for Table 2: results and t-tests of all guides, by data set."""
     note = (
         "Settings tried: size of the search from which the setting of a guide was chosen. More "
         "settings favour a guide."
@@ -115,9 +115,10 @@ def _write_table_2(contents: Contents, folder: stored_results.AnyPath) -> list[s
 
 
 def _write_table_3(contents: Contents) -> list[str]:
-    """Return Markdown paragraphs for Table 3: the two parts of AG separately, with t-tests.
+    """Return Markdown paragraphs for Table 3: results and t-tests of the two parts of AG.
 
-    The parts are the map discrimination guide (MDG) and the pattern decorrelation guide (PDG).
+    AG is attention guiding. Its parts are the map discrimination guide (MDG) and the pattern
+    decorrelation guide (PDG).
     """
     note = "Our rows with AG and without a guide are those of Table 2."
     parts = ["### Table 3: MDG and PDG separately", note]

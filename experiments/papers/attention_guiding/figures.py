@@ -30,7 +30,7 @@ def list_pictures(contents: Mapping[str, Any]) -> Iterator[Picture]:
     """Yield every figure for which results are stored.
 
     Args:
-      contents: experiment -> stored results, or None if it was not run.
+      contents: Stored results by experiment. The value is None if the experiment was not run.
     """
     compared = {name: contents[name] for name in models.DATA_TITLES if _guide_gains(contents[name])}
     if compared:
@@ -59,10 +59,13 @@ def list_pictures(contents: Mapping[str, Any]) -> Iterator[Picture]:
 
 
 def _draw_gains(compared: Mapping[str, Any]) -> Figure:
-    """Draw bars of the gain of every guide over no guide, and the published gains for BERT.
+    """Draw a bar for the gain of every guide, and the published gains for BERT.
+
+    The gain is the main test metric with the guide minus the same metric without a guide.
 
     Args:
-      compared: data set -> stored results, which must include no guide and at least one guide.
+      compared: Stored results by data set. They must include the run without a guide and at least
+        one run with a guide.
     """
     gains: dict[str, dict[str, np.ndarray]] = {}
     published: dict[str, dict[str, tuple[float, None]]] = {}
@@ -84,7 +87,10 @@ def _draw_gains(compared: Mapping[str, Any]) -> Figure:
 
 
 def _guide_gains(content: Mapping[str, Any] | None) -> dict[str, np.ndarray]:
-    """Return guide -> gains over no guide in the main test metric, one per seed that both have."""
+    """Return, for each guide, the gains in the main test metric over the run without a guide.
+
+    There is one gain for each seed that was run with and without the guide.
+    """
     runs = (content or {}).get("runs", {})
     if "none" not in runs:
         return {}
@@ -117,7 +123,10 @@ def _draw_layers(contents: Mapping[str, Any], layers: sweeps.Results) -> Figure:
 
 
 def _draw_shares(shares: sweeps.Results) -> Figure:
-    """Draw Figure 6: test metric, and gain over no guide, against the share of the training set."""
+    """Draw Figure 6: test metric and gain of every guide against the share of the training set.
+
+    The gain is the metric with the guide minus the metric without a guide.
+    """
     criterion, none = _find_criterion(shares), shares["none"]
     values = {
         guide: {share: _values(result) for share, result in by_share.items()}
@@ -146,7 +155,7 @@ def _draw_shares(shares: sweeps.Results) -> Figure:
 
 
 def _draw_maps(guided: Mapping[str, Any]) -> Figure:
-    """Draw Figure 4: for each guide, the mean attention map over heads."""
+    """Draw Figure 4: for each guide, the attention map averaged over heads."""
     maps = {method_title(guide): np.asarray(weights) for guide, weights in guided["maps"].items()}
     every = np.concatenate([weights.reshape(-1) for weights in maps.values()])
     max_weight = float(np.quantile(every, 1 - BEYOND_SCALE))
@@ -154,7 +163,7 @@ def _draw_maps(guided: Mapping[str, Any]) -> Figure:
 
 
 def _draw_components(guided: Mapping[str, Any]) -> Figure:
-    """Draw Figure 5: for each guide, the heads as points in two principal components."""
+    """Draw Figure 5: for each guide, one point per head at its first two principal components."""
     points = {method_title(guide): np.asarray(heads) for guide, heads in guided["points"].items()}
     return head_components(points, explained=guided["explained"])
 
@@ -170,7 +179,9 @@ def _values(result: Any) -> np.ndarray:
 
 
 def _subtract(result: Any, none: Any) -> np.ndarray:
-    """Return the main test metric of a guide minus that of no guide, for each seed that both have.
+    """Return the main test metric with a guide minus the same metric without a guide.
+
+    The array has one value for each seed that was run with and without the guide.
 
     Metrics that are fractions, such as accuracy, are multiplied by 100.
     """
@@ -181,7 +192,7 @@ def _subtract(result: Any, none: Any) -> np.ndarray:
 
 
 def _find_criterion(results: sweeps.Results) -> str:
-    """Return the name of the main metric of a sweep, which its first result states."""
+    """Return the name of the main metric, as stored in the first result."""
     return next(
         result["criterion"] for by_value in results.values() for result in by_value.values()
     )

@@ -1,4 +1,4 @@
-"""Figure of attention heads as points in the first two principal components of their maps."""
+"""Figure of attention heads as points, at the first two principal components of their maps."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -29,12 +29,12 @@ def head_components(
     explained: Sequence[float] | None = None,
     columns: int = 4,
 ) -> Figure:
-    """Draw one panel per model, with one point per head in the colour of its layer.
+    """Draw one panel per model, with one point per head. The colour shows the layer of the head.
 
     All panels share the same axes, so that distances between heads can be compared.
 
     Args:
-      points: panel title -> coordinates of the heads of one model, shape (L, N, 2). The principal
+      points: Coordinates of the heads of one model by panel title, shape (L, N, 2). The principal
         components are the same for all models. A title may have several lines.
       explained: Share of the variance that each of the two components explains, for the axis
         labels. None omits the shares.

@@ -1,4 +1,4 @@
-"""Collect what tables and figures show about the attention heads of guided models.
+"""Collect statistics and attention maps of the heads of guided models.
 
 `collect_guided_heads` loads the checkpoints of finished runs. It computes attention maps of one
 pair of texts, the principal components of these maps, and statistics of heads on validation pairs.
@@ -49,13 +49,13 @@ def collect_guided_heads(runs: Mapping[str, Run], pair: tuple[str, str]) -> dict
     """Collect attention maps, principal components and head statistics of guided models.
 
     Args:
-      runs: guide -> finished run.
+      runs: Finished runs by guide.
       pair: Two texts that form one model input. The attention maps are of this input.
 
     Returns:
-      {} if no run has checkpoints, otherwise {"guided": entries} with these entries: "tokens" of
-      the pair, "maps" (guide -> mean map over heads), "points" and "explained" (see
-      `principal_components`), and "heads" (guide -> statistics of all seeds).
+      {"guided": found}, or {} if no run has checkpoints. The dict `found` has the keys "tokens"
+      (of the pair), "maps" (for each guide, the mean map over heads), "points" and "explained"
+      (see `principal_components`), and "heads" (for each guide, the statistics of all seeds).
     """
     trained = {
         guide: load_models(runs[guide].path, runs[guide].result or {})
@@ -93,11 +93,11 @@ def principal_components(
     compared.
 
     Args:
-      maps: model -> attention weights, shape (L, N, T, T).
+      maps: Attention weights by model, shape (L, N, T, T).
 
     Returns:
-      A mapping and an array. The mapping is model -> coordinates of its heads, shape (L, N, 2).
-      The array is the share of the variance that each component explains, shape (2,).
+      (points, explained). `points[model]` has the coordinates of the heads, shape (L, N, 2).
+      `explained` is the share of the variance that each component explains, shape (2,).
     """
     rows = np.concatenate([weights.reshape(-1, weights[0, 0].size) for weights in maps.values()])
     left, strengths, _ = np.linalg.svd(rows - rows.mean(0), full_matrices=False)
@@ -117,7 +117,7 @@ def principal_components(
 def compute_statistics(weights: Any, lengths: Any, special: Any) -> dict[str, Any]:
     """Compute how much the heads of a model differ, and how much they attend to special tokens.
 
-    Every entry of the returned dictionary has shape (B,):
+    Every value of the returned dictionary has shape (B,):
 
     - spread: squared distance between the attention weights of a query in one head and the mean
       of these weights over heads, averaged over queries and heads. At most 2.
@@ -155,12 +155,12 @@ def _encode_pair(trained: TrainedModels, pair: tuple[str, str]) -> EncodedPair:
 
 
 def _attend(task: Any, params: Any, batch: Batch) -> Any:
-    """Return the attention weights of one model with these parameters, shape (B, L, N, T, T)."""
+    """Return the attention weights of a model with parameters `params`, shape (B, L, N, T, T)."""
     return nnx.merge(model_graph(task), params)(*batch, weights=True).weights
 
 
 def _member_params(trained: TrainedModels, member: int) -> Any:
-    """Return the parameters of the model with this index among those trained side by side."""
+    """Return the parameters of the model with index `member` among those trained side by side."""
     return jax.tree.map(lambda leaf: leaf[member], trained.params)
 
 
@@ -175,8 +175,8 @@ def _measure_models(trained: TrainedModels, run: Run, special: np.ndarray) -> di
       special: Ids of the special tokens.
 
     Returns:
-      "seeds", "pairs" (number of validation pairs), and for each statistic a list with one value
-      per seed. Or {} if all pairs are longer.
+      A dict with "seeds", "pairs" (number of validation pairs), and for each statistic a list
+      with one value per seed. The dict is empty if no pair is short enough.
     """
     task = trained.task
     table = read_split(task, "validation")

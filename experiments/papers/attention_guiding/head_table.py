@@ -1,4 +1,4 @@
-"""Table of how guides change attention heads, which Figures 4 and 5 of the paper illustrate."""
+"""Table of how guides change attention heads. Figures 4 and 5 of the paper illustrate this."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -22,10 +22,12 @@ STATISTIC_TITLES = {
 
 
 def head_table(content: Mapping[str, Any] | None, *, with_note: bool = True) -> str:
-    """Return a Markdown table of head statistics for every guide, with t-tests against no guide.
+    """Return a Markdown table of head statistics, with one row per guide.
+
+    Each statistic has a t-test against the run without a guide.
 
     Args:
-      content: Stored results of an experiment with head statistics. None if it was not run.
+      content: Stored results of an experiment, or None if it was not run.
       with_note: Whether to explain the statistics above the table.
     """
     heads = ((content or {}).get("guided") or {}).get("heads")
@@ -57,7 +59,7 @@ def head_table(content: Mapping[str, Any] | None, *, with_note: bool = True) -> 
 
 
 def _describe_statistics(examples: int, pairs: list[int]) -> str:
-    """Return a paragraph that explains the statistics of heads and their tests.
+    """Return a paragraph that explains the head statistics and the t-tests.
 
     Args:
       examples: Number of validation pairs that were measured.

@@ -67,12 +67,12 @@ def describe_splits(contents: Mapping[str, Content | None], titles: Mapping[str,
 
 
 def model_name(content: Content) -> str:
-    """Return the name of an experiment's pre-trained model, which is its folder name."""
+    """Return the name of the pre-trained model: the name of the folder that contains it."""
     return content["data"]["pretrained"]["name"]
 
 
 def join_model_names(contents: Iterable[Content | None]) -> str:
-    """Return the distinct names of the pre-trained models of experiments, joined by "and"."""
+    """Return the names of the pre-trained models, each once, joined by "and"."""
     found = dict.fromkeys(model_name(content) for content in contents if content is not None)
     return " and ".join(found) or NOT_RUN
 
@@ -100,10 +100,10 @@ def format_guide_weights(result: Result) -> str:
 
 
 def count_settings(content: Content | None, folder: stored_results.AnyPath) -> dict[str, int]:
-    """Return guide -> number of hyperparameter settings that were tried for the guide.
+    """Return, for each guide, the number of hyperparameter settings that were tried.
 
-    If the guide was trained with the loss weights that a search selected, the settings of the
-    search are included.
+    If the guide was trained with the loss weights that a search selected, the number is multiplied
+    by the number of settings in the search.
     """
     if content is None:
         return {}
@@ -122,7 +122,7 @@ def write_searches(
     titles: Mapping[str, str],
     folder: stored_results.AnyPath,
 ) -> Iterator[str]:
-    """Yield paragraphs on the searches for learning rates and guide weights, for each data set."""
+    """Yield, for each data set, paragraphs on the searches for learning rates and loss weights."""
     for name, title in titles.items():
         rates, weights = (
             stored_results.read_results(name + suffix, folder) for suffix in (RATES, SEARCHED)
@@ -143,7 +143,7 @@ def write_searches(
 def _list_experiments(
     contents: Mapping[str, Content | None], folder: stored_results.AnyPath
 ) -> Iterator[Content]:
-    """Yield all stored results: for each experiment first its searches, then the experiment."""
+    """Yield the stored results of every experiment, preceded by the results of its searches."""
     for name, content in contents.items():
         searches = (
             stored_results.read_results(name + suffix, folder) for suffix in (RATES, SEARCHED)
@@ -196,6 +196,6 @@ def _write_settings(content: Content) -> str:
 
 
 def _describe_rate(content: Content) -> str:
-    """Return the learning rate of an experiment, with ", as published" if it equals the paper's."""
+    """Return the learning rate of an experiment, with ", as published" if the paper uses it."""
     rate = _join_option(content, ("optimizer.learning_rate",))
     return f"{rate}, as published" if rate == f"{PAPERS_RATE:g}" else rate

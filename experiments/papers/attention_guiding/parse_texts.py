@@ -20,7 +20,7 @@ from typing import Any
 def read_texts(path: Path, fields: list[str]) -> list[str]:
     """Return the distinct texts in the given fields of a JSON-lines file, without empty texts.
 
-    The texts are in the order of the file. If a field is a list of texts, the texts are joined.
+    The texts are in the order of the file. Texts in a list are joined to one text.
     """
     found: dict[str, None] = {}
     with path.open(encoding="utf-8") as lines:
@@ -59,7 +59,7 @@ def _format_words(sentence: Any) -> Iterator[str]:
 
 
 def main() -> None:
-    """Parse the texts of a file and print CoNLL-U."""
+    """Parse the texts of a file and print them in the format CoNLL-U."""
     import spacy
 
     parser = argparse.ArgumentParser(description=__doc__)

@@ -151,7 +151,7 @@ def select_data_set(table: Mapping[str, str], data: str) -> dict[str, dict[str, 
     If the paper does not use the data set, numbers[row] is {} for every row.
 
     Args:
-      table: row -> printed numbers of all data sets, such as `TABLE_1`.
+      table: Printed numbers of all data sets by row, such as `TABLE_1`.
       data: Name of the data set.
     """
     return {name: parse_row(row).get(data, {}) for name, row in table.items()}

@@ -26,7 +26,7 @@ MEAN_ROW = "mean of each seed"
 
 
 def repetition_names(data: str) -> tuple[str, ...]:
-    """Return the names that repetitions of an experiment may have: {data}_again_1 and so on."""
+    """Return all possible names of repetitions of an experiment: {data}_again_1 and so on."""
     return tuple(f"{data}_again_{number}" for number in range(1, MAX_REPETITIONS + 1))
 
 
@@ -34,8 +34,8 @@ def repetition_tables(contents: Mapping[str, Any], titles: Mapping[str, str]) ->
     """Return a heading and a Markdown table for every data set with repeated runs.
 
     Args:
-      contents: experiment -> stored results, or None if it was not run.
-      titles: data set -> printed name.
+      contents: Stored results by experiment. The value is None if the experiment was not run.
+      titles: Printed name of each data set.
     """
     tables = {title: repetition_table(contents, data) for data, title in titles.items()}
     parts = [part for title, text in tables.items() if text for part in (f"{title}:", text)]
@@ -43,9 +43,10 @@ def repetition_tables(contents: Mapping[str, Any], titles: Mapping[str, str]) ->
 
 
 def repetition_table(contents: Mapping[str, Any], data: str) -> str:
-    """Return a Markdown table with one row per repetition, and a last row for their means.
+    """Return a Markdown table with one row per repetition, and a last row with the means.
 
-    Each row has t-tests of the guides against no guide. Return "" if nothing was repeated.
+    A row shows, for every guide, the main test metric and a t-test against the run without a guide.
+    Return "" if nothing was repeated.
     """
     repetitions = _select_repetitions(contents, data)
     found = _group_by_guide(repetitions, data)
@@ -69,8 +70,8 @@ def describe_spread(contents: Mapping[str, Any], data: str) -> tuple[int, str, s
     """Describe how much the main test metric varies between repetitions of an experiment.
 
     Returns:
-      The number of runs of the experiment, the lowest and the highest mean of a run without a
-      guide, and the largest difference between two runs with the same guide and seed.
+      (number of runs, lowest mean over seeds without a guide, highest mean over seeds without a
+      guide, largest difference between two runs with the same guide and seed).
     """
     found = _group_by_guide(_select_repetitions(contents, data), data)
     unguided = found["none"]
@@ -85,10 +86,10 @@ def describe_spread(contents: Mapping[str, Any], data: str) -> tuple[int, str, s
 
 
 def compare_means(contents: Mapping[str, Any], data: str) -> dict[str, outcomes.Outcome | None]:
-    """Average the metric of each seed over repetitions, then test every guide against no guide.
+    """Compare runs with and without a guide by t-tests on metrics averaged over repetitions.
 
-    Only guides that occur in all repetitions are tested. Return guide -> outcome of the t-test, or
-    {} if the model without a guide was not repeated.
+    The main test metric of each seed is averaged. Return the outcome for each guide that occurs in
+    all repetitions, or {} if the run without a guide was not repeated.
     """
     found = _group_by_guide(_select_repetitions(contents, data), data)
     means = {guide: _average(list(results.values())) for guide, results in found.items()}
@@ -102,13 +103,13 @@ def compare_means(contents: Mapping[str, Any], data: str) -> dict[str, outcomes.
 
 
 def _select_repetitions(contents: Mapping[str, Any], data: str) -> dict[str, Any]:
-    """Return name -> stored results, for the main experiment on a data set and its repetitions."""
+    """Return stored results by name: the main experiment on a data set, and its repetitions."""
     names = (data, *repetition_names(data))
     return {name: contents[name] for name in names if contents.get(name) is not None}
 
 
 def _group_by_guide(contents: Mapping[str, Mapping[str, Any]], data: str) -> Results:
-    """Return results[guide][experiment] for the guides that occur in all experiments.
+    """Return results[guide][experiment] of the guides that occur in all experiments.
 
     Return {} if the main experiment of the data set is missing or was not repeated. Raise a
     ValueError if data or options differ between the experiments.
@@ -138,7 +139,7 @@ def _group_by_guide(contents: Mapping[str, Mapping[str, Any]], data: str) -> Res
 def _data_identity(data: Mapping[str, Any]) -> tuple[Any, ...]:
     """Return (numbers of rows, digest of the data files, digest of the pre-trained weights).
 
-    Experiments for which these are equal use the same data and the same pre-trained model.
+    If this tuple is equal for two experiments, their data and pre-trained models are the same.
     """
     digest = data.get("digests", {}).get("raw files of the data", data.get("raw_files"))
     return data.get("rows"), digest, data.get("pretrained", {}).get("digest")
@@ -167,13 +168,13 @@ def _align_seeds(results: Iterable[Result]) -> tuple[list[int], np.ndarray]:
 
 
 def _range(results: Mapping[str, Result]) -> float:
-    """Return the largest difference in the main test metric between two runs of the same seed."""
+    """Return the largest difference in the main test metric between two runs with the same seed."""
     _, values = _align_seeds(results.values())
     return float(np.ptp(values, axis=0).max())
 
 
 def _average(results: Sequence[Result]) -> Result:
-    """Return a result in which each seed has its mean main test metric over repeated runs."""
+    """Return a result whose main test metric is, for each seed, the mean over repeated runs."""
     seeds, values = _align_seeds(results)
     criterion = results[0]["criterion"]
     members = [

@@ -16,10 +16,10 @@ from experiments.papers.stored_results import FOLDER, AnyPath, read_notes, read_
 
 
 def read_contents(folder: AnyPath = FOLDER) -> dict[str, Any]:
-    """Return experiment -> stored results.
+    """Return the stored results by experiment.
 
-    The main experiment of a data set, which has the name of the data set, is None if it was not
-    run. Repetitions and sweeps that were not run are left out.
+    The value is None if the main experiment of a data set, which has the name of the data set, was
+    not run. Repetitions and sweeps that were not run are left out.
     """
     names = [name for data in DATA_TITLES for name in repetition_names(data)]
     found = {name: read_results(name, folder) for name in (*names, *SWEEPS)}

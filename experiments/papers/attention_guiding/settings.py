@@ -7,7 +7,7 @@ among 0.1, 0.01, 0.001 and 0.0001. The loss weights of the other guides are not 
 
 Our search uses the validation set and 3 seeds. It tries 16 pairs of weights for attention guiding
 (AG, which is MDG and PDG together), 4 weights for each guide with a single weight, and one setting
-without a guide. AG therefore has more tries than the other guides. The 48 models of AG are trained
+without a guide. AG therefore has more settings than other guides. The 48 models of AG are trained
 12 at a time. For each seed, the epoch with the best validation score is kept.
 
 1e-5 is the paper's learning rate for whole data sets. If only a part of a data set is available,

@@ -20,8 +20,8 @@ def write_summary(contents: Contents, folder: stored_results.AnyPath) -> str:
     """Return Markdown with findings, a table for each claim of the paper, and links to figures.
 
     Args:
-      contents: experiment -> stored results. The main experiment of a data set, which has the
-        name of the data set, is None if it was not run.
+      contents: Stored results by experiment. The value is None if the main experiment of a data
+        set, which has the name of the data set, was not run.
       folder: Folder of the stored results.
     """
     titles, speed = models.DATA_TITLES, stored_results.read_results("guiding_speed", folder)
@@ -75,7 +75,7 @@ def _list_findings(contents: Contents) -> list[str]:
 
 
 def _describe_guides(contents: Contents, data: str, title: str) -> str:
-    """Return a sentence about the t-tests of every guide against no guide on one data set."""
+    """Return a sentence about the t-tests of each guide against the run without a guide."""
     content = contents[data]
     found = {
         method_title(guide): tables.compare(content, guide)
@@ -92,7 +92,7 @@ def _describe_guides(contents: Contents, data: str, title: str) -> str:
 
 
 def _describe_repetitions(contents: Contents, data: str, title: str) -> list[str]:
-    """Return [text about repeated runs on one data set], or [] if no run was repeated."""
+    """Return a list with one text about the repeated runs, or [] if no run was repeated."""
     found = repeated_runs.compare_means(contents, data)
     if not found:
         return []

@@ -41,19 +41,19 @@ def sweep_figure(
     differences: Collection[str] = (),
     labels: Mapping[str, str] | None = None,
 ) -> Figure:
-    """Plot a metric against an option: one panel per title, one line per method.
+    """Plot a metric against an option, with one line per method in every panel.
 
     A line connects the means over seeds. Vertical bars span one sample standard deviation to
     either side, and each dot is one seed. Option values without results are marked "not run".
 
     Args:
-      panels: panel title -> method -> option value -> metric, shape (seeds,).
+      panels: panels[title][method][option value] is the metric of each seed, shape (seeds,).
       option_values: Values of the option, in the order of the horizontal axis.
       xlabel: Label of the horizontal axis.
-      ylabel: A label: all panels have the same vertical axis. Or panel title -> label: every panel
-        has its own vertical axis.
-      baseline: (legend entry, metric), where the metric has shape (seeds,). Every panel shows the
-        mean as a dashed line and one standard deviation as a band. None draws no baseline.
+      ylabel: Label of the vertical axis. If it is a string, all panels have the same vertical axis.
+        If it is a mapping from panel titles to labels, every panel has its own vertical axis.
+      baseline: (legend entry, metric of each seed with shape (seeds,)). Every panel shows the mean
+        as a dashed line and one standard deviation as a band. None draws no baseline.
       differences: Titles of the panels that show differences. These panels have a line at 0.
       labels: Legend entries by method. A method without an entry appears under its own name.
     """
@@ -125,13 +125,13 @@ def _draw_panel(
 
 
 def _draw_line(axes: Axes, x: np.ndarray, values: Sequence[np.ndarray | None], colour: str) -> None:
-    """Draw means, standard deviations and seeds of one method.
+    """Draw the means of one method as a line, with standard deviations as bars and seeds as dots.
 
     Args:
       axes: Axes of the panel.
       x: Horizontal position of each option value, shape (option values,).
-      values: Metric of all seeds for each option value, shape (seeds,). The line has a gap where
-        it is None.
+      values: For each option value, the metric of each seed, shape (seeds,). An option value
+        whose entry is None has no point, so that the line has a gap.
       colour: Colour of the method.
     """
     means = [np.nan if seeds is None else seeds.mean() for seeds in values]
@@ -154,7 +154,7 @@ def _draw_baseline(axes: Axes, values: np.ndarray) -> None:
 
 
 def _share_limits(grid: Sequence[Axes]) -> None:
-    """Set the same vertical limits for all axes: the lowest and the highest of their limits."""
+    """Set the vertical limits of all axes to the lowest and the highest of the current limits."""
     lowest, highest = zip(*(axes.get_ylim() for axes in grid), strict=True)
     for axes in grid:
         axes.set_ylim(min(lowest), max(highest))
@@ -166,7 +166,7 @@ def _legend_handles(
     labels: Mapping[str, str],
     baseline: tuple[str, Seeds] | None,
 ) -> dict[str, Line2D]:
-    """Return legend label -> line, for the baseline, the methods, the deviation and the seeds."""
+    """Return a dict from legend labels to lines: baseline, methods, standard deviation, seed."""
     handles = {} if baseline is None else {baseline[0]: Line2D([], [], **BASELINE)}
     for method in methods:
         name = labels.get(method, method.replace("_", " "))

@@ -33,7 +33,7 @@ Results = dict[str, dict[Any, Any]]  # guide -> layer, share or experiment -> re
 
 
 def list_layers(contents: Mapping[str, Any]) -> range:
-    """Return the numbers of the layers of the pre-trained model: 1, 2, ...
+    """Return the layer numbers of the pre-trained model, which begin at 1.
 
     The range is empty if neither the base experiment nor the sweep over layers was run.
     """
@@ -43,7 +43,7 @@ def list_layers(contents: Mapping[str, Any]) -> range:
 
 
 def group_by_layer(contents: Mapping[str, Any]) -> Results:
-    """Return results[guide][layer] of the sweep over guided layers. Layers are counted from 1."""
+    """Return results[guide][layer] of the sweep over guided layers. The first layer is 1."""
     found: Results = {guide: {} for guide in LAYER_GUIDES}
     runs = (contents.get(LAYERS) or {}).get("runs", {})
     for guide in found.keys() & runs.keys():
@@ -58,7 +58,7 @@ def group_by_layer(contents: Mapping[str, Any]) -> Results:
 
 
 def split_layers(contents: Mapping[str, Any]) -> dict[str, Any]:
-    """Return experiment -> stored results, with the sweep over layers split by layer.
+    """Return a copy of `contents` in which the sweep over layers is split into experiments.
 
     Each guided layer becomes an experiment with a name such as "multinli_layers, layer 1".
     """
@@ -96,15 +96,15 @@ def group_by_share(contents: Mapping[str, Any]) -> Results:
 
 
 def find_unguided(contents: Mapping[str, Any]) -> Any:
-    """Return the result without a guide on the whole training set, or None if there is none."""
+    """Return the result without a guide on the whole training set, or None if it was not run."""
     run = (contents[BASE] or {}).get("runs", {}).get("none")
     return None if run is None else run["result"]
 
 
 def compare_layers(contents: Mapping[str, Any]) -> dict[str, outcomes.Outcome | None]:
-    """Compare every guide on every layer with no guide by a t-test.
+    """Compare guiding of each single layer with the run without a guide, by t-tests.
 
-    Return comparison -> outcome, where a comparison is named like "MDG, layer 1".
+    Return a dict from names such as "MDG, layer 1" to outcomes.
     """
     none = find_unguided(contents)
     return {
@@ -115,9 +115,9 @@ def compare_layers(contents: Mapping[str, Any]) -> dict[str, outcomes.Outcome | 
 
 
 def compare_shares(contents: Mapping[str, Any], guide: str) -> dict[str, outcomes.Outcome | None]:
-    """Compare a guide with no guide by a t-test, for every share of the training set.
+    """Compare runs with and without a guide by a t-test, for every share of the training set.
 
-    Return share -> outcome, where a share is written like "20 %".
+    Return a dict from shares such as "20 %" to outcomes.
     """
     found = group_by_share(contents)
     return {
@@ -127,9 +127,9 @@ def compare_shares(contents: Mapping[str, Any], guide: str) -> dict[str, outcome
 
 
 def layers_table(contents: Mapping[str, Any]) -> str:
-    """Return a Markdown table with one row per guided layer, one column per guide.
+    """Return a Markdown table with one row per guided layer.
 
-    The table also has t-tests of the guides against no guide.
+    A row shows, for every guide, the main test metric and a t-test against the run without a guide.
     """
     found, none, layers = group_by_layer(contents), find_unguided(contents), list_layers(contents)
     if not layers:
@@ -144,9 +144,9 @@ def layers_table(contents: Mapping[str, Any]) -> str:
 
 
 def shares_table(contents: Mapping[str, Any]) -> str:
-    """Return a Markdown table with one row per share of the training set, one column per guide.
+    """Return a Markdown table with one row per share of the training set.
 
-    The table also has t-tests of the guides against no guide.
+    A row shows, for every guide, the main test metric and a t-test against the run without a guide.
     """
     found = group_by_share(contents)
     none = found["none"]
@@ -163,13 +163,13 @@ def compare_with_none(
 ) -> str:
     """Return a Markdown table with one row per value of an option.
 
-    A row shows, for every guide, the mean test metric and a t-test against no guide.
+    A row shows, for every guide, the main test metric and a t-test against the run without a guide.
 
     Args:
       option: Name of the option, which is the heading of the first column.
       values: Values of the option, one per row.
-      results: guide -> value of the option -> result.
-      baseline: value of the option -> result without a guide.
+      results: results[guide][value of the option] is the result of a run.
+      baseline: Results without a guide, by value of the option.
     """
     header, pairs = [option], []
     for guide in results:
@@ -208,7 +208,7 @@ def _describe_tests(pairs: Sequence[int]) -> str:
 
 
 def _name_models(contents: Mapping[str, Any], sweep: str) -> str:
-    """Return the names of the pre-trained models that the base experiment and a sweep use."""
+    """Return the names of the pre-trained models of the experiment BASE and of a sweep."""
     names = (name for name in contents if name == BASE or name.startswith(f"{BASE}_{sweep}"))
     return models.join_model_names(contents[name] for name in names)
 

@@ -31,7 +31,7 @@ MEASURED = {**METRICS, "covid_fact": RANKING}  # data set -> metrics in the tabl
 
 
 def model_rows(content: Mapping[str, Any] | None, data: str) -> str:
-    """Return the part of Table 1 on one data set as Markdown: published models, then ours."""
+    """Return Table 1 for one data set as a Markdown table: published rows, then our rows."""
     metrics, rows = MEASURED[data], []
     for model, numbers in select_data_set(TABLE_1, data).items():
         if numbers:
@@ -53,17 +53,17 @@ def guide_rows(
     published: Mapping[str, Mapping[str, str]],
     settings_tried: Mapping[str, int] | None = None,
 ) -> str:
-    """Return a Markdown table with one row per guide: our and the published value of each metric.
+    """Return a Markdown table with one row per guide: each metric, ours and as published.
 
     If the results contain a trivial baseline, such as the majority label, it is the first row.
 
     Args:
-      content: Stored results on the data set, or None if it was not run.
+      content: Stored results of the experiment on the data set, or None if it was not run.
       data: Name of the data set.
-      titles: guide -> name of its row.
-      published: guide -> metric -> printed number.
-      settings_tried: guide -> number of hyperparameter settings that were tried. None omits the
-        columns with this number and with the loss weights of the guide.
+      titles: Name of the row of each guide.
+      published: published[guide][metric] is the number as printed in the paper.
+      settings_tried: Number of hyperparameter settings that were tried for each guide. None omits
+        two columns: this number, and the loss weights of the guide.
     """
     metrics, rows = MEASURED[data], []
     runs = (content or {}).get("runs", {})
@@ -95,9 +95,10 @@ def guide_rows(
 
 
 def guide_tests(content: Mapping[str, Any] | None, guides: Sequence[str]) -> str:
-    """Return a Markdown table of t-tests: each guide minus no guide, and AG minus each guide.
+    """Return a Markdown table with two t-tests for each guide.
 
-    AG is attention guiding with both guides of the paper.
+    The first test is the run with the guide minus the run without a guide. The second test is AG
+    (attention guiding with both guides of the paper) minus the guide.
     """
     runs = (content or {}).get("runs", {})
     found = {guide: runs[guide]["result"] for guide in guides if guide in runs}
@@ -130,11 +131,14 @@ def guide_tests(content: Mapping[str, Any] | None, guides: Sequence[str]) -> str
 
 
 def guides_summary(contents: Mapping[str, Any], titles: Mapping[str, str]) -> str:
-    """Return a Markdown table with one row per guide: result, t-test, published gain.
+    """Return a Markdown table with one row per guide.
+
+    For each data set, a row shows the result, a t-test against the run without a guide, and the
+    published gain.
 
     Args:
-      contents: data set -> stored results, or None if it was not run.
-      titles: data set -> printed name. Data sets without results are omitted.
+      contents: Stored results by data set. The value is None if the experiment was not run.
+      titles: Printed name of each data set. Data sets without results are omitted.
     """
     found = {name: contents[name] for name in titles if contents[name] is not None}
     header = ["guide"]
@@ -161,9 +165,9 @@ def guides_summary(contents: Mapping[str, Any], titles: Mapping[str, str]) -> st
 
 
 def compare(content: Mapping[str, Any] | None, guide: str) -> outcomes.Outcome | None:
-    """Compare a guide with no guide by a paired t-test on the test set.
+    """Compare the runs with and without a guide by a paired t-test on the test set.
 
-    Return None if either run is missing or if the two runs have no seed in common.
+    Return None if one of the two runs is missing, or if the two runs have no seed in common.
     """
     runs = (content or {}).get("runs", {})
     guided, unguided = (runs.get(name, {}).get("result") for name in (guide, "none"))
@@ -171,10 +175,11 @@ def compare(content: Mapping[str, Any] | None, guide: str) -> outcomes.Outcome |
 
 
 def _published_gain(data: str, guide: str) -> str:
-    """Return the published gain over no guide and its model, such as "+0.65 (BERT)", in points.
+    """Return the published gain in points and the model, such as "+0.65 (BERT)".
 
-    The numbers of the map discrimination guide (MDG) and the pattern decorrelation guide (PDG) are
-    from Table 3 of the paper. The numbers of all other guides are from Table 2.
+    The gain is the result with the guide minus the result without a guide. The gains of the map
+    discrimination guide (MDG) and the pattern decorrelation guide (PDG) are from Table 3 of the
+    paper. The gains of all other guides are from Table 2.
     """
     table, model = (TABLE_2, "BERT") if guide in TABLE_2 else (TABLE_3, ABLATION_MODELS[data])
     numbers, criterion = select_data_set(table, data), METRICS[data][0]
@@ -192,11 +197,11 @@ def find_criterion(content: Mapping[str, Any]) -> str:
 def _test_cells(
     first: Mapping[int, float], second: Mapping[int, float], criterion: str
 ) -> list[str]:
-    """Format a paired t-test as four cells: difference, pairs, p, detectable difference.
+    """Format a paired t-test as four cells: difference, number of seeds, p, detectable difference.
 
     Args:
-      first: seed -> value of the first method.
-      second: seed -> value of the second method, which is subtracted.
+      first: Values of the first method by seed.
+      second: Values of the second method by seed, which are subtracted.
       criterion: Name of the metric that is compared.
     """
     difference, *others = format_test(first, second, criterion)
@@ -204,10 +209,10 @@ def _test_cells(
 
 
 def _find_baseline(runs: Mapping[str, Any]) -> tuple[str, Mapping[str, float]] | None:
-    """Return (name of the main metric, test metrics of the trivial baseline), or None.
+    """Return the name of the main metric, and the test metrics of the trivial baseline.
 
     The trivial baseline is a prediction without a model, such as the majority label. Return None
-    if no run has stored one.
+    if no run has stored this baseline.
     """
     for run in runs.values():
         known = run["result"].get("baseline", {}).get("test")

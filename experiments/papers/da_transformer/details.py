@@ -19,7 +19,7 @@ def write_details(contents: Contents, folder: stored_results.AnyPath) -> str:
     """Return Markdown with all tables, all searches, the result of each seed, and provenance.
 
     Args:
-      contents: experiment -> stored results, or None if it was not run.
+      contents: Stored results by experiment. The value is None if the experiment was not run.
       folder: Folder of the stored results.
     """
     tried = {name: _count_settings(_search_name(name), folder) for name in contents}
@@ -73,7 +73,7 @@ def _write_table(
     Args:
       heading: Markdown heading.
       content: Stored results of the experiment, or None if it was not run.
-      tried: experiment -> method -> number of hyperparameter settings that were tried.
+      tried: tried[experiment][method] is the number of hyperparameter settings that were tried.
     """
     if content is None:
         return [heading, NOT_RUN_SENTENCE]
@@ -85,11 +85,11 @@ def _write_table(
 
 
 def _write_ablation(heading: str, contents: Contents, methods: Sequence[str]) -> list[str]:
-    """Return a heading and Markdown tables that compare DA-Transformer with variants of it.
+    """Return a heading and Markdown tables that compare DA-Transformer with its variants.
 
     Args:
       heading: Markdown heading.
-      contents: experiment -> stored results, or None if it was not run.
+      contents: Stored results by experiment. The value is None if the experiment was not run.
       methods: Names of the variants.
     """
     parts = [heading, "Tests use the seeds that both methods have."]
@@ -103,7 +103,7 @@ def _write_ablation(heading: str, contents: Contents, methods: Sequence[str]) ->
 
 
 def _search_name(experiment: str) -> str:
-    """Return the name of the experiment whose hyperparameter search this experiment uses.
+    """Return the name of the experiment whose hyperparameter search `experiment` uses.
 
     Rating regression uses the search of rating classification.
     """
@@ -111,7 +111,7 @@ def _search_name(experiment: str) -> str:
 
 
 def _count_settings(experiment: str, folder: stored_results.AnyPath) -> dict[str, int]:
-    """Return method -> number of settings that the search tried, or {} if no search is stored."""
+    """Return the number of settings that the search tried, by method. {} if no search is stored."""
     content = stored_results.read_results(experiment + SEARCHED, folder)
     runs = {} if content is None else content["runs"]
     return {method: len(group_by_setting(run["result"])) for method, run in runs.items()}

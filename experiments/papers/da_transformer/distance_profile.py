@@ -32,10 +32,10 @@ def distance_profile(
     darker for larger |w|. A method without distance weights has a single line, the mean over heads.
 
     Args:
-      profiles: method -> shares of attention at distances 0 to K - 1, shape (N heads, K),
-        averaged over queries and texts.
+      profiles: For each method, the shares of attention at distances 0 to K - 1, averaged over
+        queries and texts, shape (N heads, K).
       uniform: Shares of attention at the same distances if all keys had equal weights, shape (K,).
-      weights: method -> distance weights w of its heads, shape (N,). Only distance-aware methods.
+      weights: For each distance-aware method, the distance weights w of its heads, shape (N,).
       labels: Legend entries by method. A method without an entry appears under its own name.
     """
     weights, labels = weights or {}, labels or {}
@@ -84,7 +84,7 @@ def distance_profile(
 def _check_shares(name: str, array: np.ndarray | Array, shape: tuple[str | int, ...]) -> np.ndarray:
     """Return the array as float64.
 
-    Raise a ValueError if it does not have the given shape, has negative values, or is all 0.
+    Raise a ValueError if the array has another shape, has negative values, or is all 0.
     """
     shares = check_array(name, array, shape)
     if not (shares.min() >= 0 and shares.max() > 0):

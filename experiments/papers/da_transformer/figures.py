@@ -28,7 +28,7 @@ def list_pictures(contents: Mapping[str, Any]) -> Iterator[Picture]:
     """Yield every figure for which results are stored.
 
     Args:
-      contents: experiment -> stored results, or None if it was not run.
+      contents: Stored results by experiment. The value is None if the experiment was not run.
     """
     curves = functools.partial(plot.mapping_curves, [-2, -1, 0, 1, 2])
     yield Picture("figure_1", "Figure 1: the learnable sigmoid", curves)
@@ -56,7 +56,7 @@ def list_pictures(contents: Mapping[str, Any]) -> Iterator[Picture]:
 
 
 def _list_bars(contents: Mapping[str, Any]) -> Iterator[Picture]:
-    """Yield Figures 3, 4 and 5, without figures for which no method was run."""
+    """Yield Figures 3, 4 and 5. Figures without results are left out."""
     if contents["amazon_rating"] is not None:
         panels = {metric_title(metric): ("amazon_rating", metric) for metric in ("rmse", "mae")}
         draw = functools.partial(_draw_bars, contents, panels, ROWS, lower_is_better=tuple(panels))
@@ -81,11 +81,11 @@ def _draw_bars(
     methods: Sequence[str],
     **options: Any,
 ) -> Figure:
-    """Draw bars of our results with the given methods, and the published results.
+    """Draw a bar for our result with each method, and mark the published results.
 
     Args:
-      contents: experiment -> stored results, or None if it was not run.
-      panels: panel title -> (experiment, metric). A panel without results is marked "not run".
+      contents: Stored results by experiment. The value is None if the experiment was not run.
+      panels: (experiment, metric) by panel title. A panel without results is marked "not run".
       methods: Methods to compare.
       **options: Further arguments of `grouped_bars`.
     """
@@ -110,9 +110,9 @@ def _draw_bars(
 def _select_runs(
     contents: Mapping[str, Any], experiment: str, methods: Sequence[str]
 ) -> dict[str, Any]:
-    """Return method -> stored run for these methods. Methods without a run are omitted.
+    """Return the stored runs of `methods` by method. Methods without a run are omitted.
 
-    Return {} if none of the methods was run, or only DA-Transformer.
+    Return {} if no method other than DA-Transformer was run.
     """
     runs = (contents[experiment] or {}).get("runs", {})
     found = {method: runs[method] for method in methods if method in runs}
@@ -134,7 +134,7 @@ def _draw_heads(heads: Mapping[str, Any]) -> Figure:
 def _draw_maps(attention: Mapping[str, Any]) -> Figure:
     """Draw attention maps: first of vanilla heads, then of distance-aware heads.
 
-    Local distance-aware heads (w < 0) come before global ones (w > 0).
+    Local heads (distance weight w < 0) come before global heads (w > 0).
     """
     maps, tokens = {}, []
     for method in ("vanilla", OURS):

@@ -28,13 +28,13 @@ def collect_heads(runs: Mapping[str, Run], *, sentence: str | None) -> dict[str,
     shares are collected only from models whose input is a single text.
 
     Args:
-      runs: method -> finished run.
+      runs: Finished runs by method.
       sentence: Text whose attention maps are kept. None keeps no maps.
 
     Returns:
-      Up to three entries: "heads" (distance weights w and sigmoid shapes v of all seeds),
-      "attention" (method -> maps of some heads) and "distances" (method -> share of attention at
-      each distance).
+      A dict with up to three keys: "heads" (distance weights w and sigmoid shapes v of all seeds),
+      "attention" (for each method, the maps of some heads) and "distances" (for each method, the
+      share of attention at each distance).
     """
     collected: dict[str, Any] = {}
     trained = {
@@ -83,8 +83,8 @@ def _profile_distances(trained: TrainedModels) -> dict[str, Any]:
     """Compute the share of attention at each distance, averaged over queries of validation texts.
 
     Returns:
-      "heads" (shares of every head), "uniform" (shares if all keys had equal weights) and, for
-      distance-aware models, "weight" (the distance weight w of every head).
+      A dict with the keys "heads" (shares of every head), "uniform" (shares if all keys had equal
+      weights) and, for distance-aware models, "weight" (the distance weight w of every head).
     """
     task = trained.task
     table = read_split(task, "validation")

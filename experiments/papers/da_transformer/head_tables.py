@@ -33,7 +33,7 @@ def signs_table(contents: Mapping[str, Any], experiments: Collection[str] | None
     half of all heads have w > 0.
 
     Args:
-      contents: experiment -> stored results, or None if it was not run.
+      contents: Stored results by experiment. The value is None if the experiment was not run.
       experiments: Experiments to show. None shows all.
     """
     rows = []
@@ -59,7 +59,11 @@ def signs_table(contents: Mapping[str, Any], experiments: Collection[str] | None
 
 
 def distances_table(contents: Mapping[str, Any]) -> str:
-    """Return a Markdown table of the share of attention on words more than FAR words away."""
+    """Return a Markdown table of the share of attention at distances above FAR words.
+
+    Its columns are uniform attention, the Transformer, local heads (distance weight w < 0) and
+    global heads (w > 0). Each row is a data set.
+    """
     rows = []
     for name, content in contents.items():
         profiles = (content or {}).get("distances")
@@ -86,7 +90,7 @@ def count_flat_queries(contents: Mapping[str, Any]) -> dict[str, tuple[int, int]
     """Count the queries of Figure 8 whose attention is nearly uniform.
 
     Returns:
-      method -> (number of such queries, number of all queries). Empty if no maps are stored.
+      (number of such queries, number of all queries) by method, or {} if no maps are stored.
     """
     counts = {}
     for method, attention in ((contents["ag"] or {}).get("attention") or {}).items():

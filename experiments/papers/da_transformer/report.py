@@ -15,7 +15,7 @@ from experiments.papers.stored_results import FOLDER, AnyPath, read_notes, read_
 
 
 def read_contents(folder: AnyPath = FOLDER) -> dict[str, Any]:
-    """Return experiment -> stored results. The value is None if the experiment was not run."""
+    """Return the stored results by experiment. The value is None if the experiment was not run."""
     return {name: read_results(name, folder) for name in METRICS}
 
 

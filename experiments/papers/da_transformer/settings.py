@@ -5,7 +5,7 @@ layer, and Adam with learning rate 1e-3. The dropout rate, the number of epochs,
 values and learning rate of w and v (distance weight and sigmoid shape of a head) are not published.
 
 The search tries 12 settings with 3 seeds each on the validation set. All methods use the same grid.
-Methods without w and v have only 3 different settings in it, so DA-Transformer has more tries. For
+Methods without w and v have only 3 different settings in the grid, fewer than DA-Transformer. For
 each seed, the epoch with the best validation score is kept.
 """
 

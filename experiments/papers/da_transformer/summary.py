@@ -21,7 +21,7 @@ def write_summary(contents: Contents, folder: stored_results.AnyPath) -> str:
     """Return Markdown with findings, a table for each claim of the paper, and links to figures.
 
     Args:
-      contents: experiment -> stored results, or None if it was not run.
+      contents: Stored results by experiment. The value is None if the experiment was not run.
       folder: Folder of the stored results.
     """
     links = link_pictures(list_pictures(contents), folder)
@@ -83,12 +83,12 @@ def _list_findings(contents: Contents, folder: stored_results.AnyPath) -> list[s
 
 
 def _name_baseline(method: str) -> str:
-    """Return the name of a baseline for a sentence: "the Transformer" or "no positions"."""
+    """Return the name of a method for use in a sentence, such as "the Transformer"."""
     return "the Transformer" if method == "vanilla" else method_title(method)
 
 
 def _published_gains() -> str:
-    """Return the published gains of DA-Transformer over the Transformer, as a list in words."""
+    """Return the published gains of DA-Transformer over the Transformer, one per data set."""
     gains = []
     for name in SUMMARY_DATA:
         criterion = METRICS[name][0]

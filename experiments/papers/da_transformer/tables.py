@@ -27,15 +27,15 @@ SUMMARY_COLUMNS = {
 
 
 def find_result(content: Mapping[str, Any] | None, method: str) -> Result | None:
-    """Return the result of a method in the stored results, or None if it was not run."""
+    """Return the stored result of a method, or None if the method was not run."""
     run = (content or {}).get("runs", {}).get(method)
     return None if run is None else run["result"]
 
 
 def compare_with_ours(content: Mapping[str, Any] | None, method: str) -> outcomes.Outcome | None:
-    """Compare DA-Transformer with another method by a paired t-test on the test set.
+    """Compare DA-Transformer with `method` by a paired t-test on the test set.
 
-    Return None if either run is missing or if the two runs have no seed in common.
+    Return None if one of the two runs is missing, or if the two runs have no seed in common.
     """
     return outcomes.compare_results(find_result(content, OURS), find_result(content, method))
 
@@ -52,8 +52,8 @@ def methods_table(
     Args:
       content: Stored results of one experiment.
       methods: Methods to show, in this order. Methods without results are omitted.
-      settings_tried: method -> number of hyperparameter settings that were tried. None omits the
-        column with this number.
+      settings_tried: Number of hyperparameter settings that were tried for each method. None
+        omits this column.
     """
     found = {r["method"]: r for r in stored_results.select_results(content, methods)}
     criterion = next(iter(found.values()))["criterion"]
@@ -136,11 +136,13 @@ def differences_summary(contents: Mapping[str, Any]) -> str:
 
 
 def forms_summary(content: Mapping[str, Any] | None, forms: Mapping[str, Sequence[str]]) -> str:
-    """Return a Markdown table of variants of distance-aware attention, each with a t-test.
+    """Return a Markdown table with one row per variant of distance-aware attention.
+
+    A row shows the main test metric, and a t-test of DA-Transformer minus the variant.
 
     Args:
-      content: Stored results of one experiment, or None.
-      forms: Changed part -> variants, such as "mapping" -> names of four variants.
+      content: Stored results of one experiment, or None if it was not run.
+      forms: Names of the variants, by the part that they change, such as "mapping".
     """
     if content is None:
         return NOT_RUN_SENTENCE
@@ -162,7 +164,7 @@ def forms_summary(content: Mapping[str, Any] | None, forms: Mapping[str, Sequenc
 
 
 def cost_table(content: Mapping[str, Any] | None) -> str:
-    """Return a Markdown table of parameters and milliseconds per training step, by method."""
+    """Return a Markdown table with one row per method: parameters, and time per training step."""
     if content is None:
         return NOT_RUN_SENTENCE
     config, lines = content["config"], content["lines"]
@@ -192,7 +194,7 @@ def cost_table(content: Mapping[str, Any] | None) -> str:
 
 
 def cost_sentence(content: Mapping[str, Any] | None) -> str:
-    """Return sentences on the parameters and time per step that DA-Transformer adds."""
+    """Return sentences on how many parameters and how much time per step DA-Transformer adds."""
     lines = {line["method"]: line for line in (content or {}).get("lines", ())}
     if content is None or not {OURS, "vanilla"} <= lines.keys():
         return "Cost of a training step: not run."
@@ -205,7 +207,7 @@ def cost_sentence(content: Mapping[str, Any] | None) -> str:
 
 
 def _format_baseline(content: Mapping[str, Any] | None) -> str:
-    """Format the result of a prediction without a model, such as "25.00 (majority label)"."""
+    """Format the test metric of the trivial baseline, such as "25.00 (majority label)"."""
     for run in (content or {}).get("runs", {}).values():
         criterion = run["result"]["criterion"]
         known = run["result"].get("baseline", {}).get("test", {})
@@ -215,6 +217,6 @@ def _format_baseline(content: Mapping[str, Any] | None) -> str:
 
 
 def mind_table(content: Mapping[str, Any] | None) -> str:
-    """Return Markdown on the data set MIND: messages about our data, a table of published sizes."""
+    """Return messages about our data for MIND, and a Markdown table of the published sizes."""
     messages = NOT_RUN if content is None else "; ".join(read_messages(content))
     return f"Ours: {messages}.\n\n{markdown_table(['MIND', 'published'], MIND_SIZES.items())}"
