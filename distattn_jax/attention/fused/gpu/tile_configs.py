@@ -44,7 +44,7 @@ class TileConfigs(NamedTuple):
 
     @property
     def vector_multiple(self) -> int:
-        """Least common multiple of all block and tile sizes. Vectors are padded to a multiple of it."""
+        """Least common multiple of all block and tile sizes. Vectors are padded to a multiple."""
         return math.lcm(*(size for config in self for size in (config.block_rows, config.columns)))
 
 
