@@ -100,8 +100,8 @@ def shardings(tree: Any, mesh: Mesh, layout: Layout, *, leading: int = 0) -> Any
     """Return the sharding of each array of a tree of parameters.
 
     Args:
-      tree: Tree of parameters, or of objects with the same `shape` and `ndim`. An optimizer state,
-        whose paths end with parameter paths, is also accepted.
+      tree: Tree of parameters, or of other objects with the attributes `shape` and `ndim`. An
+        optimizer state is also accepted, because its paths end with the paths of parameters.
       mesh: Device mesh.
       layout: Partition spec of each kind of parameter.
       leading: Number of additional leading axes, e.g. of models trained side by side. These axes

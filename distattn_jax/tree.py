@@ -9,7 +9,7 @@ Class = TypeVar("Class")
 
 
 def static(default: Any = dataclasses.MISSING) -> Any:
-    """Return a dataclass field that is static metadata of the pytree instead of an array.
+    """Return a dataclass field that is static metadata of the pytree instead of a child.
 
     Args:
       default: Default value of the field. If omitted, the field is required.

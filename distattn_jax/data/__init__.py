@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 else:
 
     def __getattr__(name: str) -> Any:
-        """Import a name that needs TensorFlow Datasets when it is first accessed (PEP 562)."""
+        """Import `TextBuilder` or `load_split` on first access (PEP 562)."""
         if name in ("TextBuilder", "load_split"):
             from distattn_jax.data import builder
 

@@ -22,7 +22,7 @@ GROUP_SIZE = 8  # batches that are prepared together
 
 
 class Batches:
-    """Infinite sequence of batches of a table: `batches[i]` is batch i, counted from step 0.
+    """Infinite sequence of batches of a table. `batches[i]` is the batch of step i, from 0.
 
     A batch is a dict of the columns of the table (see `Table.take`) and two more arrays of shape
     (B,). `weight` is 1 for rows of the table and 0 for padding rows. `index` is the row index in
@@ -145,10 +145,11 @@ class Batches:
 
 
 class BatchIterator:
-    """Iterator over consecutive batches, whose state is the number of batches returned so far.
+    """Iterator over consecutive batches.
 
-    Grain threads prepare groups of batches, because passing a single batch between threads would
-    take longer than making the batch.
+    The state of the iterator is the number of batches returned so far. Grain threads prepare groups
+    of batches, because passing a single batch between threads would take longer than making the
+    batch.
 
     Args:
       batches: Batches to iterate over.
@@ -234,6 +235,6 @@ def choose_buckets(
 
 
 def _check(condition: bool, requirement: str, got: Any) -> None:
-    """Raise `ValueError` with the requirement and the value unless the condition holds."""
+    """Raise `ValueError` unless the condition is True. The message names requirement and value."""
     if not condition:
         raise ValueError(f"{requirement}; got {got}.")

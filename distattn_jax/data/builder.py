@@ -22,8 +22,8 @@ class TextBuilder(tfds.core.GeneratorBasedBuilder):
     """TFDS builder that prepares the examples of a text data set from its published files.
 
     A subclass implements three methods: `find_files` finds the files, `features` declares the
-    features of an example, and `read_splits` reads the examples of every split. Examples keep the
-    order of the files.
+    features of an example, and `read_splits` reads the examples of every split. Examples are stored
+    in the order in which they are read.
 
     Prepared examples are stored as array_record files in `data_dir/{hash}/{name}/{version}`, where
     `hash` is computed from the contents of the raw files. If the raw files change, the examples are
@@ -36,7 +36,7 @@ class TextBuilder(tfds.core.GeneratorBasedBuilder):
 
     Attributes:
       raw_files: Dict from key to path of each raw file, as returned by `find_files`.
-      digest: Hash of the contents and names of the raw files.
+      digest: Hash of the keys, names and contents of the raw files.
     """
 
     URLS: ClassVar[tuple[str, ...]] = ()  # public addresses of the raw files
@@ -67,7 +67,7 @@ class TextBuilder(tfds.core.GeneratorBasedBuilder):
 
     @abc.abstractmethod
     def find_files(self) -> dict[str, Path]:
-        """Return a dict from key, e.g. a split, to the path of a raw file in `self.manual_dir`."""
+        """Return a dict from key, e.g. a split, to the path of its raw file in `manual_dir`."""
 
     @abc.abstractmethod
     def features(self) -> dict[str, Any]:
@@ -75,10 +75,10 @@ class TextBuilder(tfds.core.GeneratorBasedBuilder):
 
     @abc.abstractmethod
     def read_splits(self) -> dict[str, Iterable[Example]]:
-        """Return a dict from split to its examples, preferably generators over `self.raw_files`."""
+        """Return a dict from split to its examples, preferably a generator to save memory."""
 
     def published_rows(self) -> Mapping[str, int]:
-        """Return the published number of rows by split. Omit splits whose number is unknown."""
+        """Return a dict from split to its published number of rows. Unknown numbers are omitted."""
         return self.PUBLISHED_ROWS
 
     def prepare(self) -> None:
@@ -94,7 +94,7 @@ class TextBuilder(tfds.core.GeneratorBasedBuilder):
 
     @property
     def left_out(self) -> dict[str, int]:
-        """Dict from reason to the number of rows of the raw files left out for this reason."""
+        """Dict from each reason to the number of rows that were left out for this reason."""
         return self.info.metadata["left_out"]
 
     def leave_out(self, reason: str) -> None:
@@ -116,7 +116,7 @@ class TextBuilder(tfds.core.GeneratorBasedBuilder):
         return tuple(lines)
 
     def _count_rows(self) -> list[tuple[str, int]]:
-        """Return pairs of the name and the number of examples of every split."""
+        """Return (name, number of examples) for every split."""
         return [(name, split.num_examples) for name, split in self.info.splits.items()]
 
     def _check_complete(self) -> None:
@@ -219,7 +219,7 @@ def _decode(value: Any) -> Any:
 
 
 def _hash_files(files: Mapping[str, Path]) -> str:
-    """Hash the keys, names and contents of files."""
+    """Return a hash of the keys of the dict and of the names and contents of the files."""
     digest = hashlib.sha256()
     for name, path in sorted(files.items()):
         with path.open("rb") as file:

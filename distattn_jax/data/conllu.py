@@ -106,7 +106,7 @@ def _find_files(path: Path) -> list[Path]:
 
 
 def _read_texts(path: Path) -> Iterator[tuple[str, DependencyParse]]:
-    """Yield each text of a CoNLL-U file, without white space, and the parse of the text."""
+    """Yield (text without white space, dependency parse) for each text of a CoNLL-U file."""
     has_documents = any(text.startswith(NEW_TEXT) for _, text in read_lines(path))
     forms: list[str] = []
     heads: list[int] = []
@@ -161,14 +161,15 @@ def _read_sentences(path: Path) -> Iterator[tuple[bool, list[tuple[str, int]]]]:
 
 
 def _read_words(path: Path, lines: list[tuple[int, list[str]]]) -> list[tuple[str, int]]:
-    """Return the form and the head of every word that is written in a sentence.
+    """Return (form, index of the syntactic head) for every word of a sentence.
 
-    A multiword token (`3-4 don't`) is one word. Each part has a head. The head of the token is the
-    first of these heads that lies outside the token. Empty nodes (`5.1`) are skipped.
+    The first word has index 1. Index 0 means that the word has no head. A multiword token such
+    as `3-4 don't` is treated as one word. Each part of the token has a head, and the first of these
+    heads that lies outside the token is the head of the token. Empty nodes (`5.1`) are skipped.
 
     Args:
       path: File, for error messages.
-      lines: Line number and fields of every word.
+      lines: Pairs (line number, fields) of the sentence.
     """
     count = sum(fields[0].isdecimal() for _, fields in lines)
     forms: list[str] = []

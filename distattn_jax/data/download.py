@@ -68,7 +68,7 @@ def _fetch(url: str, path: Path) -> None:
 
 
 def _unpack(url: str, path: Path, folder: Path) -> None:
-    """Unpack an archive into a folder. Move a file that is no archive into the folder."""
+    """Unpack an archive into a folder. A file that is not an archive is moved to the folder."""
     try:
         if path.name.endswith(".zip"):
             with zipfile.ZipFile(path) as archive:

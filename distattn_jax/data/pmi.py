@@ -5,8 +5,7 @@
 N is the number of examples, n(a) the number of examples that contain token a, n(a, b) the number of
 examples that contain a and b, and n(a, a) the number of examples that contain a at least twice. A
 token that every example contains, such as [CLS], has a PMI of 0 with all other tokens. An example
-is one input of the model, so that a claim that is paired with several candidates occurs in one
-example for each pair.
+is one input of the model: a claim that is paired with 5 candidates occurs in 5 examples.
 """
 
 from typing import NamedTuple
@@ -21,8 +20,8 @@ class TokenPmi(NamedTuple):
     """Pointwise mutual information (PMI) of the K most frequent tokens of a vocabulary.
 
     Attributes:
-      row_of_token: Index of the row and the column of `values` for every token id, shape (V,). -1
-        marks a token that has no row.
+      row_of_token: For each token id, the index of its row in `values`, which is also the index of
+        its column, shape (V,). -1 marks a token that has no row.
       values: PMI of every pair of tokens, shape (K, K). The value is 0 for a pair with negative PMI
         and for a pair that never occurs together.
     """

@@ -25,8 +25,8 @@ class EncodedPairs(NamedTuple):
     """Encoded pairs of texts.
 
     Attributes:
-      columns: Integer sequences by name, such as `tokens`. Row i has the same length in all
-        columns.
+      columns: Dict from name, e.g. `tokens`, to a column of integer sequences. Row i has the same
+        length in all columns.
       truncated: Number of pairs that were truncated to the maximum length.
     """
 
@@ -133,7 +133,7 @@ def list_words(tokenizer: Tokenizer, texts: Iterable[str]) -> list[str]:
 def _encode_texts(
     tokenizer: Tokenizer, rows: Iterable[tuple[str, ...]]
 ) -> Iterator[tuple[tuple[str, ...], list[Encoding]]]:
-    """Yield, for every row, the texts and a list of their encodings without special tokens."""
+    """Yield (texts, encodings without special tokens) for every row of one or two texts."""
     rows = iter(rows)
     while chunk := [row for _, row in zip(range(CHUNK_SIZE), rows, strict=False)]:
         columns = [
@@ -147,8 +147,8 @@ def _encode_texts(
 def _truncate(encodings: list[Encoding], limit: int) -> bool:
     """Truncate one or two encodings in place, to at most `limit` tokens in total.
 
-    Of two encodings, the longer one is truncated until both are equally long, then both are
-    truncated.
+    If there are two encodings, the longer one is truncated until both have the same length. If this
+    is not enough, both are truncated equally.
 
     Returns:
       True if a token was removed.
@@ -197,7 +197,7 @@ def _make_word_columns(
 
 
 def _get_words(text: str, encoding: Encoding) -> dict[int, str]:
-    """Return a dict from word index, at least 1, to the word as written in the text."""
+    """Return a dict from the index of each word, counted from 1, to the word as written."""
     spans: dict[int, tuple[int, int]] = {}
     for word, (start, stop) in zip(encoding.word_ids, encoding.offsets, strict=True):
         if word is not None:
@@ -206,9 +206,9 @@ def _get_words(text: str, encoding: Encoding) -> dict[int, str]:
 
 
 def _get_row(word: str, vectors: Mapping[str, int]) -> int:
-    """Look up a word as written, then in lower case, and return its row in the vectors.
+    """Return the row of the vector of a word, or 0 if the word has no vector.
 
-    The row is 0 if the word has no vector.
+    The word is looked up as written, then in lower case.
     """
     return vectors.get(word) or vectors.get(word.lower(), 0)
 

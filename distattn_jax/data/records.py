@@ -13,13 +13,13 @@ from tensorflow_datasets.proto import tf_example_pb2
 class RecordSource:
     """Sequence of the examples in array_record files that TensorFlow Datasets (TFDS) wrote.
 
-    Indexing reads an example from disk, ten times as fast as `as_data_source` of TFDS. For each
-    example, `as_data_source` scans the index of the file and decodes slowly.
+    `source[i]` reads example i from disk. This is ten times as fast as `as_data_source` of TFDS.
 
     Args:
       files: Name of each file and the number of examples in it.
-      decode: Function that converts the features of an example to the value that indexing returns.
-        All features must be stored as bytes, i.e. be texts or tensors with the encoding "bytes".
+      decode: Function that converts the features of example i, a dict of bytes, to the value of
+        `source[i]`. All features must be stored as bytes, i.e. be texts or tensors with the
+        encoding "bytes".
     """
 
     def __init__(

@@ -115,9 +115,9 @@ def find_layout(
 
 
 def read_lines(path: str | Path) -> Iterator[tuple[int, str]]:
-    """Yield the line number, from 1, and the text of every line of a UTF-8 file, plain or .gz.
+    """Yield (line number, text) for every line of a UTF-8 file, plain or .gz.
 
-    The text includes the line ending.
+    Line numbers start at 1. The text includes the line ending.
     """
     path, line = Path(path), 0
     with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:

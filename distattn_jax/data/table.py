@@ -12,7 +12,7 @@ PADDING_ROW = -1  # row index of a padding example, which is all zeros and has l
 
 @runtime_checkable
 class TableLike(Protocol):
-    """Interface of the examples that `Batches` requires. `Table` implements it in memory."""
+    """Interface that `Batches` requires of its examples. `Table` implements this interface."""
 
     def __len__(self) -> int:
         """Return the number of rows."""
@@ -22,7 +22,7 @@ class TableLike(Protocol):
         """Names of the columns that contain sequences."""
 
     def lengths(self, names: tuple[str, ...]) -> Int64[np.ndarray, " rows"]:
-        """Return the length of every row: the length of its longest entry in the named columns."""
+        """Return the length of every row. If several columns are named, use the largest length."""
 
     def take(self, indices: Int[np.ndarray, " B"], length: int) -> dict[str, np.ndarray]:
         """Return a dict of arrays with the selected rows, as `Table.take` does."""
@@ -59,14 +59,14 @@ class Ragged:
     def pad(
         self, indices: Int[np.ndarray, " B"], length: int
     ) -> tuple[Int32[np.ndarray, "B T"] | Float32[np.ndarray, "B T"], Int32[np.ndarray, " B"]]:
-        """Return an array of the selected rows, each truncated or padded with 0 to `length`.
+        """Truncate or pad the selected rows, so that each has `length` elements. Padding is 0.
 
         Args:
           indices: Row indices, shape (B,). The index -1 selects a row of padding only.
           length: Number of elements T of each returned row.
 
         Returns:
-          The rows, shape (B, T), and the number of elements of each row that are not padding, shape
+          The rows, shape (B, T), and the number of elements of each row without padding, shape
           (B,).
         """
         starts = self.offsets[indices]
@@ -98,7 +98,7 @@ class Nested:
 
     @staticmethod
     def from_counts(inner: Ragged, counts: Sequence[int], width: int) -> "Nested":
-        """Build the column from the number of sequences in each row.
+        """Build a column from the number of sequences in each row.
 
         Args:
           inner: Sequences of all rows, concatenated.
@@ -122,23 +122,23 @@ class Nested:
 
     @property
     def padding_share(self) -> float:
-        """Fraction of padding among all elements if each sequence has length `width`."""
+        """Fraction of padding among all elements, after padding each sequence to `width`."""
         valid = np.minimum(self.inner.lengths, self.width).sum()
         return 1 - float(valid) / max(len(self.inner) * self.width, 1)
 
     def pad(
         self, indices: Int[np.ndarray, " B"], length: int
     ) -> tuple[Int32[np.ndarray, "B S T"], Int32[np.ndarray, "B S"], Int32[np.ndarray, " B"]]:
-        """Return an array of the selected rows, each truncated or padded to `length` sequences.
+        """Truncate or pad the selected rows, so that each has `length` sequences. Padding is 0.
 
         Args:
           indices: Row indices, shape (B,). The index -1 selects a row of padding only.
           length: Number of sequences S of each returned row.
 
         Returns:
-          The rows, shape (B, S, T), where T is `width`. The number of elements of each sequence
-          that are not padding, shape (B, S). The number of sequences of each row that are not
-          padding, shape (B,).
+          Three arrays: the rows, shape (B, S, T), where T is `width`; the number of elements of
+          each sequence without padding, shape (B, S); and the number of sequences of each row
+          without padding, shape (B,).
         """
         starts = self.offsets[indices]
         counts = np.minimum(self.offsets[indices + 1] - starts, length)
@@ -178,7 +178,7 @@ class Table:
         return len(next(iter(self.columns.values())))
 
     def lengths(self, names: tuple[str, ...]) -> Int64[np.ndarray, " rows"]:
-        """Return the length of every row: the length of its longest entry in the named columns."""
+        """Return the length of every row. If several columns are named, use the largest length."""
         lengths = np.zeros(len(self), np.int64)
         for name in names:
             column = self.columns.get(name)

@@ -1,7 +1,7 @@
 """Tokenizers of three kinds, each trained on given texts: words, word pieces, or byte pairs.
 
-Training is deterministic: the same texts always result in the same token ids, because checkpoints
-depend on the ids. Id 0 is padding, and id 1 is an unknown word. If a text contains "[PAD]" or
+Training is deterministic, because checkpoints depend on the token ids: the same texts always result
+in the same ids. Id 0 is padding, and id 1 is an unknown word. If a text contains "[PAD]" or
 "[UNK]", these characters are encoded like any other text.
 """
 
@@ -48,8 +48,8 @@ def train_word_level(
 def train_word_piece(texts: Iterable[str], *, size: int) -> Tokenizer:
     """Train a WordPiece tokenizer on lower-cased texts.
 
-    Encoding splits a word into the longest pieces of the vocabulary. `##` marks a piece that does
-    not begin a word.
+    A word is encoded from left to right, each time by the longest piece that the vocabulary
+    contains. `##` marks a piece that does not begin a word.
 
     Args:
       texts: Training texts.

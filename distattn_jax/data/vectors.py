@@ -19,7 +19,7 @@ from distattn_jax.data.rows import DataError
 
 
 class WordVectors(NamedTuple):
-    """Vectors of the words that a file contains.
+    """Word vectors loaded from a file.
 
     Attributes:
       rows: Dict from each word to the index of its row in `vectors`, at least 1.
@@ -35,10 +35,10 @@ def load_embeddings(
 ) -> tuple[Float32[np.ndarray, "V E"], int]:
     """Load initial embeddings for a vocabulary from a file of word vectors.
 
-    A word that the file does not contain is given a random vector from a normal distribution, whose
-    standard deviation is that of the vectors found in the file. Word 0 is padding, and its vector
-    is 0. Only the lines of words in the vocabulary are parsed, so that loading from a large file
-    takes seconds.
+    A word that the file does not contain is given a random vector from a normal distribution. The
+    standard deviation is computed from all vectors found in the file. Word 0 is padding, and its
+    vector is 0. Only the lines of words in the vocabulary are parsed, so that loading from a large
+    file takes seconds.
 
     Args:
       path: Text file, plain, .gz or .zip. Write `archive.zip:name` to select one of several
@@ -96,7 +96,10 @@ def _split_path(path: str | Path) -> tuple[Path, str]:
 
 
 def _find_words(path: str | Path, words: Sequence[str], *, start: int) -> dict[int, list[float]]:
-    """Return a dict from i >= start to the vector of `words[i]`, for the words in a file."""
+    """Return a dict from each index i >= start to the vector of `words[i]`.
+
+    Words that the file does not contain are omitted.
+    """
     wanted = {word.encode(): i for i, word in enumerate(words) if i >= start}
     try:
         with _open(*_split_path(path)) as lines:
@@ -184,7 +187,7 @@ def _open(file: Path, member: str) -> Any:
 
 
 def _make_key(file: Path, member: str, words: Sequence[str], seed: int) -> str:
-    """Return a hash of all that embeddings depend on: the file of vectors, words and seed.
+    """Return a hash of the inputs of `load_embeddings`: the file of vectors, words and seed.
 
     The path, size and modification time identify the file. Its content is not read.
     """
@@ -208,7 +211,7 @@ def _read_cache(cache: Path, key: str) -> tuple[np.ndarray, int] | None:
 
 
 def _write_cache(cache: Path, key: str, vectors: np.ndarray, found: int) -> None:
-    """Write the cache to a temporary file and rename it, so that it is never incomplete."""
+    """Write a temporary file and rename it to `cache`, so that `cache` is never incomplete."""
     cache.parent.mkdir(parents=True, exist_ok=True)
     temporary = cache.with_name(f"{cache.name}.{os.getpid()}")
     with temporary.open("wb") as file:

@@ -5,7 +5,7 @@ et al. 2022, "Paying More Attention to Self-attention". A map is the attention m
 head in one layer.
 
     m_r[j]   = Σ_i A_r[i, j]                attention that key j receives in map r  (8)
-    M        = [m_1; m_2; ...; m_R]         maps of all layers and heads, ‖m_r‖ = 1 (9)
+    M        = [m_1; m_2; ...; m_R]         matrix of all m_r, scaled to ‖m_r‖ = 1 (9)
     P(r | m) = exp(m_r·m / τ) / Σ_s exp(m_s·m / τ)                                  (10)
     MDG      = -Σ_r log P(r | m_r)          maps should differ from one another     (11)
     PDG      = ‖MᵀM - I‖²_F                 keys should be attended to differently  (12)

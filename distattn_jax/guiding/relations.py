@@ -4,9 +4,9 @@ Wang et al. (2022) give no equations for these targets and refer to Qi et al. (2
 (2021). This file defines the target weight P_ij of query i and key j as follows. A token may be a
 part of a word ("piece"). PMI is pointwise mutual information.
 
-    dependency       P_ij = 1/p         for the p pieces j of the syntactic head of i's word
-    pmi              P_ij ∝ max(0, PMI(token_i, token_j))     for j other than i
-    word_similarity  P_ij ∝ max(0, cos(vector_i, vector_j))   for j in other words than i
+    dependency       P_ij = 1/p   if j is one of the p pieces of the syntactic head of i's word
+    pmi              P_ij ∝ max(0, PMI(token_i, token_j))     if j is not i
+    word_similarity  P_ij ∝ max(0, cos(vector_i, vector_j))   if i and j are in different words
 
 Each row i sums to 1, or is all zeros if token i has no target. Targets are computed on the device
 from integer arrays of shape (B, T), so that the host sends no (T, T) matrix.
@@ -28,8 +28,8 @@ class PmiTable(NamedTuple):
     """Pointwise mutual information (PMI) of the K most frequent tokens.
 
     Attributes:
-      row_of_token: Index of the row and the column of `values` for each token id of the vocabulary.
-        -1 marks a token that has no row.
+      row_of_token: For each token id, the index of its row in `values`, which is also the index of
+        its column. -1 marks a token that has no row.
       values: PMI of each pair of tokens, log(p(a, b) / (p(a) p(b))).
     """
 
@@ -82,12 +82,12 @@ def word_similarity(
     """Return the attention target in which each token attends to words of similar meaning.
 
     The target weights are proportional to the cosine of two word vectors. A negative cosine is
-    treated as 0. Adjacent tokens with the same vector form one word, and a token does not attend to
-    this word. The token may attend to another occurrence of the same word in the text.
+    treated as 0. Adjacent tokens with the same vector are treated as one word. A token does not
+    attend to its own word, but may attend to another occurrence of this word in the text.
 
     Args:
-      vectors: Row of `table` with the vector of the word that contains each token. Row 0 means that
-        the word has no vector.
+      vectors: For each token, the row of `table` with the vector of its word. Row 0 means that the
+        word has no vector.
       lengths: Number of valid tokens of each text. The rest is padding.
       table: Word vectors of any norm. The similarity to a vector of zeros is 0.
     """

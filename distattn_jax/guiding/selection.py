@@ -44,7 +44,7 @@ def resolve_indices(name: str, indices: Sequence[int] | None, size: int) -> tupl
 
 
 def select_layers(array: Array, layers: Sequence[int] | None) -> Array:
-    """Return the selected layers, the second axis of an array. `layers=None` selects all."""
+    """Select layers along the second axis of an array. `layers=None` selects all."""
     indices = resolve_indices("layers", layers, array.shape[1])
     if indices == tuple(range(array.shape[1])):
         return array

@@ -11,7 +11,7 @@ def check_shape(name: str, array: Array, axes: str, sizes: dict[str, int]) -> No
       name: Name of the array, for error messages.
       array: Array to check.
       axes: Expected axes, separated by spaces, e.g. "B L N S".
-      sizes: Sizes of the axes known so far. The sizes of new axes are added.
+      sizes: Dict from the name of each axis checked so far to its size. New axes are added.
     """
     letters, shape = axes.split(), jnp.shape(array)
     fits = len(shape) == len(letters) and all(

@@ -1,11 +1,11 @@
 """Squared error between attention weights and a target (after Deshpande and Narasimhan 2020).
 
-    loss = 1/(layers · heads · rows) Σ_layer Σ_head Σ_i Σ_j (A_ij - P_ij)²
+    loss = 1/(layers · heads · queries) Σ_layer Σ_head Σ_i Σ_j (A_ij - P_ij)²
 
 The sums run over the selected layers and heads, over the queries i that have a target, and over the
-valid keys j. The loss is the mean squared distance of two distributions. It lies between 0 and 2
-for any model and length. Queries without a target are excluded: an error against a row of zeros
-would push their attention towards the uniform distribution.
+valid keys j. The loss lies between 0 and 2 for any model and length. Queries without a target are
+excluded: an error against a row of zeros would push their attention towards the uniform
+distribution.
 
 Cost: the attention weights (B, L, N, T, S) must be stored. The losses of `guiding.received` store
 only the attention that each key receives.
@@ -23,7 +23,7 @@ from distattn_jax.guiding.shapes import check_shape, padding_mask
 
 
 class Target(NamedTuple):
-    """Attention weights that a model is trained towards.
+    """Attention weights that a model is trained to reproduce.
 
     Attributes:
       rows: True for the queries that have a target.

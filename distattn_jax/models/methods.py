@@ -1,4 +1,4 @@
-"""Table `METHODS` of the attention methods that experiments compare in otherwise equal models.
+"""Dict `METHODS` of the attention methods that experiments compare in otherwise equal models.
 
 Position encodings are added to the embeddings for the method `vanilla` only. The method
 `no_positions` has no position information and is the baseline of a comparison. All other methods
@@ -124,7 +124,7 @@ def _distance_aware_method(title: str, **options: Any) -> Method:
     """Return the method that uses distance-aware attention with the given options.
 
     Args:
-      title: Name of the option, e.g. "linear". The title of the method is "DA, linear".
+      title: Name of the option. For example, "linear" results in the method title "DA, linear".
       **options: Argument `mapping` or `adjust` of `DistanceAware`.
     """
     variant = functools.partial(_distance_aware, **options)

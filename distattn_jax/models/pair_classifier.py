@@ -3,10 +3,11 @@
 The same encoder converts the first sentence to a vector a and the second to a vector b. The logits
 are
 
-    max(0, [a, b, |a - b|, a b] W₁ + b₁) W₂ + b₂
+    max(0, [a, b, |a - b|, a ⊙ b] W₁ + c₁) W₂ + c₂
 
-The paper does not describe how it combines two sentences. Here they are encoded separately: if they
-were concatenated, the method `no_positions` could not distinguish the first from the second.
+with trained kernels W and biases c, where ⊙ is the elementwise product. The paper does not describe
+how it combines two sentences. Here they are encoded separately: if they were concatenated, the
+method `no_positions` could not distinguish the first sentence from the second.
 """
 
 from typing import Any

@@ -26,7 +26,7 @@ class PooledOutput(NamedTuple):
 
 
 class SequenceEncoder(nnx.Module):
-    """Encode a sequence of vectors as one vector: Transformer encoder, then additive pooling.
+    """Encode a sequence of vectors as one vector, by a Transformer encoder and additive pooling.
 
     Args:
       method: Name of the attention method, a key of `METHODS`.
@@ -96,7 +96,9 @@ class SequenceEncoder(nnx.Module):
 
 
 class TextEncoder(nnx.Module):
-    """Encode a text as one vector: embedding, dense layer, `SequenceEncoder` (Wu et al. 2021).
+    """Encode a text as one vector (Wu et al. 2021).
+
+    The model consists of token embeddings, a dense layer and a `SequenceEncoder`.
 
     Args:
       vocabulary: Size V of the vocabulary. Token id 0 is padding.

@@ -1,6 +1,6 @@
-"""Parameters of distance-aware attention: by default w and v of each head.
+"""Parameters of distance-aware attention.
 
-w is the distance weight of a head, and v is the shape of its sigmoid.
+By default, each head has two parameters: its distance weight w and the shape v of its sigmoid.
 """
 
 from typing import Any
@@ -45,8 +45,8 @@ class DistanceAware(nnx.Module):
         the default of the mapping. These parameters are trained, except for the threshold of
         `attention.clip`.
       weight_init: Initializer of the distance weights w, one for each head, shape (N,).
-      tolerance: Maximum error of an attention score that results if fused kernels treat f as
-        constant at large distances. None selects the tolerance by dtype.
+      tolerance: Fused kernels may treat f as constant at large distances if this changes no
+        attention score by more than `tolerance`. None lets the implementation choose.
       param_dtype: Dtype of the parameters.
       rngs: Random number generators. The stream `params` draws the parameters.
     """

@@ -22,8 +22,8 @@ class Encoder(nnx.Module):
       variant: Called as `variant(rngs=rngs)` once for each layer, to make the module that builds
         the attention variant, e.g. `functools.partial(DistanceAware, num_heads)`. None means
         dot-product attention.
-      norm: "after" normalizes each residual sum. "before" normalizes the input of each part of a
-        layer, and the output of the last layer.
+      norm: "after" normalizes each residual sum. "before" normalizes the inputs of attention and
+        feed-forward network in each layer, and the output of the last layer.
       layer_norm: Makes a layer norm, called as `layer_norm(features, dtype=..., param_dtype=...,
         rngs=...)`.
       dtype: Dtype of the computation. None uses the promoted dtype of inputs and parameters.
@@ -125,7 +125,7 @@ def stack_layers(outputs: list[EncoderOutput], field: str) -> Array:
 def _hide_empty_slots(
     mask: Bool[Array, "#B #N #T #S"] | None, filled: Bool[Array, "B M"], tokens: int
 ) -> Bool[Array, "#B #N #T S"]:
-    """Return the mask with the empty memory slots hidden too.
+    """Return a mask that hides the empty memory slots and all keys that `mask` hides.
 
     Args:
       mask: True where a query may attend to a key. The keys are M memory slots, followed by the

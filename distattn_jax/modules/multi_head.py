@@ -1,4 +1,4 @@
-"""Multi-head attention with any attention variant, a replacement of `nnx.MultiHeadAttention`."""
+"""Multi-head attention with any attention variant, a replacement for `nnx.MultiHeadAttention`."""
 
 from typing import Any
 
@@ -185,8 +185,8 @@ class MultiHeadAttention(nnx.MultiHeadAttention):
         """Append keys and values to the cache.
 
         Returns:
-          All cached keys, all cached values, and the position of the first appended key. Unfilled
-          positions of the cache come after all filled ones, so that a causal mask hides them.
+          All cached keys, all cached values, and the position of the first appended key. The end of
+          the cache, which is not filled yet, is hidden from all queries by a causal mask.
         """
         if self.cached_key is None or self.cached_value is None or self.cache_index is None:
             raise ValueError(
@@ -215,7 +215,7 @@ class MultiHeadAttention(nnx.MultiHeadAttention):
 
 
 def _check_same_width(name: str, input_width: int, output_width: int) -> None:
-    """Raise a ValueError if the two widths differ. They must be equal without a projection."""
+    """Raise a ValueError if input and output, which no layer projects, differ in width."""
     if input_width != output_width:
         raise ValueError(
             f"{name}=False requires inputs and outputs of the same width; "

@@ -21,7 +21,7 @@ class RelativePosition(nnx.Module):
       keys: Add a position vector to the keys.
       values: Add a position vector to the values.
       shared: Share the tables between all heads. Otherwise each head has its own tables.
-      init: Initializer of the tables, shape (N or 1, 2 k + 1, H).
+      init: Initializer of the tables, shape (N, 2 k + 1, H), or (1, 2 k + 1, H) if shared.
       param_dtype: Dtype of the parameters.
       rngs: Random number generators. The stream `params` draws the parameters.
     """

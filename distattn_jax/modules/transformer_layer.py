@@ -23,7 +23,7 @@ from distattn_jax.modules.multi_head import MultiHeadAttention
 class EncoderOutput(NamedTuple):
     """Output of a Transformer layer or of an encoder. Fields that were not requested are None.
 
-    A single layer omits the layer axis L of `received` and `weights`.
+    For a single layer, `received` and `weights` have no layer axis L.
 
     Attributes:
       values: Output of the last layer.
@@ -51,7 +51,8 @@ class TransformerLayer(nnx.Module):
       hidden_features: Width inside the feed-forward network. None means 4 D.
       head_features: Width H of each head. None means D / N.
       variant: Module that builds the attention variant. None means dot-product attention.
-      norm: "after" normalizes each residual sum, "before" normalizes the input of each part.
+      norm: "after" normalizes each residual sum, "before" normalizes the inputs of the attention
+        and of the feed-forward network.
       activation: Activation of the feed-forward network.
       layer_norm: Makes each of the two layer norms, called as `layer_norm(features, dtype=...,
         param_dtype=..., rngs=...)`.

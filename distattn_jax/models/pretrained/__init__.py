@@ -1,4 +1,4 @@
-"""BERT, RoBERTa and ALBERT with any attention variant, and Hugging Face checkpoints of them."""
+"""BERT, RoBERTa and ALBERT encoders with any attention variant, and their checkpoint format."""
 
 from distattn_jax.models.pretrained.checkpoint import (
     load,

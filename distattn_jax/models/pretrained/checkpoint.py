@@ -41,7 +41,7 @@ TOKENIZER_FILES = (
 
 
 def resolve_folder(source: Folder, *, revision: str | None = None) -> Path:
-    """Return the folder of a checkpoint. Download it if the source is a name on the hub.
+    """Return the folder of a checkpoint. A checkpoint on the Hugging Face hub is downloaded.
 
     Args:
       source: A folder, or a name on the Hugging Face hub, e.g. "google-bert/bert-base-uncased".
@@ -75,7 +75,11 @@ def resolve_folder(source: Folder, *, revision: str | None = None) -> Path:
 
 
 def read_config(folder: Folder) -> PretrainedConfig:
-    """Read the configuration of a checkpoint from config.json and the names of its tensors."""
+    """Return the configuration of a checkpoint.
+
+    Most values are in config.json. The names of the stored tensors show if there is a pooler, and
+    which model family is meant if an old config.json does not say so.
+    """
     path = Path(folder) / "config.json"
     if not path.is_file():
         raise ValueError(f"{folder} must contain config.json.")
@@ -107,7 +111,7 @@ def weight_files(folder: Folder) -> list[Path]:
 
 
 def stored_dtypes(folder: Folder) -> list[str]:
-    """Return the dtypes of the tensors of a checkpoint, in the notation of safetensors ("BF16")."""
+    """Return the distinct dtypes of the tensors of a checkpoint, as safetensors names ("BF16")."""
     with _open_weights(folder) as files:
         dtypes = {
             file.get_slice(name).get_dtype()
@@ -118,7 +122,7 @@ def stored_dtypes(folder: Folder) -> list[str]:
 
 
 def read_parameters(folder: Folder, config: PretrainedConfig) -> dict[ParameterPath, np.ndarray]:
-    """Return a dict from path to value, in float32, of the parameters of an encoder.
+    """Return the parameters of an encoder, as a dict from path to value in float32.
 
     The paths are those of the module `PretrainedEncoder(config)`. Tensors of task-specific output
     layers are ignored. The pooler is ignored if `config.pooler` is False.
@@ -226,8 +230,8 @@ def _locate_tensors(files: list[Any], config: PretrainedConfig) -> tuple[dict[st
       config: Configuration of the encoder.
 
     Returns:
-      A dict from the normalized name of each tensor to its file and stored name, and a list that
-      describes each unexpected tensor.
+      A dict from the normalized name of each tensor to (file, name in the file), and a list with a
+      description of each unexpected tensor.
     """
     expected = {tensor.name for tensor in tensor_names.tensors_by_path(config).values()}
     locations: dict[str, Any] = {}

@@ -1,4 +1,4 @@
-"""Configuration of a pre-trained encoder, and its config.json in the Hugging Face format."""
+"""Configuration of a pre-trained encoder, converted from and to the config.json of Hugging Face."""
 
 import dataclasses
 import functools
@@ -100,7 +100,7 @@ class PretrainedConfig:
 
     @property
     def first_position(self) -> int:
-        """Row of the first token in the table of position embeddings."""
+        """Index of the position embedding that the first token of a text uses."""
         return self.padding + 1 if self.family == "roberta" else 0
 
     @property

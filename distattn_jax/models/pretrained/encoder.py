@@ -26,7 +26,9 @@ normal_init = jax.nn.initializers.normal(0.02)  # the initializer of all three p
 
 
 class Embeddings(nnx.Module):
-    """Sum of token, position and type embeddings, normalized, computed in float32.
+    """Normalized sum of token, position and type embeddings, computed in float32.
+
+    For ALBERT, a dense layer widens the embeddings to the width D of the encoder.
 
     Args:
       config: Configuration of the encoder.
@@ -159,7 +161,8 @@ class PretrainedEncoder(nnx.Module):
           tokens: Token ids.
           lengths: Number of valid tokens of each text. The rest is padding.
           types: Token types, below `config.types`. None means type 0 for all tokens.
-          dropout_rate: Replaces both dropout rates of the configuration. May be traced.
+          dropout_rate: Replaces `dropout_rate` and `attention_dropout_rate` of the configuration.
+            May be traced. None keeps the configured rates.
           rngs: Random number generators of dropout. None disables dropout.
           received: Also return the attention that each key receives, shape (B, L, N, S).
           weights: Also return the attention weights, shape (B, L, N, T, S).

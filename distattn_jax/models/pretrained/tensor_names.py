@@ -52,7 +52,7 @@ class StoredTensor(NamedTuple):
 
 
 def tensors_by_path(config: PretrainedConfig) -> dict[ParameterPath, StoredTensor]:
-    """Return a dict from the path of each parameter of an encoder to its tensor in a checkpoint.
+    """Return a dict from the path of each encoder parameter to the tensor that stores it.
 
     Args:
       config: Configuration of the encoder.
@@ -86,7 +86,7 @@ def is_ignored(name: str, config: PretrainedConfig) -> bool:
 
 
 def _embedding_tensors(config: PretrainedConfig) -> Iterator[tuple[ParameterPath, StoredTensor]]:
-    """Yield the path of each parameter of the embeddings, and its tensor in a checkpoint."""
+    """Yield (parameter path, stored tensor) for each parameter of the embeddings."""
     width = config.embedding_features
     for part, name, rows in (
         ("tokens", "word_embeddings", config.vocabulary),
@@ -103,7 +103,7 @@ def _embedding_tensors(config: PretrainedConfig) -> Iterator[tuple[ParameterPath
 
 
 def _layer_tensors(config: PretrainedConfig, index: int) -> dict[ParameterPath, StoredTensor]:
-    """Return a dict from path to stored tensor for the Transformer layer with this index."""
+    """Return a dict from parameter path to stored tensor for the layer with this index."""
     if config.family == "albert":
         prefix = f"encoder.albert_layer_groups.{index}.albert_layers.0"
         names = {
@@ -144,7 +144,7 @@ def _layer_tensors(config: PretrainedConfig, index: int) -> dict[ParameterPath, 
 def _dense_tensors(
     path: ParameterPath, name: str, inputs: tuple[int, ...], outputs: tuple[int, ...]
 ) -> dict[ParameterPath, StoredTensor]:
-    """Return a dict from path to stored tensor for a dense layer.
+    """Return a dict from parameter path to stored tensor for kernel and bias of a dense layer.
 
     Args:
       path: Path of the dense layer in the encoder.
@@ -160,7 +160,7 @@ def _dense_tensors(
 
 
 def _norm_tensors(path: ParameterPath, name: str, width: int) -> dict[ParameterPath, StoredTensor]:
-    """Return a dict from path to stored tensor for a layer norm.
+    """Return a dict from parameter path to stored tensor for scale and bias of a layer norm.
 
     Args:
       path: Path of the layer norm in the encoder.
