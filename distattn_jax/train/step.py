@@ -43,18 +43,35 @@ def make_train_step(
       constants: Constant arrays of the task, placed on the devices. The compiled program receives
         these arrays as arguments and contains no copy of them.
     """
-    graph, optimizer = model_graph(task), make_optimizer(task.config.optimizer)
+    step_members = jax.vmap(_make_member_step(task, schedule), in_axes=(None, 0, 0, 0, None))
 
-    def part_loss(params, part: Batch, key: Array, weight: Array, setting: Setting, fixed: Batch):
-        model = nnx.merge(graph, params)
-        rngs = nnx.Rngs(dropout=key) if task.uses_dropout else None
-        outputs = task.apply_for_training(model, part, setting, rngs)
-        composed = compose(task.loss, task.weighted_losses(setting))(outputs, {**part, **fixed})
-        means = {
-            name: weighted_sum(term, part["weight"]) / weight
-            for name, term in {"train/loss": composed.total, **composed.terms}.items()
-        }
-        return means["train/loss"], means
+    def train_step(
+        fixed: Batch, state: TrainState, sums: MetricSums, settings: Setting, batch: Batch
+    ) -> tuple[TrainState, MetricSums]:
+        if not group:
+            return step_members(fixed, state, sums, settings, batch)
+
+        def step_group(i: Array, held: tuple[TrainState, MetricSums]) -> Any:
+            """Update state and metric sums of the models in group i, and leave the others."""
+            start = i * group
+            state, sums, own_settings = jax.tree.map(
+                lambda leaf: jax.lax.dynamic_slice_in_dim(leaf, start, group), (*held, settings)
+            )
+            return jax.tree.map(
+                lambda leaf, new: jax.lax.dynamic_update_slice_in_dim(leaf, new, start, axis=0),
+                held,
+                step_members(fixed, state, sums, own_settings, batch),
+            )
+
+        return jax.lax.fori_loop(0, len(state.step) // group, step_group, (state, sums))
+
+    jitted = jax.jit(train_step, donate_argnums=(1, 2), out_shardings=out_shardings)
+    return functools.partial(jitted, dict(constants or {}))
+
+
+def _make_member_step(task: Task, schedule: Schedule) -> Callable[..., Any]:
+    """Return the step (constants, state, sums, setting, batch) -> (state, sums) of one model."""
+    optimizer, mean_losses = make_optimizer(task.config.optimizer), _make_mean_losses(task)
 
     def step_member(
         fixed: Batch, state: TrainState, sums: MetricSums, setting: Setting, batch: Batch
@@ -63,7 +80,7 @@ def make_train_step(
         weight = jnp.maximum(batch["weight"].sum(), 1e-6)
 
         def gradient_of(part: Batch, key: Array) -> tuple[Any, dict[str, Array]]:
-            (_, metrics), gradient = jax.value_and_grad(part_loss, has_aux=True)(
+            (_, metrics), gradient = jax.value_and_grad(mean_losses, has_aux=True)(
                 state.params, part, key, weight, setting, fixed
             )
             return gradient, metrics
@@ -82,38 +99,30 @@ def make_train_step(
         sums = sums.add(metrics, state.step)
         return TrainState(state.step + 1, params, opt_state, state.key), sums
 
-    step_members = jax.vmap(step_member, in_axes=(None, 0, 0, 0, None))
+    return step_member
 
-    def train_step(
-        fixed: Batch, state: TrainState, sums: MetricSums, settings: Setting, batch: Batch
-    ) -> tuple[TrainState, MetricSums]:
-        if not group:
-            return step_members(fixed, state, sums, settings, batch)
 
-        def step_group(i: Array, held: tuple[TrainState, MetricSums]) -> Any:
-            """Run the training step of the models in group i.
+def _make_mean_losses(task: Task) -> Callable[..., tuple[Array, dict[str, Array]]]:
+    """Return a function that computes the mean training loss of a part of a batch, and its terms.
 
-            Args:
-              i: Index of the group.
-              held: State and metric sums of all models.
+    Every sum over the part is divided by the weight of the whole batch.
+    """
+    graph = model_graph(task)
 
-            Returns:
-              `held`, with new state and metric sums for the models in group i.
-            """
-            start = i * group
-            state, sums, own_settings = jax.tree.map(
-                lambda leaf: jax.lax.dynamic_slice_in_dim(leaf, start, group), (*held, settings)
-            )
-            return jax.tree.map(
-                lambda leaf, new: jax.lax.dynamic_update_slice_in_dim(leaf, new, start, axis=0),
-                held,
-                step_members(fixed, state, sums, own_settings, batch),
-            )
+    def mean_losses(
+        params: Any, part: Batch, key: Array, weight: Array, setting: Setting, fixed: Batch
+    ) -> tuple[Array, dict[str, Array]]:
+        model = nnx.merge(graph, params)
+        rngs = nnx.Rngs(dropout=key) if task.uses_dropout else None
+        outputs = task.apply_for_training(model, part, setting, rngs)
+        composed = compose(task.loss, task.weighted_losses(setting))(outputs, {**part, **fixed})
+        means = {
+            name: weighted_sum(term, part["weight"]) / weight
+            for name, term in {"train/loss": composed.total, **composed.terms}.items()
+        }
+        return means["train/loss"], means
 
-        return jax.lax.fori_loop(0, len(state.step) // group, step_group, (state, sums))
-
-    jitted = jax.jit(train_step, donate_argnums=(1, 2), out_shardings=out_shardings)
-    return functools.partial(jitted, dict(constants or {}))
+    return mean_losses
 
 
 def make_count_step(task: Task, *, group: int = 0, out_sharding: Any = None) -> jax.stages.Wrapped:
