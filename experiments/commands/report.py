@@ -197,7 +197,7 @@ def _warn_of_differences(runs: Sequence[FoundRun]) -> list[str]:
 def _differing_options(first: FoundRun, second: FoundRun) -> list[str]:
     """Return the names of the options whose values differ between two runs.
 
-    Options that the method of one of the runs ignores are omitted. If both runs use the same
+    An option is omitted if the method of either run does not use it. If both runs use the same
     hyperparameter search, the loss weights of guides are omitted too.
     """
     options = _select_options(first), _select_options(second)

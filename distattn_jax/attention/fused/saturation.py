@@ -4,12 +4,15 @@ At distances R >= radius, the kernels replace f(R) by its limit f(∞). The radi
 distance for which this replacement changes no score, and no derivative of a score with respect to
 the slope, by more than the tolerance:
 
-    |q|max |k|max height max(|f(R) - f(∞)|, |∂f(R)/∂slope|)  <=  tolerance      for all R >= radius
+    Q · K · height · max(|f(R) - f(∞)|, |∂f(R)/∂slope|)  <=  tolerance      for all R >= radius
 
-|q|max and |k|max are the largest norms of a query and of a key of the head. If f is added to the
-scores, these two factors are left out. A head skips its far tiles
-(see `skipped_tiles`) if scores are multiplied by f and |q|max |k|max height |f(∞)| is also at most
-the tolerance. All scores beyond the radius are then treated as 0.
+Q and K are the largest norms of a query and of a key of the head, and height is the factor that
+scales f. This is the formula for scores that are multiplied by f. For scores to which f is added,
+Q and K are left out.
+
+A head skips its far tiles (see `skipped_tiles`) if scores are multiplied by f and
+Q · K · height · |f(∞)| is also at most the tolerance. All scores beyond the radius are then
+treated as 0.
 """
 
 from typing import Any

@@ -171,9 +171,10 @@ def schedule_key_blocks(
 
 
 class _TilesAround(NamedTuple):
-    """Tile indices that divide the columns by their distance from each block of rows.
+    """Tile indices where the near columns and the diagonal of each block of rows begin and end.
 
-    Rows and columns are compared by their positions in the sequence.
+    A column is near a block if some distance between them is below the radius of the head. Rows and
+    columns are compared by their positions in the sequence.
 
     Attributes:
       near_start: First tile that contains a distance below the radius.
@@ -191,11 +192,11 @@ class _TilesAround(NamedTuple):
 def _tiles_around(
     inputs: ScheduleInputs, position: Array, block_rows: int, tile_columns: int
 ) -> _TilesAround:
-    """Return the tile indices that divide the columns by their distance from each block of rows.
+    """Return where the near columns and the diagonal of each block of rows begin and end.
 
     Args:
       inputs: Arrays that determine the schedule.
-      position: Index of the column at the same position as the first row of each block.
+      position: For each block, the column that is aligned with its first row.
       block_rows: Number of rows of a block.
       tile_columns: Number of columns of a tile.
     """

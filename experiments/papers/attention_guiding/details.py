@@ -36,8 +36,8 @@ def write_details(contents: Contents, folder: stored_results.AnyPath) -> str:
     """Return Markdown with all tables, all searches, the result of each seed, and provenance.
 
     Args:
-      contents: Stored results by experiment. The value is None if the main experiment of a data
-        set, which has the name of the data set, was not run.
+      contents: Stored results by experiment. The main experiment of a data set is named after the
+        data set. Its value is None if it was not run.
       folder: Folder of the stored results.
     """
     parts = [

@@ -18,8 +18,8 @@ from experiments.papers.stored_results import FOLDER, AnyPath, read_notes, read_
 def read_contents(folder: AnyPath = FOLDER) -> dict[str, Any]:
     """Return the stored results by experiment.
 
-    The value is None if the main experiment of a data set, which has the name of the data set, was
-    not run. Repetitions and sweeps that were not run are left out.
+    The main experiment of a data set is named after the data set. Its value is None if it was not
+    run. Repetitions and sweeps that were not run are left out.
     """
     names = [name for data in DATA_TITLES for name in repetition_names(data)]
     found = {name: read_results(name, folder) for name in (*names, *SWEEPS)}

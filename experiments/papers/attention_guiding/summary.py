@@ -20,8 +20,8 @@ def write_summary(contents: Contents, folder: stored_results.AnyPath) -> str:
     """Return Markdown with findings, a table for each claim of the paper, and links to figures.
 
     Args:
-      contents: Stored results by experiment. The value is None if the main experiment of a data
-        set, which has the name of the data set, was not run.
+      contents: Stored results by experiment. The main experiment of a data set is named after the
+        data set. Its value is None if it was not run.
       folder: Folder of the stored results.
     """
     titles, speed = models.DATA_TITLES, stored_results.read_results("guiding_speed", folder)

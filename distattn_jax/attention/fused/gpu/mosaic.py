@@ -71,7 +71,7 @@ def vector_scratch(shape: tuple[int, ...]) -> Any:
 
 
 def operand_scratch(shape: tuple[int, ...], dtype: Any) -> Any:
-    """Return the type of the buffer `scratch` of `accumulate_products`, or None on a GPU."""
+    """Return the buffer type that `accumulate_products` needs in the interpreter, else None."""
     return matrix_scratch(shape, dtype) if is_interpreted() else None
 
 
