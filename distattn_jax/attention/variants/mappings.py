@@ -54,8 +54,8 @@ def linear(
 ) -> Float[Array, "..."]:
     """Return k x + b for shape = (k, b).
 
-    The result may be negative. With `early_multiply`, large scores then become small (section 4.3
-    of the paper).
+    The result may be negative. `early_multiply` multiplies the scores by the result, so that a
+    negative result turns large scores into small ones (section 4.3 of the paper).
     """
     slope, intercept = shape
     return slope * x + intercept

@@ -263,7 +263,7 @@ def accumulate_products(
 
 
 def _accumulate_through_scratch(total: jax.Array, a: jax.Array, b: Any, scratch: Any) -> jax.Array:
-    """Return total + a b, computed from a copy of the tile a in the buffer `scratch`."""
+    """Return `total` + `a` @ `b`, after copying the tile `a` to the buffer `scratch`."""
     scratch[...] = a
     plgpu.commit_smem()
 

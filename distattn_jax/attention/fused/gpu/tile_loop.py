@@ -67,8 +67,8 @@ class WarpgroupContext(NamedTuple):
       vectors: Resident vectors in registers, one number per row.
       scalars: Scalars of the example and the head.
       far_sums: References to the sums over the tiles that the thread block skips, in global memory.
-      operand_scratch: Buffer that `mosaic.accumulate_products` needs in the CPU interpreter. None on
-        a GPU.
+      operand_scratch: Buffer that `mosaic.accumulate_products` needs in the CPU interpreter. It is
+        None on a GPU.
     """
 
     row: jax.Array
