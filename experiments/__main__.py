@@ -1,11 +1,11 @@
 """Command line of the experiments: `python -m experiments COMMAND ...`."""
 
-import ast
-import difflib
 import importlib
 import linecache
 import sys
 from pathlib import Path
+
+from experiments import summarize_modules
 
 ROOT = Path(__file__).parent.parent
 OWN_PACKAGES = (ROOT / "distattn_jax", ROOT / "experiments")
@@ -21,9 +21,9 @@ def main(arguments: list[str]) -> None:
         sys.exit(0 if arguments else 2)
     name, *rest = arguments
     if name not in commands:
-        similar = difflib.get_close_matches(name, commands, n=1, cutoff=0.4)
-        hint = f"did you mean {similar[0]!r}?" if similar else f"known are: {', '.join(commands)}."
-        raise SystemExit(f"unknown command {name!r}: {hint}")
+        from distattn_jax.names import suggest  # Listing names needs no library.
+
+        raise SystemExit(f"unknown command {name!r}: {suggest(name, commands)}")
     module = importlib.import_module(f"experiments.commands.{name}")
     try:
         module.main(rest)
@@ -34,16 +34,8 @@ def main(arguments: list[str]) -> None:
 
 
 def list_commands() -> dict[str, str]:
-    """Return a dict from the name of each command to the first line of its docstring.
-
-    The modules of the commands are not imported.
-    """
-    commands = {}
-    for path in sorted((ROOT / "experiments" / "commands").glob("*.py")):
-        if not path.name.startswith("_"):
-            docstring = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or ""
-            commands[path.stem] = docstring.partition("\n")[0]
-    return commands
+    """Return a dict from the name of each command to the first line of its docstring."""
+    return summarize_modules(ROOT / "experiments" / "commands")
 
 
 def is_user_error(error: Exception) -> bool:

@@ -9,7 +9,7 @@ ROOT = Path(__file__).parent.parent
 # Each layer, and the layers that it may import besides itself. A short name is relative to
 # distattn_jax or to the layer of its row. "distattn_jax" allows every layer of the package.
 LAYERS = {
-    "experiments.__main__": {"distattn_jax", "experiments.commands"},
+    "experiments.__main__": {"distattn_jax", "experiments", "experiments.commands"},
     "experiments.commands": {
         "distattn_jax",
         "experiments.bench",
@@ -18,14 +18,14 @@ LAYERS = {
     },
     "experiments.bench": {"distattn_jax", "experiments.papers"},
     "experiments.papers": {"distattn_jax", "experiments.recipes"},
-    "experiments.recipes": {"tasks", "train"},
+    "experiments.recipes": {"experiments", "names", "tasks", "train"},
     "experiments": set(),
     "distattn_jax.plot": {"attention"},
     "distattn_jax.tasks": {
         *("attention", "guiding", "modules", "models", "data", "datasets", "train"),
-        *("sharding", "tree"),
+        *("names", "sharding", "tree"),
     },
-    "distattn_jax.train": {"data", "sharding", "tree"},
+    "distattn_jax.train": {"data", "names", "sharding", "tree"},
     "distattn_jax.datasets": {"data"},
     "distattn_jax.data": set(),
     "distattn_jax.sharding": set(),
@@ -37,6 +37,7 @@ LAYERS = {
     "distattn_jax.attention.fused": {"hash"},
     "distattn_jax.attention.fused.gpu": {"attention.fused", "hash"},
     "distattn_jax.hash": set(),
+    "distattn_jax.names": set(),
     "distattn_jax.tree": set(),
 }
 # Third-party packages that a layer, including the layers inside it, must not import.

@@ -7,6 +7,7 @@ from jax.sharding import Mesh
 from tokenizers import Tokenizer
 
 from distattn_jax.data import DataError, TextBuilder
+from distattn_jax.names import suggest
 from distattn_jax.tasks import (
     claim_ranking,
     document_classification,
@@ -19,7 +20,6 @@ from distattn_jax.tasks import (
 from distattn_jax.tasks.preparation import PreparedData, open_dataset, read_labels
 from distattn_jax.tasks.text_task import TextTask
 from distattn_jax.train import Config, Run, Trainer, open_run
-from distattn_jax.train.options import suggest
 
 
 class TaskDefinition(NamedTuple):

@@ -11,10 +11,11 @@ has a dotted name such as `optimizer.learning_rate`. The metadata of a field con
 
 import argparse
 import dataclasses
-import difflib
 import typing
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, TypeVar
+
+from distattn_jax.names import suggest
 
 OptionsType = TypeVar("OptionsType")
 BOOLEANS = {"true": True, "false": False}
@@ -109,16 +110,6 @@ def replace_options(options: OptionsType, changes: dict[str, Any]) -> OptionsTyp
         except ValueError as error:  # The error of a group names the field without its group.
             raise ValueError(f"{group}.{error}") from None
     return dataclasses.replace(options, **direct)  # type: ignore[type-var]
-
-
-def suggest(name: str, known_names: Iterable[str]) -> str:
-    """Return the end of an error message about an unknown name.
-
-    The text suggests the most similar known name, or lists all known names if none is similar.
-    """
-    known = sorted(known_names)
-    similar = difflib.get_close_matches(name, known, n=1, cutoff=0.4)
-    return f"did you mean {similar[0]!r}?" if similar else f"known are: {', '.join(known)}."
 
 
 def parse_options(options: OptionsType, arguments: Sequence[str], *, program: str) -> OptionsType:
