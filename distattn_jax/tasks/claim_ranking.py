@@ -71,7 +71,6 @@ class ClaimRanking(TextTask):
     """
 
     criterion: ClassVar[str] = "mrr"
-    fields = ()
     length_columns = ("tokens",)
     length_unit = "candidates"
 

@@ -8,11 +8,11 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from distattn_jax.tasks.text_task import TextTask
+from distattn_jax.tasks.text_task import PredictingTask
 from distattn_jax.train import Batch, cross_entropy
 
 
-class Classification(TextTask):
+class Classification(PredictingTask):
     """Assign one class to each example. The model must return an output with `logits` (B, C)."""
 
     criterion: ClassVar[str] = "accuracy"

@@ -26,7 +26,7 @@ from distattn_jax.tasks.preparation import (
     read_examples,
     train_tokenizer,
 )
-from distattn_jax.tasks.text_task import TextTask, model_arguments
+from distattn_jax.tasks.text_task import PredictingTask, model_arguments
 from distattn_jax.train import Batch, Setting, weighted_sum
 
 
@@ -37,7 +37,7 @@ class DocumentRegressionConfig(DocumentConfig):
     task: ClassVar[str] = "document_regression"
 
 
-class DocumentRegression(TextTask):
+class DocumentRegression(PredictingTask):
     """Predict the rating of each document. The ratings are the numeric labels of the data set.
 
     The initial bias of the model's output is the mean rating of the training set.

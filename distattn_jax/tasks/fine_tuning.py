@@ -15,9 +15,7 @@ import numpy as np
 from flax import nnx
 from tokenizers import Tokenizer
 
-from distattn_jax.data import (
-    Table,
-)
+from distattn_jax.data import Table
 from distattn_jax.models import PretrainedClassifier, PretrainedConfig
 from distattn_jax.tasks.guides import GUIDES, Guide, GuideOptions
 from distattn_jax.tasks.text_task import ComputeConfig, DatasetConfig, TextTask

@@ -49,7 +49,6 @@ class NewsRecommendation(TextTask):
     """Rank candidate news items for a reader. The metrics are means over impressions."""
 
     criterion: ClassVar[str] = "auc"
-    fields = ()
     length_columns = ("candidates",)
     length_unit = "candidates"
 

@@ -1,8 +1,9 @@
 """Shared base of all tasks on texts: options, tokenizer, labels and arguments of the model."""
 
+import abc
 import dataclasses
 from collections.abc import Mapping, Sequence
-from typing import Any, TypeVar
+from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
@@ -13,7 +14,6 @@ from distattn_jax.data import TOKENIZERS
 from distattn_jax.models import METHODS, Sizes
 from distattn_jax.train import Batch, Config, DataConfig, Options, Setting, Task, option
 
-TaskType = TypeVar("TaskType", bound="TextTask")
 DISTANCE_AWARE_METHODS = tuple(
     name for name, method in METHODS.items() if method.has_distance_weights
 )
@@ -155,14 +155,9 @@ class TextTask(Task):
       labels: Names of the classes; empty for tasks without classes.
       data: Description of the data, as in data.json of a run.
       constants: Arrays that the training loss needs in addition to the batch.
-
-    Attributes:
-      fields: Names of the text fields of an example. Empty if the task cannot make predictions for
-        texts entered by a user.
     """
 
     config: Any
-    fields: tuple[str, ...] = ("text",)
 
     def __init__(
         self,
@@ -192,6 +187,7 @@ class TextTask(Task):
     ) -> Any:
         return self.call_model(model, batch, dropout_rate=setting["dropout_rate"], rngs=rngs)
 
+    @abc.abstractmethod
     def call_model(self, model: Any, batch: Batch, **arguments: Any) -> Any:
         """Call the model with the columns of a batch.
 
@@ -200,7 +196,6 @@ class TextTask(Task):
           batch: Columns of the examples.
           **arguments: Further arguments of the model: `dropout_rate`, `rngs`, `received`, ...
         """
-        raise NotImplementedError
 
     def learning_rate_multiplier(self, path: tuple[str, ...], setting: Setting) -> Any:
         return setting.get("distance_rate", 1.0) if is_distance_parameter(path) else 1.0
@@ -209,17 +204,27 @@ class TextTask(Task):
         """Return the training table with only the columns that this run needs."""
         return table
 
+
+class PredictingTask(TextTask):
+    """Task that can make predictions for texts entered by a user.
+
+    Attributes:
+      fields: Names of the text fields of an example.
+    """
+
+    fields: tuple[str, ...] = ("text",)
+
+    @abc.abstractmethod
     def encode(self, rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         """Return the input columns of the model, by name.
 
         Args:
           rows: Examples with the text fields named in `fields`.
         """
-        raise NotImplementedError
 
+    @abc.abstractmethod
     def format_predictions(self, outputs: Any) -> list[str]:
         """Return one line of text for each example, which describes the prediction."""
-        raise NotImplementedError
 
 
 def is_distance_parameter(path: tuple[str, ...]) -> bool:

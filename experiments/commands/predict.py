@@ -12,6 +12,7 @@ import numpy as np
 
 from distattn_jax.data import DataError, Table
 from distattn_jax.tasks import LoadedModel, load
+from distattn_jax.tasks.text_task import PredictingTask
 from experiments.commands.train import enable_compilation_cache
 
 CHUNK = 64  # texts computed at a time; 1 if a person types them
@@ -38,7 +39,7 @@ def main(arguments: Sequence[str]) -> None:
 def predict(loaded: LoadedModel, lines: TextIO) -> Iterator[str]:
     """Yield the prediction for every line. In tasks on pairs, a tab separates the two texts."""
     task = loaded.task
-    if not task.fields:
+    if not isinstance(task, PredictingTask):
         raise DataError(f"the task {loaded.config.task} does not read single lines of text.")
     apply = jax.jit(task.apply)
     size = 1 if lines.isatty() else CHUNK
