@@ -40,6 +40,7 @@ class TextBuilder(tfds.core.GeneratorBasedBuilder):
     """
 
     URLS: ClassVar[tuple[str, ...]] = ()  # public addresses of the raw files
+    REQUIRED_FILES: ClassVar[str] = ""  # raw files of a data set that cannot be downloaded
     PUBLISHED_ROWS: ClassVar[Mapping[str, int]] = {}  # rows of every split as published
 
     VERSION = tfds.core.Version("1.0.0")

@@ -23,6 +23,8 @@ class CrossGenre(ClaimBuilder):
     divided at random: 70 percent for train, 10 percent for validation and 20 percent for test.
     """
 
+    REQUIRED_FILES = "claims, papers and pairs (.jsonl, .csv or .tsv)"
+
     def find_files(self) -> dict[str, Path]:
         return {stem: find_file(self.manual_dir, stem) for stem in ("claims", "papers", "pairs")}
 

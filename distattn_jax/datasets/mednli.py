@@ -23,6 +23,8 @@ class MedNli(NliBuilder):
     `manual_dir`.
     """
 
+    REQUIRED_FILES = "mli_train_v1.jsonl, mli_dev_v1.jsonl and mli_test_v1.jsonl"
+
     PUBLISHED_ROWS: ClassVar[dict[str, int]] = {"train": 11_232, "validation": 1_395, "test": 1_422}
 
     def find_files(self) -> dict[str, Path]:

@@ -20,6 +20,8 @@ class TextFiles(TextBuilder):
     `builder.info.features["label"].names`.
     """
 
+    REQUIRED_FILES = "train, validation and test (.csv, .tsv or .jsonl; text and label)"
+
     def find_files(self) -> dict[str, Path]:
         return {split: find_file(self.manual_dir, split) for split in SPLITS}
 

@@ -24,12 +24,6 @@ from distattn_jax.train.run import experiment_folder
 
 ConfigType = TypeVar("ConfigType", bound=AttentionConfig)
 SPLITS = ("train", "validation", "test")
-TEXT_FILES = "train, validation and test (.csv, .tsv or .jsonl; text and label)"
-REQUIRED_FILES = {
-    "text_files": TEXT_FILES,
-    "mednli": "mli_train_v1.jsonl, mli_dev_v1.jsonl and mli_test_v1.jsonl",
-    "cross_genre": "claims, papers and pairs (.jsonl, .csv or .tsv)",
-}  # files of the data sets that cannot be downloaded
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -71,11 +65,11 @@ class PreparedData:
 def open_dataset(config: DatasetConfig) -> TextBuilder:
     """Return the builder of the configured data set, and prepare its files if necessary."""
     name, folder = config.dataset, config.manual_dir
-    if name in REQUIRED_FILES and not folder:
-        raise DataError(
-            f"the data set {name} needs --data.manual-dir, a folder with {REQUIRED_FILES[name]}."
-        )
     builder = getattr(datasets, datasets.DATASETS[name])
+    if builder.REQUIRED_FILES and not folder:
+        raise DataError(
+            f"the data set {name} needs --data.manual-dir, a folder with {builder.REQUIRED_FILES}."
+        )
     opened = builder(data_dir=config.directory, **({"manual_dir": folder} if folder else {}))
     opened.prepare()
     return opened
