@@ -10,7 +10,7 @@ import TensorFlow Datasets on first access.
 
 from typing import TYPE_CHECKING, Any
 
-from distattn_jax.data.batches import Batches, choose_buckets
+from distattn_jax.data.batches import Batches, choose_buckets, round_length
 from distattn_jax.data.conllu import DependencyParse, ParsedTexts
 from distattn_jax.data.pmi import TokenPmi, count_pmi
 from distattn_jax.data.pretrained_tokenizer import (
@@ -76,6 +76,7 @@ __all__ = [
     "load_tokenizer",
     "load_word_vectors",
     "read_rows",
+    "round_length",
     "save_tokenizer",
     "split_sentences",
     "train_byte_level_bpe",

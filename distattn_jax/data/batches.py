@@ -197,6 +197,15 @@ class BatchIterator:
         return [self._batches[i] for i in range(begin, min(begin + GROUP_SIZE, self._stop))]
 
 
+def round_length(length: int, longest: int | None = None) -> int:
+    """Round a length up to a multiple of 8, but to at most `longest`.
+
+    Few different lengths give few different shapes, and so few compilations.
+    """
+    rounded = -(-length // 8) * 8
+    return rounded if longest is None else min(rounded, longest)
+
+
 def choose_buckets(
     lengths: Sequence[int] | np.ndarray, *, count: int, longest: int
 ) -> tuple[int, ...]:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from tokenizers import Tokenizer
 
-from distattn_jax.data import Nested, Table, TextBuilder, encode, split_sentences
+from distattn_jax.data import Nested, Table, TextBuilder, encode, round_length, split_sentences
 from distattn_jax.tasks.preparation import PreparedData, prepare_with_embeddings
 from distattn_jax.tasks.text_task import AttentionConfig, TextDataConfig, dataset_option
 from distattn_jax.train import Batch, option
@@ -48,8 +48,7 @@ def encode_documents(
     """
     documents = [split_sentences(row["text"]) for row in rows]
     encoded = encode(tokenizer, [sentence for document in documents for sentence in document])
-    # A multiple of 8 gives few different shapes, and so few compilations, when predicting.
-    width = min(longest, -(-int(encoded.lengths.max(initial=1)) // 8) * 8)
+    width = round_length(int(encoded.lengths.max(initial=1)), longest)
     return {"text": Nested.from_counts(encoded, [len(document) for document in documents], width)}
 
 

@@ -20,6 +20,7 @@ from distattn_jax.data import (
     list_words,
     load_pretrained_tokenizer,
     load_word_vectors,
+    round_length,
 )
 from distattn_jax.models import pretrained as models
 from distattn_jax.tasks import pretrained_source
@@ -217,8 +218,7 @@ def _group(column: Ragged, texts: EncoderTexts, longest: int) -> Ragged | Nested
     """
     if texts.counts is None:
         return column
-    # A multiple of 8 gives few different shapes, and so few compilations.
-    width = min(longest, -(-int(column.lengths.max(initial=1)) // 8) * 8)
+    width = round_length(int(column.lengths.max(initial=1)), longest)
     return Nested.from_counts(column, texts.counts, width)
 
 

@@ -10,7 +10,7 @@ from typing import TextIO
 import jax
 import numpy as np
 
-from distattn_jax.data import DataError, Table
+from distattn_jax.data import DataError, Table, round_length
 from distattn_jax.tasks import LoadedModel, load
 from distattn_jax.tasks.text_task import PredictingTask
 from experiments.commands.train import enable_compilation_cache
@@ -48,8 +48,7 @@ def predict(loaded: LoadedModel, lines: TextIO) -> Iterator[str]:
         rows += [dict.fromkeys(task.fields, "")] * (size - len(chunk))
         table = Table(task.encode(rows))
         longest = max(int(table.lengths(task.length_columns).max()), 1)
-        # A multiple of 8 gives few different shapes, and so few compilations.
-        length = min(-(-longest // 8) * 8, task.max_length or longest)
+        length = round_length(longest, task.max_length)
         outputs = apply(loaded.model, table.take(np.arange(size), length))
         yield from task.format_predictions(outputs)[: len(chunk)]
 
