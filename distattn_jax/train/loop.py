@@ -136,7 +136,7 @@ class Trainer:
                 for step in range(start + 1, self.steps + 1):
                     self._profile(run, step - start, last=step == self.steps)
                     state, sums = self.train_step(state, sums, self.settings, next(batches))
-                    logger.update_progress(step)
+                    logger.update_progress(step, state)
                     if after_step is not None:
                         after_step(step, state)
                     stopping, last = stop_requested(step), step == self.steps

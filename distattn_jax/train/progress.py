@@ -1,17 +1,19 @@
 """Show the progress of a long loop: a line redrawn in place on a terminal, or lines in a log."""
 
 import collections
+import contextlib
 import io
 import math
 import os
 import shutil
 import sys
+import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import SupportsFloat, TextIO
 
 Stream = TextIO | io.TextIOBase
-REDRAW_SECONDS = 0.1  # shortest time between two redraws of a terminal
+REDRAW_SECONDS = 0.5  # shortest time between two redraws of a terminal
 SPEED_SECONDS = 30.0  # the speed is the mean over this time
 WIDEST_BAR, NARROWEST_BAR = 30, 5  # columns
 
@@ -19,11 +21,11 @@ WIDEST_BAR, NARROWEST_BAR = 30, 5  # columns
 class Progress:
     """Display the step, the metrics, the steps per second and the time left.
 
+    The speed is measured from the first line on, because the first step may include compilation.
+
     Args:
       total: Number of steps of the whole run.
       stream: Stream to write to. None means standard error.
-      start: Number of steps that were completed before this process resumed the run. The speed
-        does not include these steps.
       every_seconds: Time between two lines if the stream is a log, in seconds.
       clock: Function that returns a time in seconds, with any origin.
     """
@@ -33,22 +35,23 @@ class Progress:
         total: int,
         *,
         stream: Stream | None = None,
-        start: int = 0,
         every_seconds: float | int = 10,
         clock: Callable[[], float] = time.monotonic,
     ):
-        if not 0 <= start <= total or total == 0:
-            raise ValueError(
-                f"start and total must satisfy 0 <= start <= total and total > 0; "
-                f"got start={start} and total={total}."
-            )
+        if total < 1:
+            raise ValueError(f"total must be at least 1; got {total}.")
         self._total, self._clock = total, clock
         self._stream: Stream = sys.stderr if stream is None else stream
         self._terminal = self._stream.isatty()
         self._interval = REDRAW_SECONDS if self._terminal else every_seconds
-        self._history = collections.deque([(clock(), start)])  # (time, step) of the recent lines
+        self._history: collections.deque[tuple[float, int]] = collections.deque()  # recent lines
         self._shown_at, self._shown_width = -math.inf, 0
         self._pending: tuple[int, Mapping[str, SupportsFloat]] | None = None
+
+    @property
+    def is_due(self) -> bool:
+        """True if the next update writes a line."""
+        return self._clock() - self._shown_at >= self._interval
 
     def update(self, step: int, values: Mapping[str, SupportsFloat]) -> None:
         """Set the current step and its metrics. Write a line if the last line is old enough.
@@ -57,11 +60,11 @@ class Progress:
         for an array that a device is still computing.
 
         Args:
-          step: Number of steps completed, including the first `start` steps.
+          step: Number of steps completed, including those before the run was resumed.
           values: Metrics to show, by name.
         """
         self._pending = step, values
-        if self._clock() - self._shown_at >= self._interval:
+        if self.is_due:
             self._show()
 
     def close(self) -> None:
@@ -102,15 +105,69 @@ class Progress:
         if last_step <= first_step or last_time <= first_time:
             return "? steps/s", "?:??:?? left"
         speed = (last_step - first_step) / (last_time - first_time)
-        minutes, seconds = divmod(math.ceil(max(self._total - step, 0) / speed), 60)
         shown = f"{speed:.3g}" if speed < 100 else f"{speed:.0f}"
-        return f"{shown} steps/s", f"{minutes // 60}:{minutes % 60:02}:{seconds:02} left"
+        return f"{shown} steps/s", f"{_format_time(max(self._total - step, 0) / speed)} left"
 
     def __enter__(self) -> "Progress":
         return self
 
     def __exit__(self, *exception: object) -> None:
         self.close()
+
+
+@contextlib.contextmanager
+def show_elapsed(
+    text: str,
+    *,
+    stream: Stream | None = None,
+    every_seconds: float | int = 1,
+    clock: Callable[[], float] = time.monotonic,
+) -> Iterator[None]:
+    """Show that something is under way while the body of a `with` statement runs.
+
+    A terminal shows the text and the elapsed time, redrawn in place and erased at the end. A log
+    receives one line with the text at the start.
+
+    Args:
+      text: Name of the activity, e.g. "compiling".
+      stream: Stream to write to. None means standard error.
+      every_seconds: Time between two redraws of a terminal, in seconds.
+      clock: Function that returns a time in seconds, with any origin.
+    """
+    out: Stream = sys.stderr if stream is None else stream
+    if not out.isatty():
+        out.write(f"{text} ...\n")
+        out.flush()
+        yield
+        return
+    start, finished = clock(), threading.Event()
+
+    def draw(line: str) -> None:
+        width = _terminal_columns(out) - 1
+        out.write("\r" + line[:width].ljust(width))
+        out.flush()
+
+    def redraw() -> None:
+        while not finished.wait(every_seconds):
+            draw(f"{text} ... {_format_time(round(clock() - start))}")
+
+    draw(f"{text} ... {_format_time(0)}")
+    thread = threading.Thread(target=redraw, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        finished.set()
+        thread.join()
+        draw("")
+        out.write("\r")
+        out.flush()
+
+
+def _format_time(seconds: float | int) -> str:
+    """Format a time as hours, minutes and seconds, rounded up to a whole second."""
+    whole = math.ceil(seconds)
+    return f"{whole // 3600}:{whole // 60 % 60:02}:{whole % 60:02}"
 
 
 def _fit_line(parts: list[str], fraction: float, width: int) -> str:

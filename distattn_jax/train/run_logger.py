@@ -46,12 +46,21 @@ class RunLogger:
         self._progress: Progress | None = None
         if jax.process_index() == 0:
             self._journal = Journal(run.path, resume_at=start, tensorboard=tensorboard)
-            self._progress = Progress(steps, start=start)
+            self._progress = Progress(steps)
 
-    def update_progress(self, step: int) -> None:
-        """Update the progress display after a step was dispatched to the device."""
+    def update_progress(self, step: int, state: TrainState) -> None:
+        """Update the progress display after a step was dispatched to the device.
+
+        When a line is due, wait for the device, so that the line counts only the steps done.
+
+        Args:
+          step: Number of training steps dispatched.
+          state: State after this step.
+        """
         self._step = step
         if self._progress is not None:
+            if self._progress.is_due:
+                jax.block_until_ready(state.step)
             self._progress.update(step, self._shown)
 
     def pause_timing(self, state: TrainState) -> None:

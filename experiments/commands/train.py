@@ -16,6 +16,7 @@ from distattn_jax.tasks.search import apply_search
 from distattn_jax.train import Config, MeshConfig, Run, RunError, Terminated, Trainer
 from distattn_jax.train.members import varied_axes
 from distattn_jax.train.options import list_set_options, parse_options
+from distattn_jax.train.progress import show_elapsed
 from distattn_jax.train.run import experiment_folder
 from experiments.bench.timing import is_out_of_memory
 from experiments.recipes import DEFAULT, load_recipe
@@ -109,8 +110,11 @@ def train_to_end(trainer: Trainer, run: Run, say: Callable[[str], None]) -> None
     try:
         if jax.process_count() == 1:  # Several processes must compile in the same order.
             start = time.monotonic()
-            trainer.compile()
+            with show_elapsed("compiling"):
+                trainer.compile()
             say(f"compiled in {time.monotonic() - start:.0f} s")
+        else:
+            say("Each program compiles at its first call, which may take minutes.")
         result = trainer.measure(trainer.fit(run))
     except Terminated as stopped:
         print(f"{run.path}: {stopped}. The same command resumes it.", file=sys.stderr)

@@ -1,10 +1,18 @@
 """Progress lines on a terminal and in a log, with a clock that the test sets."""
 
 import io
+import sys
+import threading
 
+import jax
+import jax.numpy as jnp
 import pytest
+from etils import epath
 
-from distattn_jax.train.progress import Progress
+from distattn_jax.train.progress import Progress, show_elapsed
+from distattn_jax.train.run import Run
+from distattn_jax.train.run_logger import RunLogger
+from distattn_jax.train.state import TrainState
 
 
 class Clock:
@@ -50,17 +58,17 @@ def test_closing_twice_shows_the_last_line_once(clock):
     assert log.getvalue().endswith("0:00:00 left\n")
 
 
-def test_a_terminal_is_redrawn_in_place_at_most_ten_times_a_second(clock, monkeypatch):
+def test_a_terminal_is_redrawn_in_place_at_most_twice_a_second(clock, monkeypatch):
     monkeypatch.setenv("COLUMNS", "80")
     terminal = Terminal()
     with Progress(1000, stream=terminal, clock=clock) as progress:
-        run(progress, clock, range(1, 1001), seconds_each=1 / 1024)
+        run(progress, clock, range(1, 1001), seconds_each=1 / 256)
     text = terminal.getvalue()
     drawn = text[:-1].split("\r")[1:]
     assert text.count("\n") == 1
     assert text.endswith("\n")
-    assert 8 <= len(drawn) <= 11  # ten redraws in one second, and the last step
-    assert "1000/1000  loss 0.001  1024 steps/s  0:00:00 left" in drawn[-1]
+    assert 8 <= len(drawn) <= 9  # two redraws a second in four seconds, and the last step
+    assert "1000/1000  loss 0.001  256 steps/s  0:00:00 left" in drawn[-1]
 
 
 def test_the_bar_shows_the_completed_fraction(clock, monkeypatch):
@@ -101,15 +109,43 @@ def test_a_narrow_terminal_drops_values_before_the_time_left(clock, monkeypatch)
     progress = Progress(1000, stream=terminal, clock=clock)
     clock.now += 1
     progress.update(10, {"loss": 0.123456, "accuracy": 0.98765, "norm": 1.23456})
-    assert terminal.getvalue() == "\r  10/1000  loss 0.1235  10 steps/s  0:01:39 left"
+    clock.now += 1
+    progress.update(20, {"loss": 0.123456, "accuracy": 0.98765, "norm": 1.23456})
+    assert terminal.getvalue().endswith("\r  20/1000  loss 0.1235  10 steps/s  0:01:38 left")
 
 
-def test_steps_before_the_start_are_excluded_from_the_speed(clock):
+def test_the_speed_begins_after_the_first_step_which_may_compile(clock):
     log = io.StringIO()
-    progress = Progress(10_000, start=9_000, stream=log, clock=clock)
-    clock.now += 50
-    progress.update(9_100, {})
-    assert log.getvalue() == " 9100/10000  2 steps/s  0:07:30 left\n"
+    progress = Progress(10_000, stream=log, every_seconds=10, clock=clock)
+    for step, seconds in ((9_001, 0.02), (9_008, 10.0)):
+        clock.now += seconds
+        progress.update(step, {})
+    first, second = log.getvalue().splitlines()
+    assert first == " 9001/10000  ? steps/s  ?:??:?? left"
+    assert second == " 9008/10000  0.7 steps/s  0:23:38 left"
+
+
+def test_a_line_of_a_run_counts_only_steps_that_the_device_has_done(tmp_path, monkeypatch):
+    @jax.jit
+    def slow_step(x):
+        return jax.lax.fori_loop(0, 50, lambda _, y: y @ x, x).sum().astype(jnp.int32)
+
+    class Log(io.StringIO):
+        def write(self, text):
+            assert state.step.is_ready()
+            return super().write(text)
+
+    log = Log()
+    monkeypatch.setattr(sys, "stderr", log)
+    logger = RunLogger(
+        Run(epath.Path(tmp_path)), steps=5, start=0, tensorboard=False, validation_metric=""
+    )
+    x, key = jnp.zeros((300, 300)), jax.random.key(0)
+    slow_step(x).block_until_ready()  # Compilation is not asynchronous.
+    with logger:
+        state = TrainState(slow_step(x), {}, (), key)
+        logger.update_progress(1, state)
+    assert log.getvalue().startswith("1/5")
 
 
 def test_the_speed_is_the_mean_of_the_last_30_seconds(clock):
@@ -118,14 +154,6 @@ def test_the_speed_is_the_mean_of_the_last_30_seconds(clock):
     run(progress, clock, [1], seconds_each=300.0)  # the first step compiles
     run(progress, clock, range(101, 1_001, 100), seconds_each=10.0)
     assert "10 steps/s  2:45:10 left" in log.getvalue().splitlines()[-1]
-
-
-def test_the_speed_is_unknown_before_the_first_step(clock):
-    log = io.StringIO()
-    progress = Progress(10, start=4, stream=log, clock=clock)
-    clock.now += 1
-    progress.update(4, {"loss": 2.0})
-    assert log.getvalue() == " 4/10  loss 2  ? steps/s  ?:??:?? left\n"
 
 
 def test_values_are_converted_only_when_a_line_is_due(clock):
@@ -149,8 +177,33 @@ def test_progress_without_updates_writes_nothing(clock):
         assert stream.getvalue() == ""
 
 
-def test_a_start_beyond_the_total_raises():
-    with pytest.raises(
-        ValueError, match="0 <= start <= total and total > 0; got start=11 and total=10"
-    ):
-        Progress(10, start=11)
+def test_a_total_below_one_raises():
+    with pytest.raises(ValueError, match="total must be at least 1; got 0"):
+        Progress(0)
+
+
+def test_a_log_says_once_that_an_activity_is_under_way():
+    log = io.StringIO()
+    with show_elapsed("compiling", stream=log, every_seconds=0.001):
+        assert log.getvalue() == "compiling ...\n"
+    assert log.getvalue() == "compiling ...\n"
+
+
+def test_a_terminal_shows_the_elapsed_time_of_an_activity_and_erases_it(clock, monkeypatch):
+    class RedrawnTerminal(Terminal):
+        redrawn = threading.Event()
+
+        def write(self, text):
+            if "0:01:05" in text:
+                self.redrawn.set()
+            return super().write(text)
+
+    monkeypatch.setenv("COLUMNS", "30")
+    terminal = RedrawnTerminal()
+    with show_elapsed("compiling", stream=terminal, every_seconds=0.001, clock=clock):
+        clock.now += 65
+        assert terminal.redrawn.wait(timeout=60)
+    assert terminal.getvalue().startswith("\rcompiling ... 0:00:00")
+    assert "\rcompiling ... 0:01:05" in terminal.getvalue()
+    assert terminal.getvalue().endswith("\r" + 29 * " " + "\r")
+    assert "\n" not in terminal.getvalue()
