@@ -1,7 +1,8 @@
 """Training loop: trains all models of a run side by side, and resumes from checkpoints.
 
 Metrics are summed on the device over a window of steps. The host copies the sums one window later,
-so that logging does not wait for the device. The host waits only at validations and checkpoints.
+so that logging does not wait for the device. The host waits at validations and checkpoints, and
+about twice a second to show how many steps are done.
 """
 
 from collections.abc import Callable, Iterator, Mapping

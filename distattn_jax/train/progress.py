@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import SupportsFloat, TextIO
 
 Stream = TextIO | io.TextIOBase
-REDRAW_SECONDS = 0.5  # shortest time between two redraws of a terminal
+REDRAW_SECONDS = 0.1  # shortest time between two redraws of a terminal
 SPEED_SECONDS = 30.0  # the speed is the mean over this time
 WIDEST_BAR, NARROWEST_BAR = 30, 5  # columns
 
@@ -21,7 +21,9 @@ WIDEST_BAR, NARROWEST_BAR = 30, 5  # columns
 class Progress:
     """Display the step, the metrics, the steps per second and the time left.
 
-    The speed is measured from the first line on, because the first step may include compilation.
+    Speed and time left are measured from the first line on, because the first step may include
+    compilation. The speed is the mean of recent training without pauses. The time left includes
+    pauses such as validations, at the rate so far.
 
     Args:
       total: Number of steps of the whole run.
@@ -44,14 +46,10 @@ class Progress:
         self._stream: Stream = sys.stderr if stream is None else stream
         self._terminal = self._stream.isatty()
         self._interval = REDRAW_SECONDS if self._terminal else every_seconds
+        self._first: tuple[float, int] | None = None  # (time, step) of the first line
         self._history: collections.deque[tuple[float, int]] = collections.deque()  # recent lines
         self._shown_at, self._shown_width = -math.inf, 0
         self._pending: tuple[int, Mapping[str, SupportsFloat]] | None = None
-
-    @property
-    def is_due(self) -> bool:
-        """True if the next update writes a line."""
-        return self._clock() - self._shown_at >= self._interval
 
     def update(self, step: int, values: Mapping[str, SupportsFloat]) -> None:
         """Set the current step and its metrics. Write a line if the last line is old enough.
@@ -64,8 +62,12 @@ class Progress:
           values: Metrics to show, by name.
         """
         self._pending = step, values
-        if self.is_due:
+        if self._clock() - self._shown_at >= self._interval:
             self._show()
+
+    def exclude(self, seconds: float) -> None:
+        """Leave a pause out of the speed, such as the time of a validation, in seconds."""
+        self._history = collections.deque((time + seconds, step) for time, step in self._history)
 
     def close(self) -> None:
         """Show the last update if it is still pending, and end the line."""
@@ -81,6 +83,7 @@ class Progress:
         assert self._pending is not None
         (step, values), self._pending = self._pending, None
         now = self._clock()
+        self._first = self._first or (now, step)
         self._history.append((now, step))
         while len(self._history) > 2 and self._history[1][0] <= now - SPEED_SECONDS:
             self._history.popleft()
@@ -88,7 +91,7 @@ class Progress:
         parts = [
             f"{step:>{len(str(self._total))}}/{self._total}",
             *(f"{name} {float(value):.4g}" for name, value in values.items()),
-            *self._speed_and_time_left(step),
+            *self._speed_and_time_left(now, step),
         ]
         if self._terminal:
             width = _terminal_columns(self._stream) - 1
@@ -99,14 +102,16 @@ class Progress:
             self._stream.write("  ".join(parts) + "\n")
         self._stream.flush()
 
-    def _speed_and_time_left(self, step: int) -> tuple[str, str]:
+    def _speed_and_time_left(self, now: float, step: int) -> tuple[str, str]:
         """Format the recent speed and the time left. Before a speed is known, show "?"."""
-        (first_time, first_step), (last_time, last_step) = self._history[0], self._history[-1]
-        if last_step <= first_step or last_time <= first_time:
+        assert self._first is not None
+        (first_time, first_step), (recent_time, recent_step) = self._first, self._history[0]
+        if step <= recent_step or now <= recent_time:
             return "? steps/s", "?:??:?? left"
-        speed = (last_step - first_step) / (last_time - first_time)
+        speed = (step - recent_step) / (now - recent_time)
+        seconds = max(self._total - step, 0) * (now - first_time) / (step - first_step)
         shown = f"{speed:.3g}" if speed < 100 else f"{speed:.0f}"
-        return f"{shown} steps/s", f"{_format_time(max(self._total - step, 0) / speed)} left"
+        return f"{shown} steps/s", f"{_format_time(seconds)} left"
 
     def __enter__(self) -> "Progress":
         return self

@@ -12,6 +12,8 @@ from distattn_jax.train.progress import Progress
 from distattn_jax.train.run import Run
 from distattn_jax.train.state import NEVER, MetricSums, TrainState
 
+WAIT_SECONDS = 0.5  # time between two steps at which the host waits for the device
+
 
 class NonFiniteError(Exception):
     """Raised when a loss or a gradient is not finite."""
@@ -40,10 +42,12 @@ class RunLogger:
         self._shown: dict[str, float] = {}
         self._saved_step = start
         self._start_time, self._start_step, self._step = time.monotonic(), start, start
+        self._next_wait = start + 1
         self._spans: list[tuple[int, float]] = []  # (steps, seconds) between two pauses
-        self.resume_timing()
         self._journal: Journal | None = None
         self._progress: Progress | None = None
+        self._paused_time = self._start_time
+        self.resume_timing()
         if jax.process_index() == 0:
             self._journal = Journal(run.path, resume_at=start, tensorboard=tensorboard)
             self._progress = Progress(steps)
@@ -51,29 +55,41 @@ class RunLogger:
     def update_progress(self, step: int, state: TrainState) -> None:
         """Update the progress display after a step was dispatched to the device.
 
-        When a line is due, wait for the device, so that the line counts only the steps done.
+        About every `WAIT_SECONDS`, wait until the device has done the step, and show its number.
+        The host is therefore never far ahead of the device.
 
         Args:
           step: Number of training steps dispatched.
           state: State after this step.
         """
         self._step = step
-        if self._progress is not None:
-            if self._progress.is_due:
-                jax.block_until_ready(state.step)
-            self._progress.update(step, self._shown)
+        if step >= self._next_wait:
+            self._wait(state)
 
     def pause_timing(self, state: TrainState) -> None:
         """Wait until the dispatched steps are done, then stop measuring the time of training steps.
 
         Call this method before validation or saving, so that their time is not included.
         """
-        jax.block_until_ready(state.step)
-        self._spans.append((self._step - self._span_step, time.monotonic() - self._span_time))
+        self._wait(state)
+        self._paused_time = time.monotonic()
+        self._spans.append((self._step - self._span_step, self._paused_time - self._span_time))
 
     def resume_timing(self) -> None:
         """Start measuring the time of training steps again."""
         self._span_step, self._span_time = self._step, time.monotonic()
+        self._waited_step, self._waited_time = self._span_step, self._span_time
+        if self._progress is not None:
+            self._progress.exclude(self._span_time - self._paused_time)
+
+    def _wait(self, state: TrainState) -> None:
+        """Wait until the dispatched steps are done, show progress and choose the next wait."""
+        jax.block_until_ready(state.step)
+        steps, seconds = self._step - self._waited_step, time.monotonic() - self._waited_time
+        self._waited_step, self._waited_time = self._step, time.monotonic()
+        self._next_wait = self._step + max(int(WAIT_SECONDS * steps / max(seconds, 1e-9)), 1)
+        if self._progress is not None:
+            self._progress.update(self._step, self._shown)
 
     def submit(self, step: int, sums: MetricSums) -> None:
         """Store the metric sums of the latest window of steps, and write the sums stored before.

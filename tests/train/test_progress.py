@@ -58,17 +58,17 @@ def test_closing_twice_shows_the_last_line_once(clock):
     assert log.getvalue().endswith("0:00:00 left\n")
 
 
-def test_a_terminal_is_redrawn_in_place_at_most_twice_a_second(clock, monkeypatch):
+def test_a_terminal_is_redrawn_in_place_at_most_ten_times_a_second(clock, monkeypatch):
     monkeypatch.setenv("COLUMNS", "80")
     terminal = Terminal()
     with Progress(1000, stream=terminal, clock=clock) as progress:
-        run(progress, clock, range(1, 1001), seconds_each=1 / 256)
+        run(progress, clock, range(1, 1001), seconds_each=1 / 1024)
     text = terminal.getvalue()
     drawn = text[:-1].split("\r")[1:]
     assert text.count("\n") == 1
     assert text.endswith("\n")
-    assert 8 <= len(drawn) <= 9  # two redraws a second in four seconds, and the last step
-    assert "1000/1000  loss 0.001  256 steps/s  0:00:00 left" in drawn[-1]
+    assert 8 <= len(drawn) <= 11  # ten redraws in one second, and the last step
+    assert "1000/1000  loss 0.001  1024 steps/s  0:00:00 left" in drawn[-1]
 
 
 def test_the_bar_shows_the_completed_fraction(clock, monkeypatch):
@@ -154,6 +154,16 @@ def test_the_speed_is_the_mean_of_the_last_30_seconds(clock):
     run(progress, clock, [1], seconds_each=300.0)  # the first step compiles
     run(progress, clock, range(101, 1_001, 100), seconds_each=10.0)
     assert "10 steps/s  2:45:10 left" in log.getvalue().splitlines()[-1]
+
+
+def test_a_pause_counts_for_the_time_left_but_not_for_the_speed(clock):
+    log = io.StringIO()
+    progress = Progress(100, stream=log, every_seconds=1, clock=clock)
+    run(progress, clock, [1, 6], seconds_each=10.0)
+    clock.now += 15.0  # a validation
+    progress.exclude(15.0)
+    run(progress, clock, [11], seconds_each=10.0)
+    assert log.getvalue().splitlines()[-1].endswith("0.5 steps/s  0:05:12 left")
 
 
 def test_values_are_converted_only_when_a_line_is_due(clock):
