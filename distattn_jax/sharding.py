@@ -26,7 +26,7 @@ def make_mesh(data: int = 0, model: int = 1) -> Mesh:
     data = data or len(devices) // model
     if data * model > len(devices) or data == 0:
         raise ValueError(
-            f"mesh.data x mesh.model ({data or 1} x {model}) must be at most the number of "
+            f"--mesh.data x --mesh.model ({data or 1} x {model}) must be at most the number of "
             f"devices, {len(devices)}."
         )
     names, types = ("data", "model"), (AxisType.Auto, AxisType.Auto)
@@ -39,7 +39,7 @@ def make_mesh(data: int = 0, model: int = 1) -> Mesh:
     for row in grid:
         if len({device.process_index for device in row}) > 1:
             raise ValueError(
-                f"mesh.model ({model}) must divide the number of devices of each process, "
+                f"--mesh.model ({model}) must divide the number of devices of each process, "
                 f"{jax.local_device_count()}."
             )
     return Mesh(grid, names, axis_types=types)

@@ -19,7 +19,7 @@ def raise_invalid_option():
 
 
 def raise_over_several_lines():
-    MeshConfig(coordinator="host:1")
+    TextClassificationConfig(mesh=MeshConfig(coordinator="host:1"))
 
 
 def raise_our_own_exception():

@@ -55,7 +55,10 @@ class TextBuilder(tfds.core.GeneratorBasedBuilder):
         if self.downloaded:
             manual_dir = self._download()
         if manual_dir is None or not Path(manual_dir).is_dir():
-            raise DataError(f"manual_dir must be the folder with the raw files; got {manual_dir}.")
+            raise DataError(
+                "manual_dir (--data.manual-dir) must be the folder with the raw files; "
+                f"got {manual_dir}."
+            )
         self.manual_dir = Path(manual_dir)
         self.raw_files = self.find_files()
         self.digest = _hash_files(self.raw_files)
@@ -150,7 +153,8 @@ class TextBuilder(tfds.core.GeneratorBasedBuilder):
             tempfile.TemporaryFile(dir=self.root).close()
         except OSError as error:
             raise DataError(
-                f"data_dir must be a writable folder; got {self.root}: {error.strerror}."
+                "data_dir (--data.directory) must be a writable folder; "
+                f"got {self.root}: {error.strerror}."
             ) from None
 
     def _info(self) -> tfds.core.DatasetInfo:

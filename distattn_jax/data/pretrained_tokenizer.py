@@ -98,7 +98,10 @@ def encode_pairs(
         raise ValueError(f"second must contain {len(first)} texts, as first; got {len(second)}.")
     special = tokenizer.num_special_tokens_to_add(second is not None)
     if longest <= special:
-        raise ValueError(f"longest must be more than the {special} special tokens; got {longest}.")
+        raise ValueError(
+            f"longest (--data.longest) must be more than the {special} special tokens; "
+            f"got {longest}."
+        )
     names = ["tokens", "types", "words"]
     names += [] if parses is None else ["heads"]
     names += [] if vectors is None else ["vectors"]

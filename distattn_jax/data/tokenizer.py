@@ -145,4 +145,6 @@ def _train(tokenizer: Tokenizer, trainer: trainers.Trainer, texts: Iterable[str]
 def _check_size(size: int, minimum: int, reason: str) -> None:
     """Raise `ValueError` if a vocabulary of this size is too small for the required tokens."""
     if size < minimum:
-        raise ValueError(f"size must be at least {minimum}, for {reason}; got {size}.")
+        raise ValueError(
+            f"size (--data.vocabulary) must be at least {minimum}, for {reason}; got {size}."
+        )

@@ -80,7 +80,8 @@ def load(path: AnyPath, *, member: int | None = None) -> LoadedModel:
         member = 0 if result is None else best_member(result)
     if not 0 <= member < count:
         raise ValueError(
-            f"member must be one of the {count} of the run, 0 to {count - 1}; got {member}."
+            f"member (--member) must be one of the {count} of the run, 0 to {count - 1}; "
+            f"got {member}."
         )
     return LoadedModel(
         task, select_model(task, params, member), task.tokenizer, task.labels, task.config

@@ -28,19 +28,20 @@ def check_fits(config: Any) -> None:
     sizes = read_sizes(source)
     if config.data.longest > sizes.max_length:
         raise ValueError(
-            f"data.longest must be at most {sizes.max_length}, the positions of {source}; "
+            f"--data.longest must be at most {sizes.max_length}, the positions of {source}; "
             f"got {config.data.longest}."
         )
     for name in ("layers", "layer"):
         layers = getattr(config.guiding, name)
         if any(layer >= sizes.layers for layer in layers):
             raise ValueError(
-                f"guiding.{name} must be below {sizes.layers}, the layers of {source}; "
+                f"--guiding.{name} must be below {sizes.layers}, the layers of {source}; "
                 f"got {layers}."
             )
     if sizes.heads % config.mesh.model:
         raise ValueError(
-            f"mesh.model must divide {sizes.heads}, the heads of {source}; got {config.mesh.model}."
+            f"--mesh.model must divide {sizes.heads}, the heads of {source}; "
+            f"got {config.mesh.model}."
         )
 
 

@@ -9,6 +9,7 @@ from distattn_jax.models import METHODS
 from distattn_jax.tasks.fine_tuning import ALL_LAYERS
 from distattn_jax.tasks.load import load_config
 from distattn_jax.train import Config, Run, RunError
+from distattn_jax.train.flags import make_flag
 from distattn_jax.train.members import apply_setting, list_grid_axes
 from distattn_jax.train.options import (
     describe_differences,
@@ -50,19 +51,19 @@ def apply_search(
     run = _find_run(epath.Path(config.search), config.method)
     result = run.result
     if result is None:
-        raise RunError(f"search must be a folder of finished runs; {run.path} is none.")
+        raise RunError(f"--search must be a folder of finished runs; {run.path} is none.")
     check_search(config, data, run)
     setting = dict(result["members"][select_members(result)[0]]["setting"])
     if setting.pop("layer", ALL_LAYERS) != ALL_LAYERS:
-        raise RunError(f"search must be of weights, not of layers; {run.path} guides one layer.")
+        raise RunError(f"--search must be of weights, not of layers; {run.path} guides one layer.")
     axes, values = list_grid_axes(config), options_to_dict(config)
     kept = [axis for axis in setting if axes[axis] in set_options]
     for axis in kept:
         tried = {member["setting"][axis]: None for member in result["members"]}
         if len(tried) > 1:
             raise RunError(
-                f"{axes[axis]} must not be given beside search, where {run.path} tried "
-                f"{', '.join(map(str, tried))}; got {values[axes[axis]]}."
+                f"{make_flag(axes[axis])} must not be given beside --search, where {run.path} "
+                f"tried {', '.join(map(str, tried))}; got {values[axes[axis]]}."
             )
     return apply_setting(config, {axis: setting[axis] for axis in setting if axis not in kept})
 
@@ -80,7 +81,7 @@ def check_search(config: Config, data: Mapping[str, Any], run: Run) -> None:
     different += run.describe_changed_files(data)
     if different:
         raise RunError(
-            f"search must be of the same task, data and model; {run.path} is not:\n  "
+            f"--search must be of the same task, data and model; {run.path} is not:\n  "
             + "\n  ".join(different)
         )
 

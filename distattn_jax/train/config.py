@@ -6,12 +6,12 @@ combination of these values and each seed. All models are trained side by side i
 """
 
 import dataclasses
-import math
 from typing import Any, ClassVar, TypeVar
 
 from distattn_jax.train.options import Options, is_read_by, iterate_options, option, replace_options
 
 ConfigType = TypeVar("ConfigType", bound="Config")
+SEED_LIMIT = 2**32  # JAX makes keys from 32-bit seeds.
 
 
 @dataclasses.dataclass(frozen=True)
@@ -83,11 +83,6 @@ class MeshConfig(Options):
         super().__post_init__()
         self.require_at_least(0, "data", "processes")
         self.require_at_least(1, "model")
-        if not bool(self.coordinator) == (self.processes > 0) == (self.process >= 0):
-            raise ValueError(
-                "coordinator, processes and process must be given together; got "
-                f"{self.coordinator!r}, {self.processes} and {self.process}."
-            )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -142,15 +137,24 @@ class Config(Options):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        is_folder_name = self.name not in ("", ".", "..") and not set("/\\\0") & set(self.name)
+        self.require(is_folder_name, "name", "a folder name, without / or \\")
         self.require_at_least(1, "seeds")
         self.require_at_least(0, "seed", "models_at_once")
+        largest = SEED_LIMIT - self.seeds
+        self.require(self.seed <= largest, "seed", f"at most {largest}")
         self.require(self.epochs > 0, "epochs", "above 0")
-        self.require(math.isfinite(self.epochs), "epochs", "finite")
         self.require(len(self.methods) > 0, "methods", "at least one name")
         if self.data.batch_size % self.optimizer.accumulate:
             raise ValueError(
                 f"data.batch_size ({self.data.batch_size}) must be a multiple of "
                 f"optimizer.accumulate ({self.optimizer.accumulate})."
+            )
+        mesh = self.mesh
+        if not bool(mesh.coordinator) == (mesh.processes > 0) == (mesh.process >= 0):
+            raise ValueError(
+                "mesh.coordinator, mesh.processes and mesh.process must be given together; got "
+                f"{mesh.coordinator!r}, {mesh.processes} and {mesh.process}."
             )
 
     @property

@@ -73,8 +73,8 @@ class Trainer:
         config = self.config = task.config
         if config.data.batch_size % mesh.shape["data"]:
             raise ValueError(
-                f"data.batch_size ({config.data.batch_size}) must be a multiple of the devices "
-                f"that share a batch ({mesh.shape['data']}, mesh.data)."
+                f"--data.batch-size ({config.data.batch_size}) must be a multiple of the devices "
+                f"that share a batch ({mesh.shape['data']}, --mesh.data)."
             )
         self.task, self.tables, self.mesh = task, tables, mesh
         self.members = list_members(config)

@@ -11,11 +11,13 @@ has a dotted name such as `optimizer.learning_rate`. The metadata of a field con
 
 import argparse
 import dataclasses
+import math
 import typing
 from collections.abc import Iterator, Sequence
 from typing import Any, TypeVar
 
 from distattn_jax.names import suggest
+from distattn_jax.train.flags import make_flag, suggest_option, use_dashes, write_flags
 
 OptionsType = TypeVar("OptionsType")
 BOOLEANS = {"true": True, "false": False}
@@ -58,14 +60,29 @@ class Options:
 
     def __post_init__(self) -> None:
         for field in dataclasses.fields(self):  # type: ignore[arg-type]
+            if "explanation" not in field.metadata:
+                continue  # a group of options
+            self._check_type(field)
             choices, values = field.metadata.get("choices"), _as_tuple(getattr(self, field.name))
             for value in values:
+                if isinstance(value, float):
+                    self.require(math.isfinite(value), field.name, "finite")
                 if choices and value not in choices:
                     raise ValueError(
                         f"{field.name} must be one of {', '.join(choices)}; got {value!r}."
                     )
             if field.metadata.get("grid"):
                 self.require(len(values) > 0, field.name, "at least one value")
+
+    def _check_type(self, field: dataclasses.Field) -> None:
+        """Raise an error unless the value of an option has the declared type."""
+        value_type, several = _value_type(field)
+        value = getattr(self, field.name)
+        name = f"a tuple of {value_type.__name__}" if several else value_type.__name__
+        is_right = isinstance(value, tuple) == several
+        self.require(
+            is_right and all(_is_a(x, value_type) for x in _as_tuple(value)), field.name, name
+        )
 
     def require(self, condition: bool, name: str, requirement: str) -> None:
         """Raise an error about the field `name` unless the condition holds."""
@@ -119,8 +136,8 @@ def parse_options(options: OptionsType, arguments: Sequence[str], *, program: st
 
     Args:
       options: Dataclass that defines the options and their present values.
-      arguments: Command-line arguments, e.g. `["--model.heads", "8"]`. Dashes in option names
-        are read as underscores.
+      arguments: Command-line arguments, e.g. `["--model.heads", "8"]`. Option names may be
+        written with dashes or underscores.
       program: Program name shown by `--help`.
     """
     parser = argparse.ArgumentParser(
@@ -139,7 +156,7 @@ def parse_options(options: OptionsType, arguments: Sequence[str], *, program: st
         value_type, several = _value_type(field)
         shown = " ".join(map(str, value)) if several else value
         groups[group].add_argument(
-            f"--{name}",
+            make_flag(name),
             dest=name,
             type=_parse_boolean if value_type is bool else value_type,
             nargs="+" if several else None,
@@ -147,23 +164,26 @@ def parse_options(options: OptionsType, arguments: Sequence[str], *, program: st
             metavar=None if field.metadata.get("choices") else value_type.__name__.upper(),
             help=f"{field.metadata['explanation']} (now: {shown!s})".replace("%", "%%"),
         )
-    parsed, unknown = parser.parse_known_args([_use_underscores(text) for text in arguments])
+    known = [name for name, *_ in iterate_options(options)]
+    parsed, unknown = parser.parse_known_args([use_dashes(text) for text in arguments])
+    if unknown and not unknown[0].startswith("--"):
+        parser.error(f"unexpected {unknown[0]!r}: options have the form --name value.")
     if unknown:
-        name = unknown[0].partition("=")[0].removeprefix("--")
-        known = [known_name for known_name, *_ in iterate_options(options)]
-        parser.error(f"unknown {unknown[0]!r}: {suggest(name, known)}")
+        flag = unknown[0].partition("=")[0]
+        name = flag.removeprefix("--").replace("-", "_")
+        parser.error(f"unknown {flag}: {suggest_option(name, known)}")
     try:
         return replace_options(
             options, {name: _lists_to_tuples(value) for name, value in vars(parsed).items()}
         )
     except ValueError as error:
-        parser.error(str(error))
+        parser.error(write_flags(str(error), known))
 
 
 def list_set_options(arguments: Sequence[str]) -> frozenset[str]:
     """Return the dotted names of the options that a command line sets."""
-    flags = (_use_underscores(argument) for argument in arguments if argument.startswith("--"))
-    return frozenset(flag.partition("=")[0].removeprefix("--") for flag in flags)
+    flags = (argument.partition("=")[0] for argument in arguments if argument.startswith("--"))
+    return frozenset(flag.removeprefix("--").replace("-", "_") for flag in flags)
 
 
 def options_to_dict(options: Any) -> dict[str, Any]:
@@ -237,9 +257,7 @@ def _parse_boolean(text: str) -> bool:
     return BOOLEANS[text.lower()]
 
 
-def _use_underscores(argument: str) -> str:
-    """Replace dashes by underscores in the name of a flag, and leave its value unchanged."""
-    if not argument.startswith("--"):
-        return argument
-    name, equals, value = argument.partition("=")
-    return "--" + name[2:].replace("-", "_") + equals + value
+def _is_a(value: Any, value_type: type) -> bool:
+    """Return True if a value has a type. An int is also a float, and a bool is only a bool."""
+    accepted = (int, float) if value_type is float else value_type
+    return isinstance(value, accepted) and isinstance(value, bool) == (value_type is bool)

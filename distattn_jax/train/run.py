@@ -172,7 +172,7 @@ def open_run(config: Config, *, data: Mapping[str, Any], files: Mapping[str, str
                 _write_whole(run.path / name, content)
         except OSError as error:
             raise RunError(
-                "output.directory must be a folder that can be written; got "
+                "--output.directory must be a folder that can be written; got "
                 f"{config.output.directory}: {error.strerror or error}."
             ) from None
     return run

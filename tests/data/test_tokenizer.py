@@ -64,9 +64,9 @@ def test_byte_level_bpe_restores_every_text():
 
 
 def test_an_invalid_argument_is_an_error_that_names_it(tmp_path):
-    with pytest.raises(ValueError, match=r"size must be at least 258, for every byte; got 200"):
+    with pytest.raises(ValueError, match=r"--data.vocabulary\) must be at least 258, for every byte; got 200"):
         train_byte_level_bpe(TEXTS, size=200)
-    with pytest.raises(ValueError, match=r"size must be at least \d+, .*; got 5"):
+    with pytest.raises(ValueError, match=r"--data.vocabulary\) must be at least \d+, .*; got 5"):
         train_word_piece(TEXTS, size=5)
     with pytest.raises(ValueError, match=r"texts must be a collection of texts; got .* 'one text'"):
         train_word_level("one text")

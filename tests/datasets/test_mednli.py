@@ -33,7 +33,7 @@ def test_the_three_files_become_three_splits(tmp_path):
 
 def test_the_files_must_be_passed_by_the_user(tmp_path):
     with pytest.raises(
-        DataError, match=r"manual_dir must be the folder with the raw files; got None"
+        DataError, match=r"--data.manual-dir\) must be the folder with the raw files; got None"
     ):
         MedNli(data_dir=tmp_path)
     with pytest.raises(DataError, match=r"must contain mli_train_v1.jsonl, mli_dev_v1.jsonl"):

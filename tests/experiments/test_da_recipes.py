@@ -107,7 +107,7 @@ def test_a_search_skips_the_test_set_and_a_recipe_uses_its_best_setting(tmp_path
         found = apply_search(after.for_method(method), {})
         assert found.model.initial_weight == (best["setting"]["initial_weight"],)
         assert found.model.distance_rate == (best["setting"]["distance_rate"],)
-    with pytest.raises(RunError, match="search must be a folder of finished runs"):
+    with pytest.raises(RunError, match="--search must be a folder of finished runs"):
         apply_search(after.for_method("vanilla"), {})
 
 

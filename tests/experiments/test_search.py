@@ -70,7 +70,9 @@ def test_a_run_uses_the_best_setting_except_for_explicit_options(guided):
 
 def test_searched_options_must_not_be_set_explicitly(guided):
     given = replace_options(guided, {"guiding.alpha": (0.5,)})
-    message = r"guiding.alpha must not be given beside search.*ag tried 0.1, 0.01, .*; got \[0.5\]"
+    message = (
+        r"--guiding.alpha must not be given beside --search.*ag tried 0.1, 0.01, .*; got \[0.5\]"
+    )
     with pytest.raises(RunError, match=message):
         apply_search(given.for_method("ag"), ABOUT, {"guiding.alpha"})
     apply_search(given.for_method("none"), ABOUT, {"guiding.alpha"})  # It reads no alpha.
@@ -80,7 +82,7 @@ def test_a_sweep_over_layers_is_not_a_search(guided, tmp_path):
     sweep = replace_options(guided, {"guiding.layer": (0, 1), "methods": ("ag",)})
     (tmp_path / "sweep").mkdir()
     folder = write_search(tmp_path / "sweep", sweep, best={"layer": 1})
-    with pytest.raises(RunError, match=r"search must be of weights, not of layers; .*ag guides"):
+    with pytest.raises(RunError, match=r"--search must be of weights, not of layers; .*ag guides"):
         apply_search(replace_options(guided, {"search": folder}).for_method("ag"), ABOUT)
     assert apply_search(sweep.for_method("ag"), ABOUT, {"guiding.layer"}).guiding.layer == (0, 1)
     assert sweep.for_method("none").guiding.layer == (-1,)
@@ -106,7 +108,9 @@ def test_options_that_a_guide_does_not_read_may_differ_from_its_search(guided):
 )
 def test_a_search_with_other_data_or_models_is_rejected(guided, changes, about, message):
     config, data = replace_options(guided, changes), {"digests": ABOUT["digests"] | about}
-    with pytest.raises(RunError, match="search must be of the same task, data and model") as error:
+    with pytest.raises(
+        RunError, match="--search must be of the same task, data and model"
+    ) as error:
         apply_search(config.for_method("ag"), data)
     assert str(error.value).splitlines()[1:] == [f"  {message}"]
 

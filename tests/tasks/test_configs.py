@@ -23,6 +23,7 @@ from distattn_jax.tasks import (
     TextClassificationData,
 )
 from distattn_jax.train import MeshConfig
+from distattn_jax.train.flags import make_flag
 from distattn_jax.train.members import list_grid_axes, list_members, varied_axes
 from distattn_jax.train.options import (
     iterate_options,
@@ -223,7 +224,7 @@ def test_the_command_line_refuses_an_option_that_means_nothing_to_the_task(confi
     with pytest.raises(SystemExit) as exit:
         parse_options(config(), [f"--{name}", "1"], program="program")
     assert exit.value.code == 2
-    assert f"error: unknown '--{name}': " in capsys.readouterr().err
+    assert f"error: unknown {make_flag(name)}: " in capsys.readouterr().err
     with pytest.raises(ValueError, match=f"unknown option '{re.escape(name)}'"):
         options_from_dict(config(), {name: 1})
 

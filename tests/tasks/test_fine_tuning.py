@@ -194,11 +194,11 @@ def test_the_digest_of_a_pretrained_model_depends_on_its_weights(tmp_path):
         (
             {"data": PretrainedClassificationData(longest=25)},
             ValueError,
-            "data.longest must be at most 24.*got 25",
+            "--data.longest must be at most 24.*got 25",
         ),
-        ({"guiding": GuidingConfig(layers=(1,))}, ValueError, "guiding.layers must be below 1"),
-        ({"guiding": GuidingConfig(layer=(0, 1))}, ValueError, "guiding.layer must be below 1"),
-        ({"mesh": MeshConfig(model=4)}, ValueError, "mesh.model must divide 2"),
+        ({"guiding": GuidingConfig(layers=(1,))}, ValueError, "--guiding.layers must be below 1"),
+        ({"guiding": GuidingConfig(layer=(0, 1))}, ValueError, "--guiding.layer must be below 1"),
+        ({"mesh": MeshConfig(model=4)}, ValueError, "--mesh.model must divide 2"),
     ],
 )
 def test_a_config_that_does_not_fit_is_refused_before_the_data_are_read(

@@ -44,7 +44,9 @@ def test_the_loaded_model_has_the_accuracy_of_the_result(finished_run, result):
     right = [loaded.labels[i] == row["label"] for i, row in zip(predicted, rows, strict=True)]
     assert np.mean(right) == pytest.approx(result["members"][1]["test"]["accuracy"])
     assert loaded.config == load_config(finished_run)
-    with pytest.raises(ValueError, match=r"member must be one of the 2 of the run, 0 to 1; got 2"):
+    with pytest.raises(
+        ValueError, match=r"--member\) must be one of the 2 of the run, 0 to 1; got 2"
+    ):
         load(finished_run, member=2)
 
 

@@ -45,7 +45,7 @@ class SmallConfig(Config):
         (DataConfig, {"buckets": 0}, "at least 1"),
         (DataConfig, {"seed": -1}, "at least 0"),
         (OptimizerConfig, {"learning_rate": (1e-3, -1e-3)}, "at least 0"),
-        (OptimizerConfig, {"learning_rate": (float("nan"),)}, "at least 0"),
+        (OptimizerConfig, {"learning_rate": (float("nan"),)}, "finite"),
         (OptimizerConfig, {"learning_rate": ()}, "at least one value"),
         (OptimizerConfig, {"schedule": "step"}, "one of constant, linear, cosine, inverse_square"),
         (OptimizerConfig, {"warmup_steps": -1}, "at least 0"),
@@ -89,9 +89,9 @@ def test_the_error_names_the_option_its_value_and_what_is_required(group, fields
     ],
 )
 def test_the_options_of_several_processes_are_given_together(fields):
-    with pytest.raises(ValueError, match="coordinator, processes and process must be given toge"):
-        MeshConfig(**fields)
-    MeshConfig(coordinator="host:1", processes=2, process=0)
+    with pytest.raises(ValueError, match=r"mesh.coordinator, .* and mesh.process must be given"):
+        SmallConfig(mesh=MeshConfig(**fields))
+    SmallConfig(mesh=MeshConfig(coordinator="host:1", processes=2, process=0))
 
 
 def test_the_parts_of_a_batch_have_equal_sizes():

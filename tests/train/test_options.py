@@ -7,6 +7,7 @@ import pytest
 
 from distattn_jax.tasks import ModelConfig, TextClassificationConfig
 from distattn_jax.train import OptimizerConfig, Options, option
+from distattn_jax.train.flags import OTHER_NAMES, make_flag, suggest_option
 from distattn_jax.train.options import (
     describe_differences,
     iterate_options,
@@ -80,7 +81,7 @@ def test_help_shows_the_explanation_and_the_present_value_of_every_option(capsys
     assert exit.value.code == 0
     text = "".join(capsys.readouterr().out.split())  # Line breaks depend on the terminal.
     for name, field, _ in iterate_options(config):
-        assert f"--{name}" in text
+        assert make_flag(name) in text
         assert "".join(field.metadata["explanation"].split()) in text
     assert "attentionheads(now:2)" in text
     assert "peaklearningrate;severalvaluesformagrid(now:0.50.25)" in text
@@ -90,28 +91,51 @@ def test_help_shows_the_explanation_and_the_present_value_of_every_option(capsys
 @pytest.mark.parametrize(
     ("arguments", "messages"),
     [
-        (("--model.haeds", "8"), ("'--model.haeds'", "did you mean 'model.heads'?")),
-        (("--learning-rate=1",), ("did you mean 'optimizer.learning_rate'?",)),
-        (("--zzz",), ("known are: data.batch_size, ",)),
-        (("vanilla",), ("unknown 'vanilla'",)),
+        (("--model.haeds", "8"), ("unknown --model.haeds: did you mean --model.heads?",)),
+        (("--learning-rate=1",), ("did you mean --optimizer.learning-rate?",)),
+        (("--lr", "1"), ("unknown --lr: did you mean --optimizer.learning-rate?",)),
+        (("--batch_size", "1"), ("unknown --batch-size: did you mean --data.batch-size?",)),
+        (("--model.seed", "1"), ("unknown --model.seed: did you mean --",)),
+        (("--zzz",), ("unknown --zzz: --help lists all options.",)),
+        (("--verbose",), ("unknown --verbose: --help lists all options.",)),
+        (("vanilla",), ("unexpected 'vanilla': options have the form --name value.",)),
         (("--optimizer.schedule", "step"), ("--optimizer.schedule: ", "'step'", "cosine")),
         (("--methods", "vanilla", "best"), ("--methods: ", "'best'", "distance_aware")),
         (("--model.heads", "many"), ("--model.heads: ", "int", "'many'")),
         (("--model.heads", "2.5"), ("--model.heads: ", "int", "'2.5'")),
         (("--output.profile", "maybe"), ("--output.profile: ", "true or false", "'maybe'")),
-        (("--model.layers", "0"), ("model.layers must be at least 1; got 0.",)),
-        (("--model.dropout-rate", "0", "1"), ("model.dropout_rate must be below 1; got (0.0, 1",)),
-        (("--epochs", "0"), (" epochs must be above 0; got 0.0.",)),
+        (("--model.layers", "0"), (" --model.layers must be at least 1; got 0.",)),
+        (("--model.dropout-rate", "0", "1"), (" --model.dropout-rate must be below 1; got (0.0,",)),
+        (("--epochs", "0"), (" --epochs must be above 0; got 0.0.",)),
+        (("--epochs", "inf"), (" --epochs must be finite; got inf.",)),
+        (("--optimizer.learning-rate", "1", "nan"), (" --optimizer.learning-rate must be finite",)),
         (
             ("--data.batch-size", "6", "--optimizer.accumulate", "4"),
-            ("data.batch_size (6) must be a multiple of optimizer.accumulate (4)",),
+            ("--data.batch-size (6) must be a multiple of --optimizer.accumulate (4)",),
         ),
+        (("--seed", "99999999999"), (" --seed must be at most 4294967295; got 99999999999.",)),
+        (("--seed", "4294967295", "--seeds", "2"), (" --seed must be at most 4294967294; got",)),
+        (
+            ("--mesh.process", "0"),
+            (" --mesh.coordinator, --mesh.processes and --mesh.process must",),
+        ),
+        (("--name", "../x"), (" --name must be a folder name, without / or \\; got '../x'.",)),
+        (("--name", "a/b"), (" --name must be a folder name",)),
+        (("--name", ".."), (" --name must be a folder name",)),
+        (("--name", ""), (" --name must be a folder name",)),
     ],
 )
 def test_the_error_names_what_is_refused_and_what_is_allowed(capsys, arguments, messages):
     text = refusal(capsys, *arguments)
     for message in messages:
         assert message in text
+
+
+def test_every_name_of_another_program_leads_to_an_option():
+    known = {name for name, *_ in iterate_options(CONFIG)} | {"model.pretrained"}
+    for option_name, others in OTHER_NAMES.items():
+        for other in others:
+            assert suggest_option(other, known).rstrip("?").endswith(make_flag(option_name)[2:])
 
 
 def test_a_config_survives_json():
@@ -181,3 +205,19 @@ def test_a_method_reads_the_options_that_name_it_or_no_method(method, reads):
 def test_an_option_of_the_grid_needs_at_least_one_value():
     with pytest.raises(ValueError, match=r"^inner.rate must be at least one value; got \(\)"):
         replace_options(Outer(), {"inner.rate": ()})
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"size": "3"}, "size must be int; got '3'"),
+        ({"size": True}, "size must be int; got True"),
+        ({"size": 1.0}, "size must be int; got 1.0"),
+        ({"inner.rate": 0.5}, "inner.rate must be a tuple of float; got 0.5"),
+        ({"inner.rate": (1, None)}, r"inner.rate must be a tuple of float; got \(1, None\)"),
+        ({"inner.folder": None}, "inner.folder must be str; got None"),
+    ],
+)
+def test_a_value_of_another_type_is_refused(changes, message):
+    with pytest.raises(ValueError, match=f"^{message}"):
+        replace_options(Outer(), changes)

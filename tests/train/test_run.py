@@ -108,7 +108,7 @@ def test_a_folder_without_a_config_is_not_a_run(tmp_path):
 def test_an_output_folder_that_cannot_be_written_is_named(config, tmp_path):
     (tmp_path / "file").write_text("not a folder")
     config = replace_options(config, {"output.directory": str(tmp_path / "file")})
-    with pytest.raises(RunError, match=r"output.directory must be a folder .* got .*file"):
+    with pytest.raises(RunError, match=r"--output.directory must be a folder .* got .*file"):
         start(config)
 
 
