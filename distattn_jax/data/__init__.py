@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from distattn_jax.data.batches import Batches, choose_buckets, round_length
 from distattn_jax.data.conllu import DependencyParse, ParsedTexts
+from distattn_jax.data.files import DataError
 from distattn_jax.data.pmi import TokenPmi, count_pmi
 from distattn_jax.data.pretrained_tokenizer import (
     EncodedPairs,
@@ -19,7 +20,7 @@ from distattn_jax.data.pretrained_tokenizer import (
     list_words,
     load_pretrained_tokenizer,
 )
-from distattn_jax.data.rows import DataError, find_file, read_rows
+from distattn_jax.data.rows import find_file, read_rows
 from distattn_jax.data.sentences import split_sentences
 from distattn_jax.data.table import PADDING_ROW, Nested, Ragged, Table
 from distattn_jax.data.tokenizer import (

@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 import tensorflow_datasets as tfds
 
 from distattn_jax.data.download import MANUAL_DOWNLOAD, download
-from distattn_jax.data.rows import DataError
+from distattn_jax.data.files import DataError
 
 Example = Mapping[str, Any]
 CHUNK_SIZE = 1000  # examples decoded at a time

@@ -21,13 +21,14 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Int32
 
-from distattn_jax.data.rows import DataError, read_lines
+from distattn_jax.data.files import DataError, read_lines
 
 FIELDS = 10  # id, form, lemma, two tags, features, head, relation, two more
 ENDINGS = (".conllu", ".conllu.gz")
 NEW_TEXT = "# newdoc"
 TEXT = "# text = "
 SPACE = re.compile(r"\s")
+MAX_DIGITS = 9  # digits of the index of a word
 EXCERPT = 60  # characters of a text in an error message
 
 
@@ -182,27 +183,34 @@ def _read_words(path: Path, lines: list[tuple[int, list[str]]]) -> list[tuple[st
             continue
         first, dash, last = number.partition("-")
         if first != str(len(form_of_word)):
-            raise DataError(f"{path}:{line}: the id must be {len(form_of_word)}; got {number!r}.")
-        if dash and not (last.isdecimal() and int(first) < int(last) <= count):
+            raise DataError(
+                f"{path}:{line}: the id must be {len(form_of_word)}; got {number[:40]!r}."
+            )
+        if dash and not len(form_of_word) < _parse_index(last) <= count:
             raise DataError(
                 f"{path}:{line}: the id must end with a word after {first}, at most {count}; "
-                f"got {number!r}."
+                f"got {number[:40]!r}."
             )
         if len(form_of_word) > last_part:
             if not form:
                 raise DataError(f"{path}:{line}: the form must not be empty.")
             forms.append(form)
             heads.append([])
-            last_part = int(last or first)
+            last_part = _parse_index(last or first)
         if not dash:
-            if not head.isdecimal() or int(head) > count:
-                raise DataError(f"{path}:{line}: the head must be 0 to {count}; got {head!r}.")
-            heads[-1].append(int(head))
+            if not 0 <= _parse_index(head) <= count:
+                raise DataError(f"{path}:{line}: the head must be 0 to {count}; got {head[:40]!r}.")
+            heads[-1].append(_parse_index(head))
             form_of_word.append(len(forms))
     return [
         (form, next((form_of_word[head] for head in parts if form_of_word[head] != i), 0))
         for i, (form, parts) in enumerate(zip(forms, heads, strict=True), start=1)
     ]
+
+
+def _parse_index(text: str) -> int:
+    """Return the index of a word, or -1 if the text is not an index."""
+    return int(text) if text.isdecimal() and len(text) <= MAX_DIGITS else -1
 
 
 def _remove_space(text: str) -> str:

@@ -1,6 +1,5 @@
 """Download files from public URLs into a folder. The folder appears when all files are complete."""
 
-import gzip
 import http.client
 import shutil
 import tarfile
@@ -8,14 +7,12 @@ import tempfile
 import urllib.parse
 import urllib.request
 import zipfile
-import zlib
 from collections.abc import Sequence
 from pathlib import Path, PurePosixPath
 
-from distattn_jax.data.rows import DataError
+from distattn_jax.data.files import ARCHIVE_ERRORS, DataError
 
 TIMEOUT = 60  # seconds without a response
-ARCHIVE_ERRORS = (zipfile.BadZipFile, tarfile.TarError, gzip.BadGzipFile, EOFError, zlib.error)
 MANUAL_DOWNLOAD = (
     "download the files yourself and pass their folder as manual_dir (--data.manual-dir)"
 )

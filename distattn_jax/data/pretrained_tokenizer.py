@@ -4,7 +4,6 @@ BERT       [CLS] first [SEP] second [SEP]
 RoBERTa    <s> first </s></s> second </s>
 """
 
-import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
@@ -13,12 +12,13 @@ from etils import epath
 from tokenizers import Encoding, Tokenizer, models, normalizers, pre_tokenizers, processors
 
 from distattn_jax.data.conllu import ParsedTexts
-from distattn_jax.data.rows import DataError
+from distattn_jax.data.files import AnyPath, DataError, read_json, read_text
 from distattn_jax.data.table import Ragged
-from distattn_jax.data.tokenizer import AnyPath
+from distattn_jax.data.tokenizer import parse_tokenizer
 
 CHUNK_SIZE = 10_000  # texts encoded at a time
 BERT_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")  # special tokens of a vocab.txt
+BERT_OPTIONS = ("do_lower_case", "strip_accents", "tokenize_chinese_chars")
 
 
 class EncodedPairs(NamedTuple):
@@ -44,10 +44,7 @@ def load_pretrained_tokenizer(folder: AnyPath) -> Tokenizer:
     """
     complete, vocabulary = epath.Path(folder) / "tokenizer.json", epath.Path(folder) / "vocab.txt"
     if complete.is_file():
-        try:
-            tokenizer = Tokenizer.from_str(complete.read_text())
-        except Exception as error:  # The library raises no narrower class.
-            raise DataError(f"{complete}: not a tokenizer, {error}.") from None
+        tokenizer = parse_tokenizer(complete)
     elif vocabulary.is_file():
         tokenizer = _load_bert(vocabulary, epath.Path(folder) / "tokenizer_config.json")
     else:
@@ -229,19 +226,20 @@ def _load_bert(path: epath.Path, config_path: epath.Path) -> Tokenizer:
       path: File vocab.txt.
       config_path: File tokenizer_config.json, which may be missing.
     """
-    pieces = [line.rstrip("\r") for line in path.read_text().rstrip("\r\n").split("\n")]
+    pieces = [line.rstrip("\r") for line in read_text(path).rstrip("\r\n").split("\n")]
     ids = {piece: i for i, piece in enumerate(pieces)}
     missing = [token for token in BERT_TOKENS if token not in ids]
     if missing:
         raise DataError(
             f"{path}: must contain one token per line, including {BERT_TOKENS}; lacks {missing}."
         )
-    try:
-        config = json.loads(config_path.read_text()) if config_path.is_file() else {}
-    except json.JSONDecodeError as error:
-        raise DataError(f"{config_path}: broken JSON, {error}.") from None
+    config = read_json(config_path) if config_path.is_file() else {}
     if not isinstance(config, dict):
         raise DataError(f"{config_path}: must contain an object; got {type(config).__name__}.")
+    config = {name: config[name] for name in BERT_OPTIONS if config.get(name) is not None}
+    for name, value in config.items():
+        if not isinstance(value, bool):
+            raise DataError(f"{config_path}: {name} must be true or false; got {value!r}.")
     has_capitals = any(piece != piece.lower() for piece in pieces if not piece.startswith("["))
     tokenizer = Tokenizer(models.WordPiece(ids, unk_token="[UNK]"))
     tokenizer.normalizer = normalizers.BertNormalizer(

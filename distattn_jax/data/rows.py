@@ -1,20 +1,17 @@
 """Read rows of CSV, TSV and JSON Lines files. Error messages contain the file and the line."""
 
 import csv
-import gzip
 import json
-import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from distattn_jax.data.files import DataError, parse_json, read_lines
+
 JSON_LINES = (".jsonl", ".json")
 FORMATS = (".csv", ".tsv", *JSON_LINES)
+MAX_FIELD = 2**31 - 1  # characters of a CSV field; Python's default is only 131,072
 Row = tuple[int, dict[str, str]]  # line number and values by column
-
-
-class DataError(ValueError):
-    """Error in a data file. The message is `{file}:{line}: {reason}` or `{file}: {reason}`."""
 
 
 def read_rows(
@@ -114,29 +111,10 @@ def find_layout(
     )
 
 
-def read_lines(path: str | Path) -> Iterator[tuple[int, str]]:
-    """Yield (line number, text) for every line of a UTF-8 file, plain or .gz.
-
-    Line numbers start at 1. The text includes the line ending.
-    """
-    path, line = Path(path), 0
-    with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
-        try:
-            for line, raw in enumerate(file, start=1):
-                yield line, raw.decode("utf-8-sig" if line == 1 else "utf-8")
-        except UnicodeDecodeError as error:
-            raise DataError(f"{path}:{line}: not UTF-8, {error}.") from None
-        except (gzip.BadGzipFile, EOFError, zlib.error) as error:
-            raise DataError(f"{path}:{line + 1}: broken gzip, {error}.") from None
-
-
 def _read_objects(path: Path, columns: Sequence[str] | None) -> Iterator[Row]:
     """Yield the rows of a JSON Lines file."""
     for line, text in read_lines(path):
-        try:
-            row = json.loads(text, parse_int=str, parse_float=str)
-        except json.JSONDecodeError as error:
-            raise DataError(f"{path}:{line}: broken JSON, {error}.") from None
+        row = parse_json(text, f"{path}:{line}", numbers_as_text=True)
         if not isinstance(row, dict):
             raise DataError(f"{path}:{line}: must be a JSON object; got {text.strip()[:40]}.")
         wanted = row if columns is None else columns
@@ -151,9 +129,8 @@ def _get_text(path: Path, line: int, row: dict[str, Any], name: str) -> str:
     if isinstance(value, bool):
         return json.dumps(value)
     if not isinstance(value, str):
-        raise DataError(
-            f"{path}:{line}: {name!r} must be text or a number; got {json.dumps(value)[:40]}."
-        )
+        kind = "null" if value is None else "a list" if isinstance(value, list) else "an object"
+        raise DataError(f"{path}:{line}: {name!r} must be text or a number; got {kind}.")
     return value
 
 
@@ -187,6 +164,7 @@ def _read_records(path: Path, suffix: str) -> Iterator[tuple[int, list[str]]]:
         for line, text in read_lines(path):
             yield line, text.rstrip("\r\n").split("\t")
         return
+    csv.field_size_limit(MAX_FIELD)
     reader = csv.reader((text for _, text in read_lines(path)), strict=True)
     line = 1
     while True:

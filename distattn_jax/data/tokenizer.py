@@ -8,15 +8,14 @@ in the same ids. Id 0 is padding, and id 1 is an unknown word. If a text contain
 import itertools
 import json
 from collections.abc import Callable, Iterable, Sequence
-from pathlib import Path
 
 import numpy as np
 from etils import epath
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 
+from distattn_jax.data.files import AnyPath, DataError, read_text
 from distattn_jax.data.table import Ragged
 
-AnyPath = str | Path | epath.Path  # a local path or a cloud bucket
 PADDING_TOKEN, UNKNOWN_TOKEN = "[PAD]", "[UNK]"  # ids 0 and 1
 SPECIAL_TOKENS = [PADDING_TOKEN, UNKNOWN_TOKEN]
 CHUNK_SIZE = 10_000  # texts encoded at a time, because encodings need much more memory than ids
@@ -123,7 +122,22 @@ def load_tokenizer(path: AnyPath) -> Tokenizer:
     """Read a tokenizer from a JSON file in the format of the Hugging Face tokenizers library."""
     if not epath.Path(path).is_file():
         raise FileNotFoundError(f"path must be a tokenizer.json; {path} does not exist.")
-    return Tokenizer.from_str(epath.Path(path).read_text())
+    tokenizer = parse_tokenizer(path)
+    ids = tokenizer.get_vocab().values()
+    if sorted(ids) != list(range(len(ids))):
+        raise DataError(f"{path}: the ids of its tokens must be 0 to {len(ids) - 1}.")
+    return tokenizer
+
+
+def parse_tokenizer(path: AnyPath) -> Tokenizer:
+    """Read a tokenizer from a JSON file, with any token ids."""
+    text = read_text(path)
+    try:
+        tokenizer = Tokenizer.from_str(text)
+        tokenizer.encode("\ue000")  # Raise an error now if the token of unknown words is missing.
+    except Exception as error:  # The library raises no narrower class.
+        raise DataError(f"{path}: not a tokenizer, {error}.") from None
+    return tokenizer
 
 
 def _lower_case(tokenizer: Tokenizer) -> Tokenizer:

@@ -4,10 +4,8 @@ import gzip
 import hashlib
 import io
 import json
-import math
 import os
 import zipfile
-import zlib
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -15,7 +13,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Float32
 
-from distattn_jax.data.rows import DataError
+from distattn_jax.data.files import ARCHIVE_ERRORS, DataError
+
+LARGEST = 1e6  # absolute value of a number; products of larger vectors overflow in float32
 
 
 class WordVectors(NamedTuple):
@@ -104,7 +104,7 @@ def _find_words(path: str | Path, words: Sequence[str], *, start: int) -> dict[i
     try:
         with _open(*_split_path(path)) as lines:
             rows = _parse_lines(str(path), lines, wanted)
-    except (gzip.BadGzipFile, zipfile.BadZipFile, EOFError, zlib.error) as error:
+    except ARCHIVE_ERRORS as error:
         raise DataError(f"{path}: broken archive, {error}.") from None
     if not rows:
         raise DataError(f"{path}: contains none of the {len(words)} words.")
@@ -130,8 +130,8 @@ def _parse_lines(
     for line, text in enumerate(lines, start=1):
         if not width:
             fields = text.split()
-            header = len(fields) == 2 and fields[0].isdigit() and fields[1].isdigit()
-            width = int(fields[1]) if header else len(fields) - 1
+            header = len(fields) == 2 and all(field.isdigit() for field in fields)
+            width = int(fields[1][:9]) if header else len(fields) - 1
             if width < 1:
                 raise DataError(
                     f"{path}:{line}: must be a word and its numbers; got {text[:40]!r}."
@@ -151,8 +151,11 @@ def _parse_lines(
             rows[row] = list(map(float, numbers))
         except ValueError as error:
             raise DataError(f"{path}:{line}: not a number, {error}.") from None
-        if not math.isfinite(sum(rows[row])):
-            raise DataError(f"{path}:{line}: all numbers must be finite.")
+        if not all(abs(number) <= LARGEST for number in rows[row]):
+            raise DataError(
+                f"{path}:{line}: all numbers must be from {-LARGEST:g} to {LARGEST:g}; "
+                f"got {numbers[0].decode()} ... {numbers[-1].decode()}."
+            )
     return rows
 
 

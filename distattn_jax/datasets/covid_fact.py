@@ -1,11 +1,10 @@
 """COVID-Fact: rank evidence by its support for a claim. A public substitute for Cross-genre-IR."""
 
-import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import ClassVar
 
-from distattn_jax.data.rows import DataError, read_lines
+from distattn_jax.data.files import DataError, parse_json, read_lines
 from distattn_jax.datasets.claim_builder import SPLITS, Claim, ClaimBuilder, draw_splits
 
 LABELS = ("SUPPORTED", "REFUTED")
@@ -72,21 +71,24 @@ class CovidFact(ClaimBuilder):
         """Yield the claim, label, evidence and source of every line of the raw file."""
         path = self.raw_files["claims"]
         for line, text in read_lines(path):
-            try:
-                row = json.loads(text)
-            except json.JSONDecodeError as error:
-                raise DataError(f"{path}:{line}: broken JSON, {error}.") from None
+            row = parse_json(text, f"{path}:{line}")
             columns = ("claim", "label", "evidence", "gold_source")
             if not isinstance(row, dict) or not all(column in row for column in columns):
                 raise DataError(f"{path}:{line}: must be an object with {columns}.")
             sentences = row["evidence"]
-            if not isinstance(sentences, list) or not "".join(map(str, sentences)).strip():
+            is_texts = isinstance(sentences, list) and all(isinstance(s, str) for s in sentences)
+            if not is_texts or not "".join(sentences).strip():
                 raise DataError(
-                    f"{path}:{line}: evidence must be a list of sentences; got {sentences!r}."
+                    f"{path}:{line}: evidence must be a list of sentences; "
+                    f"got {str(sentences)[:40]}."
+                )
+            if not isinstance(row["claim"], str) or not row["claim"].strip():
+                raise DataError(
+                    f"{path}:{line}: claim must be a text; got {str(row['claim'])[:40]!r}."
                 )
             if row["label"] not in LABELS:
                 raise DataError(
-                    f"{path}:{line}: label must be one of {LABELS}; got {row['label']!r}."
+                    f"{path}:{line}: label must be one of {LABELS}; got {str(row['label'])[:40]!r}."
                 )
-            evidence = " ".join(" ".join(map(str, sentences)).split())
-            yield str(row["claim"]).strip(), row["label"], evidence, str(row["gold_source"])
+            evidence = " ".join(" ".join(sentences).split())
+            yield row["claim"].strip(), row["label"], evidence, str(row["gold_source"])

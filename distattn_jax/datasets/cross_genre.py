@@ -3,7 +3,8 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from distattn_jax.data.rows import DataError, find_file, read_rows
+from distattn_jax.data.files import DataError
+from distattn_jax.data.rows import find_file, read_rows
 from distattn_jax.datasets.claim_builder import SPLITS, Claim, ClaimBuilder, draw_splits
 
 

@@ -12,8 +12,9 @@ from jaxtyping import Int32
 
 from distattn_jax.data.builder import Example, TextBuilder
 from distattn_jax.data.download import download
+from distattn_jax.data.files import DataError
 from distattn_jax.data.records import RecordSource
-from distattn_jax.data.rows import DataError, read_rows
+from distattn_jax.data.rows import read_rows
 from distattn_jax.datasets.mind_log import DayFilter, ImpressionLog, LoggedImpression
 
 PARTS = ("train", "dev")

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from distattn_jax.data.rows import DataError
+from distattn_jax.data.files import DataError, decode_line
 
 FIELDS = 5  # id, user, time, history, candidates
 TIME = re.compile(r"(\d\d?)/(\d\d?)/(\d{4}) (?:0?[1-9]|1[0-2]):[0-5]\d:[0-5]\d [AP]M")
@@ -142,10 +142,7 @@ class ImpressionLog:
 
     def _split_fields(self, line: int, raw: bytes) -> list[str]:
         """Decode a line and split it into its tab-separated fields."""
-        try:
-            text = raw.decode("utf-8-sig" if line == 1 else "utf-8")
-        except UnicodeDecodeError as error:
-            raise DataError(f"{self.path}:{line}: not UTF-8, {error}.") from None
+        text = decode_line(raw, f"{self.path}:{line}", first=line == 1)
         fields = text.rstrip("\r\n").split("\t")
         if len(fields) != FIELDS:
             raise DataError(f"{self.path}:{line}: must have {FIELDS} fields; got {len(fields)}.")

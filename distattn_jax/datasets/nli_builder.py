@@ -7,7 +7,8 @@ from typing import Any, ClassVar
 import tensorflow_datasets as tfds
 
 from distattn_jax.data.builder import Example, TextBuilder
-from distattn_jax.data.rows import DataError, read_rows
+from distattn_jax.data.files import DataError
+from distattn_jax.data.rows import read_rows
 
 NO_CONSENSUS = "-"
 

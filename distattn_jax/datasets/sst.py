@@ -8,7 +8,8 @@ from typing import Any, ClassVar, NamedTuple
 import tensorflow_datasets as tfds
 
 from distattn_jax.data.builder import Example, TextBuilder
-from distattn_jax.data.rows import DataError, find_layout, read_lines, read_rows
+from distattn_jax.data.files import DataError, read_lines
+from distattn_jax.data.rows import find_layout, read_rows
 
 CLASSES = ("negative", "positive")
 BINARY: dict[str, str | None] = {"0": "negative", "1": "positive"}

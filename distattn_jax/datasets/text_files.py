@@ -7,7 +7,8 @@ from typing import Any
 import tensorflow_datasets as tfds
 
 from distattn_jax.data.builder import Example, TextBuilder
-from distattn_jax.data.rows import DataError, find_file, read_rows
+from distattn_jax.data.files import DataError
+from distattn_jax.data.rows import find_file, read_rows
 
 SPLITS = ("train", "validation", "test")
 

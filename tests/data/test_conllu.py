@@ -76,6 +76,8 @@ def test_a_multiword_token_is_one_word(tmp_path):
         (sentence((1, "A", 0), (2, "B", 3)), 2, "the head must be 0 to 2; got '3'"),
         (sentence((1, "A", "x")), 1, "the head must be 0 to 1; got 'x'"),
         (sentence((1, "A", "²")), 1, "the head must be 0 to 1; got '²'"),
+        (sentence((1, "A", "9" * 5000)), 1, "the head must be 0 to 1; got '999"),
+        (sentence(("1-" + "9" * 5000, "A", 0)), 1, "the id must end with a word after 1, at most"),
         (
             sentence(("1-3", "AB", "_"), (1, "A", 0), (2, "B", 1)),
             1,

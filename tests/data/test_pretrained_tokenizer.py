@@ -168,6 +168,28 @@ def test_lower_casing_follows_the_config_or_else_the_vocabulary(tmp_path, settin
     assert get_tokens(tokenizer, encoded)[0][1:-1] == expected
 
 
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("vocab.txt", b"[PAD]\n[UNK]\n\xff\n", r"vocab.txt:3: not UTF-8"),
+        ("tokenizer.json", b"\xff", r"tokenizer.json:1: not UTF-8"),
+        ("tokenizer_config.json", b"{\n\n\xff}", r"tokenizer_config.json:3: not UTF-8"),
+        ("tokenizer_config.json", b"{", r"tokenizer_config.json: broken JSON"),
+        ("tokenizer_config.json", b"[" * 10**5, r"tokenizer_config.json: broken JSON, nested"),
+        ("tokenizer_config.json", b"[]", r"tokenizer_config.json: must contain an object"),
+        (
+            "tokenizer_config.json",
+            b'{"strip_accents": "no"}',
+            r"tokenizer_config.json: strip_accents must be true or false; got 'no'",
+        ),
+    ],
+)
+def test_a_damaged_file_is_an_error_that_names_it(tmp_path, name, content, message):
+    (write_bert(tmp_path) / name).write_bytes(content)
+    with pytest.raises(DataError, match=message):
+        load_pretrained_tokenizer(tmp_path)
+
+
 def test_an_invalid_folder_or_argument_is_an_error_that_names_it(tmp_path):
     with pytest.raises(DataError, match=r"must contain tokenizer.json or vocab.txt; found neither"):
         load_pretrained_tokenizer(tmp_path)
@@ -179,7 +201,9 @@ def test_an_invalid_folder_or_argument_is_an_error_that_names_it(tmp_path):
         load_pretrained_tokenizer(tmp_path)
     (tmp_path / "tokenizer.json").unlink()
     tokenizer = load_pretrained_tokenizer(write_bert(tmp_path))
-    with pytest.raises(ValueError, match=r"--data.longest\) must be more than the 3 special tokens; got 3"):
+    with pytest.raises(
+        ValueError, match=r"--data.longest\) must be more than the 3 special tokens; got 3"
+    ):
         encode_pairs(tokenizer, ["a"], ["a"], 3)
     with pytest.raises(ValueError, match="second must contain 1 texts, as first; got 2"):
         encode_pairs(tokenizer, ["a"], ["a", "b"], 9)

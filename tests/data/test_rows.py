@@ -6,6 +6,7 @@ import re
 import pytest
 
 from distattn_jax.data import DataError, find_file, read_rows
+from distattn_jax.data.files import read_lines
 
 ROWS = [{"label": "1", "text": 'one, "two"\nthree'}, {"label": "b", "text": "ünï\\"}]
 CSV = 'label,text\r\n1,"one, ""two""\nthree"\r\nb,ünï\\\r\n'
@@ -68,12 +69,43 @@ def test_a_tsv_file_has_no_quoting_and_a_byte_order_mark_is_removed(write_file):
             "'label' must be text or a number; got nu",
         ),
         ("a.jsonl", "[1]\n", 1, "must be a JSON object"),
+        (
+            "a.jsonl",
+            '{"text": "x", "label": [{}]}\n',
+            1,
+            "'label' must be text or a number; got a list",
+        ),
+        (
+            "a.jsonl",
+            '{"text": "\\ud83d\\ude00", "label": 1}\n{"text": "\\uD83D", "label": 1}\n',
+            2,
+            "broken JSON, half of a surrogate pair",
+        ),
+        ("a.jsonl", '{"text": "x", "\\udc00": 1}\n', 1, "broken JSON, half of a surrogate pair"),
+        ("a.jsonl", '{"text": ' + "[" * 10**5 + "\n", 1, "broken JSON, nested too deeply"),
     ],
 )
 def test_an_error_names_file_and_line(write_file, name, content, line, reason):
     path = write_file(name, content)
     with pytest.raises(DataError, match=re.escape(f"{path}:{line}: {reason}")):
         list(read_rows(path, columns=("text", "label")))
+
+
+def test_a_field_may_be_as_long_as_a_document(write_file):
+    long = "word, " * 50_000
+    for name, content in (
+        ("a.csv", f'text,label\n"{long}",1\n'),
+        ("a.tsv", f"text\tlabel\n{long}\t1\n"),
+        ("a.jsonl", f'{{"text": "{long}", "label": {"1" * 5000}}}\n'),
+    ):
+        ((_, row),) = read_rows(write_file(name, content))
+        assert row["text"] == long
+
+
+def test_a_folder_in_place_of_a_file_is_an_error(tmp_path):
+    (tmp_path / "a.csv").mkdir()
+    with pytest.raises(DataError, match=r"a.csv:1: broken file, .*Is a directory"):
+        list(read_lines(tmp_path / "a.csv"))
 
 
 def test_a_truncated_file_is_an_error(write_file):

@@ -7,6 +7,7 @@ from distattn_jax.data import (
     PADDING_TOKEN,
     TOKENIZERS,
     UNKNOWN_TOKEN,
+    DataError,
     encode,
     load_tokenizer,
     save_tokenizer,
@@ -64,7 +65,9 @@ def test_byte_level_bpe_restores_every_text():
 
 
 def test_an_invalid_argument_is_an_error_that_names_it(tmp_path):
-    with pytest.raises(ValueError, match=r"--data.vocabulary\) must be at least 258, for every byte; got 200"):
+    with pytest.raises(
+        ValueError, match=r"--data.vocabulary\) must be at least 258, for every byte; got 200"
+    ):
         train_byte_level_bpe(TEXTS, size=200)
     with pytest.raises(ValueError, match=r"--data.vocabulary\) must be at least \d+, .*; got 5"):
         train_word_piece(TEXTS, size=5)
@@ -72,3 +75,23 @@ def test_an_invalid_argument_is_an_error_that_names_it(tmp_path):
         train_word_level("one text")
     with pytest.raises(FileNotFoundError, match=r"path must be a tokenizer.json"):
         load_tokenizer(tmp_path / "no.json")
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "message"),
+    [
+        ("{", "", "not a tokenizer, "),
+        ("the", "\udcff", ":\\d+: not UTF-8, "),
+        ("[UNK]", "[UNK", "not a tokenizer, .*UNK"),
+        ('"cat": 2', '"cat": 999999', "the ids of its tokens must be 0 to \\d+"),
+        ('"cat": 2', '"cat": 1', "the ids of its tokens must be 0 to \\d+"),
+    ],
+)
+def test_a_damaged_file_is_an_error_that_names_it(tmp_path, before, after, message):
+    path = tmp_path / "tokenizer.json"
+    save_tokenizer(train_word_level(TEXTS), path)
+    assert before in path.read_text()
+    content = path.read_text().replace(before, after, 1)
+    path.write_bytes(content.encode(errors="surrogateescape"))
+    with pytest.raises(DataError, match=f"tokenizer.json.*{message}"):
+        load_tokenizer(path)

@@ -67,7 +67,9 @@ def test_an_archive_with_several_members_needs_the_name_of_one(tmp_path):
         (". 1 2", "must have 3 numbers; got 2"),
         (". 1 2 3 4", "must have 3 numbers; got 4"),
         (". 1 2 x", "not a number"),
-        (". 1 2 nan", "finite"),
+        (". 1 2 nan", r"from -1e\+06 to 1e\+06; got 1 ... nan"),
+        (". 1 1e38 2", r"from -1e\+06 to 1e\+06"),
+        (f". 1 2 {'9' * 5000}", r"from -1e\+06 to 1e\+06"),
     ],
 )
 def test_an_error_in_a_wanted_line_names_the_line(tmp_path, line, reason):
@@ -84,6 +86,23 @@ def test_a_missing_or_unusable_file_is_an_error_that_names_it(tmp_path):
     (tmp_path / "broken.gz").write_bytes(b"the 1 2 3")
     with pytest.raises(DataError, match=r"broken.gz: broken archive"):
         load_embeddings(tmp_path / "broken.gz", WORDS, seed=0)
+
+
+@pytest.mark.parametrize("place", [8, 10, 16, 42])  # flags, method, checksum, offset
+def test_a_damaged_zip_file_is_an_error_that_names_it(tmp_path, place):
+    path = write_vectors(tmp_path, "zip", LINES * 20)
+    content = bytearray(path.read_bytes())
+    damaged = content.rindex(b"PK\x01\x02") + place  # in the directory of the archive
+    content[damaged : damaged + 2] = b"\xff\xff"
+    path.write_bytes(content)
+    with pytest.raises(DataError, match=r"vectors.zip: (broken archive|must be given as)"):
+        load_embeddings(path, WORDS, seed=0)
+
+
+def test_a_header_of_an_absurd_width_is_an_error(tmp_path):
+    path = write_vectors(tmp_path, "txt", f"7 {'9' * 5000}\n{LINES}")
+    with pytest.raises(DataError, match=r"vectors.txt:2: must have 999999999 numbers; got 3"):
+        load_embeddings(path, WORDS, seed=0)
 
 
 def test_the_cache_is_used_only_for_the_same_file_words_and_seed(tmp_path):

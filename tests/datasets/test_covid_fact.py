@@ -66,12 +66,21 @@ def test_a_source_is_in_one_split_and_never_a_wrong_candidate_of_its_claim(tmp_p
     [
         (make_row(0, "MAYBE"), "label must be one of ('SUPPORTED', 'REFUTED'); got 'MAYBE'"),
         ({**make_row(0), "evidence": []}, "evidence must be a list of sentences; got []"),
+        ({**make_row(0), "evidence": [["x"]]}, "evidence must be a list of sentences; got [['x']]"),
+        ({**make_row(0), "claim": None}, "claim must be a text; got 'None'"),
+        ({**make_row(0), "claim": "\ud800"}, "broken JSON, half of a surrogate pair"),
         ({"claim": "A"}, "must be an object with ('claim', 'label', 'evidence', 'gold_source')"),
     ],
 )
 def test_an_error_names_file_and_line(tmp_path, row, message):
     with pytest.raises(DataError, match=re.escape(f"claims.jsonl:101: {message}")):
         make_builder(tmp_path, [*ROWS, row]).prepare()
+
+
+def test_an_integer_of_too_many_digits_is_an_error(tmp_path):
+    (tmp_path / "claims.jsonl").write_text('{"claim": ' + "9" * 5000 + "}\n")
+    with pytest.raises(DataError, match=r"claims.jsonl:1: broken JSON, a number has too many"):
+        CovidFact(manual_dir=tmp_path, data_dir=tmp_path / "data").prepare()
 
 
 def test_a_missing_file_is_an_error_that_names_it(tmp_path):
