@@ -4,6 +4,7 @@ import abc
 import contextlib
 import hashlib
 import io
+import json
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
@@ -11,10 +12,16 @@ from typing import Any, ClassVar
 
 import tensorflow_datasets as tfds
 
-from distattn_jax.data.download import MANUAL_DOWNLOAD, download
-from distattn_jax.data.files import DataError
+from distattn_jax.data.download import (
+    advise_manual_download,
+    check_files,
+    download,
+    hash_file,
+)
+from distattn_jax.data.files import DataError, read_json
 
 Example = Mapping[str, Any]
+PREPARED_DIGESTS = "digests.json"  # in the folder of the prepared examples
 CHUNK_SIZE = 1000  # examples decoded at a time
 
 
@@ -31,7 +38,8 @@ class TextBuilder(tfds.core.GeneratorBasedBuilder):
 
     Args:
       manual_dir: Folder with the raw files. The files may contain only a part of the published
-        rows. None downloads the published files from `URLS` into `data_dir/downloads/{name}`.
+        rows. None downloads the published files from `URLS` into `data_dir/downloads/{name}`, and
+        checks their digests.
       data_dir: Folder for prepared and downloaded files.
 
     Attributes:
@@ -39,7 +47,11 @@ class TextBuilder(tfds.core.GeneratorBasedBuilder):
       digest: Hash of the keys, names and contents of the raw files.
     """
 
-    URLS: ClassVar[tuple[str, ...]] = ()  # public addresses of the raw files
+    # Public address of every raw file or archive, and its digest, e.g. sha256:9d49... or, if the
+    # digest is unknown, an empty text.
+    URLS: ClassVar[Mapping[str, str]] = {}
+    UNPACK_SEPARATELY: ClassVar[bool] = False  # True if archives contain files of equal names
+    HOMEPAGE: ClassVar[str] = ""  # page that describes the data set and offers its files
     REQUIRED_FILES: ClassVar[str] = ""  # raw files of a data set that cannot be downloaded
     PUBLISHED_ROWS: ClassVar[Mapping[str, int]] = {}  # rows of every split as published
 
@@ -61,7 +73,11 @@ class TextBuilder(tfds.core.GeneratorBasedBuilder):
             )
         self.manual_dir = Path(manual_dir)
         self.raw_files = self.find_files()
-        self.digest = _hash_files(self.raw_files)
+        digests = {path: hash_file(path) for path in self.raw_files.values()}
+        if self.downloaded:
+            check_files(self.manual_dir, digests)
+        self.digest = _combine_digests(self.raw_files, digests)
+        self._check_prepared_files()
         super().__init__(data_dir=self.root / self.digest, file_format="array_record")
         # TFDS pickles these arguments to rebuild the builder in another process.
         self._original_state = {
@@ -93,6 +109,7 @@ class TextBuilder(tfds.core.GeneratorBasedBuilder):
             # TFDS prints messages about downloads, although nothing is downloaded here.
             with contextlib.redirect_stdout(io.StringIO()):
                 self.download_and_prepare()
+        self._record_prepared_files()
         if self.downloaded:
             self._check_complete()
 
@@ -135,15 +152,50 @@ class TextBuilder(tfds.core.GeneratorBasedBuilder):
                 raise DataError(
                     f"{self.manual_dir}: the downloaded files must contain {published[split]:,} "
                     f"rows of {split}; got {rows:,}. Delete this folder to download them again, "
-                    f"or {MANUAL_DOWNLOAD}."
+                    f"or {advise_manual_download(self.HOMEPAGE)}."
                 )
+
+    @property
+    def _prepared_folder(self) -> Path:
+        """Folder of the prepared examples, known before TFDS reads it."""
+        return self.root / self.digest / self.name / str(self.VERSION)
+
+    def _record_prepared_files(self) -> None:
+        """Store the digests of the prepared files beside them, unless this was done before."""
+        folder = self._prepared_folder
+        if (folder / PREPARED_DIGESTS).is_file():
+            return
+        names = [path.name for path in folder.iterdir() if not path.name.startswith(".")]
+        digests = {name: hash_file(folder / name) for name in names}
+        # Examples in a folder that cannot be written, prepared by an earlier version, have none.
+        with contextlib.suppress(PermissionError):
+            with tempfile.NamedTemporaryFile("w", dir=folder, prefix=".", delete=False) as file:
+                json.dump(digests, file, indent=1)
+            Path(file.name).rename(folder / PREPARED_DIGESTS)
+
+    def _check_prepared_files(self) -> None:
+        """Raise `DataError` if a prepared file is missing or has changed since it was written."""
+        folder = self._prepared_folder
+        record = folder / PREPARED_DIGESTS
+        if not record.is_file():
+            return
+        advice = f"Delete the folder {folder}; the examples are then prepared again."
+        try:
+            digests = dict(read_json(record))
+        except (TypeError, ValueError) as error:
+            raise DataError(f"{record}: is damaged ({error}). {advice}") from None
+        for name, digest in digests.items():
+            if not (folder / name).is_file():
+                raise DataError(f"{folder / name}: is missing. {advice}")
+            if hash_file(folder / name) != digest:
+                raise DataError(f"{folder / name}: is damaged. {advice}")
 
     def _download(self) -> Path:
         """Download the raw files unless this was done before. Return the folder of the files."""
         folder = self.root / "downloads" / self.name
         if not folder.is_dir():
             self._check_writable()
-            download(self.URLS, folder)
+            download(self.URLS, folder, separate=self.UNPACK_SEPARATELY, homepage=self.HOMEPAGE)
         return folder
 
     def _check_writable(self) -> None:
@@ -223,11 +275,14 @@ def _decode(value: Any) -> Any:
     return value.decode() if isinstance(value, bytes) else value
 
 
-def _hash_files(files: Mapping[str, Path]) -> str:
-    """Return a hash of the keys of the dict and of the names and contents of the files."""
+def _combine_digests(files: Mapping[str, Path], digests: Mapping[Path, str]) -> str:
+    """Return a hash of the keys of the dict and of the names and contents of the files.
+
+    Args:
+      files: Dict from key to path of each file.
+      digests: Dict from path to the digest of the content of each file.
+    """
     digest = hashlib.sha256()
     for name, path in sorted(files.items()):
-        with path.open("rb") as file:
-            content = hashlib.file_digest(file, "sha256").hexdigest()
-        digest.update(f"{name}\n{path.name}\n{content}\n".encode())
+        digest.update(f"{name}\n{path.name}\n{digests[path]}\n".encode())
     return digest.hexdigest()[:16]

@@ -11,6 +11,8 @@ from distattn_jax.data.files import DataError
 from distattn_jax.data.rows import read_rows
 from distattn_jax.data.sampling import draw_disjoint
 
+COMMIT = "555590db4219b1243abb1918effd6a7425a2d75f"
+FOLDER = f"https://raw.githubusercontent.com/mhjabreel/CharCnn_Keras/{COMMIT}/data/ag_news_csv"
 TOPICS = {"1": "World", "2": "Sports", "3": "Business", "4": "Sci/Tech"}
 
 
@@ -22,10 +24,16 @@ class AgNews(TextBuilder):
     train.csv, drawn with a fixed seed.
     """
 
-    URLS: ClassVar[tuple[str, ...]] = tuple(
-        f"https://raw.githubusercontent.com/mhjabreel/CharCnn_Keras/master/data/ag_news_csv/{name}"
-        for name in ("train.csv", "test.csv")
-    )
+    # Digests: datasets/ag_news/dataset_infos.json in huggingface/datasets 2.5.1.
+    URLS: ClassVar[dict[str, str]] = {
+        f"{FOLDER}/train.csv": (
+            "sha256:76a0a2d2f92b286371fe4d4044640910a04a803fdd2538e0f3f29a5c6f6b672e"
+        ),
+        f"{FOLDER}/test.csv": (
+            "sha256:521465c2428ed7f02f8d6db6ffdd4b5447c1c701962353eb2c40d548c3c85699"
+        ),
+    }
+    HOMEPAGE = "https://github.com/mhjabreel/CharCnn_Keras"
     PUBLISHED_ROWS: ClassVar[dict[str, int]] = {
         "train": 108_000,
         "validation": 12_000,

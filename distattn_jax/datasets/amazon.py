@@ -27,10 +27,12 @@ class Amazon(TextBuilder):
     text are used: 80 percent for train, 10 percent for validation and 10 percent for test.
     """
 
-    URLS: ClassVar[tuple[str, ...]] = (
-        "http://snap.stanford.edu/data/amazon/productGraph/categoryFiles/"
-        "reviews_Electronics_5.json.gz",
-    )
+    # Digest: python/paddle/data/amazon_product_reviews.py in PaddlePaddle/Paddle, commit bee88c9f.
+    URLS: ClassVar[dict[str, str]] = {
+        "https://snap.stanford.edu/data/amazon/productGraph/categoryFiles/"
+        "reviews_Electronics_5.json.gz": "md5:e4524af6c644cd044b1969bac7b62b2a"
+    }
+    HOMEPAGE = "https://cseweb.ucsd.edu/~jmcauley/datasets/amazon/links.html"
     SIZES: ClassVar[dict[str, int]] = {"train": 40_000, "validation": 5_000, "test": 5_000}
     PUBLISHED_ROWS: ClassVar[dict[str, int]] = {"the file": 1_689_188, **SIZES}
 

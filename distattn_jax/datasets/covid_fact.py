@@ -25,9 +25,14 @@ class CovidFact(ClaimBuilder):
     candidate.
     """
 
-    URLS: ClassVar[tuple[str, ...]] = (
-        "https://raw.githubusercontent.com/asaakyan/covidfact/main/COVIDFACT_dataset.jsonl",
-    )
+    # The digest was computed from the file in this commit of the repository.
+    URLS: ClassVar[dict[str, str]] = {
+        "https://raw.githubusercontent.com/asaakyan/covidfact/"
+        "ceeb613cde5a6c19dea4f2c165654e510ff52b10/COVIDFACT_dataset.jsonl": (
+            "sha256:9d4974209ffc872566111ce7ed2fbd422245c3dba2a5ec30de61af38f061c7e3"
+        )
+    }
+    HOMEPAGE = "https://github.com/asaakyan/covidfact"
     PUBLISHED_ROWS: ClassVar[dict[str, int]] = {
         "papers": 1_290,
         "train": 907,

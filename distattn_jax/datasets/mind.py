@@ -3,7 +3,7 @@
 import functools
 import random
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -11,7 +11,6 @@ import tensorflow_datasets as tfds
 from jaxtyping import Int32
 
 from distattn_jax.data.builder import Example, TextBuilder
-from distattn_jax.data.download import download
 from distattn_jax.data.files import DataError
 from distattn_jax.data.records import RecordSource
 from distattn_jax.data.rows import read_rows
@@ -53,10 +52,13 @@ class Impression(NamedTuple):
     clicks: Int32[np.ndarray, " C"]
 
 
-def _make_urls(size: str) -> tuple[str, ...]:
-    """Return the addresses of the archives of MIND-small or MIND-large."""
-    host = "https://recodatasets.z20.web.core.windows.net/newsrec"
-    return tuple(f"{host}/MIND{size}_{part}.zip" for part in PARTS)
+def _make_urls(size: str) -> dict[str, str]:
+    """Return the addresses of the archives of MIND-small or MIND-large, on a mirror.
+
+    The original addresses are gone. No digest of the archives is published.
+    """
+    mirror = "https://huggingface.co/datasets/Recommenders/MIND/resolve/main"
+    return {f"{mirror}/MIND{size}_{part}.zip": "" for part in PARTS}
 
 
 class Mind(TextBuilder):
@@ -83,7 +85,9 @@ class Mind(TextBuilder):
     separate TFDS split, such as train_0000. The method `source` joins these splits.
     """
 
-    URLS: ClassVar[tuple[str, ...]] = _make_urls("small")
+    URLS: ClassVar[dict[str, str]] = _make_urls("small")
+    UNPACK_SEPARATELY = True
+    HOMEPAGE = "https://msnews.github.io"
     PUBLISHED_ROWS: ClassVar[Mapping[str, int]] = MIND_SMALL
     SHARD: ClassVar[int] = 50_000
     SEED: ClassVar[int] = 0
@@ -175,16 +179,6 @@ class Mind(TextBuilder):
         left_out = (f"left out: {count:,} {reason}" for reason, count in self.left_out.items())
         return (f"{name}: {counts}", *left_out)
 
-    def _download(self) -> Path:
-        """Download each archive into a separate folder, because the archives share file names."""
-        folder = self.root / "downloads" / self.name
-        for url in self.URLS:
-            part_folder = folder / PurePosixPath(url).stem
-            if not part_folder.is_dir():
-                self._check_writable()
-                download([url], part_folder)
-        return folder
-
     def _count_rows(self) -> list[tuple[str, int]]:
         """Return the name and the number of rows of every raw file."""
         return [(name, self.info.metadata["rows"][name]) for name in self.raw_files]
@@ -216,7 +210,7 @@ class Mind(TextBuilder):
 class MindLarge(Mind):
     """MIND-large. It differs from `Mind` only in the files that are downloaded."""
 
-    URLS: ClassVar[tuple[str, ...]] = _make_urls("large")
+    URLS: ClassVar[dict[str, str]] = _make_urls("large")
     PUBLISHED_ROWS: ClassVar[Mapping[str, int]] = MIND_LARGE
 
 

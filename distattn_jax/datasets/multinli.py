@@ -29,7 +29,13 @@ class MultiNli(NliBuilder):
     other pairs form the split `train`.
     """
 
-    URLS: ClassVar[tuple[str, ...]] = ("https://cims.nyu.edu/~sbowman/multinli/multinli_1.0.zip",)
+    # Digest: url_checksums/multi_nli.txt in tensorflow/datasets.
+    URLS: ClassVar[dict[str, str]] = {
+        "https://cims.nyu.edu/~sbowman/multinli/multinli_1.0.zip": (
+            "sha256:049f507b9e36b1fcb756cfd5aeb3b7a0cfcb84bf023793652987f7e7e0957822"
+        )
+    }
+    HOMEPAGE = "https://cims.nyu.edu/~sbowman/multinli"
     PUBLISHED_ROWS: ClassVar[dict[str, int]] = {"test": 9_815, "test_mismatched": 9_832}
 
     def find_files(self) -> dict[str, Path]:

@@ -31,7 +31,13 @@ class Snli(NliBuilder):
         "neutral": "not_entailment",
         "contradiction": "not_entailment",
     }
-    URLS: ClassVar[tuple[str, ...]] = ("https://nlp.stanford.edu/projects/snli/snli_1.0.zip",)
+    # Digest: datasets/snli/checksums.tsv in tensorflow/datasets.
+    URLS: ClassVar[dict[str, str]] = {
+        "https://nlp.stanford.edu/projects/snli/snli_1.0.zip": (
+            "sha256:afb3d70a5af5d8de0d9d81e2637e0fb8c22d1235c2749d83125ca43dab0dbd3e"
+        )
+    }
+    HOMEPAGE = "https://nlp.stanford.edu/projects/snli"
     PUBLISHED_ROWS: ClassVar[dict[str, int]] = {
         "train": 549_367,
         "validation": 9_842,

@@ -120,9 +120,13 @@ class Sst(TextBuilder):
     (-LRB-, -RRB-, backslashes) are replaced by the characters they stand for.
     """
 
-    URLS: ClassVar[tuple[str, ...]] = (
-        "https://nlp.stanford.edu/sentiment/trainDevTestTrees_PTB.zip",
-    )
+    # Digest: datasets/sst/dataset_infos.json in huggingface/datasets 2.5.1.
+    URLS: ClassVar[dict[str, str]] = {
+        "https://nlp.stanford.edu/sentiment/trainDevTestTrees_PTB.zip": (
+            "sha256:5c613a4f673fc74097d523a2c83f38e0cc462984d847b82c7aaf36b01cbbbfcc"
+        )
+    }
+    HOMEPAGE = "https://nlp.stanford.edu/sentiment"
     PUBLISHED_ROWS: ClassVar[dict[str, int]] = {"train": 6_920, "validation": 872, "test": 1_821}
 
     layout: Layout

@@ -18,8 +18,8 @@ def get_config() -> NewsRecommendationConfig:
     Titles have at most 30 words, and histories at most 50 clicks. Each click has 4 negative
     candidates.
 
-    `--data.dataset mind_large` uses the large version of MIND. It is downloaded unless
-    `--data.manual-dir` is set.
+    `--data.dataset mind_large` uses the large version of MIND. It is downloaded from a mirror
+    unless `--data.manual-dir` is set; docs/papers.md says where to get the files by hand.
     """
     return NewsRecommendationConfig(
         name="mind",

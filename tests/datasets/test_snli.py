@@ -76,7 +76,7 @@ def test_the_published_archive_with_two_layouts_is_read(tmp_path, monkeypatch):
         for path in raw.iterdir():
             archive.write(path, f"snli_1.0/{path.name}")
             archive.writestr(f"__MACOSX/snli_1.0/._{path.name}", "")
-    monkeypatch.setattr(Snli, "URLS", ((tmp_path / "snli.zip").as_uri(),))
+    monkeypatch.setattr(Snli, "URLS", {(tmp_path / "snli.zip").as_uri(): ""})
     monkeypatch.setattr(Snli, "PUBLISHED_ROWS", {"train": 3, "validation": 1, "test": 1})
     assert len(load_split(Snli(data_dir=tmp_path / "data"), "train")) == 3
 
