@@ -1,92 +1,164 @@
 """Adapter from attention variants to the argument `attention_fn` of Flax NNX and Linen."""
 
-import functools
 from typing import Any
 
+import jax
+import jax.numpy as jnp
 from flax import nnx
-from jaxtyping import Array
+from jaxtyping import Array, Bool, Int
 
 from distattn_jax.attention import Variant
-from distattn_jax.modules.batch_axes import attention_over_batch_axes
+from distattn_jax.modules.batch_axes import (
+    as_boolean_mask,
+    attention_over_batch_axes,
+    nan_where,
+)
 
 
-def as_attention_fn(variant: Variant | nnx.Module, *, implementation: str | None = None) -> Any:
+def as_attention_fn(
+    variant: Variant | nnx.Module, *, decode: bool = False, implementation: str | None = None
+) -> Any:
     """Return a function for the argument `attention_fn` of multi-head attention in Flax.
 
     The function works with `nnx.MultiHeadAttention` and `linen.MultiHeadDotProductAttention`. If
-    `variant` is a module, the result is also a module whose parameters are trained with the model.
+    `variant` is a module, the result is also a module, whose parameters NNX trains with the model.
+    Linen treats these parameters as constants.
 
-    The first query and the first key are assumed to have the same position. A layer that decodes
-    with a cache must pass the positions of its queries as `input_positions`.
-    `modules.MultiHeadAttention` handles its cache without this argument.
+    Flax does not tell the function at which position a query stands. The first query and the first
+    key are therefore assumed to have the same position, unless `decode` is True or the call
+    passes the positions of its queries as `input_positions`.
 
     Args:
       variant: Attention variant such as `attention.DotProduct()`, or a module that returns one when
         called, such as `modules.DistanceAware`.
+      decode: Set to True for self-attention in a layer that decodes with a cache, one token at a
+        time. A single query then has the position of the last key that its mask shows, which is the
+        key that the layer has just appended. Whole sequences may be passed, too. A layer of
+        cross-attention needs its own function with `decode=False`.
       implementation: Implementation of the attention. None selects the fastest.
     """
-    if isinstance(variant, nnx.Module):
-        return _AttentionModule(variant, implementation)
-    return functools.partial(_attend, variant, implementation)
+    if not isinstance(variant, Variant | nnx.Module):
+        raise TypeError(
+            "variant must be an attention variant such as `attention.DotProduct()`, or a module "
+            f"such as `modules.DistanceAware(...)`; got {variant!r}."
+        )
+    kind = _AttentionModule if isinstance(variant, nnx.Module) else _AttentionFunction
+    return kind(variant, decode, implementation)
 
 
-class _AttentionModule(nnx.Module):
-    """Attention function that is a module and contains the parameters of its variant."""
+class _AttentionFunction:
+    """Attention function of a variant."""
 
-    def __init__(self, variant: nnx.Module, implementation: str | None):
+    def __init__(self, variant: Any, decode: bool, implementation: str | None):
         self.variant = variant
+        self.decodes = decode  # not `decode`, which `nnx.Module.set_attributes` would change
         self.implementation = implementation
 
-    def __call__(self, query: Array, key: Array, value: Array, **arguments: Any) -> Array:
-        """Compute attention. The arguments are those of `nnx.dot_product_attention`."""
-        return _attend(self.variant(), self.implementation, query, key, value, **arguments)
+    # Linen passes only the arguments that it finds in this signature.
+    def __call__(
+        self,
+        query: Array,
+        key: Array,
+        value: Array,
+        bias: Array | None = None,
+        mask: Array | None = None,
+        broadcast_dropout: bool = False,
+        dropout_rng: Array | None = None,
+        dropout_rate: float = 0.0,
+        deterministic: bool = False,
+        dtype: Any = None,
+        precision: Any = None,
+        module: Any = None,
+        is_causal: bool = False,
+        input_positions: Array | None = None,
+        qk_attn_weights_einsum: Any = None,
+        attn_weights_value_einsum: Any = None,
+    ) -> Array:
+        """Compute attention, with the arguments of `nnx.dot_product_attention`.
+
+        `broadcast_dropout` is ignored: each head of each example has its own dropout mask. The
+        softmax is float32 or wider, as `force_fp32_for_softmax` of Linen demands.
+        """
+        for name, argument in (
+            ("bias", bias),
+            ("qk_attn_weights_einsum", qk_attn_weights_einsum),
+            ("attn_weights_value_einsum", attn_weights_value_einsum),
+        ):
+            if argument is not None:
+                raise ValueError(f"{name} must be None; to change the scores, use another variant.")
+        if dtype is not None:
+            query, key, value = (x.astype(dtype) for x in (query, key, value))
+        offset, unknown = self._find_offset(query, key, mask, input_positions)
+        attended = attention_over_batch_axes(
+            query,
+            key,
+            value,
+            self.variant() if isinstance(self.variant, nnx.Module) else self.variant,
+            mask=mask,
+            is_causal=is_causal,
+            query_offset=offset,
+            dropout_rate=0.0 if deterministic else dropout_rate,
+            dropout_key=dropout_rng,
+            weights=module is not None,
+            precision=precision,
+            implementation=self.implementation,
+        )
+        attended = nan_where(unknown, attended, query.shape[:-3])
+        if module is not None:
+            name = "attention_weights"
+            if isinstance(module, nnx.Module):
+                module.sow(nnx.Intermediate, name, attended.weights)
+            else:
+                module.sow("intermediates", name, attended.weights)
+        return attended.values
+
+    def _find_offset(
+        self, query: Array, key: Array, mask: Array | None, input_positions: Array | None
+    ) -> tuple[int | Int[Array, "..."], bool | Bool[Array, "..."]]:
+        """Return the position of the first query, with the first key at position 0.
+
+        The second output is True for the examples whose traced `input_positions` are invalid.
+        """
+        *batch, queries, heads, _ = query.shape
+        keys = key.shape[-3]
+        if input_positions is not None:
+            return _check_positions(input_positions, queries)
+        if not self.decodes or queries == keys:
+            return 0, False
+        if queries > 1 or mask is None:
+            raise ValueError(
+                "decode=True expects one query with a mask that shows the filled part of the "
+                f"cache, or as many queries as keys; got {queries} queries, {keys} keys and "
+                f"{'no' if mask is None else 'a'} mask. Pass input_positions, or use a function "
+                "with decode=False for cross-attention."
+            )
+        shown = as_boolean_mask(mask, (*batch, heads, queries, keys)).any(axis=(-3, -2))
+        return keys - 1 - jnp.argmax(shown[..., ::-1], axis=-1).astype(jnp.int32), False
 
 
-def _attend(
-    variant: Variant,
-    implementation: str | None,
-    query: Array,
-    key: Array,
-    value: Array,
-    bias: Array | None = None,
-    mask: Array | None = None,
-    broadcast_dropout: bool = False,
-    dropout_rng: Array | None = None,
-    dropout_rate: float = 0.0,
-    deterministic: bool = False,
-    dtype: Any = None,
-    precision: Any = None,
-    module: Any = None,
-    is_causal: bool = False,
-    input_positions: Array | None = None,
-) -> Array:
-    """Compute attention of a variant, with the arguments of `nnx.dot_product_attention`.
+class _AttentionModule(_AttentionFunction, nnx.Module):
+    """Attention function that is a module and contains the parameters of its variant."""
 
-    `broadcast_dropout` is ignored: each head of each example has its own dropout mask.
+
+def _check_positions(
+    positions: Int[Array, "*batch T"], queries: int
+) -> tuple[Int[Array, "*batch"], bool | Bool[Array, "*batch"]]:
+    """Return the first position of each row, and True for the rows that do not count up by 1.
+
+    Such rows raise a ValueError if their values are known, which is the case outside of `jax.jit`.
     """
-    if bias is not None:
-        raise ValueError("bias must be None; to change the scores, use another variant.")
-    if precision is not None:
-        raise ValueError("precision must be None; use `jax.default_matmul_precision` instead.")
-    if dtype is not None:
-        query, key, value = (x.astype(dtype) for x in (query, key, value))
-    attended = attention_over_batch_axes(
-        query,
-        key,
-        value,
-        variant,
-        mask=mask,
-        is_causal=is_causal,
-        query_offset=0 if input_positions is None else input_positions[..., 0],
-        dropout_rate=0.0 if deterministic else dropout_rate,
-        dropout_key=dropout_rng,
-        weights=module is not None,
-        implementation=implementation,
-    )
-    if module is not None:
-        name = "attention_weights"
-        if isinstance(module, nnx.Module):
-            module.sow(nnx.Intermediate, name, attended.weights)
-        else:
-            module.sow("intermediates", name, attended.weights)
-    return attended.values
+    if positions.shape[-1] != queries:
+        raise ValueError(
+            f"input_positions must have one position for each of the {queries} queries; "
+            f"got shape {positions.shape}."
+        )
+    steps = positions[..., 1:] - positions[..., :-1]
+    restarts = (steps != 1).any(axis=-1)
+    if isinstance(restarts, jax.core.Tracer):
+        return positions[..., 0], restarts
+    if restarts.any():
+        raise ValueError(
+            "input_positions must count up by 1 in each row, because attention uses the first "
+            f"position only; got {positions}. Put each sequence into its own row."
+        )
+    return positions[..., 0], False

@@ -1,11 +1,11 @@
-"""Attention with the conventions of Flax: any number of batch axes and masks of any dtype."""
+"""Attention with the conventions of Flax: any number of batch axes, float masks, a precision."""
 
-import math
+import contextlib
 from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jaxtyping import Array, Bool, Float
 
 from distattn_jax.attention import Attended, Variant, attention
 
@@ -20,6 +20,7 @@ def attention_over_batch_axes(
     query_lengths: Array | None = None,
     key_lengths: Array | None = None,
     query_offset: int | Array = 0,
+    precision: Any = None,
     **arguments: Any,
 ) -> Attended:
     """Call `attention` with all batch axes merged into one, and split this axis in the outputs.
@@ -29,48 +30,136 @@ def attention_over_batch_axes(
       key: Keys, shape (..., S, N, H).
       value: Values, shape (..., S, N, E).
       variant: Attention variant.
-      mask: Nonzero where a query may attend to a key, broadcastable to (..., N, T, S).
+      mask: True or 1 where a query may attend to a key, shape (..., N, T, S). Each axis may also
+        have size 1.
       query_lengths: Number of valid queries, broadcastable to the batch axes.
       key_lengths: Number of valid keys, broadcastable to the batch axes.
       query_offset: Position of the first query minus position of the first key, a scalar or
         broadcastable to the batch axes.
+      precision: Precision of matrix products, as in `jax.lax.dot`. None means the default of JAX.
       **arguments: Other arguments of `attention`.
     """
     batch = query.shape[:-3]
     if mask is not None:
-        mask = mask.astype(bool)
+        mask = as_boolean_mask(mask, (*batch, query.shape[-2], query.shape[-3], key.shape[-3]))
     if len(batch) != 1:
         query, key, value = (x.reshape(-1, *x.shape[-3:]) for x in (query, key, value))
-        mask = _merge_batch_axes(mask, batch, trailing=3)
-        query_lengths = _merge_batch_axes(query_lengths, batch, trailing=0)
-        key_lengths = _merge_batch_axes(key_lengths, batch, trailing=0)
-        if not isinstance(query_offset, int) and query_offset.ndim:
-            query_offset = _merge_batch_axes(query_offset, batch, trailing=0)
-    attended = attention(
-        query,
-        key,
-        value,
-        variant,
-        mask=mask,
-        query_lengths=query_lengths,
-        key_lengths=key_lengths,
-        query_offset=query_offset,
-        **arguments,
-    )
+        mask = _merge_batch_axes("mask", mask, batch, trailing=3)
+        query_lengths = _merge_batch_axes("query_lengths", query_lengths, batch)
+        key_lengths = _merge_batch_axes("key_lengths", key_lengths, batch)
+        if jnp.ndim(query_offset):
+            query_offset = _merge_batch_axes("query_offset", query_offset, batch)
+    with _matmul_precision(precision):
+        attended = attention(
+            query,
+            key,
+            value,
+            variant,
+            mask=mask,
+            query_lengths=query_lengths,
+            key_lengths=key_lengths,
+            query_offset=query_offset,
+            **arguments,
+        )
     if len(batch) == 1:
         return attended
     return jax.tree.map(lambda x: x.reshape(*batch, *x.shape[1:]), attended)
 
 
-def _merge_batch_axes(x: Any, batch: tuple[int, ...], trailing: int) -> Any:
+def as_boolean_mask(mask: Array, shape: tuple[int, ...]) -> Bool[Array, "..."]:
+    """Convert a mask to a boolean array with as many axes as the attention weights.
+
+    Flax makes masks of the numbers 0 and 1. Other numbers are rejected if their values are known,
+    which is the case outside of `jax.jit`. A traced number hides a key unless it is positive.
+
+    Args:
+      mask: True or 1 where a query may attend to a key.
+      shape: Shape of the attention weights, (..., N, T, S). Each axis of the mask has this size or
+        size 1. The mask may have additional leading axes of size 1.
+    """
+    mask = jnp.asarray(mask)
+    extra = mask.ndim - len(shape)
+    if extra < 0 or not all(
+        size in (1, wanted) for size, wanted in zip(mask.shape, (1,) * extra + shape, strict=True)
+    ):
+        raise ValueError(
+            "mask must have the axes of the attention weights, (..., heads, queries, keys) = "
+            f"{shape}, each of this size or 1; got shape {mask.shape}."
+        )
+    mask = mask.reshape(mask.shape[extra:])
+    if mask.dtype == jnp.bool_:
+        return mask
+    if not isinstance(mask, jax.core.Tracer) and not ((mask == 0) | (mask == 1)).all():
+        raise ValueError(
+            "mask must be True or 1 where a query may attend, and False or 0 elsewhere; got other "
+            f"numbers of dtype {mask.dtype}. A mask that is added to scores, with 0 where a query "
+            "may attend, is converted by `mask == 0`."
+        )
+    return mask > 0
+
+
+def nan_where(
+    invalid: bool | Bool[Array, "..."], attended: Attended, batch: tuple[int, ...]
+) -> Attended:
+    """Set all outputs of invalid examples to NaN.
+
+    Args:
+      invalid: True for invalid examples, broadcastable to the batch axes. False changes nothing.
+      attended: Outputs of attention.
+      batch: Sizes of the batch axes.
+    """
+    if invalid is False:
+        return attended
+    invalid = jnp.broadcast_to(invalid, batch)
+
+    def replace(x: Array) -> Array:
+        return jnp.where(invalid.reshape(*batch, *[1] * (x.ndim - len(batch))), jnp.nan, x)
+
+    return jax.tree.map(replace, attended)
+
+
+def _merge_batch_axes(name: str, x: Any, batch: tuple[int, ...], trailing: int = 0) -> Any:
     """Broadcast the batch axes of an array to the sizes `batch` and merge them into one axis.
 
     Args:
+      name: Name of the argument, for the error message.
       x: Array whose batch axes may be missing or have size 1. None is returned unchanged.
       batch: Sizes of the batch axes.
       trailing: Number of axes after the batch axes.
     """
-    if x is None or (x.ndim <= trailing and math.prod(batch) == 1):
-        return x
-    tail = x.shape[x.ndim - trailing :]
-    return jnp.broadcast_to(x, (*batch, *tail)).reshape(-1, *tail)
+    if x is None:
+        return None
+    x = jnp.asarray(x)
+    leading, tail = x.shape[: x.ndim - trailing], x.shape[x.ndim - trailing :]
+    if all(size == 1 for size in leading) and trailing:
+        return x.reshape(1, *tail)
+    try:
+        return jnp.broadcast_to(x, (*batch, *tail)).reshape(-1, *tail)
+    except ValueError:
+        raise ValueError(
+            f"{name} must be broadcastable to the batch axes {batch}; got shape {leading}."
+        ) from None
+
+
+def _matmul_precision(precision: Any) -> contextlib.AbstractContextManager:
+    """Return a context in which matrix products have a precision as in `jax.lax.dot`."""
+    if precision is None:
+        return contextlib.nullcontext()
+    pair = precision if isinstance(precision, tuple | list) else (precision,)
+    try:
+        (name,) = {_precision_name(each) for each in pair}
+    except ValueError:
+        raise ValueError(
+            "precision must be one `jax.lax.Precision` or `jax.lax.DotAlgorithmPreset`, or the "
+            f"name of one; got {precision!r}."
+        ) from None
+    return jax.default_matmul_precision(name)
+
+
+def _precision_name(precision: Any) -> str:
+    """Return the name of a precision in the option `jax_default_matmul_precision`."""
+    presets = jax.lax.DotAlgorithmPreset
+    name = precision.name if isinstance(precision, presets | jax.lax.Precision) else str(precision)
+    if name in presets.__members__ and name != presets.DEFAULT.name:
+        return name
+    return jax.lax.Precision(name.lower()).name.lower()

@@ -38,7 +38,7 @@ def draw(*shape, seed=0):
     return jnp.asarray(np.random.default_rng(seed).normal(size=shape), jnp.float32)
 
 
-@functools.partial(jax.jit, static_argnames=("is_causal", "received", "weights"))
+@functools.partial(jax.jit, static_argnames=("is_causal", "received", "weights", "decode"))
 def call(module, *arrays, **arguments):
     """Call a module, compiled once for modules with the same structure and inputs."""
     return module(*arrays, **arguments)

@@ -1,5 +1,7 @@
 """Attention variants as `attention_fn` of NNX and Linen."""
 
+import re
+
 import chex
 import jax
 import jax.numpy as jnp
@@ -10,10 +12,12 @@ from flax import linen, nnx
 from distattn_jax import modules
 from distattn_jax.attention import DistanceAware, DotProduct, attention
 from distattn_jax.modules import as_attention_fn
+from tests.modules.cases import ONE_OF_EACH, D, N, call
+from tests.unchecked import as_users_have_it
 
-N, D = 4, 24
 X = jnp.asarray(np.random.default_rng(0).normal(size=(2, 5, D)), jnp.float32)
 CLOSE = {"rtol": 1e-5, "atol": 1e-6}
+LAST_KEY_HIDDEN = jnp.ones((2, 1, 5, 5)).at[..., 4].set(0)
 VARIANT = DistanceAware(jnp.asarray([-1.0, 1.0, -0.1, 0.1]), jnp.ones(4))
 
 
@@ -91,12 +95,100 @@ def test_dropout_and_sown_weights_reach_the_attention():
     chex.assert_shape(jax.tree.leaves(state), (2, N, 5, 5))
 
 
-def test_bias_and_precision_are_rejected():
+@pytest.mark.parametrize("kind", ["variant", "module"])
+def test_linen_passes_the_mask_and_the_dropout(kind):
+    module = modules.DistanceAware(N, rngs=nnx.Rngs(0))
+    attention_fn = as_attention_fn(module() if kind == "variant" else module)
+    variables = linen_layer().init(jax.random.key(0), X)
+    apply = linen_layer(attention_fn, dropout_rate=0.5).apply
+    free = apply(variables, X, deterministic=True)
+    hidden = apply(variables, X, mask=LAST_KEY_HIDDEN, deterministic=True)
+    chex.assert_trees_all_close(
+        hidden[:, :4], apply(variables, X[:, :4], deterministic=True), **CLOSE
+    )
+    assert not np.allclose(hidden, free)
+    rngs = {"dropout": jax.random.key(1)}
+    assert not np.allclose(apply(variables, X, deterministic=False, rngs=rngs), free)
+
+
+@pytest.mark.parametrize("name", ONE_OF_EACH)
+def test_decoding_in_the_layer_of_flax_equals_the_causal_pass(name):
+    rngs = nnx.Rngs(0)
+    variant = DotProduct() if name == "dot_product" else ONE_OF_EACH[name](rngs=rngs)
+    attend = nnx.MultiHeadAttention(
+        N, D, attention_fn=as_attention_fn(variant, decode=True), decode=True, rngs=rngs
+    )
+    whole = call(attend, X, mask=nnx.make_causal_mask(X[..., 0]), decode=False)
+    attend.init_cache((2, 7, D))
+
+    @nnx.jit
+    def step(attend, x, mask):
+        return attend(x, mask=mask)
+
+    # The mask of the user hides the first key of the second example from the last step.
+    masks = jnp.ones((5, 2, 1, 1, 7)).at[4, 1, ..., 0].set(0)
+    parts = [step(attend, X[:, i : i + 1], masks[i]) for i in range(5)]
+    mask = nnx.make_causal_mask(X[..., 0]).at[1, :, 4, 0].set(0)
+    whole = whole.at[1, 4].set(call(attend, X, mask=mask, decode=False)[1, 4])
+    chex.assert_trees_all_close(jnp.concatenate(parts, axis=1), whole, rtol=1e-4, atol=1e-5)
+
+
+def test_decoding_in_the_layer_of_linen_equals_the_causal_pass():
+    attend = linen_layer(as_attention_fn(VARIANT, decode=True), decode=True)
+    variables = attend.init(jax.random.key(0), X)
+    params, cache = ({name: variables[name]} for name in ("params", "cache"))
+    parts = []
+    for i in range(5):
+        part, cache = attend.apply(params | cache, X[:, i : i + 1], mutable=["cache"])
+        parts.append(part)
+    mask = linen.make_causal_mask(X[..., 0])
+    whole = linen_layer(as_attention_fn(VARIANT)).apply(params, X, mask=mask)
+    chex.assert_trees_all_close(jnp.concatenate(parts, axis=1), whole, **CLOSE)
+
+
+def test_a_decoding_function_rejects_calls_whose_positions_are_unknown():
+    attention_fn = as_attention_fn(VARIANT, decode=True)
+    key = jnp.ones((2, 5, N, 6))
+    with pytest.raises(ValueError, match=r"decode=True expects one query .* got 1 queries, 5 keys"):
+        attention_fn(key[:, :1], key, key)
+    with pytest.raises(ValueError, match=r"decode=True expects one query .* got 2 queries, 5 keys"):
+        attention_fn(key[:, :2], key, key, mask=jnp.ones((2, 1, 2, 5), bool))
+
+
+def test_arguments_that_change_the_scores_are_rejected():
     query = jnp.ones((2, 5, N, 6))
-    with pytest.raises(ValueError, match="bias must be None"):
-        as_attention_fn(VARIANT)(query, query, query, bias=jnp.ones((2, N, 5, 5)))
-    with pytest.raises(ValueError, match="precision must be None"):
-        as_attention_fn(VARIANT)(query, query, query, precision="highest")
+    for name in ("bias", "qk_attn_weights_einsum", "attn_weights_value_einsum"):
+        with pytest.raises(ValueError, match=f"{name} must be None"):
+            as_attention_fn(VARIANT)(query, query, query, **{name: jnp.ones((2, N, 5, 5))})
+    with pytest.raises(TypeError, match=r"variant must be an attention variant .*got 'sigmoid'"):
+        as_users_have_it(modules.attention_fn).as_attention_fn("sigmoid")
+
+
+PRECISIONS = {
+    "highest": "(Precision.HIGHEST, Precision.HIGHEST)",
+    jax.lax.Precision.HIGH: "(Precision.HIGH, Precision.HIGH)",
+    ("default", "fastest"): "(Precision.DEFAULT, Precision.DEFAULT)",
+    "BF16_BF16_F32": "BF16_BF16_F32",
+    jax.lax.DotAlgorithmPreset.DEFAULT: "(Precision.DEFAULT, Precision.DEFAULT)",
+}
+
+
+@pytest.mark.parametrize(("precision", "expected"), PRECISIONS.items(), ids=str)
+def test_the_precision_applies_to_all_products_of_the_attention(precision, expected):
+    query = jnp.ones((2, 5, N, 6))
+
+    def loss(query):
+        return as_attention_fn(VARIANT)(query, query, query, precision=precision).sum()
+
+    program = str(jax.make_jaxpr(jax.grad(loss))(query))
+    assert set(re.findall(r"precision=(.*)", program)) == {expected}
+
+
+def test_an_unknown_precision_is_rejected():
+    query = jnp.ones((2, 5, N, 6))
+    for precision in ("exact", ("high", "highest")):
+        with pytest.raises(ValueError, match="precision must be one"):
+            as_attention_fn(VARIANT)(query, query, query, precision=precision)
 
 
 def test_input_positions_set_the_query_offset():
@@ -105,3 +197,15 @@ def test_input_positions_set_the_query_offset():
     actual = as_attention_fn(VARIANT)(query, key, key, input_positions=positions)
     expected = attention(query, key, key, VARIANT, query_offset=positions[:, 0]).values
     chex.assert_trees_all_close(actual, expected, **CLOSE)
+
+
+def test_input_positions_that_restart_are_rejected():
+    query, attention_fn = jnp.ones((2, 3, N, 6)), as_attention_fn(VARIANT)
+    positions = jnp.asarray([[0, 1, 2], [0, 1, 0]])
+    with pytest.raises(ValueError, match="input_positions must count up by 1 in each row"):
+        attention_fn(query, query, query, input_positions=positions)
+    with pytest.raises(ValueError, match=r"one position for each of the 3 queries; got .*\(2, 2\)"):
+        attention_fn(query, query, query, input_positions=positions[:, :2])
+    traced = jax.jit(lambda positions: attention_fn(query, query, query, input_positions=positions))
+    assert np.isnan(traced(positions)).all(axis=(1, 2, 3)).tolist() == [False, True]
+    assert np.isfinite(traced(positions)[0]).all()
