@@ -1,15 +1,18 @@
 """Multi-head attention with any attention variant, a replacement for `nnx.MultiHeadAttention`."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 from flax import nnx
-from jaxtyping import Array, Float
+from jaxtyping import Array, Bool, Float
 
 from distattn_jax.attention import Attended, DotProduct
 from distattn_jax.attention.dropout import is_off
-from distattn_jax.modules.batch_axes import attention_over_batch_axes
+from distattn_jax.modules.batch_axes import attention_over_batch_axes, nan_where
 from distattn_jax.modules.dropout import Rate, Rngs, dropout_key
+from distattn_jax.modules.explicit_mesh import is_explicit, shard_alike
 
 
 class MultiHeadAttention(nnx.MultiHeadAttention):
@@ -58,6 +61,11 @@ class MultiHeadAttention(nnx.MultiHeadAttention):
                     f"{name} is not supported: set the attention with `variant`, use as many heads "
                     "for keys as for queries, and pass `rngs` to the call."
                 )
+        if variant is not None and not isinstance(variant, nnx.Module):
+            raise TypeError(
+                "variant must be None or a module that returns an attention variant, such as "
+                f"`modules.DistanceAware(num_heads, rngs=rngs)`; got {variant!r}."
+            )
         super().__init__(
             num_heads,
             in_features,
@@ -103,7 +111,8 @@ class MultiHeadAttention(nnx.MultiHeadAttention):
           inputs_q: Inputs of the queries, shape (..., T, D).
           inputs_k: Inputs of the keys, shape (..., S, K). None means `inputs_q`.
           inputs_v: Inputs of the values, shape (..., S, K). None means `inputs_k`.
-          mask: Nonzero where a query may attend to a key, broadcastable to (..., N, T, S).
+          mask: True or 1 where a query may attend to a key, shape (..., N, T, S). Each axis may
+            also have size 1.
           query_lengths: Number of valid queries of each example. The rest is padding.
           key_lengths: Number of valid keys of each example. The rest is padding.
           is_causal: Hide later keys from each query.
@@ -112,7 +121,9 @@ class MultiHeadAttention(nnx.MultiHeadAttention):
             also None, dropout is disabled when `rngs` is None.
           dropout_rate: Replaces the dropout rate of the constructor. May be traced.
           rngs: Random number generators of dropout.
-          decode: Append keys and values to the cache and attend causally to the whole cache. None
+          decode: Append keys and values to the cache of `init_cache` and attend causally to the
+            whole cache. Keys that do not fit into the cache raise a ValueError. Inside of
+            `jax.jit`, where the number of cached keys is unknown, all outputs are NaN instead. None
             uses the value of the constructor.
           sow_weights: Sow the attention weights as `attention_weights`.
           received: Also return the attention that each key receives, shape (..., N, S).
@@ -137,12 +148,13 @@ class MultiHeadAttention(nnx.MultiHeadAttention):
             key = self.key(inputs_k, out_sharding=qkv_sharding)
         if self.normalize_qk:
             query, key = self.query_ln(query), self.key_ln(key)  # type: ignore[misc]
+        overflows: bool | Array = False
         if self.decode if decode is None else decode:
             if not (isinstance(query_offset, int) and query_offset == 0):
                 raise ValueError(
                     f"query_offset must be 0 when decoding: the cache sets it; got {query_offset}."
                 )
-            key, value, query_offset = self._update_cache(key, value)
+            key, value, query_offset, overflows = self._update_cache(key, value)
             is_causal = True
         rate = self.dropout_rate if dropout_rate is None else dropout_rate
         attended = attention_over_batch_axes(
@@ -157,9 +169,11 @@ class MultiHeadAttention(nnx.MultiHeadAttention):
             query_offset=query_offset,
             received=received,
             weights=weights or sow_weights,
+            precision=self.precision,
             implementation=self.implementation,
             **self._dropout_arguments(rate, deterministic, rngs),
         )
+        attended = nan_where(overflows, attended, query.shape[:-3])
         if sow_weights:
             self.sow(nnx.Intermediate, "attention_weights", attended.weights)
         output = self._project_output(
@@ -181,35 +195,67 @@ class MultiHeadAttention(nnx.MultiHeadAttention):
             raise ValueError("rngs must be passed to the call when deterministic=False; got None.")
         return {"dropout_rate": rate, "dropout_key": dropout_key(rngs)}
 
-    def _update_cache(self, key: Array, value: Array) -> tuple[Array, Array, Array]:
+    def init_cache(
+        self, input_shape: Sequence[int], dtype: Any = None, out_sharding: Any = None
+    ) -> None:
+        """Make an empty cache for decoding.
+
+        Args:
+          input_shape: Shape of all inputs together, (..., length, D). The cache has room for
+            `length` keys.
+          dtype: Dtype of the cached keys and values. None means `dtype` of the constructor. If this
+            is also None, the dtype is that of the parameters, but at least float32.
+          out_sharding: Sharding of the cached keys and values, shape (..., length, N, H), on a mesh
+            with Explicit axes. None means that the first call shards the cache like its keys.
+        """
+        if dtype is None:
+            dtype = self.dtype or jnp.promote_types(self.param_dtype, jnp.float32)
+        shape = (*input_shape[:-1], self.num_kv_heads, self.head_dim)
+        self.cached_key = nnx.Cache(jnp.zeros(shape, dtype, out_sharding=out_sharding))
+        self.cached_value = nnx.Cache(jnp.zeros(shape, dtype, out_sharding=out_sharding))
+        self.cache_index = nnx.Cache(jnp.zeros((), jnp.int32))
+
+    def _update_cache(
+        self, key: Array, value: Array
+    ) -> tuple[Array, Array, Array, bool | Bool[Array, ""]]:
         """Append keys and values to the cache.
 
         Returns:
-          All cached keys, all cached values, and the position of the first appended key. The end of
-          the cache, which is not filled yet, is hidden from all queries by a causal mask.
+          All cached keys, all cached values, the position of the first appended key, and True if
+          the keys do not fit into the cache. The end of the cache, which is not filled yet, is
+          hidden from all queries by a causal mask.
         """
         if self.cached_key is None or self.cached_value is None or self.cache_index is None:
             raise ValueError(
                 "Decoding needs a cache, which is missing: call init_cache(input_shape) first."
             )
         *batch, length, heads, width = self.cached_key.shape
-        if key.shape != (*batch, key.shape[-3], heads, width) or key.shape[-3] > length:
+        new = key.shape[-3]
+        if key.shape != (*batch, new, heads, width) or new > length:
             raise ValueError(
                 f"The cache holds {tuple(batch)} x {length} keys of shape {(heads, width)}; "
                 f"got keys of shape {key.shape}."
             )
         first = self.cache_index[...]
-        start: list[Any] = [*([0] * len(batch)), first, 0, 0]
-        for cache, new in ((self.cached_key, key), (self.cached_value, value)):
-            cache[...] = jax.lax.dynamic_update_slice(cache[...], new.astype(cache.dtype), start)
-        self.cache_index[...] = first + key.shape[-3]
-        return self.cached_key[...], self.cached_value[...], first
+        overflows: Any = first + new > length
+        if not isinstance(overflows, jax.core.Tracer):
+            if overflows:
+                raise ValueError(
+                    f"The cache has room for {length} keys, of which {first} are filled; got {new} "
+                    "more. Call init_cache with a longer input_shape and decode from the start."
+                )
+            overflows = False
+        for cache, x in ((self.cached_key, key), (self.cached_value, value)):
+            cached, x = shard_alike(cache[...], x.astype(cache.dtype), axis=-3)
+            cache[...] = jax.lax.dynamic_update_slice_in_dim(cached, x, first, axis=len(batch))
+        self.cache_index[...] = first + new
+        return self.cached_key[...], self.cached_value[...], first, overflows
 
     def _project_output(self, values: Float[Array, "*batch T N H"], sharding: Any) -> Array:
         """Apply the output projection. With `project_out=False`, concatenate the heads instead."""
         if self.out is not None:
             return self.out(values, out_sharding=sharding)
-        if jax.sharding.AxisType.Explicit in sharding.mesh.axis_types:
+        if is_explicit(values):
             values = jax.sharding.reshard(values, jax.P(*sharding.spec[:-1], None, None))
         return values.reshape(*values.shape[:-2], -1)
 
