@@ -5,8 +5,10 @@ from typing import Any
 
 import jax.numpy as jnp
 from flax import nnx
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Array, Bool, Float, Int, Shaped
 
+from distattn_jax.attention import Variant
+from distattn_jax.modules.batch_axes import as_boolean_mask
 from distattn_jax.modules.dropout import Rate, Rngs
 from distattn_jax.modules.memory import SegmentMemory
 from distattn_jax.modules.transformer_layer import EncoderOutput, TransformerLayer
@@ -46,6 +48,12 @@ class Encoder(nnx.Module):
         rngs: nnx.Rngs,
         **layer_arguments: Any,
     ):
+        if isinstance(variant, nnx.Module | Variant):
+            raise TypeError(
+                "variant must be a function that makes the module of one layer, called as "
+                f"`variant(rngs=rngs)`, e.g. `functools.partial(DistanceAware, {num_heads})`; "
+                f"got a {type(variant).__name__} that is already made."
+            )
         dtypes = {"dtype": dtype, "param_dtype": param_dtype, "rngs": rngs}
         self.layers = nnx.List(
             TransformerLayer(
@@ -66,7 +74,7 @@ class Encoder(nnx.Module):
         x: Float[Array, "B T D"],
         *,
         lengths: Int[Array, " B"] | None = None,
-        mask: Bool[Array, "#B #N #T #S"] | None = None,
+        mask: Shaped[Array, "#B #N #T #S"] | None = None,
         is_causal: bool = False,
         memory: SegmentMemory | None = None,
         dropout_rate: Rate | None = None,
@@ -79,8 +87,8 @@ class Encoder(nnx.Module):
         Args:
           x: Embedded tokens, shape (B, T, D).
           lengths: Number of valid tokens of each example. The rest is padding.
-          mask: True where a query may attend to a key, broadcastable to (B, N, T, S). With a memory
-            of M positions, S = M + T.
+          mask: True or 1 where a query may attend to a key, shape (B, N, T, S). Each axis may also
+            have size 1. With a memory of M positions, S = M + T.
           is_causal: Hide later tokens from each query.
           memory: Inputs of each layer for earlier segments. If passed, the output contains the
             memory with this segment appended.
@@ -90,7 +98,8 @@ class Encoder(nnx.Module):
           weights: Also return the attention weights, shape (B, L, N, T, S).
         """
         if memory is not None:
-            mask = _hide_empty_slots(mask, memory.filled, x.shape[1])
+            heads = self.layers[0].attention.num_heads
+            mask = _hide_empty_slots(mask, memory.filled, heads, x.shape[1])
         inputs, outputs = [], []
         for index, layer in enumerate(self.layers):
             inputs.append(x)
@@ -123,15 +132,19 @@ def stack_layers(outputs: list[EncoderOutput], field: str) -> Array:
 
 
 def _hide_empty_slots(
-    mask: Bool[Array, "#B #N #T #S"] | None, filled: Bool[Array, "B M"], tokens: int
+    mask: Array | None, filled: Bool[Array, "B M"], heads: int, tokens: int
 ) -> Bool[Array, "#B #N #T S"]:
     """Return a mask that hides the empty memory slots and all keys that `mask` hides.
 
     Args:
-      mask: True where a query may attend to a key. The keys are M memory slots, followed by the
-        tokens of the segment. None hides no key.
+      mask: True or 1 where a query may attend to a key. The keys are M memory slots, followed by
+        the tokens of the segment. None hides no key.
       filled: True for the memory slots that contain a token.
-      tokens: Number of tokens of the segment.
+      heads: Number of attention heads N.
+      tokens: Number of tokens T of the segment.
     """
     visible = jnp.pad(filled, ((0, 0), (0, tokens)), constant_values=True)[:, None, None, :]
-    return visible if mask is None else mask & visible
+    if mask is None:
+        return visible
+    batch, _, _, keys = visible.shape
+    return as_boolean_mask(mask, (batch, heads, tokens, keys)) & visible

@@ -5,19 +5,25 @@ from the inputs alone. No gradient reaches the memory. With M positions in memor
 M.
 """
 
+import functools
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
+from distattn_jax.modules.explicit_mesh import is_explicit, shard_alike
+
 
 class SegmentMemory(NamedTuple):
-    """Inputs of each layer at the last M positions, oldest first.
+    """Inputs of each layer for the last M tokens of each example, oldest first.
+
+    The tokens of an example have consecutive positions, and the last of them is at the end of the
+    memory. If there are fewer than M tokens, the positions before them are empty.
 
     Attributes:
       states: Inputs of each layer, shape (L, B, M, D).
-      filled: True for positions with a token. False for empty positions and for padding.
+      filled: True for positions with a token. False for empty positions.
     """
 
     states: Float[Array, "L B M D"]
@@ -42,18 +48,32 @@ class SegmentMemory(NamedTuple):
     def append(
         self, states: Float[Array, "L B T D"], lengths: Int[Array, " B"] | None = None
     ) -> "SegmentMemory":
-        """Return the memory with a segment appended and the oldest positions dropped.
+        """Return the memory with a segment appended and the oldest tokens dropped.
+
+        The padding of a segment is not appended. Otherwise, it would count as distance between the
+        tokens of this segment and those of the next.
 
         Args:
           states: Inputs of each layer for the T tokens of the segment.
           lengths: Number of valid tokens of each example. None means that all tokens are valid.
         """
         segment, size = states.shape[2], self.filled.shape[1]
-        is_token = jnp.ones((states.shape[1], segment), bool)
-        if lengths is not None:
-            is_token = jnp.arange(segment)[None, :] < lengths[:, None]
         states = jax.lax.stop_gradient(states).astype(self.states.dtype)
-        return SegmentMemory(
-            jnp.concatenate([self.states, states], axis=2)[:, :, segment:],
-            jnp.concatenate([self.filled, is_token], axis=1)[:, segment : segment + size],
-        )
+        states = jnp.concatenate(shard_alike(self.states, states, axis=2), axis=2)
+        filled = self.filled
+        if is_explicit(states):
+            batch = jax.typeof(states).sharding.spec[1]
+            filled = jax.sharding.reshard(filled, jax.P(batch, None))
+            lengths = None if lengths is None else jax.sharding.reshard(lengths, jax.P(batch))
+        filled = jnp.pad(filled, ((0, 0), (0, segment)), constant_values=True)
+        if lengths is None:
+            return SegmentMemory(states[:, :, segment:], filled[:, segment:])
+
+        @functools.partial(jax.vmap, in_axes=(1, 0, 0), out_axes=(1, 0))
+        def last_tokens(states: Array, filled: Array, length: Array) -> tuple[Array, Array]:
+            return (
+                jax.lax.dynamic_slice_in_dim(states, length, size, axis=1),
+                jax.lax.dynamic_slice_in_dim(filled, length, size),
+            )
+
+        return SegmentMemory(*last_tokens(states, filled, jnp.clip(lengths, 0, segment)))

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from flax import nnx
 from jaxtyping import Array, Bool, Float, Int
 
-from distattn_jax.attention import masked_softmax
+from distattn_jax.attention import masked_softmax, promote
 
 
 class AdditivePooling(nnx.Module):
@@ -52,7 +52,10 @@ class AdditivePooling(nnx.Module):
           mask: True for valid tokens. If `lengths` is passed too, only tokens that are valid by
             `lengths` and by `mask` are pooled.
         """
-        scores = self.score(jnp.tanh(self.hidden(tokens)))[..., 0].astype(jnp.float32)
+        if mask is not None and mask.dtype != jnp.bool_:
+            raise ValueError(f"mask must be boolean, True for valid tokens; got {mask.dtype}.")
+        scores = self.score(jnp.tanh(self.hidden(tokens)))[..., 0]
+        scores = scores.astype(promote(scores.dtype))
         is_valid = jnp.ones(scores.shape, bool) if mask is None else mask
         if lengths is not None:
             is_valid &= (

@@ -10,10 +10,11 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 from flax import nnx
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Array, Float, Int, Shaped
 
 from distattn_jax.attention import Attended
 from distattn_jax.modules.dropout import Rate, Rngs, dropout
+from distattn_jax.modules.explicit_mesh import shard_alike
 from distattn_jax.modules.feed_forward import FeedForward
 from distattn_jax.modules.initializers import Initializer
 from distattn_jax.modules.memory import SegmentMemory
@@ -128,7 +129,7 @@ class TransformerLayer(nnx.Module):
         *,
         memory: Float[Array, "B M D"] | None = None,
         lengths: Int[Array, " B"] | None = None,
-        mask: Bool[Array, "#B #N #T #S"] | None = None,
+        mask: Shaped[Array, "#B #N #T #S"] | None = None,
         is_causal: bool = False,
         dropout_rate: Rate | None = None,
         rngs: Rngs | None = None,
@@ -142,7 +143,8 @@ class TransformerLayer(nnx.Module):
           memory: Inputs of M earlier positions, shape (B, M, D). Queries come from x, keys and
             values from the memory followed by x. Hence S = M + T.
           lengths: Number of valid positions of x in each example. The rest is padding.
-          mask: True where a query may attend to a key, broadcastable to (B, N, T, S).
+          mask: True or 1 where a query may attend to a key, shape (B, N, T, S). Each axis may also
+            have size 1.
           is_causal: Hide later positions from each query.
           dropout_rate: Replaces every dropout rate of the constructor. May be traced.
           rngs: Random number generators of dropout. None disables dropout.
@@ -151,7 +153,9 @@ class TransformerLayer(nnx.Module):
         """
         rate = self.dropout_rate if dropout_rate is None else dropout_rate
         before = self.norm == "before"
-        context = x if memory is None else jnp.concatenate([memory.astype(x.dtype), x], axis=1)
+        context = x
+        if memory is not None:
+            context = jnp.concatenate(shard_alike(memory.astype(x.dtype), x, axis=1), axis=1)
         offset = context.shape[1] - x.shape[1]
         attended = self.attention(
             self.attention_norm(x) if before else x,

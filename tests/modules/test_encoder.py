@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 from flax import nnx
 
-from distattn_jax.attention import sinusoid
+from distattn_jax import modules
+from distattn_jax.attention import DotProduct, sinusoid
 from distattn_jax.modules import (
     AdditivePooling,
     Encoder,
@@ -18,6 +19,7 @@ from distattn_jax.modules import (
 )
 from distattn_jax.modules.dropout import dropout
 from tests.modules.cases import CLOSE, ONE_OF_EACH, D, N, call, draw
+from tests.unchecked import as_users_have_it
 
 L = 2
 every_variant_and_norm = pytest.mark.parametrize(
@@ -83,25 +85,42 @@ def test_padding_does_not_change_the_output_of_valid_tokens(name, norm):
 
 
 @every_variant_and_norm
-def test_segments_with_a_long_memory_equal_the_whole_text(name, norm):
+def test_ragged_segments_with_a_long_memory_equal_the_whole_texts(name, norm):
     model, x = encoder(name, norm=norm), draw(2, 9, D)
     whole = call(model, x, is_causal=True).values
     memory = SegmentMemory.empty(L, batch=2, length=8, features=D)
-    parts = []
-    for segment in (x[:, :3], x[:, 3:6], x[:, 6:]):
-        encoded = call(model, segment, memory=memory, is_causal=True)
-        memory = encoded.memory
-        parts.append(encoded.values)
-    chex.assert_trees_all_close(jnp.concatenate(parts, axis=1), whole, **CLOSE)
-    assert memory.filled.all()
+    starts = np.zeros(2, int)
+    for lengths in ([3, 3], [3, 1], [3, 2]):
+        segment = jnp.stack([x[b, start : start + 3] for b, start in enumerate(starts)])
+        encoded = call(model, segment, memory=memory, lengths=jnp.asarray(lengths), is_causal=True)
+        for b, (start, length) in enumerate(zip(starts, lengths, strict=True)):
+            chex.assert_trees_all_close(
+                encoded.values[b, :length], whole[b, start : start + length], **CLOSE
+            )
+        memory, starts = encoded.memory, starts + lengths
+    assert memory.filled.sum(axis=1).tolist() == [8, 6]
 
 
-def test_memory_drops_the_oldest_positions_and_marks_padding_as_empty():
-    memory = SegmentMemory.empty(1, batch=2, length=4, features=3)
-    first, second = jnp.ones((1, 2, 3, 3)), 2 * jnp.ones((1, 2, 3, 3))
-    memory = memory.append(first, jnp.asarray([3, 1])).append(second)
-    assert memory.states[0, 0, :, 0].tolist() == [1, 2, 2, 2]
-    assert memory.filled.tolist() == [[True] * 4, [False, True, True, True]]
+def test_memory_drops_the_oldest_tokens_and_all_padding():
+    memory = SegmentMemory.empty(1, batch=3, length=4, features=3)
+    first, second = jnp.ones((1, 3, 3, 3)), 2 * jnp.ones((1, 3, 3, 3))
+    memory = memory.append(first, jnp.asarray([3, 1, 0])).append(second)
+    assert memory.states[0, :, :, 0].tolist() == [[1, 2, 2, 2], [1, 2, 2, 2], [0, 2, 2, 2]]
+    assert memory.filled.tolist() == [[True] * 4, [True] * 4, [False, True, True, True]]
+
+
+@pytest.mark.usefixtures("eight_devices")
+def test_a_memory_on_an_explicit_mesh_equals_one_device():
+    model, x, lengths = encoder(), draw(8, 3, D), jnp.arange(8) % 4
+    memory = SegmentMemory.empty(L, 8, 4, D)
+    memory = call(model, x, memory=memory, lengths=lengths).memory
+    alone = call(model, x, memory=memory, lengths=lengths)
+    with jax.set_mesh(jax.make_mesh((8,), ("data",))):
+        x, lengths = (jax.sharding.reshard(array, jax.P("data")) for array in (x, lengths))
+        memory = SegmentMemory.empty(L, 8, 4, D)
+        memory = call(model, x, memory=memory, lengths=lengths).memory
+        together = call(model, x, memory=memory, lengths=lengths)
+    chex.assert_trees_all_close(jax.device_get(together), jax.device_get(alone), **CLOSE)
 
 
 def test_no_gradient_reaches_the_memory():
@@ -202,6 +221,19 @@ def test_pooling_is_a_weighted_sum_of_the_valid_tokens():
     assert np.isfinite(gradient).all()
 
 
+def test_pooling_of_float64_tokens_is_float64():
+    with jax.enable_x64(True):
+        pool = AdditivePooling(D, 8, param_dtype=jnp.float64, rngs=nnx.Rngs(0))
+        x = draw(2, 5, D).astype(jnp.float64)
+        scores = np.tanh(x @ pool.hidden.kernel[...]) @ pool.score.kernel[...]
+        weights = np.exp(scores) / np.exp(scores).sum(axis=1, keepdims=True)
+        np.testing.assert_allclose(call(pool, x), (weights * x).sum(axis=1), rtol=1e-13)
+    with pytest.raises(ValueError, match=r"mask must be boolean, .* got float32"):
+        as_users_have_it(modules.pooling).AdditivePooling(D, 8, rngs=nnx.Rngs(0))(
+            draw(2, 5, D), mask=jnp.zeros((2, 5))
+        )
+
+
 def test_position_encodings_are_added_to_each_example():
     x = draw(2, 5, D)
     expected = x + sinusoid(jnp.arange(5), D, jnp.float32)[None]
@@ -216,5 +248,13 @@ def test_position_encodings_are_added_to_each_example():
 def test_errors_name_the_invalid_argument():
     with pytest.raises(ValueError, match="norm must be 'after' or 'before'; got 'middle'"):
         encoder(norm="middle")
+    for made in (DotProduct(), modules.DistanceAware(N, rngs=nnx.Rngs(0))):
+        with pytest.raises(TypeError, match=r"variant must be a function .* that is already made"):
+            as_users_have_it(modules.encoder).Encoder(L, D, N, variant=made, rngs=nnx.Rngs(0))
+    memory = SegmentMemory.empty(L, 4, 4, D)
+    with pytest.raises(ValueError, match="mask must have the axes of the attention weights"):
+        as_users_have_it(modules.encoder).Encoder(L, D, N, rngs=nnx.Rngs(0))(
+            draw(4, 4, D), memory=memory, mask=jnp.ones((4, 8), bool)
+        )
     with pytest.raises(ValueError, match=r"features \(10\) must be a multiple of num_heads \(4\)"):
         TransformerLayer(10, 4, rngs=nnx.Rngs(0))
