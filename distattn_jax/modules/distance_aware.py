@@ -7,6 +7,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from flax import nnx
 
 from distattn_jax import attention
@@ -41,9 +42,10 @@ class DistanceAware(nnx.Module):
         `attention.learnable_sigmoid`.
       adjust: Rule that combines the coefficients with the attention scores, e.g.
         `attention.early_multiply`.
-      shape: Initial parameters of the mapping, each a number or an array of shape (N,). None uses
-        the default of the mapping. These parameters are trained, except for the threshold of
-        `attention.clip`.
+      shape: Initial parameters of the mapping, each a number or an array of shape (N,): v of
+        `attention.learnable_sigmoid`, (k, b) of `attention.linear`, the threshold of
+        `attention.clip`. A mapping of your own takes any pytree of parameters. None uses the
+        default of the mapping. These parameters are trained, except for the threshold of `clip`.
       weight_init: Initializer of the distance weights w, one for each head, shape (N,).
       tolerance: Fused kernels may treat f as constant at large distances if this changes no
         attention score by more than `tolerance`. None lets the implementation choose.
@@ -63,24 +65,21 @@ class DistanceAware(nnx.Module):
         param_dtype: Any = jnp.float32,
         rngs: nnx.Rngs,
     ):
-        if shape is None:
-            if mapping not in INITIAL_SHAPES:
-                raise ValueError(
-                    f"shape must be given for a custom mapping; got None for {mapping}."
-                )
-            shape = INITIAL_SHAPES[mapping]
+        shape = _initial_shape(mapping, shape, num_heads)
         self.mapping, self.adjust, self.tolerance = mapping, adjust, tolerance
         self.weight = nnx.Param(weight_init(rngs.params(), (num_heads,), param_dtype))
-        self.threshold = shape if mapping is clip else None
-        trained = () if mapping is clip else shape
+        self.threshold = None
+        if mapping is clip:
+            # A tuple is no parameter: Flax neither trains nor stores the threshold.
+            self.threshold, shape = tuple(np.atleast_1d(shape).tolist()), ()
         self.shape = nnx.data(
-            jax.tree.map(lambda x: nnx.Param(jnp.full((num_heads,), x, param_dtype)), trained)
+            jax.tree.map(lambda x: nnx.Param(jnp.full((num_heads,), x, param_dtype)), shape)
         )
 
     def __call__(self) -> attention.DistanceAware:
         """Return the attention variant with the current parameters."""
         if self.threshold is not None:
-            shape = jnp.full((1,), self.threshold)
+            shape = jnp.asarray(self.threshold)
         else:
             shape = jax.tree.map(
                 lambda param: param[...],
@@ -90,3 +89,36 @@ class DistanceAware(nnx.Module):
         return attention.DistanceAware(
             self.weight[...], shape, self.mapping, self.adjust, self.tolerance
         )
+
+
+def _initial_shape(mapping: Mapping, shape: Any, num_heads: int) -> Any:
+    """Return the initial parameters of a mapping, as a pytree of numbers and arrays.
+
+    Args:
+      mapping: Mapping from weighted distances to coefficients.
+      shape: Argument `shape` of `DistanceAware`.
+      num_heads: Number of attention heads N.
+    """
+
+    def check(x: Any) -> Any:
+        x = x if isinstance(x, jax.Array) else np.asarray(x)
+        if x.shape not in ((), (1,), (num_heads,)):
+            raise ValueError(
+                f"shape must contain one number, or one for each of the {num_heads} heads; "
+                f"got an array of shape {x.shape}."
+            )
+        return x
+
+    default = INITIAL_SHAPES.get(mapping)
+    if shape is None:
+        if default is None:
+            raise ValueError(f"shape must be given for a custom mapping; got None for {mapping}.")
+        return default
+    if not isinstance(default, tuple):
+        return jax.tree.map(check, shape) if default is None else check(shape)
+    if not isinstance(shape, tuple) or len(shape) != len(default):
+        raise ValueError(
+            f"shape must be None or a tuple of the {len(default)} parameters of "
+            f"{mapping.__name__}; got {shape!r}."
+        )
+    return tuple(map(check, shape))

@@ -70,9 +70,34 @@ def test_the_signs_of_the_initial_weights_alternate():
     assert len(set(jnp.abs(weight).tolist())) == 16
 
 
-def test_the_threshold_of_clip_is_constant():
-    module = modules.DistanceAware(N, mapping=attention.clip, shape=2.5, rngs=nnx.Rngs(0))
-    assert module().shape.tolist() == [2.5]
+@pytest.mark.parametrize("shape", [2.5, [2.5] * N, jnp.full(N, 2.5)], ids=["one", "list", "array"])
+def test_the_threshold_of_clip_is_constant(shape):
+    module = modules.DistanceAware(N, mapping=attention.clip, shape=shape, rngs=nnx.Rngs(0))
+    assert (module().shape == 2.5).all()
+    assert len(jax.tree.leaves(module)) == 1  # the distance weights
+    one = modules.DistanceAware(N, mapping=attention.clip, shape=2.5, rngs=nnx.Rngs(0))
+    call = jax.jit(lambda module: attention.attention(*inputs(), module()).values)
+    chex.assert_trees_all_close(call(module), call(one))
+
+
+def test_initial_shapes_are_numbers_or_one_number_per_head():
+    def shape(**arguments):
+        return modules.DistanceAware(N, rngs=nnx.Rngs(0), **arguments)().shape
+
+    assert shape(shape=1).tolist() == [1, 1, 1, 1]
+    assert shape(shape=[1, 2, 3, 4]).tolist() == [1, 2, 3, 4]
+    slope, intercept = shape(shape=(jnp.arange(4), 2.0), mapping=attention.linear)
+    assert (slope.tolist(), intercept.tolist()) == ([0, 1, 2, 3], [2, 2, 2, 2])
+    for mapping, bad in (
+        (attention.learnable_sigmoid, (1.0, 1.0)),
+        (attention.clip, jnp.ones((1, N))),
+        (attention.linear, (1.0, jnp.ones(3))),
+    ):
+        with pytest.raises(ValueError, match=r"shape must contain one number, or one for each"):
+            shape(shape=bad, mapping=mapping)
+    for mapping in (attention.sigmoid, attention.linear):
+        with pytest.raises(ValueError, match=f"parameters of {mapping.__name__}; got 1.0"):
+            shape(shape=1.0, mapping=mapping)
 
 
 def test_a_custom_mapping_requires_a_shape():
