@@ -218,9 +218,14 @@ def test_a_folder_with_missing_or_corrupt_files_is_rejected(folder):
         ),
         ({"hidden_size": 16.5}, r"hidden_size must be of type int; got 16\.5"),
         ({"layer_norm_eps": "small"}, "layer_norm_eps must be of type float; got 'small'"),
-        ({"num_attention_heads": 0}, "heads must be at least 1; got 0"),
-        ({"hidden_dropout_prob": 1.5}, r"dropout_rate must be from 0 to below 1; got 1\.5"),
-        ({"num_attention_heads": 5}, r"features \(16\) must be a multiple of heads \(5\)"),
+        ({"num_attention_heads": 0}, "num_attention_heads must be at least 1; got 0"),
+        ({"hidden_dropout_prob": 1.5}, r"hidden_dropout_prob must be from 0 to below 1; got"),
+        ({"num_attention_heads": 5}, r"hidden_size \(16\) must be a multiple of num_att"),
+        ({"num_hidden_layers": 999999999}, "num_hidden_layers must be at most 1000; got 999999999"),
+        ({"layer_norm_eps": float("nan")}, "layer_norm_eps must be above 0 and below 1; got nan"),
+        ({"layer_norm_eps": 10**400}, "layer_norm_eps must be above 0 and below 1"),
+        ({"pad_token_id": -1}, "pad_token_id must be a token, 0 to 39; got -1"),
+        ({"model_type": "roberta", "pad_token_id": 30}, "max_position_embeddings must be above 31"),
     ],
 )
 def test_the_error_for_an_unsupported_configuration_names_the_file(folder, changes, message):
@@ -242,6 +247,12 @@ def test_the_error_names_a_file_without_a_json_object(folder):
     (folder / "config.json").write_text("{")
     with pytest.raises(ValueError, match=r"config\.json must be a JSON file"):
         read_config(folder)
+    (folder / "config.json").write_text("[" * 10**5)
+    with pytest.raises(ValueError, match=r"config\.json must be a JSON file: .*recursion"):
+        read_config(folder)
+    (folder / "config.json").write_bytes(b"\xff")
+    with pytest.raises(ValueError, match=r"config\.json must be a JSON file: .*utf-8"):
+        read_config(folder)
     (folder / "config.json").write_text("[]")
     with pytest.raises(ValueError, match=r"config\.json must contain a JSON object; got list"):
         read_config(folder)
@@ -249,6 +260,31 @@ def test_the_error_names_a_file_without_a_json_object(folder):
     (folder / "model.safetensors.index.json").write_text('{"weight_map": ["a"]}')
     with pytest.raises(ValueError, match=r"index\.json must contain weight_map"):
         read_parameters(folder, read_config(GOLDEN / "bert"))
+    (folder / "model.safetensors.index.json").write_text('{"weight_map": {"a": "../b"}}')
+    with pytest.raises(ValueError, match=r"index\.json: '\.\./b' must be a file in this folder"):
+        read_parameters(folder, read_config(GOLDEN / "bert"))
+
+
+def test_sizes_are_checked_before_memory_is_allocated(folder):
+    set_config(folder, vocab_size=10**12)
+    with pytest.raises(ValueError, match=r"word_embeddings.weight must have shape \(10+, 16\)"):
+        load(folder)
+    set_config(folder, vocab_size=40, num_hidden_layers=1000)
+    with pytest.raises(ValueError, match=r"is missing; .*; and \d+ more"):
+        load(folder)
+
+
+@pytest.mark.parametrize("damage", [0, 8, 20, 200, "end"])
+def test_a_damaged_weight_file_is_an_error_that_names_it(folder, damage):
+    path = folder / "model.safetensors"
+    content = bytearray(path.read_bytes())
+    if damage == "end":
+        del content[-1]
+    else:
+        content[damage] ^= 255
+    path.write_bytes(content)
+    with pytest.raises(ValueError, match=rf"{path} must be a safetensors file"):
+        load(folder)
 
 
 # -- writing

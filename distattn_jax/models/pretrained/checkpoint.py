@@ -29,6 +29,7 @@ from distattn_jax.models.pretrained.tensor_names import ParameterPath
 Folder = str | Path | epath.Path
 WEIGHTS_FILE = "model.safetensors"
 INDEX_FILE = "model.safetensors.index.json"  # lists the files of a checkpoint with several
+MAX_PROBLEMS = 10  # in an error message
 TOKENIZER_FILES = (
     "tokenizer.json",
     "tokenizer_config.json",
@@ -50,7 +51,9 @@ def resolve_folder(source: Folder, *, revision: str | None = None) -> Path:
     if Path(source).is_dir():
         return Path(source)
     if not re.fullmatch(r"\w[\w.-]*(/[\w.-]+)?", str(source)):
-        raise ValueError(f"pretrained must be a folder or a name on the hub; got {source}.")
+        raise ValueError(
+            f"source (--model.pretrained) must be a folder or a name on the hub; got {source}."
+        )
     try:
         import huggingface_hub  # imported here because it is an optional dependency
     except ImportError as error:
@@ -104,6 +107,9 @@ def weight_files(folder: Folder) -> list[Path]:
                 f"{folder / INDEX_FILE} must contain weight_map, an object that maps tensor names "
                 "to file names."
             )
+        for name in parts.values():
+            if Path(name).name != name:
+                raise ValueError(f"{folder / INDEX_FILE}: {name!r} must be a file in this folder.")
         return [folder / name for name in sorted(set(parts.values()))]
     if pickles := sorted(folder.glob("*.bin")):
         raise ValueError(f"{pickles[0]}: {_conversion_advice(str(folder), str(folder))}")
@@ -144,11 +150,14 @@ def read_parameters(folder: Folder, config: PretrainedConfig) -> dict[ParameterP
                     f"{stored_name} must have shape {expected[name].shape}; got {shape}"
                 )
         if problems:
-            raise ValueError(f"{folder}: {'; '.join(sorted(problems))}.")
+            raise ValueError(f"{folder}: {_join_problems(problems)}.")
         parameters = {}
         for path, tensor in tensors.items():
             file, stored_name = locations[tensor.name]
-            parameters[path] = tensor.to_parameter(file.get_tensor(stored_name))
+            try:
+                parameters[path] = tensor.to_parameter(file.get_tensor(stored_name))
+            except Exception as error:  # NumPy has no such dtype, or the file is damaged.
+                raise ValueError(f"{folder}: {stored_name} cannot be read: {error!r}") from error
     return parameters
 
 
@@ -166,8 +175,9 @@ def load(
     """
     folder = resolve_folder(source, revision=revision)
     config = read_config(folder)
+    parameters = read_parameters(folder, config)  # Checks the sizes before memory is allocated.
     encoder = PretrainedEncoder(config, rngs=rngs or nnx.Rngs(0), **arguments)
-    for path, array in read_parameters(folder, config).items():
+    for path, array in parameters.items():
         _get_parameter(encoder, path)[...] = jnp.asarray(array)
     return encoder
 
@@ -257,7 +267,7 @@ def _open_weights(folder: Folder) -> Iterator[list[Any]]:
         for path in paths:
             try:
                 files.append(stack.enter_context(safetensors.safe_open(path, framework="np")))
-            except (safetensors.SafetensorError, FileNotFoundError) as error:
+            except (safetensors.SafetensorError, OSError) as error:
                 raise ValueError(f"{path} must be a safetensors file: {error}") from error
         yield files
 
@@ -266,11 +276,18 @@ def _read_json_object(path: Path) -> dict[str, Any]:
     """Read a JSON file that contains an object."""
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ValueError(f"{path} must be a JSON file: {error}") from error
     if not isinstance(content, dict):
         raise ValueError(f"{path} must contain a JSON object; got {type(content).__name__}.")
     return content
+
+
+def _join_problems(problems: list[str]) -> str:
+    """Return the first problems in one text, and the number of the others."""
+    shown = "; ".join(sorted(problems)[:MAX_PROBLEMS])
+    more = len(problems) - MAX_PROBLEMS
+    return f"{shown}; and {more} more" if more > 0 else shown
 
 
 def _conversion_advice(source: str, folder: str) -> str:

@@ -3,6 +3,7 @@
 import dataclasses
 import functools
 import json
+import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,8 @@ from etils import epath
 from jaxtyping import Array
 
 FAMILIES = ("bert", "roberta", "albert")
+MAX_LAYERS = 1000  # A damaged config.json must not keep a program busy forever.
+MAX_INTEGER = 10**9  # Larger integers are as wrong as this one, and may be too large for a float.
 
 _exact_gelu = functools.partial(jax.nn.gelu, approximate=False)
 _tanh_gelu = functools.partial(jax.nn.gelu, approximate=True)
@@ -80,6 +83,19 @@ class PretrainedConfig:
                 raise ValueError(f"{field.name} must be at least 1; got {value}.")
             if field.name.endswith("dropout_rate") and not 0 <= value < 1:
                 raise ValueError(f"{field.name} must be from 0 to below 1; got {value}.")
+        if self.layers > MAX_LAYERS:
+            raise ValueError(f"layers must be at most {MAX_LAYERS}; got {self.layers}.")
+        if not 0 < self.epsilon < 1:
+            raise ValueError(f"epsilon must be above 0 and below 1; got {self.epsilon}.")
+        if not 0 <= self.padding < self.vocabulary:
+            raise ValueError(
+                f"padding must be a token, 0 to {self.vocabulary - 1}; got {self.padding}."
+            )
+        if self.max_length < 1:
+            raise ValueError(
+                f"positions must be above {self.first_position}, the first position of a text; "
+                f"got {self.positions}."
+            )
         if self.features % self.heads:
             raise ValueError(
                 f"features ({self.features}) must be a multiple of heads ({self.heads})."
@@ -198,7 +214,9 @@ def parse_config(
     try:
         return PretrainedConfig(family=family, pooler=pooler, **values)
     except ValueError as error:
-        raise ValueError(f"{path}: {error}") from error
+        names = "|".join(keys)
+        message = re.sub(rf"\b({names})\b(?= \(| must)", lambda match: keys[match[0]], str(error))
+        raise ValueError(f"{path}: {message}") from error
 
 
 def format_config(config: PretrainedConfig) -> str:
@@ -227,7 +245,7 @@ def _check_type(name: str, value: Any, expected: Any) -> Any:
       expected: Expected type.
     """
     if expected is float and isinstance(value, int) and not isinstance(value, bool):
-        value = float(value)
+        value = float(min(value, MAX_INTEGER))
     if not isinstance(value, expected) or isinstance(value, bool):
         raise ValueError(f"{name} must be of type {expected.__name__}; got {value!r}.")
     return value
