@@ -108,7 +108,7 @@ def weight_files(folder: Folder) -> list[Path]:
                 "to file names."
             )
         for name in parts.values():
-            if Path(name).name != name:
+            if Path(name).name != name or not name.isprintable():
                 raise ValueError(f"{folder / INDEX_FILE}: {name!r} must be a file in this folder.")
         return [folder / name for name in sorted(set(parts.values()))]
     if pickles := sorted(folder.glob("*.bin")):
