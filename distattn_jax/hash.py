@@ -1,7 +1,9 @@
 """Counter-based 32-bit hash, cheap enough to run inside a kernel."""
 
 import jax.numpy as jnp
-from jaxtyping import Array, Int, UInt32
+from jaxtyping import Array, Bool, Int, UInt32
+
+SHARED_BIT = 8  # Indices that differ in this bit only have the same hash in `hash_indices`.
 
 
 def combine(word: UInt32[Array, "*#n"], index: Int[Array, "*#n"]) -> UInt32[Array, "*n"]:
@@ -17,3 +19,35 @@ def mix(word: UInt32[Array, "*n"]) -> UInt32[Array, "*n"]:
     word = (word ^ (word >> 16)) * jnp.uint32(0x7FEB352D)
     word = (word ^ (word >> 15)) * jnp.uint32(0x846CA68B)
     return word ^ (word >> 16)
+
+
+def hash_indices(
+    word: UInt32[Array, "*#n"], indices: Int[Array, "*#n"], *, shift: int
+) -> tuple[UInt32[Array, "*n"], UInt32[Array, "*#n"]]:
+    """Hash the indices of queries or keys. Indices that differ in bit 3 only have the same hash.
+
+    Args:
+      word: Hash word of the head, for queries or for keys.
+      indices: Indices of queries or keys.
+      shift: Number of bits by which bit 3 of an index shifts the byte that decides about an entry:
+        16 for queries, 8 for keys.
+
+    Returns:
+      The hash of each index, and the number of bits by which the index shifts the byte.
+    """
+    bit = indices & SHARED_BIT
+    shifts = (bit // SHARED_BIT * shift).astype(jnp.uint32)
+    return combine(word, indices ^ bit), shifts
+
+
+def is_kept(
+    hashes: UInt32[Array, "*#n"], shifts: UInt32[Array, "*#n"], threshold: UInt32[Array, "*#n"]
+) -> Bool[Array, "*n"]:
+    """Return True for the entries that dropout keeps.
+
+    Args:
+      hashes: Hash of the query index ⊕ hash of the key index, for each entry.
+      shifts: Position of the first bit of the byte that decides about each entry: 0, 8, 16 or 24.
+      threshold: An entry is dropped if its byte is below this number.
+    """
+    return ((mix(hashes) >> shifts) & jnp.uint32(255)) >= threshold

@@ -3,9 +3,12 @@
 They share no code with the package and import nothing but NumPy. The loop `attend` computes every
 variant. A variant is a dict of keyword arguments for `attend`, made by the function of its name:
 
-    values, received, weights = attend(query, key, value, **distance_aware(...), is_causal=True)
+    values, received, weights, logsumexp = attend(
+        query, key, value, **distance_aware(...), is_causal=True
+    )
 
-Letters: B examples (b), T queries (i), S keys (j), N heads (n), H head width, E value width.
+Letters: B examples (b), T queries (i), S keys (j), N heads (n), K key heads, H head width, E value
+width.
 The relative position of query i and key j is i + offset_b - j. Every array of a variant leads with
 the head axis, of size N, or 1 if all heads share the array.
 """
@@ -14,21 +17,23 @@ import numpy as np
 
 
 def attend(
-    query, key, value, score, *, adjust_weight=None, added_value=None, mask=None,
-    query_lengths=None, key_lengths=None, is_causal=False, query_offset=0, kept=None,
-    dropout_rate=0.0,
+    query, key, value, score, *, default_scale=None, adjust_weight=None, added_value=None,
+    mask=None, query_lengths=None, key_lengths=None, is_causal=False, query_offset=0, scale=None,
+    local_window_size=None, query_segments=None, key_segments=None, kept=None, dropout_rate=0.0,
 ):  # fmt: skip
     """Compute attention of every query over its visible keys (Vaswani et al. 2017, eq. 1).
 
         A_ij = exp(e_ij) / Σ_l exp(e_il)  over visible keys l,    then A_ij <- adjust_weight(A_ij)
         O_i  = Σ_j dropout(A_ij) (V_j + added_value_ij)
         m_j  = Σ_i A_ij  (received)
+        L_i  = log Σ_j exp(e_ij)  (logsumexp)
 
     Args:
       query: Queries, shape (B, T, N, H).
-      key: Keys, shape (B, S, N, H).
-      value: Values, shape (B, S, N, E).
-      score: Function of (n, q, k, relative_position) that returns the score of one pair.
+      key: Keys, shape (B, S, K, H). Query head n attends to key head n // (N / K).
+      value: Values, shape (B, S, K, E).
+      score: Function of (n, q, k, relative_position, scale) that returns the score of one pair.
+      default_scale: Scale of the scores if `scale` is None. None means 1/√H.
       adjust_weight: Function of (n, weight, relative_position) that returns the new weight.
       added_value: Function of (n, relative_position) that returns a vector (E,) to add to the
         value.
@@ -37,34 +42,49 @@ def attend(
       key_lengths: Number of keys of each example before the padding.
       is_causal: Key j is visible to query i only if j <= i + query_offset.
       query_offset: Position of the first query minus that of the first key, () or (B,).
+      scale: Factor of the products of queries and keys.
+      local_window_size: Pair (left, right): a key is visible at most `left` positions before the
+        query and at most `right` positions after the query.
+      query_segments: Segment of each query, shape (B, T). Only keys of this segment are visible.
+      key_segments: Segment of each key, shape (B, S).
       kept: True for the entries that dropout keeps, shape (B, N, T, S).
       dropout_rate: Probability of dropping a weight.
 
     Returns:
-      values (B, T, N, E), received (B, N, S) and weights (B, N, T, S), the last two before dropout.
-      A row without a visible key is zero.
+      values (B, T, N, E), received (B, N, S), weights (B, N, T, S) and logsumexp (B, N, T), the
+      last three before dropout. In a row without a visible key the logsumexp is -inf, and all other
+      outputs are zero.
     """
     query, key, value = (np.asarray(array, np.float64) for array in (query, key, value))
     (B, T, N, _), (_, S, _, E) = query.shape, value.shape
     if dropout_rate and kept is None:
         raise ValueError(f"dropout_rate={dropout_rate} requires kept; got None.")
     offset = np.broadcast_to(query_offset, (B,))
+    scale = scale or default_scale or 1 / np.sqrt(query.shape[-1])
+    group = N // key.shape[2]
     visible = visible_pairs(
         (B, N, T, S), mask, query_lengths, key_lengths, offset if is_causal else None
     )
+    visible &= near_pairs((B, N, T, S), offset, local_window_size, query_segments, key_segments)
     kept = np.broadcast_to(True if kept is None else kept, (B, N, T, S))
     values, weights = np.zeros((B, T, N, E)), np.zeros((B, N, T, S))
+    logsumexp = np.full((B, N, T), -np.inf)
     for b, n, i in np.ndindex(B, N, T):
         pairs = [(j, int(i + offset[b] - j)) for j in range(S) if visible[b, n, i, j]]
-        scores = [score(n, query[b, i, n], key[b, j, n], relative) for j, relative in pairs]
+        scores = [
+            score(n, query[b, i, n], key[b, j, n // group], relative, scale)
+            for j, relative in pairs
+        ]
+        if scores:
+            logsumexp[b, n, i] = max(scores) + np.log(sum(np.exp(np.array(scores) - max(scores))))
         for (j, relative), weight in zip(pairs, softmax(scores), strict=True):
             if adjust_weight is not None:
                 weight = adjust_weight(n, weight, relative)
             weights[b, n, i, j] = weight
             added = 0.0 if added_value is None else added_value(n, relative)
             if kept[b, n, i, j]:
-                values[b, i, n] += weight / (1 - dropout_rate) * (value[b, j, n] + added)
-    return values, received_attention(weights), weights
+                values[b, i, n] += weight / (1 - dropout_rate) * (value[b, j, n // group] + added)
+    return values, received_attention(weights), weights, logsumexp
 
 
 def visible_pairs(shape, mask, query_lengths, key_lengths, causal_offset):
@@ -80,6 +100,19 @@ def visible_pairs(shape, mask, query_lengths, key_lengths, causal_offset):
         is_past = causal_offset is None or j <= i + causal_offset[b]
         visible[b, n, i, j] = mask[b, n, i, j] and is_query and is_key and is_past
     return visible
+
+
+def near_pairs(shape, offset, local_window_size, query_segments, key_segments):
+    """Return True where window and segments let a query attend to a key, shape (B, N, T, S)."""
+    near = np.ones(shape, bool)
+    for b, n, i, j in np.ndindex(shape):
+        relative = i + offset[b] - j
+        if local_window_size is not None:
+            left, right = local_window_size
+            near[b, n, i, j] &= -right <= relative <= left
+        if query_segments is not None:
+            near[b, n, i, j] &= query_segments[b, i] == key_segments[b, j]
+    return near
 
 
 def softmax(scores):
@@ -103,11 +136,6 @@ def select_head(array, n):
     return array[0] if len(array) == 1 else array[n]
 
 
-def scaled_product(q, k):
-    """Return the scaled dot product q · k / √H (Vaswani et al. 2017, eq. 1)."""
-    return q @ k / np.sqrt(len(q))
-
-
 def sinusoid(t, width):
     """Return the position vector of t (Vaswani et al., section 3.5), sines first.
 
@@ -119,7 +147,7 @@ def sinusoid(t, width):
 
 def dot_product():
     """Return arguments of `attend` for e_ij = q_i · k_j / √H (Vaswani et al. 2017, eq. 1)."""
-    return {"score": lambda n, q, k, relative: scaled_product(q, k)}
+    return {"score": lambda n, q, k, relative, scale: scale * (q @ k)}
 
 
 def learnable_sigmoid(x, v):
@@ -179,11 +207,11 @@ def distance_aware(weight, shape, mapping, adjustment):
         x = select_head(weight, n) * abs(relative)
         return MAPPINGS[mapping](x, *(select_head(parameter, n) for parameter in shape))
 
-    def multiply_score(n, q, k, relative):
-        return max(scaled_product(q, k), 0.0) * coefficient(n, relative)
+    def multiply_score(n, q, k, relative, scale):
+        return max(scale * (q @ k), 0.0) * coefficient(n, relative)
 
-    def add_to_score(n, q, k, relative):
-        return scaled_product(q, k) + coefficient(n, relative)
+    def add_to_score(n, q, k, relative, scale):
+        return scale * (q @ k) + coefficient(n, relative)
 
     def multiply_weight(n, attention_weight, relative):
         return attention_weight * coefficient(n, relative)
@@ -216,8 +244,8 @@ def relative_position(keys, values):
         k = (len(rows) - 1) // 2
         return rows[max(-k, min(k, -relative)) + k]
 
-    def score(n, q, k, relative):
-        return scaled_product(q, k if keys is None else k + look_up(keys, n, relative))
+    def score(n, q, k, relative, scale):
+        return scale * (q @ (k if keys is None else k + look_up(keys, n, relative)))
 
     if values is None:
         return {"score": score}
@@ -235,12 +263,12 @@ def transformer_xl(projection, content_bias, position_bias):
       position_bias: v, shape (N or 1, H).
     """
 
-    def score(n, q, k, relative):
+    def score(n, q, k, relative, scale):
         W = select_head(projection, n).T
         r = sinusoid(relative, W.shape[1])
         content = (q + select_head(content_bias, n)) @ k
         position = (q + select_head(position_bias, n)) @ (W @ r)
-        return (content + position) / np.sqrt(len(q))
+        return scale * (content + position)
 
     return {"score": score}
 
@@ -255,9 +283,9 @@ def adapted(content_bias, position_bias):
       position_bias: v, shape (N or 1, H).
     """
 
-    def score(n, q, k, relative):
+    def score(n, q, k, relative, scale):
         r = sinusoid(relative, len(q))
         content = (q + select_head(content_bias, n)) @ k
-        return content + (q + select_head(position_bias, n)) @ r
+        return scale * (content + (q + select_head(position_bias, n)) @ r)
 
-    return {"score": score}
+    return {"score": score, "default_scale": 1.0}

@@ -25,7 +25,7 @@ def run(call: AttentionCall) -> Attended:
     """Compute attention with cuDNN, after writing the variant as dot-product attention."""
     queries, value_width = call.query.shape[1], call.value.shape[3]
     query, key = vmap_heads(_as_dot_product, call, head_axes=1)
-    scale = query.shape[-1] ** -0.5
+    key = key[:, :, :: call.group_size]  # equal for all query heads of a group
     width = max(query.shape[-1], value_width)
     width += -width % WIDTH_MULTIPLE
     query, key, value = (
@@ -38,7 +38,7 @@ def run(call: AttentionCall) -> Attended:
         query,
         key,
         value,
-        scale=scale,
+        scale=call.options.scale,
         is_causal=call.options.is_causal,
         query_seq_lengths=_sequence_lengths(call.query_lengths, call.query),
         key_value_seq_lengths=_sequence_lengths(call.key_lengths, call.key),
@@ -52,8 +52,8 @@ def unsupported_reason(call: AttentionCall) -> str | None:
     """Return the reason why cuDNN does not support a call, or None if cuDNN supports the call."""
     if call.variant.as_dot_product is None:
         return f"{type(call.variant).__name__} cannot be written as dot-product attention"
-    if call.options.received or call.options.weights:
-        return "it returns values only: received and weights must be False"
+    if call.options.received or call.options.weights or call.options.logsumexp:
+        return "it returns values only: received, weights and logsumexp must be False"
     if call.dropout_rate is not None:
         return "its dropout drops other entries: dropout_rate must be 0"
     if call.mask is not None:
@@ -61,6 +61,12 @@ def unsupported_reason(call: AttentionCall) -> str | None:
             "it would expand a mask to (batch, heads, queries, keys): mask must be None "
             "(use query_lengths and key_lengths)"
         )
+    if call.query_segments is not None:
+        return "it does not support segments: query_segments must be None"
+    if call.options.window is not None:
+        return "it does not support windows: local_window_size must be None"
+    if call.has_symbolic_shape:
+        return "it needs shapes of known size"
     if call.options.is_causal and not call.options.aligned:
         return "its causal mask has no offset: query_offset must be 0"
     reason = gpu_inputs.unsupported_dtype_reason(call)
@@ -82,7 +88,7 @@ def unsupported_reason(call: AttentionCall) -> str | None:
 
 
 def _as_dot_product(head: Head) -> tuple[Array, Array]:
-    """Return a query and a key of some width W: the scores of the head are query · key / √W."""
+    """Return a query and a key of some width: the scores of the head are scale query · key."""
     assert head.variant.as_dot_product is not None, "unsupported_reason excludes this variant"
     return head.variant.as_dot_product(head.query, head.key, head.offset)
 

@@ -4,12 +4,17 @@ A hash of the dropout key and the indices of an entry (example b, head n, query 
 whether the entry is dropped. Every implementation, tiling and mesh therefore drops the same
 entries, and a backward pass recomputes the dropped set instead of storing it:
 
-    row_i    = combine(combine(combine(a, b), n), i)
-    column_j = combine(combine(combine(c, b), n), j)
-    kept_ij  = mix(row_i ⊕ column_j) ≥ 2³² rate
+    row_i    = combine(combine(combine(a, b), n), i with bit 3 cleared)
+    column_j = combine(combine(combine(c, b), n), j with bit 3 cleared)
+    byte_ij  = byte number 2 (bit 3 of i) + (bit 3 of j) of mix(row_i ⊕ column_j)
+    kept_ij  = byte_ij ≥ t,    t = 256 rate, rounded
 
-(a, c) are two random words drawn from the key, and ⊕ is the bitwise exclusive or. `combine` and
-`mix` are 32-bit integer arithmetic, two multiplications per entry of a map.
+(a, c) are two random words drawn from the key, n is the query head, and ⊕ is the bitwise exclusive
+or. `combine` and `mix` are 32-bit integer arithmetic. One hash serves the four entries whose
+indices differ in bit 3 only. A GPU thread owns all four of them in a tile of the matrix unit.
+
+The rate is rounded to a multiple of 1/256, and a positive rate is at least 1/256. Kept weights are
+divided by the fraction (256 - t) / 256 that is really kept.
 """
 
 from typing import NamedTuple
@@ -18,7 +23,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, UInt32
 
-from distattn_jax.hash import combine, mix
+from distattn_jax.hash import combine, hash_indices, is_kept
 
 
 class Dropout(NamedTuple):
@@ -28,7 +33,7 @@ class Dropout(NamedTuple):
       rate: Probability of dropping a weight.
       words: Random words drawn from the dropout key.
       example: Index of the example in the batch.
-      head: Index of the head.
+      head: Index of the query head.
     """
 
     rate: Float[Array, ""]
@@ -37,15 +42,15 @@ class Dropout(NamedTuple):
     head: Int[Array, ""]
 
     def __call__(self, weights: Float[Array, "T S"], start: Int[Array, ""]) -> Float[Array, "T S"]:
-        """Set dropped weights to 0 and divide kept weights by 1 - rate.
+        """Set dropped weights to 0 and divide kept weights by the fraction that is kept.
 
         Args:
           weights: Weights of a block of consecutive queries.
           start: Index of the first query of the block.
         """
         rows, columns = (jnp.arange(size, dtype=jnp.int32) for size in weights.shape)
-        rate = self.rate.astype(weights.dtype)
-        return jnp.where(self.kept(start + rows, columns), weights / (1 - rate), 0)
+        scale = kept_scale(self.rate).astype(weights.dtype)
+        return jnp.where(self.kept(start + rows, columns), weights * scale, 0)
 
     def kept(self, rows: Int[Array, " T"], columns: Int[Array, " S"]) -> Bool[Array, "T S"]:
         """Return a mask that is True for the entries that dropout keeps.
@@ -55,8 +60,13 @@ class Dropout(NamedTuple):
           columns: Indices of the keys.
         """
         row_word, column_word = make_head_words(self.words, self.example, self.head)
-        bits = mix(combine(row_word, rows)[:, None] ^ combine(column_word, columns)[None, :])
-        return bits >= drop_threshold(self.rate)
+        row_hash, row_shift = hash_indices(row_word, rows, shift=16)
+        column_hash, column_shift = hash_indices(column_word, columns, shift=8)
+        return is_kept(
+            row_hash[:, None] ^ column_hash[None, :],
+            row_shift[:, None] + column_shift[None, :],
+            drop_threshold(self.rate),
+        )
 
 
 def is_off(rate: float | Array) -> bool:
@@ -80,7 +90,7 @@ def make_head_words(
     Args:
       words: Random words drawn from the dropout key.
       example: Index of the example of each head.
-      head: Index of each head.
+      head: Index of each query head.
 
     Returns:
       Two arrays of words. The first has one word per head to hash with query indices. The second
@@ -91,5 +101,20 @@ def make_head_words(
 
 
 def drop_threshold(rate: Float[Array, ""]) -> UInt32[Array, ""]:
-    """Return the 32-bit threshold of a dropout rate. Entries with a smaller hash are dropped."""
-    return (rate.astype(jnp.float32) * 2.0**32).astype(jnp.uint32)
+    """Return the number of the 256 values of a byte at which an entry is dropped.
+
+    The number is 0 for the rate 0 and 256 for the rate 1. For every rate between them it is at
+    least 1 and at most 255.
+    """
+    threshold = jnp.clip(jnp.round(256 * rate), 1, 255)
+    threshold = jnp.where(rate > 0, jnp.where(rate < 1, threshold, 256), 0)
+    return threshold.astype(jnp.uint32)
+
+
+def kept_scale(rate: Float[Array, ""]) -> Float[Array, ""]:
+    """Return the factor of kept weights, one divided by the fraction of weights that are kept.
+
+    The factor is 0 if no weight is kept.
+    """
+    kept = 256 - drop_threshold(rate).astype(jnp.float32)
+    return jnp.where(kept > 0, 256 / jnp.maximum(kept, 1), 0)

@@ -15,6 +15,8 @@ import jax
 from distattn_jax.attention import cudnn, pallas, reference, xla
 from distattn_jax.attention.arguments import Attended, AttentionCall
 
+Run = Callable[[AttentionCall], Attended]
+
 
 class Implementation(NamedTuple):
     """One way to compute attention.
@@ -26,7 +28,7 @@ class Implementation(NamedTuple):
         `run` supports the call.
     """
 
-    run: Callable[[AttentionCall], Attended]
+    run: Run
     platforms: tuple[str, ...] | None
     unsupported_reason: Callable[[AttentionCall], str | None]
 
@@ -77,12 +79,26 @@ def _compute_by_first_supported(call: AttentionCall) -> Attended:
     fallback = next(
         implementation for implementation in supported if implementation.platforms is None
     )
-    branches: dict[str, Callable[[], Attended]] = {}
+    branches: dict[str, Run] = {}
     for implementation in supported[: supported.index(fallback)]:
         for platform in implementation.platforms or ():
-            branches.setdefault(platform, functools.partial(implementation.run, call))
+            branches.setdefault(platform, implementation.run)
     if not branches:
         return fallback.run(call)
+    return _run_on_platform(call, tuple(branches.items()), fallback.run)
+
+
+# Under jit, repeated calls outside of any other jit share one compilation.
+@functools.partial(jax.jit, static_argnames=("branches", "fallback"), inline=True)
+def _run_on_platform(
+    call: AttentionCall, branches: tuple[tuple[str, Run], ...], fallback: Run
+) -> Attended:
+    """Compute attention with the implementation for the platform of the lowered program.
+
+    Args:
+      call: Arguments of `attention`.
+      branches: Names of platforms, each with the implementation for this platform.
+      fallback: Implementation for all other platforms.
+    """
     # Checkpoint the fallback, so that its residuals are not stored when another branch runs.
-    default = jax.checkpoint(functools.partial(fallback.run, call))
-    return jax.lax.platform_dependent(default=default, **branches)
+    return jax.lax.platform_dependent(call, default=jax.checkpoint(fallback), **dict(branches))

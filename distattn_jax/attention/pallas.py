@@ -5,7 +5,6 @@ lengths of every example and hash words for dropout.
 """
 
 import functools
-import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -15,7 +14,7 @@ from jaxtyping import Array, Float
 
 from distattn_jax.attention import fused, gpu_inputs, mesh
 from distattn_jax.attention.arguments import Attended, AttentionCall
-from distattn_jax.attention.dropout import drop_threshold, make_head_words
+from distattn_jax.attention.dropout import drop_threshold, kept_scale, make_head_words
 from distattn_jax.attention.fused import derivative
 from distattn_jax.attention.variants import (
     DistanceAware,
@@ -71,7 +70,7 @@ def _clip_coefficients(weight, shape):
     return weight, jax.lax.stop_gradient(shape), jnp.ones_like(weight)
 
 
-KERNEL_MAPPINGS = {
+KERNEL_MAPPINGS: dict[Any, _KernelMapping] = {
     mappings.learnable_sigmoid: _KernelMapping(fused.SIGMOID, _learnable_sigmoid_coefficients),
     mappings.sigmoid: _KernelMapping(fused.SIGMOID, _sigmoid_coefficients),
     mappings.exponent: _KernelMapping(fused.EXPONENTIAL, _exponent_coefficients),
@@ -85,10 +84,10 @@ def run(call: AttentionCall) -> Attended:
     # Import the kernels only here: importing Pallas takes long, and an old JAX lacks Mosaic GPU.
     from distattn_jax.attention.fused.gpu.kernels import select_kernels
 
-    _, queries, _, width = call.query.shape
+    queries = call.query.shape[1]
     _, keys, _, value_width = call.value.shape
     plan = fused.Plan(
-        scoring=_make_scoring(call.variant, width),
+        scoring=_make_scoring(call),
         is_causal=call.options.is_causal,
         received=call.options.received,
         tolerance=_select_tolerance(call),
@@ -106,8 +105,18 @@ def unsupported_reason(call: AttentionCall) -> str | None:
         return reason
     if call.options.weights:
         return "it does not store the attention weights: weights must be False"
+    if call.options.logsumexp:
+        return "it does not return the logsumexp: logsumexp must be False"
     if call.mask is not None:
         return "it supports lengths only: mask must be None (use query_lengths and key_lengths)"
+    if call.query_segments is not None:
+        return "it does not support segments: query_segments must be None"
+    if call.options.window is not None:
+        return "it does not support windows: local_window_size must be None"
+    if call.group_size > 1:
+        return "it does not support grouped queries: key must have as many heads as query"
+    if call.has_symbolic_shape:
+        return "it needs shapes of known size"
     reason = gpu_inputs.unsupported_dtype_reason(call)
     if reason is not None:
         return reason
@@ -140,14 +149,9 @@ def _unsupported_variant_reason(variant: Variant) -> str | None:
     return None
 
 
-def _make_scoring(variant: Variant, width: int) -> fused.Scoring:
-    """Return the scoring of a variant: how the kernels compute scores from products q · k.
-
-    Args:
-      variant: Dot-product or distance-aware attention.
-      width: Width of a query, before padding.
-    """
-    scale = 1 / math.sqrt(width)
+def _make_scoring(call: AttentionCall) -> fused.Scoring:
+    """Return the scoring of a variant: how the kernels compute scores from products q · k."""
+    variant, scale = call.variant, call.options.scale
     if not isinstance(variant, DistanceAware):
         return fused.DotProductScoring(scale)
     function = KERNEL_MAPPINGS[variant.mapping].function
@@ -181,7 +185,7 @@ def _make_operands(call: AttentionCall) -> fused.Operands:
             jnp.arange(heads, dtype=jnp.int32)[None, :],
         )
         dropout_words = _stack((*head_words, threshold), (batch, heads))
-        dropout_scale = jnp.broadcast_to(1 / (1 - call.dropout_rate), (batch, heads, 1))
+        dropout_scale = jnp.broadcast_to(kept_scale(call.dropout_rate), (batch, heads, 1))
     return fused.Operands(
         query=_pad(call.query),
         key=_pad(call.key),
@@ -200,18 +204,18 @@ def _make_coefficients(call: AttentionCall) -> Float[Array, "B N C"]:
 
     The C = 4 coefficients are slope, shift, height and far value. For the dot product, C is 0.
     """
-    batch, queries, heads, width = call.query.shape
+    batch, queries, heads, _ = call.query.shape
     variant = call.variant
     if not isinstance(variant, DistanceAware):
         return jnp.zeros((batch, heads, 0), jnp.float32)
-    mapping = KERNEL_MAPPINGS[variant.mapping]
-    slope, shift, height = mapping.coefficients(variant.weight, variant.shape)
+    mapping: Any = variant.mapping
+    slope, shift, height = KERNEL_MAPPINGS[mapping].coefficients(variant.weight, variant.shape)
     # f at a distance beyond all others, rounded exactly as the mapping rounds it.
     longest = queries + call.key.shape[1]
-    far = jax.lax.stop_gradient(variant.mapping(variant.weight * longest, variant.shape) / height)
+    far = jax.lax.stop_gradient(mapping(variant.weight * longest, variant.shape) / height)
     factor = fused.LOG2E
     if variant.adjust == early_multiply:
-        factor /= math.sqrt(width)
+        factor *= call.options.scale
     return _stack(fused.Coefficients(slope, shift, height * factor, far), (batch, heads))
 
 

@@ -6,15 +6,17 @@ import jax
 import jax.numpy as jnp
 
 from distattn_jax.attention.arguments import Attended, AttentionCall, Head, Options
-from distattn_jax.attention.softmax import compute_outputs
+from distattn_jax.attention.softmax import QueryBlock, compute_outputs
 from distattn_jax.attention.variants import compute_relative_positions, promote
 from distattn_jax.attention.vmap_heads import OUTPUT_HEAD_AXES, vmap_heads
 
 
+@functools.partial(jax.jit, inline=True)
 def run(call: AttentionCall) -> Attended:
     """Compute attention by the equations of the papers, to check other implementations."""
-    one_head = functools.partial(_attend_one_head, options=call.options)
-    return vmap_heads(one_head, call, OUTPUT_HEAD_AXES)
+    return vmap_heads(
+        functools.partial(_attend_one_head, options=call.options), call, OUTPUT_HEAD_AXES
+    )
 
 
 def _attend_one_head(head: Head, options: Options) -> Attended:
@@ -26,11 +28,6 @@ def _attend_one_head(head: Head, options: Options) -> Attended:
         head.variant.weighted_values, value=value, relative_positions=relative_positions
     )
     with jax.default_matmul_precision("highest"):
-        return compute_outputs(
-            head.variant.scores(query, key, relative_positions),
-            head,
-            options,
-            mask=head.mask,
-            start=jnp.int32(0),
-            weighted_values=weighted_values,
-        )
+        scores = head.variant.scores(query, key, relative_positions, options.scale)
+        block = QueryBlock(jnp.int32(0), query, head.mask, head.query_segments)
+        return compute_outputs(scores, head, options, block, weighted_values)

@@ -5,6 +5,7 @@ visible keys, the variant's adjustment of the weights, dropout, weighted sum of 
 """
 
 from collections.abc import Callable
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -14,13 +15,27 @@ from distattn_jax.attention.arguments import Attended, Head, Options
 from distattn_jax.attention.variants import compute_relative_positions
 
 
+class QueryBlock(NamedTuple):
+    """Consecutive queries of one head. The last block may have padding rows after the last query.
+
+    Attributes:
+      start: Index of the first query of the block.
+      query: Rows of the block from the first output of `Variant.prepare`.
+      mask: True where a query of the block may attend to a key. None masks no entry.
+      segments: Segment of each query of the block. None means one segment.
+    """
+
+    start: Int[Array, ""]
+    query: Float[Array, "block _"]
+    mask: Bool[Array, "#block #S"] | None
+    segments: Int[Array, " block"] | None
+
+
 def compute_outputs(
     scores: Float[Array, "block S"],
     head: Head,
     options: Options,
-    *,
-    mask: Bool[Array, "#block #S"] | None,
-    start: Int[Array, ""],
+    block: QueryBlock,
     weighted_values: Callable[[Float[Array, "block S"]], Float[Array, "block E"]],
 ) -> Attended:
     """Return the outputs of a block of consecutive queries of one head, computed from scores.
@@ -29,57 +44,64 @@ def compute_outputs(
       scores: Scores of the block.
       head: Arguments of the whole head.
       options: Arguments of `attention` that are Python values.
-      mask: True where a query of the block may attend to a key. None masks no entry.
-      start: Index of the first query of the block.
+      block: Queries of the block, with their mask and segments.
       weighted_values: Maps the weights of the block to its weighted sums of values.
     """
-    visible = _visible_entries(head, mask, scores.shape, start, options.is_causal)
-    weights = masked_softmax(scores, visible)
-    relative_positions = compute_relative_positions(scores.shape, head.offset + start)
+    relative_positions = compute_relative_positions(scores.shape, head.offset + block.start)
+    visible = _visible_entries(head, options, block, relative_positions)
+    weights, logsumexp = masked_softmax(scores, visible)
     adjusted = head.variant.adjust_weights(weights, relative_positions)
     if adjusted is not weights:
         weights = jnp.where(visible, adjusted, 0)
-    kept = weights if head.dropout is None else head.dropout(weights, start)
+    kept = weights if head.dropout is None else head.dropout(weights, block.start)
     return Attended(
-        weighted_values(kept).astype(head.value.dtype),
-        weights.sum(axis=0) if options.received else None,
-        weights if options.weights else None,
+        values=weighted_values(kept).astype(head.value.dtype),
+        received=weights.sum(axis=0) if options.received else None,
+        weights=weights if options.weights else None,
+        logsumexp=logsumexp if options.logsumexp else None,
     )
 
 
 def _visible_entries(
-    head: Head,
-    mask: Bool[Array, "#block #S"] | None,
-    shape: tuple[int, ...],
-    start: Int[Array, ""],
-    is_causal: bool,
+    head: Head, options: Options, block: QueryBlock, relative_positions: Int[Array, "block S"]
 ) -> Bool[Array, "#block #S"]:
     """Return a mask that is True where a query of the block may attend to a key.
 
-    The first query of the block has index `start`. The last block may have padding rows after the
-    last query. The mask is False in these rows.
+    The mask is False in the padding rows of the last block.
+
+    Args:
+      head: Arguments of the whole head.
+      options: Arguments of `attention` that are Python values.
+      block: Queries of the block, with their mask and segments.
+      relative_positions: Position of query i of the block minus the position of key j.
     """
-    queries, keys = shape
-    row = start + jnp.arange(queries, dtype=jnp.int32)[:, None]
+    queries, keys = relative_positions.shape
+    row = block.start + jnp.arange(queries, dtype=jnp.int32)[:, None]
     column = jnp.arange(keys, dtype=jnp.int32)[None, :]
-    length = head.query.shape[0] if head.query_length is None else head.query_length
-    visible = row < length
-    if mask is not None:
-        visible &= mask
+    visible = row < (head.query.shape[0] if head.query_length is None else head.query_length)
+    if block.mask is not None:
+        visible &= block.mask
     if head.key_length is not None:
         visible &= column < head.key_length
-    if is_causal:
-        visible &= column <= row + head.offset
+    if options.is_causal:
+        visible &= relative_positions >= 0
+    if options.window is not None:
+        left, right = options.window
+        visible &= (relative_positions <= left) & (relative_positions >= -right)
+    if block.segments is not None:
+        assert head.key_segments is not None, "queries and keys both have segments, or neither"
+        visible &= block.segments[:, None] == head.key_segments[None, :]
     return visible
 
 
 @jax.custom_jvp
 def masked_softmax(
     scores: Float[Array, "*rows S"], visible: Bool[Array, "*#rows #S"]
-) -> Float[Array, "*rows S"]:
-    """Return the softmax over the visible keys of each row.
+) -> tuple[Float[Array, "*rows S"], Float[Array, "*rows"]]:
+    """Return the softmax over the visible keys of each row, and the logsumexp of these keys.
 
-    The result and the gradient of a row without a visible key are 0.
+    In a row without a visible key, the softmax is 0, the logsumexp is -inf, and the gradients of
+    both are 0.
 
     Args:
       scores: Logits.
@@ -89,12 +111,17 @@ def masked_softmax(
     peak = jnp.max(scores, axis=-1, keepdims=True, initial=lowest, where=visible)
     weights = jnp.exp(jnp.where(visible, scores - peak, lowest))
     total = weights.sum(axis=-1, keepdims=True)
-    return weights / jnp.where(total > 0, total, 1)
+    logsumexp = jnp.where(total > 0, peak + jnp.log(total), -jnp.inf)
+    return weights / jnp.where(total > 0, total, 1), logsumexp.squeeze(-1)
 
 
 @masked_softmax.defjvp
 def _masked_softmax_jvp(primals, tangents):
-    """Return the softmax and its tangent. At masked keys the two arrays are 0."""
-    weights = masked_softmax(*primals)
+    """Return the softmax and the logsumexp, and their tangents.
+
+    The softmax and its tangent are 0 at masked keys.
+    """
+    weights, logsumexp = masked_softmax(*primals)
     change = weights * tangents[0]
-    return weights, change - weights * change.sum(axis=-1, keepdims=True)
+    mean = change.sum(axis=-1, keepdims=True)
+    return (weights, logsumexp), (change - weights * mean, mean.squeeze(-1))

@@ -1,8 +1,10 @@
-"""Map a function of one head over the heads and the batch, with two vmaps.
+"""Map a function of one head over the heads and the batch, with one vmap each.
 
 If all heads or all examples share an array, the array has an axis of size 1. This axis is removed
-and not mapped, so that the array is not copied. Under a mesh with Explicit axes, `vmap` requires
-that all mapped arrays are sharded alike. All arrays are therefore first resharded like the query.
+and not mapped, so that the array is not copied. If a group of query heads shares a key head, the
+head axis of the query is split into key heads and groups, and a third vmap maps the groups. Under a
+mesh with Explicit axes, `vmap` requires that all mapped arrays are sharded alike. All arrays are
+therefore first resharded like the query.
 """
 
 from collections.abc import Callable
@@ -17,7 +19,7 @@ from distattn_jax.attention.arguments import Attended, AttentionCall, Head
 from distattn_jax.attention.dropout import Dropout
 
 # Axis of the heads in the outputs of one example.
-OUTPUT_HEAD_AXES = Attended(values=1, received=0, weights=0)  # type: ignore[arg-type]
+OUTPUT_HEAD_AXES = Attended(values=1, received=0, weights=0, logsumexp=0)  # type: ignore[arg-type]
 
 
 class _Argument(NamedTuple):
@@ -27,11 +29,14 @@ class _Argument(NamedTuple):
       array: The array, or None if the argument was not passed.
       batch_axis: Index of the batch axis. None if all examples share the array.
       head_axis: Index of the head axis. None if all heads share the array.
+      group_axis: Index of the axis of the query heads that share a key head, after `vmap` removed
+        the batch axis and the head axis. None if the array has no such axis.
     """
 
     array: Any
     batch_axis: int | None = None
     head_axis: int | None = None
+    group_axis: int | None = None
 
 
 def vmap_heads(one_head: Callable[[Head], Any], call: AttentionCall, head_axes: Any) -> Any:
@@ -43,61 +48,146 @@ def vmap_heads(one_head: Callable[[Head], Any], call: AttentionCall, head_axes: 
       head_axes: Index of the head axis in each output of one example. The outputs of all examples
         have the batch axis as an additional first axis.
     """
-    leaves, structure = jax.tree.flatten(call.variant)
-    batch, _, heads, _ = call.query.shape
-    arguments = [
-        _Argument(call.query, batch_axis=0, head_axis=2),
-        _Argument(call.key, batch_axis=0, head_axis=2),
-        _Argument(call.value, batch_axis=0, head_axis=2),
-        _Argument(call.mask, batch_axis=0, head_axis=1),
-        _Argument(call.query_lengths, batch_axis=0),
-        _Argument(call.key_lengths, batch_axis=0),
-        _Argument(call.offset, batch_axis=0),
-        _Argument(jnp.arange(batch, dtype=jnp.int32), batch_axis=0),
-        _Argument(jnp.arange(heads, dtype=jnp.int32), head_axis=0),
-        *(_Argument(leaf, head_axis=0) for leaf in leaves),
-    ]
+    call = _repeat_sharded_key_heads(call)
+    arguments = jax.tree.map(
+        lambda argument: _prepare(argument, call), _list_arguments(call), is_leaf=_is_argument
+    )
 
-    def one(query, key, value, mask, query_length, key_length, offset, example, head, *leaves):
-        dropout = None
-        if call.dropout_rate is not None:
-            dropout = Dropout(call.dropout_rate, call.dropout_words, example, head)
-        variant = jax.tree.unflatten(structure, leaves)
-        return one_head(
-            Head(query, key, value, variant, mask, query_length, key_length, offset, dropout)
+    def axes(name: str) -> Head:
+        """Return the index of one axis in each array of a head."""
+        return jax.tree.map(
+            lambda argument: getattr(argument, name), arguments, is_leaf=_is_argument
         )
 
-    arguments = [
-        _remove_shared_axes(_shard_like(call.query, argument), batch, heads)
-        for argument in arguments
-    ]
-    over_heads = jax.vmap(one, [argument.head_axis for argument in arguments], head_axes)
-    over_batch = jax.vmap(over_heads, [argument.batch_axis for argument in arguments])
-    return over_batch(*(argument.array for argument in arguments))
+    mapped = one_head
+    if call.group_size > 1:
+        mapped = jax.vmap(mapped, (axes("group_axis"),), head_axes)
+    mapped = jax.vmap(mapped, (axes("head_axis"),), head_axes)
+    mapped = jax.vmap(mapped, (axes("batch_axis"),))
+    outputs = mapped(axes("array"))
+    if call.group_size > 1:
+        outputs = jax.tree.map(_merge_groups, head_axes, outputs)
+    return outputs
 
 
-def _remove_shared_axes(argument: _Argument, batch: int, heads: int) -> _Argument:
+def _list_arguments(call: AttentionCall) -> Any:
+    """Return the arguments of all heads as a `Head` of `_Argument`."""
+    batch, _, heads, _ = call.query.shape
+    dropout: Any = None
+    if call.dropout_rate is not None:
+        example, head = (jnp.arange(size, dtype=jnp.int32) for size in (batch, heads))
+        dropout = Dropout._make(
+            [
+                _Argument(call.dropout_rate),
+                _Argument(call.dropout_words),
+                _Argument(example, batch_axis=0),
+                _Argument(head, head_axis=0),
+            ]
+        )
+    arguments: dict[str, Any] = {
+        "query": _Argument(call.query, batch_axis=0, head_axis=2),
+        "key": _Argument(call.key, batch_axis=0, head_axis=2),
+        "value": _Argument(call.value, batch_axis=0, head_axis=2),
+        "variant": jax.tree.map(lambda leaf: _Argument(leaf, head_axis=0), call.variant),
+        "mask": _Argument(call.mask, batch_axis=0, head_axis=1),
+        "query_length": _Argument(call.query_lengths, batch_axis=0),
+        "key_length": _Argument(call.key_lengths, batch_axis=0),
+        "query_segments": _Argument(call.query_segments, batch_axis=0),
+        "key_segments": _Argument(call.key_segments, batch_axis=0),
+        "offset": _Argument(call.offset, batch_axis=0),
+        "dropout": dropout,
+    }
+    return Head(**arguments)
+
+
+def _is_argument(node: Any) -> bool:
+    return isinstance(node, _Argument)
+
+
+def _prepare(argument: _Argument, call: AttentionCall) -> _Argument:
+    """Shard an array like the query, remove its shared axes, and split its heads into groups."""
+    if argument.array is None:
+        return _Argument(None)
+    argument = _shard_like(call.query, argument)
+    argument = _remove_shared_axes(argument, call)
+    return _split_into_groups(argument, call) if call.group_size > 1 else argument
+
+
+def _remove_shared_axes(argument: _Argument, call: AttentionCall) -> _Argument:
     """Remove each axis, batch or head, that has size 1 because the array is shared.
 
     Args:
       argument: Array with the indices of its batch and head axes. A shared axis has size 1.
-      batch: Number of examples of the query. If it is 1, the batch axis is kept.
-      heads: Number of heads of the query. If it is 1, the head axis is kept.
+      call: Arguments of all heads and examples. If it has one example or one head, the axis of this
+        size is kept.
 
     Returns:
       The array with the indices of its remaining axes. The head index does not count the batch
       axis, because the outer vmap removes the batch axis before the inner vmap uses the index.
     """
-    array, batch_axis, head_axis = argument
-    if array is None:
-        return _Argument(None)
-    if head_axis is not None and array.shape[head_axis] < heads:
+    array, batch_axis, head_axis, _ = argument
+    batch, _, heads, _ = call.query.shape
+    if head_axis is not None and array.shape[head_axis] == 1 != heads:
         array, head_axis = array.squeeze(head_axis), None
     if batch_axis is not None:
         head_axis = None if head_axis is None else head_axis - 1
-        if array.shape[batch_axis] < batch:
+        if array.shape[batch_axis] == 1 != batch:
             array, batch_axis = array.squeeze(batch_axis), None
     return _Argument(array, batch_axis, head_axis)
+
+
+def _split_into_groups(argument: _Argument, call: AttentionCall) -> _Argument:
+    """Split the N query heads of an array into K key heads and N/K heads of each group.
+
+    An array with K heads, the key or the value, is left unchanged.
+    """
+    array, batch_axis, head_axis, _ = argument
+    if head_axis is None:
+        return argument
+    axis = head_axis if batch_axis is None else head_axis + 1
+    if array.shape[axis] != call.query.shape[2]:
+        return argument
+    split = (call.key.shape[2], call.group_size)
+    array = array.reshape(*array.shape[:axis], *split, *array.shape[axis + 1 :])
+    # The group axis follows the head axis: it has the same index once the head axis is removed.
+    return _Argument(array, batch_axis, head_axis, group_axis=head_axis)
+
+
+def _merge_groups(head_axis: int, outputs: Any) -> Any:
+    """Merge the axes of key heads and groups of each output into one axis of query heads.
+
+    Args:
+      head_axis: Index of the axis of the key heads in the outputs of one example.
+      outputs: Outputs of all examples, with key heads and groups on consecutive axes.
+    """
+
+    def merge(output):
+        before, after = output.shape[: head_axis + 1], output.shape[head_axis + 3 :]
+        heads = output.shape[head_axis + 1] * output.shape[head_axis + 2]
+        return output.reshape(*before, heads, *after)
+
+    return jax.tree.map(merge, outputs)
+
+
+def _has_explicit_axes(query: Array) -> bool:
+    """Return True if the mesh of the query has axes of the type Explicit."""
+    return AxisType.Explicit in jax.typeof(query).sharding.mesh.axis_types
+
+
+def _repeat_sharded_key_heads(call: AttentionCall) -> AttentionCall:
+    """Repeat the key heads under a mesh with Explicit axes, so that each query head has its own.
+
+    A sharded head axis cannot always be split into groups. Without Explicit axes, return the call
+    unchanged.
+    """
+    if call.group_size == 1 or not _has_explicit_axes(call.query):
+        return call
+    sharding = jax.typeof(call.query).sharding
+    replicated = NamedSharding(sharding.mesh, PartitionSpec(sharding.spec[0]))
+    key, value = (
+        jnp.repeat(reshard(x, replicated), call.group_size, axis=2) for x in (call.key, call.value)
+    )
+    return call._replace(key=key, value=value)
 
 
 def _shard_like(query: Array, argument: _Argument) -> _Argument:
@@ -106,10 +196,10 @@ def _shard_like(query: Array, argument: _Argument) -> _Argument:
     Without Explicit axes in the query's mesh, return the argument unchanged: the compiler then
     chooses the sharding.
     """
-    array, *axes = argument
-    sharding = jax.typeof(query).sharding
-    if array is None or AxisType.Explicit not in sharding.mesh.axis_types:
+    if not _has_explicit_axes(query):
         return argument
+    array, *axes, _ = argument
+    sharding = jax.typeof(query).sharding
     names = [None] * array.ndim
     for axis, query_axis in zip(axes, (0, 2), strict=True):
         if axis is not None and array.shape[axis] == query.shape[query_axis]:

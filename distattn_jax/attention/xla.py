@@ -6,10 +6,9 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, Int
 
 from distattn_jax.attention.arguments import Attended, AttentionCall, Head, Options
-from distattn_jax.attention.softmax import compute_outputs
+from distattn_jax.attention.softmax import QueryBlock, compute_outputs
 from distattn_jax.attention.variants import promote
 from distattn_jax.attention.vmap_heads import OUTPUT_HEAD_AXES, vmap_heads
 
@@ -19,88 +18,96 @@ FEWEST_ROWS = 16  # queries of a block, even if they exceed LARGEST_BLOCK
 
 
 def run(call: AttentionCall) -> Attended:
-    """Compute attention with plain JAX operations, in blocks of queries if T times S is large."""
+    """Compute attention with plain JAX operations, in blocks of queries if T times S is large.
+
+    Symbolic shapes have an unknown size. The whole map is then computed at once.
+    """
     batch, queries, heads, _ = call.query.shape
+    if call.has_symbolic_shape:
+        return _run(call, rows=None, recompute=False)
     row_bytes = batch * heads * call.key.shape[1] * promote(call.query.dtype).itemsize
     rows = max(FEWEST_ROWS, 2 ** math.floor(math.log2(max(1, LARGEST_BLOCK / row_bytes))))
-    one_head = functools.partial(
-        _attend_in_blocks,
-        options=call.options,
-        rows=rows,
+    return _run(
+        call,
+        rows=rows if rows < queries else None,
         recompute=row_bytes * queries > LARGEST_MAP,
+    )
+
+
+# Under jit, repeated calls outside of any other jit share one compilation. `inline` leaves programs
+# that are compiled as a whole unchanged.
+@functools.partial(jax.jit, static_argnames=("rows", "recompute"), inline=True)
+def _run(call: AttentionCall, *, rows: int | None, recompute: bool) -> Attended:
+    """Compute attention of all heads, `rows` queries at a time. None means all queries at once."""
+    one_head = functools.partial(
+        _attend_in_blocks, options=call.options, rows=rows, recompute=recompute
     )
     return vmap_heads(one_head, call, OUTPUT_HEAD_AXES)
 
 
-def _attend_in_blocks(head: Head, options: Options, rows: int, recompute: bool) -> Attended:
+def _attend_in_blocks(head: Head, options: Options, rows: int | None, recompute: bool) -> Attended:
     """Compute attention of one head of one example, `rows` queries at a time.
 
     Args:
       head: Arguments of the head.
       options: Arguments of `attention` that are Python values.
-      rows: Number of queries of a block.
+      rows: Number of queries of a block. None means one block of all queries.
       recompute: If True, compute every block again in the backward pass instead of storing it. At
         most one block of the (T, S) map then exists at a time: memory is linear in length.
     """
-    length = head.query.shape[0]
-    if rows >= length:
+    if rows is None:
         query, prepared = head.variant.prepare(head.query, head.key, head.offset)
-        return _attend_block(head, options, prepared, query, head.mask, jnp.int32(0))
+        block = QueryBlock(jnp.int32(0), query, head.mask, head.query_segments)
+        return _attend_block(head, options, prepared, block)
 
+    length = head.query.shape[0]
     blocks = -(-length // rows)
-    padding = ((0, blocks * rows - length), (0, 0))
-    query, prepared = head.variant.prepare(jnp.pad(head.query, padding), head.key, head.offset)
-    query, row_masks, shared_mask = query.reshape(blocks, rows, -1), None, head.mask
-    if head.mask is not None and head.mask.shape[0] > 1:
-        row_masks, shared_mask = jnp.pad(head.mask, padding).reshape(blocks, rows, -1), None
+
+    def split(array):
+        """Pad the queries on the first axis, and split this axis into blocks."""
+        padding = ((0, blocks * rows - length), *((0, 0) for _ in array.shape[1:]))
+        return jnp.pad(array, padding).reshape(blocks, rows, *array.shape[1:])
+
+    padded_query = split(head.query).reshape(blocks * rows, -1)
+    query, prepared = head.variant.prepare(padded_query, head.key, head.offset)
+    has_row_masks = head.mask is not None and head.mask.shape[0] > 1
+    stacked = QueryBlock(
+        start=jnp.arange(blocks, dtype=jnp.int32) * rows,
+        query=query.reshape(blocks, rows, -1),
+        mask=split(head.mask) if has_row_masks else None,
+        segments=None if head.query_segments is None else split(head.query_segments),
+    )
 
     def step(received, block):
-        start, query, row_mask = block
-        mask = shared_mask if row_mask is None else row_mask
-        attended = _attend_block(head, options, prepared, query, mask, start)
+        if not has_row_masks:
+            block = block._replace(mask=head.mask)
+        attended = _attend_block(head, options, prepared, block)
         if options.received:
             received += attended.received
-        return received, (attended.values, attended.weights)
+        return received, attended._replace(received=None)
 
-    dtype = promote(head.query.dtype)
-    received = jnp.zeros_like(head.key[:, 0], dtype) if options.received else None
-    received, stacked = jax.lax.scan(
-        jax.checkpoint(step) if recompute else step,
-        received,
-        (jnp.arange(blocks, dtype=jnp.int32) * rows, query, row_masks),
+    received = None
+    if options.received:
+        received = jnp.zeros_like(head.key[:, 0], promote(head.query.dtype))
+    received, attended = jax.lax.scan(
+        jax.checkpoint(step) if recompute else step, received, stacked
     )
-    values, weights = jax.tree.map(
-        lambda x: x.reshape(blocks * rows, x.shape[-1])[:length], stacked
-    )
-    return Attended(values, received, weights)
+    attended = jax.tree.map(lambda x: x.reshape(blocks * rows, *x.shape[2:])[:length], attended)
+    return attended._replace(received=received)
 
 
-def _attend_block(
-    head: Head,
-    options: Options,
-    prepared: Any,
-    query: Float[Array, "block _"],
-    mask: Bool[Array, "#block #S"] | None,
-    start: Int[Array, ""],
-) -> Attended:
-    """Compute attention of the block of queries that begins at query `start`.
+def _attend_block(head: Head, options: Options, prepared: Any, block: QueryBlock) -> Attended:
+    """Compute attention of a block of queries.
 
     Args:
       head: Arguments of the whole head.
       options: Arguments of `attention` that are Python values.
       prepared: Second output of `Variant.prepare`, shared by all blocks.
-      query: Rows of the block from the first output of `Variant.prepare`.
-      mask: True where a query of the block may attend to a key. None masks no entry.
-      start: Index of the first query of the block.
+      block: Queries of the block, with their mask and segments.
     """
-    offset = head.offset + start
-    return compute_outputs(
-        head.variant.block_scores(query, prepared, offset, start),
-        head,
-        options,
-        mask=mask,
-        start=start,
-        weighted_values=functools.partial(
-            head.variant.block_weighted_values, value=head.value, offset=offset
-        ),
+    offset = head.offset + block.start
+    scores = head.variant.block_scores(block.query, prepared, offset, block.start, options.scale)
+    weighted_values = functools.partial(
+        head.variant.block_weighted_values, value=head.value, offset=offset
     )
+    return compute_outputs(scores, head, options, block, weighted_values)

@@ -62,7 +62,7 @@ class AdditivePooling(nnx.Module):
                 jax.lax.broadcasted_iota(jnp.int32, scores.shape, scores.ndim - 1)
                 < (lengths[..., None])
             )
-        weights = masked_softmax(scores, is_valid)
+        weights, _ = masked_softmax(scores, is_valid)
         return jnp.einsum("...t,...td->...d", weights, tokens.astype(weights.dtype)).astype(
             tokens.dtype
         )

@@ -31,7 +31,7 @@ TOLERANCE = {"float64": 1e-11, "float32": 2e-5, "float16": 4e-3, "bfloat16": 3e-
 
 
 class Sizes(NamedTuple):
-    """Sizes of the axes of query, key and value."""
+    """Sizes of the axes of query, key and value. None means as many key heads as query heads."""
 
     batch: int = 2
     queries: int = 5
@@ -39,6 +39,7 @@ class Sizes(NamedTuple):
     heads: int = 3
     width: int = 4
     value_width: int = 6
+    key_heads: int | None = None
 
 
 class Case(NamedTuple):
@@ -56,8 +57,9 @@ def random_arrays(seed: int, *shapes: tuple[int, ...], dtype="float64") -> list[
 
 def inputs(sizes: Sizes, dtype="float64", seed: int = 0) -> list[jax.Array]:
     """Draw a random query, key and value."""
-    B, T, S, N, H, E = sizes
-    return random_arrays(seed, (B, T, N, H), (B, S, N, H), (B, S, N, E), dtype=dtype)
+    B, T, S, N, H, E, K = sizes
+    K = K or N
+    return random_arrays(seed, (B, T, N, H), (B, S, K, H), (B, S, K, E), dtype=dtype)
 
 
 def dot_product(sizes: Sizes, dtype) -> Case:
@@ -78,7 +80,7 @@ def distance_aware(sizes, dtype, mapping="learnable_sigmoid", adjust="early_mult
 
 def relative_position(sizes, dtype, k=2, keys="per head", values="per head") -> Case:
     """Draw tables of 2k+1 relations. `keys` and `values` are "per head", "shared" or None."""
-    _, _, _, N, H, E = sizes
+    _, _, _, N, H, E, _ = sizes
 
     def table(seed, kind, width):
         if kind is None:
@@ -149,7 +151,7 @@ def select_implementation(name: str, monkeypatch):
         yield name.split()[0]
 
 
-STATIC = ("is_causal", "implementation", "dropout_rate")
+STATIC = ("is_causal", "implementation", "dropout_rate", "scale", "local_window_size")
 
 
 def run_attention(variant, query, key, value, **arguments):
@@ -162,4 +164,6 @@ def run_attention(variant, query, key, value, **arguments):
 @functools.cache
 def _compiled(static, thresholds):
     """Compile `attention`. `thresholds`, the limits of `xla`, are only part of the cache key."""
-    return jax.jit(functools.partial(attention, received=True, weights=True, **dict(static)))
+    return jax.jit(
+        functools.partial(attention, received=True, weights=True, logsumexp=True, **dict(static))
+    )

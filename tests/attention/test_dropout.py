@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from distattn_jax.attention import DotProduct, attention
-from distattn_jax.attention.dropout import Dropout, make_words
+from distattn_jax.attention.dropout import Dropout, drop_threshold, kept_scale, make_words
 from tests.attention.cases import (
     IMPLEMENTATIONS,
     VARIANTS,
@@ -60,12 +60,14 @@ def test_kept_entries_equal_the_documented_hash():
             word = mix(word ^ mix((index + 0x9E3779B9) % 2**32))
         return word
 
+    def byte(i, j):
+        word = mix(combine(a, 3, 5, i & ~8) ^ combine(c, 3, 5, j & ~8))
+        number = 2 * (i >> 3 & 1) + (j >> 3 & 1)
+        return word >> 8 * number & 255
+
     a, c = (int(word) for word in make_words(KEY))
-    expected = [
-        [mix(combine(a, 3, 5, i) ^ combine(c, 3, 5, j)) >= 0.25 * 2**32 for j in range(8)]
-        for i in range(8)
-    ]
-    np.testing.assert_array_equal(kept_entries(0.25, example=3, head=5, size=8), expected)
+    expected = [[byte(i, j) >= 0.25 * 256 for j in range(40)] for i in range(40)]
+    np.testing.assert_array_equal(kept_entries(0.25, example=3, head=5, size=40), expected)
 
 
 @pytest.mark.parametrize("rate", [0.1, 0.5, 0.9])
@@ -82,8 +84,9 @@ def test_examples_heads_and_keys_drop_independently(other):
 
 def test_neighbouring_rows_and_columns_drop_independently():
     entries = kept_entries(0.5)
-    for shifted in (entries[1:] == entries[:-1], entries[:, 1:] == entries[:, :-1]):
-        assert abs(shifted.mean() - 0.5) < 5 * 0.5 / 256
+    for step in (1, 8, 16):  # entries 8 apart may share one hash
+        for shifted in (entries[step:] == entries[:-step], entries[:, step:] == entries[:, :-step]):
+            assert abs(shifted.mean() - 0.5) < 5 * 0.5 / 256
     for axis in (0, 1):  # counts per row and column vary as for independent entries
         ratio = entries.mean(axis).std() / (0.5 / np.sqrt(256))
         assert 0.8 < ratio < 1.2
@@ -116,6 +119,28 @@ def test_the_rate_may_be_traced():
     together = jax.jit(jax.vmap(values))(rates)
     for rate, result in zip(rates.tolist(), together, strict=True):
         chex.assert_trees_all_close(result, values(rate), rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("rate", "threshold"), [(0.0, 0), (1e-6, 1), (0.1, 26), (0.5, 128), (0.9999, 255), (1.0, 256)]
+)
+def test_the_rate_is_rounded_to_a_multiple_of_one_256th(rate, threshold):
+    assert drop_threshold(jnp.float32(rate)) == threshold
+    wanted = 256 / (256 - threshold) if threshold < 256 else 0
+    np.testing.assert_allclose(kept_scale(jnp.float32(rate)), wanted, rtol=1e-6)
+
+
+def test_a_traced_rate_of_one_drops_everything_with_gradient_zero():
+    query, key, value = inputs(Sizes(), "float32")
+
+    @jax.jit
+    @jax.value_and_grad
+    def total(query, rate):
+        attended = attention(query, key, value, DotProduct(), dropout_rate=rate, dropout_key=KEY)
+        return jnp.sin(attended.values).sum()
+
+    value_and_gradient = total(query, jnp.float32(1))
+    chex.assert_trees_all_close(value_and_gradient, (jnp.zeros(()), jnp.zeros_like(query)))
 
 
 @pytest.mark.parametrize("implementation", ["rbg", "threefry2x32", None])

@@ -5,8 +5,11 @@ import re
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import pytest
+from flax import nnx
 
+from distattn_jax import modules
 from distattn_jax.attention import (
     Adapted,
     DistanceAware,
@@ -14,10 +17,18 @@ from distattn_jax.attention import (
     RelativePosition,
     TransformerXL,
     attention,
+    linear,
+    sigmoid,
 )
 
 QUERY, KEY, VALUE = jnp.ones((2, 5, 3, 4)), jnp.ones((2, 7, 3, 4)), jnp.ones((2, 7, 3, 6))
 BIASES = jnp.ones((1, 4)), jnp.ones((3, 4))
+AWARE = DistanceAware(jnp.ones(3), jnp.ones(3))
+
+
+def return_shape(x, shape):
+    """Return the parameters of the mapping instead of one coefficient per distance."""
+    return shape
 
 
 def with_leaves(variant, *leaves):
@@ -40,9 +51,9 @@ INVALID = {
         "query must be floating point; got dtype int32",
     ),
     "no keys": (prepare_call(key=KEY[:, :0]), "key must not be empty; got shape (2, 0, 3, 4)"),
-    "key with other heads": (
+    "key heads that do not divide the query heads": (
         prepare_call(key=KEY[:, :, :2]),
-        "key must .* (2, S, 3, 4); got (2, 7, 2, 4)",
+        "key must .* a divisor of them, (2, S, 3, 4); got (2, 7, 2, 4)",
     ),
     "key with other width": (
         prepare_call(key=KEY[..., :3]),
@@ -56,14 +67,41 @@ INVALID = {
         prepare_call(variant="dot"),
         "variant must be a Variant .* got 'dot'",
     ),
+    "variant that is a class": (
+        prepare_call(variant=DotProduct),
+        "variant must be an instance of DotProduct; got the class itself",
+    ),
+    "module in place of a variant": (
+        prepare_call(variant=modules.DistanceAware(3, rngs=nnx.Rngs(0))),
+        "variant must be a Variant .* Call the module: variant=module().",
+    ),
+    "flag that is a string": (
+        prepare_call(is_causal="no"),
+        "is_causal must be True or False; got 'no'",
+    ),
+    "scale that is an array": (
+        prepare_call(scale=jnp.ones(())),
+        "scale must be None or a positive Python number; got Array(1., dtype=float32)",
+    ),
+    "negative window": (
+        prepare_call(local_window_size=(2, -1)),
+        "local_window_size must .* (left, right) .* got (2, -1)",
+    ),
     "unknown implementation": (
         prepare_call(implementation="fast"),
         "implementation must .* 'xla'.* got 'fast'",
     ),
-    "float mask": (prepare_call(mask=jnp.ones((5, 7))), "mask must be a boolean .* got float32"),
+    "float mask": (
+        prepare_call(mask=jnp.ones((1, 1, 5, 7))),
+        "mask must be a boolean .* got float32",
+    ),
     "mask with other shape": (
-        prepare_call(mask=jnp.ones((4, 7), bool)),
-        "mask must .* (2, 3, 5, 7); got (4, 7)",
+        prepare_call(mask=jnp.ones((1, 1, 4, 7), bool)),
+        "mask must .* (2, 3, 5, 7); got (1, 1, 4, 7)",
+    ),
+    "mask of rank 2, which may be (B, S) or (T, S)": (
+        prepare_call(mask=jnp.ones((5, 7), bool)),
+        "mask must have four axes .* got (5, 7). Write mask[None, None]",
     ),
     "mask of rank 5": (
         prepare_call(mask=jnp.ones((1,) * 5, bool)),
@@ -72,6 +110,43 @@ INVALID = {
     "lengths with other batch": (
         prepare_call(key_lengths=jnp.ones(3, int)),
         "key_lengths must .* (2,); got shape (3,)",
+    ),
+    "list of lengths": (
+        prepare_call(key_lengths=[3, 4]),
+        "key_lengths must .* (2,); got [3, 4]. Pass an array",
+    ),
+    "length beyond int32": (
+        prepare_call(key_lengths=np.asarray([3, 2**32 + 1])),
+        "key_lengths must lie between -2³¹ and 2³¹",
+    ),
+    "list of offsets": (
+        prepare_call(query_offset=[0, 1]),
+        "query_offset must be an integer, or one per example, shape (2,); got [0, 1]",
+    ),
+    "segments of queries only": (
+        prepare_call(query_segments=jnp.zeros((2, 5), int)),
+        "key_segments must be given.* got None",
+    ),
+    "segments with other length": (
+        prepare_call(query_segments=jnp.zeros((2, 5), int), key_segments=jnp.zeros((2, 5), int)),
+        "key_segments must be one integer per position, shape (2, 7); got shape (2, 5)",
+    ),
+    "cross-attention of packed sequences by distance": (
+        prepare_call(
+            variant=DistanceAware(jnp.ones(3), jnp.ones(3)),
+            query_segments=jnp.zeros((2, 5), int),
+            key_segments=jnp.zeros((2, 7), int),
+        ),
+        "DistanceAware uses the distance .* Got 5 queries, 7 keys and query_offset 0",
+    ),
+    "queries and keys packed differently": (
+        prepare_call(
+            variant=DistanceAware(jnp.ones(3), jnp.ones(3)),
+            query_segments=jnp.asarray([[0] * 5, [0, 0, 1, 1, 1]]),
+            key_segments=jnp.zeros((2, 7), int),
+            query_offset=jnp.asarray([1, 2]),
+        ),
+        "must be packed alike.* differ in example 1 at query 2",
     ),
     "float lengths": (
         prepare_call(query_lengths=jnp.ones(2)),
@@ -92,11 +167,51 @@ INVALID = {
     ),
     "weight with other heads": (
         prepare_call(variant=DistanceAware(jnp.ones(2), jnp.ones(3))),
-        "DistanceAware.weight must lead with the head axis, of size 3 .* got shape (2,)",
+        "DistanceAware.weight must be an array of shape (3,).* got shape (2,)",
     ),
     "shape with other heads": (
         prepare_call(variant=DistanceAware(jnp.ones(3), jnp.ones(5))),
-        "DistanceAware.shape must lead with the head axis, of size 3 .* got shape (5,)",
+        "DistanceAware.shape must be an array of shape (3,).* the v of each head; got shape (5,)",
+    ),
+    "weight with two axes": (
+        prepare_call(variant=with_leaves(AWARE, jnp.ones((1, 3)), jnp.ones(3))),
+        "DistanceAware.weight must be an array of shape (3,).* got shape (1, 3)",
+    ),
+    "shape with two axes": (
+        prepare_call(variant=with_leaves(AWARE, jnp.ones(3), jnp.ones((3, 1)))),
+        "DistanceAware.shape must be an array of shape (3,).* got shape (3, 1)",
+    ),
+    "weight that is a number": (
+        prepare_call(variant=with_leaves(AWARE, 0.5, jnp.ones(3))),
+        "DistanceAware.weight must be an array of shape (3,).* got 0.5",
+    ),
+    "shape that is None": (
+        prepare_call(variant=with_leaves(AWARE, jnp.ones(3), None)),
+        "DistanceAware.shape must be an array of shape (3,).* got None",
+    ),
+    "shape of a mapping without parameters": (
+        prepare_call(variant=DistanceAware(jnp.ones(3), jnp.ones(3), mapping=sigmoid)),
+        "DistanceAware.shape must be (), without arrays, for the mapping sigmoid; got",
+    ),
+    "one parameter where the mapping has two": (
+        prepare_call(variant=DistanceAware(jnp.ones(3), jnp.ones(3), mapping=linear)),
+        "DistanceAware.shape must be (k, b), for the mapping linear; got",
+    ),
+    "v beyond float32": (
+        prepare_call(variant=DistanceAware(jnp.ones(3), jnp.full(3, 80.0))),
+        "DistanceAware.shape, the v of each head, must be at most 60 .* got 80.0",
+    ),
+    "mapping that returns one number": (
+        prepare_call(variant=DistanceAware(jnp.ones(3), jnp.ones(3), mapping=return_shape)),
+        "DistanceAware.mapping must return one coefficient per distance, shape (5, 7); got ()",
+    ),
+    "unknown name of a mapping": (
+        lambda: DistanceAware(jnp.ones(3), jnp.ones(3), mapping="tanh"),
+        "mapping must be one of learnable_sigmoid, sigmoid, .* got 'tanh'",
+    ),
+    "unknown name of an adjustment": (
+        lambda: DistanceAware(jnp.ones(3), jnp.ones(3), adjust="early"),
+        "adjust must be one of early_multiply, .* got 'early'",
     ),
     "negative tolerance": (
         lambda: DistanceAware(jnp.ones(3), jnp.ones(3), tolerance=-1.0),
@@ -112,7 +227,7 @@ INVALID = {
     ),
     "table with other heads": (
         prepare_call(variant=RelativePosition(keys=jnp.ones((2, 3, 4)))),
-        "RelativePosition.keys must lead with the head axis, of size 3 .* got shape (2, 3, 4)",
+        "RelativePosition.keys must .* the head axis, of size 3 .* got shape (2, 3, 4)",
     ),
     "sinusoids of odd width": (
         lambda: TransformerXL(jnp.ones((3, 5, 4)), *BIASES),

@@ -78,7 +78,7 @@ def compare_with_reference(arrays, variant, **arguments) -> dict[str, np.ndarray
 
 def run_oracle(oracle, arrays, **arguments) -> dict[str, np.ndarray]:
     arrays, arguments = jax.tree.map(np.asarray, (arrays, arguments))
-    values, received, _ = oracles.attend(*arrays, **oracle, **arguments)
+    values, received, *_ = oracles.attend(*arrays, **oracle, **arguments)
     return {"values": values, "received": received}
 
 
@@ -154,7 +154,7 @@ def test_dropout_drops_the_same_entries_as_the_oracle():
     sizes = Sizes(batch=3, queries=140, keys=150, heads=1, width=24, value_width=20)
     arrays = inputs_with_large_padding(sizes, "float16")
     weight, shape = (x[:1] for x in LOCAL_AND_DISTANT)
-    rate, key = 0.3, jax.random.key(3)
+    rate, key = 0.25, jax.random.key(3)
     variant = DistanceAware(weight, shape)
     fused = compare_with_reference(
         arrays, variant, dropout_rate=rate, dropout_key=key, **RESTRICTIONS

@@ -64,7 +64,7 @@ def test_only_programs_lowered_for_cuda_contain_kernels():
 
 UNSUPPORTED = {
     "float32": (DotProduct(), {"dtype": "float32"}),
-    "a mask": (DotProduct(), {"mask": jnp.ones((20, 24), bool)}),
+    "a mask": (DotProduct(), {"mask": jnp.ones((1, 1, 20, 24), bool)}),
     "weights": (DotProduct(), {"weights": True}),
     "late_multiply": (distance_aware(adjust=late_multiply), {}),
 }
@@ -256,13 +256,15 @@ def attention_without_kernels(make_kernels, plan, operands):
     tile_scores = plan.scoring.score(products, distances, coefficients, for_gradient=False)
     scores = tile_scores.scores * plan.scoring.score_multiplier(coefficients) / LOG2E
     visible = (i < queries) & (j < keys) & ((relative_positions >= 0) | (not plan.is_causal))
-    weights = masked_softmax(scores, visible)
+    weights, _ = masked_softmax(scores, visible)
     kept = weights
     if operands.dropout_words is not None:
         words = jnp.moveaxis(operands.dropout_words, -1, 0)[..., None, None]
         query_word, key_word, threshold = words
-        bits = hash.mix(hash.combine(query_word, i) ^ hash.combine(key_word, j))
-        kept = jnp.where(bits >= threshold, weights * operands.dropout_scale[..., None], 0)
+        query_hash, query_shift = hash.hash_indices(query_word, i, shift=16)
+        key_hash, key_shift = hash.hash_indices(key_word, j, shift=8)
+        is_kept = hash.is_kept(query_hash ^ key_hash, query_shift + key_shift, threshold)
+        kept = jnp.where(is_kept, weights * operands.dropout_scale[..., None], 0)
     values = jnp.einsum("bnts,bsne->btne", kept, value.astype(jnp.float32)).astype(value.dtype)
     return values, weights.sum(axis=2) if plan.received else None
 

@@ -23,9 +23,14 @@ UNSUPPORTED = {
     "cannot be written as dot-product attention": {
         "variant": DistanceAware(jnp.ones(3), jnp.ones(3))
     },
-    "received and weights must be False": {"received": True},
+    "received, weights and logsumexp must be False": {"received": True},
     "dropout_rate must be 0": {"dropout_rate": 0.1, "dropout_key": jax.random.key(0)},
-    "mask must be None": {"mask": jnp.ones((5, 7), bool)},
+    "mask must be None": {"mask": jnp.ones((1, 1, 5, 7), bool)},
+    "query_segments must be None": {
+        "query_segments": jnp.zeros((2, 5), int),
+        "key_segments": jnp.zeros((2, 7), int),
+    },
+    "local_window_size must be None": {"local_window_size": 3},
     "query_offset must be 0": {"is_causal": True, "query_offset": 1},
     "must all be bfloat16 or float16": {"dtype": "float32"},
     "at most 128 wide": {"width": 136},
@@ -58,7 +63,11 @@ def test_dot_product_of_the_converted_query_and_key_equals_the_variant(name):
     one_head = jax.tree.map(lambda leaf: leaf[1], variant)
     new_query, new_key = one_head.as_dot_product(query[0, :, 1], key[0, :, 1], jnp.int32(2))
     actual = attention(
-        new_query[None, :, None], new_key[None, :, None], value[:1, :, 1:2], DotProduct()
+        new_query[None, :, None],
+        new_key[None, :, None],
+        value[:1, :, 1:2],
+        DotProduct(),
+        scale=variant.default_scale(sizes.width),
     )
     expected = attention(query, key, value, variant, query_offset=2)
     chex.assert_trees_all_close(actual.values[0, :, 0], expected.values[0, :, 1], rtol=1e-4)

@@ -5,6 +5,7 @@ import functools
 import chex
 import jax
 import jax.numpy as jnp
+import jaxtyping
 import numpy as np
 import pytest
 from hypothesis import given
@@ -17,6 +18,8 @@ from distattn_jax.attention import (
     RelativePosition,
     TransformerXL,
     attention,
+    late_add,
+    sigmoid,
 )
 from tests.attention.cases import (
     CLOSE,
@@ -163,10 +166,10 @@ def test_vmap_over_models_equals_a_loop(name):
 
 
 @every_variant
-def test_a_mask_with_two_axes_equals_the_broadcast_mask(name, monkeypatch):
+def test_a_mask_with_axes_of_size_1_equals_the_broadcast_mask(name, monkeypatch):
     variant, qkv = random_case(name, Sizes(), seed=2)
-    mask = jnp.asarray(np.random.default_rng(0).random((5, 7)) < 0.6)
-    whole = jnp.broadcast_to(mask[None, None], (2, 3, 5, 7))
+    mask = jnp.asarray(np.random.default_rng(0).random((1, 1, 5, 7)) < 0.6)
+    whole = jnp.broadcast_to(mask, (2, 3, 5, 7))
     with select_implementation("xla in stored blocks", monkeypatch):
         narrow = run_attention(variant, *qkv, mask=mask)
         full = run_attention(variant, *qkv, mask=whole)
@@ -200,3 +203,107 @@ def test_the_leaves_of_a_variant_are_its_arrays():
     assert len(jax.tree.leaves(RelativePosition(keys=jnp.ones((1, 3, 4))))) == 1
     assert len(jax.tree.leaves(TransformerXL(jnp.ones((3, 6, 4)), *[jnp.ones((1, 4))] * 2))) == 3
     assert len(jax.tree.leaves(Adapted(jnp.ones((3, 4)), jnp.ones((3, 4))))) == 2
+
+
+@every_variant
+def test_packed_sequences_equal_separate_sequences(name):
+    sizes = Sizes(batch=1, queries=9, keys=9)
+    variant, qkv = random_case(name, sizes, seed=6)
+    segments = jnp.asarray([[4] * 5 + [2] * 4])
+    packed = run_attention(variant, *qkv, query_segments=segments, key_segments=segments)
+    for part in (slice(0, 5), slice(5, 9)):
+        alone = run_attention(variant, *(x[:, part] for x in qkv))
+        chex.assert_trees_all_close(packed.values[:, part], alone.values, **CLOSE)
+        chex.assert_trees_all_close(packed.received[..., part], alone.received, **CLOSE)
+        chex.assert_trees_all_close(packed.logsumexp[..., part], alone.logsumexp, **CLOSE)
+
+
+@every_variant
+def test_attention_over_parts_of_the_keys_merges_by_logsumexp(name):
+    variant, (query, key, value) = random_case(name, Sizes(), seed=7)
+    whole = run_attention(variant, query, key, value)
+    # The second part begins at key 4, so that all of its positions are 4 less.
+    parts = [
+        run_attention(variant, query, key[:, :4], value[:, :4]),
+        run_attention(variant, query, key[:, 4:], value[:, 4:], query_offset=jnp.int32(-4)),
+    ]
+    shares = jax.nn.softmax(jnp.stack([part.logsumexp for part in parts]), axis=0)
+    merged = sum(
+        share.transpose(0, 2, 1)[..., None] * part.values
+        for share, part in zip(shares, parts, strict=True)
+    )
+    chex.assert_trees_all_close(merged, whole.values, **CLOSE)
+
+
+def test_a_window_equals_the_mask_of_near_keys():
+    variant, qkv = random_case("distance_aware", Sizes(), seed=8)
+    distance = 2 + np.arange(5)[:, None] - np.arange(7)[None, :]
+    for window in (1, (3, 0)):
+        left, right = window if isinstance(window, tuple) else (window, window)
+        mask = jnp.asarray((-right <= distance) & (distance <= left))[None, None]
+        actual = run_attention(variant, *qkv, query_offset=2, local_window_size=window)
+        expected = run_attention(variant, *qkv, query_offset=2, mask=mask)
+        chex.assert_trees_all_close(actual, expected, **CLOSE)
+
+
+def test_names_of_mappings_and_adjustments_stand_for_the_functions():
+    named = DistanceAware(jnp.ones(3), (), mapping="sigmoid", adjust="late_add")
+    assert named.mapping is sigmoid
+    assert named.adjust is late_add
+
+
+def test_lengths_beyond_the_arrays_do_not_count_the_padding_of_blocks(monkeypatch):
+    variant, qkv = random_case("dot_product", Sizes(), seed=9)
+    lengths = {"query_lengths": jnp.asarray([100, 5]), "key_lengths": jnp.asarray([7, 100])}
+    with select_implementation("xla in recomputed blocks", monkeypatch):
+        received = run_attention(variant, *qkv, **lengths).received
+    np.testing.assert_allclose(received.sum(-1), 5, rtol=1e-5)
+
+
+def test_a_second_call_outside_of_jit_compiles_nothing(monkeypatch):
+    variant, qkv = random_case("distance_aware", Sizes(), seed=10)
+    compilations = []
+    jax.monitoring.register_event_duration_secs_listener(
+        lambda event, seconds, **_: compilations.append(event) if "compile" in event else None
+    )
+    with select_implementation("xla in recomputed blocks", monkeypatch):
+        attention(*qkv, variant, key_lengths=jnp.asarray([7, 3]))
+        assert compilations
+        compilations.clear()
+        attention(*qkv, variant, key_lengths=jnp.asarray([7, 2]))
+    assert not compilations
+
+
+@pytest.fixture
+def unchecked_types():
+    """Disable the checks of type annotations. A symbolic size is not an `int`."""
+    jaxtyping.config.update("jaxtyping_disable", True)
+    yield
+    jaxtyping.config.update("jaxtyping_disable", False)
+
+
+@every_variant
+@pytest.mark.usefixtures("unchecked_types")
+def test_exported_programs_accept_any_batch_and_length(name):
+    variant, (query, key, value) = random_case(name, Sizes(), seed=11)
+    B, T, S = jax.export.symbolic_shape("B, T, S")
+
+    def call(query, key, value, mask, key_lengths):
+        return attention(
+            query, key, value, variant, mask=mask, key_lengths=key_lengths, received=True
+        )
+
+    def shape(sizes, like):
+        return jax.ShapeDtypeStruct(sizes, like.dtype)
+
+    mask = jnp.asarray(np.random.default_rng(0).random((2, 1, 5, 7)) < 0.7)
+    lengths = jnp.asarray([7, 4])
+    exported = jax.export.export(jax.jit(call))(
+        shape((B, T, 3, 4), query),
+        shape((B, S, 3, 4), key),
+        shape((B, S, 3, 6), value),
+        shape((B, 1, T, S), mask),
+        shape((B,), lengths),
+    )
+    actual = exported.call(query, key, value, mask, lengths)
+    chex.assert_trees_all_close(actual, call(query, key, value, mask, lengths), **CLOSE)

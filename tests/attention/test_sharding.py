@@ -30,7 +30,7 @@ def outputs_and_gradients(query, key, value, variant, restrictions):
 
     def loss(*arrays):
         attended = attention(*arrays, **restrictions, **OPTIONS)
-        return sum(jnp.sin(x).sum() for x in attended), attended
+        return sum(jnp.sin(x).sum() for x in jax.tree.leaves(attended)), attended
 
     return jax.grad(loss, (0, 1, 2, 3), has_aux=True)(query, key, value, variant)
 
@@ -51,6 +51,27 @@ def test_eight_devices_equal_one_device(name, blocks, kind, monkeypatch):
             actual = jax.jit(outputs_and_gradients)(*sharded, variant, RESTRICTIONS)
     assert len(actual[1].values.sharding.device_set) == 8
     chex.assert_trees_all_close(jax.device_get(actual), expected, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("kind", [AxisType.Explicit, AxisType.Auto], ids=str)
+@pytest.mark.parametrize("key_heads", [1, 2])
+def test_packed_sequences_with_grouped_queries_on_eight_devices(key_heads, kind):
+    sizes = SIZES._replace(queries=7, key_heads=key_heads)
+    variant, _ = VARIANTS["distance_aware"](sizes, "float32")
+    qkv = inputs(sizes, "float32")
+    segments = jnp.asarray(np.sort(np.random.default_rng(0).integers(0, 3, (4, 7))))
+    call = functools.partial(
+        attention, received=True, logsumexp=True, query_segments=segments, key_segments=segments
+    )
+    mesh = jax.make_mesh((4, 2), ("data", "model"), axis_types=(kind, kind))
+    with jax.set_mesh(mesh):
+        spec = SPEC if key_heads == 2 else PartitionSpec("data")
+        specs = (SPEC, spec, spec)
+        sharded = [
+            jax.device_put(x, NamedSharding(mesh, spec)) for x, spec in zip(qkv, specs, strict=True)
+        ]
+        actual = jax.jit(call)(*sharded, variant)
+    chex.assert_trees_all_close(jax.device_get(actual), call(*qkv, variant), rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("name", ["relative_position", "transformer_xl"])

@@ -25,7 +25,7 @@ class Operands(NamedTuple):
       offset: Position of query 0 minus the position of key 0.
       dropout_words: Hash words of the queries and of the keys, and the threshold below which an
         entry is dropped. None disables dropout.
-      dropout_scale: 1 / (1 - dropout rate). None disables dropout.
+      dropout_scale: Factor of the kept weights. None disables dropout.
       radius: Smallest distance at which the distance function is treated as constant. If it is
         None, the function is evaluated at all distances.
       skips_far_tiles: True for a head whose scores beyond the radius are all treated as 0. The

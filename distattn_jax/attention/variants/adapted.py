@@ -12,8 +12,6 @@ This is dot-product attention of width 2H, because sin(i-j) and cos(i-j) expand 
 Any kernel for dot-product attention can therefore compute this variant.
 """
 
-import math
-
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
@@ -33,11 +31,15 @@ class Adapted(Variant):
     content_bias: Float[Array, "#N H"]
     position_bias: Float[Array, "#N H"]
 
-    def scores(self, query, key, relative_positions):
+    def default_scale(self, width):
+        return 1.0
+
+    def scores(self, query, key, relative_positions, scale):
         sinusoids = sinusoid(relative_positions.reshape(-1), query.shape[-1], query.dtype)
         sinusoids = sinusoids.reshape(*relative_positions.shape, -1)  # (T, S, H)
         content = product(query + self.content_bias[None], key)
-        return content + jnp.einsum("th,tsh->ts", query + self.position_bias[None], sinusoids)
+        position = jnp.einsum("th,tsh->ts", query + self.position_bias[None], sinusoids)
+        return scale * (content + position)
 
     def prepare(self, query, key, offset):
         width, dtype = query.shape[-1], self.position_bias.dtype
@@ -53,12 +55,11 @@ class Adapted(Variant):
         key_parts = [key.astype(dtype), jnp.cos(key_angles), jnp.sin(key_angles)]
         return jnp.concatenate(query_parts, axis=-1), jnp.concatenate(key_parts, axis=-1)
 
-    def block_scores(self, query, prepared, offset, start):
-        return product(query, prepared)
+    def block_scores(self, query, prepared, offset, start, scale):
+        return scale * product(query, prepared)
 
     def as_dot_product(self, query, key, offset):
-        query, key = self.prepare(query, key, offset)
-        return query * math.sqrt(query.shape[-1]), key
+        return self.prepare(query, key, offset)
 
     def check(self, heads, width, value_width):
         super().check(heads, width, value_width)

@@ -18,16 +18,22 @@ the unnormalised weight e⁰ = 1.
 Cost in addition to dot-product attention: T S evaluations of f, and 2 parameters per head.
 """
 
-import math
 import operator
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float, Int, PyTree
 
-from distattn_jax.attention.variants.mappings import Mapping, learnable_sigmoid
+from distattn_jax.attention.variants.mappings import (
+    MAPPINGS,
+    SHAPE_NAMES,
+    Mapping,
+    largest_exponent,
+    learnable_sigmoid,
+)
 from distattn_jax.attention.variants.variant import Variant, product, static, variant
 
 Change = Callable[[Float[Array, "T S"], Float[Array, "T S"]], Float[Array, "T S"]]
@@ -75,37 +81,68 @@ class DistanceAware(Variant):
     Attributes:
       weight: Distance weight w of each head, the factor of |i-j|. Heads with w > 0 prefer distant
         keys.
-      shape: Parameters of `mapping` with a leading head axis, such as v of `learnable_sigmoid`.
-      mapping: Function f of (w|i-j|, shape). Define it at module level to avoid retracing.
+      shape: Parameters of `mapping` with a leading head axis, such as v of `learnable_sigmoid`. A
+        mapping without parameters has the shape ().
+      mapping: Function f of (w|i-j|, shape), or the name of one of `MAPPINGS`. Define your own
+        function at module level to avoid retracing.
       adjust: Effect of f on the scores or weights: `early_multiply`, `early_add`, `late_multiply`
-        or `late_add`.
+        or `late_add`, or one of these names.
       tolerance: Largest error of a score that an implementation may cause by treating f as constant
         at distances where f is saturated. If it is None, the implementation chooses. If it is 0, f
         is evaluated at all distances, as the implementations "reference" and "xla" always do.
     """
 
-    weight: Float[Array, " N"]
-    shape: PyTree[Float[Array, " _"]]
-    mapping: Mapping = static(learnable_sigmoid)
-    adjust: Adjustment = static(early_multiply)
+    weight: Float[Array, " #N"]
+    shape: PyTree[Float[Array, "_ ..."]]
+    mapping: Mapping | str = static(learnable_sigmoid)
+    adjust: Adjustment | str = static(early_multiply)
     tolerance: float | None = static(None)
 
     def __post_init__(self):
+        for name, table in (("mapping", MAPPINGS), ("adjust", ADJUSTMENTS)):
+            chosen = getattr(self, name)
+            if isinstance(chosen, str):
+                if chosen not in table:
+                    raise ValueError(f"{name} must be one of {', '.join(table)}; got {chosen!r}.")
+                object.__setattr__(self, name, table[chosen])
         if self.tolerance is not None and not self.tolerance >= 0:
             raise ValueError(f"tolerance must be None or at least 0; got {self.tolerance}.")
 
     def coefficients(self, relative_positions: Int[Array, "*shape"]) -> Float[Array, "*shape"]:
         """Return f(w|i-j|) for relative positions i-j, with the distance weight w of one head."""
-        return self.mapping(
-            self.weight * jnp.abs(relative_positions).astype(self.weight.dtype), self.shape
-        )
+        x = self.weight * jnp.abs(relative_positions).astype(self.weight.dtype)
+        assert not isinstance(self.mapping, str), "__post_init__ replaces a name by its function"
+        coefficients = self.mapping(x, self.shape)
+        if jnp.shape(coefficients) != x.shape:
+            raise ValueError(
+                f"DistanceAware.mapping must return one coefficient per distance, shape {x.shape}; "
+                f"got {jnp.shape(coefficients)}."
+            )
+        return coefficients
 
-    def scores(self, query, key, relative_positions):
-        scores = product(query, key) / math.sqrt(query.shape[-1])
-        return self._apply(self.adjust.scores, scores, relative_positions)
+    def scores(self, query, key, relative_positions, scale):
+        return self._apply(self.adjust.scores, scale * product(query, key), relative_positions)
 
     def adjust_weights(self, weights, relative_positions):
         return self._apply(self.adjust.weights, weights, relative_positions)
+
+    def check(self, heads, width, value_width):
+        _check_one_number_per_head("weight", self.weight, heads)
+        if self.mapping not in SHAPE_NAMES:
+            super().check(heads, width, value_width)
+            return
+        names = SHAPE_NAMES[self.mapping]
+        arrays = jax.tree.leaves(self.shape) if len(names) != 1 else [self.shape]
+        if len(arrays) != len(names):
+            wanted = f"({', '.join(names)})" if names else "(), without arrays"
+            raise ValueError(
+                f"DistanceAware.shape must be {wanted}, for the mapping {self.mapping.__name__}; "
+                f"got {self.shape!r}."
+            )
+        for name, array in zip(names, arrays, strict=True):
+            _check_one_number_per_head("shape", array, heads, f", the {name} of each head")
+        if self.mapping is learnable_sigmoid:
+            _check_exponents(self.shape)
 
     def _apply(self, change, entries, relative_positions):
         """Apply one function of an `Adjustment` to scores or weights of shape (T, S).
@@ -119,3 +156,35 @@ class DistanceAware(Variant):
             lambda self, entries: change(entries, self.coefficients(relative_positions))
         )
         return recomputed(self, entries)
+
+
+def _check_one_number_per_head(name: str, array: Any, heads: int, role: str = "") -> None:
+    """Raise ValueError unless an array has one number per head, or one number for all heads.
+
+    Args:
+      name: Name of the attribute of `DistanceAware`.
+      array: Value of the attribute.
+      heads: Number of heads of the query.
+      role: Meaning of the numbers, for the error message.
+    """
+    if getattr(array, "shape", None) not in ((heads,), (1,)):
+        got = f"shape {array.shape}" if hasattr(array, "shape") else repr(array)
+        raise ValueError(
+            f"DistanceAware.{name} must be an array of shape ({heads},), one number per head, or "
+            f"(1,){role}; got {got}."
+        )
+
+
+def _check_exponents(v: Any) -> None:
+    """Raise ValueError if v is known and so large that float32 cannot represent the coefficients.
+
+    A traced v is not checked: `learnable_sigmoid` clamps it.
+    """
+    if isinstance(v, jax.core.Tracer):
+        return
+    largest = largest_exponent(jnp.asarray(v))
+    if np.any(np.asarray(v) > largest):
+        raise ValueError(
+            f"DistanceAware.shape, the v of each head, must be at most {largest:.0f} in "
+            f"{v.dtype}, because the coefficients reach 1 + exp(v); got {float(np.max(v))}."
+        )

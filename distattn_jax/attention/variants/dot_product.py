@@ -6,8 +6,6 @@ Cost: T S H multiplications for the scores and T S E for the values, as in every
 The scores do not depend on positions: add position embeddings to the input if order matters.
 """
 
-import math
-
 from distattn_jax.attention.variants.variant import Variant, product, variant
 
 
@@ -15,8 +13,10 @@ from distattn_jax.attention.variants.variant import Variant, product, variant
 class DotProduct(Variant):
     """Dot-product attention, softmax(QKᵀ/√H) V. This variant has no arrays."""
 
-    def scores(self, query, key, relative_positions):
-        return product(query, key) / math.sqrt(query.shape[-1])
+    uses_positions = False
+
+    def scores(self, query, key, relative_positions, scale):
+        return scale * product(query, key)
 
     def as_dot_product(self, query, key, offset):
         return query, key

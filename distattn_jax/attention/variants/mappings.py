@@ -11,7 +11,8 @@ contains the parameters of the mapping. The mapping returns f(x) in the dtype of
     clip                f(x) = min(x, T)                 T (N,) or (1,), not trained
 
 In float32, exponents are clamped at 60 to prevent overflow: e⁶⁰ ≈ 1e26 times a score is still
-finite. A softmax saturates at much smaller logits.
+finite. A softmax saturates at much smaller logits. `DistanceAware` refuses v above 60 in float32
+if it can read the value of v, that is outside of `jit`.
 """
 
 from collections.abc import Callable
@@ -35,7 +36,7 @@ def learnable_sigmoid(x: Float[Array, "..."], shape: Float[Array, "..."]) -> Flo
       x: Weighted distances.
       shape: Learnable parameter v, the shape of the sigmoid of a head.
     """
-    v = jnp.minimum(shape, _largest_exponent(x))
+    v = jnp.minimum(shape, largest_exponent(x))
     return (1 + jnp.exp(v)) * jax.nn.sigmoid(x - v)
 
 
@@ -46,7 +47,7 @@ def sigmoid(x: Float[Array, "..."], shape: tuple[()]) -> Float[Array, "..."]:
 
 def exponent(x: Float[Array, "..."], shape: tuple[()]) -> Float[Array, "..."]:
     """Return eˣ, with x clamped at 60 for float32 to prevent overflow on long sequences."""
-    return jnp.exp(jnp.minimum(x, _largest_exponent(x)))
+    return jnp.exp(jnp.minimum(x, largest_exponent(x)))
 
 
 def linear(
@@ -66,11 +67,20 @@ def clip(x: Float[Array, "..."], shape: Float[Array, "..."]) -> Float[Array, "..
     return jnp.minimum(x, jax.lax.stop_gradient(shape))
 
 
-def _largest_exponent(x: Array) -> float:
+def largest_exponent(x: Array) -> float:
     """Return the value at which exponents are clamped, to prevent overflow in the dtype of x."""
     return 600.0 if x.dtype == jnp.float64 else LARGEST_EXPONENT
 
 
 MAPPINGS: dict[str, Mapping] = {
     f.__name__: f for f in (learnable_sigmoid, sigmoid, exponent, linear, clip)
+}
+
+# Names of the arrays in `shape`. One array stands alone, several arrays are a tuple.
+SHAPE_NAMES: dict[Mapping, tuple[str, ...]] = {
+    learnable_sigmoid: ("v",),
+    sigmoid: (),
+    exponent: (),
+    linear: ("k", "b"),
+    clip: ("threshold",),
 }

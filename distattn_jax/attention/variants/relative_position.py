@@ -11,8 +11,6 @@ by `sum_by_relation`. The two functions are transposes of each other.
 Extra cost: T (2k+1) (H + E) multiplications.
 """
 
-import math
-
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
@@ -46,11 +44,11 @@ class RelativePosition(Variant):
                     f"odd number of relations; got {table.shape}."
                 )
 
-    def scores(self, query, key, relative_positions):
+    def scores(self, query, key, relative_positions, scale):
         if self.keys is None:
-            return product(query, key) / math.sqrt(query.shape[-1])
+            return scale * product(query, key)
         keys = key[None] + self.keys[_relations(relative_positions, self.keys)]  # (T, S, H)
-        return jnp.einsum("th,tsh->ts", query, keys) / math.sqrt(query.shape[-1])
+        return scale * jnp.einsum("th,tsh->ts", query, keys)
 
     def weighted_values(self, weights, value, relative_positions):
         if self.values is None:
@@ -58,11 +56,11 @@ class RelativePosition(Variant):
         values = value[None] + self.values[_relations(relative_positions, self.values)]  # (T, S, E)
         return jnp.einsum("ts,tse->te", weights, values)
 
-    def block_scores(self, query, prepared, offset, start):
+    def block_scores(self, query, prepared, offset, start, scale):
         scores = product(query, prepared)
         if self.keys is not None:
             scores = add_by_relation(scores, product(query, self.keys), offset)
-        return scores / math.sqrt(query.shape[-1])
+        return scale * scores
 
     def block_weighted_values(self, weights, value, offset):
         values = weights @ value.astype(weights.dtype)

@@ -12,8 +12,6 @@ selects the entries with t = i - j. In a block of P consecutive queries, i - j h
 each query needs P + S products instead of T + S.
 """
 
-import math
-
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
@@ -43,19 +41,19 @@ class TransformerXL(Variant):
                 f"cosine per frequency); got {self.projection.shape}."
             )
 
-    def scores(self, query, key, relative_positions):
+    def scores(self, query, key, relative_positions, scale):
         sinusoids = self._project(relative_positions.reshape(-1))
         sinusoids = sinusoids.reshape(*relative_positions.shape, -1)  # (T, S, H)
         content = product(query + self.content_bias[None], key)
         position = jnp.einsum("th,tsh->ts", query + self.position_bias[None], sinusoids)
-        return (content + position) / math.sqrt(query.shape[-1])
+        return scale * (content + position)
 
     def prepare(self, query, key, offset):
         queries, keys = query.shape[0], key.shape[0]
         descending = offset + queries - 1 - jnp.arange(queries + keys, dtype=jnp.int32)
         return query, (key, self._project(descending))
 
-    def block_scores(self, query, prepared, offset, start):
+    def block_scores(self, query, prepared, offset, start, scale):
         key, sinusoids = prepared
         needed = query.shape[0] + key.shape[0]
         sinusoids = jax.lax.dynamic_slice_in_dim(
@@ -63,7 +61,7 @@ class TransformerXL(Variant):
         )
         content = product(query + self.content_bias[None], key)
         position = skew(product(query + self.position_bias[None], sinusoids))
-        return (content + position) / math.sqrt(query.shape[-1])
+        return scale * (content + position)
 
     def check(self, heads, width, value_width):
         super().check(heads, width, value_width)

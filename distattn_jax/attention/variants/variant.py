@@ -8,6 +8,7 @@ the arrays of the variant have no head axis and are float32 or wider.
 """
 
 import abc
+import math
 from collections.abc import Callable
 from typing import Any, ClassVar
 
@@ -31,14 +32,23 @@ class Variant(abc.ABC):
     memory, for a block of consecutive queries. By default, they call the methods for whole maps.
 
     A variant that can be written as dot-product attention defines `as_dot_product(query, key,
-    offset)`. This function returns a query and a key of some width W such that scores = query · key
-    / √W, so that kernels for dot-product attention can compute the variant.
+    offset)`. This function returns a query and a key of any width such that scores = scale query ·
+    key, so that kernels for dot-product attention can compute the variant.
 
     `relative_positions[i, j]` is the position of query i minus the position of key j. `offset` is
-    `relative_positions[0, 0]`.
+    `relative_positions[0, 0]`. `scale` is the argument of `attention`, or `default_scale(H)`.
+
+    Attributes:
+      as_dot_product: Writes the variant as dot-product attention. None if this is not possible.
+      uses_positions: True if the scores depend on the positions of queries and keys.
     """
 
     as_dot_product: ClassVar[AsDotProduct | None] = None
+    uses_positions: ClassVar[bool] = True
+
+    def default_scale(self, width: int) -> float:
+        """Return the factor of the products of queries and keys for heads of width `width`."""
+        return 1 / math.sqrt(width)
 
     @abc.abstractmethod
     def scores(
@@ -46,6 +56,7 @@ class Variant(abc.ABC):
         query: Float[Array, "T H"],
         key: Float[Array, "S H"],
         relative_positions: Int[Array, "T S"],
+        scale: float,
     ) -> Float[Array, "T S"]:
         """Return the logits of the softmax for every query and key, in float32 or wider."""
 
@@ -86,6 +97,7 @@ class Variant(abc.ABC):
         prepared: Any,
         offset: Int[Array, ""],
         start: Int[Array, ""],
+        scale: float,
     ) -> Float[Array, "T S"]:
         """Return the scores of a block of consecutive queries.
 
@@ -94,9 +106,10 @@ class Variant(abc.ABC):
           prepared: Second output of `prepare`.
           offset: Position of the first query of the block minus the position of the first key.
           start: Index of the first query of the block.
+          scale: Factor of the products of queries and keys.
         """
         shape = (query.shape[0], prepared.shape[0])
-        return self.scores(query, prepared, compute_relative_positions(shape, offset))
+        return self.scores(query, prepared, compute_relative_positions(shape, offset), scale)
 
     def block_weighted_values(
         self, weights: Float[Array, "T S"], value: Float[Array, "S E"], offset: Int[Array, ""]
@@ -121,11 +134,12 @@ class Variant(abc.ABC):
           value_width: Width of a head of the value.
         """
         for path, leaf in jax.tree_util.tree_leaves_with_path(self):
-            if leaf.ndim == 0 or leaf.shape[0] not in (1, heads):
+            shape = getattr(leaf, "shape", None)
+            if not shape or shape[0] not in (1, heads):
                 raise ValueError(
-                    f"{type(self).__name__}{jax.tree_util.keystr(path)} must lead with the head "
-                    f"axis, of size {heads} (the heads of query) or 1 (shared); "
-                    f"got shape {leaf.shape}."
+                    f"{type(self).__name__}{jax.tree_util.keystr(path)} must be an array that "
+                    f"leads with the head axis, of size {heads} (the heads of query) or 1 (shared "
+                    f"by all heads); got {repr(leaf) if shape is None else f'shape {shape}'}."
                 )
 
 

@@ -143,11 +143,25 @@ def read_lengths(context: WarpgroupContext) -> Lengths:
 def kept_by_dropout(score_map: ScoreMap, context: WarpgroupContext, tile: Tile) -> jax.Array:
     """Return a mask that is True for the entries of a tile that dropout keeps."""
     query_word, key_word, threshold = context.scalars["dropout_words"]
-    words = (key_word, query_word) if score_map.is_transposed else (query_word, key_word)
-    rows = hash.combine(words[0], mosaic.row_indices(tile.shape[0]) + tile.row)
-    columns = hash.combine(words[1], mosaic.column_indices(tile.shape[1]) + tile.column)
-    bits = mosaic.expand_per_row(rows, tile.shape) ^ mosaic.expand_per_column(columns, tile.shape)
-    return hash.mix(bits) >= threshold
+    rows, columns = (query_word, 16), (key_word, 8)
+    if score_map.is_transposed:
+        rows, columns = columns, rows
+    row_hash, row_shift = hash.hash_indices(
+        rows[0], mosaic.row_indices(tile.shape[0]) + tile.row, shift=rows[1]
+    )
+    column_hash, column_shift = hash.hash_indices(
+        columns[0], mosaic.column_indices(tile.shape[1]) + tile.column, shift=columns[1]
+    )
+
+    def expand(per_row, per_column):
+        return (
+            mosaic.expand_per_row(per_row, tile.shape),
+            mosaic.expand_per_column(per_column, tile.shape),
+        )
+
+    row_hash, column_hash = expand(row_hash, column_hash)
+    row_shift, column_shift = expand(row_shift, column_shift)
+    return hash.is_kept(row_hash ^ column_hash, row_shift + column_shift, threshold)
 
 
 def _visible_entries(score_map: ScoreMap, context: WarpgroupContext, tile: Tile) -> jax.Array:

@@ -1,0 +1,248 @@
+"""Validation of the arguments of `attention`. Every error names the argument."""
+
+import math
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Int
+
+from distattn_jax.attention.variants import Variant
+
+LARGEST_INT32 = 2**31 - 1
+
+
+def check_arrays(query: Any, key: Any, value: Any) -> None:
+    """Raise ValueError unless query, key and value are float arrays with matching shapes."""
+    for name, array in (("query", query), ("key", key), ("value", value)):
+        if getattr(array, "ndim", None) != 4:
+            raise ValueError(
+                f"{name} must be an array of shape (batch, length, heads, width); "
+                f"got {getattr(array, 'shape', type(array).__name__)}."
+            )
+        if not jnp.issubdtype(array.dtype, jnp.floating):
+            raise ValueError(f"{name} must be floating point; got dtype {array.dtype}.")
+        if 0 in array.shape:
+            raise ValueError(f"{name} must not be empty; got shape {array.shape}.")
+    batch, _, heads, width = query.shape
+    if (key.shape[0], key.shape[3]) != (batch, width) or heads % key.shape[2]:
+        raise ValueError(
+            f"key must have the batch and width of query, and its heads or a divisor of them, "
+            f"({batch}, S, {heads}, {width}); got {key.shape}."
+        )
+    if value.shape[:3] != key.shape[:3]:
+        raise ValueError(
+            f"value must have the batch, length and heads of key, {(*key.shape[:3], 'E')}; "
+            f"got {value.shape}."
+        )
+
+
+def check_variant(variant: Any, heads: int, width: int, value_width: int) -> None:
+    """Raise an error unless `variant` is a variant whose arrays fit the heads of the call."""
+    if isinstance(variant, type) and issubclass(variant, Variant):
+        raise TypeError(
+            f"variant must be an instance of {variant.__name__}; got the class itself. "
+            "Call it with its arrays."
+        )
+    if not isinstance(variant, Variant):
+        hint = " Call the module: variant=module()." if callable(variant) else ""
+        raise TypeError(f"variant must be a Variant such as DotProduct(); got {variant!r}.{hint}")
+    variant.check(heads, width, value_width)
+
+
+def check_flags(**flags: Any) -> None:
+    """Raise TypeError unless every flag is True or False."""
+    for name, flag in flags.items():
+        if not isinstance(flag, bool | np.bool_):
+            raise TypeError(f"{name} must be True or False; got {flag!r}.")
+
+
+def validate_scale(scale: Any, default: float) -> float:
+    """Return the factor of the products of queries and keys, by default that of the variant."""
+    if scale is None:
+        return default
+    is_number = isinstance(scale, int | float | np.number) and not isinstance(scale, bool)
+    if not is_number or not 0 < scale < math.inf:
+        raise ValueError(
+            f"scale must be None or a positive Python number; got {scale!r}. "
+            "Multiply the query by a factor that is traced."
+        )
+    return float(scale)
+
+
+def validate_window(window: Any) -> tuple[int, int] | None:
+    """Return the numbers of visible positions before and after a query, or None."""
+    if window is None:
+        return None
+    pair = tuple(window) if isinstance(window, tuple | list) else (window, window)
+    is_valid = len(pair) == 2 and all(
+        isinstance(size, int | np.integer) and not isinstance(size, bool) and size >= 0
+        for size in pair
+    )
+    if not is_valid:
+        raise ValueError(
+            "local_window_size must be None, an integer of at least 0, or a pair (left, right) of "
+            f"such integers; got {window!r}."
+        )
+    return int(pair[0]), int(pair[1])
+
+
+def check_dropout(rate: Any, key: Any) -> None:
+    """Raise ValueError unless the dropout rate is a probability and comes with a key."""
+    if not isinstance(rate, int | float | np.generic | np.ndarray | jax.Array):
+        raise TypeError(f"dropout_rate must be a number; got {rate!r}.")
+    if jnp.ndim(rate) != 0:
+        raise ValueError(f"dropout_rate must be one number; got shape {jnp.shape(rate)}.")
+    is_known = not isinstance(rate, jax.core.Tracer)
+    if is_known and not 0 <= float(rate) < 1:
+        raise ValueError(f"dropout_rate must be at least 0 and below 1; got {rate}.")
+    if key is None:
+        raise ValueError(
+            f"dropout_key must be given with dropout_rate={rate}; got None. Pass a PRNG key."
+        )
+
+
+def validate_mask(mask: Any, shape: tuple[int, ...]) -> Bool[Array, "#B #N #T #S"] | None:
+    """Validate a mask.
+
+    The mask must have four axes: if it had two, (B, S) could be mistaken for (T, S).
+
+    Args:
+      mask: Boolean array broadcastable to `shape`, or None.
+      shape: Shape of the attention weights, (B, N, T, S).
+    """
+    if mask is None:
+        return None
+    if getattr(mask, "dtype", None) != jnp.bool_:
+        raise ValueError(
+            "mask must be a boolean array, True where a query may attend; "
+            f"got {getattr(mask, 'dtype', type(mask).__name__)}."
+        )
+    fits = mask.ndim == 4 and all(
+        size in (1, wanted) for size, wanted in zip(mask.shape, shape, strict=True)
+    )
+    if not fits:
+        raise ValueError(
+            "mask must have four axes that broadcast against (batch, heads, queries, keys) = "
+            f"{shape}; got {mask.shape}. Write mask[None, None] for a mask of shape (queries, "
+            "keys), and mask[:, None, None, :] for a mask of shape (batch, keys)."
+        )
+    return jnp.asarray(mask)
+
+
+def validate_lengths(name: str, lengths: Any, batch: int, longest: int) -> Int[Array, " B"] | None:
+    """Validate sequence lengths, and convert them to int32 numbers from 0 to `longest`.
+
+    Args:
+      name: Name of the argument, for the error message.
+      lengths: One integer per example, or None.
+      batch: Number of examples.
+      longest: Length of the array.
+    """
+    if lengths is None:
+        return None
+    _check_integers(name, lengths, ((batch,),), f"one integer per example, shape ({batch},)")
+    _check_range(name, lengths)
+    return jnp.clip(lengths, 0, longest).astype(jnp.int32)
+
+
+def validate_segments(
+    call_shape: tuple[int, int, int], query_segments: Any, key_segments: Any
+) -> tuple[Array | None, Array | None]:
+    """Validate the segments of packed sequences.
+
+    Args:
+      call_shape: Number of examples, of queries and of keys.
+      query_segments: Segment of each query, or None.
+      key_segments: Segment of each key, or None.
+    """
+    if query_segments is None and key_segments is None:
+        return None, None
+    batch, queries, keys = call_shape
+    for name, segments, length in (
+        ("query_segments", query_segments, queries),
+        ("key_segments", key_segments, keys),
+    ):
+        if segments is None:
+            raise ValueError(
+                f"{name} must be given, because the segments of queries and of keys are compared; "
+                "got None."
+            )
+        wanted = f"one integer per position, shape ({batch}, {length})"
+        _check_integers(name, segments, ((batch, length),), wanted)
+        _check_range(name, segments)
+    return jnp.asarray(query_segments), jnp.asarray(key_segments)
+
+
+def check_packing(
+    variant: Variant, query_segments: Any, key_segments: Any, offset: Array, aligned: bool
+) -> None:
+    """Raise ValueError if queries and keys are packed differently under a variant with positions.
+
+    The positions i and j are counted from the beginning of a row, so that i - j is the distance
+    inside of a segment only if query i and key i + offset belong to the same segment. Traced
+    segments are not compared.
+
+    Args:
+      variant: Attention variant.
+      query_segments: Segment of each query, shape (B, T), or None.
+      key_segments: Segment of each key, shape (B, S), or None.
+      offset: Position of the first query minus the position of the first key, shape (1,) or (B,).
+      aligned: True if the offset is the Python number 0.
+    """
+    if query_segments is None or not variant.uses_positions:
+        return
+    advice = (
+        f"{type(variant).__name__} uses the distance between positions, so query_segments and "
+        "key_segments must be packed alike: query i and key i + query_offset in the same segment."
+    )
+    if aligned and query_segments.shape != key_segments.shape:
+        raise ValueError(
+            f"{advice} Got {query_segments.shape[1]} queries, {key_segments.shape[1]} keys and "
+            "query_offset 0."
+        )
+    if any(isinstance(x, jax.core.Tracer) for x in (query_segments, key_segments, offset)):
+        return
+    queries, keys = np.asarray(query_segments), np.asarray(key_segments)
+    index = np.arange(queries.shape[1])[None, :] + np.asarray(offset)[:, None]
+    index = np.broadcast_to(index, queries.shape)
+    has_key = (index >= 0) & (index < keys.shape[1])
+    matching = np.take_along_axis(keys, np.clip(index, 0, keys.shape[1] - 1), axis=1)
+    if np.any(has_key & (matching != queries)):
+        example, query = np.argwhere(has_key & (matching != queries))[0]
+        raise ValueError(f"{advice} They differ in example {example} at query {query}.")
+
+
+def validate_offset(offset: Any, batch: int) -> Int[Array, "#B"]:
+    """Validate a query offset and convert it to an int32 array of shape (1,) or (batch,)."""
+    wanted = f"an integer, or one per example, shape ({batch},)"
+    _check_integers("query_offset", offset, ((), (1,), (batch,)), wanted)
+    _check_range("query_offset", offset)
+    return jnp.atleast_1d(jnp.asarray(offset, jnp.int32))
+
+
+def _check_integers(
+    name: str, array: Any, shapes: tuple[tuple[int, ...], ...], wanted: str
+) -> None:
+    """Raise an error that names the argument unless it is an integer array of a given shape.
+
+    Args:
+      name: Name of the argument.
+      array: Array, or a Python number.
+      shapes: Accepted shapes.
+      wanted: Description of the accepted arrays, for the error message.
+    """
+    if not isinstance(array, int | float | np.generic | np.ndarray | jax.Array):
+        raise TypeError(f"{name} must be {wanted}; got {array!r}. Pass an array.")
+    shape, dtype = jnp.shape(array), jnp.result_type(array)
+    if shape not in shapes or not jnp.issubdtype(dtype, jnp.integer):
+        raise ValueError(f"{name} must be {wanted}; got shape {shape}, dtype {dtype}.")
+
+
+def _check_range(name: str, integers: Any) -> None:
+    """Raise ValueError if integers are known and do not fit int32, which JAX uses by default."""
+    if isinstance(integers, jax.core.Tracer):
+        return
+    if np.any(np.abs(np.asarray(integers).astype(np.float64)) > LARGEST_INT32):
+        raise ValueError(f"{name} must lie between -2³¹ and 2³¹; got {integers}.")
