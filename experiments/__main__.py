@@ -1,8 +1,11 @@
 """Command line of the experiments: `python -m experiments COMMAND ...`."""
 
+import contextlib
 import importlib
 import linecache
+import os
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 from experiments import summarize_modules
@@ -57,5 +60,20 @@ def is_user_error(error: Exception) -> bool:
     return is_own and linecache.getline(file, traceback.tb_lineno).lstrip().startswith("raise")
 
 
+@contextlib.contextmanager
+def exit_with_reader() -> Iterator[None]:
+    """Exit without a message if the reader of our output, such as `head`, has closed it."""
+    try:
+        try:
+            yield
+        finally:
+            sys.stdout.flush()
+    except BrokenPipeError:
+        # Python flushes the output again at exit, which must not fail.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(141)  # the exit status of a process ended by SIGPIPE
+
+
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    with exit_with_reader():
+        main(sys.argv[1:])

@@ -76,6 +76,16 @@ def test_errors_of_jax_keep_their_traceback(monkeypatch):
         main(["list"])
 
 
+def test_a_closed_pipe_ends_the_program_without_a_message():
+    command = [sys.executable, "-m", "experiments", "list"]
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=ROOT
+    ) as process:
+        process.stdout.close()
+        assert process.stderr.read() == ""
+    assert process.returncode == 141
+
+
 @pytest.mark.parametrize("arguments", [["list"], ["--help"]], ids=" ".join)
 def test_listing_recipes_and_commands_imports_no_slow_library(arguments):
     done = subprocess.run(

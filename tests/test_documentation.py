@@ -1,10 +1,17 @@
-"""The Python examples of the README and of every page in docs/ run."""
+"""The examples of the README and of every page in docs/: Python runs, and commands are known."""
 
+import importlib
 import re
+import shlex
 import textwrap
 from pathlib import Path
 
 import pytest
+
+from distattn_jax.train.options import parse_options
+from experiments.commands.bench import Bench
+from experiments.commands.speed import SpeedConfig
+from experiments.recipes import load_recipe
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -15,6 +22,32 @@ EXAMPLES = [
         re.findall(r"^( *)```python\n(.*?)^\1```", page.read_text(), re.DOTALL | re.MULTILINE)
     )
 ]
+NOTES = (ROOT / "experiments" / "results").glob("notes_*.md")
+# Commands of shell examples. Those with variables, braces or --help cannot be parsed alone.
+COMMANDS = {
+    line.replace("\\\n", " ")
+    for page in [*PAGES, *NOTES]
+    for block in re.findall(r"^```bash\n(.*?)^```", page.read_text(), re.DOTALL | re.MULTILINE)
+    for line in re.findall(r"python -m experiments ((?:\\\n|[^\n|])+)", block)
+    if not set("${") & set(line) and "--help" not in line
+}
+
+
+@pytest.mark.parametrize("command", sorted(COMMANDS))
+def test_every_flag_of_a_command_is_known(command):
+    name, *arguments = shlex.split(command, comments=True)
+    module = importlib.import_module(f"experiments.commands.{name}")
+    if name in ("train", "search"):
+        parse_options(load_recipe(arguments[0]).get_config(), arguments[1:], program=name)
+    elif name in ("bench", "speed"):
+        config = Bench() if name == "bench" else SpeedConfig()
+        parse_options(config, arguments, program=name)
+    elif name in ("collect", "report"):
+        module.make_parser().parse_args(arguments)
+
+
+def test_commands_are_found():
+    assert {command.split()[0] for command in COMMANDS} >= {"train", "search", "collect", "report"}
 
 
 @pytest.mark.parametrize("code", EXAMPLES)

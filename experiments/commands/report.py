@@ -16,7 +16,7 @@ from distattn_jax.train.options import options_read_by, result_options
 from experiments.papers.comparison_tables import experiment_tables
 from experiments.papers.da_transformer.published import SCORES
 from experiments.papers.formatting import method_title
-from experiments.papers.stored_results import FOLDER, update_results_page
+from experiments.papers.stored_results import FOLDER, NEW_FOLDER, update_results_page
 from experiments.recipes import list_recipes, load_recipe
 
 AnyPath = str | Path | epath.Path
@@ -25,7 +25,31 @@ PAPERS = {"da": "da_transformer", "guiding": "attention_guiding"}  # folders of 
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Run `report [PATH ...] [--output DIR] [--sentence TEXT]` or `report PAPER [--details]`."""
+    """Run `report [PATH ...] [--output DIR] [--sentence TEXT]` or `report PAPER [...]`."""
+    parser = make_parser()
+    options = parser.parse_args(arguments)
+    paper = options.paths[0] if len(options.paths) == 1 else ""
+    if paper not in PAPERS:
+        if options.details or options.update or options.results:
+            parser.error("--details, --results and --update need a paper: da or guiding.")
+        paths = options.paths or [OutputConfig().directory]
+        print(report(paths, output=options.output, sentence=options.sentence))
+        return
+    if options.sentence:
+        parser.error("--sentence needs runs, not a paper.")
+    if options.update and (options.results or options.output):
+        parser.error("--update reads and writes experiments/results: leave out other folders.")
+    folder = options.results or FOLDER
+    if options.details:
+        print(load_paper(paper, folder).detail(folder))
+    elif options.update:
+        print(update_paper(paper))
+    else:
+        print(report_on_paper(paper, folder, options.output or NEW_FOLDER))
+
+
+def make_parser() -> argparse.ArgumentParser:
+    """Return the parser of the command line."""
     parser = argparse.ArgumentParser(prog="python -m experiments report", description=__doc__)
     parser.add_argument(
         "paths", nargs="*", metavar="PATH", help="runs, folders of runs, or a paper: da, guiding"
@@ -33,43 +57,75 @@ def main(arguments: Sequence[str]) -> None:
     parser.add_argument(
         "--output",
         metavar="DIR",
-        help="runs: folder to write to (default: beside the runs); paper: folder of the results",
+        help=f"folder to write to (now: beside the runs; for a paper: {NEW_FOLDER})",
     )
-    parser.add_argument("--sentence", metavar="TEXT", help="text whose attention maps are drawn")
+    parser.add_argument("--sentence", metavar="TEXT", help="runs: text whose attention is drawn")
+    parser.add_argument(
+        "--results",
+        metavar="DIR",
+        help="paper: folder of collected results (now: experiments/results, those of this library)",
+    )
     parser.add_argument(
         "--details",
         action="store_true",
         help="paper: print all tables, searches, seeds and provenance instead of the summary",
     )
-    options = parser.parse_args(arguments)
-    paper = options.paths[0] if len(options.paths) == 1 else ""
-    if paper in PAPERS:
-        print(report_on_paper(paper, output=options.output, details=options.details))
-    else:
-        paths = options.paths or [OutputConfig().directory]
-        print(report(paths, output=options.output, sentence=options.sentence))
+    parser.add_argument(
+        "--update",
+        action="store_true",
+        help="paper: write to experiments/results and RESULTS.md, which are kept in Git",
+    )
+    return parser
 
 
-def report_on_paper(paper: str, *, output: AnyPath | None, details: bool) -> str:
-    """Return the report on a paper as Markdown.
-
-    If `details` is False, also draw the figures of the paper. If `output` is None as well, also
-    update RESULTS.md.
+def load_paper(paper: str, folder: AnyPath) -> Any:
+    """Return the module that reports on a paper. Raise `RunError` if there are no results.
 
     Args:
       paper: "da" (DA-Transformer) or "guiding" (attention guiding).
-      output: Folder of the stored results. None uses `experiments/results`.
-      details: If True, return all details. If False, return a summary.
+      folder: Folder of the stored results.
     """
     # Imported here, because drawing needs Matplotlib and --help does not.
     module = importlib.import_module(f"experiments.papers.{PAPERS[paper]}.report")
-    folder = FOLDER if output is None else output
-    if details:
-        return module.detail(folder)
-    module.draw_figures(folder)
-    text = module.summarize(folder)
-    if output is None:
-        update_results_page(paper, text)
+    contents = module.read_contents(folder)
+    if not any(contents.values()):
+        names = ", ".join(f"{name}.json" for name in contents)
+        raise RunError(
+            f"--results must be a folder with collected results, such as {names}; {folder} holds "
+            "none of them. `collect` writes them."
+        )
+    return module
+
+
+def report_on_paper(paper: str, folder: AnyPath, output: AnyPath) -> str:
+    """Write `report_{paper}.md` and figures, and return the Markdown of the report.
+
+    Args:
+      paper: "da" (DA-Transformer) or "guiding" (attention guiding).
+      folder: Folder of the stored results.
+      output: Folder to write to.
+    """
+    module = load_paper(paper, folder)
+    epath.Path(output).mkdir(parents=True, exist_ok=True)
+    module.draw_figures(folder, output)
+    text = module.summarize(folder, figures="figures")
+    (epath.Path(output) / f"report_{paper}.md").write_text(text)
+    return text
+
+
+def update_paper(paper: str) -> str:
+    """Update the figures in `experiments/results` and the page RESULTS.md.
+
+    Args:
+      paper: "da" (DA-Transformer) or "guiding" (attention guiding).
+
+    Returns:
+      Markdown of the report.
+    """
+    module = load_paper(paper, FOLDER)
+    module.draw_figures(FOLDER, FOLDER)
+    text = module.summarize()
+    update_results_page(paper, text)
     return text
 
 

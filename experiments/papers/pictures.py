@@ -32,7 +32,6 @@ def save_pictures(pictures: Iterable[Picture], folder: AnyPath) -> None:
         plot.save(draw(), epath.Path(folder) / "figures" / f"{name}.png", dpi=DOTS_PER_INCH)
 
 
-def link_pictures(pictures: Iterable[Picture], folder: AnyPath) -> dict[str, str]:
-    """Return the path of each picture by caption, relative to the parent folder of `folder`."""
-    place = f"{epath.Path(folder).name}/figures"
-    return {caption: f"{place}/{name}.png" for name, caption, _ in pictures}
+def link_pictures(pictures: Iterable[Picture], folder: str) -> dict[str, str]:
+    """Return the path of each picture by caption. All pictures are in `folder`."""
+    return {caption: f"{folder}/{name}.png" for name, caption, _ in pictures}

@@ -1,7 +1,8 @@
 """Read and write the stored results: one small JSON file per experiment.
 
 `python -m experiments collect` writes these files from finished runs. `report da` and
-`report guiding` print tables from these files and update the page RESULTS.md.
+`report guiding` make tables and figures from these files. Both commands write to a folder that Git
+ignores. With `--update` they write to `experiments/results` and to the page RESULTS.md instead.
 """
 
 import json
@@ -14,6 +15,7 @@ from etils import epath
 
 AnyPath = str | Path | epath.Path
 FOLDER = Path(__file__).parent.parent / "results"
+NEW_FOLDER = "results"  # new results, in the working directory; Git ignores this folder
 RESULTS_PAGE = Path(__file__).parent.parent / "RESULTS.md"
 DIGITS = 5  # significant digits of every stored number
 SEARCHED = "_search"  # suffix of the name of an experiment that searches settings

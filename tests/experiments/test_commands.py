@@ -34,6 +34,7 @@ def _no_compilation_cache(tmp_path, monkeypatch):
         (("evaluate", "nowhere"), "error: nowhere is not a run: it holds no config.json."),
         (("predict", "nowhere"), "error: nowhere is not a run: it holds no config.json."),
         (("report", "nowhere"), "error: paths must be runs (a run holds a config.json) or folders"),
+        (("collect", "nowhere"), "error: nothing was collected from nowhere."),
         (("list", "all"), "usage: python -m experiments list; got 'all' as well."),
     ],
     ids=" ".join,

@@ -129,7 +129,7 @@ def test_the_summary_counts_better_and_worse_comparisons(folder, sign, kind):
     )
     for gain, member, other in zip((0.28, 0.29, 0.30), ours, vanilla, strict=True):
         member["test"]["accuracy"] = other["test"]["accuracy"] + sign * gain
-    text = report.write_summary(contents, folder)
+    text = report.write_summary(contents, folder, "figures")
     # Mean 29, standard deviation 1, three seeds: t = 50 and p = 0.0004.
     difference = f"{29 * sign}.00"
     assert f"{kind} in 1" in text.splitlines()[2]
@@ -155,7 +155,7 @@ def test_every_run_lists_device_versions_commit_and_speed(details):
 
 
 def test_every_linked_figure_is_drawn(folder, summary):
-    report.draw_figures(folder)
+    report.draw_figures(folder, folder)
     links = [part.split(")")[0] for part in summary.split("](")[1:]]
     names = {link.split("/")[-1] for link in links}
     assert names == {f"figure_{i}.png" for i in (1, 2, 3, 4, 5, 6, 8)} | {"distances_ag.png"}
@@ -170,4 +170,4 @@ def test_settings_and_options_may_lack_keys(folder):
             member["setting"] = {}
         one["config"] = {}
     assert report.write_details(contents, folder)
-    assert report.write_summary(contents, folder)
+    assert report.write_summary(contents, folder, "figures")

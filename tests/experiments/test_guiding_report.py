@@ -236,7 +236,7 @@ def test_the_layer_sweep_needs_one_setting_for_each_layer(folder):
 
 
 def test_every_linked_figure_is_drawn(folder, summary):
-    report.draw_figures(folder)
+    report.draw_figures(folder, folder)
     names = {part.split(")")[0].split("/")[-1] for part in summary.split("](")[1:]}
     stems = ("table_2", "figure_3", "figure_4", "figure_5", "figure_6")
     assert names == {f"guiding_{stem}.png" for stem in stems}

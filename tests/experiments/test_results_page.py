@@ -1,11 +1,16 @@
 """RESULTS.md holds what `report da` and `report guiding` print."""
 
+import functools
 import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
+from distattn_jax.train import RunError
+from experiments.commands import report as command
+from experiments.commands.report import main
 from experiments.papers import stored_results
 from experiments.papers.attention_guiding import report as guiding
 from experiments.papers.da_transformer import report as da
@@ -20,15 +25,101 @@ def decimals(text):
     return set(re.findall(r"\d+\.\d+(?:e-?\d+)?|\de-\d+", text))
 
 
+@functools.cache
+def summarize(paper):
+    return REPORTS[paper].summarize()
+
+
 @pytest.mark.parametrize("paper", REPORTS)
 def test_the_page_holds_the_printed_summary(paper):
-    text = REPORTS[paper].summarize()
+    text = summarize(paper)
     assert f"<!-- begin of report {paper} -->\n\n{text}\n<!-- end of report {paper} -->" in PAGE
 
 
 def test_every_number_of_the_page_is_printed_by_the_commands():
-    printed = "".join(report.summarize() + report.detail() for report in REPORTS.values())
+    printed = "".join(summarize(paper) + REPORTS[paper].detail() for paper in REPORTS)
     assert decimals(PAGE) <= decimals(printed)
+
+
+def read_tracked_files():
+    folder = stored_results.FOLDER
+    paths = [stored_results.RESULTS_PAGE, *folder.iterdir(), *(folder / "figures").iterdir()]
+    return {path: path.read_bytes() for path in paths if path.is_file()}
+
+
+@pytest.fixture
+def no_figures(monkeypatch):
+    """Replace the drawing of figures, which is slow, by a file `figures/drawn.png`."""
+
+    def draw(folder, output):
+        path = Path(output) / "figures" / "drawn.png"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(str(folder))
+
+    for report in REPORTS.values():
+        monkeypatch.setattr(report, "draw_figures", draw)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "folder"), [(["guiding"], "results"), (["da", "--output", "new"], "new")]
+)
+def test_a_report_reads_the_stored_results_and_writes_to_a_new_folder(
+    arguments, folder, no_figures, tmp_path, monkeypatch, capsys
+):
+    monkeypatch.chdir(tmp_path)
+    before = read_tracked_files()
+    main(arguments)
+    assert read_tracked_files() == before
+    summary = summarize(arguments[0]).replace("](results/figures/", "](figures/")
+    assert capsys.readouterr().out == f"{summary}\n"
+    assert (tmp_path / folder / f"report_{arguments[0]}.md").read_text() == summary
+    assert (tmp_path / folder / "figures" / "drawn.png").read_text() == str(stored_results.FOLDER)
+
+
+def test_a_report_of_other_results_reads_them(no_figures, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    content = stored_results.read_results("sst")
+    stored_results.write_results(content, tmp_path / "mine")
+    main(["da", "--results", "mine"])
+    printed = capsys.readouterr().out
+    assert "82.39 ± 0.57" in printed  # DA-Transformer on SST
+    assert "91.92" not in printed  # on AG's News
+    main(["da", "--details", "--results", "mine"])
+    assert "sst/vanilla" in capsys.readouterr().out
+    with pytest.raises(RunError, match=r"--results must be a folder .*; nowhere holds none of"):
+        main(["da", "--results", "nowhere"])
+
+
+def test_an_update_writes_to_the_stored_results_and_the_page(no_figures, tmp_path, monkeypatch):
+    folder, page = tmp_path / "results", tmp_path / "RESULTS.md"
+    stored_results.write_results(stored_results.read_results("sst"), folder)
+    page.write_text(PAGE)
+    for module in (command, stored_results, da):
+        monkeypatch.setattr(module, "FOLDER", folder)
+    monkeypatch.setattr(da.summarize, "__defaults__", (folder,))
+    monkeypatch.setattr(stored_results.update_results_page, "__defaults__", (page,))
+    main(["da", "--update"])
+    assert (folder / "figures" / "drawn.png").exists()
+    assert da.summarize(folder) in page.read_text()
+    assert page.read_text() != PAGE
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["runs", "--update"],
+        ["runs", "--details"],
+        ["runs", "--results", "x"],
+        ["da", "--sentence", "x"],
+        ["da", "--update", "--output", "x"],
+        ["da", "--update", "--results", "x"],
+    ],
+    ids=" ".join,
+)
+def test_flags_that_do_not_fit_together_are_refused(arguments, capsys):
+    with pytest.raises(SystemExit):
+        main(arguments)
+    assert arguments[1] in capsys.readouterr().err.splitlines()[-1]
 
 
 def test_every_stored_figure_is_linked_and_every_link_is_stored():

@@ -8,7 +8,7 @@ import pytest
 from etils import epath
 
 from distattn_jax import sharding
-from distattn_jax.data import encode
+from distattn_jax.data import DataError, encode
 from distattn_jax.tasks import load, load_config, read_split
 from distattn_jax.tasks.load import load_parameters, load_task
 from distattn_jax.train import Run, RunError
@@ -71,13 +71,18 @@ def test_the_command_evaluate_prints_the_metrics_of_every_member(finished_run, r
 
 def test_the_command_predict_prints_one_line_for_each_text(finished_run, tmp_path, capsys):
     file = tmp_path / "lines.txt"
-    file.write_text("a b c\nh g f\n\nc c c c c c c c c c c c\n")
+    file.write_text("a b c\nh g f\n\nc c c c c c c c c c c c\n \t\r\n")
     predict.main([str(finished_run), str(file)])
-    lines = [line.split("\t") for line in capsys.readouterr().out.splitlines()]
-    assert len(lines) == 4
-    assert all(label in ("early", "late") and 0.5 <= float(p) <= 1 for label, p in lines)
-    with pytest.raises(ValueError, match="file must be one that can be read"):
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == 5
+    assert [lines[i] for i in (2, 4)] == ["", ""]
+    predictions = [lines[i].split("\t") for i in (0, 1, 3)]
+    assert all(label in ("early", "late") and 0.5 <= float(p) <= 1 for label, p in predictions)
+    with pytest.raises(ValueError, match="FILE must be a file that can be read"):
         predict.main([str(finished_run), str(tmp_path / "nothing")])
+    file.write_bytes(b"a b c\n\xff\n")
+    with pytest.raises(DataError, match=r"lines.txt:2: not UTF-8"):
+        predict.main([str(finished_run), str(file)])
 
 
 def test_the_command_report_draws_curves_heads_and_attention(finished_run, tmp_path):

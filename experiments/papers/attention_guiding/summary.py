@@ -16,16 +16,17 @@ from experiments.papers.statistics import ALPHA
 Contents = Mapping[str, Any]  # experiment -> stored results, or None if it was not run
 
 
-def write_summary(contents: Contents, folder: stored_results.AnyPath) -> str:
+def write_summary(contents: Contents, folder: stored_results.AnyPath, figures: str) -> str:
     """Return Markdown with findings, a table for each claim of the paper, and links to figures.
 
     Args:
       contents: Stored results by experiment. The main experiment of a data set is named after the
         data set. Its value is None if it was not run.
       folder: Folder of the stored results.
+      figures: Path of the folder of figures, for links.
     """
     titles, speed = models.DATA_TITLES, stored_results.read_results("guiding_speed", folder)
-    links = link_pictures(list_pictures(contents), folder)
+    links = link_pictures(list_pictures(contents), figures)
     parts = [
         "### Findings",
         "\n".join(f"- {finding}" for finding in _list_findings(contents)),

@@ -1,7 +1,7 @@
 """Report on the DA-Transformer paper (Wu et al. 2021): summary, details and figures.
 
-Everything is computed from the stored results in `experiments/results`. If an experiment has no
-stored results, the report says "not run".
+Everything is computed from stored results, by default those in `experiments/results`. If an
+experiment has no stored results, the report says "not run".
 """
 
 from typing import Any
@@ -19,14 +19,19 @@ def read_contents(folder: AnyPath = FOLDER) -> dict[str, Any]:
     return {name: read_results(name, folder) for name in METRICS}
 
 
-def draw_figures(folder: AnyPath = FOLDER) -> None:
-    """Draw all figures from the results in `folder`, and save them in `folder/figures`."""
-    save_pictures(list_pictures(read_contents(folder)), folder)
+def draw_figures(folder: AnyPath, output: AnyPath) -> None:
+    """Draw all figures from the results in `folder`, and save them in `output/figures`."""
+    save_pictures(list_pictures(read_contents(folder)), output)
 
 
-def summarize(folder: AnyPath = FOLDER) -> str:
-    """Return the summary of the results in `folder` as Markdown: findings and the main tables."""
-    return write_summary(read_contents(folder), folder)
+def summarize(folder: AnyPath = FOLDER, *, figures: str = "results/figures") -> str:
+    """Return a summary as Markdown: findings and the main tables.
+
+    Args:
+      folder: Folder of the stored results.
+      figures: Path of the folder of figures, for links.
+    """
+    return write_summary(read_contents(folder), folder, figures)
 
 
 def detail(folder: AnyPath = FOLDER) -> str:

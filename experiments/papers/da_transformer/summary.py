@@ -17,14 +17,15 @@ Contents = Mapping[str, Any]  # experiment -> stored results, or None if it was 
 SUMMARY_DATA = ("ag", "sst", "snli", "amazon")
 
 
-def write_summary(contents: Contents, folder: stored_results.AnyPath) -> str:
+def write_summary(contents: Contents, folder: stored_results.AnyPath, figures: str) -> str:
     """Return Markdown with findings, a table for each claim of the paper, and links to figures.
 
     Args:
       contents: Stored results by experiment. The value is None if the experiment was not run.
       folder: Folder of the stored results.
+      figures: Path of the folder of figures, for links.
     """
-    links = link_pictures(list_pictures(contents), folder)
+    links = link_pictures(list_pictures(contents), figures)
     parts = [
         "### Findings",
         "\n".join(f"- {finding}" for finding in _list_findings(contents, folder)),
