@@ -15,7 +15,8 @@ from distattn_jax.train import Checkpoints, Config, Run, RunError
 from distattn_jax.train.members import list_members
 from distattn_jax.train.options import options_from_dict
 from distattn_jax.train.results import best_member
-from distattn_jax.train.run import AnyPath, read_json
+from distattn_jax.train.run import AnyPath
+from distattn_jax.train.run_files import read_json
 from distattn_jax.train.state import abstract_state, model_graph
 
 
@@ -31,9 +32,12 @@ class LoadedModel(NamedTuple):
 
 def load_config(path: AnyPath) -> Config:
     """Return the config that a run was started with."""
-    saved = dict(Run(epath.Path(path)).read_config())
-    del saved["format"]
-    return options_from_dict(find_task(saved.pop("task")).config(), saved)
+    run = Run(epath.Path(path))
+    saved = {name: value for name, value in run.read_config().items() if name != "format"}
+    try:
+        return options_from_dict(find_task(str(saved.pop("task", None))).config(), saved)
+    except ValueError as error:
+        raise RunError(f"{run.path / 'config.json'}: {error}") from None
 
 
 def load_task(path: AnyPath, config: Config | None = None) -> TextTask:
@@ -47,7 +51,7 @@ def load_task(path: AnyPath, config: Config | None = None) -> TextTask:
     return find_task(config.task).task(
         config,
         tokenizer=data.load_tokenizer(folder / "tokenizer.json"),
-        labels=tuple(read_json(folder / "labels.json") or ()),
+        labels=tuple(map(str, read_json(folder / "labels.json", list) or ())),
         data=Run(folder).data,
     )
 

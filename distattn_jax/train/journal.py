@@ -12,6 +12,8 @@ from typing import Any
 import numpy as np
 from etils import epath
 
+from distattn_jax.data.files import DataError
+from distattn_jax.train.run_files import read_json_lines
 from distattn_jax.train.tensorboard import EventWriter
 
 Line = dict[str, Any]
@@ -93,11 +95,21 @@ def read(directory: epath.Path) -> list[Line]:
       One dictionary per line, with the key `step` and one list of numbers per metric.
     """
     path = directory / "metrics.jsonl"
-    if not path.exists():
-        return []
-    return [
-        json.loads(line) for line in path.read_text().splitlines(keepends=True) if line[-1:] == "\n"
-    ]
+    lines = read_json_lines(path, ("step",))
+    models = None  # number of models, from the first line
+    for number, line in enumerate(lines, start=1):
+        for name, values in line.items():
+            if name == "step":
+                continue
+            if not isinstance(values, list) or not all(isinstance(x, int | float) for x in values):
+                raise DataError(f"{path}:{number}: {name!r} must be a list of numbers.")
+            models = models or len(values)
+            if len(values) != models:
+                raise DataError(
+                    f"{path}:{number}: {name!r} must have {models} numbers, one for each model; "
+                    f"got {len(values)}."
+                )
+    return lines
 
 
 def _format(line: Line) -> str:

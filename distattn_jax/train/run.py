@@ -19,6 +19,7 @@ from distattn_jax.train.options import (
     options_to_dict,
     result_options,
 )
+from distattn_jax.train.run_files import read_json, read_json_lines, read_result
 
 AnyPath = str | Path | epath.Path
 FORMAT = 2  # version of the files of a run; raised when older runs can no longer be read
@@ -47,17 +48,25 @@ class Run(NamedTuple):
     @property
     def result(self) -> dict[str, Any] | None:
         """Content of result.json; None if the run is not finished."""
-        return read_json(self.path / "result.json")
+        return read_result(self.path / "result.json")
 
     @property
     def data(self) -> dict[str, Any]:
         """Description of the data that the run was trained on."""
-        return read_json(self.path / "data.json") or {}
+        path = self.path / "data.json"
+        data = read_json(path) or {}
+        if not isinstance(data.get("digests", {}), dict):
+            raise RunError(f"{path}: digests must be an object.")
+        return data
 
     @property
     def steps(self) -> int | None:
         """Planned number of training steps; None if the run has not started."""
-        return (read_json(self.path / "plan.json") or {}).get("steps")
+        path = self.path / "plan.json"
+        plan = read_json(path)
+        if plan is not None and not isinstance(plan.get("steps"), int):
+            raise RunError(f"{path}: must contain the number of steps.")
+        return None if plan is None else plan["steps"]
 
     @property
     def step_seconds(self) -> float | None:
@@ -67,7 +76,7 @@ class Run(NamedTuple):
         steps before the first validation or checkpoint are left out, because their time includes
         compilation.
         """
-        spans = [span for line in self.timings for span in line.get("spans", [])[1:]]
+        spans = [span for line in self.timings for span in line["spans"][1:]]
         steps = sum(count for count, _ in spans)
         return sum(seconds for _, seconds in spans) / steps if steps else None
 
@@ -75,7 +84,12 @@ class Run(NamedTuple):
     def timings(self) -> list[dict[str, Any]]:
         """Lines of timing.jsonl, one for each time the run was started or resumed."""
         path = self.path / "timing.jsonl"
-        return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+        lines = read_json_lines(path, ("seconds", "steps"))
+        for number, line in enumerate(lines, start=1):
+            spans = line.setdefault("spans", [])
+            if not isinstance(spans, list) or not all(map(_is_pair_of_numbers, spans)):
+                raise RunError(f"{path}:{number}: spans must be pairs of steps and seconds.")
+        return lines
 
     def read_config(self) -> dict[str, Any]:
         """Return the content of config.json.
@@ -178,6 +192,12 @@ def open_run(config: Config, *, data: Mapping[str, Any], files: Mapping[str, str
     return run
 
 
+def _is_pair_of_numbers(value: Any) -> bool:
+    """Return True if a value is a list of two numbers."""
+    is_pair = isinstance(value, list) and len(value) == 2
+    return is_pair and all(isinstance(number, int | float) for number in value)
+
+
 def config_to_json(config: Config) -> dict[str, Any]:
     """Return the content of config.json: file format, name of the task and all options."""
     return {"format": FORMAT, "task": config.task, **options_to_dict(config)}
@@ -196,11 +216,6 @@ def environment() -> dict[str, Any]:
         "devices": jax.device_count(),
         "processes": jax.process_count(),
     }
-
-
-def read_json(path: epath.Path) -> Any:
-    """Return the content of a JSON file, or None if the file does not exist."""
-    return json.loads(path.read_text()) if path.exists() else None
 
 
 def write_json(path: epath.Path, content: Any) -> None:

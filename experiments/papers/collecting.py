@@ -3,7 +3,6 @@
 The collected results are small enough to be kept in Git.
 """
 
-import json
 from collections.abc import Mapping
 from typing import Any
 
@@ -12,6 +11,7 @@ from etils import epath
 from distattn_jax.tasks import load_config
 from distattn_jax.train import Run
 from distattn_jax.train.options import result_options
+from distattn_jax.train.run_files import read_json
 from experiments.papers.attention_guiding.head_statistics import collect_guided_heads
 from experiments.papers.da_transformer.head_statistics import collect_heads
 from experiments.papers.formatting import METHOD_ORDER
@@ -36,19 +36,19 @@ def collect_results(folder: AnyPath) -> dict[str, Any]:
     runs = {method: run for method, run in found.items() if run.result is not None}
     if not runs:
         raise ValueError(f"folder must hold finished runs, one for each method; got {folder}.")
-    data = {method: _read_json(run, "data.json") for method, run in runs.items()}
+    data = {method: run.data for method, run in runs.items()}
     first = next(iter(runs))
     different = [method for method in runs if data[method] != data[first]]
     if different:
         raise ValueError(f"{folder}: the data of {', '.join(different)} differ from {first}'s.")
     name = load_config(runs[first].path).name
-    content = {"experiment": name, "data": data[first], "runs": {}}
+    content: dict[str, Any] = {"experiment": name, "data": data[first], "runs": {}}
     for method, run in runs.items():
         content["runs"][method] = {
             "result": run.result,
             "config": _select_options(run),
-            "environment": _read_json(run, "environment.json"),
-            "seconds": sum(line["seconds"] for line in _read_lines(run, "timing.jsonl")),
+            "environment": read_json(run.path / "environment.json"),
+            "seconds": sum(line["seconds"] for line in run.timings),
             "step_seconds": run.step_seconds,
         }
     return round_numbers({**content, **_collect_learned(name, runs)})
@@ -73,14 +73,3 @@ def _collect_learned(experiment: str, runs: Mapping[str, Run]) -> dict[str, Any]
     if pair is not None:
         return collect_guided_heads(runs, pair)
     return collect_heads(runs, sentence=getattr(recipe, "SENTENCE", None))
-
-
-def _read_json(run: Run, name: str) -> Any:
-    """Return the content of a JSON file in the folder of a run."""
-    return json.loads((run.path / name).read_text())
-
-
-def _read_lines(run: Run, name: str) -> list[Any]:
-    """Return the objects of a JSON-lines file in the folder of a run, or [] without such a file."""
-    path = run.path / name
-    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []

@@ -13,6 +13,8 @@ from typing import Any
 import numpy as np
 from etils import epath
 
+from distattn_jax.train.run_files import read_json
+
 AnyPath = str | Path | epath.Path
 FOLDER = Path(__file__).parent.parent / "results"
 NEW_FOLDER = "results"  # new results, in the working directory; Git ignores this folder
@@ -39,8 +41,7 @@ def write_results(content: Mapping[str, Any], folder: AnyPath = FOLDER) -> epath
 
 def read_results(experiment: str, folder: AnyPath = FOLDER) -> dict[str, Any] | None:
     """Return the stored results of an experiment, or None if there is no file of them."""
-    path = epath.Path(folder) / f"{experiment}.json"
-    return json.loads(path.read_text()) if path.exists() else None
+    return read_json(epath.Path(folder) / f"{experiment}.json")
 
 
 def read_notes(paper: str, folder: AnyPath = FOLDER) -> str:

@@ -6,10 +6,17 @@ import json
 import pytest
 from etils import epath
 
+from distattn_jax.data import DataError
 from distattn_jax.tasks import load_config
+from distattn_jax.tasks.load import load_task
 from distattn_jax.train import OptimizerConfig, OutputConfig, RunError, open_run
+from distattn_jax.train.journal import read
 from distattn_jax.train.options import replace_options
 from tests.train import tiny
+
+MEMBER = {"seed": 0, "setting": {"learning_rate": 0.1}, "validation": {"accuracy": 0.5}}
+EDITED = b'{"format": 2, "task": "text_classification", %s}'
+RESULT = {"method": "a", "criterion": "accuracy", "parameters": 5, "members": [MEMBER]}
 
 
 @pytest.fixture
@@ -115,10 +122,10 @@ def test_an_output_folder_that_cannot_be_written_is_named(config, tmp_path):
 def test_a_finished_run_is_not_written_again(config):
     run = start(config, files={"labels.json": "[]"})
     run.write_plan(30)
-    run.write_result({"steps": 30})
+    run.write_result(RESULT)
     start(config, files={"labels.json": "changed"})
     assert (run.path / "labels.json").read_text() == "[]"
-    assert (run.result, run.steps) == ({"steps": 30}, 30)
+    assert (run.result, run.steps) == (RESULT, 30)
 
 
 def test_the_seconds_of_a_step_leave_out_the_first_span_after_every_start(config):
@@ -129,3 +136,76 @@ def test_the_seconds_of_a_step_leave_out_the_first_span_after_every_start(config
     run.add_timing(16.0, 12, [(2, 10.0), (4, 2.0), (6, 4.0)])
     assert run.step_seconds == pytest.approx(6 / 10)
     assert [line["steps"] for line in run.timings] == [10, 12]
+
+
+def read_all(run):
+    """Read every file of a run."""
+    load_config(run.path)
+    load_task(run.path)
+    read(run.path)
+    return run.result, run.data, run.steps, run.timings
+
+
+@pytest.fixture
+def complete_run(config):
+    """Run with all files but checkpoints, made without training."""
+    tokenizer = tiny.make_task().tokenizer.to_str()
+    run = start(config, files={"labels.json": '["a"]', "tokenizer.json": tokenizer}, raw="a")
+    (run.path / "metrics.jsonl").write_text('{"step": 1, "loss": [1.5]}\n' * 2)
+    run.write_plan(30)
+    run.add_timing(9.0, 10, [(10, 9.0)])
+    run.write_result(RESULT)
+    read_all(run)
+    return run
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        *(
+            (f"{stem}.json", content, reason)
+            for stem in ("config", "data", "labels", "plan", "result")
+            for content, reason in (
+                (b"{", "broken JSON"),
+                (b"3", "must contain "),
+                (b"\xff", "not"),
+            )
+        ),
+        ("config.json", b'{"format": 2, "task": null}', "unknown task 'None'"),
+        ("config.json", b'{"format": 2}', "unknown task 'None'"),
+        ("config.json", EDITED % b'"seeds": 0', "seeds must be at least 1; got 0"),
+        ("config.json", EDITED % b'"sed": 0', "unknown option 'sed'"),
+        ("config.json", EDITED % b'"name": "../x"', "name must be a folder name"),
+        ("data.json", b'{"digests": 1}', "digests must be an object"),
+        ("plan.json", b"{}", "must contain the number of steps"),
+        ("result.json", b'{"members": []}', "must contain method, criterion, "),
+        *(
+            ("result.json", json.dumps(RESULT | changes).encode(), "model 0 of members must have")
+            for changes in (
+                {"members": [{}]},
+                {"criterion": "x"},
+                {"members": [{**MEMBER, "test": {}}]},
+                {"members": [{**MEMBER, "setting": {"learning_rate": []}}]},
+            )
+        ),
+        ("tokenizer.json", b"{}", "not a tokenizer"),
+        ("metrics.jsonl", b'{"step": 1}\n{"step"\n', "2: broken JSON"),
+        ("metrics.jsonl", b'{"step": 1}\n[]\n', "2: must be an object with numbers step"),
+        ("metrics.jsonl", b'{"step": "x"}\n', "1: must be an object with numbers step"),
+        ("metrics.jsonl", b'{"step": 1, "a": 2}\n', "1: 'a' must be a list of numbers"),
+        ("metrics.jsonl", b'{"step": 1, "a": [2], "b": [1, 2]}\n', "1: 'b' must have 1 numbers"),
+        ("metrics.jsonl", b'{"step": 1}\n\xff\n', "2: not UTF-8"),
+        ("timing.jsonl", b"{}\n", "1: must be an object with numbers seconds, steps"),
+        ("timing.jsonl", b'{"seconds": 1, "steps": 1, "spans": [1]}\n', "1: spans must be pairs"),
+    ],
+)
+def test_a_damaged_file_is_an_error_that_names_it(complete_run, name, content, message):
+    (complete_run.path / name).write_bytes(content)
+    with pytest.raises((DataError, RunError), match=rf"/{name}:\d*:? ?{message}"):
+        read_all(complete_run)
+
+
+def test_an_unfinished_last_line_of_metrics_is_skipped(complete_run):
+    with (complete_run.path / "metrics.jsonl").open("a") as file:
+        file.write('{"step": 2, "lo')
+    assert [line["step"] for line in read(complete_run.path)] == [1, 1]
