@@ -64,9 +64,9 @@ class SpeedConfig(Options):
         choices=(*METHODS, *TIMED_GUIDES),
     )
     seeds: tuple[int, ...] = option((1, 5), "numbers of models trained side by side")
-    warm: int = option(50, "steps before the clock starts")
-    steps: int = option(400, "timed steps")
-    repeats: int = option(3, "repetitions of each timing; the median is reported")
+    warm: int = option(50, "steps before the clock starts; fewer on a CPU")
+    steps: int = option(400, "timed steps; fewer on a CPU")
+    repeats: int = option(3, "repetitions of each timing, with their median; fewer on a CPU")
     loop: bool = option(True, "also time the whole training loop")
     length: int = option(48, "tokens per text, about as many as in AG's News")
     vocabulary: int = option(30_000, "size of the vocabulary")
@@ -80,6 +80,8 @@ class SpeedConfig(Options):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        self.require_at_least(1, "seeds", "warm", "steps", "repeats", "length")
+        self.require_at_least(3, "vocabulary")
         kinds = {name in TIMED_GUIDES for name in self.methods}
         self.require(len(kinds) == 1, "methods", "either attentions or guides")
 
@@ -94,7 +96,7 @@ def main(arguments: Sequence[str]) -> None:
 
     "bare" is the jitted step alone; "loop" is a step of the whole training loop.
     """
-    config = parse_options(SpeedConfig(), list(arguments), program="python -m experiments speed")
+    config = parse_options(default_config(), list(arguments), program="python -m experiments speed")
     enable_compilation_cache()
     device = jax.devices()[0].device_kind
     print(f"{config.length} tokens x {config.data.batch_size}, on {device}")
@@ -137,6 +139,13 @@ def main(arguments: Sequence[str]) -> None:
         print(written)
 
 
+def default_config() -> SpeedConfig:
+    """Return the default options. On a CPU, where a step takes seconds, few steps are timed."""
+    if jax.default_backend() == "cpu":
+        return SpeedConfig(warm=2, steps=10, repeats=1)
+    return SpeedConfig()
+
+
 class Timing(NamedTuple):
     """Time of a training step that updates several models side by side.
 
@@ -160,6 +169,7 @@ class Timing(NamedTuple):
 def time_method(config: SpeedConfig, method: str, seeds: int) -> Timing:
     """Measure a training step that updates `seeds` models of one attention variant or guide."""
     trainer = make_speed_trainer(config, method, seeds)
+    announce_duration(config, step_seconds(trainer))
     bare, loop = [], []
     for _ in range(config.repeats):
         bare.append(bare_milliseconds(trainer, config))
@@ -171,6 +181,34 @@ def time_method(config: SpeedConfig, method: str, seeds: int) -> Timing:
     return Timing(
         method, parameters, seeds, float(np.median(bare)), loop_median, trainer.step_bytes()
     )
+
+
+def announce_duration(config: SpeedConfig, seconds: float) -> None:
+    """Print how long a line of the table takes, if this is longer than a minute.
+
+    Args:
+      config: Options, of which the numbers of steps and repetitions are used.
+      seconds: Duration of a step.
+    """
+    steps = (config.warm + config.steps) * config.repeats * (2 if config.loop else 1)
+    if steps * seconds > 60:
+        lines = len(config.methods) * len(config.seeds)
+        print(
+            f"A step takes {seconds:.2g} s, and the next of {lines} lines about "
+            f"{steps * seconds / 60:.0f} minutes. Smaller --steps, --warm or --repeats take less.",
+            flush=True,
+        )
+
+
+def step_seconds(trainer: Trainer) -> float:
+    """Return the seconds of one step of the jitted program, after its compilation."""
+    training, batch = trainer.initial_state(), _place_batches(trainer, 1)[0]
+    state, sums = training.state, training.sums
+    for _ in range(2):
+        start = time.perf_counter()
+        state, sums = trainer.train_step(state, sums, trainer.settings, batch)
+        jax.block_until_ready(state)
+    return time.perf_counter() - start
 
 
 def make_speed_trainer(config: SpeedConfig, method: str, seeds: int) -> Trainer:
@@ -213,16 +251,22 @@ def loop_milliseconds(trainer: Trainer, config: SpeedConfig) -> float:
 def bare_milliseconds(trainer: Trainer, config: SpeedConfig) -> float:
     """Return the mean milliseconds of the jitted step alone, on batches already on the device."""
     stopwatch = Stopwatch(config)
-    placement = NamedSharding(trainer.mesh, trainer.task.layout.batch)
-    batches = jax.device_put([trainer.batches[i] for i in range(8)], placement)
-    for batch in batches:
-        batch.pop("index")
+    batches = _place_batches(trainer, 8)
     training = trainer.initial_state()
     state, sums = training.state, training.sums
     for step in range(1, config.warm + config.steps + 1):
         state, sums = trainer.train_step(state, sums, trainer.settings, batches[step % 8])
         stopwatch(step, state)
     return stopwatch.milliseconds
+
+
+def _place_batches(trainer: Trainer, count: int) -> list[Any]:
+    """Return the first batches of a trainer, on its devices."""
+    placement = NamedSharding(trainer.mesh, trainer.task.layout.batch)
+    batches = jax.device_put([trainer.batches[i] for i in range(count)], placement)
+    for batch in batches:
+        batch.pop("index")
+    return batches
 
 
 def make_text_classification(
