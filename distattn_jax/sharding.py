@@ -54,7 +54,8 @@ class Layout:
 
     Attributes:
       batch: Arrays whose first axis is the batch.
-      projection: Kernels (D, N, H) of queries, keys and values.
+      projection: Kernels (D, N, H) of queries, keys and values. Keys and values may have fewer
+        heads than queries.
       projection_bias: Biases (N, H) of queries, keys and values.
       output: Kernel (N, H, D) after the attention heads.
       variant: Parameters (N, ...) of an attention variant.
@@ -112,7 +113,8 @@ def shardings(tree: Any, mesh: Mesh, layout: Layout, *, leading: int = 0) -> Any
         spec = layout.spec(path_names(path))
         names: list[Any] = [*([None] * leading), *spec][: leaf.ndim]
         for axis, name in enumerate(names):
-            # An axis of size 1 is shared by all heads. Such an axis is replicated.
+            # An axis that the mesh cannot divide is replicated: parameters that all heads share,
+            # and key heads that are fewer than the devices.
             if name is not None and leaf.shape[axis] % mesh.shape[name]:
                 names[axis] = None
         return NamedSharding(mesh, P(*names))

@@ -2,8 +2,8 @@
 
 from typing import Any
 
-import jax
 import jax.numpy as jnp
+import numpy as np
 from flax import nnx
 from jaxtyping import Array, Bool, Int
 
@@ -11,12 +11,18 @@ from distattn_jax.attention import Variant
 from distattn_jax.modules.batch_axes import (
     as_boolean_mask,
     attention_over_batch_axes,
+    is_known,
     nan_where,
 )
 
 
 def as_attention_fn(
-    variant: Variant | nnx.Module, *, decode: bool = False, implementation: str | None = None
+    variant: Variant | nnx.Module,
+    *,
+    decode: bool = False,
+    scale: float | None = None,
+    local_window_size: int | tuple[int, int] | None = None,
+    implementation: str | None = None,
 ) -> Any:
     """Return a function for the argument `attention_fn` of multi-head attention in Flax.
 
@@ -35,6 +41,9 @@ def as_attention_fn(
         time. A single query then has the position of the last key that its mask shows, which is the
         key that the layer has just appended. Whole sequences may be passed, too. A layer of
         cross-attention needs its own function with `decode=False`.
+      scale: Factor of the products of queries and keys. None means the factor of the variant.
+      local_window_size: Largest number of positions by which a visible key may be before and after
+        the query, as a pair (left, right) or as one integer for both. None does not limit it.
       implementation: Implementation of the attention. None selects the fastest.
     """
     if not isinstance(variant, Variant | nnx.Module):
@@ -43,15 +52,18 @@ def as_attention_fn(
             f"such as `modules.DistanceAware(...)`; got {variant!r}."
         )
     kind = _AttentionModule if isinstance(variant, nnx.Module) else _AttentionFunction
-    return kind(variant, decode, implementation)
+    return kind(variant, decode, scale, local_window_size, implementation)
 
 
 class _AttentionFunction:
     """Attention function of a variant."""
 
-    def __init__(self, variant: Any, decode: bool, implementation: str | None):
+    def __init__(
+        self, variant: Any, decode: bool, scale: Any, window: Any, implementation: str | None
+    ):
         self.variant = variant
         self.decodes = decode  # not `decode`, which `nnx.Module.set_attributes` would change
+        self.scale, self.local_window_size = scale, window
         self.implementation = implementation
 
     # Linen passes only the arguments that it finds in this signature.
@@ -97,6 +109,8 @@ class _AttentionFunction:
             mask=mask,
             is_causal=is_causal,
             query_offset=offset,
+            scale=self.scale,
+            local_window_size=self.local_window_size,
             dropout_rate=0.0 if deterministic else dropout_rate,
             dropout_key=dropout_rng,
             weights=module is not None,
@@ -152,11 +166,10 @@ def _check_positions(
             f"input_positions must have one position for each of the {queries} queries; "
             f"got shape {positions.shape}."
         )
-    steps = positions[..., 1:] - positions[..., :-1]
-    restarts = (steps != 1).any(axis=-1)
-    if isinstance(restarts, jax.core.Tracer):
-        return positions[..., 0], restarts
-    if restarts.any():
+    if not is_known(positions):
+        steps = positions[..., 1:] - positions[..., :-1]
+        return positions[..., 0], (steps != 1).any(axis=-1)
+    if (np.diff(positions) != 1).any():
         raise ValueError(
             "input_positions must count up by 1 in each row, because attention uses the first "
             f"position only; got {positions}. Put each sequence into its own row."

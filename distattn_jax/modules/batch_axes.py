@@ -5,6 +5,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Bool, Float
 
 from distattn_jax.attention import Attended, Variant, attention
@@ -12,14 +13,16 @@ from distattn_jax.attention import Attended, Variant, attention
 
 def attention_over_batch_axes(
     query: Float[Array, "*batch T N H"],
-    key: Float[Array, "*batch S N H"],
-    value: Float[Array, "*batch S N E"],
+    key: Float[Array, "*batch S K H"],
+    value: Float[Array, "*batch S K E"],
     variant: Variant,
     *,
     mask: Array | None = None,
     query_lengths: Array | None = None,
     key_lengths: Array | None = None,
     query_offset: int | Array = 0,
+    query_segments: Array | None = None,
+    key_segments: Array | None = None,
     precision: Any = None,
     **arguments: Any,
 ) -> Attended:
@@ -27,8 +30,8 @@ def attention_over_batch_axes(
 
     Args:
       query: Queries, shape (..., T, N, H).
-      key: Keys, shape (..., S, N, H).
-      value: Values, shape (..., S, N, E).
+      key: Keys, shape (..., S, K, H). K is N or a divisor of N.
+      value: Values, shape (..., S, K, E).
       variant: Attention variant.
       mask: True or 1 where a query may attend to a key, shape (..., N, T, S). Each axis may also
         have size 1.
@@ -36,6 +39,8 @@ def attention_over_batch_axes(
       key_lengths: Number of valid keys, broadcastable to the batch axes.
       query_offset: Position of the first query minus position of the first key, a scalar or
         broadcastable to the batch axes.
+      query_segments: Segment of each query, shape (..., T).
+      key_segments: Segment of each key, shape (..., S).
       precision: Precision of matrix products, as in `jax.lax.dot`. None means the default of JAX.
       **arguments: Other arguments of `attention`.
     """
@@ -47,6 +52,8 @@ def attention_over_batch_axes(
         mask = _merge_batch_axes("mask", mask, batch, trailing=3)
         query_lengths = _merge_batch_axes("query_lengths", query_lengths, batch)
         key_lengths = _merge_batch_axes("key_lengths", key_lengths, batch)
+        query_segments = _merge_batch_axes("query_segments", query_segments, batch, trailing=1)
+        key_segments = _merge_batch_axes("key_segments", key_segments, batch, trailing=1)
         if jnp.ndim(query_offset):
             query_offset = _merge_batch_axes("query_offset", query_offset, batch)
     with _matmul_precision(precision):
@@ -59,6 +66,8 @@ def attention_over_batch_axes(
             query_lengths=query_lengths,
             key_lengths=key_lengths,
             query_offset=query_offset,
+            query_segments=query_segments,
+            key_segments=key_segments,
             **arguments,
         )
     if len(batch) == 1:
@@ -77,7 +86,7 @@ def as_boolean_mask(mask: Array, shape: tuple[int, ...]) -> Bool[Array, "..."]:
       shape: Shape of the attention weights, (..., N, T, S). Each axis of the mask has this size or
         size 1. The mask may have additional leading axes of size 1.
     """
-    mask = jnp.asarray(mask)
+    mask = mask if isinstance(mask, jax.Array) else np.asarray(mask)
     extra = mask.ndim - len(shape)
     if extra < 0 or not all(
         size in (1, wanted) for size, wanted in zip(mask.shape, (1,) * extra + shape, strict=True)
@@ -86,16 +95,23 @@ def as_boolean_mask(mask: Array, shape: tuple[int, ...]) -> Bool[Array, "..."]:
             "mask must have the axes of the attention weights, (..., heads, queries, keys) = "
             f"{shape}, each of this size or 1; got shape {mask.shape}."
         )
-    mask = mask.reshape(mask.shape[extra:])
-    if mask.dtype == jnp.bool_:
-        return mask
-    if not isinstance(mask, jax.core.Tracer) and not ((mask == 0) | (mask == 1)).all():
-        raise ValueError(
-            "mask must be True or 1 where a query may attend, and False or 0 elsewhere; got other "
-            f"numbers of dtype {mask.dtype}. A mask that is added to scores, with 0 where a query "
-            "may attend, is converted by `mask == 0`."
-        )
-    return mask > 0
+    if mask.dtype != jnp.bool_:
+        if is_known(mask) and not np.isin(mask, (0, 1)).all():
+            raise ValueError(
+                "mask must be True or 1 where a query may attend, and False or 0 elsewhere; got "
+                f"other numbers of dtype {mask.dtype}. A mask that is added to scores, with 0 "
+                "where a query may attend, is converted by `mask == 0`."
+            )
+        mask = mask > 0
+    return jnp.asarray(mask).reshape(mask.shape[extra:])
+
+
+def is_known(x: Array) -> bool:
+    """Return True if Python can read the values of an array.
+
+    The result is False for a traced array, and for an array on the devices of other processes.
+    """
+    return not isinstance(x, jax.core.Tracer) and getattr(x, "is_fully_addressable", True)
 
 
 def nan_where(
@@ -131,8 +147,8 @@ def _merge_batch_axes(name: str, x: Any, batch: tuple[int, ...], trailing: int =
         return None
     x = jnp.asarray(x)
     leading, tail = x.shape[: x.ndim - trailing], x.shape[x.ndim - trailing :]
-    if all(size == 1 for size in leading) and trailing:
-        return x.reshape(1, *tail)
+    if trailing == 3 and all(size == 1 for size in leading):
+        return x.reshape(1, *tail)  # `attention` broadcasts the first axis of a mask.
     try:
         return jnp.broadcast_to(x, (*batch, *tail)).reshape(-1, *tail)
     except ValueError:

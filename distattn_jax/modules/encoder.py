@@ -74,6 +74,7 @@ class Encoder(nnx.Module):
         x: Float[Array, "B T D"],
         *,
         lengths: Int[Array, " B"] | None = None,
+        segments: Int[Array, "B T"] | None = None,
         mask: Shaped[Array, "#B #N #T #S"] | None = None,
         is_causal: bool = False,
         memory: SegmentMemory | None = None,
@@ -87,6 +88,8 @@ class Encoder(nnx.Module):
         Args:
           x: Embedded tokens, shape (B, T, D).
           lengths: Number of valid tokens of each example. The rest is padding.
+          segments: Sequence of each token, shape (B, T), for several sequences packed into a row.
+            Tokens attend only to tokens of the same sequence. Must be None with a memory.
           mask: True or 1 where a query may attend to a key, shape (B, N, T, S). Each axis may also
             have size 1. With a memory of M positions, S = M + T.
           is_causal: Hide later tokens from each query.
@@ -107,6 +110,7 @@ class Encoder(nnx.Module):
                 x,
                 memory=None if memory is None else memory.states[index],
                 lengths=lengths,
+                segments=segments,
                 mask=mask,
                 is_causal=is_causal,
                 dropout_rate=dropout_rate,

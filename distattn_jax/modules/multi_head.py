@@ -10,7 +10,7 @@ from jaxtyping import Array, Bool, Float
 
 from distattn_jax.attention import Attended, DotProduct
 from distattn_jax.attention.dropout import is_off
-from distattn_jax.modules.batch_axes import attention_over_batch_axes, nan_where
+from distattn_jax.modules.batch_axes import attention_over_batch_axes, is_known, nan_where
 from distattn_jax.modules.dropout import Rate, Rngs, dropout_key
 from distattn_jax.modules.explicit_mesh import is_explicit, shard_alike
 
@@ -19,20 +19,25 @@ class MultiHeadAttention(nnx.MultiHeadAttention):
     """Multi-head attention with any attention variant.
 
     The class can replace `nnx.MultiHeadAttention`: its arguments and parameters have the same
-    names. The parameters of the attention variant are added. Random number generators of dropout
-    are passed to `__call__`.
+    names, except for `num_key_value_heads`. The parameters of the attention variant are added.
+    Random number generators of dropout are passed to `__call__`.
 
     Args:
       num_heads: Number of attention heads N.
       in_features: Width D of the inputs.
       qkv_features: Width N H of all heads together. None means D.
       out_features: Width of the output. None means D.
+      num_key_value_heads: Number of heads K of keys and values, a divisor of N. Query head n
+        attends to key head n // (N / K). None means N.
       variant: Module that returns an attention variant when called, such as
         `modules.DistanceAware`. None means dot-product attention.
       project_key: Apply a dense layer to the keys. If False, the inputs are split into heads, as in
         TENER.
       project_out: Apply a dense layer to the output of the heads. If False, the heads are
         concatenated, as in TENER.
+      scale: Factor of the products of queries and keys. None means the factor of the variant.
+      local_window_size: Largest number of positions by which a visible key may be before and after
+        the query, as a pair (left, right) or as one integer for both. None does not limit it.
       implementation: Implementation of the attention. None selects the fastest.
       rngs: Random number generators. The stream `params` draws the parameters.
       **arguments: Other arguments of `nnx.MultiHeadAttention`.
@@ -48,19 +53,30 @@ class MultiHeadAttention(nnx.MultiHeadAttention):
         qkv_features: int | None = None,
         out_features: int | None = None,
         *,
+        num_key_value_heads: int | None = None,
         variant: nnx.Module | None = None,
         project_key: bool = True,
         project_out: bool = True,
+        scale: float | None = None,
+        local_window_size: int | tuple[int, int] | None = None,
         implementation: str | None = None,
         rngs: nnx.Rngs,
         **arguments: Any,
     ):
-        for name in ("attention_fn", "num_kv_heads", "keep_rngs"):
+        for name, instead in (
+            ("attention_fn", "set the attention with `variant`"),
+            ("num_kv_heads", "set the heads of keys and values with `num_key_value_heads`"),
+            ("keep_rngs", "pass `rngs` to the call"),
+        ):
             if name in arguments:
-                raise ValueError(
-                    f"{name} is not supported: set the attention with `variant`, use as many heads "
-                    "for keys as for queries, and pass `rngs` to the call."
-                )
+                raise ValueError(f"{name} is not supported: {instead}.")
+        if num_key_value_heads is None:
+            num_key_value_heads = num_heads
+        if num_key_value_heads < 1 or num_heads % num_key_value_heads:
+            raise ValueError(
+                f"num_key_value_heads must be a divisor of num_heads ({num_heads}); "
+                f"got {num_key_value_heads}."
+            )
         if variant is not None and not isinstance(variant, nnx.Module):
             raise TypeError(
                 "variant must be None or a module that returns an attention variant, such as "
@@ -71,14 +87,16 @@ class MultiHeadAttention(nnx.MultiHeadAttention):
             in_features,
             qkv_features,
             out_features,
+            num_kv_heads=num_key_value_heads,
             keep_rngs=False,
             rngs=rngs,
             **arguments,
         )
         self.variant = nnx.data(variant)
+        self.scale, self.local_window_size = scale, local_window_size
         self.implementation = implementation
         if not project_key:
-            _check_same_width("project_key", self.in_kv_features, self.qkv_features)
+            _check_same_width("project_key", self.in_kv_features, self.num_kv_heads * self.head_dim)
             self.key = nnx.data(None)
         if not project_out:
             _check_same_width("project_out", self.qkv_features, self.out_features)
@@ -87,14 +105,16 @@ class MultiHeadAttention(nnx.MultiHeadAttention):
     def __call__(
         self,
         inputs_q: Float[Array, "*batch T D"],
-        inputs_k: Float[Array, "*batch S K"] | None = None,
-        inputs_v: Float[Array, "*batch S K"] | None = None,
+        inputs_k: Float[Array, "*batch S F"] | None = None,
+        inputs_v: Float[Array, "*batch S F"] | None = None,
         *,
         mask: Array | None = None,
         query_lengths: Array | None = None,
         key_lengths: Array | None = None,
         is_causal: bool = False,
         query_offset: int | Array = 0,
+        query_segments: Array | None = None,
+        key_segments: Array | None = None,
         deterministic: bool | None = None,
         dropout_rate: Rate | None = None,
         rngs: Rngs | None = None,
@@ -109,14 +129,18 @@ class MultiHeadAttention(nnx.MultiHeadAttention):
 
         Args:
           inputs_q: Inputs of the queries, shape (..., T, D).
-          inputs_k: Inputs of the keys, shape (..., S, K). None means `inputs_q`.
-          inputs_v: Inputs of the values, shape (..., S, K). None means `inputs_k`.
+          inputs_k: Inputs of the keys, shape (..., S, in_kv_features). None means `inputs_q`.
+          inputs_v: Inputs of the values, shape (..., S, in_kv_features). None means `inputs_k`.
           mask: True or 1 where a query may attend to a key, shape (..., N, T, S). Each axis may
             also have size 1.
           query_lengths: Number of valid queries of each example. The rest is padding.
           key_lengths: Number of valid keys of each example. The rest is padding.
           is_causal: Hide later keys from each query.
           query_offset: Position of the first query minus position of the first key.
+          query_segments: Segment of each query, shape (..., T), for several sequences packed into a
+            row. A query attends only to keys of its own segment.
+          key_segments: Segment of each key, shape (..., S). None means `query_segments` if
+            `inputs_k` is None. When decoding, S is the length of the cache.
           deterministic: Disable dropout. None uses the value of the constructor. If this value is
             also None, dropout is disabled when `rngs` is None.
           dropout_rate: Replaces the dropout rate of the constructor. May be traced.
@@ -135,21 +159,16 @@ class MultiHeadAttention(nnx.MultiHeadAttention):
           The output. If `received` or `weights` is True, an `Attended` whose field `values` is the
           output.
         """
+        decode = self.decode if decode is None else decode
         if inputs_k is None:
             if inputs_v is not None:
                 raise ValueError("inputs_k must be given with inputs_v; got None.")
             inputs_k = inputs_q
-        inputs_v = inputs_k if inputs_v is None else inputs_v
-        query = self.query(inputs_q, out_sharding=qkv_sharding)
-        value = self.value(inputs_v, out_sharding=qkv_sharding)
-        if self.key is None:
-            key = inputs_k.reshape(*inputs_k.shape[:-1], self.num_heads, self.head_dim)
-        else:
-            key = self.key(inputs_k, out_sharding=qkv_sharding)
-        if self.normalize_qk:
-            query, key = self.query_ln(query), self.key_ln(key)  # type: ignore[misc]
+            if key_segments is None and not decode:
+                key_segments = query_segments
+        query, key, value = self._project_inputs(inputs_q, inputs_k, inputs_v, qkv_sharding)
         overflows: bool | Array = False
-        if self.decode if decode is None else decode:
+        if decode:
             if not (isinstance(query_offset, int) and query_offset == 0):
                 raise ValueError(
                     f"query_offset must be 0 when decoding: the cache sets it; got {query_offset}."
@@ -167,6 +186,10 @@ class MultiHeadAttention(nnx.MultiHeadAttention):
             key_lengths=key_lengths,
             is_causal=is_causal,
             query_offset=query_offset,
+            query_segments=query_segments,
+            key_segments=key_segments,
+            scale=self.scale,
+            local_window_size=self.local_window_size,
             received=received,
             weights=weights or sow_weights,
             precision=self.precision,
@@ -182,6 +205,24 @@ class MultiHeadAttention(nnx.MultiHeadAttention):
         if not (received or weights):
             return output
         return Attended(output, attended.received, attended.weights if weights else None)
+
+    def _project_inputs(
+        self,
+        inputs_q: Float[Array, "*batch T D"],
+        inputs_k: Float[Array, "*batch S F"],
+        inputs_v: Float[Array, "*batch S F"] | None,
+        sharding: Any,
+    ) -> tuple[Array, Array, Array]:
+        """Return queries, keys and values, each of shape (..., length, heads, H)."""
+        query = self.query(inputs_q, out_sharding=sharding)
+        value = self.value(inputs_k if inputs_v is None else inputs_v, out_sharding=sharding)
+        if self.key is None:
+            key = inputs_k.reshape(*inputs_k.shape[:-1], self.num_kv_heads, self.head_dim)
+        else:
+            key = self.key(inputs_k, out_sharding=sharding)
+        if self.normalize_qk:
+            query, key = self.query_ln(query), self.key_ln(key)  # type: ignore[misc]
+        return query, key, value
 
     def _dropout_arguments(
         self, rate: Rate, deterministic: bool | None, rngs: Rngs | None
@@ -205,7 +246,7 @@ class MultiHeadAttention(nnx.MultiHeadAttention):
             `length` keys.
           dtype: Dtype of the cached keys and values. None means `dtype` of the constructor. If this
             is also None, the dtype is that of the parameters, but at least float32.
-          out_sharding: Sharding of the cached keys and values, shape (..., length, N, H), on a mesh
+          out_sharding: Sharding of the cached keys and values, shape (..., length, K, H), on a mesh
             with Explicit axes. None means that the first call shards the cache like its keys.
         """
         if dtype is None:
@@ -238,8 +279,8 @@ class MultiHeadAttention(nnx.MultiHeadAttention):
             )
         first = self.cache_index[...]
         overflows: Any = first + new > length
-        if not isinstance(overflows, jax.core.Tracer):
-            if overflows:
+        if is_known(first):
+            if int(first) + new > length:
                 raise ValueError(
                     f"The cache has room for {length} keys, of which {first} are filled; got {new} "
                     "more. Call init_cache with a longer input_shape and decode from the start."

@@ -51,6 +51,7 @@ class TransformerLayer(nnx.Module):
       num_heads: Number of attention heads N.
       hidden_features: Width inside the feed-forward network. None means 4 D.
       head_features: Width H of each head. None means D / N.
+      num_key_value_heads: Number of heads of keys and values, a divisor of N. None means N.
       variant: Module that builds the attention variant. None means dot-product attention.
       norm: "after" normalizes each residual sum, "before" normalizes the inputs of the attention
         and of the feed-forward network.
@@ -65,6 +66,9 @@ class TransformerLayer(nnx.Module):
       project_key: Apply a dense layer to the keys. If False, the inputs are split into heads.
       project_out: Apply a dense layer to the output of the heads. If False, the heads are
         concatenated.
+      scale: Factor of the products of queries and keys. None means the factor of the variant.
+      local_window_size: Largest number of positions by which a visible key may be before and after
+        the query, as a pair (left, right) or as one integer for both. None does not limit it.
       dtype: Dtype of the computation. None uses the promoted dtype of inputs and parameters.
       param_dtype: Dtype of the parameters.
       rngs: Random number generators. The stream `params` draws the parameters.
@@ -77,6 +81,7 @@ class TransformerLayer(nnx.Module):
         *,
         hidden_features: int | None = None,
         head_features: int | None = None,
+        num_key_value_heads: int | None = None,
         variant: nnx.Module | None = None,
         norm: str = "after",
         activation: Callable[[Array], Array] = jax.nn.relu,
@@ -88,6 +93,8 @@ class TransformerLayer(nnx.Module):
         implementation: str | None = None,
         project_key: bool = True,
         project_out: bool = True,
+        scale: float | None = None,
+        local_window_size: int | tuple[int, int] | None = None,
         dtype: Any = None,
         param_dtype: Any = jnp.float32,
         rngs: nnx.Rngs,
@@ -105,9 +112,12 @@ class TransformerLayer(nnx.Module):
             num_heads,
             features,
             num_heads * (head_features or features // num_heads),
+            num_key_value_heads=num_key_value_heads,
             variant=variant,
             project_key=project_key,
             project_out=project_out,
+            scale=scale,
+            local_window_size=local_window_size,
             kernel_init=kernel_init,
             dropout_rate=dropout_rate if attention_dropout_rate is None else attention_dropout_rate,
             implementation=implementation,
@@ -129,6 +139,7 @@ class TransformerLayer(nnx.Module):
         *,
         memory: Float[Array, "B M D"] | None = None,
         lengths: Int[Array, " B"] | None = None,
+        segments: Int[Array, "B T"] | None = None,
         mask: Shaped[Array, "#B #N #T #S"] | None = None,
         is_causal: bool = False,
         dropout_rate: Rate | None = None,
@@ -143,6 +154,9 @@ class TransformerLayer(nnx.Module):
           memory: Inputs of M earlier positions, shape (B, M, D). Queries come from x, keys and
             values from the memory followed by x. Hence S = M + T.
           lengths: Number of valid positions of x in each example. The rest is padding.
+          segments: Sequence of each position of x, shape (B, T), for several sequences packed into
+            a row. Positions attend only to positions of the same sequence. Must be None with a
+            memory.
           mask: True or 1 where a query may attend to a key, shape (B, N, T, S). Each axis may also
             have size 1.
           is_causal: Hide later positions from each query.
@@ -155,6 +169,11 @@ class TransformerLayer(nnx.Module):
         before = self.norm == "before"
         context = x
         if memory is not None:
+            if segments is not None:
+                raise ValueError(
+                    "segments must be None with a memory, whose positions have no segment; got "
+                    f"shape {segments.shape}. Put each sequence into its own row."
+                )
             context = jnp.concatenate(shard_alike(memory.astype(x.dtype), x, axis=1), axis=1)
         offset = context.shape[1] - x.shape[1]
         attended = self.attention(
@@ -165,6 +184,8 @@ class TransformerLayer(nnx.Module):
             key_lengths=None if lengths is None else lengths + offset,
             is_causal=is_causal,
             query_offset=offset,
+            query_segments=segments,
+            key_segments=segments,
             dropout_rate=dropout_rate,
             rngs=rngs,
             received=received,

@@ -1,10 +1,12 @@
-"""Constructors of all variant modules, random inputs and a compiled call for the tests."""
+"""Constructors of modules, random inputs, a compiled call and a placement for the tests."""
 
 import functools
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from flax import nnx
+from jax.sharding import NamedSharding, PartitionSpec
 
 from distattn_jax import attention, modules
 
@@ -42,3 +44,26 @@ def draw(*shape, seed=0):
 def call(module, *arrays, **arguments):
     """Call a module, compiled once for modules with the same structure and inputs."""
     return module(*arrays, **arguments)
+
+
+def layer(name="distance_aware", **arguments):
+    """Make a layer of multi-head attention with a variant."""
+    rngs = nnx.Rngs(0)
+    variant = None if ONE_OF_EACH[name] is None else ONE_OF_EACH[name](rngs=rngs)
+    return modules.MultiHeadAttention(N, D, variant=variant, rngs=rngs, **arguments)
+
+
+def flax_layer(**arguments):
+    """Make the layer of Flax with the same parameters as `layer("dot_product")`."""
+    return nnx.MultiHeadAttention(N, D, decode=False, rngs=nnx.Rngs(0), **arguments)
+
+
+def place_heads(mesh):
+    """Return a function that shards the heads of a parameter over the axis `model`."""
+
+    def place(path, leaf):
+        heads = leaf.shape.index(N) if "out" not in str(path[0]) or leaf.ndim == 3 else None
+        spec = ["model" if axis == heads else None for axis in range(leaf.ndim)]
+        return jax.device_put(leaf, NamedSharding(mesh, PartitionSpec(*spec)))
+
+    return place

@@ -1,6 +1,5 @@
 """Multi-head attention against `nnx.MultiHeadAttention`, and its additional features."""
 
-import functools
 import re
 
 import chex
@@ -13,26 +12,8 @@ from jax.sharding import AxisType, NamedSharding, PartitionSpec
 
 from distattn_jax import modules
 from distattn_jax.attention import Attended, DotProduct
-from distattn_jax.modules import MultiHeadAttention
-from tests.modules.cases import CLOSE, ONE_OF_EACH, D, N, call, draw
+from tests.modules.cases import CLOSE, D, N, call, draw, flax_layer, layer, place_heads
 from tests.unchecked import as_users_have_it
-
-
-def layer(name="distance_aware", **arguments):
-    rngs = nnx.Rngs(0)
-    variant = None if ONE_OF_EACH[name] is None else ONE_OF_EACH[name](rngs=rngs)
-    return MultiHeadAttention(N, D, variant=variant, rngs=rngs, **arguments)
-
-
-@functools.partial(nnx.jit, static_argnames="received")
-def decode(attend, x, **arguments):
-    """Append inputs to the cache of a layer and attend to the whole cache."""
-    return attend(x, decode=True, **arguments)
-
-
-def flax_layer(**arguments):
-    return nnx.MultiHeadAttention(N, D, decode=False, rngs=nnx.Rngs(0), **arguments)
-
 
 CALLS = {
     "self-attention": ((draw(2, 5, D),), {}),
@@ -73,60 +54,6 @@ def test_arguments_of_the_layer_of_flax_are_supported(arguments):
     chex.assert_trees_all_close(call(ours, x), call(flax_layer(**arguments), x), **CLOSE)
 
 
-@pytest.mark.parametrize("name", ONE_OF_EACH)
-def test_decoding_with_a_cache_equals_the_causal_pass(name):
-    attend, x = layer(name), draw(2, 6, D)
-    whole = call(attend, x, is_causal=True)
-    attend.init_cache((2, 8, D))
-    parts = [decode(attend, x[:, :3])]  # three tokens at once, then one by one
-    parts += [decode(attend, x[:, i : i + 1]) for i in range(3, 6)]
-    chex.assert_trees_all_close(jnp.concatenate(parts, axis=1), whole, **CLOSE)
-
-
-def test_decoding_equals_the_layer_of_flax():
-    ours, other, x = layer("dot_product"), flax_layer(), draw(2, 4, D)
-    nnx.update(ours, nnx.state(other, nnx.Param))
-    for attend in (ours, other):
-        attend.init_cache((2, 4, D))
-    for i in range(3):
-        token = x[:, i : i + 1]
-        chex.assert_trees_all_close(decode(ours, token), decode(other, token), **CLOSE)
-
-
-def test_decoding_works_with_64_bit_types():
-    with jax.enable_x64(True):
-        attend = layer(param_dtype=jnp.float64)
-        x = draw(2, 4, D).astype(jnp.float64)
-        whole = call(attend, x, is_causal=True)
-        attend.init_cache((2, 4, D))
-        parts = [decode(attend, x[:, :3]), decode(attend, x[:, 3:])]
-        chex.assert_trees_all_close(jnp.concatenate(parts, axis=1), whole, rtol=1e-12)
-
-
-def test_a_cache_that_overflows_is_an_error_or_nan():
-    attend, x = layer("dot_product", decode=True), draw(2, 3, D)
-    attend.init_cache((2, 4, D))
-    assert np.isfinite(decode(attend, x, received=True).values).all()
-    with pytest.raises(ValueError, match=r"room for 4 keys, of which 3 are filled; got 3 more"):
-        attend(x)
-    assert attend.cache_index[...] == 3  # The failed call changed nothing.
-    assert np.isfinite(attend(x[:, :1])).all()
-    attended = decode(attend, x, received=True)
-    assert np.isnan(attended.values).all()
-    assert np.isnan(attended.received).all()
-
-
-def test_the_cache_has_the_dtype_of_the_computation():
-    for arguments, expected in (
-        ({}, "float32"),
-        ({"dtype": jnp.bfloat16}, "bfloat16"),
-        ({"param_dtype": jnp.bfloat16}, "float32"),
-    ):
-        attend = layer("dot_product", **arguments)
-        attend.init_cache((2, 4, D))
-        assert attend.cached_key.dtype == attend.cached_value.dtype == expected
-
-
 @pytest.mark.parametrize("dtype", ["bool", "int32", "float32"])
 def test_masks_of_zeros_and_ones_are_boolean_masks(dtype):
     attend, x = layer("dot_product"), draw(2, 5, D)
@@ -134,6 +61,8 @@ def test_masks_of_zeros_and_ones_are_boolean_masks(dtype):
     expected = call(attend, x, is_causal=True)
     chex.assert_trees_all_close(call(attend, x, mask=mask), expected, **CLOSE)
     chex.assert_trees_all_close(attend(x, mask=mask), expected, **CLOSE)
+    closed_over = jax.jit(lambda attend, x: attend(x, mask=mask))
+    chex.assert_trees_all_close(closed_over(attend, x), expected, **CLOSE)
 
 
 def test_a_mask_of_other_numbers_is_rejected():
@@ -221,17 +150,6 @@ def test_without_projections_keys_and_outputs_have_no_parameters():
     chex.assert_trees_all_close(call(attend, x), call(identity, x), **CLOSE)
 
 
-def place_heads(mesh):
-    """Return a function that shards the heads of a parameter over the axis `model`."""
-
-    def place(path, leaf):
-        heads = leaf.shape.index(N) if "out" not in str(path[0]) or leaf.ndim == 3 else None
-        spec = ["model" if axis == heads else None for axis in range(leaf.ndim)]
-        return jax.device_put(leaf, NamedSharding(mesh, PartitionSpec(*spec)))
-
-    return place
-
-
 @pytest.mark.usefixtures("eight_devices")
 @pytest.mark.parametrize(
     ("kind", "project_out"),
@@ -258,22 +176,6 @@ def test_sharded_heads_equal_one_device(kind, project_out):
     chex.assert_trees_all_close(jax.device_get(together), alone, **CLOSE)
 
 
-@pytest.mark.usefixtures("eight_devices")
-@pytest.mark.parametrize("kind", [AxisType.Explicit, AxisType.Auto])
-def test_decoding_on_a_mesh_equals_one_device(kind):
-    attend, x = layer(), draw(4, 4, D)
-    whole = call(attend, x, is_causal=True)
-    mesh = jax.make_mesh((4, 2), ("data", "model"), axis_types=(kind, kind))
-    with jax.set_mesh(mesh):
-        placed = jax.tree_util.tree_map_with_path(place_heads(mesh), attend)
-        x = jax.device_put(x, NamedSharding(mesh, PartitionSpec("data", None, None)))
-        placed.init_cache(x.shape)
-        parts = [decode(placed, x[:, :2]), decode(placed, x[:, 2:3]), decode(placed, x[:, 3:])]
-        together = jnp.concatenate(parts, axis=1)
-    assert placed.cached_key[...].sharding.spec[:3] == ("data", None, "model")
-    chex.assert_trees_all_close(jax.device_get(together), whole, **CLOSE)
-
-
 def test_errors_name_the_invalid_argument():
     x = draw(2, 5, D)
     with pytest.raises(ValueError, match="attention_fn is not supported"):
@@ -282,18 +184,10 @@ def test_errors_name_the_invalid_argument():
         layer("dot_product", qkv_features=8, project_key=False)
     with pytest.raises(ValueError, match="inputs_k must be given with inputs_v"):
         layer()(x, None, x)
-    with pytest.raises(ValueError, match=r"call init_cache\(input_shape\) first"):
-        layer()(x, decode=True)
     with pytest.raises(TypeError, match=r"variant must be None or a module .* got DotProduct"):
         as_users_have_it(modules.multi_head).MultiHeadAttention(
             N, D, variant=DotProduct(), rngs=nnx.Rngs(0)
         )
-    attend = layer()
-    attend.init_cache((2, 4, D))
-    with pytest.raises(ValueError, match=r"The cache holds .* got keys of shape"):
-        attend(x, decode=True)
-    with pytest.raises(ValueError, match=r"query_offset must be 0 when decoding.*got 1"):
-        attend(x, decode=True, query_offset=1)
 
 
 def test_all_exported_names_exist():
