@@ -39,9 +39,9 @@ class DistanceAware(nnx.Module):
     Args:
       num_heads: Number of attention heads N.
       mapping: Mapping f from weighted distances w |i - j| to coefficients, e.g.
-        `attention.learnable_sigmoid`.
+        `attention.learnable_sigmoid`, or the name of one in `attention.MAPPINGS`.
       adjust: Rule that combines the coefficients with the attention scores, e.g.
-        `attention.early_multiply`.
+        `attention.early_multiply`, or the name of one in `attention.ADJUSTMENTS`.
       shape: Initial parameters of the mapping, each a number or an array of shape (N,): v of
         `attention.learnable_sigmoid`, (k, b) of `attention.linear`, the threshold of
         `attention.clip`. A mapping of your own takes any pytree of parameters. None uses the
@@ -57,19 +57,22 @@ class DistanceAware(nnx.Module):
         self,
         num_heads: int,
         *,
-        mapping: Mapping = learnable_sigmoid,
-        adjust: Adjustment = early_multiply,
+        mapping: Mapping | str = learnable_sigmoid,
+        adjust: Adjustment | str = early_multiply,
         shape: Any = None,
         weight_init: Initializer = alternating_signs(),
         tolerance: float | None = None,
         param_dtype: Any = jnp.float32,
         rngs: nnx.Rngs,
     ):
-        shape = _initial_shape(mapping, shape, num_heads)
-        self.mapping, self.adjust, self.tolerance = mapping, adjust, tolerance
-        self.weight = nnx.Param(weight_init(rngs.params(), (num_heads,), param_dtype))
+        weight = weight_init(rngs.params(), (num_heads,), param_dtype)
+        self.weight, self.tolerance = nnx.Param(weight), tolerance
+        # The variant checks these arguments, and looks up names.
+        checked = attention.DistanceAware(weight, (), mapping, adjust, tolerance)
+        self.mapping, self.adjust = checked.mapping, checked.adjust
+        shape = _initial_shape(self.mapping, shape, num_heads)
         self.threshold = None
-        if mapping is clip:
+        if self.mapping is clip:
             # A tuple is no parameter: Flax neither trains nor stores the threshold.
             self.threshold, shape = tuple(np.atleast_1d(shape).tolist()), ()
         self.shape = nnx.data(
@@ -91,7 +94,7 @@ class DistanceAware(nnx.Module):
         )
 
 
-def _initial_shape(mapping: Mapping, shape: Any, num_heads: int) -> Any:
+def _initial_shape(mapping: Any, shape: Any, num_heads: int) -> Any:
     """Return the initial parameters of a mapping, as a pytree of numbers and arrays.
 
     Args:

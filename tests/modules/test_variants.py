@@ -80,6 +80,14 @@ def test_the_threshold_of_clip_is_constant(shape):
     chex.assert_trees_all_close(call(module), call(one))
 
 
+def test_mappings_and_adjustments_have_names():
+    module = modules.DistanceAware(N, mapping="clip", adjust="late_add", rngs=nnx.Rngs(0))
+    assert module().mapping is attention.clip
+    assert module().adjust is attention.late_add
+    with pytest.raises(ValueError, match=r"mapping must be one of .* got 'relu'"):
+        modules.DistanceAware(N, mapping="relu", rngs=nnx.Rngs(0))
+
+
 def test_initial_shapes_are_numbers_or_one_number_per_head():
     def shape(**arguments):
         return modules.DistanceAware(N, rngs=nnx.Rngs(0), **arguments)().shape
