@@ -7,10 +7,10 @@ that training can resume at any step. If there are several processes, each makes
 of every batch. Together the parts equal the batch that a single process would make.
 """
 
-import collections
 import functools
+import itertools
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -112,8 +112,11 @@ class Batches:
 
     def iterate(
         self, steps: int | None = None, *, start: int = 0, threads: int = 2, prefetch: int = 32
-    ) -> "BatchIterator":
-        """Return an iterator over consecutive batches, which threads prepare in advance.
+    ) -> Iterator[dict[str, np.ndarray]]:
+        """Return an iterator over consecutive batches, which Grain threads prepare in advance.
+
+        The threads prepare groups of batches, because passing a single batch between threads would
+        take longer than making the batch.
 
         Args:
           steps: Number of batches. None iterates forever.
@@ -121,10 +124,22 @@ class Batches:
           threads: Number of threads. Each thread prepares a group of consecutive batches at a time.
           prefetch: Number of batches that are prepared in advance.
         """
+        import grain  # Imported here because it imports JAX, which this package does not need.
+
         _check(start >= 0, "start must be at least 0", start)
         _check(steps is None or steps >= 0, "steps must be None or at least 0", steps)
         stop = sys.maxsize if steps is None else start + steps
-        return BatchIterator(self, start, stop, threads=threads, prefetch=prefetch)
+        groups = grain.MapDataset.range(-(-(stop - start) // GROUP_SIZE))
+        options = grain.ReadOptions(
+            num_threads=threads, prefetch_buffer_size=max(prefetch // GROUP_SIZE, 1)
+        )
+        made = groups.map(functools.partial(self._make_group, start, stop))
+        return itertools.chain.from_iterable(made.to_iter_dataset(options))
+
+    def _make_group(self, start: int, stop: int, group: int) -> list[dict[str, np.ndarray]]:
+        """Make the consecutive batches of one group. Group 0 begins with batch `start`."""
+        first = start + group * GROUP_SIZE
+        return [self[i] for i in range(first, min(first + GROUP_SIZE, stop))]
 
     def _make_epoch(
         self, epoch: int
@@ -142,59 +157,6 @@ class Batches:
         if self.shuffle:
             order = np.argsort(bits(self.batches_per_epoch), kind="stable")
         return np.concatenate(batches), order
-
-
-class BatchIterator:
-    """Iterator over consecutive batches.
-
-    The state of the iterator is the number of batches returned so far. Grain threads prepare groups
-    of batches, because passing a single batch between threads would take longer than making the
-    batch.
-
-    Args:
-      batches: Batches to iterate over.
-      start: Index of the first batch.
-      stop: Index of the last batch plus 1.
-      threads: Number of threads. Each thread prepares a group of consecutive batches at a time.
-      prefetch: Number of batches that are prepared in advance.
-    """
-
-    def __init__(self, batches: Batches, start: int, stop: int, *, threads: int, prefetch: int):
-        import grain  # Imported here because it imports JAX, which this package does not need.
-
-        self._batches, self._start, self._stop = batches, start, stop
-        self._make_range = grain.MapDataset.range
-        self._options = grain.ReadOptions(
-            num_threads=threads, prefetch_buffer_size=max(prefetch // GROUP_SIZE, 1)
-        )
-        self.set_state({"next_index": 0})
-
-    def __iter__(self) -> "BatchIterator":
-        return self
-
-    def __next__(self) -> dict[str, np.ndarray]:
-        if not self._ready:
-            self._ready.extend(next(self._groups))
-        self._returned += 1
-        return self._ready.popleft()
-
-    def get_state(self) -> dict[str, int]:
-        """Return the number of batches returned so far, as a dict that JSON can store."""
-        return {"next_index": self._returned}
-
-    def set_state(self, state: dict[str, int]) -> None:
-        """Continue from a state that `get_state` returned."""
-        self._returned = state["next_index"]
-        self._ready: collections.deque[dict[str, np.ndarray]] = collections.deque()
-        first = self._start + self._returned
-        groups = -(-(self._stop - first) // GROUP_SIZE)
-        dataset = self._make_range(groups).map(functools.partial(self._make_group, first))
-        self._groups = iter(dataset.to_iter_dataset(self._options))
-
-    def _make_group(self, first: int, group: int) -> list[dict[str, np.ndarray]]:
-        """Make the consecutive batches of one group. Group 0 begins with batch `first`."""
-        begin = first + group * GROUP_SIZE
-        return [self._batches[i] for i in range(begin, min(begin + GROUP_SIZE, self._stop))]
 
 
 def round_length(length: int, longest: int | None = None) -> int:

@@ -65,7 +65,7 @@ def load_parameters(path: AnyPath, task: TextTask) -> Any:
     with Checkpoints(Run(epath.Path(path)).checkpoints) as checkpoints:
         restored = checkpoints.restore(abstract)
     if restored is None:
-        raise RunError(f"{path} holds no checkpoint that can be read.")
+        raise RunError(f"{path} holds no checkpoint yet.")
     return restored[1].best.params
 
 

@@ -3,7 +3,7 @@
 It works for any task: a `Task` object supplies the model, the loss and the metrics.
 """
 
-from distattn_jax.train.checkpoint import Checkpoints
+from distattn_jax.train.checkpoint import CheckpointError, Checkpoints
 from distattn_jax.train.config import Config, DataConfig, MeshConfig, OptimizerConfig, OutputConfig
 from distattn_jax.train.evaluation import evaluate
 from distattn_jax.train.loop import Terminated, Trainer
@@ -17,6 +17,7 @@ from distattn_jax.train.task import Batch, Task
 
 __all__ = [
     "Batch",
+    "CheckpointError",
     "Checkpoints",
     "Config",
     "DataConfig",

@@ -68,18 +68,13 @@ class BatchPrefetcher:
     With a single device, the jitted step copies each batch to the device, which is faster.
 
     Args:
-      batches: Iterator over batches, with a method `get_state`.
+      batches: Iterator over batches.
       mesh: Devices.
       layout: Partition spec of a batch.
-
-    Attributes:
-      state: State of the iterator after the last returned batch, even if further batches were
-        already prefetched.
     """
 
-    def __init__(self, batches: Any, mesh: Mesh, layout: sharding.Layout):
+    def __init__(self, batches: Iterator[Batch], mesh: Mesh, layout: sharding.Layout):
         self._batches, self._mesh, self._layout = batches, mesh, layout
-        self.state = batches.get_state()
         self._pending: collections.deque[Any] = collections.deque()
         if mesh.size > 1:
             self._thread = concurrent.futures.ThreadPoolExecutor(1)
@@ -94,17 +89,15 @@ class BatchPrefetcher:
             raise StopIteration
         if self._mesh.size > 1:
             self._pending.append(self._thread.submit(self._place_next))
-        batch, self.state = placed
-        return batch
+        return placed
 
-    def _place_next(self) -> tuple[Batch, Any] | None:
+    def _place_next(self) -> Batch | None:
         """Get the next batch from the iterator, and place it on the devices if there are several.
 
-        Returns:
-          The batch and the state of the iterator after this batch. After the last batch, None.
+        The result is None after the last batch.
         """
         batch = next(self._batches, None)
         if batch is None:
             return None
         rows = {name: column for name, column in batch.items() if name != HOST_COLUMN}
-        return sharding.place_batch(rows, self._mesh, self._layout), self._batches.get_state()
+        return sharding.place_batch(rows, self._mesh, self._layout)

@@ -1,12 +1,19 @@
 """Save and restore checkpoints with Orbax, in the background, with a checksum for every array.
 
-Orbax gives a checkpoint its final name only after all of its files are written. The checksums
-detect arrays that change on disk later. A checksum is computed on the devices, before an array is
-written and again after the array is read. It is a sum of integers, so it is equal on every mesh.
+A checkpoint counts as complete when its manifest is written, which lists the digest of every file.
+Older checkpoints are deleted only afterwards. A damaged file is found by its digest before Orbax
+reads it. The checksums of the arrays detect errors between a device and the disk. A checksum is
+computed on the devices, before an array is written and again after the array is read. It is a sum
+of integers, so it is equal on every mesh.
 """
 
+import concurrent.futures
+import logging
+import os
 import sys
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -18,30 +25,35 @@ from jaxtyping import Array, UInt32
 from orbax.checkpoint import v1 as ocp
 
 from distattn_jax.sharding import replicated
+from distattn_jax.train import manifest
+from distattn_jax.train.processes import call_in_first_process
 
 ITEM = "training"
 
 
-class DamagedCheckpointError(Exception):
-    """Raised when a checkpoint cannot be read, or when its arrays changed after saving."""
+class CheckpointError(Exception):
+    """Raised when a checkpoint cannot be written, or when checkpoints exist and none is usable."""
 
 
 class Checkpoints:
     """The checkpoints of one run.
 
     Args:
-      directory: Directory of the checkpoints, with one subdirectory per step.
+      directory: Directory of the checkpoints. A checkpoint is a folder named after its step, with a
+        manifest beside it.
       keep: Number of checkpoints to keep. Older checkpoints are deleted.
     """
 
     def __init__(self, directory: str | Path | epath.Path, *, keep: int = 2):
         path = epath.Path(directory)
         self.directory = path if "://" in str(path) else path.absolute()
-        self._checkpointer = ocp.training.Checkpointer(
-            self.directory, preservation_policy=ocp.training.preservation_policies.LatestN(keep)
-        )
+        self._keep = keep
+        self._thread = concurrent.futures.ThreadPoolExecutor(1, "checkpoint")
+        self._pending: tuple[int, concurrent.futures.Future[None]] | None = None
+        self._filter = _OrbaxFilter()
+        logging.getLogger("absl").addFilter(self._filter)
 
-    def save(self, step: int, tree: Any, *, iterator: Any, wait: bool = False) -> None:
+    def save(self, step: int, tree: Any) -> None:
         """Copy the arrays, then write a checkpoint in the background.
 
         The arrays may be donated or changed as soon as this method returns.
@@ -49,52 +61,100 @@ class Checkpoints:
         Args:
           step: Number of training steps completed.
           tree: Pytree of arrays to save.
-          iterator: State of the data iterator, as JSON.
-          wait: If True, return only after the checkpoint is written.
+
+        Raises:
+          CheckpointError: This checkpoint or the one before it cannot be written.
         """
-        self._checkpointer.save_checkpointables_async(
-            step,
-            {ITEM: {"tree": tree, "fingerprint": fingerprint(tree)}},
-            custom_metadata={"iterator": iterator},
-            force=True,
-            overwrite=True,
-        )
-        if wait:
-            self._checkpointer.wait()
+        self.wait()
+        path = self.directory / str(step)
+        with self._explain_failure(step):
+            if jax.process_index() == 0:
+                self.directory.mkdir(parents=True, exist_ok=True)
+                manifest.mark_incomplete(path)
+            content = {"tree": tree, "fingerprint": fingerprint(tree)}
+            written = ocp.save_checkpointables_async(path, {ITEM: content}, overwrite=True)
+        self._pending = step, self._thread.submit(self._complete, step, written)
 
-    def restore(self, like: Any) -> tuple[int, Any, Any] | None:
-        """Read the newest undamaged checkpoint.
+    def _complete(self, step: int, written: Any) -> None:
+        """Wait until Orbax has written a checkpoint, write its manifest, delete older checkpoints.
 
-        Damaged checkpoints are skipped, each with a message on standard error.
+        Args:
+          step: Step of the checkpoint.
+          written: Response of Orbax. Its method `result` also ends a thread and an event loop of
+            Orbax. Without this call, every checkpoint would leave them behind.
+        """
+        written.result()
+        if jax.process_index() == 0:
+            manifest.write_manifest(self.directory / str(step))
+            self._delete_others(step)
+
+    def _delete_others(self, newest: int) -> None:
+        """Delete all but the newest checkpoints, and the files that killed processes left."""
+        steps = [step for step in self._list_steps() if step <= newest][: self._keep]
+        checkpoints = [self.directory / str(step) for step in steps]
+        kept = {path.name for path in (*checkpoints, *map(manifest.manifest_path, checkpoints))}
+        for path in self.directory.iterdir():
+            if path.name.partition(".")[0].isdigit() and path.name not in kept:
+                path.rmtree() if path.is_dir() else path.unlink()
+
+    def wait(self) -> None:
+        """Wait until the current checkpoint is written.
+
+        Raises:
+          CheckpointError: The checkpoint cannot be written.
+        """
+        if self._pending is not None:
+            (step, pending), self._pending = self._pending, None
+            with self._explain_failure(step):
+                pending.result()
+
+    def restore(self, like: Any) -> tuple[int, Any] | None:
+        """Read the newest checkpoint that is not damaged.
+
+        If a checkpoint is skipped, a message on standard error names the file that is damaged and
+        the checkpoint that is used instead.
 
         Args:
           like: Pytree of `jax.ShapeDtypeStruct`: shapes, dtypes and shardings of the arrays. The
             mesh may differ from the mesh used for saving.
 
         Returns:
-          The step, the pytree of arrays and the state of the data iterator. If the directory has no
-          undamaged checkpoint, the result is None.
+          The step and the pytree of arrays. If the directory has no checkpoint, the result is None.
+
+        Raises:
+          CheckpointError: There are checkpoints, but none of them can be read.
         """
-        for step in sorted(self._steps(), reverse=True):
+        problems: dict[int, str] = {}
+        for step in call_in_first_process(self._list_steps):
             try:
-                return step, *self._read(step, like)
-            except DamagedCheckpointError as error:
-                if jax.process_index() == 0:
-                    print(
-                        f"The checkpoint {self.directory / str(step)} is damaged ({error}). "
-                        "Trying the previous checkpoint.",
-                        file=sys.stderr,
-                    )
+                tree = self._read(step, like)
+            except _UnusableError as error:
+                problems[step] = str(error)
+                continue
+            if problems and jax.process_index() == 0:
+                print(self._describe_problems(problems, used=step), file=sys.stderr)
+            return step, tree
+        if problems:
+            raise CheckpointError(self._describe_problems(problems, used=None))
         return None
 
-    def _steps(self) -> list[int]:
-        """List the steps that have a checkpoint, damaged or not."""
+    def _list_steps(self) -> list[int]:
+        """List the steps of all checkpoints, damaged ones too, newest first.
+
+        A checkpoint is left out if a process was killed while it wrote the checkpoint.
+        """
         if not self.directory.exists():
             return []
-        return [int(path.name) for path in self.directory.iterdir() if path.name.isdigit()]
+        names = {path.name.removesuffix(".json") for path in self.directory.iterdir()}
+        steps = sorted((int(name) for name in names if name.isdigit()), reverse=True)
+        return [step for step in steps if not manifest.is_incomplete(self.directory / str(step))]
 
-    def _read(self, step: int, like: Any) -> tuple[Any, Any]:
-        """Return the arrays and the iterator state of one step, after a check of the checksums."""
+    def _read(self, step: int, like: Any) -> Any:
+        """Return the arrays of one step, after a check of the files and of the checksums."""
+        path = self.directory / str(step)
+        damage = call_in_first_process(lambda: manifest.find_damage(path))
+        if damage is not None:
+            raise _UnusableError(damage)
         everywhere = replicated(jax.tree.leaves(like)[0].sharding.mesh)
         checksums = jax.eval_shape(fingerprint, like).update(sharding=everywhere)
         expected = {"tree": like, "fingerprint": checksums}
@@ -102,24 +162,86 @@ class Checkpoints:
             with warnings.catch_warnings():
                 # When reading fails, Orbax leaves coroutines that are never awaited.
                 warnings.simplefilter("ignore")
-                content = self._checkpointer.load_checkpointables(step, {ITEM: expected})[ITEM]
-                metadata = self._checkpointer.metadata(step).custom_metadata
+                content = ocp.load_checkpointables(path, {ITEM: expected})[ITEM]
         except Exception as error:
-            cause = error.__cause__ or error
-            raise DamagedCheckpointError(str(cause).strip().splitlines()[0][:200]) from None
+            reason = _describe(error.__cause__ or error)
+            raise _UnusableError(f"its files are intact, but reading failed: {reason}") from None
         if not np.array_equal(fingerprint(content["tree"]), content["fingerprint"]):
-            raise DamagedCheckpointError("its arrays differ from their saved checksums")
-        return content["tree"], (metadata or {}).get("iterator")
+            raise _UnusableError("its arrays differ from their saved checksums")
+        return content["tree"]
+
+    def _describe_problems(self, problems: dict[int, str], *, used: int | None) -> str:
+        """Return a paragraph about the checkpoints that cannot be used.
+
+        Args:
+          problems: Reason for each checkpoint, by step.
+          used: Step of the checkpoint that is used instead; None if there is none.
+        """
+        lines = [f"\n  step {step}: {reason}" for step, reason in problems.items()]
+        if used is not None:
+            return (
+                f"{self.directory}: the checkpoint of step {used} is used, because newer ones "
+                f"cannot be used:{''.join(lines)}"
+            )
+        return (
+            f"{self.directory}: no checkpoint can be used:{''.join(lines)}\n"
+            "Nothing was changed. If the reason may pass, try again. If the code has changed, go "
+            "back to the version that environment.json of the run names. To start again from step "
+            "1, remove this folder."
+        )
+
+    @contextmanager
+    def _explain_failure(self, step: int) -> Iterator[None]:
+        """Turn an error about a checkpoint that cannot be written into a `CheckpointError`."""
+        try:
+            yield
+        except Exception as error:
+            complete = self._list_steps()
+            kept = (
+                f"The newest checkpoint is that of step {complete[0]}."
+                if complete
+                else "There is no checkpoint yet."
+            )
+            raise CheckpointError(
+                f"{self.directory}: the checkpoint of step {step} cannot be written: "
+                f"{_describe(error)}. {kept} Once the cause is removed, the same command "
+                "resumes the run."
+            ) from error
 
     def close(self) -> None:
-        """Wait until the current checkpoint is written, and release the resources of Orbax."""
-        self._checkpointer.close()
+        """Wait until the current checkpoint is written, and end the thread that writes."""
+        try:
+            self.wait()
+        finally:
+            self._thread.shutdown()
+            logging.getLogger("absl").removeFilter(self._filter)
 
     def __enter__(self) -> "Checkpoints":
         return self
 
     def __exit__(self, *_: Any) -> None:
         self.close()
+
+
+class _UnusableError(Exception):
+    """Raised when one checkpoint is damaged or cannot be read."""
+
+
+class _OrbaxFilter(logging.Filter):
+    """Filter that drops the messages of Orbax.
+
+    Orbax logs an error of a save several times, with hundreds of lines, and raises it as well.
+    """
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        return f"{os.sep}orbax{os.sep}checkpoint{os.sep}" not in record.pathname
+
+
+def _describe(error: BaseException) -> str:
+    """Return the message of an error in one line, without the name of a temporary file."""
+    if "No space left on device" in str(error):
+        return "no space is left on the disk"
+    return " ".join((str(error) or type(error).__name__).split())[:300]
 
 
 @jax.jit

@@ -119,19 +119,20 @@ class Trainer:
             step donates the state, so the callback must copy arrays that it stores.
 
         Raises:
+          CheckpointError: No checkpoint of the run can be read, or one cannot be written.
           NonFiniteError: A loss or a gradient was not finite.
           Terminated: SIGTERM arrived; a checkpoint was saved.
         """
         output = self.config.output
         evaluate_every = output.evaluate_every or self.batches.batches_per_epoch
         save_every = output.checkpoint_every or evaluate_every
-        if jax.process_index() == 0:
-            run.write_plan(self.steps)
         with (
             Checkpoints(run.checkpoints, keep=output.keep) as checkpoints,
             watch_for_sigterm() as stop_requested,
         ):
             start, training, batches = self._resume(checkpoints)
+            if jax.process_index() == 0:
+                run.write_plan(self.steps)
             state, best, sums = training.state, training.best, training.sums
             with self._make_logger(run, start) as logger:
                 for step in range(start + 1, self.steps + 1):
@@ -153,7 +154,7 @@ class Trainer:
                         best = self._validate(step, state, best, logger)
                     if saving:
                         logger.check_finite(sums)  # A state that is not finite is never saved.
-                        checkpoints.save(step, Training(state, best, sums), iterator=batches.state)
+                        checkpoints.save(step, Training(state, best, sums))
                         logger.checkpoint_saved(step)
                     if evaluating or saving:
                         logger.resume_timing()
@@ -167,10 +168,8 @@ class Trainer:
         Returns:
           The number of steps done, the training state and the remaining batches.
         """
-        start, training, position = checkpoints.restore(self._abstract) or (0, None, None)
-        batches = self.batches.iterate(self.steps)
-        if position is not None:
-            batches.set_state(position)
+        start, training = checkpoints.restore(self._abstract) or (0, None)
+        batches = self.batches.iterate(max(self.steps - start, 0), start=start)
         prefetcher = BatchPrefetcher(batches, self.mesh, self.task.layout)
         return start, training or self.initial_state(), prefetcher
 

@@ -14,6 +14,7 @@ import jax
 from etils import epath
 
 from distattn_jax.train.config import Config
+from distattn_jax.train.files import write_whole
 from distattn_jax.train.options import (
     describe_differences,
     options_to_dict,
@@ -143,7 +144,7 @@ class Run(NamedTuple):
         line = json.dumps({"seconds": round(seconds, 3), "steps": steps, "spans": rounded})
         path = self.path / "timing.jsonl"
         before = path.read_text() if path.exists() else ""
-        path.write_text(f"{before}{line}\n")
+        write_whole(path, f"{before}{line}\n")
 
 
 def experiment_folder(config: Config) -> epath.Path:
@@ -183,7 +184,7 @@ def open_run(config: Config, *, data: Mapping[str, Any], files: Mapping[str, str
             write_json(run.path / "environment.json", environment())
             write_json(run.path / "data.json", data)
             for name, content in files.items():
-                _write_whole(run.path / name, content)
+                write_whole(run.path / name, content)
         except OSError as error:
             raise RunError(
                 "--output.directory must be a folder that can be written; got "
@@ -220,17 +221,7 @@ def environment() -> dict[str, Any]:
 
 def write_json(path: epath.Path, content: Any) -> None:
     """Write a JSON file atomically: a killed process leaves no incomplete file."""
-    _write_whole(path, json.dumps(content, indent=2) + "\n")
-
-
-def _write_whole(path: epath.Path, text: str) -> None:
-    """Write a file under a temporary name, then rename it.
-
-    If the process is killed while writing, no incomplete file with the final name remains.
-    """
-    partial = path.with_name(path.name + ".partial")
-    partial.write_text(text)
-    partial.replace(path)
+    write_whole(path, json.dumps(content, indent=2) + "\n")
 
 
 def _version(package: str) -> str | None:

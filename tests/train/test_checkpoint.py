@@ -1,14 +1,24 @@
-"""Checkpoints are restored exactly, and damaged checkpoints are skipped."""
+"""Checkpoints are restored exactly. Damaged checkpoints are named, and never used or deleted."""
+
+import logging
+import os
+import random
+import resource
+import shutil
+import threading
+from pathlib import Path
 
 import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from etils import epath
 from jax.sharding import NamedSharding, PartitionSpec
 
 from distattn_jax import sharding
-from distattn_jax.train.checkpoint import Checkpoints, fingerprint
+from distattn_jax.train import manifest
+from distattn_jax.train.checkpoint import CheckpointError, Checkpoints, fingerprint
 
 # When reading fails, Orbax leaves coroutines that are never awaited.
 pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
@@ -36,13 +46,20 @@ def mesh():
     return sharding.make_mesh(1, 1)
 
 
-@pytest.fixture
-def saved(tmp_path, mesh):
+@pytest.fixture(scope="module")
+def saved_once(tmp_path_factory):
     """The directory of checkpoints of the steps 1, 2 and 3, of which the last two are kept."""
-    with Checkpoints(tmp_path / "checkpoints", keep=2) as checkpoints:
+    folder, mesh = tmp_path_factory.mktemp("saved") / "checkpoints", sharding.make_mesh(1, 1)
+    with Checkpoints(folder, keep=2) as checkpoints:
         for step in (1, 2, 3):
-            checkpoints.save(step, make_tree(step, mesh), iterator={"next_index": step})
-    return tmp_path / "checkpoints"
+            checkpoints.save(step, make_tree(step, mesh))
+    return folder
+
+
+@pytest.fixture
+def saved(saved_once, tmp_path):
+    """A copy of `saved_once` that a test may change."""
+    return Path(shutil.copytree(saved_once, tmp_path / "checkpoints"))
 
 
 def restore(folder, mesh):
@@ -51,65 +68,185 @@ def restore(folder, mesh):
 
 
 def assert_is_checkpoint_of(number, checkpoint, mesh):
-    step, tree, iterator = checkpoint
-    assert (step, iterator) == (number, {"next_index": number})
+    step, tree = checkpoint
+    assert step == number
     chex.assert_trees_all_equal(tree, make_tree(number, mesh), strict=True)
+
+
+def list_files(folder, step):
+    """Return all files of a checkpoint, with its manifest."""
+    files = [path for path in (folder / str(step)).rglob("*") if path.is_file()]
+    return [*sorted(files), folder / f"{step}.json"]
+
+
+def read_all(folder):
+    return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
 def test_the_newest_checkpoint_is_restored_exactly_and_the_oldest_is_deleted(saved, mesh):
     assert_is_checkpoint_of(3, restore(saved, mesh), mesh)
-    assert sorted(path.name for path in saved.iterdir()) == ["2", "3"]
+    assert sorted(path.name for path in saved.iterdir()) == ["2", "2.json", "3", "3.json"]
 
 
-def test_an_empty_directory_restores_none(tmp_path, mesh):
+def test_an_empty_directory_restores_none_and_is_not_created(tmp_path, mesh):
     assert restore(tmp_path / "none", mesh) is None
+    assert not (tmp_path / "none").exists()
 
 
-def truncate_arrays(folder):
-    for path in folder.rglob("d/*"):
-        path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+def flip_bits(path):
+    content = bytearray(path.read_bytes())
+    for _ in range(random.Random(path.name).randint(1, 3)):
+        content[random.randrange(len(content))] ^= 1 << random.randrange(8)
+    path.write_bytes(content)
 
 
-def delete_arrays(folder):
-    for path in folder.rglob("d/*"):
-        path.unlink()
+def truncate(path):
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
 
 
-def delete_metadata(folder):
-    (folder / "_CHECKPOINT_METADATA").write_text("")
-    (folder / "training" / "_METADATA").unlink()
+def delete(path):
+    path.unlink()
 
 
-@pytest.mark.parametrize("damage", [truncate_arrays, delete_arrays, delete_metadata])
-def test_a_damaged_checkpoint_is_reported_and_the_previous_one_is_restored(
-    saved, mesh, damage, capfd
+@pytest.mark.parametrize("damage", [flip_bits, truncate, delete])
+def test_a_damaged_file_is_named_and_the_checkpoint_before_is_used(
+    saved_once, tmp_path, mesh, damage, capfd
 ):
-    damage(saved / "3")
-    assert_is_checkpoint_of(2, restore(saved, mesh), mesh)
-    message = capfd.readouterr().err
-    assert f"The checkpoint {saved / '3'} is damaged" in message
-    assert "Trying the previous checkpoint." in message
+    names = [path.relative_to(saved_once) for path in list_files(saved_once, 3)]
+    assert len(names) >= 8
+    for name in names:
+        if damage is not delete and not (saved_once / name).stat().st_size:
+            continue  # An empty file can only be missing.
+        folder = Path(shutil.copytree(saved_once, tmp_path / "checkpoints"))
+        damage(folder / name)
+        assert_is_checkpoint_of(2, restore(folder, mesh), mesh)
+        message = capfd.readouterr().err
+        problem = f"step 3: {folder / name} is {'missing' if damage is delete else 'damaged'}"
+        assert problem in message
+        assert "the checkpoint of step 2 is used" in message
+        assert len(message.splitlines()) == 2
+        shutil.rmtree(folder)
 
 
-def test_arrays_that_change_on_disk_are_detected(tmp_path, mesh, capsys):
-    folder = tmp_path / "checkpoints"
-    with Checkpoints(folder) as checkpoints:
-        checkpoints.save(1, make_tree(1, mesh), iterator=None)
-        checkpoints.save(2, make_tree(2, mesh), iterator=None)
-    with Checkpoints(folder) as checkpoints:  # a valid Orbax checkpoint whose checksums are wrong
-        changed = {**make_tree(2, mesh), "step": jnp.int32(7)}
-        writer = checkpoints._checkpointer
-        content = {"training": {"tree": changed, "fingerprint": fingerprint(make_tree(2, mesh))}}
-        writer.save_checkpointables(2, content, force=True, overwrite=True)
-    assert restore(folder, mesh)[0] == 1
-    assert "its arrays differ from their saved checksums" in capsys.readouterr().err
+def test_a_renamed_checkpoint_is_not_mistaken_for_another_step(saved, mesh, capfd):
+    (saved / "2").rename(saved / "5")
+    (saved / "2.json").rename(saved / "5.json")
+    assert_is_checkpoint_of(3, restore(saved, mesh), mesh)
+    assert f"step 5: {saved / '5.json'} is damaged: it belongs to the checkpoint 2" in (
+        capfd.readouterr().err
+    )
+
+
+def test_if_no_checkpoint_is_usable_each_is_named_and_nothing_is_changed(saved, mesh):
+    truncate(saved / "3" / "_CHECKPOINT_METADATA")
+    delete(saved / "2" / "training" / "_METADATA")
+    before = read_all(saved)
+    with pytest.raises(CheckpointError, match="no checkpoint can be used") as refused:
+        restore(saved, mesh)
+    assert f"step 3: {saved / '3' / '_CHECKPOINT_METADATA'} is damaged" in str(refused.value)
+    assert f"step 2: {saved / '2' / 'training' / '_METADATA'} is missing" in str(refused.value)
+    assert "is used" not in str(refused.value)
+    assert read_all(saved) == before
+
+
+def test_intact_checkpoints_that_do_not_fit_the_model_are_refused_and_kept(saved, mesh, capfd):
+    before = read_all(saved)
+    changed = abstract({**make_tree(0, mesh), "new": jnp.zeros(3)}, mesh)
+    with Checkpoints(saved) as checkpoints, pytest.raises(CheckpointError) as refused:
+        checkpoints.restore(changed)
+    for step in (2, 3):
+        assert f"step {step}: its files are intact, but reading failed: " in str(refused.value)
+    assert len(str(refused.value).splitlines()) == 4
+    assert capfd.readouterr().err == ""
+    assert read_all(saved) == before
+
+
+def test_arrays_that_change_between_device_and_disk_are_detected(saved, mesh, monkeypatch, capsys):
+    with Checkpoints(saved) as checkpoints, monkeypatch.context() as patch:
+        wrong = fingerprint(make_tree(4, mesh))
+        patch.setattr("distattn_jax.train.checkpoint.fingerprint", lambda _: wrong)
+        checkpoints.save(5, make_tree(5, mesh))
+    assert restore(saved, mesh)[0] == 3
+    assert "step 5: its arrays differ from their saved checksums" in capsys.readouterr().err
+
+
+def test_a_checkpoint_whose_process_was_killed_is_ignored_and_later_deleted(saved, mesh, capfd):
+    manifest.mark_incomplete(epath.Path(saved / "4"))  # killed after Orbax had written its files
+    shutil.copytree(saved / "3", saved / "4")
+    (saved / "6.orbax-checkpoint-tmp").mkdir()
+    (saved / "6.json.123.partial").write_text("{")
+    assert_is_checkpoint_of(3, restore(saved, mesh), mesh)
+    assert capfd.readouterr().err == ""
+    with Checkpoints(saved) as checkpoints:
+        checkpoints.save(5, make_tree(5, mesh))
+    assert sorted(path.name for path in saved.iterdir()) == ["3", "3.json", "5", "5.json"]
+
+
+def test_older_checkpoints_are_deleted_only_after_a_new_one_is_complete(
+    saved, mesh, monkeypatch, capfd
+):
+    def fail(*_):
+        raise OSError(28, "No space left on device")
+
+    before = sorted(path.name for path in saved.iterdir())
+    with monkeypatch.context() as patch:
+        patch.setattr(manifest, "write_manifest", fail)
+        message = (
+            r"the checkpoint of step 4 cannot be written: no space is left on the disk\. "
+            r"The newest checkpoint is that of step 3\. .* the same command resumes"
+        )
+        with pytest.raises(CheckpointError, match=message), Checkpoints(saved) as checkpoints:
+            checkpoints.save(4, make_tree(4, mesh))
+    assert set(before) <= {path.name for path in saved.iterdir()}
+    assert_is_checkpoint_of(3, restore(saved, mesh), mesh)
+    assert capfd.readouterr().err == ""
+
+
+@pytest.fixture
+def small_files():
+    """Limit the size of files, so that writing a large array fails."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, hard))
+    yield
+    resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+def test_an_error_of_orbax_becomes_one_paragraph(saved, mesh, small_files, capfd):
+    noise = np.random.default_rng(0).standard_normal((200, 200))
+    noise = jax.device_put(noise, sharding.replicated(mesh))
+    message = "the checkpoint of step 4 cannot be written: .*File too large.* that of step 3"
+    with pytest.raises(CheckpointError, match=message) as failed, Checkpoints(saved) as checkpoints:
+        checkpoints.save(4, {**make_tree(4, mesh), "kernel": noise})
+    assert len(str(failed.value).splitlines()) == 1
+    assert capfd.readouterr().err == ""
+    assert not logging.getLogger("absl").filters
+    assert_is_checkpoint_of(3, restore(saved, mesh), mesh)
 
 
 def test_saving_a_step_again_replaces_its_checkpoint(saved, mesh):
     with Checkpoints(saved) as checkpoints:
-        checkpoints.save(3, make_tree(9, mesh), iterator={"next_index": 9})
-    step, tree, iterator = restore(saved, mesh)
-    assert (step, int(tree["step"]), iterator) == (3, 9, {"next_index": 9})
+        checkpoints.save(3, make_tree(9, mesh))
+    step, tree = restore(saved, mesh)
+    assert (step, int(tree["step"])) == (3, 9)
+
+
+def test_checkpoints_leave_no_open_files_and_no_threads(tmp_path, mesh):
+    descriptors = Path("/proc/self/fd")
+    if not descriptors.exists():
+        pytest.skip("counts open files in /proc, which this system does not have")
+    tree = {"step": make_tree(1, mesh)["step"]}
+
+    def count_after(steps):
+        for step in steps:
+            checkpoints.save(step, tree)
+        checkpoints.wait()
+        return len(os.listdir(descriptors)), threading.active_count()
+
+    with Checkpoints(tmp_path, keep=1) as checkpoints:
+        files, threads = count_after(range(1, 4))
+        more_files, more_threads = count_after(range(4, 104))
+    assert more_files < files + 30  # fewer than one for three checkpoints
+    assert more_threads < threads + 30
 
 
 def test_a_fingerprint_depends_on_every_element_but_not_on_the_mesh(eight_devices, mesh):

@@ -13,8 +13,10 @@ import time
 import jax
 import numpy as np
 import pytest
+from etils import epath
 
 from distattn_jax.tasks.load import load_parameters, load_task
+from distattn_jax.train.manifest import is_incomplete
 from tests import compiler
 from tests.train.driver import make_config, run_directory, write_texts
 
@@ -108,9 +110,10 @@ def wait_for_step(process, folder, step, saved=0):
 
 
 def list_checkpoints(folder):
-    """List the finished checkpoints, oldest first. An unfinished checkpoint has a longer name."""
+    """List the finished checkpoints, oldest first."""
     paths = (run_directory(make_config(folder)) / "checkpoints").glob("*")
-    return sorted((path for path in paths if path.name.isdigit()), key=lambda path: int(path.name))
+    paths = sorted((path for path in paths if path.name.isdigit()), key=lambda path: int(path.name))
+    return [path for path in paths if not is_incomplete(epath.Path(path))]
 
 
 def newest_checkpoint(folder):
@@ -121,7 +124,7 @@ def test_a_run_killed_at_random_steps_ends_like_an_uninterrupted_run(
     start, uninterrupted, tmp_path
 ):
     draw = random.Random()  # unseeded: every test run kills at other steps
-    for step, saved in ((draw.randrange(1, 10), 0), (draw.randrange(10, 40), 1)):
+    for step, saved in ((draw.randrange(1, 10), 0), (draw.randrange(20, 40), 2)):
         process = start(tmp_path)
         wait_for_step(process, tmp_path, step, saved)
         time.sleep(draw.uniform(0, 0.05))
@@ -129,15 +132,16 @@ def test_a_run_killed_at_random_steps_ends_like_an_uninterrupted_run(
         process.wait()
         print(f"killed at step {step} or a little later")
 
-    damaged = newest_checkpoint(tmp_path)  # as by a failing disk
-    for path in damaged.rglob("d/*"):
-        path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+    files = [path for path in newest_checkpoint(tmp_path).rglob("*") if path.is_file()]
+    damaged = draw.choice(files)
+    print(f"damaged {damaged}")
+    damaged.write_bytes(draw.randbytes(draw.randrange(300)))  # as by a failing disk
     process = start(tmp_path)
     wait_for_step(process, tmp_path, last_logged_step(tmp_path) + 1)
     process.send_signal(signal.SIGTERM)
     output = process.wait_for_output()
     assert process.returncode == 143, output
-    assert f"The checkpoint {damaged} is damaged" in output
+    assert f"{damaged} is damaged" in output
     assert "The same command resumes it." in output
     assert f"saved at step {newest_checkpoint(tmp_path).name} of 100" in output
 

@@ -9,7 +9,7 @@ from etils import epath
 
 from distattn_jax import sharding
 from distattn_jax.tasks import load_config, make_trainer, open_task_run, prepare
-from distattn_jax.train import NonFiniteError, Run, journal
+from distattn_jax.train import CheckpointError, NonFiniteError, Run, journal
 from distattn_jax.train.batching import BatchPrefetcher
 from tests.train.driver import run_directory
 from tests.train.runs import keep_compiled, short_config, train
@@ -97,7 +97,34 @@ def test_a_state_that_is_not_finite_is_never_saved(texts, tmp_path):
     config = short_config(texts, tmp_path, **changes)
     with pytest.raises(NonFiniteError, match="There is no checkpoint yet"):
         train(config)
-    assert not any((run_directory(config) / "checkpoints").iterdir())
+    assert not (run_directory(config) / "checkpoints").exists()
+
+
+def test_a_run_with_damaged_checkpoints_loses_nothing_and_ends_with_the_same_bits(
+    finished_run, texts, tmp_path, capfd
+):
+    config = short_config(texts, tmp_path)
+    run = train(config, stop_at=24)
+    files = [run / "checkpoints" / str(step) / "_CHECKPOINT_METADATA" for step in (10, 20)]
+    contents = [path.read_bytes() for path in files]
+    for path in files:
+        path.unlink()
+
+    def read_files():
+        paths = (path for path in run.rglob("*") if path.is_file())
+        return {path: path.read_bytes() for path in paths if path.name != "environment.json"}
+
+    before = read_files()
+    with pytest.raises(CheckpointError, match="no checkpoint can be used"):
+        train(config)
+    assert read_files() == before
+
+    files[0].write_bytes(contents[0])
+    capfd.readouterr()
+    train(config)
+    assert f"step 20: {files[1]} is missing" in capfd.readouterr().err
+    for name in ("metrics.jsonl", "result.json"):
+        assert (run / name).read_bytes() == (finished_run / name).read_bytes()
 
 
 def test_a_run_stores_its_config_environment_metrics_events_and_profile(finished_run):

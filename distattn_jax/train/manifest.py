@@ -1,0 +1,96 @@
+"""Manifest of a checkpoint: a JSON file beside its folder, with the digest of every file in it.
+
+The manifest is written twice. Before a checkpoint is saved, it says that the checkpoint is not
+complete. After all files are written, it lists them. A manifest that is missing is therefore
+damage, and a manifest that says "not complete" is the trace of a process that was killed.
+"""
+
+import hashlib
+import json
+from typing import Any
+
+from etils import epath
+
+from distattn_jax.train.files import write_whole
+
+
+def manifest_path(checkpoint: epath.Path) -> epath.Path:
+    """Return the path of the manifest of a checkpoint, e.g. `checkpoints/30.json`."""
+    return checkpoint.with_name(f"{checkpoint.name}.json")
+
+
+def mark_incomplete(checkpoint: epath.Path) -> None:
+    """Write a manifest that says that the checkpoint is not complete."""
+    _write(checkpoint, None)
+
+
+def write_manifest(checkpoint: epath.Path) -> None:
+    """Write the manifest of a checkpoint whose files are all written."""
+    files = {
+        str((folder / name).relative_to(checkpoint)): _hash_file(folder / name)
+        for folder, _, names in checkpoint.walk()
+        for name in names
+    }
+    _write(checkpoint, dict(sorted(files.items())))
+
+
+def is_incomplete(checkpoint: epath.Path) -> bool:
+    """Return True if the manifest says that the checkpoint is not complete."""
+    try:
+        return _read(checkpoint) is None
+    except (OSError, ValueError):
+        return False
+
+
+def find_damage(checkpoint: epath.Path) -> str | None:
+    """Return a sentence about the first file that is missing or changed; None if all are intact."""
+    path = manifest_path(checkpoint)
+    try:
+        files = _read(checkpoint)
+    except ValueError as error:
+        return f"{path} is damaged: {error}"
+    except OSError as error:
+        return _describe_failure(path, error)
+    for name, digest in (files or {}).items():
+        path = checkpoint / name
+        try:
+            if _hash_file(path) != digest:
+                return f"{path} is damaged: it changed after it was saved"
+        except OSError as error:
+            return _describe_failure(path, error)
+    return None
+
+
+def _write(checkpoint: epath.Path, files: dict[str, str] | None) -> None:
+    write_whole(manifest_path(checkpoint), _format(checkpoint.name, files))
+
+
+def _read(checkpoint: epath.Path) -> dict[str, str] | None:
+    """Return the digests of the files by name, or None if the checkpoint is not complete."""
+    text = manifest_path(checkpoint).read_text()
+    content = json.loads(text)
+    if not isinstance(content, dict) or text != _format(
+        content.get("checkpoint"), content.get("files")
+    ):
+        raise ValueError("it changed after it was saved")
+    if content["checkpoint"] != checkpoint.name:
+        raise ValueError(f"it belongs to the checkpoint {content['checkpoint']}")
+    return content["files"]
+
+
+def _format(checkpoint: Any, files: Any) -> str:
+    """Return the text of a manifest. It contains a digest of its own content."""
+    content = {"checkpoint": checkpoint, "files": files}
+    digest = hashlib.sha256(json.dumps(content).encode()).hexdigest()
+    return json.dumps({**content, "digest": digest}, indent=2) + "\n"
+
+
+def _hash_file(path: epath.Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()  # type: ignore[arg-type]
+
+
+def _describe_failure(path: epath.Path, error: OSError) -> str:
+    if isinstance(error, FileNotFoundError):
+        return f"{path} is missing"
+    return f"{path} cannot be read: {error.strerror or error}"
