@@ -27,13 +27,16 @@ def main(arguments: list[str]) -> None:
         from distattn_jax.names import suggest  # Listing names needs no library.
 
         raise SystemExit(f"unknown command {name!r}: {suggest(name, commands)}")
-    module = importlib.import_module(f"experiments.commands.{name}")
     try:
-        module.main(rest)
+        importlib.import_module(f"experiments.commands.{name}").main(rest)
     except Exception as error:
         if not is_user_error(error):
             raise
         raise SystemExit(f"error: {error}") from None
+    except KeyboardInterrupt as stopped:
+        print(f"\ninterrupted. {stopped}".rstrip(), file=sys.stderr)
+        sys.stdout.flush()
+        os._exit(130)  # Threads that still compile would delay a normal exit.
 
 
 def list_commands() -> dict[str, str]:

@@ -86,6 +86,18 @@ def test_a_closed_pipe_ends_the_program_without_a_message():
     assert process.returncode == 141
 
 
+def test_ctrl_c_ends_the_program_with_one_line(monkeypatch, capsys):
+    def interrupt(*_, **__):
+        raise KeyboardInterrupt
+
+    statuses = []
+    monkeypatch.setattr("experiments.commands.train.run", interrupt)
+    monkeypatch.setattr("os._exit", statuses.append)
+    main(["train", "nearest"])
+    assert statuses == [130]
+    assert capsys.readouterr().err == "\ninterrupted. The same command resumes.\n"
+
+
 @pytest.mark.parametrize("arguments", [["list"], ["--help"]], ids=" ".join)
 def test_listing_recipes_and_commands_imports_no_slow_library(arguments):
     done = subprocess.run(

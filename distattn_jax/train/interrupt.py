@@ -1,6 +1,7 @@
-"""Turn SIGTERM into a flag that the training loop checks after every step."""
+"""Turn SIGTERM and Ctrl-C into a flag that the training loop checks after every step."""
 
 import contextlib
+import os
 import signal
 import threading
 from collections.abc import Callable, Iterator
@@ -8,26 +9,89 @@ from collections.abc import Callable, Iterator
 import jax
 from jax.experimental import multihost_utils
 
+SAVING = b"\nStopping after this step to save a checkpoint. Ctrl-C again leaves at once.\n"
+LEAVING = b"\nLeft at once. The same command resumes from the newest checkpoint.\n"
+
 
 @contextlib.contextmanager
-def watch_for_sigterm() -> Iterator[Callable[[int], bool]]:
-    """Yield a function of the current step that returns True once SIGTERM was received.
+def watch_for_stop() -> Iterator[Callable[[int], signal.Signals | None]]:
+    """Yield a function of the current step that returns the signal to stop, or None.
+
+    The signals are SIGTERM and SIGINT (Ctrl-C). A second Ctrl-C ends the process at once.
 
     If there are several processes, a signal to any process stops all processes after the same step.
-    JAX's preemption service chooses this step.
+    JAX's preemption service chooses this step. It reacts to SIGTERM, so SIGINT is passed on to it
+    as SIGTERM.
 
-    If there is a single process, the previous signal handler is restored on exit. Python handles
-    signals only in the main thread, so in any other thread the function always returns False.
+    The previous signal handlers are restored on exit. Python handles signals only in the main
+    thread, so in any other thread the function always returns None. SIGINT is ignored if the
+    process was started that way, as shells do with jobs in the background.
     """
-    if jax.process_count() > 1:
-        yield multihost_utils.reached_preemption_sync_point
-        return
-    received = threading.Event()
     if threading.current_thread() is not threading.main_thread():
-        yield lambda step: received.is_set()
+        yield lambda step: None
         return
-    previous = signal.signal(signal.SIGTERM, lambda *_: received.set())
+    received: list[signal.Signals] = []
+    several = jax.process_count() > 1
+
+    def is_preempted(step: int) -> signal.Signals | None:
+        return signal.SIGTERM if multihost_utils.reached_preemption_sync_point(step) else None
+
+    watched = set() if several else {signal.SIGTERM}
+    if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
+        watched.add(signal.SIGINT)
+    with _forward_signals(watched, lambda number: _receive(number, received, several)):
+        yield is_preempted if several else lambda step: received[0] if received else None
+
+
+def _receive(number: signal.Signals, received: list[signal.Signals], several: bool) -> None:
+    """Record a signal, and tell the user what a Ctrl-C does.
+
+    Args:
+      number: The signal.
+      received: Signals received before, to which this one is added.
+      several: True if the run has several processes.
+    """
+    if number == signal.SIGINT:
+        if signal.SIGINT in received:
+            os.write(2, LEAVING)
+            os._exit(128 + signal.SIGINT)
+        os.write(2, SAVING)
+        if several:
+            os.kill(os.getpid(), signal.SIGTERM)
+    received.append(number)
+
+
+@contextlib.contextmanager
+def _forward_signals(
+    watched: set[signal.Signals], receive: Callable[[signal.Signals], None]
+) -> Iterator[None]:
+    """Call a function in a thread for every signal that arrives.
+
+    A signal handler of Python runs in the main thread, and only after the current call into XLA. A
+    long step would delay it. The thread reads the signals from a pipe, which Python writes at once.
+
+    Args:
+      watched: Signals to forward.
+      receive: Function to call with the signal.
+    """
+    read_end, write_end = os.pipe()
+    os.set_blocking(write_end, False)
+
+    def forward() -> None:
+        while number := os.read(read_end, 1):
+            if number[0] in watched:
+                receive(signal.Signals(number[0]))
+
+    thread = threading.Thread(target=forward, name="signals", daemon=True)
+    thread.start()
+    handlers = {number: signal.signal(number, lambda *_: None) for number in watched}
+    previous = signal.set_wakeup_fd(write_end)
     try:
-        yield lambda step: received.is_set()
+        yield
     finally:
-        signal.signal(signal.SIGTERM, previous)
+        signal.set_wakeup_fd(previous)
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+        os.close(write_end)
+        thread.join()
+        os.close(read_end)

@@ -5,6 +5,7 @@ so that logging does not wait for the device. The host waits at validations and 
 about twice a second to show how many steps are done.
 """
 
+import signal
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -23,7 +24,7 @@ from distattn_jax.train.batching import (
 )
 from distattn_jax.train.checkpoint import Checkpoints
 from distattn_jax.train.evaluation import evaluate, lower_evaluation
-from distattn_jax.train.interrupt import watch_for_sigterm
+from distattn_jax.train.interrupt import watch_for_stop
 from distattn_jax.train.members import group_size, list_members, stack_members
 from distattn_jax.train.metrics import score
 from distattn_jax.train.optimizer import make_schedule
@@ -45,7 +46,16 @@ PROFILED_STEPS = range(10, 15)  # counted from the start, when everything is com
 
 
 class Terminated(Exception):  # noqa: N818  not an error: the run was asked to stop
-    """Raised after SIGTERM, when the run has saved a checkpoint."""
+    """Raised after SIGTERM or Ctrl-C, when the run has saved a checkpoint.
+
+    Args:
+      message: Step of the checkpoint.
+      number: Signal that was received.
+    """
+
+    def __init__(self, message: str, number: signal.Signals):
+        super().__init__(message)
+        self.exit_status = 128 + number  # the exit status of a process ended by this signal
 
 
 class Trainer:
@@ -103,10 +113,13 @@ class Trainer:
 
     def compile(self) -> None:
         """Compile all programs of the run in parallel, instead of each at its first call."""
-        with ThreadPoolExecutor() as pool:
+        pool = ThreadPoolExecutor()
+        try:
             compiled = [pool.submit(program.compile) for program in self._lower_programs()]
-        for program in compiled:
-            program.result()
+            for program in compiled:
+                program.result()
+        finally:  # After Ctrl-C, a program that is being compiled is not waited for.
+            pool.shutdown(wait=False, cancel_futures=True)
 
     def fit(
         self, run: Run, after_step: Callable[[int, TrainState], None] | None = None
@@ -121,14 +134,14 @@ class Trainer:
         Raises:
           CheckpointError: No checkpoint of the run can be read, or one cannot be written.
           NonFiniteError: A loss or a gradient was not finite.
-          Terminated: SIGTERM arrived; a checkpoint was saved.
+          Terminated: SIGTERM or Ctrl-C arrived; a checkpoint was saved.
         """
         output = self.config.output
         evaluate_every = output.evaluate_every or self.batches.batches_per_epoch
         save_every = output.checkpoint_every or evaluate_every
         with (
             Checkpoints(run.checkpoints, keep=output.keep) as checkpoints,
-            watch_for_sigterm() as stop_requested,
+            watch_for_stop() as stop_requested,
         ):
             start, training, batches = self._resume(checkpoints)
             if jax.process_index() == 0:
@@ -146,7 +159,7 @@ class Trainer:
                         logger.submit(step, sums)
                         sums = self._empty_sums()
                     evaluating = step % evaluate_every == 0 or last
-                    saving = step % save_every == 0 or last or stopping
+                    saving = step % save_every == 0 or last or stopping is not None
                     if evaluating or saving:
                         logger.pause_timing(state)
                         logger.write_pending()
@@ -158,8 +171,8 @@ class Trainer:
                         logger.checkpoint_saved(step)
                     if evaluating or saving:
                         logger.resume_timing()
-                    if stopping and not last:
-                        raise Terminated(f"saved at step {step} of {self.steps}")
+                    if stopping is not None and not last:
+                        raise Terminated(f"saved at step {step} of {self.steps}", stopping)
             return Training(state, best, sums)
 
     def _resume(self, checkpoints: Checkpoints) -> tuple[int, Training, BatchPrefetcher]:

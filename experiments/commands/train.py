@@ -37,7 +37,10 @@ def main(arguments: Sequence[str]) -> None:
     config = parse_options(
         load_recipe(recipe).get_config(), flags, program=f"python -m experiments train {recipe}"
     )
-    run(config, set_options=list_set_options(flags))
+    try:
+        run(config, set_options=list_set_options(flags))
+    except KeyboardInterrupt:  # outside the training loop, which handles Ctrl-C itself
+        raise KeyboardInterrupt("The same command resumes.") from None
 
 
 def run(config: Config, *, set_options: Collection[str]) -> None:
@@ -97,7 +100,7 @@ def describe_models(trainer: Trainer) -> str:
 def train_to_end(trainer: Trainer, run: Run, say: Callable[[str], None]) -> None:
     """Compile, train and evaluate one run, and write its result.
 
-    If SIGTERM terminates the run, the program prints how to resume the run, then exits.
+    If SIGTERM or Ctrl-C ends the run, the program prints how to resume the run, then exits.
 
     Args:
       trainer: Trainer of the run.
@@ -118,7 +121,7 @@ def train_to_end(trainer: Trainer, run: Run, say: Callable[[str], None]) -> None
         result = trainer.measure(trainer.fit(run))
     except Terminated as stopped:
         print(f"{run.path}: {stopped}. The same command resumes it.", file=sys.stderr)
-        sys.exit(143)  # the exit status of a process ended by SIGTERM
+        sys.exit(stopped.exit_status)
     except jax.errors.JaxRuntimeError as error:
         if not is_out_of_memory(error):
             raise

@@ -7,6 +7,7 @@ import dataclasses
 import json
 import os
 import random
+import signal
 import sys
 from pathlib import Path
 
@@ -65,6 +66,7 @@ def run_directory(config: Config) -> Path:
 
 def main(folder: str, *flags: str) -> None:
     """Train with the options of the command line."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # A job in the background ignores it.
     config = parse_options(make_config(Path(folder)), flags, program="driver")
     jax.config.update("jax_num_cpu_devices", int(os.environ.get("DEVICES", "1")))
     join_processes(config.mesh)
