@@ -102,13 +102,23 @@ class TextBuilder(tfds.core.GeneratorBasedBuilder):
         return self.PUBLISHED_ROWS
 
     def prepare(self) -> None:
-        """Prepare the examples and store them on disk, unless this was done before."""
+        """Prepare the examples and store them on disk, unless this was done before.
+
+        If several processes prepare the same examples, they all use those of the first one.
+        """
         if not self.data_path.exists():
             self._check_writable()
             tfds.disable_progress_bar()
-            # TFDS prints messages about downloads, although nothing is downloaded here.
-            with contextlib.redirect_stdout(io.StringIO()):
-                self.download_and_prepare()
+            try:
+                # TFDS prints messages about downloads, although nothing is downloaded here.
+                with contextlib.redirect_stdout(io.StringIO()):
+                    self.download_and_prepare()
+            except OSError:  # TFDS cannot rename its folder if the examples exist by then.
+                if not self.data_path.exists():
+                    raise
+                self.info.read_from_directory(self.data_path)
+        if not self.info.splits:
+            self.info.read_from_directory(self.data_path)
         self._record_prepared_files()
         if self.downloaded:
             self._check_complete()

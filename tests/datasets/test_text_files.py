@@ -47,6 +47,33 @@ def test_examples_are_loaded_in_order_with_the_names_of_their_labels(raw, tmp_pa
         load_split(builder, "dev")
 
 
+class OvertakenTextFiles(TextFiles):
+    """Builder whose `rival` prepares the same examples while this builder reads them."""
+
+    rival = None
+
+    def read_splits(self):
+        splits = super().read_splits()
+        self.leave_out("without a label")
+        if self.rival is not None:
+            self.rival.prepare()
+        return splits
+
+
+def test_builders_that_prepare_the_same_examples_at_the_same_time_all_use_them(raw, tmp_path):
+    first, second, third = (
+        OvertakenTextFiles(manual_dir=raw, data_dir=tmp_path / "prepared") for _ in range(3)
+    )
+    second.rival = first
+    second.prepare()  # The first builder finishes before the second.
+    expected = {split: [text for text, _ in examples] for split, examples in EXAMPLES.items()}
+    for builder in (first, second, third):  # The third was made before the examples existed.
+        loaded = {split: [row["text"] for row in load_split(builder, split)] for split in EXAMPLES}
+        assert loaded == expected
+        assert builder.left_out == {"without a label": 1}
+    assert [path.name for path in Path(first.data_dir).parent.iterdir()] == ["1.0.0"]
+
+
 def test_prepared_files_are_reused_until_the_raw_files_change(raw, tmp_path):
     def prepare():
         builder = TextFiles(manual_dir=raw, data_dir=tmp_path / "prepared")
