@@ -134,12 +134,14 @@ class Trainer:
         Raises:
           CheckpointError: No checkpoint of the run can be read, or one cannot be written.
           NonFiniteError: A loss or a gradient was not finite.
+          RunError: Another process is training this run.
           Terminated: SIGTERM or Ctrl-C arrived; a checkpoint was saved.
         """
         output = self.config.output
         evaluate_every = output.evaluate_every or self.batches.batches_per_epoch
         save_every = output.checkpoint_every or evaluate_every
         with (
+            run.lock(),
             Checkpoints(run.checkpoints, keep=output.keep) as checkpoints,
             watch_for_stop() as stop_requested,
         ):

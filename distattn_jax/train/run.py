@@ -1,12 +1,13 @@
 """Folder of a run: its files, and the checks before a run is started or resumed."""
 
+import contextlib
 import datetime
 import functools
 import importlib.metadata
 import json
 import platform
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -15,11 +16,13 @@ from etils import epath
 
 from distattn_jax.train.config import Config
 from distattn_jax.train.files import write_whole
+from distattn_jax.train.lock import LockedError, hold_lock
 from distattn_jax.train.options import (
     describe_differences,
     options_to_dict,
     result_options,
 )
+from distattn_jax.train.processes import call_in_first_process
 from distattn_jax.train.run_files import read_json, read_json_lines, read_result
 
 AnyPath = str | Path | epath.Path
@@ -36,7 +39,7 @@ class Run(NamedTuple):
 
     config.json, environment.json, data.json, plan.json and the files of the task are written at the
     start. metrics.jsonl, timing.jsonl, events/ and checkpoints/ are written during training, and
-    result.json at the end.
+    result.json at the end. The file `lock` names the process that trains the run.
     """
 
     path: epath.Path
@@ -123,6 +126,32 @@ class Run(NamedTuple):
             {name: before[name] for name in known}, {name: now[name] for name in known}
         )
 
+    @contextlib.contextmanager
+    def lock(self) -> Iterator[None]:
+        """Keep other processes from writing to the folder. A folder in a bucket is not locked.
+
+        If the run has several processes, the first one holds the lock for all of them.
+
+        Raises:
+          RunError: Another process holds the lock.
+        """
+        with contextlib.ExitStack() as stack:
+
+            def acquire() -> str | None:
+                try:
+                    stack.enter_context(hold_lock(Path(self.path / "lock")))
+                except LockedError as error:
+                    return str(error)
+                return None
+
+            holder = None if "://" in str(self.path) else call_in_first_process(acquire)
+            if holder is not None:
+                raise RunError(
+                    f"{self.path} is in use ({holder}). Wait until that process ends, or give "
+                    "--name or --output.directory another value."
+                )
+            yield
+
     def write_plan(self, steps: int) -> None:
         """Write the planned number of steps to plan.json."""
         write_json(self.path / "plan.json", {"steps": steps})
@@ -161,7 +190,8 @@ def open_run(config: Config, *, data: Mapping[str, Any], files: Mapping[str, str
       files: Contents of further text files that a trained model needs, by file name.
 
     Raises:
-      RunError: The folder contains a run with a different config or different data.
+      RunError: The folder contains a run with a different config or different data, or another
+        process is training this run.
     """
     run = Run(experiment_folder(config) / config.method)
     if (run.path / "config.json").exists():
@@ -177,14 +207,16 @@ def open_run(config: Config, *, data: Mapping[str, Any], files: Mapping[str, str
                 + "\n  ".join(different)
                 + "\nGive --name or --output.directory another value, or remove that folder."
             )
-    if jax.process_index() == 0 and run.result is None:
+    if run.result is None:
         try:
             run.path.mkdir(parents=True, exist_ok=True)
-            write_json(run.path / "config.json", config_to_json(config))
-            write_json(run.path / "environment.json", environment())
-            write_json(run.path / "data.json", data)
-            for name, content in files.items():
-                write_whole(run.path / name, content)
+            with run.lock():
+                if jax.process_index() == 0:
+                    write_json(run.path / "config.json", config_to_json(config))
+                    write_json(run.path / "environment.json", environment())
+                    write_json(run.path / "data.json", data)
+                    for name, content in files.items():
+                        write_whole(run.path / name, content)
         except OSError as error:
             raise RunError(
                 "--output.directory must be a folder that can be written; got "

@@ -9,7 +9,7 @@ from etils import epath
 
 from distattn_jax import sharding
 from distattn_jax.tasks import load_config, make_trainer, open_task_run, prepare
-from distattn_jax.train import CheckpointError, NonFiniteError, Run, journal
+from distattn_jax.train import CheckpointError, NonFiniteError, Run, RunError, journal
 from distattn_jax.train.batching import BatchPrefetcher
 from tests.train.driver import run_directory
 from tests.train.runs import keep_compiled, short_config, train
@@ -110,13 +110,20 @@ def test_a_run_with_damaged_checkpoints_loses_nothing_and_ends_with_the_same_bit
     for path in files:
         path.unlink()
 
+    written = ("environment.json", "lock")  # at every start
+
     def read_files():
         paths = (path for path in run.rglob("*") if path.is_file())
-        return {path: path.read_bytes() for path in paths if path.name != "environment.json"}
+        return {path: path.read_bytes() for path in paths if path.name not in written}
 
     before = read_files()
     with pytest.raises(CheckpointError, match="no checkpoint can be used"):
         train(config)
+    assert read_files() == before
+    folder, prepared = Run(epath.Path(run)), prepare(config)
+    trainer = make_trainer(prepared.config, prepared, sharding.make_mesh(1, 1))
+    with folder.lock(), pytest.raises(RunError, match="is in use"):
+        trainer.fit(folder)
     assert read_files() == before
 
     files[0].write_bytes(contents[0])

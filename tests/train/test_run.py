@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import os
 
 import pytest
 from etils import epath
@@ -117,6 +118,21 @@ def test_an_output_folder_that_cannot_be_written_is_named(config, tmp_path):
     config = replace_options(config, {"output.directory": str(tmp_path / "file")})
     with pytest.raises(RunError, match=r"--output.directory must be a folder .* got .*file"):
         start(config)
+
+
+def test_a_run_that_another_process_trains_is_refused_and_not_written(config):
+    run = start(config)
+    before = read_files(run)
+    message = rf"is in use \(process {os.getpid()} on .*, since "
+    with run.lock(), pytest.raises(RunError, match=message):
+        start(replace_options(config, {"output.keep": 5}))
+    after = read_files(run)
+    assert before | {"lock": after["lock"]} == after
+    start(config)
+
+
+def read_files(run):
+    return {path.name: path.read_bytes() for path in run.path.iterdir()}
 
 
 def test_a_finished_run_is_not_written_again(config):
