@@ -26,6 +26,7 @@ MAY_DIFFER = frozenset(
         *("name", "seed", "seeds", "epochs", "search", "guiding.layers"),
         *("data.buckets", "data.share"),
         *("model.implementation", "model.remat", "optimizer.accumulate"),
+        "output.evaluate_every",
     }
 )
 PATHS = ("data.parses", "data.vectors", "model.pretrained")  # compared by their last part only

@@ -91,7 +91,11 @@ class OutputConfig(Options):
 
     directory: str = _placement("runs", "folder of all runs (a local folder or a bucket)")
     log_every: int = _placement(50, "steps between two lines of metrics")
-    evaluate_every: int = _placement(0, "steps between two validations; 0 for once an epoch")
+    evaluate_every: int = (
+        option(  # A validation may find better parameters, so it decides a result.
+            0, "steps between two validations; 0 for once an epoch"
+        )
+    )
     checkpoint_every: int = _placement(0, "steps between two checkpoints; 0 for every validation")
     keep: int = _placement(
         2, "number of checkpoints kept; each contains the best parameters so far"

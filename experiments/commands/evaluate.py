@@ -1,16 +1,19 @@
 """Measure the best models of a run on one split of its data."""
 
 import argparse
-from collections.abc import Sequence
+import itertools
+from collections.abc import Mapping, Sequence
 
 import numpy as np
+from etils import epath
 
 from distattn_jax import sharding
 from distattn_jax.tasks import load_config, read_split
 from distattn_jax.tasks.load import load_parameters, load_task
-from distattn_jax.train import RunError, evaluate
-from distattn_jax.train.members import list_members
+from distattn_jax.train import Member, Run, RunError, evaluate
+from distattn_jax.train.members import list_members, varied_axes
 from distattn_jax.train.options import describe_differences, parse_options, result_options
+from distattn_jax.train.results import select_members
 from experiments.commands.train import enable_compilation_cache
 from experiments.papers.formatting import markdown_table
 
@@ -38,13 +41,39 @@ def main(arguments: Sequence[str]) -> None:
     params, table = load_parameters(parsed.run, task), read_split(task, parsed.split)
     metrics = evaluate(task, params, table, sharding.make_mesh(1, 1))
     print(f"{parsed.run} on {len(table)} examples of {parsed.split}:\n")
-    print(_format_table(metrics, [member.seed for member in list_members(config)]))
+    members = list_members(config)
+    print(format_metrics(metrics, members))
+    result = Run(epath.Path(parsed.run)).result
+    axes = varied_axes(members)
+    if result is not None and axes:
+        best = members[select_members(result)[0]].setting
+        chosen = ", ".join(f"{axis} {best[axis]}" for axis in axes)
+        print(f"\nBest on the validation set: {chosen}.")
 
 
-def _format_table(metrics: dict[str, np.ndarray], seeds: list[int]) -> str:
-    columns = list(metrics.values())
-    rows = [
-        [str(seed), *(f"{column[i]:.4f}" for column in columns)] for i, seed in enumerate(seeds)
-    ]
-    rows.append(["mean", *(f"{column.mean():.4f}" for column in columns)])
-    return markdown_table(["seed", *metrics], rows)
+def format_metrics(metrics: Mapping[str, np.ndarray], members: Sequence[Member]) -> str:
+    """Return a Markdown table of the metrics of all models of a run.
+
+    Each model has a row with its seed and its hyperparameters, as far as these differ between
+    models. After the models with equal hyperparameters follows a row with their mean.
+
+    Args:
+      metrics: Metrics by name, each of shape (members,).
+      members: Seed and hyperparameters of every model. Models with equal hyperparameters are
+        adjacent.
+    """
+    axes = varied_axes(list(members))
+    rows = []
+
+    def add_row(title: str, member: Member, models: list[int]) -> None:
+        setting = [str(member.setting[axis]) for axis in axes]
+        means = [f"{column[models].mean():.4f}" for column in metrics.values()]
+        rows.append([title, *setting, *means])
+
+    for _, group in itertools.groupby(range(len(members)), lambda i: members[i].setting):
+        models = list(group)
+        for i in models:
+            add_row(str(members[i].seed), members[i], [i])
+        if len(models) > 1:
+            add_row("mean", members[models[0]], models)
+    return markdown_table(["seed", *axes, *metrics], rows)

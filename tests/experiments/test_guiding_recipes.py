@@ -135,8 +135,10 @@ def test_pairs_are_classified_measured_and_collected(tmp_path, capsys, monkeypat
     main(["evaluate", str(run)])
     table = capsys.readouterr().out.splitlines()
     accuracy = [member["test"]["accuracy"] for member in Run(run).result["members"]]
-    shown = [float(row.split("|")[3]) for row in table[-3:-1]]
-    assert shown == pytest.approx(accuracy, abs=1e-4)
+    rows = [row.split("|")[1:-1] for row in table if row.startswith("| 0")]
+    assert [float(row[3]) for row in rows] == pytest.approx(accuracy, abs=1e-4)
+    assert [float(row[1]) for row in rows] == [0.1, 0.01]  # alpha
+    assert table[-1].startswith("Best on the validation set: alpha 0.")
     predictions = list(predict(load(run), io.StringIO("good team\tbad team\n")))
     assert predictions[0].split("\t")[0] in ("entailment", "neutral", "contradiction")
     monkeypatch.setattr("experiments.recipes.multinli.PAIR", ("good team", "bad team"))

@@ -46,11 +46,13 @@ def test_a_run_stores_its_config_its_data_and_further_files(config):
 
 def test_a_run_with_another_config_is_refused_with_all_differences(config):
     run = start(config)
-    other = replace_options(config, {"model.features": 16, "optimizer.b1": 0.8})
+    changes = {"model.features": 16, "optimizer.b1": 0.8, "output.evaluate_every": 7}
+    other = replace_options(config, changes)
     with pytest.raises(RunError, match="another configuration") as refused:
         start(other)
     assert "model.features: 8 before, 16 now" in str(refused.value)
     assert "optimizer.b1: 0.9 before, 0.8 now" in str(refused.value)
+    assert "output.evaluate_every: 0 before, 7 now" in str(refused.value)
     assert load_config(run.path) == config  # The stored config was not overwritten.
 
 
