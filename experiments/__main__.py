@@ -45,14 +45,18 @@ def list_commands() -> dict[str, str]:
 
 
 def is_user_error(error: Exception) -> bool:
-    """Return True if our own code raised the error because of wrong input.
+    """Return True if the user can remove the cause of an error, and needs no traceback.
 
     This holds for our own exception classes, and for a ValueError that comes from a `raise`
     statement in our packages. A ValueError raised by JAX or NumPy is a bug, and its traceback is
-    needed.
+    needed. A full disk is the user's, too.
     """
     if type(error).__module__.startswith(("distattn_jax.", "experiments.")):
         return True
+    if isinstance(error, OSError):
+        from distattn_jax.train.files import is_disk_full  # Listing names needs no library.
+
+        return is_disk_full(error)
     traceback = error.__traceback__
     if not isinstance(error, ValueError) or traceback is None:
         return False

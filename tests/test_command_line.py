@@ -1,5 +1,6 @@
 """`python -m experiments`: which errors are shown as one line, and what a command imports."""
 
+import errno
 import subprocess
 import sys
 from pathlib import Path
@@ -38,6 +39,10 @@ def divide_by_zero():
     return 1 / 0
 
 
+def fill_the_disk():
+    raise OSError(errno.ENOSPC, "No space left on device", "report.md")
+
+
 def catch(function):
     try:
         function()
@@ -55,11 +60,12 @@ def catch(function):
         (call_jax_with_nothing, False),
         (unpack_two_methods, False),
         (divide_by_zero, False),
+        (fill_the_disk, True),
     ],
 )
 def test_an_error_is_the_users_if_our_code_raised_it_on_purpose(function, expected):
     error = catch(function)
-    assert isinstance(error, ValueError | RunError | ZeroDivisionError)
+    assert isinstance(error, ValueError | RunError | ZeroDivisionError | OSError)
     assert is_user_error(error) == expected
 
 

@@ -1,8 +1,14 @@
-"""Files that are either complete or absent, even if the process is killed while it writes them."""
+"""Files that are complete or absent, even if their process is killed; errors of a full disk."""
 
+import errno
 import os
 
 from etils import epath
+
+
+def is_disk_full(error: BaseException) -> bool:
+    """Return True if an error says that the disk, or the user's share of it, is full."""
+    return isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
 
 
 def write_whole(path: epath.Path, text: str) -> None:

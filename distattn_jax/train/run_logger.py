@@ -164,7 +164,7 @@ class RunLogger:
 
     def __exit__(self, *_: Any) -> None:
         if self._journal is not None and self._progress is not None:
-            self._journal.close()
             self._progress.close()
+            self._journal.close()
             seconds, steps = time.monotonic() - self._start_time, self._step - self._start_step
             self._run.add_timing(seconds, steps, self._spans)

@@ -14,6 +14,7 @@ from distattn_jax import sharding
 from distattn_jax.tasks import make_trainer, open_task_run, prepare
 from distattn_jax.tasks.search import apply_search
 from distattn_jax.train import Config, MeshConfig, Run, RunError, Terminated, Trainer
+from distattn_jax.train.files import is_disk_full
 from distattn_jax.train.members import varied_axes
 from distattn_jax.train.options import list_set_options, parse_options
 from distattn_jax.train.progress import show_elapsed
@@ -108,7 +109,7 @@ def train_to_end(trainer: Trainer, run: Run, say: Callable[[str], None]) -> None
       say: Function that prints a message.
 
     Raises:
-      RunError: The device has too little memory. The message suggests options to save memory.
+      RunError: The device has too little memory, or the disk is full. The message says what to do.
     """
     try:
         if jax.process_count() == 1:  # Several processes must compile in the same order.
@@ -119,6 +120,8 @@ def train_to_end(trainer: Trainer, run: Run, say: Callable[[str], None]) -> None
         else:
             say("Each program compiles at its first call, which may take minutes.")
         result = trainer.measure(trainer.fit(run))
+        if jax.process_index() == 0:
+            run.write_result(result)
     except Terminated as stopped:
         print(f"{run.path}: {stopped}. The same command resumes it.", file=sys.stderr)
         sys.exit(stopped.exit_status)
@@ -127,8 +130,13 @@ def train_to_end(trainer: Trainer, run: Run, say: Callable[[str], None]) -> None
             raise
         message = f"{run.path}: the device has too little memory. {SAVE_MEMORY}. It said: {error}"
         raise RunError(message) from error
-    if jax.process_index() == 0:
-        run.write_result(result)
+    except OSError as error:
+        if not is_disk_full(error):
+            raise
+        raise RunError(
+            f"{run.path}: no space is left on the disk. Free some space, then the same command "
+            "resumes from the newest checkpoint."
+        ) from error
 
 
 def call_in_turn(function: Callable[[], Any]) -> Any:

@@ -1,6 +1,8 @@
 """Whole runs in this process: on any mesh, resumed, refused, stopped."""
 
+import errno
 import json
+import re
 
 import jax
 import numpy as np
@@ -11,6 +13,7 @@ from distattn_jax import sharding
 from distattn_jax.tasks import load_config, make_trainer, open_task_run, prepare
 from distattn_jax.train import CheckpointError, NonFiniteError, Run, RunError, journal
 from distattn_jax.train.batching import BatchPrefetcher
+from experiments.commands import train as train_command
 from tests.train.driver import run_directory
 from tests.train.runs import keep_compiled, short_config, train
 
@@ -132,6 +135,18 @@ def test_a_run_with_damaged_checkpoints_loses_nothing_and_ends_with_the_same_bit
     assert f"step 20: {files[1]} is missing" in capfd.readouterr().err
     for name in ("metrics.jsonl", "result.json"):
         assert (run / name).read_bytes() == (finished_run / name).read_bytes()
+
+
+def test_a_full_disk_ends_a_run_with_one_line_that_says_what_to_do(texts, tmp_path, monkeypatch):
+    def fail(*_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(journal.Journal, "write", fail)
+    config = short_config(texts, tmp_path)
+    folder = re.escape(str(run_directory(config)))
+    message = rf"^{folder}: no space is left on the disk\. .* the same command resumes from .*\.$"
+    with pytest.raises(RunError, match=message):
+        train_command.train(config)
 
 
 def test_a_run_stores_its_config_environment_metrics_events_and_profile(finished_run):
