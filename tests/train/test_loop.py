@@ -82,7 +82,7 @@ def test_heads_are_sharded_over_the_model_axis_from_the_start(texts, tmp_path, e
 
 def test_a_batch_is_divided_equally_between_devices(texts, tmp_path, eight_devices):
     prepared = prepare(short_config(texts, tmp_path))
-    message = r"data.batch_size \(16\) must be a multiple of the devices that share a batch \(3"
+    message = r"--data.batch-size \(16\) must be a multiple of the devices that share .* \(3"
     with pytest.raises(ValueError, match=message):
         make_trainer(prepared.config, prepared, sharding.make_mesh(3, 1))
 
