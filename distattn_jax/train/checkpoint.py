@@ -13,7 +13,7 @@ import os
 import sys
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -50,6 +50,7 @@ class Checkpoints:
         self._keep = keep
         self._thread = concurrent.futures.ThreadPoolExecutor(1, "checkpoint")
         self._pending: tuple[int, concurrent.futures.Future[None]] | None = None
+        self._unusable: set[int] = set()  # steps that `restore` skipped
         self._filter = _OrbaxFilter()
         logging.getLogger("absl").addFilter(self._filter)
 
@@ -66,6 +67,7 @@ class Checkpoints:
           CheckpointError: This checkpoint or the one before it cannot be written.
         """
         self.wait()
+        self._unusable.discard(step)
         path = self.directory / str(step)
         with self._explain_failure(step):
             if jax.process_index() == 0:
@@ -89,13 +91,18 @@ class Checkpoints:
             self._delete_others(step)
 
     def _delete_others(self, newest: int) -> None:
-        """Delete all but the newest checkpoints, and the files that killed processes left."""
-        steps = [step for step in self._list_steps() if step <= newest][: self._keep]
+        """Delete all but the newest usable checkpoints, and what killed processes left.
+
+        What cannot be deleted now, e.g. because it is being read, is deleted at the next save.
+        """
+        usable = [step for step in self._list_steps() if step not in self._unusable]
+        steps = [step for step in usable if step <= newest][: self._keep]
         checkpoints = [self.directory / str(step) for step in steps]
         kept = {path.name for path in (*checkpoints, *map(manifest.manifest_path, checkpoints))}
         for path in self.directory.iterdir():
             if path.name.partition(".")[0].isdigit() and path.name not in kept:
-                path.rmtree() if path.is_dir() else path.unlink()
+                with suppress(OSError):
+                    path.rmtree() if path.is_dir() else path.unlink()
 
     def wait(self) -> None:
         """Wait until the current checkpoint is written.
@@ -130,6 +137,7 @@ class Checkpoints:
                 tree = self._read(step, like)
             except _UnusableError as error:
                 problems[step] = str(error)
+                self._unusable.add(step)
                 continue
             if problems and jax.process_index() == 0:
                 print(self._describe_problems(problems, used=step), file=sys.stderr)

@@ -94,9 +94,9 @@ def test_an_empty_directory_restores_none_and_is_not_created(tmp_path, mesh):
 
 
 def flip_bits(path):
-    content = bytearray(path.read_bytes())
-    for _ in range(random.Random(path.name).randint(1, 3)):
-        content[random.randrange(len(content))] ^= 1 << random.randrange(8)
+    content, draw = bytearray(path.read_bytes()), random.Random(0)
+    for position in draw.sample(range(len(content)), min(3, len(content))):
+        content[position] ^= 1 << draw.randrange(8)
     path.write_bytes(content)
 
 
@@ -126,6 +126,14 @@ def test_a_damaged_file_is_named_and_the_checkpoint_before_is_used(
         assert "the checkpoint of step 2 is used" in message
         assert len(message.splitlines()) == 2
         shutil.rmtree(folder)
+
+
+def test_a_damaged_checkpoint_does_not_count_among_those_that_are_kept(saved, mesh):
+    delete(saved / "3.json")
+    with Checkpoints(saved, keep=2) as checkpoints:
+        assert checkpoints.restore(abstract(make_tree(0, mesh), mesh))[0] == 2
+        checkpoints.save(4, make_tree(4, mesh))
+    assert sorted(path.name for path in saved.iterdir()) == ["2", "2.json", "4", "4.json"]
 
 
 def test_a_renamed_checkpoint_is_not_mistaken_for_another_step(saved, mesh, capfd):
