@@ -13,7 +13,7 @@ import numpy as np
 from etils import epath
 
 from distattn_jax.data.files import DataError
-from distattn_jax.train.files import write_whole
+from distattn_jax.train.atomic_write import write_atomically
 from distattn_jax.train.run_files import read_json_lines
 from distattn_jax.train.tensorboard import EventWriter
 
@@ -34,7 +34,7 @@ class Journal:
         self._path = directory / "metrics.jsonl"
         kept = [line for line in read(directory) if line["step"] <= resume_at]
         self._lines = [_format(line) for line in kept]
-        write_whole(self._path, "".join(self._lines))
+        write_atomically(self._path, "".join(self._lines))
         self._local = "://" not in str(directory)
         self._events = (
             EventWriter(str(directory / "events")) if tensorboard and self._local else None
@@ -73,7 +73,7 @@ class Journal:
         Nothing can be appended to a file in a cloud bucket, so the whole file is written again.
         """
         if not self._local:
-            write_whole(self._path, "".join(self._lines))
+            write_atomically(self._path, "".join(self._lines))
         if self._events is not None:
             self._events.flush()
 

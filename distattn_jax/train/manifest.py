@@ -11,7 +11,7 @@ from typing import Any
 
 from etils import epath
 
-from distattn_jax.train.files import write_whole
+from distattn_jax.train.atomic_write import write_atomically
 
 
 def manifest_path(checkpoint: epath.Path) -> epath.Path:
@@ -62,7 +62,7 @@ def find_damage(checkpoint: epath.Path) -> str | None:
 
 
 def _write(checkpoint: epath.Path, files: dict[str, str] | None) -> None:
-    write_whole(manifest_path(checkpoint), _format(checkpoint.name, files))
+    write_atomically(manifest_path(checkpoint), _format(checkpoint.name, files))
 
 
 def _read(checkpoint: epath.Path) -> dict[str, str] | None:

@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 import jax
 from etils import epath
 
+from distattn_jax.train.atomic_write import write_atomically
 from distattn_jax.train.config import Config
-from distattn_jax.train.files import write_whole
 from distattn_jax.train.lock import LockedError, hold_lock
 from distattn_jax.train.options import (
     describe_differences,
@@ -173,7 +173,7 @@ class Run(NamedTuple):
         line = json.dumps({"seconds": round(seconds, 3), "steps": steps, "spans": rounded})
         path = self.path / "timing.jsonl"
         before = path.read_text() if path.exists() else ""
-        write_whole(path, f"{before}{line}\n")
+        write_atomically(path, f"{before}{line}\n")
 
 
 def experiment_folder(config: Config) -> epath.Path:
@@ -216,7 +216,7 @@ def open_run(config: Config, *, data: Mapping[str, Any], files: Mapping[str, str
                     write_json(run.path / "environment.json", environment())
                     write_json(run.path / "data.json", data)
                     for name, content in files.items():
-                        write_whole(run.path / name, content)
+                        write_atomically(run.path / name, content)
         except OSError as error:
             raise RunError(
                 "--output.directory must be a folder that can be written; got "
@@ -253,7 +253,7 @@ def environment() -> dict[str, Any]:
 
 def write_json(path: epath.Path, content: Any) -> None:
     """Write a JSON file atomically: a killed process leaves no incomplete file."""
-    write_whole(path, json.dumps(content, indent=2) + "\n")
+    write_atomically(path, json.dumps(content, indent=2) + "\n")
 
 
 def _version(package: str) -> str | None:

@@ -1,4 +1,4 @@
-"""Files that are complete or absent, even if their process is killed; errors of a full disk."""
+"""Write files atomically: they are complete or absent, even if their process is killed."""
 
 import errno
 import os
@@ -11,14 +11,14 @@ def is_disk_full(error: BaseException) -> bool:
     return isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
 
 
-def write_whole(path: epath.Path, text: str) -> None:
+def write_atomically(path: epath.Path, text: str) -> None:
     """Write a file under a temporary name, then rename it.
 
     The file has either its old or its new content at any time, also after a power failure.
     """
     partial = path.with_name(f"{path.name}.{os.getpid()}.partial")
     try:
-        with partial.open("w") as file:
+        with partial.open("w", encoding="utf-8") as file:
             file.write(text)
             file.flush()
             if "://" not in str(path):
