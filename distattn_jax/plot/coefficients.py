@@ -22,10 +22,12 @@ from matplotlib.ticker import MaxNLocator
 from distattn_jax.attention import learnable_sigmoid
 from distattn_jax.plot.style import (
     GREY,
+    SETTINGS,
     check_array,
     finish_layout,
     head_colours,
     make_panels,
+    text_width,
     use_style,
 )
 
@@ -49,6 +51,7 @@ def mapping_curves(shapes: Vector, *, limit: float | int = 10) -> Figure:
         figure = _plot_curves(
             x,
             _evaluate(np.broadcast_to(x, (len(shapes), len(x))), shapes),
+            order=shapes.argsort()[::-1],
             colours=colours,
             labels=[f"$v$ = {_format(v)}" for v in shapes],
             xlabel="weighted distance $x = wR$",
@@ -65,6 +68,8 @@ def coefficient_curves(
 ) -> Figure:
     """Plot the coefficient f(wR; v) of every head against the distance R between query and key.
 
+    The legend lists the heads from the largest w to the smallest. Heads are counted from 1.
+
     Args:
       weight: Distance weights w of the heads, shape (N,).
       shape: Shape parameters v of the heads, shape (N,).
@@ -79,10 +84,11 @@ def coefficient_curves(
         figure = _plot_curves(
             distances,
             _evaluate(np.outer(weight, distances), shape),
+            order=weight.argsort(kind="stable")[::-1],
             colours=head_colours(weight),
             labels=[
-                f"$w$ = {_format(w)}, $v$ = {_format(v)}"
-                for w, v in zip(weight, shape, strict=True)
+                f"head {i + 1}: $w$ = {_format(w, 2)}, $v$ = {_format(v, 2)}"
+                for i, (w, v) in enumerate(zip(weight, shape, strict=True))
             ],
             xlabel="distance $R$",
             ylabel="coefficient $f(wR; v)$",
@@ -141,17 +147,28 @@ def _plot_curves(
     x: np.ndarray,
     coefficients: np.ndarray,
     *,
+    order: np.ndarray,
     colours: Sequence[Any],
     labels: Sequence[str],
     xlabel: str,
     ylabel: str,
 ) -> Figure:
-    """Plot curves in one panel. The legend lists the curve with the highest right end first."""
+    """Plot curves in one panel.
+
+    Args:
+      x: Horizontal coordinates, shape (K,).
+      coefficients: Vertical coordinates of the curves, shape (M, K).
+      order: Indices of the curves in the order of the legend, shape (M,).
+      colours: Colours of the curves.
+      labels: Legend entries of the curves.
+      xlabel: Label of the horizontal axis.
+      ylabel: Label of the vertical axis.
+    """
     legend_columns = -(-len(labels) // 16)
-    figure, (axes,) = make_panels(1, 1, width=3.5 + 1.9 * legend_columns, height=3.2)
+    entry = max(text_width(label, SETTINGS["legend.fontsize"]) for label in labels) + 0.6
+    figure, (axes,) = make_panels(1, 1, width=3.8 + entry * legend_columns, height=3.2)
     axes.axhline(1, color=GREY, linewidth=0.8, linestyle=":")
-    top_first = np.lexsort((coefficients.sum(1), coefficients[:, -1]))[::-1]
-    for i in top_first.tolist():
+    for i in order.tolist():
         axes.plot(
             x,
             coefficients[i],
@@ -166,6 +183,6 @@ def _plot_curves(
     return figure
 
 
-def _format(x: float) -> str:
-    """Format a number with three significant digits and a typographic minus sign."""
-    return f"{x:.3g}".replace("-", "\N{MINUS SIGN}")
+def _format(x: float, digits: int = 3) -> str:
+    """Format a number with `digits` significant digits and a typographic minus sign."""
+    return f"{x:.{digits}g}".replace("-", "\N{MINUS SIGN}")

@@ -7,6 +7,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from distattn_jax.plot.style import (
+    GREY,
     add_legend_above,
     check_array,
     finish_layout,
@@ -23,9 +24,16 @@ MAX_MARKED_POINTS = 12  # A curve with more points is drawn without markers.
 
 
 def learning_curves(
-    history: History, metrics: Sequence[str], *, labels: Mapping[str, str] | None = None
+    history: History,
+    metrics: Sequence[str],
+    *,
+    labels: Mapping[str, str] | None = None,
+    unit: str = "seeds",
 ) -> Figure:
     """Plot metrics against training steps: one panel per metric, one line per method.
+
+    If a method has several seeds, its line is the mean over seeds, and a band spans the values of
+    all seeds. A caption then explains the band. All panels have the same horizontal axis.
 
     Args:
       history: Dict from the method to a dict from the metric to a pair: steps of shape (K,), and
@@ -33,6 +41,7 @@ def learning_curves(
         some metric is omitted from the panel of this metric.
       metrics: Metrics to plot, in this order.
       labels: Legend entries by method. A method without an entry appears under its own name.
+      unit: Plural noun for the first axis of the values, for the caption.
     """
     known = {metric for curves in history.values() for metric in curves}
     unknown = [metric for metric in metrics if metric not in known]
@@ -42,7 +51,7 @@ def learning_curves(
     rows, columns = grid_shape(len(metrics), max_columns=3)
     with use_style():
         figure, grid = make_panels(rows, columns, width=3.4, height=2.6)
-        lines = {}
+        lines, seeds, last_step = {}, set(), 0.0
         for axes, metric in zip(grid, metrics, strict=False):
             for method, curves in history.items():
                 if metric not in curves:
@@ -58,16 +67,23 @@ def learning_curves(
                     markersize=3.5,
                     label=method,
                 )[0]
-                axes.fill_between(
-                    steps, values.min(0), values.max(0), color=colours[method], alpha=0.2, lw=0
-                )
+                if len(values) > 1:
+                    axes.fill_between(
+                        steps, values.min(0), values.max(0), color=colours[method], alpha=0.2, lw=0
+                    )
+                seeds.add(len(values))
+                last_step = max(last_step, steps.max())
             axes.set(xlabel="step", ylabel=metric.replace("_", " "))
-            axes.margins(x=0.02)
-            axes.set_xlim(left=min(0, axes.get_xlim()[0]))  # All panels begin at step 0.
             axes.xaxis.set_major_locator(MaxNLocator(5, steps=[1, 2, 5, 10], integer=True))
+        for axes in grid[: len(metrics)]:
+            axes.set_xlim(-0.02 * (last_step or 1), 1.02 * (last_step or 1))
         for axes in grid[len(metrics) :]:
             axes.remove()
         plotted = {method: lines[method] for method in history if method in lines}
         names = [(labels or {}).get(method, method.replace("_", " ")) for method in plotted]
         add_legend_above(figure, list(plotted.values()), names)
+        if max(seeds) > 1:
+            count = f"{max(seeds)} {unit}" if len(seeds) == 1 else f"all {unit}"
+            caption = f"line: mean of {count}; band: lowest to highest value"
+            figure.supxlabel(caption, fontsize=8, color=GREY)
         return finish_layout(figure)

@@ -69,7 +69,7 @@ def head_parameters(weight: Heads, shape: Heads, *, paired: bool = True) -> Figu
         }
         if seeds > 1:
             line = Line2D([], [], color=INK, marker="|", markersize=11, linestyle="none")
-            handles["lowest to highest seed"] = line
+            handles[f"lowest to highest of {seeds} seeds"] = line
         add_legend_above(figure, list(handles.values()), list(handles))
         return finish_layout(figure)
 

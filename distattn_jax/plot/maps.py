@@ -1,5 +1,6 @@
 """Heat maps of attention weights, side by side: rows are queries, columns are keys."""
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -17,8 +18,10 @@ from distattn_jax.plot.style import (
     use_style,
 )
 
-# Sizes in inches. Maps are positioned by hand, so that every cell has room for its token.
-MIN_MAP, MAX_FIGURE = 1.8, 13.0
+# Sizes in inches. Maps are positioned by hand, so that every named token has room.
+MIN_MAP, MIN_BAR, MAX_WIDTH, MAX_HEIGHT = 1.8, 1.2, 14.0, 16.0
+FONT_SIZES = {0.14: 7, 0.1: 6, 0.072: 5}  # smallest distance between two tokens: size in points
+MAX_CHARACTERS = 24  # of a token on an axis; the rest is cut
 TITLE_LINE, AXIS_LABEL, PADDING, GAP, COLOUR_BAR = 0.16, 0.35, 0.1, 0.15, 0.85
 
 
@@ -32,7 +35,8 @@ def attention_maps(
 ) -> Figure:
     """Draw attention weights as heat maps with tokens on both axes.
 
-    The maps are readable up to about 40 tokens.
+    Every token is named in up to about 80 tokens. In longer texts, the maps shrink to fit the
+    figure, and only every second, third or later token is named, which the axes then say.
 
     Args:
       maps: Dict from the title to attention weights of shape (T, S). A title may have several
@@ -68,25 +72,26 @@ def attention_maps(
             "fontsize": layout.font_size,
             "parse_math": False,
         }  # A token may be a dollar sign.
+        named = "" if layout.every == 1 else f", 1 of {layout.every} named"
         for i, (title, weights) in enumerate(arrays.items()):
             row, column = divmod(i, layout.columns)
-            axes = figure.add_axes(layout.rectangle(row, column, layout.map_width))
+            axes = figure.add_axes(layout.rectangle(row, column))
             image = axes.imshow(weights, cmap="Blues", vmin=lowest, vmax=upper)
             axes.set_title(title, parse_math=False)
             axes.spines[:].set_visible(True)
             axes.tick_params(length=0, pad=2)
-            axes.set_xticks(range(len(tokens)), tokens, rotation=90, **text)
-            axes.set_xlabel("key")
+            axes.set_xticks(*_name_tokens(tokens, layout.every), rotation=90, **text)
+            axes.set_xlabel(f"key{named}")
             if column == 0:
-                axes.set_yticks(range(len(query_tokens)), query_tokens, **text)
-                axes.set_ylabel("query")
+                axes.set_yticks(*_name_tokens(query_tokens, layout.every), **text)
+                axes.set_ylabel(f"query{named}")
             else:
                 axes.set_yticks([])
-        bar_axes = figure.add_axes(layout.rectangle(0, layout.columns, 0.12))
+        bar_axes = figure.add_axes(layout.colour_bar)
         extend = "max" if upper < highest else "neither"
         bar = figure.colorbar(image, cax=bar_axes, label="attention weight", extend=extend)
         bar.outline.set_linewidth(0.6)
-        bar.locator = MaxNLocator(5)
+        bar.locator = MaxNLocator(5, steps=[1, 2, 5, 10])
         return finish_layout(figure)
 
 
@@ -102,6 +107,7 @@ class _Layout(NamedTuple):
       above: Space for the title of a map.
       below: Space for the key tokens of a map.
       font_size: Font size of the tokens in points.
+      every: 1 if all tokens are named, 2 if every second token is named, and so on.
     """
 
     rows: int
@@ -112,6 +118,7 @@ class _Layout(NamedTuple):
     above: float
     below: float
     font_size: int
+    every: int
 
     @property
     def width(self) -> float:
@@ -123,41 +130,82 @@ class _Layout(NamedTuple):
         """Height of the figure."""
         return self.rows * (self.above + self.map_height + self.below)
 
-    def rectangle(self, row: int, column: int, width: float) -> tuple[float, float, float, float]:
-        """Return (left, bottom, width, height) of axes, as fractions of the figure."""
+    @property
+    def overflow(self) -> float:
+        """Length by which the figure is too wide or too high; 0 if it fits."""
+        return max(0.0, self.width - MAX_WIDTH - 1e-9, self.height - MAX_HEIGHT - 1e-9)
+
+    def rectangle(self, row: int, column: int) -> tuple[float, float, float, float]:
+        """Return (left, bottom, width, height) of a map, as fractions of the figure."""
         x = self.left + column * (self.map_width + GAP)
-        y = self.height - row * (self.above + self.map_height + self.below)
-        y -= self.above + self.map_height
-        return (
-            x / self.width,
-            y / self.height,
-            width / self.width,
-            self.map_height / self.height,
-        )
+        y = self.height - row * (self.above + self.map_height + self.below) - self.above
+        return self._fractions(x, y, self.map_width, self.map_height)
+
+    @property
+    def colour_bar(self) -> tuple[float, float, float, float]:
+        """(left, bottom, width, height) of the colour bar, as fractions of the figure."""
+        x = self.left + self.columns * (self.map_width + GAP)
+        return self._fractions(x, self.height - self.above, 0.12, max(self.map_height, MIN_BAR))
+
+    def _fractions(
+        self, x: float, top: float, width: float, height: float
+    ) -> tuple[float, float, float, float]:
+        """Return (left, bottom, width, height) of a rectangle, as fractions of the figure."""
+        bottom = (top - height) / self.height
+        return x / self.width, bottom, width / self.width, height / self.height
 
 
 def _arrange(
     titles: Sequence[str], tokens: Sequence[str], query_tokens: Sequence[str], columns: int | None
 ) -> _Layout:
-    """Return a layout of the maps in which all titles and tokens fit."""
+    """Return the layout with the largest maps in which all titles and named tokens fit."""
     lines = [title.split("\n") for title in titles]
     title_width = max(
         text_width(line, SETTINGS["axes.titlesize"]) for title in lines for line in title
     )
     longest = max(len(query_tokens), len(tokens))
-    cell, font_size = (0.15, 7) if longest <= 24 else (0.12, 6)
-    cell = max(cell, MIN_MAP / longest, title_width / len(tokens))
-    if columns is None:
-        fitting = max(1, int(MAX_FIGURE // (cell * len(tokens))))
-        _, columns = grid_shape(len(titles), max_columns=fitting)
-    margin = AXIS_LABEL + PADDING
-    return _Layout(
-        rows=-(-len(titles) // columns),
-        columns=min(columns, len(titles)),
-        map_width=cell * len(tokens),
-        map_height=cell * len(query_tokens),
-        left=margin + max(text_width(name, font_size) for name in set(query_tokens)),
-        above=PADDING + TITLE_LINE * max(map(len, lines)),
-        below=margin + max(text_width(name, font_size) for name in set(tokens)),
-        font_size=font_size,
-    )
+    least = max(MIN_MAP / longest, title_width / len(tokens))
+    most = max(least, 0.15 if longest <= 24 else 0.12)
+    above, margin = PADDING + TITLE_LINE * max(map(len, lines)), AXIS_LABEL + PADDING
+    token_widths = [  # at a font size of 1 point
+        max(text_width(name, 1) for name in {_shorten(token) for token in names})
+        for names in (query_tokens, tokens)
+    ]
+
+    def fit(columns: int) -> _Layout:
+        """Return the layout with this number of maps in a row."""
+        rows = -(-len(titles) // columns)
+        cell, font_size = most, max(FONT_SIZES.values())
+        for _ in range(2):  # The margins depend on the font size, which depends on the cells.
+            left, below = (margin + font_size * width for width in token_widths)
+            width = (MAX_WIDTH - left - COLOUR_BAR) / columns - GAP
+            height = MAX_HEIGHT / rows - above - below
+            cell = min(most, max(least, min(width / len(tokens), height / len(query_tokens))))
+            sizes = [size for room, size in FONT_SIZES.items() if cell >= room - 1e-9]
+            font_size = max(sizes, default=6)
+        return _Layout(
+            rows=rows,
+            columns=columns,
+            map_width=cell * len(tokens),
+            map_height=cell * len(query_tokens),
+            left=left,
+            above=above,
+            below=max(below, MIN_BAR + PADDING - cell * len(query_tokens)),
+            font_size=font_size,
+            every=1 if sizes else math.ceil(0.1 / cell),
+        )
+
+    if columns is not None:
+        return fit(min(columns, len(titles)))
+    layouts = [fit(grid_shape(len(titles), max_columns=i + 1)[1]) for i in range(len(titles))]
+    return min(layouts, key=lambda layout: (layout.overflow, -layout.map_width, layout.rows))
+
+
+def _name_tokens(tokens: Sequence[str], every: int) -> tuple[range, list[str]]:
+    """Return the positions and names of every first, second or later token, for the ticks."""
+    return range(0, len(tokens), every), [_shorten(token) for token in tokens[::every]]
+
+
+def _shorten(token: str) -> str:
+    """Return a token without the characters beyond `MAX_CHARACTERS`."""
+    return token if len(token) <= MAX_CHARACTERS else f"{token[: MAX_CHARACTERS - 1]}…"

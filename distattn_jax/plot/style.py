@@ -186,10 +186,15 @@ def text_width(text: str, font_size: int) -> float:
 
 
 def add_legend_above(figure: Figure, handles: Sequence[Any], names: Sequence[str]) -> None:
-    """Put a legend above all panels, in one row if it fits, otherwise in several rows."""
+    """Put a legend above all panels, in one row if it fits, otherwise in several rows.
+
+    The figure grows with the number of rows, so that the panels keep their height.
+    """
     widths = [text_width(name, SETTINGS["legend.fontsize"]) + 0.6 for name in names]
     available = figure.get_figwidth()
     columns = len(names) if sum(widths) <= available else max(1, int(available // max(widths)))
+    further_rows = -(-len(names) // columns) - 1
+    figure.set_figheight(figure.get_figheight() + 0.17 * further_rows)
     figure.legend(handles, names, loc="outside upper center", ncols=columns)
 
 

@@ -94,7 +94,20 @@ def prepare_documents(
             "words": float(column.inner.lengths.mean()),
             "sentences": float(column.lengths.mean()),
         },
+        longest_sequences=_longest_sequences(config.data, tables),
         labels=labels,
         messages=(truncated,),
         initial_parameters=initial_parameters,
     )
+
+
+def _longest_sequences(config: DocumentData, tables: Mapping[str, Table]) -> dict[str, int]:
+    """Return the largest number of words of a sentence and of sentences of a document.
+
+    Both are counted after truncation.
+    """
+    columns = [table.columns["text"] for table in tables.values()]
+    nested = [column for column in columns if isinstance(column, Nested)]
+    words = max(int(column.inner.lengths.max(initial=1)) for column in nested)
+    sentences = max(int(column.lengths.max(initial=1)) for column in nested)
+    return {"words": min(words, config.longest), "sentences": min(sentences, config.sentences)}

@@ -109,6 +109,7 @@ def prepare_fine_tuning(
         labels=labels,
         average_length=float(lengths.mean()),
         sequence_lengths={"text": float(lengths.mean())},
+        longest_sequences={"text": int(lengths.max(initial=1))},
         messages=(
             f"{truncated['train']} of the texts of train are cut to {config.data.longest} tokens",
             f"{source['name']}: {sizes.family}, {sizes.layers} layers of {sizes.heads} heads, "

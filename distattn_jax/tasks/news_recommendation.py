@@ -11,6 +11,8 @@ from tokenizers import Tokenizer
 
 from distattn_jax.data import TextBuilder
 from distattn_jax.datasets import Mind, OnDiskImpressions
+from distattn_jax.datasets.mind import HISTORY
+from distattn_jax.datasets.on_disk_impressions import TITLE_LENGTH
 from distattn_jax.models import NewsRecommender
 from distattn_jax.tasks.preparation import (
     SPLITS,
@@ -89,6 +91,7 @@ def prepare(config: NewsRecommendationConfig) -> PreparedData:
     tokenizer = train_tokenizer(iter(dataset.training_titles), config.data)
     tables = {split: read_table(config, dataset, split, tokenizer) for split in SPLITS}
     mean_length = float(tables["train"].title_lengths[1:].mean())
+    longest = max(int(table.title_lengths.max()) for table in tables.values())
     return prepare_with_embeddings(
         config,
         dataset,
@@ -97,6 +100,7 @@ def prepare(config: NewsRecommendationConfig) -> PreparedData:
         embedding_path=("titles", "embedding", "embedding"),
         average_length=mean_length,
         sequence_lengths={"titles": mean_length},  # The lengths of histories are not counted.
+        longest_sequences={"titles": min(longest, TITLE_LENGTH), "user": HISTORY},
     )
 
 

@@ -73,6 +73,7 @@ def prepare(config: PairClassificationConfig) -> PreparedData:
     tokenizer = train_tokenizer(iterate_training_texts(dataset, FIELDS), config.data)
     tables = {split: read_table(config, dataset, split, tokenizer) for split in SPLITS}
     lengths = [tables["train"].lengths((field,)) for field in FIELDS]
+    longest = max(int(table.lengths(FIELDS).max(initial=1)) for table in tables.values())
     return prepare_with_embeddings(
         config,
         dataset,
@@ -81,6 +82,7 @@ def prepare(config: PairClassificationConfig) -> PreparedData:
         embedding_path=("text", "embedding", "embedding"),
         average_length=float(sum(length.mean() for length in lengths)),
         sequence_lengths={"text": float(np.mean(lengths))},
+        longest_sequences={"text": min(longest, config.data.longest)},
         labels=read_labels(dataset),
     )
 

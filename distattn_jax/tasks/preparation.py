@@ -151,6 +151,7 @@ def prepare_with_embeddings(
     embedding_path: tuple[str, ...],
     average_length: float,
     sequence_lengths: Mapping[str, float],
+    longest_sequences: Mapping[str, int],
     labels: tuple[str, ...] = (),
     messages: Sequence[str] = (),
     initial_parameters: Mapping[tuple[str | int, ...], np.ndarray] | None = None,
@@ -165,6 +166,8 @@ def prepare_with_embeddings(
       embedding_path: Path of the embedding table among the model's parameters.
       average_length: Mean number of tokens of a training example, before truncation.
       sequence_lengths: Dict from the name of an encoder to the mean length of its input sequences.
+      longest_sequences: Dict from the name of an encoder to the largest length of its input
+        sequences, after truncation.
       labels: Names of the classes.
       messages: Further lines to print.
       initial_parameters: Initial values of parameters other than the embeddings, by parameter path.
@@ -182,6 +185,7 @@ def prepare_with_embeddings(
         labels=labels,
         average_length=average_length,
         sequence_lengths=sequence_lengths,
+        longest_sequences=longest_sequences,
         messages=(*messages, message),
     )
     return PreparedData(config, tokenizer, tables, about, lines, labels, parameters)
@@ -196,6 +200,7 @@ def describe_data(
     labels: tuple[str, ...],
     average_length: float,
     sequence_lengths: Mapping[str, float],
+    longest_sequences: Mapping[str, int],
     messages: Sequence[str],
     pretrained: Mapping[str, Any] | None = None,
 ) -> tuple[dict[str, Any], tuple[str, ...]]:
@@ -209,6 +214,8 @@ def describe_data(
       labels: Names of the classes.
       average_length: Mean number of tokens of a training example.
       sequence_lengths: Dict from the name of an encoder to the mean length of its input sequences.
+      longest_sequences: Dict from the name of an encoder to the largest length of its input
+        sequences, after truncation.
       messages: Further lines of text.
       pretrained: Description of the pre-trained model, or None without a pre-trained model.
     """
@@ -226,6 +233,7 @@ def describe_data(
         "classes": len(labels),
         "average_length": average_length,
         "sequence_lengths": dict(sequence_lengths),
+        "longest_sequences": dict(longest_sequences),
         "vocabulary": vocabulary,
     }
     if pretrained is not None:

@@ -70,6 +70,7 @@ def prepare(config: TextClassificationConfig) -> PreparedData:
     tokenizer = train_tokenizer(iterate_training_texts(dataset, FIELDS), config.data)
     tables = {split: read_table(config, dataset, split, tokenizer) for split in SPLITS}
     mean_length = float(tables["train"].lengths(FIELDS).mean())
+    longest = max(int(table.lengths(FIELDS).max(initial=1)) for table in tables.values())
     return prepare_with_embeddings(
         config,
         dataset,
@@ -78,6 +79,7 @@ def prepare(config: TextClassificationConfig) -> PreparedData:
         embedding_path=("text", "embedding", "embedding"),
         average_length=mean_length,
         sequence_lengths={"text": mean_length},
+        longest_sequences={"text": min(longest, config.data.longest)},
         labels=read_labels(dataset),
     )
 

@@ -72,6 +72,14 @@ CPU_SHAPES = {
 }
 
 
+def describe_shape(name: str, shape: Shape) -> tuple[str, str]:
+    """Return a title and a subtitle for a shape, e.g. ("long", "B4 N16 L8192 H64").
+
+    On a CPU, a smaller shape replaces the shape of this name. The title is then its sizes.
+    """
+    return (name, str(shape)) if shape == SHAPES[name] else (str(shape), f"instead of {name}")
+
+
 class Case(NamedTuple):
     """An attention variant, and the implementation that computes it.
 

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 
 import numpy as np
 from matplotlib.figure import Figure
+from matplotlib.patheffects import withStroke
 
 from distattn_jax.plot.style import (
     GREY,
@@ -30,7 +31,7 @@ def timing_bars(times: Times, *, unit: str, mark_one: bool = False, columns: int
     Args:
       times: Dict from the panel title to a dict from the case name to its time. The time is None if
         the case was not timed.
-      unit: Label of the horizontal axis.
+      unit: Label of the horizontal axes, below the figure.
       mark_one: If True, draw a dotted vertical line at 1. Use it if `times` are ratios.
       columns: Maximum number of panels in a row.
     """
@@ -44,7 +45,9 @@ def timing_bars(times: Times, *, unit: str, mark_one: bool = False, columns: int
     side = max(text_width(name, SETTINGS["ytick.labelsize"]) for name in names) + 0.3
     rows, columns = grid_shape(len(times), max_columns=columns)
     with use_style():
-        height = 0.6 + 0.22 * len(cases)
+        title_lines = 1 + max(title.count("\n") for title in times)
+        label_lines = 1 + unit.count("\n")
+        height = 0.45 + 0.15 * title_lines + 0.22 * len(cases) + 0.2 * label_lines / rows
         figure, grid = make_panels(rows, columns, width=2.3 + side / columns, height=height)
         for i, (axes, (title, panel)) in enumerate(zip(grid, times.items(), strict=False)):
             axes.set_title(title)
@@ -62,7 +65,8 @@ def timing_bars(times: Times, *, unit: str, mark_one: bool = False, columns: int
                 length = min(time, end)
                 axes.barh(row, length, height=0.65, color=_case_colour(case))
                 arrow = " \N{RIGHTWARDS ARROW}" if time > end else ""
-                axes.text(length + 0.03 * end, row, f"{time:.3g}{arrow}", va="center")
+                text = axes.text(length + 0.03 * end, row, f"{time:.3g}{arrow}", va="center")
+                text.set_path_effects([withStroke(linewidth=2.5, foreground="white")])
             if mark_one:
                 axes.axvline(1, color=GREY, linewidth=0.8, linestyle=":", zorder=0)
         for axes in grid[len(times) :]:

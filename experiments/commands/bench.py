@@ -19,6 +19,7 @@ from experiments.bench.cases import (
     SHAPES,
     Shape,
     V,
+    describe_shape,
     draw_operands,
     missing_device,
 )
@@ -73,7 +74,7 @@ def main(arguments: Sequence[str]) -> None:
         stored = read_results(path.stem, path.parent)
         if stored is None:
             raise ValueError(f"draw must be an existing bench.json; got {path}.")
-        draw_figure(print_table(stored, read_rows(stored)), path.parent)
+        draw_figure(stored, print_table(stored, read_rows(stored)), path.parent)
         return
     absence = pytorch.explain_absence() if bench.peers else ""
     if absence:
@@ -85,7 +86,7 @@ def main(arguments: Sequence[str]) -> None:
         content["lines"] = [dataclasses.asdict(row) for row in rows]
         content = round_numbers(content)
         print(write_results(content, bench.output))
-        draw_figure(read_rows(content), epath.Path(bench.output))
+        draw_figure(content, read_rows(content), epath.Path(bench.output))
     bad = [row for row in rows if row.message.startswith((WRONG, FAILED))]
     if bad:
         names = ", ".join(f"{row.case} at {row.shape}" for row in bad)
@@ -190,16 +191,22 @@ def print_table(content: Mapping[str, Any], rows: Iterable[Row]) -> list[Row]:
     for row in rows:
         if not printed or printed[-1].shape != row.shape:
             shape = Shape(**content["shapes"][row.shape])
-            print(f"\n{row.shape}: {shape}, calls in one program: {shape.calls}")
+            title = ", ".join(describe_shape(row.shape, shape))
+            print(f"\n{title}; calls in one program: {shape.calls}")
         print(format_row(row), flush=True)
         printed.append(row)
     return printed
 
 
-def draw_figure(rows: Sequence[Row], folder: epath.Path) -> None:
+def draw_figure(content: Mapping[str, Any], rows: Sequence[Row], folder: epath.Path) -> None:
     """Draw the times of a forward and backward pass, and save the figure as `folder/bench.png`.
 
     The figure has one panel per shape.
+
+    Args:
+      content: Setup of the benchmark, from `describe_setup`.
+      rows: Rows of the table.
+      folder: Folder of the figure.
     """
     try:
         from distattn_jax import plot
@@ -213,10 +220,13 @@ def draw_figure(rows: Sequence[Row], folder: epath.Path) -> None:
     relative = any(row.both_ratio is not None for row in rows)
     times: dict[str, dict[str, float | None]] = {}
     for row in rows:
-        panel = times.setdefault(row.shape, {})
+        shape = Shape(**content["shapes"][row.shape])
+        panel = times.setdefault("\n".join(describe_shape(row.shape, shape)), {})
         panel[row.case] = row.both_ratio if relative else row.both_ms
     unit = f"time / {REFERENCE_CASE.replace('_', ' ')}" if relative else "milliseconds"
-    figure = timing_bars(times, unit=f"forward + backward, {unit}", mark_one=relative)
+    letters = "B: batch size, N: heads, L: length, H: width of a head"
+    label = f"forward + backward, {unit}\n{letters}"
+    figure = timing_bars(times, unit=label, mark_one=relative)
     path = folder / "bench.png"
     plot.save(figure, path)
     print(path)

@@ -23,6 +23,7 @@ from distattn_jax.tasks import (
     sentence_attention,
 )
 from distattn_jax.train.journal import Line, read
+from distattn_jax.train.members import list_members
 from distattn_jax.train.results import select_members
 from distattn_jax.train.run import Run
 from experiments.papers.formatting import METHOD_ORDER, method_title
@@ -63,11 +64,11 @@ def _make_figures(runs: dict[str, Run], sentence: str | None) -> Iterator[tuple[
             trained[method] = load_models(run.path, run.result)
     if "distance_aware" in trained:
         _, params, members, best = trained["distance_aware"]
-        max_distance = _max_distance(load_config(runs["distance_aware"].path))
         levels = distance_parameters(params)
         for level, (weight, shape) in levels.items():
             suffix = "" if len(levels) == 1 else f"_{level}"
             yield f"heads{suffix}", plot.head_parameters(weight[members], shape[members])
+            max_distance = max_sequence_length(runs["distance_aware"], level) - 1
             for name, figure in plot_coefficients(
                 weight[best], shape[best], max_distance=max_distance
             ):
@@ -84,16 +85,24 @@ def _make_figures(runs: dict[str, Run], sentence: str | None) -> Iterator[tuple[
         yield "attention", plot.attention_maps(select_maps(attention), tokens)
 
 
-def _max_distance(config: Any) -> int:
-    """Return the largest possible distance between two tokens of a text.
+def max_sequence_length(run: Run, level: str) -> int:
+    """Return the length of the longest input sequence of an encoder, after truncation.
 
-    Return 511 if the config has no option that truncates texts.
+    Args:
+      run: Folder of the run. Older runs do not store the length. The result for such a run is the
+        length to which texts are truncated, or 512 if they are not truncated.
+      level: Name of the encoder, as in `distance_parameters`.
     """
-    return getattr(config.data, "longest", 512) - 1
+    stored = run.data.get("longest_sequences", {})
+    return stored.get(level) or getattr(load_config(run.path).data, "longest", 512)
 
 
 def plot_learning_curves(runs: dict[str, Run]) -> Figure | None:
-    """Plot training loss and main validation metric of all methods. Return None without logs."""
+    """Plot training loss and main validation metric of all methods. Return None without logs.
+
+    A finished run shows the seeds of its best point of the hyperparameter grid. A run that is not
+    finished shows all models.
+    """
     lines = {method: read(run.path) for method, run in runs.items()}
     results = {method: run.result for method, run in runs.items()}
     titles = {"train/loss": "training loss"}
@@ -101,18 +110,24 @@ def plot_learning_curves(runs: dict[str, Run]) -> Figure | None:
     if criterion is not None:
         titles[f"validation/{criterion}"] = f"validation {criterion.replace('_', ' ')}"
     history: dict[str, dict[str, Curve]] = {}
-    labels = {}
+    labels, unit = {}, "seeds"
     for method, result in results.items():
         members = slice(None) if result is None else select_members(result)
+        note = "" if result else " (not finished)"
+        if result is None:
+            config = load_config(runs[method].path)
+            settings = len(list_members(config)) // config.seeds
+            if settings > 1:
+                note, unit = f" (not finished, {settings} settings)", "models"
         found = {
             name: read_curve(lines[method], metric, members) for metric, name in titles.items()
         }
         history[method] = {name: curve for name, curve in found.items() if curve is not None}
-        labels[method] = method_title(method) + ("" if result else " (not finished)")
+        labels[method] = method_title(method) + note
     metrics = [
         name for name in titles.values() if any(name in curves for curves in history.values())
     ]
-    return plot.learning_curves(history, metrics, labels=labels) if metrics else None
+    return plot.learning_curves(history, metrics, labels=labels, unit=unit) if metrics else None
 
 
 def read_curve(lines: Sequence[Line], metric: str, members: slice | list[int]) -> Curve | None:
@@ -136,12 +151,12 @@ def plot_coefficients(
     """Yield (file name, figure) for each layer: the coefficients f(wR; v) against the distance R.
 
     The horizontal axis ends at the distance beyond which f is nearly constant for half of the
-    heads, but at most at `max_distance`.
+    heads, but at most at `max_distance`, the largest distance in the data.
 
     Args:
       weight: Distance weights w, shape (L, N).
       shape: Shape parameters v, shape (L, N).
-      max_distance: Largest possible distance between two tokens of a text.
+      max_distance: Largest distance between two tokens of a text.
     """
     saturation = (np.abs(shape) + 5) / np.maximum(np.abs(weight), 1e-6)  # |w| R = |v| + 5
     end = int(np.clip(np.median(saturation), 1, max(max_distance, 1)))
@@ -174,7 +189,9 @@ def select_maps(attention: dict[str, SentenceAttention]) -> dict[str, np.ndarray
             if exists:
                 layer, head = np.unravel_index(index, distance_weight.shape)
                 w = f"{distance_weight[layer, head]:.2g}".replace("-", "\N{MINUS SIGN}")
-                place = f"head {head + 1}" if len(weights) == 1 else f"{layer + 1}.{head + 1}"
+                place = f"head {head + 1}"
+                if len(weights) > 1:
+                    place = f"layer {layer + 1}, {place}"
                 title = f"{method_title(method)}\nmost {kind}: {place}, w = {w}"
                 maps[title] = weights[layer, head]
     return maps

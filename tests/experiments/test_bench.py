@@ -35,7 +35,7 @@ def test_a_run_prints_and_writes_a_table_and_can_draw_it_again(tmp_path, capsys)
     assert distance_aware["forward_ms"] > 0
     assert distance_aware["both_ms"] > 0
     assert distance_aware["both_ratio"] is None  # The reference case needs a GPU.
-    assert "bert: B2 N4 L24 H8, calls in one program: 2" in printed
+    assert "B2 N4 L24 H8, instead of bert; calls in one program: 2" in printed
     picture = tmp_path / "bench.png"
     before = picture.read_bytes()
     picture.unlink()
@@ -45,6 +45,12 @@ def test_a_run_prints_and_writes_a_table_and_can_draw_it_again(tmp_path, capsys)
     assert again[: table + 2] == printed[: table + 2]
     assert [line[:30] for line in again] == [line[:30] for line in printed if ".json" not in line]
     assert picture.read_bytes() == before
+
+
+def test_only_shapes_of_their_full_size_are_called_by_their_name():
+    full, small = cases.SHAPES["long"], cases.CPU_SHAPES["long"]
+    assert cases.describe_shape("long", full) == ("long", "B4 N16 L8192 H64")
+    assert cases.describe_shape("long", small) == ("B1 N4 L192 H64", "instead of long")
 
 
 def test_a_wrong_implementation_is_named_and_not_timed(monkeypatch, capsys):

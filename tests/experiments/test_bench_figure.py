@@ -28,6 +28,12 @@ def test_each_bar_shows_its_time_in_digits():
     assert colours == [*methods, plot.PALETTE["blue"]]
 
 
+def test_a_figure_of_one_bar_has_room_for_its_title_and_label():
+    figure = timing_bars({"B2 N4\ninstead of bert": {"vanilla": 1.0}}, unit="ms\nB: batch size")
+    drawn, (width, height) = figure.get_tightbbox(), figure.get_size_inches()
+    assert min(drawn.x0, drawn.y0, width - drawn.x1, height - drawn.y1) >= 0
+
+
 def test_at_least_one_time_is_required():
     with pytest.raises(ValueError, match=r"times must hold at least one time; got none in"):
         timing_bars({"short": {"vanilla": None}}, unit="ms")

@@ -225,6 +225,22 @@ def test_learning_curves_are_labelled_with_titles_and_unfinished_runs(logged):
     assert names == ["Adapted Transformer", "DA-Transformer (not finished)", "Transformer"]
 
 
+def test_models_of_an_unfinished_grid_are_not_called_seeds(tmp_path):
+    rates = OptimizerConfig(learning_rate=(0.1, 0.2))
+    log = ({"step": 10, "train/loss": [4.0, 3.0, 2.0, 1.0]},)
+    path = make_run(tmp_path, "vanilla", log=log, optimizer=rates)
+    figure = run_figures.plot_learning_curves({"vanilla": Run(epath.Path(path))})
+    assert figure.legends[0].texts[0].get_text() == "Transformer (not finished, 2 settings)"
+    assert figure.get_supxlabel().startswith("line: mean of 4 models;")
+
+
+def test_the_longest_text_of_the_data_limits_the_distances(tmp_path):
+    run = Run(epath.Path(make_run(tmp_path, "distance_aware")))
+    assert run_figures.max_sequence_length(run, "text") == 512  # the default of data.longest
+    (run.path / "data.json").write_text('{"longest_sequences": {"text": 30}}')
+    assert run_figures.max_sequence_length(run, "text") == 30
+
+
 def test_each_layer_has_its_own_figure_of_coefficients():
     weight, shape = np.array([[-0.1, 0.1]]), np.zeros((1, 2))
     ((name, figure),) = run_figures.plot_coefficients(weight, shape, max_distance=1000)

@@ -25,12 +25,19 @@ def test_coefficient_curves_follow_the_equation_and_are_labelled_with_w_and_v():
     weight, shape = np.array([-0.25, 0.5]), np.array([1.5, -2.0])
     (axes,) = plot.coefficient_curves(weight, shape, max_distance=12).axes
     curves = {line.get_label(): line.get_xydata() for line in axes.lines[1:]}
-    labels = ["$w$ = −0.25, $v$ = 1.5", "$w$ = 0.5, $v$ = −2"]
+    labels = ["head 1: $w$ = −0.25, $v$ = 1.5", "head 2: $w$ = 0.5, $v$ = −2"]
     assert set(curves) == set(labels)
     for label, w, v in zip(labels, weight, shape, strict=True):
         distance, coefficient = curves[label].T
         assert (distance[0], distance[-1]) == (0, 12)
         np.testing.assert_allclose(coefficient, sigmoid(w * distance, v), rtol=1e-5)
+
+
+def test_the_legend_lists_the_heads_from_the_largest_w_to_the_smallest():
+    weight, shape = np.random.default_rng(0).normal(size=(2, 16))
+    (legend,) = plot.coefficient_curves(weight, shape, max_distance=5).legends
+    heads = [int(text.get_text().split(":")[0].removeprefix("head ")) for text in legend.texts]
+    assert heads == [head + 1 for head in np.argsort(-weight)]
 
 
 def test_coefficient_matrices_follow_the_equation_with_one_row_for_each_v():

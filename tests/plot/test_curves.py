@@ -27,6 +27,32 @@ def test_line_is_the_mean_over_seeds_and_band_spans_all_seeds():
         assert (at_step.min(), at_step.max()) == (lowest, highest)
 
 
+@pytest.mark.parametrize(
+    ("seeds", "unit", "caption"),
+    [
+        ((2, 2), "seeds", "line: mean of 2 seeds; band: lowest to highest value"),
+        ((2, 1), "models", "line: mean of all models; band: lowest to highest value"),
+        ((1, 1), "seeds", ""),
+    ],
+)
+def test_a_caption_explains_the_band_if_there_is_one(seeds, unit, caption):
+    methods = ("adapted", "vanilla")
+    made = {
+        method: {"loss": (STEPS, LOSSES[:count])}
+        for method, count in zip(methods, seeds, strict=True)
+    }
+    figure = plot.learning_curves(made, ["loss"], unit=unit)
+    assert figure.get_supxlabel() == caption
+    assert len(figure.axes[0].collections) == sum(count > 1 for count in seeds)
+
+
+def test_all_panels_share_the_horizontal_axis():
+    loss, accuracy = plot.learning_curves(history(), ["loss", "accuracy"]).axes
+    assert loss.get_xlim() == accuracy.get_xlim()
+    assert loss.get_xlim()[0] <= 0
+    assert 20 <= loss.get_xlim()[1] < 22
+
+
 def test_each_metric_has_a_panel_with_the_methods_that_logged_it():
     figure = plot.learning_curves(history(), ["accuracy", "loss"])
     assert [axes.get_ylabel() for axes in figure.axes] == ["accuracy", "loss"]

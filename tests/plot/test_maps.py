@@ -70,13 +70,36 @@ def test_columns_sets_the_number_of_maps_in_a_row(count, columns, rows):
     assert names(panels[-1].xaxis) == TOKENS
 
 
-@pytest.mark.parametrize(("count", "length"), [(1, 1), (3, 6), (3, 40)])
-def test_everything_lies_inside_the_figure(count, length):
-    tokens = (TOKENS * 7)[-length:]
-    maps = {f"head {i}": weights(length, length) for i in range(count)}
-    figure = plot.attention_maps(maps, tokens)
+@pytest.mark.parametrize(
+    ("count", "queries", "keys"), [(1, 1, 1), (3, 6, 6), (3, 40, 40), (1, 2, 50)]
+)
+def test_everything_lies_inside_the_figure(count, queries, keys):
+    maps = {f"head {i}": weights(queries, keys) for i in range(count)}
+    query_tokens, tokens = ((TOKENS * 9)[-length:] for length in (queries, keys))
+    figure = plot.attention_maps(maps, tokens, query_tokens=query_tokens)
     drawn, (width, height) = figure.get_tightbbox(), figure.get_size_inches()
     assert min(drawn.x0, drawn.y0, width - drawn.x1, height - drawn.y1) >= 0
+
+
+@pytest.mark.parametrize(
+    ("count", "length", "named"), [(3, 80, 1), (1, 200, 2), (16, 24, 1)]
+)
+def test_many_or_long_maps_fit_a_page_and_leave_tokens_out(count, length, named):
+    tokens = [str(i % 7) for i in range(length)]
+    figure = plot.attention_maps({f"{i}": np.eye(length) for i in range(count)}, tokens)
+    width, height = figure.get_size_inches()
+    assert width <= 14.01
+    assert height <= 16.01
+    axes = figure.axes[0]
+    assert names(axes.xaxis) == names(axes.yaxis) == tokens[::named]
+    assert axes.get_xlabel() == ("key" if named == 1 else f"key, 1 of {named} named")
+    row = sorted(label.get_window_extent().x0 for label in axes.get_xticklabels())
+    assert min(np.diff(row)) >= 5 / 72 * figure.dpi  # the smallest font
+
+
+def test_a_very_long_token_is_cut():
+    figure = plot.attention_maps({"": weights(2, 2)}, ["short", 100 * "x"])
+    assert names(figure.axes[0].xaxis) == ["short", 23 * "x" + "…"]
 
 
 def test_errors_name_the_argument():

@@ -39,13 +39,24 @@ def test_the_baseline_predicts_the_mean_rating_of_the_training_set(task):
     assert baseline == {"rmse": pytest.approx(2**0.5), "mae": pytest.approx(1)}
 
 
-def test_the_bias_starts_at_the_mean_rating_of_the_training_set(tmp_path):
-    with (tmp_path / "reviews_Electronics_5.json").open("w") as file:
+@pytest.fixture(scope="module")
+def prepared(tmp_path_factory):
+    """Reviews of two sentences, of which at most three tokens are read."""
+    folder = tmp_path_factory.mktemp("reviews")
+    with (folder / "reviews_Electronics_5.json").open("w") as file:
         for i in range(60):
-            row = {"overall": float(i % 5 + 1), "reviewText": "good. plain.", "helpful": [0, 1]}
+            text = "good. plain but good."
+            row = {"overall": float(i % 5 + 1), "reviewText": text, "helpful": [0, 1]}
             file.write(json.dumps(row) + "\n")
-    data = DocumentData(directory=str(tmp_path / "prepared"), manual_dir=str(tmp_path))
-    prepared = prepare(DocumentRegressionConfig(data=data))
+    data = DocumentData(directory=str(folder / "prepared"), manual_dir=str(folder), longest=3)
+    return prepare(DocumentRegressionConfig(data=data))
+
+
+def test_the_longest_sequences_are_counted_after_truncation(prepared):
+    assert prepared.about["longest_sequences"] == {"words": 3, "sentences": 2}
+
+
+def test_the_bias_starts_at_the_mean_rating_of_the_training_set(prepared):
     ratings = prepared.tables["train"].columns["rating"]
     assert set(ratings) == {1, 2, 3, 4, 5}
     np.testing.assert_allclose(prepared.initial_parameters["rating", "bias"], [ratings.mean()])

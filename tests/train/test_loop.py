@@ -154,6 +154,8 @@ def test_a_run_stores_its_config_environment_metrics_events_and_profile(finished
     assert environment["packages"]["jax"] == jax.__version__
     assert environment["device"] == jax.devices()[0].device_kind
     assert "commit" in environment
+    data = json.loads((finished_run / "data.json").read_text())
+    assert data["longest_sequences"] == {"text": 8}
     assert any((finished_run / "events").iterdir())
     assert any((finished_run / "profile").rglob("*.xplane.pb"))
     names = {name for line in journal.read(epath.Path(finished_run)) for name in line} - {"step"}
