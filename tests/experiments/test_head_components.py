@@ -36,6 +36,12 @@ def test_all_panels_share_square_axes():
     assert top > 11
 
 
+def test_the_legend_of_many_layers_lies_inside_the_figure():
+    figure = head_components({"": np.random.default_rng(0).normal(size=(24, 1, 2))})
+    drawn, (width, height) = figure.get_tightbbox(), figure.get_size_inches()
+    assert min(drawn.x0, drawn.y0, width - drawn.x1, height - drawn.y1) >= 0
+
+
 def test_equal_heads_can_be_drawn():
     (axes,) = head_components({"": np.ones((1, 2, 2))}).axes
     assert axes.get_xlim()[0] < 1 < axes.get_xlim()[1]

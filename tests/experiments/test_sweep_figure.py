@@ -45,6 +45,19 @@ def test_panels_share_limits_unless_each_has_its_own_label():
     assert [axes.get_ylabel() for axes in panels] == list(labels.values())
 
 
+def test_panels_with_many_option_values_are_not_side_by_side():
+    panels = {name: {name: {24: np.ones(1)}} for name in ("ag", "mdg")}
+    figure = sweep_figure(panels, option_values=list(range(25)), **LABELS)
+    assert figure.get_figwidth() <= 14
+    first, second = (axes.get_position() for axes in figure.axes)
+    assert first.y0 > second.y1
+
+
+def test_standard_deviations_are_explained_only_if_there_are_some():
+    figure = sweep_figure({"": {"ag": {1: np.ones(1)}}}, option_values=[1], **LABELS)
+    assert [text.get_text() for text in figure.legends[0].texts] == ["ag", "one seed"]
+
+
 def test_the_baseline_is_a_dashed_line_in_every_panel_with_results():
     baseline = ("none", np.array([4.0, 6.0]))
     figure = sweep_figure(

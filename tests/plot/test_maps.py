@@ -81,9 +81,7 @@ def test_everything_lies_inside_the_figure(count, queries, keys):
     assert min(drawn.x0, drawn.y0, width - drawn.x1, height - drawn.y1) >= 0
 
 
-@pytest.mark.parametrize(
-    ("count", "length", "named"), [(3, 80, 1), (1, 200, 2), (16, 24, 1)]
-)
+@pytest.mark.parametrize(("count", "length", "named"), [(3, 80, 1), (1, 200, 2), (16, 24, 1)])
 def test_many_or_long_maps_fit_a_page_and_leave_tokens_out(count, length, named):
     tokens = [str(i % 7) for i in range(length)]
     figure = plot.attention_maps({f"{i}": np.eye(length) for i in range(count)}, tokens)

@@ -20,6 +20,7 @@ from distattn_jax.plot.style import (
     use_style,
 )
 
+LAYERS_IN_A_COLUMN = 12  # of the legend, for each row of panels
 MARKERS = "osD^vP*X"  # Layers differ in marker too, for readers who cannot tell the colours apart.
 
 
@@ -51,12 +52,14 @@ def head_components(
     }
     every = np.concatenate([array.reshape(-1, 2) for array in arrays.values()])
     middle = (every.max(0) + every.min(0)) / 2
-    half = 1.08 * max((every.max(0) - every.min(0)).max() / 2, 1e-9)
+    half = 1.08 * float((every.max(0) - every.min(0)).max() / 2 or 1)  # All points may coincide.
     shares = [""] * 2 if explained is None else [f" ({100 * share:.0f} %)" for share in explained]
     colours = matplotlib.colormaps["viridis"](np.linspace(0, 0.92, layers))
     with use_style():
         rows, columns = grid_shape(len(arrays), max_columns=columns)
-        figure, grid = make_panels(rows, columns, width=2.4, height=2.5)
+        legend_columns = -(-layers // (LAYERS_IN_A_COLUMN * rows))
+        width = 2.4 + 0.5 * (legend_columns - 1) / columns
+        figure, grid = make_panels(rows, columns, width=width, height=2.5)
         for i, (axes, (title, heads)) in enumerate(zip(grid, arrays.items(), strict=False)):
             axes.set_title(title)
             _draw_heads(axes, heads, colours)
@@ -76,7 +79,14 @@ def head_components(
             Line2D([], [], **_marker(layer), color=colours[layer]) for layer in range(layers)
         ]
         names = [str(layer + 1) for layer in range(layers)]
-        figure.legend(handles, names, loc="outside right center", title="layer", title_fontsize=8)
+        figure.legend(
+            handles,
+            names,
+            loc="outside right center",
+            ncols=legend_columns,
+            title="layer",
+            title_fontsize=8,
+        )
         return finish_layout(figure)
 
 

@@ -26,6 +26,7 @@ from experiments.papers.bars import SEED, SPREAD
 
 Seeds = np.ndarray | Array  # values (seeds,)
 Panel = Mapping[str, Mapping[int, Seeds]]  # method -> option value -> values (seeds,)
+MAX_WIDTH = 14.0  # inches
 METHOD_OFFSET, SEED_OFFSET = 0.11, 0.05  # Option values are 1 apart on the horizontal axis.
 BASELINE: dict[str, Any] = {"color": INK, "linestyle": "--", "linewidth": 1.2}
 DEVIATION: dict[str, Any] = {"linewidth": SPREAD["linewidth"], "label": SPREAD["label"]}
@@ -63,9 +64,11 @@ def sweep_figure(
     methods = list(dict.fromkeys(method for panel in panels.values() for method in panel))
     colours, shares_axis = method_colours(methods), isinstance(ylabel, str)
     with use_style():
-        rows, columns = grid_shape(len(panels), max_columns=3)
         width = 0.7 + (0.2 + 0.13 * max(map(len, panels.values()))) * len(option_values)
-        figure, grid = make_panels(rows, columns, width=max(2.3, width), height=2.7)
+        width = max(2.3, width)
+        fitting = min(max(int(MAX_WIDTH // width), 1), 3)
+        rows, columns = grid_shape(len(panels), max_columns=fitting)
+        figure, grid = make_panels(rows, columns, width=width, height=2.7)
         for i, (axes, (title, panel)) in enumerate(zip(grid, panels.items(), strict=False)):
             axes.set_title(title)
             axes.set(xlabel=xlabel, xlim=(-0.5, len(option_values) - 0.5))
@@ -86,6 +89,11 @@ def sweep_figure(
         if shares_axis:
             _share_limits([axes for axes in figure.axes if axes.lines])
         handles = _legend_handles(methods, colours, labels or {}, baseline)
+        values = [
+            seeds for panel in panels.values() for by in panel.values() for seeds in by.values()
+        ]
+        if all(np.size(seeds) == 1 for seeds in values):
+            del handles[DEVIATION["label"]]
         add_legend_above(figure, list(handles.values()), list(handles))
         return finish_layout(figure)
 
