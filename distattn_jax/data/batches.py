@@ -195,7 +195,7 @@ def choose_buckets(
     cost, chosen = bounds * below.astype(float), [(int(bound),) for bound in bounds]
     best = chosen[-1]
     lowest = cost[-1]
-    for _ in range(count - 1):
+    for _ in range(min(count, len(bounds)) - 1):
         total = cost[:, None] + added
         before = total.argmin(axis=0)
         cost = total.min(axis=0)

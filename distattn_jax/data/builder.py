@@ -261,7 +261,8 @@ def load_split(builder: TextBuilder, split: str) -> list[dict[str, Any]]:
     builder.prepare()
     name = split.split("[")[0]
     if name not in builder.info.splits:
-        raise ValueError(f"split must be one of {list(builder.info.splits)}; got {split!r}.")
+        known = list(builder.info.splits)
+        raise ValueError(f"split (--split) must be one of {known}; got {split!r}.")
     source = builder.as_data_source(split=split)
     examples = []
     for start in range(0, len(source), CHUNK_SIZE):

@@ -159,7 +159,7 @@ class Mind(TextBuilder):
           split: `train`, `validation` or `test`.
         """
         if split not in ("train", "validation", "test"):
-            raise ValueError(f"split must be train, validation or test; got {split!r}.")
+            raise ValueError(f"split (--split) must be train, validation or test; got {split!r}.")
         return self._open_records(split, _decode_impression)
 
     def describe_rows(self) -> tuple[str, ...]:

@@ -52,6 +52,7 @@ class VocabularyConfig(DatasetConfig):
         super().__post_init__()
         self.require_at_least(1, "min_count")
         self.require_at_least(3, "vocabulary")
+        self.require_at_most(2**31 - 1, "vocabulary")  # Token ids are 32-bit integers.
 
 
 @dataclasses.dataclass(frozen=True)

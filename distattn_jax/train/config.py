@@ -12,6 +12,9 @@ from distattn_jax.train.options import Options, is_read_by, iterate_options, opt
 
 ConfigType = TypeVar("ConfigType", bound="Config")
 SEED_LIMIT = 2**32  # JAX makes keys from 32-bit seeds.
+MAX_STEPS = 2**31 - 1  # Steps are 32-bit integers on the device.
+# Larger numbers are mistakes that would exhaust the memory, or never end.
+MAX_SEEDS, MAX_EPOCHS = 100_000, 1_000_000
 
 
 @dataclasses.dataclass(frozen=True)
@@ -28,6 +31,7 @@ class DataConfig(Options):
         super().__post_init__()
         self.require_at_least(1, "batch_size", "buckets")
         self.require_at_least(0, "seed")
+        self.require_at_most(SEED_LIMIT - 1, "seed")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -56,6 +60,7 @@ class OptimizerConfig(Options):
         super().__post_init__()
         self.require_at_least(0, "learning_rate", "warmup_steps", "weight_decay", "clip_norm")
         self.require_at_least(1, "accumulate")
+        self.require_at_most(MAX_STEPS, "warmup_steps")
         for name in ("b1", "b2"):
             self.require(0 <= getattr(self, name) < 1, name, "in [0, 1)")
         self.require(self.epsilon > 0, "epsilon", "above 0")
@@ -145,9 +150,10 @@ class Config(Options):
         self.require(is_folder_name, "name", "a folder name, without / or \\")
         self.require_at_least(1, "seeds")
         self.require_at_least(0, "seed", "models_at_once")
-        largest = SEED_LIMIT - self.seeds
-        self.require(self.seed <= largest, "seed", f"at most {largest}")
+        self.require_at_most(MAX_SEEDS, "seeds")
+        self.require_at_most(SEED_LIMIT - self.seeds, "seed")
         self.require(self.epochs > 0, "epochs", "above 0")
+        self.require_at_most(MAX_EPOCHS, "epochs")
         self.require(len(self.methods) > 0, "methods", "at least one name")
         if self.data.batch_size % self.optimizer.accumulate:
             raise ValueError(

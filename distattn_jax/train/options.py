@@ -95,6 +95,12 @@ class Options:
             values = _as_tuple(getattr(self, name))
             self.require(all(value >= minimum for value in values), name, f"at least {minimum}")
 
+    def require_at_most(self, maximum: float | int, *names: str) -> None:
+        """Raise an error unless every value of the named fields is at most `maximum`."""
+        for name in names:
+            values = _as_tuple(getattr(self, name))
+            self.require(all(value <= maximum for value in values), name, f"at most {maximum}")
+
 
 def iterate_options(options: Any, prefix: str = "") -> Iterator[tuple[str, dataclasses.Field, Any]]:
     """Yield (dotted name, dataclass field, value) for every option, including nested options."""

@@ -73,8 +73,12 @@ def main(arguments: Sequence[str]) -> None:
         path = epath.Path(bench.draw)
         stored = read_results(path.stem, path.parent)
         if stored is None:
-            raise ValueError(f"draw must be an existing bench.json; got {path}.")
-        draw_figure(stored, print_table(stored, read_rows(stored)), path.parent)
+            raise ValueError(f"--draw must be an existing bench.json; got {path}.")
+        try:
+            rows = read_rows(stored)
+        except (AttributeError, KeyError, TypeError) as error:
+            raise ValueError(f"{path}: is not what bench writes, {error!r}.") from None
+        draw_figure(stored, print_table(stored, rows), path.parent)
         return
     absence = pytorch.explain_absence() if bench.peers else ""
     if absence:

@@ -171,3 +171,7 @@ def test_no_other_choice_of_buckets_has_less_padding(lengths, count, longest):
     assert actual in choices
     assert cost(actual) == min(map(cost, choices))
     assert len(actual) == min(len(c) for c in choices if cost(c) == cost(actual))
+
+
+def test_any_number_of_buckets_is_chosen_at_once():
+    assert choose_buckets([3, 9], count=10**12, longest=20) == (8, 16, 20)

@@ -202,7 +202,7 @@ def test_unreadable_and_unusable_logs_are_errors(tmp_path):
         DataError, match=r"train/behaviors.tsv: must contain an impression for train"
     ):
         one_day.prepare()
-    with pytest.raises(ValueError, match="split must be train, validation or test; got 'dev'"):
+    with pytest.raises(ValueError, match=r"--split\) must be train, validation or test; got 'dev'"):
         one_day.source("dev")
 
 

@@ -43,7 +43,7 @@ def test_examples_are_loaded_in_order_with_the_names_of_their_labels(raw, tmp_pa
         assert names == ["a", "b"]
     again = pickle.loads(pickle.dumps(builder))
     assert load_split(again, "train[1:2]")[0]["text"] == "böse"
-    with pytest.raises(ValueError, match=r"split must be one of .*train.*; got 'dev'"):
+    with pytest.raises(ValueError, match=r"--split\) must be one of .*train.*; got 'dev'"):
         load_split(builder, "dev")
 
 

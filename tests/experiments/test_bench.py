@@ -127,5 +127,8 @@ def test_missing_pytorch_is_reported_once(monkeypatch, capsys):
 
 
 def test_draw_needs_an_existing_file(tmp_path):
-    with pytest.raises(SystemExit, match=r"draw must be an existing bench.json; got .*none"):
+    with pytest.raises(SystemExit, match=r"--draw must be an existing bench.json; got .*none"):
         main(["bench", "--draw", str(tmp_path / "none.json")])
+    (tmp_path / "bench.json").write_text("{}")
+    with pytest.raises(SystemExit, match=r"bench.json: is not what bench writes, KeyError\('lines"):
+        main(["bench", "--draw", str(tmp_path / "bench.json")])
