@@ -66,16 +66,19 @@ def read_text(path: AnyPath) -> str:
 
 def read_json(path: AnyPath) -> Any:
     """Return the content of a JSON file."""
-    return parse_json(read_text(path), str(path))
+    return parse_json(read_text(path), str(path), has_lines=True)
 
 
-def parse_json(text: str, location: str, *, numbers_as_text: bool = False) -> Any:
+def parse_json(
+    text: str, location: str, *, numbers_as_text: bool = False, has_lines: bool = False
+) -> Any:
     """Parse JSON. Raise `DataError` if the text is malformed, or is not valid Unicode.
 
     Args:
       text: Text to parse.
       location: File, and line if known, for the error message.
       numbers_as_text: True returns every number as text, exactly as it is spelled.
+      has_lines: True if the text is a whole file, so that an error message adds the line.
     """
     parse_number = str if numbers_as_text else None
     try:
@@ -87,7 +90,8 @@ def parse_json(text: str, location: str, *, numbers_as_text: bool = False) -> An
     except RecursionError:
         raise DataError(f"{location}: broken JSON, nested too deeply.") from None
     except json.JSONDecodeError as error:
-        raise DataError(f"{location}: broken JSON, {error}.") from None
+        location = f"{location}:{error.lineno}" if has_lines else location
+        raise DataError(f"{location}: broken JSON, {error.msg} (column {error.colno}).") from None
     except ValueError:  # Python limits the digits of an integer.
         raise DataError(f"{location}: broken JSON, a number has too many digits.") from None
     return content

@@ -134,7 +134,7 @@ def parse_tokenizer(path: AnyPath) -> Tokenizer:
     text = read_text(path)
     try:
         tokenizer = Tokenizer.from_str(text)
-        tokenizer.encode("\ue000")  # Raise an error now if the token of unknown words is missing.
+        tokenizer.encode("☃ ꙮ")  # Raise an error now if the token of unknown words is missing.
     except Exception as error:  # The library raises no narrower class.
         raise DataError(f"{path}: not a tokenizer, {error}.") from None
     return tokenizer

@@ -5,6 +5,7 @@ from typing import Any
 
 from etils import epath
 
+from distattn_jax.data import files
 from distattn_jax.data.files import DataError, parse_json, read_text
 
 KINDS: dict[type, str] = {dict: "an object", list: "a list"}
@@ -19,7 +20,7 @@ def read_json(path: epath.Path, kind: type = dict) -> Any:
     """
     if not path.exists():
         return None
-    content = parse_json(read_text(path), str(path))
+    content = files.read_json(path)
     if not isinstance(content, kind):
         raise DataError(f"{path}: must contain {KINDS[kind]}; got {type(content).__name__}.")
     return content

@@ -17,6 +17,7 @@ from distattn_jax.data import (
 
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 PIECES = [*SPECIAL, "a", "dog", "do", "run", "##s", ".", "don", "'", "t", "cafe"]
+BERT_WITHOUT_UNKNOWN = Tokenizer(models.WordPiece({"a": 0}, unk_token="[UNK]")).to_str().encode()
 FIRST, SECOND = "A dog runs.", "dogs don't run"
 
 
@@ -173,8 +174,13 @@ def test_lower_casing_follows_the_config_or_else_the_vocabulary(tmp_path, settin
     [
         ("vocab.txt", b"[PAD]\n[UNK]\n\xff\n", r"vocab.txt:3: not UTF-8"),
         ("tokenizer.json", b"\xff", r"tokenizer.json:1: not UTF-8"),
+        (
+            "tokenizer.json",
+            BERT_WITHOUT_UNKNOWN,
+            r"tokenizer.json: not a tokenizer, .*Missing \[UNK\] token",
+        ),
         ("tokenizer_config.json", b"{\n\n\xff}", r"tokenizer_config.json:3: not UTF-8"),
-        ("tokenizer_config.json", b"{", r"tokenizer_config.json: broken JSON"),
+        ("tokenizer_config.json", b"{\n}}", r"tokenizer_config.json:2: broken JSON, .*column 2"),
         ("tokenizer_config.json", b"[" * 10**5, r"tokenizer_config.json: broken JSON, nested"),
         ("tokenizer_config.json", b"[]", r"tokenizer_config.json: must contain an object"),
         (

@@ -59,7 +59,12 @@ def test_a_tsv_file_has_no_quoting_and_a_byte_order_mark_is_removed(write_file):
         ),
         ("a.csv", b"text,label\nx,1\n\xff,1\n", 3, "not UTF-8"),
         ("a.tsv", "text\tlabel\nx\t1\t2\n", 2, "must have 2 fields; got 3"),
-        ("a.jsonl", '{"text": "x", "label": 1}\n{"text": \n', 2, "broken JSON"),
+        (
+            "a.jsonl",
+            '{"text": "x", "label": 1}\n{"text" 2\n',
+            2,
+            "broken JSON, Expecting ':' delimiter (column 9)",
+        ),
         ("a.jsonl", '{"text": "x", "label": 1}\n\n', 2, "broken JSON"),
         ("a.jsonl", '{"text": "x"}\n', 1, "no column 'label'"),
         (
