@@ -54,7 +54,7 @@ def test_keys_without_a_projection_are_split_into_their_heads():
 @pytest.mark.usefixtures("eight_devices")
 @pytest.mark.parametrize(
     ("heads", "kind", "spec"),
-    [(2, AxisType.Explicit, "model"), (1, AxisType.Explicit, None), (1, AxisType.Auto, None)],
+    [(2, AxisType.Explicit, "model"), (1, AxisType.Explicit, None)],
 )
 def test_key_heads_that_a_mesh_cannot_divide_are_replicated(heads, kind, spec):
     variant = ONE_OF_EACH["distance_aware"](rngs=nnx.Rngs(0))
