@@ -99,8 +99,11 @@ def check_files(folder: str | Path, digests: Mapping[Path, str]) -> None:
 
 def hash_file(path: Path, algorithm: str = "sha256") -> str:
     """Return the digest of the content of a file, in hexadecimal digits."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, algorithm).hexdigest()
+    try:
+        with path.open("rb") as file:
+            return hashlib.file_digest(file, algorithm).hexdigest()
+    except OSError as error:
+        raise DataError(f"{path}: cannot be read, {error.strerror}.") from None
 
 
 def _record_path(folder: Path) -> Path:

@@ -205,10 +205,10 @@ def _read_cache(cache: Path, key: str) -> tuple[np.ndarray, int] | None:
     Return None if the cache is missing, unreadable, or was written for a different key.
     """
     try:
-        with np.load(cache) as stored:
+        with cache.open("rb") as file, np.load(file) as stored:
             if str(stored["key"]) == key:
                 return stored["vectors"], int(stored["found"])
-    except (OSError, KeyError, ValueError, EOFError, zipfile.BadZipFile):
+    except (*ARCHIVE_ERRORS, KeyError, TypeError, ValueError):
         pass  # A missing or unreadable cache is written again.
     return None
 

@@ -10,6 +10,7 @@ import numpy as np
 from flax import nnx
 from tokenizers import Tokenizer
 
+from distattn_jax.attention import IMPLEMENTATIONS
 from distattn_jax.data import TOKENIZERS
 from distattn_jax.models import METHODS, Sizes
 from distattn_jax.train import Batch, Config, DataConfig, Options, Setting, Task, option
@@ -82,6 +83,9 @@ class ComputeConfig(Options):
         super().__post_init__()
         self.require_at_least(0, "dropout_rate")
         self.require(all(rate < 1 for rate in self.dropout_rate), "dropout_rate", "below 1")
+        names = ", ".join(IMPLEMENTATIONS)
+        is_known = self.implementation in ("", *IMPLEMENTATIONS)
+        self.require(is_known, "implementation", f"empty or one of {names}")
 
 
 @dataclasses.dataclass(frozen=True)
