@@ -1,12 +1,16 @@
 """Command line of the experiments: `python -m experiments COMMAND ...`."""
 
 import contextlib
+import gc
 import importlib
 import linecache
 import os
+import signal
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
+from types import FrameType
 
 from experiments import summarize_modules
 
@@ -81,6 +85,27 @@ def exit_with_reader() -> Iterator[None]:
         sys.exit(141)  # the exit status of a process ended by SIGPIPE
 
 
+def raise_interrupt(number: int, frame: FrameType | None) -> None:
+    """Raise KeyboardInterrupt, but not while a callback of the garbage collector runs.
+
+    Python ignores errors in such a callback, and JAX has one, so the interrupt would be lost. The
+    signal is sent again a moment later instead.
+
+    Args:
+      number: Signal, SIGINT.
+      frame: Stack frame that the signal interrupted.
+    """
+    callbacks = {getattr(callback, "__code__", None) for callback in gc.callbacks}
+    while frame is not None:
+        if frame.f_code in callbacks:
+            threading.Timer(0.01, os.kill, (os.getpid(), number)).start()
+            return
+        frame = frame.f_back
+    raise KeyboardInterrupt
+
+
 if __name__ == "__main__":
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, raise_interrupt)
     with exit_with_reader():
         main(sys.argv[1:])

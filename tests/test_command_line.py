@@ -1,8 +1,11 @@
 """`python -m experiments`: which errors are shown as one line, and what a command imports."""
 
 import errno
+import gc
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -10,7 +13,7 @@ import pytest
 from distattn_jax.tasks import TextClassificationConfig
 from distattn_jax.train import MeshConfig, RunError
 from distattn_jax.train.checkpoint import fingerprint
-from experiments.__main__ import is_user_error, main
+from experiments.__main__ import is_user_error, main, raise_interrupt
 
 ROOT = Path(__file__).parent.parent
 
@@ -102,6 +105,29 @@ def test_ctrl_c_ends_the_program_with_one_line(monkeypatch, capsys):
     main(["train", "nearest"])
     assert statuses == [130]
     assert capsys.readouterr().err == "\ninterrupted. The same command resumes.\n"
+
+
+def test_ctrl_c_is_not_lost_in_a_callback_of_the_garbage_collector():
+    finished = []
+
+    def interrupt(phase, _):
+        if not finished:
+            signal.raise_signal(signal.SIGINT)
+            finished.append(phase)
+
+    def collect_and_wait():
+        gc.collect()
+        time.sleep(60)  # A signal ends the sleep.
+
+    before = signal.signal(signal.SIGINT, raise_interrupt)
+    gc.callbacks.append(interrupt)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            collect_and_wait()
+    finally:
+        gc.callbacks.remove(interrupt)
+        signal.signal(signal.SIGINT, before)
+    assert finished == ["start"]
 
 
 @pytest.mark.parametrize("arguments", [["list"], ["--help"]], ids=" ".join)

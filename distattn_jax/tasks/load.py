@@ -4,6 +4,7 @@ import dataclasses
 from typing import Any, NamedTuple
 
 import jax
+import numpy as np
 from etils import epath
 from flax import nnx
 from tokenizers import Tokenizer
@@ -60,13 +61,25 @@ def load_parameters(path: AnyPath, task: TextTask) -> Any:
     """Load the best parameters of all models of a run from the newest checkpoint.
 
     Each returned array has a leading axis over models.
+
+    Raises:
+      RunError: The run has no checkpoint, or its newest checkpoint is damaged and the one before it
+        contains other parameters than those that result.json describes.
     """
-    abstract = abstract_state(task, sharding.make_mesh(1, 1))
-    with Checkpoints(Run(epath.Path(path)).checkpoints) as checkpoints:
-        restored = checkpoints.restore(abstract)
+    run = Run(epath.Path(path))
+    with Checkpoints(run.checkpoints) as checkpoints:
+        restored = checkpoints.restore(abstract_state(task, sharding.make_mesh(1, 1)))
     if restored is None:
         raise RunError(f"{path} holds no checkpoint yet.")
-    return restored[1].best.params
+    step, training = restored
+    measured = [member["best_step"] for member in (run.result or {}).get("members", [])]
+    if measured and np.asarray(training.best.step).tolist() != measured:
+        raise RunError(
+            f"{path}: result.json describes the parameters of the steps {measured}, which the "
+            f"checkpoint of step {step} does not contain. Remove result.json and train again with "
+            "the same command: it computes the missing steps."
+        )
+    return training.best.params
 
 
 def load(path: AnyPath, *, member: int | None = None) -> LoadedModel:

@@ -1,6 +1,9 @@
 """Trained models: loaded, evaluated, and used by the commands."""
 
+import copy
 import json
+import shutil
+from pathlib import Path
 
 import jax
 import numpy as np
@@ -56,6 +59,19 @@ def test_evaluating_the_loaded_parameters_gives_the_result_of_the_run(finished_r
     metrics = evaluate_table(task, params, table, sharding.make_mesh(1, 1))
     for i, member in enumerate(result["members"]):
         assert {name: column[i] for name, column in metrics.items()} == member["test"]
+
+
+def test_an_older_checkpoint_is_not_taken_for_the_parameters_of_the_result(
+    finished_run, result, tmp_path
+):
+    run = Path(shutil.copytree(finished_run, tmp_path / "run"))
+    result = copy.deepcopy(result)
+    result["members"][1]["best_step"] = 31  # in a newer checkpoint, which is damaged
+    (run / "result.json").write_text(json.dumps(result))
+    with pytest.raises(
+        RunError, match=r"of the steps \[\d+, 31\], which the checkpoint of step 30"
+    ):
+        load_parameters(run, load_task(run))
 
 
 def test_the_command_evaluate_prints_the_metrics_of_every_member(finished_run, result, capsys):

@@ -11,7 +11,7 @@ from etils import epath
 
 from distattn_jax import sharding
 from distattn_jax.tasks import load_config, make_trainer, open_task_run, prepare
-from distattn_jax.train import CheckpointError, NonFiniteError, Run, RunError, journal
+from distattn_jax.train import CheckpointError, NonFiniteError, Run, RunError, Trainer, journal
 from distattn_jax.train.batching import BatchPrefetcher
 from experiments.commands import train as train_command
 from tests.train.driver import run_directory
@@ -141,7 +141,8 @@ def test_a_full_disk_ends_a_run_with_one_line_that_says_what_to_do(texts, tmp_pa
     def fail(*_):
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(journal.Journal, "write", fail)
+    monkeypatch.setattr(Trainer, "compile", lambda _: None)
+    monkeypatch.setattr(Run, "write_plan", fail)
     config = short_config(texts, tmp_path)
     folder = re.escape(str(run_directory(config)))
     message = rf"^{folder}: no space is left on the disk\. .* the same command resumes from .*\.$"
