@@ -37,9 +37,10 @@ class RunError(Exception):
 class Run(NamedTuple):
     """Folder of one run.
 
-    config.json, environment.json, data.json, plan.json and the files of the task are written at the
-    start. metrics.jsonl, timing.jsonl, events/ and checkpoints/ are written during training, and
-    result.json at the end. The file `lock` names the process that trains the run.
+    config.json, data.json and the files of the task are written at the start, plan.json and
+    environment.json when training begins or resumes. metrics.jsonl, timing.jsonl, events/ and
+    checkpoints/ are written during training, and result.json at the end. The file `lock` names the
+    process that trains the run.
     """
 
     path: epath.Path
@@ -153,8 +154,13 @@ class Run(NamedTuple):
             yield
 
     def write_plan(self, steps: int) -> None:
-        """Write the planned number of steps to plan.json."""
+        """Write plan.json and environment.json when training begins or resumes.
+
+        Args:
+          steps: Planned number of training steps.
+        """
         write_json(self.path / "plan.json", {"steps": steps})
+        write_json(self.path / "environment.json", environment())
 
     def write_result(self, result: dict[str, Any]) -> None:
         """Write result.json, which marks the run as finished."""
@@ -213,7 +219,6 @@ def open_run(config: Config, *, data: Mapping[str, Any], files: Mapping[str, str
             with run.lock():
                 if jax.process_index() == 0:
                     write_json(run.path / "config.json", config_to_json(config))
-                    write_json(run.path / "environment.json", environment())
                     write_json(run.path / "data.json", data)
                     for name, content in files.items():
                         write_atomically(run.path / name, content)
