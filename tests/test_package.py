@@ -65,7 +65,7 @@ def test_the_extra_experiments_is_what_only_experiments_import():
 def test_attention_can_be_imported_with_jax_jaxtyping_and_numpy_alone():
     others = declared(PROJECT["dependencies"]) - {"jax", "jaxtyping", "ml-dtypes", "numpy"}
     blocked = [name for name, found in DISTRIBUTIONS.items() if others & set(map(normalize, found))]
-    assert {"chex", "flax", "grain", "optax", "orbax", "tensorflow_datasets"} <= set(blocked)
+    assert {"chex", "flax", "optax", "orbax", "tensorflow_datasets"} <= set(blocked)
     program = (
         f"import sys; sys.modules.update(dict.fromkeys({blocked})); import distattn_jax.attention"
     )

@@ -10,7 +10,7 @@ import TensorFlow Datasets on first access.
 
 from typing import TYPE_CHECKING, Any
 
-from distattn_jax.data.batches import Batches, choose_buckets, round_length
+from distattn_jax.data.batches import Batches, Location, choose_buckets, round_length
 from distattn_jax.data.conllu import DependencyParse, ParsedTexts
 from distattn_jax.data.files import DataError
 from distattn_jax.data.pmi import TokenPmi, count_pmi
@@ -58,6 +58,7 @@ __all__ = [
     "DataError",
     "DependencyParse",
     "EncodedPairs",
+    "Location",
     "Nested",
     "ParsedTexts",
     "Ragged",

@@ -8,17 +8,13 @@ of every batch. Together the parts equal the batch that a single process would m
 """
 
 import functools
-import itertools
-import sys
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Int, Int32
 
 from distattn_jax.data.table import PADDING_ROW, TableLike
-
-GROUP_SIZE = 8  # batches that are prepared together
 
 
 class Batches:
@@ -44,6 +40,7 @@ class Batches:
 
     Attributes:
       batches_per_epoch: Number of batches of an epoch, in which every row occurs once.
+      bucket_counts: Number of batches of each bucket in an epoch.
       truncated: Number of rows that have a sequence longer than the bucket of the row.
       padding_share: Fraction of padding among all positions of an epoch.
     """
@@ -90,6 +87,7 @@ class Batches:
         ]
         counts = [-(-len(rows) // batch_size) for rows in self._bucket_rows]
         self.batches_per_epoch = sum(counts)
+        self.bucket_counts = tuple(counts)
         self._bucket_of_batch = np.repeat(np.arange(len(buckets)), counts)
         self._get_epoch = functools.lru_cache(maxsize=2)(self._make_epoch)
         longest = table.lengths(table.sequence_columns)
@@ -100,53 +98,57 @@ class Batches:
     def __getitem__(self, i: int) -> dict[str, np.ndarray]:
         if i < 0:
             raise IndexError(f"i must be at least 0; got {i}.")
-        epoch, step = divmod(int(i), self.batches_per_epoch)
-        rows, order = self._get_epoch(epoch if self.shuffle else 0)
-        batch = order[step]
-        index = rows[batch, self._local_rows]
-        columns = self.table.take(index, self.buckets[self._bucket_of_batch[batch]])
+        number, step = divmod(int(i), self.batches_per_epoch)
+        epoch = self._get_epoch(number if self.shuffle else 0)
+        index = epoch.rows[epoch.order[step], self._local_rows]
+        columns = self.table.take(index, self.buckets[epoch.bucket[step]])
         return {**columns, "weight": (index != PADDING_ROW).astype(np.float32), "index": index}
+
+    def locate(self, i: int) -> "Location":
+        """Return the epoch and the bucket of batch i, and its rank within both."""
+        number, step = divmod(i, self.batches_per_epoch)
+        epoch = self._get_epoch(number if self.shuffle else 0)
+        return Location(number, int(epoch.bucket[step]), int(epoch.rank[step]))
+
+    def run_length(self, i: int) -> int:
+        """Return how many consecutive batches, from batch i on, have the bucket of batch i.
+
+        A run ends with the epoch at the latest.
+        """
+        number, step = divmod(i, self.batches_per_epoch)
+        return int(self._get_epoch(number if self.shuffle else 0).run[step])
+
+    @functools.cached_property
+    def mean_run_length(self) -> float:
+        """Mean number of consecutive batches of the same bucket in the first epoch."""
+        return self.batches_per_epoch / int((self._get_epoch(0).run == 1).sum())
+
+    def stack(self, first: "Location", count: int) -> dict[str, np.ndarray]:
+        """Return consecutive batches of one bucket in one epoch, stacked.
+
+        Every array has a leading axis of size `count`. If fewer batches follow in the epoch, the
+        last entries are batches of padding rows. The column `index` is left out.
+
+        Args:
+          first: Location of the first batch.
+          count: Number of batches.
+        """
+        epoch = self._get_epoch(first.epoch if self.shuffle else 0)
+        of_bucket = epoch.order[epoch.bucket == first.bucket]
+        chosen = epoch.rows[of_bucket[first.rank : first.rank + count], self._local_rows]
+        index = np.full((count, chosen.shape[1]), PADDING_ROW, np.int32)
+        index[: len(chosen)] = chosen
+        columns = self.table.take(index.reshape(-1), self.buckets[first.bucket])
+        stacked = {name: x.reshape(*index.shape, *x.shape[1:]) for name, x in columns.items()}
+        return {**stacked, "weight": (index != PADDING_ROW).astype(np.float32)}
 
     # Without this, `for batch in batches` would call __getitem__ with 0, 1, 2, ... forever.
     __iter__ = None
 
-    def iterate(
-        self, steps: int | None = None, *, start: int = 0, threads: int = 2, prefetch: int = 32
-    ) -> Iterator[dict[str, np.ndarray]]:
-        """Return an iterator over consecutive batches, which Grain threads prepare in advance.
-
-        The threads prepare groups of batches, because passing a single batch between threads would
-        take longer than making the batch.
-
-        Args:
-          steps: Number of batches. None iterates forever.
-          start: Index of the first batch.
-          threads: Number of threads. Each thread prepares a group of consecutive batches at a time.
-          prefetch: Number of batches that are prepared in advance.
-        """
-        import grain  # Imported here because it imports JAX, which this package does not need.
-
-        _check(start >= 0, "start must be at least 0", start)
-        _check(steps is None or steps >= 0, "steps must be None or at least 0", steps)
-        stop = sys.maxsize if steps is None else start + steps
-        groups = grain.MapDataset.range(-(-(stop - start) // GROUP_SIZE))
-        options = grain.ReadOptions(
-            num_threads=threads, prefetch_buffer_size=max(prefetch // GROUP_SIZE, 1)
-        )
-        made = groups.map(functools.partial(self._make_group, start, stop))
-        return itertools.chain.from_iterable(made.to_iter_dataset(options))
-
-    def _make_group(self, start: int, stop: int, group: int) -> list[dict[str, np.ndarray]]:
-        """Make the consecutive batches of one group. Group 0 begins with batch `start`."""
-        first = start + group * GROUP_SIZE
-        return [self[i] for i in range(first, min(first + GROUP_SIZE, stop))]
-
-    def _make_epoch(
-        self, epoch: int
-    ) -> tuple[Int32[np.ndarray, "batches B"], Int[np.ndarray, " batches"]]:
-        """Return the row indices of each batch of an epoch, and the order of the batches."""
+    def _make_epoch(self, number: int) -> "Epoch":
+        """Divide the rows of every bucket into batches, and choose the order of the batches."""
         # NumPy guarantees that raw bits, unlike its permutations, are the same in all versions.
-        bits = np.random.Philox(np.random.SeedSequence((self.seed, epoch))).random_raw
+        bits = np.random.Philox(np.random.SeedSequence((self.seed, number))).random_raw
         batches = []
         for rows in self._bucket_rows:
             if self.shuffle:
@@ -156,7 +158,46 @@ class Batches:
         order = np.arange(self.batches_per_epoch)
         if self.shuffle:
             order = np.argsort(bits(self.batches_per_epoch), kind="stable")
-        return np.concatenate(batches), order
+        bucket = self._bucket_of_batch[order]
+        rank = np.empty_like(order)
+        for k, count in enumerate(self.bucket_counts):
+            rank[bucket == k] = np.arange(count)
+        ends = np.append(np.flatnonzero(np.diff(bucket)), len(bucket) - 1)  # last step of each run
+        steps = np.arange(len(bucket))
+        run = ends[np.searchsorted(ends, steps)] - steps + 1
+        return Epoch(np.concatenate(batches), order, bucket, rank, run)
+
+
+class Location(NamedTuple):
+    """Place of a batch in the sequence of batches.
+
+    Attributes:
+      epoch: Index of the epoch.
+      bucket: Index of the bucket.
+      rank: Index of the batch among the batches of this bucket in this epoch.
+    """
+
+    epoch: int
+    bucket: int
+    rank: int
+
+
+class Epoch(NamedTuple):
+    """Batches of one epoch.
+
+    Attributes:
+      rows: Row indices of each batch, sorted by bucket.
+      order: Index in `rows` of the batch of each step.
+      bucket: Index of the bucket of each step.
+      rank: Index of each step among the steps of its bucket.
+      run: Number of consecutive steps, from each step on, that have the bucket of this step.
+    """
+
+    rows: Int32[np.ndarray, "batches B"]
+    order: Int[np.ndarray, " batches"]
+    bucket: Int[np.ndarray, " batches"]
+    rank: Int[np.ndarray, " batches"]
+    run: Int[np.ndarray, " batches"]
 
 
 def round_length(length: int, longest: int | None = None) -> int:

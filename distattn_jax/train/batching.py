@@ -1,21 +1,21 @@
 """Batches of a task's tables, and the placement of batches on the devices of a mesh."""
 
-import collections
 import concurrent.futures
-from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 from jax.sharding import Mesh
 
 from distattn_jax import sharding
-from distattn_jax.data import PADDING_ROW, Batches, Nested, Table, choose_buckets
+from distattn_jax.data import PADDING_ROW, Batches, Location, Nested, Table, choose_buckets
 from distattn_jax.train.task import Task
 
 Batch = dict[str, Any]  # of arrays
-PREFETCH = 2  # batches placed on the devices ahead of time
-HOST_COLUMN = "index"  # the row numbers of a batch, which no step reads
+STACK_BATCHES = 100  # largest number of batches in a stack
+SMALL_STACK = 10  # batches in a stack of a bucket that has few batches
+STACK_BYTES = 2**24  # largest size of a stack of several batches, over all devices
+THREADS = 2  # threads that prepare stacks
 
 
 def make_batches(task: Task, table: Any, *, shuffle: bool) -> Batches:
@@ -38,12 +38,23 @@ def make_batches(task: Task, table: Any, *, shuffle: bool) -> Batches:
     )
 
 
-def empty_batch(task: Task, batches: Batches, bucket: int, mesh: Mesh) -> Batch:
-    """Return a batch with the padded length `bucket`, for compiling a step. All weights are 0."""
-    rows = batches.batch_size // jax.process_count()
-    columns = batches.table.take(np.full(rows, PADDING_ROW), bucket)
-    columns["weight"] = np.zeros(rows, np.float32)
-    return sharding.place_batch(columns, mesh, task.layout)
+def stack_size(batches: Batches, bucket: int) -> int:
+    """Return how many batches of a bucket a stack holds.
+
+    There are few different sizes, so that tables of different sizes share compiled programs.
+    """
+    rows = batches.table.take(np.full(1, PADDING_ROW), batches.buckets[bucket])
+    batch_bytes = batches.batch_size * sum(column.nbytes for column in rows.values())
+    size = STACK_BATCHES if batches.bucket_counts[bucket] > SMALL_STACK else SMALL_STACK
+    return max(min(size, STACK_BYTES // batch_bytes), 1)
+
+
+def empty_stack(task: Task, batches: Batches, bucket: int, mesh: Mesh) -> "Stacked":
+    """Return a stack of batches of one bucket, for compiling a program. All weights are 0."""
+    after_last = Location(epoch=0, bucket=bucket, rank=batches.bucket_counts[bucket])
+    stack = batches.stack(after_last, stack_size(batches, bucket))
+    placed = sharding.place_batch(stack, mesh, task.layout, leading=1)
+    return Stacked(placed, np.int32(0), np.int32(0))
 
 
 def describe_batches(task: Task, batches: Batches) -> str:
@@ -62,42 +73,88 @@ def describe_batches(task: Task, batches: Batches) -> str:
     return text
 
 
-class BatchPrefetcher:
-    """Iterator over batches. If there are several devices, a thread places batches in advance.
+class Stacked(NamedTuple):
+    """Consecutive batches of one padded length, on the devices.
 
-    With a single device, the jitted step copies each batch to the device, which is faster.
-
-    Args:
-      batches: Iterator over batches.
-      mesh: Devices.
-      layout: Partition spec of a batch.
+    Attributes:
+      stack: Columns of several batches; the leading axis of each array is the batch.
+      begin: Index in `stack` of the first batch.
+      end: Index in `stack` of the last batch plus 1.
     """
 
-    def __init__(self, batches: Iterator[Batch], mesh: Mesh, layout: sharding.Layout):
-        self._batches, self._mesh, self._layout = batches, mesh, layout
-        self._pending: collections.deque[Any] = collections.deque()
-        if mesh.size > 1:
-            self._thread = concurrent.futures.ThreadPoolExecutor(1)
-            self._pending.extend(self._thread.submit(self._place_next) for _ in range(PREFETCH))
+    stack: Batch
+    begin: np.int32
+    end: np.int32
 
-    def __iter__(self) -> Iterator[Batch]:
+
+class BatchLoader:
+    """Load consecutive batches onto the devices.
+
+    Batches of the same padded length are stacked, so that one transfer and one program serve
+    several steps. Threads prepare the next stack of each length in advance.
+
+    Args:
+      batches: Batches of a table.
+      mesh: Devices.
+      layout: Partition spec of a batch.
+      start: Index of the first batch.
+      stop: Index of the last batch plus 1.
+
+    Attributes:
+      position: Index of the next batch.
+    """
+
+    def __init__(
+        self, batches: Batches, mesh: Mesh, layout: sharding.Layout, *, start: int = 0, stop: int
+    ):
+        self._batches, self._mesh, self._layout = batches, mesh, layout
+        self.position, self._stop = start, stop
+        self._sizes = [stack_size(batches, bucket) for bucket in range(len(batches.buckets))]
+        self._threads = concurrent.futures.ThreadPoolExecutor(THREADS)
+        self._stacks: dict[int, dict[Location, concurrent.futures.Future[Batch]]] = {}  # by bucket
+
+    def take(self, limit: int) -> Stacked:
+        """Return the next batches: at most `limit`, at least 1, all of the same padded length."""
+        location = self._batches.locate(self.position)
+        size = self._sizes[location.bucket]
+        begin = location.rank % size
+        run = self._batches.run_length(self.position)
+        count = min(limit, size - begin, run, self._stop - self.position)
+        self.position += count
+        stack = self._get_stack(location._replace(rank=location.rank - begin))
+        return Stacked(stack, np.int32(begin), np.int32(begin + count))
+
+    def _get_stack(self, first: Location) -> Batch:
+        """Return the stack that begins with the batch at `first`.
+
+        A thread prepares the stack after it.
+        """
+        ready = self._stacks.get(first.bucket, {})
+        self._stacks[first.bucket] = stacks = {
+            location: ready.get(location) or self._threads.submit(self._place_stack, location)
+            for location in (first, self._following_stack(first))
+            if location.epoch * self._batches.batches_per_epoch < self._stop
+        }
+        return stacks[first].result()
+
+    def _following_stack(self, first: Location) -> Location:
+        """Return the first batch of the stack after the stack that begins at `first`."""
+        rank = first.rank + self._sizes[first.bucket]
+        if rank < self._batches.bucket_counts[first.bucket]:
+            return first._replace(rank=rank)
+        return first._replace(epoch=first.epoch + 1, rank=0)
+
+    def _place_stack(self, first: Location) -> Batch:
+        """Make a stack and copy it to the devices."""
+        stack = self._batches.stack(first, self._sizes[first.bucket])
+        return sharding.place_batch(stack, self._mesh, self._layout, leading=1)
+
+    def close(self) -> None:
+        """Stop the threads."""
+        self._threads.shutdown(cancel_futures=True)
+
+    def __enter__(self) -> "BatchLoader":
         return self
 
-    def __next__(self) -> Batch:
-        placed = self._pending.popleft().result() if self._pending else self._place_next()
-        if placed is None:
-            raise StopIteration
-        if self._mesh.size > 1:
-            self._pending.append(self._thread.submit(self._place_next))
-        return placed
-
-    def _place_next(self) -> Batch | None:
-        """Get the next batch from the iterator, and place it on the devices if there are several.
-
-        The result is None after the last batch.
-        """
-        batch = next(self._batches, None)
-        if batch is None:
-            return None
-        rows = {name: column for name, column in batch.items() if name != HOST_COLUMN}
-        return sharding.place_batch(rows, self._mesh, self._layout)
+    def __exit__(self, *_: Any) -> None:
+        self.close()

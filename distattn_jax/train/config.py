@@ -139,6 +139,11 @@ class Config(Options):
         "largest number of models computed at a time, in equal groups, to save memory; 0 for all",
         changes_result=False,
     )
+    steps_at_once: int = option(
+        0,
+        "largest number of steps in one call of the compiled program; 0 for about 0.1 s of steps",
+        changes_result=False,
+    )
     data: DataConfig = DataConfig()
     optimizer: OptimizerConfig = OptimizerConfig()
     mesh: MeshConfig = MeshConfig()
@@ -149,7 +154,7 @@ class Config(Options):
         is_folder_name = self.name not in ("", ".", "..") and not set("/\\\0") & set(self.name)
         self.require(is_folder_name, "name", "a folder name, without / or \\")
         self.require_at_least(1, "seeds")
-        self.require_at_least(0, "seed", "models_at_once")
+        self.require_at_least(0, "seed", "models_at_once", "steps_at_once")
         self.require_at_most(MAX_SEEDS, "seeds")
         self.require_at_most(SEED_LIMIT - self.seeds, "seed")
         self.require(self.epochs > 0, "epochs", "above 0")

@@ -8,14 +8,15 @@ from collections.abc import Iterator
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh
 
+from distattn_jax.data import Batches
 from distattn_jax.sharding import replicated
-from distattn_jax.train.batching import BatchPrefetcher, empty_batch, make_batches
+from distattn_jax.train.batching import BatchLoader, empty_stack, make_batches
+from distattn_jax.train.dispatch import DispatchLimit
 from distattn_jax.train.members import group_size, list_members
-from distattn_jax.train.step import make_count_step
+from distattn_jax.train.step import Counts, make_count_step, make_count_steps
 from distattn_jax.train.task import Task
 
 
@@ -29,12 +30,12 @@ def evaluate(task: Task, params: Any, table: Any, mesh: Mesh) -> dict[str, np.nd
       mesh: Devices.
     """
     batches = make_batches(task, table, shuffle=False)
-    count_step = _count_step(task, mesh)
-    iterator = batches.iterate(batches.batches_per_epoch)
-    total = None
-    for batch in BatchPrefetcher(iterator, mesh, task.layout):
-        counts = count_step(params, batch)
-        total = counts if total is None else jax.tree.map(jnp.add, total, counts)
+    stop = batches.batches_per_epoch
+    count_steps, limit = _count_steps(task, mesh), DispatchLimit(task.config.steps_at_once)
+    total = _empty_counts(task, params, batches, mesh)
+    with BatchLoader(batches, mesh, task.layout, stop=stop) as loader:
+        while loader.position < stop:
+            total = limit.call(count_steps, params, total, *loader.take(limit.steps))
     gathered = jax.device_get(total)
     rows = []
     for member in range(len(gathered["loss"])):
@@ -51,13 +52,25 @@ def lower_evaluation(task: Task, params: Any, table: Any, mesh: Mesh) -> Iterato
     `jax.ShapeDtypeStruct`s instead of arrays.
     """
     batches = make_batches(task, table, shuffle=False)
-    for bucket in batches.buckets:
-        batch = empty_batch(task, batches, bucket, mesh)
-        yield _count_step(task, mesh).lower(params, batch)
+    total = _empty_counts(task, params, batches, mesh)
+    for bucket in range(len(batches.buckets)):
+        stacked = empty_stack(task, batches, bucket, mesh)
+        yield _count_steps(task, mesh).lower(params, total, *stacked)
 
 
 @functools.lru_cache(maxsize=8)
-def _count_step(task: Task, mesh: Mesh) -> jax.stages.Wrapped:
-    """Return the jitted evaluation step of a task; cached, so that it is compiled once."""
-    group = group_size(len(list_members(task.config)), task.config.models_at_once)
-    return make_count_step(task, group=group, out_sharding=replicated(mesh))
+def _count_steps(task: Task, mesh: Mesh) -> jax.stages.Wrapped:
+    """Return the jitted evaluation program of a task; cached, so that it is compiled once."""
+    return make_count_steps(task, group=_group_size(task), out_sharding=replicated(mesh))
+
+
+def _empty_counts(task: Task, params: Any, batches: Batches, mesh: Mesh) -> Counts:
+    """Return counts of all models that are 0, on the devices."""
+    count_step = make_count_step(task, group=_group_size(task))
+    shapes = jax.eval_shape(count_step, params, batches[0])
+    zeros = {name: np.zeros(shape.shape, shape.dtype) for name, shape in shapes.items()}
+    return jax.device_put(zeros, replicated(mesh))
+
+
+def _group_size(task: Task) -> int:
+    return group_size(len(list_members(task.config)), task.config.models_at_once)

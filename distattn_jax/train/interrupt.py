@@ -1,4 +1,4 @@
-"""Turn SIGTERM and Ctrl-C into a flag that the training loop checks after every step."""
+"""Turn SIGTERM and Ctrl-C into a flag that the training loop checks after every few steps."""
 
 import contextlib
 import os
@@ -15,12 +15,12 @@ LEAVING = b"\nLeft at once. The same command resumes from the newest checkpoint.
 
 @contextlib.contextmanager
 def watch_for_stop() -> Iterator[Callable[[int], signal.Signals | None]]:
-    """Yield a function of the current step that returns the signal to stop, or None.
+    """Yield a function of the number of its call that returns the signal to stop, or None.
 
     The signals are SIGTERM and SIGINT (Ctrl-C). A second Ctrl-C ends the process at once.
 
-    If there are several processes, a signal to any process stops all processes after the same step.
-    JAX's preemption service chooses this step. It reacts to SIGTERM, so SIGINT is passed on to it
+    If there are several processes, a signal to any process stops all processes at the same call.
+    JAX's preemption service chooses this call. It reacts to SIGTERM, so SIGINT is passed on to it
     as SIGTERM.
 
     The previous signal handlers are restored on exit. Python handles signals only in the main
@@ -28,19 +28,19 @@ def watch_for_stop() -> Iterator[Callable[[int], signal.Signals | None]]:
     process was started that way, as shells do with jobs in the background.
     """
     if threading.current_thread() is not threading.main_thread():
-        yield lambda step: None
+        yield lambda call: None
         return
     received: list[signal.Signals] = []
     several = jax.process_count() > 1
 
-    def is_preempted(step: int) -> signal.Signals | None:
-        return signal.SIGTERM if multihost_utils.reached_preemption_sync_point(step) else None
+    def is_preempted(call: int) -> signal.Signals | None:
+        return signal.SIGTERM if multihost_utils.reached_preemption_sync_point(call) else None
 
     watched = set() if several else {signal.SIGTERM}
     if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
         watched.add(signal.SIGINT)
     with _forward_signals(watched, lambda number: _receive(number, received, several)):
-        yield is_preempted if several else lambda step: received[0] if received else None
+        yield is_preempted if several else lambda call: received[0] if received else None
 
 
 def _receive(number: signal.Signals, received: list[signal.Signals], several: bool) -> None:

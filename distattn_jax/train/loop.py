@@ -1,10 +1,12 @@
 """Training loop: trains all models of a run side by side, and resumes from checkpoints.
 
-Metrics are summed on the device over a window of steps. The host copies the sums one window later,
-so that logging does not wait for the device. The host waits at validations and checkpoints, and
-about twice a second to show how many steps are done.
+One call of the compiled program takes several steps, if steps are short. A call ends where the host
+has work: at logging, validation and checkpoints. Metrics are summed on the device over a window of
+steps, and a thread writes the sums while the device computes the next window. The host waits at
+validations and checkpoints, and about twice a second to show how many steps are done.
 """
 
+import itertools
 import signal
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -17,12 +19,13 @@ from jax.sharding import Mesh
 
 from distattn_jax import sharding
 from distattn_jax.train.batching import (
-    BatchPrefetcher,
+    BatchLoader,
     describe_batches,
-    empty_batch,
+    empty_stack,
     make_batches,
 )
 from distattn_jax.train.checkpoint import Checkpoints
+from distattn_jax.train.dispatch import DispatchLimit
 from distattn_jax.train.evaluation import evaluate, lower_evaluation
 from distattn_jax.train.interrupt import watch_for_stop
 from distattn_jax.train.members import group_size, list_members, stack_members
@@ -39,10 +42,11 @@ from distattn_jax.train.state import (
     empty_sums,
     initial_state,
 )
-from distattn_jax.train.step import make_train_step, update_best
+from distattn_jax.train.step import make_train_steps, update_best
 from distattn_jax.train.task import Task
 
-PROFILED_STEPS = range(10, 15)  # counted from the start, when everything is compiled
+PROFILED_STEPS = (9, 14)  # steps between which a profile is taken, when everything is compiled
+LONG_RUN = 8  # batches of the same padded length in a row, on average
 
 
 class Terminated(Exception):  # noqa: N818  not an error: the run was asked to stop
@@ -90,14 +94,20 @@ class Trainer:
         self.members = list_members(config)
         self.group = group_size(len(self.members), config.models_at_once)
         self.batches = make_batches(task, tables["train"], shuffle=True)
-        self.steps = steps or max(round(config.epochs * self.batches.batches_per_epoch), 1)
+        per_epoch = self.batches.batches_per_epoch
+        self.steps = steps or max(round(config.epochs * per_epoch), 1)
+        self.evaluate_every = config.output.evaluate_every or per_epoch
+        self.save_every = config.output.checkpoint_every or self.evaluate_every
         self.settings = jax.device_put(stack_members(self.members)[1], sharding.replicated(mesh))
         self._given = initial_parameters or {}
         self._abstract = abstract_state(task, mesh, self._given)
         shardings = jax.tree.map(lambda leaf: leaf.sharding, self._abstract)
-        self.train_step = make_train_step(
+        # On a GPU, the host waits for a looped program, which pays only if a call has many steps.
+        self.looped = self.batches.mean_run_length >= LONG_RUN
+        self.train_steps = make_train_steps(
             task,
             make_schedule(config.optimizer, self.steps),
+            looped=self.looped,
             group=self.group,
             out_shardings=(shardings.state, shardings.sums),
             constants=jax.device_put(dict(task.constants), sharding.replicated(mesh)),
@@ -105,7 +115,7 @@ class Trainer:
         members = jnp.arange(len(self.members))
         self._empty_sums = jax.jit(
             lambda: jax.vmap(lambda _: empty_sums(task))(members), out_shardings=shardings.sums
-        )
+        )()
 
     def initial_state(self) -> Training:
         """Return the state of all models before the first step."""
@@ -122,14 +132,15 @@ class Trainer:
             pool.shutdown(wait=False, cancel_futures=True)
 
     def fit(
-        self, run: Run, after_step: Callable[[int, TrainState], None] | None = None
+        self, run: Run, after_call: Callable[[int, TrainState], None] | None = None
     ) -> Training:
         """Train until the last step. Training resumes from the newest checkpoint if one exists.
 
         Args:
           run: Folder of the run.
-          after_step: Callback that receives the number of steps done and the new state. The next
-            step donates the state, so the callback must copy arrays that it stores.
+          after_call: Callback that receives the number of steps done and the new state, after every
+            call of the compiled program. A call takes at most `config.steps_at_once` steps. The
+            next call donates the state, so the callback must copy arrays that it stores.
 
         Raises:
           CheckpointError: No checkpoint of the run can be read, or one cannot be written.
@@ -137,31 +148,33 @@ class Trainer:
           RunError: Another process is training this run.
           Terminated: SIGTERM or Ctrl-C arrived; a checkpoint was saved.
         """
-        output = self.config.output
-        evaluate_every = output.evaluate_every or self.batches.batches_per_epoch
-        save_every = output.checkpoint_every or evaluate_every
         with (
             run.lock(),
-            Checkpoints(run.checkpoints, keep=output.keep) as checkpoints,
+            Checkpoints(run.checkpoints, keep=self.config.output.keep) as checkpoints,
             watch_for_stop() as stop_requested,
         ):
-            start, training, batches = self._resume(checkpoints)
+            start, training = self._resume(checkpoints)
             if jax.process_index() == 0:
                 run.write_plan(self.steps)
             state, best, sums = training.state, training.best, training.sums
-            with self._make_logger(run, start) as logger:
-                for step in range(start + 1, self.steps + 1):
-                    self._profile(run, step - start, last=step == self.steps)
-                    state, sums = self.train_step(state, sums, self.settings, next(batches))
+            step, calls = start, itertools.count()
+            limit = DispatchLimit(self.config.steps_at_once if self.looped else 1)
+            with self._load_batches(start) as batches, self._make_logger(run, start) as logger:
+                while step < self.steps:
+                    stacked = batches.take(min(limit.steps, self._next_stop(step, start) - step))
+                    state, sums = limit.call(self.train_steps, state, sums, self.settings, *stacked)
+                    step = batches.position
                     logger.update_progress(step, state)
-                    if after_step is not None:
-                        after_step(step, state)
-                    stopping, last = stop_requested(step), step == self.steps
-                    if step % output.log_every == 0 or last:
+                    self._profile(run, step - start, self.steps - start, state)
+                    if after_call is not None:
+                        after_call(step, state)
+                    # Processes agree on the number of a call, which rises by 1.
+                    stopping = stop_requested(next(calls))
+                    if self._is_due(self.config.output.log_every, step):
                         logger.submit(step, sums)
-                        sums = self._empty_sums()
-                    evaluating = step % evaluate_every == 0 or last
-                    saving = step % save_every == 0 or last or stopping is not None
+                        sums = self._empty_sums
+                    evaluating = self._is_due(self.evaluate_every, step)
+                    saving = self._is_due(self.save_every, step) or stopping is not None
                     if evaluating or saving:
                         logger.pause_timing(state)
                         logger.write_pending()
@@ -173,20 +186,39 @@ class Trainer:
                         logger.checkpoint_saved(step)
                     if evaluating or saving:
                         logger.resume_timing()
-                    if stopping is not None and not last:
+                    if stopping is not None and step < self.steps:
                         raise Terminated(f"saved at step {step} of {self.steps}", stopping)
             return Training(state, best, sums)
 
-    def _resume(self, checkpoints: Checkpoints) -> tuple[int, Training, BatchPrefetcher]:
+    def _resume(self, checkpoints: Checkpoints) -> tuple[int, Training]:
         """Restore the newest checkpoint, or return the initial state if there is no checkpoint.
 
         Returns:
-          The number of steps done, the training state and the remaining batches.
+          The number of steps done and the training state.
         """
-        start, training = checkpoints.restore(self._abstract) or (0, None)
-        batches = self.batches.iterate(max(self.steps - start, 0), start=start)
-        prefetcher = BatchPrefetcher(batches, self.mesh, self.task.layout)
-        return start, training or self.initial_state(), prefetcher
+        step, training = checkpoints.restore(self._abstract) or (0, None)
+        return step, training or self.initial_state()
+
+    def _load_batches(self, start: int) -> BatchLoader:
+        """Return the training batches from step `start` on."""
+        return BatchLoader(self.batches, self.mesh, self.task.layout, start=start, stop=self.steps)
+
+    def _is_due(self, every: int, step: int) -> bool:
+        """Return True after every `every` steps and after the last step."""
+        return step % every == 0 or step == self.steps
+
+    def _next_stop(self, step: int, start: int) -> int:
+        """Return the next step after which the host logs, validates, saves, profiles or ends.
+
+        Args:
+          step: Number of steps done.
+          start: Number of steps that were done before this process resumed the run.
+        """
+        intervals = (self.config.output.log_every, self.evaluate_every, self.save_every)
+        stops = [step - step % every + every for every in intervals]
+        if self.config.output.profile:
+            stops += [start + done for done in PROFILED_STEPS if start + done > step]
+        return min(self.steps, *stops)
 
     def _make_logger(self, run: Run, start: int) -> RunLogger:
         return RunLogger(
@@ -248,7 +280,7 @@ class Trainer:
         The step updates all models on a batch of the largest padded length. The result is None if
         the compiler reports no estimate.
         """
-        used = self._lower_step(self.batches.buckets[-1]).compile().memory_analysis()
+        used = self._lower_steps(len(self.batches.buckets) - 1).compile().memory_analysis()
         if used is None:
             return None
         held = used.argument_size_in_bytes + used.output_size_in_bytes - used.alias_size_in_bytes
@@ -265,22 +297,32 @@ class Trainer:
 
     def _lower_programs(self) -> Iterator[Any]:
         """Yield all programs of the run, lowered for the devices and not yet compiled."""
-        for bucket in self.batches.buckets:
-            yield self._lower_step(bucket)
+        for bucket in range(len(self.batches.buckets)):
+            yield self._lower_steps(bucket)
         for split in self._splits:
             params, table = self._abstract.state.params, self.tables[split]
             yield from lower_evaluation(self.task, params, table, self.mesh)
 
-    def _lower_step(self, bucket: int) -> Any:
-        jitted: Any = self.train_step.func
-        batch = empty_batch(self.task, self.batches, bucket, self.mesh)
+    def _lower_steps(self, bucket: int) -> Any:
+        jitted: Any = self.train_steps.func
+        stacked = empty_stack(self.task, self.batches, bucket, self.mesh)
         state, sums = self._abstract.state, self._abstract.sums
-        return jitted.lower(*self.train_step.args, state, sums, self.settings, batch)
+        return jitted.lower(*self.train_steps.args, state, sums, self.settings, *stacked)
 
-    def _profile(self, run: Run, done: int, *, last: bool) -> None:
+    def _profile(self, run: Run, done: int, total: int, state: TrainState) -> None:
+        """Start or stop the profile of the run, if it is due.
+
+        Args:
+          run: Folder of the run.
+          done: Number of steps done since this process started.
+          total: Value of `done` after the last step of the run.
+          state: State after the steps done.
+        """
         if not self.config.output.profile:
             return
-        if done == PROFILED_STEPS.start:
+        first, last = PROFILED_STEPS[0], min(PROFILED_STEPS[1], total)
+        if done == first < last:
             jax.profiler.start_trace(run.path / "profile")
-        elif done == PROFILED_STEPS.stop or (last and done in PROFILED_STEPS):
+        elif first < done == last:
+            jax.block_until_ready(state)
             jax.profiler.stop_trace()

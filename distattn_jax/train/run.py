@@ -27,7 +27,7 @@ from distattn_jax.train.run_files import read_json, read_json_lines, read_result
 
 AnyPath = str | Path | epath.Path
 FORMAT = 2  # version of the files of a run; raised when older runs can no longer be read
-PACKAGES = ("distattn-jax", "flax", "grain", "jax", "jaxlib", "numpy", "optax", "orbax-checkpoint")
+PACKAGES = ("distattn-jax", "flax", "jax", "jaxlib", "numpy", "optax", "orbax-checkpoint")
 
 
 class RunError(Exception):

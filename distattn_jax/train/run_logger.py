@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 import jax
@@ -22,9 +23,9 @@ class NonFiniteError(Exception):
 class RunLogger:
     """Write the metrics of a run, and raise an error if a loss or a gradient is not finite.
 
-    The sums of a window of steps are copied to the host when the next window is submitted, so that
-    the host does not wait for the device. Only the first process writes files. All processes check
-    that the metrics are finite.
+    A thread copies the sums of a window of steps to the host and writes them, while the device
+    computes the next window. Only the first process writes files. All processes check that the
+    metrics are finite.
 
     Args:
       run: Folder of the run.
@@ -38,7 +39,8 @@ class RunLogger:
         self, run: Run, *, steps: int, start: int, tensorboard: bool, validation_metric: str
     ):
         self._run, self._validation_metric = run, validation_metric
-        self._pending: tuple[int, MetricSums] | None = None
+        self._thread = ThreadPoolExecutor(1)
+        self._pending: Future[None] | None = None
         self._shown: dict[str, float] = {}
         self._saved_step = start
         self._start_time, self._start_step, self._step = time.monotonic(), start, start
@@ -92,25 +94,27 @@ class RunLogger:
             self._progress.update(self._step, self._shown)
 
     def submit(self, step: int, sums: MetricSums) -> None:
-        """Store the metric sums of the latest window of steps, and write the sums stored before.
+        """Let the thread write the metric sums of the latest window of steps.
 
         Args:
           step: Number of training steps completed.
-          sums: Metric sums of the window that ends at this step.
+          sums: Metric sums of the window that ends at this step. They must not be donated.
+
+        Raises:
+          NonFiniteError: The loss or the gradient of a step of the window before was not finite.
         """
         self.write_pending()
-        self._pending = step, sums
+        self._pending = self._thread.submit(lambda: self.write(step, self.check_finite(sums)))
 
     def write_pending(self) -> None:
-        """Write the last submitted sums, unless they were already written.
+        """Wait until the last submitted sums are written.
 
-        This method may wait for the device.
+        Raises:
+          NonFiniteError: The loss or the gradient of a step was not finite.
         """
-        if self._pending is None:
-            return
-        step, sums = self._pending
-        self._pending = None
-        self.write(step, self.check_finite(sums))
+        pending, self._pending = self._pending, None
+        if pending is not None:
+            pending.result()
 
     def check_finite(self, sums: MetricSums) -> dict[str, np.ndarray]:
         """Return the mean of each metric over a window of steps.
@@ -131,12 +135,13 @@ class RunLogger:
           step: Number of training steps completed.
           metrics: Metrics by name, each of shape (members,), with one value per model.
         """
-        for name, label in (
-            ("train/loss", "loss"),
-            (self._validation_metric, self._validation_metric),
-        ):
-            if name in metrics:
-                self._shown[label] = float(np.mean(metrics[name]))
+        shown = {"train/loss": "loss", self._validation_metric: self._validation_metric}
+        means = {
+            label: float(np.mean(metrics[name])) for name, label in shown.items() if name in metrics
+        }
+        self._shown = (
+            self._shown | means
+        )  # A new dict, because another thread may read the old one.
         if self._journal is not None:
             self._journal.write(step, metrics)
 
@@ -163,6 +168,7 @@ class RunLogger:
         return self
 
     def __exit__(self, *_: Any) -> None:
+        self._thread.shutdown()
         if self._journal is not None and self._progress is not None:
             self._progress.close()
             self._journal.close()

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import optax
 from flax import nnx
-from jaxtyping import Array
+from jaxtyping import Array, Int
 
 from distattn_jax.train.losses import compose, weighted_sum
 from distattn_jax.train.members import Setting
@@ -16,19 +16,66 @@ from distattn_jax.train.optimizer import Schedule, make_optimizer, scale_by_lear
 from distattn_jax.train.state import BestParameters, MetricSums, TrainState, model_graph
 from distattn_jax.train.task import Batch, Task
 
+Counts = dict[str, Array]
+TrainStep = Callable[[Batch, TrainState, MetricSums, Setting, Batch], tuple[TrainState, MetricSums]]
 
-def make_train_step(
+
+def make_train_steps(
     task: Task,
     schedule: Schedule,
     *,
+    looped: bool = True,
     group: int = 0,
     out_shardings: Any = None,
     constants: Mapping[str, Array] | None = None,
 ) -> functools.partial[tuple[TrainState, MetricSums]]:
-    """Return the jitted training step of all models.
+    """Return the jitted program that trains all models on consecutive batches.
 
-    The step is a function of (state, sums, settings, batch) that returns the new (state, sums). It
-    donates `state` and `sums`. All models use the same batch.
+    The program is a function of (state, sums, settings, stack, begin, end) that returns the new
+    (state, sums). It takes one step for each of the batches `begin` to `end` - 1 of the stack, in
+    this order. It donates `state`. All models use the same batches.
+
+    `begin` and `end` are traced, so that one program serves every number of steps, and the results
+    do not depend on the number of steps in a call.
+
+    Args:
+      task: Model and loss, with the config of the run.
+      schedule: Fraction of the peak learning rate at each step.
+      looped: False for a program that takes one step, of the batch `begin`. On a GPU, a call of
+        such a program returns before the step is done, and a call of a looped program does not.
+      group: Number of models computed at a time, a divisor of the number of models. 0 computes all
+        models at once.
+      out_shardings: Shardings of state and sums.
+      constants: Constant arrays of the task, placed on the devices. The compiled program receives
+        these arrays as arguments and contains no copy of them.
+    """
+    train_step = make_train_step(task, schedule, group=group)
+
+    def train_steps(
+        fixed: Batch,
+        state: TrainState,
+        sums: MetricSums,
+        settings: Setting,
+        stack: Batch,
+        begin: Int[Array, ""],
+        end: Int[Array, ""],
+    ) -> tuple[TrainState, MetricSums]:
+        def step_on(i: Array, held: tuple[TrainState, MetricSums]) -> Any:
+            return train_step(fixed, *held, settings, _get_batch(stack, i))
+
+        if not looped:
+            return step_on(begin, (state, sums))
+        return jax.lax.fori_loop(begin, end, step_on, (state, sums))
+
+    jitted = jax.jit(train_steps, donate_argnums=1, out_shardings=out_shardings)
+    return functools.partial(jitted, dict(constants or {}))
+
+
+def make_train_step(task: Task, schedule: Schedule, *, group: int = 0) -> TrainStep:
+    """Return the training step of all models on one batch.
+
+    The step is a function of (constants, state, sums, settings, batch) that returns the new (state,
+    sums).
 
     If `optimizer.accumulate` is above 1, a batch is split into parts, which are computed one after
     another. The sum of their gradients equals the gradient of the whole batch, because the loss of
@@ -39,9 +86,6 @@ def make_train_step(
       schedule: Fraction of the peak learning rate at each step.
       group: Number of models computed at a time, a divisor of the number of models. 0 computes all
         models at once.
-      out_shardings: Shardings of state and sums.
-      constants: Constant arrays of the task, placed on the devices. The compiled program receives
-        these arrays as arguments and contains no copy of them.
     """
     step_members = jax.vmap(_make_member_step(task, schedule), in_axes=(None, 0, 0, 0, None))
 
@@ -65,8 +109,7 @@ def make_train_step(
 
         return jax.lax.fori_loop(0, len(state.step) // group, step_group, (state, sums))
 
-    jitted = jax.jit(train_step, donate_argnums=(1, 2), out_shardings=out_shardings)
-    return functools.partial(jitted, dict(constants or {}))
+    return train_step
 
 
 def _make_member_step(task: Task, schedule: Schedule) -> Callable[..., Any]:
@@ -125,8 +168,32 @@ def _make_mean_losses(task: Task) -> Callable[..., tuple[Array, dict[str, Array]
     return mean_losses
 
 
-def make_count_step(task: Task, *, group: int = 0, out_sharding: Any = None) -> jax.stages.Wrapped:
-    """Return the jitted evaluation step of all models.
+def make_count_steps(task: Task, *, group: int = 0, out_sharding: Any = None) -> jax.stages.Wrapped:
+    """Return the jitted program that evaluates all models on consecutive batches.
+
+    The program is a function of (params, total, stack, begin, end) that adds the counts of the
+    batches `begin` to `end` - 1 of the stack to `total`, and returns the new total.
+
+    Args:
+      task: Model, loss and counts.
+      group: Number of models computed at a time; 0 computes all models at once.
+      out_sharding: Sharding of the counts.
+    """
+    count_batch = make_count_step(task, group=group)
+
+    def count_steps(
+        params: Any, total: Counts, stack: Batch, begin: Int[Array, ""], end: Int[Array, ""]
+    ) -> Counts:
+        def add_counts(i: Array, total: Counts) -> Counts:
+            return jax.tree.map(jnp.add, total, count_batch(params, _get_batch(stack, i)))
+
+        return jax.lax.fori_loop(begin, end, add_counts, total)
+
+    return jax.jit(count_steps, out_shardings=out_sharding)
+
+
+def make_count_step(task: Task, *, group: int = 0) -> Callable[[Any, Batch], Counts]:
+    """Return the evaluation step of all models on one batch.
 
     The step is a function of (params, batch) that returns the counts of every model. Counts are
     sums over the examples of a batch, from which the metrics are computed.
@@ -134,21 +201,28 @@ def make_count_step(task: Task, *, group: int = 0, out_sharding: Any = None) -> 
     Args:
       task: Model, loss and counts.
       group: Number of models computed at a time; 0 computes all models at once.
-      out_sharding: Sharding of the counts.
     """
     graph = model_graph(task)
 
-    def count_member(params: Any, batch: Batch) -> dict[str, Array]:
+    def count_member(params: Any, batch: Batch) -> Counts:
         outputs = task.apply(nnx.merge(graph, params), batch)
         loss = weighted_sum(task.loss(outputs, batch), batch["weight"])
         return {"loss": loss, "weight": batch["weight"].sum(), **task.counts(outputs, batch)}
 
-    def count_step(params: Any, batch: Batch) -> dict[str, Array]:
+    def count_step(params: Any, batch: Batch) -> Counts:
         if not group:
             return jax.vmap(count_member, in_axes=(0, None))(params, batch)
         return jax.lax.map(lambda own: count_member(own, batch), params, batch_size=group)
 
-    return jax.jit(count_step, out_shardings=out_sharding)
+    return count_step
+
+
+def _get_batch(stack: Batch, i: Int[Array, ""]) -> Batch:
+    """Return batch i of a stack of batches."""
+    return {
+        name: jax.lax.dynamic_index_in_dim(column, i, keepdims=False)
+        for name, column in stack.items()
+    }
 
 
 # (best, step, score, params) -> best, for all models

@@ -8,6 +8,7 @@ tokens cannot be timed by this command.
 """
 
 import dataclasses
+import functools
 import tempfile
 import time
 from collections.abc import Sequence
@@ -42,8 +43,10 @@ from distattn_jax.train import (
     TrainState,
     option,
 )
+from distattn_jax.train.optimizer import make_schedule
 from distattn_jax.train.options import options_to_dict, parse_options
 from distattn_jax.train.run import environment
+from distattn_jax.train.step import make_train_step
 from experiments.commands.train import enable_compilation_cache
 from experiments.papers import stored_results
 from experiments.papers.formatting import EMPTY
@@ -64,9 +67,9 @@ class SpeedConfig(Options):
         choices=(*METHODS, *TIMED_GUIDES),
     )
     seeds: tuple[int, ...] = option((1, 5), "numbers of models trained side by side")
-    warm: int = option(50, "steps before the clock starts; fewer on a CPU")
-    steps: int = option(400, "timed steps; fewer on a CPU")
-    repeats: int = option(3, "repetitions of each timing, with their median; fewer on a CPU")
+    warm: int = option(50, "steps before the clock starts")
+    steps: int = option(400, "timed steps")
+    repeats: int = option(3, "repetitions of each timing; the median is reported")
     loop: bool = option(True, "also time the whole training loop")
     length: int = option(48, "tokens per text, about as many as in AG's News")
     vocabulary: int = option(30_000, "size of the vocabulary")
@@ -80,8 +83,6 @@ class SpeedConfig(Options):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self.require_at_least(1, "seeds", "warm", "steps", "repeats", "length")
-        self.require_at_least(3, "vocabulary")
         kinds = {name in TIMED_GUIDES for name in self.methods}
         self.require(len(kinds) == 1, "methods", "either attentions or guides")
 
@@ -96,7 +97,7 @@ def main(arguments: Sequence[str]) -> None:
 
     "bare" is the jitted step alone; "loop" is a step of the whole training loop.
     """
-    config = parse_options(default_config(), list(arguments), program="python -m experiments speed")
+    config = parse_options(SpeedConfig(), list(arguments), program="python -m experiments speed")
     enable_compilation_cache()
     device = jax.devices()[0].device_kind
     print(f"{config.length} tokens x {config.data.batch_size}, on {device}")
@@ -139,13 +140,6 @@ def main(arguments: Sequence[str]) -> None:
         print(written)
 
 
-def default_config() -> SpeedConfig:
-    """Return the default options. On a CPU, where a step takes seconds, few steps are timed."""
-    if jax.default_backend() == "cpu":
-        return SpeedConfig(warm=2, steps=10, repeats=1)
-    return SpeedConfig()
-
-
 class Timing(NamedTuple):
     """Time of a training step that updates several models side by side.
 
@@ -169,10 +163,10 @@ class Timing(NamedTuple):
 def time_method(config: SpeedConfig, method: str, seeds: int) -> Timing:
     """Measure a training step that updates `seeds` models of one attention variant or guide."""
     trainer = make_speed_trainer(config, method, seeds)
-    announce_duration(config, step_seconds(trainer))
+    bare_step = make_bare_step(trainer)
     bare, loop = [], []
     for _ in range(config.repeats):
-        bare.append(bare_milliseconds(trainer, config))
+        bare.append(bare_milliseconds(trainer, bare_step, config))
         if config.loop:
             loop.append(loop_milliseconds(trainer, config))
     params = jax.eval_shape(trainer.initial_state).state.params
@@ -181,34 +175,6 @@ def time_method(config: SpeedConfig, method: str, seeds: int) -> Timing:
     return Timing(
         method, parameters, seeds, float(np.median(bare)), loop_median, trainer.step_bytes()
     )
-
-
-def announce_duration(config: SpeedConfig, seconds: float) -> None:
-    """Print how long a line of the table takes, if this is longer than a minute.
-
-    Args:
-      config: Options, of which the numbers of steps and repetitions are used.
-      seconds: Duration of a step.
-    """
-    steps = (config.warm + config.steps) * config.repeats * (2 if config.loop else 1)
-    if steps * seconds > 60:
-        lines = len(config.methods) * len(config.seeds)
-        print(
-            f"A step takes {seconds:.2g} s, and the next of {lines} lines about "
-            f"{steps * seconds / 60:.0f} minutes. Smaller --steps, --warm or --repeats take less.",
-            flush=True,
-        )
-
-
-def step_seconds(trainer: Trainer) -> float:
-    """Return the seconds of one step of the jitted program, after its compilation."""
-    training, batch = trainer.initial_state(), _place_batches(trainer, 1)[0]
-    state, sums = training.state, training.sums
-    for _ in range(2):
-        start = time.perf_counter()
-        state, sums = trainer.train_step(state, sums, trainer.settings, batch)
-        jax.block_until_ready(state)
-    return time.perf_counter() - start
 
 
 def make_speed_trainer(config: SpeedConfig, method: str, seeds: int) -> Trainer:
@@ -225,18 +191,20 @@ class Stopwatch:
     """
 
     def __init__(self, config: SpeedConfig):
-        self._times = {config.warm: 0.0, config.warm + config.steps: 0.0}
+        self._pending = [config.warm, config.warm + config.steps]
+        self._times: list[tuple[int, float]] = []
 
     def __call__(self, step: int, state: TrainState) -> None:
-        """Store the time if `step` is the last warm-up step or the last timed step."""
-        if step in self._times:
+        """Store the time after the last warm-up step and after the last timed step."""
+        if self._pending and step >= self._pending[0]:
             jax.block_until_ready(state)
-            self._times[step] = time.perf_counter()
+            self._pending.pop(0)
+            self._times.append((step, time.perf_counter()))
 
     @property
     def milliseconds(self) -> float:
         """Mean milliseconds of a timed step."""
-        (first, start), (last, end) = self._times.items()
+        (first, start), (last, end) = self._times
         return 1e3 * (end - start) / (last - first)
 
 
@@ -248,25 +216,26 @@ def loop_milliseconds(trainer: Trainer, config: SpeedConfig) -> float:
     return stopwatch.milliseconds
 
 
-def bare_milliseconds(trainer: Trainer, config: SpeedConfig) -> float:
+def make_bare_step(trainer: Trainer) -> Any:
+    """Return the jitted training step of one batch, which the training loop does not use."""
+    schedule = make_schedule(trainer.config.optimizer, trainer.steps)
+    step = make_train_step(trainer.task, schedule, group=trainer.group)
+    return functools.partial(jax.jit(step, donate_argnums=(1, 2)), {})
+
+
+def bare_milliseconds(trainer: Trainer, bare_step: Any, config: SpeedConfig) -> float:
     """Return the mean milliseconds of the jitted step alone, on batches already on the device."""
     stopwatch = Stopwatch(config)
-    batches = _place_batches(trainer, 8)
+    placement = NamedSharding(trainer.mesh, trainer.task.layout.batch)
+    batches = jax.device_put([trainer.batches[i] for i in range(8)], placement)
+    for batch in batches:
+        batch.pop("index")
     training = trainer.initial_state()
     state, sums = training.state, training.sums
     for step in range(1, config.warm + config.steps + 1):
-        state, sums = trainer.train_step(state, sums, trainer.settings, batches[step % 8])
+        state, sums = bare_step(state, sums, trainer.settings, batches[step % 8])
         stopwatch(step, state)
     return stopwatch.milliseconds
-
-
-def _place_batches(trainer: Trainer, count: int) -> list[Any]:
-    """Return the first batches of a trainer, on its devices."""
-    placement = NamedSharding(trainer.mesh, trainer.task.layout.batch)
-    batches = jax.device_put([trainer.batches[i] for i in range(count)], placement)
-    for batch in batches:
-        batch.pop("index")
-    return batches
 
 
 def make_text_classification(

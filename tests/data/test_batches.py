@@ -102,14 +102,35 @@ def test_without_shuffling_batches_are_sorted_by_bucket_and_row():
     assert_same(epoch(batches, 1), epoch(batches))
 
 
-def test_an_iterator_returns_batches_in_order_from_any_start():
-    batches = make_batches()
-    expected = [batches[i] for i in range(3, 13)]
-    assert_same(batches.iterate(10, start=3, threads=2, prefetch=3), expected)
-    endless = batches.iterate(start=3)
-    assert_same(itertools.islice(endless, 6), expected[:6])
-    assert_same(itertools.islice(make_batches().iterate(start=9), 4), expected[6:])
-    assert list(batches.iterate(0)) == []
+@given(
+    st.lists(st.integers(0, 12), min_size=1, max_size=40),
+    st.integers(1, 4),
+    st.booleans(),
+    st.integers(0, 99),
+)
+def test_a_stack_holds_the_following_batches_of_its_bucket(lengths, count, shuffle, i):
+    batches = make_batches(lengths, shuffle=shuffle)
+    first = batches.locate(i)
+    stack = batches.stack(first, count)
+    end = (i // batches.batches_per_epoch + 1) * batches.batches_per_epoch
+    same_bucket = [j for j in range(i, end) if batches.locate(j).bucket == first.bucket]
+    for position in range(count):
+        entry = {name: column[position] for name, column in stack.items()}
+        if position < len(same_bucket):
+            expected = batches[same_bucket[position]]
+            assert batches.locate(same_bucket[position]).rank == first.rank + position
+            del expected["index"]
+            np.testing.assert_equal(entry, expected)
+        else:
+            assert not any(column.any() for column in entry.values())
+    others = [j for j in range(i, end) if batches.locate(j).bucket != first.bucket]
+    assert batches.run_length(i) == min(others, default=end) - i
+
+
+def test_the_mean_run_length_is_that_of_consecutive_batches_of_one_bucket():
+    batches = make_batches(shuffle=False)  # two batches of each of two buckets
+    assert batches.mean_run_length == 2
+    assert make_batches(buckets=(12,)).mean_run_length == 3
 
 
 def test_the_length_of_a_row_is_the_maximum_of_the_length_columns():

@@ -36,10 +36,10 @@ def short_config(texts, output, **changes):
 
 
 def train(config, mesh=(1, 1), stop_at=None):
-    """Train to the end, or stop right after one step, and return the folder of the run."""
+    """Train to the end, or stop after `stop_at` steps or a few more, and return the run folder."""
 
     def stop(step, state):
-        if step == stop_at:
+        if stop_at is not None and step >= stop_at:
             raise StoppedError
 
     prepared = prepare(config)

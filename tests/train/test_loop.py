@@ -12,7 +12,6 @@ from etils import epath
 from distattn_jax import sharding
 from distattn_jax.tasks import load_config, make_trainer, open_task_run, prepare
 from distattn_jax.train import CheckpointError, NonFiniteError, Run, RunError, Trainer, journal
-from distattn_jax.train.batching import BatchPrefetcher
 from experiments.commands import train as train_command
 from tests.train.driver import run_directory
 from tests.train.runs import keep_compiled, short_config, train
@@ -40,12 +39,22 @@ def test_metrics_are_the_same_if_devices_share_batches_and_heads(
 
 
 def test_a_run_can_be_resumed_on_another_mesh(finished_run, texts, tmp_path, eight_devices):
-    config = short_config(texts, tmp_path)
+    config = short_config(texts, tmp_path, steps_at_once=1)
     train(config, (8, 1), stop_at=13)
     train(config, (2, 1), stop_at=24)
     run = train(config, (1, 1))
     assert_same_metrics(finished_run, run)
     assert [line["steps"] for line in Run(epath.Path(run)).timings] == [13, 14, 10]
+
+
+def test_metrics_do_not_depend_on_the_number_of_steps_in_a_call(finished_run, texts, tmp_path):
+    train(
+        short_config(texts, tmp_path, steps_at_once=4), stop_at=13
+    )  # calls of 4, 1, 4, 1, 4 steps
+    run = train(short_config(texts, tmp_path, steps_at_once=100))
+    assert [line["steps"] for line in Run(epath.Path(run)).timings] == [14, 20]
+    for name in ("metrics.jsonl", "result.json"):
+        assert (run / name).read_bytes() == (finished_run / name).read_bytes()
 
 
 def test_programs_that_were_compiled_in_advance_are_not_compiled_again(texts, tmp_path, caplog):
@@ -54,12 +63,12 @@ def test_programs_that_were_compiled_in_advance_are_not_compiled_again(texts, tm
     trainer = make_trainer(prepared.config, prepared, sharding.make_mesh(1, 1))
 
     def list_compiled():
-        prefixes = "Compiling jit(train_step)", "Compiling jit(count_step)"
+        prefixes = "Compiling jit(train_steps)", "Compiling jit(count_steps)"
         return [line.split(" with ")[0] for line in caplog.messages if line.startswith(prefixes)]
 
     with jax.log_compiles():
         trainer.compile()
-        assert list_compiled() == ["Compiling jit(train_step)", "Compiling jit(count_step)"]
+        assert list_compiled() == ["Compiling jit(train_steps)", "Compiling jit(count_steps)"]
         trainer.measure(trainer.fit(run))
     assert len(list_compiled()) == 2
 
@@ -76,8 +85,6 @@ def test_heads_are_sharded_over_the_model_axis_from_the_start(texts, tmp_path, e
     assert attention["out"]["kernel"].sharding.spec == jax.P(None, "model", None, None)
     assert attention["variant"]["weight"].sharding.spec == jax.P(None, "model")
     assert moments["query"]["kernel"].sharding.spec == jax.P(None, None, "model", None)
-    prefetcher = BatchPrefetcher(trainer.batches.iterate(1), trainer.mesh, trainer.task.layout)
-    assert next(prefetcher)["text"].sharding.spec == jax.P("data")
 
 
 def test_a_batch_is_divided_equally_between_devices(texts, tmp_path, eight_devices):

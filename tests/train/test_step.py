@@ -1,6 +1,7 @@
 """Training step: padding is ignored, parts equal the whole, the best parameters are kept."""
 
 import dataclasses
+import itertools
 
 import jax
 import jax.numpy as jnp
@@ -8,8 +9,9 @@ import numpy as np
 import pytest
 
 from distattn_jax.train.members import list_members, stack_members
+from distattn_jax.train.optimizer import make_schedule
 from distattn_jax.train.state import NEVER, BestParameters
-from distattn_jax.train.step import update_best
+from distattn_jax.train.step import make_train_steps, update_best
 from tests.train import tiny
 
 CONFIG = tiny.make_config(seeds=2)
@@ -53,14 +55,41 @@ def test_rows_of_weight_0_do_not_change_the_parameters(initial_state, step):
     assert (state.params["classes"]["bias"] != states[0].params["classes"]["bias"]).any()
 
 
-def test_a_step_counts_itself_and_donates_its_arguments(initial_state, step):
+def test_a_step_counts_itself_and_donates_its_state(initial_state, step):
     training = initial_state()
     state, sums = tiny.train(step, training, CONFIG, [tiny.make_batch([6, 3, 5, 1])])
     np.testing.assert_array_equal(state.step, [1, 1])
     np.testing.assert_allclose(sums.sums["train/learning_rate"], [0.1, 0.1], rtol=1e-6)
     np.testing.assert_array_equal(sums.sums["train/loss"], sums.sums["loss/task"])
-    donated = jax.tree.leaves((training.state.params, training.state.opt_state, training.sums))
+    donated = jax.tree.leaves((training.state.params, training.state.opt_state))
     assert all(leaf.is_deleted() for leaf in donated)
+
+
+def test_the_number_of_steps_in_a_call_changes_no_bit(initial_state):
+    task = tiny.make_task(CONFIG)
+    schedule = make_schedule(CONFIG.optimizer, 10)
+    looped, single = (make_train_steps(task, schedule, looped=value) for value in (True, False))
+    _, settings = stack_members(list_members(CONFIG))
+    batches = [tiny.make_batch([6, 3, 5], seed=seed) for seed in range(tiny.STACKED)]
+    stack = {name: jnp.stack([batch[name] for batch in batches]) for name in batches[0]}
+
+    def train(steps, *bounds):
+        training = initial_state()
+        state, sums = training.state, training.sums
+        for begin, end in itertools.pairwise(bounds):
+            state, sums = steps(state, sums, settings, stack, begin, end)
+        return jax.tree.leaves(jax.tree.map(as_bytes, (state, sums)))
+
+    expected = train(looped, *range(7))
+    assert train(looped, 0, 6) == expected
+    assert train(looped, 0, 1, 5, 5, 6) == expected
+    assert train(single, *range(7)) == expected
+    assert train(looped, 0, 5) != expected
+
+
+def as_bytes(leaf):
+    is_key = jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)
+    return np.asarray(jax.random.key_data(leaf) if is_key else leaf).tobytes()
 
 
 def test_the_first_step_that_is_not_finite_is_noted_only_for_its_member(initial_state, step):

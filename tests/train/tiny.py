@@ -10,7 +10,7 @@ from distattn_jax.train import OptimizerConfig
 from distattn_jax.train.members import list_members, stack_members
 from distattn_jax.train.optimizer import make_schedule
 from distattn_jax.train.state import initial_state
-from distattn_jax.train.step import make_train_step
+from distattn_jax.train.step import make_train_steps
 
 MODEL = ModelConfig(
     heads=2,
@@ -24,6 +24,7 @@ MODEL = ModelConfig(
 # A large epsilon keeps Adam from turning the rounding errors of a gradient into whole steps.
 OPTIMIZER = OptimizerConfig(learning_rate=(0.1,), epsilon=0.01)
 LABELS = ("a", "b", "c")
+STACKED = 6  # batches in a stack
 TOKENIZER = train_word_level(["k l m n o p q r s t"])  # a vocabulary of 12
 
 
@@ -60,12 +61,18 @@ def make_state(task, initial_parameters=None):
 
 
 def make_step(task, **arguments):
-    """Return the training step of all members, for a run of 10 steps."""
-    return make_train_step(task, make_schedule(task.config.optimizer, 10), **arguments)
+    """Return the training step of all members on one batch, for a run of 10 steps."""
+    steps = make_train_steps(task, make_schedule(task.config.optimizer, 10), **arguments)
+
+    def step(state, sums, settings, batch):
+        stack = {name: jnp.stack([column] * STACKED) for name, column in batch.items()}
+        return steps(state, sums, settings, stack, 0, 1)
+
+    return step
 
 
 def train(step, training, config, batches):
-    """Return the state and the metric sums after these batches; the step donates `training`."""
+    """Return the state and the metric sums after these batches; the step donates its state."""
     state, sums = training.state, training.sums
     _, settings = stack_members(list_members(config))
     for batch in batches:
