@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from distattn_jax.train.options import parse_options
+from experiments.bench.speed_trainers import SpeedConfig
 from experiments.commands.bench import Bench
-from experiments.commands.speed import SpeedConfig
 from experiments.recipes import load_recipe
 
 ROOT = Path(__file__).parent.parent

@@ -1,1 +1,1 @@
-"""The benchmark `python -m experiments bench`: cases, timing, table and figure."""
+"""Benchmarks: cases, timing, table and figure of `bench`, and the trainers that `speed` times."""

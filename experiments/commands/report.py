@@ -17,7 +17,7 @@ from experiments.papers.comparison_tables import experiment_tables
 from experiments.papers.da_transformer.published import SCORES
 from experiments.papers.formatting import method_title
 from experiments.papers.stored_results import FOLDER, NEW_FOLDER, update_results_page
-from experiments.recipes import list_recipes, load_recipe
+from experiments.recipes import find_recipe
 
 AnyPath = str | Path | epath.Path
 GUIDE_WEIGHTS = ("guiding.alpha", "guiding.beta", "guiding.gamma")
@@ -176,8 +176,7 @@ def _report_experiment(runs: list[FoundRun], directory: epath.Path, sentence: st
     """Write report.md and the figures of an experiment, and return the Markdown of the report."""
     from experiments.papers.run_figures import draw_run_figures  # needs Matplotlib
 
-    name = runs[0].config.name
-    recipe = load_recipe(name) if name in list_recipes() else None
+    name, recipe = runs[0].config.name, find_recipe(runs[0].config)
     results = [run.result for run in runs if run.result is not None]
     parts = [f"# {name}"]
     if results:

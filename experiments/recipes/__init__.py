@@ -7,6 +7,7 @@ and the expected result.
 import importlib
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 from experiments import summarize_modules
 
@@ -26,3 +27,21 @@ def load_recipe(name: str) -> ModuleType:
 
         raise SystemExit(f"unknown recipe {name!r}: {suggest(name, known)}")
     return importlib.import_module(f"{__name__}.{name}")
+
+
+def find_recipe(config: Any) -> ModuleType | None:
+    """Return the recipe of an experiment, or None if there is none.
+
+    The recipe has the name of the experiment. If the experiment was given another name, the recipe
+    is the first one with the same task and data set.
+
+    Args:
+      config: Config of the experiment.
+    """
+    if config.name in list_recipes():
+        return load_recipe(config.name)
+    for recipe in map(load_recipe, list_recipes()):
+        known = recipe.get_config()
+        if (known.task, known.data.dataset) == (config.task, config.data.dataset):
+            return recipe
+    return None

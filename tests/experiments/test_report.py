@@ -13,11 +13,13 @@ from distattn_jax.tasks import (
     PretrainedClassificationConfig,
     SentenceAttention,
     TextClassificationConfig,
+    TextClassificationData,
 )
 from distattn_jax.train import OptimizerConfig, RunError
 from distattn_jax.train.run import Run, config_to_json
 from experiments.commands.report import main, report
 from experiments.papers import run_figures
+from experiments.recipes import nearest
 
 LOG = (
     {"step": 10, "train/loss": [2.0, 1.0]},
@@ -181,6 +183,30 @@ def test_published_numbers_are_shown_for_experiments_of_the_paper(tmp_path):
     make_run(tmp_path / "sst", "vanilla", accuracies=(0.5, 0.25))
     text = report([tmp_path])
     assert "| Transformer | 7 | 37.50 ± 17.68 | 37.50 ± 17.68 | 89.67 ± 0.22 | 2 |" in text
+
+
+@pytest.mark.parametrize(
+    ("name", "dataset", "sentence"),
+    [
+        ("nearest", "nearest", nearest.SENTENCE),
+        ("grid", "nearest", nearest.SENTENCE),
+        ("grid", "text_files", None),
+    ],
+)
+def test_an_experiment_of_any_name_has_the_sentence_of_its_recipe(
+    tmp_path, monkeypatch, name, dataset, sentence
+):
+    make_run(tmp_path / name, "vanilla", data=TextClassificationData(dataset=dataset))
+    drawn = []
+
+    def draw_run_figures(paths, directory, *, sentence):
+        drawn.append(sentence)
+        return []
+
+    monkeypatch.setattr(run_figures, "draw_run_figures", draw_run_figures)
+    report([tmp_path])
+    report([tmp_path], sentence="another one")
+    assert drawn == [sentence, "another one"]
 
 
 def test_a_curve_holds_the_steps_at_which_the_metric_was_logged():

@@ -1,5 +1,6 @@
-"""`python -m experiments speed` stores every line as soon as it is timed."""
+"""`python -m experiments speed`: its options, what it announces, and what it stores."""
 
+import jax
 import pytest
 
 from experiments.commands import speed
@@ -18,3 +19,32 @@ def test_timed_methods_are_stored_before_a_later_one_fails(monkeypatch, tmp_path
         speed.main(["--methods", "none", "ag", "first", "--seeds", "1", "--output", str(tmp_path)])
     content = stored_results.read_results("guiding_speed", tmp_path)
     assert [(line["method"], line["bare"]) for line in content["lines"]] == [("none", 2), ("ag", 2)]
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    ["--steps 0", "--warm 0", "--repeats 0", "--length 0", "--seeds 1 0", "--vocabulary 2"],
+)
+def test_numbers_that_cannot_be_timed_are_refused(arguments, capsys):
+    with pytest.raises(SystemExit):
+        speed.main(arguments.split())
+    message = f"{arguments.split()[0]} must be at least "
+    assert message in capsys.readouterr().err
+
+
+def test_fewer_steps_are_timed_on_a_cpu(monkeypatch):
+    monkeypatch.setattr(jax, "default_backend", lambda: "cpu")
+    on_cpu = speed.default_config()
+    assert (on_cpu.warm + on_cpu.steps) * on_cpu.repeats < 20
+    monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
+    assert speed.default_config() == speed.SpeedConfig()
+
+
+def test_a_timing_of_more_than_a_minute_is_announced(capsys):
+    config = speed.SpeedConfig(warm=50, steps=400, repeats=3, methods=("vanilla", "adapted"))
+    speed.announce_duration(config, seconds=0.02)  # 450 steps, 3 times, alone and in the loop
+    assert capsys.readouterr().out == ""
+    speed.announce_duration(config, seconds=2.0)
+    printed = capsys.readouterr().out
+    assert "A step takes 2 s, and the next of 4 lines about 90 minutes." in printed
+    assert "--steps" in printed

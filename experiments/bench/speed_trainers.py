@@ -1,0 +1,190 @@
+"""Trainers on random texts, whose training steps the command `speed` times.
+
+Attention variants are timed in a text classifier. Guides (auxiliary losses on the attention) are
+timed in the fine-tuning of a BERT with random parameters. Guides that need other inputs besides
+tokens cannot be timed.
+"""
+
+import dataclasses
+from typing import Any
+
+import jax
+import numpy as np
+from tokenizers import Tokenizer
+
+from distattn_jax import sharding
+from distattn_jax.data import Ragged, Table, train_word_level
+from distattn_jax.models import METHODS, PretrainedConfig
+from distattn_jax.tasks import (
+    GUIDES,
+    ModelConfig,
+    PretrainedClassification,
+    PretrainedClassificationConfig,
+    PretrainedModelConfig,
+    TextClassification,
+    TextClassificationConfig,
+    TextTask,
+)
+from distattn_jax.train import (
+    DataConfig,
+    OptimizerConfig,
+    Options,
+    OutputConfig,
+    Trainer,
+    option,
+)
+
+TIMED_GUIDES = tuple(
+    name for name, guide in GUIDES.items() if not guide.columns and not guide.constants
+)
+NEVER = 10**9  # steps between validations and checkpoints, which are not timed
+
+
+@dataclasses.dataclass(frozen=True)
+class SpeedConfig(Options):
+    """Options of the command `speed`. The default sizes are those of the DA-Transformer paper."""
+
+    methods: tuple[str, ...] = option(
+        ("distance_aware",),
+        "attention variants to time, or guides",
+        choices=(*METHODS, *TIMED_GUIDES),
+    )
+    seeds: tuple[int, ...] = option((1, 5), "numbers of models trained side by side")
+    warm: int = option(50, "steps before the clock starts; fewer on a CPU")
+    steps: int = option(400, "timed steps; fewer on a CPU")
+    repeats: int = option(3, "repetitions of each timing, with their median; fewer on a CPU")
+    loop: bool = option(True, "also time the whole training loop")
+    length: int = option(48, "tokens per text, about as many as in AG's News")
+    vocabulary: int = option(30_000, "size of the vocabulary")
+    output: str = option(
+        "", "folder for speed.json (for guides guiding_speed.json); empty writes no file"
+    )
+    remat: bool = option(False, "recompute each layer in the backward pass (only for guides)")
+    data: DataConfig = DataConfig()
+    model: ModelConfig = ModelConfig()
+    optimizer: OptimizerConfig = OptimizerConfig()
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.require_at_least(1, "seeds", "warm", "steps", "repeats", "length")
+        self.require_at_least(3, "vocabulary")
+        kinds = {name in TIMED_GUIDES for name in self.methods}
+        self.require(len(kinds) == 1, "methods", "either attentions or guides")
+
+    @property
+    def times_guides(self) -> bool:
+        """True if the methods are guides, False if they are attention variants."""
+        return self.methods[0] in TIMED_GUIDES
+
+
+def default_config() -> SpeedConfig:
+    """Return the default options. On a CPU, where a step takes seconds, few steps are timed."""
+    if jax.default_backend() == "cpu":
+        return SpeedConfig(warm=2, steps=10, repeats=1)
+    return SpeedConfig()
+
+
+def make_speed_trainer(config: SpeedConfig, method: str, seeds: int) -> Trainer:
+    """Return a trainer on random texts. It neither validates nor saves before its last step."""
+    make = make_fine_tuning if config.times_guides else make_text_classification
+    task, tables = make(config, method, seeds)
+    return Trainer(task, tables, sharding.make_mesh(), steps=config.warm + config.steps)
+
+
+def make_text_classification(
+    config: SpeedConfig, method: str, seeds: int
+) -> tuple[TextTask, dict[str, Table]]:
+    """Return a text classification task that uses `method`, and tables of random tokens."""
+    task = TextClassification(
+        TextClassificationConfig(
+            methods=(method,),
+            seeds=seeds,
+            data=_text_data(TextClassificationConfig().data, config),
+            model=config.model,
+            optimizer=config.optimizer,
+            output=OutputConfig(evaluate_every=NEVER, checkpoint_every=NEVER),
+        ),
+        tokenizer=make_tokenizer(config),
+        labels=tuple("abcd"),
+    )
+    return task, make_tables(config, "text")
+
+
+def make_fine_tuning(
+    config: SpeedConfig, guide: str, seeds: int
+) -> tuple[TextTask, dict[str, Table]]:
+    """Return a fine-tuning task, and tables of random tokens.
+
+    The model is a BERT with random parameters. The training loss includes the guide, an auxiliary
+    loss on the attention.
+    """
+    model = config.model
+    pretrained = PretrainedConfig(
+        family="bert",
+        vocabulary=config.vocabulary,
+        features=model.features,
+        layers=model.layers,
+        heads=model.heads,
+        hidden_features=model.hidden_features,
+        positions=config.length,
+        types=2,
+        embedding_features=model.features,
+        groups=model.layers,
+        pooler=False,
+    )
+    task = PretrainedClassification(
+        PretrainedClassificationConfig(
+            methods=(guide,),
+            seeds=seeds,
+            data=_text_data(PretrainedClassificationConfig().data, config),
+            model=PretrainedModelConfig(
+                dropout_rate=model.dropout_rate,
+                dtype=model.dtype,
+                implementation=model.implementation,
+                remat=config.remat,
+            ),
+            optimizer=config.optimizer,
+            output=OutputConfig(evaluate_every=NEVER, checkpoint_every=NEVER),
+        ),
+        tokenizer=make_tokenizer(config),
+        labels=tuple("abc"),
+        data={"pretrained": {"config": dataclasses.asdict(pretrained)}},
+    )
+    return task, make_tables(config, "tokens", "types")
+
+
+def _text_data(data: Any, config: SpeedConfig) -> Any:
+    """Return the data options of a task, changed for the timing.
+
+    The batch options are copied from `config`. The maximum text length is raised to `config.length`
+    if it is smaller.
+    """
+    batches = dataclasses.asdict(config.data)
+    return dataclasses.replace(data, longest=max(data.longest, config.length), **batches)
+
+
+def make_tokenizer(config: SpeedConfig) -> Tokenizer:
+    """Return a tokenizer with a vocabulary of the configured size."""
+    return train_word_level([f"w{i}" for i in range(config.vocabulary - 2)])
+
+
+def make_tables(config: SpeedConfig, tokens: str, types: str = "") -> dict[str, Table]:
+    """Return tables of random tokens and labels, for training and validation.
+
+    Args:
+      config: Options, of which the length, the vocabulary and the batch size are used.
+      tokens: Name of the column of tokens.
+      types: Name of the column of token types, all 0; empty for no such column.
+    """
+    random = np.random.default_rng(0)
+
+    def make_table(count: int) -> Table:
+        values = random.integers(2, config.vocabulary, count * config.length, dtype=np.int32)
+        offsets = np.arange(count + 1, dtype=np.int64) * config.length
+        columns: dict[str, Any] = {tokens: Ragged(values, offsets)}
+        if types:
+            columns[types] = Ragged(np.zeros_like(values), offsets)
+        return Table({**columns, "label": random.integers(0, 3, count, dtype=np.int32)})
+
+    size = config.data.batch_size
+    return {"train": make_table(100 * size), "validation": make_table(size)}
