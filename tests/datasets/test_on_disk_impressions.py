@@ -108,7 +108,7 @@ def test_batches_contain_every_impression_once(tmp_path, monkeypatch):
             table, batch_size=8, buckets=buckets, length_columns="candidates", shuffle=True
         )
         found = []
-        for batch in batches.iterate(batches.batches_per_epoch):
+        for batch in map(batches.__getitem__, range(batches.batches_per_epoch)):
             assert batch["candidates"].shape[1] in buckets
             for i, count, clicks, tokens in zip(
                 *(batch[name] for name in ("index", "candidates_length", "clicks", "candidates")),
