@@ -13,7 +13,7 @@ import numpy as np
 from jax.experimental import multihost_utils
 
 TIMED_CALLS = 5  # The first call may include compilation, and a few more vary.
-CALL_SECONDS = 0.1  # time of a call of several steps
+CALL_SECONDS = 0.25  # time of a call of several steps, by the time of a call of one step
 
 
 class DispatchLimit:

@@ -139,9 +139,8 @@ class RunLogger:
         means = {
             label: float(np.mean(metrics[name])) for name, label in shown.items() if name in metrics
         }
-        self._shown = (
-            self._shown | means
-        )  # A new dict, because another thread may read the old one.
+        # Make a new dict, because another thread may read the old one.
+        self._shown = self._shown | means
         if self._journal is not None:
             self._journal.write(step, metrics)
 
