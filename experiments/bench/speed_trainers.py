@@ -6,14 +6,13 @@ tokens cannot be timed.
 """
 
 import dataclasses
-from typing import Any
+from typing import Any, cast
 
 import jax
 import numpy as np
-from tokenizers import Tokenizer
 
 from distattn_jax import sharding
-from distattn_jax.data import Ragged, Table, train_word_level
+from distattn_jax.data import Ragged, Table
 from distattn_jax.models import METHODS, PretrainedConfig
 from distattn_jax.tasks import (
     GUIDES,
@@ -54,7 +53,9 @@ class SpeedConfig(Options):
     steps: int = option(400, "timed steps; fewer on a CPU")
     repeats: int = option(3, "repetitions of each timing, with their median; fewer on a CPU")
     loop: bool = option(True, "also time the whole training loop")
+    parts: bool = option(False, "also time the parts of the training loop")
     length: int = option(48, "tokens per text, about as many as in AG's News")
+    shortest: int = option(0, "tokens of the shortest text; 0 for texts of equal length")
     vocabulary: int = option(30_000, "size of the vocabulary")
     output: str = option(
         "", "folder for speed.json (for guides guiding_speed.json); empty writes no file"
@@ -68,6 +69,7 @@ class SpeedConfig(Options):
         super().__post_init__()
         self.require_at_least(1, "seeds", "warm", "steps", "repeats", "length")
         self.require_at_least(3, "vocabulary")
+        self.require(0 <= self.shortest <= self.length, "shortest", "from 0 to --length")
         kinds = {name in TIMED_GUIDES for name in self.methods}
         self.require(len(kinds) == 1, "methods", "either attentions or guides")
 
@@ -104,7 +106,7 @@ def make_text_classification(
             optimizer=config.optimizer,
             output=OutputConfig(evaluate_every=NEVER, checkpoint_every=NEVER),
         ),
-        tokenizer=make_tokenizer(config),
+        tokenizer=cast(Any, NumberedTokens(config.vocabulary)),
         labels=tuple("abcd"),
     )
     return task, make_tables(config, "text")
@@ -146,7 +148,7 @@ def make_fine_tuning(
             optimizer=config.optimizer,
             output=OutputConfig(evaluate_every=NEVER, checkpoint_every=NEVER),
         ),
-        tokenizer=make_tokenizer(config),
+        tokenizer=cast(Any, NumberedTokens(config.vocabulary)),
         labels=tuple("abc"),
         data={"pretrained": {"config": dataclasses.asdict(pretrained)}},
     )
@@ -163,9 +165,22 @@ def _text_data(data: Any, config: SpeedConfig) -> Any:
     return dataclasses.replace(data, longest=max(data.longest, config.length), **batches)
 
 
-def make_tokenizer(config: SpeedConfig) -> Tokenizer:
-    """Return a tokenizer with a vocabulary of the configured size."""
-    return train_word_level([f"w{i}" for i in range(config.vocabulary - 2)])
+class NumberedTokens:
+    """Stand-in for a tokenizer: it has only a size, because the texts are random token ids.
+
+    Args:
+      size: Number of tokens.
+    """
+
+    def __init__(self, size: int):
+        self._size = size
+
+    def get_vocab_size(self) -> int:
+        """Return the number of tokens."""
+        return self._size
+
+    def token_to_id(self, token: str) -> None:
+        """Return None, because the tokens have no names."""
 
 
 def make_tables(config: SpeedConfig, tokens: str, types: str = "") -> dict[str, Table]:
@@ -179,8 +194,9 @@ def make_tables(config: SpeedConfig, tokens: str, types: str = "") -> dict[str, 
     random = np.random.default_rng(0)
 
     def make_table(count: int) -> Table:
-        values = random.integers(2, config.vocabulary, count * config.length, dtype=np.int32)
-        offsets = np.arange(count + 1, dtype=np.int64) * config.length
+        lengths = random.integers(config.shortest or config.length, config.length + 1, count)
+        offsets = np.cumsum([0, *lengths], dtype=np.int64)
+        values = random.integers(2, config.vocabulary, offsets[-1], dtype=np.int32)
         columns: dict[str, Any] = {tokens: Ragged(values, offsets)}
         if types:
             columns[types] = Ragged(np.zeros_like(values), offsets)

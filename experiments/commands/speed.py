@@ -3,23 +3,23 @@
 The jitted step is timed alone and as part of the whole training loop.
 """
 
-import functools
-import tempfile
-import time
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import numpy as np
-from etils import epath
-from jax.sharding import NamedSharding
 
-from distattn_jax.train import Run, Trainer, TrainState
-from distattn_jax.train.optimizer import make_schedule
 from distattn_jax.train.options import options_to_dict, parse_options
 from distattn_jax.train.run import environment
-from distattn_jax.train.step import make_train_step
 from experiments.bench.speed_trainers import SpeedConfig, default_config, make_speed_trainer
+from experiments.bench.training import (
+    Steps,
+    make_bare_step,
+    step_seconds,
+    time_bare_step,
+    time_loop,
+    time_parts,
+)
 from experiments.commands.train import enable_compilation_cache
 from experiments.papers import stored_results
 from experiments.papers.formatting import EMPTY
@@ -28,7 +28,8 @@ from experiments.papers.formatting import EMPTY
 def main(arguments: Sequence[str]) -> None:
     """Run `speed [--option value ...]`, and print the milliseconds of a training step.
 
-    "bare" is the jitted step alone; "loop" is a step of the whole training loop.
+    "bare" is the jitted step alone; "loop" is a step of the whole training loop; "steps/call" is
+    the number of steps that the loop takes in one call of the compiled program.
     """
     config = parse_options(default_config(), list(arguments), program="python -m experiments speed")
     enable_compilation_cache()
@@ -40,6 +41,7 @@ def main(arguments: Sequence[str]) -> None:
         "bare ms",
         "loop ms",
         "loop/bare",
+        "steps/call",
         "bare/one seed",
         "peak MiB",
     )
@@ -59,11 +61,14 @@ def main(arguments: Sequence[str]) -> None:
                 timing.bare,
                 timing.loop,
                 timing.loop and timing.loop / timing.bare,
+                timing.steps_per_call,
                 timing.bare / one_seed,
                 timing.peak_bytes and timing.peak_bytes / 2**20,
             )
             cells = (f"{EMPTY if x is None else format(x, '.3f'):>14}" for x in figures)
-            print(f"{method:<28}{timing.parameters:>14,}{seeds:>14}" + "".join(cells))
+            print(f"{method:<28}{timing.parameters:>14,}{seeds:>14}" + "".join(cells), flush=True)
+            for name, milliseconds in (timing.parts or {}).items():
+                print(f"    {name:<52}{milliseconds:>14.3f}", flush=True)
             lines.append(timing._asdict())
             if config.output:  # Written after every line, in case the next one fails.
                 written = stored_results.write_results(
@@ -83,6 +88,8 @@ class Timing(NamedTuple):
       bare: Milliseconds of the jitted step alone.
       loop: Milliseconds of a step of the training loop; None if not timed.
       peak_bytes: Device memory that the compiler estimates, in bytes; None if it reports none.
+      steps_per_call: Steps of the training loop in one call of the program; None if not timed.
+      parts: Milliseconds per step of the parts of the training loop by name; None if not timed.
     """
 
     method: str
@@ -91,23 +98,30 @@ class Timing(NamedTuple):
     bare: float
     loop: float | None
     peak_bytes: int | None
+    steps_per_call: float | None = None
+    parts: dict[str, float] | None = None
 
 
 def time_method(config: SpeedConfig, method: str, seeds: int) -> Timing:
     """Measure a training step that updates `seeds` models of one attention variant or guide."""
     trainer = make_speed_trainer(config, method, seeds)
-    bare_step = make_bare_step(trainer)
+    bare_step, steps = make_bare_step(trainer), Steps(config.warm, config.steps)
     announce_duration(config, step_seconds(trainer, bare_step))
     bare, loop = [], []
     for _ in range(config.repeats):
-        bare.append(bare_milliseconds(trainer, bare_step, config))
+        bare.append(time_bare_step(trainer, bare_step, steps))
         if config.loop:
-            loop.append(loop_milliseconds(trainer, config))
+            loop.append(time_loop(trainer, steps))
     params = jax.eval_shape(trainer.initial_state).state.params
-    parameters = sum(leaf.size for leaf in jax.tree.leaves(params)) // seeds
-    loop_median = float(np.median(loop)) if loop else None
     return Timing(
-        method, parameters, seeds, float(np.median(bare)), loop_median, trainer.step_bytes()
+        method=method,
+        parameters=sum(leaf.size for leaf in jax.tree.leaves(params)) // seeds,
+        seeds=seeds,
+        bare=float(np.median(bare)),
+        loop=float(np.median([watch.milliseconds for watch in loop])) if loop else None,
+        peak_bytes=trainer.step_bytes(),
+        steps_per_call=loop[0].steps_per_call if loop else None,
+        parts=dict(time_parts(trainer, bare_step, steps)) if config.parts else None,
     )
 
 
@@ -126,74 +140,3 @@ def announce_duration(config: SpeedConfig, seconds: float) -> None:
             f"{steps * seconds / 60:.0f} minutes. Smaller --steps, --warm or --repeats take less.",
             flush=True,
         )
-
-
-def step_seconds(trainer: Trainer, bare_step: Any) -> float:
-    """Return the seconds of one jitted training step, after its compilation."""
-    training, batch = trainer.initial_state(), _place_batches(trainer, 1)[0]
-    state, sums = training.state, training.sums
-    for _ in range(2):
-        start = time.perf_counter()
-        state, sums = bare_step(state, sums, trainer.settings, batch)
-        jax.block_until_ready(state)
-    return time.perf_counter() - start
-
-
-class Stopwatch:
-    """Callback that measures the mean time of a training step.
-
-    The stopwatch waits until the device has finished the step before it stores the time.
-    """
-
-    def __init__(self, config: SpeedConfig):
-        self._pending = [config.warm, config.warm + config.steps]
-        self._times: list[tuple[int, float]] = []
-
-    def __call__(self, step: int, state: TrainState) -> None:
-        """Store the time after the last warm-up step and after the last timed step."""
-        if self._pending and step >= self._pending[0]:
-            jax.block_until_ready(state)
-            self._pending.pop(0)
-            self._times.append((step, time.perf_counter()))
-
-    @property
-    def milliseconds(self) -> float:
-        """Mean milliseconds of a timed step."""
-        (first, start), (last, end) = self._times
-        return 1e3 * (end - start) / (last - first)
-
-
-def loop_milliseconds(trainer: Trainer, config: SpeedConfig) -> float:
-    """Return the mean milliseconds of a training-loop step, with data, logging and progress."""
-    stopwatch = Stopwatch(config)
-    with tempfile.TemporaryDirectory() as folder:
-        trainer.fit(Run(epath.Path(folder)), stopwatch)
-    return stopwatch.milliseconds
-
-
-def make_bare_step(trainer: Trainer) -> Any:
-    """Return the jitted training step of one batch, which the training loop does not use."""
-    schedule = make_schedule(trainer.config.optimizer, trainer.steps)
-    step = make_train_step(trainer.task, schedule, group=trainer.group)
-    return functools.partial(jax.jit(step, donate_argnums=(1, 2)), {})
-
-
-def bare_milliseconds(trainer: Trainer, bare_step: Any, config: SpeedConfig) -> float:
-    """Return the mean milliseconds of the jitted step alone, on batches already on the device."""
-    stopwatch = Stopwatch(config)
-    batches = _place_batches(trainer, 8)
-    training = trainer.initial_state()
-    state, sums = training.state, training.sums
-    for step in range(1, config.warm + config.steps + 1):
-        state, sums = bare_step(state, sums, trainer.settings, batches[step % 8])
-        stopwatch(step, state)
-    return stopwatch.milliseconds
-
-
-def _place_batches(trainer: Trainer, count: int) -> list[Any]:
-    """Return the first batches of a trainer, on its devices."""
-    placement = NamedSharding(trainer.mesh, trainer.task.layout.batch)
-    batches = jax.device_put([trainer.batches[i] for i in range(count)], placement)
-    for batch in batches:
-        batch.pop("index")
-    return batches

@@ -3,8 +3,11 @@
 import jax
 import pytest
 
+from experiments.bench import speed_trainers
 from experiments.commands import speed
 from experiments.papers import stored_results
+from tests.train import tiny
+from tests.train.runs import keep_compiled
 
 
 def test_timed_methods_are_stored_before_a_later_one_fails(monkeypatch, tmp_path):
@@ -19,6 +22,24 @@ def test_timed_methods_are_stored_before_a_later_one_fails(monkeypatch, tmp_path
         speed.main(["--methods", "none", "ag", "first", "--seeds", "1", "--output", str(tmp_path)])
     content = stored_results.read_results("guiding_speed", tmp_path)
     assert [(line["method"], line["bare"]) for line in content["lines"]] == [("none", 2), ("ag", 2)]
+
+
+def test_a_line_has_the_bare_step_the_loop_and_its_parts(monkeypatch, compiled):
+    monkeypatch.setattr(speed_trainers, "NumberedTokens", lambda size: tiny.TOKENIZER)
+    config = speed_trainers.SpeedConfig(
+        warm=2, steps=3, repeats=1, parts=True, length=4, model=tiny.MODEL, vocabulary=12
+    )
+    with keep_compiled(compiled):
+        timing = speed.time_method(config, "vanilla", 1)
+    assert min(timing.bare, timing.loop, *timing.parts.values()) > 0
+    assert timing.steps_per_call == 1  # The first calls take one step each.
+    assert [name.split(":")[0] for name in timing.parts] == ["host", "device", "thread", "thread"]
+
+
+def test_texts_may_have_different_lengths():
+    config = speed_trainers.SpeedConfig(length=9, shortest=7)
+    lengths = speed_trainers.make_tables(config, "text")["train"].lengths(("text",))
+    assert set(lengths) == {7, 8, 9}
 
 
 @pytest.mark.parametrize(
