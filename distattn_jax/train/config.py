@@ -141,7 +141,7 @@ class Config(Options):
     )
     steps_at_once: int = option(
         0,
-        "largest number of steps in one call of the compiled program; 0 for about 0.1 s of steps",
+        "largest number of steps in one call of the compiled program; 0 for about 0.25 s of steps",
         changes_result=False,
     )
     data: DataConfig = DataConfig()

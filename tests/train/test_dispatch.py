@@ -18,8 +18,8 @@ def call(limit, monkeypatch, seconds):
     assert limit.call(program) == 1
 
 
-@pytest.mark.parametrize(("seconds", "steps"), [(0.0007, 142), (0.03, 3), (0.2, 1), (90.0, 1)])
-def test_a_call_takes_a_tenth_of_a_second_or_one_step(monkeypatch, seconds, steps):
+@pytest.mark.parametrize(("seconds", "steps"), [(0.0007, 357), (0.03, 8), (0.2, 1), (90.0, 1)])
+def test_a_call_takes_a_quarter_of_a_second_or_one_step(monkeypatch, seconds, steps):
     limit = DispatchLimit()
     for compiling in (60.0, 2 * seconds, seconds, 3 * seconds):
         assert limit.steps == 1
