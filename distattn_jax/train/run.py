@@ -26,7 +26,7 @@ from distattn_jax.train.processes import call_in_first_process
 from distattn_jax.train.run_files import read_json, read_json_lines, read_result
 
 AnyPath = str | Path | epath.Path
-FORMAT = 2  # version of the files of a run; raised when older runs can no longer be read
+FORMAT = 3  # version of the files of a run; raised when older runs can no longer be read
 PACKAGES = ("distattn-jax", "flax", "jax", "jaxlib", "numpy", "optax", "orbax-checkpoint")
 
 
@@ -108,7 +108,8 @@ class Run(NamedTuple):
         if saved.get("format") != FORMAT:
             raise RunError(
                 f"{self.path} was written by an earlier version of distattn_jax, which stored runs "
-                "differently. Read it with distattn_jax 0.1.0, or train it again."
+                "differently. Read it with the version that its environment.json names, or train "
+                "it again."
             )
         return saved
 
