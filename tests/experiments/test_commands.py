@@ -44,7 +44,7 @@ def test_wrong_arguments_exit_with_one_sentence(arguments, message):
 
 
 def test_an_unknown_task_is_named_with_the_nearest_one(tmp_path):
-    (tmp_path / "config.json").write_text('{"format": 2, "task": "claim_raking"}')
+    (tmp_path / "config.json").write_text('{"format": 3, "task": "claim_raking"}')
     message = f"{tmp_path}/config.json: unknown task 'claim_raking': did you mean 'claim_ranking'?"
     assert exit_code("evaluate", str(tmp_path)) == f"error: {message}"
 

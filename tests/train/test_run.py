@@ -16,7 +16,7 @@ from distattn_jax.train.options import replace_options
 from tests.train import tiny
 
 MEMBER = {"seed": 0, "setting": {"learning_rate": 0.1}, "validation": {"accuracy": 0.5}}
-EDITED = b'{"format": 2, "task": "text_classification", %s}'
+EDITED = b'{"format": 3, "task": "text_classification", %s}'
 RESULT = {"method": "a", "criterion": "accuracy", "parameters": 5, "members": [MEMBER]}
 
 
@@ -189,8 +189,8 @@ def complete_run(config):
                 (b"\xff", "not"),
             )
         ),
-        ("config.json", b'{"format": 2, "task": null}', "unknown task 'None'"),
-        ("config.json", b'{"format": 2}', "unknown task 'None'"),
+        ("config.json", b'{"format": 3, "task": null}', "unknown task 'None'"),
+        ("config.json", b'{"format": 3}', "unknown task 'None'"),
         ("config.json", EDITED % b'"seeds": 0', "seeds must be at least 1; got 0"),
         ("config.json", EDITED % b'"sed": 0', "unknown option 'sed'"),
         ("config.json", EDITED % b'"name": "../x"', "name must be a folder name"),
