@@ -121,11 +121,17 @@ class Trainer:
         """Return the state of all models before the first step."""
         return initial_state(self.task, self.mesh, self._given)
 
-    def compile(self) -> None:
-        """Compile all programs of the run in parallel, instead of each at its first call."""
+    def compile(self, *, evaluation: bool = True) -> None:
+        """Compile all programs of the run in parallel, instead of each at its first call.
+
+        Args:
+          evaluation: False to compile only the programs of training steps.
+        """
         pool = ThreadPoolExecutor()
         try:
-            compiled = [pool.submit(program.compile) for program in self._lower_programs()]
+            compiled = [
+                pool.submit(program.compile) for program in self._lower_programs(evaluation)
+            ]
             for program in compiled:
                 program.result()
         finally:  # After Ctrl-C, a program that is being compiled is not waited for.
@@ -295,11 +301,11 @@ class Trainer:
         """Names of the splits that are evaluated at the end of the run."""
         return ("validation", "test") if self.config.output.test else ("validation",)
 
-    def _lower_programs(self) -> Iterator[Any]:
-        """Yield all programs of the run, lowered for the devices and not yet compiled."""
+    def _lower_programs(self, evaluation: bool) -> Iterator[Any]:
+        """Yield the programs of the run, lowered for the devices and not yet compiled."""
         for bucket in range(len(self.batches.buckets)):
             yield self._lower_steps(bucket)
-        for split in self._splits:
+        for split in self._splits if evaluation else ():
             params, table = self._abstract.state.params, self.tables[split]
             yield from lower_evaluation(self.task, params, table, self.mesh)
 

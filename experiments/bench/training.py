@@ -114,6 +114,9 @@ def time_bare_step(trainer: Trainer, bare_step: Any, steps: Steps) -> float:
     batches = place_batches(trainer, PLACED_BATCHES)
     training = trainer.initial_state()
     state, sums = training.state, training.sums
+    one_of_bucket = {trainer.batches.locate(i).bucket: batches[i] for i in range(PLACED_BATCHES)}
+    for batch in one_of_bucket.values():  # to compile the step for every padded length
+        state, sums = bare_step(state, sums, trainer.settings, batch)
     for step in range(1, steps.warm + steps.timed + 1):
         state, sums = bare_step(state, sums, trainer.settings, batches[step % len(batches)])
         stopwatch(step, state)
@@ -125,6 +128,7 @@ def time_loop(trainer: Trainer, steps: Steps) -> Stopwatch:
 
     The trainer must have at least `steps.warm` + `steps.timed` steps.
     """
+    trainer.compile(evaluation=False)
     stopwatch = Stopwatch(steps)
 
     def after_call(step: int, state: TrainState) -> None:
