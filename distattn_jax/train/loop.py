@@ -40,7 +40,7 @@ from distattn_jax.train.state import (
     TrainState,
     abstract_state,
     empty_sums,
-    initial_state,
+    make_initial_state,
 )
 from distattn_jax.train.step import make_train_steps, update_best
 from distattn_jax.train.task import Task
@@ -99,8 +99,8 @@ class Trainer:
         self.evaluate_every = config.output.evaluate_every or per_epoch
         self.save_every = config.output.checkpoint_every or self.evaluate_every
         self.settings = jax.device_put(stack_members(self.members)[1], sharding.replicated(mesh))
-        self._given = initial_parameters or {}
-        self._abstract = abstract_state(task, mesh, self._given)
+        self._abstract = abstract_state(task, mesh, initial_parameters)
+        self._compute_initial_state = make_initial_state(task, mesh, initial_parameters or {})
         shardings = jax.tree.map(lambda leaf: leaf.sharding, self._abstract)
         # On a GPU, the host waits for a looped program, which pays only if a call has many steps.
         self.looped = self.batches.mean_run_length >= LONG_RUN
@@ -119,7 +119,7 @@ class Trainer:
 
     def initial_state(self) -> Training:
         """Return the state of all models before the first step."""
-        return initial_state(self.task, self.mesh, self._given)
+        return self._compute_initial_state()
 
     def compile(self, *, evaluation: bool = True) -> None:
         """Compile all programs of the run in parallel, instead of each at its first call.

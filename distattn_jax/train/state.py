@@ -1,5 +1,6 @@
 """Training state: arrays with a leading axis over models, created directly on their devices."""
 
+import functools
 from collections.abc import Mapping
 from typing import Any
 
@@ -113,8 +114,12 @@ def model_graph(task: Task) -> Any:
     return nnx.split(nnx.eval_shape(lambda: task.make_model(setting, rngs=nnx.Rngs(0))))[0]
 
 
-def initial_state(task: Task, mesh: Mesh, given: InitialParameters) -> Training:
-    """Return the state of all models of a run before the first step, sharded over the mesh.
+def make_initial_state(
+    task: Task, mesh: Mesh, given: InitialParameters
+) -> functools.partial[Training]:
+    """Return a jitted function of no arguments that computes the initial state of all models.
+
+    The initial state is the state before the first step, sharded over the mesh.
 
     Args:
       task: Task of the run, with its config.
@@ -124,11 +129,11 @@ def initial_state(task: Task, mesh: Mesh, given: InitialParameters) -> Training:
     """
     create, arguments = _state_creator(task, given)
     shardings = jax.tree.map(lambda leaf: leaf.sharding, abstract_state(task, mesh, given))
-    return jax.jit(create, out_shardings=shardings)(*arguments)
+    return functools.partial(jax.jit(create, out_shardings=shardings), *arguments)
 
 
 def abstract_state(task: Task, mesh: Mesh, given: InitialParameters | None = None) -> Training:
-    """Return the shapes, dtypes and shardings of `initial_state`, without computing it."""
+    """Return the shapes, dtypes and shardings of the initial state, without computing it."""
     create, arguments = _state_creator(task, given or {})
     shapes = jax.eval_shape(create, *arguments)
     shardings = sharding.shardings(shapes, mesh, task.layout, leading=1)

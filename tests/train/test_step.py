@@ -9,9 +9,8 @@ import numpy as np
 import pytest
 
 from distattn_jax.train.members import list_members, stack_members
-from distattn_jax.train.optimizer import make_schedule
 from distattn_jax.train.state import NEVER, BestParameters
-from distattn_jax.train.step import make_train_steps, update_best
+from distattn_jax.train.step import update_best
 from tests.train import tiny
 
 CONFIG = tiny.make_config(seeds=2)
@@ -25,8 +24,13 @@ def initial_state():
 
 
 @pytest.fixture(scope="module")
-def step():
-    return tiny.make_step(tiny.make_task(CONFIG))
+def steps():
+    return tiny.make_steps(tiny.make_task(CONFIG))
+
+
+@pytest.fixture(scope="module")
+def step(steps):
+    return tiny.take_one_step(steps)
 
 
 def test_a_batch_computed_in_parts_gives_the_step_of_the_whole_batch(initial_state, step):
@@ -65,26 +69,24 @@ def test_a_step_counts_itself_and_donates_its_state(initial_state, step):
     assert all(leaf.is_deleted() for leaf in donated)
 
 
-def test_the_number_of_steps_in_a_call_changes_no_bit(initial_state):
-    task = tiny.make_task(CONFIG)
-    schedule = make_schedule(CONFIG.optimizer, 10)
-    looped, single = (make_train_steps(task, schedule, looped=value) for value in (True, False))
+def test_the_number_of_steps_in_a_call_changes_no_bit(initial_state, steps):
+    single_step = tiny.make_steps(tiny.make_task(CONFIG), looped=False)
     _, settings = stack_members(list_members(CONFIG))
     batches = [tiny.make_batch([6, 3, 5], seed=seed) for seed in range(tiny.STACKED)]
     stack = {name: jnp.stack([batch[name] for batch in batches]) for name in batches[0]}
 
-    def train(steps, *bounds):
+    def train(program, *bounds):
         training = initial_state()
         state, sums = training.state, training.sums
         for begin, end in itertools.pairwise(bounds):
-            state, sums = steps(state, sums, settings, stack, begin, end)
+            state, sums = program(state, sums, settings, stack, begin, end)
         return jax.tree.leaves(jax.tree.map(as_bytes, (state, sums)))
 
-    expected = train(looped, *range(7))
-    assert train(looped, 0, 6) == expected
-    assert train(looped, 0, 1, 5, 5, 6) == expected
-    assert train(single, *range(7)) == expected
-    assert train(looped, 0, 5) != expected
+    expected = train(steps, *range(7))
+    assert train(steps, 0, 6) == expected
+    assert train(steps, 0, 1, 5, 5, 6) == expected
+    assert train(single_step, *range(7)) == expected
+    assert train(steps, 0, 5) != expected
 
 
 def as_bytes(leaf):

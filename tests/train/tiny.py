@@ -9,7 +9,7 @@ from distattn_jax.tasks import ModelConfig, TextClassification, TextClassificati
 from distattn_jax.train import OptimizerConfig
 from distattn_jax.train.members import list_members, stack_members
 from distattn_jax.train.optimizer import make_schedule
-from distattn_jax.train.state import initial_state
+from distattn_jax.train.state import make_initial_state
 from distattn_jax.train.step import make_train_steps
 
 MODEL = ModelConfig(
@@ -57,12 +57,21 @@ def make_batch(lengths, *, seed=0, size=4, length=6):
 
 def make_state(task, initial_parameters=None):
     """Return the state of all members before the first step, on one device."""
-    return initial_state(task, sharding.make_mesh(1, 1), initial_parameters or {})
+    return make_initial_state(task, sharding.make_mesh(1, 1), initial_parameters or {})()
+
+
+def make_steps(task, **arguments):
+    """Return the training steps of all members on a stack of batches, for a run of 10 steps."""
+    return make_train_steps(task, make_schedule(task.config.optimizer, 10), **arguments)
 
 
 def make_step(task, **arguments):
     """Return the training step of all members on one batch, for a run of 10 steps."""
-    steps = make_train_steps(task, make_schedule(task.config.optimizer, 10), **arguments)
+    return take_one_step(make_steps(task, **arguments))
+
+
+def take_one_step(steps):
+    """Return a function that takes one of these training steps, on one batch."""
 
     def step(state, sums, settings, batch):
         stack = {name: jnp.stack([column] * STACKED) for name, column in batch.items()}
