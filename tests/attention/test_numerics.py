@@ -31,7 +31,9 @@ def value_and_gradients(variant, qkv, **arguments):
     def both(query, key, value, variant):
         def loss(*args):
             attended = attention(*args, received=True, weights=True, **arguments)
-            return sum(jnp.sum(jnp.sin(x.astype(jnp.float32))) for x in attended), attended
+            return sum(
+                jnp.sum(jnp.sin(x.astype(jnp.float32))) for x in jax.tree.leaves(attended)
+            ), attended
 
         return jax.value_and_grad(loss, (0, 1, 2, 3), has_aux=True)(query, key, value, variant)
 
