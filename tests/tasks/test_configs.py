@@ -71,7 +71,8 @@ def test_where_a_run_is_computed_and_stored_cannot_change_its_result(name):
         if (
             option_name.startswith(("mesh.", "output.")) and option_name != "output.evaluate_every"
         )  # It decides which parameters are the best.
-        or option_name in ("methods", "models_at_once", "data.directory", "data.manual_dir")
+        or option_name in ("methods", "models_at_once", "steps_at_once")
+        or option_name in ("data.directory", "data.manual_dir")
     }
 
 
