@@ -73,5 +73,19 @@ def main(folder: str, *flags: str) -> None:
     train(config)
 
 
+def main_with_log(log: str, *arguments: str) -> None:
+    """Call `main` in a forked process, which writes its output to the file `log`."""
+    with open(log, "w") as file:
+        for stream in (sys.stdout, sys.stderr):
+            os.dup2(file.fileno(), stream.fileno())
+    try:
+        main(*arguments)
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        if jax.distributed.is_initialized():  # A forked process calls no exit handlers.
+            jax.distributed.shutdown()
+
+
 if __name__ == "__main__":
     main(*sys.argv[1:])
