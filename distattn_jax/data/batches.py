@@ -118,11 +118,6 @@ class Batches:
         number, step = divmod(i, self.batches_per_epoch)
         return int(self._get_epoch(number if self.shuffle else 0).run[step])
 
-    @functools.cached_property
-    def mean_run_length(self) -> float:
-        """Mean number of consecutive batches of the same bucket in the first epoch."""
-        return self.batches_per_epoch / int((self._get_epoch(0).run == 1).sum())
-
     def stack(self, first: "Location", count: int) -> dict[str, np.ndarray]:
         """Return consecutive batches of one bucket in one epoch, stacked.
 

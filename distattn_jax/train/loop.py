@@ -46,7 +46,6 @@ from distattn_jax.train.step import make_train_steps, update_best
 from distattn_jax.train.task import Task
 
 PROFILED_STEPS = (9, 14)  # steps between which a profile is taken, when everything is compiled
-LONG_RUN = 8  # batches of the same padded length in a row, on average
 
 
 class Terminated(Exception):  # noqa: N818  not an error: the run was asked to stop
@@ -102,12 +101,9 @@ class Trainer:
         self._abstract = abstract_state(task, mesh, initial_parameters)
         self._compute_initial_state = make_initial_state(task, mesh, initial_parameters or {})
         shardings = jax.tree.map(lambda leaf: leaf.sharding, self._abstract)
-        # On a GPU, the host waits for a looped program, which pays only if a call has many steps.
-        self.looped = self.batches.mean_run_length >= LONG_RUN
         self.train_steps = make_train_steps(
             task,
             make_schedule(config.optimizer, self.steps),
-            looped=self.looped,
             group=self.group,
             out_shardings=(shardings.state, shardings.sums),
             constants=jax.device_put(dict(task.constants), sharding.replicated(mesh)),
@@ -164,7 +160,7 @@ class Trainer:
                 run.write_plan(self.steps)
             state, best, sums = training.state, training.best, training.sums
             step, calls = start, itertools.count()
-            limit = DispatchLimit(self.config.steps_at_once if self.looped else 1)
+            limit = DispatchLimit(self.config.steps_at_once)
             with self._load_batches(start) as batches, self._make_logger(run, start) as logger:
                 while step < self.steps:
                     stacked = batches.take(min(limit.steps, self._next_stop(step, start) - step))

@@ -19,12 +19,19 @@ from distattn_jax.train.task import Batch, Task
 Counts = dict[str, Array]
 TrainStep = Callable[[Batch, TrainState, MetricSums, Setting, Batch], tuple[TrainState, MetricSums]]
 
+# Operations that XLA puts into CUDA graphs. With WHILE, the GPU runs a whole loop by itself.
+# Without it, the host waits for the condition of the loop at every iteration.
+GPU_LOOP_OPTIONS = {
+    "xla_gpu_enable_command_buffer": (
+        "FUSION,CUBLAS,CUBLASLT,CUDNN,CUSTOM_CALL,COLLECTIVES,DYNAMIC_SLICE_FUSION,CONDITIONAL,WHILE"
+    )
+}
+
 
 def make_train_steps(
     task: Task,
     schedule: Schedule,
     *,
-    looped: bool = True,
     group: int = 0,
     out_shardings: Any = None,
     constants: Mapping[str, Array] | None = None,
@@ -41,8 +48,6 @@ def make_train_steps(
     Args:
       task: Model and loss, with the config of the run.
       schedule: Fraction of the peak learning rate at each step.
-      looped: False for a program that takes one step, of the batch `begin`. On a GPU, a call of
-        such a program returns before the step is done, and a call of a looped program does not.
       group: Number of models computed at a time, a divisor of the number of models. 0 computes all
         models at once.
       out_shardings: Shardings of state and sums.
@@ -63,11 +68,14 @@ def make_train_steps(
         def step_on(i: Array, held: tuple[TrainState, MetricSums]) -> Any:
             return train_step(fixed, *held, settings, _get_batch(stack, i))
 
-        if not looped:
-            return step_on(begin, (state, sums))
         return jax.lax.fori_loop(begin, end, step_on, (state, sums))
 
-    jitted = jax.jit(train_steps, donate_argnums=1, out_shardings=out_shardings)
+    jitted = jax.jit(
+        train_steps,
+        donate_argnums=1,
+        out_shardings=out_shardings,
+        compiler_options=GPU_LOOP_OPTIONS if jax.default_backend() == "gpu" else None,
+    )
     return functools.partial(jitted, dict(constants or {}))
 
 

@@ -20,7 +20,7 @@ from distattn_jax.train.batching import BatchLoader
 from distattn_jax.train.optimizer import make_schedule
 from distattn_jax.train.step import make_train_step
 
-CALL_SIZES = (1, 10, 100)  # steps in one call of the looped program
+CALL_SIZES = (1, 10, 100)  # steps in one call of the program
 PLACED_BATCHES = 100  # batches that the bare step cycles through
 STACKS = 3  # stacks that are made to time their making
 
@@ -151,7 +151,7 @@ def time_parts(trainer: Trainer, bare_step: Any, steps: Steps) -> Iterator[tuple
     """
     yield "host: one call of the bare step, without waiting", _time_call(trainer, bare_step)
     for size in CALL_SIZES:
-        if trainer.looped and size <= steps.timed:
+        if size <= steps.timed:
             name = f"device: steps on a stack, at most {size} in a call"
             yield name, _time_calls(trainer, size, steps)
     loader = BatchLoader(trainer.batches, trainer.mesh, trainer.task.layout, stop=trainer.steps)

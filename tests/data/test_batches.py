@@ -127,12 +127,6 @@ def test_a_stack_holds_the_following_batches_of_its_bucket(lengths, count, shuff
     assert batches.run_length(i) == min(others, default=end) - i
 
 
-def test_the_mean_run_length_is_that_of_consecutive_batches_of_one_bucket():
-    batches = make_batches(shuffle=False)  # two batches of each of two buckets
-    assert batches.mean_run_length == 2
-    assert make_batches(buckets=(12,)).mean_run_length == 3
-
-
 def test_the_length_of_a_row_is_the_maximum_of_the_length_columns():
     text = make_table(LENGTHS).columns["text"]
     other = make_table(LENGTHS[::-1]).columns["text"]

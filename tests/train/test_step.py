@@ -70,7 +70,6 @@ def test_a_step_counts_itself_and_donates_its_state(initial_state, step):
 
 
 def test_the_number_of_steps_in_a_call_changes_no_bit(initial_state, steps):
-    single_step = tiny.make_steps(tiny.make_task(CONFIG), looped=False)
     _, settings = stack_members(list_members(CONFIG))
     batches = [tiny.make_batch([6, 3, 5], seed=seed) for seed in range(tiny.STACKED)]
     stack = {name: jnp.stack([batch[name] for batch in batches]) for name in batches[0]}
@@ -85,7 +84,6 @@ def test_the_number_of_steps_in_a_call_changes_no_bit(initial_state, steps):
     expected = train(steps, *range(7))
     assert train(steps, 0, 6) == expected
     assert train(steps, 0, 1, 5, 5, 6) == expected
-    assert train(single_step, *range(7)) == expected
     assert train(steps, 0, 5) != expected
 
 
