@@ -1,0 +1,185 @@
+"""Beam search and sampling as single programs on the device.
+
+Both call a function `next_logits(tokens, state)`, which returns the logits of the next token and
+the new state of the decoder, such as its cached keys and values. A row is one hypothesis. The first
+axis of every array in the state is the axis of the rows.
+
+Beam search keeps `beam_size` unfinished hypotheses of every example, and the `beam_size` best
+finished ones. The score of a finished hypothesis of n tokens, the end token included, is
+
+    log P(tokens) / ((5 + n) / 6) ^ length_penalty                  (Wu et al. 2016, eq. 14)
+
+An example is complete once no unfinished hypothesis can reach the score of its worst finished one.
+The search ends when all examples are complete. The result of an example hence does not depend on
+the other examples of the batch.
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Int
+
+NextLogits = Callable[[Int[Array, " rows"], Any], tuple[Float[Array, "rows V"], Any]]
+
+
+class Hypotheses(NamedTuple):
+    """Sequences that a search has found, the best first.
+
+    Attributes:
+      tokens: Token ids, with `pad` after the last token. The end token is included.
+      lengths: Number of tokens, the end token included.
+      scores: Logarithm of the probability, divided by the length penalty.
+    """
+
+    tokens: Int[Array, "B K L"]
+    lengths: Int[Array, "B K"]
+    scores: Float[Array, "B K"]
+
+
+class _Beams(NamedTuple):
+    """State of the search after `step` tokens.
+
+    Attributes:
+      step: Number of tokens of every unfinished hypothesis.
+      tokens: Tokens of the unfinished hypotheses.
+      log_probabilities: Logarithm of the probability of the unfinished hypotheses. It is -inf for
+        hypotheses that do not exist.
+      finished: Best finished hypotheses. The score is -inf for hypotheses that do not exist.
+      state: State of the decoder, one row for each unfinished hypothesis.
+    """
+
+    step: Int[Array, ""]
+    tokens: Int[Array, "B K L"]
+    log_probabilities: Float[Array, "B K"]
+    finished: Hypotheses
+    state: Any
+
+
+def beam_search(
+    next_logits: NextLogits,
+    state: Any,
+    first_tokens: Int[Array, " B"],
+    *,
+    beam_size: int,
+    max_lengths: Int[Array, " B"],
+    longest: int,
+    end: int,
+    pad: int,
+    length_penalty: float = 0.6,
+) -> Hypotheses:
+    """Search the most probable sequences of every example.
+
+    Args:
+      next_logits: Returns the logits of the next token and the new state, for B beam_size rows.
+      state: State of the decoder before the first token, with B rows.
+      first_tokens: Token from which the first token of each example is predicted.
+      beam_size: Number of hypotheses K.
+      max_lengths: Largest number of tokens of each example. A hypothesis of this length is finished
+        even without an end token.
+      longest: Upper limit of `max_lengths`, a Python number.
+      end: Id of the token that ends a sequence.
+      pad: Id of the padding token.
+      length_penalty: Exponent of the length penalty. 0 compares probabilities, larger numbers
+        prefer longer sequences.
+    """
+    batch = first_tokens.shape[0]
+    shape = (batch, beam_size)
+    nothing = Hypotheses(
+        tokens=jnp.full((*shape, longest), pad, jnp.int32),
+        lengths=jnp.zeros(shape, jnp.int32),
+        scores=jnp.full(shape, -jnp.inf),
+    )
+    # One hypothesis, of probability 1, exists before the first step.
+    log_probabilities = jnp.where(jnp.arange(beam_size) == 0, 0.0, -jnp.inf)
+    beams = _Beams(
+        step=jnp.int32(0),
+        tokens=nothing.tokens,
+        log_probabilities=jnp.broadcast_to(log_probabilities, shape),
+        finished=nothing,
+        state=jax.tree.map(lambda x: jnp.repeat(x, beam_size, axis=0), state),
+    )
+
+    def penalty(length: Any) -> Any:
+        return ((5 + length) / 6) ** length_penalty
+
+    def is_complete(beams: _Beams) -> Bool[Array, " B"]:
+        """Return True for the examples that no unfinished hypothesis can improve."""
+        longest_penalty = penalty(jnp.maximum(max_lengths, beams.step))
+        reachable = beams.log_probabilities.max(axis=1) / longest_penalty
+        return beams.finished.scores.min(axis=1) >= reachable
+
+    def is_running(beams: _Beams) -> Bool[Array, ""]:
+        return (beams.step < longest) & ~is_complete(beams).all()
+
+    def extend(beams: _Beams) -> _Beams:
+        """Extend every unfinished hypothesis by one token."""
+        last = jnp.where(
+            beams.step == 0,
+            jnp.broadcast_to(first_tokens[:, None], shape),
+            jax.lax.dynamic_index_in_dim(
+                beams.tokens, jnp.maximum(beams.step - 1, 0), axis=2, keepdims=False
+            ),
+        )
+        logits, state = next_logits(last.reshape(-1), beams.state)
+        length = beams.step + 1
+        probabilities, parent, token = _best_extensions(beams.log_probabilities, logits)
+        tokens = jnp.take_along_axis(beams.tokens, parent[..., None], axis=1)
+        tokens = tokens.at[:, :, beams.step].set(token)
+        ends = (token == end) | (length >= max_lengths)[:, None]
+        ended = Hypotheses(
+            tokens=tokens,
+            lengths=jnp.broadcast_to(length, token.shape),
+            scores=jnp.where(ends, probabilities / penalty(length), -jnp.inf),
+        )
+        best, chosen = jax.lax.top_k(jnp.where(ends, -jnp.inf, probabilities), beam_size)
+        rows = jnp.take_along_axis(parent, chosen, axis=1) + beam_size * jnp.arange(batch)[:, None]
+        return _Beams(
+            step=length,
+            tokens=jnp.take_along_axis(tokens, chosen[..., None], axis=1),
+            log_probabilities=best,
+            finished=_merge(beams.finished, ended),
+            state=jax.tree.map(lambda x: x[rows.reshape(-1)], state),
+        )
+
+    return jax.lax.while_loop(is_running, extend, beams).finished
+
+
+def _best_extensions(
+    log_probabilities: Float[Array, "B K"], logits: Float[Array, "rows V"]
+) -> tuple[Float[Array, "B C"], Int[Array, "B C"], Int[Array, "B C"]]:
+    """Return the 2K most probable extensions of the hypotheses of each example.
+
+    At most K of them end with the end token, so that at least K remain unfinished.
+
+    Args:
+      log_probabilities: Logarithm of the probability of every hypothesis.
+      logits: Logits of the next token, one row for each hypothesis.
+
+    Returns:
+      The log-probability, the index of the extended hypothesis and the new token of every
+      extension, the most probable first.
+    """
+    batch, beam_size = log_probabilities.shape
+    vocabulary = logits.shape[-1]
+    steps = jax.nn.log_softmax(logits.astype(jnp.float32)).reshape(batch, beam_size, vocabulary)
+    total = (log_probabilities[..., None] + steps).reshape(batch, -1)
+    best, index = jax.lax.top_k(total, min(2 * beam_size, total.shape[1]))
+    return best, index // vocabulary, index % vocabulary
+
+
+def _merge(first: Hypotheses, second: Hypotheses) -> Hypotheses:
+    """Return the best of two sets of hypotheses, as many as the first set has."""
+    scores, chosen = jax.lax.top_k(
+        jnp.concatenate([first.scores, second.scores], axis=1), first.scores.shape[1]
+    )
+    tokens, lengths = (
+        jnp.concatenate([getattr(first, name), getattr(second, name)], axis=1)
+        for name in ("tokens", "lengths")
+    )
+    return Hypotheses(
+        tokens=jnp.take_along_axis(tokens, chosen[..., None], axis=1),
+        lengths=jnp.take_along_axis(lengths, chosen, axis=1),
+        scores=scores,
+    )
