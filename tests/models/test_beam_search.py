@@ -28,9 +28,7 @@ def random_state(batch, seed=0):
     generator = np.random.default_rng(seed)
     table = generator.normal(size=(batch, VOCABULARY, VOCABULARY)) * 2
     bias = generator.normal(size=(batch, VOCABULARY))
-    return tuple(
-        jnp.asarray(x, jnp.float32) for x in (table, bias, np.zeros((batch, VOCABULARY)))
-    )
+    return tuple(jnp.asarray(x, jnp.float32) for x in (table, bias, np.zeros((batch, VOCABULARY))))
 
 
 def search_in_python(state, first, beam_size, max_length, length_penalty):
@@ -44,9 +42,7 @@ def search_in_python(state, first, beam_size, max_length, length_penalty):
         candidates = []
         for tokens, total, state in alive:
             last = tokens[-1] if tokens else first
-            logits, new_state = next_logits(
-                jnp.asarray([last]), tuple(x[None] for x in state)
-            )
+            logits, new_state = next_logits(jnp.asarray([last]), tuple(x[None] for x in state))
             logits = np.asarray(logits[0], np.float64)
             log_probabilities = logits - np.log(np.exp(logits).sum())
             for token, log_probability in enumerate(log_probabilities):
@@ -96,9 +92,7 @@ def test_hypotheses_equal_a_search_in_python(beam_size, length_penalty):
 
 
 def test_the_result_of_an_example_does_not_depend_on_the_batch():
-    run = functools.partial(
-        beam_search, next_logits, beam_size=3, longest=12, end=END, pad=PAD
-    )
+    run = functools.partial(beam_search, next_logits, beam_size=3, longest=12, end=END, pad=PAD)
     state, first = random_state(4, seed=1), jnp.full(4, 3)
     together = jax.jit(run)(state, first, max_lengths=jnp.full(4, 12))
     for b in range(4):
