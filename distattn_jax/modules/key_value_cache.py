@@ -1,0 +1,71 @@
+"""Cache of projected keys and values, for decoding one token after the other."""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax.typing import DTypeLike
+from jaxtyping import Array, Float, Int
+
+
+class KeyValueCache(NamedTuple):
+    """Keys and values of the tokens that a decoder has processed. The cache is never changed.
+
+    Every example has its own number of tokens, so that prompts of different lengths can be
+    continued side by side. Entries behind the last token of an example are hidden by a causal mask.
+
+    Attributes:
+      key: Projected keys, with room for S tokens.
+      value: Projected values, with room for S tokens.
+      lengths: Number of tokens of each example.
+    """
+
+    key: Float[Array, "B S K H"]
+    value: Float[Array, "B S K E"]
+    lengths: Int[Array, " B"]
+
+    @classmethod
+    def empty(
+        cls, batch: int, room: int, heads: int, width: int, dtype: DTypeLike
+    ) -> "KeyValueCache":
+        """Return a cache without tokens.
+
+        Args:
+          batch: Number of examples B.
+          room: Largest number of tokens S of an example.
+          heads: Number of key heads K.
+          width: Width H of a head.
+          dtype: Dtype of keys and values.
+        """
+        zeros = jnp.zeros((batch, room, heads, width), dtype)
+        return cls(zeros, zeros, jnp.zeros(batch, jnp.int32))
+
+    def append(
+        self,
+        key: Float[Array, "B T K H"],
+        value: Float[Array, "B T K E"],
+        lengths: Int[Array, " B"] | None = None,
+    ) -> "KeyValueCache":
+        """Return the cache with T more tokens of each example.
+
+        A cache that overflows is filled with NaN, because the number of tokens is known only when
+        the program runs.
+
+        Args:
+          key: Projected keys of the new tokens.
+          value: Projected values of the new tokens.
+          lengths: Number of valid new tokens of each example. The next tokens overwrite the rest.
+            None means T.
+        """
+        tokens, room = key.shape[1], self.key.shape[1]
+        if tokens > room:
+            raise ValueError(f"The cache has room for {room} tokens; got {tokens}.")
+
+        def write(cached: Array, new: Array) -> Array:
+            update = jax.vmap(jax.lax.dynamic_update_slice_in_dim, in_axes=(0, 0, 0, None))
+            written = update(cached, new.astype(cached.dtype), self.lengths, 0)
+            overflows = self.lengths + tokens > room
+            return jnp.where(overflows[:, None, None, None], jnp.nan, written)
+
+        added = jnp.full_like(self.lengths, tokens) if lengths is None else lengths
+        return KeyValueCache(write(self.key, key), write(self.value, value), self.lengths + added)
