@@ -82,11 +82,11 @@ class Layout:
           path: Path of the parameter, e.g. (..., "attention", "query", "kernel").
         """
         match path:
-            case (*_, "attention", "query" | "key" | "value", "kernel"):
+            case (*_, "attention" | "cross_attention", "query" | "key" | "value", "kernel"):
                 return self.projection
-            case (*_, "attention", "query" | "key" | "value", "bias"):
+            case (*_, "attention" | "cross_attention", "query" | "key" | "value", "bias"):
                 return self.projection_bias
-            case (*_, "attention", "out", "kernel"):
+            case (*_, "attention" | "cross_attention", "out", "kernel"):
                 return self.output
             case (*_, "feed_forward", "hidden", "kernel"):
                 return self.hidden

@@ -1,18 +1,22 @@
 """Encoders with any attention variant, and task models that contain such an encoder."""
 
+from distattn_jax.models.beam_search import Hypotheses, beam_search
 from distattn_jax.models.document import (
     DocumentClassifier,
     DocumentEncoder,
     DocumentRegressor,
     RegressionOutput,
 )
+from distattn_jax.models.language_model import LanguageModel, LanguageModelOutput
 from distattn_jax.models.methods import METHODS, Method, Sizes
 from distattn_jax.models.news_recommender import NewsRecommender, RankingOutput
 from distattn_jax.models.pair_classifier import PairClassifier
 from distattn_jax.models.pretrained import PretrainedConfig, PretrainedEncoder
 from distattn_jax.models.pretrained_classifier import PretrainedClassifier
+from distattn_jax.models.sampling import Samples, sample
 from distattn_jax.models.text_classifier import ClassifierOutput, TextClassifier
 from distattn_jax.models.text_encoder import PooledOutput, SequenceEncoder, TextEncoder
+from distattn_jax.models.translator import Translator, TranslatorOutput, shift_right
 
 __all__ = [
     "METHODS",
@@ -20,6 +24,9 @@ __all__ = [
     "DocumentClassifier",
     "DocumentEncoder",
     "DocumentRegressor",
+    "Hypotheses",
+    "LanguageModel",
+    "LanguageModelOutput",
     "Method",
     "NewsRecommender",
     "PairClassifier",
@@ -29,8 +36,14 @@ __all__ = [
     "PretrainedEncoder",
     "RankingOutput",
     "RegressionOutput",
+    "Samples",
     "SequenceEncoder",
     "Sizes",
     "TextClassifier",
     "TextEncoder",
+    "Translator",
+    "TranslatorOutput",
+    "beam_search",
+    "sample",
+    "shift_right",
 ]

@@ -1,8 +1,8 @@
-"""Beam search and sampling as single programs on the device.
+"""Beam search as a single program on the device.
 
-Both call a function `next_logits(tokens, state)`, which returns the logits of the next token and
-the new state of the decoder, such as its cached keys and values. A row is one hypothesis. The first
-axis of every array in the state is the axis of the rows.
+The search calls a function `next_logits(tokens, state)`, which returns the logits of the next token
+and the new state of the decoder, such as its cached keys and values. A row is one hypothesis. The
+first axis of every array in the state is the axis of the rows.
 
 Beam search keeps `beam_size` unfinished hypotheses of every example, and the `beam_size` best
 finished ones. The score of a finished hypothesis of n tokens, the end token included, is
@@ -14,6 +14,7 @@ The search ends when all examples are complete. The result of an example hence d
 the other examples of the batch.
 """
 
+import functools
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -67,7 +68,7 @@ def beam_search(
     longest: int,
     end: int,
     pad: int,
-    length_penalty: float = 0.6,
+    length_penalty: float | Float[Array, ""] = 0.6,
 ) -> Hypotheses:
     """Search the most probable sequences of every example.
 
@@ -101,8 +102,7 @@ def beam_search(
         state=jax.tree.map(lambda x: jnp.repeat(x, beam_size, axis=0), state),
     )
 
-    def penalty(length: Any) -> Any:
-        return ((5 + length) / 6) ** length_penalty
+    penalty = functools.partial(length_penalty_of, exponent=length_penalty)
 
     def is_complete(beams: _Beams) -> Bool[Array, " B"]:
         """Return True for the examples that no unfinished hypothesis can improve."""
@@ -144,6 +144,11 @@ def beam_search(
         )
 
     return jax.lax.while_loop(is_running, extend, beams).finished
+
+
+def length_penalty_of(length: Any, exponent: float | Float[Array, ""]) -> Any:
+    """Return the divisor of the log-probability of a hypothesis with `length` tokens."""
+    return ((5 + length) / 6) ** exponent
 
 
 def _best_extensions(

@@ -1,8 +1,8 @@
 """Dict `METHODS` of the attention methods that experiments compare in otherwise equal models.
 
-Position encodings are added to the embeddings for the method `vanilla` only. The method
-`no_positions` has no position information and is the baseline of a comparison. All other methods
-use attention variants whose scores depend on relative positions.
+Position encodings are added to the embeddings for the methods `vanilla` and `relative_and_absolute`
+only. The method `no_positions` has no position information and is the baseline of a comparison. All
+other methods use attention variants whose scores depend on relative positions.
 """
 
 import dataclasses
@@ -45,7 +45,9 @@ class Sizes:
       hidden_features: Width inside the feed-forward networks. None means 4 D.
       embedding_features: Width of the token embeddings.
       pooling_features: Width of the tanh layer of additive pooling.
-      max_distance: Largest distance with its own vector in the method `relative_position`.
+      max_distance: Largest distance with its own vector in the methods `relative_*`.
+      shared_tables: Share the position vectors of the methods `relative_*` between all heads of a
+        layer.
       initial_weight: Initial mean of |w|, where w is the distance weight of a head in the method
         `distance_aware`. Half of the heads have a negative initial w. May be traced.
       initial_shape: Initial v, the shape of the sigmoid of a head in the method `distance_aware`.
@@ -60,6 +62,7 @@ class Sizes:
     embedding_features: int = 300
     pooling_features: int = 200
     max_distance: int = 16
+    shared_tables: bool = False
     initial_weight: Number = 0.1
     initial_shape: Number = 0.0
 
@@ -81,9 +84,22 @@ def _distance_aware(sizes: Sizes, *, rngs: nnx.Rngs, **options: Any) -> Distance
     )
 
 
-def _relative_position(sizes: Sizes, *, rngs: nnx.Rngs) -> RelativePosition:
-    """Make a relative position attention module (Shaw et al. 2018)."""
-    return RelativePosition(sizes.heads, sizes.head_features, sizes.max_distance, rngs=rngs)
+def _relative_position(sizes: Sizes, *, rngs: nnx.Rngs, **options: Any) -> RelativePosition:
+    """Make a relative position attention module (Shaw et al. 2018).
+
+    Args:
+      sizes: Sizes of the model.
+      rngs: Random number generators of the parameters.
+      **options: Argument `keys` or `values` of `RelativePosition`.
+    """
+    return RelativePosition(
+        sizes.heads,
+        sizes.head_features,
+        sizes.max_distance,
+        shared=sizes.shared_tables,
+        rngs=rngs,
+        **options,
+    )
 
 
 def _transformer_xl(sizes: Sizes, *, rngs: nnx.Rngs) -> TransformerXL:
@@ -142,6 +158,15 @@ METHODS = {
         layer_arguments={"project_key": False, "project_out": False},
     ),
     "distance_aware": Method("DA-Transformer", _distance_aware, has_distance_weights=True),
+    # Table 3 and section 4.1 of Shaw et al.: without one of the two tables; with both kinds of
+    # positions.
+    "relative_position_keys": Method(
+        "RPR, keys only", functools.partial(_relative_position, values=False)
+    ),
+    "relative_position_values": Method(
+        "RPR, values only", functools.partial(_relative_position, keys=False)
+    ),
+    "relative_and_absolute": Method("RPR and sinusoids", _relative_position, positions=True),
     # Other mappings, section 4.3 of the DA-Transformer paper.
     "distance_aware_clip": _distance_aware_method("clip", mapping=clip),
     "distance_aware_linear": _distance_aware_method("linear", mapping=linear),

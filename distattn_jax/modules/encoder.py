@@ -1,20 +1,16 @@
 """Transformer encoder: a stack of layers with any attention variant."""
 
-from collections.abc import Callable
-from typing import Any
-
 import jax.numpy as jnp
-from flax import nnx
 from jaxtyping import Array, Bool, Float, Int, Shaped
 
-from distattn_jax.attention import Variant
 from distattn_jax.modules.batch_axes import as_boolean_mask
 from distattn_jax.modules.dropout import Rate, Rngs
+from distattn_jax.modules.layer_stack import LayerStack, stack_layers
 from distattn_jax.modules.memory import SegmentMemory
-from distattn_jax.modules.transformer_layer import EncoderOutput, TransformerLayer
+from distattn_jax.modules.transformer_layer import EncoderOutput
 
 
-class Encoder(nnx.Module):
+class Encoder(LayerStack):
     """A stack of Transformer layers.
 
     Args:
@@ -33,41 +29,6 @@ class Encoder(nnx.Module):
       rngs: Random number generators. The stream `params` draws the parameters.
       **layer_arguments: Other arguments of `TransformerLayer`.
     """
-
-    def __init__(
-        self,
-        num_layers: int,
-        features: int,
-        num_heads: int,
-        *,
-        variant: Callable[..., nnx.Module] | None = None,
-        norm: str = "after",
-        layer_norm: Callable[..., nnx.Module] = nnx.LayerNorm,
-        dtype: Any = None,
-        param_dtype: Any = jnp.float32,
-        rngs: nnx.Rngs,
-        **layer_arguments: Any,
-    ):
-        if isinstance(variant, nnx.Module | Variant):
-            raise TypeError(
-                "variant must be a function that makes the module of one layer, called as "
-                f"`variant(rngs=rngs)`, e.g. `functools.partial(DistanceAware, {num_heads})`; "
-                f"got a {type(variant).__name__} that is already made."
-            )
-        dtypes = {"dtype": dtype, "param_dtype": param_dtype, "rngs": rngs}
-        self.layers = nnx.List(
-            TransformerLayer(
-                features,
-                num_heads,
-                variant=None if variant is None else variant(rngs=rngs),
-                norm=norm,
-                layer_norm=layer_norm,
-                **dtypes,
-                **layer_arguments,
-            )
-            for _ in range(num_layers)
-        )
-        self.final_norm = nnx.data(layer_norm(features, **dtypes) if norm == "before" else None)
 
     def __call__(
         self,
@@ -128,11 +89,6 @@ class Encoder(nnx.Module):
             weights=stack_layers(outputs, "weights") if weights else None,
             memory=None if memory is None else memory.append(jnp.stack(inputs), lengths),
         )
-
-
-def stack_layers(outputs: list[EncoderOutput], field: str) -> Array:
-    """Stack a field of the outputs of all layers along a new second axis."""
-    return jnp.stack([getattr(output, field) for output in outputs], axis=1)
 
 
 def _hide_empty_slots(

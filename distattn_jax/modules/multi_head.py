@@ -108,6 +108,7 @@ class MultiHeadAttention(nnx.MultiHeadAttention):
         inputs_k: Float[Array, "*batch S F"] | None = None,
         inputs_v: Float[Array, "*batch S F"] | None = None,
         *,
+        key_value: tuple[Array, Array] | None = None,
         mask: Array | None = None,
         query_lengths: Array | None = None,
         key_lengths: Array | None = None,
@@ -131,6 +132,8 @@ class MultiHeadAttention(nnx.MultiHeadAttention):
           inputs_q: Inputs of the queries, shape (..., T, D).
           inputs_k: Inputs of the keys, shape (..., S, in_kv_features). None means `inputs_q`.
           inputs_v: Inputs of the values, shape (..., S, in_kv_features). None means `inputs_k`.
+          key_value: Keys and values that `project_key_value` returned, e.g. from a cache. They
+            replace `inputs_k` and `inputs_v`, which must be None.
           mask: True or 1 where a query may attend to a key, shape (..., N, T, S). Each axis may
             also have size 1.
           query_lengths: Number of valid queries of each example. The rest is padding.
@@ -160,13 +163,21 @@ class MultiHeadAttention(nnx.MultiHeadAttention):
           output.
         """
         decode = self.decode if decode is None else decode
-        if inputs_k is None:
-            if inputs_v is not None:
-                raise ValueError("inputs_k must be given with inputs_v; got None.")
-            inputs_k = inputs_q
-            if key_segments is None and not decode:
-                key_segments = query_segments
-        query, key, value = self._project_inputs(inputs_q, inputs_k, inputs_v, qkv_sharding)
+        if key_value is not None:
+            if decode or inputs_k is not None or inputs_v is not None:
+                raise ValueError("key_value must be None with inputs_k, inputs_v or decode=True.")
+            key, value = key_value
+        else:
+            if inputs_k is None:
+                if inputs_v is not None:
+                    raise ValueError("inputs_k must be given with inputs_v; got None.")
+                inputs_k = inputs_q
+                if key_segments is None and not decode:
+                    key_segments = query_segments
+            key, value = self.project_key_value(inputs_k, inputs_v, qkv_sharding=qkv_sharding)
+        query = self.query(inputs_q, out_sharding=qkv_sharding)
+        if self.normalize_qk:
+            query = self.query_ln(query)  # type: ignore[misc]
         overflows: bool | Array = False
         if decode:
             if not (isinstance(query_offset, int) and query_offset == 0):
@@ -206,23 +217,26 @@ class MultiHeadAttention(nnx.MultiHeadAttention):
             return output
         return Attended(output, attended.received, attended.weights if weights else None)
 
-    def _project_inputs(
+    def project_key_value(
         self,
-        inputs_q: Float[Array, "*batch T D"],
         inputs_k: Float[Array, "*batch S F"],
-        inputs_v: Float[Array, "*batch S F"] | None,
-        sharding: Any,
-    ) -> tuple[Array, Array, Array]:
-        """Return queries, keys and values, each of shape (..., length, heads, H)."""
-        query = self.query(inputs_q, out_sharding=sharding)
-        value = self.value(inputs_k if inputs_v is None else inputs_v, out_sharding=sharding)
+        inputs_v: Float[Array, "*batch S F"] | None = None,
+        *,
+        qkv_sharding: Any = None,
+    ) -> tuple[Array, Array]:
+        """Return the keys and values, each of shape (..., S, K, H).
+
+        Args:
+          inputs_k: Inputs of the keys.
+          inputs_v: Inputs of the values. None means `inputs_k`.
+          qkv_sharding: Sharding of keys and values.
+        """
+        value = self.value(inputs_k if inputs_v is None else inputs_v, out_sharding=qkv_sharding)
         if self.key is None:
             key = inputs_k.reshape(*inputs_k.shape[:-1], self.num_kv_heads, self.head_dim)
         else:
-            key = self.key(inputs_k, out_sharding=sharding)
-        if self.normalize_qk:
-            query, key = self.query_ln(query), self.key_ln(key)  # type: ignore[misc]
-        return query, key, value
+            key = self.key(inputs_k, out_sharding=qkv_sharding)
+        return (self.key_ln(key) if self.normalize_qk else key), value  # type: ignore[misc]
 
     def _dropout_arguments(
         self, rate: Rate, deterministic: bool | None, rngs: Rngs | None

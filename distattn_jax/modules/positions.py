@@ -7,18 +7,21 @@ from distattn_jax.attention import sinusoid
 
 
 def add_positions(
-    embeddings: Float[Array, "*batch T D"], first: int | Int[Array, ""] = 0
+    embeddings: Float[Array, "*batch T D"], first: int | Int[Array, "*#batch"] = 0
 ) -> Float[Array, "*batch T D"]:
     """Add sinusoidal position encodings.
 
     Args:
       embeddings: Embedded tokens of even width D.
-      first: Position of the first token.
+      first: Position of the first token, one for all examples or one for each example.
     """
     length, width = embeddings.shape[-2:]
     if width % 2:
         raise ValueError(f"embeddings must have an even width (sines and cosines); got {width}.")
     dtype = jnp.promote_types(embeddings.dtype, jnp.float32)
-    positions = sinusoid(first + jnp.arange(length), width, dtype)
-    positions = positions.reshape((1,) * (embeddings.ndim - 2) + positions.shape)
-    return (embeddings + positions).astype(embeddings.dtype)
+    positions = jnp.expand_dims(first, -1) + jnp.arange(length).reshape(
+        [1] * jnp.ndim(first) + [-1]
+    )
+    encodings = sinusoid(positions.reshape(-1), width, dtype).reshape(*positions.shape, width)
+    encodings = jnp.expand_dims(encodings, range(embeddings.ndim - encodings.ndim))
+    return (embeddings + encodings).astype(embeddings.dtype)

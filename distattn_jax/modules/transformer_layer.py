@@ -2,8 +2,12 @@
 
 y = norm(x + attention(x)),   out = norm(y + FFN(y))          norm="after", as in the papers
 y = x + attention(norm(x)),   out = y + FFN(norm(y))          norm="before"
+
+A layer of a decoder also attends to the output of an encoder, between attention and feed-forward
+network, in the same way.
 """
 
+import functools
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -17,6 +21,7 @@ from distattn_jax.modules.dropout import Rate, Rngs, dropout
 from distattn_jax.modules.explicit_mesh import shard_alike
 from distattn_jax.modules.feed_forward import FeedForward
 from distattn_jax.modules.initializers import Initializer
+from distattn_jax.modules.key_value_cache import KeyValueCache
 from distattn_jax.modules.memory import SegmentMemory
 from distattn_jax.modules.multi_head import MultiHeadAttention
 
@@ -31,6 +36,8 @@ class EncoderOutput(NamedTuple):
       received: Attention that each key receives, summed over the queries.
       weights: Attention weights of each query (T) over the keys (S).
       memory: Segment memory that includes this segment.
+      cross_weights: Attention weights of each query over the E positions of the encoder.
+      cache: Cache with the keys and values of this call appended.
       states: Embeddings, followed by the outputs of all layers.
       pooled: Output of the pooler, one vector for each text.
     """
@@ -41,6 +48,8 @@ class EncoderOutput(NamedTuple):
     memory: SegmentMemory | None = None
     states: Float[Array, "B L+1 T D"] | None = None
     pooled: Float[Array, "B D"] | None = None
+    cross_weights: Float[Array, "B N T E"] | None = None
+    cache: KeyValueCache | None = None
 
 
 class TransformerLayer(nnx.Module):
@@ -69,6 +78,7 @@ class TransformerLayer(nnx.Module):
       scale: Factor of the products of queries and keys. None means the factor of the variant.
       local_window_size: Largest number of positions by which a visible key may be before and after
         the query, as a pair (left, right) or as one integer for both. None does not limit it.
+      cross_attention: Add dot-product attention to the output of an encoder.
       dtype: Dtype of the computation. None uses the promoted dtype of inputs and parameters.
       param_dtype: Dtype of the parameters.
       rngs: Random number generators. The stream `params` draws the parameters.
@@ -95,6 +105,7 @@ class TransformerLayer(nnx.Module):
         project_out: bool = True,
         scale: float | None = None,
         local_window_size: int | tuple[int, int] | None = None,
+        cross_attention: bool = False,
         dtype: Any = None,
         param_dtype: Any = jnp.float32,
         rngs: nnx.Rngs,
@@ -108,21 +119,25 @@ class TransformerLayer(nnx.Module):
             )
         dtypes = {"dtype": dtype, "param_dtype": param_dtype, "rngs": rngs}
         self.norm, self.dropout_rate, self.hidden_dropout = norm, dropout_rate, hidden_dropout
-        self.attention = MultiHeadAttention(
+        make_attention = functools.partial(
+            MultiHeadAttention,
             num_heads,
             features,
             num_heads * (head_features or features // num_heads),
             num_key_value_heads=num_key_value_heads,
-            variant=variant,
-            project_key=project_key,
-            project_out=project_out,
-            scale=scale,
-            local_window_size=local_window_size,
             kernel_init=kernel_init,
             dropout_rate=dropout_rate if attention_dropout_rate is None else attention_dropout_rate,
             implementation=implementation,
             **dtypes,
         )
+        self.attention = make_attention(
+            variant=variant,
+            project_key=project_key,
+            project_out=project_out,
+            scale=scale,
+            local_window_size=local_window_size,
+        )
+        self.cross_attention = nnx.data(make_attention() if cross_attention else None)
         self.feed_forward = FeedForward(
             features,
             hidden_features or 4 * features,
@@ -131,6 +146,9 @@ class TransformerLayer(nnx.Module):
             **dtypes,
         )
         self.attention_norm = layer_norm(features, **dtypes)
+        self.cross_attention_norm = nnx.data(
+            layer_norm(features, **dtypes) if cross_attention else None
+        )
         self.feed_forward_norm = layer_norm(features, **dtypes)
 
     def __call__(
@@ -142,6 +160,9 @@ class TransformerLayer(nnx.Module):
         segments: Int[Array, "B T"] | None = None,
         mask: Shaped[Array, "#B #N #T #S"] | None = None,
         is_causal: bool = False,
+        cache: KeyValueCache | None = None,
+        cross_key_value: tuple[Array, Array] | None = None,
+        cross_lengths: Int[Array, " B"] | None = None,
         dropout_rate: Rate | None = None,
         rngs: Rngs | None = None,
         received: bool = False,
@@ -160,13 +181,81 @@ class TransformerLayer(nnx.Module):
           mask: True or 1 where a query may attend to a key, shape (B, N, T, S). Each axis may also
             have size 1.
           is_causal: Hide later positions from each query.
+          cache: Keys and values of earlier positions. Attention is causal. The output contains the
+            cache with the keys and values of x appended. Must be None with a memory.
+          cross_key_value: Keys and values of the cross-attention, from `project_cross`.
+          cross_lengths: Number of valid keys of the cross-attention. The rest is padding.
           dropout_rate: Replaces every dropout rate of the constructor. May be traced.
           rngs: Random number generators of dropout. None disables dropout.
           received: Also return the attention that each key receives, shape (B, N, S).
-          weights: Also return the attention weights, shape (B, N, T, S).
+          weights: Also return the attention weights, shape (B, N, T, S), and those of the
+            cross-attention.
         """
+        if (self.cross_attention is None) != (cross_key_value is None):
+            raise ValueError(
+                "cross_key_value must be given exactly if the layer has cross-attention; got "
+                f"{'None' if cross_key_value is None else 'keys and values'}."
+            )
         rate = self.dropout_rate if dropout_rate is None else dropout_rate
-        before = self.norm == "before"
+        shared: dict[str, Any] = {
+            "query_lengths": lengths,
+            "dropout_rate": dropout_rate,
+            "rngs": rngs,
+            "weights": weights,
+        }
+        arguments: dict[str, Any] = {
+            "mask": mask,
+            "is_causal": is_causal,
+            "received": received,
+            **shared,
+        }
+        if cache is None:
+            attended = self._attend(x, memory, lengths, segments, arguments)
+        else:
+            _check_cache(memory, segments)
+            attended, cache = self._attend_to_cache(x, cache, lengths, arguments)
+        y = self._add(x, attended.values, self.attention_norm, rate, rngs)
+        cross_weights = None
+        if self.cross_attention is not None:
+            crossed = _as_attended(
+                self.cross_attention(
+                    self._normalize_input(y, self.cross_attention_norm),
+                    key_value=cross_key_value,
+                    key_lengths=cross_lengths,
+                    **shared,
+                )
+            )
+            y = self._add(y, crossed.values, self.cross_attention_norm, rate, rngs)
+            cross_weights = crossed.weights
+        hidden = self.feed_forward(
+            self._normalize_input(y, self.feed_forward_norm),
+            dropout_rate=rate if self.hidden_dropout else 0.0,
+            rngs=rngs,
+        )
+        y = self._add(y, hidden, self.feed_forward_norm, rate, rngs)
+        return EncoderOutput(
+            y, attended.received, attended.weights, cross_weights=cross_weights, cache=cache
+        )
+
+    def project_cross(self, encoded: Float[Array, "B E D"]) -> tuple[Array, Array]:
+        """Return the keys and values of the cross-attention, for `cross_key_value`.
+
+        Args:
+          encoded: Output of the encoder.
+        """
+        if self.cross_attention is None:
+            raise ValueError("the layer has no cross-attention: set cross_attention=True.")
+        return self.cross_attention.project_key_value(encoded)
+
+    def _attend(
+        self,
+        x: Float[Array, "B T D"],
+        memory: Float[Array, "B M D"] | None,
+        lengths: Int[Array, " B"] | None,
+        segments: Int[Array, "B T"] | None,
+        arguments: dict[str, Any],
+    ) -> Attended:
+        """Attend to the memory, if there is one, followed by the inputs."""
         context = x
         if memory is not None:
             if segments is not None:
@@ -176,32 +265,55 @@ class TransformerLayer(nnx.Module):
                 )
             context = jnp.concatenate(shard_alike(memory.astype(x.dtype), x, axis=1), axis=1)
         offset = context.shape[1] - x.shape[1]
+        return _as_attended(
+            self.attention(
+                self._normalize_input(x, self.attention_norm),
+                self._normalize_input(context, self.attention_norm),
+                key_lengths=None if lengths is None else lengths + offset,
+                query_offset=offset,
+                query_segments=segments,
+                key_segments=segments,
+                **arguments,
+            )
+        )
+
+    def _attend_to_cache(
+        self,
+        x: Float[Array, "B T D"],
+        cache: KeyValueCache,
+        lengths: Int[Array, " B"] | None,
+        arguments: dict[str, Any],
+    ) -> tuple[Attended, KeyValueCache]:
+        """Append keys and values to the cache, and attend causally to the cache."""
+        inputs = self._normalize_input(x, self.attention_norm)
+        appended = cache.append(*self.attention.project_key_value(inputs), lengths)
         attended = self.attention(
-            self.attention_norm(x) if before else x,
-            self.attention_norm(context) if before else context,
-            mask=mask,
-            query_lengths=lengths,
-            key_lengths=None if lengths is None else lengths + offset,
-            is_causal=is_causal,
-            query_offset=offset,
-            query_segments=segments,
-            key_segments=segments,
-            dropout_rate=dropout_rate,
-            rngs=rngs,
-            received=received,
-            weights=weights,
+            inputs,
+            key_value=(appended.key, appended.value),
+            query_offset=cache.lengths,
+            **{**arguments, "is_causal": True},
         )
-        if not (received or weights):
-            attended = Attended(attended)
-        y = x + dropout(attended.values, rate, rngs)
-        if not before:
-            y = self.attention_norm(y)
-        hidden = self.feed_forward(
-            self.feed_forward_norm(y) if before else y,
-            dropout_rate=rate if self.hidden_dropout else 0.0,
-            rngs=rngs,
-        )
-        y = y + dropout(hidden, rate, rngs)
-        if not before:
-            y = self.feed_forward_norm(y)
-        return EncoderOutput(y, attended.received, attended.weights)
+        return _as_attended(attended), appended
+
+    def _normalize_input(self, x: Array, norm: Any) -> Array:
+        """Return the input of attention or feed-forward network: norm(x) if norm="before"."""
+        return norm(x) if self.norm == "before" else x
+
+    def _add(
+        self, x: Array, update: Array, norm: Any, rate: Rate, rngs: Rngs | None
+    ) -> Float[Array, "B T D"]:
+        """Add the output of attention or feed-forward network. Normalize if norm="after"."""
+        y = x + dropout(update, rate, rngs)
+        return y if self.norm == "before" else norm(y)
+
+
+def _as_attended(output: Any) -> Attended:
+    """Return the output of multi-head attention as `Attended`, also if it is an array."""
+    return output if isinstance(output, Attended) else Attended(output)
+
+
+def _check_cache(memory: Array | None, segments: Array | None) -> None:
+    """Raise a ValueError if arguments are given that a cache does not support."""
+    for name, value in (("memory", memory), ("segments", segments)):
+        if value is not None:
+            raise ValueError(f"{name} must be None with a cache; got shape {value.shape}.")

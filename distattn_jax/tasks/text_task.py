@@ -15,6 +15,7 @@ from distattn_jax.data import TOKENIZERS
 from distattn_jax.models import METHODS, Sizes
 from distattn_jax.train import Batch, Config, DataConfig, Options, Setting, Task, option
 
+RELATIVE_POSITION_METHODS = tuple(name for name in METHODS if name.startswith("relative_"))
 DISTANCE_AWARE_METHODS = tuple(
     name for name, method in METHODS.items() if method.has_distance_weights
 )
@@ -100,7 +101,7 @@ class ModelConfig(ComputeConfig):
     embedding_features: int = option(300, "width of the embeddings, unless vectors are loaded")
     pooling_features: int = option(200, "width of the hidden layer of the pooling")
     max_distance: int = option(
-        16, "distance at which relative positions are clipped", methods=("relative_position",)
+        16, "distance at which relative positions are clipped", methods=RELATIVE_POSITION_METHODS
     )
     initial_weight: tuple[float, ...] = option(
         (0.1,),

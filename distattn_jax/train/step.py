@@ -128,6 +128,7 @@ def _make_member_step(task: Task, schedule: Schedule) -> Callable[..., Any]:
         fixed: Batch, state: TrainState, sums: MetricSums, setting: Setting, batch: Batch
     ) -> tuple[TrainState, MetricSums]:
         key = jax.random.fold_in(state.key, state.step)
+        batch = {**batch, "weight": task.example_weights(batch)}
         weight = jnp.maximum(batch["weight"].sum(), 1e-6)
 
         def gradient_of(part: Batch, key: Array) -> tuple[Any, dict[str, Array]]:
@@ -214,8 +215,9 @@ def make_count_step(task: Task, *, group: int = 0) -> Callable[[Any, Batch], Cou
 
     def count_member(params: Any, batch: Batch) -> Counts:
         outputs = task.apply(nnx.merge(graph, params), batch)
-        loss = weighted_sum(task.loss(outputs, batch), batch["weight"])
-        return {"loss": loss, "weight": batch["weight"].sum(), **task.counts(outputs, batch)}
+        weight = task.example_weights(batch)
+        loss = weighted_sum(task.loss(outputs, batch), weight)
+        return {"loss": loss, "weight": weight.sum(), **task.counts(outputs, batch)}
 
     def count_step(params: Any, batch: Batch) -> Counts:
         if not group:

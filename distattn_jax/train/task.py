@@ -81,6 +81,14 @@ class Task(abc.ABC):
     def loss(self, outputs: Any, batch: Batch) -> Float[Array, " B"]:
         """Return the loss of every example."""
 
+    def example_weights(self, batch: Batch) -> Float[Array, " B"]:
+        """Return the weight of every example in the mean loss of a batch and of a split.
+
+        By default, all examples have the same weight. Examples that only fill up the batch must
+        have the weight 0.
+        """
+        return batch["weight"]
+
     def weighted_losses(self, setting: Setting) -> Mapping[str, WeightedLoss]:
         """Return the auxiliary losses and their weights, by name; by default an empty dict.
 

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from distattn_jax.models.beam_search import beam_search
+from tests.models.search import search
 
 END, PAD, VOCABULARY = 1, 0, 7
 
@@ -31,37 +32,12 @@ def random_state(batch, seed=0):
     return tuple(jnp.asarray(x, jnp.float32) for x in (table, bias, np.zeros((batch, VOCABULARY))))
 
 
-def search_in_python(state, first, beam_size, max_length, length_penalty):
-    """Return the finished hypotheses of one example, pairs of tokens and score, the best first."""
-
-    def penalty(length):
-        return ((5 + length) / 6) ** length_penalty
-
-    alive, finished = [((), 0.0, state)], []
-    for length in range(1, max_length + 1):
-        candidates = []
-        for tokens, total, state in alive:
-            last = tokens[-1] if tokens else first
-            logits, new_state = next_logits(jnp.asarray([last]), tuple(x[None] for x in state))
-            logits = np.asarray(logits[0], np.float64)
-            log_probabilities = logits - np.log(np.exp(logits).sum())
-            for token, log_probability in enumerate(log_probabilities):
-                candidates.append(
-                    ((*tokens, token), total + log_probability, tuple(x[0] for x in new_state))
-                )
-        candidates.sort(key=lambda candidate: -candidate[1])
-        alive = []
-        for tokens, total, state in candidates[: 2 * beam_size]:
-            if tokens[-1] == END or length == max_length:
-                finished.append((tokens, total / penalty(length)))
-            elif len(alive) < beam_size:
-                alive.append((tokens, total, state))
-        finished = sorted(finished, key=lambda hypothesis: -hypothesis[1])[:beam_size]
-        if len(finished) == beam_size and (
-            not alive or finished[-1][1] >= alive[0][1] / penalty(max_length)
-        ):
-            break
-    return finished
+def log_probabilities(state, first, tokens):
+    """Return the log-probability of every next token of one example after a list of tokens."""
+    state = tuple(x[None] for x in state)
+    for token in (first, *tokens):
+        logits, state = next_logits(jnp.asarray([token]), state)
+    return np.asarray(jax.nn.log_softmax(logits[0]), np.float64)
 
 
 @pytest.mark.parametrize("length_penalty", [0.0, 0.6])
@@ -82,11 +58,17 @@ def test_hypotheses_equal_a_search_in_python(beam_size, length_penalty):
     found = jax.jit(run)(state, first, max_lengths=max_lengths)
     for b in range(batch):
         example = tuple(np.asarray(x[b]) for x in state)
-        expected = search_in_python(example, 2, beam_size, int(max_lengths[b]), length_penalty)
+        expected = search(
+            functools.partial(log_probabilities, example, 2),
+            beam_size=beam_size,
+            longest=int(max_lengths[b]),
+            end=END,
+            length_penalty=length_penalty,
+        )
         assert math.isfinite(found.scores[b, 0])
         for k, (tokens, score) in enumerate(expected):
             length = int(found.lengths[b, k])
-            assert tuple(found.tokens[b, k, :length].tolist()) == tokens
+            assert found.tokens[b, k, :length].tolist() == tokens
             assert (found.tokens[b, k, length:] == PAD).all()
             np.testing.assert_allclose(found.scores[b, k], score, rtol=1e-4)
 

@@ -251,7 +251,9 @@ def test_errors_name_the_invalid_argument():
         encoder(norm="middle")
     for made in (DotProduct(), modules.DistanceAware(N, rngs=nnx.Rngs(0))):
         with pytest.raises(TypeError, match=r"variant must be a function .* that is already made"):
-            as_users_have_it(modules.encoder).Encoder(L, D, N, variant=made, rngs=nnx.Rngs(0))
+            as_users_have_it(modules.layer_stack).LayerStack(
+                L, D, N, variant=made, rngs=nnx.Rngs(0)
+            )
     memory = SegmentMemory.empty(L, 4, 4, D)
     with pytest.raises(ValueError, match="mask must have the axes of the attention weights"):
         as_users_have_it(modules.encoder).Encoder(L, D, N, rngs=nnx.Rngs(0))(

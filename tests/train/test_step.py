@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from distattn_jax.tasks import TextClassification
 from distattn_jax.train.members import list_members, stack_members
 from distattn_jax.train.state import NEVER, BestParameters
 from distattn_jax.train.step import update_best
@@ -57,6 +58,25 @@ def test_rows_of_weight_0_do_not_change_the_parameters(initial_state, step):
     counted = other | {"weight": jnp.ones(4)}
     state, _ = tiny.train(step, initial_state(), CONFIG, [counted])
     assert (state.params["classes"]["bias"] != states[0].params["classes"]["bias"]).any()
+
+
+def test_the_mean_loss_uses_the_weights_of_the_task(initial_state, step):
+    class WeightedByLength(TextClassification):
+        def example_weights(self, batch):
+            return batch["weight"] * batch["text_length"]
+
+    weighted = tiny.make_step(
+        WeightedByLength(CONFIG, labels=tiny.LABELS, tokenizer=tiny.TOKENIZER)
+    )
+    batch = tiny.make_batch([6, 3, 5])
+
+    def loss(step, weight):
+        _, sums = tiny.train(step, initial_state(), CONFIG, [batch | {"weight": weight}])
+        return sums.sums["train/loss"]
+
+    lengths = batch["text_length"].astype(jnp.float32)
+    np.testing.assert_allclose(loss(weighted, batch["weight"]), loss(step, lengths), rtol=1e-6)
+    assert (loss(weighted, batch["weight"]) != loss(step, batch["weight"])).all()
 
 
 def test_a_step_counts_itself_and_donates_its_state(initial_state, step):

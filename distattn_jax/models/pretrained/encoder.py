@@ -20,7 +20,7 @@ from jaxtyping import Array, Float, Int
 from distattn_jax.models.pretrained.config import ACTIVATIONS, PretrainedConfig
 from distattn_jax.modules import EncoderOutput, TransformerLayer, dropout
 from distattn_jax.modules.dropout import Rate, Rngs, dropout_key
-from distattn_jax.modules.encoder import stack_layers
+from distattn_jax.modules.layer_stack import stack_layers
 
 normal_init = jax.nn.initializers.normal(0.02)  # the initializer of all three papers
 

@@ -1,0 +1,248 @@
+"""Causal language model: predicts the next token from all tokens before it.
+
+The model also is the decoder of a translator, if it attends to the output of an encoder.
+"""
+
+import math
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from flax import nnx
+from jaxtyping import Array, Float, Int
+
+from distattn_jax.models.methods import Sizes, get_method
+from distattn_jax.models.sampling import Samples, sample
+from distattn_jax.modules import Decoder, KeyValueCache, add_positions, dropout
+from distattn_jax.modules.decoder import KeyValue
+from distattn_jax.modules.dropout import Rate, Rngs
+
+PADDING, END = 0, 2  # token ids
+
+
+class LanguageModelOutput(NamedTuple):
+    """Output of a language model. Fields that were not requested are None.
+
+    Attributes:
+      logits: Unnormalized log probability of the next token, after each token.
+      weights: Attention weights of each layer and head.
+      cross_weights: Attention weights over the E positions of the encoder.
+      caches: Keys and values of each layer.
+    """
+
+    logits: Float[Array, "B T V"]
+    weights: Float[Array, "B L N T S"] | None = None
+    cross_weights: Float[Array, "B L N T E"] | None = None
+    caches: tuple[KeyValueCache, ...] | None = None
+
+
+class TokenEmbedding(nnx.Module):
+    """Embeddings of tokens, scaled by √D, and logits that use the same table.
+
+    Args:
+      vocabulary: Size V of the vocabulary.
+      features: Width D of the embeddings.
+      positions: Add sinusoidal position encodings.
+      dtype: Dtype of the computation. None uses the dtype of the parameters, float32.
+      rngs: Random number generators. The stream `params` draws the parameters.
+    """
+
+    def __init__(
+        self, vocabulary: int, features: int, *, positions: bool, dtype: Any, rngs: nnx.Rngs
+    ):
+        self.positions, self.features = positions, features
+        self.embedding = nnx.Embed(
+            vocabulary,
+            features,
+            embedding_init=jax.nn.initializers.normal(features**-0.5),
+            dtype=dtype,
+            rngs=rngs,
+        )
+
+    def __call__(
+        self,
+        tokens: Int[Array, "B T"],
+        *,
+        first: int | Int[Array, " B"] = 0,
+        dropout_rate: Rate = 0.0,
+        rngs: Rngs | None = None,
+    ) -> Float[Array, "B T D"]:
+        """Return the embeddings of tokens.
+
+        Args:
+          tokens: Token ids.
+          first: Position of the first token of each example.
+          dropout_rate: Dropout rate of the embeddings. May be traced.
+          rngs: Random number generators of dropout. None disables dropout.
+        """
+        x = self.embedding(tokens) * math.sqrt(self.features)
+        return dropout(add_positions(x, first) if self.positions else x, dropout_rate, rngs)
+
+    def logits(self, x: Float[Array, "B T D"]) -> Float[Array, "B T V"]:
+        """Return the product of vectors and embeddings in float32."""
+        table = self.embedding.embedding[...].astype(x.dtype)
+        return jnp.einsum("btd,vd->btv", x, table, preferred_element_type=jnp.float32)
+
+
+class LanguageModel(nnx.Module):
+    """Causal Transformer language model with any attention method.
+
+    The embeddings of the tokens are also the output layer.
+
+    Args:
+      vocabulary: Size V of the vocabulary. Token id 0 is padding, id 2 ends a text.
+      method: Name of the attention method, a key of `METHODS`.
+      sizes: Sizes of the model.
+      cross_attention: Every layer also attends to the output of an encoder.
+      norm: Place of the layer norms, "after" or "before", see `TransformerLayer`.
+      implementation: Implementation of the attention. None selects the fastest.
+      dtype: Dtype of the computation. None uses the dtype of the parameters, float32.
+      rngs: Random number generators. The stream `params` draws the parameters.
+    """
+
+    def __init__(
+        self,
+        vocabulary: int,
+        *,
+        method: str,
+        sizes: Sizes,
+        cross_attention: bool = False,
+        norm: str = "after",
+        implementation: str | None = None,
+        dtype: Any = None,
+        rngs: nnx.Rngs,
+    ):
+        selected = get_method(method)
+        self.embedding = TokenEmbedding(
+            vocabulary, sizes.features, positions=selected.positions, dtype=dtype, rngs=rngs
+        )
+        self.decoder = Decoder(
+            sizes.layers,
+            sizes.features,
+            sizes.heads,
+            head_features=sizes.head_features,
+            hidden_features=sizes.hidden_features,
+            variant=selected.variant_factory(sizes),
+            cross_attention=cross_attention,
+            norm=norm,
+            implementation=implementation,
+            dtype=dtype,
+            rngs=rngs,
+            **selected.layer_arguments,
+        )
+
+    def __call__(
+        self,
+        tokens: Int[Array, "B T"],
+        lengths: Int[Array, " B"] | None = None,
+        *,
+        caches: Sequence[KeyValueCache] | None = None,
+        cross_key_values: Sequence[KeyValue] | None = None,
+        cross_lengths: Int[Array, " B"] | None = None,
+        dropout_rate: Rate = 0.0,
+        rngs: Rngs | None = None,
+        weights: bool = False,
+    ) -> LanguageModelOutput:
+        """Return the logits of the next token after each token.
+
+        Args:
+          tokens: Token ids.
+          lengths: Number of valid tokens of each text. The rest is padding.
+          caches: Keys and values of earlier tokens, see `Decoder`.
+          cross_key_values: Keys and values of an encoder, see `Decoder`.
+          cross_lengths: Number of valid positions of the encoder.
+          dropout_rate: Dropout rate of embeddings and decoder. May be traced.
+          rngs: Random number generators of dropout. None disables dropout.
+          weights: Also return the attention weights.
+        """
+        first = 0 if caches is None else caches[0].lengths
+        x = self.embedding(tokens, first=first, dropout_rate=dropout_rate, rngs=rngs)
+        decoded = self.decoder(
+            x,
+            lengths=lengths,
+            caches=caches,
+            cross_key_values=cross_key_values,
+            cross_lengths=cross_lengths,
+            dropout_rate=dropout_rate,
+            rngs=rngs,
+            weights=weights,
+        )
+        logits = self.embedding.logits(decoded.values)
+        return LanguageModelOutput(logits, decoded.weights, decoded.cross_weights, decoded.caches)
+
+    def next_logits(
+        self, tokens: Int[Array, " B"], caches: Sequence[KeyValueCache], **cross: Any
+    ) -> tuple[Float[Array, "B V"], tuple[KeyValueCache, ...]]:
+        """Return the logits of the token after one more token, and the new caches.
+
+        Args:
+          tokens: Next token of each text.
+          caches: Keys and values of earlier tokens.
+          **cross: `cross_key_values` and `cross_lengths` of `__call__`.
+        """
+        output = self(tokens[:, None], caches=caches, **cross)
+        assert output.caches is not None
+        return output.logits[:, 0], output.caches
+
+    def read_prompts(
+        self,
+        prompts: Int[Array, "B P"],
+        lengths: Int[Array, " B"],
+        *,
+        new_tokens: int,
+        **cross: Any,
+    ) -> tuple[Int[Array, " B"], tuple[KeyValueCache, ...]]:
+        """Return the last token of each prompt, and caches of all tokens before it.
+
+        Args:
+          prompts: Token ids. Prompts of different lengths are padded at the end.
+          lengths: Number of tokens of each prompt, at least 1.
+          new_tokens: Number of tokens that will be appended to the prompts.
+          **cross: `cross_key_values` and `cross_lengths` of `__call__`.
+        """
+        batch, longest = prompts.shape
+        caches = self.decoder.init_caches(batch, longest + new_tokens)
+        if longest > 1:
+            read = self(prompts, lengths - 1, caches=caches, **cross)
+            assert read.caches is not None
+            caches = read.caches
+        last = jnp.take_along_axis(prompts, lengths[:, None] - 1, axis=1)[:, 0]
+        return last, caches
+
+    def generate(
+        self,
+        prompts: Int[Array, "B P"],
+        lengths: Int[Array, " B"],
+        *,
+        new_tokens: int,
+        key: Array | None = None,
+        temperature: float | Float[Array, ""] = 1.0,
+        top_p: float | Float[Array, ""] = 1.0,
+    ) -> Samples:
+        """Continue prompts by sampling.
+
+        Inside of `nnx.jit`, the whole loop is one program on the device.
+
+        Args:
+          prompts: Token ids. Prompts of different lengths are padded at the end.
+          lengths: Number of tokens of each prompt, at least 1.
+          new_tokens: Largest number of tokens to append. A text also ends with the end token.
+          key: Random key. None takes the most probable token every time.
+          temperature: Divisor of the logits.
+          top_p: Sample from the smallest set of most probable tokens whose total probability is at
+            least `top_p`.
+        """
+        last, caches = self.read_prompts(prompts, lengths, new_tokens=new_tokens)
+        return sample(
+            self.next_logits,
+            caches,
+            last,
+            max_lengths=jnp.full(len(last), new_tokens),
+            longest=new_tokens,
+            end=END,
+            pad=PADDING,
+            key=key,
+            temperature=temperature,
+            top_p=top_p,
+        )

@@ -1,0 +1,101 @@
+"""Sampling of tokens one after the other, as a single program on the device."""
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Int
+
+from distattn_jax.models.beam_search import NextLogits
+
+
+class Samples(NamedTuple):
+    """Sampled sequences.
+
+    Attributes:
+      tokens: Token ids, with `pad` after the last token. The end token is included.
+      lengths: Number of tokens, the end token included.
+      log_probabilities: Logarithm of the probability that the model assigns to the tokens.
+    """
+
+    tokens: Int[Array, "B L"]
+    lengths: Int[Array, " B"]
+    log_probabilities: Float[Array, " B"]
+
+
+def sample(
+    next_logits: NextLogits,
+    state: Any,
+    first_tokens: Int[Array, " B"],
+    *,
+    max_lengths: Int[Array, " B"],
+    longest: int,
+    end: int,
+    pad: int,
+    key: Array | None = None,
+    temperature: float | Float[Array, ""] = 1.0,
+    top_p: float | Float[Array, ""] = 1.0,
+) -> Samples:
+    """Sample one sequence of every example. The program stops when all sequences have ended.
+
+    Args:
+      next_logits: Returns the logits of the next token and the new state, for B rows.
+      state: State of the decoder before the first token, with B rows.
+      first_tokens: Token from which the first token of each example is predicted.
+      max_lengths: Largest number of tokens of each example.
+      longest: Upper limit of `max_lengths`, a Python number.
+      end: Id of the token that ends a sequence. A negative number ends no sequence.
+      pad: Id of the padding token.
+      key: Random key. None takes the most probable token every time (greedy search).
+      temperature: Divisor of the logits. May be traced.
+      top_p: Sample from the smallest set of most probable tokens whose total probability is at
+        least `top_p`. May be traced.
+    """
+    batch = first_tokens.shape[0]
+    samples = Samples(
+        tokens=jnp.full((batch, longest), pad, jnp.int32),
+        lengths=jnp.zeros(batch, jnp.int32),
+        log_probabilities=jnp.zeros(batch),
+    )
+
+    def is_running(held: tuple[Any, ...]) -> Array:
+        step, running, *_ = held
+        return (step < longest) & running.any()
+
+    def extend(held: tuple[Any, ...]) -> tuple[Any, ...]:
+        step, running, last, samples, state = held
+        logits, state = next_logits(last, state)
+        logits = logits.astype(jnp.float32)
+        if key is None:
+            token = logits.argmax(axis=-1)
+        else:
+            kept = keep_top_p(logits / temperature, top_p)
+            token = jax.random.categorical(jax.random.fold_in(key, step), kept)
+        token = jnp.where(running, token, pad).astype(jnp.int32)
+        log_probability = jnp.take_along_axis(jax.nn.log_softmax(logits), token[:, None], axis=1)
+        samples = Samples(
+            tokens=samples.tokens.at[:, step].set(token),
+            lengths=samples.lengths + running,
+            log_probabilities=samples.log_probabilities
+            + jnp.where(running, log_probability[:, 0], 0.0),
+        )
+        running &= (token != end) & (samples.lengths < max_lengths)
+        return step + 1, running, token, samples, state
+
+    start = (jnp.int32(0), max_lengths > 0, first_tokens.astype(jnp.int32), samples, state)
+    *_, samples, _ = jax.lax.while_loop(is_running, extend, start)
+    return samples
+
+
+def keep_top_p(logits: Float[Array, "B V"], top_p: float | Float[Array, ""]) -> Float[Array, "B V"]:
+    """Set all logits to -inf, except those of the most probable tokens.
+
+    The tokens that remain are the smallest set with a total probability of at least `top_p`. At
+    least one token remains.
+    """
+    ordered = jnp.sort(logits, axis=-1, descending=True)
+    probabilities = jax.nn.softmax(ordered)
+    before = jnp.cumsum(probabilities, axis=-1) - probabilities  # of the more probable tokens
+    kept = jnp.maximum((before < top_p).sum(axis=-1, keepdims=True), 1)
+    threshold = jnp.take_along_axis(ordered, kept - 1, axis=-1)
+    return jnp.where(logits >= threshold, logits, -jnp.inf)

@@ -1,0 +1,218 @@
+"""Encoder-decoder Transformer that translates (Vaswani et al. 2017, Shaw et al. 2018)."""
+
+import functools
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from flax import nnx
+from jaxtyping import Array, Float, Int
+
+from distattn_jax.models.beam_search import Hypotheses, beam_search, length_penalty_of
+from distattn_jax.models.language_model import END, PADDING, LanguageModel
+from distattn_jax.models.methods import Sizes, get_method
+from distattn_jax.models.sampling import sample
+from distattn_jax.modules import Encoder, EncoderOutput
+from distattn_jax.modules.dropout import Rate, Rngs
+
+
+class TranslatorOutput(NamedTuple):
+    """Output of a translator. Weights that were not requested are None.
+
+    Attributes:
+      logits: Unnormalized log probability of the target token after each input of the decoder.
+      encoder_weights: Attention weights of the source tokens over the source tokens.
+      decoder_weights: Attention weights of the target tokens over the target tokens.
+      cross_weights: Attention weights of the target tokens over the source tokens.
+    """
+
+    logits: Float[Array, "B T V"]
+    encoder_weights: Float[Array, "B L N S S"] | None = None
+    decoder_weights: Float[Array, "B L N T T"] | None = None
+    cross_weights: Float[Array, "B L N T S"] | None = None
+
+
+class Translator(nnx.Module):
+    """Encoder-decoder Transformer with any attention method.
+
+    The method is that of the self-attention in encoder and decoder. Cross-attention is always
+    dot-product attention. Source, target and output layer share one embedding table.
+
+    Args:
+      vocabulary: Size V of the vocabulary of both languages. Token id 0 is padding. Id 2 ends a
+        sentence, and is also the first input of the decoder.
+      method: Name of the attention method, a key of `METHODS`.
+      sizes: Sizes of encoder and decoder, which have the same number of layers.
+      norm: Place of the layer norms, "after" or "before", see `TransformerLayer`.
+      implementation: Implementation of the attention. None selects the fastest.
+      dtype: Dtype of the computation. None uses the dtype of the parameters, float32.
+      rngs: Random number generators. The stream `params` draws the parameters.
+    """
+
+    def __init__(
+        self,
+        vocabulary: int,
+        *,
+        method: str,
+        sizes: Sizes,
+        norm: str = "after",
+        implementation: str | None = None,
+        dtype: Any = None,
+        rngs: nnx.Rngs,
+    ):
+        shared: dict[str, Any] = {
+            "norm": norm,
+            "implementation": implementation,
+            "dtype": dtype,
+            "rngs": rngs,
+        }
+        selected = get_method(method)
+        self.encoder = Encoder(
+            sizes.layers,
+            sizes.features,
+            sizes.heads,
+            head_features=sizes.head_features,
+            hidden_features=sizes.hidden_features,
+            variant=selected.variant_factory(sizes),
+            **shared,
+            **selected.layer_arguments,
+        )
+        self.decoder = LanguageModel(
+            vocabulary, method=method, sizes=sizes, cross_attention=True, **shared
+        )
+
+    def __call__(
+        self,
+        source: Int[Array, "B S"],
+        source_lengths: Int[Array, " B"],
+        target_inputs: Int[Array, "B T"],
+        target_lengths: Int[Array, " B"],
+        *,
+        dropout_rate: Rate = 0.0,
+        rngs: Rngs | None = None,
+        weights: bool = False,
+    ) -> TranslatorOutput:
+        """Return the logits of the target tokens.
+
+        Args:
+          source: Token ids of the source sentences.
+          source_lengths: Number of valid source tokens. The rest is padding.
+          target_inputs: Target tokens, each one position later, see `shift_right`.
+          target_lengths: Number of valid target tokens. The rest is padding.
+          dropout_rate: Dropout rate of embeddings, encoder and decoder. May be traced.
+          rngs: Random number generators of dropout. None disables dropout.
+          weights: Also return the attention weights.
+        """
+        options: dict[str, Any] = {"dropout_rate": dropout_rate, "rngs": rngs, "weights": weights}
+        encoded = self.encode(source, source_lengths, **options)
+        decoded = self.decoder(
+            target_inputs,
+            target_lengths,
+            **self._cross_arguments(encoded, source_lengths),
+            **options,
+        )
+        return TranslatorOutput(
+            decoded.logits, encoded.weights, decoded.weights, decoded.cross_weights
+        )
+
+    def encode(
+        self,
+        source: Int[Array, "B S"],
+        source_lengths: Int[Array, " B"],
+        *,
+        dropout_rate: Rate = 0.0,
+        rngs: Rngs | None = None,
+        weights: bool = False,
+    ) -> EncoderOutput:
+        """Return the output of the encoder. The arguments are those of `__call__`."""
+        options: dict[str, Any] = {"dropout_rate": dropout_rate, "rngs": rngs}
+        x = self.decoder.embedding(source, **options)
+        return self.encoder(x, lengths=source_lengths, weights=weights, **options)
+
+    def _cross_arguments(
+        self, encoded: EncoderOutput, source_lengths: Int[Array, " B"], repeat: int = 1
+    ) -> dict[str, Any]:
+        """Return the arguments of the decoder that describe the source sentences.
+
+        Args:
+          encoded: Output of the encoder.
+          source_lengths: Number of valid source tokens.
+          repeat: Number of consecutive rows of the decoder for each source sentence.
+        """
+        arguments = {
+            "cross_key_values": self.decoder.decoder.project_cross(encoded.values),
+            "cross_lengths": source_lengths,
+        }
+        return jax.tree.map(lambda x: jnp.repeat(x, repeat, axis=0), arguments)
+
+    def translate(
+        self,
+        source: Int[Array, "B S"],
+        source_lengths: Int[Array, " B"],
+        *,
+        max_lengths: Int[Array, " B"],
+        longest: int,
+        beam_size: int = 4,
+        length_penalty: float | Float[Array, ""] = 0.6,
+        prompts: Int[Array, "B P"] | None = None,
+        prompt_lengths: Int[Array, " B"] | None = None,
+    ) -> Hypotheses:
+        """Search the best translations by beam search.
+
+        Inside of `nnx.jit`, the whole search is one program on the device.
+
+        Args:
+          source: Token ids of the source sentences.
+          source_lengths: Number of valid source tokens. The rest is padding.
+          max_lengths: Largest number of target tokens of each sentence.
+          longest: Upper limit of `max_lengths`, a Python number.
+          beam_size: Number of hypotheses. 1 takes the most probable token every time.
+          length_penalty: Exponent of the length penalty.
+          prompts: First tokens of the translations, without a start token. The results do not
+            contain them. None for no prompt.
+          prompt_lengths: Number of valid tokens of each prompt, possibly 0.
+        """
+        encoded = self.encode(source, source_lengths)
+        first_tokens = jnp.full((len(source), 1), END)
+        lengths = jnp.ones(len(source), jnp.int32)
+        if prompts is not None:
+            first_tokens = jnp.concatenate([first_tokens, prompts], axis=1)
+            lengths += prompts.shape[1] if prompt_lengths is None else prompt_lengths
+        last, caches = self.decoder.read_prompts(
+            first_tokens,
+            lengths,
+            new_tokens=longest,
+            **self._cross_arguments(encoded, source_lengths),
+        )
+        next_logits = functools.partial(
+            self.decoder.next_logits,
+            **self._cross_arguments(encoded, source_lengths, repeat=beam_size),
+        )
+        limits: dict[str, Any] = {
+            "max_lengths": max_lengths,
+            "longest": longest,
+            "end": END,
+            "pad": PADDING,
+        }
+        if beam_size > 1:
+            return beam_search(
+                next_logits,
+                caches,
+                last,
+                beam_size=beam_size,
+                length_penalty=length_penalty,
+                **limits,
+            )
+        greedy = sample(next_logits, caches, last, **limits)
+        scores = greedy.log_probabilities / length_penalty_of(greedy.lengths, length_penalty)
+        return Hypotheses(greedy.tokens[:, None], greedy.lengths[:, None], scores[:, None])
+
+
+def shift_right(tokens: Int[Array, "B T"], first: int = END) -> Int[Array, "B T"]:
+    """Return the inputs of a decoder that predicts `tokens`: each token one position later.
+
+    Args:
+      tokens: Target tokens.
+      first: Token at the first position.
+    """
+    return jnp.pad(tokens[:, :-1], ((0, 0), (1, 0)), constant_values=first)

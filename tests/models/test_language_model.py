@@ -1,0 +1,121 @@
+"""Language model: causality, generation from prompts of different lengths, sampling."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from flax import nnx
+
+from distattn_jax.models import LanguageModel, Sizes, sample
+from distattn_jax.models.language_model import END
+from distattn_jax.models.sampling import keep_top_p
+from tests.models.search import search_greedily
+
+VOCABULARY = 9
+SIZES = Sizes(heads=2, head_features=4, features=8, layers=2, hidden_features=16, max_distance=2)
+PROMPTS, LENGTHS = jnp.asarray([[END, 3, 4, 5], [END, 7, 0, 0], [END, 0, 0, 0]]), [4, 2, 1]
+
+
+@pytest.fixture(scope="module")
+def model():
+    model = LanguageModel(VOCABULARY, method="distance_aware", sizes=SIZES, rngs=nnx.Rngs(0))
+    table = model.embedding.embedding.embedding
+    table[...] = 3 * table[...]
+    return model
+
+
+generate = nnx.jit(LanguageModel.generate, static_argnames=("new_tokens",))
+call = nnx.jit(lambda model, tokens: model(tokens).logits)
+
+
+def test_logits_depend_on_earlier_tokens_only(model):
+    logits = call(model, PROMPTS)
+    later = call(model, PROMPTS.at[0, 2].set(8))
+    np.testing.assert_array_equal(later[0, :2], logits[0, :2])
+    assert (later[0, 2:] != logits[0, 2:]).any(axis=-1).all()
+
+
+def test_greedy_texts_equal_a_search_in_python_for_prompts_of_different_lengths(model):
+    found = generate(model, PROMPTS, jnp.asarray(LENGTHS), new_tokens=5)
+
+    def log_probabilities(prompt, tokens):
+        padded = np.zeros((1, 9), np.int32)
+        padded[0, : len(prompt) + len(tokens)] = [*prompt, *tokens]
+        logits = call(model, padded)[0, len(prompt) + len(tokens) - 1]
+        return np.asarray(jax.nn.log_softmax(logits), np.float64)
+
+    for example, length in enumerate(LENGTHS):
+        prompt = PROMPTS[example, :length].tolist()
+        tokens, total = search_greedily(
+            functools.partial(log_probabilities, prompt), longest=5, end=END
+        )
+        assert found.tokens[example, : found.lengths[example]].tolist() == tokens
+        np.testing.assert_allclose(found.log_probabilities[example], total, rtol=1e-4)
+
+
+def test_texts_depend_on_the_key_and_a_low_temperature_gives_the_greedy_text(model):
+    arguments = {"new_tokens": 5}
+    greedy = generate(model, PROMPTS, jnp.asarray(LENGTHS), **arguments)
+    draw = functools.partial(generate, model, PROMPTS, jnp.asarray(LENGTHS), **arguments)
+    cold = draw(key=jax.random.key(0), temperature=1e-4)
+    np.testing.assert_array_equal(cold.tokens, greedy.tokens)
+    np.testing.assert_array_equal(draw(key=jax.random.key(0), top_p=1e-6).tokens, greedy.tokens)
+    drawn = [draw(key=jax.random.key(seed), temperature=3.0).tokens for seed in range(2)]
+    assert (drawn[0] != drawn[1]).any()
+
+
+@pytest.mark.parametrize("top_p", [0.3, 0.65, 0.9, 1.0])
+def test_top_p_keeps_the_smallest_sufficient_set(top_p):
+    probabilities = np.asarray([[0.1, 0.4, 0.2, 0.3], [0.97, 0.01, 0.01, 0.01]])
+    kept = np.isfinite(keep_top_p(jnp.log(probabilities), top_p))
+    for row, chosen in zip(probabilities, kept, strict=True):
+        count = next(n for n in range(1, 5) if np.sort(row)[::-1][:n].sum() >= top_p - 1e-6)
+        if row[0] != 0.97 or count == 1:  # Equally probable tokens are kept together.
+            assert chosen.sum() == count
+        assert row[chosen].sum() >= top_p - 1e-6
+
+
+def test_samples_follow_the_probabilities():
+    probabilities = np.asarray([0.5, 0.3, 0.2])
+    rows = 4000
+
+    def next_logits(tokens, state):
+        return jnp.broadcast_to(jnp.log(probabilities), (rows, 3)), state
+
+    drawn = sample(
+        next_logits,
+        jnp.zeros(rows),
+        jnp.zeros(rows, jnp.int32),
+        max_lengths=jnp.ones(rows, jnp.int32),
+        longest=1,
+        end=-1,
+        pad=0,
+        key=jax.random.key(0),
+    )
+    share = np.bincount(np.asarray(drawn.tokens[:, 0]), minlength=3) / rows
+    np.testing.assert_allclose(share, probabilities, atol=0.03)
+
+
+def test_an_ended_text_is_padded_and_the_program_stops():
+    calls = []
+
+    def next_logits(tokens, step):
+        jax.debug.callback(lambda: calls.append(0))
+        wanted = jnp.where(step >= jnp.asarray([1, 3]), 1, 2)  # the end token in step 1 or 3
+        return jax.nn.one_hot(wanted, 4), step + 1
+
+    found = sample(
+        next_logits,
+        jnp.zeros(2, jnp.int32),
+        jnp.zeros(2, jnp.int32),
+        max_lengths=jnp.full(2, 10),
+        longest=10,
+        end=1,
+        pad=0,
+    )
+    jax.effects_barrier()
+    np.testing.assert_array_equal(found.tokens[:, :5], [[2, 1, 0, 0, 0], [2, 2, 2, 1, 0]])
+    np.testing.assert_array_equal(found.lengths, [2, 4])
+    assert len(calls) == 4
