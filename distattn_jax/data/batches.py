@@ -1,7 +1,8 @@
 """Batches of rows of similar length. No row is dropped.
 
 Rows are grouped by length into buckets. In each epoch, the rows of every bucket are divided into
-batches of equal size, and the last batch of a bucket is filled with padding rows of weight 0.
+batches of equal size, and the last batch of a bucket is filled with padding rows of weight 0. The
+buckets may have different batch sizes, so that all batches have about as many tokens.
 Therefore all epochs have the same number of batches. Batch i depends only on i and the seed, so
 that training can resume at any step. If there are several processes, each makes a part of the rows
 of every batch. Together the parts equal the batch that a single process would make.
@@ -26,7 +27,8 @@ class Batches:
 
     Args:
       table: Examples to divide into batches.
-      batch_size: Number of rows of a batch, summed over all processes.
+      batch_size: Number of rows of a batch, summed over all processes. A tuple contains one number
+        for each bucket.
       buckets: Sequence lengths that batches may have, in ascending order. A row belongs to the
         first bucket that is long enough. Rows longer than the last bucket are truncated to its
         length.
@@ -35,10 +37,15 @@ class Batches:
       seed: Seed of the order of rows and batches. Ignored unless `shuffle` is True.
       shuffle: True draws a new order in every epoch. False keeps the order of the table within each
         bucket, shortest bucket first.
+      row_multiple: Every batch is filled with padding rows up to a multiple of this number, so that
+        devices and parts of a batch get equally many rows. The rows of the table in a batch do not
+        depend on this number.
       process_index: Index of the process whose rows this object produces.
       process_count: Number of processes among which the rows of each batch are divided.
 
     Attributes:
+      batch_sizes: Number of rows of a batch of each bucket, without padding rows.
+      array_sizes: Number of rows of a batch of each bucket, a multiple of `row_multiple`.
       batches_per_epoch: Number of batches of an epoch, in which every row occurs once.
       bucket_counts: Number of batches of each bucket in an epoch.
       truncated: Number of rows that have a sequence longer than the bucket of the row.
@@ -49,23 +56,32 @@ class Batches:
         self,
         table: TableLike,
         *,
-        batch_size: int,
+        batch_size: int | tuple[int, ...],
         buckets: tuple[int, ...],
         length_columns: str | tuple[str, ...],
         seed: int = 0,
         shuffle: bool,
+        row_multiple: int = 1,
         process_index: int = 0,
         process_count: int = 1,
     ):
-        _check(batch_size >= 1, "batch_size must be at least 1", batch_size)
+        sizes = (batch_size,) * len(buckets) if isinstance(batch_size, int) else batch_size
+        _check(
+            len(sizes) == len(buckets),
+            f"batch_size must be one number, or one for each of the {len(buckets)} buckets",
+            batch_size,
+        )
+        _check(min(sizes, default=1) >= 1, "batch_size must be at least 1", batch_size)
+        _check(row_multiple >= 1, "row_multiple must be at least 1", row_multiple)
         _check(seed >= 0, "seed must be at least 0", seed)
         _check(
             0 <= process_index < process_count,
             f"process_index must be in 0 .. process_count - 1 = {process_count - 1}",
             process_index,
         )
+        array_sizes = tuple(-(-size // row_multiple) * row_multiple for size in sizes)
         _check(
-            batch_size % process_count == 0,
+            all(size % process_count == 0 for size in array_sizes),
             f"batch_size must be a multiple of process_count = {process_count}",
             batch_size,
         )
@@ -75,24 +91,26 @@ class Batches:
             buckets,
         )
         _check(len(table) > 0, "table must have rows", len(table))
-        self.table, self.batch_size, self.buckets = table, batch_size, buckets
+        self.table, self.buckets = table, buckets
+        self.batch_sizes, self.array_sizes = sizes, array_sizes
         self.seed, self.shuffle = seed, shuffle
-        local_size = batch_size // process_count
-        self._local_rows = slice(process_index * local_size, (process_index + 1) * local_size)
+        self._process_index, self._process_count = process_index, process_count
         names = (length_columns,) if isinstance(length_columns, str) else length_columns
         lengths = table.lengths(names)
         bucket = np.searchsorted(buckets, np.minimum(lengths, buckets[-1]))
         self._bucket_rows = [
             np.flatnonzero(bucket == k).astype(np.int32) for k in range(len(buckets))
         ]
-        counts = [-(-len(rows) // batch_size) for rows in self._bucket_rows]
+        counts = [
+            -(-len(rows) // size) for rows, size in zip(self._bucket_rows, sizes, strict=True)
+        ]
         self.batches_per_epoch = sum(counts)
         self.bucket_counts = tuple(counts)
         self._bucket_of_batch = np.repeat(np.arange(len(buckets)), counts)
         self._get_epoch = functools.lru_cache(maxsize=2)(self._make_epoch)
         longest = table.lengths(table.sequence_columns)
         self.truncated = int((longest > np.take(buckets, bucket)).sum())
-        positions = batch_size * int(np.take(buckets, self._bucket_of_batch).sum())
+        positions = int(np.dot(counts, np.multiply(array_sizes, buckets)))
         self.padding_share = 1 - int(np.minimum(lengths, buckets[-1]).sum()) / positions
 
     def __getitem__(self, i: int) -> dict[str, np.ndarray]:
@@ -100,8 +118,9 @@ class Batches:
             raise IndexError(f"i must be at least 0; got {i}.")
         number, step = divmod(int(i), self.batches_per_epoch)
         epoch = self._get_epoch(number if self.shuffle else 0)
-        index = epoch.rows[epoch.order[step], self._local_rows]
-        columns = self.table.take(index, self.buckets[epoch.bucket[step]])
+        bucket = epoch.bucket[step]
+        index = self._take_local(epoch.rows[bucket][epoch.number[step]])
+        columns = self.table.take(index, self.buckets[bucket])
         return {**columns, "weight": (index != PADDING_ROW).astype(np.float32), "index": index}
 
     def locate(self, i: int) -> "Location":
@@ -129,8 +148,9 @@ class Batches:
           count: Number of batches.
         """
         epoch = self._get_epoch(first.epoch if self.shuffle else 0)
-        of_bucket = epoch.order[epoch.bucket == first.bucket]
-        chosen = epoch.rows[of_bucket[first.rank : first.rank + count], self._local_rows]
+        of_bucket = epoch.number[epoch.bucket == first.bucket]
+        chosen = epoch.rows[first.bucket][of_bucket[first.rank : first.rank + count]]
+        chosen = self._take_local(chosen)
         index = np.full((count, chosen.shape[1]), PADDING_ROW, np.int32)
         index[: len(chosen)] = chosen
         columns = self.table.take(index.reshape(-1), self.buckets[first.bucket])
@@ -145,11 +165,15 @@ class Batches:
         # NumPy guarantees that raw bits, unlike its permutations, are the same in all versions.
         bits = np.random.Philox(np.random.SeedSequence((self.seed, number))).random_raw
         batches = []
-        for rows in self._bucket_rows:
+        for rows, size, array_size in zip(
+            self._bucket_rows, self.batch_sizes, self.array_sizes, strict=True
+        ):
             if self.shuffle:
                 rows = rows[np.argsort(bits(len(rows)), kind="stable")]
-            padding = np.full(-len(rows) % self.batch_size, PADDING_ROW, np.int32)
-            batches.append(np.concatenate([rows, padding]).reshape(-1, self.batch_size))
+            filled = np.full((-(-len(rows) // size), size), PADDING_ROW, np.int32)
+            filled.reshape(-1)[: len(rows)] = rows
+            more = [(0, 0), (0, array_size - size)]
+            batches.append(np.pad(filled, more, constant_values=PADDING_ROW))
         order = np.arange(self.batches_per_epoch)
         if self.shuffle:
             order = np.argsort(bits(self.batches_per_epoch), kind="stable")
@@ -160,7 +184,12 @@ class Batches:
         ends = np.append(np.flatnonzero(np.diff(bucket)), len(bucket) - 1)  # last step of each run
         steps = np.arange(len(bucket))
         run = ends[np.searchsorted(ends, steps)] - steps + 1
-        return Epoch(np.concatenate(batches), order, bucket, rank, run)
+        number = order - np.cumsum([0, *self.bucket_counts])[bucket]
+        return Epoch(batches, number, bucket, rank, run)
+
+    def _take_local(self, rows: Int32[np.ndarray, "*batches B"]) -> Int32[np.ndarray, "*batches b"]:
+        """Return the rows of each batch that this process makes."""
+        return np.split(rows, self._process_count, axis=-1)[self._process_index]
 
 
 class Location(NamedTuple):
@@ -181,15 +210,15 @@ class Epoch(NamedTuple):
     """Batches of one epoch.
 
     Attributes:
-      rows: Row indices of each batch, sorted by bucket.
-      order: Index in `rows` of the batch of each step.
+      rows: Row indices of the batches of each bucket.
+      number: Index of the batch of each step in the rows of its bucket.
       bucket: Index of the bucket of each step.
       rank: Index of each step among the steps of its bucket.
       run: Number of consecutive steps, from each step on, that have the bucket of this step.
     """
 
-    rows: Int32[np.ndarray, "batches B"]
-    order: Int[np.ndarray, " batches"]
+    rows: list[Int32[np.ndarray, "_ _"]]
+    number: Int[np.ndarray, " batches"]
     bucket: Int[np.ndarray, " batches"]
     rank: Int[np.ndarray, " batches"]
     run: Int[np.ndarray, " batches"]

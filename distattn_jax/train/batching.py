@@ -18,21 +18,31 @@ STACK_BYTES = 2**24  # largest size of a stack of several batches, over all devi
 THREADS = 2  # threads that prepare stacks
 
 
-def make_batches(task: Task, table: Any, *, shuffle: bool) -> Batches:
+def make_batches(task: Task, table: Any, *, shuffle: bool, devices: int = 1) -> Batches:
     """Return the batches of a table, bucketed by length.
 
     If there are several processes, each process makes only its own rows of every batch.
+
+    Args:
+      task: Task, with the config of the run.
+      table: Examples.
+      shuffle: True for a new random order in every epoch.
+      devices: Number of devices that share a batch. If batches are counted in tokens, padding rows
+        make the number of rows a multiple of it. The examples of a batch hence do not depend on the
+        mesh.
     """
     config = task.config.data
     lengths = table.lengths(task.length_columns)
     longest = int(min(lengths.max(), task.max_length or lengths.max()))
+    buckets = choose_buckets(lengths, count=config.buckets, longest=longest)
     return Batches(
         table,
-        batch_size=config.batch_size,
-        buckets=choose_buckets(lengths, count=config.buckets, longest=longest),
+        batch_size=tuple(config.count_rows(length) for length in buckets),
+        buckets=buckets,
         length_columns=task.length_columns,
         seed=config.seed,
         shuffle=shuffle,
+        row_multiple=devices * task.config.optimizer.accumulate if config.batch_tokens else 1,
         process_index=jax.process_index(),
         process_count=jax.process_count(),
     )
@@ -44,7 +54,7 @@ def stack_size(batches: Batches, bucket: int) -> int:
     There are few different sizes, so that tables of different sizes share compiled programs.
     """
     rows = batches.table.take(np.full(1, PADDING_ROW), batches.buckets[bucket])
-    batch_bytes = batches.batch_size * sum(column.nbytes for column in rows.values())
+    batch_bytes = batches.array_sizes[bucket] * sum(column.nbytes for column in rows.values())
     size = STACK_BATCHES if batches.bucket_counts[bucket] > SMALL_STACK else SMALL_STACK
     return max(min(size, STACK_BYTES // batch_bytes), 1)
 
@@ -61,7 +71,8 @@ def describe_batches(task: Task, batches: Batches) -> str:
     """Return a sentence about the lengths, the padding and the truncation of the batches."""
     unit = task.length_unit
     lengths = ", ".join(map(str, batches.buckets))
-    text = f"batches of {batches.batch_size} examples padded to {lengths} {unit}"
+    sizes = batches.batch_sizes if task.config.data.batch_tokens else batches.batch_sizes[:1]
+    text = f"batches of {', '.join(map(str, sizes))} examples padded to {lengths} {unit}"
     text += f" ({batches.padding_share:.0%} of these are padding)"
     columns = batches.table.columns if isinstance(batches.table, Table) else {}
     for column in map(columns.get, task.length_columns):

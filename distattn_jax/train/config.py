@@ -33,6 +33,18 @@ class DataConfig(Options):
         self.require_at_least(0, "seed")
         self.require_at_most(SEED_LIMIT - 1, "seed")
 
+    @property
+    def batch_tokens(self) -> int:
+        """Number of tokens in a batch; 0 for batches of `batch_size` examples.
+
+        A task whose batches are counted in tokens replaces this property by an option.
+        """
+        return 0
+
+    def count_rows(self, length: int) -> int:
+        """Return the number of examples in a batch that is padded to `length` tokens."""
+        return max(self.batch_tokens // length, 1) if self.batch_tokens else self.batch_size
+
 
 @dataclasses.dataclass(frozen=True)
 class OptimizerConfig(Options):
@@ -160,7 +172,7 @@ class Config(Options):
         self.require(self.epochs > 0, "epochs", "above 0")
         self.require_at_most(MAX_EPOCHS, "epochs")
         self.require(len(self.methods) > 0, "methods", "at least one name")
-        if self.data.batch_size % self.optimizer.accumulate:
+        if not self.data.batch_tokens and self.data.batch_size % self.optimizer.accumulate:
             raise ValueError(
                 f"data.batch_size ({self.data.batch_size}) must be a multiple of "
                 f"optimizer.accumulate ({self.optimizer.accumulate})."

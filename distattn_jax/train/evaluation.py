@@ -29,7 +29,7 @@ def evaluate(task: Task, params: Any, table: Any, mesh: Mesh) -> dict[str, np.nd
       table: Examples.
       mesh: Devices.
     """
-    batches = make_batches(task, table, shuffle=False)
+    batches = make_batches(task, table, shuffle=False, devices=mesh.shape["data"])
     stop = batches.batches_per_epoch
     count_steps, limit = _count_steps(task, mesh), DispatchLimit(task.config.steps_at_once)
     total = _empty_counts(task, params, batches, mesh)
@@ -51,7 +51,7 @@ def lower_evaluation(task: Task, params: Any, table: Any, mesh: Mesh) -> Iterato
     There is one program for each padded length of the batches. The leaves of `params` may be
     `jax.ShapeDtypeStruct`s instead of arrays.
     """
-    batches = make_batches(task, table, shuffle=False)
+    batches = make_batches(task, table, shuffle=False, devices=mesh.shape["data"])
     total = _empty_counts(task, params, batches, mesh)
     for bucket in range(len(batches.buckets)):
         stacked = empty_stack(task, batches, bucket, mesh)

@@ -84,15 +84,16 @@ class Trainer:
         steps: int | None = None,
     ):
         config = self.config = task.config
-        if config.data.batch_size % mesh.shape["data"]:
+        devices = mesh.shape["data"]
+        if not config.data.batch_tokens and config.data.batch_size % devices:
             raise ValueError(
                 f"--data.batch-size ({config.data.batch_size}) must be a multiple of the devices "
-                f"that share a batch ({mesh.shape['data']}, --mesh.data)."
+                f"that share a batch ({devices}, --mesh.data)."
             )
         self.task, self.tables, self.mesh = task, tables, mesh
         self.members = list_members(config)
         self.group = group_size(len(self.members), config.models_at_once)
-        self.batches = make_batches(task, tables["train"], shuffle=True)
+        self.batches = make_batches(task, tables["train"], shuffle=True, devices=devices)
         per_epoch = self.batches.batches_per_epoch
         self.steps = steps or max(round(config.epochs * per_epoch), 1)
         self.evaluate_every = config.output.evaluate_every or per_epoch

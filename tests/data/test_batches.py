@@ -87,6 +87,55 @@ def test_several_processes_together_make_the_batch_of_one_process(i, processes, 
     np.testing.assert_equal(joined, make_batches(**arguments)[i])
 
 
+@given(
+    st.lists(st.integers(0, 20), min_size=1, max_size=40),
+    st.lists(st.integers(1, 7), min_size=3, max_size=3).map(tuple),
+    st.sampled_from([1, 2, 3, 4]),
+    st.booleans(),
+    st.integers(0, 3),
+)
+def test_every_bucket_has_its_own_batch_size_and_padding_rows_follow_the_rows(
+    lengths, sizes, multiple, shuffle, number
+):
+    buckets = (2, 6, 13)
+    arguments = {"buckets": buckets, "batch_size": sizes, "shuffle": shuffle}
+    plain = make_batches(lengths, **arguments)
+    batches = make_batches(lengths, **arguments, row_multiple=multiple)
+    assert batches.batches_per_epoch == plain.batches_per_epoch
+    found = []
+    padded = positions = 0
+    for batch, expected in zip(epoch(batches, number), epoch(plain, number), strict=True):
+        size = sizes[buckets.index(batch["text"].shape[1])]
+        assert len(expected["index"]) == size
+        assert len(batch["index"]) == -(-size // multiple) * multiple
+        assert (batch["index"][size:] == PADDING_ROW).all()
+        assert not batch["weight"][size:].any()
+        np.testing.assert_equal({name: x[:size] for name, x in batch.items()}, expected)
+        padded += (batch["text"] == 0).sum()
+        positions += batch["text"].size
+        found += [i for i in batch["index"] if i != PADDING_ROW]
+    assert sorted(found) == list(range(len(lengths)))
+    np.testing.assert_allclose(batches.padding_share, padded / positions)
+
+
+@given(st.integers(0, 50), st.sampled_from([1, 2, 4]), st.booleans())
+def test_several_processes_share_the_padding_rows_of_a_batch(i, processes, shuffle):
+    arguments = {"batch_size": (5, 2), "row_multiple": 4, "shuffle": shuffle}
+    whole = make_batches(**arguments)
+    parts = [
+        make_batches(**arguments, process_index=p, process_count=processes)
+        for p in range(processes)
+    ]
+    joined = {name: np.concatenate([part[i][name] for part in parts]) for name in whole[i]}
+    np.testing.assert_equal(joined, whole[i])
+    first = whole.locate(i)
+    stacks = [part.stack(first, 3) for part in parts]
+    expected = whole.stack(first, 3)
+    joined = {name: np.concatenate([s[name] for s in stacks], axis=1) for name in expected}
+    np.testing.assert_equal(joined, expected)
+    np.testing.assert_equal(expected["text"][0], whole[i]["text"])
+
+
 def test_the_order_differs_between_epochs_and_seeds():
     batches = make_batches(range(40))
     orders = [[b["index"].tolist() for b in epoch(batches, number)] for number in (0, 1)]
@@ -146,6 +195,9 @@ def test_the_length_of_a_row_is_the_maximum_of_the_length_columns():
     ("arguments", "message"),
     [
         ({"batch_size": 0}, "batch_size must be at least 1; got 0"),
+        ({"batch_size": (4, 0)}, r"batch_size must be at least 1; got \(4, 0\)"),
+        ({"batch_size": (4,)}, r"batch_size must be one number, or one for each of the 2 buckets"),
+        ({"row_multiple": 0}, "row_multiple must be at least 1; got 0"),
         ({"process_count": 3}, "batch_size must be a multiple of process_count = 3; got 4"),
         ({"process_index": 1}, "process_index must be in 0 .. process_count - 1 = 0; got 1"),
         ({"buckets": (8, 4)}, r"buckets must be positive lengths .*; got \(8, 4\)"),
