@@ -4,8 +4,8 @@
 for a pre-trained model, convert texts to token ids. A `Table` stores the token ids, and `Batches`
 groups its rows by length. The data sets themselves are in `distattn_jax.datasets`.
 
-Importing this package imports neither JAX nor TensorFlow Datasets. `TextBuilder` and `load_split`
-import TensorFlow Datasets on first access.
+Importing this package imports neither JAX nor TensorFlow Datasets. `TextBuilder`, `load_split` and
+`iterate_split` import TensorFlow Datasets on first access.
 """
 
 from typing import TYPE_CHECKING, Any
@@ -24,9 +24,12 @@ from distattn_jax.data.rows import find_file, read_rows
 from distattn_jax.data.sentences import split_sentences
 from distattn_jax.data.table import PADDING_ROW, Nested, Ragged, Table
 from distattn_jax.data.tokenizer import (
+    END_ID,
+    END_TOKEN,
     PADDING_TOKEN,
     TOKENIZERS,
     UNKNOWN_TOKEN,
+    decode,
     encode,
     load_tokenizer,
     save_tokenizer,
@@ -37,12 +40,12 @@ from distattn_jax.data.tokenizer import (
 from distattn_jax.data.vectors import WordVectors, load_embeddings, load_word_vectors
 
 if TYPE_CHECKING:
-    from distattn_jax.data.builder import TextBuilder, load_split
+    from distattn_jax.data.builder import TextBuilder, iterate_split, load_split
 else:
 
     def __getattr__(name: str) -> Any:
-        """Import `TextBuilder` or `load_split` on first access (PEP 562)."""
-        if name in ("TextBuilder", "load_split"):
+        """Import `TextBuilder` or its functions on first access (PEP 562)."""
+        if name in ("TextBuilder", "iterate_split", "load_split"):
             from distattn_jax.data import builder
 
             return getattr(builder, name)
@@ -50,6 +53,8 @@ else:
 
 
 __all__ = [
+    "END_ID",
+    "END_TOKEN",
     "PADDING_ROW",
     "PADDING_TOKEN",
     "TOKENIZERS",
@@ -68,9 +73,11 @@ __all__ = [
     "WordVectors",
     "choose_buckets",
     "count_pmi",
+    "decode",
     "encode",
     "encode_pairs",
     "find_file",
+    "iterate_split",
     "list_words",
     "load_embeddings",
     "load_pretrained_tokenizer",

@@ -119,7 +119,7 @@ class Batches:
         number, step = divmod(int(i), self.batches_per_epoch)
         epoch = self._get_epoch(number if self.shuffle else 0)
         bucket = epoch.bucket[step]
-        index = self._take_local(epoch.rows[bucket][epoch.number[step]])
+        index = self._take_local(epoch.rows[bucket][epoch.place[step]])
         columns = self.table.take(index, self.buckets[bucket])
         return {**columns, "weight": (index != PADDING_ROW).astype(np.float32), "index": index}
 
@@ -148,7 +148,7 @@ class Batches:
           count: Number of batches.
         """
         epoch = self._get_epoch(first.epoch if self.shuffle else 0)
-        of_bucket = epoch.number[epoch.bucket == first.bucket]
+        of_bucket = epoch.place[epoch.bucket == first.bucket]
         chosen = epoch.rows[first.bucket][of_bucket[first.rank : first.rank + count]]
         chosen = self._take_local(chosen)
         index = np.full((count, chosen.shape[1]), PADDING_ROW, np.int32)
@@ -184,8 +184,8 @@ class Batches:
         ends = np.append(np.flatnonzero(np.diff(bucket)), len(bucket) - 1)  # last step of each run
         steps = np.arange(len(bucket))
         run = ends[np.searchsorted(ends, steps)] - steps + 1
-        number = order - np.cumsum([0, *self.bucket_counts])[bucket]
-        return Epoch(batches, number, bucket, rank, run)
+        place = order - np.cumsum([0, *self.bucket_counts])[bucket]
+        return Epoch(batches, place, bucket, rank, run)
 
     def _take_local(self, rows: Int32[np.ndarray, "*batches B"]) -> Int32[np.ndarray, "*batches b"]:
         """Return the rows of each batch that this process makes."""
@@ -211,14 +211,14 @@ class Epoch(NamedTuple):
 
     Attributes:
       rows: Row indices of the batches of each bucket.
-      number: Index of the batch of each step in the rows of its bucket.
+      place: Index of the batch of each step in the rows of its bucket.
       bucket: Index of the bucket of each step.
       rank: Index of each step among the steps of its bucket.
       run: Number of consecutive steps, from each step on, that have the bucket of this step.
     """
 
     rows: list[Int32[np.ndarray, "_ _"]]
-    number: Int[np.ndarray, " batches"]
+    place: Int[np.ndarray, " batches"]
     bucket: Int[np.ndarray, " batches"]
     rank: Int[np.ndarray, " batches"]
     run: Int[np.ndarray, " batches"]

@@ -258,16 +258,27 @@ def load_split(builder: TextBuilder, split: str) -> list[dict[str, Any]]:
       builder: Data set to load from.
       split: Name of the split, or a slice of it in TFDS notation such as `train[:100]`.
     """
+    return list(iterate_split(builder, split))
+
+
+def iterate_split(builder: TextBuilder, split: str) -> Iterator[dict[str, Any]]:
+    """Yield the examples of a split. Only a small part of them is in memory at a time.
+
+    Texts are returned as `str`, numbers as NumPy scalars or arrays.
+
+    Args:
+      builder: Data set to load from.
+      split: Name of the split, or a slice of it in TFDS notation such as `train[:100]`.
+    """
     builder.prepare()
     name = split.split("[")[0]
     if name not in builder.info.splits:
         known = list(builder.info.splits)
         raise ValueError(f"split (--split) must be one of {known}; got {split!r}.")
     source = builder.as_data_source(split=split)
-    examples = []
     for start in range(0, len(source), CHUNK_SIZE):
-        examples += source.__getitems__(range(start, min(start + CHUNK_SIZE, len(source))))
-    return [{name: _decode(value) for name, value in row.items()} for row in examples]
+        for row in source.__getitems__(range(start, min(start + CHUNK_SIZE, len(source)))):
+            yield {name: _decode(value) for name, value in row.items()}
 
 
 def _describe_split(split: str, rows: int, published: int | None) -> str:

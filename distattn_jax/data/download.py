@@ -40,8 +40,8 @@ def download(
 ) -> None:
     """Download files into a new folder. Do nothing if the folder exists.
 
-    Archives (.zip, .tar.gz, .tgz) are unpacked, other files are stored unchanged. The files are
-    collected in a temporary folder, which is renamed when it is complete.
+    Archives (.zip, .tar, .tar.gz, .tgz) are unpacked, other files are stored unchanged. The files
+    are collected in a temporary folder, which is renamed when it is complete.
 
     Args:
       urls: Dict from the address of each file to its digest, such as `sha256:9d49...`. The digest
@@ -167,7 +167,7 @@ def _unpack(url: str, path: Path, folder: Path, advice: str) -> None:
             with zipfile.ZipFile(path) as archive:
                 _check_names(url, archive.namelist(), advice)
                 archive.extractall(folder)
-        elif path.name.endswith((".tar.gz", ".tgz")):
+        elif path.name.endswith((".tar", ".tar.gz", ".tgz")):
             with tarfile.open(path) as archive:
                 _check_names(url, archive.getnames(), advice)
                 archive.extractall(folder, filter="data")

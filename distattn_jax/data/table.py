@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import Protocol, runtime_checkable
 
 import numpy as np
-from jaxtyping import Float32, Int, Int32, Int64
+from jaxtyping import Bool, Float32, Int, Int32, Int64
 
 PADDING_ROW = -1  # row index of a padding example, which is all zeros and has length 0
 
@@ -55,6 +55,11 @@ class Ragged:
     def lengths(self) -> Int64[np.ndarray, " rows"]:
         """Number of elements of every row."""
         return np.diff(self.offsets)
+
+    def select(self, mask: Bool[np.ndarray, " rows"]) -> "Ragged":
+        """Return the rows where `mask` is True."""
+        offsets = np.append(0, np.cumsum(self.lengths[mask]))
+        return Ragged(self.values[np.repeat(mask, self.lengths)], offsets)
 
     def pad(
         self, indices: Int[np.ndarray, " B"], length: int

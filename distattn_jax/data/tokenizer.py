@@ -1,8 +1,9 @@
 """Tokenizers of three kinds, each trained on given texts: words, word pieces, or byte pairs.
 
 Training is deterministic, because checkpoints depend on the token ids: the same texts always result
-in the same ids. Id 0 is padding, and id 1 is an unknown word. If a text contains "[PAD]" or
-"[UNK]", these characters are encoded like any other text.
+in the same ids. Id 0 is padding, and id 1 is an unknown word. Tokenizers for models that generate
+text also have id 2, which ends a text. If a text contains "[PAD]", "[UNK]" or "[END]", these
+characters are encoded like any other text.
 """
 
 import itertools
@@ -11,13 +12,24 @@ from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 from etils import epath
-from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
+from jaxtyping import Int
+from tokenizers import (
+    Tokenizer,
+    decoders,
+    models,
+    normalizers,
+    pre_tokenizers,
+    processors,
+    trainers,
+)
 
 from distattn_jax.data.files import AnyPath, DataError, read_text
 from distattn_jax.data.table import Ragged
 
 PADDING_TOKEN, UNKNOWN_TOKEN = "[PAD]", "[UNK]"  # ids 0 and 1
 SPECIAL_TOKENS = [PADDING_TOKEN, UNKNOWN_TOKEN]
+END_TOKEN, END_ID = "[END]", 2  # only in tokenizers that are trained with `end=True`
+TokenIds = Sequence[int] | Int[np.ndarray, " T"]
 CHUNK_SIZE = 10_000  # texts encoded at a time, because encodings need much more memory than ids
 
 
@@ -69,7 +81,7 @@ def train_word_piece(texts: Iterable[str], *, size: int) -> Tokenizer:
     return _train(tokenizer, trainer, texts)
 
 
-def train_byte_level_bpe(texts: Iterable[str], *, size: int) -> Tokenizer:
+def train_byte_level_bpe(texts: Iterable[str], *, size: int, end: bool = False) -> Tokenizer:
     """Train a byte-level BPE (byte pair encoding) tokenizer.
 
     Every text can be encoded without unknown tokens and decoded to exactly the same text, including
@@ -78,19 +90,26 @@ def train_byte_level_bpe(texts: Iterable[str], *, size: int) -> Tokenizer:
     Args:
       texts: Training texts.
       size: Size of the vocabulary. The vocabulary is smaller if the texts contain fewer pieces.
+      end: True adds the token "[END]" with id 2. The tokenizer appends it to every text.
     """
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
     alphabet = pre_tokenizers.ByteLevel.alphabet()
-    _check_size(size, 2 + len(alphabet), "every byte")
+    special_tokens = [*SPECIAL_TOKENS, *([END_TOKEN] if end else [])]
+    _check_size(size, len(special_tokens) + len(alphabet), "every byte")
     trainer = trainers.BpeTrainer(
         vocab_size=size,
-        special_tokens=SPECIAL_TOKENS,
+        special_tokens=special_tokens,
         initial_alphabet=alphabet,
         show_progress=False,
     )
-    return _train(tokenizer, trainer, texts)
+    trained = _train(tokenizer, trainer, texts)
+    if end:
+        trained.post_processor = processors.TemplateProcessing(
+            single=f"$A {END_TOKEN}", special_tokens=[(END_TOKEN, END_ID)]
+        )
+    return trained
 
 
 TOKENIZERS: dict[str, Callable[..., Tokenizer]] = {
@@ -100,16 +119,29 @@ TOKENIZERS: dict[str, Callable[..., Tokenizer]] = {
 }
 
 
-def encode(tokenizer: Tokenizer, texts: Sequence[str]) -> Ragged:
-    """Return the token ids of every text."""
+def encode(tokenizer: Tokenizer, texts: Iterable[str]) -> Ragged:
+    """Return the token ids of every text, with the end token if the tokenizer has one."""
     lengths: list[int] = []
     values = [np.zeros(0, np.int32)]
-    for start in range(0, len(texts), CHUNK_SIZE):
-        encodings = tokenizer.encode_batch_fast(list(texts[start : start + CHUNK_SIZE]))
-        ids = [encoding.ids for encoding in encodings]
+    remaining = iter(texts)
+    while chunk := list(itertools.islice(remaining, CHUNK_SIZE)):
+        ids = [encoding.ids for encoding in tokenizer.encode_batch_fast(chunk)]
         lengths += map(len, ids)
         values.append(np.fromiter(itertools.chain.from_iterable(ids), np.int32))
     return Ragged(np.concatenate(values), np.cumsum([0, *lengths], dtype=np.int64))
+
+
+def decode(tokenizer: Tokenizer, sequences: Iterable[TokenIds]) -> list[str]:
+    """Return the text of every sequence of token ids.
+
+    Padding and everything after the first end token is left out. The tokenizer must be trained
+    with `end=True`.
+    """
+    texts = []
+    for sequence in sequences:
+        ids = itertools.takewhile(lambda token: token != END_ID, map(int, sequence))
+        texts.append(tokenizer.decode([token for token in ids if token > END_ID]))
+    return texts
 
 
 def save_tokenizer(tokenizer: Tokenizer, path: AnyPath) -> None:

@@ -17,11 +17,15 @@ DATASETS = {
     "mednli": "MedNli",
     "mind": "Mind",
     "mind_large": "MindLarge",
+    "multi30k": "Multi30k",
     "multinli": "MultiNli",
     "nearest": "Nearest",
+    "parallel_text": "ParallelText",
     "snli": "Snli",
     "sst": "Sst",
     "text_files": "TextFiles",
+    "wmt14_de": "Wmt14De",
+    "wmt14_fr": "Wmt14Fr",
 }
 
 if TYPE_CHECKING:
@@ -36,9 +40,11 @@ if TYPE_CHECKING:
     from distattn_jax.datasets.multinli import MultiNli
     from distattn_jax.datasets.nearest import Nearest
     from distattn_jax.datasets.on_disk_impressions import OnDiskImpressions
+    from distattn_jax.datasets.parallel_text import Multi30k, ParallelText
     from distattn_jax.datasets.snli import Snli
     from distattn_jax.datasets.sst import Sst
     from distattn_jax.datasets.text_files import TextFiles
+    from distattn_jax.datasets.wmt14 import Wmt14De, Wmt14Fr
 else:
     # The module that defines each public name.
     _MODULES = {
@@ -53,12 +59,16 @@ else:
         "MedNli": "mednli",
         "Mind": "mind",
         "MindLarge": "mind",
+        "Multi30k": "parallel_text",
         "MultiNli": "multinli",
         "Nearest": "nearest",
         "OnDiskImpressions": "on_disk_impressions",
+        "ParallelText": "parallel_text",
         "Snli": "snli",
         "Sst": "sst",
         "TextFiles": "text_files",
+        "Wmt14De": "wmt14",
+        "Wmt14Fr": "wmt14",
         "load_candidates": "claim_builder",
     }
 
@@ -82,11 +92,15 @@ __all__ = [
     "MedNli",
     "Mind",
     "MindLarge",
+    "Multi30k",
     "MultiNli",
     "Nearest",
     "OnDiskImpressions",
+    "ParallelText",
     "Snli",
     "Sst",
     "TextFiles",
+    "Wmt14De",
+    "Wmt14Fr",
     "load_candidates",
 ]

@@ -10,6 +10,23 @@ import tensorflow_datasets as tfds
 from distattn_jax.data.builder import Example, TextBuilder
 from distattn_jax.data.files import DataError, read_lines
 
+COMMIT = "a3d2e0d26b56f3846f66a952536ffed4e401d05a"
+FOLDER = f"https://raw.githubusercontent.com/multi30k/dataset/{COMMIT}/data/task1/raw"
+DIGESTS = {
+    "train.de": "726e39b2fa9eb9ffb6dc763fb35a179f80fae06ffc5d28b6ace5faa883de28a6",
+    "train.en": "d79cfa999dd4c51d2cb42499b6796d5a882c3a8a961923c25a898c90f8bbd56f",
+    "val.de": "f0cba2f995189cf5770f29a8a9a537a3ad3f51657ad873405082ff6863a5e75a",
+    "val.en": "14f7d25ddd868909a9213e361768460edcacdd6ab9d1e77b92560dc10c10dc28",
+    "test_2016_flickr.de": "9204244e408ccb38d2a55cfcd344df15005fc42a07a6e55ca6c52b6ababb8cc8",
+    "test_2016_flickr.en": "611d361c6334bc7246101d48097c13cf5c4413c5befc793cc629934359d532d9",
+    "test_2017_flickr.de": "a2c89666db00c495cd8513b9d708d5a3acc205d7de312ef2bf5fb7ebc1540aee",
+    "test_2017_flickr.en": "76a444ee25172e72695cddb13ae4a3bda59430617be88e0bb46b60504f054074",
+    "test_2017_mscoco.de": "799e4854c25d601cb6cb6be29eabe5667734c61ace2f495e03e429031a0bc338",
+    "test_2017_mscoco.en": "aab300bfb4427697987e02cd0aacd44bfe8aa50456231b6474c08038bbed2b58",
+    "test_2018_flickr.de": "ddd0130c7d97482dc5197a02141dae8dd79f20f03586c480d675c09a32daf608",
+    "test_2018_flickr.en": "ef4f4844037d4c5dea75c9a8ed5fd78905967a26f67c255e230cc9780032654d",
+}
+
 
 class ParallelText(TextBuilder):
     """Sentence pairs from files with one sentence per line, two files for each split.
@@ -30,7 +47,7 @@ class ParallelText(TextBuilder):
     @property
     def languages(self) -> tuple[str, ...]:
         """Codes of the two languages, in alphabetical order."""
-        return tuple(sorted({key.split(".")[1] for key in self.raw_files}))
+        return tuple(sorted({key.rpartition(".")[2] for key in self.raw_files}))
 
     def find_files(self) -> dict[str, Path]:
         languages = self._find_languages()
@@ -44,7 +61,15 @@ class ParallelText(TextBuilder):
         return {language: tfds.features.Text() for language in self.languages}
 
     def read_splits(self) -> dict[str, Iterable[Example]]:
-        return {split: self._read_pairs(split) for split in self.STEMS}
+        corpora = dict.fromkeys(key.rpartition(".")[0] for key in self.raw_files)
+        splits: dict[str, list[str]] = {}
+        for corpus in corpora:
+            splits.setdefault(corpus.partition(".")[0], []).append(corpus)
+        return {split: self._read_pairs(split, names) for split, names in splits.items()}
+
+    def read_sentences(self, path: Path) -> Iterator[tuple[int, str]]:
+        """Yield (line number, sentence) for every sentence of a file, empty sentences too."""
+        return read_lines(path)
 
     def _find_languages(self) -> list[str]:
         """Return the endings of the two training files."""
@@ -69,22 +94,34 @@ class ParallelText(TextBuilder):
             )
         return self.manual_dir / found[0]
 
-    def _read_pairs(self, split: str) -> Iterator[Example]:
-        """Yield the pairs of a split. Pairs with an empty side are left out and counted."""
-        paths = [self.raw_files[f"{split}.{language}"] for language in self.languages]
-        for lines in itertools.zip_longest(*map(read_lines, paths)):
-            if None in lines:
-                short, long = (paths, paths[::-1])[lines[0] is not None]
-                number = max(line[0] for line in lines if line is not None)
+    def _read_pairs(self, split: str, corpora: Iterable[str]) -> Iterator[Example]:
+        """Yield the pairs of a split. Pairs with an empty side are left out and counted.
+
+        Args:
+          split: Name of the split.
+          corpora: Keys of the files of the split, without the language.
+        """
+        for corpus in corpora:
+            for texts in self._pair_sentences(corpus):
+                if all(texts):
+                    yield dict(zip(self.languages, texts, strict=True))
+                else:
+                    self.leave_out(f"pairs of {split} with an empty side")
+
+    def _pair_sentences(self, corpus: str) -> Iterator[list[str]]:
+        """Yield every sentence in both languages. Raise `DataError` if one has no translation."""
+        paths = [self.raw_files[f"{corpus}.{language}"] for language in self.languages]
+        both = itertools.zip_longest(*map(self.read_sentences, paths))
+        for count, sentences in enumerate(both):
+            if None in sentences:
+                short, long = (paths, paths[::-1])[sentences[0] is not None]
+                (line,) = (sentence[0] for sentence in sentences if sentence is not None)
                 raise DataError(
-                    f"{long}:{number}: has no translation, because {short} has only {number - 1} "
-                    "lines. Line i of one file must be the translation of line i of the other."
+                    f"{long}:{line}: has no translation, because {short} has only {count} "
+                    "sentences. Sentence i of one file must be the translation of sentence i of "
+                    "the other."
                 )
-            texts = [text.strip() for _, text in lines]
-            if all(texts):
-                yield dict(zip(self.languages, texts, strict=True))
-            else:
-                self.leave_out(f"pairs of {split} with an empty side")
+            yield [text.strip() for _, text in sentences]
 
 
 class Multi30k(ParallelText):
@@ -93,8 +130,12 @@ class Multi30k(ParallelText):
     `test` is the test set of 2016. The later test sets are splits of their own.
     """
 
+    # Digests: computed from the files of this commit.
+    URLS: ClassVar[Mapping[str, str]] = {
+        f"{FOLDER}/{name}.gz": f"sha256:{digest}" for name, digest in DIGESTS.items()
+    }
     HOMEPAGE = "https://github.com/multi30k/dataset"
-    REQUIRED_FILES = "train, val and test_2016_flickr, ..., each as .en and .de"
+    REQUIRED_FILES = ""
     PUBLISHED_ROWS: ClassVar[Mapping[str, int]] = {
         "train": 29_000,
         "validation": 1_014,

@@ -24,7 +24,7 @@ def write_zip(path, files):
 
 
 def write_tar(path, files):
-    with tarfile.open(path, "w:gz") as archive:
+    with tarfile.open(path, "w" if path.suffix == ".tar" else "w:gz") as archive:
         for name, content in files.items():
             member = tarfile.TarInfo(name)
             member.size = len(content)
@@ -47,13 +47,14 @@ def test_archives_are_unpacked_and_a_second_call_downloads_nothing(tmp_path):
     urls = [
         write_zip(source / "a.zip", {"a/one.txt": "1", "two.txt": "2"}),
         write_tar(source / "b.tar.gz", {"b/three.txt": "3"}),
+        write_tar(source / "c.tar", {"four.txt": "4"}),
         (source / "plain.json").as_uri(),
     ]
     for _ in range(2):
         download(dict.fromkeys(urls, ""), folder)
         assert read_contents(folder) == {
             **{"a/one.txt": "1", "two.txt": "2"},
-            **{"b/three.txt": "3", "plain.json": "{}"},
+            **{"b/three.txt": "3", "four.txt": "4", "plain.json": "{}"},
         }
         assert sorted(path.name for path in folder.parent.iterdir()) == ["set", "set.digests.json"]
         for path in source.iterdir():

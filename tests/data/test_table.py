@@ -30,6 +30,15 @@ def test_rows_are_truncated_or_padded_to_one_length(rows, length, data):
         assert batch["label"][place] == (0 if i == PADDING_ROW else i + 5)
 
 
+@given(st.lists(st.tuples(st.lists(st.integers(1, 9), max_size=4), st.booleans()), max_size=6))
+def test_selected_rows_keep_their_order(pairs):
+    column = make_ragged([row for row, _ in pairs])
+    chosen = column.select(np.array([keep for _, keep in pairs], bool))
+    expected = make_ragged([row for row, keep in pairs if keep])
+    np.testing.assert_array_equal(chosen.values, expected.values)
+    np.testing.assert_array_equal(chosen.offsets, expected.offsets)
+
+
 def test_float_sequences_keep_their_dtype_and_values():
     scores = Ragged(np.asarray([0.5, 1.5, 2.25], np.float32), np.asarray([0, 2, 3]))
     rows = Table({"score": scores}).take(np.asarray([1, 0, PADDING_ROW]), 2)

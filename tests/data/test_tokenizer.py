@@ -2,12 +2,17 @@
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from distattn_jax.data import (
+    END_ID,
+    END_TOKEN,
     PADDING_TOKEN,
     TOKENIZERS,
     UNKNOWN_TOKEN,
     DataError,
+    decode,
     encode,
     load_tokenizer,
     save_tokenizer,
@@ -45,7 +50,7 @@ def test_words_are_sorted_by_count_then_alphabetically():
         UNKNOWN_TOKEN: 1,
         "cat": 2,
     }
-    ragged = encode(tokenizer, ["the dog [PAD]", "", "CAT"])
+    ragged = encode(tokenizer, iter(["the dog [PAD]", "", "CAT"]))
     assert ragged.values.tolist() == [3, 1, 1, 1, 1, 2]
     assert ragged.offsets.tolist() == [0, 5, 5, 6]
 
@@ -62,6 +67,29 @@ def test_byte_level_bpe_restores_every_text():
     text = " Ω ≠ [UNK]\n\tthe  cat"
     assert tokenizer.decode(tokenizer.encode(text).ids) == text
     assert tokenizer.get_vocab_size() == 280
+
+
+END_TOKENIZER = train_byte_level_bpe([*TEXTS, "[END] [END] [END]"], size=290, end=True)
+
+
+@given(st.lists(st.text(st.characters(codec="utf-8")), min_size=1, max_size=4))
+def test_every_text_ends_with_the_end_token_and_is_decoded_exactly(texts):
+    columns = encode(END_TOKENIZER, texts)
+    length = int(columns.lengths.max()) + 2
+    padded, lengths = columns.pad(np.arange(len(texts)), length)
+    for row, size in zip(padded, lengths, strict=True):
+        assert row[size - 1] == END_ID
+        assert (row[: size - 1] > END_ID).all()
+    assert decode(END_TOKENIZER, padded) == texts
+
+
+def test_the_end_token_has_id_2_after_saving_too_and_its_name_is_plain_text(tmp_path):
+    save_tokenizer(END_TOKENIZER, tmp_path / "tokenizer.json")
+    loaded = load_tokenizer(tmp_path / "tokenizer.json")
+    assert loaded.id_to_token(END_ID) == END_TOKEN
+    ids = loaded.encode("[END] the").ids
+    assert ids.index(END_ID) == len(ids) - 1
+    assert decode(loaded, [ids, [*ids, 5, 6], [], [END_ID, 9]]) == ["[END] the"] * 2 + ["", ""]
 
 
 def test_an_invalid_argument_is_an_error_that_names_it(tmp_path):
