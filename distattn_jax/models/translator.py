@@ -108,7 +108,7 @@ class Translator(nnx.Module):
         decoded = self.decoder(
             target_inputs,
             target_lengths,
-            **self._cross_arguments(encoded, source_lengths),
+            **self.cross_arguments(encoded, source_lengths),
             **options,
         )
         return TranslatorOutput(
@@ -129,7 +129,7 @@ class Translator(nnx.Module):
         x = self.decoder.embedding(source, **options)
         return self.encoder(x, lengths=source_lengths, weights=weights, **options)
 
-    def _cross_arguments(
+    def cross_arguments(
         self, encoded: EncoderOutput, source_lengths: Int[Array, " B"], repeat: int = 1
     ) -> dict[str, Any]:
         """Return the arguments of the decoder that describe the source sentences.
@@ -182,11 +182,11 @@ class Translator(nnx.Module):
             first_tokens,
             lengths,
             new_tokens=longest,
-            **self._cross_arguments(encoded, source_lengths),
+            **self.cross_arguments(encoded, source_lengths),
         )
         next_logits = functools.partial(
             self.decoder.next_logits,
-            **self._cross_arguments(encoded, source_lengths, repeat=beam_size),
+            **self.cross_arguments(encoded, source_lengths, repeat=beam_size),
         )
         limits: dict[str, Any] = {
             "max_lengths": max_lengths,

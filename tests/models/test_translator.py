@@ -82,7 +82,7 @@ def test_cached_decoding_equals_a_call_on_all_tokens(method, norm):
     def decode(model):
         """Read three tokens of the first example and one of the others, then one at a time."""
         encoded = model.encode(SOURCE, SOURCE_LENGTHS)
-        cross = model._cross_arguments(encoded, SOURCE_LENGTHS)
+        cross = model.cross_arguments(encoded, SOURCE_LENGTHS)
         read = jnp.asarray([3, 1, 2])
         last, caches = model.decoder.read_prompts(inputs[:, :3], read, new_tokens=4, **cross)
         steps = []
