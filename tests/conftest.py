@@ -94,6 +94,21 @@ def texts(made_once):
 
 
 @pytest.fixture(scope="session")
+def translation_run(made_once, compiled):
+    """Folder of a finished run of a tiny translator, which keeps three checkpoints."""
+    from experiments.commands.train import train
+    from tests.tasks.parallel_texts import make_config
+    from tests.train.driver import run_directory
+    from tests.train.runs import keep_compiled
+
+    def make(folder):
+        with keep_compiled(compiled):
+            train(make_config(folder))
+
+    return run_directory(make_config(made_once("translation_run", make)))
+
+
+@pytest.fixture(scope="session")
 def finished_run(texts, made_once, compiled):
     """Folder of a finished run of `short_config` on one device, with a profile."""
     from tests.train.driver import run_directory

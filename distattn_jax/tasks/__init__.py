@@ -52,6 +52,12 @@ from distattn_jax.tasks.text_classification import (
     TextClassificationData,
 )
 from distattn_jax.tasks.text_task import ModelConfig, TextTask
+from distattn_jax.tasks.translation import (
+    Translation,
+    TranslationConfig,
+    TranslationData,
+    TranslationModelConfig,
+)
 
 __all__ = [
     "GUIDES",
@@ -87,6 +93,10 @@ __all__ = [
     "TextClassificationData",
     "TextTask",
     "TrainedModels",
+    "Translation",
+    "TranslationConfig",
+    "TranslationData",
+    "TranslationModelConfig",
     "distance_parameters",
     "distance_profile",
     "load",

@@ -75,13 +75,21 @@ def distance_parameters(params: Any) -> dict[str, tuple[np.ndarray, np.ndarray]]
     Returns:
       Dict from the name of an encoder to the arrays (w, v). Each array has shape (M, L, N), for M
       models with L layers of N heads. Depending on the task, the encoders are "text"; "words" and
-      "sentences"; or "titles" and "user".
+      "sentences"; "titles" and "user"; or "encoder" and "decoder".
     """
     found: dict[str, dict[str, list[np.ndarray]]] = {}
     for path, leaf in sorted(nnx.traversals.flatten_mapping(params).items(), key=_layer_order):
         match path:
-            case (*before, "encoder", "layers", _, "attention", "variant", "weight" | "shape"):
-                level = [name for name in before if name != "sequence"][-1]
+            case (
+                *before,
+                "encoder" | "decoder" as stack,
+                "layers",
+                _,
+                "attention",
+                "variant",
+                "weight" | "shape",
+            ):
+                level = [stack, *(name for name in before if name != "sequence")][-1]
                 found.setdefault(level, {}).setdefault(path[-1], []).append(np.asarray(leaf))
     return {
         level: (np.stack(leaves["weight"], axis=1), np.stack(leaves["shape"], axis=1))

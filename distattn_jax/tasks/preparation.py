@@ -15,6 +15,7 @@ from distattn_jax.data import (
     Ragged,
     TextBuilder,
     encode,
+    iterate_split,
     load_embeddings,
     load_split,
 )
@@ -102,7 +103,7 @@ def encode_fields(
 
 def iterate_training_texts(dataset: TextBuilder, fields: Sequence[str]) -> Iterator[str]:
     """Yield the text fields `fields` of every training example."""
-    for row in load_split(dataset, "train"):
+    for row in iterate_split(dataset, "train"):
         yield from (row[field] for field in fields)
 
 

@@ -16,6 +16,7 @@ from distattn_jax.tasks import (
     pair_classification,
     pretrained_classification,
     text_classification,
+    translation,
 )
 from distattn_jax.tasks.preparation import PreparedData, open_dataset, read_labels
 from distattn_jax.tasks.text_task import TextTask
@@ -81,6 +82,12 @@ TASKS = {
         claim_ranking.prepare,
         claim_ranking.read_table,
     ),
+    "translation": TaskDefinition(
+        translation.TranslationConfig,
+        translation.Translation,
+        translation.prepare,
+        translation.read_table,
+    ),
 }
 
 
@@ -124,7 +131,7 @@ def make_trainer(
       config: Config of the run, with exactly one entry in `methods`.
       prepared: Data of the experiment.
       mesh: Mesh of devices.
-      steps: Number of training steps. If None, the number is computed from `config.epochs`.
+      steps: Number of training steps. If None, the number is defined by the config.
     """
     task = make_task(config, prepared)
     tables = {**prepared.tables, "train": task.select_columns(prepared.tables["train"])}

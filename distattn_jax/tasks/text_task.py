@@ -90,16 +90,14 @@ class ComputeConfig(Options):
 
 
 @dataclasses.dataclass(frozen=True)
-class ModelConfig(ComputeConfig):
-    """Options of the sizes and initial values of the model."""
+class TransformerConfig(ComputeConfig):
+    """Options of the sizes and initial values of Transformer layers with any attention variant."""
 
     layers: int = option(1, "encoder layers")
     heads: int = option(16, "attention heads")
     head_features: int = option(16, "width of a head")
     features: int = option(256, "width of the model")
     hidden_features: int = option(256, "width of the hidden layer of the feed-forward networks")
-    embedding_features: int = option(300, "width of the embeddings, unless vectors are loaded")
-    pooling_features: int = option(200, "width of the hidden layer of the pooling")
     max_distance: int = option(
         16, "distance at which relative positions are clipped", methods=RELATIVE_POSITION_METHODS
     )
@@ -125,13 +123,24 @@ class ModelConfig(ComputeConfig):
     def __post_init__(self) -> None:
         super().__post_init__()
         self.require_at_least(1, "layers", "heads", "head_features", "features", "hidden_features")
-        self.require_at_least(1, "embedding_features", "pooling_features")
         self.require_at_least(0, "max_distance", "distance_rate")
         self.require(self.features % 2 == 0, "features", "even (sines and cosines)")
 
 
 @dataclasses.dataclass(frozen=True)
-class AttentionConfig(Config):
+class ModelConfig(TransformerConfig):
+    """Options of the sizes and initial values of the model."""
+
+    embedding_features: int = option(300, "width of the embeddings, unless vectors are loaded")
+    pooling_features: int = option(200, "width of the hidden layer of the pooling")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.require_at_least(1, "embedding_features", "pooling_features")
+
+
+@dataclasses.dataclass(frozen=True)
+class MethodsConfig(Config):
     """Options of an experiment that compares the attention variants in `models.METHODS`."""
 
     methods: tuple[str, ...] = option(
@@ -140,8 +149,7 @@ class AttentionConfig(Config):
         choices=tuple(METHODS),
         changes_result=False,
     )
-    data: VocabularyConfig = VocabularyConfig()
-    model: ModelConfig = ModelConfig()
+    model: TransformerConfig = TransformerConfig()
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -150,6 +158,14 @@ class AttentionConfig(Config):
                 f"model.heads ({self.model.heads}) must be a multiple of "
                 f"mesh.model ({self.mesh.model})."
             )
+
+
+@dataclasses.dataclass(frozen=True)
+class AttentionConfig(MethodsConfig):
+    """Options of an experiment on texts whose words have embeddings of their own."""
+
+    data: VocabularyConfig = VocabularyConfig()
+    model: ModelConfig = ModelConfig()
 
 
 class TextTask(Task):
@@ -250,22 +266,13 @@ def model_arguments(task: TextTask, setting: Setting) -> dict[str, Any]:
         distance-aware attention.
     """
     config = task.config.model
-    sizes = Sizes(
-        heads=config.heads,
-        head_features=config.head_features,
-        features=config.features,
-        layers=config.layers,
-        hidden_features=config.hidden_features,
-        embedding_features=config.embedding_features,
-        pooling_features=config.pooling_features,
-        max_distance=config.max_distance,
-        initial_weight=setting["initial_weight"],
-        initial_shape=setting["initial_shape"],
-    )
+    names = {field.name for field in dataclasses.fields(Sizes)}
+    options = {name: value for name, value in vars(config).items() if name in names}
+    initial = {name: setting[name] for name in ("initial_weight", "initial_shape")}
     return {
         "vocabulary": task.tokenizer.get_vocab_size(),
         "method": task.config.method,
-        "sizes": sizes,
+        "sizes": Sizes(**{**options, **initial}),
         "implementation": config.implementation or None,
         "dtype": jnp.dtype(config.dtype),
     }

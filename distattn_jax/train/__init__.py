@@ -7,7 +7,14 @@ from distattn_jax.train.checkpoint import CheckpointError, Checkpoints
 from distattn_jax.train.config import Config, DataConfig, MeshConfig, OptimizerConfig, OutputConfig
 from distattn_jax.train.evaluation import evaluate
 from distattn_jax.train.loop import Terminated, Trainer
-from distattn_jax.train.losses import Loss, WeightedLoss, compose, cross_entropy, weighted_sum
+from distattn_jax.train.losses import (
+    Loss,
+    WeightedLoss,
+    compose,
+    cross_entropy,
+    token_cross_entropy,
+    weighted_sum,
+)
 from distattn_jax.train.members import Member, Setting
 from distattn_jax.train.options import Options, option
 from distattn_jax.train.run import Run, RunError, open_run
@@ -41,5 +48,6 @@ __all__ = [
     "evaluate",
     "open_run",
     "option",
+    "token_cross_entropy",
     "weighted_sum",
 ]

@@ -143,6 +143,7 @@ class Config(Options):
     seeds: int = option(1, "number of seeds, trained side by side for each setting of the grid")
     seed: int = option(0, "first of the consecutive seeds")
     epochs: float = option(1.0, "number of passes over the training set")
+    steps: int = option(0, "number of training steps; 0 computes it from the epochs")
     search: str = option(
         "", "folder of a finished search; each method uses its best setting found there"
     )
@@ -166,11 +167,12 @@ class Config(Options):
         is_folder_name = self.name not in ("", ".", "..") and not set("/\\\0") & set(self.name)
         self.require(is_folder_name, "name", "a folder name, without / or \\")
         self.require_at_least(1, "seeds")
-        self.require_at_least(0, "seed", "models_at_once", "steps_at_once")
+        self.require_at_least(0, "seed", "steps", "models_at_once", "steps_at_once")
         self.require_at_most(MAX_SEEDS, "seeds")
         self.require_at_most(SEED_LIMIT - self.seeds, "seed")
         self.require(self.epochs > 0, "epochs", "above 0")
         self.require_at_most(MAX_EPOCHS, "epochs")
+        self.require_at_most(MAX_STEPS, "steps")
         self.require(len(self.methods) > 0, "methods", "at least one name")
         if not self.data.batch_tokens and self.data.batch_size % self.optimizer.accumulate:
             raise ValueError(

@@ -71,7 +71,8 @@ class Trainer:
       tables: Examples of the splits "train", "validation" and "test".
       mesh: Devices.
       initial_parameters: Initial values of the parameters that are not random, by parameter path.
-      steps: Number of training steps. If None, it is computed from `config.epochs`.
+      steps: Number of training steps. If None, it is `config.steps`, or it is computed from
+        `config.epochs`.
     """
 
     def __init__(
@@ -95,7 +96,7 @@ class Trainer:
         self.group = group_size(len(self.members), config.models_at_once)
         self.batches = make_batches(task, tables["train"], shuffle=True, devices=devices)
         per_epoch = self.batches.batches_per_epoch
-        self.steps = steps or max(round(config.epochs * per_epoch), 1)
+        self.steps = steps or config.steps or max(round(config.epochs * per_epoch), 1)
         self.evaluate_every = config.output.evaluate_every or per_epoch
         self.save_every = config.output.checkpoint_every or self.evaluate_every
         self.settings = jax.device_put(stack_members(self.members)[1], sharding.replicated(mesh))

@@ -1,13 +1,15 @@
 """Losses per example, and the weighted sum of several losses.
 
-Every loss is a pure function that returns one number per example. The training step averages these
-numbers over a batch.
+Every loss is a pure function that returns one number per example, or one per token. The training
+step averages the losses of the examples over a batch.
 """
 
+import functools
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import chex
+import jax
 import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Float, Int
@@ -78,6 +80,56 @@ def weighted_sum(values: Float[Array, " B"], weights: Float[Array, " B"]) -> Flo
     Examples of weight 0, such as padding, contribute 0 even where their value is NaN.
     """
     return jnp.where(weights > 0, weights * jnp.where(weights > 0, values, 0), 0).sum()
+
+
+def token_cross_entropy(
+    logits: Float[Array, "B T V"], labels: Int[Array, "B T"], *, smoothing: float = 0.0
+) -> Float[Array, "B T"]:
+    """Return the cross-entropy of each token, with label smoothing (Szegedy et al. 2016).
+
+    The target distribution is 1 - smoothing for the label, plus smoothing / V for every token:
+
+        loss = logsumexp(z) - (1 - smoothing) z[label] - smoothing mean(z)
+
+    The derivative is computed from the logits z. Neither direction stores another array of shape
+    (B, T, V), except for the gradient of the logits itself.
+
+    Args:
+      logits: Logits of every token, z in the equation.
+      labels: Index of the right token.
+      smoothing: Probability that is moved from the label to a uniform distribution.
+    """
+    return _token_cross_entropy(logits, labels, smoothing)
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(2,))
+def _token_cross_entropy(logits: Array, labels: Array, smoothing: float) -> Array:
+    return _forward_cross_entropy(logits, labels, smoothing)[0]
+
+
+def _forward_cross_entropy(logits: Array, labels: Array, smoothing: float) -> tuple[Array, Any]:
+    """Return the loss of each token, and the values that its derivative needs."""
+    normalizer = jax.nn.logsumexp(logits, axis=-1)
+    # A sum over a mask, unlike a gather, reads the logits in the same pass as the other sums.
+    of_label = jnp.where(_label_mask(logits, labels), logits, 0).sum(axis=-1)
+    loss = normalizer - (1 - smoothing) * of_label - smoothing * logits.mean(axis=-1)
+    return loss, (logits, labels, normalizer)
+
+
+def _backward_cross_entropy(smoothing: float, saved: Any, cotangent: Array) -> tuple[Array, None]:
+    """Return the gradient of the logits: softmax(z) minus the target distribution."""
+    logits, labels, normalizer = saved
+    target = jnp.where(_label_mask(logits, labels), 1 - smoothing, 0) + smoothing / logits.shape[-1]
+    difference = jnp.exp(logits - normalizer[..., None]) - target
+    return (cotangent[..., None] * difference).astype(logits.dtype), None
+
+
+_token_cross_entropy.defvjp(_forward_cross_entropy, _backward_cross_entropy)
+
+
+def _label_mask(logits: Array, labels: Array) -> Array:
+    """Return a mask (B, T, V) that is True at the labels."""
+    return jax.lax.broadcasted_iota(labels.dtype, logits.shape, 2) == labels[..., None]
 
 
 def cross_entropy(logits: Float[Array, "B C"], labels: Int[Array, " B"]) -> Float[Array, " B"]:

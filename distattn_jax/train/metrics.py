@@ -2,7 +2,7 @@
 
 import numpy as np
 
-LOWER_IS_BETTER = frozenset({"loss", "rmse", "mae"})
+LOWER_IS_BETTER = frozenset({"loss", "perplexity", "rmse", "mae"})
 
 
 def score(metric: str, value: float | np.ndarray) -> float | np.ndarray:

@@ -21,6 +21,9 @@ from distattn_jax.tasks import (
     PretrainedModelConfig,
     TextClassificationConfig,
     TextClassificationData,
+    TranslationConfig,
+    TranslationData,
+    TranslationModelConfig,
 )
 from distattn_jax.train import MeshConfig
 from distattn_jax.train.flags import make_flag
@@ -123,6 +126,10 @@ GRID = {
 }
 PATTERNS = {name for name, guide in GUIDES.items() if guide.maps}
 DISTANCE_AWARE = {name for name in METHODS if name.startswith("distance_aware")}
+RELATIVE = {
+    *("relative_position", "relative_position_keys", "relative_position_values"),
+    "relative_and_absolute",
+}
 
 
 @pytest.mark.parametrize(
@@ -131,7 +138,17 @@ DISTANCE_AWARE = {name for name in METHODS if name.startswith("distance_aware")}
         (
             TextClassificationConfig(),
             {
-                "model.max_distance": {"relative_position"},
+                "model.max_distance": RELATIVE,
+                "model.initial_weight": DISTANCE_AWARE,
+                "model.initial_shape": DISTANCE_AWARE,
+                "model.distance_rate": DISTANCE_AWARE,
+            },
+        ),
+        (
+            TranslationConfig(),
+            {
+                "model.max_distance": RELATIVE,
+                "model.shared_tables": RELATIVE,
                 "model.initial_weight": DISTANCE_AWARE,
                 "model.initial_shape": DISTANCE_AWARE,
                 "model.distance_rate": DISTANCE_AWARE,
@@ -153,7 +170,7 @@ DISTANCE_AWARE = {name for name in METHODS if name.startswith("distance_aware")}
             },
         ),
     ],
-    ids=["attention", "guides"],
+    ids=["attention", "translation", "guides"],
 )
 def test_options_of_some_methods_name_the_methods_that_use_them(config, methods):
     found = {name: field.metadata["methods"] for name, field, _ in iterate_options(config)}
@@ -220,6 +237,11 @@ def test_files_and_constants_of_other_guides_take_their_defaults():
         (PretrainedClassificationConfig, "model.heads"),
         (PretrainedClassificationConfig, "model.initial_weight"),
         (ClaimRankingConfig, "data.sentences"),
+        (TextClassificationConfig, "data.batch_tokens"),
+        (TextClassificationConfig, "label_smoothing"),
+        (TranslationConfig, "model.embedding_features"),
+        (TranslationConfig, "data.vectors"),
+        (TranslationConfig, "data.min_count"),
     ],
     ids=lambda value: value if isinstance(value, str) else value.task,
 )
@@ -259,6 +281,11 @@ def test_the_command_line_refuses_an_option_that_means_nothing_to_the_task(confi
         (ModelConfig, {"distance_rate": (-1.0,)}, "at least 0"),
         (ModelConfig, {"dtype": "float16"}, "one of float32, bfloat16"),
         (PretrainedModelConfig, {"dropout_rate": (1.0,)}, "below 1"),
+        (TranslationData, {"batch_tokens": -1}, "at least 0"),
+        (TranslationData, {"longest": 1}, "at least 2"),
+        (TranslationModelConfig, {"norm": "between"}, "one of after, before"),
+        (TranslationModelConfig, {"heads": 0}, "at least 1"),
+        (TranslationConfig, {"label_smoothing": 1.0}, "in [0, 1)"),
         (GuidingConfig, {"alpha": ()}, "at least one value"),
         (GuidingConfig, {"gamma": (-1.0,)}, "at least 0"),
         (GuidingConfig, {"layers": (1, 1)}, "different ones"),
@@ -287,8 +314,15 @@ def test_a_single_layer_cannot_be_combined_with_several_layers():
         GuidingConfig(layers=(1,), layer=(0,))
 
 
-@pytest.mark.parametrize("config", [TextClassificationConfig, DocumentClassificationConfig])
-def test_the_devices_of_a_mesh_have_equally_many_heads(config):
+@pytest.mark.parametrize(
+    ("config", "model"),
+    [
+        (TextClassificationConfig, ModelConfig),
+        (DocumentClassificationConfig, ModelConfig),
+        (TranslationConfig, TranslationModelConfig),
+    ],
+)
+def test_the_devices_of_a_mesh_have_equally_many_heads(config, model):
     with pytest.raises(ValueError, match=r"model.heads \(6\) must be a multiple of mesh.model"):
-        config(model=ModelConfig(heads=6), mesh=MeshConfig(model=4))
-    config(model=ModelConfig(heads=8), mesh=MeshConfig(model=4))
+        config(model=model(heads=6), mesh=MeshConfig(model=4))
+    config(model=model(heads=8), mesh=MeshConfig(model=4))

@@ -67,6 +67,8 @@ class SmallConfig(Config):
         (SmallConfig, {"seed": -1}, "at least 0"),
         (SmallConfig, {"models_at_once": -1}, "at least 0"),
         (SmallConfig, {"epochs": 0.0}, "above 0"),
+        (SmallConfig, {"steps": -1}, "at least 0"),
+        (SmallConfig, {"steps": 2**31}, "at most 2147483647"),
         (SmallConfig, {"epochs": float("inf")}, "finite"),
     ],
     ids=lambda value: next(iter(value)) if isinstance(value, dict) else None,

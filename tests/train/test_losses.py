@@ -5,7 +5,13 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from distattn_jax.train import WeightedLoss, compose, cross_entropy, weighted_sum
+from distattn_jax.train import (
+    WeightedLoss,
+    compose,
+    cross_entropy,
+    token_cross_entropy,
+    weighted_sum,
+)
 
 NAN = float("nan")
 
@@ -71,3 +77,38 @@ def test_logits_of_weight_0_get_a_gradient_of_0():
     logits = jnp.zeros((3, 2))
     gradient = jax.jit(jax.grad(loss))(logits)
     np.testing.assert_array_equal(gradient, [[-0.5, 0.5], [0, 0], [-1, 1]])
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+def test_the_loss_of_a_token_is_its_cross_entropy_with_the_smoothed_labels(smoothing):
+    draw = np.random.default_rng(0)
+    logits = (9 * draw.normal(size=(2, 3, 5))).astype(np.float32)
+    labels = np.asarray([[0, 4, 2], [2, 2, 1]])
+    cotangent = draw.normal(size=(2, 3)).astype(np.float32)
+    expected, gradient = np.zeros((2, 3)), np.zeros((2, 3, 5))
+    for place in np.ndindex(2, 3):
+        z = logits[place].astype(np.float64)
+        target = np.full(5, smoothing / 5)
+        target[labels[place]] += 1 - smoothing
+        log_probability = z - np.log(np.exp(z).sum())
+        expected[place] = -(target * log_probability).sum()
+        gradient[place] = cotangent[place] * (np.exp(log_probability) - target)
+    losses, derivative = jax.vjp(
+        lambda z: token_cross_entropy(z, jnp.asarray(labels), smoothing=smoothing),
+        jnp.asarray(logits),
+    )
+    np.testing.assert_allclose(losses, expected, rtol=1e-5)
+    np.testing.assert_allclose(derivative(jnp.asarray(cotangent))[0], gradient, atol=1e-5)
+
+
+def test_the_loss_of_tokens_stores_nothing_as_large_as_the_logits(optimised):
+    shape = jax.ShapeDtypeStruct((4, 32, 1000), jnp.float32)
+    labels = jax.ShapeDtypeStruct((4, 32), jnp.int32)
+
+    def mean(logits, labels):
+        return token_cross_entropy(logits, labels, smoothing=0.1).mean()
+
+    used = jax.jit(jax.value_and_grad(mean)).lower(shape, labels).compile().memory_analysis()
+    logits_bytes = 4 * 32 * 1000 * 4
+    assert used.output_size_in_bytes >= logits_bytes  # the gradient of the logits
+    assert used.temp_size_in_bytes < logits_bytes / 10

@@ -1,0 +1,240 @@
+"""Translation: sentences of one language into sentences of another."""
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+import jax.numpy as jnp
+import numpy as np
+from flax import nnx
+from jaxtyping import Array, Bool, Float
+from tokenizers import Tokenizer
+
+from distattn_jax.data import (
+    DataError,
+    Table,
+    TextBuilder,
+    encode,
+    iterate_split,
+    train_byte_level_bpe,
+)
+from distattn_jax.models import Translator, shift_right
+from distattn_jax.tasks.preparation import (
+    SPLITS,
+    PreparedData,
+    describe_data,
+    iterate_training_texts,
+    open_dataset,
+)
+from distattn_jax.tasks.text_task import (
+    RELATIVE_POSITION_METHODS,
+    DatasetConfig,
+    MethodsConfig,
+    TextTask,
+    TransformerConfig,
+    dataset_option,
+    model_arguments,
+)
+from distattn_jax.train import Batch, Setting, option, token_cross_entropy
+
+COLUMNS = ("source", "target")
+
+
+@dataclasses.dataclass(frozen=True)
+class TranslationData(DatasetConfig):
+    """Options of the data set, the languages, the vocabulary and the batches, for translation."""
+
+    dataset: str = dataset_option("multi30k", "parallel_text", "wmt14_de", "wmt14_fr")
+    source: str = option("en", "language to translate from")
+    target: str = option("de", "language to translate into")
+    vocabulary: int = option(
+        32_768, "largest number of subwords of both languages together, trained on the training set"
+    )
+    longest: int = option(
+        128, "training pairs with more tokens on a side, [END] included, are left out"
+    )
+    batch_tokens: int = option(
+        4096,
+        "largest number of source tokens, and of target tokens, in a batch with its padding, over "
+        "all devices; 0 for batches of batch_size examples",
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.require_at_least(2, "longest")  # a token and [END]
+        self.require_at_least(0, "batch_tokens")
+        self.require(self.source != self.target, "target", f"another language than {self.source!r}")
+
+
+@dataclasses.dataclass(frozen=True)
+class TranslationModelConfig(TransformerConfig):
+    """Options of the sizes and initial values of the translator."""
+
+    dropout_rate: tuple[float, ...] = option((0.1,), "dropout rate", grid=True)
+    layers: int = option(3, "layers of the encoder, and of the decoder")
+    heads: int = option(4, "attention heads")
+    head_features: int = option(64, "width of a head")
+    hidden_features: int = option(1024, "width of the hidden layer of the feed-forward networks")
+    shared_tables: bool = option(
+        False,
+        "heads of a layer share the vectors of relative positions",
+        methods=RELATIVE_POSITION_METHODS,
+    )
+    norm: str = option(
+        "after",
+        "place of the layer norms: after or before attention and feed-forward networks",
+        choices=("after", "before"),
+    )
+
+
+@dataclasses.dataclass(frozen=True)
+class TranslationConfig(MethodsConfig):
+    """Options of an experiment on translation."""
+
+    task: ClassVar[str] = "translation"
+    label_smoothing: float = option(
+        0.1, "probability that is moved from the right token to all tokens, in the loss"
+    )
+    data: TranslationData = TranslationData()
+    model: TranslationModelConfig = TranslationModelConfig()
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.require(0 <= self.label_smoothing < 1, "label_smoothing", "in [0, 1)")
+
+
+class Translation(TextTask):
+    """Translate sentences.
+
+    The loss of an example is the mean over its target tokens, with label smoothing. The loss of a
+    batch and of a split is the mean over all target tokens. Perplexity and accuracy are those of
+    the next token, given all tokens before it, without label smoothing.
+    """
+
+    criterion: ClassVar[str] = "loss"
+    length_columns = COLUMNS
+
+    @property
+    def max_length(self) -> int | None:
+        return None  # Long training pairs are left out, all others are read whole.
+
+    def make_model(self, setting: Setting, *, rngs: nnx.Rngs) -> Translator:
+        arguments = model_arguments(self, setting)
+        return Translator(norm=self.config.model.norm, rngs=rngs, **arguments)
+
+    def call_model(self, model: Any, batch: Batch, **arguments: Any) -> Any:
+        inputs = shift_right(batch["target"])
+        source = batch["source"], batch["source_length"]
+        return model(*source, inputs, batch["target_length"], **arguments)
+
+    def loss(self, outputs: Any, batch: Batch) -> Float[Array, " B"]:
+        smoothing = self.config.label_smoothing
+        losses = token_cross_entropy(outputs.logits, batch["target"], smoothing=smoothing)
+        total = jnp.where(_target_mask(batch), losses, 0).sum(axis=-1)
+        return total / jnp.maximum(batch["target_length"], 1)
+
+    def example_weights(self, batch: Batch) -> Float[Array, " B"]:
+        return batch["weight"] * batch["target_length"]
+
+    def counts(self, outputs: Any, batch: Batch) -> dict[str, Array]:
+        counted = _target_mask(batch) & (batch["weight"] > 0)[:, None]
+        losses = token_cross_entropy(outputs.logits, batch["target"])
+        right = outputs.logits.argmax(axis=-1) == batch["target"]
+        return {
+            "log_loss": jnp.where(counted, losses, 0).sum(),
+            "right": (counted & right).sum().astype(jnp.float32),
+            "tokens": counted.sum().astype(jnp.float32),
+        }
+
+    def metrics(self, counts: Mapping[str, np.ndarray]) -> dict[str, float]:
+        return {
+            "perplexity": float(np.exp(counts["log_loss"] / counts["tokens"])),
+            "accuracy": float(counts["right"] / counts["tokens"]),
+        }
+
+
+def _target_mask(batch: Batch) -> Bool[Array, "B T"]:
+    """Return a mask that is True for target tokens and False for padding."""
+    positions = jnp.arange(batch["target"].shape[1])
+    return positions[None, :] < batch["target_length"][:, None]
+
+
+def prepare(config: TranslationConfig) -> PreparedData:
+    """Prepare a data set of sentence pairs, with one vocabulary for both languages."""
+    dataset = open_dataset(config.data)
+    languages = find_languages(config.data, dataset)
+    texts = iterate_training_texts(dataset, languages)
+    tokenizer = train_byte_level_bpe(texts, size=config.data.vocabulary, end=True)
+    tables = {split: read_table(config, dataset, split, tokenizer) for split in SPLITS}
+    lengths = {column: tables["train"].lengths((column,)) for column in COLUMNS}
+    means = {column: float(length.mean()) for column, length in lengths.items()}
+    encoders = dict(zip(("encoder", "decoder"), COLUMNS, strict=True))
+    about, messages = describe_data(
+        config.data,
+        dataset,
+        tokenizer,
+        tables,
+        labels=(),
+        average_length=sum(means.values()),
+        sequence_lengths={name: means[column] for name, column in encoders.items()},
+        longest_sequences={
+            name: max(int(table.lengths((column,)).max()) for table in tables.values())
+            for name, column in encoders.items()
+        },
+        messages=describe_long_pairs(config.data, dataset, tables),
+    )
+    return PreparedData(config, tokenizer, tables, about, messages)
+
+
+def find_languages(config: TranslationData, dataset: TextBuilder) -> tuple[str, str]:
+    """Return the source and the target language. Raise `DataError` if the data lacks one."""
+    for option_name in COLUMNS:
+        language = getattr(config, option_name)
+        if language not in dataset.info.features:
+            known = " and ".join(dataset.info.features)
+            raise DataError(
+                f"--data.{option_name} must be one of the languages of the data, {known}; "
+                f"got {language!r}."
+            )
+    return config.source, config.target
+
+
+def describe_long_pairs(
+    config: TranslationData, dataset: TextBuilder, tables: Mapping[str, Table]
+) -> list[str]:
+    """Return lines about the pairs that are longer than `longest`.
+
+    Training pairs of this length are left out. All other pairs are kept whole, because a
+    translator must translate every sentence.
+    """
+    reason = f"with more than {config.longest} tokens on a side (--data.longest)"
+    left_out = dataset.info.splits["train"].num_examples - len(tables["train"])
+    lines = [f"left out: {left_out:,} pairs of train {reason}"] if left_out else []
+    for split in SPLITS[1:]:
+        kept = int((tables[split].lengths(COLUMNS) > config.longest).sum())
+        if kept:
+            lines.append(f"kept whole: {kept:,} pairs of {split} {reason}")
+    return lines
+
+
+def read_table(
+    config: TranslationConfig, dataset: TextBuilder, split: str, tokenizer: Tokenizer
+) -> Table:
+    """Return the examples of a split: the token ids of both sentences, each with [END].
+
+    Training pairs that are longer than `longest` on a side are left out.
+    """
+    languages = find_languages(config.data, dataset)
+    rows = iterate_split(dataset, split)
+    both = encode(tokenizer, (row[language] for row in rows for language in languages))
+    is_source = np.arange(len(both)) % 2 == 0
+    columns = {"source": both.select(is_source), "target": both.select(~is_source)}
+    if split == "train":
+        short = Table(columns).lengths(COLUMNS) <= config.data.longest
+        if not short.any():
+            raise DataError(
+                f"--data.longest ({config.data.longest}) must be at least the length of some "
+                f"training pair; all {len(short):,} pairs are longer."
+            )
+        columns = {name: column.select(short) for name, column in columns.items()}
+    return Table(columns)
