@@ -4,6 +4,7 @@ import dataclasses
 from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from etils import epath
 from flax import nnx
@@ -18,7 +19,7 @@ from distattn_jax.train.options import options_from_dict
 from distattn_jax.train.results import best_member
 from distattn_jax.train.run import AnyPath
 from distattn_jax.train.run_files import read_json
-from distattn_jax.train.state import abstract_state, model_graph
+from distattn_jax.train.state import Training, abstract_state, model_graph
 
 
 class LoadedModel(NamedTuple):
@@ -57,18 +58,29 @@ def load_task(path: AnyPath, config: Config | None = None) -> TextTask:
     )
 
 
-def load_parameters(path: AnyPath, task: TextTask) -> Any:
-    """Load the best parameters of all models of a run from the newest checkpoint.
+def load_parameters(path: AnyPath, task: TextTask, *, average: int | None = None) -> Any:
+    """Load parameters of all models of a run: the best ones, or the mean of the last checkpoints.
 
     Each returned array has a leading axis over models.
 
+    Args:
+      path: Folder of the run.
+      task: Task of the run.
+      average: Number of checkpoints. The result is the mean of the parameters that the last
+        checkpoints of the run were saved with. None loads the parameters with the best validation
+        score.
+
     Raises:
+      CheckpointError: The run has fewer than `average` checkpoints, or one of them is damaged.
       RunError: The run has no checkpoint, or its newest checkpoint is damaged and the one before it
         contains other parameters than those that result.json describes.
     """
     run = Run(epath.Path(path))
+    state = abstract_state(task, sharding.make_mesh(1, 1))
+    if average is not None:
+        return _average_checkpoints(run, average, state)
     with Checkpoints(run.checkpoints) as checkpoints:
-        restored = checkpoints.restore(abstract_state(task, sharding.make_mesh(1, 1)))
+        restored = checkpoints.restore(state)
     if restored is None:
         raise RunError(f"{path} holds no checkpoint yet.")
     step, training = restored
@@ -82,16 +94,38 @@ def load_parameters(path: AnyPath, task: TextTask) -> Any:
     return training.best.params
 
 
-def load(path: AnyPath, *, member: int | None = None) -> LoadedModel:
+def _average_checkpoints(run: Run, count: int, like: Training) -> Any:
+    """Return the mean of the parameters in the last checkpoints of a run.
+
+    Args:
+      run: Folder of the run.
+      count: Number of checkpoints.
+      like: Shapes, dtypes and shardings of a checkpoint.
+    """
+    if count < 1:
+        raise ValueError(f"average (--average) must be at least 1; got {count}.")
+    total: Any = None
+    with Checkpoints(run.checkpoints) as checkpoints:
+        for _, training in checkpoints.restore_last(count, like):
+            params = training.state.params
+            total = params if total is None else jax.tree.map(jnp.add, total, params)
+    return jax.tree.map(lambda leaf: leaf / count, total)
+
+
+def load(path: AnyPath, *, member: int | None = None, average: int | None = None) -> LoadedModel:
     """Load the trained model of a run, with its tokenizer, labels and config.
 
     Args:
       path: Folder of the run, e.g. runs/nearest/distance_aware.
       member: Index of the model, if the run trained several models side by side. If None, the
         model with the best validation score is loaded, or model 0 if the run is unfinished.
+      average: Number of checkpoints. The model has the mean of the parameters that the last
+        checkpoints of the run were saved with. None loads the parameters with the best validation
+        score.
     """
     task = load_task(path)
-    params, count = load_parameters(path, task), len(list_members(task.config))
+    params = load_parameters(path, task, average=average)
+    count = len(list_members(task.config))
     if member is None:
         result = Run(epath.Path(path)).result
         member = 0 if result is None else best_member(result)

@@ -146,6 +146,33 @@ class Checkpoints:
             raise CheckpointError(self._describe_problems(problems, used=None))
         return None
 
+    def restore_last(self, count: int, like: Any) -> Iterator[tuple[int, Any]]:
+        """Read the newest checkpoints one after another, the newest first.
+
+        Args:
+          count: Number of checkpoints.
+          like: Pytree of `jax.ShapeDtypeStruct`: shapes, dtypes and shardings of the arrays.
+
+        Yields:
+          The step and the pytree of arrays of each checkpoint.
+
+        Raises:
+          CheckpointError: There are fewer checkpoints, or one of them is damaged.
+        """
+        steps = call_in_first_process(self._list_steps)
+        if len(steps) < count:
+            raise CheckpointError(
+                f"{self.directory}: has {len(steps)} checkpoints, but {count} are needed. A run "
+                "keeps as many checkpoints as --output.keep says."
+            )
+        for step in steps[:count]:
+            try:
+                yield step, self._read(step, like)
+            except _UnusableError as error:
+                raise CheckpointError(
+                    f"{self.directory}: the checkpoint of step {step} cannot be used: {error}"
+                ) from None
+
     def _list_steps(self) -> list[int]:
         """List the steps of all checkpoints, damaged ones too, newest first.
 

@@ -19,7 +19,7 @@ from experiments.papers.formatting import markdown_table
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Run `evaluate RUN [--split NAME] [--option value ...]`: print the metrics of all models."""
+    """Run `evaluate RUN [--split NAME] [--average N] [--option value ...]`: print all metrics."""
     parser = argparse.ArgumentParser(prog="python -m experiments evaluate", description=__doc__)
     parser.add_argument("run", help="folder of a run, e.g. runs/nearest/distance_aware")
     parser.add_argument(
@@ -28,6 +28,7 @@ def main(arguments: Sequence[str]) -> None:
         help="train, validation, test, or another split of the data set, e.g. test_mismatched of "
         "multinli (now: test)",
     )
+    add_average_flag(parser)
     parsed, flags = parser.parse_known_args(arguments)
     saved = load_config(parsed.run)
     config = parse_options(saved, flags, program="python -m experiments evaluate RUN")
@@ -38,7 +39,8 @@ def main(arguments: Sequence[str]) -> None:
         )
     enable_compilation_cache()
     task = load_task(parsed.run, config)
-    params, table = load_parameters(parsed.run, task), read_split(task, parsed.split)
+    params = load_parameters(parsed.run, task, average=parsed.average)
+    table = read_split(task, parsed.split)
     metrics = evaluate(task, params, table, sharding.make_mesh(1, 1))
     print(f"{parsed.run} on {len(table)} examples of {parsed.split}:\n")
     members = list_members(config)
@@ -49,6 +51,17 @@ def main(arguments: Sequence[str]) -> None:
         best = members[select_members(result)[0]].setting
         chosen = ", ".join(f"{axis} {best[axis]}" for axis in axes)
         print(f"\nBest on the validation set: {chosen}.")
+
+
+def add_average_flag(parser: argparse.ArgumentParser) -> None:
+    """Add the flag `--average` of commands that use a trained model."""
+    parser.add_argument(
+        "--average",
+        type=int,
+        metavar="N",
+        help="use the mean of the parameters of the last N checkpoints (now: the parameters that "
+        "are best on the validation set)",
+    )
 
 
 def format_metrics(metrics: Mapping[str, np.ndarray], members: Sequence[Member]) -> str:

@@ -14,13 +14,14 @@ from distattn_jax.data import DataError, Table, round_length
 from distattn_jax.data.files import decode_line
 from distattn_jax.tasks import LoadedModel, load
 from distattn_jax.tasks.text_task import PredictingTask
+from experiments.commands.evaluate import add_average_flag
 from experiments.commands.train import enable_compilation_cache
 
 CHUNK = 64  # texts computed at a time; 1 if a person types them
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Run `predict RUN [FILE] [--member I]`: print a prediction for each line of a file."""
+    """Run `predict RUN [FILE] [--member I] [--average N]`: print a prediction for each line."""
     parser = argparse.ArgumentParser(prog="python -m experiments predict", description=__doc__)
     parser.add_argument("run", help="folder of a run, e.g. runs/nearest/distance_aware")
     parser.add_argument(
@@ -30,6 +31,7 @@ def main(arguments: Sequence[str]) -> None:
         help="texts, one on each line (now: standard input); a blank line has a blank prediction",
     )
     parser.add_argument("--member", type=int, help="index of one of its models (now: the best)")
+    add_average_flag(parser)
     parsed = parser.parse_args(arguments)
     enable_compilation_cache()
     source = parsed.file or "standard input"
@@ -38,7 +40,7 @@ def main(arguments: Sequence[str]) -> None:
         lines = (
             decode_line(raw, f"{source}:{i}", first=i == 1) for i, raw in enumerate(file, start=1)
         )
-        loaded = load(parsed.run, member=parsed.member)
+        loaded = load(parsed.run, member=parsed.member, average=parsed.average)
         for prediction in predict(loaded, lines, source=source, size=1 if typed else CHUNK):
             print(prediction, flush=True)
 

@@ -9,13 +9,15 @@ import jax
 import numpy as np
 import pytest
 from etils import epath
+from flax import nnx
 
 from distattn_jax import sharding
 from distattn_jax.data import DataError, encode
 from distattn_jax.tasks import load, load_config, read_split
 from distattn_jax.tasks.load import load_parameters, load_task
-from distattn_jax.train import Run, RunError
+from distattn_jax.train import CheckpointError, Checkpoints, Run, RunError
 from distattn_jax.train import evaluate as evaluate_table
+from distattn_jax.train.state import abstract_state
 from experiments.commands import evaluate, predict
 from experiments.commands.report import report
 from tests.train.runs import keep_compiled
@@ -74,6 +76,35 @@ def test_an_older_checkpoint_is_not_taken_for_the_parameters_of_the_result(
         load_parameters(run, load_task(run))
 
 
+def test_an_average_is_the_mean_of_the_parameters_of_the_last_checkpoints(finished_run):
+    task = load_task(finished_run)
+    like = abstract_state(task, sharding.make_mesh(1, 1))
+    with Checkpoints(Run(epath.Path(finished_run)).checkpoints) as checkpoints:
+        saved = list(checkpoints.restore_last(2, like))
+    assert [step for step, _ in saved] == [30, 20]
+    expected = jax.tree.map(lambda a, b: (a + b) / 2, *(own.state.params for _, own in saved))
+    averaged = load_parameters(finished_run, task, average=2)
+    for one, two in zip(*map(jax.tree.leaves, (averaged, expected)), strict=True):
+        np.testing.assert_array_equal(one, two)
+    last = load_parameters(finished_run, task, average=1)
+    for one, two in zip(*map(jax.tree.leaves, (last, saved[0][1].state.params)), strict=True):
+        np.testing.assert_array_equal(one, two)
+    model = nnx.to_pure_dict(nnx.state(load(finished_run, member=1, average=2).model))
+    for one, two in zip(*map(jax.tree.leaves, (model, expected)), strict=True):
+        np.testing.assert_array_equal(one, two[1])
+
+
+def test_an_average_needs_as_many_checkpoints_and_none_may_be_damaged(finished_run, tmp_path):
+    with pytest.raises(CheckpointError, match=r"has 2 checkpoints, but 3 .*--output.keep"):
+        load(finished_run, average=3)
+    with pytest.raises(ValueError, match=r"average \(--average\) must be at least 1; got 0"):
+        load(finished_run, average=0)
+    run = Path(shutil.copytree(finished_run, tmp_path / "run"))
+    next(path for path in (run / "checkpoints" / "20").rglob("*") if path.is_file()).unlink()
+    with pytest.raises(CheckpointError, match=r"the checkpoint of step 20 cannot .* is missing"):
+        evaluate.main([str(run), "--average", "2"])
+
+
 def test_the_command_evaluate_prints_the_metrics_of_every_member(finished_run, result, capsys):
     evaluate.main([str(finished_run), "--split", "validation"])
     printed = capsys.readouterr().out
@@ -83,12 +114,19 @@ def test_the_command_evaluate_prints_the_metrics_of_every_member(finished_run, r
         assert row in printed
     with pytest.raises(RunError, match=r"model\.heads: 2 before, 4 now"):
         evaluate.main([str(finished_run), "--model.heads", "4"])
+    task = load_task(finished_run)
+    params = load_parameters(finished_run, task, average=2)
+    metrics = evaluate_table(task, params, read_split(task, "test"), sharding.make_mesh(1, 1))
+    evaluate.main([str(finished_run), "--average", "2"])
+    assert f"| 0 | {' | '.join(f'{x[0]:.4f}' for x in metrics.values())} |" in (
+        capsys.readouterr().out
+    )
 
 
 def test_the_command_predict_prints_one_line_for_each_text(finished_run, tmp_path, capsys):
     file = tmp_path / "lines.txt"
     file.write_text("a b c\nh g f\n\nc c c c c c c c c c c c\n \t\r\n")
-    predict.main([str(finished_run), str(file)])
+    predict.main([str(finished_run), str(file), "--average", "1"])
     lines = capsys.readouterr().out.splitlines()
     assert len(lines) == 5
     assert [lines[i] for i in (2, 4)] == ["", ""]
