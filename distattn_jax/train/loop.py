@@ -101,7 +101,9 @@ class Trainer:
         self.save_every = config.output.checkpoint_every or self.evaluate_every
         self.settings = jax.device_put(stack_members(self.members)[1], sharding.replicated(mesh))
         self._abstract = abstract_state(task, mesh, initial_parameters)
-        self._compute_initial_state = make_initial_state(task, mesh, initial_parameters or {})
+        self._compute_initial_state = make_initial_state(
+            task, initial_parameters or {}, self._abstract
+        )
         shardings = jax.tree.map(lambda leaf: leaf.sharding, self._abstract)
         self.train_steps = make_train_steps(
             task,

@@ -108,6 +108,7 @@ def empty_sums(task: Task) -> MetricSums:
     return MetricSums({name: jnp.float32(0) for name in names}, jnp.int32(0), jnp.int32(NEVER))
 
 
+@functools.lru_cache(maxsize=8)  # Every program of a run needs it, and a large model takes seconds.
 def model_graph(task: Task) -> Any:
     """Return the Flax graph definition of the task's model, for `nnx.merge(graph, params)`."""
     setting = placeholder_setting(task.config)
@@ -115,7 +116,7 @@ def model_graph(task: Task) -> Any:
 
 
 def make_initial_state(
-    task: Task, mesh: Mesh, given: InitialParameters
+    task: Task, given: InitialParameters, abstract: Training
 ) -> functools.partial[Training]:
     """Return a jitted function of no arguments that computes the initial state of all models.
 
@@ -123,12 +124,12 @@ def make_initial_state(
 
     Args:
       task: Task of the run, with its config.
-      mesh: Devices.
       given: Initial values of the parameters that are not random, by parameter path. All models
         get the same values.
+      abstract: Result of `abstract_state`, which defines the shardings.
     """
     create, arguments = _state_creator(task, given)
-    shardings = jax.tree.map(lambda leaf: leaf.sharding, abstract_state(task, mesh, given))
+    shardings = jax.tree.map(lambda leaf: leaf.sharding, abstract)
     return functools.partial(jax.jit(create, out_shardings=shardings), *arguments)
 
 

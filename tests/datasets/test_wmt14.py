@@ -15,9 +15,8 @@ TEXTS = {
 SEGMENTS = '<refset><doc>\n<seg id="1">{first}</seg>\n<p>\n<seg id="2">{second}</seg>\n</doc>\n'
 
 
-@pytest.fixture
-def folder(tmp_path):
-    folder = tmp_path / "raw"
+def write_corpora(folder):
+    """Write a few sentences of every corpus of WMT 2014 English-German."""
     for name, sides in TEXTS.items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         for language, lines in zip(("de", "en"), sides, strict=True):
@@ -26,6 +25,11 @@ def folder(tmp_path):
         text = SEGMENTS.format(first=first, second="zwei")
         (folder / f"dev/newstest2014-deen-{name}.sgm").write_text(text)
     return folder
+
+
+@pytest.fixture
+def folder(tmp_path):
+    return write_corpora(tmp_path / "raw")
 
 
 def test_the_splits_are_the_corpora_of_tfds_in_order(folder, tmp_path):

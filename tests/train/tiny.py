@@ -9,7 +9,7 @@ from distattn_jax.tasks import ModelConfig, TextClassification, TextClassificati
 from distattn_jax.train import OptimizerConfig
 from distattn_jax.train.members import list_members, stack_members
 from distattn_jax.train.optimizer import make_schedule
-from distattn_jax.train.state import make_initial_state
+from distattn_jax.train.state import abstract_state, make_initial_state
 from distattn_jax.train.step import make_train_steps
 
 MODEL = ModelConfig(
@@ -57,7 +57,9 @@ def make_batch(lengths, *, seed=0, size=4, length=6):
 
 def make_state(task, initial_parameters=None):
     """Return the state of all members before the first step, on one device."""
-    return make_initial_state(task, sharding.make_mesh(1, 1), initial_parameters or {})()
+    given = initial_parameters or {}
+    abstract = abstract_state(task, sharding.make_mesh(1, 1), given)
+    return make_initial_state(task, given, abstract)()
 
 
 def make_steps(task, **arguments):
