@@ -2,11 +2,13 @@
 
 from collections.abc import Sequence
 
+from distattn_jax.tasks import TranslationConfig
 from distattn_jax.tasks.fine_tuning import FineTuningConfig
 from distattn_jax.train.options import list_set_options, parse_options
 from experiments.commands.train import run
 from experiments.papers.attention_guiding import settings as attention_guiding
 from experiments.papers.da_transformer import settings as da_transformer
+from experiments.papers.shaw import search as shaw
 from experiments.recipes import load_recipe
 
 
@@ -20,8 +22,11 @@ def main(arguments: Sequence[str]) -> None:
         raise SystemExit(0 if set(arguments) & {"-h", "--help"} else 2)
     recipe, *flags = arguments
     config = load_recipe(recipe).get_config()
-    paper = attention_guiding if isinstance(config, FineTuningConfig) else da_transformer
-    config = parse_options(
-        paper.search_config(config), flags, program=f"python -m experiments search {recipe}"
-    )
+    if isinstance(config, TranslationConfig):
+        searched = shaw.search_config(config)
+    elif isinstance(config, FineTuningConfig):
+        searched = attention_guiding.search_config(config)
+    else:
+        searched = da_transformer.search_config(config)
+    config = parse_options(searched, flags, program=f"python -m experiments search {recipe}")
     run(config, set_options=list_set_options(flags))
