@@ -43,15 +43,24 @@ class TokenEmbedding(nnx.Module):
     Args:
       vocabulary: Size V of the vocabulary.
       features: Width D of the embeddings.
-      positions: Add sinusoidal position encodings.
+      position_scale: Factor of the sinusoidal position encodings. None adds none. If it is a JAX
+        array, it is stored like a parameter, but never trained.
       dtype: Dtype of the computation. None uses the dtype of the parameters, float32.
       rngs: Random number generators. The stream `params` draws the parameters.
     """
 
     def __init__(
-        self, vocabulary: int, features: int, *, positions: bool, dtype: Any, rngs: nnx.Rngs
+        self,
+        vocabulary: int,
+        features: int,
+        *,
+        position_scale: float | Float[Array, ""] | None,
+        dtype: Any,
+        rngs: nnx.Rngs,
     ):
-        self.positions, self.features = positions, features
+        self.features = features
+        is_array = isinstance(position_scale, jax.Array)
+        self.position_scale = nnx.data(nnx.Param(position_scale)) if is_array else position_scale
         self.embedding = nnx.Embed(
             vocabulary,
             features,
@@ -77,7 +86,12 @@ class TokenEmbedding(nnx.Module):
           rngs: Random number generators of dropout. None disables dropout.
         """
         x = self.embedding(tokens) * math.sqrt(self.features)
-        return dropout(add_positions(x, first) if self.positions else x, dropout_rate, rngs)
+        scale = self.position_scale
+        if isinstance(scale, nnx.Param):
+            scale = jax.lax.stop_gradient(scale[...])
+        if scale is not None:
+            x = add_positions(x, first, scale=scale)
+        return dropout(x, dropout_rate, rngs)
 
     def logits(self, x: Float[Array, "B T D"]) -> Float[Array, "B T V"]:
         """Return the product of vectors and embeddings in float32."""
@@ -115,7 +129,11 @@ class LanguageModel(nnx.Module):
     ):
         selected = get_method(method)
         self.embedding = TokenEmbedding(
-            vocabulary, sizes.features, positions=selected.positions, dtype=dtype, rngs=rngs
+            vocabulary,
+            sizes.features,
+            position_scale=selected.position_scale(sizes),
+            dtype=dtype,
+            rngs=rngs,
         )
         self.decoder = Decoder(
             sizes.layers,

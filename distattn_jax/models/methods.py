@@ -1,8 +1,9 @@
 """Dict `METHODS` of the attention methods that experiments compare in otherwise equal models.
 
-Position encodings are added to the embeddings for the methods `vanilla` and `relative_and_absolute`
-only. The method `no_positions` has no position information and is the baseline of a comparison. All
-other methods use attention variants whose scores depend on relative positions.
+Position encodings are added to the embeddings for the methods `vanilla` and
+`relative_and_absolute`. In the method `switched_positions`, a setting of the model adds them. The
+method `no_positions` has no position information and is the baseline of a comparison. All other
+methods use attention variants whose scores depend on relative positions.
 """
 
 import dataclasses
@@ -10,6 +11,7 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
+import jax.numpy as jnp
 from flax import nnx
 from jaxtyping import Array, Float
 
@@ -30,7 +32,8 @@ from distattn_jax.modules import (
     alternating_signs,
 )
 
-Number = float | Float[Array, ""]
+Number = float | int | Float[Array, ""]
+SAME_AS_KEYS = -2
 
 
 @dataclasses.dataclass(frozen=True)
@@ -48,6 +51,11 @@ class Sizes:
       max_distance: Largest distance with its own vector in the methods `relative_*`.
       shared_tables: Share the position vectors of the methods `relative_*` between all heads of a
         layer.
+      key_distance: Distance at which the method `switched_positions` clips relative positions for
+        the keys. -1 removes the position vectors of the keys. May be traced.
+      value_distance: Like `key_distance`, but for the values. -2 means `key_distance`.
+      sinusoids: 1 if the method `switched_positions` adds sinusoidal position encodings, 0 if it
+        does not. May be traced.
       initial_weight: Initial mean of |w|, where w is the distance weight of a head in the method
         `distance_aware`. Half of the heads have a negative initial w. May be traced.
       initial_shape: Initial v, the shape of the sigmoid of a head in the method `distance_aware`.
@@ -63,6 +71,9 @@ class Sizes:
     pooling_features: int = 200
     max_distance: int = 16
     shared_tables: bool = False
+    key_distance: Number = 16
+    value_distance: Number = SAME_AS_KEYS
+    sinusoids: Number = 0
     initial_weight: Number = 0.1
     initial_shape: Number = 0.0
 
@@ -90,7 +101,7 @@ def _relative_position(sizes: Sizes, *, rngs: nnx.Rngs, **options: Any) -> Relat
     Args:
       sizes: Sizes of the model.
       rngs: Random number generators of the parameters.
-      **options: Argument `keys` or `values` of `RelativePosition`.
+      **options: Other arguments of `RelativePosition`.
     """
     return RelativePosition(
         sizes.heads,
@@ -100,6 +111,14 @@ def _relative_position(sizes: Sizes, *, rngs: nnx.Rngs, **options: Any) -> Relat
         rngs=rngs,
         **options,
     )
+
+
+def _switched_positions(sizes: Sizes, *, rngs: nnx.Rngs) -> RelativePosition:
+    """Make a relative position attention module whose distances are settings of the model."""
+    same = jnp.equal(sizes.value_distance, SAME_AS_KEYS)
+    value_distance = jnp.where(same, sizes.key_distance, sizes.value_distance)
+    distances = {"key_distance": sizes.key_distance, "value_distance": value_distance}
+    return _relative_position(sizes, rngs=rngs, **distances)
 
 
 def _transformer_xl(sizes: Sizes, *, rngs: nnx.Rngs) -> TransformerXL:
@@ -121,6 +140,8 @@ class Method:
       variant: Makes the attention module of one layer, called as `variant(sizes, rngs=rngs)`. None
         means dot-product attention.
       positions: True if sinusoidal position encodings are added to the embeddings.
+      has_switches: True if a setting of the model decides which kinds of positions it uses. All
+        kinds can then be trained side by side in one program.
       layer_arguments: Arguments of `TransformerLayer`.
       has_distance_weights: True if each head has a distance weight w.
     """
@@ -128,8 +149,15 @@ class Method:
     title: str
     variant: Callable[..., nnx.Module] | None = None
     positions: bool = False
+    has_switches: bool = False
     layer_arguments: dict[str, Any] = dataclasses.field(default_factory=dict)
     has_distance_weights: bool = False
+
+    def position_scale(self, sizes: Sizes) -> Number | None:
+        """Return the factor of the sinusoidal position encodings, or None to add none."""
+        if self.has_switches:
+            return jnp.asarray(sizes.sinusoids, jnp.float32)
+        return 1.0 if self.positions else None
 
     def variant_factory(self, sizes: Sizes) -> Callable[..., nnx.Module] | None:
         """Return the argument `variant` of `Encoder` for a model of the given sizes."""
@@ -167,6 +195,7 @@ METHODS = {
         "RPR, values only", functools.partial(_relative_position, keys=False)
     ),
     "relative_and_absolute": Method("RPR and sinusoids", _relative_position, positions=True),
+    "switched_positions": Method("switched positions", _switched_positions, has_switches=True),
     # Other mappings, section 4.3 of the DA-Transformer paper.
     "distance_aware_clip": _distance_aware_method("clip", mapping=clip),
     "distance_aware_linear": _distance_aware_method("linear", mapping=linear),

@@ -7,13 +7,17 @@ from distattn_jax.attention import sinusoid
 
 
 def add_positions(
-    embeddings: Float[Array, "*batch T D"], first: int | Int[Array, "*#batch"] = 0
+    embeddings: Float[Array, "*batch T D"],
+    first: int | Int[Array, "*#batch"] = 0,
+    *,
+    scale: float | Float[Array, ""] = 1.0,
 ) -> Float[Array, "*batch T D"]:
     """Add sinusoidal position encodings.
 
     Args:
       embeddings: Embedded tokens of even width D.
       first: Position of the first token, one for all examples or one for each example.
+      scale: Factor of the position encodings.
     """
     length, width = embeddings.shape[-2:]
     if width % 2:
@@ -24,4 +28,4 @@ def add_positions(
     )
     encodings = sinusoid(positions.reshape(-1), width, dtype).reshape(*positions.shape, width)
     encodings = jnp.expand_dims(encodings, range(embeddings.ndim - encodings.ndim))
-    return (embeddings + encodings).astype(embeddings.dtype)
+    return (embeddings + scale * encodings).astype(embeddings.dtype)

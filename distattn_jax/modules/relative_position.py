@@ -2,11 +2,15 @@
 
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 from flax import nnx
+from jaxtyping import Array, Float, Int
 
 from distattn_jax import attention
 from distattn_jax.modules.initializers import Initializer, table_init
+
+Distance = float | int | Float[Array, ""] | Int[Array, ""]
 
 
 class RelativePosition(nnx.Module):
@@ -20,6 +24,11 @@ class RelativePosition(nnx.Module):
       max_distance: Largest distance k with its own vector. Relative positions are clipped to ±k.
       keys: Add a position vector to the keys.
       values: Add a position vector to the values.
+      key_distance: Smaller distance at which relative positions are clipped for the keys. -1
+        removes the position vectors of the keys. May be traced, so that one program can contain
+        models with different distances. It is stored like a parameter, but never trained. None
+        means `max_distance`.
+      value_distance: Like `key_distance`, but for the values.
       shared: Share the tables between all heads. Otherwise each head has its own tables.
       init: Initializer of the tables, shape (N, 2 k + 1, H), or (1, 2 k + 1, H) if shared.
       param_dtype: Dtype of the parameters.
@@ -34,6 +43,8 @@ class RelativePosition(nnx.Module):
         *,
         keys: bool = True,
         values: bool = True,
+        key_distance: Distance | None = None,
+        value_distance: Distance | None = None,
         shared: bool = False,
         init: Initializer = table_init,
         param_dtype: Any = jnp.float32,
@@ -48,10 +59,37 @@ class RelativePosition(nnx.Module):
 
         self.keys = nnx.data(make_table() if keys else None)
         self.values = nnx.data(make_table() if values else None)
+        self.key_distance = nnx.data(_as_parameter(key_distance))
+        self.value_distance = nnx.data(_as_parameter(value_distance))
 
     def __call__(self) -> attention.RelativePosition:
         """Return the attention variant with the current tables."""
         return attention.RelativePosition(
-            None if self.keys is None else self.keys[...],
-            None if self.values is None else self.values[...],
+            _clip_table(self.keys, self.key_distance),
+            _clip_table(self.values, self.value_distance),
         )
+
+
+def _as_parameter(distance: Distance | None) -> nnx.Param | None:
+    """Return a distance as a parameter, so that it is stored with the other parameters."""
+    return None if distance is None else nnx.Param(jnp.asarray(distance, jnp.float32))
+
+
+def _clip_table(
+    table: nnx.Param | None, distance: nnx.Param | None
+) -> Float[Array, "#N relations H"] | None:
+    """Return a table in which all relative positions beyond a distance have the same vector.
+
+    Args:
+      table: Table with one vector for each relative position from -k to k.
+      distance: Distance at which relative positions are clipped. -1 sets all vectors to 0. None
+        clips nothing.
+    """
+    if table is None:
+        return None
+    if distance is None:
+        return table[...]
+    limit = jax.lax.stop_gradient(distance[...])
+    k = table.shape[1] // 2
+    rows = jnp.clip(jnp.arange(-k, k + 1), -jnp.maximum(limit, 0), jnp.maximum(limit, 0))
+    return jnp.where(limit >= 0, table[...][:, rows.astype(jnp.int32) + k], 0)

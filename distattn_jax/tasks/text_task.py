@@ -15,7 +15,9 @@ from distattn_jax.data import TOKENIZERS
 from distattn_jax.models import METHODS, Sizes
 from distattn_jax.train import Batch, Config, DataConfig, Options, Setting, Task, option
 
-RELATIVE_POSITION_METHODS = tuple(name for name in METHODS if name.startswith("relative_"))
+RELATIVE_POSITION_METHODS = tuple(
+    name for name, method in METHODS.items() if name.startswith("relative_") or method.has_switches
+)
 DISTANCE_AWARE_METHODS = tuple(
     name for name, method in METHODS.items() if method.has_distance_weights
 )
@@ -146,7 +148,7 @@ class MethodsConfig(Config):
     methods: tuple[str, ...] = option(
         ("distance_aware",),
         "attention variants to compare, one run each",
-        choices=tuple(METHODS),
+        choices=tuple(name for name, method in METHODS.items() if not method.has_switches),
         changes_result=False,
     )
     model: TransformerConfig = TransformerConfig()
@@ -262,17 +264,17 @@ def model_arguments(task: TextTask, setting: Setting) -> dict[str, Any]:
 
     Args:
       task: Task with its config and tokenizer.
-      setting: Hyperparameters of the model, which include the initial values of the parameters of
-        distance-aware attention.
+      setting: Hyperparameters of the model. Those that are fields of `Sizes`, such as initial
+        values of parameters, replace the options of the config.
     """
     config = task.config.model
     names = {field.name for field in dataclasses.fields(Sizes)}
     options = {name: value for name, value in vars(config).items() if name in names}
-    initial = {name: setting[name] for name in ("initial_weight", "initial_shape")}
+    chosen = {name: value for name, value in setting.items() if name in names}
     return {
         "vocabulary": task.tokenizer.get_vocab_size(),
         "method": task.config.method,
-        "sizes": Sizes(**{**options, **initial}),
+        "sizes": Sizes(**{**options, **chosen}),
         "implementation": config.implementation or None,
         "dtype": jnp.dtype(config.dtype),
     }

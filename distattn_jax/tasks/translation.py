@@ -18,7 +18,8 @@ from distattn_jax.data import (
     iterate_split,
     train_byte_level_bpe,
 )
-from distattn_jax.models import Translator, shift_right
+from distattn_jax.models import METHODS, Translator, shift_right
+from distattn_jax.models.methods import SAME_AS_KEYS
 from distattn_jax.tasks.preparation import (
     SPLITS,
     PreparedData,
@@ -38,6 +39,7 @@ from distattn_jax.tasks.text_task import (
 from distattn_jax.train import Batch, Setting, option, token_cross_entropy
 
 COLUMNS = ("source", "target")
+SWITCHED_METHODS = tuple(name for name, method in METHODS.items() if method.has_switches)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -75,6 +77,22 @@ class TranslationModelConfig(TransformerConfig):
     heads: int = option(4, "attention heads")
     head_features: int = option(64, "width of a head")
     hidden_features: int = option(1024, "width of the hidden layer of the feed-forward networks")
+    key_distance: tuple[int, ...] = option(
+        (16,),
+        "distance at which relative positions are clipped for the keys, at most max_distance; -1 "
+        "removes the position vectors of the keys",
+        grid=True,
+        methods=SWITCHED_METHODS,
+    )
+    value_distance: tuple[int, ...] = option(
+        (SAME_AS_KEYS,),
+        f"like key_distance, but for the values; {SAME_AS_KEYS} means key_distance",
+        grid=True,
+        methods=SWITCHED_METHODS,
+    )
+    sinusoids: tuple[int, ...] = option(
+        (0,), "1 adds sinusoidal positions, 0 does not", grid=True, methods=SWITCHED_METHODS
+    )
     shared_tables: bool = option(
         False,
         "heads of a layer share the vectors of relative positions",
@@ -86,12 +104,25 @@ class TranslationModelConfig(TransformerConfig):
         choices=("after", "before"),
     )
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.require_at_least(-1, "key_distance")
+        self.require_at_least(SAME_AS_KEYS, "value_distance")
+        self.require_at_most(self.max_distance, "key_distance", "value_distance")
+        self.require(set(self.sinusoids) <= {0, 1}, "sinusoids", "0 or 1")
+
 
 @dataclasses.dataclass(frozen=True)
 class TranslationConfig(MethodsConfig):
     """Options of an experiment on translation."""
 
     task: ClassVar[str] = "translation"
+    methods: tuple[str, ...] = option(
+        ("relative_position",),
+        "attention variants to compare, one run each",
+        choices=tuple(METHODS),
+        changes_result=False,
+    )
     label_smoothing: float = option(
         0.1, "probability that is moved from the right token to all tokens, in the loss"
     )

@@ -1,5 +1,6 @@
 """Translator: shapes, masking, cached decoding, beam search, shardings, dtypes."""
 
+import dataclasses
 import functools
 
 import jax
@@ -173,3 +174,51 @@ def test_bfloat16_computes_in_bfloat16_with_float32_logits():
     exact = call(make_model(), SOURCE, TARGET).logits
     np.testing.assert_allclose(logits, exact, atol=0.3)
     assert (logits != exact).any()
+
+
+@pytest.mark.parametrize(
+    ("method", "key_distance", "value_distance", "sinusoids", "max_distance"),
+    [
+        ("no_positions", -1, -2, 0, 2),
+        ("vanilla", -1, -1, 1, 2),
+        ("relative_position", 1, -2, 0, 1),
+        ("relative_position_keys", 2, -1, 0, 2),
+        ("relative_position_values", -1, 2, 0, 2),
+        ("relative_and_absolute", 0, 0, 1, 0),
+    ],
+)
+def test_switched_positions_equal_the_method_with_these_positions(
+    method, key_distance, value_distance, sinusoids, max_distance
+):
+    switches = {
+        "key_distance": key_distance,
+        "value_distance": value_distance,
+        "sinusoids": sinusoids,
+    }
+    switched = Translator(
+        VOCABULARY,
+        method="switched_positions",
+        sizes=dataclasses.replace(SIZES, layers=1, **switches),
+        rngs=nnx.Rngs(1),
+    )
+    plain = Translator(
+        VOCABULARY,
+        method=method,
+        sizes=dataclasses.replace(SIZES, layers=1, max_distance=max_distance),
+        rngs=nnx.Rngs(2),
+    )
+    values = nnx.to_pure_dict(nnx.state(switched, nnx.Param))
+
+    def find(path, leaf):
+        """Return the parameter of `switched` at a path, its tables cut to `max_distance`."""
+        found = values
+        for name in sharding.path_names(path):
+            found = found[int(name) if name.isdigit() else name]
+        middle = SIZES.max_distance
+        is_table = found.shape != leaf.shape
+        return found[:, middle - max_distance : middle + max_distance + 1] if is_table else found
+
+    params = nnx.to_pure_dict(nnx.state(plain, nnx.Param))
+    nnx.update(plain, jax.tree_util.tree_map_with_path(find, params))
+    expected, found = (call(model, SOURCE, TARGET).logits for model in (plain, switched))
+    np.testing.assert_allclose(found, expected, atol=1e-5)
