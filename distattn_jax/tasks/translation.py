@@ -79,7 +79,7 @@ class TranslationModelConfig(TransformerConfig):
     hidden_features: int = option(1024, "width of the hidden layer of the feed-forward networks")
     key_distance: tuple[int, ...] = option(
         (16,),
-        "distance at which relative positions are clipped for the keys, at most max_distance; -1 "
+        "distance at which relative positions are clipped for the keys, if below max_distance; -1 "
         "removes the position vectors of the keys",
         grid=True,
         methods=SWITCHED_METHODS,
@@ -108,7 +108,6 @@ class TranslationModelConfig(TransformerConfig):
         super().__post_init__()
         self.require_at_least(-1, "key_distance")
         self.require_at_least(SAME_AS_KEYS, "value_distance")
-        self.require_at_most(self.max_distance, "key_distance", "value_distance")
         self.require(set(self.sinusoids) <= {0, 1}, "sinusoids", "0 or 1")
 
 

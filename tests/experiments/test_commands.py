@@ -7,7 +7,8 @@ from experiments.recipes import list_recipes, load_recipe
 
 RECIPES = {name: load_recipe(name) for name in list_recipes()}
 COMMANDS = (
-    *("bench", "collect", "evaluate", "list", "predict", "report", "search", "speed", "train"),
+    *("bench", "collect", "decode", "evaluate", "list", "predict", "report", "search", "speed"),
+    "train",
 )
 
 
