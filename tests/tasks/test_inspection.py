@@ -49,6 +49,18 @@ def test_layers_are_ordered_by_number():
     np.testing.assert_array_equal(weight[0, :, 0], np.arange(11))
 
 
+def test_encoder_and_decoder_of_a_translator_have_their_own_heads():
+    def layers(value):
+        heads = {"weight": np.full((1, 2), value), "shape": np.zeros((1, 2))}
+        return {"layers": {0: {"attention": {"variant": heads}}}}
+
+    found = distance_parameters({"encoder": layers(3.0), "decoder": {"decoder": layers(4.0)}})
+    assert {level: weight[0, 0, 0] for level, (weight, _) in found.items()} == {
+        "encoder": 3.0,
+        "decoder": 4.0,
+    }
+
+
 def test_every_token_of_a_sentence_attends_with_weights_that_sum_to_one(trained):
     attention = sentence_attention(trained, "a b never")
     assert attention.tokens == ["a", "b", UNKNOWN_TOKEN]

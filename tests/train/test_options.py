@@ -133,7 +133,8 @@ def test_the_error_names_what_is_refused_and_what_is_allowed(capsys, arguments, 
 
 
 def test_every_name_of_another_program_leads_to_an_option():
-    known = {name for name, *_ in iterate_options(CONFIG)} | {"model.pretrained"}
+    known = {name for name, *_ in iterate_options(CONFIG)}
+    known |= {"model.pretrained", "data.batch_tokens"}
     for option_name, others in OTHER_NAMES.items():
         for other in others:
             assert suggest_option(other, known).rstrip("?").endswith(make_flag(option_name)[2:])
