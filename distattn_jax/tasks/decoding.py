@@ -1,0 +1,135 @@
+"""Translation of sentences with a trained model.
+
+Sentences are sorted by length and translated in batches of few shapes, because each shape is
+compiled. Lengths are rounded up to a power of two. All batches of one length have the same number
+of rows, and padding rows fill the last batch.
+"""
+
+import itertools
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import jax.numpy as jnp
+import numpy as np
+from tokenizers import Tokenizer
+
+from distattn_jax.data import END_ID, PADDING_ROW, Ragged, decode, encode, iterate_split
+from distattn_jax.tasks.preparation import open_dataset
+from distattn_jax.tasks.translation import Translation, find_languages
+
+SHORTEST = 32  # tokens; shorter sentences are padded to this length
+TOKENS_AT_ONCE = 4096  # source tokens of a batch, padding included
+# A translation has at most this many tokens more than its source, as in Vaswani et al. 2017.
+EXTRA_TOKENS = 50
+
+Tokens = list[int]
+
+
+class Batch(NamedTuple):
+    """Sentences that are computed together.
+
+    Attributes:
+      rows: Index of each sentence. -1 marks a padding row.
+      length: Number of tokens to which the sentences are padded.
+    """
+
+    rows: np.ndarray
+    length: int
+
+
+def plan_batches(lengths: Sequence[int] | np.ndarray, tokens: int = TOKENS_AT_ONCE) -> list[Batch]:
+    """Divide sentences into batches of few shapes, the shortest sentences first.
+
+    Args:
+      lengths: Number of tokens of every sentence.
+      tokens: Largest number of tokens of a batch, padding included. A longer sentence has a batch
+        of its own.
+    """
+    order = np.argsort(lengths, kind="stable").tolist()
+    batches = []
+    for length, group in itertools.groupby(order, lambda i: _round_up(int(lengths[i]), SHORTEST)):
+        rows = list(group)
+        size = min(max(tokens // length, 1), _round_up(len(rows)))
+        for start in range(0, len(rows), size):
+            part = np.full(size, PADDING_ROW)
+            part[: len(rows[start : start + size])] = rows[start : start + size]
+            batches.append(Batch(part, length))
+    return batches
+
+
+def translate_tokens(
+    model: Any,
+    sources: Ragged,
+    *,
+    beam_size: int = 4,
+    length_penalty: float = 0.6,
+    on_batch: Callable[[int], None] | None = None,
+) -> list[Tokens]:
+    """Return the best translation of every sentence, without the end token.
+
+    Args:
+      model: Translator.
+      sources: Token ids of the source sentences, each with the end token.
+      beam_size: Number of hypotheses of the beam search. 1 is greedy search.
+      length_penalty: Exponent of the length penalty of the beam search.
+      on_batch: Called after every batch with the number of sentences translated so far.
+    """
+    if beam_size < 1:
+        raise ValueError(f"beam_size (--beam) must be at least 1; got {beam_size}.")
+    translations: list[Tokens] = [[] for _ in range(len(sources))]
+    done = 0
+    for batch in plan_batches(sources.lengths):
+        source, lengths = sources.pad(batch.rows, batch.length)
+        is_sentence = batch.rows != PADDING_ROW
+        found = model.translate(
+            jnp.asarray(source),
+            jnp.asarray(lengths),
+            beam_size=beam_size,
+            length_penalty=length_penalty,
+            max_lengths=jnp.asarray(np.where(is_sentence, lengths + EXTRA_TOKENS, 1)),
+            longest=batch.length + EXTRA_TOKENS,
+        )
+        best = np.asarray(found.tokens[:, 0])
+        for row, tokens in zip(batch.rows[is_sentence], best[is_sentence], strict=True):
+            translations[row] = list(itertools.takewhile(END_ID.__ne__, tokens.tolist()))
+        done += int(is_sentence.sum())
+        if on_batch is not None:
+            on_batch(done)
+    return translations
+
+
+def decode_lines(tokenizer: Tokenizer, translations: Sequence[Tokens]) -> list[str]:
+    """Return the text of every translation on a single line."""
+    return [" ".join(text.split()) for text in decode(tokenizer, translations)]
+
+
+def translate_sentences(
+    model: Any, tokenizer: Tokenizer, sentences: Sequence[str], **options: Any
+) -> list[str]:
+    """Return the best translation of every sentence. The translation of a blank line is empty.
+
+    Args:
+      model: Translator.
+      tokenizer: Tokenizer of both languages.
+      sentences: Source sentences.
+      **options: Options of `translate_tokens`.
+    """
+    filled = [i for i, sentence in enumerate(sentences) if sentence.strip()]
+    sources = encode(tokenizer, [sentences[i].strip() for i in filled])
+    tokens = translate_tokens(model, sources, **options)
+    translations = dict(zip(filled, decode_lines(tokenizer, tokens), strict=True))
+    return [translations.get(i, "") for i in range(len(sentences))]
+
+
+def read_sentences(task: Translation, split: str) -> tuple[list[str], list[str]]:
+    """Return the source sentences and the references of a whole split, as texts."""
+    dataset = open_dataset(task.config.data)
+    languages = find_languages(task.config.data, dataset)
+    rows = [[row[language] for language in languages] for row in iterate_split(dataset, split)]
+    sources, references = ([row[i] for row in rows] for i in range(2))
+    return sources, references
+
+
+def _round_up(length: int, minimum: int = 1) -> int:
+    """Return the smallest power of two that is at least `length` and `minimum`."""
+    return max(minimum, 1 << (length - 1).bit_length())
