@@ -8,6 +8,7 @@ from distattn_jax.plot.coefficients import (
 from distattn_jax.plot.curves import learning_curves
 from distattn_jax.plot.heads import head_parameters
 from distattn_jax.plot.maps import attention_maps
+from distattn_jax.plot.relations import relation_norms, relation_similarities
 from distattn_jax.plot.style import METHOD_COLOURS, PALETTE, method_colours, save, use_style
 
 __all__ = [
@@ -20,6 +21,8 @@ __all__ = [
     "learning_curves",
     "mapping_curves",
     "method_colours",
+    "relation_norms",
+    "relation_similarities",
     "save",
     "use_style",
 ]

@@ -30,6 +30,7 @@ def attention_maps(
     tokens: Sequence[str],
     *,
     query_tokens: Sequence[str] | None = None,
+    axis_names: tuple[str, str] = ("query", "key"),
     columns: int | None = None,
     max_weight: float | None = None,
 ) -> Figure:
@@ -43,6 +44,7 @@ def attention_maps(
         lines.
       tokens: The S key tokens.
       query_tokens: The T query tokens. None uses `tokens`.
+      axis_names: Names of the vertical and of the horizontal axis.
       columns: Number of maps in a row. None fits as many as the width allows.
       max_weight: Upper end of the colour scale. Larger weights share the darkest colour. None
         uses the largest weight.
@@ -81,10 +83,10 @@ def attention_maps(
             axes.spines[:].set_visible(True)
             axes.tick_params(length=0, pad=2)
             axes.set_xticks(*_name_tokens(tokens, layout.every), rotation=90, **text)
-            axes.set_xlabel(f"key{named}")
+            axes.set_xlabel(f"{axis_names[1]}{named}")
             if column == 0:
                 axes.set_yticks(*_name_tokens(query_tokens, layout.every), **text)
-                axes.set_ylabel(f"query{named}")
+                axes.set_ylabel(f"{axis_names[0]}{named}")
             else:
                 axes.set_yticks([])
         bar_axes = figure.add_axes(layout.colour_bar)

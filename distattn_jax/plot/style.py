@@ -38,6 +38,10 @@ METHOD_COLOURS: dict[str, str] = {
     "vanilla": PALETTE["black"],
     "no_positions": PALETTE["purple"],
     "dot_product": PALETTE["sky"],
+    # The other forms of relative positions are other shades of blue.
+    "relative_position_keys": "#7db4d9",
+    "relative_position_values": "#00395a",
+    "relative_and_absolute": "#4a6fe3",
     # The other forms of distance-aware attention are shades of violet. Mappings and adjustments
     # never share a figure, so their shades alternate: neighbours in a figure differ in lightness.
     "distance_aware_clip": "#cdc3ea",

@@ -14,11 +14,13 @@ from distattn_jax.tasks.fine_tuning import GuidingConfig, PretrainedModelConfig
 from distattn_jax.tasks.guides import GUIDES, Guide, GuideOptions
 from distattn_jax.tasks.inspection import (
     DistanceProfile,
+    RelationTable,
     SentenceAttention,
     TrainedModels,
     distance_parameters,
     distance_profile,
     load_models,
+    relation_tables,
     sentence_attention,
 )
 from distattn_jax.tasks.load import LoadedModel, load, load_config
@@ -87,6 +89,7 @@ __all__ = [
     "PretrainedClassificationConfig",
     "PretrainedClassificationData",
     "PretrainedModelConfig",
+    "RelationTable",
     "SentenceAttention",
     "TextClassification",
     "TextClassificationConfig",
@@ -107,5 +110,6 @@ __all__ = [
     "open_task_run",
     "prepare",
     "read_split",
+    "relation_tables",
     "sentence_attention",
 ]

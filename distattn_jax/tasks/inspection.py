@@ -1,13 +1,14 @@
 """Inspection of trained models: parameters of heads, attention maps, attention by distance."""
 
 import functools
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from flax import nnx
+from jaxtyping import Float, Int
 
 from distattn_jax.data import UNKNOWN_TOKEN
 from distattn_jax.tasks.load import (
@@ -74,25 +75,104 @@ def distance_parameters(params: Any) -> dict[str, tuple[np.ndarray, np.ndarray]]
 
     Returns:
       Dict from the name of an encoder to the arrays (w, v). Each array has shape (M, L, N), for M
-      models with L layers of N heads. Depending on the task, the encoders are "text"; "words" and
+      models with L layers of N heads. Depending on the task, the names are "text"; "words" and
       "sentences"; "titles" and "user"; or "encoder" and "decoder".
+    """
+    found = _stack_layers(params, ("weight", "shape"))
+    return {level: (leaves["weight"], leaves["shape"]) for level, leaves in found.items()}
+
+
+class RelationTable(NamedTuple):
+    """Position vectors of one table of relative position attention (Shaw et al. 2018), compared.
+
+    The mean over relative positions is subtracted from the vectors, because a vector that is added
+    to all keys changes no attention weight.
+
+    Attributes:
+      positions: Relative positions j - i of query i and key j.
+      norms: Norm of the vector of every layer, head and relative position.
+      similarities: Cosine similarity of the vectors of two relative positions, for every layer,
+        averaged over heads.
+    """
+
+    positions: Int[np.ndarray, " R"]
+    norms: Float[np.ndarray, "L N R"]
+    similarities: Float[np.ndarray, "L R R"]
+
+
+def relation_tables(
+    params: Any, member: int, *, max_distance: int | None = None
+) -> dict[str, dict[str, RelationTable]]:
+    """Compare the learned position vectors of relative position attention.
+
+    Args:
+      params: Parameters of all models of a run, with a leading axis over models.
+      member: Index of the model.
+      max_distance: Largest |j - i| to compare. None compares all.
+
+    Returns:
+      Dict from the name of an encoder or decoder to a dict from "keys" and "values" to the table. A
+      model without a table has no entry for it. The names are those of `distance_parameters`, and
+      "encoder" and "decoder" of a translator. A decoder attends to no later tokens: its relative
+      positions end at 0.
+    """
+    return {
+        level: {
+            kind: _compare_vectors(table[member], level == "decoder", max_distance)
+            for kind, table in tables.items()
+        }
+        for level, tables in _stack_layers(params, ("keys", "values")).items()
+    }
+
+
+def _compare_vectors(
+    table: Float[np.ndarray, "L N rows H"], causal: bool, max_distance: int | None
+) -> RelationTable:
+    """Compare the position vectors of one table.
+
+    Args:
+      table: Position vectors for -k..k, so that it has 2k+1 rows.
+      causal: True leaves out positive relative positions.
+      max_distance: Largest |j - i| to compare. None compares all.
+    """
+    k = table.shape[2] // 2
+    farthest = k if max_distance is None else min(k, max_distance)
+    positions = np.arange(-farthest, (0 if causal else farthest) + 1)
+    vectors = table[:, :, positions + k].astype(np.float64)
+    vectors -= vectors.mean(axis=2, keepdims=True)
+    norms = np.linalg.norm(vectors, axis=-1)
+    unit = vectors / np.maximum(norms, np.finfo(np.float64).tiny)[..., None]
+    similarities = np.einsum("lnrh,lnsh->lrs", unit, unit) / unit.shape[1]
+    return RelationTable(positions, norms, similarities)
+
+
+def _stack_layers(params: Any, names: Collection[str]) -> dict[str, dict[str, np.ndarray]]:
+    """Return parameters of attention variants, stacked over the layers of each encoder or decoder.
+
+    Args:
+      params: Parameters of all models of a run, with a leading axis over models M.
+      names: Names of the parameters.
+
+    Returns:
+      Dict from the name of the encoder or decoder to a dict from the name of the parameter to an
+      array of shape (M, L, ...).
     """
     found: dict[str, dict[str, list[np.ndarray]]] = {}
     for path, leaf in sorted(nnx.traversals.flatten_mapping(params).items(), key=_layer_order):
         match path:
             case (
                 *before,
-                "encoder" | "decoder" as stack,
+                ("encoder" | "decoder") as stack,
                 "layers",
                 _,
                 "attention",
                 "variant",
-                "weight" | "shape",
-            ):
-                level = [stack, *(name for name in before if name != "sequence")][-1]
-                found.setdefault(level, {}).setdefault(path[-1], []).append(np.asarray(leaf))
+                name,
+            ) if name in names:
+                level = next((part for part in reversed(before) if part != "sequence"), stack)
+                found.setdefault(level, {}).setdefault(name, []).append(np.asarray(leaf))
     return {
-        level: (np.stack(leaves["weight"], axis=1), np.stack(leaves["shape"], axis=1))
+        level: {name: np.stack(layers, axis=1) for name, layers in leaves.items()}
         for level, leaves in found.items()
     }
 

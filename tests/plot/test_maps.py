@@ -58,6 +58,12 @@ def test_query_tokens_may_differ_from_key_tokens():
     assert names(axes.xaxis) == TOKENS
 
 
+def test_axes_can_be_named():
+    figure = plot.attention_maps({"": weights(6, 6)}, TOKENS, axis_names=("target", "source"))
+    assert figure.axes[0].get_xlabel() == "source"
+    assert figure.axes[0].get_ylabel() == "target"
+
+
 @pytest.mark.parametrize(("count", "columns", "rows"), [(8, 4, 2), (3, 2, 2), (3, 9, 1)])
 def test_columns_sets_the_number_of_maps_in_a_row(count, columns, rows):
     maps = {f"head {i}": weights(6, 6, i) for i in range(count)}

@@ -10,6 +10,7 @@ from distattn_jax.tasks import (
     distance_profile,
     load_models,
     read_split,
+    relation_tables,
     sentence_attention,
 )
 from distattn_jax.train import Run
@@ -38,6 +39,46 @@ def test_w_and_v_have_axes_over_members_layers_and_heads(trained):
     weight, shape = parameters["text"]
     assert weight.shape == shape.shape == (2, 1, 2)
     assert np.ptp(weight, axis=0).max() > 0
+
+
+def test_position_vectors_are_compared_after_their_mean_is_subtracted():
+    random = np.random.default_rng(0)
+    tables = {kind: random.normal(size=(2, 2, 2, 5, 3)) for kind in ("keys", "values")}  # M L N
+
+    def make_layers(tables):
+        variants = ({kind: table[:, i] for kind, table in tables.items()} for i in range(2))
+        return {i: {"attention": {"variant": variant}} for i, variant in enumerate(variants)}
+
+    params = {
+        "encoder": {"layers": make_layers(tables)},
+        "decoder": {"decoder": {"layers": make_layers({"keys": tables["values"]})}},
+    }
+    found = relation_tables(params, 1)
+    assert {level: set(kinds) for level, kinds in found.items()} == {
+        "encoder": {"keys", "values"},
+        "decoder": {"keys"},
+    }
+    table = found["encoder"]["keys"]
+    assert table.positions.tolist() == [-2, -1, 0, 1, 2]
+    vectors = tables["keys"][1, 1, 0] - tables["keys"][1, 1, 0].mean(axis=0)  # layer 2, head 1
+    assert table.norms[1, 0, 4] == pytest.approx(np.sqrt(vectors[4] @ vectors[4]))
+    cosines = []
+    for head in tables["keys"][1, 1]:
+        a, b = head[0] - head.mean(axis=0), head[3] - head.mean(axis=0)
+        cosines.append(a @ b / np.sqrt((a @ a) * (b @ b)))
+    assert table.similarities[1, 0, 3] == pytest.approx(np.mean(cosines))
+    # A decoder sees no later tokens.
+    assert found["decoder"]["keys"].positions.tolist() == [-2, -1, 0]
+    near = relation_tables(params, 0, max_distance=1)
+    assert near["encoder"]["keys"].positions.tolist() == [-1, 0, 1]
+    assert near["decoder"]["keys"].norms.shape == (2, 2, 2)
+
+
+def test_equal_position_vectors_have_no_direction():
+    layers = {0: {"attention": {"variant": {"keys": np.ones((1, 1, 1, 4))}}}}  # k = 0
+    table = relation_tables({"text": {"encoder": {"layers": layers}}}, 0)["text"]["keys"]
+    assert table.norms.tolist() == [[[0]]]
+    assert table.similarities.tolist() == [[[0]]]
 
 
 def test_layers_are_ordered_by_number():

@@ -1,0 +1,129 @@
+"""Figures of the position vectors of relative position attention (Shaw et al. 2018).
+
+Each head of each layer has one vector a_r for every relative position r = j - i of query i and key
+j, clipped to -k..k, in a table for keys and in a table for values.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from jaxtyping import Array
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
+
+from distattn_jax.plot.style import check_array, finish_layout, make_panels, use_style
+
+Vector = np.ndarray | Array
+
+
+def relation_norms(norms: Mapping[str, Vector], positions: Vector) -> Figure:
+    """Draw the norms of position vectors: heads against relative positions, one panel per layer.
+
+    A row of panels shows one table, such as that of the keys, with a colour scale of its own.
+
+    Args:
+      norms: Norms by title of the table, shape (L, N, R) for L layers of N heads.
+      positions: The R relative positions, in ascending order without gaps.
+    """
+    positions = check_array("positions", positions, ("R",))
+    arrays = _check_tables("norms", norms, ("L", "N", len(positions)))
+    layers, most_heads = _count_layers("norms", arrays), max(map(_count_rows, arrays.values()))
+    with use_style():
+        width = min(max(2.2, 0.9 + 0.045 * len(positions)), 4.0)
+        figure, grid = make_panels(len(arrays), layers, width=width, height=0.9 + 0.14 * most_heads)
+        for row, (title, values) in enumerate(arrays.items()):
+            panels = grid[row * layers : (row + 1) * layers]
+            edges = (positions[0] - 0.5, positions[-1] + 0.5, values.shape[1] + 0.5, 0.5)
+            for layer, axes in enumerate(panels):
+                axes.imshow(
+                    values[layer],
+                    aspect="auto",
+                    cmap="Blues",
+                    vmin=0,
+                    vmax=values.max() or 1,
+                    extent=edges,
+                )
+                _style_panel(axes, f"{title}, layer {layer + 1}")
+                axes.set_xlabel("relative position $r = j - i$")
+                if layer == 0:
+                    axes.set_ylabel("head")
+            _add_colour_bar(figure, panels, r"$\|a_r - \overline{a}\|$", aspect=12, ticks=3)
+        return finish_layout(figure)
+
+
+def relation_similarities(similarities: Mapping[str, Vector], positions: Vector) -> Figure:
+    """Draw the cosine similarity of the position vectors of all pairs of relative positions.
+
+    A row of panels shows one table, such as that of the keys, and a column shows one layer. The
+    attention cannot tell two relative positions apart where the similarity of keys is 1.
+
+    Args:
+      similarities: Similarities by title of the table, shape (L, R, R) for L layers.
+      positions: The R relative positions, in ascending order without gaps.
+    """
+    positions = check_array("positions", positions, ("R",))
+    arrays = _check_tables("similarities", similarities, ("L", len(positions), len(positions)))
+    layers = _count_layers("similarities", arrays)
+    first, last = positions[0] - 0.5, positions[-1] + 0.5
+    with use_style():
+        figure, grid = make_panels(len(arrays), layers, width=2.3, height=2.2)
+        figure.set_layout_engine("compressed")  # It leaves no gaps between square maps.
+        for i, axes in enumerate(grid):
+            title, layer = list(arrays)[i // layers], i % layers
+            axes.imshow(
+                arrays[title][layer],
+                cmap="RdBu_r",
+                vmin=-1,
+                vmax=1,
+                extent=(first, last, last, first),
+            )
+            _style_panel(axes, f"{title}, layer {layer + 1}")
+            if i >= len(grid) - layers:
+                axes.set_xlabel("relative position")
+            if layer == 0:
+                axes.set_ylabel("relative position")
+        _add_colour_bar(figure, grid, "cosine similarity", aspect=30, ticks=5)
+        return finish_layout(figure)
+
+
+def _check_tables(
+    name: str, tables: Mapping[str, Vector], shape: tuple[str | int, ...]
+) -> dict[str, np.ndarray]:
+    """Return all tables as float64, or raise a ValueError if the shape of one is wrong."""
+    return {
+        title: check_array(f"{name}[{title!r}]", table, shape) for title, table in tables.items()
+    }
+
+
+def _count_layers(name: str, tables: Mapping[str, np.ndarray]) -> int:
+    """Return the number of layers, which all tables must share."""
+    layers = {len(table) for table in tables.values()}
+    if len(layers) != 1:
+        raise ValueError(
+            f"{name} must have at least one table, all of the same number of layers; "
+            f"got layers {sorted(layers)}."
+        )
+    return layers.pop()
+
+
+def _count_rows(table: np.ndarray) -> int:
+    return table.shape[1]
+
+
+def _style_panel(axes: Axes, title: str) -> None:
+    """Set the title, a frame and ticks at whole numbers."""
+    axes.set_title(title)
+    axes.spines[:].set_visible(True)
+    for axis in (axes.xaxis, axes.yaxis):
+        axis.set_major_locator(MaxNLocator(5, integer=True, min_n_ticks=1))
+
+
+def _add_colour_bar(
+    figure: Figure, panels: list[Axes], label: str, *, aspect: int, ticks: int
+) -> None:
+    """Add a colour bar beside the panels, which share one colour scale."""
+    bar: Any = figure.colorbar(panels[0].images[0], ax=panels, label=label, aspect=aspect)
+    bar.locator = MaxNLocator(ticks, steps=[1, 2, 5, 10])
+    bar.outline.set_linewidth(0.6)
