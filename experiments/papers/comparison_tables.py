@@ -206,11 +206,13 @@ def _choose_columns(results: Sequence[Result], published: Published) -> list[tup
 
     The origin is "validation", "test" or PUBLISHED.
     """
-    found = {name: None for result in results for name in result["members"][0]["validation"]}
-    metrics = sorted(found, key=lambda name: (name != results[0]["criterion"], name == "loss"))
     columns = []
     for split in measured_splits(results):
-        for metric in metrics:
+        members = (result["members"][i] for result in results for i in select_members(result))
+        found = {name: None for member in members for name in member[split]}
+        for metric in sorted(
+            found, key=lambda name: (name != results[0]["criterion"], name == "loss")
+        ):
             columns.append((split, metric))
             if split == "test" and any(metric in numbers for numbers in published.values()):
                 columns.append((PUBLISHED, metric))

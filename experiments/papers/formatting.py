@@ -10,12 +10,14 @@ METRIC_TITLES = {
     **{"macro_f": "macro F", "auc": "AUC", "mrr": "MRR", "rmse": "RMSE", "mae": "MAE"},
     **{"ndcg@5": "nDCG@5", "ndcg@10": "nDCG@10"},
     **{f"recall@{k}": f"R@{k}" for k in (1, 3, 5, 20)},
+    **{"bleu": "BLEU", "bleu_lowercase": "BLEU, lower case", "chrf": "chrF"},
 }
 PERCENT_METRICS = (
     *("accuracy", "macro_precision", "macro_recall", "macro_f"),
     *("auc", "mrr", "ndcg@5", "ndcg@10"),
     *(f"recall@{k}" for k in (1, 3, 5, 20)),
 )
+POINT_METRICS = ("bleu", "bleu_lowercase", "chrf")  # from 0 to 100, by definition
 METHOD_ORDER = (*METHODS, *GUIDES)  # rows of every table
 EMPTY = "-"  # a cell without a value
 NOT_RUN = "not run"  # a cell or a phrase
@@ -35,7 +37,9 @@ def metric_title(metric: str, *, unit: bool = True) -> str:
 
 
 def format_value(metric: str, value: float) -> str:
-    """Format a metric: fractions as percentages with two decimals, others with four decimals."""
+    """Format a metric: percentages and points with two decimals, others with four decimals."""
+    if metric in POINT_METRICS:
+        return f"{value:.2f}"
     return f"{100 * value:.2f}" if metric in PERCENT_METRICS else f"{value:.4f}"
 
 
@@ -46,9 +50,9 @@ def format_mean(metric: str, values: Iterable[float]) -> str:
 
 
 def format_difference(metric: str, value: float) -> str:
-    """Format a difference of two metric values, with "points" if the metric is a percentage."""
+    """Format a difference of two metric values, with "points" unless it is a plain number."""
     formatted = format_value(metric, value)
-    return f"{formatted} points" if metric in PERCENT_METRICS else formatted
+    return f"{formatted} points" if metric in (*PERCENT_METRICS, *POINT_METRICS) else formatted
 
 
 def format_p(p: float) -> str:

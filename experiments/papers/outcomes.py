@@ -7,7 +7,6 @@ from distattn_jax.train.metrics import score
 from distattn_jax.train.results import Result, values_by_seed
 from experiments.papers.formatting import (
     NOT_RUN,
-    PERCENT_METRICS,
     format_difference,
     format_p,
     format_value,
@@ -31,14 +30,21 @@ class Outcome(NamedTuple):
         return BETTER if score(self.criterion, self.test.difference) > 0 else WORSE
 
 
-def compare_results(first: Result | None, second: Result | None) -> Outcome | None:
-    """Compare the main metric of two methods on the test set by a paired t-test over seeds.
+def compare_results(
+    first: Result | None, second: Result | None, metric: str | None = None
+) -> Outcome | None:
+    """Compare a metric of two methods on the test set by a paired t-test over seeds.
 
     Return None if one of the results is missing, or if the methods have no seed in common.
+
+    Args:
+      first: Result of the first method.
+      second: Result of the second method.
+      metric: Name of the metric. None compares the main metric.
     """
     if first is None or second is None:
         return None
-    criterion = first["criterion"]
+    criterion = metric or first["criterion"]
     test = paired_t_test(
         values_by_seed(first, "test", criterion), values_by_seed(second, "test", criterion)
     )
@@ -98,8 +104,7 @@ def detectable_range(outcomes: Sequence[Outcome | None]) -> str:
     if not found:
         return NOT_RUN
     (lowest, criterion), (highest, _) = min(found), max(found)
-    unit = " points" if criterion in PERCENT_METRICS else ""
-    return f"{format_value(criterion, lowest)} to {format_value(criterion, highest)}{unit}"
+    return f"{format_value(criterion, lowest)} to {format_difference(criterion, highest)}"
 
 
 def _least_p(outcomes: Sequence[Outcome]) -> str:

@@ -1,0 +1,154 @@
+"""Translations that are stored in a run, and their BLEU and chrF by sacrebleu.
+
+`python -m experiments evaluate RUN` writes these files to `RUN/translations`:
+
+- `{split}_seed_{seed}.txt`: translations of all sentences of a split, one on each line.
+- `{split}_reference.txt`: references, one on each line.
+- `{split}.json`: how the translations were made and, once they are scored, the scores.
+
+Scoring reads only these files. It can therefore happen on another machine than the translation.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from etils import epath
+
+from distattn_jax.data.files import DataError, read_text
+from distattn_jax.train import Run, RunError
+from distattn_jax.train.atomic_write import write_atomically
+from distattn_jax.train.run_files import read_json
+
+FOLDER = "translations"
+
+
+def store_translations(
+    run: Run,
+    split: str,
+    translations: Mapping[int, Sequence[str]],
+    references: Sequence[str],
+    about: Mapping[str, Any],
+) -> None:
+    """Store translations of a split in a run. Earlier translations of the split are replaced.
+
+    Args:
+      run: Folder of the run.
+      split: Name of the split.
+      translations: Translations of all sentences, by the index of the model in the run.
+      references: References of all sentences.
+      about: How the translations were made, with an entry `members` that lists the index, the seed
+        and the step of every model.
+    """
+    folder = run.path / FOLDER
+    folder.mkdir(parents=True, exist_ok=True)
+    description = folder / f"{split}.json"
+    # Without a description, half-written translations cannot be taken for complete ones.
+    description.unlink(missing_ok=True)
+    for path in list(folder.iterdir()):
+        if path.name.startswith(f"{split}_seed_"):
+            path.unlink()
+    write_atomically(folder / f"{split}_reference.txt", _join_lines(references))
+    for member in about["members"]:
+        path = folder / f"{split}_seed_{member['seed']}.txt"
+        write_atomically(path, _join_lines(translations[member["member"]]))
+    write_atomically(description, _to_json(about))
+
+
+def score_translations(run: Run, split: str) -> dict[str, Any]:
+    """Score the stored translations of a split, store the scores and return the description.
+
+    Raises:
+      RunError: The run has no translations of this split, or sacrebleu is not installed.
+    """
+    description = run.path / FOLDER / f"{split}.json"
+    about = read_json(description)
+    if about is None:
+        raise RunError(
+            f"{run.path} holds no translations of the split {split!r}: `python -m experiments "
+            f"evaluate {run.path} --split {split}` makes them."
+        )
+    references = _read_lines(run.path / FOLDER / f"{split}_reference.txt")
+    for member in about["members"]:
+        path = run.path / FOLDER / f"{split}_seed_{member['seed']}.txt"
+        hypotheses = _read_lines(path)
+        if len(hypotheses) != len(references):
+            raise DataError(
+                f"{path}: must have {len(references)} lines, one for each reference; "
+                f"got {len(hypotheses)}. Evaluate the run again."
+            )
+        member["scores"], about["signatures"] = compute_scores(hypotheses, references)
+    write_atomically(description, _to_json(about))
+    return about
+
+
+def compute_scores(
+    hypotheses: Sequence[str], references: Sequence[str]
+) -> tuple[dict[str, float], dict[str, str]]:
+    """Return BLEU, BLEU of the lower-cased texts and chrF, and the signature of each by sacrebleu.
+
+    Args:
+      hypotheses: Translations.
+      references: References, one for each translation.
+    """
+    try:
+        from sacrebleu.metrics import BLEU, CHRF  # An optional dependency.
+    except ImportError:
+        raise MissingPackageError(
+            "BLEU and chrF need the package sacrebleu: pip install 'distattn-jax[experiments]'."
+        ) from None
+    metrics = {"bleu": BLEU(), "bleu_lowercase": BLEU(lowercase=True), "chrf": CHRF()}
+    scores = {
+        name: metric.corpus_score(list(hypotheses), [list(references)]).score
+        for name, metric in metrics.items()
+    }
+    return scores, {name: str(metric.get_signature()) for name, metric in metrics.items()}
+
+
+class MissingPackageError(RunError):
+    """Raised if an optional package is not installed."""
+
+
+def add_scores(run: Run) -> tuple[dict[str, Any] | None, dict[str, Any]]:
+    """Return the result of a run with the scores of its translations, and their descriptions.
+
+    Translations by other parameters than those of the result are left out.
+
+    Args:
+      run: Folder of a run.
+
+    Returns:
+      Two dicts. The first is the content of result.json, in which the metrics of each scored model
+      and split include the scores; it is None if the run is not finished. The second has the
+      description of the translations of every split.
+    """
+    result, folder = run.result, run.path / FOLDER
+    if result is None or not folder.exists():
+        return result, {}
+    found = {}
+    for path in sorted(folder.glob("*.json")):
+        split, about = path.stem, read_json(path)
+        members = [result["members"][one["member"]] for one in about["members"]]
+        translated = zip(members, about["members"], strict=True)
+        if any(one["step"] not in (None, member["best_step"]) for member, one in translated):
+            continue
+        found[split] = about
+        for member, one in zip(members, about["members"], strict=True):
+            if split in member:
+                member[split] = {**member[split], **one.get("scores", {})}
+    return result, found
+
+
+def _join_lines(lines: Sequence[str]) -> str:
+    return "".join(f"{line}\n" for line in lines)
+
+
+def _read_lines(path: epath.Path) -> list[str]:
+    """Return the lines of a file. Only a line feed ends a line."""
+    if not path.exists():
+        raise DataError(f"{path} is missing. Evaluate the run again.")
+    return read_text(path).split("\n")[:-1]
+
+
+def _to_json(content: Mapping[str, Any]) -> str:
+    return json.dumps(content, indent=1) + "\n"
