@@ -27,6 +27,7 @@ class Progress:
 
     Args:
       total: Number of steps of the whole run.
+      unit: Plural noun for a step.
       stream: Stream to write to. None means standard error.
       every_seconds: Time between two lines if the stream is a log, in seconds.
       clock: Function that returns a time in seconds, with any origin.
@@ -36,13 +37,14 @@ class Progress:
         self,
         total: int,
         *,
+        unit: str = "steps",
         stream: Stream | None = None,
         every_seconds: float | int = 10,
         clock: Callable[[], float] = time.monotonic,
     ):
         if total < 1:
             raise ValueError(f"total must be at least 1; got {total}.")
-        self._total, self._clock = total, clock
+        self._total, self._unit, self._clock = total, unit, clock
         self._stream: Stream = sys.stderr if stream is None else stream
         self._terminal = self._stream.isatty()
         self._interval = REDRAW_SECONDS if self._terminal else every_seconds
@@ -107,11 +109,11 @@ class Progress:
         assert self._first is not None
         (first_time, first_step), (recent_time, recent_step) = self._first, self._history[0]
         if step <= recent_step or now <= recent_time:
-            return "? steps/s", "?:??:?? left"
+            return f"? {self._unit}/s", "?:??:?? left"
         speed = (step - recent_step) / (now - recent_time)
         seconds = max(self._total - step, 0) * (now - first_time) / (step - first_step)
         shown = f"{speed:.3g}" if speed < 100 else f"{speed:.0f}"
-        return f"{shown} steps/s", f"{_format_time(seconds)} left"
+        return f"{shown} {self._unit}/s", f"{_format_time(seconds)} left"
 
     def __enter__(self) -> "Progress":
         return self

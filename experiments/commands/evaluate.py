@@ -2,24 +2,80 @@
 
 import argparse
 import itertools
+import time
 from collections.abc import Mapping, Sequence
+from typing import Any
 
+import jax
 import numpy as np
 from etils import epath
 
 from distattn_jax import sharding
-from distattn_jax.tasks import load_config, read_split
-from distattn_jax.tasks.load import load_parameters, load_task
-from distattn_jax.train import Member, Run, RunError, evaluate
+from distattn_jax.tasks import Translation, load_config, read_split
+from distattn_jax.tasks.decoding import read_sentences, translate_sentences
+from distattn_jax.tasks.load import load_parameters, load_task, select_model
+from distattn_jax.train import Config, Member, Run, RunError, evaluate
 from distattn_jax.train.members import list_members, varied_axes
 from distattn_jax.train.options import describe_differences, parse_options, result_options
+from distattn_jax.train.progress import show_elapsed
 from distattn_jax.train.results import select_members
 from experiments.commands.train import enable_compilation_cache
-from experiments.papers.formatting import markdown_table
+from experiments.papers import translations
+from experiments.papers.formatting import markdown_table, metric_title
+
+BEAM, LENGTH_PENALTY = 4, 0.6  # as in Vaswani et al. 2017
 
 
 def main(arguments: Sequence[str]) -> None:
     """Run `evaluate RUN [--split NAME] [--average N] [--option value ...]`: print all metrics."""
+    parser = make_parser()
+    parsed, flags = parser.parse_known_args(arguments)
+    saved = load_config(parsed.run)
+    config = parse_options(saved, flags, program="python -m experiments evaluate RUN")
+    changed = describe_differences(result_options(saved), result_options(config))
+    if changed:
+        raise RunError(
+            "options that a run was trained with cannot be changed:\n  " + "\n  ".join(changed)
+        )
+    if config.task != "translation" and (
+        parsed.stored or parsed.beam is not None or parsed.length_penalty is not None
+    ):
+        raise RunError(
+            f"--beam, --length-penalty and --stored need a run of the task translation; "
+            f"{parsed.run} has the task {config.task}."
+        )
+    run = Run(epath.Path(parsed.run))
+    if parsed.stored:
+        print(format_scores(translations.score_translations(run, parsed.split), config))
+        return
+    enable_compilation_cache()
+    task = load_task(parsed.run, config)
+    params = load_parameters(parsed.run, task, average=parsed.average)
+    table = read_split(task, parsed.split)
+    metrics = evaluate(task, params, table, sharding.make_mesh(1, 1))
+    print(f"{parsed.run} on {len(table)} examples of {parsed.split}:\n")
+    members = list_members(config)
+    print(format_metrics(metrics, members))
+    result = run.result
+    axes = varied_axes(members)
+    if result is not None and axes:
+        best = members[select_members(result)[0]].setting
+        chosen = ", ".join(f"{axis} {best[axis]}" for axis in axes)
+        print(f"\nBest on the validation set: {chosen}.")
+    if isinstance(task, Translation):
+        translate_split(run, task, params, parsed)
+        try:
+            about = translations.score_translations(run, parsed.split)
+            print(f"\n{format_scores(about, config)}")
+        except translations.MissingPackageError as error:
+            print(
+                f"\nThe translations are stored in {run.path / translations.FOLDER}. {error} "
+                "Then score them, here or elsewhere, with --stored."
+            )
+
+
+def make_parser() -> argparse.ArgumentParser:
+    """Return the parser of the command line, without the options of the run."""
     parser = argparse.ArgumentParser(prog="python -m experiments evaluate", description=__doc__)
     parser.add_argument("run", help="folder of a run, e.g. runs/nearest/distance_aware")
     parser.add_argument(
@@ -29,28 +85,86 @@ def main(arguments: Sequence[str]) -> None:
         "multinli (now: test)",
     )
     add_average_flag(parser)
-    parsed, flags = parser.parse_known_args(arguments)
-    saved = load_config(parsed.run)
-    config = parse_options(saved, flags, program="python -m experiments evaluate RUN")
-    changed = describe_differences(result_options(saved), result_options(config))
-    if changed:
+    add_decoding_flags(parser)
+    parser.add_argument(
+        "--stored",
+        action="store_true",
+        help="translation: compute BLEU and chrF of the stored translations, and nothing else",
+    )
+    return parser
+
+
+def translate_split(run: Run, task: Translation, params: Any, options: argparse.Namespace) -> None:
+    """Translate a split with every seed, and store the translations in the run.
+
+    If the run has a hyperparameter grid, only the models with the best hyperparameters translate.
+
+    Args:
+      run: Folder of the run.
+      task: Task of the run.
+      params: Parameters of all models, with a leading axis over models.
+      options: Split, beam, length penalty and average, as on the command line.
+    """
+    members, result = list_members(task.config), run.result
+    if result is None and varied_axes(members):
         raise RunError(
-            "options that a run was trained with cannot be changed:\n  " + "\n  ".join(changed)
+            f"{run.path} is not finished, so its best hyperparameters are unknown. Train it to the "
+            "end, then evaluate it again."
         )
-    enable_compilation_cache()
-    task = load_task(parsed.run, config)
-    params = load_parameters(parsed.run, task, average=parsed.average)
-    table = read_split(task, parsed.split)
-    metrics = evaluate(task, params, table, sharding.make_mesh(1, 1))
-    print(f"{parsed.run} on {len(table)} examples of {parsed.split}:\n")
+    chosen = range(len(members)) if result is None else select_members(result)
+    sources, references = read_sentences(task, options.split)
+    search = decoding_options(options)
+    found, start = {}, time.monotonic()
+    for i in chosen:
+        with show_elapsed(f"translating {len(sources)} sentences with seed {members[i].seed}"):
+            found[i] = translate_sentences(
+                select_model(task, params, i), task.tokenizer, sources, **search
+            )
+    is_best = result is not None and options.average is None
+    about = {
+        "sentences": len(sources),
+        "beam": search["beam_size"],
+        "length_penalty": search["length_penalty"],
+        "average": options.average,
+        "seconds": round(time.monotonic() - start, 1),
+        "device": jax.devices()[0].device_kind,
+        "members": [
+            {
+                "member": i,
+                "seed": members[i].seed,
+                "step": result["members"][i]["best_step"] if is_best and result else None,
+            }
+            for i in chosen
+        ],
+    }
+    translations.store_translations(run, options.split, found, references, about)
+
+
+def format_scores(about: Mapping[str, Any], config: Config) -> str:
+    """Return a Markdown table of BLEU and chrF of every seed, and the signatures of sacrebleu.
+
+    Args:
+      about: Description of scored translations.
+      config: Config of the run.
+    """
     members = list_members(config)
-    print(format_metrics(metrics, members))
-    result = Run(epath.Path(parsed.run)).result
-    axes = varied_axes(members)
-    if result is not None and axes:
-        best = members[select_members(result)[0]].setting
-        chosen = ", ".join(f"{axis} {best[axis]}" for axis in axes)
-        print(f"\nBest on the validation set: {chosen}.")
+    scored = about["members"]
+    columns = {
+        metric_title(name): np.asarray([member["scores"][name] for member in scored])
+        for name in about["signatures"]
+    }
+    average = about["average"]
+    parameters = f"mean of the last {average} checkpoints" if average else "best checkpoint"
+    return "\n".join(
+        [
+            f"Translations of {about['sentences']} sentences, beam {about['beam']}, length penalty "
+            f"{about['length_penalty']}, {parameters}:",
+            "",
+            format_metrics(columns, [members[member["member"]] for member in scored], digits=2),
+            "",
+            *(f"{metric_title(name)}: {text}" for name, text in about["signatures"].items()),
+        ]
+    )
 
 
 def add_average_flag(parser: argparse.ArgumentParser) -> None:
@@ -64,7 +178,32 @@ def add_average_flag(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def format_metrics(metrics: Mapping[str, np.ndarray], members: Sequence[Member]) -> str:
+def add_decoding_flags(parser: argparse.ArgumentParser) -> None:
+    """Add the flags of the beam search, of commands that translate."""
+    parser.add_argument(
+        "--beam", type=int, metavar="N", help=f"hypotheses of the beam search (now: {BEAM})"
+    )
+    parser.add_argument(
+        "--length-penalty",
+        type=float,
+        metavar="X",
+        help=f"exponent of the length penalty of the beam search (now: {LENGTH_PENALTY})",
+    )
+
+
+def decoding_options(parsed: argparse.Namespace) -> dict[str, Any]:
+    """Return the options of `translate_tokens` that were set on the command line, or defaults."""
+    return {
+        "beam_size": BEAM if parsed.beam is None else parsed.beam,
+        "length_penalty": (
+            LENGTH_PENALTY if parsed.length_penalty is None else parsed.length_penalty
+        ),
+    }
+
+
+def format_metrics(
+    metrics: Mapping[str, np.ndarray], members: Sequence[Member], *, digits: int = 4
+) -> str:
     """Return a Markdown table of the metrics of all models of a run.
 
     Each model has a row with its seed and its hyperparameters, as far as these differ between
@@ -74,13 +213,14 @@ def format_metrics(metrics: Mapping[str, np.ndarray], members: Sequence[Member])
       metrics: Metrics by name, each of shape (members,).
       members: Seed and hyperparameters of every model. Models with equal hyperparameters are
         adjacent.
+      digits: Number of decimals.
     """
     axes = varied_axes(list(members))
     rows = []
 
     def add_row(title: str, member: Member, models: list[int]) -> None:
         setting = [str(member.setting[axis]) for axis in axes]
-        means = [f"{column[models].mean():.4f}" for column in metrics.values()]
+        means = [f"{column[models].mean():.{digits}f}" for column in metrics.values()]
         rows.append([title, *setting, *means])
 
     for _, group in itertools.groupby(range(len(members)), lambda i: members[i].setting):

@@ -36,7 +36,7 @@ def main(arguments: Sequence[str]) -> None:
     enable_compilation_cache()
     source = parsed.file or "standard input"
     typed = parsed.file is None and sys.stdin.isatty()
-    with _open_texts(parsed.file) as file:
+    with open_texts(parsed.file) as file:
         lines = (
             decode_line(raw, f"{source}:{i}", first=i == 1) for i, raw in enumerate(file, start=1)
         )
@@ -79,7 +79,7 @@ def _predict_rows(
     return task.format_predictions(apply(model, table.take(np.arange(size), length)))[: len(rows)]
 
 
-def _open_texts(path: str | None) -> contextlib.AbstractContextManager[BinaryIO]:
+def open_texts(path: str | None) -> contextlib.AbstractContextManager[BinaryIO]:
     """Open a file of texts for reading bytes. None means the standard input, which stays open."""
     if path is None:
         return contextlib.nullcontext(sys.stdin.buffer)

@@ -17,11 +17,13 @@ from experiments.papers.comparison_tables import experiment_tables
 from experiments.papers.da_transformer.published import SCORES
 from experiments.papers.formatting import method_title
 from experiments.papers.stored_results import FOLDER, NEW_FOLDER, update_results_page
+from experiments.papers.translations import add_scores
 from experiments.recipes import find_recipe
 
 AnyPath = str | Path | epath.Path
 GUIDE_WEIGHTS = ("guiding.alpha", "guiding.beta", "guiding.gamma")
-PAPERS = {"da": "da_transformer", "guiding": "attention_guiding"}  # folders of experiments/papers
+# Folders of experiments/papers.
+PAPERS = {"da": "da_transformer", "guiding": "attention_guiding", "shaw": "shaw"}
 
 
 def main(arguments: Sequence[str]) -> None:
@@ -31,7 +33,7 @@ def main(arguments: Sequence[str]) -> None:
     paper = options.paths[0] if len(options.paths) == 1 else ""
     if paper not in PAPERS:
         if options.details or options.update or options.results:
-            parser.error("--details, --results and --update need a paper: da or guiding.")
+            parser.error(f"--details, --results and --update need a paper: {', '.join(PAPERS)}.")
         paths = options.paths or [OutputConfig().directory]
         print(report(paths, output=options.output, sentence=options.sentence))
         return
@@ -52,7 +54,10 @@ def make_parser() -> argparse.ArgumentParser:
     """Return the parser of the command line."""
     parser = argparse.ArgumentParser(prog="python -m experiments report", description=__doc__)
     parser.add_argument(
-        "paths", nargs="*", metavar="PATH", help="runs, folders of runs, or a paper: da, guiding"
+        "paths",
+        nargs="*",
+        metavar="PATH",
+        help=f"runs, folders of runs, or a paper: {', '.join(PAPERS)}",
     )
     parser.add_argument(
         "--output",
@@ -82,7 +87,7 @@ def load_paper(paper: str, folder: AnyPath) -> Any:
     """Return the module that reports on a paper. Raise `RunError` if there are no results.
 
     Args:
-      paper: "da" (DA-Transformer) or "guiding" (attention guiding).
+      paper: Name of the paper, a key of `PAPERS`.
       folder: Folder of the stored results.
     """
     # Imported here, because drawing needs Matplotlib and --help does not.
@@ -101,7 +106,7 @@ def report_on_paper(paper: str, folder: AnyPath, output: AnyPath) -> str:
     """Write `report_{paper}.md` and figures, and return the Markdown of the report.
 
     Args:
-      paper: "da" (DA-Transformer) or "guiding" (attention guiding).
+      paper: Name of the paper, a key of `PAPERS`.
       folder: Folder of the stored results.
       output: Folder to write to.
     """
@@ -117,7 +122,7 @@ def update_paper(paper: str) -> str:
     """Update the figures in `experiments/results` and the page RESULTS.md.
 
     Args:
-      paper: "da" (DA-Transformer) or "guiding" (attention guiding).
+      paper: Name of the paper, a key of `PAPERS`.
 
     Returns:
       Markdown of the report.
@@ -204,7 +209,7 @@ def _group_runs(paths: Iterable[AnyPath]) -> dict[epath.Path, list[FoundRun]]:
                 f"{path}, which {problem}."
             )
         for run in here:
-            found = FoundRun(run, load_config(run), Run(run).result)
+            found = FoundRun(run, load_config(run), add_scores(Run(run))[0])
             groups.setdefault(run.parent, {})[run] = found
     return {folder: list(runs.values()) for folder, runs in groups.items()}
 

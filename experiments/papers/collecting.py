@@ -15,7 +15,10 @@ from distattn_jax.train.run_files import read_json
 from experiments.papers.attention_guiding.head_statistics import collect_guided_heads
 from experiments.papers.da_transformer.head_statistics import collect_heads
 from experiments.papers.formatting import METHOD_ORDER
+from experiments.papers.shaw.settings import SENTENCES
 from experiments.papers.stored_results import AnyPath, round_numbers
+from experiments.papers.translations import add_scores
+from experiments.papers.translators import collect_translator
 from experiments.recipes import list_recipes, load_recipe
 
 LOCAL_OPTIONS = ("data.parses", "data.vectors", "name", "search")  # paths and names of one machine
@@ -44,8 +47,10 @@ def collect_results(folder: AnyPath) -> dict[str, Any]:
     name = load_config(runs[first].path).name
     content: dict[str, Any] = {"experiment": name, "data": data[first], "runs": {}}
     for method, run in runs.items():
+        result, translations = add_scores(run)
         content["runs"][method] = {
-            "result": run.result,
+            "result": result,
+            **({"translations": translations} if translations else {}),
             "config": _select_options(run),
             "environment": read_json(run.path / "environment.json"),
             "seconds": sum(line["seconds"] for line in run.timings),
@@ -66,8 +71,11 @@ def _collect_learned(experiment: str, runs: Mapping[str, Run]) -> dict[str, Any]
     """Collect statistics of attention heads from the checkpoints of the runs.
 
     If the recipe of the experiment defines `PAIR`, use `collect_guided_heads`, which is for guided
-    pre-trained models. Otherwise use `collect_heads`, which is for distance-aware heads.
+    pre-trained models. If SENTENCES contains the experiment, use `collect_translator`. Otherwise
+    use `collect_heads`, which is for distance-aware heads.
     """
+    if experiment in SENTENCES:
+        return collect_translator(runs, sentence=SENTENCES[experiment])
     recipe = load_recipe(experiment) if experiment in list_recipes() else None
     pair = getattr(recipe, "PAIR", None)
     if pair is not None:

@@ -1,4 +1,4 @@
-"""Figures of the runs of one experiment: learning curves, head parameters, attention maps.
+"""Figures of the runs of one experiment: learning curves, parameters of heads, attention maps.
 
 Figures of heads and attention maps are drawn only for finished runs with checkpoints. If a run
 trained a hyperparameter grid, only the best point of the grid is drawn. A figure that shows a
@@ -17,6 +17,7 @@ from distattn_jax import plot
 from distattn_jax.tasks import (
     SentenceAttention,
     TrainedModels,
+    Translation,
     distance_parameters,
     load_config,
     load_models,
@@ -27,6 +28,8 @@ from distattn_jax.train.members import list_members
 from distattn_jax.train.results import select_members
 from distattn_jax.train.run import Run
 from experiments.papers.formatting import METHOD_ORDER, method_title
+from experiments.papers.translation_figures import draw_alignment, draw_relations
+from experiments.papers.translators import align_sentence, collect_relations
 
 AnyPath = str | Path | epath.Path
 Curve = tuple[np.ndarray, np.ndarray]  # steps (K,), values (members, K)
@@ -57,11 +60,16 @@ def _make_figures(runs: dict[str, Run], sentence: str | None) -> Iterator[tuple[
     curves = plot_learning_curves(runs)
     if curves is not None:
         yield "learning_curves", curves
-    trained: dict[str, TrainedModels] = {}
-    for method in ("vanilla", "distance_aware"):
-        run = runs.get(method)
-        if run is not None and run.result is not None and run.checkpoints.exists():
-            trained[method] = load_models(run.path, run.result)
+    finished = {
+        method: run
+        for method, run in runs.items()
+        if run.result is not None and run.checkpoints.exists()
+    }
+    trained: dict[str, TrainedModels] = {
+        method: load_models(finished[method].path, finished[method].result or {})
+        for method in ("vanilla", "distance_aware")
+        if method in finished
+    }
     if "distance_aware" in trained:
         _, params, members, best = trained["distance_aware"]
         levels = distance_parameters(params)
@@ -83,6 +91,32 @@ def _make_figures(runs: dict[str, Run], sentence: str | None) -> Iterator[tuple[
         }
         tokens = next(iter(attention.values())).tokens
         yield "attention", plot.attention_maps(select_maps(attention), tokens)
+    yield from _make_translator_figures(finished, sentence)
+
+
+def _make_translator_figures(
+    runs: dict[str, Run], sentence: str | None
+) -> Iterator[tuple[str, Figure]]:
+    """Yield (file name, figure) for the first method with relative positions.
+
+    The figures show its position vectors and, if it translates, the attention between the words of
+    a sentence and its translation.
+
+    Args:
+      runs: Finished runs with checkpoints, by method.
+      sentence: Source sentence. None draws no attention.
+    """
+    method = next((method for method in runs if method.startswith("relative_")), None)
+    if method is None:
+        return
+    trained = load_models(runs[method].path, runs[method].result or {})
+    relations = collect_relations(trained)
+    for level, tables in relations.items():
+        suffix = "" if len(relations) == 1 else f"_{level}"
+        for field in ("norms", "similarities"):
+            yield f"relation_{field}{suffix}", draw_relations(tables, field)
+    if sentence is not None and isinstance(trained.task, Translation):
+        yield "alignment", draw_alignment(align_sentence(trained, sentence)._asdict())
 
 
 def max_sequence_length(run: Run, level: str) -> int:

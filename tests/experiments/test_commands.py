@@ -8,7 +8,7 @@ from experiments.recipes import list_recipes, load_recipe
 RECIPES = {name: load_recipe(name) for name in list_recipes()}
 COMMANDS = (
     *("bench", "collect", "decode", "evaluate", "list", "predict", "report", "search", "speed"),
-    "train",
+    *("train", "translate"),
 )
 
 
@@ -34,6 +34,7 @@ def _no_compilation_cache(tmp_path, monkeypatch):
         (("train", "text_files"), "error: the data set text_files needs --data.manual-dir, a f"),
         (("evaluate", "nowhere"), "error: nowhere is not a run: it holds no config.json."),
         (("predict", "nowhere"), "error: nowhere is not a run: it holds no config.json."),
+        (("translate", "nowhere"), "error: nowhere is not a run: it holds no config.json."),
         (("report", "nowhere"), "error: paths must be runs (a run holds a config.json) or folders"),
         (("collect", "nowhere"), "error: nothing was collected from nowhere."),
         (("list", "all"), "usage: python -m experiments list; got 'all' as well."),

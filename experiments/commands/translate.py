@@ -1,0 +1,163 @@
+"""Translate each line of text."""
+
+import argparse
+import contextlib
+import itertools
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
+
+from distattn_jax.data import encode
+from distattn_jax.data.files import decode_line
+from distattn_jax.tasks import LoadedModel, Translation, load
+from distattn_jax.tasks.alignment import Alignment, align_words, find_sharpest_layer
+from distattn_jax.tasks.decoding import decode_lines, translate_tokens
+from distattn_jax.train import RunError
+from distattn_jax.train.progress import Progress
+from experiments.commands.evaluate import (
+    add_average_flag,
+    add_decoding_flags,
+    decoding_options,
+)
+from experiments.commands.predict import open_texts
+from experiments.commands.train import enable_compilation_cache
+
+CHUNK = 4096  # sentences sorted by length together; 1 if a person types them
+
+
+def main(arguments: Sequence[str]) -> None:
+    """Run `translate RUN [FILE] [--beam N] [--alignments] ...`: print a translation per line."""
+    parsed = make_parser().parse_args(arguments)
+    enable_compilation_cache()
+    source = parsed.file or "standard input"
+    typed = parsed.file is None and sys.stdin.isatty()
+    with open_texts(parsed.file) as file:
+        lines: Iterable[str] = (
+            decode_line(raw, f"{source}:{i}", first=i == 1) for i, raw in enumerate(file, start=1)
+        )
+        loaded = load(parsed.run, member=parsed.member, average=parsed.average)
+        if not typed:
+            lines = list(lines)
+        translated = translate(
+            loaded,
+            lines,
+            alignments=parsed.alignments,
+            layer=None if parsed.layer is None else parsed.layer - 1,
+            size=1 if typed else CHUNK,
+            total=len(lines) if isinstance(lines, list) and sys.stderr.isatty() else 0,
+            **decoding_options(parsed),
+        )
+        for text in translated:
+            print(text, flush=typed)
+
+
+def make_parser() -> argparse.ArgumentParser:
+    """Return the parser of the command line."""
+    parser = argparse.ArgumentParser(prog="python -m experiments translate", description=__doc__)
+    parser.add_argument("run", help="folder of a run, e.g. runs/multi30k/relative_position")
+    parser.add_argument(
+        "file",
+        nargs="?",
+        metavar="FILE",
+        help="sentences, one on each line (now: standard input); a blank line stays blank",
+    )
+    add_decoding_flags(parser)
+    add_average_flag(parser)
+    parser.add_argument("--member", type=int, help="index of one of its models (now: the best)")
+    parser.add_argument(
+        "--alignments",
+        action="store_true",
+        help="after each translation, print the source word that each word attended to most, and "
+        "the weight of it, averaged over the heads of a decoder layer",
+    )
+    parser.add_argument(
+        "--layer",
+        type=int,
+        metavar="I",
+        help="decoder layer of --alignments, from 1 (now: the layer whose attention is most "
+        "concentrated on single words)",
+    )
+    return parser
+
+
+def translate(
+    loaded: LoadedModel,
+    lines: Iterable[str],
+    *,
+    alignments: bool = False,
+    layer: int | None = None,
+    size: int = CHUNK,
+    total: int = 0,
+    **options: Any,
+) -> Iterator[str]:
+    """Yield the translation of every line, and an empty text for a blank line.
+
+    Args:
+      loaded: Trained translator.
+      lines: Source sentences.
+      alignments: Also yield lines that show which source word each target word attended to.
+      layer: Index of the decoder layer of the alignments. None chooses the layer whose attention is
+        most concentrated, and names it on standard error.
+      size: Number of sentences that are sorted by length together.
+      total: Number of lines, to show the progress on standard error. 0 shows no progress.
+      **options: Options of `translate_tokens`.
+    """
+    if not isinstance(loaded.task, Translation):
+        raise RunError(f"the task {loaded.config.task} does not translate: use `predict`.")
+    layers = loaded.task.config.model.layers
+    if layer is not None and not 0 <= layer < layers:
+        raise ValueError(f"layer (--layer) must be from 1 to {layers}; got {layer + 1}.")
+    remaining, done = iter(lines), 0
+    while chunk := [line.strip() for line in itertools.islice(remaining, size)]:
+        sources = encode(loaded.tokenizer, [line for line in chunk if line])
+        with _show_progress(total, done) as progress:
+            tokens = translate_tokens(loaded.model, sources, on_batch=progress, **options)
+            done += len(chunk)
+        texts = decode_lines(loaded.tokenizer, tokens)
+        if alignments:
+            aligned = align_words(loaded.model, loaded.tokenizer, sources, tokens)
+            if layer is None and aligned:
+                layer = find_sharpest_layer(aligned)
+                print(f"attention of decoder layer {layer + 1}:", file=sys.stderr)
+            texts = [
+                "\n".join([text, *format_alignment(one, layer or 0)])
+                for text, one in zip(texts, aligned, strict=True)
+            ]
+        found = iter(texts)
+        yield from (next(found) if line else "" for line in chunk)
+
+
+def format_alignment(alignment: Alignment, layer: int) -> list[str]:
+    """Return one line for each target word: the word, the source word it attended to, the weight.
+
+    The end token of the translation is left out.
+
+    Args:
+      alignment: Attention between the words of one sentence and its translation.
+      layer: Index of the decoder layer.
+    """
+    pairs = [
+        (word, alignment.source[row.argmax()], row.max())
+        for word, row in zip(alignment.target[:-1], alignment.weights[layer], strict=False)
+    ]
+    widths = [max((len(pair[i]) for pair in pairs), default=0) for i in range(2)]
+    return [
+        f"  {target:<{widths[0]}}  {source:<{widths[1]}}  {weight:.2f}"
+        for target, source, weight in pairs
+    ]
+
+
+@contextlib.contextmanager
+def _show_progress(total: int, done: int) -> Iterator[Callable[[int], None] | None]:
+    """Show how many of `total` lines are translated, on standard error. 0 shows nothing.
+
+    Args:
+      total: Number of all lines.
+      done: Number of lines that were translated before.
+    """
+    if not total:
+        yield None
+        return
+    with Progress(total, unit="lines") as progress:
+        progress.update(done, {})
+        yield lambda count: progress.update(done + count, {})

@@ -1,0 +1,50 @@
+"""Experiments of the report: data sets, sizes of the model, methods and clipping distances.
+
+The paper trains on WMT 2014 with its base and big model. Our runs use two smaller data sets and two
+smaller models, `small` and `medium`, in their place. An experiment is named after data set and
+size, such as `multi30k_small`. The experiments of Table 2 add the clipping distance, such as
+`multi30k_small_k4`, and have one run, of the method `relative_position`.
+"""
+
+DATA_SETS = {"multi30k": "Multi30k", "libreoffice": "LibreOffice help"}
+SIZES = ("small", "medium")
+DISTANCES = (0, 1, 2, 4, 16, 64, 256)
+RELATIVE = "relative_position"
+
+# Table 1: method -> positions.
+POSITIONS = {
+    "vanilla": "absolute",
+    RELATIVE: "relative",
+    "relative_and_absolute": "relative and absolute",
+}
+# Table 3: method -> position vectors of values and of keys.
+ABLATIONS = {
+    RELATIVE: ("yes", "yes"),
+    "relative_position_keys": ("no", "yes"),
+    "relative_position_values": ("yes", "no"),
+    "no_positions": ("no", "no"),
+}
+
+# Experiments whose position vectors are drawn, and sentences whose attention is drawn.
+SENTENCES = {
+    "multi30k_small": "Two young girls are playing with a brown dog in the snow.",
+    "libreoffice_small": "Click the cell where you want to insert the function.",
+}
+
+
+def experiment_name(data: str, size: str, distance: int | None = None) -> str:
+    """Return the name of an experiment.
+
+    Args:
+      data: Name of the data set, a key of DATA_SETS.
+      size: Size of the model, one of SIZES.
+      distance: Clipping distance k of an experiment of Table 2. None for the other tables.
+    """
+    return f"{data}_{size}" + ("" if distance is None else f"_k{distance}")
+
+
+def list_experiments() -> list[str]:
+    """Return the names of all experiments of the report."""
+    main = [experiment_name(data, size) for data in DATA_SETS for size in SIZES]
+    sweep = [experiment_name(data, SIZES[0], k) for data in DATA_SETS for k in DISTANCES]
+    return [*main, *sweep]

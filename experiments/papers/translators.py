@@ -1,0 +1,51 @@
+"""Collect what translators have learned: position vectors, and attention between words."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from distattn_jax.data import encode
+from distattn_jax.tasks import TrainedModels, load_models, relation_tables
+from distattn_jax.tasks.alignment import Alignment, align_words
+from distattn_jax.tasks.decoding import translate_tokens
+from distattn_jax.train import Run
+
+MAX_DISTANCE = 16  # largest relative position whose vectors are shown
+
+
+def align_sentence(trained: TrainedModels, sentence: str) -> Alignment:
+    """Translate a sentence with the best model of a run, and return the attention between words."""
+    model, tokenizer = trained.model, trained.task.tokenizer
+    sources = encode(tokenizer, [sentence])
+    (alignment,) = align_words(model, tokenizer, sources, translate_tokens(model, sources))
+    return alignment
+
+
+def collect_relations(trained: TrainedModels) -> dict[str, dict[str, dict[str, Any]]]:
+    """Return the fields of the relation tables of the best model, by encoder or decoder and kind.
+
+    Return {} if the attention has no position vectors.
+    """
+    found = relation_tables(trained.params, trained.best, max_distance=MAX_DISTANCE)
+    return {
+        level: {kind: table._asdict() for kind, table in tables.items()}
+        for level, tables in found.items()
+    }
+
+
+def collect_translator(runs: Mapping[str, Run], *, sentence: str) -> dict[str, Any]:
+    """Collect position vectors and attention between words from a run with relative positions.
+
+    Args:
+      runs: Finished runs by method.
+      sentence: Source sentence.
+
+    Returns:
+      A dict with the keys "relations" (see `collect_relations`) and "alignment" (fields of
+      `Alignment`). The dict is empty if there is no run with checkpoints of `relative_position`.
+    """
+    run = runs.get("relative_position")
+    if run is None or not run.checkpoints.exists():
+        return {}
+    trained = load_models(run.path, run.result or {})
+    alignment = align_sentence(trained, sentence)
+    return {"relations": collect_relations(trained), "alignment": alignment._asdict()}

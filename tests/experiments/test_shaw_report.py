@@ -1,0 +1,139 @@
+"""Tables and figures of Shaw et al. 2018, from artificial results."""
+
+import pytest
+from matplotlib import image
+
+from experiments.papers import stored_results
+from experiments.papers.shaw import report
+from experiments.papers.shaw.settings import list_experiments
+from tests.experiments import shaw_results
+from tests.experiments.guiding_results import find_row
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("results")
+    small = {**shaw_results.content("multi30k_small"), **shaw_results.learned()}
+    for content in (
+        stored_results.round_numbers(small),
+        shaw_results.content("multi30k_medium", ("vanilla", "relative_position"), gain=2.0),
+        shaw_results.content("libreoffice_small", ("vanilla",), scored=False),
+        *shaw_results.sweep("multi30k"),
+    ):
+        stored_results.write_results(content, folder)
+    (folder / "notes_shaw.md").write_text("Notes.\n")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def summary(folder):
+    return report.summarize(folder)
+
+
+@pytest.fixture(scope="module")
+def details(folder):
+    return report.detail(folder)
+
+
+def find_rows(text, heading):
+    """Return the cells of all rows of the first table after a heading."""
+    lines = text[text.index(heading) :].splitlines()
+    start = next(i for i, line in enumerate(lines) if line.startswith("| ---")) + 1
+    rows = []
+    for line in lines[start:]:
+        if not line.startswith("|"):
+            break
+        rows.append([cell.strip() for cell in line.strip("|").split("|")])
+    return rows
+
+
+def test_table_1_shows_our_sizes_and_says_that_those_of_the_paper_were_not_run(summary):
+    rows = find_rows(summary, "(Table 1)")
+    # Three seeds: 36, 37 and 38, and two points more with the medium model.
+    ours = ["37.00 ± 1.00", "39.00 ± 1.00", "not run", "not run"]
+    published = [f"not run / {number}" for number in ("26.5", "27.9", "38.2", "41.2")]
+    assert rows[0] == ["absolute", *ours, *published]
+    assert rows[1][:3] == ["relative", "38.00 ± 1.00", "40.00 ± 1.00"]
+    assert rows[1][5:7] == ["not run / 26.8", "not run / 29.2"]
+    assert rows[2][:3] == ["relative and absolute", "37.50 ± 1.00", "not run"]
+    assert rows[2][5] == "not run / -"
+    assert "| Multi30k, small (3 + 3 x 256) |" in summary
+
+
+def test_table_2_shows_every_clipping_distance(summary):
+    rows = find_rows(summary, "(Table 2)")
+    assert [row[0] for row in rows] == ["0", "1", "2", "4", "16", "64", "256"]
+    assert rows[0] == ["0", "15.50 ± 0.71", "not run", "not run / 12.5"]
+    assert rows[6] == ["256", "37.10 ± 0.71", "not run", "not run / 25.8"]
+
+
+def test_table_3_shows_both_tables_one_of_them_and_none(summary):
+    rows = find_rows(summary, "(Table 3)")
+    assert rows[1] == [
+        *("no", "yes", "38.00 ± 1.00"),
+        *("not run", "not run", "not run", "not run / 25.8"),
+    ]
+    assert rows[2][:3] == ["yes", "no", "36.00 ± 1.00"]
+    assert rows[3][:3] == ["no", "no", "16.00 ± 1.00"]
+
+
+def test_findings_state_the_collapse_and_the_plateau(summary):
+    assert "Multi30k 16.00 ± 1.00 (no positions), 15.50 ± 0.71 (k = 0), 38.00 ± 1.00" in summary
+    assert "Multi30k from 36.70 (k = 2) to 37.10 (k = 256); LibreOffice help not run" in summary
+
+
+def test_differences_are_tested_by_seed(folder):
+    contents = report.read_contents(folder)
+    runs = contents["multi30k_small"]["runs"]
+    for gain, member, other in zip(
+        (0.9, 1.0, 1.1),
+        *(runs[method]["result"]["members"] for method in ("relative_position", "vanilla")),
+        strict=True,
+    ):
+        member["test"]["bleu"] = other["test"]["bleu"] + gain
+    text = report.write_summary(contents, "figures")
+    # Mean 1, standard deviation 0.1, three seeds: t = 17.3 and p = 0.0033.
+    assert "better in 1 of 2 comparisons (Multi30k small: 1.00 points, p = 0.0033)" in text
+    row = find_row(text, "relative - absolute", "| difference in BLEU")
+    assert row[1:] == ["1.00 (p = 0.0033)", "1.00", "not run", "not run"]
+
+
+def test_our_best_model_by_validation_loss_is_compared_with_others(summary):
+    # The run of the medium model with relative positions has the lowest loss.
+    assert "41.00 ± 1.00 (medium, relative) against 41.02, lower case (Wu et al. 2021" in summary
+    assert "40.00 ± 1.00 (medium, relative) against 35.41, cased (DGL" in summary
+    row = find_row(summary, "ours, relative", "| system")
+    assert row[1:4] == ["small (3 + 3 x 256)", "38.00 ± 1.00", "39.00 ± 1.00"]
+    assert row[4] == "sacrebleu, tokens 13a; beam 4"
+
+
+def test_details_list_every_seed_with_signatures_and_runs(details):
+    assert details.startswith("Notes.\n")
+    row = find_row(details, "multi30k_small", "### Every seed")
+    assert row == ["multi30k_small", "no positions", "0", "0.0667", "15.00", "16.00", "35.00"]
+    assert "- BLEU, lower case: `nrefs:1|case:lc|" in details
+    assert "- Decoding: beam 4, length penalty 0.6, best checkpoint" in details
+    assert find_row(details, "Multi30k", "### Data")[1:] == ["1,234", "56", "78"]
+    assert "multi30k_small_search: not searched." in details
+    assert find_row(details, "multi30k_small_k4/relative_position", "### Runs")[4] == "2"
+
+
+def test_every_linked_figure_is_drawn(folder, summary):
+    report.draw_figures(folder, folder)
+    names = {part.split(")")[0].split("/")[-1] for part in summary.split("](")[1:]}
+    levels = ("encoder", "decoder")
+    assert names == {
+        *("shaw_distances.png", "shaw_attention_multi30k.png"),
+        *(f"shaw_{level}_norms_multi30k.png" for level in levels),
+        *(f"shaw_{level}_similarities_multi30k.png" for level in levels),
+    }
+    for name in names:
+        assert image.imread(folder / "figures" / name).ndim == 3
+
+
+def test_without_any_result_everything_is_reported_as_not_run(tmp_path):
+    text = report.summarize(tmp_path)
+    assert "±" not in text.replace("mean ± standard deviation", "")
+    assert "**Relative against absolute positions**: not run." in text
+    assert report.detail(tmp_path).count("Not run.") == 2
+    assert set(report.read_contents(tmp_path)) == set(list_experiments())

@@ -1,0 +1,171 @@
+"""Commands on a trained translator: `translate`, `evaluate`, `collect` and `report`."""
+
+import builtins
+import io
+import json
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from distattn_jax.tasks import load
+from distattn_jax.train import RunError
+from experiments.commands import evaluate, translate
+from experiments.commands.report import report
+from experiments.papers.collecting import collect_results
+from tests.tasks.parallel_texts import make_config
+from tests.train.runs import keep_compiled, train
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _keep_compiled(compiled):
+    with keep_compiled(compiled):
+        yield
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    """Folder of a run with two seeds, trained for one epoch."""
+    folder = tmp_path_factory.mktemp("translator")
+    return train(make_config(folder, name="multi30k_small", seeds=2))
+
+
+@pytest.fixture(scope="module")
+def loaded(run):
+    return load(run)
+
+
+# As many sentences as the test set has, so that both are translated by one compiled program.
+SENTENCES = ["one red cow", "sea", "old old sea", "two", "red sea", "cow", "one", "two old cow"]
+
+
+def translate_file(run, lines, tmp_path, capsys, *flags):
+    file = tmp_path / "sentences.txt"
+    file.write_text("".join(f"{line}\n" for line in lines))
+    translate.main([str(run), str(file), *flags])
+    return capsys.readouterr().out.split("\n")[:-1]
+
+
+def test_every_line_is_translated_in_its_place(run, tmp_path, capsys, monkeypatch):
+    lines = translate_file(run, ["", *SENTENCES, "  "], tmp_path, capsys)
+    assert len(lines) == 10
+    assert lines[0] == lines[9] == ""
+    text = "".join(f"{line}\n" for line in SENTENCES[::-1])
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(text.encode())))
+    translate.main([str(run)])
+    assert capsys.readouterr().out.split("\n")[:-1] == lines[8:0:-1]
+
+
+def test_alignments_show_a_source_word_for_each_word(loaded, capsys):
+    texts = list(translate.translate(loaded, SENTENCES, alignments=True))
+    assert "attention of decoder layer 1:" in capsys.readouterr().err
+    translation, *rows = texts[0].split("\n")
+    assert len(rows) >= len(translation.split())
+    for row in rows:
+        *_, source, weight = row.split()
+        assert source in ("one", "red", "cow", "[END]")
+        assert 0.25 <= float(weight) <= 1
+
+
+def test_progress_is_shown_on_a_terminal(loaded, monkeypatch):
+    class Terminal(io.StringIO):
+        def isatty(self):
+            return True
+
+    monkeypatch.setattr(sys, "stderr", Terminal())
+    list(translate.translate(loaded, [*SENTENCES, ""], total=9))
+    assert "0/9" in sys.stderr.getvalue()
+    assert "lines/s" in sys.stderr.getvalue()
+
+
+def test_wrong_options_are_refused(run, loaded, finished_run, tmp_path, capsys):
+    with pytest.raises(ValueError, match=r"beam_size \(--beam\) must be at least 1; got 0"):
+        translate_file(run, ["sea"], tmp_path, capsys, "--beam", "0")
+    with pytest.raises(ValueError, match=r"layer \(--layer\) must be from 1 to 1; got 2"):
+        list(translate.translate(loaded, ["sea"], alignments=True, layer=1))
+    with pytest.raises(RunError, match="text_classification does not translate: use `predict`"):
+        translate.main([str(finished_run), str(tmp_path / "sentences.txt")])
+    with pytest.raises(RunError, match="--stored need a run of the task translation"):
+        evaluate.main([str(finished_run), "--stored"])
+
+
+@pytest.fixture(scope="module")
+def evaluated(run):
+    """The run, after its test set was translated and scored."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "stdout", io.StringIO())
+        evaluate.main([str(run)])
+        return run, sys.stdout.getvalue()
+
+
+def test_evaluate_prints_scores_and_signatures_of_every_seed(evaluated):
+    run, printed = evaluated
+    assert "Translations of 8 sentences, beam 4, length penalty 0.6, best checkpoint:" in printed
+    header, _, *rows = printed[printed.index("| seed | BLEU") :].split("\n")[:5]
+    assert header == "| seed | BLEU | BLEU, lower case | chrF |"
+    assert [row.split()[1] for row in rows] == ["0", "1", "mean"]
+    assert "\nBLEU: nrefs:1|case:mixed|" in printed
+    folder = Path(run) / "translations"
+    sentences = (folder / "test_seed_1.txt").read_text().split("\n")[:-1]
+    assert len(sentences) == 8
+    german = Path(run).parents[2] / "raw" / "test.de"
+    assert (folder / "test_reference.txt").read_text() == german.read_text()
+
+
+def test_stored_translations_are_scored_without_data_or_checkpoints(evaluated, tmp_path, capsys):
+    run, printed = evaluated
+    for name in ("config.json", "translations"):
+        (tmp_path / name).symlink_to(Path(run) / name)
+    evaluate.main([str(tmp_path), "--stored"])
+    scores = capsys.readouterr().out
+    assert scores.startswith("Translations of 8 sentences, beam 4")
+    assert scores.strip() in printed
+
+
+def test_without_sacrebleu_translations_are_stored_all_the_same(evaluated, monkeypatch, capsys):
+    run, _ = evaluated
+    original = builtins.__import__
+
+    def refuse(name, *arguments, **options):
+        if name.startswith("sacrebleu"):
+            raise ImportError(name)
+        return original(name, *arguments, **options)
+
+    monkeypatch.setattr(builtins, "__import__", refuse)
+    evaluate.main([str(run), "--split", "validation"])
+    assert "Then score them, here or elsewhere, with --stored." in capsys.readouterr().out
+    about = json.loads((Path(run) / "translations" / "validation.json").read_text())
+    assert about["sentences"] == 8
+    assert "signatures" not in about
+
+
+def test_collect_keeps_scores_vectors_and_attention(evaluated, monkeypatch):
+    run, _ = evaluated
+    content = collect_results(Path(run).parent)
+    found = content["runs"]["relative_position"]
+    scores = [member["test"]["bleu"] for member in found["result"]["members"]]
+    stored = json.loads((Path(run) / "translations" / "test.json").read_text())
+    expected = [member["scores"]["bleu"] for member in stored["members"]]
+    np.testing.assert_allclose(scores, expected, rtol=1e-4)
+    assert found["translations"]["test"]["signatures"].keys() == {"bleu", "bleu_lowercase", "chrf"}
+    keys = content["relations"]["decoder"]["keys"]
+    assert keys["positions"] == list(range(-16, 1))
+    assert np.shape(keys["norms"]) == (1, 2, 17)
+    assert "norms" in content["relations"]["encoder"]["values"]
+    assert content["alignment"]["source"][:2] == ["Two", "young"]
+    weights = np.asarray(content["alignment"]["weights"])
+    np.testing.assert_allclose(weights.sum(axis=-1), 1, rtol=1e-3)  # rounded
+
+
+def test_report_draws_vectors_and_attention_and_shows_scores(evaluated, tmp_path):
+    run, _ = evaluated
+    text = report([run], output=tmp_path, sentence="one red cow")
+    assert "test BLEU |" in text
+    drawn = {path.stem for path in (tmp_path / "figures").iterdir()}
+    levels = ("encoder", "decoder")
+    assert drawn == {
+        *("learning_curves", "alignment"),
+        *(f"relation_norms_{level}" for level in levels),
+        *(f"relation_similarities_{level}" for level in levels),
+    }
