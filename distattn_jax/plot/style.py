@@ -42,6 +42,7 @@ METHOD_COLOURS: dict[str, str] = {
     "relative_position_keys": "#7db4d9",
     "relative_position_values": "#00395a",
     "relative_and_absolute": "#4a6fe3",
+    "switched_positions": "#a9c9e8",
     # The other forms of distance-aware attention are shades of violet. Mappings and adjustments
     # never share a figure, so their shades alternate: neighbours in a figure differ in lightness.
     "distance_aware_clip": "#cdc3ea",

@@ -2,7 +2,7 @@
 
 `python -m experiments evaluate RUN` writes these files to `RUN/translations`:
 
-- `{split}_seed_{seed}.txt`: translations of all sentences of a split, one on each line.
+- `{split}_model_{i}.txt`: translations of a split by the model with index i, one on each line.
 - `{split}_reference.txt`: references, one on each line.
 - `{split}.json`: how the translations were made and, once they are scored, the scores.
 
@@ -46,12 +46,11 @@ def store_translations(
     # Without a description, half-written translations cannot be taken for complete ones.
     description.unlink(missing_ok=True)
     for path in list(folder.iterdir()):
-        if path.name.startswith(f"{split}_seed_"):
+        if path.name.startswith(f"{split}_model_"):
             path.unlink()
     write_atomically(folder / f"{split}_reference.txt", _join_lines(references))
-    for member in about["members"]:
-        path = folder / f"{split}_seed_{member['seed']}.txt"
-        write_atomically(path, _join_lines(translations[member["member"]]))
+    for i, lines in translations.items():
+        write_atomically(folder / f"{split}_model_{i}.txt", _join_lines(lines))
     write_atomically(description, _to_json(about))
 
 
@@ -70,7 +69,7 @@ def score_translations(run: Run, split: str) -> dict[str, Any]:
         )
     references = _read_lines(run.path / FOLDER / f"{split}_reference.txt")
     for member in about["members"]:
-        path = run.path / FOLDER / f"{split}_seed_{member['seed']}.txt"
+        path = run.path / FOLDER / f"{split}_model_{member['member']}.txt"
         hypotheses = _read_lines(path)
         if len(hypotheses) != len(references):
             raise DataError(

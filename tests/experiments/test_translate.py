@@ -107,7 +107,7 @@ def test_evaluate_prints_scores_and_signatures_of_every_seed(evaluated):
     assert [row.split()[1] for row in rows] == ["0", "1", "mean"]
     assert "\nBLEU: nrefs:1|case:mixed|" in printed
     folder = Path(run) / "translations"
-    sentences = (folder / "test_seed_1.txt").read_text().split("\n")[:-1]
+    sentences = (folder / "test_model_1.txt").read_text().split("\n")[:-1]
     assert len(sentences) == 8
     german = Path(run).parents[2] / "raw" / "test.de"
     assert (folder / "test_reference.txt").read_text() == german.read_text()

@@ -64,7 +64,7 @@ def test_every_seed_is_scored_from_its_file(run):
     assert result["members"][0]["test"] == {"loss": 2.0, **first["scores"]}
     assert result["members"][1]["test"]["chrf"] == second["scores"]["chrf"]
     assert about["test"]["beam"] == 4
-    text = (run.path / "translations" / "test_seed_8.txt").read_text()
+    text = (run.path / "translations" / "test_model_1.txt").read_text()
     assert text == "ein mann läuft nach hause.\nZwei Katzen schlafen.\n"
 
 
@@ -73,7 +73,7 @@ def test_new_translations_replace_old_ones_and_their_scores(run):
     about = {**ABOUT, "members": ABOUT["members"][:1]}
     store_translations(run, "test", {0: REFERENCES}, REFERENCES, about)
     names = {path.name for path in (run.path / "translations").iterdir()}
-    assert names == {"test.json", "test_reference.txt", "test_seed_7.txt"}
+    assert names == {"test.json", "test_reference.txt", "test_model_0.txt"}
     assert add_scores(run)[0]["members"][0]["test"] == {"loss": 2.0}
 
 
@@ -90,12 +90,12 @@ def test_scores_of_other_parameters_are_left_out(run):
 def test_missing_and_damaged_files_are_named(run):
     with pytest.raises(RunError, match=r"holds no translations of the split 'validation': .*--spl"):
         score_translations(run, "validation")
-    path = run.path / "translations" / "test_seed_8.txt"
+    path = run.path / "translations" / "test_model_1.txt"
     path.write_text("one line\n")
-    with pytest.raises(DataError, match=r"test_seed_8.txt: must have 2 lines.* got 1"):
+    with pytest.raises(DataError, match=r"test_model_1.txt: must have 2 lines.* got 1"):
         score_translations(run, "test")
     path.unlink()
-    with pytest.raises(DataError, match=r"test_seed_8.txt is missing"):
+    with pytest.raises(DataError, match=r"test_model_1.txt is missing"):
         score_translations(run, "test")
 
 
