@@ -21,6 +21,7 @@ DATASETS = {
     "multinli": "MultiNli",
     "nearest": "Nearest",
     "parallel_text": "ParallelText",
+    "plain_text": "PlainText",
     "snli": "Snli",
     "sst": "Sst",
     "text_files": "TextFiles",
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
     from distattn_jax.datasets.nearest import Nearest
     from distattn_jax.datasets.on_disk_impressions import OnDiskImpressions
     from distattn_jax.datasets.parallel_text import Multi30k, ParallelText
+    from distattn_jax.datasets.plain_text import PlainText
     from distattn_jax.datasets.snli import Snli
     from distattn_jax.datasets.sst import Sst
     from distattn_jax.datasets.text_files import TextFiles
@@ -64,6 +66,7 @@ else:
         "Nearest": "nearest",
         "OnDiskImpressions": "on_disk_impressions",
         "ParallelText": "parallel_text",
+        "PlainText": "plain_text",
         "Snli": "snli",
         "Sst": "sst",
         "TextFiles": "text_files",
@@ -97,6 +100,7 @@ __all__ = [
     "Nearest",
     "OnDiskImpressions",
     "ParallelText",
+    "PlainText",
     "Snli",
     "Sst",
     "TextFiles",

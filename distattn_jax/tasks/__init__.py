@@ -23,6 +23,12 @@ from distattn_jax.tasks.inspection import (
     relation_tables,
     sentence_attention,
 )
+from distattn_jax.tasks.language_modeling import (
+    LanguageModelConfig,
+    LanguageModeling,
+    LanguageModelingConfig,
+    LanguageModelingData,
+)
 from distattn_jax.tasks.load import LoadedModel, load, load_config
 from distattn_jax.tasks.news_recommendation import (
     NewsRecommendation,
@@ -76,6 +82,10 @@ __all__ = [
     "Guide",
     "GuideOptions",
     "GuidingConfig",
+    "LanguageModelConfig",
+    "LanguageModeling",
+    "LanguageModelingConfig",
+    "LanguageModelingData",
     "LoadedModel",
     "ModelConfig",
     "NewsRecommendation",

@@ -12,6 +12,7 @@ from distattn_jax.tasks import (
     claim_ranking,
     document_classification,
     document_regression,
+    language_modeling,
     news_recommendation,
     pair_classification,
     pretrained_classification,
@@ -81,6 +82,12 @@ TASKS = {
         claim_ranking.ClaimRanking,
         claim_ranking.prepare,
         claim_ranking.read_table,
+    ),
+    "language_modeling": TaskDefinition(
+        language_modeling.LanguageModelingConfig,
+        language_modeling.LanguageModeling,
+        language_modeling.prepare,
+        language_modeling.read_table,
     ),
     "translation": TaskDefinition(
         translation.TranslationConfig,

@@ -4,10 +4,8 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-import jax.numpy as jnp
 import numpy as np
 from flax import nnx
-from jaxtyping import Array, Bool, Float
 from tokenizers import Tokenizer
 
 from distattn_jax.data import (
@@ -31,12 +29,12 @@ from distattn_jax.tasks.text_task import (
     RELATIVE_POSITION_METHODS,
     DatasetConfig,
     MethodsConfig,
-    TextTask,
     TransformerConfig,
     dataset_option,
     model_arguments,
 )
-from distattn_jax.train import Batch, Setting, option, token_cross_entropy
+from distattn_jax.tasks.token_prediction import TokenPrediction
+from distattn_jax.train import Batch, Setting, option
 
 COLUMNS = ("source", "target")
 SWITCHED_METHODS = tuple(name for name, method in METHODS.items() if method.has_switches)
@@ -133,16 +131,15 @@ class TranslationConfig(MethodsConfig):
         self.require(0 <= self.label_smoothing < 1, "label_smoothing", "in [0, 1)")
 
 
-class Translation(TextTask):
-    """Translate sentences.
+class Translation(TokenPrediction):
+    """Translate sentences: predict the tokens of the target, given the source."""
 
-    The loss of an example is the mean over its target tokens, with label smoothing. The loss of a
-    batch and of a split is the mean over all target tokens. Perplexity and accuracy are those of
-    the next token, given all tokens before it, without label smoothing.
-    """
-
-    criterion: ClassVar[str] = "loss"
     length_columns = COLUMNS
+    predicted: ClassVar[str] = "target"
+
+    @property
+    def label_smoothing(self) -> float:
+        return self.config.label_smoothing
 
     @property
     def max_length(self) -> int | None:
@@ -156,37 +153,6 @@ class Translation(TextTask):
         inputs = shift_right(batch["target"])
         source = batch["source"], batch["source_length"]
         return model(*source, inputs, batch["target_length"], **arguments)
-
-    def loss(self, outputs: Any, batch: Batch) -> Float[Array, " B"]:
-        smoothing = self.config.label_smoothing
-        losses = token_cross_entropy(outputs.logits, batch["target"], smoothing=smoothing)
-        total = jnp.where(_target_mask(batch), losses, 0).sum(axis=-1)
-        return total / jnp.maximum(batch["target_length"], 1)
-
-    def example_weights(self, batch: Batch) -> Float[Array, " B"]:
-        return batch["weight"] * batch["target_length"]
-
-    def counts(self, outputs: Any, batch: Batch) -> dict[str, Array]:
-        counted = _target_mask(batch) & (batch["weight"] > 0)[:, None]
-        losses = token_cross_entropy(outputs.logits, batch["target"])
-        right = outputs.logits.argmax(axis=-1) == batch["target"]
-        return {
-            "log_loss": jnp.where(counted, losses, 0).sum(),
-            "right": (counted & right).sum().astype(jnp.float32),
-            "tokens": counted.sum().astype(jnp.float32),
-        }
-
-    def metrics(self, counts: Mapping[str, np.ndarray]) -> dict[str, float]:
-        return {
-            "perplexity": float(np.exp(counts["log_loss"] / counts["tokens"])),
-            "accuracy": float(counts["right"] / counts["tokens"]),
-        }
-
-
-def _target_mask(batch: Batch) -> Bool[Array, "B T"]:
-    """Return a mask that is True for target tokens and False for padding."""
-    positions = jnp.arange(batch["target"].shape[1])
-    return positions[None, :] < batch["target_length"][:, None]
 
 
 def prepare(config: TranslationConfig) -> PreparedData:

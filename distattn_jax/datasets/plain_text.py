@@ -1,0 +1,81 @@
+"""Texts without labels, from your own text files, for language models."""
+
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import tensorflow_datasets as tfds
+
+from distattn_jax.data.builder import Example, TextBuilder
+from distattn_jax.data.files import DataError, read_lines
+
+ENDINGS = (".txt", ".txt.gz")
+HELD_OUT = {"validation": ("validation", "valid", "val", "dev"), "test": ("test",)}
+EVERY = 20  # Without files for them, each of validation and test gets one of this many texts.
+
+
+class PlainText(TextBuilder):
+    """Texts from all text files (.txt or .txt.gz) of a folder. Blank lines separate the texts.
+
+    Files whose names begin with `validation` (or `valid`, `val`, `dev`) and `test` belong to these
+    splits. All other files are training texts. If there are no such files, every 20th text goes to
+    validation, and another 20th to test.
+    """
+
+    REQUIRED_FILES = "text files (.txt or .txt.gz), in which blank lines separate the texts"
+
+    def find_files(self) -> dict[str, Path]:
+        files = sorted(path for path in self.manual_dir.iterdir() if path.name.endswith(ENDINGS))
+        if not files:
+            raise DataError(f"{self.manual_dir}: must contain text files (.txt or .txt.gz).")
+        splits = {_find_split(path) for path in files}
+        if len(splits) == 2 or "train" not in splits:
+            raise DataError(
+                f"{self.manual_dir}: must contain files for train, validation and test, or only "
+                f"for train; found {', '.join(sorted(splits))}."
+            )
+        return {path.name: path for path in files}
+
+    def features(self) -> dict[str, Any]:
+        return {"text": tfds.features.Text()}
+
+    def read_splits(self) -> dict[str, Iterable[Example]]:
+        names = ("train", *HELD_OUT)
+        if any(_find_split(path) != "train" for path in self.raw_files.values()):
+            return {split: self._read_texts(split) for split in names}
+        return {split: self._select_texts(split) for split in names}
+
+    def _read_texts(self, split: str) -> Iterator[Example]:
+        """Yield the texts of all files of a split."""
+        for _, path in sorted(self.raw_files.items()):
+            if _find_split(path) == split:
+                yield from ({"text": text} for text in _read_blocks(path))
+
+    def _select_texts(self, split: str) -> Iterator[Example]:
+        """Yield the part of the texts of all files that belongs to a split."""
+        places = {"validation": EVERY // 2 - 1, "test": EVERY - 1}
+        for i, example in enumerate(self._read_texts("train")):
+            place = i % EVERY
+            if place == places.get(split) or (split == "train" and place not in places.values()):
+                yield example
+
+
+def _find_split(path: Path) -> str:
+    """Return the split that the name of a file stands for."""
+    for split, beginnings in HELD_OUT.items():
+        if path.name.lower().startswith(beginnings):
+            return split
+    return "train"
+
+
+def _read_blocks(path: Path) -> Iterator[str]:
+    """Yield the blocks of lines of a file that blank lines separate."""
+    block: list[str] = []
+    for _, line in read_lines(path):
+        if line.strip():
+            block.append(line.rstrip("\r\n"))
+        elif block:
+            yield "\n".join(block)
+            block = []
+    if block:
+        yield "\n".join(block)

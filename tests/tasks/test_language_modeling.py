@@ -1,0 +1,79 @@
+"""Language modeling: examples, training, and continuations of prompts."""
+
+import numpy as np
+import pytest
+
+from distattn_jax.data import END_ID, decode
+from distattn_jax.tasks import (
+    LanguageModelConfig,
+    LanguageModelingConfig,
+    LanguageModelingData,
+    load,
+    prepare,
+)
+from distattn_jax.train import MeshConfig, OptimizerConfig, OutputConfig
+from experiments.commands import generate
+from experiments.commands.train import train
+
+TEXT = "abcdefghijklmno"
+
+
+def make_config(folder, **fields):
+    raw = folder / "raw"
+    if not raw.exists():
+        raw.mkdir()
+        (raw / "texts.txt").write_text("\n\n".join([TEXT] * 60))
+    return LanguageModelingConfig(
+        name="letters",
+        steps=60,
+        data=LanguageModelingData(
+            directory=str(folder / "prepared"),
+            manual_dir=str(raw),
+            vocabulary=259,
+            longest=24,
+            batch_size=8,
+            buckets=1,
+        ),
+        model=LanguageModelConfig(
+            layers=1, heads=2, head_features=8, features=16, hidden_features=16, dropout_rate=(0.0,)
+        ),
+        optimizer=OptimizerConfig(learning_rate=(0.03,)),
+        mesh=MeshConfig(data=1),
+        output=OutputConfig(directory=str(folder / "runs"), evaluate_every=60, tensorboard=False),
+        **fields,
+    )
+
+
+@pytest.fixture(scope="module")
+def folder(made_once):
+    def make(folder):
+        train(make_config(folder))
+
+    return made_once("letters", make)
+
+
+def test_texts_are_joined_and_cut_into_examples(folder):
+    prepared = prepare(make_config(folder))
+    table = prepared.tables["validation"]
+    tokens = table.columns["tokens"]
+    assert (tokens.lengths[:-1] == 24).all()
+    np.testing.assert_array_equal(table.columns["inputs"].values, [END_ID, *tokens.values[:-1]])
+    texts = np.split(tokens.values, np.flatnonzero(tokens.values == END_ID) + 1)[:-1]
+    assert decode(prepared.tokenizer, texts) == [TEXT] * 3
+    assert "tokens: 864 of train, 48 of validation, 48 of test" in prepared.messages
+
+
+def test_a_trained_model_continues_prompts_of_different_lengths(folder):
+    loaded = load(folder / "runs" / "letters" / "distance_aware")
+    prompts = [TEXT[:3], "", TEXT[:8]]
+    texts = generate.generate(loaded, prompts, tokens=30, temperature=0)
+    assert [prompt + text for prompt, text in zip(prompts, texts, strict=True)] == [TEXT] * 3
+
+
+def test_the_command_prints_prompts_with_their_continuations(folder, capsys):
+    run = str(folder / "runs" / "letters" / "distance_aware")
+    generate.main([run, "--prompt", TEXT[:5], "--tokens", "30", "--top-p", "0.5"])
+    assert capsys.readouterr().out == f"{TEXT}\n"
+    for option, value in (("--tokens", "0"), ("--temperature", "-1"), ("--top-p", "0")):
+        with pytest.raises(ValueError, match=f"{option} must be .* got {value}"):
+            generate.main([run, option, value])
