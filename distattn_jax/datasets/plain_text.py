@@ -1,5 +1,6 @@
 """Texts without labels, from your own text files, for language models."""
 
+import itertools
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -17,9 +18,10 @@ EVERY = 20  # Without files for them, each of validation and test gets one of th
 class PlainText(TextBuilder):
     """Texts from all text files (.txt or .txt.gz) of a folder. Blank lines separate the texts.
 
-    Files whose names begin with `validation` (or `valid`, `val`, `dev`) and `test` belong to these
-    splits. All other files are training texts. If there are no such files, every 20th text goes to
-    validation, and another 20th to test.
+    Files such as `validation.txt` or `test_2.txt` belong to the split that the first word of their
+    names stands for (`validation`, `valid`, `val` or `dev`, and `test`). All other files are
+    training texts. If there are no such files, every 20th text goes to validation, and another 20th
+    to test.
     """
 
     REQUIRED_FILES = "text files (.txt or .txt.gz), in which blank lines separate the texts"
@@ -61,11 +63,9 @@ class PlainText(TextBuilder):
 
 
 def _find_split(path: Path) -> str:
-    """Return the split that the name of a file stands for."""
-    for split, beginnings in HELD_OUT.items():
-        if path.name.lower().startswith(beginnings):
-            return split
-    return "train"
+    """Return the split that the first word of the name of a file stands for."""
+    word = "".join(itertools.takewhile(str.isalpha, path.name.lower()))
+    return next((split for split, words in HELD_OUT.items() if word in words), "train")
 
 
 def _read_blocks(path: Path) -> Iterator[str]:
