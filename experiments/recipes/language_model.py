@@ -1,6 +1,6 @@
 """Recipe for your own texts: train a language model on the text files of a folder.
 
-Blank lines separate the texts of a file. Files whose names begin with validation and test are these
+Blank lines separate the texts of a file. Files such as validation.txt and test_2.txt are these
 splits. If there are none, every 20th text goes to each.
 
 Command:  python -m experiments train language_model --data.manual-dir FOLDER

@@ -21,7 +21,7 @@ def load_texts(builder, split):
 def test_blank_lines_separate_texts_and_file_names_choose_the_split(tmp_path):
     builder = make_builder(
         tmp_path,
-        book="one\ntwo\n\n \n\nthree",
+        developer="one\ntwo\n\n \n\nthree",
         atlas="zero\n",
         valid_1="four\n",
         test="five\n\nsix",
