@@ -5,7 +5,6 @@ import functools
 import jax
 import jax.numpy as jnp
 import pytest
-from jax.extend.core import jaxprs_in_params
 
 from distattn_jax.attention import (
     Adapted,
@@ -17,6 +16,7 @@ from distattn_jax.attention import (
 )
 from tests.attention.cases import VARIANTS, Sizes, inputs
 from tests.compiler import AS_USERS_HAVE_IT
+from tests.programs import iterate_shapes
 
 pytestmark = pytest.mark.usefixtures("optimised")
 HEADS, WIDTH = 16, 64
@@ -84,14 +84,6 @@ def test_masks_lengths_and_dropout_do_not_allocate_the_map():
     }
     variant = make_variants()["distance_aware"]
     assert count_temporary_maps(variant, length, backward=True, **arguments) < 0.1
-
-
-def iterate_shapes(jaxpr):
-    """Yield the shapes of all intermediate arrays of a program, including inner programs."""
-    for equation in jaxpr.eqns:
-        yield from (variable.aval.shape for variable in equation.outvars)
-        for inner in jaxprs_in_params(equation.params):
-            yield from iterate_shapes(inner)
 
 
 @pytest.mark.parametrize("name", VARIANTS)

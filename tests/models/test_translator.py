@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import math
 
 import jax
 import jax.numpy as jnp
@@ -13,6 +14,7 @@ from distattn_jax import sharding
 from distattn_jax.models import Sizes, Translator, shift_right
 from distattn_jax.models.language_model import END
 from tests.models.search import search, search_greedily
+from tests.programs import iterate_shapes
 
 VOCABULARY = 11
 SIZES = Sizes(heads=2, head_features=4, features=8, layers=2, hidden_features=16, max_distance=2)
@@ -222,3 +224,24 @@ def test_switched_positions_equal_the_method_with_these_positions(
     nnx.update(plain, jax.tree_util.tree_map_with_path(find, params))
     expected, found = (call(model, SOURCE, TARGET).logits for model in (plain, switched))
     np.testing.assert_allclose(found, expected, atol=1e-5)
+
+
+@pytest.mark.parametrize("method", ["relative_position", "distance_aware"])
+def test_long_sentences_train_without_a_vector_for_each_pair_of_tokens(method):
+    length, width = 2048, 16
+    sizes = dataclasses.replace(SIZES, layers=1, heads=1, head_features=width, features=width)
+    graph, params = nnx.split(
+        nnx.eval_shape(lambda: Translator(VOCABULARY, method=method, sizes=sizes, rngs=nnx.Rngs(0)))
+    )
+
+    def loss(params, tokens):
+        lengths = jnp.full(1, length)
+        model = nnx.merge(graph, params)
+        return model(
+            tokens, lengths, tokens, lengths, dropout_rate=0.1, rngs=nnx.Rngs(0)
+        ).logits.sum()
+
+    tokens = jax.ShapeDtypeStruct((1, length), jnp.int32)
+    program = jax.make_jaxpr(jax.grad(loss))(params, tokens)
+    largest = max(math.prod(shape) for shape in iterate_shapes(program.jaxpr))
+    assert largest <= length * length  # an attention map; vectors would be 16 times as large
