@@ -11,6 +11,7 @@ import numpy as np
 from etils import epath
 
 from distattn_jax import sharding
+from distattn_jax.models import METHODS
 from distattn_jax.tasks import Translation, load_config, read_split
 from distattn_jax.tasks.decoding import read_sentences, translate_sentences
 from distattn_jax.tasks.load import load_parameters, load_task, select_model
@@ -98,6 +99,7 @@ def translate_split(run: Run, task: Translation, params: Any, options: argparse.
     """Translate a split with every seed, and store the translations in the run.
 
     If the run has a hyperparameter grid, only the models with the best hyperparameters translate.
+    If a setting decides which kinds of positions a model has, all models translate.
 
     Args:
       run: Folder of the run.
@@ -106,17 +108,19 @@ def translate_split(run: Run, task: Translation, params: Any, options: argparse.
       options: Split, beam, length penalty and average, as on the command line.
     """
     members, result = list_members(task.config), run.result
-    if result is None and varied_axes(members):
+    compared = METHODS[task.config.method].has_switches
+    if result is None and varied_axes(members) and not compared:
         raise RunError(
             f"{run.path} is not finished, so its best hyperparameters are unknown. Train it to the "
             "end, then evaluate it again."
         )
-    chosen = range(len(members)) if result is None else select_members(result)
+    chosen = range(len(members)) if result is None or compared else select_members(result)
     sources, references = read_sentences(task, options.split)
     search = decoding_options(options)
     found, start = {}, time.monotonic()
     for i in chosen:
-        with show_elapsed(f"translating {len(sources)} sentences with seed {members[i].seed}"):
+        text = f"translating {len(sources)} sentences, model {i + 1} of {len(members)}"
+        with show_elapsed(text):
             found[i] = translate_sentences(
                 select_model(task, params, i), task.tokenizer, sources, **search
             )

@@ -8,6 +8,9 @@ from distattn_jax.tasks import TrainedModels, load_models, relation_tables
 from distattn_jax.tasks.alignment import Alignment, align_words
 from distattn_jax.tasks.decoding import translate_tokens
 from distattn_jax.train import Run
+from distattn_jax.train.results import best_member
+from experiments.papers.shaw.settings import RELATIVE
+from experiments.papers.shaw.switched import SWITCHED, find_kind
 
 MAX_DISTANCE = 16  # largest relative position whose vectors are shown
 
@@ -20,12 +23,18 @@ def align_sentence(trained: TrainedModels, sentence: str) -> Alignment:
     return alignment
 
 
-def collect_relations(trained: TrainedModels) -> dict[str, dict[str, dict[str, Any]]]:
+def collect_relations(
+    trained: TrainedModels, max_distance: int = MAX_DISTANCE
+) -> dict[str, dict[str, dict[str, Any]]]:
     """Return the fields of the relation tables of the best model, by encoder or decoder and kind.
 
     Return {} if the attention has no position vectors.
+
+    Args:
+      trained: Models of a run.
+      max_distance: Largest relative position whose vectors are compared.
     """
-    found = relation_tables(trained.params, trained.best, max_distance=MAX_DISTANCE)
+    found = relation_tables(trained.params, trained.best, max_distance=max_distance)
     return {
         level: {kind: table._asdict() for kind, table in tables.items()}
         for level, tables in found.items()
@@ -41,11 +50,23 @@ def collect_translator(runs: Mapping[str, Run], *, sentence: str) -> dict[str, A
 
     Returns:
       A dict with the keys "relations" (see `collect_relations`) and "alignment" (fields of
-      `Alignment`). The dict is empty if there is no run with checkpoints of `relative_position`.
+      `Alignment`). The dict is empty if there is no run with checkpoints of `relative_position`, or
+      of `switched_positions` with models that have these positions.
     """
-    run = runs.get("relative_position")
-    if run is None or not run.checkpoints.exists():
+    run = runs.get(RELATIVE, runs.get(SWITCHED))
+    if run is None or run.result is None or not run.checkpoints.exists():
         return {}
-    trained = load_models(run.path, run.result or {})
+    trained, distance = load_models(run.path, run.result), MAX_DISTANCE
+    if RELATIVE not in runs:
+        kinds = {i: find_kind(one["setting"]) for i, one in enumerate(run.result["members"])}
+        distances = {
+            i: kind.distance
+            for i, kind in kinds.items()
+            if kind is not None and kind.method == RELATIVE
+        }
+        if not distances:
+            return {}
+        best = best_member(run.result, list(distances))
+        trained, distance = trained._replace(best=best), min(distance, distances[best])
     alignment = align_sentence(trained, sentence)
-    return {"relations": collect_relations(trained), "alignment": alignment._asdict()}
+    return {"relations": collect_relations(trained, distance), "alignment": alignment._asdict()}

@@ -91,3 +91,22 @@ def learned(layers=2, heads=4, distance=3):
         "relations": relations,
         "alignment": {"source": source, "target": target, "weights": weights},
     }
+
+
+def switched(name, kinds, *, seeds=2):
+    """Return the results of a run that trains several kinds of positions side by side.
+
+    Args:
+      name: Name of the experiment.
+      kinds: (key_distance, value_distance, sinusoids) -> BLEU of seed 0.
+      seeds: Number of seeds.
+    """
+    members = []
+    for (keys, values, sinusoids), bleu in kinds.items():
+        setting = {"key_distance": keys, "value_distance": values, "sinusoids": sinusoids}
+        for member in run("switched_positions", bleu, seeds=seeds)["result"]["members"]:
+            members.append({**member, "setting": setting})
+    whole = run("switched_positions", 1.0)
+    whole["result"]["members"] = members
+    about = {"rows": {"train": 1234, "validation": 56, "test": 78}, "messages": []}
+    return {"experiment": name, "data": about, "runs": {"switched_positions": whole}}

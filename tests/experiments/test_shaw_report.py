@@ -131,6 +131,37 @@ def test_every_linked_figure_is_drawn(folder, summary):
         assert image.imread(folder / "figures" / name).ndim == 3
 
 
+def test_kinds_of_positions_that_were_trained_side_by_side_are_separate_rows(tmp_path):
+    kinds = {
+        (-1, -1, 1): 30.0,
+        (-1, -1, 0): 10.0,
+        (16, -1, 0): 32.0,
+        (-1, 16, 0): 31.0,
+        (16, -2, 0): 33.0,
+        (16, 16, 1): 34.0,
+        (16, -1, 1): 99.0,  # in no table
+    }
+    stored_results.write_results(shaw_results.switched("multi30k_small", kinds), tmp_path)
+    distances = {(k, -2, 0): 20.0 + k for k in (0, 4, 16)}
+    stored_results.write_results(shaw_results.switched("multi30k_small_k", distances), tmp_path)
+    alone = shaw_results.content("multi30k_small_k4", ("relative_position",))
+    stored_results.write_results(alone, tmp_path)
+    text = report.summarize(tmp_path)
+    cells = [row[1] for row in find_rows(text, "(Table 1)")]
+    assert cells == ["30.50 ± 0.71", "33.50 ± 0.71", "34.50 ± 0.71"]
+    cells = [row[1] for row in find_rows(text, "(Table 2)")]
+    assert cells[0] == "20.50 ± 0.71"
+    assert cells[3] == "38.00 ± 1.00"  # A run of its own is not replaced.
+    assert cells[4] == "36.50 ± 0.71"
+    assert cells[1] == "not run"
+    cells = [row[2] for row in find_rows(text, "(Table 3)")]
+    assert cells == ["33.50 ± 0.71", "32.50 ± 0.71", "31.50 ± 0.71", "10.50 ± 0.71"]
+    assert "99" not in text
+    runs = find_rows(report.detail(tmp_path), "### Runs")
+    names = ["multi30k_small", "multi30k_small_k", "multi30k_small_k4"]
+    assert [row[0].split("/")[0] for row in runs] == names
+
+
 def test_without_any_result_everything_is_reported_as_not_run(tmp_path):
     text = report.summarize(tmp_path)
     assert "±" not in text.replace("mean ± standard deviation", "")

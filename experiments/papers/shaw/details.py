@@ -21,11 +21,12 @@ Contents = Mapping[str, Any]  # experiment -> stored results, or None if it was 
 SCORES = ("bleu", "bleu_lowercase", "chrf")
 
 
-def write_details(contents: Contents, folder: stored_results.AnyPath) -> str:
+def write_details(contents: Contents, stored: Contents, folder: stored_results.AnyPath) -> str:
     """Return Markdown with data, searches, the scores of every seed, signatures and provenance.
 
     Args:
-      contents: Stored results by experiment. The value is None if the experiment was not run.
+      contents: Results by experiment. The value is None if the experiment was not run.
+      stored: Results as they are stored, before runs with several kinds of positions are split.
       folder: Folder of the stored results.
     """
     parts = [
@@ -44,7 +45,7 @@ def write_details(contents: Contents, folder: stored_results.AnyPath) -> str:
         _seeds_table(contents),
         _list_signatures(contents),
         "### Runs",
-        report_sections.provenance_table(contents, folder),
+        report_sections.provenance_table(stored, folder),
     ]
     return "\n\n".join(part for part in parts if part) + "\n"
 

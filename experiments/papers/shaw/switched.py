@@ -1,0 +1,131 @@
+"""Split runs of the method `switched_positions` into the rows of Tables 1 to 3.
+
+Such a run trains several kinds of positions side by side. The setting of a model says which kind it
+has: the distances at which relative positions are clipped for keys and for values (-1 for no
+position vectors, -2 for the distance of the keys), and whether sinusoids are added.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+from distattn_jax.models.methods import SAME_AS_KEYS
+from distattn_jax.train.results import group_by_setting
+from experiments.papers.shaw.settings import (
+    DATA_SETS,
+    DISTANCES,
+    RELATIVE,
+    SIZES,
+    experiment_name,
+)
+
+SWITCHED = "switched_positions"
+BASE_DISTANCE = 16  # k of the base model in the paper
+
+
+class Kind(NamedTuple):
+    """Kind of positions: the method that has them alone, and its clipping distance k.
+
+    The distance of a method without position vectors is -1.
+    """
+
+    method: str
+    distance: int
+
+
+def find_kind(setting: Mapping[str, float]) -> Kind | None:
+    """Return the kind of positions of a setting. Return None if no table contains it."""
+    keys, values = int(setting["key_distance"]), int(setting["value_distance"])
+    values = keys if values == SAME_AS_KEYS else values
+    used = (keys >= 0, values >= 0, bool(setting["sinusoids"]))
+    methods = {
+        (False, False, True): "vanilla",
+        (False, False, False): "no_positions",
+        (True, False, False): "relative_position_keys",
+        (False, True, False): "relative_position_values",
+        (True, True, False): RELATIVE,
+        (True, True, True): "relative_and_absolute",
+    }
+    if used not in methods or (used[0] and used[1] and keys != values):
+        return None
+    return Kind(methods[used], max(keys, values))
+
+
+def split_run(run: Mapping[str, Any]) -> dict[Kind, dict[str, Any]]:
+    """Return a run for each kind of positions, with the models of this kind only."""
+    result = run["result"]
+    runs = {}
+    for members in group_by_setting(result):
+        kind = find_kind(result["members"][members[0]]["setting"])
+        if kind is not None:
+            chosen = [result["members"][i] for i in members]
+            own = {**result, "method": kind.method, "members": chosen}
+            runs[kind] = {**run, "result": own}
+    return runs
+
+
+def add_switched_runs(
+    contents: Mapping[str, Any], stored: Mapping[str, Mapping[str, Any]]
+) -> dict[str, Any]:
+    """Return the results by experiment, with the parts of switched runs as runs of their own.
+
+    Relative positions clipped at k are the run of the experiment of Table 2 with this k. With
+    k = 16, or with the only k of the run, they also are a run of Tables 1 and 3. A run that was
+    trained alone is never replaced.
+
+    Args:
+      contents: Stored results by experiment. The value is None if the experiment was not run.
+      stored: Stored results of all experiments whose names begin with a data set and a size.
+    """
+    added = dict(contents)
+    for data in DATA_SETS:
+        for size in SIZES:
+            main = experiment_name(data, size)
+            for name, content in stored.items():
+                if name.startswith(main) and SWITCHED in content["runs"]:
+                    runs = split_run(content["runs"][SWITCHED])
+                    for target, kind in _find_targets(name, runs, data, size):
+                        added[target] = _add_run(added.get(target), content, target, kind, runs)
+    return added
+
+
+def _find_targets(
+    name: str, runs: Mapping[Kind, Any], data: str, size: str
+) -> Iterator[tuple[str, Kind]]:
+    """Yield (name of an experiment, kind) for every run that belongs to an experiment.
+
+    Args:
+      name: Name of the experiment that the runs come from.
+      runs: Runs by kind.
+      data: Name of the data set.
+      size: Size of the model.
+    """
+    distances = [kind.distance for kind in runs if kind.method == RELATIVE]
+    for kind in runs:
+        own = experiment_name(data, size, kind.distance)
+        is_relative = kind.method == RELATIVE
+        is_main = (len(distances) == 1 and name != own) or kind.distance == BASE_DISTANCE
+        if not is_relative or is_main:
+            yield experiment_name(data, size), kind
+        is_sweep = len(distances) > 1 or name == own
+        if is_relative and is_sweep and size == SIZES[0] and kind.distance in DISTANCES:
+            yield own, kind
+
+
+def _add_run(
+    content: Mapping[str, Any] | None,
+    source: Mapping[str, Any],
+    name: str,
+    kind: Kind,
+    runs: Mapping[Kind, Any],
+) -> dict[str, Any]:
+    """Return the results of an experiment with one more run.
+
+    Args:
+      content: Results of the experiment, or None if there are none yet.
+      source: Results of the experiment that the run comes from.
+      name: Name of the experiment.
+      kind: Kind of positions of the run.
+      runs: Runs by kind.
+    """
+    before = content or {"experiment": name, "data": source["data"], "runs": {}}
+    return {**before, "runs": {kind.method: runs[kind], **before["runs"]}}
