@@ -65,14 +65,7 @@ def main(arguments: Sequence[str]) -> None:
         print(f"\nBest on the validation set: {chosen}.")
     if isinstance(task, Translation):
         translate_split(run, task, params, parsed)
-        try:
-            about = translations.score_translations(run, parsed.split)
-            print(f"\n{format_scores(about, config)}")
-        except translations.MissingPackageError as error:
-            print(
-                f"\nThe translations are stored in {run.path / translations.FOLDER}. {error} "
-                "Then score them, here or elsewhere, with --stored."
-            )
+        print(f"\n{describe_scores(run, parsed.split, config)}")
 
 
 def make_parser() -> argparse.ArgumentParser:
@@ -142,6 +135,23 @@ def translate_split(run: Run, task: Translation, params: Any, options: argparse.
         ],
     }
     translations.store_translations(run, options.split, found, references, about)
+
+
+def describe_scores(run: Run, split: str, config: Config) -> str:
+    """Score stored translations and return the scores. Without sacrebleu, return what to do.
+
+    Args:
+      run: Folder of the run.
+      split: Name of the split.
+      config: Config of the run.
+    """
+    try:
+        return format_scores(translations.score_translations(run, split), config)
+    except translations.MissingPackageError as error:
+        return (
+            f"The translations are stored in {run.path / translations.FOLDER}. {error} "
+            "Then score them, here or elsewhere, with --stored."
+        )
 
 
 def format_scores(about: Mapping[str, Any], config: Config) -> str:

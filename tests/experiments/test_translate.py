@@ -1,20 +1,23 @@
 """Commands on a trained translator: `translate`, `evaluate`, `collect` and `report`."""
 
 import builtins
+import contextlib
 import io
 import json
+import shutil
 import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
+from etils import epath
 
-from distattn_jax.tasks import load
-from distattn_jax.train import RunError
+from distattn_jax.tasks import load, load_config
+from distattn_jax.train import Run, RunError
 from experiments.commands import evaluate, translate
 from experiments.commands.report import report
 from experiments.papers.collecting import collect_results
 from tests.tasks.parallel_texts import make_config
+from tests.train.driver import run_directory
 from tests.train.runs import keep_compiled, train
 
 
@@ -25,10 +28,26 @@ def _keep_compiled(compiled):
 
 
 @pytest.fixture(scope="module")
-def run(tmp_path_factory):
-    """Folder of a run with two seeds, trained for one epoch."""
-    folder = tmp_path_factory.mktemp("translator")
-    return train(make_config(folder, name="multi30k_small", seeds=2))
+def evaluated(made_once, compiled):
+    """Folder of a run with two seeds, trained for an epoch, and what `evaluate` prints about it."""
+
+    def make(folder):
+        printed = io.StringIO()
+        with keep_compiled(compiled), contextlib.redirect_stdout(printed):
+            evaluate.main([str(train(make_translator_config(folder)))])
+        (folder / "printed.txt").write_text(printed.getvalue())
+
+    folder = made_once("translator", make)
+    return run_directory(make_translator_config(folder)), (folder / "printed.txt").read_text()
+
+
+def make_translator_config(folder):
+    return make_config(folder, name="multi30k_small", seeds=2)
+
+
+@pytest.fixture(scope="module")
+def run(evaluated):
+    return evaluated[0]
 
 
 @pytest.fixture(scope="module")
@@ -90,15 +109,6 @@ def test_wrong_options_are_refused(run, loaded, finished_run, tmp_path, capsys):
         evaluate.main([str(finished_run), "--stored"])
 
 
-@pytest.fixture(scope="module")
-def evaluated(run):
-    """The run, after its test set was translated and scored."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sys, "stdout", io.StringIO())
-        evaluate.main([str(run)])
-        return run, sys.stdout.getvalue()
-
-
 def test_evaluate_prints_scores_and_signatures_of_every_seed(evaluated):
     run, printed = evaluated
     assert "Translations of 8 sentences, beam 4, length penalty 0.6, best checkpoint:" in printed
@@ -106,25 +116,24 @@ def test_evaluate_prints_scores_and_signatures_of_every_seed(evaluated):
     assert header == "| seed | BLEU | BLEU, lower case | chrF |"
     assert [row.split()[1] for row in rows] == ["0", "1", "mean"]
     assert "\nBLEU: nrefs:1|case:mixed|" in printed
-    folder = Path(run) / "translations"
+    folder = run / "translations"
     sentences = (folder / "test_model_1.txt").read_text().split("\n")[:-1]
     assert len(sentences) == 8
-    german = Path(run).parents[2] / "raw" / "test.de"
+    german = run.parents[2] / "raw" / "test.de"
     assert (folder / "test_reference.txt").read_text() == german.read_text()
 
 
 def test_stored_translations_are_scored_without_data_or_checkpoints(evaluated, tmp_path, capsys):
     run, printed = evaluated
-    for name in ("config.json", "translations"):
-        (tmp_path / name).symlink_to(Path(run) / name)
+    shutil.copy(run / "config.json", tmp_path)
+    shutil.copytree(run / "translations", tmp_path / "translations")
     evaluate.main([str(tmp_path), "--stored"])
     scores = capsys.readouterr().out
     assert scores.startswith("Translations of 8 sentences, beam 4")
     assert scores.strip() in printed
 
 
-def test_without_sacrebleu_translations_are_stored_all_the_same(evaluated, monkeypatch, capsys):
-    run, _ = evaluated
+def test_without_sacrebleu_the_translations_wait_to_be_scored(run, monkeypatch):
     original = builtins.__import__
 
     def refuse(name, *arguments, **options):
@@ -133,19 +142,16 @@ def test_without_sacrebleu_translations_are_stored_all_the_same(evaluated, monke
         return original(name, *arguments, **options)
 
     monkeypatch.setattr(builtins, "__import__", refuse)
-    evaluate.main([str(run), "--split", "validation"])
-    assert "Then score them, here or elsewhere, with --stored." in capsys.readouterr().out
-    about = json.loads((Path(run) / "translations" / "validation.json").read_text())
-    assert about["sentences"] == 8
-    assert "signatures" not in about
+    text = evaluate.describe_scores(Run(epath.Path(run)), "test", load_config(run))
+    assert text.startswith(f"The translations are stored in {run / 'translations'}. BLEU and chrF")
+    assert text.endswith("Then score them, here or elsewhere, with --stored.")
 
 
-def test_collect_keeps_scores_vectors_and_attention(evaluated, monkeypatch):
-    run, _ = evaluated
-    content = collect_results(Path(run).parent)
+def test_collect_keeps_scores_vectors_and_attention(run):
+    content = collect_results(run.parent)
     found = content["runs"]["relative_position"]
     scores = [member["test"]["bleu"] for member in found["result"]["members"]]
-    stored = json.loads((Path(run) / "translations" / "test.json").read_text())
+    stored = json.loads((run / "translations" / "test.json").read_text())
     expected = [member["scores"]["bleu"] for member in stored["members"]]
     np.testing.assert_allclose(scores, expected, rtol=1e-4)
     assert found["translations"]["test"]["signatures"].keys() == {"bleu", "bleu_lowercase", "chrf"}
@@ -158,8 +164,7 @@ def test_collect_keeps_scores_vectors_and_attention(evaluated, monkeypatch):
     np.testing.assert_allclose(weights.sum(axis=-1), 1, rtol=1e-3)  # rounded
 
 
-def test_report_draws_vectors_and_attention_and_shows_scores(evaluated, tmp_path):
-    run, _ = evaluated
+def test_report_draws_vectors_and_attention_and_shows_scores(run, tmp_path):
     text = report([run], output=tmp_path, sentence="one red cow")
     assert "test BLEU |" in text
     drawn = {path.stem for path in (tmp_path / "figures").iterdir()}

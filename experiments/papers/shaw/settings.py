@@ -3,8 +3,8 @@
 The paper trains on WMT 2014 with its base and big model. Our runs use two smaller data sets and two
 smaller models, `small` and `medium`, in their place. An experiment is named after data set and
 size, such as `multi30k_small`. The experiments of Table 2 add the clipping distance, such as
-`multi30k_small_k4`, and have one run, of the method `relative_position`. The module `switched` reads
-experiments that train several kinds of positions in one run.
+`multi30k_small_k4`, and have one run, of the method `relative_position`. The module `switched`
+reads experiments that train several kinds of positions in one run.
 """
 
 DATA_SETS = {"multi30k": "Multi30k", "libreoffice": "LibreOffice help"}
