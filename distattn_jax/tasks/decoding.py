@@ -5,12 +5,15 @@ compiled. Lengths are rounded up to a power of two. All batches of one length ha
 of rows, and padding rows fill the last batch.
 """
 
+import functools
 import itertools
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-import jax.numpy as jnp
+import jax
 import numpy as np
+from flax import nnx
+from jaxtyping import Array, Int
 from tokenizers import Tokenizer
 
 from distattn_jax.data import END_ID, PADDING_ROW, Ragged, decode, encode, iterate_split
@@ -57,18 +60,33 @@ def plan_batches(lengths: Sequence[int] | np.ndarray, tokens: int = TOKENS_AT_ON
     return batches
 
 
-def translate_tokens(
-    model: Any,
+def translate_tokens(model: Any, sources: Ragged, **options: Any) -> list[Tokens]:
+    """Return the best translation of every sentence, without the end token.
+
+    Args:
+      model: Translator.
+      sources: Token ids of the source sentences, each with the end token.
+      **options: Options of `translate_with_models`.
+    """
+    graph, params = nnx.split(model)
+    stacked = jax.tree.map(lambda leaf: leaf[None], params)
+    return translate_with_models(graph, stacked, sources, **options)[0]
+
+
+def translate_with_models(
+    graph: Any,
+    params: Any,
     sources: Ragged,
     *,
     beam_size: int = 4,
     length_penalty: float = 0.6,
     on_batch: Callable[[int], None] | None = None,
-) -> list[Tokens]:
-    """Return the best translation of every sentence, without the end token.
+) -> list[list[Tokens]]:
+    """Return the best translation of every sentence by each of several models.
 
     Args:
-      model: Translator.
+      graph: Graph definition of the translator, the same for all models.
+      params: Parameters of the models, with a leading axis over models.
       sources: Token ids of the source sentences, each with the end token.
       beam_size: Number of hypotheses of the beam search. 1 is greedy search.
       length_penalty: Exponent of the length penalty of the beam search.
@@ -76,26 +94,41 @@ def translate_tokens(
     """
     if beam_size < 1:
         raise ValueError(f"beam_size (--beam) must be at least 1; got {beam_size}.")
-    translations: list[Tokens] = [[] for _ in range(len(sources))]
+    models = len(jax.tree.leaves(params)[0])
+    translations: list[list[Tokens]] = [[[] for _ in range(len(sources))] for _ in range(models)]
     done = 0
     for batch in plan_batches(sources.lengths):
         source, lengths = sources.pad(batch.rows, batch.length)
         is_sentence = batch.rows != PADDING_ROW
-        found = model.translate(
-            jnp.asarray(source),
-            jnp.asarray(lengths),
-            beam_size=beam_size,
+        found = _translate_batch(
+            graph,
+            params,
+            source,
+            lengths,
+            max_lengths=np.where(is_sentence, lengths + EXTRA_TOKENS, 1),
             length_penalty=length_penalty,
-            max_lengths=jnp.asarray(np.where(is_sentence, lengths + EXTRA_TOKENS, 1)),
+            beam_size=beam_size,
             longest=batch.length + EXTRA_TOKENS,
         )
-        best = np.asarray(found.tokens[:, 0])
-        for row, tokens in zip(batch.rows[is_sentence], best[is_sentence], strict=True):
-            translations[row] = list(itertools.takewhile(END_ID.__ne__, tokens.tolist()))
+        for own, best in zip(translations, np.asarray(found), strict=True):
+            for row, tokens in zip(batch.rows[is_sentence], best[is_sentence], strict=True):
+                own[row] = list(itertools.takewhile(END_ID.__ne__, tokens.tolist()))
         done += int(is_sentence.sum())
         if on_batch is not None:
             on_batch(done)
     return translations
+
+
+@functools.partial(jax.jit, static_argnames=("graph", "beam_size", "longest"))
+def _translate_batch(
+    graph: Any, params: Any, source: Array, lengths: Array, **options: Any
+) -> Int[Array, "models B longest"]:
+    """Return the tokens of the best translations. The options are those of `translate`."""
+
+    def translate(params: Any) -> Array:
+        return nnx.merge(graph, params).translate(source, lengths, **options).tokens[:, 0]
+
+    return jax.vmap(translate)(params)
 
 
 def decode_lines(tokenizer: Tokenizer, translations: Sequence[Tokens]) -> list[str]:
@@ -104,21 +137,26 @@ def decode_lines(tokenizer: Tokenizer, translations: Sequence[Tokens]) -> list[s
 
 
 def translate_sentences(
-    model: Any, tokenizer: Tokenizer, sentences: Sequence[str], **options: Any
-) -> list[str]:
-    """Return the best translation of every sentence. The translation of a blank line is empty.
+    graph: Any, params: Any, tokenizer: Tokenizer, sentences: Sequence[str], **options: Any
+) -> list[list[str]]:
+    """Return the best translation of every sentence by each of several models.
+
+    The translation of a blank line is empty.
 
     Args:
-      model: Translator.
+      graph: Graph definition of the translator, the same for all models.
+      params: Parameters of the models, with a leading axis over models.
       tokenizer: Tokenizer of both languages.
       sentences: Source sentences.
-      **options: Options of `translate_tokens`.
+      **options: Options of `translate_with_models`.
     """
     filled = [i for i, sentence in enumerate(sentences) if sentence.strip()]
     sources = encode(tokenizer, [sentences[i].strip() for i in filled])
-    tokens = translate_tokens(model, sources, **options)
-    translations = dict(zip(filled, decode_lines(tokenizer, tokens), strict=True))
-    return [translations.get(i, "") for i in range(len(sentences))]
+    found = []
+    for tokens in translate_with_models(graph, params, sources, **options):
+        lines = dict(zip(filled, decode_lines(tokenizer, tokens), strict=True))
+        found.append([lines.get(i, "") for i in range(len(sentences))])
+    return found
 
 
 def read_sentences(task: Translation, split: str) -> tuple[list[str], list[str]]:

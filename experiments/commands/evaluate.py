@@ -14,17 +14,19 @@ from distattn_jax import sharding
 from distattn_jax.models import METHODS
 from distattn_jax.tasks import Translation, load_config, read_split
 from distattn_jax.tasks.decoding import read_sentences, translate_sentences
-from distattn_jax.tasks.load import load_parameters, load_task, select_model
+from distattn_jax.tasks.load import load_parameters, load_task
 from distattn_jax.train import Config, Member, Run, RunError, evaluate
 from distattn_jax.train.members import list_members, varied_axes
 from distattn_jax.train.options import describe_differences, parse_options, result_options
 from distattn_jax.train.progress import show_elapsed
 from distattn_jax.train.results import select_members
+from distattn_jax.train.state import model_graph
 from experiments.commands.train import enable_compilation_cache
 from experiments.papers import translations
 from experiments.papers.formatting import markdown_table, metric_title
 
 BEAM, LENGTH_PENALTY = 4, 0.6  # as in Vaswani et al. 2017
+MODELS_AT_ONCE = 8  # models that translate side by side
 
 
 def main(arguments: Sequence[str]) -> None:
@@ -110,13 +112,14 @@ def translate_split(run: Run, task: Translation, params: Any, options: argparse.
     chosen = range(len(members)) if result is None or compared else select_members(result)
     sources, references = read_sentences(task, options.split)
     search = decoding_options(options)
-    found, start = {}, time.monotonic()
-    for i in chosen:
-        text = f"translating {len(sources)} sentences, model {i + 1} of {len(members)}"
-        with show_elapsed(text):
-            found[i] = translate_sentences(
-                select_model(task, params, i), task.tokenizer, sources, **search
-            )
+    found: dict[int, list[str]] = {}
+    start = time.monotonic()
+    for first in range(0, len(chosen), MODELS_AT_ONCE):
+        part = np.asarray(chosen[first : first + MODELS_AT_ONCE])
+        own = jax.tree.map(lambda leaf, part=part: leaf[part], params)
+        with show_elapsed(f"translating {len(sources)} sentences by {len(part)} models"):
+            lines = translate_sentences(model_graph(task), own, task.tokenizer, sources, **search)
+        found |= dict(zip(part.tolist(), lines, strict=True))
     is_best = result is not None and options.average is None
     about = {
         "sentences": len(sources),

@@ -1,6 +1,7 @@
 """Translation of sentences in batches, and the alignment of words."""
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from flax import nnx
@@ -14,6 +15,7 @@ from distattn_jax.tasks.decoding import (
     plan_batches,
     translate_sentences,
     translate_tokens,
+    translate_with_models,
 )
 
 SENTENCES = ["a man walks", "", "dogs!", " \t", "a dog, a man and a cat walk home", "cats"]
@@ -66,17 +68,36 @@ def test_a_translation_depends_neither_on_other_sentences_nor_on_their_order(mod
     assert one == [two[i] for i in (3, 2, 0)]
 
 
+def translate(model, tokenizer, sentences, **options):
+    graph, params = nnx.split(model)
+    params = jax.tree.map(lambda leaf: leaf[None], params)
+    return translate_sentences(graph, params, tokenizer, sentences, **options)[0]
+
+
 def test_the_translation_of_a_blank_line_is_blank(model, tokenizer):
-    translations = translate_sentences(model, tokenizer, SENTENCES, beam_size=2)
+    translations = translate(model, tokenizer, SENTENCES, beam_size=2)
     assert len(translations) == 6
     assert [translations[i] for i in (1, 3)] == ["", ""]
     assert len(set(translations)) == 5
-    assert translate_sentences(model, tokenizer, ["", " "]) == ["", ""]
+    assert translate(model, tokenizer, ["", " "]) == ["", ""]
+
+
+def test_several_models_translate_like_each_of_them(model, tokenizer):
+    sources = encode(tokenizer, [SENTENCES[i] for i in (0, 2, 5)])
+    graph, params = nnx.split(model)
+    other = jax.tree.map(lambda leaf: -leaf, params)
+    stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), params, other)
+    found = translate_with_models(graph, stacked, sources, beam_size=2)
+    expected = [
+        translate_tokens(nnx.merge(graph, one), sources, beam_size=2) for one in (params, other)
+    ]
+    assert found == expected
+    assert found[0] != found[1]
 
 
 def test_the_beam_must_hold_a_hypothesis(model, tokenizer):
     with pytest.raises(ValueError, match=r"beam_size \(--beam\) must be at least 1; got 0"):
-        translate_sentences(model, tokenizer, ["a"], beam_size=0)
+        translate(model, tokenizer, ["a"], beam_size=0)
 
 
 def test_a_translation_fits_on_a_line(tokenizer):
