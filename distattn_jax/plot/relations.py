@@ -56,8 +56,8 @@ def relation_norms(norms: Mapping[str, Vector], positions: Vector) -> Figure:
 def relation_similarities(similarities: Mapping[str, Vector], positions: Vector) -> Figure:
     """Draw the cosine similarity of the position vectors of all pairs of relative positions.
 
-    A row of panels shows one table, such as that of the keys, and a column shows one layer. The
-    attention cannot tell two relative positions apart where the similarity of keys is 1.
+    A row of panels shows one table, such as that of the keys, and a column shows one layer. Two
+    relative positions act alike where the similarity is near 1.
 
     Args:
       similarities: Similarities by title of the table, shape (L, R, R) for L layers.

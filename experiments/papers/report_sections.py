@@ -120,17 +120,20 @@ def provenance_table(
 
 
 def _provenance_row(experiment: str, method: str, run: Mapping[str, Any]) -> list[str]:
-    """Return the row of the provenance table for one run, as a list of cells."""
-    environment, packages = run["environment"], run["environment"]["packages"]
-    steps, rate = run["result"]["steps"], run["result"]["steps"] / run["seconds"]
-    commit, *suffix = (environment["commit"] or EMPTY).split("-")  # 40 digits, or digits-dirty
-    return [
-        f"{experiment}/{method}",
-        environment["device"],
-        f"jax {packages['jax']}, flax {packages['flax']}",
-        "-".join([commit[:10], *suffix]),
-        str(len(run["result"]["members"])),
-        str(steps),
-        f"{rate:.0f}" if rate >= 0.5 else f"{rate:.1g}",
-        f"{run['seconds'] / 60:.1f}",
-    ]
+    """Return the row of the provenance table for one run, as a list of cells.
+
+    Cells are empty if the run was collected without its environment or its times.
+    """
+    machine = [EMPTY] * 3
+    if run["environment"] is not None:
+        environment, packages = run["environment"], run["environment"]["packages"]
+        commit, *suffix = (environment["commit"] or EMPTY).split("-")  # 40 digits, or digits-dirty
+        versions = f"jax {packages['jax']}, flax {packages['flax']}"
+        machine = [environment["device"], versions, "-".join([commit[:10], *suffix])]
+    steps, times = run["result"]["steps"], [EMPTY] * 2
+    if run["seconds"]:
+        rate = steps / run["seconds"]
+        speed = f"{rate:.0f}" if rate >= 0.5 else f"{rate:.1g}"
+        times = [speed, f"{run['seconds'] / 60:.1f}"]
+    models = str(len(run["result"]["members"]))
+    return [f"{experiment}/{method}", *machine, models, str(steps), *times]

@@ -97,7 +97,7 @@ def _make_figures(runs: dict[str, Run], sentence: str | None) -> Iterator[tuple[
 def _make_translator_figures(
     runs: dict[str, Run], sentence: str | None
 ) -> Iterator[tuple[str, Figure]]:
-    """Yield (file name, figure) for the first method with relative positions.
+    """Yield (file name, figure) for the first method with relative positions, or a translator.
 
     The figures show its position vectors and, if it translates, the attention between the words of
     a sentence and its translation.
@@ -106,10 +106,12 @@ def _make_translator_figures(
       runs: Finished runs with checkpoints, by method.
       sentence: Source sentence. None draws no attention.
     """
-    method = next((method for method in runs if method.startswith("relative_")), None)
-    if method is None:
+    relative = [run for method, run in runs.items() if method.startswith("relative_")]
+    others = [run for run in runs.values() if load_config(run.path).task == "translation"]
+    if not relative and not others:
         return
-    trained = load_models(runs[method].path, runs[method].result or {})
+    run = (relative or others)[0]
+    trained = load_models(run.path, run.result or {})
     relations = collect_relations(trained)
     for level, tables in relations.items():
         suffix = "" if len(relations) == 1 else f"_{level}"

@@ -118,6 +118,14 @@ def test_details_list_every_seed_with_signatures_and_runs(details):
     assert find_row(details, "multi30k_small_k4/relative_position", "### Runs")[4] == "2"
 
 
+def test_a_run_may_lack_its_environment_and_its_times(tmp_path):
+    content = shaw_results.content("multi30k_small", ("vanilla",))
+    content["runs"]["vanilla"].update(environment=None, seconds=0)
+    stored_results.write_results(content, tmp_path)
+    row = find_row(report.detail(tmp_path), "multi30k_small/vanilla", "### Runs")
+    assert row[1:] == ["-", "-", "-", "3", "60", "-", "-"]
+
+
 def test_every_linked_figure_is_drawn(folder, summary):
     report.draw_figures(folder, folder)
     names = {part.split(")")[0].split("/")[-1] for part in summary.split("](")[1:]}
