@@ -68,9 +68,7 @@ def translate_tokens(model: Any, sources: Ragged, **options: Any) -> list[Tokens
       sources: Token ids of the source sentences, each with the end token.
       **options: Options of `translate_with_models`.
     """
-    graph, params = nnx.split(model)
-    stacked = jax.tree.map(lambda leaf: leaf[None], params)
-    return translate_with_models(graph, stacked, sources, **options)[0]
+    return translate_with_models(*_as_stack(model), sources, **options)[0]
 
 
 def translate_with_models(
@@ -119,6 +117,12 @@ def translate_with_models(
     return translations
 
 
+def _as_stack(model: Any) -> tuple[Any, Any]:
+    """Return the graph definition of a model, and its parameters with a leading axis of size 1."""
+    graph, params = nnx.split(model)
+    return graph, jax.tree.map(lambda leaf: leaf[None], params)
+
+
 @functools.partial(jax.jit, static_argnames=("graph", "beam_size", "longest"))
 def _translate_batch(
     graph: Any, params: Any, source: Array, lengths: Array, **options: Any
@@ -137,6 +141,20 @@ def decode_lines(tokenizer: Tokenizer, translations: Sequence[Tokens]) -> list[s
 
 
 def translate_sentences(
+    model: Any, tokenizer: Tokenizer, sentences: Sequence[str], **options: Any
+) -> list[str]:
+    """Return the best translation of every sentence. The translation of a blank line is empty.
+
+    Args:
+      model: Translator.
+      tokenizer: Tokenizer of both languages.
+      sentences: Source sentences.
+      **options: Options of `translate_with_models`.
+    """
+    return translate_sentences_with_models(*_as_stack(model), tokenizer, sentences, **options)[0]
+
+
+def translate_sentences_with_models(
     graph: Any, params: Any, tokenizer: Tokenizer, sentences: Sequence[str], **options: Any
 ) -> list[list[str]]:
     """Return the best translation of every sentence by each of several models.

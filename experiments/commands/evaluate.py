@@ -13,7 +13,7 @@ from etils import epath
 from distattn_jax import sharding
 from distattn_jax.models import METHODS
 from distattn_jax.tasks import Translation, load_config, read_split
-from distattn_jax.tasks.decoding import read_sentences, translate_sentences
+from distattn_jax.tasks.decoding import read_sentences, translate_sentences_with_models
 from distattn_jax.tasks.load import load_parameters, load_task
 from distattn_jax.train import Config, Member, Run, RunError, evaluate
 from distattn_jax.train.members import list_members, varied_axes
@@ -118,7 +118,9 @@ def translate_split(run: Run, task: Translation, params: Any, options: argparse.
         part = np.asarray(chosen[first : first + MODELS_AT_ONCE])
         own = jax.tree.map(lambda leaf, part=part: leaf[part], params)
         with show_elapsed(f"translating {len(sources)} sentences by {len(part)} models"):
-            lines = translate_sentences(model_graph(task), own, task.tokenizer, sources, **search)
+            lines = translate_sentences_with_models(
+                model_graph(task), own, task.tokenizer, sources, **search
+            )
         found |= dict(zip(part.tolist(), lines, strict=True))
     is_best = result is not None and options.average is None
     about = {

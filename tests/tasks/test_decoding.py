@@ -68,18 +68,12 @@ def test_a_translation_depends_neither_on_other_sentences_nor_on_their_order(mod
     assert one == [two[i] for i in (3, 2, 0)]
 
 
-def translate(model, tokenizer, sentences, **options):
-    graph, params = nnx.split(model)
-    params = jax.tree.map(lambda leaf: leaf[None], params)
-    return translate_sentences(graph, params, tokenizer, sentences, **options)[0]
-
-
 def test_the_translation_of_a_blank_line_is_blank(model, tokenizer):
-    translations = translate(model, tokenizer, SENTENCES, beam_size=2)
+    translations = translate_sentences(model, tokenizer, SENTENCES, beam_size=2)
     assert len(translations) == 6
     assert [translations[i] for i in (1, 3)] == ["", ""]
     assert len(set(translations)) == 5
-    assert translate(model, tokenizer, ["", " "]) == ["", ""]
+    assert translate_sentences(model, tokenizer, ["", " "]) == ["", ""]
 
 
 def test_several_models_translate_like_each_of_them(model, tokenizer):
@@ -97,7 +91,7 @@ def test_several_models_translate_like_each_of_them(model, tokenizer):
 
 def test_the_beam_must_hold_a_hypothesis(model, tokenizer):
     with pytest.raises(ValueError, match=r"beam_size \(--beam\) must be at least 1; got 0"):
-        translate(model, tokenizer, ["a"], beam_size=0)
+        translate_sentences(model, tokenizer, ["a"], beam_size=0)
 
 
 def test_a_translation_fits_on_a_line(tokenizer):
