@@ -163,6 +163,9 @@ class MultiHeadAttention(nnx.MultiHeadAttention):
           output.
         """
         decode = self.decode if decode is None else decode
+        query = self.query(inputs_q, out_sharding=qkv_sharding)
+        if self.normalize_qk:
+            query = self.query_ln(query)  # type: ignore[misc]
         if key_value is not None:
             if decode or inputs_k is not None or inputs_v is not None:
                 raise ValueError("key_value must be None with inputs_k, inputs_v or decode=True.")
@@ -175,9 +178,6 @@ class MultiHeadAttention(nnx.MultiHeadAttention):
                 if key_segments is None and not decode:
                     key_segments = query_segments
             key, value = self.project_key_value(inputs_k, inputs_v, qkv_sharding=qkv_sharding)
-        query = self.query(inputs_q, out_sharding=qkv_sharding)
-        if self.normalize_qk:
-            query = self.query_ln(query)  # type: ignore[misc]
         overflows: bool | Array = False
         if decode:
             if not (isinstance(query_offset, int) and query_offset == 0):
