@@ -1,4 +1,4 @@
-"""Float64 NumPy oracles of the five attention variants: the printed equations in plain loops.
+"""Float64 NumPy oracles of the six attention variants: the printed equations in plain loops.
 
 They share no code with the package and import nothing but NumPy. The loop `attend` computes every
 variant. A variant is a dict of keyword arguments for `attend`, made by the function of its name:
@@ -289,3 +289,54 @@ def adapted(content_bias, position_bias):
         return scale * (content + (q + select_head(position_bias, n)) @ r)
 
     return {"score": score, "default_scale": 1.0}
+
+
+def alibi(d, slope):
+    """Return -slope |d| (Press et al. 2022, section 3)."""
+    return -slope * abs(d)
+
+
+def kerple_log(d, r1, r2):
+    """Return -r1 log(1 + r2 |d|) (Chi et al. 2022)."""
+    return -r1 * np.log(1 + r2 * abs(d))
+
+
+def kerple_power(d, r1, r2):
+    """Return -r1 |d|^r2 (Chi et al. 2022)."""
+    return -r1 * abs(d) ** r2
+
+
+def t5_bucket(d, buckets, max_distance, causal):
+    """Return the bucket of the relative position d = i - j (Raffel et al. 2020, section 2.1).
+
+    Keys after the query use the second half of the buckets, or bucket 0 in causal attention. On
+    each side, half of the buckets hold one distance each. The others grow logarithmically up to
+    `max_distance`, and the last one holds all larger distances.
+    """
+    first = 0
+    if causal:
+        d = max(d, 0)
+    else:
+        buckets //= 2
+        first = buckets if d < 0 else 0
+        d = abs(d)
+    exact = buckets // 2
+    if d < exact:
+        return first + d
+    share = np.log(d / exact) / np.log(max_distance / exact)
+    # The small number undoes rounding where the exact position is an integer.
+    return first + min(exact + int(share * (buckets - exact) + 1e-9), buckets - 1)
+
+
+def distance_bias(bias, *parameters):
+    """Return arguments of `attend` for e_ij = q_i · k_j / √H + bias(i - j, *parameters of head n).
+
+    Args:
+      bias: Function of one relative position and the parameters of one head.
+      *parameters: Parameters, each with a leading head axis of size N or 1.
+    """
+
+    def score(n, q, k, relative, scale):
+        return scale * (q @ k) + bias(relative, *(select_head(x, n) for x in parameters))
+
+    return {"score": score}

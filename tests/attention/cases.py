@@ -13,8 +13,10 @@ from distattn_jax import attention as package
 from distattn_jax.attention import (
     Adapted,
     DistanceAware,
+    DistanceBias,
     DotProduct,
     RelativePosition,
+    T5Buckets,
     TransformerXL,
     Variant,
     attention,
@@ -106,12 +108,33 @@ def adapted(sizes, dtype, shared=False) -> Case:
     return Case(Adapted(*leaves), oracles.adapted(*leaves))
 
 
+def distance_bias(sizes, dtype, function="kerple_log", shared=False) -> Case:
+    """Draw positive parameters of an elementary function. `shared` shares them between heads."""
+    heads = 1 if shared else sizes.heads
+    first, second = (0.1 + jnp.abs(x) for x in random_arrays(6, (heads,), (heads,), dtype=dtype))
+    pair = first, jnp.minimum(second, 1.9)
+    parameters = {"alibi": first}.get(function, pair)
+    oracle = oracles.distance_bias(getattr(oracles, function), *jax.tree.leaves(parameters))
+    return Case(DistanceBias(parameters, function), oracle)
+
+
+def t5_bias(sizes, dtype, is_causal=False) -> Case:
+    (table,) = random_arrays(7, (sizes.heads, 8), dtype=dtype)
+
+    def bias(relative, row):
+        return row[oracles.t5_bucket(relative, 8, 6, is_causal)]
+
+    function = T5Buckets(8, 6, is_causal)
+    return Case(DistanceBias(table, function), oracles.distance_bias(bias, table))
+
+
 VARIANTS = {
     "dot_product": dot_product,
     "distance_aware": distance_aware,
     "relative_position": relative_position,
     "transformer_xl": transformer_xl,
     "adapted": adapted,
+    "distance_bias": distance_bias,
 }
 
 ALL_FORMS = VARIANTS | {
@@ -123,6 +146,10 @@ ALL_FORMS = VARIANTS | {
     "relative_position_values": functools.partial(relative_position, keys=None),
     "relative_position_none": functools.partial(relative_position, keys=None, values=None),
     "transformer_xl_shared": functools.partial(transformer_xl, shared=True),
+    "distance_bias_alibi": functools.partial(distance_bias, function="alibi"),
+    "distance_bias_shared": functools.partial(distance_bias, function="kerple_power", shared=True),
+    "distance_bias_t5": t5_bias,
+    "distance_bias_t5_causal": functools.partial(t5_bias, is_causal=True),
     "adapted_shared": functools.partial(adapted, shared=True),
     **{
         f"distance_aware_{mapping}_{adjust}": functools.partial(

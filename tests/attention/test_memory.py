@@ -9,6 +9,7 @@ import pytest
 from distattn_jax.attention import (
     Adapted,
     DistanceAware,
+    DistanceBias,
     DotProduct,
     RelativePosition,
     TransformerXL,
@@ -32,6 +33,7 @@ def make_variants():
         "relative_position": RelativePosition(*tables),
         "transformer_xl": TransformerXL(jnp.zeros((HEADS, 1024, WIDTH)), *biases),
         "adapted": Adapted(*biases),
+        "distance_bias": DistanceBias(jnp.zeros((HEADS, 32)), "t5_buckets"),
     }
 
 

@@ -40,12 +40,15 @@ SPECIAL_FORMS = (
     "relative_position_values",
     "transformer_xl_shared",
     "adapted_shared",
+    "distance_bias_shared",
+    "distance_bias_t5",
 )
 # Mappings and adjustments are independent, so that not all their combinations need a check.
 OTHER_FORMS = {
     "mappings": [name for name in ALL_FORMS if name.endswith("early_multiply")],
     "adjustments": [name for name in ALL_FORMS if "learnable" in name],
     "tables": [name for name in ALL_FORMS if name.startswith("relative_position_")],
+    "distance biases": [name for name in ALL_FORMS if name.startswith("distance_bias_")],
     "shared biases": ["transformer_xl_shared", "adapted_shared"],
 }
 

@@ -1,6 +1,17 @@
 """Attention variants. Each file implements the equation of one variant for one head."""
 
 from distattn_jax.attention.variants.adapted import Adapted
+from distattn_jax.attention.variants.bias_functions import (
+    BIAS_FUNCTIONS,
+    BiasFunction,
+    T5Buckets,
+    alibi,
+    alibi_slopes,
+    init_bias_parameters,
+    kerple_log,
+    kerple_power,
+    t5_buckets,
+)
 from distattn_jax.attention.variants.distance_aware import (
     ADJUSTMENTS,
     Adjustment,
@@ -10,6 +21,7 @@ from distattn_jax.attention.variants.distance_aware import (
     late_add,
     late_multiply,
 )
+from distattn_jax.attention.variants.distance_bias import DistanceBias
 from distattn_jax.attention.variants.dot_product import DotProduct
 from distattn_jax.attention.variants.mappings import (
     MAPPINGS,
@@ -34,20 +46,29 @@ from distattn_jax.attention.variants.variant import (
 
 __all__ = [
     "ADJUSTMENTS",
+    "BIAS_FUNCTIONS",
     "MAPPINGS",
     "Adapted",
     "Adjustment",
+    "BiasFunction",
     "DistanceAware",
+    "DistanceBias",
     "DotProduct",
     "Mapping",
     "RelativePosition",
+    "T5Buckets",
     "TransformerXL",
     "Variant",
+    "alibi",
+    "alibi_slopes",
     "clip",
     "compute_relative_positions",
     "early_add",
     "early_multiply",
     "exponent",
+    "init_bias_parameters",
+    "kerple_log",
+    "kerple_power",
     "late_add",
     "late_multiply",
     "learnable_sigmoid",
@@ -57,5 +78,6 @@ __all__ = [
     "sigmoid",
     "sinusoid",
     "static",
+    "t5_buckets",
     "variant",
 ]

@@ -1,0 +1,233 @@
+"""Functions of the relative position that `DistanceBias` adds to the scores, and their parameters.
+
+A bias function is a function of (distance, parameters) for one head. `distance` holds the signed
+relative positions d = i - j of query i and key j, as integers of any shape. The function returns
+one number for each of them. `DistanceBias.parameters` contains the parameters of all heads, with a
+leading head axis:
+
+    alibi          -slope |d|               slope (N,)              Press et al. 2022, section 3
+    kerple_log     -r₁ log(1 + r₂ |d|)      (r₁ (N,), r₂ (N,))      Chi et al. 2022
+    kerple_power   -r₁ |d|^r₂               (r₁ (N,), r₂ (N,))      Chi et al. 2022
+    t5_buckets     table[bucket(d)]         table (N, buckets)      Raffel et al. 2020, section 2.1
+
+KERPLE demands r₁ > 0 and r₂ > 0, and r₂ <= 2 for the power. As in the authors' code, a parameter
+below 0.01 counts as 0.01, and a power above 2 counts as 2. The gradient ignores this limit, so that
+training can move a parameter back into its range.
+"""
+
+import dataclasses
+import math
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Int
+
+BiasFunction = Callable[[Int[Array, "*shape"], Any], Float[Array, "*shape"]]
+SMALLEST_PARAMETER, LARGEST_POWER = 0.01, 2.0  # of KERPLE, in the authors' code
+TABLE_DEVIATION = 0.02  # standard deviation of the initial numbers of a table of buckets
+
+
+def alibi(
+    distance: Int[Array, "*shape"], parameters: Float[Array, "..."]
+) -> Float[Array, "*shape"]:
+    """Return -slope |d|, attention with linear biases (Press et al. 2022).
+
+    The paper defines the bias for causal attention. The distance |d| extends it to both sides.
+
+    Args:
+      distance: Relative positions d = i - j.
+      parameters: Slope of the head. The paper keeps the slopes fixed at `alibi_slopes`.
+    """
+    return -parameters * jnp.abs(distance)
+
+
+def kerple_log(
+    distance: Int[Array, "*shape"], parameters: tuple[Float[Array, "..."], Float[Array, "..."]]
+) -> Float[Array, "*shape"]:
+    """Return -r₁ log(1 + r₂ |d|), the logarithmic kernel of KERPLE (Chi et al. 2022).
+
+    Args:
+      distance: Relative positions d = i - j.
+      parameters: Pair (r₁, r₂) of the head. Both are at least 0.01; smaller numbers count as 0.01.
+    """
+    scale, rate = (_limit(parameter) for parameter in parameters)
+    return -scale * jnp.log1p(rate * jnp.abs(distance))
+
+
+def kerple_power(
+    distance: Int[Array, "*shape"], parameters: tuple[Float[Array, "..."], Float[Array, "..."]]
+) -> Float[Array, "*shape"]:
+    """Return -r₁ |d|^r₂, the power kernel of KERPLE (Chi et al. 2022).
+
+    Args:
+      distance: Relative positions d = i - j.
+      parameters: Pair (r₁, r₂) of the head. Both are at least 0.01, and r₂ is at most 2. Numbers
+        beyond these limits count as the limit.
+    """
+    scale, power = _limit(parameters[0]), _limit(parameters[1], LARGEST_POWER)
+    # The derivative |d|^r₂ log |d| would be NaN at d = 0. Distances are integers: the next is 1.
+    magnitude = jnp.maximum(jnp.abs(distance), 1).astype(power.dtype)
+    return jnp.where(distance == 0, 0, -scale * magnitude**power)
+
+
+@dataclasses.dataclass(frozen=True)
+class T5Buckets:
+    """Bias function with one learned number for each bucket of relative positions (T5).
+
+    Half of the buckets of each side hold one distance each, beginning with distance 0. The other
+    buckets hold ranges of distances whose ends grow geometrically up to `max_distance`. All larger
+    distances share the last bucket. Parameters are a table with one number for each bucket, which
+    T5 shares between all its layers. T5 does not scale its scores: pass `scale=1` to follow it.
+
+    Attributes:
+      num_buckets: Number of buckets.
+      max_distance: Distance from which on all distances are in the last bucket.
+      is_causal: If False, the first half of the buckets is for keys at or before the query, and the
+        second half for keys after the query. If True, all buckets are for keys at or before the
+        query, and a key after the query has the bucket of distance 0.
+    """
+
+    num_buckets: int = 32
+    max_distance: int = 128
+    is_causal: bool = False
+
+    def __post_init__(self):
+        sides = 1 if self.is_causal else 2
+        if self.num_buckets < 2 * sides or self.num_buckets % sides:
+            wanted = "at least 2" if self.is_causal else "even and at least 4"
+            raise ValueError(f"num_buckets must be {wanted}; got {self.num_buckets}.")
+        if self.max_distance <= self.num_buckets // sides // 2:
+            raise ValueError(
+                "max_distance must be larger than the number of buckets with one distance, "
+                f"{self.num_buckets // sides // 2}; got {self.max_distance}."
+            )
+
+    def __call__(
+        self, distance: Int[Array, "*shape"], parameters: Float[Array, "buckets"]
+    ) -> Float[Array, "*shape"]:
+        """Return the number of the bucket of each relative position, from the table of a head."""
+        if parameters.shape != (self.num_buckets,):
+            raise ValueError(
+                f"DistanceBias.parameters must have one number for each of the {self.num_buckets} "
+                f"buckets of each head, shape (heads or 1, {self.num_buckets}); got the shape "
+                f"{parameters.shape} for one head."
+            )
+        return parameters[self.find_buckets(distance)]
+
+    def find_buckets(self, distance: Int[Array, "*shape"]) -> Int[Array, "*shape"]:
+        """Return the bucket of each relative position i - j, from 0 to `num_buckets` - 1."""
+        if self.is_causal:
+            return self._side_buckets(jnp.maximum(distance, 0))
+        later = jnp.where(distance < 0, self.num_buckets // 2, 0)
+        return later + self._side_buckets(jnp.abs(distance))
+
+    def _side_buckets(self, distance: Int[Array, "*shape"]) -> Int[Array, "*shape"]:
+        """Return the bucket of each distance among the buckets of one side."""
+        buckets = self.num_buckets if self.is_causal else self.num_buckets // 2
+        first = _first_distances(buckets, self.max_distance)
+        numbers = np.searchsorted(first, np.arange(self.max_distance + 1), side="right") - 1
+        return jnp.asarray(numbers, jnp.int32)[jnp.minimum(distance, self.max_distance)]
+
+
+t5_buckets = T5Buckets()
+
+BIAS_FUNCTIONS: dict[str, BiasFunction] = {
+    "alibi": alibi,
+    "kerple_log": kerple_log,
+    "kerple_power": kerple_power,
+    "t5_buckets": t5_buckets,
+}
+
+
+def find_bias_function(function: BiasFunction | str) -> BiasFunction:
+    """Return a bias function, given the function or its name in `BIAS_FUNCTIONS`."""
+    if not isinstance(function, str):
+        if callable(function):
+            return function
+        raise TypeError(
+            "function must be a function of (distance, parameters), or the name of one; "
+            f"got {function!r}."
+        )
+    if function not in BIAS_FUNCTIONS:
+        names = ", ".join(BIAS_FUNCTIONS)
+        raise ValueError(f"function must be one of {names}; got {function!r}.")
+    return BIAS_FUNCTIONS[function]
+
+
+def alibi_slopes(num_heads: int) -> Float[np.ndarray, " N"]:
+    """Return the slopes of ALiBi, a geometric sequence from 2^(-8/N) to 2^(-8) (Press et al. 2022).
+
+    For a power of two N, the slope of head n = 1, ..., N is 2^(-8n/N). For other N, as in the
+    authors' code, the slopes of the next smaller power of two P come first. The first slopes with
+    odd n of 2P heads follow.
+    """
+    whole = 2 ** (num_heads.bit_length() - 1)
+
+    def slopes(heads: int) -> Float[np.ndarray, " N"]:
+        return 2.0 ** (-8 * np.arange(1, heads + 1) / heads)
+
+    return np.concatenate([slopes(whole), slopes(2 * whole)[::2][: num_heads - whole]])
+
+
+def init_bias_parameters(
+    function: BiasFunction | str, num_heads: int, *, key: Array, dtype: Any = jnp.float32
+) -> Any:
+    """Return initial parameters of a bias function of this module, with a leading head axis.
+
+    ALiBi begins with the slopes of its paper. KERPLE draws from the uniform distributions of the
+    authors' code: r₁ below 2 and r₂ below 1 for `kerple_log`, r₁ below 1 and r₂ below 2 for
+    `kerple_power`. The table of T5 has a normal distribution with standard deviation 0.02.
+
+    Args:
+      function: One of `BIAS_FUNCTIONS`, or its name, or an instance of `T5Buckets`.
+      num_heads: Number of heads N.
+      key: PRNG key.
+      dtype: Dtype of the parameters.
+    """
+    function = find_bias_function(function)
+    if function is alibi:
+        return jnp.asarray(alibi_slopes(num_heads), dtype)
+    if function in _KERPLE_MAXIMA:
+        return tuple(
+            jax.random.uniform(key, (num_heads,), dtype, SMALLEST_PARAMETER, maximum)
+            for key, maximum in zip(jax.random.split(key), _KERPLE_MAXIMA[function], strict=True)
+        )
+    if isinstance(function, T5Buckets):
+        shape = (num_heads, function.num_buckets)
+        return TABLE_DEVIATION * jax.random.normal(key, shape, dtype)
+    raise ValueError(
+        f"function must be one of {', '.join(BIAS_FUNCTIONS)} or a T5Buckets to have initial "
+        f"parameters; got {function!r}. Pass the initial parameters of your own function."
+    )
+
+
+# Largest initial r₁ and r₂, from the authors' code.
+_KERPLE_MAXIMA: dict[BiasFunction, tuple[float, float]] = {
+    kerple_log: (2.0, 1.0),
+    kerple_power: (1.0, 2.0),
+}
+
+
+def _limit(parameter: Float[Array, "..."], largest: float = math.inf) -> Float[Array, "..."]:
+    """Limit a parameter of KERPLE to its range. Its gradient ignores the limit."""
+    limited = jnp.clip(parameter, SMALLEST_PARAMETER, largest)
+    return jax.lax.stop_gradient(limited) + (parameter - jax.lax.stop_gradient(parameter))
+
+
+def _first_distances(buckets: int, max_distance: int) -> list[int]:
+    """Return the smallest distance of each bucket of one side, in exact integer arithmetic.
+
+    With m = buckets // 2, bucket b < m holds the distance b. Bucket b >= m begins at the smallest
+    integer d >= m (max_distance / m)^((b - m) / (buckets - m)). In floating-point numbers, rounding
+    would move some distances to another bucket.
+    """
+    exact = buckets // 2
+    steps = buckets - exact
+    first = list(range(exact))
+    for step in range(steps):
+        bound = exact ** (steps - step) * max_distance**step
+        first.append(next(d for d in range(exact, max_distance + 1) if d**steps >= bound))
+    return first

@@ -1,0 +1,65 @@
+"""Attention with a bias that is a function of the relative position.
+
+    score_ij = q_i · k_j / √H + f(i - j; θ)
+
+Each head has its own parameters θ. ALiBi, KERPLE and the biases of T5 have this form: see
+`bias_functions`. The bias of T queries and S keys has T + S - 1 different numbers. The blockwise
+computation evaluates f only for these, and `skew` selects the numbers of each query.
+
+Cost in addition to dot-product attention: T + S - 1 evaluations of f, and T S additions.
+"""
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Int, Num, PyTree
+
+from distattn_jax.attention.variants.bias_functions import BiasFunction, find_bias_function
+from distattn_jax.attention.variants.transformer_xl import skew
+from distattn_jax.attention.variants.variant import Variant, product, static, variant
+
+
+@variant
+class DistanceBias(Variant):
+    """Dot-product attention with a bias of relative positions, softmax(QKᵀ/√H + f(i - j; θ)) V.
+
+    Attributes:
+      parameters: Pytree of the parameters θ of `function`. Each array has a leading head axis, of
+        size N, or 1 if all heads share the array. The function receives them in the dtype of the
+        scores, float32 or wider.
+      function: Function f of (i - j, parameters of one head), or the name of one of
+        `BIAS_FUNCTIONS`. It computes each entry from the same entry of i - j, an integer array of
+        any shape. Define your own function at module level to avoid retracing.
+    """
+
+    parameters: PyTree[Float[Array, "_ ..."]]
+    function: BiasFunction | str = static()
+
+    def __post_init__(self):
+        object.__setattr__(self, "function", find_bias_function(self.function))
+
+    def bias(self, relative_positions: Int[Array, "*shape"]) -> Num[Array, "*shape"]:
+        """Return f(i - j) for relative positions i - j, with the parameters of one head."""
+        assert not isinstance(self.function, str), "__post_init__ replaces a name by its function"
+        bias = self.function(relative_positions, self.parameters)
+        if jnp.shape(bias) != relative_positions.shape:
+            raise ValueError(
+                "DistanceBias.function must return one number per relative position, shape "
+                f"{relative_positions.shape}; got {jnp.shape(bias)}."
+            )
+        return jnp.asarray(bias)
+
+    def scores(self, query, key, relative_positions, scale):
+        scores = scale * product(query, key)
+        return scores + self.bias(relative_positions).astype(scores.dtype)
+
+    def prepare(self, query, key, offset):
+        queries, keys = query.shape[0], key.shape[0]
+        descending = offset + queries - 1 - jnp.arange(queries + keys, dtype=jnp.int32)
+        return query, (key, self.bias(descending))
+
+    def block_scores(self, query, prepared, offset, start, scale):
+        key, bias = prepared
+        queries, needed = query.shape[0], query.shape[0] + key.shape[0]
+        bias = jax.lax.dynamic_slice_in_dim(bias, bias.shape[0] - needed - start, needed)
+        scores = scale * product(query, key)
+        return scores + skew(jnp.broadcast_to(bias.astype(scores.dtype), (queries, needed)))
