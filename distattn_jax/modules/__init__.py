@@ -1,13 +1,15 @@
 """Flax NNX modules for Transformers with any attention variant.
 
-`DistanceAware`, `RelativePosition`, `TransformerXL` and `Adapted` own the parameters of the variant
-with the same name in `distattn_jax.attention`. Calling such a module returns the variant.
+`DistanceAware`, `DistanceBias`, `RelativePosition`, `TransformerXL` and `Adapted` own the
+parameters of the variant with the same name in `distattn_jax.attention`. Calling such a module
+returns the variant.
 """
 
 from distattn_jax.modules.adapted import Adapted
 from distattn_jax.modules.attention_fn import as_attention_fn
 from distattn_jax.modules.decoder import Decoder, DecoderOutput
 from distattn_jax.modules.distance_aware import DistanceAware
+from distattn_jax.modules.distance_bias import DistanceBias
 from distattn_jax.modules.dropout import dropout
 from distattn_jax.modules.encoder import Encoder
 from distattn_jax.modules.feed_forward import FeedForward
@@ -27,6 +29,7 @@ __all__ = [
     "Decoder",
     "DecoderOutput",
     "DistanceAware",
+    "DistanceBias",
     "Encoder",
     "EncoderOutput",
     "FeedForward",

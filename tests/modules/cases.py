@@ -25,12 +25,22 @@ MAKERS = {
     "relative_position_keys": functools.partial(
         modules.RelativePosition, N, H, 0, values=False, shared=True
     ),
+    "distance_bias": functools.partial(modules.DistanceBias, N, function="kerple_log"),
+    "distance_bias_t5": functools.partial(
+        modules.DistanceBias, N, function=attention.T5Buckets(8, 5)
+    ),
     "transformer_xl": functools.partial(modules.TransformerXL, N, H, D),
     "adapted": functools.partial(modules.Adapted, N, H, shared=True),
 }
 ONE_OF_EACH = {"dot_product": None} | {
     name: MAKERS[name]
-    for name in ("distance_aware", "relative_position", "transformer_xl", "adapted")
+    for name in (
+        "distance_aware",
+        "relative_position",
+        "transformer_xl",
+        "adapted",
+        "distance_bias",
+    )
 }
 CLOSE = {"rtol": 1e-4, "atol": 1e-5}
 

@@ -16,6 +16,8 @@ PARAMETERS = {
     "distance_aware_sigmoid": N,
     "relative_position": 2 * N * 5 * H,
     "relative_position_keys": H,
+    "distance_bias": 2 * N,
+    "distance_bias_t5": 8 * N,
     "transformer_xl": N * D * H + 2 * N * H,
     "adapted": 2 * H,
 }
@@ -121,3 +123,23 @@ def test_a_custom_mapping_requires_a_shape():
 def test_a_negative_max_distance_is_rejected():
     with pytest.raises(ValueError, match="max_distance must be at least 0; got -1"):
         modules.RelativePosition(N, H, -1, rngs=nnx.Rngs(0))
+
+
+def scaled_distance(distance, parameters):
+    return parameters["slope"] * distance + parameters["shared"][0]
+
+
+def test_a_bias_function_of_ones_own_requires_parameters():
+    with pytest.raises(ValueError, match="Pass the initial parameters of your own function"):
+        modules.DistanceBias(N, function=scaled_distance, rngs=nnx.Rngs(0))
+    initial = {"slope": 0.5, "shared": jnp.ones((1, 3))}
+    module = modules.DistanceBias(N, function=scaled_distance, parameters=initial, rngs=nnx.Rngs(0))
+    assert jax.tree.map(jnp.shape, module().parameters) == {"slope": (N,), "shared": (1, 3)}
+    assert attention.attention(*inputs(), module()).values.shape == (2, 5, N, H)
+    with pytest.raises(ValueError, match=r"parameters must contain .* of size 4 or 1; .*\(3,\)"):
+        modules.DistanceBias(N, parameters=jnp.ones(3), rngs=nnx.Rngs(0))
+
+
+def test_alibi_begins_with_the_slopes_of_the_paper():
+    slopes = modules.DistanceBias(8, rngs=nnx.Rngs(0))().parameters
+    assert slopes.tolist() == [2.0**-n for n in range(1, 9)]
