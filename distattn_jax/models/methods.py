@@ -16,17 +16,23 @@ from flax import nnx
 from jaxtyping import Array, Float
 
 from distattn_jax.attention import (
+    BiasFunction,
+    alibi,
     clip,
     early_add,
     exponent,
+    kerple_log,
+    kerple_power,
     late_add,
     late_multiply,
     linear,
     sigmoid,
+    t5_buckets,
 )
 from distattn_jax.modules import (
     Adapted,
     DistanceAware,
+    DistanceBias,
     RelativePosition,
     TransformerXL,
     alternating_signs,
@@ -131,6 +137,11 @@ def _adapted(sizes: Sizes, *, rngs: nnx.Rngs) -> Adapted:
     return Adapted(sizes.heads, sizes.head_features, rngs=rngs)
 
 
+def _distance_bias(sizes: Sizes, *, function: BiasFunction, rngs: nnx.Rngs) -> DistanceBias:
+    """Make an attention module with a bias that is a function of the relative position."""
+    return DistanceBias(sizes.heads, function=function, rngs=rngs)
+
+
 @dataclasses.dataclass(frozen=True)
 class Method:
     """Method to compare: an attention variant, and the layer options that its paper uses.
@@ -175,6 +186,11 @@ def _distance_aware_method(title: str, **options: Any) -> Method:
     return Method(f"DA, {title}", variant, has_distance_weights=True)
 
 
+def _distance_bias_method(title: str, function: BiasFunction) -> Method:
+    """Return the method that adds a function of the relative position to the scores."""
+    return Method(title, functools.partial(_distance_bias, function=function))
+
+
 METHODS = {
     "no_positions": Method("no positions"),
     "vanilla": Method("Transformer", positions=True),
@@ -205,6 +221,11 @@ METHODS = {
     "distance_aware_early_add": _distance_aware_method("early add", adjust=early_add),
     "distance_aware_late_multiply": _distance_aware_method("late multiply", adjust=late_multiply),
     "distance_aware_late_add": _distance_aware_method("late add", adjust=late_add),
+    # Biases of the scores. Each layer has its own parameters.
+    "alibi": _distance_bias_method("ALiBi", alibi),
+    "kerple_log": _distance_bias_method("KERPLE, logarithm", kerple_log),
+    "kerple_power": _distance_bias_method("KERPLE, power", kerple_power),
+    "t5_bias": _distance_bias_method("T5 bias", t5_buckets),
 }
 
 

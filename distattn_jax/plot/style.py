@@ -52,6 +52,11 @@ METHOD_COLOURS: dict[str, str] = {
     "distance_aware_late_add": "#b3a5dd",
     "distance_aware_late_multiply": "#8169bf",
     "distance_aware_early_add": "#513390",
+    # Biases of the scores are shades of brown.
+    "alibi": "#e0c9a6",
+    "kerple_log": "#b98b4e",
+    "kerple_power": "#855a22",
+    "t5_bias": "#4d2f08",
 }
 # Guides of pre-trained models never share a figure with attention variants: colours may repeat.
 GUIDE_COLOURS: dict[str, str] = {

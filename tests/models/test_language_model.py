@@ -55,6 +55,24 @@ def test_greedy_texts_equal_a_search_in_python_for_prompts_of_different_lengths(
         np.testing.assert_allclose(found.log_probabilities[example], total, rtol=1e-4)
 
 
+@pytest.mark.parametrize("method", ["alibi", "t5_bias"])
+def test_cached_decoding_with_a_bias_equals_a_call_on_all_tokens(method):
+    model = LanguageModel(VOCABULARY, method=method, sizes=SIZES, rngs=nnx.Rngs(0))
+    tokens = jnp.asarray([[END, 3, 4, 5, 6], [END, 7, 8, 3, 2]])
+
+    @nnx.jit
+    def decode(model):
+        last, caches = model.read_prompts(tokens[:, :3], jnp.asarray([3, 2]), new_tokens=2)
+        logits, caches = model.next_logits(last, caches)
+        following = jnp.take_along_axis(tokens, caches[0].lengths[:, None], axis=1)[:, 0]
+        return logits, model.next_logits(following, caches)[0]
+
+    expected = call(model, tokens)
+    for step, logits in enumerate(decode(model)):
+        wanted = jnp.stack([expected[0, 2 + step], expected[1, 1 + step]])
+        np.testing.assert_allclose(logits, wanted, atol=1e-5)
+
+
 def test_texts_depend_on_the_key_and_a_low_temperature_gives_the_greedy_text(model):
     arguments = {"new_tokens": 5}
     greedy = generate(model, PROMPTS, jnp.asarray(LENGTHS), **arguments)

@@ -20,7 +20,7 @@ SIZES = Sizes(
     pooling_features=4,
     max_distance=3,
 )
-MAIN_METHODS = tuple(METHODS)[:6]  # the others are forms of distance-aware attention
+MAIN_METHODS = (*tuple(METHODS)[:6], "t5_bias")  # the others are forms of these
 TOKENS = jnp.asarray([[2, 3, 4, 5, 6], [7, 8, 9, 0, 0], [10, 11, 2, 3, 0]])
 LENGTHS = jnp.asarray([5, 3, 4])
 logits = jax.jit(lambda model, tokens, lengths: model(tokens, lengths).logits)
@@ -106,6 +106,13 @@ def test_all_forms_of_distance_aware_attention_differ():
     found = [np.asarray(logits(make(form), TOKENS, LENGTHS)) for form in forms]
     assert np.isfinite(found).all()
     assert len(np.unique(np.round(found, 5), axis=0)) == 8
+
+
+def test_all_biases_of_the_scores_differ():
+    names = ("no_positions", "alibi", "kerple_log", "kerple_power", "t5_bias")
+    found = [np.asarray(logits(make(name), TOKENS, LENGTHS)) for name in names]
+    assert np.isfinite(found).all()
+    assert len(np.unique(np.round(found, 5), axis=0)) == len(names)
 
 
 def test_the_error_for_an_unknown_method_lists_all_methods():
