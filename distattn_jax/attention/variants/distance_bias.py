@@ -6,7 +6,7 @@ Each head has its own parameters θ. ALiBi, KERPLE and the biases of T5 have thi
 `bias_functions`. The bias of T queries and S keys has T + S - 1 different numbers. The blockwise
 computation evaluates f only for these, and `skew` selects the numbers of each query.
 
-Cost in addition to dot-product attention: T + S - 1 evaluations of f, and T S additions.
+Cost in addition to dot-product attention: T + S evaluations of f, and T S additions.
 """
 
 import jax
@@ -28,7 +28,8 @@ class DistanceBias(Variant):
         scores, float32 or wider.
       function: Function f of (i - j, parameters of one head), or the name of one of
         `BIAS_FUNCTIONS`. It computes each entry from the same entry of i - j, an integer array of
-        any shape. Define your own function at module level to avoid retracing.
+        any shape. Its values and derivatives must be finite, also for keys that a mask hides. Define
+        your own function at module level to avoid retracing.
     """
 
     parameters: PyTree[Float[Array, "_ ..."]]
