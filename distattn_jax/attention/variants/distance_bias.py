@@ -28,8 +28,8 @@ class DistanceBias(Variant):
         scores, float32 or wider.
       function: Function f of (i - j, parameters of one head), or the name of one of
         `BIAS_FUNCTIONS`. It computes each entry from the same entry of i - j, an integer array of
-        any shape. Its values and derivatives must be finite, also for keys that a mask hides. Define
-        your own function at module level to avoid retracing.
+        any shape. Its values and derivatives must be finite, also for keys that a mask hides.
+        Define your own function at module level to avoid retracing.
     """
 
     parameters: PyTree[Float[Array, "_ ..."]]
