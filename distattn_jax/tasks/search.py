@@ -24,7 +24,7 @@ ConfigType = TypeVar("ConfigType", bound=Config)
 MAY_DIFFER = frozenset(
     {
         *("name", "seed", "seeds", "epochs", "steps", "search", "guiding.layers"),
-        *("data.buckets", "data.share", "model.max_distance"),
+        *("data.buckets", "data.share"),
         *("model.implementation", "model.remat", "optimizer.accumulate"),
         "output.evaluate_every",
     }
@@ -38,8 +38,8 @@ def apply_search(
     """Return the config with the best hyperparameters that a finished search found.
 
     `config.search` is the folder of the search. If `config.search` is empty, the config is returned
-    unchanged. If the method of the run is a variant of `distance_aware` or `relative_position` that
-    was not part of the search, the best hyperparameters of this method are used.
+    unchanged. If the method of the run is a variant of distance-aware attention that was not part
+    of the search, the best hyperparameters of the method `distance_aware` are used.
 
     Args:
       config: Config of one run, with exactly one entry in `methods`.
@@ -88,16 +88,9 @@ def check_search(config: Config, data: Mapping[str, Any], run: Run) -> None:
 
 
 def _find_run(folder: epath.Path, method: str) -> Run:
-    """Return the run of a method in the folder of a search.
-
-    If the search has no such run, return the run of the method of which `method` is a variant.
-    """
-    if not (folder / method).exists():
-        known = METHODS.get(method)
-        if known is not None and known.has_distance_weights:
-            method = "distance_aware"
-        elif method.startswith("relative_"):
-            method = "relative_position"
+    known = METHODS.get(method)
+    if not (folder / method).exists() and known is not None and known.has_distance_weights:
+        method = "distance_aware"
     return Run(folder / method)
 
 

@@ -4,7 +4,9 @@ from collections.abc import Sequence
 
 from distattn_jax.tasks import TranslationConfig
 from distattn_jax.tasks.fine_tuning import FineTuningConfig
+from distattn_jax.train import Run
 from distattn_jax.train.options import list_set_options, parse_options
+from distattn_jax.train.run import experiment_folder
 from experiments.commands.train import run
 from experiments.papers.attention_guiding import settings as attention_guiding
 from experiments.papers.da_transformer import settings as da_transformer
@@ -30,3 +32,8 @@ def main(arguments: Sequence[str]) -> None:
         searched = da_transformer.search_config(config)
     config = parse_options(searched, flags, program=f"python -m experiments search {recipe}")
     run(config, set_options=list_set_options(flags))
+    if isinstance(config, TranslationConfig):
+        result = Run(experiment_folder(config) / config.methods[0]).result
+        assert result is not None
+        for name, value in shaw.choose_setting(result).items():
+            print(f"Lowest mean validation loss over all kinds of positions: {name} {value}.")
