@@ -1,4 +1,4 @@
-"""Translation with your own parallel text files, and Multi30k."""
+"""Data sets of sentence pairs: your own parallel text files, and Multi30k."""
 
 import itertools
 from collections.abc import Iterable, Iterator, Mapping
@@ -31,13 +31,13 @@ DIGESTS = {
 class ParallelText(TextBuilder):
     """Sentence pairs from files with one sentence per line, two files for each split.
 
-    The file names are `train.en`, `train.de` and so on, plain or .gz. The endings name the two
-    languages. Line i of one file is the translation of line i of the other. An example has one text
-    for each language.
+    The file names are `train.en`, `train.de` and so on, with or without .gz. The endings name the
+    two languages. Line i of one file is the translation of line i of the other file. An example has
+    one text for each language.
     """
 
     REQUIRED_FILES = "train, validation and test, each in two languages (train.en, train.de, ...)"
-    # Names of the files of each split, without the language. The first name that exists is used.
+    # Possible file names of each split, without the language. Exactly one of them must exist.
     STEMS: ClassVar[Mapping[str, tuple[str, ...]]] = {
         "train": ("train",),
         "validation": ("validation", "valid", "val", "dev"),
@@ -68,7 +68,7 @@ class ParallelText(TextBuilder):
         return {split: self._read_pairs(split, names) for split, names in splits.items()}
 
     def read_sentences(self, path: Path) -> Iterator[tuple[int, str]]:
-        """Yield (line number, sentence) for every sentence of a file, empty sentences too."""
+        """Yield (line number, sentence) for every sentence of a file, including empty sentences."""
         return read_lines(path)
 
     def _find_languages(self) -> list[str]:
@@ -109,7 +109,7 @@ class ParallelText(TextBuilder):
                     self.leave_out(f"pairs of {split} with an empty side")
 
     def _pair_sentences(self, corpus: str) -> Iterator[list[str]]:
-        """Yield every sentence in both languages. Raise `DataError` if one has no translation."""
+        """Yield pairs of sentences. Raise `DataError` if one file has fewer sentences."""
         paths = [self.raw_files[f"{corpus}.{language}"] for language in self.languages]
         both = itertools.zip_longest(*map(self.read_sentences, paths))
         for count, sentences in enumerate(both):
@@ -127,10 +127,10 @@ class ParallelText(TextBuilder):
 class Multi30k(ParallelText):
     """Multi30k, task 1: image captions in English and German (Elliott et al. 2016).
 
-    `test` is the test set of 2016. The later test sets are splits of their own.
+    The split `test` is the test set of 2016. Each later test set is another split.
     """
 
-    # Digests: computed from the files of this commit.
+    # We computed the digests from the files of this commit.
     URLS: ClassVar[Mapping[str, str]] = {
         f"{FOLDER}/{name}.gz": f"sha256:{digest}" for name, digest in DIGESTS.items()
     }

@@ -12,16 +12,17 @@ from distattn_jax.data.files import DataError, read_lines
 
 ENDINGS = (".txt", ".txt.gz")
 HELD_OUT = {"validation": ("validation", "valid", "val", "dev"), "test": ("test",)}
-EVERY = 20  # Without files for them, each of validation and test gets one of this many texts.
+# If all files are training texts, every 20th text is moved to validation, and every 20th to test.
+EVERY = 20
 
 
 class PlainText(TextBuilder):
     """Texts from all text files (.txt or .txt.gz) of a folder. Blank lines separate the texts.
 
-    Files such as `validation.txt` or `test_2.txt` belong to the split that the first word of their
-    names stands for (`validation`, `valid`, `val` or `dev`, and `test`). All other files are
-    training texts. If there are no such files, every 20th text goes to validation, and another 20th
-    to test.
+    The first word of a file name selects the split. Files such as `validation.txt` (or `valid`,
+    `val`, `dev`) are the validation set, and files such as `test_2.txt` are the test set. All other
+    files are training texts. If all files are training texts, every 20th text is moved to the
+    validation set, and another 20th to the test set.
     """
 
     REQUIRED_FILES = "text files (.txt or .txt.gz), in which blank lines separate the texts"
@@ -54,7 +55,7 @@ class PlainText(TextBuilder):
                 yield from ({"text": text} for text in _read_blocks(path))
 
     def _select_texts(self, split: str) -> Iterator[Example]:
-        """Yield the part of the texts of all files that belongs to a split."""
+        """Yield the texts that belong to a split if all files are training texts."""
         places = {"validation": EVERY // 2 - 1, "test": EVERY - 1}
         for i, example in enumerate(self._read_texts("train")):
             place = i % EVERY
@@ -63,13 +64,13 @@ class PlainText(TextBuilder):
 
 
 def _find_split(path: Path) -> str:
-    """Return the split that the first word of the name of a file stands for."""
+    """Return the split that the first word of a file name selects."""
     word = "".join(itertools.takewhile(str.isalpha, path.name.lower()))
     return next((split for split, words in HELD_OUT.items() if word in words), "train")
 
 
 def _read_blocks(path: Path) -> Iterator[str]:
-    """Yield the blocks of lines of a file that blank lines separate."""
+    """Yield the texts of a file. Blank lines separate the texts."""
     block: list[str] = []
     for _, line in read_lines(path):
         if line.strip():

@@ -1,9 +1,9 @@
 """WMT 2014: English-German and English-French, as TensorFlow Datasets (TFDS) defines them.
 
 The builder `wmt14_translate` of TFDS lists the corpora of each split, their addresses and their
-files. It leaves out pairs with an empty side without a message, and it needs a package that TFDS
-does not install. The files are therefore downloaded and read here, line by line. Pairs with an
-empty side are counted.
+files. This builder leaves out pairs with an empty side without a message, and needs a package that
+TFDS does not install. We therefore use only its lists. The classes below download the files, read
+them line by line, and count the pairs with an empty side.
 """
 
 import html
@@ -32,7 +32,7 @@ def find_corpora(language: str) -> dict[str, list[wmt.SubDataset]]:
 
 
 def find_urls(language: str) -> dict[str, str]:
-    """Return a dict from the https address of each archive to its digest, which may be unknown."""
+    """Return a dict from the https address of each archive to its digest, or "" if unknown."""
     known = checksums.load_url_infos(tfds.core.tfds_path("url_checksums/wmt14_translate.txt"))
     urls = [
         url
@@ -49,8 +49,8 @@ def find_urls(language: str) -> dict[str, str]:
 class Wmt14De(ParallelText):
     """WMT 2014 English-German: 4.5 million training pairs.
 
-    `validation` is newstest2013 and `test` is newstest2014. A folder of raw files contains the
-    unpacked archives of the home page.
+    The split `validation` is newstest2013, and `test` is newstest2014. The folder `manual_dir`, if
+    given, contains the unpacked archives.
     """
 
     LANGUAGE: ClassVar[str] = "de"
@@ -83,8 +83,8 @@ class Wmt14De(ParallelText):
 class Wmt14Fr(Wmt14De):
     """WMT 2014 English-French: about 40 million training pairs.
 
-    `validation` is newstest2013 and `test` is newstest2014. A folder of raw files contains the
-    unpacked archives of the home page.
+    The split `validation` is newstest2013, and `test` is newstest2014. The folder `manual_dir`, if
+    given, contains the unpacked archives.
     """
 
     LANGUAGE = "fr"

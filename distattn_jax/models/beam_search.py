@@ -1,17 +1,20 @@
 """Beam search as a single program on the device.
 
-The search calls a function `next_logits(tokens, state)`, which returns the logits of the next token
-and the new state of the decoder, such as its cached keys and values. A row is one hypothesis. The
-first axis of every array in the state is the axis of the rows.
+The search calls a function `next_logits(tokens, state)`. The arguments are the last token of every
+hypothesis and the state of the decoder, such as its cached keys and values. The function returns
+the logits of the next token and the new state. The first axis of `tokens` and of every array in the
+state has one row for each hypothesis.
 
-Beam search keeps `beam_size` unfinished hypotheses of every example, and the `beam_size` best
-finished ones. The score of a finished hypothesis of n tokens, the end token included, is
+For every example, the search keeps the `beam_size` most probable unfinished hypotheses and the
+`beam_size` best finished hypotheses. The score of a finished hypothesis of n tokens, the end token
+included, is
 
     log P(tokens) / ((5 + n) / 6) ^ length_penalty                  (Wu et al. 2016, eq. 14)
 
-An example is complete once no unfinished hypothesis can reach the score of its worst finished one.
-The search ends when all examples are complete. The result of an example hence does not depend on
-the other examples of the batch.
+An example is complete when no unfinished hypothesis can exceed the score of the worst of the
+`beam_size` finished hypotheses. The search ends when all examples are complete. Steps after an
+example is complete do not change its result. The result of an example hence does not depend on the
+other examples of the batch.
 """
 
 import functools
@@ -29,7 +32,7 @@ class Hypotheses(NamedTuple):
     """Sequences that a search has found, the best first.
 
     Attributes:
-      tokens: Token ids, with `pad` after the last token. The end token is included.
+      tokens: Token ids, with `pad` after the last token. An end token is included.
       lengths: Number of tokens, the end token included.
       scores: Logarithm of the probability, divided by the length penalty.
     """
@@ -40,10 +43,10 @@ class Hypotheses(NamedTuple):
 
 
 class _Beams(NamedTuple):
-    """State of the search after `step` tokens.
+    """State of the search after `step` steps.
 
     Attributes:
-      step: Number of tokens of every unfinished hypothesis.
+      step: Number of steps, which is the number of tokens of every unfinished hypothesis.
       tokens: Tokens of the unfinished hypotheses.
       log_probabilities: Logarithm of the probability of the unfinished hypotheses. It is -inf for
         hypotheses that do not exist.
@@ -70,20 +73,20 @@ def beam_search(
     pad: int,
     length_penalty: float | Float[Array, ""] = 0.6,
 ) -> Hypotheses:
-    """Search the most probable sequences of every example.
+    """Find the sequences of every example that have the best scores.
 
     Args:
-      next_logits: Returns the logits of the next token and the new state, for B beam_size rows.
+      next_logits: Returns the logits of the next token and the new state, for B * beam_size rows.
       state: State of the decoder before the first token, with B rows.
       first_tokens: Token from which the first token of each example is predicted.
       beam_size: Number of hypotheses K.
       max_lengths: Largest number of tokens of each example. A hypothesis of this length is finished
         even without an end token.
-      longest: Upper limit of `max_lengths`, a Python number.
+      longest: Upper limit of `max_lengths`, a Python integer, because it is the size of an axis.
       end: Id of the token that ends a sequence.
       pad: Id of the padding token.
-      length_penalty: Exponent of the length penalty. 0 compares probabilities, larger numbers
-        prefer longer sequences.
+      length_penalty: Exponent of the length penalty, at least 0. 0 compares probabilities. Larger
+        numbers prefer longer sequences.
     """
     batch = first_tokens.shape[0]
     shape = (batch, beam_size)
@@ -175,7 +178,7 @@ def _best_extensions(
 
 
 def _merge(first: Hypotheses, second: Hypotheses) -> Hypotheses:
-    """Return the best of two sets of hypotheses, as many as the first set has."""
+    """Return the best hypotheses of two sets. The result has as many as the first set."""
     scores, chosen = jax.lax.top_k(
         jnp.concatenate([first.scores, second.scores], axis=1), first.scores.shape[1]
     )

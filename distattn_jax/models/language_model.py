@@ -1,6 +1,7 @@
 """Causal language model: predicts the next token from all tokens before it.
 
-The model also is the decoder of a translator, if it attends to the output of an encoder.
+With `cross_attention=True`, the model attends to the output of an encoder, and is the decoder of a
+translator.
 """
 
 import math
@@ -25,10 +26,10 @@ class LanguageModelOutput(NamedTuple):
     """Output of a language model. Fields that were not requested are None.
 
     Attributes:
-      logits: Unnormalized log probability of the next token, after each token.
+      logits: Unnormalized log-probabilities of the next token, after each token.
       weights: Attention weights of each layer and head.
       cross_weights: Attention weights over the E positions of the encoder.
-      caches: Keys and values of each layer.
+      caches: Cache of each layer, with the keys and values of this call appended.
     """
 
     logits: Float[Array, "B T V"]
@@ -43,8 +44,8 @@ class TokenEmbedding(nnx.Module):
     Args:
       vocabulary: Size V of the vocabulary.
       features: Width D of the embeddings.
-      position_scale: Factor of the sinusoidal position encodings. None adds none. If it is a JAX
-        array, it is stored like a parameter, but never trained.
+      position_scale: Factor of the sinusoidal position encodings. None adds no encodings. A JAX
+        array is stored like a parameter, but never trained.
       dtype: Dtype of the computation. None uses the dtype of the parameters, float32.
       rngs: Random number generators. The stream `params` draws the parameters.
     """
@@ -94,7 +95,7 @@ class TokenEmbedding(nnx.Module):
         return dropout(x, dropout_rate, rngs)
 
     def logits(self, x: Float[Array, "B T D"]) -> Float[Array, "B T V"]:
-        """Return the product of vectors and embeddings in float32."""
+        """Return the products of every vector of x with all embeddings, in float32."""
         table = self.embedding.embedding[...].astype(x.dtype)
         return jnp.einsum("btd,vd->btv", x, table, preferred_element_type=jnp.float32)
 
@@ -108,7 +109,7 @@ class LanguageModel(nnx.Module):
       vocabulary: Size V of the vocabulary. Token id 0 is padding, id 2 ends a text.
       method: Name of the attention method, a key of `METHODS`.
       sizes: Sizes of the model.
-      cross_attention: Every layer also attends to the output of an encoder.
+      cross_attention: Let every layer also attend to the output of an encoder.
       norm: Place of the layer norms, "after" or "before", see `TransformerLayer`.
       implementation: Implementation of the attention. None selects the fastest.
       dtype: Dtype of the computation. None uses the dtype of the parameters, float32.
@@ -192,10 +193,10 @@ class LanguageModel(nnx.Module):
     def next_logits(
         self, tokens: Int[Array, " B"], caches: Sequence[KeyValueCache], **cross: Any
     ) -> tuple[Float[Array, "B V"], tuple[KeyValueCache, ...]]:
-        """Return the logits of the token after one more token, and the new caches.
+        """Append one token to each text. Return the logits of the token after it, and new caches.
 
         Args:
-          tokens: Next token of each text.
+          tokens: Token to append to each text.
           caches: Keys and values of earlier tokens.
           **cross: `cross_key_values` and `cross_lengths` of `__call__`.
         """
@@ -211,7 +212,7 @@ class LanguageModel(nnx.Module):
         new_tokens: int,
         **cross: Any,
     ) -> tuple[Int[Array, " B"], tuple[KeyValueCache, ...]]:
-        """Return the last token of each prompt, and caches of all tokens before it.
+        """Return the last token of each prompt, and caches with all tokens before the last token.
 
         Args:
           prompts: Token ids. Prompts of different lengths are padded at the end.
@@ -247,7 +248,7 @@ class LanguageModel(nnx.Module):
           lengths: Number of tokens of each prompt, at least 1.
           new_tokens: Largest number of tokens to append. A text also ends with the end token.
           key: Random key. None takes the most probable token every time.
-          temperature: Divisor of the logits.
+          temperature: Divisor of the logits, above 0.
           top_p: Sample from the smallest set of most probable tokens whose total probability is at
             least `top_p`.
         """

@@ -1,9 +1,10 @@
 """Dict `METHODS` of the attention methods that experiments compare in otherwise equal models.
 
 Position encodings are added to the embeddings for the methods `vanilla` and
-`relative_and_absolute`. In the method `switched_positions`, a setting of the model adds them. The
-method `no_positions` has no position information and is the baseline of a comparison. All other
-methods use attention variants whose scores depend on relative positions.
+`relative_and_absolute`. The method `switched_positions` adds position encodings if
+`Sizes.sinusoids` is 1. The method `no_positions` has no position information and is the baseline of
+a comparison. All other methods use attention variants whose scores or values depend on relative
+positions.
 """
 
 import dataclasses
@@ -39,7 +40,7 @@ from distattn_jax.modules import (
 )
 
 Number = float | int | Float[Array, ""]
-SAME_AS_KEYS = -2
+SAME_AS_KEYS = -2  # as `value_distance`, means `key_distance`
 
 
 @dataclasses.dataclass(frozen=True)
@@ -120,7 +121,7 @@ def _relative_position(sizes: Sizes, *, rngs: nnx.Rngs, **options: Any) -> Relat
 
 
 def _switched_positions(sizes: Sizes, *, rngs: nnx.Rngs) -> RelativePosition:
-    """Make a relative position attention module whose distances are settings of the model."""
+    """Make a relative position attention module that clips at the distances in `sizes`."""
     same = jnp.equal(sizes.value_distance, SAME_AS_KEYS)
     value_distance = jnp.where(same, sizes.key_distance, sizes.value_distance)
     distances = {"key_distance": sizes.key_distance, "value_distance": value_distance}
@@ -151,8 +152,8 @@ class Method:
       variant: Makes the attention module of one layer, called as `variant(sizes, rngs=rngs)`. None
         means dot-product attention.
       positions: True if sinusoidal position encodings are added to the embeddings.
-      has_switches: True if a setting of the model decides which kinds of positions it uses. All
-        kinds can then be trained side by side in one program.
+      has_switches: True if `key_distance`, `value_distance` and `sinusoids` of `Sizes` decide which
+        kinds of positions a model uses. One program can then train all kinds side by side.
       layer_arguments: Arguments of `TransformerLayer`.
       has_distance_weights: True if each head has a distance weight w.
     """
@@ -202,8 +203,8 @@ METHODS = {
         layer_arguments={"project_key": False, "project_out": False},
     ),
     "distance_aware": Method("DA-Transformer", _distance_aware, has_distance_weights=True),
-    # Table 3 and section 4.1 of Shaw et al.: without one of the two tables; with both kinds of
-    # positions.
+    # Variants of Shaw et al.: with position vectors of keys or of values only (Table 3), with
+    # relative and absolute positions (section 4.2), and with any of these kinds.
     "relative_position_keys": Method(
         "RPR, keys only", functools.partial(_relative_position, values=False)
     ),

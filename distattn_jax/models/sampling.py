@@ -13,7 +13,7 @@ class Samples(NamedTuple):
     """Sampled sequences.
 
     Attributes:
-      tokens: Token ids, with `pad` after the last token. The end token is included.
+      tokens: Token ids, with `pad` after the last token. An end token is included.
       lengths: Number of tokens, the end token included.
       log_probabilities: Logarithm of the probability that the model assigns to the tokens.
     """
@@ -36,18 +36,18 @@ def sample(
     temperature: float | Float[Array, ""] = 1.0,
     top_p: float | Float[Array, ""] = 1.0,
 ) -> Samples:
-    """Sample one sequence of every example. The program stops when all sequences have ended.
+    """Sample one sequence for every example. The loop stops when all sequences have ended.
 
     Args:
       next_logits: Returns the logits of the next token and the new state, for B rows.
       state: State of the decoder before the first token, with B rows.
       first_tokens: Token from which the first token of each example is predicted.
       max_lengths: Largest number of tokens of each example.
-      longest: Upper limit of `max_lengths`, a Python number.
-      end: Id of the token that ends a sequence. A negative number ends no sequence.
+      longest: Upper limit of `max_lengths`, a Python integer, because it is the size of an axis.
+      end: Id of the token that ends a sequence. With a negative id, only `max_lengths` ends it.
       pad: Id of the padding token.
       key: Random key. None takes the most probable token every time (greedy search).
-      temperature: Divisor of the logits. May be traced.
+      temperature: Divisor of the logits, above 0. May be traced.
       top_p: Sample from the smallest set of most probable tokens whose total probability is at
         least `top_p`. May be traced.
     """
@@ -88,14 +88,14 @@ def sample(
 
 
 def keep_top_p(logits: Float[Array, "B V"], top_p: float | Float[Array, ""]) -> Float[Array, "B V"]:
-    """Set all logits to -inf, except those of the most probable tokens.
+    """Set all logits to -inf, except the logits of the most probable tokens.
 
-    The tokens that remain are the smallest set with a total probability of at least `top_p`. At
-    least one token remains.
+    The smallest set of tokens with a total probability of at least `top_p` remains. At least one
+    token remains. Tokens that are as probable as the least probable token of the set also remain.
     """
     ordered = jnp.sort(logits, axis=-1, descending=True)
     probabilities = jax.nn.softmax(ordered)
-    before = jnp.cumsum(probabilities, axis=-1) - probabilities  # of the more probable tokens
+    before = jnp.cumsum(probabilities, axis=-1) - probabilities  # sum of larger ones
     kept = jnp.maximum((before < top_p).sum(axis=-1, keepdims=True), 1)
     threshold = jnp.take_along_axis(ordered, kept - 1, axis=-1)
     return jnp.where(logits >= threshold, logits, -jnp.inf)

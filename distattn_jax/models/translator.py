@@ -20,7 +20,7 @@ class TranslatorOutput(NamedTuple):
     """Output of a translator. Weights that were not requested are None.
 
     Attributes:
-      logits: Unnormalized log probability of the target token after each input of the decoder.
+      logits: Unnormalized log-probabilities of the token after each token of `target_inputs`.
       encoder_weights: Attention weights of the source tokens over the source tokens.
       decoder_weights: Attention weights of the target tokens over the target tokens.
       cross_weights: Attention weights of the target tokens over the source tokens.
@@ -35,8 +35,8 @@ class TranslatorOutput(NamedTuple):
 class Translator(nnx.Module):
     """Encoder-decoder Transformer with any attention method.
 
-    The method is that of the self-attention in encoder and decoder. Cross-attention is always
-    dot-product attention. Source, target and output layer share one embedding table.
+    The self-attention of encoder and decoder uses the method. Cross-attention is always dot-product
+    attention. The embeddings of source and target and the output layer share one table.
 
     Args:
       vocabulary: Size V of the vocabulary of both languages. Token id 0 is padding. Id 2 ends a
@@ -97,7 +97,7 @@ class Translator(nnx.Module):
         Args:
           source: Token ids of the source sentences.
           source_lengths: Number of valid source tokens. The rest is padding.
-          target_inputs: Target tokens, each one position later, see `shift_right`.
+          target_inputs: Target tokens, shifted by one position with `shift_right`.
           target_lengths: Number of valid target tokens. The rest is padding.
           dropout_rate: Dropout rate of embeddings, encoder and decoder. May be traced.
           rngs: Random number generators of dropout. None disables dropout.
@@ -124,7 +124,7 @@ class Translator(nnx.Module):
         rngs: Rngs | None = None,
         weights: bool = False,
     ) -> EncoderOutput:
-        """Return the output of the encoder. The arguments are those of `__call__`."""
+        """Return the output of the encoder. `__call__` describes the arguments."""
         options: dict[str, Any] = {"dropout_rate": dropout_rate, "rngs": rngs}
         x = self.decoder.embedding(source, **options)
         return self.encoder(x, lengths=source_lengths, weights=weights, **options)
@@ -157,20 +157,20 @@ class Translator(nnx.Module):
         prompts: Int[Array, "B P"] | None = None,
         prompt_lengths: Int[Array, " B"] | None = None,
     ) -> Hypotheses:
-        """Search the best translations by beam search.
+        """Find the best translations by beam search.
 
         Inside of `nnx.jit`, the whole search is one program on the device.
 
         Args:
           source: Token ids of the source sentences.
           source_lengths: Number of valid source tokens. The rest is padding.
-          max_lengths: Largest number of target tokens of each sentence.
-          longest: Upper limit of `max_lengths`, a Python number.
-          beam_size: Number of hypotheses. 1 takes the most probable token every time.
+          max_lengths: Largest number of target tokens of each sentence, at least 1.
+          longest: Upper limit of `max_lengths`, a Python integer.
+          beam_size: Number of hypotheses. 1 means greedy search.
           length_penalty: Exponent of the length penalty.
-          prompts: First tokens of the translations, without a start token. The results do not
-            contain them. None for no prompt.
-          prompt_lengths: Number of valid tokens of each prompt, possibly 0.
+          prompts: First tokens of the translations, without a start token. The results contain only
+            the tokens after the prompts. None means no prompts.
+          prompt_lengths: Number of valid tokens of each prompt, possibly 0. None means P.
         """
         encoded = self.encode(source, source_lengths)
         first_tokens = jnp.full((len(source), 1), END)
@@ -209,7 +209,7 @@ class Translator(nnx.Module):
 
 
 def shift_right(tokens: Int[Array, "B T"], first: int = END) -> Int[Array, "B T"]:
-    """Return the inputs of a decoder that predicts `tokens`: each token one position later.
+    """Shift tokens by one position, to make the inputs of a decoder that predicts `tokens`.
 
     Args:
       tokens: Target tokens.

@@ -10,7 +10,7 @@ from distattn_jax.modules.dropout import Rate, Rngs
 from distattn_jax.modules.key_value_cache import KeyValueCache
 from distattn_jax.modules.layer_stack import LayerStack, stack_layers
 
-KeyValue = tuple[Array, Array]  # keys and values, each of shape (B, S, K, H)
+KeyValue = tuple[Array, Array]  # keys and values of cross-attention, each of shape (B, E, K, H)
 
 
 class DecoderOutput(NamedTuple):
@@ -74,8 +74,8 @@ class Decoder(LayerStack):
           cross_lengths: Number of valid positions of the encoder. The rest is padding.
           dropout_rate: Replaces every dropout rate of the constructor. May be traced.
           rngs: Random number generators of dropout. None disables dropout.
-          weights: Also return the attention weights of every layer. With caches, the number of keys
-            S is the room of the caches.
+          weights: Also return the attention weights of every layer. With caches, S is the number of
+            tokens for which the caches have room.
         """
         outputs, new_caches = [], []
         for index, layer in enumerate(self.layers):
@@ -105,7 +105,8 @@ class Decoder(LayerStack):
     def project_cross(self, encoded: Float[Array, "B E D"]) -> tuple[KeyValue, ...]:
         """Return the keys and values of the cross-attention of every layer.
 
-        They are the same for all tokens of an example, so that decoding computes them once.
+        The keys and values do not depend on the tokens of the decoder. A program that decodes one
+        token after the other can therefore compute them once, before the first token.
 
         Args:
           encoded: Output of the encoder.
@@ -117,7 +118,7 @@ class Decoder(LayerStack):
 
         Args:
           batch: Number of examples B.
-          room: Largest number of tokens of an example.
+          room: Largest number of tokens S of an example.
         """
         caches = []
         for layer in self.layers:

@@ -9,10 +9,11 @@ from jaxtyping import Array, Float, Int
 
 
 class KeyValueCache(NamedTuple):
-    """Keys and values of the tokens that a decoder has processed. The cache is never changed.
+    """Keys and values of the tokens that a decoder has processed.
 
-    Every example has its own number of tokens, so that prompts of different lengths can be
-    continued side by side. Entries behind the last token of an example are hidden by a causal mask.
+    A cache is immutable: `append` returns a new cache. Every example has its own number of tokens,
+    so that prompts of different lengths can be continued side by side. A causal mask hides the
+    entries after the last token of an example.
 
     Attributes:
       key: Projected keys, with room for S tokens.
@@ -46,20 +47,22 @@ class KeyValueCache(NamedTuple):
         value: Float[Array, "B T K E"],
         lengths: Int[Array, " B"] | None = None,
     ) -> "KeyValueCache":
-        """Return the cache with T more tokens of each example.
+        """Return a new cache that also contains T new tokens of each example.
 
-        A cache that overflows is filled with NaN, because the number of tokens is known only when
-        the program runs.
+        If the T tokens of an example do not fit, all keys and values of this example become NaN. A
+        compiled program cannot raise an error, because the number of cached tokens is traced.
 
         Args:
           key: Projected keys of the new tokens.
           value: Projected values of the new tokens.
-          lengths: Number of valid new tokens of each example. The next tokens overwrite the rest.
-            None means T.
+          lengths: Number of valid new tokens of each example. The rest is padding, which the next
+            call overwrites. None means T.
         """
         tokens, room = key.shape[1], self.key.shape[1]
         if tokens > room:
-            raise ValueError(f"The cache has room for {room} tokens; got {tokens}.")
+            raise ValueError(
+                f"key must have at most {room} tokens, the room of the cache; got {tokens}."
+            )
 
         def write(cached: Array, new: Array) -> Array:
             update = jax.vmap(jax.lax.dynamic_update_slice_in_dim, in_axes=(0, 0, 0, None))

@@ -12,13 +12,13 @@ from distattn_jax.modules.transformer_layer import EncoderOutput, TransformerLay
 
 
 class LayerStack(nnx.Module):
-    """Transformer layers of the same kind, and the layer norm after the last one.
+    """Transformer layers with equal arguments, and the layer norm after the last layer.
 
-    The arguments are described in `Encoder`.
+    `Encoder` describes the arguments.
 
     Attributes:
       layers: Transformer layers.
-      final_norm: Layer norm of the output, or None if the layers normalize their own outputs.
+      final_norm: Layer norm of the output, or None with norm="after".
     """
 
     def __init__(
@@ -58,5 +58,5 @@ class LayerStack(nnx.Module):
 
 
 def stack_layers(outputs: list[EncoderOutput], field: str) -> Array:
-    """Stack a field of the outputs of all layers along a new second axis."""
+    """Return a field of the outputs of all layers, stacked along a new second axis."""
     return jnp.stack([getattr(output, field) for output in outputs], axis=1)

@@ -24,10 +24,10 @@ class RelativePosition(nnx.Module):
       max_distance: Largest distance k with its own vector. Relative positions are clipped to ±k.
       keys: Add a position vector to the keys.
       values: Add a position vector to the values.
-      key_distance: Smaller distance at which relative positions are clipped for the keys. -1
-        removes the position vectors of the keys. May be traced, so that one program can contain
-        models with different distances. It is stored like a parameter, but never trained. None
-        means `max_distance`.
+      key_distance: Distance, smaller than `max_distance`, at which relative positions are clipped
+        for the keys. -1 sets the position vectors of the keys to 0. None means `max_distance`. The
+        distance may be traced, so that one program can contain models with different distances. The
+        distance is stored like a parameter, but never trained.
       value_distance: Like `key_distance`, but for the values.
       shared: Share the tables between all heads. Otherwise each head has its own tables.
       init: Initializer of the tables, shape (N, 2 k + 1, H), or (1, 2 k + 1, H) if shared.

@@ -3,8 +3,9 @@
 y = norm(x + attention(x)),   out = norm(y + FFN(y))          norm="after", as in the papers
 y = x + attention(norm(x)),   out = y + FFN(norm(y))          norm="before"
 
-A layer of a decoder also attends to the output of an encoder, between attention and feed-forward
-network, in the same way.
+With `cross_attention=True`, a layer also attends to the output of an encoder. This cross-attention
+is computed after the attention and before the feed-forward network, with its own residual sum and
+layer norm.
 """
 
 import functools
@@ -32,14 +33,14 @@ class EncoderOutput(NamedTuple):
     For a single layer, `received` and `weights` have no layer axis L.
 
     Attributes:
-      values: Output of the last layer.
+      values: Output of the layer, or of the last layer of an encoder.
       received: Attention that each key receives, summed over the queries.
       weights: Attention weights of each query (T) over the keys (S).
       memory: Segment memory that includes this segment.
-      cross_weights: Attention weights of each query over the E positions of the encoder.
-      cache: Cache with the keys and values of this call appended.
       states: Embeddings, followed by the outputs of all layers.
       pooled: Output of the pooler, one vector for each text.
+      cross_weights: Attention weights of each query over the E positions of the encoder.
+      cache: Cache with the keys and values of this call appended.
     """
 
     values: Float[Array, "B T D"]
@@ -65,8 +66,8 @@ class TransformerLayer(nnx.Module):
       norm: "after" normalizes each residual sum, "before" normalizes the inputs of the attention
         and of the feed-forward network.
       activation: Activation of the feed-forward network.
-      layer_norm: Makes each of the two layer norms, called as `layer_norm(features, dtype=...,
-        param_dtype=..., rngs=...)`.
+      layer_norm: Makes each layer norm, called as `layer_norm(features, dtype=..., param_dtype=...,
+        rngs=...)`.
       kernel_init: Initializer of the kernels of attention and feed-forward network.
       dropout_rate: Dropout rate before each residual sum.
       attention_dropout_rate: Dropout rate of the attention weights. None means `dropout_rate`.
@@ -175,25 +176,26 @@ class TransformerLayer(nnx.Module):
           memory: Inputs of M earlier positions, shape (B, M, D). Queries come from x, keys and
             values from the memory followed by x. Hence S = M + T.
           lengths: Number of valid positions of x in each example. The rest is padding.
-          segments: Sequence of each position of x, shape (B, T), for several sequences packed into
-            a row. Positions attend only to positions of the same sequence. Must be None with a
-            memory.
+          segments: Id of the sequence of each position of x, shape (B, T), for several sequences
+            packed into a row. Positions attend only to positions of the same sequence. Must be None
+            with a memory or a cache.
           mask: True or 1 where a query may attend to a key, shape (B, N, T, S). Each axis may also
             have size 1.
           is_causal: Hide later positions from each query.
-          cache: Keys and values of earlier positions. Attention is causal. The output contains the
-            cache with the keys and values of x appended. Must be None with a memory.
+          cache: Keys and values of earlier positions. Attention with a cache is always causal. The
+            output contains the cache with the keys and values of x appended. Must be None with a
+            memory.
           cross_key_value: Keys and values of the cross-attention, from `project_cross`.
           cross_lengths: Number of valid keys of the cross-attention. The rest is padding.
           dropout_rate: Replaces every dropout rate of the constructor. May be traced.
           rngs: Random number generators of dropout. None disables dropout.
           received: Also return the attention that each key receives, shape (B, N, S).
-          weights: Also return the attention weights, shape (B, N, T, S), and those of the
-            cross-attention.
+          weights: Also return the attention weights, shape (B, N, T, S), and the weights of the
+            cross-attention, shape (B, N, T, E).
         """
         if (self.cross_attention is None) != (cross_key_value is None):
             raise ValueError(
-                "cross_key_value must be given exactly if the layer has cross-attention; got "
+                "cross_key_value must be given if and only if cross_attention=True; got "
                 f"{'None' if cross_key_value is None else 'keys and values'}."
             )
         rate = self.dropout_rate if dropout_rate is None else dropout_rate
@@ -244,7 +246,7 @@ class TransformerLayer(nnx.Module):
           encoded: Output of the encoder.
         """
         if self.cross_attention is None:
-            raise ValueError("the layer has no cross-attention: set cross_attention=True.")
+            raise ValueError("cross_attention must be True for project_cross; got False.")
         return self.cross_attention.project_key_value(encoded)
 
     def _attend(
@@ -284,7 +286,7 @@ class TransformerLayer(nnx.Module):
         lengths: Int[Array, " B"] | None,
         arguments: dict[str, Any],
     ) -> tuple[Attended, KeyValueCache]:
-        """Append keys and values to the cache, and attend causally to the cache."""
+        """Append the keys and values of x to the cache, and attend causally to the new cache."""
         inputs = self._normalize_input(x, self.attention_norm)
         appended = cache.append(*self.attention.project_key_value(inputs), lengths)
         attended = self.attention(
@@ -308,7 +310,7 @@ class TransformerLayer(nnx.Module):
 
 
 def _as_attended(output: Any) -> Attended:
-    """Return the output of multi-head attention as `Attended`, also if it is an array."""
+    """Return the output of multi-head attention as `Attended`. The output may be an array."""
     return output if isinstance(output, Attended) else Attended(output)
 
 

@@ -1,7 +1,9 @@
 """Alignment of translations with their sources: the attention from target words to source words.
 
-Tokens may be parts of words. The attention of a target word is the mean over its tokens, and the
-attention to a source word is the sum over its tokens. Both are averaged over heads.
+The attention of a target token is the cross-attention of the decoder where it predicts this token.
+Tokens may be parts of words. The attention of a target word is the mean over the tokens of the
+word. The attention to a source word is the sum over the tokens of the word. All attention weights
+are averaged over heads.
 """
 
 import itertools
@@ -38,8 +40,9 @@ class Alignment(NamedTuple):
 def find_sharpest_layer(alignments: Sequence[Alignment]) -> int:
     """Return the index of the decoder layer whose attention is most concentrated on single words.
 
-    The index is that of the largest attention weight of a target word, averaged over all target
-    words. In this layer, target words mostly attend to the words that they translate.
+    For each layer, the largest attention weight of every target word is averaged over all target
+    words. The layer with the largest average is chosen. In this layer, target words mostly attend
+    to the source words that they translate.
 
     Args:
       alignments: At least one alignment, all by the same model.
@@ -106,8 +109,8 @@ def _split_words(tokenizer: Tokenizer, tokens: Tokens) -> tuple[list[str], np.nd
     ]
     starts = np.asarray([match.start() for match in found] or [0])
     index = np.searchsorted(starts, first_characters, side="right") - 1
-    # A word in which no token begins, such as the second mark of the token "!!", joins the word
-    # before it.
+    # If no token begins in a word, such as the second mark of the token "!!", the word becomes part
+    # of the word before it.
     used, index = np.unique(np.maximum(index, 0), return_inverse=True)
     bounds = [*(starts[i] for i in used), len(text)]
     words = [text[a:b].strip() for a, b in itertools.pairwise(bounds)]

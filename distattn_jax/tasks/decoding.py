@@ -1,8 +1,8 @@
 """Translation of sentences with a trained model.
 
-Sentences are sorted by length and translated in batches of few shapes, because each shape is
-compiled. Lengths are rounded up to a power of two. All batches of one length have the same number
-of rows, and padding rows fill the last batch.
+Sentences are sorted by length and translated in batches. The program is compiled for each shape of
+a batch, so that batches should have few shapes. The length of a batch is therefore a power of two.
+All batches of one length have the same number of rows, and padding rows fill the last batch.
 """
 
 import functools
@@ -20,9 +20,9 @@ from distattn_jax.data import END_ID, PADDING_ROW, Ragged, decode, encode, itera
 from distattn_jax.tasks.preparation import open_dataset
 from distattn_jax.tasks.translation import Translation, find_languages
 
-SHORTEST = 32  # tokens; shorter sentences are padded to this length
-TOKENS_AT_ONCE = 4096  # source tokens of a batch, padding included
-# A translation has at most this many tokens more than its source, as in Vaswani et al. 2017.
+SHORTEST = 32  # smallest number of tokens to which sentences are padded
+TOKENS_AT_ONCE = 4096  # largest number of source tokens of a batch, padding included
+# A translation has at most this number of tokens more than its source, as in Vaswani et al. 2017.
 EXTRA_TOKENS = 50
 
 Tokens = list[int]
@@ -45,8 +45,8 @@ def plan_batches(lengths: Sequence[int] | np.ndarray, tokens: int = TOKENS_AT_ON
 
     Args:
       lengths: Number of tokens of every sentence.
-      tokens: Largest number of tokens of a batch, padding included. A longer sentence has a batch
-        of its own.
+      tokens: Largest number of tokens of a batch, padding included. A sentence with more tokens has
+        a batch of its own.
     """
     order = np.argsort(lengths, kind="stable").tolist()
     batches = []
@@ -127,7 +127,7 @@ def _as_stack(model: Any) -> tuple[Any, Any]:
 def _translate_batch(
     graph: Any, params: Any, source: Array, lengths: Array, **options: Any
 ) -> Int[Array, "models B longest"]:
-    """Return the tokens of the best translations. The options are those of `translate`."""
+    """Return the tokens of the best translations. `Translator.translate` describes the options."""
 
     def translate(params: Any) -> Array:
         return nnx.merge(graph, params).translate(source, lengths, **options).tokens[:, 0]
@@ -178,7 +178,7 @@ def translate_sentences_with_models(
 
 
 def read_sentences(task: Translation, split: str) -> tuple[list[str], list[str]]:
-    """Return the source sentences and the references of a whole split, as texts."""
+    """Return the source sentences of a split and their references, as texts."""
     dataset = open_dataset(task.config.data)
     languages = find_languages(task.config.data, dataset)
     rows = [[row[language] for language in languages] for row in iterate_split(dataset, split)]

@@ -122,8 +122,9 @@ def read_table(
 ) -> Table:
     """Return the examples of a split: predicted tokens, and the token before each as input.
 
-    All texts are joined, with [END] after each, and cut into examples of `longest` tokens. The last
-    example may be shorter. The first input of an example is the last token of the example before.
+    All texts are joined, with [END] after each text, and cut into examples of `longest` tokens. The
+    last example may be shorter. The first input of an example is the last token of the example
+    before it. The first input of the first example is [END].
     """
     rows = iterate_split(dataset, split)
     tokens = encode(tokenizer, (row["text"] for row in rows)).values

@@ -1,4 +1,4 @@
-"""Prediction of tokens one after the other: the loss and metrics that all such tasks share."""
+"""Loss and metrics of tasks that predict tokens one after the other."""
 
 from collections.abc import Mapping
 from typing import Any, ClassVar

@@ -143,7 +143,7 @@ class Translation(TokenPrediction):
 
     @property
     def max_length(self) -> int | None:
-        return None  # Long training pairs are left out, all others are read whole.
+        return None  # Training pairs above --data.longest are left out. No pair is truncated.
 
     def make_model(self, setting: Setting, *, rngs: nnx.Rngs) -> Translator:
         arguments = model_arguments(self, setting)
@@ -183,7 +183,7 @@ def prepare(config: TranslationConfig) -> PreparedData:
 
 
 def find_languages(config: TranslationData, dataset: TextBuilder) -> tuple[str, str]:
-    """Return the source and the target language. Raise `DataError` if the data lacks one."""
+    """Return the source and the target language. Raise `DataError` if the data lacks a language."""
     for option_name in COLUMNS:
         language = getattr(config, option_name)
         if language not in dataset.info.features:
@@ -198,10 +198,10 @@ def find_languages(config: TranslationData, dataset: TextBuilder) -> tuple[str, 
 def describe_long_pairs(
     config: TranslationData, dataset: TextBuilder, tables: Mapping[str, Table]
 ) -> list[str]:
-    """Return lines about the pairs that are longer than `longest`.
+    """Return messages about the pairs with more than `longest` tokens on a side.
 
-    Training pairs of this length are left out. All other pairs are kept whole, because a
-    translator must translate every sentence.
+    Such pairs of the training set are left out. Such pairs of the other splits are kept whole,
+    because a translator must translate every sentence.
     """
     reason = f"with more than {config.longest} tokens on a side (--data.longest)"
     left_out = dataset.info.splits["train"].num_examples - len(tables["train"])

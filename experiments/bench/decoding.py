@@ -1,6 +1,6 @@
-"""Translation of random sentences by a random model, with and without cached keys and values.
+"""Translate random sentences with a random model, with and without cached keys and values.
 
-No token ends a sentence, so that all sentences have the same number of tokens.
+There is no end token, so that all translations have the same number of tokens.
 """
 
 import time
@@ -15,7 +15,7 @@ from jaxtyping import Array, Int
 from distattn_jax.models import Hypotheses, Translator, beam_search
 from distattn_jax.models.language_model import END, PADDING
 
-NO_END = -1  # id of the token that ends a sentence, which no token has
+NO_END = -1  # id of an end token that is not in the vocabulary
 
 
 def decode(
@@ -28,8 +28,8 @@ def decode(
       source: Token ids of the source sentences, without padding.
       tokens: Number of tokens of each translation.
       beam_size: Number of hypotheses of each sentence.
-      cached: Compute keys and values of each token once. False computes them again for each of the
-        following tokens.
+      cached: Compute the keys and values of each token once, and keep them in a cache. If False,
+        all keys and values are computed again for every new token.
     """
     batch, length = source.shape
     lengths = jnp.full(batch, length)
@@ -64,7 +64,7 @@ def decode(
 def time_decoding(
     model: Translator, source: Int[Array, "B S"], *, repeats: int, **arguments: Any
 ) -> float:
-    """Return the seconds of a call of `decode`, the fastest of several.
+    """Return the duration of the fastest of several calls of `decode`, in seconds.
 
     Args:
       model: Translator.

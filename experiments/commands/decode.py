@@ -14,7 +14,7 @@ from experiments.bench.decoding import time_decoding
 
 @dataclasses.dataclass(frozen=True)
 class DecodeConfig(Options):
-    """Options of the command `decode`. The default sizes are those of Shaw et al., base."""
+    """Options of the command `decode`. By default, the model has the base size of Shaw et al."""
 
     methods: tuple[str, ...] = option(
         ("vanilla", "relative_position", "distance_aware"),
@@ -47,10 +47,10 @@ def main(arguments: Sequence[str]) -> None:
     """
     config = parse_options(DecodeConfig(), list(arguments), program="python -m experiments decode")
     print(
-        f"{config.batch} sentences of {config.source} tokens, {config.tokens} new tokens each, on "
-        f"{jax.devices()[0].device_kind}"
+        f"Tokens per second: {config.batch} sentences of {config.source} tokens, with translations "
+        f"of {config.tokens} tokens, on {jax.devices()[0].device_kind}"
     )
-    print(f"{'method':<28}{'beam':>6}{'cached/s':>14}{'uncached/s':>14}{'ratio':>8}")
+    print(f"{'method':<28}{'beam':>6}{'cached':>14}{'uncached':>14}{'ratio':>8}")
     source = jax.random.randint(
         jax.random.key(0), (config.batch, config.source), 3, config.vocabulary
     )

@@ -38,13 +38,13 @@ def main(arguments: Sequence[str]) -> None:
     changed = describe_differences(result_options(saved), result_options(config))
     if changed:
         raise RunError(
-            "options that a run was trained with cannot be changed:\n  " + "\n  ".join(changed)
+            "the options of a trained run cannot be changed; got:\n  " + "\n  ".join(changed)
         )
     if config.task != "translation" and (
         parsed.stored or parsed.beam is not None or parsed.length_penalty is not None
     ):
         raise RunError(
-            f"--beam, --length-penalty and --stored need a run of the task translation; "
+            "--beam, --length-penalty and --stored need a run of the task translation; "
             f"{parsed.run} has the task {config.task}."
         )
     run = Run(epath.Path(parsed.run))
@@ -91,10 +91,10 @@ def make_parser() -> argparse.ArgumentParser:
 
 
 def translate_split(run: Run, task: Translation, params: Any, options: argparse.Namespace) -> None:
-    """Translate a split with every seed, and store the translations in the run.
+    """Translate a split with the models of every seed, and store the translations in the run.
 
     If the run has a hyperparameter grid, only the models with the best hyperparameters translate.
-    If a setting decides which kinds of positions a model has, all models translate.
+    If the grid compares kinds of positions (`Method.has_switches`), all models translate.
 
     Args:
       run: Folder of the run.
@@ -143,7 +143,9 @@ def translate_split(run: Run, task: Translation, params: Any, options: argparse.
 
 
 def describe_scores(run: Run, split: str, config: Config) -> str:
-    """Score stored translations and return the scores. Without sacrebleu, return what to do.
+    """Score stored translations and return the scores as text.
+
+    If sacrebleu is not installed, the text says how to install it and score the translations later.
 
     Args:
       run: Folder of the run.
@@ -160,10 +162,10 @@ def describe_scores(run: Run, split: str, config: Config) -> str:
 
 
 def format_scores(about: Mapping[str, Any], config: Config) -> str:
-    """Return a Markdown table of BLEU and chrF of every seed, and the signatures of sacrebleu.
+    """Return a Markdown table of BLEU and chrF of every model, and the signatures of sacrebleu.
 
     Args:
-      about: Description of scored translations.
+      about: Description of scored translations, from `score_translations`.
       config: Config of the run.
     """
     members = list_members(config)
@@ -198,7 +200,7 @@ def add_average_flag(parser: argparse.ArgumentParser) -> None:
 
 
 def add_decoding_flags(parser: argparse.ArgumentParser) -> None:
-    """Add the flags of the beam search, of commands that translate."""
+    """Add the flags `--beam` and `--length-penalty` of commands that translate."""
     parser.add_argument(
         "--beam", type=int, metavar="N", help=f"hypotheses of the beam search (now: {BEAM})"
     )
@@ -211,7 +213,7 @@ def add_decoding_flags(parser: argparse.ArgumentParser) -> None:
 
 
 def decoding_options(parsed: argparse.Namespace) -> dict[str, Any]:
-    """Return the options of `translate_tokens` that were set on the command line, or defaults."""
+    """Return the options of `translate_tokens`, from the command line or the defaults."""
     return {
         "beam_size": BEAM if parsed.beam is None else parsed.beam,
         "length_penalty": (
@@ -225,8 +227,8 @@ def format_metrics(
 ) -> str:
     """Return a Markdown table of the metrics of all models of a run.
 
-    Each model has a row with its seed and its hyperparameters, as far as these differ between
-    models. After the models with equal hyperparameters follows a row with their mean.
+    Each model has a row with its seed, the hyperparameters that differ between models, and the
+    metrics. If several models have equal hyperparameters, a row with their mean follows them.
 
     Args:
       metrics: Metrics by name, each of shape (members,).

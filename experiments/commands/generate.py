@@ -18,8 +18,12 @@ def main(arguments: Sequence[str]) -> None:
     """Run `generate RUN [--prompt TEXT ...]`: print a continuation of each prompt."""
     parser = argparse.ArgumentParser(prog="python -m experiments generate", description=__doc__)
     parser.add_argument("run", help="folder of a run, e.g. runs/language_model/distance_aware")
-    parser.add_argument("--prompt", nargs="*", default=[""], help="texts (now: the empty text)")
-    parser.add_argument("--tokens", type=int, default=100, help="new tokens at most (now: 100)")
+    parser.add_argument(
+        "--prompt", nargs="*", default=[""], help="texts to continue (now: the empty text)"
+    )
+    parser.add_argument(
+        "--tokens", type=int, default=100, help="largest number of new tokens (now: 100)"
+    )
     parser.add_argument(
         "--temperature",
         type=float,
@@ -30,10 +34,11 @@ def main(arguments: Sequence[str]) -> None:
         "--top-p",
         type=float,
         default=0.95,
-        help="total probability of the tokens to choose from (now: 0.95)",
+        help="sample from the smallest set of most probable tokens whose total probability is at "
+        "least this number (now: 0.95)",
     )
-    parser.add_argument("--seed", type=int, default=0, help="seed of the choices (now: 0)")
-    parser.add_argument("--member", type=int, help="index of one of its models (now: the best)")
+    parser.add_argument("--seed", type=int, default=0, help="seed of the sampling (now: 0)")
+    parser.add_argument("--member", type=int, help="index of a model of the run (now: the best)")
     parsed = parser.parse_args(arguments)
     enable_compilation_cache()
     loaded = load(parsed.run, member=parsed.member)
@@ -65,16 +70,18 @@ def generate(
       prompts: Beginnings of texts, possibly empty.
       tokens: Largest number of new tokens.
       temperature: Divisor of the logits. 0 takes the most probable token every time.
-      top_p: Total probability of the most probable tokens, from which one is chosen.
-      seed: Seed of the random choices.
+      top_p: Sample from the smallest set of most probable tokens whose total probability is at
+        least `top_p`.
+      seed: Seed of the sampling.
     """
     if not isinstance(loaded.model, LanguageModel):
-        raise ValueError(f"RUN must be of a language model; got the task {loaded.config.task}.")
+        raise ValueError(f"RUN must have the task language_modeling; got {loaded.config.task}.")
     _require(tokens >= 1, "tokens", "at least 1", tokens)
     _require(temperature >= 0, "temperature", "at least 0", temperature)
     _require(0 < top_p <= 1, "top-p", "above 0 and at most 1", top_p)
     _require(0 <= seed < 2**32, "seed", "from 0 to 2^32 - 1", seed)
-    # The model has seen [END] before every text. The tokenizer adds it after the text instead.
+    # In the training data, [END] precedes every text. The tokenizer adds [END] after each prompt.
+    # `roll` moves [END] to the beginning.
     encoded = [np.roll(row, 1) for row in _split_rows(loaded, prompts)]
     lengths = np.asarray([len(row) for row in encoded])
     padded = np.zeros((len(encoded), round_length(int(lengths.max()))), np.int32)

@@ -22,7 +22,7 @@ from experiments.commands.evaluate import (
 from experiments.commands.predict import open_texts
 from experiments.commands.train import enable_compilation_cache
 
-CHUNK = 4096  # sentences sorted by length together; 1 if a person types them
+CHUNK = 4096  # number of lines that are sorted by length and translated together
 
 
 def main(arguments: Sequence[str]) -> None:
@@ -63,19 +63,19 @@ def make_parser() -> argparse.ArgumentParser:
     )
     add_decoding_flags(parser)
     add_average_flag(parser)
-    parser.add_argument("--member", type=int, help="index of one of its models (now: the best)")
+    parser.add_argument("--member", type=int, help="index of a model of the run (now: the best)")
     parser.add_argument(
         "--alignments",
         action="store_true",
-        help="after each translation, print the source word that each word attended to most, and "
-        "the weight of it, averaged over the heads of a decoder layer",
+        help="after each translation, print every target word, the source word with the largest "
+        "attention weight, and this weight, averaged over the heads of a decoder layer",
     )
     parser.add_argument(
         "--layer",
         type=int,
         metavar="I",
-        help="decoder layer of --alignments, from 1 (now: the layer whose attention is most "
-        "concentrated on single words)",
+        help="decoder layer of --alignments; the first layer is 1 (now: the layer whose attention "
+        "is most concentrated on single words)",
     )
     return parser
 
@@ -95,15 +95,16 @@ def translate(
     Args:
       loaded: Trained translator.
       lines: Source sentences.
-      alignments: Also yield lines that show which source word each target word attended to.
+      alignments: Append lines to each translation: every target word, the source word with the
+        largest attention weight, and this weight.
       layer: Index of the decoder layer of the alignments. None chooses the layer whose attention is
-        most concentrated, and names it on standard error.
-      size: Number of sentences that are sorted by length together.
+        most concentrated in the first `size` lines, and prints the layer on standard error.
+      size: Number of lines that are sorted by length and translated together.
       total: Number of lines, to show the progress on standard error. 0 shows no progress.
       **options: Options of `translate_tokens`.
     """
     if not isinstance(loaded.task, Translation):
-        raise RunError(f"the task {loaded.config.task} does not translate: use `predict`.")
+        raise RunError(f"RUN must have the task translation; got {loaded.config.task}.")
     layers = loaded.task.config.model.layers
     if layer is not None and not 0 <= layer < layers:
         raise ValueError(f"layer (--layer) must be from 1 to {layers}; got {layer + 1}.")
@@ -128,12 +129,13 @@ def translate(
 
 
 def format_alignment(alignment: Alignment, layer: int) -> list[str]:
-    """Return one line for each target word: the word, the source word it attended to, the weight.
+    """Return a line for each target word: the word, a source word and an attention weight.
 
-    The end token of the translation is left out.
+    The source word has the largest attention weight of the target word. The end token of the
+    translation is left out.
 
     Args:
-      alignment: Attention between the words of one sentence and its translation.
+      alignment: Attention from the words of a translation to the words of its source.
       layer: Index of the decoder layer.
     """
     pairs = [
@@ -149,10 +151,10 @@ def format_alignment(alignment: Alignment, layer: int) -> list[str]:
 
 @contextlib.contextmanager
 def _show_progress(total: int, done: int) -> Iterator[Callable[[int], None] | None]:
-    """Show how many of `total` lines are translated, on standard error. 0 shows nothing.
+    """Show the number of translated lines on standard error. Yield a function that updates it.
 
     Args:
-      total: Number of all lines.
+      total: Number of all lines. 0 shows nothing, and yields None.
       done: Number of lines that were translated before.
     """
     if not total:

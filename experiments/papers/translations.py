@@ -4,9 +4,9 @@
 
 - `{split}_model_{i}.txt`: translations of a split by the model with index i, one on each line.
 - `{split}_reference.txt`: references, one on each line.
-- `{split}.json`: how the translations were made and, once they are scored, the scores.
+- `{split}.json`: description of the translations (beam size, models and so on) and their scores.
 
-Scoring reads only these files. It can therefore happen on another machine than the translation.
+Scoring reads only these files, and can therefore run on another machine than the translation.
 """
 
 import json
@@ -37,13 +37,13 @@ def store_translations(
       split: Name of the split.
       translations: Translations of all sentences, by the index of the model in the run.
       references: References of all sentences.
-      about: How the translations were made, with an entry `members` that lists the index, the seed
-        and the step of every model.
+      about: Description of the translations. The entry `members` lists the index, the seed and the
+        step of every model.
     """
     folder = run.path / FOLDER
     folder.mkdir(parents=True, exist_ok=True)
     description = folder / f"{split}.json"
-    # Without a description, half-written translations cannot be taken for complete ones.
+    # The description is written last, so that a folder with a description is complete.
     description.unlink(missing_ok=True)
     for path in list(folder.iterdir()):
         if path.name.startswith(f"{split}_model_"):
@@ -59,6 +59,7 @@ def score_translations(run: Run, split: str) -> dict[str, Any]:
 
     Raises:
       RunError: The run has no translations of this split, or sacrebleu is not installed.
+      DataError: A file is missing, or has another number of lines than the references.
     """
     description = run.path / FOLDER / f"{split}.json"
     about = read_json(description)
@@ -84,7 +85,7 @@ def score_translations(run: Run, split: str) -> dict[str, Any]:
 def compute_scores(
     hypotheses: Sequence[str], references: Sequence[str]
 ) -> tuple[dict[str, float], dict[str, str]]:
-    """Return BLEU, BLEU of the lower-cased texts and chrF, and the signature of each by sacrebleu.
+    """Return BLEU, BLEU of the lower-cased texts and chrF, and the sacrebleu signature of each.
 
     Args:
       hypotheses: Translations.
@@ -111,7 +112,8 @@ class MissingPackageError(RunError):
 def add_scores(run: Run) -> tuple[dict[str, Any] | None, dict[str, Any]]:
     """Return the result of a run with the scores of its translations, and their descriptions.
 
-    Translations by other parameters than those of the result are left out.
+    A split is left out if its description names another step than the best step of a model. A step
+    of None is accepted: averaged checkpoints and unfinished runs have no best step.
 
     Args:
       run: Folder of a run.

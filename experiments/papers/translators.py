@@ -1,4 +1,4 @@
-"""Collect what translators have learned: position vectors, and attention between words."""
+"""Collect the position vectors of trained translators, and their attention between words."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -26,9 +26,10 @@ def align_sentence(trained: TrainedModels, sentence: str) -> Alignment:
 def collect_relations(
     trained: TrainedModels, max_distance: int = MAX_DISTANCE
 ) -> dict[str, dict[str, dict[str, Any]]]:
-    """Return the fields of the relation tables of the best model, by encoder or decoder and kind.
+    """Return the relation tables of the best model as dicts.
 
-    Return {} if the attention has no position vectors.
+    The result maps "encoder" and "decoder" to a dict from "keys" and "values" to the fields of a
+    `RelationTable`. The result is {} if the attention has no position vectors.
 
     Args:
       trained: Models of a run.
@@ -50,8 +51,8 @@ def collect_translator(runs: Mapping[str, Run], *, sentence: str) -> dict[str, A
 
     Returns:
       A dict with the keys "relations" (see `collect_relations`) and "alignment" (fields of
-      `Alignment`). The dict is empty if there is no run with checkpoints of `relative_position`, or
-      of `switched_positions` with models that have these positions.
+      `Alignment`). The dict is empty if no run with checkpoints has relative positions. The run has
+      the method `relative_position`, or `switched_positions` if there is no such run.
     """
     run = runs.get(RELATIVE, runs.get(SWITCHED))
     if run is None or run.result is None or not run.checkpoints.exists():

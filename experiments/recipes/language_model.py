@@ -1,11 +1,12 @@
 """Recipe for your own texts: train a language model on the text files of a folder.
 
-Blank lines separate the texts of a file. Files such as validation.txt and test_2.txt are these
-splits. If there are none, every 20th text goes to each.
+Blank lines separate the texts of a file. Files such as validation.txt and test_2.txt are the
+validation set and the test set. If the folder has no such files, every 20th text is moved to the
+validation set, and another 20th to the test set.
 
 Command:  python -m experiments train language_model --data.manual-dir FOLDER
 Then:     python -m experiments generate runs/language_model/distance_aware --prompt "Once upon"
-Device:   any; the model is small, and larger ones are options (--model.layers, --model.features)
+Device:   any, because the model is small; --model.layers and --model.features enlarge it
 Minutes:  depends on the texts
 Expected: depends on the texts
 """
@@ -15,7 +16,7 @@ from distattn_jax.train import OptimizerConfig
 
 
 def get_config() -> LanguageModelingConfig:
-    """Return the config: 4 layers, 256 wide, examples of 256 tokens."""
+    """Return the config: 4 layers of width 256, and examples of 256 tokens."""
     return LanguageModelingConfig(
         name="language_model",
         methods=("distance_aware",),

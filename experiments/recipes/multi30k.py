@@ -11,14 +11,15 @@ Expected: not run
 from distattn_jax.tasks import TranslationConfig, TranslationData, TranslationModelConfig
 from distattn_jax.train import OptimizerConfig
 
-# Adam as in the Transformer paper. The warm-up is shorter, because the data set is small.
+# Adam has the settings of the Transformer paper, but a shorter warm-up, because the data set is
+# small.
 OPTIMIZER = OptimizerConfig(
     learning_rate=(1e-3,), schedule="inverse_square_root", warmup_steps=1000, b2=0.98, epsilon=1e-9
 )
 
 
 def get_config() -> TranslationConfig:
-    """Return the config: 3 layers of encoder and decoder each, 256 wide."""
+    """Return the config: encoder and decoder with 3 layers each, of width 256."""
     return TranslationConfig(
         name="multi30k",
         methods=("vanilla", "relative_position"),

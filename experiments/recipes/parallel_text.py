@@ -1,11 +1,11 @@
 """Recipe for your own parallel texts: train a translator on the files of a folder.
 
 The folder contains train, validation and test in two languages, with one sentence on each line, for
-example train.en and train.de. Line i of one file is the translation of line i of the other.
+example train.en and train.de. Line i of one file is the translation of line i of the other file.
 
 Command:  python -m experiments train parallel_text --data.manual-dir FOLDER --data.source en
           --data.target de
-Device:   any; the model is small, and larger ones are options (--model.layers, --model.features)
+Device:   any, because the model is small; --model.layers and --model.features enlarge it
 Minutes:  depends on the texts
 Expected: depends on the texts
 """
@@ -19,7 +19,8 @@ from experiments.recipes import multi30k
 def get_config() -> TranslationConfig:
     """Return the config, with the model of the recipe multi30k and one method.
 
-    A vocabulary of 8192 suits tens of thousands of pairs. Millions of pairs can use 32,768.
+    A vocabulary of 8,192 tokens is enough for tens of thousands of pairs. For millions of pairs,
+    use 32,768 tokens.
     """
     return dataclasses.replace(
         multi30k.get_config(),

@@ -1,8 +1,13 @@
-"""Recipe for Shaw et al.: kinds of positions in small translators, trained side by side.
+"""Recipe for Shaw et al.: train small translators with several kinds of positions side by side.
 
-One program trains absolute, relative, both and no positions, and relative positions of keys or of
-values alone (Tables 1 and 3). The data set is Multi30k, unless --data.dataset parallel_text and
---data.manual-dir FOLDER are given.
+The kinds are absolute positions, relative positions, both and none, and relative positions of only
+the keys or only the values (Tables 1 and 3). The grid has two more kinds, which no table contains:
+absolute positions with relative positions of only the keys or only the values. The data set is
+Multi30k, unless --data.dataset parallel_text and --data.manual-dir FOLDER are given.
+
+The search prints a learning rate and a dropout rate. Add them to each command as
+--optimizer.learning-rate and --model.dropout-rate. Distances above --model.max-distance, which is
+64, have the same effect as 64.
 
 Before:   python -m experiments search positions
 Command:  python -m experiments train positions --name multi30k_small
@@ -23,7 +28,7 @@ from experiments.recipes import multi30k
 
 
 def get_config() -> TranslationConfig:
-    """Return the config: the model of the recipe multi30k, with all kinds of positions."""
+    """Return the config: the model of the recipe multi30k, with every kind of positions."""
     config = multi30k.get_config()
     return dataclasses.replace(
         config,

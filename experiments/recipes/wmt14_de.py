@@ -3,7 +3,7 @@
 The data set is WMT 2014, with 4.5 million training pairs. It is downloaded.
 
 Command:  python -m experiments train wmt14_de
-Device:   eight GPUs, as in the paper; --optimizer.accumulate saves memory on fewer
+Device:   eight GPUs, as in the paper; with fewer GPUs, --optimizer.accumulate saves memory
 Minutes:  not run
 Expected: not run; the paper has BLEU 26.5 with absolute and 26.8 with relative positions
 """
@@ -36,7 +36,8 @@ def make_optimizer(features: int) -> OptimizerConfig:
 def get_config() -> TranslationConfig:
     """Return the config with the settings of the paper: 100,000 steps, and no averaging.
 
-    Each of the paper's eight GPUs has at most 4096 source and 4096 target tokens of a batch.
+    The paper uses eight GPUs. On each of them, a batch has at most 4096 source tokens and 4096
+    target tokens.
     """
     return TranslationConfig(
         name="wmt14_de",

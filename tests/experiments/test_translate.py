@@ -103,7 +103,9 @@ def test_wrong_options_are_refused(run, loaded, finished_run, tmp_path, capsys):
         translate_file(run, ["sea"], tmp_path, capsys, "--beam", "0")
     with pytest.raises(ValueError, match=r"layer \(--layer\) must be from 1 to 1; got 2"):
         list(translate.translate(loaded, ["sea"], alignments=True, layer=1))
-    with pytest.raises(RunError, match="text_classification does not translate: use `predict`"):
+    with pytest.raises(
+        RunError, match="RUN must have the task translation; got text_classification"
+    ):
         translate.main([str(finished_run), str(tmp_path / "sentences.txt")])
     with pytest.raises(RunError, match="--stored need a run of the task translation"):
         evaluate.main([str(finished_run), "--stored"])

@@ -36,5 +36,5 @@ def test_an_example_that_overflows_is_nan():
 
 def test_more_tokens_than_room_are_refused():
     cache = KeyValueCache.empty(1, 2, 1, 1, jnp.float32)
-    with pytest.raises(ValueError, match="room for 2 tokens; got 3"):
+    with pytest.raises(ValueError, match="key must have at most 2 tokens"):
         cache.append(make_tokens([1, 2, 3]), make_tokens([1, 2, 3]))

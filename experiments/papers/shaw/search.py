@@ -1,9 +1,9 @@
-"""Search of the hyperparameters that depend on the size of the data set.
+"""Search the learning rate and the dropout rate, which depend on the size of the data set.
 
-The paper publishes its hyperparameters for WMT 2014. Our data sets are a hundred times smaller, so
-that other learning rates and dropout rates suit them. The search trains 6 settings with each of
-four kinds of positions, side by side: absolute, relative, both and none. The setting with the
-lowest validation loss, averaged over the four kinds, is used for all rows of all tables.
+The paper publishes its hyperparameters for WMT 2014. Our data sets are a hundred times smaller, and
+need other learning rates and dropout rates. The search trains 6 settings with each of four kinds of
+positions, side by side: absolute, relative, both and none. One setting is used for all rows of all
+tables: the setting with the lowest validation loss, averaged over the four kinds.
 
 An earlier search tried the learning rates 5e-4 and 1.5e-3 and the dropout rates 0.1, 0.3 and 0.5,
 with 20 epochs on Multi30k. It selected 1.5e-3 and 0.1 for all kinds, at the edge of its grid.
@@ -23,7 +23,7 @@ SEARCHED = ("learning_rate", "dropout_rate")
 
 
 def search_config(config: TranslationConfig) -> TranslationConfig:
-    """Return the config of a recipe, changed so that it searches a hyperparameter grid.
+    """Return a config that searches a hyperparameter grid with the model of a recipe.
 
     The search has one seed and does not evaluate the test set.
     """

@@ -1,10 +1,10 @@
 """Experiments of the report: data sets, sizes of the model, methods and clipping distances.
 
-The paper trains on WMT 2014 with its base and big model. Our runs use two smaller data sets and two
-smaller models, `small` and `medium`, in their place. An experiment is named after data set and
-size, such as `multi30k_small`. The experiments of Table 2 add the clipping distance, such as
-`multi30k_small_k4`, and have one run, of the method `relative_position`. The module `switched`
-reads experiments that train several kinds of positions in one run.
+The paper trains its base model and its big model on WMT 2014. Our runs instead use two smaller data
+sets and two smaller models, `small` and `medium`. The name of an experiment contains the data set
+and the size, such as `multi30k_small`. The name of an experiment of Table 2 also contains the
+clipping distance, such as `multi30k_small_k4`. Such an experiment has one run, of the method
+`relative_position`. The module `switched` reads runs that train several kinds of positions.
 """
 
 DATA_SETS = {"multi30k": "Multi30k", "libreoffice": "LibreOffice help"}
@@ -12,13 +12,13 @@ SIZES = ("small", "medium")
 DISTANCES = (0, 1, 2, 4, 16, 64, 256)
 RELATIVE = "relative_position"
 
-# Table 1: method -> positions.
+# Table 1: method -> kind of positions.
 POSITIONS = {
     "vanilla": "absolute",
     RELATIVE: "relative",
     "relative_and_absolute": "relative and absolute",
 }
-# Table 3: method -> position vectors of values and of keys.
+# Table 3: method -> whether values and keys have position vectors.
 ABLATIONS = {
     RELATIVE: ("yes", "yes"),
     "relative_position_keys": ("no", "yes"),
@@ -26,7 +26,8 @@ ABLATIONS = {
     "no_positions": ("no", "no"),
 }
 
-# Experiments whose position vectors are drawn, and sentences whose attention is drawn.
+# Experiment -> source sentence. The report draws the position vectors of these experiments, and
+# the attention between the words of the sentence and its translation.
 SENTENCES = {
     "multi30k_small": "Two young girls are playing with a brown dog in the snow.",
     "libreoffice_small": "Click the cell where you want to insert the function.",

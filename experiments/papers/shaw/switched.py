@@ -1,8 +1,9 @@
 """Split runs of the method `switched_positions` into the rows of Tables 1 to 3.
 
-Such a run trains several kinds of positions side by side. The setting of a model says which kind it
-has: the distances at which relative positions are clipped for keys and for values (-1 for no
-position vectors, -2 for the distance of the keys), and whether sinusoids are added.
+Such a run trains several kinds of positions side by side. The setting of a model defines its kind
+of positions. `key_distance` and `value_distance` are the distances at which relative positions are
+clipped for keys and for values: -1 means no position vectors, and a `value_distance` of -2 means
+the distance of the keys. `sinusoids` is 1 if sinusoidal position encodings are added.
 """
 
 from collections.abc import Iterator, Mapping
@@ -23,9 +24,11 @@ BASE_DISTANCE = 16  # k of the base model in the paper
 
 
 class Kind(NamedTuple):
-    """Kind of positions: the method that has them alone, and its clipping distance k.
+    """Kind of positions of a model.
 
-    The distance of a method without position vectors is -1.
+    Attributes:
+      method: Name of the method that always uses this kind of positions.
+      distance: Distance k at which relative positions are clipped. -1 means no position vectors.
     """
 
     method: str
@@ -33,7 +36,7 @@ class Kind(NamedTuple):
 
 
 def find_kind(setting: Mapping[str, float]) -> Kind | None:
-    """Return the kind of positions of a setting. Return None if no table contains it."""
+    """Return the kind of positions of a setting, or None if no table contains this kind."""
     keys, values = int(setting["key_distance"]), int(setting["value_distance"])
     values = keys if values == SAME_AS_KEYS else values
     used = (keys >= 0, values >= 0, bool(setting["sinusoids"]))
@@ -51,7 +54,7 @@ def find_kind(setting: Mapping[str, float]) -> Kind | None:
 
 
 def split_run(run: Mapping[str, Any]) -> dict[Kind, dict[str, Any]]:
-    """Return a run for each kind of positions, with the models of this kind only."""
+    """Return a dict from each kind of positions to a run that has only the models of this kind."""
     result = run["result"]
     runs = {}
     for members in group_by_setting(result):
@@ -66,15 +69,22 @@ def split_run(run: Mapping[str, Any]) -> dict[Kind, dict[str, Any]]:
 def add_switched_runs(
     contents: Mapping[str, Any], stored: Mapping[str, Mapping[str, Any]]
 ) -> dict[str, Any]:
-    """Return the results by experiment, with the parts of switched runs as runs of their own.
+    """Return the results by experiment, with a separate run for each part of a switched run.
 
-    Relative positions clipped at k are the run of the experiment of Table 2 with this k. With
-    k = 16, or with the only k of the run, they also are a run of Tables 1 and 3. A run that was
-    trained alone is never replaced.
+    A part has the models of one kind of positions. It is added to these experiments:
+
+    - Relative positions with k = 16: the experiment of Tables 1 and 3. If the switched run has no
+      other k, and is not an experiment of Table 2, the same is true for its only k.
+    - Relative positions with any k of Table 2, if the switched run has several k or is an
+      experiment of Table 2: the experiment of Table 2 with this k. Only the small model has one.
+    - Other kinds of positions: the experiment of Tables 1 and 3.
+
+    A part never replaces another run of the experiment.
 
     Args:
       contents: Stored results by experiment. The value is None if the experiment was not run.
-      stored: Stored results of all experiments whose names begin with a data set and a size.
+      stored: Stored results of all experiments whose names begin with a data set and a size, except
+        searches.
     """
     added = dict(contents)
     for data in DATA_SETS:
@@ -91,11 +101,11 @@ def add_switched_runs(
 def _find_targets(
     name: str, runs: Mapping[Kind, Any], data: str, size: str
 ) -> Iterator[tuple[str, Kind]]:
-    """Yield (name of an experiment, kind) for every run that belongs to an experiment.
+    """Yield (name of an experiment, kind) for every experiment to which a run is added.
 
     Args:
-      name: Name of the experiment that the runs come from.
-      runs: Runs by kind.
+      name: Name of the experiment that contains the switched run.
+      runs: Parts of the switched run by kind of positions.
       data: Name of the data set.
       size: Size of the model.
     """
@@ -122,10 +132,10 @@ def _add_run(
 
     Args:
       content: Results of the experiment, or None if there are none yet.
-      source: Results of the experiment that the run comes from.
+      source: Results of the experiment that contains the switched run.
       name: Name of the experiment.
-      kind: Kind of positions of the run.
-      runs: Runs by kind.
+      kind: Kind of positions of the run to add.
+      runs: Parts of the switched run by kind of positions.
     """
     before = content or {"experiment": name, "data": source["data"], "runs": {}}
     return {**before, "runs": {kind.method: runs[kind], **before["runs"]}}

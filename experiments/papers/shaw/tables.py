@@ -1,6 +1,7 @@
 """Tables 1 to 3 of Shaw et al. 2018, with our results beside the published numbers.
 
-Every cell of ours is BLEU by sacrebleu on the test set, mean ± standard deviation over seeds.
+A cell with our results contains BLEU by sacrebleu on the test set: mean ± standard deviation over
+seeds.
 """
 
 from collections.abc import Mapping
@@ -24,7 +25,7 @@ from experiments.papers.stored_results import find_option
 Contents = Mapping[str, Any]  # experiment -> stored results, or None if it was not run
 METRIC = "bleu"
 COLUMNS = [(data, size) for data in DATA_SETS for size in SIZES]
-# Section 4.3 of the paper measures on newstest2013.
+# Title of the column of the paper in Tables 2 and 3 (section 4.3), which use newstest2013.
 DEVELOPMENT_SET = "WMT14 EN-DE, base, newstest2013, ours / published"
 
 
@@ -45,7 +46,7 @@ def find_values(
 
 
 def format_cell(content: Mapping[str, Any] | None, method: str, metric: str = METRIC) -> str:
-    """Format our result as "mean ± standard deviation", or "not run"."""
+    """Return our result as "mean ± standard deviation", or "not run"."""
     values = find_values(content, method, metric).values()
     return format_mean(metric, values) if values else NOT_RUN
 
@@ -53,7 +54,7 @@ def format_cell(content: Mapping[str, Any] | None, method: str, metric: str = ME
 def compare(
     contents: Contents, data: str, size: str, first: str, second: str
 ) -> outcomes.Outcome | None:
-    """Compare the BLEU of two methods by a paired t-test. Return None if one was not run."""
+    """Compare the BLEU of two methods by a paired t-test. Return None if a method was not run."""
     content = contents[experiment_name(data, size)]
     return outcomes.compare_results(
         find_result(content, first), find_result(content, second), METRIC
@@ -61,7 +62,7 @@ def compare(
 
 
 def describe_model(content: Mapping[str, Any] | None, size: str) -> str:
-    """Return the size of a model, such as "small (3 + 3 x 256)": name, layers and width."""
+    """Return the name, layers and width of a size of the model, such as "small (3 + 3 x 256)"."""
     runs: Mapping[str, Any] = (content or {}).get("runs", {})
     config: Mapping[str, Any] = next((run["config"] for run in runs.values()), {})
     layers, features = (find_option(config, f"model.{name}") for name in ("layers", "features"))
@@ -69,7 +70,7 @@ def describe_model(content: Mapping[str, Any] | None, size: str) -> str:
 
 
 def positions_table(contents: Contents) -> str:
-    """Return Table 1: absolute, relative, and both positions, for every size of the model."""
+    """Return Table 1: BLEU with absolute positions, with relative positions, and with both."""
     models = [(language, model) for language in LANGUAGES for model in TABLE_1]
     rows = []
     for method, positions in POSITIONS.items():
@@ -124,7 +125,7 @@ def ablation_table(contents: Contents) -> str:
 
 
 def _column_titles(contents: Contents) -> list[str]:
-    """Return the titles of the columns: data set, and size of the model with layers and width."""
+    """Return the titles of our columns: data set, size of the model, layers and width."""
     return [
         f"{DATA_SETS[data]}, {describe_model(contents[experiment_name(data, size)], size)}"
         for data, size in COLUMNS
@@ -132,7 +133,7 @@ def _column_titles(contents: Contents) -> list[str]:
 
 
 def others_table(contents: Contents) -> str:
-    """Return a table of text-only Transformers on Multi30k: ours, and those of others."""
+    """Return a table of Transformers on Multi30k that see only the text: ours and published."""
     rows = []
     for size in SIZES:
         content = contents[experiment_name("multi30k", size)]
@@ -145,7 +146,7 @@ def others_table(contents: Contents) -> str:
 
 
 def _describe_decoding(content: Mapping[str, Any] | None, method: str) -> str:
-    """Return how the translations of a run were made and scored, such as "13a, beam 4, ..."."""
+    """Describe the decoding and scoring of a run, such as "sacrebleu, tokens 13a; beam 4"."""
     about = find_translation(content, method)
     if not about:
         return EMPTY
@@ -155,6 +156,6 @@ def _describe_decoding(content: Mapping[str, Any] | None, method: str) -> str:
 
 
 def find_translation(content: Mapping[str, Any] | None, method: str) -> dict[str, Any]:
-    """Return how the test set was translated by a run. Return {} if it was not."""
+    """Return the description of the translations of the test set by a run, or {} without any."""
     run = (content or {}).get("runs", {}).get(method, {})
     return run.get("translations", {}).get("test", {})
