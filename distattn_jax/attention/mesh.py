@@ -16,19 +16,17 @@ from jax.sharding import AbstractMesh, AxisType, NamedSharding, PartitionSpec, r
 from jaxtyping import Array
 
 from distattn_jax.attention.fused import Operands, varying
+from distattn_jax.attention.fused.derivative import Outputs
 
 HEAD_AXES = ("model", "heads", "tensor", "tp")
 AxisNames = tuple[str, ...] | None
 
 
-def run_sharded(
-    attend: Callable[[Operands], tuple[Array, Array | None]], operands: Operands
-) -> tuple[Array, Array | None]:
+def run_sharded(attend: Callable[[Operands], Outputs], operands: Operands) -> Outputs:
     """Run `attend` on each device with its own shard of the operands, and return its outputs.
 
     Args:
-      attend: Computes the values, shape (B, T, N, E), and the attention that each key receives,
-        shape (B, N, S). The second output may be None.
+      attend: Computes fused attention.
       operands: Arrays of the call.
     """
     mesh = jax.typeof(operands.query).sharding.mesh
@@ -41,12 +39,12 @@ def run_sharded(
         operands = jax.tree.map(
             lambda array, spec: reshard(array, NamedSharding(mesh, spec)), operands, specs
         )
-    values, received = specs.query, PartitionSpec(*specs.coefficients[:2])
+    per_head: Any = PartitionSpec(*specs.coefficients[:2])
     return jax.shard_map(
         attend,
         mesh=mesh,
         in_specs=(specs,),
-        out_specs=(values, received),
+        out_specs=Outputs(specs.query, per_head, per_head),
         check_vma=False,
     )(operands)
 

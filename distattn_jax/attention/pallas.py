@@ -90,12 +90,16 @@ def run(call: AttentionCall) -> Attended:
         scoring=_make_scoring(call),
         is_causal=call.options.is_causal,
         received=call.options.received,
+        logsumexp=call.options.logsumexp,
         tolerance=_select_tolerance(call),
     )
     attend = functools.partial(derivative.fused_attention, select_kernels(), plan)
-    values, received = mesh.run_sharded(attend, _make_operands(call))
-    values = values[:, :queries, :, :value_width]
-    return Attended(values, None if received is None else received[:, :, :keys])
+    values, received, logsumexp = mesh.run_sharded(attend, _make_operands(call))
+    return Attended(
+        values[:, :queries, :, :value_width],
+        received=None if received is None else received[:, :, :keys],
+        logsumexp=None if logsumexp is None else logsumexp[:, :, :queries],
+    )
 
 
 def unsupported_reason(call: AttentionCall) -> str | None:
@@ -105,8 +109,6 @@ def unsupported_reason(call: AttentionCall) -> str | None:
         return reason
     if call.options.weights:
         return "it does not store the attention weights: weights must be False"
-    if call.options.logsumexp:
-        return "it does not return the logsumexp: logsumexp must be False"
     if call.mask is not None:
         return "it supports lengths only: mask must be None (use query_lengths and key_lengths)"
     if call.query_segments is not None:

@@ -25,7 +25,6 @@ UNSUPPORTED = {
     },
     "weights must be False": {"weights": True},
     "mask must be None (use query_lengths and key_lengths)": {"mask": jnp.ones((1, 1, 5, 7), bool)},
-    "logsumexp must be False": {"logsumexp": True},
     "local_window_size must be None": {"local_window_size": 3},
     "query_segments must be None": {
         "query_segments": jnp.zeros((2, 5), int),

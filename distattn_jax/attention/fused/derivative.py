@@ -1,11 +1,11 @@
 """Fused attention with a custom derivative, for the kernels of any chip.
 
-With weights A_ij of query i and key j, the cotangent dO of the values and the cotangent g of the
-received attention:
+With weights A_ij of query i and key j, the cotangent dO of the values, the cotangent g of the
+received attention and the cotangent dz of the logsumexp:
 
     O_i   = Σ_j A_ij V_j                             values
     m_j   = Σ_i A_ij                                 received attention
-    D_i   = dO_i · O_i + Σ_j A_ij g_j                delta
+    D_i   = dO_i · O_i + Σ_j A_ij g_j - dz_i         delta
     dS_ij = A_ij (dO_i · V_j + g_j - D_i)            gradient of the scores
 
 The residuals are the operands, the values and one logsumexp per query. No (T, S) array is stored.
@@ -20,11 +20,31 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from distattn_jax.attention.fused import saturation
-from distattn_jax.attention.fused.operands import BackwardOperands, Operands, Plan
+from distattn_jax.attention.fused.distance_functions import LOG2E
+from distattn_jax.attention.fused.operands import (
+    EMPTY_LOGSUMEXP,
+    BackwardOperands,
+    Operands,
+    Plan,
+)
 from distattn_jax.attention.fused.scoring import DistanceScoring
 
-Outputs = tuple[Float[Array, "B T N E"], Float[Array, "B N S"] | None]
 Logsumexp = Float[Array, "B N _"]
+
+
+class Outputs(NamedTuple):
+    """Outputs of fused attention. Outputs that were not requested are None.
+
+    Attributes:
+      values: Weighted sums of values.
+      received: Attention that each key receives, summed over the queries.
+      logsumexp: Logarithm of Σ_j exp(score_ij) of each query i. It is -inf for a query without a
+        visible key.
+    """
+
+    values: Float[Array, "B T N E"]
+    received: Float[Array, "B N S"] | None
+    logsumexp: Float[Array, "B N T"] | None
 
 
 class Kernels(NamedTuple):
@@ -61,10 +81,6 @@ def fused_attention(make_kernels: KernelFactory, plan: Plan, operands: Operands)
         a static argument of `jax.jit`.
       plan: Static options of the call.
       operands: Arrays of the call. `radius` and `skips_far_tiles` are None: they are computed here.
-
-    Returns:
-      The weighted sums of values, shape (B, T, N, E), and the attention that each key receives,
-      shape (B, N, S). The second output is None if `plan.received` is False.
     """
     if plan.tolerance and isinstance(plan.scoring, DistanceScoring):
         radius, skips = saturation.compute_radius(plan.scoring, operands, plan.tolerance)
@@ -79,7 +95,8 @@ def _attend(make_kernels: KernelFactory, plan: Plan, operands: Operands) -> Outp
 
 def _forward(make_kernels: KernelFactory, plan: Plan, operands: Operands):
     values, received, logsumexp = _run_forward(make_kernels, plan, operands)
-    return (values, received), (operands, values, logsumexp)
+    requested = _natural_logsumexp(logsumexp, values.shape[1]) if plan.logsumexp else None
+    return Outputs(values, received, requested), (operands, values, logsumexp)
 
 
 def _backward(make_kernels: KernelFactory, plan: Plan, residuals: Any, cotangents: Any):
@@ -108,13 +125,15 @@ def _run_backward(
     All other fields are None.
     """
     operands, values, logsumexp = residuals
-    values_cotangent, received_cotangent = cotangents
+    values_cotangent, received_cotangent, logsumexp_cotangent = cotangents
     kernels = make_kernels(plan, operands)
     negative_delta = -jnp.einsum(
         "btne,btne->bnt", values, values_cotangent, preferred_element_type=jnp.float32
     )
     if received_cotangent is not None:
         negative_delta -= kernels.attention_given(logsumexp, received_cotangent)
+    if logsumexp_cotangent is not None:
+        negative_delta += logsumexp_cotangent
     backward_operands = BackwardOperands(
         values_cotangent, received_cotangent, logsumexp, negative_delta
     )
@@ -122,3 +141,9 @@ def _run_backward(
     key, value = kernels.key_gradient(backward_operands)
     not_differentiable: Any = (None,) * (len(operands) - 4)
     return Operands(query, key, value, coefficients, *not_differentiable)
+
+
+def _natural_logsumexp(logsumexp: Logsumexp, queries: int) -> Float[Array, "B N T"]:
+    """Convert the logsumexp of the kernels, to base 2 and padded, to the natural logarithm."""
+    logsumexp = logsumexp[:, :, :queries]
+    return jnp.where(logsumexp < EMPTY_LOGSUMEXP / 2, logsumexp / LOG2E, -jnp.inf)

@@ -54,8 +54,8 @@ class BackwardOperands(NamedTuple):
       received_cotangent: Cotangent g of the attention that each key receives. None if the call did
         not request the received attention.
       logsumexp: Logsumexp of the scores of each query, to base 2. Its last axis may be padded.
-      negative_delta: -(dO_i · O_i + Σ_j A_ij g_j) for each query i, where O are the output values
-        and A are the attention weights.
+      negative_delta: -(dO_i · O_i + Σ_j A_ij g_j - dz_i) for each query i, where O are the output
+        values, A are the attention weights, and dz is the cotangent of the logsumexp.
     """
 
     values_cotangent: Float[Array, "B T N E"]
@@ -71,6 +71,7 @@ class Plan(NamedTuple):
       scoring: Function from products q · k to scores.
       is_causal: If True, key j is visible to query i only if j <= i + offset.
       received: If True, compute the attention that each key receives, summed over the queries.
+      logsumexp: If True, return the logsumexp of the scores of each query.
       tolerance: Largest allowed error of a score from treating the distance function as constant at
         large distances. If it is 0, the function is evaluated at all distances.
     """
@@ -78,4 +79,5 @@ class Plan(NamedTuple):
     scoring: Scoring
     is_causal: bool
     received: bool
+    logsumexp: bool
     tolerance: float
