@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 from jax.sharding import AbstractMesh, AxisType, NamedSharding, PartitionSpec, reshard
 from jaxtyping import Array
 
@@ -35,6 +36,10 @@ def run_sharded(attend: Callable[[Operands], Outputs], operands: Operands) -> Ou
     if mesh.empty or set(mesh.axis_types) == {AxisType.Manual}:
         return attend(varying.mark_varying(operands, varying.varying_axes(operands)))
     specs = operand_specs(mesh, operands)
+    axes = specs.query[2] or ()
+    shards = math.prod(mesh.shape[name] for name in ((axes,) if isinstance(axes, str) else axes))
+    if operands.key.shape[2] % shards:  # Devices cannot share a key head, so each gets a copy.
+        operands = _repeat_key_heads(operands)
     if AxisType.Explicit in mesh.axis_types:
         operands = jax.tree.map(
             lambda array, spec: reshard(array, NamedSharding(mesh, spec)), operands, specs
@@ -47,6 +52,13 @@ def run_sharded(attend: Callable[[Operands], Outputs], operands: Operands) -> Ou
         out_specs=Outputs(specs.query, per_head, per_head),
         check_vma=False,
     )(operands)
+
+
+def _repeat_key_heads(operands: Operands) -> Operands:
+    """Return operands with a copy of the keys and values for each query head."""
+    group_size = operands.query.shape[2] // operands.key.shape[2]
+    key, value = (jnp.repeat(x, group_size, axis=2) for x in (operands.key, operands.value))
+    return operands._replace(key=key, value=value)
 
 
 def is_partly_manual() -> bool:

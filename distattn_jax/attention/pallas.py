@@ -115,8 +115,6 @@ def unsupported_reason(call: AttentionCall) -> str | None:
         return "it does not support segments: query_segments must be None"
     if call.options.window is not None:
         return "it does not support windows: local_window_size must be None"
-    if call.group_size > 1:
-        return "it does not support grouped queries: key must have as many heads as query"
     if call.has_symbolic_shape:
         return "it needs shapes of known size"
     reason = gpu_inputs.unsupported_dtype_reason(call)

@@ -246,3 +246,11 @@ def test_vmap_over_seeds_and_scan_over_layers_match_the_reference():
     for layer in np.ndindex(2, 2):
         actual, expected = (jax.tree.map(lambda x, at=layer: x[at], x) for x in (fused, exact))
         assert_close(actual, expected, "float16")
+
+
+def test_grouped_queries_share_keys_and_values():
+    sizes = Sizes(batch=1, queries=70, keys=200, heads=2, width=16, value_width=16)
+    query, key, value = inputs(sizes, "float16")
+    variant = DistanceAware(*LOCAL_AND_DISTANT, tolerance=2.0**-10)  # The first head skips tiles.
+    arrays = [query, key[:, :, :1], value[:, :, :1]]
+    compare_with_reference(arrays, variant, received=True)

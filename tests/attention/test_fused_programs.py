@@ -19,6 +19,7 @@ from distattn_jax.attention import (
     attention,
 )
 from distattn_jax.attention.fused import derivative
+from distattn_jax.attention.fused.derivative import Outputs
 from distattn_jax.attention.fused.distance_functions import (
     LOG2E,
     Distances,
@@ -162,6 +163,13 @@ def test_every_kernel_lowers(variant, sizes, arguments):
     assert "mosaic_gpu" in lower(program, *arrays, variant)
 
 
+def test_kernels_of_grouped_queries_lower():
+    query, key, value = inputs(Sizes(heads=2, width=64, value_width=64), "float16")
+    program = functools.partial(outputs_and_gradients, implementation="pallas", received=True)
+    variant = distance_aware(tolerance=1e-3)
+    assert "mosaic_gpu" in lower(program, query, key[:, :, :1], value[:, :, :1], variant)
+
+
 def test_kernels_lower_under_transformations():
     """Several seeds in a vmap, and checkpointed layers in a scan."""
 
@@ -186,7 +194,8 @@ def shard(mesh, arrays, variant):
     """Shard examples over "data" and heads over "model"."""
     rows = NamedSharding(mesh, PartitionSpec("data", None, "model"))
     heads = NamedSharding(mesh, PartitionSpec("model"))
-    arrays = [jax.device_put(x, rows) for x in arrays]
+    all_heads = NamedSharding(mesh, PartitionSpec("data"))
+    arrays = [jax.device_put(x, rows if x.shape[2] > 1 else all_heads) for x in arrays]
     return *arrays, jax.tree.map(lambda leaf: jax.device_put(leaf, heads), variant)
 
 
@@ -244,7 +253,8 @@ restricted_outputs_and_gradients = functools.partial(
 def attention_without_kernels(make_kernels, plan, operands):
     """Compute the outputs of `fused_attention` in plain JAX, which runs on any mesh."""
     query, key, value = operands[:3]
-    (_, T, _, _), (_, S, _, _) = query.shape, key.shape
+    (_, T, N, _), (_, S, K, _) = query.shape, key.shape
+    key, value = (jnp.repeat(x, N // K, axis=2) for x in (key, value))
     i, j = jnp.arange(T)[:, None], jnp.arange(S)[None, :]
     lengths = (operands.query_lengths, operands.key_lengths, operands.offset)
     queries, keys, offset = (x[:, None, None, None] for x in lengths)
@@ -266,7 +276,7 @@ def attention_without_kernels(make_kernels, plan, operands):
         is_kept = hash.is_kept(query_hash ^ key_hash, query_shift + key_shift, threshold)
         kept = jnp.where(is_kept, weights * operands.dropout_scale[..., None], 0)
     values = jnp.einsum("bnts,bsne->btne", kept, value.astype(jnp.float32)).astype(value.dtype)
-    return values, weights.sum(axis=2) if plan.received else None
+    return Outputs(values, weights.sum(axis=2) if plan.received else None, None)
 
 
 @pytest.fixture
@@ -292,7 +302,18 @@ def test_operands_of_the_kernels_reproduce_the_reference(adjust):
 @pytest.mark.parametrize("kind", [AxisType.Auto, AxisType.Explicit])
 def test_eight_devices_equal_one(kind, is_set):
     """Every operand is sharded like the examples and heads of the query."""
-    arrays, variant = inputs(SMALL, "float16"), distance_aware()
+    compare_with_one_device(inputs(SMALL, "float16"), kind, is_set)
+
+
+@pytest.mark.usefixtures("eight_devices", "without_kernels")
+def test_devices_that_share_a_key_head_get_a_copy_of_it():
+    query, key, value = inputs(SMALL, "float16")
+    compare_with_one_device([query, key[:, :, :1], value[:, :, :1]], AxisType.Auto, is_set=False)
+
+
+def compare_with_one_device(arrays, kind, is_set):
+    """Assert that eight devices compute the same outputs and gradients as one device."""
+    variant = distance_aware()
     on_one_device = jax.jit(restricted_outputs_and_gradients)(*arrays, variant, **RESTRICTIONS)
     mesh = make_mesh(kind)
     with jax.set_mesh(mesh) if is_set else contextlib.nullcontext():
@@ -324,7 +345,7 @@ def test_saturating_mappings_have_a_small_radius(mapping, width, monkeypatch):
 
     def record_radius(make_kernels, plan, operands):
         results.append(compute_radius(plan.scoring, operands, plan.tolerance))
-        return jnp.zeros_like(operands.query), None
+        return Outputs(jnp.zeros_like(operands.query), None, None)
 
     monkeypatch.setattr(derivative, "fused_attention", record_radius)
     sizes = Sizes(batch=1, queries=2048, keys=2048, heads=2, width=width, value_width=width)

@@ -16,8 +16,9 @@ class Operands(NamedTuple):
 
     Attributes:
       query: Queries in bfloat16 or float16.
-      key: Keys with as many heads as the queries.
-      value: Values with as many heads as the queries.
+      key: Keys of K heads, where K is a divisor of N. Query head n attends to key head
+        n // (N / K).
+      value: Values with as many heads as the keys.
       coefficients: Slope, shift, height and far value of the distance function, stacked in this
         order: C is 4. The dot product has no coefficients: C is 0.
       query_lengths: Number of queries of each example before the padding.
@@ -34,8 +35,8 @@ class Operands(NamedTuple):
     """
 
     query: Float[Array, "B T N H"]
-    key: Float[Array, "B S N H"]
-    value: Float[Array, "B S N E"]
+    key: Float[Array, "B S K H"]
+    value: Float[Array, "B S K E"]
     coefficients: Float[Array, "B N C"]
     query_lengths: Int[Array, " B"]
     key_lengths: Int[Array, " B"]

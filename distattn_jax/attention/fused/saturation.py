@@ -56,7 +56,9 @@ def compute_radius(
     coefficients = unstack_coefficients(stacked[:, :, None, :])  # each (B, N, 1)
     largest_factor = coefficients.height / LOG2E
     if not scoring.is_additive:
-        largest_factor *= (_largest_norm(query) * _largest_norm(key))[..., None]
+        group_size = query.shape[2] // key.shape[2]
+        key_norm = jnp.repeat(_largest_norm(key), group_size, axis=1)
+        largest_factor *= (_largest_norm(query) * key_norm)[..., None]
     distances = Distances(lambda: distance)
     f = scoring.evaluate(distances, coefficients)
     cotangent = FunctionCotangent(lambda: jnp.ones_like(f), lambda: f)

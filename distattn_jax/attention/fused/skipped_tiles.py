@@ -127,7 +127,7 @@ def sums_for_attention_given(
 
 
 def _sum_skipped_keys(
-    plan: Plan, operands: Operands, x: Float[Array, "B S N W"], bounds: Bounds, tile_columns: int
+    plan: Plan, operands: Operands, x: Float[Array, "B S K W"], bounds: Bounds, tile_columns: int
 ) -> Float[Array, "B N blocks W"]:
     """Sum the rows of x over the keys that each block of queries skips.
 
@@ -152,7 +152,7 @@ def _sum_skipped_queries(
 
 
 def sum_skipped_rows(
-    x: Float[Array, "B L N W"],
+    x: Float[Array, "B L K W"],
     bounds: Int[Array, "B N blocks bounds"],
     skips_far_tiles: Bool[Array, "B N"],
     tile_columns: int,
@@ -164,7 +164,7 @@ def sum_skipped_rows(
 
     Args:
       x: Vectors of width W, one for each key if the blocks are blocks of queries, or one for each
-        query if the blocks are blocks of keys.
+        query if the blocks are blocks of keys. Keys may have fewer heads K than queries.
       bounds: Tile indices of a schedule. The first bound of a block is the index of its first
         visited tile. The last bound is the index of its last visited tile plus 1.
       skips_far_tiles: True for heads that skip far tiles. The sums of all other heads are 0.
@@ -172,7 +172,8 @@ def sum_skipped_rows(
       before: If True, include the tiles before the first visited tile.
       after: If True, include the tiles after the last visited tile.
     """
-    prefix_sums = _prefix_sums(x, tile_columns)
+    group_size = bounds.shape[1] // x.shape[2]
+    prefix_sums = jnp.repeat(_prefix_sums(x, tile_columns), group_size, axis=1)
 
     def sum_until(tile: Array) -> Array:
         return jnp.take_along_axis(prefix_sums, tile[..., None], axis=2)
@@ -204,7 +205,7 @@ def _zero_padding(x: Float[Array, "B L N W"], lengths: Array) -> Float[Array, "B
 
 
 def _as_matrix(
-    vector: Float[Array, "B N _"], rows: Float[Array, "B L N W"]
+    vector: Float[Array, "B N _"], rows: Float[Array, "B L K W"]
 ) -> Float[Array, "B L N 1"]:
     """Rearrange (B, N, padded length) to (B, L, N, 1), without the padding beyond L.
 

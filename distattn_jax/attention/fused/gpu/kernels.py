@@ -209,11 +209,11 @@ class _KernelCall:
             },
             far_sums=far_sums,
             output_types={
-                "key": _matrix_type(key, key.shape[-1]),
-                "value": _matrix_type(value, value.shape[-1]),
+                "key": self._key_type(key),
+                "value": self._key_type(value),
             },
         )
-        return outputs["key"], outputs["value"]
+        return self._sum_groups(outputs["key"]), self._sum_groups(outputs["value"])
 
     def received(self, logsumexp: Float[Array, "B N _"]) -> Float[Array, "B N S"]:
         """Return the attention that each key receives, summed over the queries."""
@@ -315,7 +315,8 @@ class _KernelCall:
           rows: Query or key, the array that is divided into blocks.
           config: Tile configuration of the kernel.
         """
-        batch, length, heads, _ = rows.shape
+        batch, length, *_ = rows.shape
+        heads = self.operands.query.shape[2]
         result = make_schedule(
             self.schedule_inputs,
             length,
@@ -340,9 +341,25 @@ class _KernelCall:
         padding = -vector.shape[-1] % self.configs.vector_multiple
         return jnp.pad(vector, ((0, 0), (0, 0), (0, padding)))
 
+    def _key_type(self, rows: Float[Array, "B S K W"]) -> jax.ShapeDtypeStruct:
+        """Return the type of a gradient of keys or values, with one part for each query head."""
+        batch, length, _, width = rows.shape
+        return jax.ShapeDtypeStruct(
+            (batch, length, self.operands.query.shape[2], width), rows.dtype
+        )
+
+    def _sum_groups(self, gradient: Float[Array, "B S N W"]) -> Float[Array, "B S K W"]:
+        """Sum the parts of a gradient over the query heads that share a key head."""
+        heads, key_heads = gradient.shape[2], self.operands.key.shape[2]
+        if heads == key_heads:
+            return gradient
+        parts = gradient.reshape(*gradient.shape[:2], key_heads, -1, gradient.shape[3])
+        return parts.astype(jnp.float32).sum(axis=3).astype(gradient.dtype)
+
     def _vector_type(self, rows: Float[Array, "B L N W"]) -> jax.ShapeDtypeStruct:
-        """Return the shape and dtype of a padded vector with one number for each row of a head."""
-        batch, length, heads, _ = rows.shape
+        """Return the type of a padded vector with one number for each row of each query head."""
+        batch, length, *_ = rows.shape
+        heads = self.operands.query.shape[2]
         length += -length % self.configs.vector_multiple
         return jax.ShapeDtypeStruct((batch, heads, length), jnp.float32)
 

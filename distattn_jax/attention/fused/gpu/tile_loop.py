@@ -13,7 +13,8 @@ Each output entry is computed by one warpgroup, tile after tile. Hence there are
 operations, and the results are deterministic.
 
 The arrays of a kernel are stored in dicts by name. Matrices have shape (B, L, N, W), and vectors
-have shape (B, N, L), where L is the number of rows or columns of the map.
+have shape (B, N, L), where L is the number of rows or columns of the map. A matrix with fewer heads
+is shared: groups of consecutive heads of the kernel use the same head of the matrix.
 """
 
 import functools
@@ -227,7 +228,7 @@ def _slice_rows(ref: Any, grid_index: tuple[jax.Array, ...], start: jax.Array, l
     """Return a reference to `length` rows of a matrix, or entries of a vector, of one head.
 
     Args:
-      ref: Matrix of shape (B, L, N, W), or vector of shape (B, N, L).
+      ref: Matrix of shape (B, L, N, W) or with fewer heads, or vector of shape (B, N, L).
       grid_index: Indices of example, head and block.
       start: Index of the first row or entry.
       length: Number of rows or entries.
@@ -235,6 +236,9 @@ def _slice_rows(ref: Any, grid_index: tuple[jax.Array, ...], start: jax.Array, l
     example, head, _ = grid_index
     if len(ref.shape) == 3:
         return ref.at[example, head, pl.ds(start, length)]
+    group_size = lax.axis_size("head") // ref.shape[2]
+    if group_size > 1:
+        head = lax.div(head, group_size)
     return ref.at[example, pl.ds(start, length), head]
 
 
