@@ -172,6 +172,8 @@ class Translator(nnx.Module):
             the tokens after the prompts. None means no prompts.
           prompt_lengths: Number of valid tokens of each prompt, possibly 0. None means P.
         """
+        if beam_size < 1:
+            raise ValueError(f"beam_size must be at least 1; got {beam_size}.")
         encoded = self.encode(source, source_lengths)
         first_tokens = jnp.full((len(source), 1), END)
         lengths = jnp.ones(len(source), jnp.int32)

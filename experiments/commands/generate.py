@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from flax import nnx
 
-from distattn_jax.data import END_ID, decode, encode, round_length
+from distattn_jax.data import decode, encode, round_length
 from distattn_jax.models import LanguageModel
 from distattn_jax.tasks import LoadedModel, load
 from experiments.commands.train import enable_compilation_cache
@@ -19,7 +19,7 @@ def main(arguments: Sequence[str]) -> None:
     parser = argparse.ArgumentParser(prog="python -m experiments generate", description=__doc__)
     parser.add_argument("run", help="folder of a run, e.g. runs/language_model/distance_aware")
     parser.add_argument(
-        "--prompt", nargs="*", default=[""], help="texts to continue (now: the empty text)"
+        "--prompt", nargs="+", default=[""], help="texts to continue (now: the empty text)"
     )
     parser.add_argument(
         "--tokens", type=int, default=100, help="largest number of new tokens (now: 100)"
@@ -97,7 +97,7 @@ def generate(
         temperature=temperature or 1.0,
         top_p=top_p,
     )
-    assert all(row[0] == END_ID for row in encoded)
+
     return decode(loaded.tokenizer, np.asarray(found.tokens))
 
 
