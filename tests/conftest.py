@@ -95,17 +95,19 @@ def texts(made_once):
 
 @pytest.fixture(scope="session")
 def translation_run(made_once, compiled):
-    """Folder of a finished run of a tiny translator, which keeps three checkpoints."""
+    """Folder of a finished run of a tiny translator: two seeds, three checkpoints."""
     from experiments.commands.train import train
     from tests.tasks.parallel_texts import make_config
     from tests.train.driver import run_directory
     from tests.train.runs import keep_compiled
 
+    arguments = {"name": "multi30k_small", "seeds": 2}
+
     def make(folder):
         with keep_compiled(compiled):
-            train(make_config(folder))
+            train(make_config(folder, **arguments))
 
-    return run_directory(make_config(made_once("translation_run", make)))
+    return run_directory(make_config(made_once("translation_run", make), **arguments))
 
 
 @pytest.fixture(scope="session")

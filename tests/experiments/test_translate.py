@@ -16,9 +16,7 @@ from distattn_jax.train import Run, RunError
 from experiments.commands import evaluate, translate
 from experiments.commands.report import report
 from experiments.papers.collecting import collect_results
-from tests.tasks.parallel_texts import make_config
-from tests.train.driver import run_directory
-from tests.train.runs import keep_compiled, train
+from tests.train.runs import keep_compiled
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -28,21 +26,16 @@ def _keep_compiled(compiled):
 
 
 @pytest.fixture(scope="module")
-def evaluated(made_once, compiled):
-    """Folder of a run with two seeds, trained for an epoch, and what `evaluate` prints about it."""
+def evaluated(translation_run, made_once, compiled):
+    """Folder of a run with two seeds, and what `evaluate` prints about it."""
 
     def make(folder):
         printed = io.StringIO()
         with keep_compiled(compiled), contextlib.redirect_stdout(printed):
-            evaluate.main([str(train(make_translator_config(folder)))])
+            evaluate.main([str(translation_run)])
         (folder / "printed.txt").write_text(printed.getvalue())
 
-    folder = made_once("translator", make)
-    return run_directory(make_translator_config(folder)), (folder / "printed.txt").read_text()
-
-
-def make_translator_config(folder):
-    return make_config(folder, name="multi30k_small", seeds=2)
+    return translation_run, (made_once("evaluated", make) / "printed.txt").read_text()
 
 
 @pytest.fixture(scope="module")

@@ -17,7 +17,7 @@ from tests.models.search import search, search_greedily
 from tests.programs import iterate_shapes
 
 VOCABULARY = 11
-SIZES = Sizes(heads=2, head_features=4, features=8, layers=2, hidden_features=16, max_distance=2)
+SIZES = Sizes(heads=2, head_features=4, features=8, layers=1, hidden_features=16, max_distance=2)
 SOURCE = jnp.asarray([[3, 4, 5, 6, 2], [7, 8, 2, 0, 0], [9, 2, 0, 0, 0]])
 SOURCE_LENGTHS = jnp.asarray([5, 3, 2])
 TARGET = jnp.asarray([[4, 3, 9, 2], [10, 7, 2, 0], [5, 5, 5, 2]])
@@ -33,8 +33,9 @@ PAPER_METHODS = (
 
 
 @functools.cache
-def make_model(method="relative_position", **arguments):
-    model = Translator(VOCABULARY, method=method, sizes=SIZES, rngs=nnx.Rngs(1), **arguments)
+def make_model(method="relative_position", layers=1, **arguments):
+    sizes = dataclasses.replace(SIZES, layers=layers)
+    model = Translator(VOCABULARY, method=method, sizes=sizes, rngs=nnx.Rngs(1), **arguments)
     # Larger embeddings make the hypotheses of a search differ more.
     table = model.decoder.embedding.embedding.embedding
     table[...] = 3 * table[...]
@@ -65,7 +66,7 @@ def test_logits_depend_on_the_source_and_on_earlier_target_tokens_only(method):
 
 
 def test_all_attention_weights_are_returned():
-    output = make_model()(SOURCE, SOURCE_LENGTHS, TARGET, TARGET_LENGTHS, weights=True)
+    output = make_model(layers=2)(SOURCE, SOURCE_LENGTHS, TARGET, TARGET_LENGTHS, weights=True)
     assert output.encoder_weights.shape == (3, 2, 2, 5, 5)
     assert output.decoder_weights.shape == (3, 2, 2, 4, 4)
     assert output.cross_weights.shape == (3, 2, 2, 4, 5)
@@ -106,7 +107,7 @@ def test_cached_decoding_equals_a_call_on_all_tokens(method, norm):
 @pytest.mark.parametrize("prompt", [None, [[4], [6], [3]]])
 @pytest.mark.parametrize("beam_size", [1, 3])
 def test_translations_equal_a_search_in_python_without_a_cache(beam_size, prompt):
-    model = make_model()
+    model = make_model(layers=2)
     max_lengths = np.asarray([6, 4, 5])
     prompts = None if prompt is None else jnp.asarray(prompt)
     found = nnx.jit(Translator.translate, static_argnames=("beam_size", "longest"))(
@@ -200,13 +201,13 @@ def test_switched_positions_equal_the_method_with_these_positions(
     switched = Translator(
         VOCABULARY,
         method="switched_positions",
-        sizes=dataclasses.replace(SIZES, layers=1, **switches),
+        sizes=dataclasses.replace(SIZES, **switches),
         rngs=nnx.Rngs(1),
     )
     plain = Translator(
         VOCABULARY,
         method=method,
-        sizes=dataclasses.replace(SIZES, layers=1, max_distance=max_distance),
+        sizes=dataclasses.replace(SIZES, max_distance=max_distance),
         rngs=nnx.Rngs(2),
     )
     values = nnx.to_pure_dict(nnx.state(switched, nnx.Param))
@@ -229,7 +230,7 @@ def test_switched_positions_equal_the_method_with_these_positions(
 @pytest.mark.parametrize("method", ["relative_position", "distance_aware"])
 def test_long_sentences_train_without_a_vector_for_each_pair_of_tokens(method):
     length, width = 2048, 16
-    sizes = dataclasses.replace(SIZES, layers=1, heads=1, head_features=width, features=width)
+    sizes = dataclasses.replace(SIZES, heads=1, head_features=width, features=width)
     graph, params = nnx.split(
         nnx.eval_shape(lambda: Translator(VOCABULARY, method=method, sizes=sizes, rngs=nnx.Rngs(0)))
     )

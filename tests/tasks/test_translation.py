@@ -107,7 +107,7 @@ def test_a_run_learns_and_measures_all_metrics(translation_run):
         "parallel_text: 48 train, 8 validation, 8 test; 259 tokens in the vocabulary"
     )
     assert run.result["steps"] == 60
-    (member,) = run.result["members"]
+    member = run.result["members"][0]
     for split in ("validation", "test"):
         assert member[split].keys() == {"loss", "perplexity", "accuracy"}
         assert member[split]["perplexity"] < 20  # equally frequent letters would have 14
