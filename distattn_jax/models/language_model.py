@@ -137,18 +137,12 @@ class LanguageModel(nnx.Module):
             rngs=rngs,
         )
         self.decoder = Decoder(
-            sizes.layers,
-            sizes.features,
-            sizes.heads,
-            head_features=sizes.head_features,
-            hidden_features=sizes.hidden_features,
-            variant=selected.variant_factory(sizes),
+            **selected.stack_arguments(sizes),
             cross_attention=cross_attention,
             norm=norm,
             implementation=implementation,
             dtype=dtype,
             rngs=rngs,
-            **selected.layer_arguments,
         )
 
     def __call__(

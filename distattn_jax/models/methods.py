@@ -171,9 +171,17 @@ class Method:
             return jnp.asarray(sizes.sinusoids, jnp.float32)
         return 1.0 if self.positions else None
 
-    def variant_factory(self, sizes: Sizes) -> Callable[..., nnx.Module] | None:
-        """Return the argument `variant` of `Encoder` for a model of the given sizes."""
-        return None if self.variant is None else functools.partial(self.variant, sizes)
+    def stack_arguments(self, sizes: Sizes) -> dict[str, Any]:
+        """Return the arguments of `Encoder` or `Decoder` for a model of the given sizes."""
+        return {
+            "num_layers": sizes.layers,
+            "features": sizes.features,
+            "num_heads": sizes.heads,
+            "head_features": sizes.head_features,
+            "hidden_features": sizes.hidden_features,
+            "variant": None if self.variant is None else functools.partial(self.variant, sizes),
+            **self.layer_arguments,
+        }
 
 
 def _distance_aware_method(title: str, **options: Any) -> Method:

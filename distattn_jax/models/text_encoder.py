@@ -48,16 +48,10 @@ class SequenceEncoder(nnx.Module):
         selected = get_method(method)
         self.positions = selected.positions
         self.encoder = Encoder(
-            sizes.layers,
-            sizes.features,
-            sizes.heads,
-            head_features=sizes.head_features,
-            hidden_features=sizes.hidden_features,
-            variant=selected.variant_factory(sizes),
+            **selected.stack_arguments(sizes),
             implementation=implementation,
             dtype=dtype,
             rngs=rngs,
-            **selected.layer_arguments,
         )
         self.pooling = AdditivePooling(
             sizes.features, sizes.pooling_features, dtype=dtype, rngs=rngs

@@ -66,17 +66,7 @@ class Translator(nnx.Module):
             "dtype": dtype,
             "rngs": rngs,
         }
-        selected = get_method(method)
-        self.encoder = Encoder(
-            sizes.layers,
-            sizes.features,
-            sizes.heads,
-            head_features=sizes.head_features,
-            hidden_features=sizes.hidden_features,
-            variant=selected.variant_factory(sizes),
-            **shared,
-            **selected.layer_arguments,
-        )
+        self.encoder = Encoder(**get_method(method).stack_arguments(sizes), **shared)
         self.decoder = LanguageModel(
             vocabulary, method=method, sizes=sizes, cross_attention=True, **shared
         )
