@@ -17,8 +17,9 @@ Medium:   python -m experiments train positions --name multi30k_medium --model.l
           --model.features 512 --model.heads 8 --model.value-distance -2
 Then:     python -m experiments evaluate runs/multi30k_small/switched_positions
 Device:   a GPU
-Minutes:  not run
-Expected: not run
+Minutes:  5 (H200, 24 small models, 20 epochs)
+Expected: BLEU 37.9 (relative), 36.9 (absolute), 28.8 (none), with --epochs 20, a learning rate of
+          3e-3 and a dropout rate of 0.1
 """
 
 import dataclasses

@@ -6,7 +6,8 @@ positions, side by side: absolute, relative, both and none. One setting is used 
 tables: the setting with the lowest validation loss, averaged over the four kinds.
 
 An earlier search tried the learning rates 5e-4 and 1.5e-3 and the dropout rates 0.1, 0.3 and 0.5,
-with 20 epochs on Multi30k. It selected 1.5e-3 and 0.1 for all kinds, at the edge of its grid.
+with 20 epochs on Multi30k. It selected 1.5e-3 and 0.1 for all kinds, at the edge of its grid. The
+search of this module again selects a dropout rate of 0.1.
 """
 
 import dataclasses
