@@ -18,7 +18,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 from jax.experimental.mosaic.gpu import FragmentedArray
-from jaxlib.mlir.dialects import arith, llvm, vector
+from jaxlib.mlir import ir
+from jaxlib.mlir.dialects import arith, llvm, memref, vector
 
 from distattn_jax.attention.fused.distance_functions import COLUMN_GROUP
 
@@ -123,7 +124,7 @@ def expand_per_column(vector: jax.Array, shape: tuple[int, ...]) -> jax.Array:
     return plgpu.layout_cast(lax.broadcast_in_dim(vector, shape, [1]), plgpu.Layout.WGMMA)
 
 
-# The next three functions index the registers of a tile directly; only a GPU can check them. Axis 1
+# The next four functions index the registers of a tile directly; only a GPU can check them. Axis 1
 # of the array of registers numbers groups of COLUMN_GROUP columns. Axis 4 has two entries, for the
 # rows i and i + 8, where 8 is also COLUMN_GROUP. A register holds two adjacent entries of a row.
 
@@ -144,6 +145,40 @@ def reciprocal(tile: jax.Array) -> jax.Array:
         return registers
 
     return _map_registers(invert, tile.shape, tile)
+
+
+def gather(ref: Any, *indices: jax.Array) -> jax.Array:
+    """Return a tile whose entry (i, j) is ref[indices[0][i, j], indices[1][i, j], ...], as float32.
+
+    Each thread loads its entries one by one. Entries that `share_diagonals` replaces are not
+    loaded. If the memory warpgroup will overwrite the buffer, call `plgpu.commit_smem()` before the
+    buffer is released, so that all loads are complete.
+
+    Args:
+      ref: Buffer in shared memory without a tiled or swizzled layout, such as `vector_scratch`.
+      *indices: One tile of int32 indices for each axis of the buffer. They must lie inside the
+        buffer: nothing checks them.
+    """
+    indices = tuple(plgpu.layout_cast(index, plgpu.Layout.WGMMA) for index in indices)
+    if is_interpreted():
+        return ref[...][indices].astype(jnp.float32)
+
+    def load(ref, *indices):
+        registers = np.empty_like(indices[0])
+        pair_type = ir.VectorType.get((2,), ref.type.element_type)
+        for position in np.ndindex(registers.shape):
+            entries = [_load_entry(ref, [index[position] for index in indices], i) for i in (0, 1)]
+            registers[position] = vector.from_elements(pair_type, entries)
+        return registers
+
+    tile = _map_registers(load, indices[0].shape, ref, *indices, dtype=ref.dtype)
+    return tile.astype(jnp.float32)
+
+
+def _load_entry(ref: ir.Value, pairs: list[ir.Value], i: int) -> ir.Value:
+    """Load one number from shared memory. Its indices are entry `i` of each pair of indices."""
+    entries = [vector.extract(pair, dynamic_position=[], static_position=[i]) for pair in pairs]
+    return memref.load(ref, [arith.index_cast(ir.IndexType.get(), entry) for entry in entries])
 
 
 def share_diagonals(tile: jax.Array) -> jax.Array:
@@ -200,21 +235,26 @@ def extend_geometric(
     return _map_registers(extend, (nearest.shape[0], columns), nearest, factor)
 
 
-def _map_registers(function: Callable, shape: tuple[int, ...], *arguments: jax.Array) -> jax.Array:
+def _map_registers(
+    function: Callable, shape: tuple[int, ...], *arguments: Any, dtype: Any = jnp.float32
+) -> jax.Array:
     """Return a tile whose registers are a function of the registers of the arguments.
 
     Args:
-      function: Maps arrays of MLIR values, one array per argument, to the registers of the tile.
+      function: Returns the registers of the tile, given the arguments as arrays of MLIR values. For
+        a reference, it receives the reference as one MLIR value.
       shape: Shape of the tile.
-      *arguments: Tiles or scalars.
+      *arguments: Tiles, scalars or references to shared memory.
+      dtype: Dtype of the tile.
     """
     layout = plgpu.Layout.WGMMA
-    return_type = plgpu.ShapeDtypeStruct(shape, jnp.float32, layout=layout)
+    return_type = plgpu.ShapeDtypeStruct(shape, dtype, layout=layout)
+    types = tuple(layout if isinstance(x, jax.Array) else plgpu.RefType() for x in arguments)
 
-    @plgpu.inline_mgpu(arg_types=(layout,) * len(arguments), return_type=return_type)
+    @plgpu.inline_mgpu(arg_types=types, return_type=return_type)
     def inlined(_, *arguments):
         return FragmentedArray(
-            _registers=function(*(x.registers for x in arguments)),
+            _registers=function(*(getattr(x, "registers", x) for x in arguments)),
             _layout=layout.to_mgpu(),
             _is_signed=None,
         )
