@@ -1,7 +1,7 @@
 """Training state: arrays with a leading axis over models, created directly on their devices."""
 
 import functools
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import jax
@@ -128,21 +128,23 @@ def make_initial_state(
         get the same values.
       abstract: Result of `abstract_state`, which defines the shardings.
     """
-    create, arguments = _state_creator(task, given)
     shardings = jax.tree.map(lambda leaf: leaf.sharding, abstract)
-    return functools.partial(jax.jit(create, out_shardings=shardings), *arguments)
+    create = jax.jit(_state_creator(task), out_shardings=shardings)
+    return functools.partial(create, *stack_members(list_members(task.config)), dict(given))
 
 
 def abstract_state(task: Task, mesh: Mesh, given: InitialParameters | None = None) -> Training:
     """Return the shapes, dtypes and shardings of the initial state, without computing it."""
-    create, arguments = _state_creator(task, given or {})
-    shapes = jax.eval_shape(create, *arguments)
+    shapes = jax.eval_shape(
+        _state_creator(task), *stack_members(list_members(task.config)), dict(given or {})
+    )
     shardings = sharding.shardings(shapes, mesh, task.layout, leading=1)
     return jax.tree.map(lambda shape, place: shape.update(sharding=place), shapes, shardings)
 
 
-def _state_creator(task: Task, given: InitialParameters) -> tuple[Any, tuple[Any, ...]]:
-    """Return a function that creates the state of all models, and the arguments to call it with."""
+@functools.lru_cache(maxsize=8)  # A function that is made once is traced once.
+def _state_creator(task: Task) -> Callable[..., Training]:
+    """Return a function of (keys, settings, given) that creates the state of all models."""
     optimizer: optax.GradientTransformation = make_optimizer(task.config.optimizer)
 
     def create_member(key: Array, setting: Setting, given: InitialParameters) -> Training:
@@ -153,8 +155,7 @@ def _state_creator(task: Task, given: InitialParameters) -> tuple[Any, tuple[Any
         best = BestParameters(jnp.int32(0), jnp.float32(-jnp.inf), params)
         return Training(state, best, empty_sums(task))
 
-    keys, settings = stack_members(list_members(task.config))
-    return jax.vmap(create_member, in_axes=(0, 0, None)), (keys, settings, dict(given))
+    return jax.vmap(create_member, in_axes=(0, 0, None))
 
 
 def _replace_parameters(params: Any, given: InitialParameters) -> Any:
