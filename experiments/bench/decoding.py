@@ -3,8 +3,8 @@
 There is no end token, so that all translations have the same number of tokens.
 """
 
+import functools
 import time
-from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -18,19 +18,28 @@ from distattn_jax.models.language_model import END, PADDING
 NO_END = -1  # id of an end token that is not in the vocabulary
 
 
+@functools.partial(jax.jit, static_argnames=("graph", "tokens", "beam_size", "cached"))
 def decode(
-    model: Translator, source: Int[Array, "B S"], *, tokens: int, beam_size: int, cached: bool
+    graph: Any,
+    params: Any,
+    source: Int[Array, "B S"],
+    *,
+    tokens: int,
+    beam_size: int,
+    cached: bool,
 ) -> Hypotheses:
     """Translate sentences. Every translation has the same number of tokens.
 
     Args:
-      model: Translator.
+      graph: Graph definition of the translator.
+      params: Parameters of the translator.
       source: Token ids of the source sentences, without padding.
       tokens: Number of tokens of each translation.
       beam_size: Number of hypotheses of each sentence.
       cached: Compute the keys and values of each token once, and keep them in a cache. If False,
         all keys and values are computed again for every new token.
     """
+    model: Translator = nnx.merge(graph, params)
     batch, length = source.shape
     lengths = jnp.full(batch, length)
     cross = model.cross_arguments(model.encode(source, lengths), lengths, repeat=beam_size)
@@ -73,13 +82,10 @@ def time_decoding(
       **arguments: Other arguments of `decode`.
     """
     graph, params = nnx.split(model)
-    program: Callable[..., Hypotheses] = jax.jit(
-        lambda params, source: decode(nnx.merge(graph, params), source, **arguments)
-    )
-    jax.block_until_ready(program(params, source))
+    jax.block_until_ready(decode(graph, params, source, **arguments))
     seconds = []
     for _ in range(repeats):
         start = time.perf_counter()
-        jax.block_until_ready(program(params, source))
+        jax.block_until_ready(decode(graph, params, source, **arguments))
         seconds.append(time.perf_counter() - start)
     return min(seconds)

@@ -55,7 +55,7 @@ def main(arguments: Sequence[str]) -> None:
         jax.random.key(0), (config.batch, config.source), 3, config.vocabulary
     )
     for method in config.methods:
-        model = make_model(config, method)
+        model = make_model(config, method, nnx.Rngs(0))
         for beam_size in config.beams:
             cached, uncached = (
                 config.batch
@@ -77,7 +77,8 @@ def main(arguments: Sequence[str]) -> None:
             )
 
 
-def make_model(config: DecodeConfig, method: str) -> Translator:
+@nnx.jit(static_argnames=("config", "method"))
+def make_model(config: DecodeConfig, method: str, rngs: nnx.Rngs) -> Translator:
     """Return a translator with random parameters."""
     sizes = Sizes(
         heads=config.heads,
@@ -86,12 +87,6 @@ def make_model(config: DecodeConfig, method: str) -> Translator:
         layers=config.layers,
         hidden_features=config.hidden_features,
     )
-    return nnx.jit(
-        lambda rngs: Translator(
-            config.vocabulary,
-            method=method,
-            sizes=sizes,
-            dtype=jnp.dtype(config.dtype),
-            rngs=rngs,
-        )
-    )(nnx.Rngs(0))
+    return Translator(
+        config.vocabulary, method=method, sizes=sizes, dtype=jnp.dtype(config.dtype), rngs=rngs
+    )
