@@ -72,7 +72,7 @@ def sweep(data, distances=DISTANCES):
     return found
 
 
-def learned(layers=2, heads=4, distance=3):
+def learned(layers=1, heads=4, distance=3):
     """Return what `collect` keeps of a translator."""
     random = np.random.default_rng(0)
     relations = {}

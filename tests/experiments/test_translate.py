@@ -12,7 +12,7 @@ import pytest
 from etils import epath
 
 from distattn_jax.tasks import load, load_config
-from distattn_jax.train import Run, RunError
+from distattn_jax.train import Run
 from experiments.commands import evaluate, translate
 from experiments.commands.report import report
 from experiments.papers.collecting import collect_results
@@ -91,17 +91,11 @@ def test_progress_is_shown_on_a_terminal(loaded, monkeypatch):
     assert "lines/s" in sys.stderr.getvalue()
 
 
-def test_wrong_options_are_refused(run, loaded, finished_run, tmp_path, capsys):
+def test_wrong_options_are_refused(run, loaded, tmp_path, capsys):
     with pytest.raises(ValueError, match=r"beam_size \(--beam\) must be at least 1; got 0"):
         translate_file(run, ["sea"], tmp_path, capsys, "--beam", "0")
     with pytest.raises(ValueError, match=r"layer \(--layer\) must be from 1 to 1; got 2"):
         list(translate.translate(loaded, ["sea"], alignments=True, layer=1))
-    with pytest.raises(
-        RunError, match="RUN must have the task translation; got text_classification"
-    ):
-        translate.main([str(finished_run), str(tmp_path / "sentences.txt")])
-    with pytest.raises(RunError, match="--stored need a run of the task translation"):
-        evaluate.main([str(finished_run), "--stored"])
 
 
 def test_evaluate_prints_scores_and_signatures_of_every_seed(evaluated):
@@ -160,7 +154,8 @@ def test_collect_keeps_scores_vectors_and_attention(run):
 
 
 def test_report_draws_vectors_and_attention_and_shows_scores(run, tmp_path):
-    text = report([run], output=tmp_path, sentence="one red cow")
+    # The sentence is padded to as many tokens as that of `collect`, and shares its program.
+    text = report([run], output=tmp_path, sentence="one red cow sees two old cows by the sea")
     assert "test BLEU |" in text
     drawn = {path.stem for path in (tmp_path / "figures").iterdir()}
     levels = ("encoder", "decoder")

@@ -14,6 +14,7 @@ from tests.models.search import search
 END, PAD, VOCABULARY = 1, 0, 7
 
 
+@jax.jit
 def next_logits(tokens, state):
     """Return logits that depend on the last token and on all tokens before it."""
     table, bias, history = state
@@ -40,22 +41,19 @@ def log_probabilities(state, first, tokens):
     return np.asarray(jax.nn.log_softmax(logits[0]), np.float64)
 
 
+@functools.partial(jax.jit, static_argnames=("beam_size", "longest"))
+def run(state, first, **options):
+    return beam_search(next_logits, state, first, end=END, pad=PAD, **options)
+
+
 @pytest.mark.parametrize("length_penalty", [0.0, 0.6])
 @pytest.mark.parametrize("beam_size", [1, 4])
 def test_hypotheses_equal_a_search_in_python(beam_size, length_penalty):
     batch, longest = 5, 9
     state, first = random_state(batch), jnp.full(batch, 2)
     max_lengths = jnp.asarray([9, 1, 4, 9, 7])
-    run = functools.partial(
-        beam_search,
-        next_logits,
-        beam_size=beam_size,
-        longest=longest,
-        end=END,
-        pad=PAD,
-        length_penalty=length_penalty,
-    )
-    found = jax.jit(run)(state, first, max_lengths=max_lengths)
+    options = {"beam_size": beam_size, "longest": longest, "length_penalty": length_penalty}
+    found = run(state, first, max_lengths=max_lengths, **options)
     for b in range(batch):
         example = tuple(np.asarray(x[b]) for x in state)
         expected = search(
@@ -74,11 +72,10 @@ def test_hypotheses_equal_a_search_in_python(beam_size, length_penalty):
 
 
 def test_the_result_of_an_example_does_not_depend_on_the_batch():
-    run = functools.partial(beam_search, next_logits, beam_size=3, longest=12, end=END, pad=PAD)
+    options = {"beam_size": 3, "longest": 12}
     state, first = random_state(4, seed=1), jnp.full(4, 3)
-    together = jax.jit(run)(state, first, max_lengths=jnp.full(4, 12))
+    together = run(state, first, max_lengths=jnp.full(4, 12), **options)
     for b in range(4):
-        alone = jax.jit(run)(
-            tuple(x[b : b + 1] for x in state), first[:1], max_lengths=jnp.full(1, 12)
-        )
+        one = tuple(x[b : b + 1] for x in state)
+        alone = run(one, first[:1], max_lengths=jnp.full(1, 12), **options)
         np.testing.assert_array_equal(alone.tokens[0], together.tokens[b])

@@ -57,7 +57,6 @@ def test_greedy_texts_equal_a_search_in_python_for_prompts_of_different_lengths(
 
 @pytest.mark.parametrize("method", ["alibi", "t5_bias"])
 def test_cached_decoding_with_a_bias_equals_a_call_on_all_tokens(method):
-    model = LanguageModel(VOCABULARY, method=method, sizes=SIZES, rngs=nnx.Rngs(0))
     tokens = jnp.asarray([[END, 3, 4, 5, 6], [END, 7, 8, 3, 2]])
 
     @nnx.jit
@@ -65,23 +64,25 @@ def test_cached_decoding_with_a_bias_equals_a_call_on_all_tokens(method):
         last, caches = model.read_prompts(tokens[:, :3], jnp.asarray([3, 2]), new_tokens=2)
         logits, caches = model.next_logits(last, caches)
         following = jnp.take_along_axis(tokens, caches[0].lengths[:, None], axis=1)[:, 0]
-        return logits, model.next_logits(following, caches)[0]
+        return (logits, model.next_logits(following, caches)[0]), model(tokens).logits
 
-    expected = call(model, tokens)
-    for step, logits in enumerate(decode(model)):
+    model = LanguageModel(VOCABULARY, method=method, sizes=SIZES, rngs=nnx.Rngs(0))
+    steps, expected = decode(model)
+    for step, logits in enumerate(steps):
         wanted = jnp.stack([expected[0, 2 + step], expected[1, 1 + step]])
         np.testing.assert_allclose(logits, wanted, atol=1e-5)
 
 
 def test_texts_depend_on_the_key_and_a_low_temperature_gives_the_greedy_text(model):
-    arguments = {"new_tokens": 5}
-    greedy = generate(model, PROMPTS, jnp.asarray(LENGTHS), **arguments)
-    draw = functools.partial(generate, model, PROMPTS, jnp.asarray(LENGTHS), **arguments)
-    cold = draw(key=jax.random.key(0), temperature=1e-4)
-    np.testing.assert_array_equal(cold.tokens, greedy.tokens)
-    np.testing.assert_array_equal(draw(key=jax.random.key(0), top_p=1e-6).tokens, greedy.tokens)
-    drawn = [draw(key=jax.random.key(seed), temperature=3.0).tokens for seed in range(2)]
-    assert (drawn[0] != drawn[1]).any()
+    greedy = generate(model, PROMPTS, jnp.asarray(LENGTHS), new_tokens=5).tokens
+
+    def draw(seed=0, temperature=1.0, top_p=1.0):
+        options = {"key": jax.random.key(seed), "temperature": temperature, "top_p": top_p}
+        return generate(model, PROMPTS, jnp.asarray(LENGTHS), new_tokens=5, **options).tokens
+
+    np.testing.assert_array_equal(draw(temperature=1e-4), greedy)
+    np.testing.assert_array_equal(draw(top_p=1e-6), greedy)
+    assert (draw(seed=0, temperature=3.0) != draw(seed=1, temperature=3.0)).any()
 
 
 @pytest.mark.parametrize("top_p", [0.3, 0.65, 0.9, 1.0])

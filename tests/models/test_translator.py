@@ -42,9 +42,9 @@ def make_model(method="relative_position", layers=1, **arguments):
     return model
 
 
-@nnx.jit
+@functools.partial(nnx.jit, static_argnames="weights")
 def call(model, source, target, weights=False):
-    return model(source, SOURCE_LENGTHS, shift_right(target), TARGET_LENGTHS)
+    return model(source, SOURCE_LENGTHS, shift_right(target), TARGET_LENGTHS, weights=weights)
 
 
 def test_the_decoder_begins_with_the_end_token():
@@ -66,7 +66,7 @@ def test_logits_depend_on_the_source_and_on_earlier_target_tokens_only(method):
 
 
 def test_all_attention_weights_are_returned():
-    output = make_model(layers=2)(SOURCE, SOURCE_LENGTHS, TARGET, TARGET_LENGTHS, weights=True)
+    output = call(make_model(layers=2), SOURCE, TARGET, weights=True)
     assert output.encoder_weights.shape == (3, 2, 2, 5, 5)
     assert output.decoder_weights.shape == (3, 2, 2, 4, 4)
     assert output.cross_weights.shape == (3, 2, 2, 4, 5)
@@ -78,8 +78,6 @@ def test_all_attention_weights_are_returned():
     ("method", "norm"), [*((name, "after") for name in PAPER_METHODS), ("vanilla", "before")]
 )
 def test_cached_decoding_equals_a_call_on_all_tokens(method, norm):
-    model = make_model(method, norm=norm)
-    expected = call(model, SOURCE, TARGET).logits
     inputs = shift_right(TARGET)
 
     @nnx.jit
@@ -96,20 +94,25 @@ def test_cached_decoding_equals_a_call_on_all_tokens(method, norm):
             steps.append((position, logits))
             next_position = jnp.minimum(position + 1, 3)
             last = jnp.take_along_axis(inputs, next_position[:, None], axis=1)[:, 0]
-        return steps
+        return steps, model(SOURCE, SOURCE_LENGTHS, inputs, TARGET_LENGTHS).logits
 
-    for step, (position, logits) in enumerate(decode(model)):
+    steps, expected = decode(make_model(method, norm=norm))
+    for step, (position, logits) in enumerate(steps):
         np.testing.assert_array_equal(position, np.asarray([2, 0, 1]) + step)
         wanted = np.take_along_axis(expected, position[:, None, None], axis=1)[:, 0]
         np.testing.assert_allclose(logits, wanted, atol=1e-5)
 
 
-@pytest.mark.parametrize("prompt", [None, [[4], [6], [3]]])
-@pytest.mark.parametrize("beam_size", [1, 3])
-def test_translations_equal_a_search_in_python_without_a_cache(beam_size, prompt):
+@pytest.mark.parametrize(
+    ("beam_size", "prompts"), [(1, [[4], [], [3]]), (3, [[4], [], [3]]), (3, None)]
+)
+def test_translations_equal_a_search_in_python_without_a_cache(beam_size, prompts):
     model = make_model(layers=2)
     max_lengths = np.asarray([6, 4, 5])
-    prompts = None if prompt is None else jnp.asarray(prompt)
+    options = {}
+    if prompts is not None:
+        options["prompt_lengths"] = jnp.asarray([len(prompt) for prompt in prompts])
+        options["prompts"] = jnp.asarray([prompt or [0] for prompt in prompts])
     found = nnx.jit(Translator.translate, static_argnames=("beam_size", "longest"))(
         model,
         SOURCE,
@@ -117,11 +120,11 @@ def test_translations_equal_a_search_in_python_without_a_cache(beam_size, prompt
         max_lengths=max_lengths,
         longest=6,
         beam_size=beam_size,
-        prompts=prompts,
+        **options,
     )
 
     def log_probabilities(example, tokens):
-        tokens = [END, *([] if prompt is None else prompt[example]), *tokens]
+        tokens = [END, *([] if prompts is None else prompts[example]), *tokens]
         inputs = np.zeros((3, 8), np.int32)
         inputs[example, : len(tokens)] = tokens
         logits = score(model, inputs)[example, len(tokens) - 1]

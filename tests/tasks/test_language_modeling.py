@@ -11,8 +11,8 @@ from distattn_jax.tasks import (
     load,
     prepare,
 )
-from distattn_jax.train import MeshConfig, OptimizerConfig, OutputConfig
-from experiments.commands import generate
+from distattn_jax.train import MeshConfig, OptimizerConfig, OutputConfig, RunError
+from experiments.commands import evaluate, generate, translate
 from experiments.commands.train import train
 
 TEXT = "abcdefghijklmno"
@@ -52,6 +52,16 @@ def folder(made_once):
     return made_once("letters", make)
 
 
+@pytest.fixture(scope="module")
+def run(folder):
+    return folder / "runs" / "letters" / "distance_aware"
+
+
+@pytest.fixture(scope="module")
+def loaded(run):
+    return load(run)
+
+
 def test_texts_are_joined_and_cut_into_examples(folder):
     prepared = prepare(make_config(folder))
     table = prepared.tables["validation"]
@@ -63,17 +73,28 @@ def test_texts_are_joined_and_cut_into_examples(folder):
     assert "tokens: 864 of train, 48 of validation, 48 of test" in prepared.messages
 
 
-def test_a_trained_model_continues_prompts_of_different_lengths(folder):
-    loaded = load(folder / "runs" / "letters" / "distance_aware")
+def test_a_trained_model_continues_prompts_of_different_lengths(loaded):
     prompts = [TEXT[:3], "", TEXT[:8]]
     texts = generate.generate(loaded, prompts, tokens=30, temperature=0)
     assert [prompt + text for prompt, text in zip(prompts, texts, strict=True)] == [TEXT] * 3
 
 
-def test_the_command_prints_prompts_with_their_continuations(folder, capsys):
-    run = str(folder / "runs" / "letters" / "distance_aware")
-    generate.main([run, "--prompt", TEXT[:5], "--tokens", "30", "--top-p", "0.5"])
+def test_the_command_prints_prompts_with_their_continuations(run, capsys):
+    generate.main([str(run), "--prompt", TEXT[:5], "--tokens", "30", "--top-p", "0.5"])
     assert capsys.readouterr().out == f"{TEXT}\n"
-    for option, value in (("--tokens", "0"), ("--temperature", "-1"), ("--top-p", "0")):
-        with pytest.raises(ValueError, match=f"{option} must be .* got {value}"):
-            generate.main([run, option, value])
+
+
+@pytest.mark.parametrize(
+    ("option", "value"), [("tokens", 0), ("temperature", -1), ("top-p", 0), ("seed", -1)]
+)
+def test_wrong_options_are_refused(loaded, option, value):
+    options = {"tokens": 1, option.replace("-", "_"): value}
+    with pytest.raises(ValueError, match=f"--{option} must be .* got {value}"):
+        generate.generate(loaded, [""], **options)
+
+
+def test_commands_for_translators_refuse_a_language_model(run, loaded):
+    with pytest.raises(RunError, match="RUN must have the task translation; got language_modeling"):
+        list(translate.translate(loaded, [""]))
+    with pytest.raises(RunError, match="--stored need a run of the task translation"):
+        evaluate.main([str(run), "--stored"])
