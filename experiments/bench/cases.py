@@ -1,116 +1,98 @@
-"""Shapes and cases of the benchmark, and random input arrays.
+"""Cases of the benchmark, and their random input arrays.
 
-A case is one attention variant computed by one implementation.
+A case is one attention variant with the options of its call.
 """
 
-from typing import NamedTuple
+import functools
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jaxtyping import Array, Bool, Float
 
-from distattn_jax.attention import (
-    IMPLEMENTATIONS,
-    Attended,
-    DistanceAware,
-    DotProduct,
-    Variant,
-    early_multiply,
-    learnable_sigmoid,
+from distattn_jax.attention import IMPLEMENTATIONS, Attended, Variant
+from experiments.bench.shapes import Shape
+from experiments.bench.variants import (
+    GLOBAL,
+    LOCAL,
+    adapted,
+    distance_aware,
+    distance_bias,
+    dot_product,
+    inverse_square,
+    relative_position,
+    transformer_xl,
 )
 
-LOCAL, GLOBAL = -0.1, 0.1  # w of local heads and of global heads
-V = 1.0
-# Matrix products of the backward pass relative to the forward pass: five to two.
-BACKWARD = 2.5
-
-
-class Shape(NamedTuple):
-    """Sizes of the inputs.
-
-    Attributes:
-      batch: Batch size B.
-      heads: Number of heads N.
-      length: Number of queries L, which is also the number of keys.
-      width: Width of a head H.
-      calls: Number of calls inside one timed program.
-    """
-
-    batch: int
-    heads: int
-    length: int
-    width: int
-    calls: int
-
-    @property
-    def flops(self) -> int:
-        """Number of floating-point operations of a forward pass.
-
-        A forward pass has two matrix products. A multiplication and an addition are two operations.
-        All entries of the attention map are counted, so an implementation that skips entries
-        appears to compute more operations per second.
-        """
-        return 4 * self.batch * self.heads * self.length**2 * self.width
-
-    def __str__(self) -> str:
-        return f"B{self.batch} N{self.heads} L{self.length} H{self.width}"
-
-
-SHAPES = {
-    "paper": Shape(64, 16, 512, 16, calls=50),
-    "bert": Shape(64, 12, 256, 64, calls=50),
-    "mid": Shape(8, 16, 2048, 64, calls=50),
-    "long": Shape(4, 16, 8192, 64, calls=1),
-    "xlong": Shape(1, 16, 32768, 64, calls=1),
-}
-CPU_SHAPES = {
-    "paper": Shape(2, 4, 64, 16, calls=10),
-    "bert": Shape(2, 4, 32, 64, calls=10),
-    "mid": Shape(1, 4, 128, 64, calls=10),
-    "long": Shape(1, 4, 192, 64, calls=1),
-    "xlong": Shape(1, 2, 256, 64, calls=1),
-}
-
-
-def describe_shape(name: str, shape: Shape) -> tuple[str, str]:
-    """Return a title and a subtitle for a shape, e.g. ("long", "B4 N16 L8192 H64").
-
-    On a CPU, a smaller shape replaces the shape of this name. The title is then its sizes.
-    """
-    return (name, str(shape)) if shape == SHAPES[name] else (str(shape), f"instead of {name}")
+MakeVariant = Callable[..., Variant]  # of a shape and a PRNG key
+SMALL_WEIGHT = 0.005  # |w| of heads whose mapping does not saturate within the length
+VISIBLE = 0.9  # probability that a random mask shows an entry
 
 
 class Case(NamedTuple):
-    """An attention variant, and the implementation that computes it.
+    """Attention variant with the options of its call.
 
     Attributes:
-      implementation: Name of the implementation.
-      weights: Distance weight w for the first half of the heads, and w for the second half. None
-        selects dot-product attention, which has no distance weights.
-      tolerance: Argument `tolerance` of `DistanceAware`.
+      variant: Makes the attention variant from the sizes of the inputs and a PRNG key.
+      implementation: Name of the implementation. None lets `attention` choose.
       received: If True, also compute the received attention and its gradient. Received attention
         is the attention that each key receives, summed over queries.
+      mask: "keys" hides random keys from all queries, with a mask of shape (B, 1, 1, S). "pairs"
+        hides random pairs of query and key, with a mask of shape (B, 1, T, S). "" hides nothing.
+      segments: Number of sequences of equal length that are packed into a row.
+      window: Largest distance of a visible key, as a part of the length: 1/8 means L/8 positions
+        on each side. 0 does not limit it.
+      group: Number of query heads that share a key head.
+      dropout_rate: Probability of dropping a weight.
     """
 
-    implementation: str
-    weights: tuple[float, float] | None = None
-    tolerance: float | None = None
+    variant: MakeVariant
+    implementation: str | None = None
     received: bool = False
+    mask: str = ""
+    segments: int = 1
+    window: float = 0.0
+    group: int = 1
+    dropout_rate: float = 0.0
+
+
+def _with(make: MakeVariant, **options: Any) -> MakeVariant:
+    """Return a function that makes a variant with some options of `make` fixed."""
+    return functools.partial(make, **options)
 
 
 REFERENCE_CASE = "vanilla_cudnn"  # Ratios are relative to the time of this case.
-MIXED = (LOCAL, GLOBAL)
 CASES = {
-    REFERENCE_CASE: Case("cudnn"),
-    "vanilla": Case("pallas"),
-    "vanilla_received": Case("pallas", received=True),
-    "vanilla_xla": Case("xla"),
-    "distance_aware": Case("pallas", MIXED),
-    "distance_aware_local": Case("pallas", (LOCAL, LOCAL)),
-    "distance_aware_global": Case("pallas", (GLOBAL, GLOBAL)),
-    "distance_aware_exact": Case("pallas", MIXED, tolerance=0.0),
-    "distance_aware_received": Case("pallas", MIXED, received=True),
-    "distance_aware_xla": Case("xla", MIXED),
+    REFERENCE_CASE: Case(dot_product, "cudnn"),
+    "vanilla": Case(dot_product, "pallas"),
+    "vanilla_received": Case(dot_product, received=True),
+    "vanilla_dropout": Case(dot_product, dropout_rate=0.1),
+    "vanilla_xla": Case(dot_product, "xla"),
+    "distance_aware": Case(distance_aware),
+    "distance_aware_local": Case(_with(distance_aware, weights=(LOCAL, LOCAL))),
+    "distance_aware_global": Case(_with(distance_aware, weights=(GLOBAL, GLOBAL))),
+    "distance_aware_exact": Case(_with(distance_aware, tolerance=0.0)),
+    "distance_aware_unsaturated": Case(
+        _with(distance_aware, weights=(-SMALL_WEIGHT, SMALL_WEIGHT))
+    ),
+    "distance_aware_received": Case(distance_aware, received=True),
+    "distance_aware_key_mask": Case(distance_aware, mask="keys"),
+    "distance_aware_pair_mask": Case(distance_aware, mask="pairs"),
+    "distance_aware_segments": Case(distance_aware, segments=8),
+    "distance_aware_window": Case(distance_aware, window=1 / 8),
+    "distance_aware_grouped": Case(distance_aware, group=4),
+    "distance_aware_dropout": Case(distance_aware, dropout_rate=0.1),
+    "distance_aware_mapping": Case(_with(distance_aware, mapping=inverse_square)),
+    "distance_aware_xla": Case(distance_aware, "xla"),
+    "relative_position": Case(relative_position),
+    "relative_position_keys": Case(_with(relative_position, values=False)),
+    "transformer_xl": Case(transformer_xl),
+    "adapted": Case(adapted),
+    "alibi": Case(_with(distance_bias, function="alibi")),
+    "kerple_log": Case(_with(distance_bias, function="kerple_log")),
+    "kerple_power": Case(_with(distance_bias, function="kerple_power")),
+    "t5_buckets": Case(_with(distance_bias, function="t5_buckets")),
 }
 DEVICES = {"pallas": "a Hopper GPU", "cudnn": "an NVIDIA GPU"}  # by implementation
 
@@ -124,17 +106,19 @@ class Operands(NamedTuple):
       value: Values.
       variant: Attention variant with its parameters.
       cotangent: Gradient with respect to the outputs, the input of the backward pass.
+      arguments: Array arguments of `attention` that have no gradient, by name.
     """
 
     query: Float[Array, "B L N H"]
-    key: Float[Array, "B L N H"]
-    value: Float[Array, "B L N H"]
+    key: Float[Array, "B L K H"]
+    value: Float[Array, "B L K H"]
     variant: Variant
     cotangent: Attended
+    arguments: dict[str, Array]
 
 
 def draw_operands(shape: Shape, case: Case, dtype: str) -> Operands:
-    """Draw normally distributed inputs. All cases of a shape get the same arrays.
+    """Draw normally distributed inputs. All cases of a shape get the same query and cotangent.
 
     Args:
       shape: Sizes of the arrays.
@@ -143,32 +127,41 @@ def draw_operands(shape: Shape, case: Case, dtype: str) -> Operands:
       dtype: Name of the dtype of query, key, value and the cotangent of the output.
     """
     batch, heads, length, width, _ = shape
-    *keys, last = jax.random.split(jax.random.key(0), 5)
+    *keys, received_key, variant_key, argument_key = jax.random.split(jax.random.key(0), 7)
+    key_heads = heads // case.group
     query, key, value, cotangent = (
-        jax.random.normal(key, (batch, length, heads, width), dtype) for key in keys
+        jax.random.normal(random, (batch, length, count, width), dtype)
+        for random, count in zip(keys, (heads, key_heads, key_heads, heads), strict=True)
     )
-    received = jax.random.normal(last, (batch, heads, length)) if case.received else None
-    return Operands(query, key, value, make_variant(case, heads), Attended(cotangent, received))
+    received = jax.random.normal(received_key, (batch, heads, length)) if case.received else None
+    variant = case.variant(shape, variant_key)
+    arguments = _draw_arguments(shape, case, argument_key)
+    return Operands(query, key, value, variant, Attended(cotangent, received), arguments)
 
 
-def make_variant(case: Case, heads: int) -> Variant:
-    """Return the attention variant of a case, with parameters for `heads` heads."""
-    if case.weights is None:
-        return DotProduct()
-    first, second = case.weights
-    weight = jnp.where(jnp.arange(heads) < heads // 2, first, second)
-    return DistanceAware(
-        weight,
-        jnp.full(heads, V),
-        mapping=learnable_sigmoid,
-        adjust=early_multiply,
-        tolerance=case.tolerance,
-    )
+def _draw_arguments(shape: Shape, case: Case, key: Array) -> dict[str, Array]:
+    """Return the mask, the segments and the dropout key of a case, if the case has them."""
+    arguments: dict[str, Array] = {}
+    if case.mask:
+        arguments["mask"] = _draw_mask(shape, case.mask, key)
+    if case.segments > 1:
+        row = jnp.arange(shape.length, dtype=jnp.int32) * case.segments // shape.length
+        segments = jnp.broadcast_to(row, (shape.batch, shape.length))
+        arguments |= {"query_segments": segments, "key_segments": segments}
+    if case.dropout_rate:
+        arguments["dropout_key"] = key
+    return arguments
+
+
+def _draw_mask(shape: Shape, kind: str, key: Array) -> Bool[Array, "B 1 #T S"]:
+    """Return a random mask of keys, or of pairs of query and key. See `Case.mask`."""
+    queries = {"keys": 1, "pairs": shape.length}[kind]
+    return jax.random.bernoulli(key, VISIBLE, (shape.batch, 1, queries, shape.length))
 
 
 def missing_device(case: Case) -> str | None:
     """Return the device that a case needs and this machine lacks, or None if the case can run."""
-    runs_anywhere = IMPLEMENTATIONS[case.implementation].platforms is None
-    if runs_anywhere or jax.default_backend() == "gpu":
+    name = case.implementation
+    if name is None or IMPLEMENTATIONS[name].platforms is None or jax.default_backend() == "gpu":
         return None
-    return DEVICES[case.implementation]
+    return DEVICES[name]

@@ -18,7 +18,8 @@ from distattn_jax.plot.style import (
     use_style,
 )
 
-Times = Mapping[str, Mapping[str, float | int | None]]  # panel -> case -> time
+# Panel -> case -> time, or a message if there is no time.
+Times = Mapping[str, Mapping[str, float | int | str]]
 MAX_LENGTH = 2.5  # A bar is cut at this multiple of the median time of its panel.
 
 
@@ -29,13 +30,18 @@ def timing_bars(times: Times, *, unit: str, mark_one: bool = False, columns: int
     case that was not timed in any panel is omitted from the figure.
 
     Args:
-      times: Dict from the panel title to a dict from the case name to its time. The time is None if
-        the case was not timed.
+      times: Dict from the panel title to a dict from the case name to its time. A case that could
+        not be timed has a short message instead. A case that is missing is marked "not timed".
       unit: Label of the horizontal axes, below the figure.
       mark_one: If True, draw a dotted vertical line at 1. Use it if `times` are ratios.
       columns: Maximum number of panels in a row.
     """
-    timed = {name for panel in times.values() for name, time in panel.items() if time is not None}
+    timed = {
+        name
+        for panel in times.values()
+        for name, time in panel.items()
+        if not isinstance(time, str)
+    }
     cases = [
         case for case in dict.fromkeys(c for by in times.values() for c in by) if case in timed
     ]
@@ -54,13 +60,13 @@ def timing_bars(times: Times, *, unit: str, mark_one: bool = False, columns: int
             axes.set_ylim(len(cases) - 0.4, -0.6)
             axes.set_yticks(range(len(cases)), names if i % columns == 0 else [])
             axes.tick_params(axis="y", length=0)
-            known = [time for time in panel.values() if time is not None]
+            known = [time for time in panel.values() if not isinstance(time, str)]
             end = min(max(known), MAX_LENGTH * float(np.median(known))) if known else 1.0
             axes.set_xlim(0, 1.3 * end)
             for row, case in enumerate(cases):
-                time = panel.get(case)
-                if time is None:
-                    axes.text(0.03 * end, row, "not timed", color=GREY, va="center")
+                time = panel.get(case, "not timed")
+                if isinstance(time, str):
+                    axes.text(0.03 * end, row, time, color=GREY, va="center")
                     continue
                 length = min(time, end)
                 axes.barh(row, length, height=0.65, color=_case_colour(case))

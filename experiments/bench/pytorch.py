@@ -1,17 +1,32 @@
 """Time PyTorch's scaled_dot_product_attention and FlexAttention on the shapes of the benchmark.
 
-FlexAttention computes distance-aware attention: its `score_mod` is eq. 6 of the DA-Transformer
-paper. PyTorch is imported only when a function of this module is called. The outputs of PyTorch are
-not checked. JAX reserves three quarters of the GPU memory, so PyTorch can use only one quarter.
-Each call is launched separately, so the times of small shapes include the time of the launch.
+FlexAttention computes distance-aware attention (its `score_mod` is eq. 6 of the DA-Transformer
+paper), relative positions in the keys, ALiBi and the biases of T5, with the gradients of their
+parameters. PyTorch is imported only when a function of this module is called. The outputs of
+PyTorch are not checked. JAX reserves three quarters of the GPU memory, so PyTorch can use only one
+quarter. Each call is launched separately, so the times of small shapes include the time of the
+launch.
 """
 
+import dataclasses
+import time
 from collections.abc import Callable, Iterator
 from statistics import median
 from typing import Any
 
-from experiments.bench.cases import GLOBAL, LOCAL, Shape, V
+import jax.numpy as jnp
+import numpy as np
+
+from distattn_jax.attention import alibi_slopes, t5_buckets
+from experiments.bench.shapes import Shape
 from experiments.bench.table import Row
+from experiments.bench.variants import DEVIATION, GLOBAL, LOCAL, MAX_DISTANCE, V
+
+IMPLEMENTATION = "torch"  # of the rows of this module
+MAX_SECONDS = 10  # time for all timings of one function
+Tensors = tuple[Any, ...]
+# Function that computes attention, and the parameters whose gradients are computed too.
+Peer = tuple[Callable[[], Any], Tensors]
 
 
 def explain_absence() -> str:
@@ -23,28 +38,81 @@ def explain_absence() -> str:
     return "" if torch.cuda.is_available() else "it finds no GPU"
 
 
-def measure_pytorch(name: str, shape: Shape, dtype: str, repeats: int) -> Iterator[Row]:
-    """Time two attention functions of PyTorch, and yield one row for each function.
+def find_version() -> str:
+    """Return the version of PyTorch."""
+    import torch
+
+    return torch.__version__
+
+
+def measure_pytorch(
+    name: str, shape: Shape, dtype: str, repeats: int, deadline: float
+) -> Iterator[Row]:
+    """Time the attention functions of PyTorch, and yield one row for each function of `PEERS`.
 
     Args:
       name: Name of the shape.
       shape: Sizes of the arrays.
       dtype: Name of the dtype of the inputs.
       repeats: Number of timings, of which the median is reported.
+      deadline: Value of `time.monotonic()` after which no further function is timed.
+    """
+    for case, make_peer in PEERS.items():
+        if time.monotonic() > deadline:
+            return
+        row = Row(name, case, implementation=IMPLEMENTATION)
+        try:
+            forward, both, message = _measure_peer(make_peer, shape, dtype, repeats)
+            yield dataclasses.replace(row, forward_ms=forward, both_ms=both, message=message)
+        except Exception as error:  # Any error of PyTorch becomes a message in the table.
+            yield dataclasses.replace(row, message=_describe(error))
+
+
+def _measure_peer(
+    make_peer: Callable[..., Peer], shape: Shape, dtype: str, repeats: int
+) -> tuple[float | None, float | None, str]:
+    """Time one function forward, then forward and backward with all gradients.
+
+    Returns:
+      Milliseconds of the forward pass, milliseconds of both passes, and a message that is "" if
+      nothing failed. A time that could not be measured is None.
     """
     import torch
-    from torch.nn.attention.flex_attention import flex_attention
-    from torch.nn.functional import scaled_dot_product_attention
 
-    torch.compiler.reset()  # PyTorch limits the number of shapes that a function is compiled for.
-    batch, heads, length, width, _ = shape
+    torch.compiler.reset()  # PyTorch limits how often a function is compiled.
+    torch.cuda.empty_cache()
+    batch, heads, length, width, calls = shape
     query, key, value, cotangent = (
         torch.randn(batch, heads, length, width, device="cuda", dtype=getattr(torch, dtype))
         for _ in range(4)
     )
+    attend, parameters = make_peer(query, key, value)
+    inputs = (query, key, value, *parameters)
+
+    def gradients() -> Any:
+        return torch.autograd.grad(attend(), inputs, cotangent)
+
+    forward, reason = _try_timing(attend, calls, repeats)
+    for tensor in inputs:
+        tensor.requires_grad_(True)
+    both, backward_reason = _try_timing(gradients, calls, repeats)
+    return forward, both, reason or backward_reason
+
+
+def _make_sdpa(query: Any, key: Any, value: Any) -> Peer:
+    """Return dot-product attention."""
+    from torch.nn.functional import scaled_dot_product_attention
+
+    return lambda: scaled_dot_product_attention(query, key, value), ()
+
+
+def _make_distance_aware(query: Any, key: Any, value: Any) -> Peer:
+    """Return distance-aware attention, half of the heads local, half global."""
+    import torch
+
+    heads = query.shape[1]
     halves = [LOCAL] * (heads // 2) + [GLOBAL] * (heads - heads // 2)
     w, v = torch.tensor(halves, device="cuda"), torch.full((heads,), V, device="cuda")
-    compiled = torch.compile(flex_attention, dynamic=False)
 
     def adjust_score(score, example, head, i, j):
         shape_of_head = v[head]  # FlexAttention allows one indexing of an array with a gradient.
@@ -52,29 +120,80 @@ def measure_pytorch(name: str, shape: Shape, dtype: str, repeats: int) -> Iterat
         factor = (1 + torch.exp(shape_of_head)) * torch.sigmoid(x - shape_of_head)
         return torch.relu(score) * factor
 
-    def sdpa() -> Any:
-        return scaled_dot_product_attention(query, key, value)
+    attend = _compile_flex()
+    return lambda: attend(query, key, value, score_mod=adjust_score), (w, v)
 
-    def flex() -> Any:
-        return compiled(query, key, value, score_mod=adjust_score)
 
-    functions = {
-        "torch_sdpa": (sdpa, (query, key, value)),
-        "torch_flex_distance_aware": (flex, (query, key, value, w, v)),
-    }
-    for case, (call, inputs) in functions.items():
+def _make_relative_keys(query: Any, key: Any, value: Any) -> Peer:
+    """Return attention with relative positions in the keys.
 
-        def gradients(call=call, inputs=inputs) -> Any:
-            return torch.autograd.grad(call(), inputs, cotangent)
+    The products of queries and position vectors, 2k+1 per query, are computed first.
+    """
+    import torch
 
-        for tensor in inputs:
-            tensor.requires_grad_(False)
-        forward, reason = _try_timing(call, shape.calls, repeats)
-        for tensor in inputs:
-            tensor.requires_grad_(True)
-        both, backward_reason = _try_timing(gradients, shape.calls, repeats)
-        message = reason or backward_reason
-        yield Row(name, case, message=message, forward_ms=forward, both_ms=both)
+    _, heads, _, width = query.shape
+    table = DEVIATION * torch.randn(heads, 2 * MAX_DISTANCE + 1, width, device="cuda")
+    attend = _compile_flex()
+
+    def call() -> Any:
+        products = torch.einsum("bnlh,nrh->bnlr", query, table.to(query.dtype))
+        relation_scores = width**-0.5 * products.float()
+
+        def add_relation(score, example, head, i, j):
+            relation = (j - i).clamp(-MAX_DISTANCE, MAX_DISTANCE) + MAX_DISTANCE
+            return score + relation_scores[example, head, i, relation]
+
+        return attend(query, key, value, score_mod=add_relation)
+
+    return call, (table,)
+
+
+def _make_alibi(query: Any, key: Any, value: Any) -> Peer:
+    """Return attention with linear biases, whose slopes are learned."""
+    import torch
+
+    slopes = torch.tensor(alibi_slopes(query.shape[1]), device="cuda", dtype=torch.float32)
+
+    def add_bias(score, example, head, i, j):
+        return score - slopes[head] * (i - j).abs()
+
+    attend = _compile_flex()
+    return lambda: attend(query, key, value, score_mod=add_bias), (slopes,)
+
+
+def _make_t5(query: Any, key: Any, value: Any) -> Peer:
+    """Return attention with one learned number for each bucket of relative positions."""
+    import torch
+
+    farthest = t5_buckets.max_distance
+    numbers = t5_buckets.find_buckets(jnp.arange(-farthest, farthest + 1))
+    buckets = torch.tensor(np.array(numbers), device="cuda", dtype=torch.int64)
+    table = DEVIATION * torch.randn(query.shape[1], t5_buckets.num_buckets, device="cuda")
+
+    def add_bias(score, example, head, i, j):
+        bucket = buckets[(i - j).clamp(-farthest, farthest) + farthest]
+        return score + table[head, bucket]
+
+    attend = _compile_flex()
+    return lambda: attend(query, key, value, score_mod=add_bias), (table,)
+
+
+# Each function takes query, key and value of shape (B, N, L, H).
+PEERS: dict[str, Callable[..., Peer]] = {
+    "torch_sdpa": _make_sdpa,
+    "torch_flex_distance_aware": _make_distance_aware,
+    "torch_flex_relative_position_keys": _make_relative_keys,
+    "torch_flex_alibi": _make_alibi,
+    "torch_flex_t5_buckets": _make_t5,
+}
+
+
+def _compile_flex() -> Callable[..., Any]:
+    """Return FlexAttention, which PyTorch compiles when it is first called."""
+    import torch
+    from torch.nn.attention.flex_attention import flex_attention
+
+    return torch.compile(flex_attention, dynamic=False)
 
 
 def _try_timing(call: Callable[[], Any], calls: int, repeats: int) -> tuple[float | None, str]:
@@ -82,25 +201,37 @@ def _try_timing(call: Callable[[], Any], calls: int, repeats: int) -> tuple[floa
     try:
         return _milliseconds(call, calls, repeats), ""
     except Exception as error:  # Any error of PyTorch becomes a message in the table.
-        return None, f"refused: {(str(error) or repr(error)).splitlines()[0]}"
+        return None, _describe(error)
+
+
+def _describe(error: Exception) -> str:
+    """Return the first line of an error of PyTorch as a message of the table."""
+    return f"refused: {(str(error) or repr(error)).splitlines()[0]}"
 
 
 def _milliseconds(call: Callable[[], Any], calls: int, repeats: int) -> float:
     """Return the milliseconds per call: the median of `repeats` timings of `calls` calls.
 
-    Three more calls run first and are not timed.
+    Two more calls run first. If all timings together would take longer than `MAX_SECONDS`, fewer
+    calls are timed: the gradients of parameters of FlexAttention can take many seconds.
     """
+    call()  # compiles
+    first = _time_calls(call, 1)
+    affordable = int(1e3 * MAX_SECONDS / max(first, 1e-6))
+    if affordable <= 1:
+        return first
+    calls, repeats = max(1, min(calls, affordable // repeats)), min(repeats, affordable)
+    return median(_time_calls(call, calls) for _ in range(repeats))
+
+
+def _time_calls(call: Callable[[], Any], calls: int) -> float:
+    """Return the milliseconds per call of `calls` calls."""
     import torch
 
-    for _ in range(3):
+    start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    start.record()
+    for _ in range(calls):
         call()
-    times = []
-    for _ in range(repeats):
-        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-        start.record()
-        for _ in range(calls):
-            call()
-        end.record()
-        torch.cuda.synchronize()
-        times.append(start.elapsed_time(end) / calls)
-    return median(times)
+    end.record()
+    torch.cuda.synchronize()
+    return start.elapsed_time(end) / calls

@@ -1,18 +1,20 @@
 """Rows of benchmark results, and functions that format the rows as a text table."""
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from experiments.bench.cases import BACKWARD, Shape
+from experiments.bench.cases import REFERENCE_CASE
+from experiments.bench.shapes import BACKWARD, Shape
 
 COLUMNS = {
-    "relative error": ("values", "dq dk dv", "dw"),
-    "": ("compile s", "temp MiB"),
+    "": ("used",),
+    "relative error": ("values", "dq dk dv", "d param"),
+    "compiler": ("seconds", "temp MiB"),
     "forward": ("ms", "TFLOP/s", "ratio"),
     "forward + backward": ("ms", "TFLOP/s", "ratio"),
 }
-CASE_WIDTH, CELL_WIDTH = 28, 10  # characters
+CASE_WIDTH, CELL_WIDTH = 35, 10  # characters
 
 EMPTY = "-"  # a cell without a value
 
@@ -25,8 +27,10 @@ class Row:
       shape: Name of the shape.
       case: Name of the case.
       message: Reason why something was not measured, or "".
+      implementation: Name of the implementation that computed the case, or "" if it is unknown.
       errors: Relative error of each output and gradient, by name.
-      compile_seconds: Time to compile a program of one forward and backward pass.
+      compile_seconds: Time to compile a program of one forward and backward pass, while other
+        cases are compiled in other threads.
       temporary_mib: Memory in MiB that a call needs in addition to its inputs and outputs.
       forward_ms: Milliseconds of a forward pass.
       forward_tflops: 10¹² floating-point operations per second in a forward pass.
@@ -39,6 +43,7 @@ class Row:
     shape: str
     case: str
     message: str = ""
+    implementation: str = ""
     errors: Mapping[str, float] = dataclasses.field(default_factory=dict)
     compile_seconds: float | None = None
     temporary_mib: float | None = None
@@ -74,9 +79,12 @@ def format_header() -> str:
 
 def format_row(row: Row) -> str:
     """Format one line of the table. A row without times shows its message instead."""
-    groups = (("values", "received"), ("d_query", "d_key", "d_value"), ("d_w",))
-    found = [[row.errors[name] for name in names if name in row.errors] for names in groups]
-    cells = [f"{max(errors):.1e}" if errors else EMPTY for errors in found]
+    inputs = ("d_query", "d_key", "d_value")
+    groups: list[list[float]] = [[], [], []]
+    for name, error in row.errors.items():
+        groups[1 if name in inputs else 2 if name.startswith("d_") else 0].append(error)
+    cells = [row.implementation or EMPTY]
+    cells += [f"{max(errors):.1e}" if errors else EMPTY for errors in groups]
     cells += [_format_cell(row.compile_seconds, 1), _format_cell(row.temporary_mib, 1)]
     for ms, tflops, ratio in (
         (row.forward_ms, row.forward_tflops, row.forward_ratio),
@@ -95,6 +103,42 @@ def read_rows(content: Mapping[str, Any]) -> list[Row]:
         Row(**{"message" if name == "said" else name: value for name, value in line.items()})
         for line in content["lines"]
     ]
+
+
+def format_ratios(rows: Sequence[Row], titles: Mapping[str, str]) -> str:
+    """Format a Markdown table of the times of a forward and backward pass.
+
+    There is one line for each case and one column for each shape. The first line has milliseconds
+    of the reference case, all other lines have the ratio to it. A case without a time has its
+    message instead.
+
+    Args:
+      rows: Rows of all shapes.
+      titles: Title of each shape by its name.
+    """
+    by_names = {(row.case, row.shape): row for row in rows}
+    lines = [["", "used", *titles.values()], ["---", "---", *["---:"] * len(titles)]]
+    for case in dict.fromkeys(row.case for row in rows):
+        found = [by_names.get((case, shape)) for shape in titles]
+        used = dict.fromkeys(row.implementation for row in found if row and row.implementation)
+        is_reference = case == REFERENCE_CASE
+        cells = [_format_time(row, is_reference) if row else EMPTY for row in found]
+        name = case.replace("_", " ")
+        lines.append([f"{name}, ms" if is_reference else name, ", ".join(used) or EMPTY, *cells])
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def shorten_message(message: str) -> str:
+    """Return the part of a message before its first colon, such as "refused"."""
+    return message.partition(":")[0]
+
+
+def _format_time(row: Row, is_reference: bool) -> str:
+    """Format the milliseconds of the reference case, or the ratio of any other case."""
+    time = row.both_ms if is_reference else row.both_ratio
+    if time is None:
+        return shorten_message(row.message) or EMPTY
+    return f"{time:.3g}" if is_reference else f"{time:.2f}"
 
 
 def _format_cell(value: float | None, digits: int) -> str:

@@ -1,6 +1,9 @@
 """Time attention for several cases and shapes, relative to cuDNN's dot-product attention."""
 
 import dataclasses
+import math
+import os
+import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -10,32 +13,22 @@ from etils import epath
 from distattn_jax.train.options import Options, option, options_to_dict, parse_options
 from distattn_jax.train.run import environment
 from experiments.bench import pytorch
-from experiments.bench.cases import (
-    CASES,
-    CPU_SHAPES,
-    GLOBAL,
-    LOCAL,
-    REFERENCE_CASE,
-    SHAPES,
-    Shape,
-    V,
-    describe_shape,
-    draw_operands,
-    missing_device,
+from experiments.bench.cases import CASES, REFERENCE_CASE
+from experiments.bench.measure import WRONG, Settings, measure_shape
+from experiments.bench.programs import FAILED
+from experiments.bench.results import add_rows, check_same_setup
+from experiments.bench.shapes import CPU_SHAPES, SHAPES, Shape, describe_shape
+from experiments.bench.table import (
+    Row,
+    add_rates,
+    format_header,
+    format_ratios,
+    format_row,
+    read_rows,
+    shorten_message,
 )
-from experiments.bench.table import Row, add_rates, format_header, format_row, read_rows
-from experiments.bench.timing import (
-    compile_case,
-    compute_expected,
-    explain_refusal,
-    is_out_of_memory,
-    measure_errors,
-    select_large_errors,
-    time_programs,
-)
-from experiments.papers.stored_results import read_results, round_numbers, write_results
-
-WRONG, FAILED = "wrong:", "failed:"  # Rows with these messages make the command fail.
+from experiments.bench.variants import GLOBAL, LOCAL, V
+from experiments.papers.stored_results import read_results, write_results
 
 
 @dataclasses.dataclass(frozen=True)
@@ -57,129 +50,151 @@ class Bench(Options):
         choices=("auto", "bfloat16", "float16", "float32"),
     )
     repeats: int = option(5, "number of timings; the median is reported")
-    peers: bool = option(False, "whether to time PyTorch's attention too")
+    peers: bool = option(False, "whether to time PyTorch's attention too, after all other cases")
+    threads: int = option(0, "threads that compile; 0: one for each core of the machine")
+    limit: float = option(0.0, "seconds after which no further case starts; 0: no limit")
     output: str = option("", "folder for bench.json and bench.png; empty: write no files")
+    add: bool = option(False, "whether to keep the rows of other shapes and cases in bench.json")
     draw: str = option("", "path of a bench.json to print and draw again, without timing")
 
     def __post_init__(self) -> None:
         super().__post_init__()
         self.require_at_least(1, "repeats")
+        self.require_at_least(0, "threads", "limit")
+        if self.add and not self.output:
+            raise ValueError("add must be used with output, the folder of the bench.json.")
 
 
 def main(arguments: Sequence[str]) -> None:
     """Run `bench [--field value ...]`: print errors, compile time, times, rates and memory."""
+    started = time.monotonic()
     bench = parse_options(Bench(), list(arguments), program="python -m experiments bench")
     if bench.draw:
-        path = epath.Path(bench.draw)
-        stored = read_results(path.stem, path.parent)
-        if stored is None:
-            raise ValueError(f"--draw must be an existing bench.json; got {path}.")
-        try:
-            rows = read_rows(stored)
-        except (AttributeError, KeyError, TypeError) as error:
-            raise ValueError(f"{path}: is not what bench writes, {error!r}.") from None
-        draw_figure(stored, print_table(stored, rows), path.parent)
+        draw_again(epath.Path(bench.draw))
         return
     absence = pytorch.explain_absence() if bench.peers else ""
     if absence:
         print(f"PyTorch is not timed: {absence}.")
         bench = dataclasses.replace(bench, peers=False)
-    content = describe_setup(bench)
-    rows = print_table(content, measure_all(bench, content))
-    if bench.output:
-        content["lines"] = [dataclasses.asdict(row) for row in rows]
-        content = round_numbers(content)
+    setup = describe_setup(bench)
+    stored = read_earlier_runs(bench, setup) if bench.add else None
+    deadline = started + bench.limit if bench.limit else math.inf
+    rows: list[Row] = []
+    for row in print_table(setup, measure_all(bench, setup, deadline)):
+        rows.append(row)
+        if bench.output:  # Write each row at once: a killed process loses only its last row.
+            write_results(add_rows(setup, rows, stored), bench.output)
+    if bench.output and rows:
+        content = add_rows(setup, rows, stored)
         print(write_results(content, bench.output))
         draw_figure(content, read_rows(content), epath.Path(bench.output))
+    report_left_out(bench, rows)
     bad = [row for row in rows if row.message.startswith((WRONG, FAILED))]
     if bad:
         names = ", ".join(f"{row.case} at {row.shape}" for row in bad)
         raise SystemExit(f"wrong or failed, and not timed: {names}")
 
 
-def describe_setup(bench: Bench) -> dict[str, Any]:
-    """Return a dict with the environment, options, dtype, shapes, w and v of a benchmark.
+def draw_again(path: epath.Path) -> None:
+    """Print the tables of a stored benchmark, and draw its figure beside it."""
+    content = read_results(path.stem, path.parent)
+    if content is None:
+        raise ValueError(f"--draw must be an existing bench.json; got {path}.")
+    try:
+        rows = read_rows(content)
+    except (AttributeError, KeyError, TypeError) as error:
+        raise ValueError(f"{path}: is not what bench writes, {error!r}.") from None
+    rows = list(print_table(content, rows))
+    titles = {
+        name: " ".join(describe_shape(name, Shape(**sizes)))
+        for name, sizes in content["shapes"].items()
+    }
+    print(f"\n{format_ratios(rows, titles)}\n")
+    draw_figure(content, rows, path.parent)
 
-    w is the distance weight of a head, and v is the shape of its sigmoid.
+
+def describe_setup(bench: Bench) -> dict[str, Any]:
+    """Return a dict with the environment, dtype, shapes, w, v and options of a benchmark.
+
+    w is the distance weight of a head, and v is the shape of its sigmoid. The options are in the
+    list "runs", which has one entry for each run that added rows to a file.
     """
     on_cpu = jax.default_backend() == "cpu"
     shapes = CPU_SHAPES if on_cpu else SHAPES
     automatic = "float32" if on_cpu else "bfloat16"
+    described = environment()
+    run = {name: described[name] for name in ("time", "commit")}
+    run |= {"torch": pytorch.find_version()} if bench.peers else {}
     return {
         "experiment": "bench",
-        "environment": environment(),
-        "config": options_to_dict(bench),
+        "environment": described,
         "dtype": automatic if bench.dtype == "auto" else bench.dtype,
-        "shapes": {name: shapes[name]._asdict() for name in bench.shapes},
+        "shapes": {name: shapes[name]._asdict() for name in SHAPES if name in bench.shapes},
         "w": {"local": LOCAL, "global": GLOBAL},
         "v": V,
+        "runs": [run | {"config": options_to_dict(bench)}],
     }
 
 
-def measure_all(bench: Bench, content: Mapping[str, Any]) -> Iterator[Row]:
+def read_earlier_runs(bench: Bench, setup: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Return the content of the bench.json that a run adds rows to, or None if there is no file."""
+    folder = epath.Path(bench.output)
+    stored = read_results(setup["experiment"], folder)
+    if stored is None:
+        return None
+    path = folder / f"{setup['experiment']}.json"
+    try:
+        read_rows(stored)
+        check_same_setup(setup, stored, path)
+    except (AttributeError, KeyError, TypeError) as error:
+        raise ValueError(f"{path}: is not what bench writes, {error!r}.") from None
+    return stored
+
+
+def measure_all(bench: Bench, setup: Mapping[str, Any], deadline: float) -> Iterator[Row]:
     """Yield a row for each case at each shape, the reference case first.
+
+    PyTorch is timed after all shapes, because an error of another library on the GPU could make
+    every later case fail.
 
     Args:
       bench: Options of the benchmark.
-      content: Shapes and dtype, from `describe_setup`.
+      setup: Shapes and dtype, from `describe_setup`.
+      deadline: Value of `time.monotonic()` after which no further case starts.
     """
-    dtype = content["dtype"]
-    for name, sizes in content["shapes"].items():
-        shape = Shape(**sizes)
-        cache: dict[Any, Any] = {}
-        reference = measure_case(Row(name, REFERENCE_CASE), shape, dtype, bench.repeats, cache)
-        yield add_rates(reference, shape, reference)
-        for case in bench.cases:
-            if case != REFERENCE_CASE:
-                row = measure_case(Row(name, case), shape, dtype, bench.repeats, cache)
-                yield add_rates(row, shape, reference)
-        if bench.peers:
-            for row in pytorch.measure_pytorch(name, shape, dtype, bench.repeats):
-                yield add_rates(row, shape, reference)
+    threads = bench.threads or os.cpu_count() or 1
+    settings = Settings(setup["dtype"], bench.repeats, threads, deadline)
+    shapes = {name: Shape(**sizes) for name, sizes in setup["shapes"].items()}
+    references = {name: Row(name, REFERENCE_CASE) for name in shapes}
+    for name, shape in shapes.items():
+        for row in measure_shape(name, shape, bench.cases, settings):
+            if row.case == REFERENCE_CASE:
+                references[name] = row
+            yield add_rates(row, shape, references[name])
+    for name, shape in shapes.items() if bench.peers else ():
+        for row in pytorch.measure_pytorch(name, shape, settings.dtype, bench.repeats, deadline):
+            yield add_rates(row, shape, references[name])
 
 
-def measure_case(row: Row, shape: Shape, dtype: str, repeats: int, cache: dict[Any, Any]) -> Row:
-    """Measure one case and return its row with errors, times and memory.
-
-    If the case cannot run or its errors are too large, the message of the row states the reason.
-
-    Args:
-      row: Row that contains only the names of the shape and the case.
-      shape: Sizes of the arrays.
-      dtype: Name of the dtype of the inputs.
-      repeats: Number of timings, of which the median is reported.
-      cache: Expected outputs and gradients by attention variant. If those of this variant are
-        missing, this function computes and adds them.
-    """
-    case = CASES[row.case]
-    device = missing_device(case)
-    if device:
-        return dataclasses.replace(row, message=f"needs {device}")
-    try:
-        operands = draw_operands(shape, case, dtype)
-        reason = explain_refusal(case, operands)
-        if reason:
-            return dataclasses.replace(row, message=f"refused: {reason}")
-        variant = (case.weights, case.received)
-        if variant not in cache:
-            cache[variant] = compute_expected(case, operands)
-        programs = compile_case(case, operands, shape.calls)
-        row = dataclasses.replace(row, errors=measure_errors(programs, operands, cache[variant]))
-        large = select_large_errors(row.errors)
-        if large:
-            listed = ", ".join(f"{name} off by {error:.1e}" for name, error in large.items())
-            return dataclasses.replace(row, message=f"{WRONG} {listed}")
-        timing = time_programs(programs, operands, shape.calls, repeats)
-        return dataclasses.replace(row, **timing._asdict())
-    except (RuntimeError, ValueError) as error:
-        message = (
-            "out of memory" if is_out_of_memory(error) else f"{FAILED} {error}".splitlines()[0]
-        )
-        return dataclasses.replace(row, message=message)
+def report_left_out(bench: Bench, rows: Sequence[Row]) -> None:
+    """Print the cases that did not start before the limit of time, and how to add them."""
+    done = {(row.shape, row.case) for row in rows}
+    peers = tuple(pytorch.PEERS) if bench.peers else ()
+    left_out = {
+        shape: [case for case in (*bench.cases, *peers) if (shape, case) not in done]
+        for shape in bench.shapes
+    }
+    left_out = {shape: cases for shape, cases in left_out.items() if cases}
+    if not left_out:
+        return
+    print(f"\nleft out, because --limit {bench.limit:g} seconds had passed:")
+    for shape, cases in left_out.items():
+        print(f"  {shape}: {', '.join(cases)}")
+    print("Run the command again with --add true and these --shapes and --cases to add them.")
 
 
-def print_table(content: Mapping[str, Any], rows: Iterable[Row]) -> list[Row]:
-    """Print each row of the table as soon as the row is measured, and return all rows.
+def print_table(content: Mapping[str, Any], rows: Iterable[Row]) -> Iterator[Row]:
+    """Print each row of the table as soon as the row is measured, and yield it.
 
     Args:
       content: Setup of the benchmark, from `describe_setup`.
@@ -191,15 +206,15 @@ def print_table(content: Mapping[str, Any], rows: Iterable[Row]) -> list[Row]:
     print(f"local heads: w = {w['local']}, global heads: w = {w['global']}; v = {content['v']}")
     print(f"ratio: time relative to {REFERENCE_CASE} in this run, above 1 is slower\n")
     print(format_header())
-    printed: list[Row] = []
+    previous = None
     for row in rows:
-        if not printed or printed[-1].shape != row.shape:
+        if row.shape != previous:
             shape = Shape(**content["shapes"][row.shape])
             title = ", ".join(describe_shape(row.shape, shape))
             print(f"\n{title}; calls in one program: {shape.calls}")
         print(format_row(row), flush=True)
-        printed.append(row)
-    return printed
+        previous = row.shape
+        yield row
 
 
 def draw_figure(content: Mapping[str, Any], rows: Sequence[Row], folder: epath.Path) -> None:
@@ -222,11 +237,15 @@ def draw_figure(content: Mapping[str, Any], rows: Sequence[Row], folder: epath.P
         print("no figure: nothing was timed.")
         return
     relative = any(row.both_ratio is not None for row in rows)
-    times: dict[str, dict[str, float | None]] = {}
+    times: dict[str, dict[str, float | str]] = {}
     for row in rows:
         shape = Shape(**content["shapes"][row.shape])
         panel = times.setdefault("\n".join(describe_shape(row.shape, shape)), {})
-        panel[row.case] = row.both_ratio if relative else row.both_ms
+        duration = row.both_ratio if relative else row.both_ms
+        if duration is not None:
+            panel[row.case] = duration
+        elif row.message:
+            panel[row.case] = shorten_message(row.message)
     unit = f"time / {REFERENCE_CASE.replace('_', ' ')}" if relative else "milliseconds"
     letters = "B: batch size, N: heads, L: length, H: width of a head"
     label = f"forward + backward, {unit}\n{letters}"

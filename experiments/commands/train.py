@@ -19,7 +19,7 @@ from distattn_jax.train.members import varied_axes
 from distattn_jax.train.options import list_set_options, parse_options
 from distattn_jax.train.progress import show_elapsed
 from distattn_jax.train.run import experiment_folder
-from experiments.bench.timing import is_out_of_memory
+from experiments.bench.programs import is_out_of_memory
 from experiments.recipes import DEFAULT, load_recipe
 
 SAVE_MEMORY = (

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from etils import epath
 
+from distattn_jax.train.atomic_write import write_atomically
 from distattn_jax.train.run_files import read_json
 
 AnyPath = str | Path | epath.Path
@@ -24,7 +25,7 @@ SEARCHED = "_search"  # suffix of the name of an experiment that searches settin
 
 
 def write_results(content: Mapping[str, Any], folder: AnyPath = FOLDER) -> epath.Path:
-    """Write the results of an experiment to a JSON file.
+    """Write the results of an experiment to a JSON file. A killed process leaves the old file.
 
     Args:
       content: Results. The file name is `content["experiment"]` with the ending ".json".
@@ -35,7 +36,7 @@ def write_results(content: Mapping[str, Any], folder: AnyPath = FOLDER) -> epath
     """
     path = epath.Path(folder) / f"{content['experiment']}.json"
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(_to_json(content, depth=2) + "\n")
+    write_atomically(path, _to_json(content, depth=2) + "\n")
     return path
 
 

@@ -9,17 +9,18 @@ import pytest
 
 from distattn_jax.attention import attention
 from experiments.__main__ import main
-from experiments.bench import cases, timing
-from experiments.bench.table import Row, add_rates, format_row
+from experiments.bench import cases, programs, pytorch, shapes, timing
+from experiments.bench.table import Row, add_rates, format_ratios, format_row
 from experiments.commands import bench
 
 ARGUMENTS = ("bench", "--shapes", "bert", "--repeats", "1", "--cases")
+SMALL = shapes.Shape(1, 4, 8, 4, calls=1)
 
 
 @pytest.fixture(autouse=True)
 def _pretend_to_be_a_cpu(monkeypatch):
     monkeypatch.setattr(jax, "default_backend", lambda: "cpu")
-    monkeypatch.setitem(cases.CPU_SHAPES, "bert", cases.Shape(2, 4, 24, 8, calls=2))
+    monkeypatch.setitem(shapes.CPU_SHAPES, "bert", shapes.Shape(2, 4, 24, 8, calls=2))
 
 
 def test_a_run_prints_and_writes_a_table_and_can_draw_it_again(tmp_path, capsys):
@@ -42,15 +43,18 @@ def test_a_run_prints_and_writes_a_table_and_can_draw_it_again(tmp_path, capsys)
     main(["bench", "--draw", str(tmp_path / "bench.json")])
     again = capsys.readouterr().out.splitlines()
     table = next(i for i, line in enumerate(printed) if line.startswith("case"))
-    assert again[: table + 2] == printed[: table + 2]
-    assert [line[:30] for line in again] == [line[:30] for line in printed if ".json" not in line]
+    assert again[: table + 1] == printed[: table + 1]
+    repeated = [line[:35] for line in printed if ".json" not in line and "compiled" not in line]
+    assert [line[:35] for line in again if line and line[0] != "|"] == list(filter(None, repeated))
+    assert "| distance aware xla | xla | - |" in again
+    assert distance_aware["implementation"] == "xla"
     assert picture.read_bytes() == before
 
 
 def test_only_shapes_of_their_full_size_are_called_by_their_name():
-    full, small = cases.SHAPES["long"], cases.CPU_SHAPES["long"]
-    assert cases.describe_shape("long", full) == ("long", "B4 N16 L8192 H64")
-    assert cases.describe_shape("long", small) == ("B1 N4 L192 H64", "instead of long")
+    full, small = shapes.SHAPES["long"], shapes.CPU_SHAPES["long"]
+    assert shapes.describe_shape("long", full) == ("long", "B4 N16 L8192 H64")
+    assert shapes.describe_shape("long", small) == ("B1 N4 L192 H64", "instead of long")
 
 
 def test_a_wrong_implementation_is_named_and_not_timed(monkeypatch, capsys):
@@ -60,11 +64,11 @@ def test_a_wrong_implementation_is_named_and_not_timed(monkeypatch, capsys):
             output if implementation == "reference" else output._replace(values=1.5 * output.values)
         )
 
-    monkeypatch.setattr(timing, "attention", wrong_attention)
+    monkeypatch.setattr(programs, "attention", wrong_attention)
     with pytest.raises(SystemExit) as exit:
         main([*ARGUMENTS, "vanilla_xla"])
     assert exit.value.code == "wrong or failed, and not timed: vanilla_xla at bert"
-    assert "vanilla_xla                 wrong: values off by 5.0e-01" in capsys.readouterr().out
+    assert f"vanilla_xla{'':24}wrong: values off by 5.0e-01" in capsys.readouterr().out
 
 
 def test_errors_that_are_not_numbers_are_too_large():
@@ -85,37 +89,37 @@ def test_refusals_and_missing_memory_are_messages_in_the_table(monkeypatch, caps
     def refusing(*arrays, **options):
         raise error
 
-    monkeypatch.setattr(timing, "attention", refusing)
+    monkeypatch.setattr(programs, "attention", refusing)
     main([*ARGUMENTS, "vanilla_xla"])
-    assert capsys.readouterr().out.splitlines()[-1] == f"vanilla_xla{'':17}{message}"
+    assert capsys.readouterr().out.splitlines()[-1] == f"vanilla_xla{'':24}{message}"
 
 
 def test_a_failed_case_is_a_message_and_fails_the_command_at_the_end(monkeypatch, capsys):
     def breaking(case, operands, calls):
         raise RuntimeError("no such layout\nfound")
 
-    monkeypatch.setattr(bench, "compile_case", breaking)
+    monkeypatch.setattr(programs, "compile_case", breaking)
     with pytest.raises(SystemExit, match="wrong or failed, and not timed: vanilla_xla at bert"):
         main([*ARGUMENTS, "vanilla_xla", "vanilla"])
-    assert capsys.readouterr().out.splitlines()[-2] == f"vanilla_xla{'':17}failed: no such layout"
+    assert capsys.readouterr().out.splitlines()[-2] == f"vanilla_xla{'':24}failed: no such layout"
 
 
 def test_the_first_half_of_the_heads_is_local_and_the_second_global():
-    case, shape = cases.CASES["distance_aware"], cases.Shape(1, 4, 2, 8, calls=1)
+    case, shape = cases.CASES["distance_aware"], shapes.Shape(1, 4, 2, 8, calls=1)
     variant = cases.draw_operands(shape, case, "float32").variant
     np.testing.assert_allclose(variant.weight, [-0.1, -0.1, 0.1, 0.1])
     np.testing.assert_allclose(variant.shape, 1)
 
 
 def test_rates_and_ratios_by_hand():
-    shape = cases.SHAPES["long"]
+    shape = shapes.SHAPES["long"]
     assert shape.flops == 4 * 4 * 16 * 8192 * 8192 * 64 == 1_099_511_627_776
     reference = Row("long", "vanilla_cudnn", forward_ms=2.0, both_ms=10.0)
     row = add_rates(Row("long", "vanilla", forward_ms=4.0, both_ms=15.0), shape, reference)
     assert row.forward_tflops == pytest.approx(274.877906944)
     assert row.both_tflops == pytest.approx(3.5 * 1099.511627776 / 15)
     assert (row.forward_ratio, row.both_ratio) == (2, 1.5)
-    cells = ["-", "-", "-", "-", "-", "4.000", "274.9", "2.00", "15.000", "256.6", "1.50"]
+    cells = ["-", "-", "-", "-", "-", "-", "4.000", "274.9", "2.00", "15.000", "256.6", "1.50"]
     assert format_row(row).split() == ["vanilla", *cells]
 
 
@@ -132,3 +136,143 @@ def test_draw_needs_an_existing_file(tmp_path):
     (tmp_path / "bench.json").write_text("{}")
     with pytest.raises(SystemExit, match=r"bench.json: is not what bench writes, KeyError\('lines"):
         main(["bench", "--draw", str(tmp_path / "bench.json")])
+
+
+def outcomes(case):
+    """Return the number of entries of each output and gradient of a case, by name."""
+    operands = jax.eval_shape(lambda: cases.draw_operands(SMALL, case, "bfloat16"))
+    output, gradients = jax.eval_shape(programs.make_both(case), operands)
+    return {name: array.size for name, array in timing.name_arrays(output, gradients).items()}
+
+
+# Parameters whose gradients are timed, besides those of query, key and value.
+PARAMETERS = {
+    "distance_aware_mapping": {"d_w": 4, "d_v": 4},
+    "distance_aware_grouped": {"d_w": 4, "d_v": 4},
+    "relative_position": {"d_variant.keys": 4 * 33 * 4, "d_variant.values": 4 * 33 * 4},
+    "relative_position_keys": {"d_variant.keys": 4 * 33 * 4},
+    "transformer_xl": {
+        "d_variant.projection": 4 * 16 * 4,
+        "d_variant.content_bias": 16,
+        "d_variant.position_bias": 16,
+    },
+    "adapted": {"d_variant.content_bias": 16, "d_variant.position_bias": 16},
+    "alibi": {"d_variant.parameters": 4},
+    "kerple_log": {"d_variant.parameters[0]": 4, "d_variant.parameters[1]": 4},
+    "t5_buckets": {"d_variant.parameters": 4 * 32},
+}
+
+
+@pytest.mark.parametrize("name", PARAMETERS)
+def test_gradients_of_all_parameters_are_computed(name):
+    found = outcomes(cases.CASES[name])
+    keys = 8 * 4 * (1 if name == "distance_aware_grouped" else 4)
+    inputs = {"values": 128, "d_query": 128, "d_key": keys, "d_value": keys}
+    assert found == inputs | PARAMETERS[name]
+
+
+def test_arguments_of_a_case():
+    def draw(name):
+        return cases.draw_operands(SMALL, cases.CASES[name], "float32").arguments
+
+    assert draw("distance_aware_key_mask")["mask"].shape == (1, 1, 1, 8)
+    assert draw("distance_aware_pair_mask")["mask"].shape == (1, 1, 8, 8)
+    segments = draw("distance_aware_segments")
+    np.testing.assert_array_equal(segments["query_segments"], [range(8)])
+    np.testing.assert_array_equal(segments["key_segments"], [range(8)])
+    assert set(draw("distance_aware_dropout")) == {"dropout_key"}
+
+
+@pytest.mark.parametrize("name", ["distance_aware_dropout", "distance_aware_grouped"])
+def test_checked_heads_have_the_gradients_of_the_whole_call(name):
+    case = cases.CASES[name]._replace(implementation="xla")
+    operands = cases.draw_operands(SMALL._replace(heads=8), case, "float32")
+    errors = timing.measure_errors(programs.compile_case(case, operands, 1), operands, case)
+    assert all(error < 1e-5 for error in errors.values())
+
+
+def test_the_program_shows_its_implementation():
+    assert programs.name_implementation("custom_call @mosaic_gpu_v2(%0)") == "pallas"
+    assert programs.name_implementation('custom_call @"__cudnn$fmhaSoftmax"(%0)') == "cudnn"
+    assert programs.name_implementation("stablehlo.dot_general %0") == "xla"
+
+
+def write_rows(folder, *rows, **changes):
+    setup = bench.describe_setup(bench.Bench(shapes=("long",), output=str(folder)))
+    setup["environment"] |= changes
+    bench.write_results(bench.add_rows(setup, rows), folder)
+
+
+def test_a_run_adds_its_rows_to_those_of_earlier_runs(tmp_path, monkeypatch):
+    kept, replaced = Row("long", "alibi", both_ms=2.0), Row("long", "vanilla", message="old")
+    write_rows(tmp_path, kept, replaced)
+    new = [Row("bert", "t5_buckets", both_ms=1.0), Row("long", "vanilla", message="new")]
+    monkeypatch.setattr(bench, "measure_all", lambda *arguments: iter(new))
+    shapes_and_output = ["--shapes", "long", "bert", "--output", str(tmp_path)]
+    main(["bench", "--cases", "vanilla", *shapes_and_output, "--add", "true"])
+    written = json.loads((tmp_path / "bench.json").read_text())
+    found = [(line["shape"], line["case"], line["message"]) for line in written["lines"]]
+    expected = [("bert", "t5_buckets", ""), ("long", "vanilla", "new"), ("long", "alibi", "")]
+    assert found == expected
+    assert list(written["shapes"]) == ["bert", "long"]
+    assert [run["config"]["add"] for run in written["runs"]] == [False, True]
+
+
+def test_results_of_another_device_are_not_mixed(tmp_path):
+    write_rows(tmp_path, Row("long", "vanilla"), device="NVIDIA H200")
+    before = (tmp_path / "bench.json").read_bytes()
+    with pytest.raises(SystemExit, match=r"--add cannot mix .*: device was NVIDIA H200, now"):
+        main([*ARGUMENTS, "vanilla", "--output", str(tmp_path), "--add", "true"])
+    assert (tmp_path / "bench.json").read_bytes() == before
+    with pytest.raises(SystemExit):
+        main([*ARGUMENTS, "vanilla", "--add", "true"])
+
+
+def test_cases_beyond_the_limit_are_named_and_not_timed(tmp_path, capsys):
+    main([*ARGUMENTS, "alibi", "vanilla_xla", "--limit", "1e-9", "--output", str(tmp_path)])
+    printed = capsys.readouterr().out
+    assert "left out, because --limit 1e-09 seconds had passed:" in printed
+    assert "  bert: alibi, vanilla_xla\n" in printed
+    assert not (tmp_path / "bench.json").exists()
+
+
+def test_the_markdown_table_has_ratios_or_messages():
+    rows = [
+        Row("long", "vanilla_cudnn", implementation="cudnn", both_ms=8.776, both_ratio=1.0),
+        Row("long", "alibi", implementation="pallas", both_ms=10.5, both_ratio=1.2),
+        Row("xlong", "alibi", message="out of memory", implementation="xla"),
+    ]
+    table = format_ratios(rows, {"long": "long B4", "xlong": "xlong B1"}).splitlines()
+    assert table[0] == "|  | used | long B4 | xlong B1 |"
+    assert table[2:] == [
+        "| vanilla cudnn, ms | cudnn | 8.78 | - |",
+        "| alibi | pallas, xla | 1.20 | out of memory |",
+    ]
+
+
+def test_an_error_of_pytorch_is_a_message_of_its_row(monkeypatch):
+    def breaking(*arguments):
+        raise MemoryError("no room\nfor this")
+
+    monkeypatch.setattr(pytorch, "_measure_peer", breaking)
+    rows = list(pytorch.measure_pytorch("bert", SMALL, "float32", 1, deadline=np.inf))
+    assert [row.case for row in rows] == list(pytorch.PEERS)
+    assert {row.message for row in rows} == {"refused: no room"}
+
+
+def test_cases_compiled_before_the_limit_are_timed(monkeypatch, capsys):
+    now = [0.0]
+
+    def compile_slowly(case, operands, calls):
+        now[0] += 7
+        return compile_case(case, operands, calls)
+
+    compile_case = programs.compile_case
+    monkeypatch.setattr(programs, "compile_case", compile_slowly)
+    monkeypatch.setattr("time.monotonic", lambda: now[0])
+    one_thread = ["--threads", "1", "--limit", "10"]
+    main([*ARGUMENTS, "vanilla_xla", "alibi", *one_thread])
+    printed = capsys.readouterr().out.splitlines()
+    assert "bert: compiled 2 of 3 cases in 7 s, threads: 1" in printed
+    assert any(line.startswith("vanilla_xla") and line.split()[1] == "xla" for line in printed)
+    assert "  bert: alibi" in printed

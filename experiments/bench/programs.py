@@ -1,0 +1,253 @@
+"""Compiled programs of the cases of the benchmark.
+
+For small shapes, launching a program takes longer than one call of attention. One program therefore
+runs several calls. A tiny number, computed from the output of a call, is added to one element of
+the query of the next call. This number is smaller than the rounding error of the element, but
+because of it the compiler can neither remove a call nor share work between calls.
+
+Programs are compiled from the types of their inputs, in several threads, before anything is timed.
+XLA releases Python's global lock while it compiles; tracing and lowering, about half of the work
+for a fused kernel, hold it.
+"""
+
+import functools
+import time
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from distattn_jax.attention import Attended, attention
+from experiments.bench.cases import Case, Operands, draw_operands, missing_device
+from experiments.bench.shapes import Shape
+
+FAILED = "failed:"  # begins the message of a case that ended with an unexpected error
+MAX_REFERENCE_BYTES = 2**32  # of a (T, S, H) array of all examples and heads that are checked
+NUDGE = 1e-12
+# Names of the calls in a compiled program that show which implementation computes attention.
+CALL_TARGETS = {"mosaic_gpu": "pallas", "__cudnn$": "cudnn"}
+
+Function = Callable[[Operands], Any]
+
+
+class Programs(NamedTuple):
+    """Compiled programs of one benchmark case at one shape.
+
+    Attributes:
+      single: Program that runs a single forward and backward pass.
+      forward: Program that runs all timed forward passes, one after the other.
+      both: Program that runs all timed forward and backward passes, one after the other.
+      expected: Program that computes what `single` must return for the heads that are checked,
+        from float32 inputs.
+      implementation: Name of the implementation that `single` uses.
+      compile_seconds: Time to compile `single`. Other programs were compiled at the same time.
+    """
+
+    single: Any
+    forward: Any
+    both: Any
+    expected: Any
+    implementation: str
+    compile_seconds: float
+
+
+def compile_cases(
+    cases: Mapping[str, Case], shape: Shape, dtype: str, *, threads: int, deadline: float
+) -> dict[str, Programs | str]:
+    """Compile all cases of a shape in parallel threads.
+
+    Args:
+      cases: Cases by name.
+      shape: Sizes of the inputs.
+      dtype: Name of the dtype of the inputs.
+      threads: Number of threads.
+      deadline: Value of `time.monotonic()` after which no further case is compiled.
+
+    Returns:
+      Programs by the name of the case, or a message if the case cannot run. Cases that were not
+      compiled because of the deadline are missing.
+    """
+
+    def compile_in_time(case: Case) -> Programs | str | None:
+        return None if time.monotonic() > deadline else _try_compiling(case, shape, dtype)
+
+    with ThreadPoolExecutor(threads) as pool:
+        compiled = dict(zip(cases, pool.map(compile_in_time, cases.values()), strict=True))
+    return {name: programs for name, programs in compiled.items() if programs is not None}
+
+
+def compile_case(case: Case, operands: Operands, calls: int) -> Programs:
+    """Compile the programs of a case. Each timed program contains `calls` calls.
+
+    Args:
+      case: Case to compile.
+      operands: Inputs, or their shapes and dtypes.
+      calls: Number of calls in each timed program.
+    """
+    start = time.perf_counter()
+    lowered = jax.jit(make_both(case)).lower(operands)
+    single = lowered.compile()
+    seconds = time.perf_counter() - start
+    if calls == 1:
+        forward, both = jax.jit(make_forward(case)).lower(operands).compile(), single
+    else:
+        forward, both = (
+            jax.jit(functools.partial(_chain_calls, function, calls=calls))
+            .lower(operands)
+            .compile()
+            for function in (make_forward(case), make_both(case))
+        )
+    implementation = case.implementation or name_implementation(lowered.as_text())
+    expected = _compile_expected(case, operands)
+    return Programs(single, forward, both, expected, implementation, seconds)
+
+
+def make_forward(case: Case) -> Function:
+    """Return a function that maps operands to the output of attention."""
+    return lambda operands: _attend(case, operands.arguments, *operands[:4])
+
+
+def make_both(case: Case) -> Function:
+    """Return a function that maps operands to the pair (output of attention, gradients).
+
+    The gradients are those of query, key, value and the parameters of the attention variant.
+    """
+
+    def call(operands: Operands) -> tuple[Attended, tuple]:
+        attend = functools.partial(_attend, case, operands.arguments)
+        output, vjp = jax.vjp(attend, *operands[:4])
+        return output, vjp(operands.cotangent)
+
+    return call
+
+
+def name_implementation(program: str) -> str:
+    """Return the name of the implementation that a lowered program uses.
+
+    Args:
+      program: Text of the program. Without calls of fused kernels, the implementation is "xla".
+    """
+    found = (name for target, name in CALL_TARGETS.items() if target in program)
+    return next(found, "xla")
+
+
+def select_heads(operands: Operands, case: Case) -> Operands:
+    """Return the operands of the heads that are checked.
+
+    These are the query heads of the first and of the last key head. With dropout they are all
+    heads, because the dropped entries depend on the index of the head.
+    """
+    if case.dropout_rate:
+        return operands
+    ends = np.unique([0, operands.key.shape[2] - 1])
+    heads = (case.group * ends[:, None] + np.arange(case.group)).ravel()
+    received = operands.cotangent.received
+    return Operands(
+        query=operands.query[:, :, heads],
+        key=operands.key[:, :, ends],
+        value=operands.value[:, :, ends],
+        variant=jax.tree.map(lambda leaf: leaf[heads], operands.variant),
+        cotangent=Attended(
+            operands.cotangent.values[:, :, heads],
+            None if received is None else received[:, heads],
+        ),
+        arguments=operands.arguments,
+    )
+
+
+def describe_failure(error: Exception) -> str:
+    """Return the message of a case that ended with an error."""
+    if is_out_of_memory(error):
+        return "out of memory"
+    first, *_ = str(error).splitlines() or [""]
+    return f"{FAILED} {first or type(error).__name__}"
+
+
+def is_out_of_memory(error: Exception) -> bool:
+    """Return True for the out-of-memory errors of GPUs, TPUs and CPUs."""
+    return any(words in str(error) for words in ("RESOURCE_EXHAUSTED", "Out of memory"))
+
+
+def _try_compiling(case: Case, shape: Shape, dtype: str) -> Programs | str:
+    """Return the programs of a case, or a message that says why the case cannot run."""
+    device = missing_device(case)
+    if device:
+        return f"needs {device}"
+    try:
+        operands = jax.eval_shape(lambda: draw_operands(shape, case, dtype))
+        try:
+            jax.eval_shape(make_forward(case), operands)
+        except ValueError as error:
+            return f"refused: {error}".splitlines()[0]
+        return compile_case(case, operands, shape.calls)
+    except Exception as error:  # A case that fails must not stop the other cases.
+        return describe_failure(error)
+
+
+def _compile_expected(case: Case, operands: Operands) -> Any:
+    """Compile the program of the expected outputs and gradients, for float32 operands.
+
+    The implementation `reference` computes them for short sequences, and the implementation `xla`
+    for longer sequences.
+    """
+
+    def compute(operands: Operands) -> tuple[Attended, tuple]:
+        inputs = select_heads(operands, case)
+        inputs = jax.tree.map(_to_float32, inputs)
+        batch, length, heads, width = inputs.query.shape
+        is_small = 4 * batch * heads * length**2 * width <= MAX_REFERENCE_BYTES
+        return make_both(case._replace(implementation="reference" if is_small else "xla"))(inputs)
+
+    with jax.default_matmul_precision("highest"):
+        return jax.jit(compute).lower(operands).compile()
+
+
+def _to_float32(x: Array) -> Array:
+    """Return floating-point arrays in float32, and other arrays unchanged."""
+    return x.astype(jnp.float32) if jnp.issubdtype(x.dtype, jnp.floating) else x
+
+
+def _attend(case: Case, arguments: dict[str, Any], *arrays: Any) -> Attended:
+    """Call `attention` with the options of a case.
+
+    All variants scale their scores. Without it, the softmax of `Adapted`, which does not scale by
+    default, would put all weight on one key for these inputs, and 16 bits would be too few.
+
+    Args:
+      case: Case with the options.
+      arguments: Mask, segments and dropout key by the name of the argument.
+      *arrays: Query, key, value and attention variant.
+    """
+    length, width = arrays[0].shape[1], arrays[0].shape[3]
+    return attention(
+        *arrays,
+        **arguments,
+        received=case.received,
+        dropout_rate=case.dropout_rate,
+        local_window_size=int(case.window * length) if case.window else None,
+        scale=width**-0.5,
+        implementation=case.implementation,
+    )
+
+
+def _chain_calls(function: Function, operands: Operands, calls: int) -> Float[Array, "B L N H"]:
+    """Call a function `calls` times in sequence, and return the last, slightly changed query.
+
+    A tiny number, computed from the output of a call, is added to the query of the next call.
+    Barriers keep the compiler from moving computation out of a call.
+    """
+
+    def step(query: Array, _: None) -> tuple[Array, None]:
+        inputs = jax.lax.optimization_barrier(operands._replace(query=query))
+        outputs = jax.lax.optimization_barrier(function(inputs))
+        entries = [leaf[(0,) * leaf.ndim] for leaf in jax.tree.leaves(outputs)]
+        nudge = NUDGE * sum(entry.astype(jnp.float32) for entry in entries)
+        moved = query[:1, :1, :1, :1] + nudge.astype(query.dtype)
+        return jax.lax.dynamic_update_slice(query, moved, (0, 0, 0, 0)), None
+
+    query, _ = jax.lax.scan(step, operands.query, length=calls)
+    return query

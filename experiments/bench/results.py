@@ -1,0 +1,79 @@
+"""Stored results of the benchmark: add the rows of a new run to those of earlier runs."""
+
+import dataclasses
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from experiments.bench.cases import CASES
+from experiments.bench.pytorch import PEERS
+from experiments.bench.shapes import SHAPES
+from experiments.bench.table import Row, read_rows
+from experiments.papers.stored_results import round_numbers
+
+
+def add_rows(
+    setup: Mapping[str, Any], rows: Iterable[Row], stored: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
+    """Return the content of a results file: new rows, and stored rows of other cases.
+
+    A new row replaces a stored row of the same shape and case. The ratios of a row remain relative
+    to the reference case of the run that measured it. Rows are sorted by shape and case.
+
+    Args:
+      setup: Setup of the new run.
+      rows: Rows of the new run.
+      stored: Content of a file of earlier runs with the same device and versions, or None.
+    """
+    content = dict(setup)
+    merged = {}
+    if stored is not None:
+        content["environment"] = stored["environment"]
+        content["shapes"] = {
+            name: setup["shapes"].get(name) or stored["shapes"].get(name)
+            for name in SHAPES
+            if name in setup["shapes"] or name in stored["shapes"]
+        }
+        content["runs"] = [*stored.get("runs", []), *setup["runs"]]
+        merged = {(row.shape, row.case): row for row in read_rows(stored)}
+    merged |= {(row.shape, row.case): row for row in rows}
+    orders = [list(SHAPES), [*CASES, *PEERS]]
+    keys = sorted(merged, key=lambda names: list(map(_find, orders, names)))
+    content["lines"] = [dataclasses.asdict(merged[key]) for key in keys]
+    return round_numbers(content)
+
+
+def check_same_setup(setup: Mapping[str, Any], stored: Mapping[str, Any], path: Any) -> None:
+    """Raise ValueError unless the rows of two runs may stand in one file.
+
+    Args:
+      setup: Setup of the new run.
+      stored: Content of the file of earlier runs.
+      path: Path of the file, for the error message.
+    """
+    pairs = {
+        name: (stored["environment"].get(name), setup["environment"].get(name))
+        for name in ("device", "platform")
+    }
+    versions = [content["environment"]["packages"] for content in (stored, setup)]
+    pairs |= {
+        name: (versions[0].get(name), versions[1].get(name))
+        for name in sorted({*versions[0], *versions[1]})
+    }
+    pairs |= {name: (stored[name], setup[name]) for name in ("dtype", "w", "v")}
+    for name, sizes in setup["shapes"].items():
+        pairs[f"shape {name}"] = (stored["shapes"].get(name, sizes), sizes)
+    different = [
+        f"{name} was {before}, now it is {now}"
+        for name, (before, now) in pairs.items()
+        if before != now
+    ]
+    if different:
+        raise ValueError(
+            f"--add cannot mix these results with those of {path}: {'; '.join(different)}. "
+            "Use another --output, or omit --add to replace the file."
+        )
+
+
+def _find(names: Sequence[str], name: str) -> int:
+    """Return the index of a name in a list, or the length of the list if the name is missing."""
+    return names.index(name) if name in names else len(names)

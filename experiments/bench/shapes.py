@@ -1,0 +1,64 @@
+"""Shapes of the inputs of the benchmark, by name."""
+
+from typing import NamedTuple
+
+# Matrix products of the backward pass relative to the forward pass: five to two.
+BACKWARD = 2.5
+
+
+class Shape(NamedTuple):
+    """Sizes of the inputs.
+
+    Attributes:
+      batch: Batch size B.
+      heads: Number of heads N.
+      length: Number of queries L, which is also the number of keys.
+      width: Width of a head H.
+      calls: Number of calls inside one timed program.
+    """
+
+    batch: int
+    heads: int
+    length: int
+    width: int
+    calls: int
+
+    @property
+    def flops(self) -> int:
+        """Number of floating-point operations of a forward pass.
+
+        A forward pass has two matrix products. A multiplication and an addition are two operations.
+        All entries of the attention map are counted, so an implementation that skips entries
+        appears to compute more operations per second.
+        """
+        return 4 * self.batch * self.heads * self.length**2 * self.width
+
+    def __str__(self) -> str:
+        return f"B{self.batch} N{self.heads} L{self.length} H{self.width}"
+
+
+SHAPES = {
+    "paper": Shape(64, 16, 512, 16, calls=50),
+    "bert": Shape(64, 12, 256, 64, calls=50),
+    "mid": Shape(8, 16, 2048, 64, calls=1),
+    "wide": Shape(4, 16, 4096, 128, calls=1),
+    "long": Shape(4, 16, 8192, 64, calls=1),
+    "xlong": Shape(1, 16, 32768, 64, calls=1),
+}
+CPU_SHAPES = {
+    "paper": Shape(2, 4, 64, 16, calls=1),
+    "bert": Shape(2, 4, 32, 64, calls=1),
+    "mid": Shape(1, 4, 128, 64, calls=1),
+    "wide": Shape(1, 4, 96, 128, calls=1),
+    "long": Shape(1, 4, 192, 64, calls=1),
+    "xlong": Shape(1, 4, 256, 64, calls=1),
+}
+
+
+def describe_shape(name: str, shape: Shape) -> tuple[str, str]:
+    """Return a title and a subtitle for a shape, e.g. ("long", "B4 N16 L8192 H64").
+
+    On a CPU, a smaller shape replaces the shape of this name. The title is then its sizes.
+    """
+    sizes = str(shape)
+    return (name, sizes) if sizes == str(SHAPES[name]) else (sizes, f"instead of {name}")

@@ -1,0 +1,103 @@
+"""Attention variants of the benchmark, with random parameters.
+
+Each function takes the sizes of the inputs and a PRNG key, and returns a variant in which every
+head has its own parameters.
+"""
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from distattn_jax.attention import (
+    Adapted,
+    DistanceAware,
+    DistanceBias,
+    DotProduct,
+    Mapping,
+    RelativePosition,
+    TransformerXL,
+    early_multiply,
+    init_bias_parameters,
+    learnable_sigmoid,
+)
+from experiments.bench.shapes import Shape
+
+LOCAL, GLOBAL = -0.1, 0.1  # w of local heads and of global heads
+MIXED = (LOCAL, GLOBAL)
+V = 1.0
+MAX_DISTANCE = 16  # k of relative positions: larger distances count as k
+DEVIATION = 0.3  # standard deviation of tables and biases; queries and keys have 1
+
+
+def dot_product(shape: Shape, key: Array) -> DotProduct:
+    """Return dot-product attention, which has no parameters."""
+    return DotProduct()
+
+
+def distance_aware(
+    shape: Shape,
+    key: Array,
+    *,
+    weights: tuple[float, float] = MIXED,
+    mapping: Mapping = learnable_sigmoid,
+    tolerance: float | None = None,
+) -> DistanceAware:
+    """Return distance-aware attention.
+
+    Args:
+      shape: Sizes of the inputs.
+      key: PRNG key, which is not used.
+      weights: Distance weight w of the first half of the heads, and w of the second half.
+      mapping: Function of the weighted distance with one parameter per head, which is `V`.
+      tolerance: Argument `tolerance` of `DistanceAware`.
+    """
+    first, second = weights
+    weight = jnp.where(jnp.arange(shape.heads) < shape.heads // 2, first, second)
+    v = jnp.full(shape.heads, V)
+    return DistanceAware(weight, v, mapping=mapping, adjust=early_multiply, tolerance=tolerance)
+
+
+def inverse_square(x: Float[Array, "..."], shape: Float[Array, "..."]) -> Float[Array, "..."]:
+    """Return 1 / (1 + shape x²), an example of a mapping that is not one of `MAPPINGS`."""
+    return 1 / (1 + shape * x**2)
+
+
+def relative_position(shape: Shape, key: Array, *, values: bool = True) -> RelativePosition:
+    """Return relative position attention (Shaw et al. 2018).
+
+    Args:
+      shape: Sizes of the inputs.
+      key: PRNG key of the tables.
+      values: If False, vectors are added to the keys only.
+    """
+    size = (2, shape.heads, 2 * MAX_DISTANCE + 1, shape.width)
+    tables = DEVIATION * jax.random.normal(key, size)
+    return RelativePosition(tables[0], tables[1] if values else None)
+
+
+def transformer_xl(shape: Shape, key: Array) -> TransformerXL:
+    """Return Transformer-XL attention. Its sinusoids have the width of the model, N H."""
+    projection_key, bias_key = jax.random.split(key)
+    model_width = shape.heads * shape.width
+    size = (shape.heads, model_width, shape.width)
+    # A sinusoid has the squared norm D/2: with this factor, its projection has the deviation 1.
+    projection = (2 / model_width) ** 0.5 * jax.random.normal(projection_key, size)
+    biases = DEVIATION * jax.random.normal(bias_key, (2, shape.heads, shape.width))
+    return TransformerXL(projection, biases[0], biases[1])
+
+
+def adapted(shape: Shape, key: Array) -> Adapted:
+    """Return adapted attention (TENER)."""
+    biases = DEVIATION * jax.random.normal(key, (2, shape.heads, shape.width))
+    return Adapted(biases[0], biases[1])
+
+
+def distance_bias(shape: Shape, key: Array, *, function: str) -> DistanceBias:
+    """Return attention with a bias of the relative position, with initial parameters.
+
+    Args:
+      shape: Sizes of the inputs.
+      key: PRNG key of the parameters.
+      function: Name of the bias function, one of `BIAS_FUNCTIONS`.
+    """
+    return DistanceBias(init_bias_parameters(function, shape.heads, key=key), function)
