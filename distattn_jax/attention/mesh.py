@@ -76,6 +76,7 @@ def operand_specs(mesh: AbstractMesh, operands: Operands) -> Any:
         **dict.fromkeys(("coefficients", "dropout_words", "dropout_scale"), per_head),
         **dict.fromkeys(("query_lengths", "key_lengths", "offset"), PartitionSpec(batch)),
     }
+    specs["tables"] = (per_head,) * len(operands.tables)
     present = {name: spec for name, spec in specs.items() if getattr(operands, name) is not None}
     return Operands(**present)
 

@@ -1,7 +1,7 @@
-"""Implementation with the package `fused`, for dot-product and distance-aware attention.
+"""Implementation with the package `fused`, for variants with scores of q · k and i - j.
 
-This module converts a call into the operands of the kernels: coefficients of the distance function,
-lengths of every example and hash words for dropout.
+This module converts a call into the operands of the kernels: coefficients or tables of the distance
+function, lengths of every example and hash words for dropout.
 """
 
 import functools
@@ -12,14 +12,16 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from distattn_jax.attention import fused, gpu_inputs, mesh
+from distattn_jax.attention import fused, gpu_inputs, mesh, position_tables
 from distattn_jax.attention.arguments import Attended, AttentionCall
 from distattn_jax.attention.dropout import drop_threshold, kept_scale, make_head_words
 from distattn_jax.attention.fused import derivative
 from distattn_jax.attention.variants import (
     DistanceAware,
+    DistanceBias,
     DotProduct,
     Variant,
+    alibi,
     early_add,
     early_multiply,
     mappings,
@@ -32,6 +34,7 @@ LENGTH_MULTIPLE = 8
 MIN_V = -80.0  # of a learnable sigmoid, so that e^v does not underflow
 DEFAULT_TOLERANCE = 2.0**-10  # about the rounding error of a score from 16-bit inputs
 MIN_SATURATED_LENGTH = 1024  # shorter maps have too few tiles for skipping to pay off
+MAX_TABLE_PARAMETERS = 4  # per head: the kernels read and sum one more table for each of them
 
 
 class _KernelMapping(NamedTuple):
@@ -139,23 +142,47 @@ def _unsupported_variant_reason(variant: Variant) -> str | None:
     """Return the reason why no kernel supports a variant, or None if a kernel supports it."""
     if isinstance(variant, DotProduct):
         return None
-    if not isinstance(variant, DistanceAware):
+    if not isinstance(variant, DistanceAware | DistanceBias):
         return f"there is no kernel for {type(variant).__name__}"
-    if variant.adjust not in (early_multiply, early_add):
+    if isinstance(variant, DistanceAware) and variant.adjust not in (early_multiply, early_add):
         return "it cannot adjust weights after the softmax: adjust must be early"
-    if variant.mapping not in KERNEL_MAPPINGS:
-        name = getattr(variant.mapping, "__name__", repr(variant.mapping))
-        return f"there is no kernel for the mapping {name}"
+    parameters = position_tables.count_parameters(variant)
+    if _uses_tables(variant) and parameters > MAX_TABLE_PARAMETERS:
+        return (
+            f"a function of the relative position must have at most {MAX_TABLE_PARAMETERS} "
+            f"parameters per head; got {parameters}"
+        )
     return None
+
+
+def _uses_tables(variant: Variant) -> bool:
+    """Return True if the kernels read the function of the relative position from a table."""
+    if isinstance(variant, DistanceAware):
+        return variant.mapping not in KERNEL_MAPPINGS
+    return isinstance(variant, DistanceBias) and not _is_alibi(variant)
+
+
+def _is_alibi(variant: Variant) -> bool:
+    """Return True for ALiBi, whose bias is a linear function of the distance."""
+    return (
+        isinstance(variant, DistanceBias)
+        and variant.function is alibi
+        and jnp.ndim(variant.parameters) == 1
+    )
 
 
 def _make_scoring(call: AttentionCall) -> fused.Scoring:
     """Return the scoring of a variant: how the kernels compute scores from products q · k."""
     variant, scale = call.variant, call.options.scale
-    if not isinstance(variant, DistanceAware):
+    if isinstance(variant, DotProduct):
         return fused.DotProductScoring(scale)
-    function = KERNEL_MAPPINGS[variant.mapping].function
-    return fused.DistanceScoring(scale, function, is_additive=variant.adjust == early_add)
+    is_additive = not isinstance(variant, DistanceAware) or variant.adjust == early_add
+    if _uses_tables(variant):
+        return fused.TableScoring(scale, is_additive, position_tables.count_parameters(variant))
+    function = fused.LINEAR  # of ALiBi
+    if isinstance(variant, DistanceAware):
+        function = KERNEL_MAPPINGS[variant.mapping].function
+    return fused.DistanceScoring(scale, function, is_additive)
 
 
 def _select_tolerance(call: AttentionCall) -> float:
@@ -186,11 +213,17 @@ def _make_operands(call: AttentionCall) -> fused.Operands:
         )
         dropout_words = _stack((*head_words, threshold), (batch, heads))
         dropout_scale = jnp.broadcast_to(kept_scale(call.dropout_rate), (batch, heads, 1))
+    query, key, value = _pad(call.query), _pad(call.key), _pad(call.value)
+    if _uses_tables(call.variant):
+        coefficients, tables = _make_tables(call, query.shape[1], key.shape[1])
+    else:
+        coefficients, tables = _make_coefficients(call), ()
     return fused.Operands(
-        query=_pad(call.query),
-        key=_pad(call.key),
-        value=_pad(call.value),
-        coefficients=_make_coefficients(call),
+        query=query,
+        key=key,
+        value=value,
+        coefficients=coefficients,
+        tables=tables,
         query_lengths=gpu_inputs.fill_lengths(call.query_lengths, batch, queries),
         key_lengths=gpu_inputs.fill_lengths(call.key_lengths, batch, keys),
         offset=jnp.broadcast_to(call.offset, (batch,)),
@@ -206,6 +239,12 @@ def _make_coefficients(call: AttentionCall) -> Float[Array, "B N C"]:
     """
     batch, queries, heads, _ = call.query.shape
     variant = call.variant
+    if isinstance(variant, DistanceBias) and _is_alibi(variant):
+        zero = jnp.zeros_like(variant.parameters)
+        height = jnp.full_like(zero, fused.LOG2E)
+        return _stack(
+            fused.Coefficients(-variant.parameters, zero, height, far=zero), (batch, heads)
+        )
     if not isinstance(variant, DistanceAware):
         return jnp.zeros((batch, heads, 0), jnp.float32)
     mapping: Any = variant.mapping
@@ -217,6 +256,23 @@ def _make_coefficients(call: AttentionCall) -> Float[Array, "B N C"]:
     if variant.adjust == early_multiply:
         factor *= call.options.scale
     return _stack(fused.Coefficients(slope, shift, height * factor, far), (batch, heads))
+
+
+def _make_tables(
+    call: AttentionCall, queries: int, keys: int
+) -> tuple[Float[Array, "B N C"], tuple[Float[Array, "B N D"], ...]]:
+    """Return the parameters and the tables of the function of the relative position.
+
+    Args:
+      call: Arguments of attention.
+      queries: Number of queries after padding.
+      keys: Number of keys after padding.
+    """
+    coefficients, tables = position_tables.make_tables(call, queries, keys)
+    factor = fused.LOG2E  # because the scores of the kernels are to base 2
+    if isinstance(call.variant, DistanceAware) and call.variant.adjust == early_multiply:
+        factor *= call.options.scale
+    return coefficients, tuple(factor * table for table in tables)
 
 
 def _stack(arrays: tuple[Array, ...], shape: tuple[int, int]) -> Array:

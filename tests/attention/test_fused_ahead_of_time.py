@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import pytest
 from jax.experimental import topologies
 
-from distattn_jax.attention import DistanceAware, DotProduct, attention
+from distattn_jax.attention import DistanceAware, DistanceBias, DotProduct, attention
 from tests.attention.cases import needs_kernels
 
 pytestmark = needs_kernels
@@ -52,6 +52,7 @@ gpu_device_info {
 AHEAD_OF_TIME = {
     "dot product": (DotProduct(), {"received": True}),
     "distance, saturating": (DistanceAware(jnp.zeros(2), jnp.zeros(2), tolerance=1e-3), {}),
+    "table": (DistanceBias((jnp.ones(2), jnp.ones(2)), "kerple_log"), {}),
 }
 COMPILE = (
     "from tests.attention import test_fused_ahead_of_time as here; here.compile_for_hopper({!r})"
@@ -110,7 +111,7 @@ SPILLS_REGISTERS = pytest.mark.xfail(
 
 @needs_compiler
 @pytest.mark.parametrize(
-    "name", ["dot product", pytest.param("distance, saturating", marks=SPILLS_REGISTERS)]
+    "name", ["dot product", "table", pytest.param("distance, saturating", marks=SPILLS_REGISTERS)]
 )
 def test_kernels_spill_no_registers(name):
     spills = re.findall(r"(\d+) bytes spill (?:stores|loads)", compiler_output(name))

@@ -59,6 +59,13 @@ def gather_diagonals(ref):
     return mosaic.share_diagonals(mosaic.gather(ref, rows - columns + 15))
 
 
+def load_diagonals(ref):
+    """Return the tile whose entry (i, j) is ref[i - j + 16]."""
+    from distattn_jax.attention.fused.gpu import mosaic
+
+    return mosaic.load_diagonals(ref, SHAPE)
+
+
 def gather_entries(ref):
     """Return the tile whose entry (i, j) is ref[i, (i + j) mod 16]."""
     from distattn_jax.attention.fused.gpu import mosaic
@@ -71,6 +78,7 @@ def gather_entries(ref):
 ROW, COLUMN = np.indices(SHAPE)
 GATHERED = {
     "a vector along the diagonals": (gather_diagonals, (80,), "float32", (ROW - COLUMN + 15,)),
+    "diagonals": (load_diagonals, (80,), "float32", (ROW - COLUMN + 16,)),
     "a matrix": (gather_entries, (64, 16), "bfloat16", (ROW, (ROW + COLUMN) % 16)),
 }
 

@@ -15,6 +15,7 @@ from distattn_jax import hash
 from distattn_jax.attention import (
     MAPPINGS,
     DistanceAware,
+    DistanceBias,
     DotProduct,
     attention,
 )
@@ -122,6 +123,11 @@ def test_guides_on_received_attention_store_no_map(weights):
     assert (f"{length}x{length}x" in text) == weights
 
 
+def hump(x, shape):
+    center, width = shape
+    return jnp.exp(-(((x - center) / width) ** 2))
+
+
 # Together these cover every width, scoring, distance function and option of a plan.
 KERNELS = {
     "dot product": (DotProduct(), Sizes(width=16, value_width=64), {"received": True}),
@@ -153,6 +159,17 @@ KERNELS = {
         {},
     ),
     "clip": (DistanceAware(jnp.ones(2), jnp.ones(1), MAPPINGS["clip"]), Sizes(width=16), {}),
+    "alibi": (DistanceBias(jnp.ones(2), "alibi"), Sizes(width=16), {}),
+    "table": (
+        DistanceBias((jnp.ones(2), jnp.ones(2)), "kerple_log"),
+        Sizes(width=64, value_width=64),
+        {"received": True, "is_causal": True},
+    ),
+    "multiplied table": (
+        DistanceAware(jnp.ones(2), (jnp.ones(2), jnp.ones(2)), hump),
+        Sizes(width=16),
+        {"dropout_rate": 0.1, "dropout_key": KEY},
+    ),
 }
 
 
@@ -204,7 +221,8 @@ def shard(mesh, arrays, variant):
 @pytest.mark.parametrize("kind", [AxisType.Auto, AxisType.Explicit])
 def test_kernels_lower_on_a_mesh(kind, is_set):
     mesh = make_mesh(kind)
-    arrays = shard(mesh, inputs(SMALL, "bfloat16"), DotProduct())
+    variant = DistanceBias((jnp.ones(2), jnp.ones(2)), "kerple_log")
+    arrays = shard(mesh, inputs(SMALL, "bfloat16"), variant)
     with jax.set_mesh(mesh) if is_set else contextlib.nullcontext():
         program = functools.partial(outputs_and_gradients, implementation="pallas")
         text = lower(program, *arrays)
@@ -285,10 +303,18 @@ def without_kernels(monkeypatch):
 
 
 @pytest.mark.usefixtures("without_kernels")
-@pytest.mark.parametrize("adjust", [{}, {"adjust": early_add}])
-def test_operands_of_the_kernels_reproduce_the_reference(adjust):
+@pytest.mark.parametrize(
+    "variant",
+    [
+        distance_aware(),
+        distance_aware(adjust=early_add),
+        DistanceBias(jnp.asarray([0.5, 0.1]), "alibi"),
+    ],
+    ids=["multiply", "add", "alibi"],
+)
+def test_operands_of_the_kernels_reproduce_the_reference(variant):
     """Lengths, offsets, coefficients and dropout have the same meaning in both."""
-    arrays, variant = inputs(SMALL._replace(width=13), "float16"), distance_aware(**adjust)
+    arrays = inputs(SMALL._replace(width=13), "float16")
     actual = jax.jit(restricted_outputs_and_gradients)(*arrays, variant, **RESTRICTIONS)
     float32_arrays = [x.astype(jnp.float32) for x in arrays]
     reference = functools.partial(restricted_outputs_and_gradients, implementation="reference")

@@ -6,22 +6,33 @@ import re
 import jax.numpy as jnp
 import pytest
 
-from distattn_jax.attention import Adapted, DistanceAware, DotProduct, attention, gpu_inputs, pallas
+from distattn_jax.attention import (
+    Adapted,
+    DistanceAware,
+    DistanceBias,
+    DotProduct,
+    attention,
+    gpu_inputs,
+    pallas,
+)
 from distattn_jax.attention.variants import late_multiply
 from tests.attention.cases import Sizes, inputs
 
 DISTANCE_AWARE = DistanceAware(jnp.ones(3), jnp.ones(3))
 
 
-def custom_mapping(x, shape):
-    return x
+def polynomial(x, shape):
+    return jnp.polyval(shape, x)
 
 
 UNSUPPORTED = {
     "there is no kernel for Adapted": {"variant": Adapted(jnp.ones((1, 4)), jnp.ones((3, 4)))},
     "adjust must be early": {"variant": dataclasses.replace(DISTANCE_AWARE, adjust=late_multiply)},
-    "there is no kernel for the mapping custom_mapping": {
-        "variant": dataclasses.replace(DISTANCE_AWARE, mapping=custom_mapping)
+    "must have at most 4 parameters per head; got 6": {
+        "variant": DistanceAware(jnp.ones(3), jnp.ones((3, 5)), polynomial)
+    },
+    "must have at most 4 parameters per head; got 32": {
+        "variant": DistanceBias(jnp.ones((3, 32)), "t5_buckets")
     },
     "weights must be False": {"weights": True},
     "mask must be None (use query_lengths and key_lengths)": {"mask": jnp.ones((1, 1, 5, 7), bool)},

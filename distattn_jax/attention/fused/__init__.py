@@ -15,7 +15,12 @@ from distattn_jax.attention.fused.distance_functions import (
     DistanceFunction,
 )
 from distattn_jax.attention.fused.operands import BackwardOperands, Operands, Plan
-from distattn_jax.attention.fused.scoring import DistanceScoring, DotProductScoring, Scoring
+from distattn_jax.attention.fused.scoring import (
+    DistanceScoring,
+    DotProductScoring,
+    Scoring,
+    TableScoring,
+)
 
 __all__ = [
     "CLIPPED",
@@ -31,4 +36,5 @@ __all__ = [
     "Operands",
     "Plan",
     "Scoring",
+    "TableScoring",
 ]

@@ -20,13 +20,17 @@ class Operands(NamedTuple):
         n // (N / K).
       value: Values with as many heads as the keys.
       coefficients: Slope, shift, height and far value of the distance function, stacked in this
-        order: C is 4. The dot product has no coefficients: C is 0.
+        order: C is 4. For `TableScoring`, the parameters of f, which receive the gradients that the
+        tables determine. The dot product has no coefficients: C is 0.
       query_lengths: Number of queries of each example before the padding.
       key_lengths: Number of keys of each example before the padding.
       offset: Position of query 0 minus the position of key 0.
       dropout_words: Hash words of the queries and of the keys, and the threshold below which an
         entry is dropped. None disables dropout.
       dropout_scale: Factor of the kept weights. None disables dropout.
+      tables: Tables of `TableScoring`: the function f of the relative position, followed by its
+        derivative with respect to each of the C parameters. Number x of a table belongs to the
+        queries i and keys j with i - j = x - S, for x from 0 to T + S: D is T + S + 1.
       radius: Smallest distance at which the distance function is treated as constant. If it is
         None, the function is evaluated at all distances.
       skips_far_tiles: True for a head whose scores beyond the radius are all treated as 0. The
@@ -43,6 +47,7 @@ class Operands(NamedTuple):
     offset: Int[Array, " B"]
     dropout_words: UInt32[Array, "B N 3"] | None = None
     dropout_scale: Float[Array, "B N 1"] | None = None
+    tables: tuple[Float[Array, "B N D"], ...] = ()
     radius: Int[Array, "B N"] | None = None
     skips_far_tiles: Bool[Array, "B N"] | None = None
 

@@ -1,8 +1,9 @@
 """Functions that call the five kernels on a Hopper GPU, and prepare their schedules and inputs.
 
 Vectors have one number per query or key and shape (B, N, L). They are padded to a multiple of all
-block sizes, so that a kernel never reads or writes beyond their end. Matrices need no such padding:
-the copy engine of the GPU reads zeros beyond their end, and writes nothing there.
+block sizes, so that a kernel never reads or writes beyond their end. The same holds for tables,
+which have one number per relative position. Matrices need no such padding: the copy engine of the
+GPU reads zeros beyond their end, and writes nothing there.
 """
 
 from collections.abc import Callable
@@ -129,7 +130,7 @@ class _KernelCall:
         streamed = {"key": key, "value": value}
         if received_cotangent is not None:
             streamed["received_cotangent"] = received_cotangent
-        names = ("slope", "shift", "log_height") if self.plan.scoring.uses_distance else ()
+        names = self.plan.scoring.gradient_names
         outputs = self._run(
             "query_gradient",
             passes.query_gradient(
@@ -159,15 +160,19 @@ class _KernelCall:
         """Return the gradients of all coefficients: slope, shift, height and far value.
 
         The gradient of the height is computed from the gradient of its logarithm. The gradient of
-        the far value is 0, because the far value is treated as a constant.
+        the far value is 0, because the far value is treated as a constant. If tables contain the
+        function, the coefficients are its parameters, and `sums` are their gradients.
 
         Args:
-          sums: Gradients `slope`, `shift` and `log_height` (logarithm of the height), each of shape
-            (B, N). The dict is empty for the dot product, which has no coefficients.
+          sums: Gradients `slope`, `shift` and `log_height` (logarithm of the height), or one
+            gradient per parameter. Each has the shape (B, N). The dict is empty for the dot
+            product, which has no coefficients.
         """
         coefficients = self.operands.coefficients
         if not sums:
             return jnp.zeros_like(coefficients)
+        if not self.plan.scoring.uses_distance:
+            return jnp.stack(list(sums.values()), axis=-1)
         height = sums["log_height"] / unstack_coefficients(coefficients).height
         far = jnp.zeros_like(height)
         return jnp.stack(Coefficients(sums["slope"], sums["shift"], height, far), axis=-1)
@@ -212,6 +217,7 @@ class _KernelCall:
                 "key": self._key_type(key),
                 "value": self._key_type(value),
             },
+            is_transposed=True,
         )
         return self._sum_groups(outputs["key"]), self._sum_groups(outputs["value"])
 
@@ -231,6 +237,7 @@ class _KernelCall:
             streamed={"query": query, "logsumexp": logsumexp},
             far_sums=far_sums,
             output_types={"received": self._vector_type(key)},
+            is_transposed=True,
         )
         return outputs["received"][:, :, : key.shape[1]]
 
@@ -273,6 +280,7 @@ class _KernelCall:
         streamed: dict[str, Array],
         far_sums: dict[str, Array],
         output_types: dict[str, jax.ShapeDtypeStruct],
+        is_transposed: bool = False,
     ) -> dict[str, Array]:
         """Run one kernel and return its outputs by name.
 
@@ -284,10 +292,41 @@ class _KernelCall:
           streamed: Matrices and vectors that belong to the columns of the score map.
           far_sums: Sums over the tiles that are skipped, which the kernel adds to its results.
           output_types: Shapes and dtypes of the outputs.
+          is_transposed: True if the rows of the score map are keys.
         """
-        inputs = KernelInputs(resident, streamed, self.scalars, schedule.bounds, far_sums)
+        names = ("table", *self.plan.scoring.gradient_names)
+        if name != "query_gradient":  # only this kernel needs derivatives
+            names = names[:1]
+        tables = dict(zip(names, self.operands.tables, strict=False))
+        diagonals = {
+            name: self._arrange_by_diagonal(table, is_transposed=is_transposed)
+            for name, table in tables.items()
+        }
+        inputs = KernelInputs(
+            resident, streamed, diagonals, self.scalars, schedule.bounds, far_sums
+        )
         config = getattr(self.configs, name)
-        return run_tile_loop(body, inputs, output_types, schedule.sections, config, name)
+        columns = self.operands.query if is_transposed else self.operands.key
+        origin = self._padded_length(columns.shape[1])
+        return run_tile_loop(body, inputs, output_types, schedule.sections, config, name, origin)
+
+    def _arrange_by_diagonal(
+        self, table: Float[Array, "B N D"], *, is_transposed: bool
+    ) -> Float[Array, "B N _"]:
+        """Arrange a table of relative positions by row - column, and pad rows and columns.
+
+        Entry (row, column) of a padded score map has the number row - column + (padded columns).
+
+        Args:
+          table: One number for each relative position, as in `Operands.tables`.
+          is_transposed: True if the rows of the score map are keys.
+        """
+        rows, columns = self.operands.query.shape[1], self.operands.key.shape[1]
+        if is_transposed:
+            rows, columns, table = columns, rows, jnp.flip(table, axis=-1)
+        padding = self._padded_length(columns) - columns, self._padded_length(rows) - rows
+        # Three more numbers make the length a multiple of 4, as the copy engine requires.
+        return jnp.pad(table, ((0, 0), (0, 0), (padding[0], padding[1] + 3)))
 
     def _score_map(self, *, is_transposed: bool = False) -> ScoreMap:
         return ScoreMap(
@@ -338,8 +377,12 @@ class _KernelCall:
 
     def _pad_vector(self, vector: Float[Array, "B N L"]) -> Float[Array, "B N _"]:
         """Pad a vector with zeros to a multiple of all block sizes."""
-        padding = -vector.shape[-1] % self.configs.vector_multiple
+        padding = self._padded_length(vector.shape[-1]) - vector.shape[-1]
         return jnp.pad(vector, ((0, 0), (0, 0), (0, padding)))
+
+    def _padded_length(self, length: int) -> int:
+        """Return the next multiple of all block sizes."""
+        return length + -length % self.configs.vector_multiple
 
     def _key_type(self, rows: Float[Array, "B S K W"]) -> jax.ShapeDtypeStruct:
         """Return the type of a gradient of keys or values, with one part for each query head."""
@@ -360,8 +403,7 @@ class _KernelCall:
         """Return the type of a padded vector with one number for each row of each query head."""
         batch, length, *_ = rows.shape
         heads = self.operands.query.shape[2]
-        length += -length % self.configs.vector_multiple
-        return jax.ShapeDtypeStruct((batch, heads, length), jnp.float32)
+        return jax.ShapeDtypeStruct((batch, heads, self._padded_length(length)), jnp.float32)
 
 
 def _matrix_type(rows: Float[Array, "B L N _"], width: int) -> jax.ShapeDtypeStruct:

@@ -110,9 +110,10 @@ def query_gradient(
     Inputs: `query`, `values_cotangent`, `logsumexp` and `negative_delta` for the rows of the score
     map. `key`, `value` and, if `has_received` is True, `received_cotangent` for its columns.
 
-    Outputs: `query`, the gradient of the queries. Distance-aware attention has three more outputs
-    with one number per query: `slope`, `shift` and `log_height`. The caller sums each of them over
-    the queries, to obtain the gradients of slope, shift and the logarithm of the height.
+    Outputs: `query`, the gradient of the queries, and one output with one number per query for each
+    of the scoring's `gradient_names`. For `DistanceScoring`, these are `slope`, `shift` and
+    `log_height`. The caller sums each of them over the queries, to obtain the gradients of slope,
+    shift and the logarithm of the height.
 
     Args:
       score_map: Scoring and masking of the score map, which has one row per query.
@@ -159,11 +160,12 @@ def query_gradient(
 
     def finish(context, state):
         total, sums = state
-        if len(sums) == 2:  # log_height follows from dQ: see `DistanceScoring.summed_gradients`
+        names = score_map.scoring.gradient_names
+        # The gradient log_height follows from dQ: see `DistanceScoring.summed_gradients`.
+        if len(sums) < len(names):
             query = mosaic.load_tile(context.resident["query"])
             sums = [*sums, (total * query).sum(axis=1)]
         multiplier = _gradient_multiplier(score_map, context)
-        names = ("slope", "shift", "log_height")[: len(sums)]
         coefficients = {name: x * multiplier for name, x in zip(names, sums, strict=True)}
         return {"query": total * multiplier, **coefficients}
 

@@ -4,6 +4,7 @@ import math
 from typing import NamedTuple
 
 from distattn_jax.attention.fused.operands import Operands, Plan
+from distattn_jax.attention.fused.scoring import DotProductScoring
 
 
 class TileConfig(NamedTuple):
@@ -74,4 +75,4 @@ def select_tile_configs(plan: Plan, operands: Operands) -> TileConfigs:
     """Return the tile configurations for the lengths and the scoring of a call."""
     if min(operands.query.shape[1], operands.key.shape[1]) < MIN_LONG_LENGTH:
         return SHORT
-    return LONG if plan.scoring.uses_distance else LONG_DOT_PRODUCT
+    return LONG_DOT_PRODUCT if isinstance(plan.scoring, DotProductScoring) else LONG

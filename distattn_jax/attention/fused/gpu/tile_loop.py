@@ -9,6 +9,10 @@ warpgroups. One memory warpgroup copies the columns tile by tile into a ring buf
     queries         keys               forward, query gradient, attention given
     keys            queries            key gradient, received
 
+A third kind of input has one number for each diagonal of the score map, that is for each difference
+between row and column. A tile needs as many consecutive diagonals as it has rows and columns
+together. They are copied into the ring buffer with the columns of the tile.
+
 Each output entry is computed by one warpgroup, tile after tile. Hence there are no atomic
 operations, and the results are deterministic.
 
@@ -48,6 +52,8 @@ class Tile(NamedTuple):
       wait: Waits until a streamed matrix has arrived, and returns its reference in shared memory.
       release: Frees the slot of a streamed matrix for the next copy.
       load_vector: Waits for a streamed vector, loads it and frees its slot.
+      load_diagonals: Waits for the diagonals of a tile, loads the number of each entry and frees
+        the slot.
     """
 
     row: jax.Array
@@ -57,6 +63,7 @@ class Tile(NamedTuple):
     wait: Callable[[str], Any]
     release: Callable[[str], None]
     load_vector: Callable[[str], jax.Array]
+    load_diagonals: Callable[[str], jax.Array]
 
 
 class WarpgroupContext(NamedTuple):
@@ -100,6 +107,9 @@ class KernelInputs(NamedTuple):
     Attributes:
       resident: Matrices and vectors that belong to the rows of the score map.
       streamed: Matrices and vectors that belong to the columns of the score map.
+      diagonals: Vectors that belong to the diagonals of the score map, shape (B, N, D). Number
+        `origin` + row - column belongs to the entry (row, column), where `origin` is an argument of
+        `run_tile_loop`.
       scalars: A few numbers for each example and head, shape (B, N, count).
       bounds: Tile indices of the schedule, shape (B, N, blocks, sections + 1).
       far_sums: Sums over the tiles that each thread block skips, shape (B, N, blocks, W).
@@ -107,6 +117,7 @@ class KernelInputs(NamedTuple):
 
     resident: dict[str, jax.Array]
     streamed: dict[str, jax.Array]
+    diagonals: dict[str, jax.Array]
     scalars: dict[str, jax.Array]
     bounds: jax.Array
     far_sums: dict[str, jax.Array]
@@ -119,6 +130,7 @@ def run_tile_loop(
     sections: Sequence[Section],
     config: TileConfig,
     name: str,
+    origin: int = 0,
 ) -> dict[str, jax.Array]:
     """Run a kernel over all blocks of all heads, and return its outputs by name.
 
@@ -129,6 +141,8 @@ def run_tile_loop(
       sections: Sections of the schedule. The kernel has one loop for each section.
       config: Tile sizes, number of warpgroups and number of pipeline stages.
       name: Name of the kernel in profiles.
+      origin: Index of the diagonal row = column in `inputs.diagonals`. It is at least the number of
+        columns of all tiles.
     """
     batch, heads, blocks, _ = inputs.bounds.shape
 
@@ -147,7 +161,7 @@ def run_tile_loop(
         @pl.when(warpgroup == config.warpgroups)
         def _():
             plgpu.set_max_registers(MEMORY_REGISTERS, action="decrease")
-            _copy_tiles(refs, memory, grid_index, bound(0), bound(len(sections)), config)
+            _copy_tiles(refs, memory, grid_index, bound(0), bound(len(sections)), config, origin)
 
     kernel.__name__ = name
     run = plgpu.kernel(
@@ -201,12 +215,16 @@ def _allocate(
     dtype = next(iter(inputs.streamed.values())).dtype
     rows = functools.partial(scratch, config.warpgroups, config.rows)
     columns = functools.partial(scratch, config.stages, config.columns)
+    window = functools.partial(scratch, config.stages, config.block_rows + config.columns)
+    slots = [*inputs.streamed, *inputs.diagonals]
     return _SharedMemory(
         resident={name: rows(array) for name, array in inputs.resident.items()},
         arrived=barriers(inputs.resident, config.warpgroups),
-        ring={name: columns(array) for name, array in inputs.streamed.items()},
-        full=barriers(inputs.streamed, config.stages),
-        free=barriers(inputs.streamed, config.stages, arrivals=config.warpgroups),
+        ring={name: columns(array) for name, array in inputs.streamed.items()}
+        | {name: window(array) for name, array in inputs.diagonals.items()},
+        full=barriers(inputs.streamed, config.stages)
+        | barriers(inputs.diagonals, config.stages, arrivals=2),  # `_copy_tiles` copies two parts
+        free=barriers(slots, config.stages, arrivals=config.warpgroups),
         outputs={name: rows(array) for name, array in output_types.items()},
         operand_scratch=mosaic.operand_scratch(
             (config.warpgroups, config.rows, config.columns), dtype
@@ -242,20 +260,31 @@ def _slice_rows(ref: Any, grid_index: tuple[jax.Array, ...], start: jax.Array, l
     return ref.at[example, pl.ds(start, length), head]
 
 
-def _copy_tiles(refs, memory, grid_index, first, last, config) -> None:
+def _copy_tiles(refs, memory, grid_index, first, last, config, origin) -> None:
     """Run the memory warpgroup: copy tiles `first` to `last - 1` into the ring buffer."""
+    block_row = grid_index[2] * config.block_rows
 
     def copy_tile(tile, _):
         iteration = tile - first
         slot = lax.rem(iteration, config.stages)
-        for name, ref in refs.streamed.items():
 
+        def wait_until_free(name):
             @pl.when(iteration >= config.stages)
-            def _(name=name):
+            def _():
                 plgpu.barrier_wait(memory.free[name].at[slot])
 
+        for name, ref in refs.streamed.items():
+            wait_until_free(name)
             columns = _slice_rows(ref, grid_index, tile * config.columns, config.columns)
             plgpu.copy_gmem_to_smem(columns, memory.ring[name].at[slot], memory.full[name].at[slot])
+        for name, ref in refs.diagonals.items():
+            wait_until_free(name)
+            start = origin + block_row - (tile + 1) * config.columns
+            # The window is copied in two parts, because a copy is limited to 256 rows.
+            for first_row, rows in ((0, config.block_rows), (config.block_rows, config.columns)):
+                part = _slice_rows(ref, grid_index, start + first_row, rows)
+                buffer = memory.ring[name].at[slot, pl.ds(first_row, rows)]
+                plgpu.copy_gmem_to_smem(part, buffer, memory.full[name].at[slot])
 
     lax.fori_loop(first, last, copy_tile, None)
 
@@ -275,7 +304,7 @@ def _compute_tiles(
     for i, section in enumerate(sections):
 
         def step(index, state, section=section):
-            tile = _make_tile(memory, row, index, index - first, section, config)
+            tile = _make_tile(memory, row, warpgroup, index, index - first, section, config)
             return body.step(context, tile, state)
 
         state = lax.fori_loop(bound(i), bound(i + 1), step, state)
@@ -311,7 +340,7 @@ def _make_context(refs, memory, grid_index, warpgroup, row) -> WarpgroupContext:
     )
 
 
-def _make_tile(memory, row, index, iteration, section, config) -> Tile:
+def _make_tile(memory, row, warpgroup, index, iteration, section, config) -> Tile:
     """Return the tile at index `index`, which the loop processes in iteration `iteration`."""
     slot = lax.rem(iteration, config.stages)
 
@@ -328,6 +357,14 @@ def _make_tile(memory, row, index, iteration, section, config) -> Tile:
         release(name)
         return vector
 
+    def load_diagonals(name):
+        rows, columns = config.tile_shape
+        window = wait(name).at[pl.ds(warpgroup * rows, rows + columns)]
+        entries = mosaic.load_diagonals(window, config.tile_shape)
+        plgpu.commit_smem()  # complete the read before the next copy overwrites the slot
+        release(name)
+        return entries
+
     return Tile(
         row=row,
         column=index * config.columns,
@@ -336,4 +373,5 @@ def _make_tile(memory, row, index, iteration, section, config) -> Tile:
         wait=wait,
         release=release,
         load_vector=load_vector,
+        load_diagonals=load_diagonals,
     )

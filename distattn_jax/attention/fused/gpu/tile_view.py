@@ -19,7 +19,13 @@ from distattn_jax.attention.fused.distance_functions import (
 )
 from distattn_jax.attention.fused.gpu import mosaic
 from distattn_jax.attention.fused.gpu.tile_loop import Tile, WarpgroupContext
-from distattn_jax.attention.fused.scoring import CoefficientGradients, Scoring, TileScores
+from distattn_jax.attention.fused.scoring import (
+    CoefficientGradients,
+    Scoring,
+    TableEntries,
+    TableScoring,
+    TileScores,
+)
 
 MASKED_SCORE = -1e30  # finite, because infinity minus infinity would be NaN
 
@@ -61,14 +67,15 @@ class TileView(NamedTuple):
     Attributes:
       scoring: Function from products q · k to scores.
       tile_scores: Scores, and the intermediate results for their gradient.
-      distances: Distances |i - j| of the entries, or None if the scores do not depend on distances.
+      distances: Distances |i - j| of the entries, or the numbers of tables for their relative
+        positions. It is None if the scores of the tile do not depend on positions.
       visible: Mask that is True for visible entries, or None if all entries are visible.
       coefficients: Coefficients of the distance function of the head, or None for the dot product.
     """
 
     scoring: Any
     tile_scores: TileScores
-    distances: Distances | None
+    distances: Distances | TableEntries | None
     visible: jax.Array | None
     coefficients: Coefficients | None
 
@@ -94,8 +101,9 @@ class TileView(NamedTuple):
         """Return the terms of the coefficient gradients, before the sum over the tile.
 
         Returns one array of the shape of the tile for the slope, a second array for the shift and,
-        if f is added to the scores, a third array for the logarithm of the height. None stands for
-        an array of zeros. The tuple is empty for the dot product.
+        if f is added to the scores, a third array for the logarithm of the height. For a table,
+        returns one array for each parameter of f. None stands for an array of zeros. The tuple is
+        empty for the dot product.
         """
         return self.scoring.coefficient_gradients(
             score_gradient, product_gradient, self.distances, self.tile_scores, self.coefficients
@@ -122,8 +130,11 @@ def view_tile(
     """
     scoring: Any = score_map.scoring
     coefficients = read_coefficients(context)
-    needs_distances = scoring.uses_distance and not tile.section.is_far
-    distances = _tile_distances(score_map, context, tile) if needs_distances else None
+    distances: Distances | TableEntries | None = None
+    if isinstance(scoring, TableScoring):
+        distances = _table_entries(scoring, tile)
+    elif scoring.uses_distance and not tile.section.is_far:
+        distances = _tile_distances(score_map, context, tile)
     visible = _visible_entries(score_map, context, tile) if tile.section.is_masked else None
     tile_scores = scoring.score(products, distances, coefficients, for_gradient=for_gradient)
     return TileView(scoring, tile_scores, distances, visible, coefficients)
@@ -162,6 +173,16 @@ def kept_by_dropout(score_map: ScoreMap, context: WarpgroupContext, tile: Tile) 
     row_hash, column_hash = expand(row_hash, column_hash)
     row_shift, column_shift = expand(row_shift, column_shift)
     return hash.is_kept(row_hash ^ column_hash, row_shift + column_shift, threshold)
+
+
+def _table_entries(scoring: TableScoring, tile: Tile) -> TableEntries:
+    """Return functions that load the numbers of a tile from the tables of a kernel."""
+    return TableEntries(
+        value=functools.partial(tile.load_diagonals, "table"),
+        derivatives=tuple(
+            functools.partial(tile.load_diagonals, name) for name in scoring.gradient_names
+        ),
+    )
 
 
 def _visible_entries(score_map: ScoreMap, context: WarpgroupContext, tile: Tile) -> jax.Array:
