@@ -92,7 +92,7 @@ CASES = {
     "alibi": Case(_with(distance_bias, function="alibi")),
     "kerple_log": Case(_with(distance_bias, function="kerple_log")),
     "kerple_power": Case(_with(distance_bias, function="kerple_power")),
-    "t5_buckets": Case(_with(distance_bias, function="t5_buckets")),
+    "t5_bias": Case(_with(distance_bias, function="t5_buckets")),
 }
 DEVICES = {"pallas": "a Hopper GPU", "cudnn": "an NVIDIA GPU"}  # by implementation
 

@@ -9,7 +9,6 @@ from matplotlib.patheffects import withStroke
 from distattn_jax.plot.style import (
     GREY,
     METHOD_COLOURS,
-    PALETTE,
     SETTINGS,
     finish_layout,
     grid_shape,
@@ -85,7 +84,7 @@ def _case_colour(case: str) -> str:
     """Return the colour of the bar of a benchmark case.
 
     A case name starts with the name of its attention variant, e.g. "vanilla_xla". The result is the
-    colour of this variant, or blue if the variant is unknown.
+    colour of this variant, or grey for other names, such as those of other libraries.
     """
     methods = [method for method in METHOD_COLOURS if case.startswith(method)]
-    return METHOD_COLOURS[min(methods, key=len)] if methods else PALETTE["blue"]
+    return METHOD_COLOURS[min(methods, key=len)] if methods else GREY

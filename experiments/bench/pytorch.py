@@ -184,7 +184,7 @@ PEERS: dict[str, Callable[..., Peer]] = {
     "torch_flex_distance_aware": _make_distance_aware,
     "torch_flex_relative_position_keys": _make_relative_keys,
     "torch_flex_alibi": _make_alibi,
-    "torch_flex_t5_buckets": _make_t5,
+    "torch_flex_t5_bias": _make_t5,
 }
 
 

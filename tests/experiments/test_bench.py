@@ -159,7 +159,7 @@ PARAMETERS = {
     "adapted": {"d_variant.content_bias": 16, "d_variant.position_bias": 16},
     "alibi": {"d_variant.parameters": 4},
     "kerple_log": {"d_variant.parameters[0]": 4, "d_variant.parameters[1]": 4},
-    "t5_buckets": {"d_variant.parameters": 4 * 32},
+    "t5_bias": {"d_variant.parameters": 4 * 32},
 }
 
 
@@ -206,13 +206,13 @@ def write_rows(folder, *rows, **changes):
 def test_a_run_adds_its_rows_to_those_of_earlier_runs(tmp_path, monkeypatch):
     kept, replaced = Row("long", "alibi", both_ms=2.0), Row("long", "vanilla", message="old")
     write_rows(tmp_path, kept, replaced)
-    new = [Row("bert", "t5_buckets", both_ms=1.0), Row("long", "vanilla", message="new")]
+    new = [Row("bert", "t5_bias", both_ms=1.0), Row("long", "vanilla", message="new")]
     monkeypatch.setattr(bench, "measure_all", lambda *arguments: iter(new))
     shapes_and_output = ["--shapes", "long", "bert", "--output", str(tmp_path)]
     main(["bench", "--cases", "vanilla", *shapes_and_output, "--add", "true"])
     written = json.loads((tmp_path / "bench.json").read_text())
     found = [(line["shape"], line["case"], line["message"]) for line in written["lines"]]
-    expected = [("bert", "t5_buckets", ""), ("long", "vanilla", "new"), ("long", "alibi", "")]
+    expected = [("bert", "t5_bias", ""), ("long", "vanilla", "new"), ("long", "alibi", "")]
     assert found == expected
     assert list(written["shapes"]) == ["bert", "long"]
     assert [run["config"]["add"] for run in written["runs"]] == [False, True]
