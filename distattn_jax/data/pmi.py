@@ -44,10 +44,10 @@ def count_pmi(tokens: Ragged, vocabulary: int, *, size: int = 4096) -> TokenPmi:
             f"tokens must be ids from 0 to {vocabulary - 1}; got {tokens.values.min()} to "
             f"{tokens.values.max()}."
         )
-    examples = [
-        np.unique(ids, return_counts=True) for ids in np.split(tokens.values, tokens.offsets[1:-1])
-    ]
-    frequency = np.bincount(np.concatenate([ids for ids, _ in examples]), minlength=vocabulary)
+    examples = [np.unique(ids, return_counts=True) for ids in tokens.split()]
+    no_tokens = tokens.values[:0]  # There may be no examples.
+    found = np.concatenate([no_tokens, *(ids for ids, _ in examples)])
+    frequency = np.bincount(found, minlength=vocabulary)
     kept = np.argsort(-frequency, kind="stable")[:size]
     kept = np.sort(kept[frequency[kept] > 0])
     row_of_token = np.full(vocabulary, -1, np.int32)

@@ -56,6 +56,10 @@ class Ragged:
         """Number of elements of every row."""
         return np.diff(self.offsets)
 
+    def split(self) -> list[np.ndarray]:
+        """Return every row as an array."""
+        return np.split(self.values, self.offsets[1:-1]) if len(self) else []
+
     def select(self, mask: Bool[np.ndarray, " rows"]) -> "Ragged":
         """Return the rows where `mask` is True."""
         offsets = np.append(0, np.cumsum(self.lengths[mask]))

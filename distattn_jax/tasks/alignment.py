@@ -64,7 +64,7 @@ def align_words(
     """
     targets = _append_end(translations)
     alignments: list[Any] = [None] * len(sources)
-    rows = zip(_split_rows(sources), _split_rows(targets), strict=True)
+    rows = zip(sources.split(), targets.split(), strict=True)
     words = [[_split_words(tokenizer, tokens.tolist()) for tokens in pair] for pair in rows]
     for batch in plan_batches(np.maximum(sources.lengths, targets.lengths)):
         weights = _attend(
@@ -122,8 +122,3 @@ def _append_end(sentences: Sequence[Tokens]) -> Ragged:
     lengths = [len(tokens) + 1 for tokens in sentences]
     values = itertools.chain.from_iterable((*tokens, END_ID) for tokens in sentences)
     return Ragged(np.fromiter(values, np.int32), np.cumsum([0, *lengths], dtype=np.int64))
-
-
-def _split_rows(column: Ragged) -> list[np.ndarray]:
-    """Return the sequences of a column."""
-    return np.split(column.values, column.offsets[1:-1]) if len(column) else []

@@ -76,13 +76,14 @@ def generate(
     """
     if not isinstance(loaded.model, LanguageModel):
         raise ValueError(f"RUN must have the task language_modeling; got {loaded.config.task}.")
+    _require(len(prompts) >= 1, "prompt", "at least one text", len(prompts))
     _require(tokens >= 1, "tokens", "at least 1", tokens)
     _require(temperature >= 0, "temperature", "at least 0", temperature)
     _require(0 < top_p <= 1, "top-p", "above 0 and at most 1", top_p)
     _require(0 <= seed < 2**32, "seed", "from 0 to 2^32 - 1", seed)
     # In the training data, [END] precedes every text. The tokenizer adds [END] after each prompt.
     # `roll` moves [END] to the beginning.
-    encoded = [np.roll(row, 1) for row in _split_rows(loaded, prompts)]
+    encoded = [np.roll(row, 1) for row in encode(loaded.tokenizer, prompts).split()]
     lengths = np.asarray([len(row) for row in encoded])
     padded = np.zeros((len(encoded), round_length(int(lengths.max()))), np.int32)
     for row, ids in zip(padded, encoded, strict=True):
@@ -97,14 +98,7 @@ def generate(
         temperature=temperature or 1.0,
         top_p=top_p,
     )
-
     return decode(loaded.tokenizer, np.asarray(found.tokens))
-
-
-def _split_rows(loaded: LoadedModel, prompts: Sequence[str]) -> list[np.ndarray]:
-    """Return the token ids of every prompt."""
-    encoded = encode(loaded.tokenizer, prompts)
-    return np.split(encoded.values, encoded.offsets[1:-1])
 
 
 def _require(condition: bool, option: str, requirement: str, got: float) -> None:

@@ -30,6 +30,11 @@ def test_rows_are_truncated_or_padded_to_one_length(rows, length, data):
         assert batch["label"][place] == (0 if i == PADDING_ROW else i + 5)
 
 
+@pytest.mark.parametrize("rows", [[], [[]], [[1, 2], [], [3]]])
+def test_a_column_is_split_into_its_rows(rows):
+    assert [row.tolist() for row in make_ragged(rows).split()] == rows
+
+
 @given(st.lists(st.tuples(st.lists(st.integers(1, 9), max_size=4), st.booleans()), max_size=6))
 def test_selected_rows_keep_their_order(pairs):
     column = make_ragged([row for row, _ in pairs])
