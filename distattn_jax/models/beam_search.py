@@ -25,6 +25,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
+BEAM_SIZE, LENGTH_PENALTY = 4, 0.6  # defaults, as in Vaswani et al. 2017
 NextLogits = Callable[[Int[Array, " rows"], Any], tuple[Float[Array, "rows V"], Any]]
 
 
@@ -71,7 +72,7 @@ def beam_search(
     longest: int,
     end: int,
     pad: int,
-    length_penalty: float | Float[Array, ""] = 0.6,
+    length_penalty: float | Float[Array, ""] = LENGTH_PENALTY,
 ) -> Hypotheses:
     """Find the sequences of every example that have the best scores.
 

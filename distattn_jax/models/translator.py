@@ -8,7 +8,13 @@ import jax.numpy as jnp
 from flax import nnx
 from jaxtyping import Array, Float, Int
 
-from distattn_jax.models.beam_search import Hypotheses, beam_search, length_penalty_of
+from distattn_jax.models.beam_search import (
+    BEAM_SIZE,
+    LENGTH_PENALTY,
+    Hypotheses,
+    beam_search,
+    length_penalty_of,
+)
 from distattn_jax.models.language_model import END, PADDING, LanguageModel
 from distattn_jax.models.methods import Sizes, get_method
 from distattn_jax.models.sampling import sample
@@ -142,8 +148,8 @@ class Translator(nnx.Module):
         *,
         max_lengths: Int[Array, " B"],
         longest: int,
-        beam_size: int = 4,
-        length_penalty: float | Float[Array, ""] = 0.6,
+        beam_size: int = BEAM_SIZE,
+        length_penalty: float | Float[Array, ""] = LENGTH_PENALTY,
         prompts: Int[Array, "B P"] | None = None,
         prompt_lengths: Int[Array, " B"] | None = None,
     ) -> Hypotheses:

@@ -17,6 +17,7 @@ from jaxtyping import Array, Int
 from tokenizers import Tokenizer
 
 from distattn_jax.data import END_ID, PADDING_ROW, Ragged, decode, encode, iterate_split
+from distattn_jax.models.beam_search import BEAM_SIZE, LENGTH_PENALTY
 from distattn_jax.tasks.preparation import open_dataset
 from distattn_jax.tasks.translation import Translation, find_languages
 
@@ -76,8 +77,8 @@ def translate_with_models(
     params: Any,
     sources: Ragged,
     *,
-    beam_size: int = 4,
-    length_penalty: float = 0.6,
+    beam_size: int = BEAM_SIZE,
+    length_penalty: float = LENGTH_PENALTY,
     on_batch: Callable[[int], None] | None = None,
 ) -> list[list[Tokens]]:
     """Return the best translation of every sentence by each of several models.

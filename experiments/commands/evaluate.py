@@ -12,6 +12,7 @@ from etils import epath
 
 from distattn_jax import sharding
 from distattn_jax.models import METHODS
+from distattn_jax.models.beam_search import BEAM_SIZE, LENGTH_PENALTY
 from distattn_jax.tasks import Translation, load_config, read_split
 from distattn_jax.tasks.decoding import read_sentences, translate_sentences_with_models
 from distattn_jax.tasks.load import load_parameters, load_task
@@ -25,7 +26,6 @@ from experiments.commands.train import enable_compilation_cache
 from experiments.papers import translations
 from experiments.papers.formatting import markdown_table, metric_title
 
-BEAM, LENGTH_PENALTY = 4, 0.6  # as in Vaswani et al. 2017
 MODELS_AT_ONCE = 8  # models that translate side by side
 
 
@@ -202,7 +202,7 @@ def add_average_flag(parser: argparse.ArgumentParser) -> None:
 def add_decoding_flags(parser: argparse.ArgumentParser) -> None:
     """Add the flags `--beam` and `--length-penalty` of commands that translate."""
     parser.add_argument(
-        "--beam", type=int, metavar="N", help=f"hypotheses of the beam search (now: {BEAM})"
+        "--beam", type=int, metavar="N", help=f"hypotheses of the beam search (now: {BEAM_SIZE})"
     )
     parser.add_argument(
         "--length-penalty",
@@ -215,7 +215,7 @@ def add_decoding_flags(parser: argparse.ArgumentParser) -> None:
 def decoding_options(parsed: argparse.Namespace) -> dict[str, Any]:
     """Return the options of `translate_tokens`, from the command line or the defaults."""
     return {
-        "beam_size": BEAM if parsed.beam is None else parsed.beam,
+        "beam_size": BEAM_SIZE if parsed.beam is None else parsed.beam,
         "length_penalty": (
             LENGTH_PENALTY if parsed.length_penalty is None else parsed.length_penalty
         ),
