@@ -27,9 +27,9 @@ LAYERS = {
     },
     "distattn_jax.train": {"data", "names", "sharding", "tree"},
     "distattn_jax.datasets": {"data"},
-    "distattn_jax.data": set(),
+    "distattn_jax.data": {"token_ids"},
     "distattn_jax.sharding": set(),
-    "distattn_jax.models": {"attention", "modules"},
+    "distattn_jax.models": {"attention", "modules", "token_ids"},
     "distattn_jax.guiding": {"attention"},
     "distattn_jax.modules": {"attention"},
     "distattn_jax.attention": {"fused", "fused.gpu", "hash", "tree", "variants"},
@@ -38,6 +38,7 @@ LAYERS = {
     "distattn_jax.attention.fused.gpu": {"attention.fused", "hash"},
     "distattn_jax.hash": set(),
     "distattn_jax.names": set(),
+    "distattn_jax.token_ids": set(),
     "distattn_jax.tree": set(),
 }
 # Third-party packages that a layer, including the layers inside it, must not import.

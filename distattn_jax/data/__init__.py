@@ -24,7 +24,6 @@ from distattn_jax.data.rows import find_file, read_rows
 from distattn_jax.data.sentences import split_sentences
 from distattn_jax.data.table import PADDING_ROW, Nested, Ragged, Table
 from distattn_jax.data.tokenizer import (
-    END_ID,
     END_TOKEN,
     PADDING_TOKEN,
     TOKENIZERS,
@@ -38,6 +37,7 @@ from distattn_jax.data.tokenizer import (
     train_word_piece,
 )
 from distattn_jax.data.vectors import WordVectors, load_embeddings, load_word_vectors
+from distattn_jax.token_ids import END_ID
 
 if TYPE_CHECKING:
     from distattn_jax.data.builder import TextBuilder, iterate_split, load_split

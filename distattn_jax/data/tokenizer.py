@@ -25,10 +25,11 @@ from tokenizers import (
 
 from distattn_jax.data.files import AnyPath, DataError, read_text
 from distattn_jax.data.table import Ragged
+from distattn_jax.token_ids import END_ID
 
-PADDING_TOKEN, UNKNOWN_TOKEN = "[PAD]", "[UNK]"  # ids 0 and 1
-SPECIAL_TOKENS = [PADDING_TOKEN, UNKNOWN_TOKEN]
-END_TOKEN, END_ID = "[END]", 2  # only in tokenizers that are trained with `end=True`
+PADDING_TOKEN, UNKNOWN_TOKEN = "[PAD]", "[UNK]"
+SPECIAL_TOKENS = [PADDING_TOKEN, UNKNOWN_TOKEN]  # in the order of their ids
+END_TOKEN = "[END]"  # only in tokenizers that are trained with `end=True`
 TokenIds = Sequence[int] | Int[np.ndarray, " T"]
 CHUNK_SIZE = 10_000  # texts encoded at a time, because encodings need much more memory than ids
 

@@ -18,8 +18,7 @@ from distattn_jax.models.sampling import Samples, sample
 from distattn_jax.modules import Decoder, KeyValueCache, add_positions, dropout
 from distattn_jax.modules.decoder import KeyValue
 from distattn_jax.modules.dropout import Rate, Rngs
-
-PADDING, END = 0, 2  # token ids
+from distattn_jax.token_ids import END_ID, PADDING_ID
 
 
 class LanguageModelOutput(NamedTuple):
@@ -253,8 +252,8 @@ class LanguageModel(nnx.Module):
             last,
             max_lengths=jnp.full(len(last), new_tokens),
             longest=new_tokens,
-            end=END,
-            pad=PADDING,
+            end=END_ID,
+            pad=PADDING_ID,
             key=key,
             temperature=temperature,
             top_p=top_p,

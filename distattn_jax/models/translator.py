@@ -15,11 +15,12 @@ from distattn_jax.models.beam_search import (
     beam_search,
     length_penalty_of,
 )
-from distattn_jax.models.language_model import END, PADDING, LanguageModel
+from distattn_jax.models.language_model import LanguageModel
 from distattn_jax.models.methods import Sizes, get_method
 from distattn_jax.models.sampling import sample
 from distattn_jax.modules import Encoder, EncoderOutput
 from distattn_jax.modules.dropout import Rate, Rngs
+from distattn_jax.token_ids import END_ID, PADDING_ID
 
 
 class TranslatorOutput(NamedTuple):
@@ -171,7 +172,7 @@ class Translator(nnx.Module):
         if beam_size < 1:
             raise ValueError(f"beam_size must be at least 1; got {beam_size}.")
         encoded = self.encode(source, source_lengths)
-        first_tokens = jnp.full((len(source), 1), END)
+        first_tokens = jnp.full((len(source), 1), END_ID)
         lengths = jnp.ones(len(source), jnp.int32)
         if prompts is not None:
             first_tokens = jnp.concatenate([first_tokens, prompts], axis=1)
@@ -189,8 +190,8 @@ class Translator(nnx.Module):
         limits: dict[str, Any] = {
             "max_lengths": max_lengths,
             "longest": longest,
-            "end": END,
-            "pad": PADDING,
+            "end": END_ID,
+            "pad": PADDING_ID,
         }
         if beam_size > 1:
             return beam_search(
@@ -206,7 +207,7 @@ class Translator(nnx.Module):
         return Hypotheses(greedy.tokens[:, None], greedy.lengths[:, None], scores[:, None])
 
 
-def shift_right(tokens: Int[Array, "B T"], first: int = END) -> Int[Array, "B T"]:
+def shift_right(tokens: Int[Array, "B T"], first: int = END_ID) -> Int[Array, "B T"]:
     """Shift tokens by one position, to make the inputs of a decoder that predicts `tokens`.
 
     Args:

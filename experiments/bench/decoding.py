@@ -13,7 +13,7 @@ from flax import nnx
 from jaxtyping import Array, Int
 
 from distattn_jax.models import Hypotheses, Translator, beam_search
-from distattn_jax.models.language_model import END, PADDING
+from distattn_jax.token_ids import END_ID, PADDING_ID
 
 NO_END = -1  # id of an end token that is not in the vocabulary
 
@@ -61,12 +61,12 @@ def decode(
     return beam_search(
         next_logits_with_cache if cached else next_logits_without_cache,
         caches if cached else uncached,
-        jnp.full(batch, END),
+        jnp.full(batch, END_ID),
         beam_size=beam_size,
         max_lengths=jnp.full(batch, tokens),
         longest=tokens,
         end=NO_END,
-        pad=PADDING,
+        pad=PADDING_ID,
     )
 
 

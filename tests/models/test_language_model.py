@@ -9,13 +9,13 @@ import pytest
 from flax import nnx
 
 from distattn_jax.models import LanguageModel, Sizes, sample
-from distattn_jax.models.language_model import END
 from distattn_jax.models.sampling import keep_top_p
+from distattn_jax.token_ids import END_ID
 from tests.models.search import search_greedily
 
 VOCABULARY = 9
 SIZES = Sizes(heads=2, head_features=4, features=8, layers=2, hidden_features=16, max_distance=2)
-PROMPTS, LENGTHS = jnp.asarray([[END, 3, 4, 5], [END, 7, 0, 0], [END, 0, 0, 0]]), [4, 2, 1]
+PROMPTS, LENGTHS = jnp.asarray([[END_ID, 3, 4, 5], [END_ID, 7, 0, 0], [END_ID, 0, 0, 0]]), [4, 2, 1]
 
 
 @pytest.fixture(scope="module")
@@ -49,7 +49,7 @@ def test_greedy_texts_equal_a_search_in_python_for_prompts_of_different_lengths(
     for example, length in enumerate(LENGTHS):
         prompt = PROMPTS[example, :length].tolist()
         tokens, total = search_greedily(
-            functools.partial(log_probabilities, prompt), longest=5, end=END
+            functools.partial(log_probabilities, prompt), longest=5, end=END_ID
         )
         assert found.tokens[example, : found.lengths[example]].tolist() == tokens
         np.testing.assert_allclose(found.log_probabilities[example], total, rtol=1e-4)
@@ -57,7 +57,7 @@ def test_greedy_texts_equal_a_search_in_python_for_prompts_of_different_lengths(
 
 @pytest.mark.parametrize("method", ["alibi", "t5_bias"])
 def test_cached_decoding_with_a_bias_equals_a_call_on_all_tokens(method):
-    tokens = jnp.asarray([[END, 3, 4, 5, 6], [END, 7, 8, 3, 2]])
+    tokens = jnp.asarray([[END_ID, 3, 4, 5, 6], [END_ID, 7, 8, 3, 2]])
 
     @nnx.jit
     def decode(model):

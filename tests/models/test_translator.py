@@ -12,7 +12,7 @@ from flax import nnx
 
 from distattn_jax import sharding
 from distattn_jax.models import Sizes, Translator, shift_right
-from distattn_jax.models.language_model import END
+from distattn_jax.token_ids import END_ID
 from tests.models.search import search, search_greedily
 from tests.programs import iterate_shapes
 
@@ -48,7 +48,7 @@ def call(model, source, target, weights=False):
 
 
 def test_the_decoder_begins_with_the_end_token():
-    np.testing.assert_array_equal(shift_right(TARGET)[0], [END, 4, 3, 9])
+    np.testing.assert_array_equal(shift_right(TARGET)[0], [END_ID, 4, 3, 9])
 
 
 @pytest.mark.parametrize("method", ["relative_position", "distance_aware"])
@@ -124,7 +124,7 @@ def test_translations_equal_a_search_in_python_without_a_cache(beam_size, prompt
     )
 
     def log_probabilities(example, tokens):
-        tokens = [END, *([] if prompts is None else prompts[example]), *tokens]
+        tokens = [END_ID, *([] if prompts is None else prompts[example]), *tokens]
         inputs = np.zeros((3, 8), np.int32)
         inputs[example, : len(tokens)] = tokens
         logits = score(model, inputs)[example, len(tokens) - 1]
@@ -132,7 +132,7 @@ def test_translations_equal_a_search_in_python_without_a_cache(beam_size, prompt
 
     for example in range(3):
         oracle = functools.partial(log_probabilities, example)
-        limits = {"longest": int(max_lengths[example]), "end": END}
+        limits = {"longest": int(max_lengths[example]), "end": END_ID}
         if beam_size == 1:
             tokens, total = search_greedily(oracle, **limits)
             expected = [(tokens, total / ((5 + len(tokens)) / 6) ** 0.6)]
