@@ -122,7 +122,6 @@ def translate_split(run: Run, task: Translation, params: Any, options: argparse.
                 model_graph(task), own, task.tokenizer, sources, **search
             )
         found |= dict(zip(part.tolist(), lines, strict=True))
-    is_best = result is not None and options.average is None
     about = {
         "sentences": len(sources),
         "beam": search["beam_size"],
@@ -134,7 +133,7 @@ def translate_split(run: Run, task: Translation, params: Any, options: argparse.
             {
                 "member": i,
                 "seed": members[i].seed,
-                "step": result["members"][i]["best_step"] if is_best and result else None,
+                "step": translations.find_step(result, i, options.average),
             }
             for i in chosen
         ],

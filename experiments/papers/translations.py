@@ -38,7 +38,7 @@ def store_translations(
       translations: Translations of all sentences, by the index of the model in the run.
       references: References of all sentences.
       about: Description of the translations. The entry `members` lists the index, the seed and the
-        step of every model.
+        step of every model, see `find_step`.
     """
     folder = run.path / FOLDER
     folder.mkdir(parents=True, exist_ok=True)
@@ -112,8 +112,8 @@ class MissingPackageError(RunError):
 def add_scores(run: Run) -> tuple[dict[str, Any] | None, dict[str, Any]]:
     """Return the result of a run with the scores of its translations, and their descriptions.
 
-    A split is left out if its description names another step than the best step of a model. A step
-    of None is accepted: averaged checkpoints and unfinished runs have no best step.
+    A split is left out if other parameters translated it than those that the finished run has. Such
+    translations were stored before the end of the run. Evaluate the run again to replace them.
 
     Args:
       run: Folder of a run.
@@ -130,14 +130,28 @@ def add_scores(run: Run) -> tuple[dict[str, Any] | None, dict[str, Any]]:
     for path in sorted(folder.glob("*.json")):
         split, about = path.stem, read_json(path)
         members = [result["members"][one["member"]] for one in about["members"]]
-        translated = zip(members, about["members"], strict=True)
-        if any(one["step"] not in (None, member["best_step"]) for member, one in translated):
+        steps = [find_step(result, one["member"], about.get("average")) for one in about["members"]]
+        if steps != [one["step"] for one in about["members"]]:
             continue
         found[split] = about
         for member, one in zip(members, about["members"], strict=True):
             if split in member:
                 member[split] = {**member[split], **one.get("scores", {})}
     return result, found
+
+
+def find_step(result: Mapping[str, Any] | None, member: int, average: int | None) -> int | None:
+    """Return the step after which the parameters of a model that translates were saved.
+
+    Args:
+      result: Content of result.json. None means that the run is not finished, and has no step.
+      member: Index of the model in the run.
+      average: Number of averaged checkpoints, of which the last one counts. None means the best
+        checkpoint.
+    """
+    if result is None:
+        return None
+    return result["steps"] if average else result["members"][member]["best_step"]
 
 
 def _join_lines(lines: Sequence[str]) -> str:

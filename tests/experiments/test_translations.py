@@ -38,7 +38,10 @@ def run(tmp_path):
         }
         for member in ABOUT["members"]
     ]
-    result = {"method": "vanilla", "criterion": "loss", "parameters": 7, "members": members}
+    result = {
+        **{"method": "vanilla", "criterion": "loss", "steps": 40, "parameters": 7},
+        "members": members,
+    }
     (tmp_path / "result.json").write_text(json.dumps(result))
     found = {0: REFERENCES, 1: ["ein mann läuft nach hause.", "Zwei Katzen schlafen."]}
     store_translations(run, "test", found, REFERENCES, ABOUT)
@@ -85,6 +88,19 @@ def test_scores_of_other_parameters_are_left_out(run):
     result, about = add_scores(run)
     assert [member["test"] for member in result["members"]] == [{"loss": 2.0}] * 2
     assert about == {}
+
+
+@pytest.mark.parametrize(
+    ("average", "step", "is_current"),
+    [(None, None, False), (3, None, False), (3, 30, False), (3, 40, True)],
+)
+def test_translations_from_before_the_end_of_the_run_are_left_out(run, average, step, is_current):
+    about = {"members": [{"member": 0, "seed": 7, "step": step}], "average": average}
+    store_translations(run, "test", {0: REFERENCES}, REFERENCES, about)
+    score_translations(run, "test")
+    result, found = add_scores(run)
+    assert ("bleu" in result["members"][0]["test"]) == is_current
+    assert ("test" in found) == is_current
 
 
 def test_missing_and_damaged_files_are_named(run):
