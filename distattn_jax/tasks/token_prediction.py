@@ -1,14 +1,65 @@
-"""Loss and metrics of tasks that predict tokens one after the other."""
+"""Shared base of tasks that predict tokens one after the other: data, model, loss and metrics."""
 
-from collections.abc import Mapping
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar
 
 import jax.numpy as jnp
 import numpy as np
+from flax import nnx
 from jaxtyping import Array, Bool, Float
+from tokenizers import Tokenizer
 
-from distattn_jax.tasks.text_task import TextTask
-from distattn_jax.train import Batch, token_cross_entropy
+from distattn_jax.data import Table, TextBuilder, train_byte_level_bpe
+from distattn_jax.tasks.preparation import (
+    SPLITS,
+    PreparedData,
+    describe_data,
+    iterate_training_texts,
+)
+from distattn_jax.tasks.text_task import (
+    DatasetConfig,
+    MethodsConfig,
+    TextTask,
+    TransformerConfig,
+    model_arguments,
+)
+from distattn_jax.train import Batch, Setting, option, token_cross_entropy
+
+
+def norm_option(default: str) -> Any:
+    """Return the option `norm` of a model."""
+    return option(
+        default,
+        "place of the layer norms: after or before attention and feed-forward networks",
+        choices=("after", "before"),
+    )
+
+
+@dataclasses.dataclass(frozen=True)
+class TokenPredictionData(DatasetConfig):
+    """Options of the data set, the vocabulary and the batches, for tasks that predict tokens."""
+
+    vocabulary: int = option(8192, "largest number of subwords, trained on the training set")
+
+
+@dataclasses.dataclass(frozen=True)
+class TokenPredictionModelConfig(TransformerConfig):
+    """Options of the sizes and initial values of a model that predicts tokens."""
+
+    dropout_rate: tuple[float, ...] = option((0.1,), "dropout rate", grid=True)
+    heads: int = option(4, "attention heads")
+    head_features: int = option(64, "width of a head")
+    hidden_features: int = option(1024, "width of the hidden layer of the feed-forward networks")
+    norm: str = norm_option("after")
+
+
+@dataclasses.dataclass(frozen=True)
+class TokenPredictionConfig(MethodsConfig):
+    """Options of an experiment on the prediction of tokens."""
+
+    data: TokenPredictionData = TokenPredictionData()
+    model: TokenPredictionModelConfig = TokenPredictionModelConfig()
 
 
 class TokenPrediction(TextTask):
@@ -19,16 +70,26 @@ class TokenPrediction(TextTask):
     computed without label smoothing.
 
     Attributes:
+      network: Class of the model.
       predicted: Name of the column of the predicted tokens.
     """
 
     criterion: ClassVar[str] = "loss"
+    network: ClassVar[Callable[..., nnx.Module]]
     predicted: ClassVar[str]
+
+    @property
+    def max_length(self) -> int | None:
+        return None  # `read_table` obeys --data.longest. No example is truncated.
 
     @property
     def label_smoothing(self) -> float:
         """Probability that is moved from the right token to all tokens, in the loss."""
         return 0.0
+
+    def make_model(self, setting: Setting, *, rngs: nnx.Rngs) -> nnx.Module:
+        norm = self.config.model.norm
+        return self.network(norm=norm, rngs=rngs, **model_arguments(self, setting))
 
     def loss(self, outputs: Any, batch: Batch) -> Float[Array, " B"]:
         losses = token_cross_entropy(
@@ -63,3 +124,46 @@ class TokenPrediction(TextTask):
         """Return a mask that is True for predicted tokens and False for padding."""
         positions = jnp.arange(batch[self.predicted].shape[1])
         return positions[None, :] < self._lengths(batch)[:, None]
+
+
+def prepare_token_prediction(
+    config: TokenPredictionConfig,
+    dataset: TextBuilder,
+    fields: Sequence[str],
+    *,
+    read_table: Callable[[Any, TextBuilder, str, Tokenizer], Table],
+    columns: Mapping[str, str],
+    describe: Callable[[Mapping[str, Table]], Sequence[str]],
+) -> PreparedData:
+    """Train a tokenizer of subwords on the training set, and return all data of an experiment.
+
+    Args:
+      config: Config of the experiment.
+      dataset: Builder of the data set.
+      fields: Names of the text fields of an example.
+      read_table: Returns the examples of a split, called as `read_table(config, dataset, split,
+        tokenizer)`.
+      columns: Dict from "encoder" or "decoder" to the column of its input sequences.
+      describe: Returns lines to print about the examples of all splits.
+    """
+    texts = iterate_training_texts(dataset, fields)
+    tokenizer = train_byte_level_bpe(texts, size=config.data.vocabulary, end=True)
+    tables = {split: read_table(config, dataset, split, tokenizer) for split in SPLITS}
+    means = {
+        name: float(tables["train"].lengths((column,)).mean()) for name, column in columns.items()
+    }
+    about, messages = describe_data(
+        config.data,
+        dataset,
+        tokenizer,
+        tables,
+        labels=(),
+        average_length=sum(means.values()),
+        sequence_lengths=means,
+        longest_sequences={
+            name: max(int(table.lengths((column,)).max()) for table in tables.values())
+            for name, column in columns.items()
+        },
+        messages=describe(tables),
+    )
+    return PreparedData(config, tokenizer, tables, about, messages)

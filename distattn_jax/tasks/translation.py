@@ -1,47 +1,33 @@
 """Translation: sentences of one language into sentences of another."""
 
 import dataclasses
+import functools
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import numpy as np
-from flax import nnx
 from tokenizers import Tokenizer
 
-from distattn_jax.data import (
-    DataError,
-    Table,
-    TextBuilder,
-    encode,
-    iterate_split,
-    train_byte_level_bpe,
-)
+from distattn_jax.data import DataError, Table, TextBuilder, encode, iterate_split
 from distattn_jax.models import METHODS, Translator, shift_right
 from distattn_jax.models.methods import SAME_AS_KEYS
-from distattn_jax.tasks.preparation import (
-    SPLITS,
-    PreparedData,
-    describe_data,
-    iterate_training_texts,
-    open_dataset,
+from distattn_jax.tasks.preparation import SPLITS, PreparedData, open_dataset
+from distattn_jax.tasks.text_task import RELATIVE_POSITION_METHODS, dataset_option
+from distattn_jax.tasks.token_prediction import (
+    TokenPrediction,
+    TokenPredictionConfig,
+    TokenPredictionData,
+    TokenPredictionModelConfig,
+    prepare_token_prediction,
 )
-from distattn_jax.tasks.text_task import (
-    RELATIVE_POSITION_METHODS,
-    DatasetConfig,
-    MethodsConfig,
-    TransformerConfig,
-    dataset_option,
-    model_arguments,
-)
-from distattn_jax.tasks.token_prediction import TokenPrediction
-from distattn_jax.train import Batch, Setting, option
+from distattn_jax.train import Batch, option
 
 COLUMNS = ("source", "target")
 SWITCHED_METHODS = tuple(name for name, method in METHODS.items() if method.has_switches)
 
 
 @dataclasses.dataclass(frozen=True)
-class TranslationData(DatasetConfig):
+class TranslationData(TokenPredictionData):
     """Options of the data set, the languages, the vocabulary and the batches, for translation."""
 
     dataset: str = dataset_option("multi30k", "parallel_text", "wmt14_de", "wmt14_fr")
@@ -67,14 +53,10 @@ class TranslationData(DatasetConfig):
 
 
 @dataclasses.dataclass(frozen=True)
-class TranslationModelConfig(TransformerConfig):
+class TranslationModelConfig(TokenPredictionModelConfig):
     """Options of the sizes and initial values of the translator."""
 
-    dropout_rate: tuple[float, ...] = option((0.1,), "dropout rate", grid=True)
     layers: int = option(3, "layers of the encoder, and of the decoder")
-    heads: int = option(4, "attention heads")
-    head_features: int = option(64, "width of a head")
-    hidden_features: int = option(1024, "width of the hidden layer of the feed-forward networks")
     key_distance: tuple[int, ...] = option(
         (16,),
         "distance at which relative positions are clipped for the keys, if below max_distance; -1 "
@@ -96,11 +78,6 @@ class TranslationModelConfig(TransformerConfig):
         "heads of a layer share the vectors of relative positions",
         methods=RELATIVE_POSITION_METHODS,
     )
-    norm: str = option(
-        "after",
-        "place of the layer norms: after or before attention and feed-forward networks",
-        choices=("after", "before"),
-    )
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -110,7 +87,7 @@ class TranslationModelConfig(TransformerConfig):
 
 
 @dataclasses.dataclass(frozen=True)
-class TranslationConfig(MethodsConfig):
+class TranslationConfig(TokenPredictionConfig):
     """Options of an experiment on translation."""
 
     task: ClassVar[str] = "translation"
@@ -135,19 +112,12 @@ class Translation(TokenPrediction):
     """Translate sentences: predict the tokens of the target, given the source."""
 
     length_columns = COLUMNS
+    network = Translator
     predicted: ClassVar[str] = "target"
 
     @property
     def label_smoothing(self) -> float:
         return self.config.label_smoothing
-
-    @property
-    def max_length(self) -> int | None:
-        return None  # Training pairs above --data.longest are left out. No pair is truncated.
-
-    def make_model(self, setting: Setting, *, rngs: nnx.Rngs) -> Translator:
-        arguments = model_arguments(self, setting)
-        return Translator(norm=self.config.model.norm, rngs=rngs, **arguments)
 
     def call_model(self, model: Any, batch: Batch, **arguments: Any) -> Any:
         inputs = shift_right(batch["target"])
@@ -158,28 +128,14 @@ class Translation(TokenPrediction):
 def prepare(config: TranslationConfig) -> PreparedData:
     """Prepare a data set of sentence pairs, with one vocabulary for both languages."""
     dataset = open_dataset(config.data)
-    languages = find_languages(config.data, dataset)
-    texts = iterate_training_texts(dataset, languages)
-    tokenizer = train_byte_level_bpe(texts, size=config.data.vocabulary, end=True)
-    tables = {split: read_table(config, dataset, split, tokenizer) for split in SPLITS}
-    lengths = {column: tables["train"].lengths((column,)) for column in COLUMNS}
-    means = {column: float(length.mean()) for column, length in lengths.items()}
-    encoders = dict(zip(("encoder", "decoder"), COLUMNS, strict=True))
-    about, messages = describe_data(
-        config.data,
+    return prepare_token_prediction(
+        config,
         dataset,
-        tokenizer,
-        tables,
-        labels=(),
-        average_length=sum(means.values()),
-        sequence_lengths={name: means[column] for name, column in encoders.items()},
-        longest_sequences={
-            name: max(int(table.lengths((column,)).max()) for table in tables.values())
-            for name, column in encoders.items()
-        },
-        messages=describe_long_pairs(config.data, dataset, tables),
+        find_languages(config.data, dataset),
+        read_table=read_table,
+        columns={"encoder": "source", "decoder": "target"},
+        describe=functools.partial(describe_long_pairs, config.data, dataset),
     )
-    return PreparedData(config, tokenizer, tables, about, messages)
 
 
 def find_languages(config: TranslationData, dataset: TextBuilder) -> tuple[str, str]:
