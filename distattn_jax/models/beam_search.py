@@ -90,22 +90,7 @@ def beam_search(
         numbers prefer longer sequences.
     """
     batch = first_tokens.shape[0]
-    shape = (batch, beam_size)
-    nothing = Hypotheses(
-        tokens=jnp.full((*shape, longest), pad, jnp.int32),
-        lengths=jnp.zeros(shape, jnp.int32),
-        scores=jnp.full(shape, -jnp.inf),
-    )
-    # One hypothesis, of probability 1, exists before the first step.
-    log_probabilities = jnp.where(jnp.arange(beam_size) == 0, 0.0, -jnp.inf)
-    beams = _Beams(
-        step=jnp.int32(0),
-        tokens=nothing.tokens,
-        log_probabilities=jnp.broadcast_to(log_probabilities, shape),
-        finished=nothing,
-        state=jax.tree.map(lambda x: jnp.repeat(x, beam_size, axis=0), state),
-    )
-
+    beams = _start_beams(state, (batch, beam_size), longest=longest, pad=pad)
     penalty = functools.partial(length_penalty_of, exponent=length_penalty)
 
     def is_complete(beams: _Beams) -> Bool[Array, " B"]:
@@ -119,13 +104,7 @@ def beam_search(
 
     def extend(beams: _Beams) -> _Beams:
         """Extend every unfinished hypothesis by one token."""
-        last = jnp.where(
-            beams.step == 0,
-            jnp.broadcast_to(first_tokens[:, None], shape),
-            jax.lax.dynamic_index_in_dim(
-                beams.tokens, jnp.maximum(beams.step - 1, 0), axis=2, keepdims=False
-            ),
-        )
+        last = _last_tokens(beams, first_tokens)
         logits, state = next_logits(last.reshape(-1), beams.state)
         length = beams.step + 1
         probabilities, parent, token = _best_extensions(beams.log_probabilities, logits)
@@ -153,6 +132,41 @@ def beam_search(
 def length_penalty_of(length: Any, exponent: float | Float[Array, ""]) -> Any:
     """Return the divisor of the log-probability of a hypothesis with `length` tokens."""
     return ((5 + length) / 6) ** exponent
+
+
+def _start_beams(state: Any, shape: tuple[int, int], *, longest: int, pad: int) -> _Beams:
+    """Return the state of the search before the first step.
+
+    Args:
+      state: State of the decoder, with B rows.
+      shape: Number of examples B and number of hypotheses K.
+      longest: Largest number of tokens of a hypothesis.
+      pad: Id of the padding token.
+    """
+    nothing = Hypotheses(
+        tokens=jnp.full((*shape, longest), pad, jnp.int32),
+        lengths=jnp.zeros(shape, jnp.int32),
+        scores=jnp.full(shape, -jnp.inf),
+    )
+    # One hypothesis, of probability 1, exists before the first step.
+    log_probabilities = jnp.where(jnp.arange(shape[1]) == 0, 0.0, -jnp.inf)
+    return _Beams(
+        step=jnp.int32(0),
+        tokens=nothing.tokens,
+        log_probabilities=jnp.broadcast_to(log_probabilities, shape),
+        finished=nothing,
+        state=jax.tree.map(lambda x: jnp.repeat(x, shape[1], axis=0), state),
+    )
+
+
+def _last_tokens(beams: _Beams, first_tokens: Int[Array, " B"]) -> Int[Array, "B K"]:
+    """Return the last token of every unfinished hypothesis; in the first step, `first_tokens`."""
+    previous = jnp.maximum(beams.step - 1, 0)
+    return jnp.where(
+        beams.step == 0,
+        jnp.broadcast_to(first_tokens[:, None], beams.log_probabilities.shape),
+        jax.lax.dynamic_index_in_dim(beams.tokens, previous, axis=2, keepdims=False),
+    )
 
 
 def _best_extensions(

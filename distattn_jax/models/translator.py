@@ -17,7 +17,7 @@ from distattn_jax.models.beam_search import (
 )
 from distattn_jax.models.language_model import LanguageModel
 from distattn_jax.models.methods import Sizes, get_method
-from distattn_jax.models.sampling import sample
+from distattn_jax.models.sampling import Samples, sample
 from distattn_jax.modules import Encoder, EncoderOutput
 from distattn_jax.modules.dropout import Rate, Rngs
 from distattn_jax.token_ids import END_ID, PADDING_ID
@@ -172,14 +172,8 @@ class Translator(nnx.Module):
         if beam_size < 1:
             raise ValueError(f"beam_size must be at least 1; got {beam_size}.")
         encoded = self.encode(source, source_lengths)
-        first_tokens = jnp.full((len(source), 1), END_ID)
-        lengths = jnp.ones(len(source), jnp.int32)
-        if prompts is not None:
-            first_tokens = jnp.concatenate([first_tokens, prompts], axis=1)
-            lengths += prompts.shape[1] if prompt_lengths is None else prompt_lengths
         last, caches = self.decoder.read_prompts(
-            first_tokens,
-            lengths,
+            *_prepend_end(len(source), prompts, prompt_lengths),
             new_tokens=longest,
             **self.cross_arguments(encoded, source_lengths),
         )
@@ -193,18 +187,35 @@ class Translator(nnx.Module):
             "end": END_ID,
             "pad": PADDING_ID,
         }
-        if beam_size > 1:
-            return beam_search(
-                next_logits,
-                caches,
-                last,
-                beam_size=beam_size,
-                length_penalty=length_penalty,
-                **limits,
-            )
-        greedy = sample(next_logits, caches, last, **limits)
-        scores = greedy.log_probabilities / length_penalty_of(greedy.lengths, length_penalty)
-        return Hypotheses(greedy.tokens[:, None], greedy.lengths[:, None], scores[:, None])
+        if beam_size == 1:
+            return _as_hypotheses(sample(next_logits, caches, last, **limits), length_penalty)
+        options: dict[str, Any] = {"beam_size": beam_size, "length_penalty": length_penalty}
+        return beam_search(next_logits, caches, last, **options, **limits)
+
+
+def _prepend_end(
+    batch: int, prompts: Int[Array, "B P"] | None, lengths: Int[Array, " B"] | None
+) -> tuple[Int[Array, "B inputs"], Int[Array, " B"]]:
+    """Return prompts that begin with the end token, and their lengths.
+
+    Args:
+      batch: Number of prompts B.
+      prompts: Token ids. None means prompts without a token.
+      lengths: Number of valid tokens of each prompt, possibly 0. None means P.
+    """
+    end, ones = jnp.full((batch, 1), END_ID), jnp.ones(batch, jnp.int32)
+    if prompts is None:
+        return end, ones
+    return (
+        jnp.concatenate([end, prompts], axis=1),
+        ones + (prompts.shape[1] if lengths is None else lengths),
+    )
+
+
+def _as_hypotheses(samples: Samples, length_penalty: float | Float[Array, ""]) -> Hypotheses:
+    """Return one hypothesis for each sampled sequence."""
+    scores = samples.log_probabilities / length_penalty_of(samples.lengths, length_penalty)
+    return Hypotheses(samples.tokens[:, None], samples.lengths[:, None], scores[:, None])
 
 
 def shift_right(tokens: Int[Array, "B T"], first: int = END_ID) -> Int[Array, "B T"]:

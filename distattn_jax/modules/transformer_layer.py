@@ -219,14 +219,7 @@ class TransformerLayer(nnx.Module):
         y = self._add(x, attended.values, self.attention_norm, rate, rngs)
         cross_weights = None
         if self.cross_attention is not None:
-            crossed = _as_attended(
-                self.cross_attention(
-                    self._normalize_input(y, self.cross_attention_norm),
-                    key_value=cross_key_value,
-                    key_lengths=cross_lengths,
-                    **shared,
-                )
-            )
+            crossed = self._attend_to_encoder(y, cross_key_value, cross_lengths, shared)
             y = self._add(y, crossed.values, self.cross_attention_norm, rate, rngs)
             cross_weights = crossed.weights
         hidden = self.feed_forward(
@@ -296,6 +289,20 @@ class TransformerLayer(nnx.Module):
             **{**arguments, "is_causal": True},
         )
         return _as_attended(attended), appended
+
+    def _attend_to_encoder(
+        self,
+        x: Float[Array, "B T D"],
+        key_value: tuple[Array, Array] | None,
+        lengths: Int[Array, " B"] | None,
+        arguments: dict[str, Any],
+    ) -> Attended:
+        """Attend to the keys and values of an encoder."""
+        assert self.cross_attention is not None
+        inputs = self._normalize_input(x, self.cross_attention_norm)
+        return _as_attended(
+            self.cross_attention(inputs, key_value=key_value, key_lengths=lengths, **arguments)
+        )
 
     def _normalize_input(self, x: Array, norm: Any) -> Array:
         """Return the input of attention or feed-forward network: norm(x) if norm="before"."""
