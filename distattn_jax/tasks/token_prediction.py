@@ -1,16 +1,27 @@
 """Shared base of tasks that predict tokens one after the other: data, model, loss and metrics."""
 
+import contextlib
 import dataclasses
+import hashlib
+import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar
 
 import jax.numpy as jnp
 import numpy as np
+import tokenizers
+from etils import epath
 from flax import nnx
 from jaxtyping import Array, Bool, Float
 from tokenizers import Tokenizer
 
-from distattn_jax.data import Table, TextBuilder, train_byte_level_bpe
+from distattn_jax.data import (
+    DataError,
+    Table,
+    TextBuilder,
+    load_tokenizer,
+    train_byte_level_bpe,
+)
 from distattn_jax.tasks.preparation import (
     SPLITS,
     PreparedData,
@@ -25,6 +36,7 @@ from distattn_jax.tasks.text_task import (
     model_arguments,
 )
 from distattn_jax.train import Batch, Setting, option, token_cross_entropy
+from distattn_jax.train.atomic_write import write_atomically
 
 
 def norm_option(default: str) -> Any:
@@ -126,6 +138,31 @@ class TokenPrediction(TextTask):
         return positions[None, :] < self._lengths(batch)[:, None]
 
 
+def load_or_train_tokenizer(dataset: TextBuilder, fields: Sequence[str], *, size: int) -> Tokenizer:
+    """Return a tokenizer of subwords that is trained on the training set of a data set.
+
+    The tokenizer is stored beside the prepared examples, in a folder that is named after the
+    content of the raw files. The name of the file is a hash of everything else that decides the
+    result. A missing or damaged file is written again.
+
+    Args:
+      dataset: Builder of the data set.
+      fields: Names of the text fields of an example.
+      size: Largest number of subwords.
+    """
+    key = [dataset.name, str(dataset.version), *fields, size, tokenizers.__version__]
+    name = hashlib.sha256(json.dumps(key).encode()).hexdigest()[:16]
+    path = epath.Path(dataset.root / dataset.digest / "tokenizers" / f"{name}.json")
+    with contextlib.suppress(DataError, OSError):
+        return load_tokenizer(path)
+    texts = iterate_training_texts(dataset, fields)
+    tokenizer = train_byte_level_bpe(texts, size=size, end=True)
+    with contextlib.suppress(OSError):  # The folder may be read-only. The file only saves time.
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(path, tokenizer.to_str(pretty=True))
+    return tokenizer
+
+
 def prepare_token_prediction(
     config: TokenPredictionConfig,
     dataset: TextBuilder,
@@ -146,8 +183,7 @@ def prepare_token_prediction(
       columns: Dict from "encoder" or "decoder" to the column of its input sequences.
       describe: Returns lines to print about the examples of all splits.
     """
-    texts = iterate_training_texts(dataset, fields)
-    tokenizer = train_byte_level_bpe(texts, size=config.data.vocabulary, end=True)
+    tokenizer = load_or_train_tokenizer(dataset, fields, size=config.data.vocabulary)
     tables = {split: read_table(config, dataset, split, tokenizer) for split in SPLITS}
     means = {
         name: float(tables["train"].lengths((column,)).mean()) for name, column in columns.items()

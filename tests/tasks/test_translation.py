@@ -40,6 +40,29 @@ def test_both_columns_end_with_the_end_token_and_decode_to_the_texts(folder, pre
     assert prepared.about["longest_sequences"].keys() == {"encoder", "decoder"}
 
 
+def test_the_tokenizer_is_trained_again_only_if_the_data_or_an_option_changes(tmp_path):
+    def prepare_again(**data):
+        return prepare(make_config(tmp_path, data=data)).tokenizer.to_str()
+
+    def list_files():
+        return set((tmp_path / "prepared").glob("*/tokenizers/*.json"))
+
+    trained, larger = prepare_again(), prepare_again(vocabulary=264)
+    assert trained != larger
+    assert len(list_files()) == 2
+    first = min(list_files(), key=lambda path: path.stat().st_size)
+    (second,) = list_files() - {first}
+    first.write_text(second.read_text())
+    assert prepare_again() == larger  # The stored tokenizer is used.
+    first.write_text("{")
+    assert prepare_again() == trained
+    assert prepare_again() == trained
+    raw = tmp_path / "raw" / "train.en"
+    raw.write_text(raw.read_text().replace("old", "new"))
+    assert prepare_again(vocabulary=264) != larger
+    assert len(list_files()) == 3
+
+
 def test_the_languages_can_be_swapped_and_unknown_ones_are_refused(folder, prepared):
     other = prepare(make_config(folder, data={"source": "de", "target": "en"}))
     for one, two in (("source", "target"), ("target", "source")):
