@@ -75,8 +75,16 @@ def operand_specs(mesh: AbstractMesh, operands: Operands) -> Any:
         **dict.fromkeys(("query", "key", "value"), per_row),
         **dict.fromkeys(("coefficients", "dropout_words", "dropout_scale"), per_head),
         **dict.fromkeys(("query_lengths", "key_lengths", "offset"), PartitionSpec(batch)),
+        **dict.fromkeys(("query_segments", "key_segments"), PartitionSpec(batch)),
     }
     specs["tables"] = (per_head,) * len(operands.tables)
+    for name in ("key_mask", "query_mask", "mask"):
+        array = getattr(operands, name)
+        if array is not None:
+            is_shared = [size == 1 for size in array.shape[:2]]
+            specs[name] = PartitionSpec(
+                None if is_shared[0] else batch, None if is_shared[1] else heads
+            )
     present = {name: spec for name, spec in specs.items() if getattr(operands, name) is not None}
     return Operands(**present)
 

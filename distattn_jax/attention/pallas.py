@@ -1,7 +1,7 @@
 """Implementation with the package `fused`, for variants with scores of q · k and i - j.
 
 This module converts a call into the operands of the kernels: coefficients or tables of the distance
-function, lengths of every example and hash words for dropout.
+function, lengths of every example, masks and hash words for dropout.
 """
 
 import functools
@@ -10,12 +10,13 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jaxtyping import Array, Bool, Float, Int, Num
 
 from distattn_jax.attention import fused, gpu_inputs, mesh, position_tables
 from distattn_jax.attention.arguments import Attended, AttentionCall
 from distattn_jax.attention.dropout import drop_threshold, kept_scale, make_head_words
 from distattn_jax.attention.fused import derivative
+from distattn_jax.attention.fused.schedule import Window
 from distattn_jax.attention.variants import (
     DistanceAware,
     DistanceBias,
@@ -31,6 +32,7 @@ OLDEST_JAX = (0, 11)
 HOPPER = 9  # compute capability: only this generation has the matrix instructions of the kernels
 WIDTHS = (16, 32, 64)  # widths of heads in the kernels
 LENGTH_MULTIPLE = 8
+MASK_MULTIPLE = 16  # bytes: the copy engine needs aligned rows
 MIN_V = -80.0  # of a learnable sigmoid, so that e^v does not underflow
 DEFAULT_TOLERANCE = 2.0**-10  # about the rounding error of a score from 16-bit inputs
 MIN_SATURATED_LENGTH = 1024  # shorter maps have too few tiles for skipping to pay off
@@ -91,7 +93,7 @@ def run(call: AttentionCall) -> Attended:
     _, keys, _, value_width = call.value.shape
     plan = fused.Plan(
         scoring=_make_scoring(call),
-        is_causal=call.options.is_causal,
+        window=_make_window(call),
         received=call.options.received,
         logsumexp=call.options.logsumexp,
         tolerance=_select_tolerance(call),
@@ -112,12 +114,6 @@ def unsupported_reason(call: AttentionCall) -> str | None:
         return reason
     if call.options.weights:
         return "it does not store the attention weights: weights must be False"
-    if call.mask is not None:
-        return "it supports lengths only: mask must be None (use query_lengths and key_lengths)"
-    if call.query_segments is not None:
-        return "it does not support segments: query_segments must be None"
-    if call.options.window is not None:
-        return "it does not support windows: local_window_size must be None"
     if call.has_symbolic_shape:
         return "it needs shapes of known size"
     reason = gpu_inputs.unsupported_dtype_reason(call)
@@ -192,6 +188,10 @@ def _select_tolerance(call: AttentionCall) -> float:
     """
     if not isinstance(call.variant, DistanceAware) or call.dropout_rate is not None:
         return 0.0
+    window, masks = _make_window(call), _split_mask(call)
+    has_segments = call.query_segments is not None
+    if masks.mask is not None or has_segments or window not in (Window(), Window(right=0)):
+        return 0.0  # The prefix sums over skipped keys would contain keys that are not visible.
     if call.variant.tolerance is not None:
         return call.variant.tolerance
     longest = max(call.query.shape[1], call.key.shape[1])
@@ -227,9 +227,68 @@ def _make_operands(call: AttentionCall) -> fused.Operands:
         query_lengths=gpu_inputs.fill_lengths(call.query_lengths, batch, queries),
         key_lengths=gpu_inputs.fill_lengths(call.key_lengths, batch, keys),
         offset=jnp.broadcast_to(call.offset, (batch,)),
+        query_segments=_pad_segments(call.query_segments),
+        key_segments=_pad_segments(call.key_segments),
+        **_make_masks(call)._asdict(),
         dropout_words=dropout_words,
         dropout_scale=dropout_scale,
     )
+
+
+class _Masks(NamedTuple):
+    """Masks of a call: of keys, of queries, and of pairs of a query and a key."""
+
+    key_mask: Bool[Array, "#B #N S"] | None = None
+    query_mask: Bool[Array, "#B #N T"] | None = None
+    mask: Num[Array, "#B #N _ _"] | None = None
+
+
+def _split_mask(call: AttentionCall) -> _Masks:
+    """Return the mask of a call as a key mask, a query mask or a mask of pairs."""
+    if call.mask is None:
+        return _Masks()
+    if call.mask.shape[2] == 1:
+        shape = (*call.mask.shape[:2], call.key.shape[1])
+        return _Masks(key_mask=jnp.broadcast_to(call.mask[:, :, 0], shape))
+    if call.mask.shape[3] == 1:
+        return _Masks(query_mask=call.mask[..., 0])
+    return _Masks(mask=call.mask)
+
+
+def _make_masks(call: AttentionCall) -> _Masks:
+    """Return the masks as the kernels read them: with padding, and lengths in the key mask."""
+    masks = _split_mask(call)
+    queries, keys = (x.shape[1] + -x.shape[1] % LENGTH_MULTIPLE for x in (call.query, call.key))
+    if masks.key_mask is not None:
+        key_mask = _pad_last(masks.key_mask, keys)
+        if call.key_lengths is not None:
+            key_mask &= jnp.arange(keys)[None, None, :] < call.key_lengths[:, None, None]
+        return masks._replace(key_mask=key_mask)
+    if masks.query_mask is not None:
+        return masks._replace(query_mask=_pad_last(masks.query_mask, queries))
+    if masks.mask is not None:
+        padding = [-length % MASK_MULTIPLE for length in masks.mask.shape[2:]]
+        widths = ((0, 0), (0, 0), (0, padding[0]), (0, padding[1]))
+        return masks._replace(mask=jnp.pad(masks.mask.astype(jnp.int8), widths))
+    return masks
+
+
+def _pad_last(x: Bool[Array, "#B #N L"], length: int) -> Bool[Array, "#B #N {length}"]:
+    """Pad the last axis with False."""
+    return jnp.pad(x, ((0, 0), (0, 0), (0, length - x.shape[-1])))
+
+
+def _pad_segments(segments: Int[Array, "B L"] | None) -> Int[Array, "B _"] | None:
+    """Pad the segments to a length that the kernels support, by repeating the last segment."""
+    if segments is None:
+        return None
+    return jnp.pad(segments, ((0, 0), (0, -segments.shape[1] % LENGTH_MULTIPLE)), mode="edge")
+
+
+def _make_window(call: AttentionCall) -> Window:
+    """Return the limits of the distance to visible keys, from the window and the causal mask."""
+    window = Window(*(call.options.window or (None, None)))
+    return window._replace(right=0) if call.options.is_causal else window
 
 
 def _make_coefficients(call: AttentionCall) -> Float[Array, "B N C"]:

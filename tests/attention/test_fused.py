@@ -168,6 +168,50 @@ def test_dropout_drops_the_same_entries_as_the_oracle():
     assert_zero_where_masked(fused, sizes)
 
 
+def make_mask(*shape: int) -> np.ndarray:
+    """Return a random mask of the given shape, with some rows and columns that are all False."""
+    mask = np.random.default_rng(5).random(shape) < 0.7
+    if shape[2] > 1:
+        mask &= (np.arange(shape[2]) % 50 != 7)[:, None]
+    if shape[3] > 1:
+        mask &= np.arange(shape[3]) % 50 != 9
+    return mask
+
+
+MASKS = {
+    "keys": {"mask": make_mask(2, 1, 1, 150), "key_lengths": jnp.asarray([150, 77])},
+    "keys of each head": {"mask": make_mask(1, 2, 1, 150)},
+    "queries": {"mask": make_mask(1, 2, 140, 1), "query_lengths": jnp.asarray([140, 9])},
+    "pairs": {"mask": make_mask(2, 1, 140, 150), "is_causal": True, "query_offset": 30},
+    "pairs of each head": {"mask": make_mask(1, 2, 140, 150)},
+    "window": {"local_window_size": (20, 3), "query_offset": jnp.asarray([0, 15])},
+    "causal window": {"local_window_size": 70, "is_causal": True},
+}
+
+
+@pytest.mark.parametrize("name", MASKS)
+def test_masks_of_distance_aware_attention(name):
+    sizes = Sizes(batch=2, queries=140, keys=150, heads=2, width=16, value_width=16)
+    variant = DistanceAware(*LOCAL_AND_DISTANT, tolerance=2.0**-10)
+    arguments = {"received": True, "logsumexp": True, **MASKS[name]}
+    compare_with_reference(inputs(sizes, "float16"), variant, **arguments)
+
+
+@pytest.mark.parametrize("is_causal", [False, True])
+def test_segments_of_sequences_packed_into_a_row(is_causal):
+    sizes = Sizes(batch=2, queries=300, keys=300, heads=1, width=16, value_width=16)
+    segments = jnp.stack([jnp.arange(300) // 70, jnp.arange(300) % 3])  # sorted, and mixed
+    variant = DistanceAware(*(x[:1] for x in LOCAL_AND_DISTANT))
+    compare_with_reference(
+        inputs(sizes, "float16"),
+        variant,
+        query_segments=segments,
+        key_segments=segments,
+        is_causal=is_causal,
+        received=True,
+    )
+
+
 # The tests below use float16 for more precise gradients of the parameters. These are sums of many
 # terms A (dO · V - D) of both signs, and D = dO · O contains the rounding errors of the values O.
 

@@ -9,6 +9,7 @@ import pytest
 from distattn_jax.attention.fused.schedule import (
     Schedule,
     ScheduleInputs,
+    Window,
     schedule_key_blocks,
     schedule_query_blocks,
 )
@@ -30,14 +31,28 @@ class Pairs(NamedTuple):
     skips_far_tiles: np.ndarray
 
 
+RESTRICTIONS = {
+    "no restriction": {},
+    "causal": {"window": Window(right=0)},
+    "window": {"window": Window(3, 5)},
+    "window and causal": {"window": Window(7, 0)},
+    "key mask": {"key_mask": True},
+    "sorted segments": {"segments": np.sort},
+    "mixed segments": {"segments": np.asarray, "window": Window(right=0)},
+    "mask": {"mask": True},
+}
+SATURATING = ("no restriction", "causal", "key mask")  # heads may skip far tiles
+
+
 def random_maps(
-    is_causal: bool, saturates: bool, multiples: tuple[int, int]
+    restriction: str, saturates: bool, multiples: tuple[int, int]
 ) -> tuple[ScheduleInputs, Pairs]:
     """Random score maps, their lengths rounded up to multiples for queries and keys.
 
     Lengths are from none to all, offsets reach beyond both ends, radii are from 0 to more than the
     length.
     """
+    chosen = RESTRICTIONS[restriction]
     generator = np.random.default_rng(0)
     B, N = 300, 3
 
@@ -47,16 +62,37 @@ def random_maps(
     queries, keys = integers(0, QUERIES, B), integers(0, KEYS, B)
     offset = integers(-QUERIES - 3, KEYS + 3, B)
     radius, skips = integers(0, 80, B, N) // integers(1, 9, B, N), generator.random((B, N)) < 0.5
-    inputs = ScheduleInputs(*map(jnp.asarray, (queries, keys, offset, radius, skips)))
-    if not saturates:
-        inputs, skips = inputs._replace(radius=None, skips_far_tiles=None), skips & False
-        radius = np.full_like(radius, 2**20)
-
     T, S = QUERIES + -QUERIES % multiples[0], KEYS + -KEYS % multiples[1]
     i, j = np.arange(T)[:, None], np.arange(S)[None, :]
     relative_positions = i + offset[:, None, None, None] - j
     is_query, is_key = i < queries[:, None, None, None], j < keys[:, None, None, None]
-    visible = is_query & is_key & ((relative_positions >= 0) | (not is_causal))
+    window = chosen.get("window", Window())
+    visible = np.broadcast_to(is_query & is_key, (B, N, T, S))
+    if window.left is not None:
+        visible = visible & (relative_positions <= window.left)
+    if window.right is not None:
+        visible = visible & (relative_positions >= -window.right)
+    inputs = ScheduleInputs(*map(jnp.asarray, (queries, keys, offset)), window=window)
+    if saturates:
+        inputs = inputs._replace(radius=jnp.asarray(radius), skips_far_tiles=jnp.asarray(skips))
+    else:
+        radius, skips = np.full_like(radius, 2**20), skips & False
+    if "key_mask" in chosen:
+        first, end = integers(0, KEYS, B, N, 1), integers(0, KEYS, B, N, 1)
+        mask = (generator.random((B, N, S)) < 0.9) & (j >= first) & (j < end) & (j < KEYS)
+        visible = visible & mask[:, :, None, :]
+        is_key = is_key & mask[:, :, None, :]
+        inputs = inputs._replace(key_mask=jnp.asarray(mask[:, :, :KEYS]))
+    if "segments" in chosen:
+        segments = [chosen["segments"](integers(0, 3, B, length)) for length in (T, S)]
+        visible = visible & (segments[0][:, None, :, None] == segments[1][:, None, None, :])
+        inputs = inputs._replace(
+            query_segments=jnp.asarray(segments[0][:, :QUERIES]),
+            key_segments=jnp.asarray(segments[1][:, :KEYS]),
+        )
+    if "mask" in chosen:
+        visible = visible & (generator.random((B, N, T, S)) < 0.5)
+        inputs = inputs._replace(has_mask=True)
     near = np.abs(relative_positions) < radius[:, :, None, None]
     properties = np.broadcast_arrays(
         is_query, is_key, visible, relative_positions, near, skips[:, :, None, None]
@@ -111,46 +147,36 @@ def assert_schedule(
         assert (side * relative_positions[one_side] >= 0).all()
 
 
-@pytest.mark.parametrize("saturates", [False, True])
-@pytest.mark.parametrize("is_causal", [False, True])
+@pytest.mark.parametrize("restriction", RESTRICTIONS)
 @pytest.mark.parametrize(("block_rows", "tile_columns"), TILES)
-def test_query_blocks_cover_every_visible_key(block_rows, tile_columns, is_causal, saturates):
-    inputs, pairs = random_maps(is_causal, saturates, (block_rows, tile_columns))
-    i, j = np.indices(pairs.near.shape[2:])
-    for uses_distance in (True, False)[: 1 if saturates else 2]:
+def test_query_blocks_cover_every_visible_key(block_rows, tile_columns, restriction):
+    for saturates, uses_distance in [(False, False), (False, True), (True, True)]:
+        if saturates and restriction not in SATURATING:
+            continue
+        inputs, pairs = random_maps(restriction, saturates, (block_rows, tile_columns))
+        i, j = np.indices(pairs.near.shape[2:])
         schedule = schedule_query_blocks(
-            inputs,
-            QUERIES,
-            block_rows,
-            tile_columns,
-            is_causal=is_causal,
-            uses_distance=uses_distance,
+            inputs, QUERIES, block_rows, tile_columns, uses_distance=uses_distance
         )
         scheduled = ScheduledPairs(schedule, i // block_rows, j // tile_columns)
-        summed = scheduled.before | (scheduled.after & (not is_causal))
+        summed = scheduled.before | (scheduled.after & (not inputs.window.is_causal))
         assert_schedule(scheduled, pairs, summed=summed, needs_mask=pairs.is_query)
 
 
-@pytest.mark.parametrize("saturates", [False, True])
-@pytest.mark.parametrize("is_causal", [False, True])
+@pytest.mark.parametrize("restriction", RESTRICTIONS)
 @pytest.mark.parametrize(("block_rows", "tile_columns"), TILES)
-def test_key_blocks_cover_every_query_that_sees_them(
-    block_rows, tile_columns, is_causal, saturates
-):
+def test_key_blocks_cover_every_query_that_sees_them(block_rows, tile_columns, restriction):
     """Padded queries may be visited, because their weights are 0. Padded keys are set to 0."""
-    inputs, pairs = random_maps(is_causal, saturates, (tile_columns, block_rows))
-    i, j = np.indices(pairs.near.shape[2:])
-    for uses_distance in (True, False)[: 1 if saturates else 2]:
+    for saturates, uses_distance in [(False, False), (False, True), (True, True)]:
+        if saturates and restriction not in SATURATING:
+            continue
+        inputs, pairs = random_maps(restriction, saturates, (tile_columns, block_rows))
+        i, j = np.indices(pairs.near.shape[2:])
         schedule = schedule_key_blocks(
-            inputs,
-            KEYS,
-            block_rows,
-            tile_columns,
-            is_causal=is_causal,
-            uses_distance=uses_distance,
+            inputs, KEYS, block_rows, tile_columns, uses_distance=uses_distance
         )
         scheduled = ScheduledPairs(schedule, j // block_rows, i // tile_columns)
-        summed = scheduled.after | (scheduled.before & (not is_causal))
+        summed = scheduled.after | (scheduled.before & (not inputs.window.is_causal))
         assert_schedule(scheduled, pairs, summed=summed, needs_mask=pairs.is_query & pairs.is_key)
 
 
@@ -160,11 +186,40 @@ def test_most_tiles_of_a_long_map_are_skipped_or_far(make_schedule, is_causal):
     """One head skips far tiles and visits a band; most tiles of the other head are far."""
     length = jnp.asarray([4096])
     inputs = ScheduleInputs(
-        length, length, 0 * length, jnp.asarray([[50] * 2]), jnp.asarray([[True, False]])
+        length,
+        length,
+        0 * length,
+        Window(right=0 if is_causal else None),
+        radius=jnp.asarray([[50] * 2]),
+        skips_far_tiles=jnp.asarray([[True, False]]),
     )
-    schedule = make_schedule(inputs, 4096, 128, 64, is_causal=is_causal, uses_distance=True)
+    schedule = make_schedule(inputs, 4096, 128, 64, uses_distance=True)
     tiles = np.diff(np.asarray(schedule.bounds)).sum(axis=2)[0]  # (heads, sections)
     band, everything = tiles.sum(axis=1)
     assert band < 0.2 * everything
     is_far = [section.is_far for section in schedule.sections]
     assert tiles[1, is_far].sum() > 0.8 * everything
+
+
+@pytest.mark.parametrize("make_schedule", [schedule_query_blocks, schedule_key_blocks])
+def test_tiles_of_other_segments_are_skipped_and_most_others_are_plain(make_schedule):
+    length, segments = jnp.asarray([4096]), jnp.arange(4096)[None] // 512
+    inputs = ScheduleInputs(
+        length, length, 0 * length, query_segments=segments, key_segments=segments
+    )
+    schedule = make_schedule(inputs, 4096, 128, 64, uses_distance=False)
+    tiles = np.diff(np.asarray(schedule.bounds)).sum(axis=2)[0, 0]
+    assert tiles.sum() == 32 * 8, "each block of 128 rows visits the 8 tiles of its segment"
+    assert tiles[[not section.is_masked for section in schedule.sections]].sum() == tiles.sum()
+
+
+@pytest.mark.parametrize("padding", ["after", "before"])
+def test_a_mask_of_padding_costs_no_more_than_lengths(padding):
+    is_key = jnp.arange(4096)[None, None] < 1024
+    mask = is_key if padding == "after" else is_key[..., ::-1]
+    length = jnp.asarray([4096])
+    inputs = ScheduleInputs(length, length, 0 * length, key_mask=mask)
+    schedule = schedule_query_blocks(inputs, 4096, 128, 64, uses_distance=False)
+    tiles = np.diff(np.asarray(schedule.bounds)).sum(axis=2)[0, 0]
+    assert tiles.sum() == 32 * 16
+    assert tiles[[section.is_masked for section in schedule.sections]].sum() == 0

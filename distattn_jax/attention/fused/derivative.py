@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jaxtyping import Array, Bool, Float
 
 from distattn_jax.attention.fused import saturation
 from distattn_jax.attention.fused.distance_functions import LOG2E
@@ -113,6 +113,8 @@ _jit = functools.partial(jax.jit, static_argnames=("make_kernels", "plan"))
 def _run_forward(make_kernels: KernelFactory, plan: Plan, operands: Operands):
     kernels = make_kernels(plan, operands)
     values, logsumexp = kernels.forward()
+    if operands.query_mask is not None:
+        values, logsumexp = _empty_masked_queries(operands.query_mask, values, logsumexp)
     return values, kernels.received(logsumexp) if plan.received else None, logsumexp
 
 
@@ -141,6 +143,16 @@ def _run_backward(
     key, value = kernels.key_gradient(backward_operands)
     not_differentiable: Any = (None,) * (len(operands) - 4)
     return Operands(query, key, value, coefficients, *not_differentiable)
+
+
+def _empty_masked_queries(
+    query_mask: Bool[Array, "#B #N T"], values: Float[Array, "B T N E"], logsumexp: Logsumexp
+) -> tuple[Float[Array, "B T N E"], Logsumexp]:
+    """Give masked queries the outputs of a query without a visible key."""
+    values = jnp.where(jnp.swapaxes(query_mask, 1, 2)[..., None], values, 0)
+    padding = logsumexp.shape[-1] - query_mask.shape[-1]
+    padded = jnp.pad(query_mask, ((0, 0), (0, 0), (0, padding)))
+    return values, jnp.where(padded, logsumexp, EMPTY_LOGSUMEXP)
 
 
 def _natural_logsumexp(logsumexp: Logsumexp, queries: int) -> Float[Array, "B N T"]:

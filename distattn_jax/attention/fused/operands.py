@@ -2,8 +2,9 @@
 
 from typing import NamedTuple
 
-from jaxtyping import Array, Bool, Float, Int, UInt32
+from jaxtyping import Array, Bool, Float, Int, Int8, UInt32
 
+from distattn_jax.attention.fused.schedule import Window
 from distattn_jax.attention.fused.scoring import Scoring
 
 # Logsumexp of a query without a visible key: its weights 2^(score - logsumexp) are all 0. It is
@@ -25,6 +26,13 @@ class Operands(NamedTuple):
       query_lengths: Number of queries of each example before the padding.
       key_lengths: Number of keys of each example before the padding.
       offset: Position of query 0 minus the position of key 0.
+      key_mask: True for visible keys. It is False for padded keys. None if there is only padding.
+      query_mask: True for queries that attend to keys. None if there is only padding.
+      mask: 1 where a query may attend to a key, otherwise 0. Its last axis is padded to a multiple
+        of 16. None masks no entry.
+      query_segments: Segment of each query. A key is visible only to queries of its own segment.
+        None means one segment.
+      key_segments: Segment of each key. None means one segment.
       dropout_words: Hash words of the queries and of the keys, and the threshold below which an
         entry is dropped. None disables dropout.
       dropout_scale: Factor of the kept weights. None disables dropout.
@@ -45,6 +53,11 @@ class Operands(NamedTuple):
     query_lengths: Int[Array, " B"]
     key_lengths: Int[Array, " B"]
     offset: Int[Array, " B"]
+    key_mask: Bool[Array, "#B #N S"] | None = None
+    query_mask: Bool[Array, "#B #N T"] | None = None
+    mask: Int8[Array, "#B #N _ _"] | None = None
+    query_segments: Int[Array, "B T"] | None = None
+    key_segments: Int[Array, "B S"] | None = None
     dropout_words: UInt32[Array, "B N 3"] | None = None
     dropout_scale: Float[Array, "B N 1"] | None = None
     tables: tuple[Float[Array, "B N D"], ...] = ()
@@ -75,7 +88,7 @@ class Plan(NamedTuple):
 
     Attributes:
       scoring: Function from products q · k to scores.
-      is_causal: If True, key j is visible to query i only if j <= i + offset.
+      window: Largest number of positions by which a visible key may be before and after a query.
       received: If True, compute the attention that each key receives, summed over the queries.
       logsumexp: If True, return the logsumexp of the scores of each query.
       tolerance: Largest allowed error of a score from treating the distance function as constant at
@@ -83,7 +96,7 @@ class Plan(NamedTuple):
     """
 
     scoring: Scoring
-    is_causal: bool
+    window: Window
     received: bool
     logsumexp: bool
     tolerance: float

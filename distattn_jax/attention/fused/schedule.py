@@ -5,14 +5,19 @@ columns are queries. Tiles are visited in the order of their columns. A section 
 with the same properties. A kernel has one loop per section, so that it applies a mask or evaluates
 the distance function f only in the sections that require this.
 
-    MASKED   some entries may be masked, because of padded keys or a causal mask
+    MASKED   some entries may be masked
     PLAIN    all entries are visible
     BEFORE   all entries are visible, and no key is after a query
     AFTER    all entries are visible, and no key is before a query
     FAR      all entries are visible, and f is constant because |i - j| >= radius (see `saturation`)
 
-Heads that skip far tiles have empty FAR sections. Scorings without distance have only MASKED and
-PLAIN sections.
+The order is MASKED, FAR, BEFORE, PLAIN, AFTER, FAR, MASKED. Sections that are always empty for a
+call are left out. Heads that skip far tiles have empty FAR sections. Scorings without distance have
+only MASKED and PLAIN sections.
+
+Every restriction of the visible keys (lengths, a window, a key mask, segments) defines two ranges
+of columns for each block: the columns that some row may see, and the columns that all rows see. The
+intersection of the ranges of all restrictions determines the sections.
 
 Query i has position i + offset, and key j has position j. A bound is the index of a tile, and
 section s consists of the tiles bounds[s] to bounds[s + 1] - 1.
@@ -46,24 +51,56 @@ MASKED, PLAIN, FAR = Section(is_masked=True), Section(), Section(is_far=True)
 BEFORE, AFTER = Section(side=1), Section(side=-1)
 
 
+class Window(NamedTuple):
+    """Largest number of positions by which a visible key may be before and after the query.
+
+    Attributes:
+      left: Limit for keys before the query. None means no limit.
+      right: Limit for keys after the query. None means no limit. 0 is a causal mask.
+    """
+
+    left: int | None = None
+    right: int | None = None
+
+    @property
+    def is_causal(self) -> bool:
+        """True if no key after a query is visible."""
+        return self.right == 0
+
+    @property
+    def mirrored(self) -> "Window":
+        """Window of the queries that see a key, relative to the position of the key."""
+        return Window(self.right, self.left)
+
+
 class ScheduleInputs(NamedTuple):
-    """Arrays that determine the tiles that each block of rows visits.
+    """Restrictions and distances that determine the tiles that each block of rows visits.
 
     Attributes:
       query_lengths: Number of queries of each example before the padding.
       key_lengths: Number of keys of each example before the padding.
       offset: Position of query 0 minus the position of key 0.
+      window: Limits of the distance between a query and a visible key.
       radius: Smallest distance at which the distance function is treated as constant. None means
         that no tile is far.
       skips_far_tiles: True for heads that skip the tiles beyond the radius. It is None if `radius`
         is None.
+      key_mask: True for keys that are visible. None means that all keys are visible.
+      query_segments: Segment of each query. None means one segment.
+      key_segments: Segment of each key. None means one segment.
+      has_mask: True if each pair of a query and a key may be masked. No tile is then plain.
     """
 
     query_lengths: Int[Array, " B"]
     key_lengths: Int[Array, " B"]
     offset: Int[Array, " B"]
-    radius: Int[Array, "B N"] | None
-    skips_far_tiles: Bool[Array, "B N"] | None
+    window: Window = Window()
+    radius: Int[Array, "B N"] | None = None
+    skips_far_tiles: Bool[Array, "B N"] | None = None
+    key_mask: Bool[Array, "#B #N S"] | None = None
+    query_segments: Int[Array, "B T"] | None = None
+    key_segments: Int[Array, "B S"] | None = None
+    has_mask: bool = False
 
 
 class Schedule(NamedTuple):
@@ -85,47 +122,43 @@ def schedule_query_blocks(
     block_rows: int,
     tile_columns: int,
     *,
-    is_causal: bool,
     uses_distance: bool,
 ) -> Schedule:
     """Return the tiles of keys that each block of queries visits.
 
     Args:
-      inputs: Arrays that determine the schedule.
+      inputs: Restrictions and distances.
       length: Number of queries.
       block_rows: Number of queries in a block.
       tile_columns: Number of keys in a tile.
-      is_causal: If True, mask the keys at later positions than the query.
       uses_distance: True if the scores depend on the distance between query and key.
     """
     start = _block_starts(length, block_rows)
     position = start + _per_block(inputs.offset)
-    key_length = _per_block(inputs.key_lengths)
-    visible = jnp.minimum(key_length, position + block_rows) if is_causal else key_length
-    visible = jnp.where(start < _per_block(inputs.query_lengths), jnp.maximum(visible, 0), 0)
-    visible_to_all_rows = jnp.minimum(visible, position + 1) if is_causal else visible
-    unmasked_end = jnp.maximum(visible_to_all_rows, 0) // tile_columns
-    end = _count_tiles(visible, tile_columns)
-    if not uses_distance:
-        return Schedule((PLAIN, MASKED), _stack_bounds(0, unmasked_end, end))
-    near_start, diagonal_start, diagonal_end, near_end = _tiles_around(
-        inputs, position, block_rows, tile_columns
+    key_lengths = _per_block(inputs.key_lengths)
+    end = jnp.where(start < _per_block(inputs.query_lengths), key_lengths, 0)
+    ranges = [_Columns(end=end, common_end=key_lengths)]
+    ranges.append(_columns_in_window(inputs.window, position, block_rows))
+    if inputs.key_mask is not None:
+        ranges.append(_visible_columns(inputs.key_mask))
+    if inputs.query_segments is not None and inputs.key_segments is not None:
+        ranges.append(
+            _columns_of_segments(inputs.query_segments, inputs.key_segments, length, block_rows)
+        )
+    starts_masked = (
+        inputs.window.left is not None
+        or inputs.key_mask is not None
+        or inputs.query_segments is not None
     )
-    if is_causal:  # the tiles on the diagonal are masked, and later tiles are not visited
-        sections: tuple[Section, ...] = (FAR, BEFORE, MASKED)
-        bounds = [near_start, unmasked_end]
-    else:
-        sections = (FAR, BEFORE, PLAIN, AFTER, FAR, MASKED)
-        bounds = [near_start, diagonal_start, diagonal_end, near_end, unmasked_end]
-    bounds = [jnp.minimum(bound, unmasked_end) for bound in bounds]
-    skipping_end = jnp.minimum(near_end, end)
-    skipping_bounds = [jnp.minimum(bound, skipping_end) for bound in bounds[1:]]
-    skipping_start = jnp.minimum(near_start, skipping_end)
     return _make_schedule(
         inputs,
-        sections,
-        [0, *bounds, end],
-        [skipping_start, skipping_start, *skipping_bounds, skipping_end],
+        _intersect(ranges),
+        _tiles_around(inputs, position, block_rows, tile_columns) if uses_distance else None,
+        tile_columns,
+        starts_masked=starts_masked,
+        ends_masked=True,  # because of key_lengths
+        side_of_first_columns=1,
+        is_one_sided=inputs.window.is_causal,
     )
 
 
@@ -135,39 +168,133 @@ def schedule_key_blocks(
     block_rows: int,
     tile_columns: int,
     *,
-    is_causal: bool,
     uses_distance: bool,
 ) -> Schedule:
     """Return the tiles of queries that each block of keys visits.
 
+    Padded queries count as visible, because their weights are 0. Rows of masked keys are visited if
+    another row of the block is visible, because the kernels set the outputs of masked keys to 0.
+
     Args:
-      inputs: Arrays that determine the schedule.
+      inputs: Restrictions and distances.
       length: Number of keys.
       block_rows: Number of keys in a block.
       tile_columns: Number of queries in a tile.
-      is_causal: If True, mask the keys at later positions than the query.
       uses_distance: True if the scores depend on the distance between query and key.
     """
     start = _block_starts(length, block_rows)
     position = start - _per_block(inputs.offset)  # query index at the position of the first key
-    query_tiles = _count_tiles(_per_block(inputs.query_lengths), tile_columns)
-    end = jnp.where(start < _per_block(inputs.key_lengths), query_tiles, 0)
-    near_start, diagonal_start, diagonal_end, near_end = (
-        jnp.minimum(bound, end)
-        for bound in _tiles_around(inputs, position, block_rows, tile_columns)
+    is_visible = start < _per_block(inputs.key_lengths)
+    if inputs.key_mask is not None:
+        visible = _visible_columns(inputs.key_mask)
+        is_visible &= (start < visible.end) & (start + block_rows > visible.start)
+    ranges = [_Columns(end=jnp.where(is_visible, _per_block(inputs.query_lengths), 0))]
+    ranges.append(_columns_in_window(inputs.window.mirrored, position, block_rows))
+    if inputs.query_segments is not None and inputs.key_segments is not None:
+        ranges.append(
+            _columns_of_segments(inputs.key_segments, inputs.query_segments, length, block_rows)
+        )
+    has_segments = inputs.query_segments is not None
+    return _make_schedule(
+        inputs,
+        _intersect(ranges),
+        _tiles_around(inputs, position, block_rows, tile_columns) if uses_distance else None,
+        tile_columns,
+        starts_masked=inputs.window.right is not None or has_segments,
+        ends_masked=inputs.window.left is not None or has_segments,
+        side_of_first_columns=-1,
+        is_one_sided=inputs.window.is_causal,
     )
-    causal_start = jnp.minimum(jnp.maximum(position, 0) // tile_columns, end)
-    if not uses_distance:
-        if is_causal:
-            return Schedule((MASKED, PLAIN), _stack_bounds(causal_start, diagonal_end, end))
-        return Schedule((PLAIN,), _stack_bounds(0, end))
-    if is_causal:  # the tiles on the diagonal are masked, and earlier tiles are not visited
-        bounds = [causal_start, diagonal_end, near_end]
-        sections: tuple[Section, ...] = (MASKED, BEFORE, FAR)
-        return _make_schedule(inputs, sections, [*bounds, end], [*bounds, near_end])
-    bounds = [near_start, diagonal_start, diagonal_end, near_end]
-    sections = (FAR, AFTER, PLAIN, BEFORE, FAR)
-    return _make_schedule(inputs, sections, [0, *bounds, end], [near_start, *bounds, near_end])
+
+
+class _Columns(NamedTuple):
+    """Columns that the rows of each block may see, as arrays that broadcast to (B, N, blocks).
+
+    Attributes:
+      start: First column that some row may see.
+      end: Last column that some row may see, plus 1.
+      common_start: First column of a run of columns that all rows see.
+      common_end: Last column of this run, plus 1.
+    """
+
+    start: Array | int = 0
+    end: Array | int = INFINITE_RADIUS
+    common_start: Array | int = 0
+    common_end: Array | int = INFINITE_RADIUS
+
+
+def _intersect(ranges: Sequence[_Columns]) -> _Columns:
+    """Return the columns that satisfy all restrictions."""
+    start, end, common_start, common_end = ranges[0]
+    for other in ranges[1:]:
+        start, end = jnp.maximum(start, other.start), jnp.minimum(end, other.end)
+        common_start = jnp.maximum(common_start, other.common_start)
+        common_end = jnp.minimum(common_end, other.common_end)
+    return _Columns(start, end, common_start, common_end)
+
+
+def _columns_in_window(window: Window, position: Array, block_rows: int) -> _Columns:
+    """Return the columns inside the windows of the rows of each block.
+
+    Args:
+      window: Limits of the distance between a row and a column.
+      position: For each block, the column that is aligned with its first row.
+      block_rows: Number of rows of a block.
+    """
+    last = position + block_rows - 1
+    columns = _Columns()
+    if window.left is not None:
+        columns = columns._replace(start=position - window.left, common_start=last - window.left)
+    if window.right is not None:
+        columns = columns._replace(
+            end=last + window.right + 1, common_end=position + window.right + 1
+        )
+    return columns
+
+
+def _visible_columns(mask: Bool[Array, "#B #N L"]) -> _Columns:
+    """Return the columns from the first to the last visible one, and the first run of them."""
+    visible = mask[:, :, None, :]
+    return _first_run(visible, visible)
+
+
+def _columns_of_segments(
+    row_segments: Int[Array, "B R"], column_segments: Int[Array, "B C"], length: int, block_rows: int
+) -> _Columns:
+    """Return the columns whose segments occur in the rows of each block.
+
+    If the segments of the rows are not sorted, the range may contain columns of other segments.
+
+    Args:
+      row_segments: Segment of each row.
+      column_segments: Segment of each column.
+      length: Number of rows.
+      block_rows: Number of rows of a block.
+    """
+    padding = -length % block_rows
+    padded = jnp.pad(row_segments[:, :length], ((0, 0), (0, padding)), mode="edge")
+    blocks = padded.reshape(padded.shape[0], 1, -1, block_rows)
+    smallest, largest = blocks.min(axis=-1, keepdims=True), blocks.max(axis=-1, keepdims=True)
+    columns = column_segments[:, None, None, :]
+    seen = (columns >= smallest) & (columns <= largest)
+    return _first_run(seen, (columns == smallest) & (smallest == largest))
+
+
+def _first_run(seen: Bool[Array, "B N blocks C"], common: Bool[Array, "B N blocks C"]) -> _Columns:
+    """Return the range of the seen columns, and the first run of common columns.
+
+    Args:
+      seen: True for columns that some row of a block may see.
+      common: True for columns that all rows of a block see.
+    """
+    count = seen.shape[-1]
+    index = jnp.arange(count, dtype=jnp.int32)[None, None, None, :]
+    start = jnp.where(seen, index, count).min(axis=-1)
+    end = jnp.where(seen, index + 1, 0).max(axis=-1)
+    common_start = jnp.where(common, index, count).min(axis=-1)
+    interrupts = ~common & (index >= common_start[..., None])
+    common_end = jnp.where(interrupts, index, count).min(axis=-1)
+    return _Columns(start, end, common_start, common_end)
 
 
 class _TilesAround(NamedTuple):
@@ -217,29 +344,58 @@ def _tiles_around(
 
 def _make_schedule(
     inputs: ScheduleInputs,
-    sections: tuple[Section, ...],
-    visiting_bounds: Sequence[Array | int],
-    skipping_bounds: Sequence[Array | int],
+    columns: _Columns,
+    around: _TilesAround | None,
+    tile_columns: int,
+    *,
+    starts_masked: bool,
+    ends_masked: bool,
+    side_of_first_columns: int,
+    is_one_sided: bool,
 ) -> Schedule:
-    """Return a schedule in which some heads skip far tiles and all other heads visit them.
+    """Return the schedule of blocks that see the given columns.
 
     Args:
-      inputs: Arrays that determine the schedule.
-      sections: Sections in the order of their columns.
-      visiting_bounds: Tile indices that separate the sections, for heads that visit far tiles.
-      skipping_bounds: Tile indices that separate the sections, for heads that skip far tiles.
+      inputs: Restrictions and distances.
+      columns: Columns that the rows of each block see.
+      around: Tiles where the near columns and the diagonal of each block begin and end. None if
+        the scores do not depend on distances.
+      tile_columns: Number of columns of a tile.
+      starts_masked: True if the first visited tiles may be masked.
+      ends_masked: True if the last visited tiles may be masked.
+      side_of_first_columns: `Section.side` of the tiles before the diagonal: 1 if the columns are
+        keys, -1 if they are queries.
+      is_one_sided: True if no plain tile has keys after a query, because of a causal mask.
     """
-    if inputs.skips_far_tiles is not None:
-        bounds = jnp.where(
-            inputs.skips_far_tiles[:, :, None, None],
-            _stack_bounds(*skipping_bounds),
-            _stack_bounds(*visiting_bounds),
-        )
-        return Schedule(sections, bounds)
-    # Without a radius no tile is far: leave the FAR sections out.
-    near = [i for i, section in enumerate(sections) if not section.is_far]
-    bounds = _stack_bounds(*(visiting_bounds[i] for i in near), visiting_bounds[-1])
-    return Schedule(tuple(sections[i] for i in near), bounds)
+    end = _count_tiles(jnp.maximum(columns.end, 0), tile_columns)
+    start = jnp.minimum(jnp.maximum(columns.start, 0) // tile_columns, end)
+    plain_start = jnp.clip(_count_tiles(columns.common_start, tile_columns), start, end)
+    plain_end = jnp.clip(columns.common_end // tile_columns, plain_start, end)
+    if inputs.has_mask:
+        return Schedule((MASKED,), _stack_bounds(start, end))
+    first, last = Section(side=side_of_first_columns), Section(side=-side_of_first_columns)
+    sections = [MASKED, FAR, first, PLAIN, last, FAR, MASKED]
+    is_used = [starts_masked, True, True, True, True, True, ends_masked]
+    if around is None:
+        is_used[1:6] = [False, False, True, False, False]
+        inner = [plain_start] * 4
+    else:
+        is_used[1] = is_used[5] = inputs.radius is not None
+        inner = [jnp.clip(bound, plain_start, plain_end) for bound in around]
+        if is_one_sided:
+            hidden = slice(3, 6) if side_of_first_columns == 1 else slice(1, 4)
+            is_used[hidden] = [False] * 3
+    bounds = [start, plain_start, *inner, plain_end, end]
+    if around is not None and inputs.skips_far_tiles is not None:
+        near_start = jnp.clip(around.near_start, start, end)
+        near_end = jnp.clip(around.near_end, near_start, end)
+        skips = inputs.skips_far_tiles[:, :, None]
+        bounds = [
+            jnp.where(skips, jnp.clip(bound, near_start, near_end), bound) for bound in bounds
+        ]
+    used = [i for i in range(len(sections)) if is_used[i]]
+    stacked = _stack_bounds(*(bounds[i] for i in used), bounds[-1])
+    return Schedule(tuple(sections[i] for i in used), stacked)
 
 
 def _per_block(per_example: Int[Array, " B"]) -> Int[Array, "B 1 1"]:

@@ -39,8 +39,8 @@ def sums_for_forward(plan: Plan, operands: Operands, bounds: Bounds, tile_column
     """
     if operands.radius is None:
         return {}
-    value = _zero_padding(operands.value, operands.key_lengths)
-    ones = _zero_padding(jnp.ones_like(operands.value[..., :1]), operands.key_lengths)
+    value = _zero_masked_keys(operands, operands.value)
+    ones = _zero_masked_keys(operands, jnp.ones_like(operands.value[..., :1]))
     return {
         "value_sum": _sum_skipped_keys(plan, operands, value, bounds, tile_columns),
         "key_count": _sum_skipped_keys(plan, operands, ones, bounds, tile_columns),
@@ -122,7 +122,7 @@ def sums_for_attention_given(
     """
     if operands.radius is None:
         return {}
-    rows = _zero_padding(_as_matrix(received_cotangent, operands.key), operands.key_lengths)
+    rows = _zero_masked_keys(operands, _as_matrix(received_cotangent, operands.key))
     return {"attention_given": _sum_skipped_keys(plan, operands, rows, bounds, tile_columns)}
 
 
@@ -134,7 +134,7 @@ def _sum_skipped_keys(
     Under a causal mask, keys after the last visited tile are masked and add nothing to the sum.
     """
     skips: Any = operands.skips_far_tiles
-    after = not plan.is_causal
+    after = not plan.window.is_causal
     return sum_skipped_rows(x, bounds, skips, tile_columns, before=True, after=after)
 
 
@@ -147,7 +147,7 @@ def _sum_skipped_queries(
     block and add nothing to the sum.
     """
     skips: Any = operands.skips_far_tiles
-    before = not plan.is_causal
+    before = not plan.window.is_causal
     return sum_skipped_rows(x, bounds, skips, tile_columns, before=before, after=True)
 
 
@@ -198,10 +198,20 @@ def _prefix_sums(x: Float[Array, "B L N W"], tile_columns: int) -> Float[Array, 
     return jnp.moveaxis(sums, 1, 2)
 
 
-def _zero_padding(x: Float[Array, "B L N W"], lengths: Array) -> Float[Array, "B L N W"]:
-    """Set the rows of x beyond the length of their example to 0."""
-    is_valid = jnp.arange(x.shape[1])[None, :] < lengths[:, None]
-    return jnp.where(is_valid[:, :, None, None], x, 0)
+def _zero_masked_keys(
+    operands: Operands, x: Float[Array, "B S K W"]
+) -> Float[Array, "B S _ W"]:
+    """Set the rows of padded and masked keys to 0.
+
+    The result has N heads if the query heads have different key masks, otherwise as many as x.
+    """
+    if operands.key_mask is None:
+        is_key = jnp.arange(x.shape[1])[None, :] < operands.key_lengths[:, None]
+        return jnp.where(is_key[:, :, None, None], x, 0)
+    is_visible = jnp.swapaxes(operands.key_mask, 1, 2)[..., None]
+    if is_visible.shape[2] > x.shape[2]:
+        x = jnp.repeat(x, is_visible.shape[2] // x.shape[2], axis=2)
+    return jnp.where(is_visible, x, 0)
 
 
 def _as_matrix(

@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Num
 
 from distattn_jax.attention.fused import skipped_tiles
 from distattn_jax.attention.fused.derivative import KernelFactory, Kernels
@@ -75,8 +75,13 @@ class _KernelCall:
             query_lengths=operands.query_lengths,
             key_lengths=operands.key_lengths,
             offset=operands.offset,
+            window=plan.window,
             radius=operands.radius,
             skips_far_tiles=operands.skips_far_tiles,
+            key_mask=operands.key_mask,
+            query_segments=operands.query_segments,
+            key_segments=operands.key_segments,
+            has_mask=operands.mask is not None,
         )
         lengths = jnp.stack(
             (operands.query_lengths, operands.key_lengths, operands.offset), axis=-1
@@ -298,12 +303,18 @@ class _KernelCall:
         if name != "query_gradient":  # only this kernel needs derivatives
             names = names[:1]
         tables = dict(zip(names, self.operands.tables, strict=False))
-        diagonals = {
-            name: self._arrange_by_diagonal(table, is_transposed=is_transposed)
-            for name, table in tables.items()
-        }
+        row_masks, column_masks, entry_masks = self._masks(is_transposed=is_transposed)
         inputs = KernelInputs(
-            resident, streamed, diagonals, self.scalars, schedule.bounds, far_sums
+            resident={**resident, **row_masks},
+            streamed={**streamed, **column_masks},
+            diagonals={
+                name: self._arrange_by_diagonal(table, is_transposed=is_transposed)
+                for name, table in tables.items()
+            },
+            entries=entry_masks,
+            scalars=self.scalars,
+            bounds=schedule.bounds,
+            far_sums=far_sums,
         )
         config = getattr(self.configs, name)
         columns = self.operands.query if is_transposed else self.operands.key
@@ -328,10 +339,35 @@ class _KernelCall:
         # Three more numbers make the length a multiple of 4, as the copy engine requires.
         return jnp.pad(table, ((0, 0), (0, 0), (padding[0], padding[1] + 3)))
 
+    def _masks(self, *, is_transposed: bool) -> tuple[dict[str, Array], ...]:
+        """Return the masks and segments of rows, of columns and of entries, by name."""
+        operands = self.operands
+        rows: dict[str, Array] = {}
+        columns: dict[str, Array] = {}
+        entries: dict[str, Array] = {}
+        if operands.key_mask is not None:
+            key_mask = self._pad_vector(operands.key_mask.astype(jnp.float32))
+            (rows if is_transposed else columns)["key_mask"] = key_mask
+        if operands.query_segments is not None and operands.key_segments is not None:
+            segments = [
+                self._pad_vector(x.astype(jnp.int32)[:, None])
+                for x in (operands.query_segments, operands.key_segments)
+            ]
+            query_segments, key_segments = segments
+            rows["row_segments"] = key_segments if is_transposed else query_segments
+            columns["column_segments"] = query_segments if is_transposed else key_segments
+        if operands.mask is not None:
+            mask = jnp.swapaxes(operands.mask, 2, 3) if is_transposed else operands.mask
+            entries["mask"] = mask
+        return rows, columns, entries
+
     def _score_map(self, *, is_transposed: bool = False) -> ScoreMap:
         return ScoreMap(
             self.plan.scoring,
-            self.plan.is_causal,
+            self.plan.window,
+            has_key_mask=self.operands.key_mask is not None,
+            has_segments=self.operands.query_segments is not None,
+            has_mask=self.operands.mask is not None,
             has_dropout=self.operands.dropout_words is not None,
             is_transposed=is_transposed,
         )
@@ -361,7 +397,6 @@ class _KernelCall:
             length,
             config.block_rows,
             config.columns,
-            is_causal=self.plan.is_causal,
             uses_distance=self.plan.scoring.uses_distance,
         )
         bounds = jnp.broadcast_to(result.bounds, (batch, heads, *result.bounds.shape[2:]))
@@ -375,7 +410,7 @@ class _KernelCall:
             negative_delta=self._pad_vector(backward.negative_delta),
         )
 
-    def _pad_vector(self, vector: Float[Array, "B N L"]) -> Float[Array, "B N _"]:
+    def _pad_vector(self, vector: Num[Array, "#B #N L"]) -> Num[Array, "#B #N _"]:
         """Pad a vector with zeros to a multiple of all block sizes."""
         padding = self._padded_length(vector.shape[-1]) - vector.shape[-1]
         return jnp.pad(vector, ((0, 0), (0, 0), (0, padding)))

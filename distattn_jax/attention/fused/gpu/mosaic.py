@@ -66,9 +66,9 @@ def matrix_scratch(shape: tuple[int, ...], dtype: Any) -> Any:
     return plgpu.SMEM(shape, dtype, transforms=transforms)
 
 
-def vector_scratch(shape: tuple[int, ...]) -> Any:
-    """Return the type of a shared-memory buffer for float32 vectors."""
-    return plgpu.SMEM(shape, jnp.float32)
+def plain_scratch(shape: tuple[int, ...], dtype: Any) -> Any:
+    """Return the type of a shared-memory buffer that no matrix product reads."""
+    return plgpu.SMEM(shape, dtype)
 
 
 def operand_scratch(shape: tuple[int, ...], dtype: Any) -> Any:
@@ -95,6 +95,11 @@ def column_indices(count: int) -> jax.Array:
 def load_tile(ref: Any) -> jax.Array:
     """Load a tile from shared memory as float32."""
     return _load(ref, layout=plgpu.Layout.WGMMA).astype(jnp.float32)
+
+
+def load_entries(ref: Any) -> jax.Array:
+    """Load a tile from a buffer of type `plain_scratch`, as int32."""
+    return _load(ref, layout=plgpu.Layout.WGMMA, optimized=False).astype(jnp.int32)
 
 
 def load_per_row(ref: Any) -> jax.Array:

@@ -228,13 +228,13 @@ def key_gradient(
 
     def finish(context, state):
         key_total, value_total = state
-        is_valid = _is_valid_key(context, shape[0])
+        is_visible = _is_visible_key(score_map, context, shape[0])
         key_total = key_total * _gradient_multiplier(score_map, context)
         value_total = value_total * _dropout_scale(score_map, context)
         return {
-            "key": jnp.where(mosaic.expand_per_row(is_valid, key_total.shape), key_total, 0.0),
+            "key": jnp.where(mosaic.expand_per_row(is_visible, key_total.shape), key_total, 0.0),
             "value": jnp.where(
-                mosaic.expand_per_row(is_valid, value_total.shape), value_total, 0.0
+                mosaic.expand_per_row(is_visible, value_total.shape), value_total, 0.0
             ),
         }
 
@@ -266,7 +266,8 @@ def received(score_map: ScoreMap, shape: Shape) -> KernelBody:
         return state + _weights(view, logsumexp).sum(axis=1)
 
     def finish(context, state):
-        return {"received": jnp.where(_is_valid_key(context, shape[0]), state, 0.0)}
+        is_visible = _is_visible_key(score_map, context, shape[0])
+        return {"received": jnp.where(is_visible, state, 0.0)}
 
     return KernelBody(initialize, step, finish)
 
@@ -366,6 +367,8 @@ def _gradient_multiplier(score_map: ScoreMap, context: WarpgroupContext) -> Any:
     return scoring.gradient_multiplier(read_coefficients(context))
 
 
-def _is_valid_key(context: WarpgroupContext, rows: int) -> jax.Array:
-    """Return a mask that is True for each row whose key is not padding."""
+def _is_visible_key(score_map: ScoreMap, context: WarpgroupContext, rows: int) -> jax.Array:
+    """Return a mask that is True for each row whose key is neither masked nor padding."""
+    if score_map.has_key_mask:
+        return context.vectors["key_mask"] > 0
     return mosaic.row_indices(rows) < read_lengths(context).key - context.row

@@ -18,7 +18,8 @@ operations, and the results are deterministic.
 
 The arrays of a kernel are stored in dicts by name. Matrices have shape (B, L, N, W), and vectors
 have shape (B, N, L), where L is the number of rows or columns of the map. A matrix with fewer heads
-is shared: groups of consecutive heads of the kernel use the same head of the matrix.
+is shared: groups of consecutive heads of the kernel use the same head of the matrix. Examples or
+heads share a vector whose axis has size 1.
 """
 
 import functools
@@ -54,6 +55,8 @@ class Tile(NamedTuple):
       load_vector: Waits for a streamed vector, loads it and frees its slot.
       load_diagonals: Waits for the diagonals of a tile, loads the number of each entry and frees
         the slot.
+      load_entries: Waits for the tile of an array of entries, loads it and frees its slot.
+      skip: Frees the slot of an array that this tile does not use.
     """
 
     row: jax.Array
@@ -64,6 +67,8 @@ class Tile(NamedTuple):
     release: Callable[[str], None]
     load_vector: Callable[[str], jax.Array]
     load_diagonals: Callable[[str], jax.Array]
+    load_entries: Callable[[str], jax.Array]
+    skip: Callable[[str], None]
 
 
 class WarpgroupContext(NamedTuple):
@@ -110,6 +115,8 @@ class KernelInputs(NamedTuple):
       diagonals: Vectors that belong to the diagonals of the score map, shape (B, N, D). Number
         `origin` + row - column belongs to the entry (row, column), where `origin` is an argument of
         `run_tile_loop`.
+      entries: Arrays with one number for each entry of the score map, shape (B, N, rows, columns).
+        Examples or heads share an array whose axis has size 1.
       scalars: A few numbers for each example and head, shape (B, N, count).
       bounds: Tile indices of the schedule, shape (B, N, blocks, sections + 1).
       far_sums: Sums over the tiles that each thread block skips, shape (B, N, blocks, W).
@@ -118,6 +125,7 @@ class KernelInputs(NamedTuple):
     resident: dict[str, jax.Array]
     streamed: dict[str, jax.Array]
     diagonals: dict[str, jax.Array]
+    entries: dict[str, jax.Array]
     scalars: dict[str, jax.Array]
     bounds: jax.Array
     far_sums: dict[str, jax.Array]
@@ -183,7 +191,7 @@ class _SharedMemory(NamedTuple):
     Attributes:
       resident: Rows of each warpgroup.
       arrived: Barriers that complete when the rows of a warpgroup have been copied.
-      ring: Slots for the streamed columns.
+      ring: Slots for the streamed columns and for the tiles of arrays of entries.
       full: Barriers that complete when a slot has been filled.
       free: Barriers that complete when all warpgroups have released a slot.
       outputs: Outputs of each warpgroup.
@@ -206,7 +214,7 @@ def _allocate(
 
     def scratch(count: int, length: int, array: Any) -> Any:
         if len(array.shape) == 3:
-            return mosaic.vector_scratch((count, length))
+            return mosaic.plain_scratch((count, length), array.dtype)
         return mosaic.matrix_scratch((count, length, array.shape[-1]), array.dtype)
 
     def barriers(names: Any, count: int, arrivals: int = 1) -> dict[str, Any]:
@@ -216,15 +224,18 @@ def _allocate(
     rows = functools.partial(scratch, config.warpgroups, config.rows)
     columns = functools.partial(scratch, config.stages, config.columns)
     window = functools.partial(scratch, config.stages, config.block_rows + config.columns)
-    slots = [*inputs.streamed, *inputs.diagonals]
+    tile = (config.stages, config.block_rows, config.columns)
+    ring = {name: columns(array) for name, array in inputs.streamed.items()}
+    ring |= {name: window(array) for name, array in inputs.diagonals.items()}
+    ring |= {name: mosaic.plain_scratch(tile, x.dtype) for name, x in inputs.entries.items()}
+    full = barriers(ring, config.stages)
+    full |= barriers(inputs.diagonals, config.stages, arrivals=2)  # `_copy_tiles` copies two parts
     return _SharedMemory(
         resident={name: rows(array) for name, array in inputs.resident.items()},
         arrived=barriers(inputs.resident, config.warpgroups),
-        ring={name: columns(array) for name, array in inputs.streamed.items()}
-        | {name: window(array) for name, array in inputs.diagonals.items()},
-        full=barriers(inputs.streamed, config.stages)
-        | barriers(inputs.diagonals, config.stages, arrivals=2),  # `_copy_tiles` copies two parts
-        free=barriers(slots, config.stages, arrivals=config.warpgroups),
+        ring=ring,
+        full=full,
+        free=barriers(ring, config.stages, arrivals=config.warpgroups),
         outputs={name: rows(array) for name, array in output_types.items()},
         operand_scratch=mosaic.operand_scratch(
             (config.warpgroups, config.rows, config.columns), dtype
@@ -253,11 +264,32 @@ def _slice_rows(ref: Any, grid_index: tuple[jax.Array, ...], start: jax.Array, l
     """
     example, head, _ = grid_index
     if len(ref.shape) == 3:
-        return ref.at[example, head, pl.ds(start, length)]
+        return ref.at[*_shared_index(ref, grid_index), pl.ds(start, length)]
     group_size = lax.axis_size("head") // ref.shape[2]
     if group_size > 1:
         head = lax.div(head, group_size)
     return ref.at[example, pl.ds(start, length), head]
+
+
+def _slice_tile(
+    ref: Any, grid_index: tuple[jax.Array, ...], column: jax.Array, config: TileConfig
+) -> Any:
+    """Return a reference to one tile of an array of entries, with all rows of the block.
+
+    Args:
+      ref: Array of shape (B, N, rows, columns).
+      grid_index: Indices of example, head and block.
+      column: Index of the first column.
+      config: Tile sizes.
+    """
+    rows = pl.ds(grid_index[2] * config.block_rows, config.block_rows)
+    return ref.at[*_shared_index(ref, grid_index), rows, pl.ds(column, config.columns)]
+
+
+def _shared_index(ref: Any, grid_index: tuple[jax.Array, ...]) -> tuple[Any, Any]:
+    """Return the indices of example and head in an array that examples or heads may share."""
+    example, head, _ = grid_index
+    return (0 if ref.shape[0] == 1 else example, 0 if ref.shape[1] == 1 else head)
 
 
 def _copy_tiles(refs, memory, grid_index, first, last, config, origin) -> None:
@@ -266,17 +298,22 @@ def _copy_tiles(refs, memory, grid_index, first, last, config, origin) -> None:
 
     def copy_tile(tile, _):
         iteration = tile - first
-        slot = lax.rem(iteration, config.stages)
+        slot, column = lax.rem(iteration, config.stages), tile * config.columns
 
         def wait_until_free(name):
             @pl.when(iteration >= config.stages)
             def _():
                 plgpu.barrier_wait(memory.free[name].at[slot])
 
-        for name, ref in refs.streamed.items():
+        sources = {
+            name: _slice_rows(ref, grid_index, column, config.columns)
+            for name, ref in refs.streamed.items()
+        }
+        for name, ref in refs.entries.items():
+            sources[name] = _slice_tile(ref, grid_index, column, config)
+        for name, source in sources.items():
             wait_until_free(name)
-            columns = _slice_rows(ref, grid_index, tile * config.columns, config.columns)
-            plgpu.copy_gmem_to_smem(columns, memory.ring[name].at[slot], memory.full[name].at[slot])
+            plgpu.copy_gmem_to_smem(source, memory.ring[name].at[slot], memory.full[name].at[slot])
         for name, ref in refs.diagonals.items():
             wait_until_free(name)
             start = origin + block_row - (tile + 1) * config.columns
@@ -351,19 +388,24 @@ def _make_tile(memory, row, warpgroup, index, iteration, section, config) -> Til
     def release(name):
         plgpu.barrier_arrive(memory.free[name].at[slot])
 
-    def load_vector(name):
-        vector = mosaic.load_per_column(wait(name))
+    def load(name, read):
+        loaded = read(wait(name))
         plgpu.commit_smem()  # complete the read before the next copy overwrites the slot
         release(name)
-        return vector
+        return loaded
+
+    def load_entries(name):
+        rows = pl.ds(warpgroup * config.rows, config.rows)
+        return load(name, lambda ref: mosaic.load_entries(ref.at[rows]))
+
+    def skip(name):
+        wait(name)
+        release(name)
 
     def load_diagonals(name):
         rows, columns = config.tile_shape
-        window = wait(name).at[pl.ds(warpgroup * rows, rows + columns)]
-        entries = mosaic.load_diagonals(window, config.tile_shape)
-        plgpu.commit_smem()  # complete the read before the next copy overwrites the slot
-        release(name)
-        return entries
+        window = pl.ds(warpgroup * rows, rows + columns)
+        return load(name, lambda ref: mosaic.load_diagonals(ref.at[window], config.tile_shape))
 
     return Tile(
         row=row,
@@ -372,6 +414,8 @@ def _make_tile(memory, row, warpgroup, index, iteration, section, config) -> Til
         shape=config.tile_shape,
         wait=wait,
         release=release,
-        load_vector=load_vector,
+        load_vector=functools.partial(load, read=mosaic.load_per_column),
         load_diagonals=load_diagonals,
+        load_entries=load_entries,
+        skip=skip,
     )

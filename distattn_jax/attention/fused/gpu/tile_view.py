@@ -5,6 +5,7 @@ are keys and the columns are queries.
 """
 
 import functools
+import operator
 from typing import Any, NamedTuple
 
 import jax
@@ -19,6 +20,7 @@ from distattn_jax.attention.fused.distance_functions import (
 )
 from distattn_jax.attention.fused.gpu import mosaic
 from distattn_jax.attention.fused.gpu.tile_loop import Tile, WarpgroupContext
+from distattn_jax.attention.fused.schedule import Window
 from distattn_jax.attention.fused.scoring import (
     CoefficientGradients,
     Scoring,
@@ -35,14 +37,20 @@ class ScoreMap(NamedTuple):
 
     Attributes:
       scoring: Function from products q · k to scores.
-      is_causal: If True, mask the keys at later positions than the query.
+      window: Largest number of positions by which a visible key may be before and after a query.
+      has_key_mask: True if there is a key mask. It also masks the padded keys.
+      has_segments: True if a key is visible only to queries of its own segment.
+      has_mask: True if there is a mask with one number for each query and key.
       has_dropout: If True, drop weights before they are multiplied by the values.
       is_transposed: If True, the rows are keys and the columns are queries. If False, the rows are
         queries and the columns are keys.
     """
 
     scoring: Scoring
-    is_causal: bool
+    window: Window
+    has_key_mask: bool
+    has_segments: bool
+    has_mask: bool
     has_dropout: bool
     is_transposed: bool
 
@@ -135,7 +143,12 @@ def view_tile(
         distances = _table_entries(scoring, tile)
     elif scoring.uses_distance and not tile.section.is_far:
         distances = _tile_distances(score_map, context, tile)
-    visible = _visible_entries(score_map, context, tile) if tile.section.is_masked else None
+    if tile.section.is_masked:
+        visible = _visible_entries(score_map, context, tile)
+    else:
+        visible = None
+        for name in _streamed_masks(score_map):
+            tile.skip(name)
     tile_scores = scoring.score(products, distances, coefficients, for_gradient=for_gradient)
     return TileView(scoring, tile_scores, distances, visible, coefficients)
 
@@ -185,20 +198,45 @@ def _table_entries(scoring: TableScoring, tile: Tile) -> TableEntries:
     )
 
 
+def _streamed_masks(score_map: ScoreMap) -> list[str]:
+    """Return the names of the streamed vectors that only masked tiles use."""
+    names = []
+    if score_map.has_key_mask and not score_map.is_transposed:
+        names.append("key_mask")
+    if score_map.has_segments:
+        names.append("column_segments")
+    return names
+
+
 def _visible_entries(score_map: ScoreMap, context: WarpgroupContext, tile: Tile) -> jax.Array:
     """Return a mask that is True for the visible entries of a tile.
 
     Padded queries are not masked. The forward kernel sets their outputs to 0, and their logsumexp
-    makes their weights 0 in all other kernels. If the score map is transposed, padded keys are not
-    masked: the kernels set their outputs to 0.
+    makes their weights 0 in all other kernels. If the score map is transposed, padded and masked
+    keys are not masked: the kernels set their outputs to 0.
     """
-    if score_map.is_transposed:
-        return _relative_positions(score_map, context, tile) >= 0
-    columns = mosaic.expand_per_column(mosaic.column_indices(tile.shape[1]), tile.shape)
-    visible = columns < read_lengths(context).key - tile.column
-    if not score_map.is_causal:
-        return visible
-    return visible & (_relative_positions(score_map, context, tile) >= 0)
+    conditions = []
+    if not score_map.is_transposed:
+        if score_map.has_key_mask:
+            key_mask = mosaic.expand_per_column(tile.load_vector("key_mask"), tile.shape)
+            conditions.append(key_mask > 0)
+        else:
+            columns = mosaic.expand_per_column(mosaic.column_indices(tile.shape[1]), tile.shape)
+            conditions.append(columns < read_lengths(context).key - tile.column)
+    left, right = score_map.window
+    if left is not None or right is not None:
+        relative_positions = _relative_positions(score_map, context, tile)
+        if left is not None:
+            conditions.append(relative_positions <= left)
+        if right is not None:
+            conditions.append(relative_positions >= -right)
+    if score_map.has_segments:
+        rows = mosaic.expand_per_row(context.vectors["row_segments"], tile.shape)
+        columns = mosaic.expand_per_column(tile.load_vector("column_segments"), tile.shape)
+        conditions.append(rows == columns)
+    if score_map.has_mask:
+        conditions.append(tile.load_entries("mask") != 0)
+    return functools.reduce(operator.and_, conditions)
 
 
 def _relative_positions(
