@@ -179,36 +179,34 @@ def make_mask(*shape: int) -> np.ndarray:
 
 
 MASKS = {
-    "keys": {"mask": make_mask(2, 1, 1, 150), "key_lengths": jnp.asarray([150, 77])},
-    "keys of each head": {"mask": make_mask(1, 2, 1, 150)},
-    "queries": {"mask": make_mask(1, 2, 140, 1), "query_lengths": jnp.asarray([140, 9])},
-    "pairs": {"mask": make_mask(2, 1, 140, 150), "is_causal": True, "query_offset": 30},
-    "pairs of each head": {"mask": make_mask(1, 2, 140, 150)},
-    "window": {"local_window_size": (20, 3), "query_offset": jnp.asarray([0, 15])},
-    "causal window": {"local_window_size": 70, "is_causal": True},
+    "keys of each head": {"mask": make_mask(1, 2, 1, 150), "key_lengths": jnp.asarray([140])},
+    "queries in a window": {"mask": make_mask(1, 1, 70, 1), "local_window_size": (20, 3)},
+    "pairs": {"mask": make_mask(1, 1, 70, 150), "is_causal": True, "query_offset": 60},
+    "segments": {
+        "query_segments": 70 + jnp.arange(70)[None] // 40,
+        "key_segments": 69 + jnp.arange(150)[None] // 40,
+        "query_offset": -40,
+    },
 }
 
 
 @pytest.mark.parametrize("name", MASKS)
 def test_masks_of_distance_aware_attention(name):
-    sizes = Sizes(batch=2, queries=140, keys=150, heads=2, width=16, value_width=16)
+    sizes = Sizes(batch=1, queries=70, keys=150, heads=2, width=16, value_width=16)
     variant = DistanceAware(*LOCAL_AND_DISTANT, tolerance=2.0**-10)
-    arguments = {"received": True, "logsumexp": True, **MASKS[name]}
-    compare_with_reference(inputs(sizes, "float16"), variant, **arguments)
-
-
-@pytest.mark.parametrize("is_causal", [False, True])
-def test_segments_of_sequences_packed_into_a_row(is_causal):
-    sizes = Sizes(batch=2, queries=300, keys=300, heads=1, width=16, value_width=16)
-    segments = jnp.stack([jnp.arange(300) // 70, jnp.arange(300) % 3])  # sorted, and mixed
-    variant = DistanceAware(*(x[:1] for x in LOCAL_AND_DISTANT))
     compare_with_reference(
-        inputs(sizes, "float16"),
-        variant,
-        query_segments=segments,
-        key_segments=segments,
-        is_causal=is_causal,
-        received=True,
+        inputs(sizes, "float16"), variant, received=True, logsumexp=True, **MASKS[name]
+    )
+
+
+def test_segments_that_are_not_sorted():
+    sizes = Sizes(batch=1, queries=70, keys=150, heads=1, width=16, value_width=16)
+    segments = {
+        "query_segments": jnp.arange(70)[None] % 3,
+        "key_segments": jnp.arange(150)[None] % 4,
+    }
+    compare_with_reference(
+        inputs(sizes, "float16"), DotProduct(), received=True, is_causal=True, **segments
     )
 
 
