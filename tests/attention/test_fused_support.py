@@ -35,12 +35,6 @@ UNSUPPORTED = {
         "variant": DistanceBias(jnp.ones((3, 32)), "t5_buckets")
     },
     "weights must be False": {"weights": True},
-    "mask must be None (use query_lengths and key_lengths)": {"mask": jnp.ones((1, 1, 5, 7), bool)},
-    "local_window_size must be None": {"local_window_size": 3},
-    "query_segments must be None": {
-        "query_segments": jnp.zeros((2, 5), int),
-        "key_segments": jnp.zeros((2, 7), int),
-    },
     "must all be bfloat16 or float16; got ['float32']": {"dtype": "float32"},
     "must all be bfloat16 or float16; got ['bfloat16', 'float16']": {"key_dtype": "float16"},
     "heads must be at most 64 wide; got 72": {"width": 72},

@@ -259,7 +259,10 @@ def _visible_columns(mask: Bool[Array, "#B #N L"]) -> _Columns:
 
 
 def _columns_of_segments(
-    row_segments: Int[Array, "B R"], column_segments: Int[Array, "B C"], length: int, block_rows: int
+    row_segments: Int[Array, "B R"],
+    column_segments: Int[Array, "B C"],
+    length: int,
+    block_rows: int,
 ) -> _Columns:
     """Return the columns whose segments occur in the rows of each block.
 

@@ -198,9 +198,7 @@ def _prefix_sums(x: Float[Array, "B L N W"], tile_columns: int) -> Float[Array, 
     return jnp.moveaxis(sums, 1, 2)
 
 
-def _zero_masked_keys(
-    operands: Operands, x: Float[Array, "B S K W"]
-) -> Float[Array, "B S _ W"]:
+def _zero_masked_keys(operands: Operands, x: Float[Array, "B S K W"]) -> Float[Array, "B S _ W"]:
     """Set the rows of padded and masked keys to 0.
 
     The result has N heads if the query heads have different key masks, otherwise as many as x.

@@ -75,4 +75,5 @@ def select_tile_configs(plan: Plan, operands: Operands) -> TileConfigs:
     """Return the tile configurations for the lengths and the scoring of a call."""
     if min(operands.query.shape[1], operands.key.shape[1]) < MIN_LONG_LENGTH:
         return SHORT
-    return LONG_DOT_PRODUCT if isinstance(plan.scoring, DotProductScoring) else LONG
+    has_spare_registers = isinstance(plan.scoring, DotProductScoring) and operands.mask is None
+    return LONG_DOT_PRODUCT if has_spare_registers else LONG
