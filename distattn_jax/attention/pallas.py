@@ -30,7 +30,7 @@ from distattn_jax.attention.variants import (
 
 OLDEST_JAX = (0, 11)
 HOPPER = 9  # compute capability: only this generation has the matrix instructions of the kernels
-WIDTHS = (16, 32, 64)  # widths of heads in the kernels
+WIDTHS = (16, 32, 64, 128)  # widths of heads in the kernels
 LENGTH_MULTIPLE = 8
 MASK_MULTIPLE = 16  # bytes: the copy engine needs aligned rows
 MIN_V = -80.0  # of a learnable sigmoid, so that e^v does not underflow

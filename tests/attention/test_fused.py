@@ -102,6 +102,12 @@ def test_dot_product_of_lengths_that_end_inside_a_tile():
     assert_close(fused, run_oracle(oracles.dot_product(), arrays), "float16")
 
 
+def test_wide_heads():
+    sizes = Sizes(batch=1, queries=70, keys=70, heads=1, width=128, value_width=72)
+    variant = DistanceAware(*(x[:1] for x in LOCAL_AND_DISTANT))
+    compare_with_reference(inputs(sizes, "float16"), variant, received=True)
+
+
 RESTRICTIONS = {
     "query_lengths": jnp.asarray([131, 140, 0]),
     "key_lengths": jnp.asarray([135, 0, 150]),

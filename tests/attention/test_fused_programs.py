@@ -66,7 +66,6 @@ def test_only_programs_lowered_for_cuda_contain_kernels():
 
 UNSUPPORTED = {
     "float32": (DotProduct(), {"dtype": "float32"}),
-    "a mask": (DotProduct(), {"mask": jnp.ones((1, 1, 20, 24), bool)}),
     "weights": (DotProduct(), {"weights": True}),
     "late_multiply": (distance_aware(adjust=late_multiply), {}),
 }
@@ -258,11 +257,13 @@ RESTRICTIONS = {
     "query_lengths": jnp.asarray([20, 13, 2, 19]),
     "query_offset": jnp.asarray([0, 2, 1, -1]),
     "dropout_key": KEY,
+    "mask": (np.arange(24) % 7 != np.arange(2)[:, None, None])[None],  # of the keys of each head
 }
 restricted_outputs_and_gradients = functools.partial(
     outputs_and_gradients,
     implementation="pallas",
     is_causal=True,
+    local_window_size=9,
     dropout_rate=0.2,
     received=True,
 )
@@ -283,7 +284,10 @@ def attention_without_kernels(make_kernels, plan, operands):
     distances = Distances(lambda: jnp.abs(relative_positions).astype(jnp.float32))
     tile_scores = plan.scoring.score(products, distances, coefficients, for_gradient=False)
     scores = tile_scores.scores * plan.scoring.score_multiplier(coefficients) / LOG2E
-    visible = (i < queries) & (j < keys) & ((relative_positions >= 0) | (not plan.is_causal))
+    left, right = plan.window
+    visible = (i < queries) & (j < keys)
+    visible &= (relative_positions >= -right) & (relative_positions <= left)
+    visible &= operands.key_mask[:, :, None, :]
     weights, _ = masked_softmax(scores, visible)
     kept = weights
     if operands.dropout_words is not None:

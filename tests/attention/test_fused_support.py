@@ -37,7 +37,7 @@ UNSUPPORTED = {
     "weights must be False": {"weights": True},
     "must all be bfloat16 or float16; got ['float32']": {"dtype": "float32"},
     "must all be bfloat16 or float16; got ['bfloat16', 'float16']": {"key_dtype": "float16"},
-    "heads must be at most 64 wide; got 72": {"width": 72},
+    "heads must be at most 128 wide; got 136": {"width": 136},
     "it needs JAX 99.0 or newer; this is": {"oldest_jax": (99, 0)},
     "it needs Hopper GPUs, compute capability 9; got [7.5]": {"capabilities": [7.5]},
 }

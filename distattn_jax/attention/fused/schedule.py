@@ -372,7 +372,9 @@ def _make_schedule(
     """
     end = _count_tiles(jnp.maximum(columns.end, 0), tile_columns)
     start = jnp.minimum(jnp.maximum(columns.start, 0) // tile_columns, end)
-    plain_start = jnp.clip(_count_tiles(columns.common_start, tile_columns), start, end)
+    plain_start = jnp.clip(
+        _count_tiles(jnp.asarray(columns.common_start), tile_columns), start, end
+    )
     plain_end = jnp.clip(columns.common_end // tile_columns, plain_start, end)
     if inputs.has_mask:
         return Schedule((MASKED,), _stack_bounds(start, end))

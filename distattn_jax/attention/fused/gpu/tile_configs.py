@@ -68,11 +68,21 @@ LONG = TileConfigs(
 LONG_DOT_PRODUCT = LONG._replace(
     key_gradient=TileConfig(rows=64, columns=64, warpgroups=3, stages=3)
 )
+WIDE = TileConfigs(
+    forward=TileConfig(rows=64, columns=128),
+    query_gradient=TileConfig(rows=64, columns=64),
+    key_gradient=TileConfig(rows=64, columns=64),
+    received=TileConfig(rows=64, columns=128),
+    attention_given=TileConfig(rows=64, columns=128),
+)
+MAX_NARROW_WIDTH = 64  # of queries, keys and values
 MIN_LONG_LENGTH = 1024  # of queries and of keys
 
 
 def select_tile_configs(plan: Plan, operands: Operands) -> TileConfigs:
     """Return the tile configurations for the lengths and the scoring of a call."""
+    if max(operands.query.shape[-1], operands.value.shape[-1]) > MAX_NARROW_WIDTH:
+        return WIDE
     if min(operands.query.shape[1], operands.key.shape[1]) < MIN_LONG_LENGTH:
         return SHORT
     has_spare_registers = isinstance(plan.scoring, DotProductScoring) and operands.mask is None
