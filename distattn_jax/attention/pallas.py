@@ -186,7 +186,7 @@ def _select_tolerance(call: AttentionCall) -> float:
 
     If the result is 0, the kernels evaluate the distance function at all distances.
     """
-    if not isinstance(call.variant, DistanceAware) or call.dropout_rate is not None:
+    if not isinstance(call.variant, DistanceAware):
         return 0.0
     window, masks = _make_window(call), _split_mask(call)
     has_segments = call.query_segments is not None

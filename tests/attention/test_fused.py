@@ -222,13 +222,20 @@ def test_segments_that_are_not_sorted():
 
 @pytest.mark.usefixtures("tile_sizes")
 @pytest.mark.parametrize(
-    ("tile_sizes", "is_causal"), [("long", False), ("short", True)], indirect=["tile_sizes"]
+    ("tile_sizes", "is_causal", "dropout"),
+    [
+        ("long", False, {}),
+        ("short", True, {"dropout_rate": 0.25, "dropout_key": jax.random.key(3)}),
+    ],
+    indirect=["tile_sizes"],
 )
-def test_saturation_stays_within_the_tolerance(is_causal):
+def test_saturation_stays_within_the_tolerance(is_causal, dropout):
     """One head skips far tiles, for the other head f is constant in far tiles."""
     sizes = Sizes(batch=1, queries=300, keys=300, heads=2, width=16, value_width=16)
     variant = DistanceAware(*LOCAL_AND_DISTANT, tolerance=2.0**-10)
-    compare_with_reference(inputs(sizes, "float16"), variant, received=True, is_causal=is_causal)
+    compare_with_reference(
+        inputs(sizes, "float16"), variant, received=True, is_causal=is_causal, **dropout
+    )
 
 
 FAR_VARIANTS = {

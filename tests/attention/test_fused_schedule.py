@@ -41,6 +41,8 @@ RESTRICTIONS = {
     "mixed segments": {"segments": np.asarray, "window": Window(right=0)},
     "mask": {"mask": True},
 }
+# Combinations of `saturates`, `uses_distance` and `visits_zero_tiles`.
+OPTIONS = [(False, False, False), (False, True, False), (True, True, False), (True, True, True)]
 SATURATING = ("no restriction", "causal", "key mask")  # heads may skip far tiles
 
 
@@ -54,7 +56,7 @@ def random_maps(
     """
     chosen = RESTRICTIONS[restriction]
     generator = np.random.default_rng(0)
-    B, N = 300, 3
+    B, N = 100, 3
 
     def integers(low, high, *shape):
         return generator.integers(low, high + 1, shape).astype(np.int32)
@@ -142,6 +144,7 @@ def assert_schedule(
     assert (visible & ~near)[summed].all()
     assert visible[scheduled.in_sections(is_masked=False) & needs_mask].all()
     assert not (near | skips)[scheduled.in_sections(is_far=True) & is_query & is_key].any()
+    assert (skips & ~near)[scheduled.in_sections(is_zero=True) & is_query & is_key].all()
     for side in (1, -1):
         one_side = np.broadcast_to(scheduled.in_sections(side=side), near.shape)
         assert (side * relative_positions[one_side] >= 0).all()
@@ -150,16 +153,22 @@ def assert_schedule(
 @pytest.mark.parametrize("restriction", RESTRICTIONS)
 @pytest.mark.parametrize(("block_rows", "tile_columns"), TILES)
 def test_query_blocks_cover_every_visible_key(block_rows, tile_columns, restriction):
-    for saturates, uses_distance in [(False, False), (False, True), (True, True)]:
+    for saturates, uses_distance, visits_zero_tiles in OPTIONS:
         if saturates and restriction not in SATURATING:
             continue
         inputs, pairs = random_maps(restriction, saturates, (block_rows, tile_columns))
         i, j = np.indices(pairs.near.shape[2:])
         schedule = schedule_query_blocks(
-            inputs, QUERIES, block_rows, tile_columns, uses_distance=uses_distance
+            inputs,
+            QUERIES,
+            block_rows,
+            tile_columns,
+            uses_distance=uses_distance,
+            visits_zero_tiles=visits_zero_tiles,
         )
         scheduled = ScheduledPairs(schedule, i // block_rows, j // tile_columns)
         summed = scheduled.before | (scheduled.after & (not inputs.window.is_causal))
+        summed &= not visits_zero_tiles
         assert_schedule(scheduled, pairs, summed=summed, needs_mask=pairs.is_query)
 
 
@@ -167,16 +176,22 @@ def test_query_blocks_cover_every_visible_key(block_rows, tile_columns, restrict
 @pytest.mark.parametrize(("block_rows", "tile_columns"), TILES)
 def test_key_blocks_cover_every_query_that_sees_them(block_rows, tile_columns, restriction):
     """Padded queries may be visited, because their weights are 0. Padded keys are set to 0."""
-    for saturates, uses_distance in [(False, False), (False, True), (True, True)]:
+    for saturates, uses_distance, visits_zero_tiles in OPTIONS:
         if saturates and restriction not in SATURATING:
             continue
         inputs, pairs = random_maps(restriction, saturates, (tile_columns, block_rows))
         i, j = np.indices(pairs.near.shape[2:])
         schedule = schedule_key_blocks(
-            inputs, KEYS, block_rows, tile_columns, uses_distance=uses_distance
+            inputs,
+            KEYS,
+            block_rows,
+            tile_columns,
+            uses_distance=uses_distance,
+            visits_zero_tiles=visits_zero_tiles,
         )
         scheduled = ScheduledPairs(schedule, j // block_rows, i // tile_columns)
         summed = scheduled.after | (scheduled.before & (not inputs.window.is_causal))
+        summed &= not visits_zero_tiles
         assert_schedule(scheduled, pairs, summed=summed, needs_mask=pairs.is_query & pairs.is_key)
 
 

@@ -10,10 +10,12 @@ the distance function f only in the sections that require this.
     BEFORE   all entries are visible, and no key is after a query
     AFTER    all entries are visible, and no key is before a query
     FAR      all entries are visible, and f is constant because |i - j| >= radius (see `saturation`)
+    ZERO     all entries are visible, and all scores are treated as 0
 
-The order is MASKED, FAR, BEFORE, PLAIN, AFTER, FAR, MASKED. Sections that are always empty for a
-call are left out. Heads that skip far tiles have empty FAR sections. Scorings without distance have
-only MASKED and PLAIN sections.
+The order is MASKED, ZERO, FAR, BEFORE, PLAIN, AFTER, FAR, ZERO, MASKED. Sections that are always
+empty for a call are left out. Heads that skip far tiles have empty FAR sections. With dropout, some
+kernels cannot skip these tiles and visit them as ZERO tiles. Scorings without distance have only
+MASKED and PLAIN sections.
 
 Every restriction of the visible keys (lengths, a window, a key mask, segments) defines two ranges
 of columns for each block: the columns that some row may see, and the columns that all rows see. The
@@ -36,19 +38,21 @@ class Section(NamedTuple):
 
     Attributes:
       is_far: True if the distance function is treated as constant in each of the tiles.
+      is_zero: True if all scores of the tiles are treated as 0.
       is_masked: True if some entries of the tiles may be masked.
       side: 1 if no key of a tile is after a query of the tile, -1 if no key is before a query, 0 if
         a tile may have keys before a query and keys after a query.
     """
 
     is_far: bool = False
+    is_zero: bool = False
     is_masked: bool = False
     side: int = 0
 
 
 INFINITE_RADIUS = 2**30  # larger than every distance
 MASKED, PLAIN, FAR = Section(is_masked=True), Section(), Section(is_far=True)
-BEFORE, AFTER = Section(side=1), Section(side=-1)
+BEFORE, AFTER, ZERO = Section(side=1), Section(side=-1), Section(is_zero=True)
 
 
 class Window(NamedTuple):
@@ -123,6 +127,7 @@ def schedule_query_blocks(
     tile_columns: int,
     *,
     uses_distance: bool,
+    visits_zero_tiles: bool = False,
 ) -> Schedule:
     """Return the tiles of keys that each block of queries visits.
 
@@ -132,6 +137,7 @@ def schedule_query_blocks(
       block_rows: Number of queries in a block.
       tile_columns: Number of keys in a tile.
       uses_distance: True if the scores depend on the distance between query and key.
+      visits_zero_tiles: If True, heads with `skips_far_tiles` visit their far tiles as ZERO tiles.
     """
     start = _block_starts(length, block_rows)
     position = start + _per_block(inputs.offset)
@@ -159,6 +165,7 @@ def schedule_query_blocks(
         ends_masked=True,  # because of key_lengths
         side_of_first_columns=1,
         is_one_sided=inputs.window.is_causal,
+        visits_zero_tiles=visits_zero_tiles,
     )
 
 
@@ -169,6 +176,7 @@ def schedule_key_blocks(
     tile_columns: int,
     *,
     uses_distance: bool,
+    visits_zero_tiles: bool = False,
 ) -> Schedule:
     """Return the tiles of queries that each block of keys visits.
 
@@ -181,6 +189,7 @@ def schedule_key_blocks(
       block_rows: Number of keys in a block.
       tile_columns: Number of queries in a tile.
       uses_distance: True if the scores depend on the distance between query and key.
+      visits_zero_tiles: If True, heads with `skips_far_tiles` visit their far tiles as ZERO tiles.
     """
     start = _block_starts(length, block_rows)
     position = start - _per_block(inputs.offset)  # query index at the position of the first key
@@ -204,6 +213,7 @@ def schedule_key_blocks(
         ends_masked=inputs.window.left is not None or has_segments,
         side_of_first_columns=-1,
         is_one_sided=inputs.window.is_causal,
+        visits_zero_tiles=visits_zero_tiles,
     )
 
 
@@ -355,6 +365,7 @@ def _make_schedule(
     ends_masked: bool,
     side_of_first_columns: int,
     is_one_sided: bool,
+    visits_zero_tiles: bool,
 ) -> Schedule:
     """Return the schedule of blocks that see the given columns.
 
@@ -369,6 +380,7 @@ def _make_schedule(
       side_of_first_columns: `Section.side` of the tiles before the diagonal: 1 if the columns are
         keys, -1 if they are queries.
       is_one_sided: True if no plain tile has keys after a query, because of a causal mask.
+      visits_zero_tiles: If True, heads that skip far tiles visit them as ZERO tiles instead.
     """
     end = _count_tiles(jnp.maximum(columns.end, 0), tile_columns)
     start = jnp.minimum(jnp.maximum(columns.start, 0) // tile_columns, end)
@@ -379,25 +391,40 @@ def _make_schedule(
     if inputs.has_mask:
         return Schedule((MASKED,), _stack_bounds(start, end))
     first, last = Section(side=side_of_first_columns), Section(side=-side_of_first_columns)
-    sections = [MASKED, FAR, first, PLAIN, last, FAR, MASKED]
-    is_used = [starts_masked, True, True, True, True, True, ends_masked]
+    sections = [MASKED, ZERO, FAR, first, PLAIN, last, FAR, ZERO, MASKED]
     if around is None:
-        is_used[1:6] = [False, False, True, False, False]
-        inner = [plain_start] * 4
+        is_used = [starts_masked, *[False] * 3, True, *[False] * 3, ends_masked]
+        bounds = [start, *[plain_start] * 6, plain_end, plain_end, end]
     else:
-        is_used[1] = is_used[5] = inputs.radius is not None
-        inner = [jnp.clip(bound, plain_start, plain_end) for bound in around]
-        if is_one_sided:
-            hidden = slice(3, 6) if side_of_first_columns == 1 else slice(1, 4)
-            is_used[hidden] = [False] * 3
-    bounds = [start, plain_start, *inner, plain_end, end]
-    if around is not None and inputs.skips_far_tiles is not None:
-        near_start = jnp.clip(around.near_start, start, end)
-        near_end = jnp.clip(around.near_end, near_start, end)
-        skips = inputs.skips_far_tiles[:, :, None]
-        bounds = [
-            jnp.where(skips, jnp.clip(bound, near_start, near_end), bound) for bound in bounds
+        has_far, has_zero = inputs.radius is not None, visits_zero_tiles
+        is_used = [
+            starts_masked,
+            has_zero,
+            has_far,
+            True,
+            True,
+            True,
+            has_far,
+            has_zero,
+            ends_masked,
         ]
+        if is_one_sided:  # either no column or every column is after the diagonal
+            hidden = slice(4, 8) if side_of_first_columns == 1 else slice(1, 5)
+            is_used[hidden] = [False] * 4
+        near = [jnp.clip(bound, plain_start, plain_end) for bound in around]
+        bounds = [start, plain_start, plain_start, *near, plain_end, plain_end, end]
+        if inputs.skips_far_tiles is not None:
+            skips = inputs.skips_far_tiles[:, :, None]
+            if visits_zero_tiles:
+                bounds[2] = jnp.where(skips, near[0], plain_start)
+                bounds[7] = jnp.where(skips, near[-1], plain_end)
+            else:
+                near_start = jnp.clip(around.near_start, start, end)
+                near_end = jnp.clip(around.near_end, near_start, end)
+                bounds = [
+                    jnp.where(skips, jnp.clip(bound, near_start, near_end), bound)
+                    for bound in bounds
+                ]
     used = [i for i in range(len(sections)) if is_used[i]]
     stacked = _stack_bounds(*(bounds[i] for i in used), bounds[-1])
     return Schedule(tuple(sections[i] for i in used), stacked)

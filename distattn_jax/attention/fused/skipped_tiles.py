@@ -11,7 +11,8 @@ base 2. Each kernel needs these sums over the queries i or keys j of the skipped
 
 dO is the cotangent of the values. g_j is the cotangent of the attention that key j receives.
 Each function `sums_for_...` returns a dict of sums of shape (B, N, blocks, W). The dict is empty if
-`operands.radius` is None, because then no tile is skipped.
+no tile is skipped, because `operands.radius` is None. With dropout, `forward` and `key_gradient`
+skip no tiles, because each query drops other keys.
 """
 
 from typing import Any
@@ -37,7 +38,7 @@ def sums_for_forward(plan: Plan, operands: Operands, bounds: Bounds, tile_column
       bounds: Indices that bound the tiles of keys that each block of queries visits.
       tile_columns: Number of keys in a tile.
     """
-    if operands.radius is None:
+    if operands.radius is None or operands.dropout_words is not None:
         return {}
     value = _zero_masked_keys(operands, operands.value)
     ones = _zero_masked_keys(operands, jnp.ones_like(operands.value[..., :1]))
@@ -69,7 +70,7 @@ def sums_for_key_gradient(
       logsumexp: Logsumexp of each query to base 2.
       values_cotangent: Cotangent of the output values.
     """
-    if operands.radius is None:
+    if operands.radius is None or operands.dropout_words is not None:
         return {}
     rows = values_cotangent * _as_matrix(jnp.exp2(-logsumexp), values_cotangent)
     return {"value": _sum_skipped_queries(plan, operands, rows, bounds, tile_columns)}

@@ -86,6 +86,7 @@ class _KernelCall:
         lengths = jnp.stack(
             (operands.query_lengths, operands.key_lengths, operands.offset), axis=-1
         )
+        self.has_dropout = operands.dropout_words is not None
         self.scalars = {"lengths": jnp.broadcast_to(lengths[:, None], (batch, heads, 3))}
         if plan.scoring.uses_distance:
             self.scalars["coefficients"] = operands.coefficients
@@ -100,7 +101,7 @@ class _KernelCall:
         """
         query, key, value = self.operands[:3]
         config = self.configs.forward
-        schedule = self._schedule_query_blocks(config)
+        schedule = self._schedule_query_blocks(config, has_dropout=self.has_dropout)
         far_sums = skipped_tiles.sums_for_forward(
             self.plan, self.operands, schedule.bounds, config.columns
         )
@@ -189,7 +190,7 @@ class _KernelCall:
         query, key, value = self.operands[:3]
         values_cotangent, received_cotangent, logsumexp, negative_delta = self._pad(backward)
         config = self.configs.key_gradient
-        schedule = self._schedule_key_blocks(config)
+        schedule = self._schedule_key_blocks(config, has_dropout=self.has_dropout)
         resident = {"key": key, "value": value}
         if received_cotangent is not None:
             resident["received_cotangent"] = received_cotangent
@@ -368,20 +369,34 @@ class _KernelCall:
             has_key_mask=self.operands.key_mask is not None,
             has_segments=self.operands.query_segments is not None,
             has_mask=self.operands.mask is not None,
-            has_dropout=self.operands.dropout_words is not None,
+            has_dropout=self.has_dropout,
             is_transposed=is_transposed,
         )
 
-    def _schedule_query_blocks(self, config: TileConfig) -> Schedule:
-        """Return the tiles of keys that each block of queries visits."""
-        return self._schedule(schedule_query_blocks, self.operands.query, config)
+    def _schedule_query_blocks(self, config: TileConfig, *, has_dropout: bool = False) -> Schedule:
+        """Return the tiles of keys that each block of queries visits.
 
-    def _schedule_key_blocks(self, config: TileConfig) -> Schedule:
-        """Return the tiles of queries that each block of keys visits."""
-        return self._schedule(schedule_key_blocks, self.operands.key, config)
+        Args:
+          config: Tile configuration of the kernel.
+          has_dropout: True if the kernel drops weights.
+        """
+        return self._schedule(schedule_query_blocks, self.operands.query, config, has_dropout)
+
+    def _schedule_key_blocks(self, config: TileConfig, *, has_dropout: bool = False) -> Schedule:
+        """Return the tiles of queries that each block of keys visits.
+
+        Args:
+          config: Tile configuration of the kernel.
+          has_dropout: True if the kernel drops weights.
+        """
+        return self._schedule(schedule_key_blocks, self.operands.key, config, has_dropout)
 
     def _schedule(
-        self, make_schedule: Callable[..., Schedule], rows: Array, config: TileConfig
+        self,
+        make_schedule: Callable[..., Schedule],
+        rows: Array,
+        config: TileConfig,
+        has_dropout: bool,
     ) -> Schedule:
         """Return a schedule whose bounds are broadcast to all examples and heads.
 
@@ -389,6 +404,7 @@ class _KernelCall:
           make_schedule: `schedule_query_blocks` or `schedule_key_blocks`.
           rows: Query or key, the array that is divided into blocks.
           config: Tile configuration of the kernel.
+          has_dropout: True if the kernel drops weights. It then visits the tiles of zero scores.
         """
         batch, length, *_ = rows.shape
         heads = self.operands.query.shape[2]
@@ -398,6 +414,7 @@ class _KernelCall:
             config.block_rows,
             config.columns,
             uses_distance=self.plan.scoring.uses_distance,
+            visits_zero_tiles=has_dropout and self.operands.radius is not None,
         )
         bounds = jnp.broadcast_to(result.bounds, (batch, heads, *result.bounds.shape[2:]))
         return result._replace(bounds=bounds)

@@ -14,7 +14,8 @@ the scores, from which the scoring computes the gradient dP of the products q ·
 
 The logsumexp of a query without a visible key is `EMPTY_LOGSUMEXP`, so that its weights are 0. If a
 head skips far tiles, the kernel adds the contribution of the skipped tiles, `far_sums`, before the
-first visited tile.
+first visited tile. With dropout, `forward` and `key_gradient` visit these tiles: all of their scores
+are 0, so that they need only the products with V and dO.
 """
 
 from typing import Any
@@ -31,6 +32,7 @@ from distattn_jax.attention.fused.gpu.tile_view import (
     kept_by_dropout,
     read_coefficients,
     read_lengths,
+    skip_masks,
     view_tile,
 )
 from distattn_jax.attention.fused.operands import EMPTY_LOGSUMEXP
@@ -67,17 +69,28 @@ def forward(score_map: ScoreMap, shape: Shape, width: int) -> KernelBody:
             maximum = jnp.where(weight_sum > 0, 0.0, maximum)
         return maximum, weight_sum, total
 
-    def step(context, tile, state):
-        maximum, weight_sum, total = state
+    def weigh(context, tile, maximum):
+        """Return the new maximum, the weights of a tile and their sum in each row."""
+        if tile.section.is_zero:
+            tile.skip("key")
+            skip_masks(score_map, tile)
+            new_maximum = jnp.maximum(maximum, 0.0)
+            weight = jnp.exp2(-new_maximum)
+            return new_maximum, mosaic.expand_per_row(weight, tile.shape), weight * tile.shape[1]
         (products,) = mosaic.multiply_transposed((context.resident["query"], tile.wait("key")))
         tile.release("key")
         view = view_tile(score_map, context, tile, products)
         new_maximum = jnp.maximum(maximum, view.scores.max(axis=1) * view.score_multiplier)
-        correction = jnp.exp2(maximum - new_maximum)
         weights = _weights(view, mosaic.expand_per_row(new_maximum, tile.shape))
         if view.visible is not None:
             weights = jnp.where(view.visible, weights, 0.0)
-        weight_sum = weight_sum * correction + weights.sum(axis=1)
+        return new_maximum, weights, weights.sum(axis=1)
+
+    def step(context, tile, state):
+        maximum, weight_sum, total = state
+        new_maximum, weights, row_sum = weigh(context, tile, maximum)
+        correction = jnp.exp2(maximum - new_maximum)
+        weight_sum = weight_sum * correction + row_sum
         total *= mosaic.expand_per_row(correction, total.shape)
         weights = _drop(score_map, context, tile, weights)
         value = tile.wait("value")
@@ -197,7 +210,25 @@ def key_gradient(
             value_total += mosaic.expand_per_column(far_sum, value_total.shape)
         return key_total, value_total
 
+    def step_of_zero_scores(context, tile, state):
+        """Add the gradient of the values. The gradient of the keys is 0."""
+        key_total, value_total = state
+        tile.skip("query")
+        tile.skip("negative_delta")
+        skip_masks(score_map, tile)
+        logsumexp = mosaic.expand_per_column(tile.load_vector("logsumexp"), tile.shape)
+        weights = _drop(score_map, context, tile, jnp.exp2(-logsumexp))
+        (value_total,) = mosaic.accumulate_products(
+            (value_total,),
+            (weights, tile.wait("values_cotangent")),
+            scratch=context.operand_scratch,
+        )
+        tile.release("values_cotangent")
+        return key_total, value_total
+
     def step(context, tile, state):
+        if tile.section.is_zero:
+            return step_of_zero_scores(context, tile, state)
         query, values_cotangent = tile.wait("query"), tile.wait("values_cotangent")
         products, weight_gradient = mosaic.multiply_transposed(
             (context.resident["key"], query), (context.resident["value"], values_cotangent)

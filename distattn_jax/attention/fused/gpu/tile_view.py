@@ -147,8 +147,7 @@ def view_tile(
         visible = _visible_entries(score_map, context, tile)
     else:
         visible = None
-        for name in _streamed_masks(score_map):
-            tile.skip(name)
+        skip_masks(score_map, tile)
     tile_scores = scoring.score(products, distances, coefficients, for_gradient=for_gradient)
     return TileView(scoring, tile_scores, distances, visible, coefficients)
 
@@ -198,14 +197,12 @@ def _table_entries(scoring: TableScoring, tile: Tile) -> TableEntries:
     )
 
 
-def _streamed_masks(score_map: ScoreMap) -> list[str]:
-    """Return the names of the streamed vectors that only masked tiles use."""
-    names = []
+def skip_masks(score_map: ScoreMap, tile: Tile) -> None:
+    """Free the slots of the streamed vectors that only masked tiles use."""
     if score_map.has_key_mask and not score_map.is_transposed:
-        names.append("key_mask")
+        tile.skip("key_mask")
     if score_map.has_segments:
-        names.append("column_segments")
-    return names
+        tile.skip("column_segments")
 
 
 def _visible_entries(score_map: ScoreMap, context: WarpgroupContext, tile: Tile) -> jax.Array:
