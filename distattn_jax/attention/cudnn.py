@@ -4,16 +4,13 @@ cuDNN requires 16-bit inputs, even lengths, and the same width for query, key an
 widths are padded with zeros, which does not change the result.
 """
 
-import functools
-
 import jax
 import jax.numpy as jnp
 from jax.sharding import AxisType
 from jaxtyping import Array, Bool, Int
 
 from distattn_jax.attention import gpu_inputs
-from distattn_jax.attention.arguments import Attended, AttentionCall, Head
-from distattn_jax.attention.vmap_heads import vmap_heads
+from distattn_jax.attention.arguments import Attended, AttentionCall
 
 MAX_WIDTH = 128
 MIN_CAPABILITY = 8.0
@@ -23,16 +20,13 @@ LENGTH_MULTIPLE = 2
 
 def run(call: AttentionCall) -> Attended:
     """Compute attention with cuDNN, after writing the variant as dot-product attention."""
+    call = gpu_inputs.write_as_dot_product(call)
     queries, value_width = call.query.shape[1], call.value.shape[3]
-    query, key = vmap_heads(_as_dot_product, call, head_axes=1)
-    key = key[:, :, :: call.group_size]  # equal for all query heads of a group
-    width = max(query.shape[-1], value_width)
+    width = max(call.query.shape[-1], value_width)
     width += -width % WIDTH_MULTIPLE
     query, key, value = (
-        gpu_inputs.pad_rows(
-            x.astype(call.value.dtype), length_multiple=LENGTH_MULTIPLE, width=width
-        )
-        for x in (query, key, call.value)
+        gpu_inputs.pad_rows(x, length_multiple=LENGTH_MULTIPLE, width=width)
+        for x in (call.query, call.key, call.value)
     )
     values = jax.nn.dot_product_attention(
         query,
@@ -72,11 +66,11 @@ def unsupported_reason(call: AttentionCall) -> str | None:
     reason = gpu_inputs.unsupported_dtype_reason(call)
     if reason is not None:
         return reason
-    query, _ = jax.eval_shape(functools.partial(vmap_heads, _as_dot_product, call, head_axes=1))
-    if max(query.shape[-1], call.value.shape[-1]) > MAX_WIDTH:
+    width = jax.eval_shape(gpu_inputs.write_as_dot_product, call).query.shape[-1]
+    if max(width, call.value.shape[-1]) > MAX_WIDTH:
         return (
             f"heads written as dot-product attention must be at most {MAX_WIDTH} wide; "
-            f"got {query.shape[-1]}, values {call.value.shape[-1]}"
+            f"got {width}, values {call.value.shape[-1]}"
         )
     if AxisType.Explicit in jax.typeof(call.query).sharding.mesh.axis_types:
         return "it does not support a mesh with Explicit axes"
@@ -85,12 +79,6 @@ def unsupported_reason(call: AttentionCall) -> str | None:
     if not capabilities or min(capabilities) < MIN_CAPABILITY:
         return f"there is no CUDA device of compute capability {MIN_CAPABILITY} or newer"
     return None
-
-
-def _as_dot_product(head: Head) -> tuple[Array, Array]:
-    """Return a query and a key of some width: the scores of the head are scale query · key."""
-    assert head.variant.as_dot_product is not None, "unsupported_reason excludes this variant"
-    return head.variant.as_dot_product(head.query, head.key, head.offset)
 
 
 def _sequence_lengths(lengths: Array | None, x: Array) -> Int[Array, " B"] | None:

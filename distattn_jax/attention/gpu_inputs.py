@@ -4,7 +4,9 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
-from distattn_jax.attention.arguments import AttentionCall
+from distattn_jax.attention.arguments import AttentionCall, Head
+from distattn_jax.attention.variants import DotProduct
+from distattn_jax.attention.vmap_heads import vmap_heads
 
 
 def unsupported_dtype_reason(call: AttentionCall) -> str | None:
@@ -13,6 +15,26 @@ def unsupported_dtype_reason(call: AttentionCall) -> str | None:
     if dtypes in ({jnp.dtype(jnp.bfloat16)}, {jnp.dtype(jnp.float16)}):
         return None
     return f"query, key and value must all be bfloat16 or float16; got {sorted(map(str, dtypes))}"
+
+
+def write_as_dot_product(call: AttentionCall) -> AttentionCall:
+    """Return a call of dot-product attention with the same scores, and often with wider heads.
+
+    Args:
+      call: Arguments of attention, with a variant that defines `as_dot_product`.
+    """
+    if isinstance(call.variant, DotProduct):
+        return call
+    query, key = vmap_heads(_as_dot_product, call, head_axes=1)
+    key = key[:, :, :: call.group_size]  # equal for all query heads of a group
+    dtype = call.value.dtype
+    return call._replace(query=query.astype(dtype), key=key.astype(dtype), variant=DotProduct())
+
+
+def _as_dot_product(head: Head) -> tuple[Array, Array]:
+    """Return a query and a key of some width: the scores of the head are scale query · key."""
+    assert head.variant.as_dot_product is not None, "unsupported_reason excludes this variant"
+    return head.variant.as_dot_product(head.query, head.key, head.offset)
 
 
 def cuda_capabilities() -> list[float]:

@@ -89,6 +89,8 @@ def run(call: AttentionCall) -> Attended:
     # Import the kernels only here: importing Pallas takes long, and an old JAX lacks Mosaic GPU.
     from distattn_jax.attention.fused.gpu.kernels import select_kernels
 
+    if call.variant.as_dot_product is not None:
+        call = gpu_inputs.write_as_dot_product(call)
     queries = call.query.shape[1]
     _, keys, _, value_width = call.value.shape
     plan = fused.Plan(
@@ -119,9 +121,13 @@ def unsupported_reason(call: AttentionCall) -> str | None:
     reason = gpu_inputs.unsupported_dtype_reason(call)
     if reason is not None:
         return reason
-    widest = max(call.query.shape[-1], call.value.shape[-1])
+    width = call.query.shape[-1]
+    if call.variant.as_dot_product is not None:
+        width = jax.eval_shape(gpu_inputs.write_as_dot_product, call).query.shape[-1]
+    widest = max(width, call.value.shape[-1])
     if widest > WIDTHS[-1]:
-        return f"heads must be at most {WIDTHS[-1]} wide; got {widest}"
+        written = "" if width == call.query.shape[-1] else " written as dot-product attention"
+        return f"heads{written} must be at most {WIDTHS[-1]} wide; got {widest}"
     version = tuple(int(part) for part in jax.__version__.split(".")[:2])
     if version < OLDEST_JAX:
         return f"it needs JAX {'.'.join(map(str, OLDEST_JAX))} or newer; this is {jax.__version__}"
@@ -136,7 +142,7 @@ def unsupported_reason(call: AttentionCall) -> str | None:
 
 def _unsupported_variant_reason(variant: Variant) -> str | None:
     """Return the reason why no kernel supports a variant, or None if a kernel supports it."""
-    if isinstance(variant, DotProduct):
+    if variant.as_dot_product is not None:
         return None
     if not isinstance(variant, DistanceAware | DistanceBias):
         return f"there is no kernel for {type(variant).__name__}"

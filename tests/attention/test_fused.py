@@ -11,7 +11,14 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from distattn_jax.attention import MAPPINGS, DistanceAware, DotProduct, attention, early_add
+from distattn_jax.attention import (
+    MAPPINGS,
+    Adapted,
+    DistanceAware,
+    DotProduct,
+    attention,
+    early_add,
+)
 from tests import oracles
 from tests.attention.cases import TOLERANCE, Sizes, inputs, needs_kernels
 from tests.attention.test_parity import kept_by_dropout
@@ -84,6 +91,16 @@ def run_oracle(oracle, arrays, **arguments) -> dict[str, np.ndarray]:
     return {"values": values, "received": received}
 
 
+def make_mask(*shape: int) -> np.ndarray:
+    """Return a random mask of the given shape, with some rows and columns that are all False."""
+    mask = np.random.default_rng(5).random(shape) < 0.7
+    if shape[2] > 1:
+        mask &= (np.arange(shape[2]) % 50 != 7)[:, None]
+    if shape[3] > 1:
+        mask &= np.arange(shape[3]) % 50 != 9
+    return mask
+
+
 @pytest.fixture(params=["short", "long"])
 def tile_sizes(request, monkeypatch):
     """Use the tile sizes of short or of long score maps."""
@@ -106,6 +123,20 @@ def test_wide_heads():
     sizes = Sizes(batch=1, queries=70, keys=70, heads=1, width=128, value_width=72)
     variant = DistanceAware(*(x[:1] for x in LOCAL_AND_DISTANT))
     compare_with_reference(inputs(sizes, "float16"), variant, received=True)
+
+
+def test_adapted_attention_as_dot_products_of_twice_the_width():
+    sizes = Sizes(batch=2, queries=40, keys=50, heads=2, width=16, value_width=16)
+    keys = jax.random.split(jax.random.key(1), 2)
+    variant = Adapted(*(0.1 * jax.random.normal(key, (2, 16)) for key in keys))
+    compare_with_reference(
+        inputs(sizes, "float16"),
+        variant,
+        mask=make_mask(1, 1, 1, 50),
+        query_offset=jnp.asarray([3, -5]),
+        is_causal=True,
+        scale=0.25,
+    )
 
 
 RESTRICTIONS = {
@@ -172,16 +203,6 @@ def test_dropout_drops_the_same_entries_as_the_oracle():
     expected = run_oracle(oracle, arrays, kept=kept, dropout_rate=rate, **RESTRICTIONS)
     assert_close(fused, {"values": expected["values"]}, "float16")
     assert_zero_where_masked(fused, sizes)
-
-
-def make_mask(*shape: int) -> np.ndarray:
-    """Return a random mask of the given shape, with some rows and columns that are all False."""
-    mask = np.random.default_rng(5).random(shape) < 0.7
-    if shape[2] > 1:
-        mask &= (np.arange(shape[2]) % 50 != 7)[:, None]
-    if shape[3] > 1:
-        mask &= np.arange(shape[3]) % 50 != 9
-    return mask
 
 
 MASKS = {

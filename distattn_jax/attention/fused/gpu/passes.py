@@ -14,8 +14,8 @@ the scores, from which the scoring computes the gradient dP of the products q ·
 
 The logsumexp of a query without a visible key is `EMPTY_LOGSUMEXP`, so that its weights are 0. If a
 head skips far tiles, the kernel adds the contribution of the skipped tiles, `far_sums`, before the
-first visited tile. With dropout, `forward` and `key_gradient` visit these tiles: all of their scores
-are 0, so that they need only the products with V and dO.
+first visited tile. With dropout, `forward` and `key_gradient` visit these tiles. All of their
+scores are 0, so that the kernels only need the products with V and dO.
 """
 
 from typing import Any
