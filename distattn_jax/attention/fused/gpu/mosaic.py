@@ -160,7 +160,7 @@ def gather(ref: Any, *indices: jax.Array) -> jax.Array:
     buffer is released, so that all loads are complete.
 
     Args:
-      ref: Buffer in shared memory without a tiled or swizzled layout, such as `vector_scratch`.
+      ref: Buffer in shared memory without a tiled or swizzled layout, such as `plain_scratch`.
       *indices: One tile of int32 indices for each axis of the buffer. They must lie inside the
         buffer: nothing checks them.
     """
