@@ -1,5 +1,8 @@
 """Biases of relative positions: values of the functions, their parameters and their gradients."""
 
+import json
+from pathlib import Path
+
 import chex
 import jax
 import jax.numpy as jnp
@@ -59,6 +62,17 @@ def test_buckets_equal_the_oracle(buckets, max_distance, causal):
     found = T5Buckets(buckets, max_distance, causal).find_buckets(jnp.asarray(DISTANCES))
     wanted = [oracles.t5_bucket(d, buckets, max_distance, causal) for d in DISTANCES.tolist()]
     np.testing.assert_array_equal(found, wanted)
+
+
+def test_buckets_and_slopes_equal_transformers():
+    golden = json.loads((Path(__file__).parent / "golden_biases.json").read_text())
+    for case in golden["buckets"]:
+        wanted = case.pop("buckets")
+        longest = len(wanted) // 2
+        found = T5Buckets(**case).find_buckets(jnp.arange(-longest, longest + 1))
+        np.testing.assert_array_equal(found, wanted, err_msg=str(case))
+    for heads, slopes in golden["slopes"].items():
+        np.testing.assert_allclose(alibi_slopes(int(heads)), slopes, rtol=1e-6)
 
 
 def test_buckets_of_t5_begin_at_the_known_distances():
