@@ -1,5 +1,6 @@
 """Schedule of the fused kernels, checked pair by pair on small score maps."""
 
+import itertools
 from typing import NamedTuple
 
 import jax.numpy as jnp
@@ -42,7 +43,10 @@ RESTRICTIONS = {
     "mask": {"mask": True},
 }
 # Combinations of `saturates`, `uses_distance` and `visits_zero_tiles`.
-OPTIONS = [(False, False, False), (False, True, False), (True, True, False), (True, True, True)]
+OPTIONS = [
+    *itertools.product((False,), (False, True), (False,)),
+    *itertools.product((True,), (False, True), (False, True)),
+]
 SATURATING = ("no restriction", "causal", "key mask")  # heads may skip far tiles
 
 

@@ -11,7 +11,7 @@ from distattn_jax.attention.fused.distance_functions import (
     Distances,
     GeometricDistances,
 )
-from distattn_jax.attention.fused.saturation import compute_radius
+from distattn_jax.attention.fused.saturation import compute_radius, compute_table_radius
 from distattn_jax.attention.fused.schedule import INFINITE_RADIUS
 from distattn_jax.attention.fused.skipped_tiles import sum_skipped_rows
 from tests.attention.cases import needs_kernels
@@ -167,6 +167,22 @@ def test_each_head_has_its_own_radius_and_nan_is_never_far():
     assert radius[0, 1] <= 1, "scores of zero have no error"
     assert radius[0, 2] == INFINITE_RADIUS
     assert skips[0, :2].all()
+
+
+def test_a_head_skips_distances_at_which_its_tables_are_small():
+    """The tables are those of i - j from -40 to 50, and the first query has the position 7."""
+    query = np.ones((1, 50, 3, 16))
+    distance = np.abs(np.arange(-40, 51) + 7)
+    small, large = np.full(91, 2.0**-15), np.full(91, 2.0**-9)
+    f = np.stack([np.where(distance < 20, 1, small), np.where(distance < 20, 1, large), small])
+    derivative = np.stack([np.where(distance < 30, 1, small), small, small])
+    operands = make_operands(query, query[:, :40], [[0.0] * 3])._replace(
+        tables=tuple(jnp.asarray(table[None], jnp.float32) for table in (f, derivative)),
+        offset=jnp.asarray([7]),
+    )
+    radius, skips = compute_table_radius(operands, 2.0**-10)
+    assert skips.tolist() == [[True, False, True]]
+    assert radius.tolist() == [[30, INFINITE_RADIUS, 0]]
 
 
 def make_operands(query, key, coefficients) -> fused.Operands:

@@ -67,6 +67,20 @@ def test_any_mapping_with_dropout_and_grouped_queries():
     )
 
 
+def bell(x, shape):
+    return shape * jnp.exp(-(x**2))
+
+
+def test_a_head_skips_the_tiles_where_its_mapping_is_small():
+    """The first head skips tiles. The second head falls too slowly."""
+    sizes = Sizes(batch=1, queries=60, keys=300, heads=2, width=16, value_width=16)
+    weight, height = jnp.asarray([0.1, 0.002]), jnp.asarray([1.2, 0.7])
+    variant = DistanceAware(weight, height, bell, tolerance=2.0**-10)
+    # Under dropout, the skipped tiles are visited where the values are multiplied.
+    dropout = {"dropout_rate": 0.25, "dropout_key": jax.random.key(3)}
+    compare_with_reference(inputs(sizes, "float16"), variant, query_offset=10, **dropout)
+
+
 def slanted(distance, parameters):
     """Bias that falls faster for keys before the query than for keys after it."""
     return parameters * jnp.where(distance > 0, -2 * jnp.sqrt(distance), distance / 4)

@@ -27,7 +27,7 @@ from distattn_jax.attention.fused.operands import (
     Operands,
     Plan,
 )
-from distattn_jax.attention.fused.scoring import DistanceScoring
+from distattn_jax.attention.fused.scoring import DistanceScoring, TableScoring
 
 Logsumexp = Float[Array, "B N _"]
 
@@ -84,6 +84,9 @@ def fused_attention(make_kernels: KernelFactory, plan: Plan, operands: Operands)
     """
     if plan.tolerance and isinstance(plan.scoring, DistanceScoring):
         radius, skips = saturation.compute_radius(plan.scoring, operands, plan.tolerance)
+        operands = operands._replace(radius=radius, skips_far_tiles=skips)
+    elif plan.tolerance and isinstance(plan.scoring, TableScoring) and not plan.scoring.is_additive:
+        radius, skips = saturation.compute_table_radius(operands, plan.tolerance)
         operands = operands._replace(radius=radius, skips_far_tiles=skips)
     return _attend(make_kernels, plan, operands)
 

@@ -13,8 +13,15 @@ Q and K are left out.
 A head skips its far tiles (see `skipped_tiles`) if scores are multiplied by f and
 Q · K · height · |f(∞)| is also at most the tolerance. All scores beyond the radius are then
 treated as 0.
+
+If tables contain f, a head skips its far tiles if there is a radius for which
+
+    Q · K · max(|f(R)|, |∂f(R)/∂θ|)  <=  tolerance      for all R >= radius and all parameters θ
+
+Kernels read f from its table everywhere else: this is as fast as a constant.
 """
 
+import functools
 from typing import Any
 
 import jax
@@ -56,9 +63,7 @@ def compute_radius(
     coefficients = unstack_coefficients(stacked[:, :, None, :])  # each (B, N, 1)
     largest_factor = coefficients.height / LOG2E
     if not scoring.is_additive:
-        group_size = query.shape[2] // key.shape[2]
-        key_norm = jnp.repeat(_largest_norm(key), group_size, axis=1)
-        largest_factor *= (_largest_norm(query) * key_norm)[..., None]
+        largest_factor *= _largest_product(query, key)[..., None]
     distances = Distances(lambda: distance)
     f = scoring.evaluate(distances, coefficients)
     cotangent = FunctionCotangent(lambda: jnp.ones_like(f), lambda: f)
@@ -71,6 +76,38 @@ def compute_radius(
     # If f does not saturate within the scanned range, never treat it as constant: with an offset,
     # distances may be larger than this range.
     return jnp.where(radius == scanned, INFINITE_RADIUS, radius), is_zero[..., 0]
+
+
+def compute_table_radius(
+    operands: Operands, tolerance: float
+) -> tuple[Int[Array, "B N"], Bool[Array, "B N"]]:
+    """Compute the radius beyond which each head skips its tiles, for scores multiplied by a table.
+
+    Args:
+      operands: Arrays of the call. Queries, keys and tables determine the radius.
+      tolerance: Largest allowed error of a score.
+
+    Returns:
+      The radius of each head, and a mask that is True for heads with a radius that is smaller than
+      the largest distance.
+    """
+    query, key, tables = jax.lax.stop_gradient((operands.query, operands.key, operands.tables))
+    relative = jnp.arange(-key.shape[1], query.shape[1] + 1, dtype=jnp.int32)
+    distance = jnp.abs(relative[None, :] + operands.offset[:, None])[:, None, :]
+    largest = functools.reduce(jnp.maximum, map(jnp.abs, tables)) / LOG2E
+    # A bound that is NaN fails the comparison, so its distance counts as near.
+    is_far = largest * _largest_product(query, key)[..., None] <= tolerance
+    radius = jnp.where(is_far, 0, distance + 1).max(axis=-1)
+    skips = radius <= distance.max(axis=-1)
+    return jnp.where(skips, radius, INFINITE_RADIUS), skips
+
+
+def _largest_product(
+    query: Float[Array, "B T N H"], key: Float[Array, "B S K H"]
+) -> Float[Array, "B N"]:
+    """Return an upper bound of |q · k| for each head, the product of the largest norms."""
+    group_size = query.shape[2] // key.shape[2]
+    return _largest_norm(query) * jnp.repeat(_largest_norm(key), group_size, axis=1)
 
 
 def _largest_norm(x: Float[Array, "B L N W"]) -> Float[Array, "B N"]:

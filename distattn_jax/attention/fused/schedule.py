@@ -15,7 +15,7 @@ the distance function f only in the sections that require this.
 The order is MASKED, ZERO, FAR, BEFORE, PLAIN, AFTER, FAR, ZERO, MASKED. Sections that are always
 empty for a call are left out. Heads that skip far tiles have empty FAR sections. With dropout, some
 kernels cannot skip these tiles and visit them as ZERO tiles. Scorings without distance have only
-MASKED and PLAIN sections.
+MASKED, ZERO and PLAIN sections.
 
 Every restriction of the visible keys (lengths, a window, a key mask, segments) defines two ranges
 of columns for each block: the columns that some row may see, and the columns that all rows see. The
@@ -136,7 +136,7 @@ def schedule_query_blocks(
       length: Number of queries.
       block_rows: Number of queries in a block.
       tile_columns: Number of keys in a tile.
-      uses_distance: True if the scores depend on the distance between query and key.
+      uses_distance: True if kernels compute the scores from the distance between query and key.
       visits_zero_tiles: If True, heads with `skips_far_tiles` visit their far tiles as ZERO tiles.
     """
     start = _block_starts(length, block_rows)
@@ -159,8 +159,9 @@ def schedule_query_blocks(
     return _make_schedule(
         inputs,
         _intersect(ranges),
-        _tiles_around(inputs, position, block_rows, tile_columns) if uses_distance else None,
+        _tiles_around(inputs, position, block_rows, tile_columns),
         tile_columns,
+        uses_distance=uses_distance,
         starts_masked=starts_masked,
         ends_masked=True,  # because of key_lengths
         side_of_first_columns=1,
@@ -188,7 +189,7 @@ def schedule_key_blocks(
       length: Number of keys.
       block_rows: Number of keys in a block.
       tile_columns: Number of queries in a tile.
-      uses_distance: True if the scores depend on the distance between query and key.
+      uses_distance: True if kernels compute the scores from the distance between query and key.
       visits_zero_tiles: If True, heads with `skips_far_tiles` visit their far tiles as ZERO tiles.
     """
     start = _block_starts(length, block_rows)
@@ -207,8 +208,9 @@ def schedule_key_blocks(
     return _make_schedule(
         inputs,
         _intersect(ranges),
-        _tiles_around(inputs, position, block_rows, tile_columns) if uses_distance else None,
+        _tiles_around(inputs, position, block_rows, tile_columns),
         tile_columns,
+        uses_distance=uses_distance,
         starts_masked=inputs.window.right is not None or has_segments,
         ends_masked=inputs.window.left is not None or has_segments,
         side_of_first_columns=-1,
@@ -358,9 +360,10 @@ def _tiles_around(
 def _make_schedule(
     inputs: ScheduleInputs,
     columns: _Columns,
-    around: _TilesAround | None,
+    around: _TilesAround,
     tile_columns: int,
     *,
+    uses_distance: bool,
     starts_masked: bool,
     ends_masked: bool,
     side_of_first_columns: int,
@@ -372,9 +375,9 @@ def _make_schedule(
     Args:
       inputs: Restrictions and distances.
       columns: Columns that the rows of each block see.
-      around: Tiles where the near columns and the diagonal of each block begin and end. None if
-        the scores do not depend on distances.
+      around: Tiles where the near columns and the diagonal of each block begin and end.
       tile_columns: Number of columns of a tile.
+      uses_distance: True if kernels compute the scores from the distance between query and key.
       starts_masked: True if the first visited tiles may be masked.
       ends_masked: True if the last visited tiles may be masked.
       side_of_first_columns: `Section.side` of the tiles before the diagonal: 1 if the columns are
@@ -392,39 +395,36 @@ def _make_schedule(
         return Schedule((MASKED,), _stack_bounds(start, end))
     first, last = Section(side=side_of_first_columns), Section(side=-side_of_first_columns)
     sections = [MASKED, ZERO, FAR, first, PLAIN, last, FAR, ZERO, MASKED]
-    if around is None:
-        is_used = [starts_masked, *[False] * 3, True, *[False] * 3, ends_masked]
-        bounds = [start, *[plain_start] * 6, plain_end, plain_end, end]
-    else:
-        has_far, has_zero = inputs.radius is not None, visits_zero_tiles
-        is_used = [
-            starts_masked,
-            has_zero,
-            has_far,
-            True,
-            True,
-            True,
-            has_far,
-            has_zero,
-            ends_masked,
+    has_far, has_zero = uses_distance and inputs.radius is not None, visits_zero_tiles
+    is_used = [
+        starts_masked,
+        has_zero,
+        has_far,
+        uses_distance,
+        True,
+        uses_distance,
+        has_far,
+        has_zero,
+        ends_masked,
+    ]
+    if is_one_sided:  # either no column or every column is after the diagonal
+        hidden = slice(4, 8) if side_of_first_columns == 1 else slice(1, 5)
+        is_used[hidden] = [False] * 4
+        is_used[4] = not uses_distance
+    near = [jnp.clip(bound, plain_start, plain_end) for bound in around]
+    bounds = [start, plain_start, plain_start, *near, plain_end, plain_end, end]
+    skips = None if inputs.skips_far_tiles is None else inputs.skips_far_tiles[:, :, None]
+    if skips is not None and visits_zero_tiles:
+        bounds[2] = jnp.where(skips, near[0], plain_start)
+        bounds[7] = jnp.where(skips, near[-1], plain_end)
+    if not uses_distance:
+        bounds[3:7] = [bounds[2]] * 4
+    if skips is not None and not visits_zero_tiles:
+        near_start = jnp.clip(around.near_start, start, end)
+        near_end = jnp.clip(around.near_end, near_start, end)
+        bounds = [
+            jnp.where(skips, jnp.clip(bound, near_start, near_end), bound) for bound in bounds
         ]
-        if is_one_sided:  # either no column or every column is after the diagonal
-            hidden = slice(4, 8) if side_of_first_columns == 1 else slice(1, 5)
-            is_used[hidden] = [False] * 4
-        near = [jnp.clip(bound, plain_start, plain_end) for bound in around]
-        bounds = [start, plain_start, plain_start, *near, plain_end, plain_end, end]
-        if inputs.skips_far_tiles is not None:
-            skips = inputs.skips_far_tiles[:, :, None]
-            if visits_zero_tiles:
-                bounds[2] = jnp.where(skips, near[0], plain_start)
-                bounds[7] = jnp.where(skips, near[-1], plain_end)
-            else:
-                near_start = jnp.clip(around.near_start, start, end)
-                near_end = jnp.clip(around.near_end, near_start, end)
-                bounds = [
-                    jnp.where(skips, jnp.clip(bound, near_start, near_end), bound)
-                    for bound in bounds
-                ]
     used = [i for i in range(len(sections)) if is_used[i]]
     stacked = _stack_bounds(*(bounds[i] for i in used), bounds[-1])
     return Schedule(tuple(sections[i] for i in used), stacked)

@@ -32,7 +32,7 @@ from distattn_jax.attention.fused.gpu.tile_view import (
     kept_by_dropout,
     read_coefficients,
     read_lengths,
-    skip_masks,
+    skip_score_inputs,
     view_tile,
 )
 from distattn_jax.attention.fused.operands import EMPTY_LOGSUMEXP
@@ -73,7 +73,7 @@ def forward(score_map: ScoreMap, shape: Shape, width: int) -> KernelBody:
         """Return the new maximum, the weights of a tile and their sum in each row."""
         if tile.section.is_zero:
             tile.skip("key")
-            skip_masks(score_map, tile)
+            skip_score_inputs(score_map, tile)
             new_maximum = jnp.maximum(maximum, 0.0)
             weight = jnp.exp2(-new_maximum)
             return new_maximum, mosaic.expand_per_row(weight, tile.shape), weight * tile.shape[1]
@@ -215,7 +215,7 @@ def key_gradient(
         key_total, value_total = state
         tile.skip("query")
         tile.skip("negative_delta")
-        skip_masks(score_map, tile)
+        skip_score_inputs(score_map, tile)
         logsumexp = mosaic.expand_per_column(tile.load_vector("logsumexp"), tile.shape)
         weights = _drop(score_map, context, tile, jnp.exp2(-logsumexp))
         (value_total,) = mosaic.accumulate_products(

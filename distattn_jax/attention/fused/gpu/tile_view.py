@@ -205,6 +205,13 @@ def skip_masks(score_map: ScoreMap, tile: Tile) -> None:
         tile.skip("column_segments")
 
 
+def skip_score_inputs(score_map: ScoreMap, tile: Tile) -> None:
+    """Free the slots of the masks and of the table, in a tile whose scores are known."""
+    skip_masks(score_map, tile)
+    if isinstance(score_map.scoring, TableScoring):
+        tile.skip("table")
+
+
 def _visible_entries(score_map: ScoreMap, context: WarpgroupContext, tile: Tile) -> jax.Array:
     """Return a mask that is True for the visible entries of a tile.
 
