@@ -49,8 +49,10 @@ class TileConfigs(NamedTuple):
         return math.lcm(*(size for config in self for size in (config.block_rows, config.columns)))
 
 
-# The fastest sizes measured on an H200 among those that spill no registers inside the tile loop. A
-# third warpgroup hides more latency, but leaves processors idle if the score map is short.
+# SHORT, LONG and LONG_DOT_PRODUCT are the fastest sizes measured on an H200 among those that spill
+# no registers inside the tile loop. The sizes of WIDE, and those for masks, segments and dropout,
+# have few spills, but were not compared with others. A third warpgroup hides more latency, but
+# leaves processors idle if the score map is short.
 SHORT = TileConfigs(
     forward=TileConfig(rows=64, columns=128),
     query_gradient=TileConfig(rows=64, columns=64),
@@ -68,22 +70,20 @@ LONG = TileConfigs(
 LONG_DOT_PRODUCT = LONG._replace(
     key_gradient=TileConfig(rows=64, columns=64, warpgroups=3, stages=3)
 )
-WIDE = TileConfigs(
-    forward=TileConfig(rows=64, columns=128),
-    query_gradient=TileConfig(rows=64, columns=64),
-    key_gradient=TileConfig(rows=64, columns=64),
-    received=TileConfig(rows=64, columns=128),
-    attention_given=TileConfig(rows=64, columns=128),
-)
+WIDE = SHORT._replace(key_gradient=TileConfig(rows=64, columns=64))
 MAX_NARROW_WIDTH = 64  # of queries, keys and values
 MIN_LONG_LENGTH = 1024  # of queries and of keys
 
 
 def select_tile_configs(plan: Plan, operands: Operands) -> TileConfigs:
-    """Return the tile configurations for the lengths and the scoring of a call."""
+    """Return the tile configurations for the widths, the lengths and the scoring of a call."""
+    is_dot_product = isinstance(plan.scoring, DotProductScoring)
     if max(operands.query.shape[-1], operands.value.shape[-1]) > MAX_NARROW_WIDTH:
         return WIDE
     if min(operands.query.shape[1], operands.key.shape[1]) < MIN_LONG_LENGTH:
         return SHORT
-    has_spare_registers = isinstance(plan.scoring, DotProductScoring) and operands.mask is None
-    return LONG_DOT_PRODUCT if has_spare_registers else LONG
+    if operands.mask is not None or operands.query_segments is not None:
+        return LONG if is_dot_product else LONG._replace(query_gradient=SHORT.query_gradient)
+    if is_dot_product:
+        return LONG_DOT_PRODUCT
+    return LONG if operands.dropout_words is None else LONG._replace(forward=SHORT.forward)
