@@ -16,7 +16,7 @@ from distattn_jax.attention import fused, gpu_inputs, mesh, position_tables
 from distattn_jax.attention.arguments import Attended, AttentionCall
 from distattn_jax.attention.dropout import drop_threshold, kept_scale, make_head_words
 from distattn_jax.attention.fused import derivative
-from distattn_jax.attention.fused.schedule import Window
+from distattn_jax.attention.fused.schedule import INFINITE_RADIUS, Window
 from distattn_jax.attention.variants import (
     DistanceAware,
     DistanceBias,
@@ -262,7 +262,7 @@ def _split_mask(call: AttentionCall) -> _Masks:
 
 
 def _make_masks(call: AttentionCall) -> _Masks:
-    """Return the masks as the kernels read them: with padding, and lengths in the key mask."""
+    """Pad the masks for the kernels. The key mask also hides the keys beyond `key_lengths`."""
     masks = _split_mask(call)
     queries, keys = (x.shape[1] + -x.shape[1] % LENGTH_MULTIPLE for x in (call.query, call.key))
     if masks.key_mask is not None:
@@ -293,7 +293,9 @@ def _pad_segments(segments: Int[Array, "B L"] | None) -> Int[Array, "B _"] | Non
 
 def _make_window(call: AttentionCall) -> Window:
     """Return the limits of the distance to visible keys, from the window and the causal mask."""
-    window = Window(*(call.options.window or (None, None)))
+    # A larger limit would overflow when a position is added to it.
+    limits = call.options.window or (INFINITE_RADIUS, INFINITE_RADIUS)
+    window = Window(*(limit if limit < INFINITE_RADIUS else None for limit in limits))
     return window._replace(right=0) if call.options.is_causal else window
 
 

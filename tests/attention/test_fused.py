@@ -120,9 +120,15 @@ def test_dot_product_of_lengths_that_end_inside_a_tile():
 
 
 def test_wide_heads():
-    sizes = Sizes(batch=1, queries=70, keys=70, heads=1, width=128, value_width=72)
-    variant = DistanceAware(*(x[:1] for x in LOCAL_AND_DISTANT))
-    compare_with_reference(inputs(sizes, "float16"), variant, received=True)
+    sizes = Sizes(batch=1, queries=70, keys=70, heads=2, width=128, value_width=72)
+    unlimited = 2**31 - 1
+    compare_with_reference(
+        inputs(sizes, "float16"),
+        DistanceAware(*LOCAL_AND_DISTANT),
+        mask=make_mask(1, 1, 70, 70),
+        local_window_size=(unlimited, 30),
+        received=True,
+    )
 
 
 def test_adapted_attention_as_dot_products_of_twice_the_width():

@@ -26,10 +26,11 @@ class Operands(NamedTuple):
       query_lengths: Number of queries of each example before the padding.
       key_lengths: Number of keys of each example before the padding.
       offset: Position of query 0 minus the position of key 0.
-      key_mask: True for visible keys. It is False for padded keys. None if there is only padding.
-      query_mask: True for queries that attend to keys. None if there is only padding.
-      mask: 1 where a query may attend to a key, otherwise 0. Its last axis is padded to a multiple
-        of 16. None masks no entry.
+      key_mask: True for visible keys. It is False for padded keys. None if the call has no mask of
+        keys. At most one of `key_mask`, `query_mask` and `mask` is not None.
+      query_mask: True for queries that attend to keys. None if the call has no mask of queries.
+      mask: 1 where a query may attend to a key, otherwise 0. Its last two axes are padded to a
+        multiple of 16. None if the call has no mask of pairs.
       query_segments: Segment of each query. A key is visible only to queries of its own segment.
         None means one segment.
       key_segments: Segment of each key. None means one segment.

@@ -12,7 +12,8 @@ the distance function f only in the sections that require this.
     FAR      all entries are visible, and f is constant because |i - j| >= radius (see `saturation`)
     ZERO     all entries are visible, and all scores are treated as 0
 
-The order is MASKED, ZERO, FAR, BEFORE, PLAIN, AFTER, FAR, ZERO, MASKED. Sections that are always
+The order is MASKED, ZERO, FAR, BEFORE, PLAIN, AFTER, FAR, ZERO, MASKED for blocks of queries. For
+blocks of keys, AFTER and BEFORE are exchanged. Sections that are always
 empty for a call are left out. Heads that skip far tiles have empty FAR sections. With dropout, some
 kernels cannot skip these tiles and visit them as ZERO tiles. Scorings without distance have only
 MASKED, ZERO and PLAIN sections.
@@ -52,7 +53,7 @@ class Section(NamedTuple):
 
 INFINITE_RADIUS = 2**30  # larger than every distance
 MASKED, PLAIN, FAR = Section(is_masked=True), Section(), Section(is_far=True)
-BEFORE, AFTER, ZERO = Section(side=1), Section(side=-1), Section(is_zero=True)
+ZERO = Section(is_zero=True)
 
 
 class Window(NamedTuple):
@@ -92,7 +93,7 @@ class ScheduleInputs(NamedTuple):
       key_mask: True for keys that are visible. None means that all keys are visible.
       query_segments: Segment of each query. None means one segment.
       key_segments: Segment of each key. None means one segment.
-      has_mask: True if each pair of a query and a key may be masked. No tile is then plain.
+      has_mask: True if there is a mask of pairs of a query and a key. All tiles are then MASKED.
     """
 
     query_lengths: Int[Array, " B"]
@@ -148,9 +149,7 @@ def schedule_query_blocks(
     if inputs.key_mask is not None:
         ranges.append(_visible_columns(inputs.key_mask))
     if inputs.query_segments is not None and inputs.key_segments is not None:
-        ranges.append(
-            _columns_of_segments(inputs.query_segments, inputs.key_segments, length, block_rows)
-        )
+        ranges.append(_columns_of_segments(inputs.query_segments, inputs.key_segments, block_rows))
     starts_masked = (
         inputs.window.left is not None
         or inputs.key_mask is not None
@@ -181,8 +180,8 @@ def schedule_key_blocks(
 ) -> Schedule:
     """Return the tiles of queries that each block of keys visits.
 
-    Padded queries count as visible, because their weights are 0. Rows of masked keys are visited if
-    another row of the block is visible, because the kernels set the outputs of masked keys to 0.
+    Padded queries count as visible, because their weights are 0. Masked keys between the first and
+    the last visible key are visited, because the kernels set the outputs of masked keys to 0.
 
     Args:
       inputs: Restrictions and distances.
@@ -201,9 +200,7 @@ def schedule_key_blocks(
     ranges = [_Columns(end=jnp.where(is_visible, _per_block(inputs.query_lengths), 0))]
     ranges.append(_columns_in_window(inputs.window.mirrored, position, block_rows))
     if inputs.query_segments is not None and inputs.key_segments is not None:
-        ranges.append(
-            _columns_of_segments(inputs.key_segments, inputs.query_segments, length, block_rows)
-        )
+        ranges.append(_columns_of_segments(inputs.key_segments, inputs.query_segments, block_rows))
     has_segments = inputs.query_segments is not None
     return _make_schedule(
         inputs,
@@ -271,23 +268,19 @@ def _visible_columns(mask: Bool[Array, "#B #N L"]) -> _Columns:
 
 
 def _columns_of_segments(
-    row_segments: Int[Array, "B R"],
-    column_segments: Int[Array, "B C"],
-    length: int,
-    block_rows: int,
+    row_segments: Int[Array, "B R"], column_segments: Int[Array, "B C"], block_rows: int
 ) -> _Columns:
     """Return the columns whose segments occur in the rows of each block.
 
-    If the segments of the rows are not sorted, the range may contain columns of other segments.
+    If the segments are not sorted, the range may contain columns of other segments.
 
     Args:
       row_segments: Segment of each row.
       column_segments: Segment of each column.
-      length: Number of rows.
       block_rows: Number of rows of a block.
     """
-    padding = -length % block_rows
-    padded = jnp.pad(row_segments[:, :length], ((0, 0), (0, padding)), mode="edge")
+    padding = -row_segments.shape[1] % block_rows
+    padded = jnp.pad(row_segments, ((0, 0), (0, padding)), mode="edge")
     blocks = padded.reshape(padded.shape[0], 1, -1, block_rows)
     smallest, largest = blocks.min(axis=-1, keepdims=True), blocks.max(axis=-1, keepdims=True)
     columns = column_segments[:, None, None, :]
@@ -407,7 +400,7 @@ def _make_schedule(
         has_zero,
         ends_masked,
     ]
-    if is_one_sided:  # either no column or every column is after the diagonal
+    if is_one_sided:  # Unmasked keys are before the diagonal, unmasked queries after it.
         hidden = slice(4, 8) if side_of_first_columns == 1 else slice(1, 5)
         is_used[hidden] = [False] * 4
         is_used[4] = not uses_distance

@@ -12,7 +12,7 @@ base 2. Each kernel needs these sums over the queries i or keys j of the skipped
 dO is the cotangent of the values. g_j is the cotangent of the attention that key j receives.
 Each function `sums_for_...` returns a dict of sums of shape (B, N, blocks, W). The dict is empty if
 no tile is skipped, because `operands.radius` is None. With dropout, `forward` and `key_gradient`
-skip no tiles, because each query drops other keys.
+skip no tiles, because each query drops different keys.
 """
 
 from typing import Any

@@ -101,7 +101,7 @@ class _KernelCall:
         """
         query, key, value = self.operands[:3]
         config = self.configs.forward
-        schedule = self._schedule_query_blocks(config, has_dropout=self.has_dropout)
+        schedule = self._schedule_query_blocks(config, visits_zero_tiles=self.has_dropout)
         far_sums = skipped_tiles.sums_for_forward(
             self.plan, self.operands, schedule.bounds, config.columns
         )
@@ -185,12 +185,12 @@ class _KernelCall:
 
     def key_gradient(
         self, backward: BackwardOperands
-    ) -> tuple[Float[Array, "B S N H"], Float[Array, "B S N E"]]:
+    ) -> tuple[Float[Array, "B S K H"], Float[Array, "B S K E"]]:
         """Return the gradients of the keys and of the values."""
         query, key, value = self.operands[:3]
         values_cotangent, received_cotangent, logsumexp, negative_delta = self._pad(backward)
         config = self.configs.key_gradient
-        schedule = self._schedule_key_blocks(config, has_dropout=self.has_dropout)
+        schedule = self._schedule_key_blocks(config, visits_zero_tiles=self.has_dropout)
         resident = {"key": key, "value": value}
         if received_cotangent is not None:
             resident["received_cotangent"] = received_cotangent
@@ -373,30 +373,34 @@ class _KernelCall:
             is_transposed=is_transposed,
         )
 
-    def _schedule_query_blocks(self, config: TileConfig, *, has_dropout: bool = False) -> Schedule:
+    def _schedule_query_blocks(
+        self, config: TileConfig, *, visits_zero_tiles: bool = False
+    ) -> Schedule:
         """Return the tiles of keys that each block of queries visits.
 
         Args:
           config: Tile configuration of the kernel.
-          has_dropout: True if the kernel drops weights.
+          visits_zero_tiles: True if the kernel visits the tiles of scores that are treated as 0.
         """
-        return self._schedule(schedule_query_blocks, self.operands.query, config, has_dropout)
+        return self._schedule(schedule_query_blocks, self.operands.query, config, visits_zero_tiles)
 
-    def _schedule_key_blocks(self, config: TileConfig, *, has_dropout: bool = False) -> Schedule:
+    def _schedule_key_blocks(
+        self, config: TileConfig, *, visits_zero_tiles: bool = False
+    ) -> Schedule:
         """Return the tiles of queries that each block of keys visits.
 
         Args:
           config: Tile configuration of the kernel.
-          has_dropout: True if the kernel drops weights.
+          visits_zero_tiles: True if the kernel visits the tiles of scores that are treated as 0.
         """
-        return self._schedule(schedule_key_blocks, self.operands.key, config, has_dropout)
+        return self._schedule(schedule_key_blocks, self.operands.key, config, visits_zero_tiles)
 
     def _schedule(
         self,
         make_schedule: Callable[..., Schedule],
         rows: Array,
         config: TileConfig,
-        has_dropout: bool,
+        visits_zero_tiles: bool,
     ) -> Schedule:
         """Return a schedule whose bounds are broadcast to all examples and heads.
 
@@ -404,7 +408,7 @@ class _KernelCall:
           make_schedule: `schedule_query_blocks` or `schedule_key_blocks`.
           rows: Query or key, the array that is divided into blocks.
           config: Tile configuration of the kernel.
-          has_dropout: True if the kernel drops weights. It then visits the tiles of zero scores.
+          visits_zero_tiles: True if the kernel visits the tiles of scores that are treated as 0.
         """
         batch, length, *_ = rows.shape
         heads = self.operands.query.shape[2]
@@ -414,7 +418,7 @@ class _KernelCall:
             config.block_rows,
             config.columns,
             uses_distance=self.plan.scoring.uses_distance,
-            visits_zero_tiles=has_dropout and self.operands.radius is not None,
+            visits_zero_tiles=visits_zero_tiles and self.operands.radius is not None,
         )
         bounds = jnp.broadcast_to(result.bounds, (batch, heads, *result.bounds.shape[2:]))
         return result._replace(bounds=bounds)

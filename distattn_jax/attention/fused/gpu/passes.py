@@ -9,8 +9,10 @@ For query i and key j, the kernels compute
     attention_given   Σ_j A_ij g_j
 
 e_ij are the scores to base 2, and z_i is the logsumexp of the scores of query i. dO is the
-cotangent of O, g is the cotangent of m, and D_i = dO_i · O_i + Σ_j A_ij g_j. dS is the gradient of
-the scores, from which the scoring computes the gradient dP of the products q · k.
+cotangent of O, g is the cotangent of m, dz is the cotangent of z, and
+D_i = dO_i · O_i + Σ_j A_ij g_j - dz_i. dS is the gradient of the scores, from which the scoring
+computes the gradient dP of the products q · k. With dropout, the sums with V and dO contain only
+the kept weights.
 
 The logsumexp of a query without a visible key is `EMPTY_LOGSUMEXP`, so that its weights are 0. If a
 head skips far tiles, the kernel adds the contribution of the skipped tiles, `far_sums`, before the

@@ -76,10 +76,11 @@ MIN_LONG_LENGTH = 1024  # of queries and of keys
 
 
 def select_tile_configs(plan: Plan, operands: Operands) -> TileConfigs:
-    """Return the tile configurations for the widths, the lengths and the scoring of a call."""
+    """Return the tile configurations for the arrays and the scoring of a call."""
     is_dot_product = isinstance(plan.scoring, DotProductScoring)
     if max(operands.query.shape[-1], operands.value.shape[-1]) > MAX_NARROW_WIDTH:
-        return WIDE
+        # With a mask, wider tiles of the forward kernel would need too much shared memory.
+        return WIDE if operands.mask is None else WIDE._replace(forward=WIDE.query_gradient)
     if min(operands.query.shape[1], operands.key.shape[1]) < MIN_LONG_LENGTH:
         return SHORT
     if operands.mask is not None or operands.query_segments is not None:

@@ -56,7 +56,7 @@ class Tile(NamedTuple):
       load_diagonals: Waits for the diagonals of a tile, loads the number of each entry and frees
         the slot.
       load_entries: Waits for the tile of an array of entries, loads it and frees its slot.
-      skip: Frees the slot of an array that this tile does not use.
+      skip: Waits for an array that this tile does not use, and frees its slot.
     """
 
     row: jax.Array

@@ -198,7 +198,10 @@ def _table_entries(scoring: TableScoring, tile: Tile) -> TableEntries:
 
 
 def skip_masks(score_map: ScoreMap, tile: Tile) -> None:
-    """Free the slots of the streamed vectors that only masked tiles use."""
+    """Free the slots of the streamed vectors that only masked tiles use.
+
+    A mask of pairs is never skipped, because all of its tiles are masked.
+    """
     if score_map.has_key_mask and not score_map.is_transposed:
         tile.skip("key_mask")
     if score_map.has_segments:
@@ -206,7 +209,7 @@ def skip_masks(score_map: ScoreMap, tile: Tile) -> None:
 
 
 def skip_score_inputs(score_map: ScoreMap, tile: Tile) -> None:
-    """Free the slots of the masks and of the table, in a tile whose scores are known."""
+    """Free the slots of the masks and of the table, in a tile whose scores are treated as 0."""
     skip_masks(score_map, tile)
     if isinstance(score_map.scoring, TableScoring):
         tile.skip("table")
