@@ -85,6 +85,10 @@ def operand_specs(mesh: AbstractMesh, operands: Operands) -> Any:
             specs[name] = PartitionSpec(
                 None if is_shared[0] else batch, None if is_shared[1] else heads
             )
+    for name in ("key_table", "value_table"):  # Heads may share a table.
+        table = getattr(operands, name)
+        if table is not None:
+            specs[name] = PartitionSpec(None if table.shape[0] == 1 else heads)
     present = {name: spec for name, spec in specs.items() if getattr(operands, name) is not None}
     return Operands(**present)
 

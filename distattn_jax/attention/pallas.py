@@ -1,7 +1,7 @@
 """Implementation with the package `fused`, for variants with scores of q · k and i - j.
 
 This module converts a call into the operands of the kernels: coefficients or tables of the distance
-function, lengths of every example, masks and hash words for dropout.
+function, tables of relations, lengths of every example, masks and hash words for dropout.
 """
 
 import functools
@@ -21,6 +21,7 @@ from distattn_jax.attention.variants import (
     DistanceAware,
     DistanceBias,
     DotProduct,
+    RelativePosition,
     Variant,
     alibi,
     early_add,
@@ -33,6 +34,7 @@ HOPPER = 9  # compute capability: only this generation has the matrix instructio
 WIDTHS = (16, 32, 64, 128)  # widths of heads in the kernels
 LENGTH_MULTIPLE = 8
 MASK_MULTIPLE = 16  # bytes: the copy engine needs aligned rows
+MAX_CLIP_DISTANCE = 128  # of relative positions
 MIN_V = -80.0  # of a learnable sigmoid, so that e^v does not underflow
 DEFAULT_TOLERANCE = 2.0**-10  # about the rounding error of a score from 16-bit inputs
 MIN_SATURATED_LENGTH = 1024  # shorter maps have too few tiles for skipping to pay off
@@ -144,6 +146,11 @@ def _unsupported_variant_reason(variant: Variant) -> str | None:
     """Return the reason why no kernel supports a variant, or None if a kernel supports it."""
     if variant.as_dot_product is not None:
         return None
+    if isinstance(variant, RelativePosition):
+        widest = max(_clip_distances(variant), default=0)
+        if widest > MAX_CLIP_DISTANCE:
+            return f"relations must be clipped at most at {MAX_CLIP_DISTANCE}; got {widest}"
+        return None
     if not isinstance(variant, DistanceAware | DistanceBias):
         return f"there is no kernel for {type(variant).__name__}"
     if isinstance(variant, DistanceAware) and variant.adjust not in (early_multiply, early_add):
@@ -176,7 +183,14 @@ def _is_alibi(variant: Variant) -> bool:
 def _make_scoring(call: AttentionCall) -> fused.Scoring:
     """Return the scoring of a variant: how the kernels compute scores from products q · k."""
     variant, scale = call.variant, call.options.scale
-    if isinstance(variant, DotProduct):
+    if isinstance(variant, RelativePosition) and _clip_distances(variant):
+        # Relations that are clipped at 0 equal relations with repeated vectors that are clipped
+        # at 1. The two tables of a call are resized to the larger one in the same way.
+        clip_distance = max(1, *_clip_distances(variant))
+        return fused.RelationScoring(
+            scale, clip_distance, variant.keys is not None, variant.values is not None
+        )
+    if isinstance(variant, DotProduct | RelativePosition):
         return fused.DotProductScoring(scale)
     is_additive = not isinstance(variant, DistanceAware) or variant.adjust == early_add
     if _uses_tables(variant):
@@ -185,6 +199,12 @@ def _make_scoring(call: AttentionCall) -> fused.Scoring:
     if isinstance(variant, DistanceAware):
         function = KERNEL_MAPPINGS[variant.mapping].function
     return fused.DistanceScoring(scale, function, is_additive)
+
+
+def _clip_distances(variant: RelativePosition) -> list[int]:
+    """Return the distance k at which relations are clipped, for each table of 2k+1 relations."""
+    tables = (variant.keys, variant.values)
+    return [table.shape[1] // 2 for table in tables if table is not None]
 
 
 def _select_tolerance(call: AttentionCall) -> float:
@@ -238,6 +258,7 @@ def _make_operands(call: AttentionCall) -> fused.Operands:
         **_make_masks(call)._asdict(),
         dropout_words=dropout_words,
         dropout_scale=dropout_scale,
+        **_make_relation_tables(call),
     )
 
 
@@ -299,6 +320,22 @@ def _make_window(call: AttentionCall) -> Window:
     return window._replace(right=0) if call.options.is_causal else window
 
 
+def _make_relation_tables(call: AttentionCall) -> dict[str, Float[Array, "#N R W"]]:
+    """Return the tables of relative position attention, as wide as the padded keys and values."""
+    variant = call.variant
+    if not isinstance(variant, RelativePosition) or not _clip_distances(variant):
+        return {}
+    clip_distance = max(1, *_clip_distances(variant))
+    tables = {"key_table": variant.keys, "value_table": variant.values}
+    resized = {}
+    for name, table in tables.items():
+        if table is not None:
+            padding = _padded_width(table.shape[-1]) - table.shape[-1]
+            table = fused.resize_table(table, clip_distance)
+            resized[name] = jnp.pad(table, ((0, 0), (0, 0), (0, padding)))
+    return resized
+
+
 def _make_coefficients(call: AttentionCall) -> Float[Array, "B N C"]:
     """Return the stacked coefficients of the distance function.
 
@@ -353,5 +390,10 @@ def _stack(arrays: tuple[Array, ...], shape: tuple[int, int]) -> Array:
 
 def _pad(x: Float[Array, "B L N W"]) -> Float[Array, "B _ N _"]:
     """Pad x with zeros to a width and a length that the kernels support."""
-    width = next(width for width in WIDTHS if width >= x.shape[-1])
+    width = _padded_width(x.shape[-1])
     return gpu_inputs.pad_rows(x, length_multiple=LENGTH_MULTIPLE, width=width)
+
+
+def _padded_width(width: int) -> int:
+    """Return the smallest width of the kernels that is at least `width`."""
+    return next(supported for supported in WIDTHS if supported >= width)

@@ -14,7 +14,13 @@ import jax.numpy as jnp
 import pytest
 from jax.experimental import topologies
 
-from distattn_jax.attention import DistanceAware, DistanceBias, DotProduct, attention
+from distattn_jax.attention import (
+    DistanceAware,
+    DistanceBias,
+    DotProduct,
+    RelativePosition,
+    attention,
+)
 from tests.attention.cases import needs_kernels
 
 pytestmark = needs_kernels
@@ -52,6 +58,7 @@ gpu_device_info {
 AHEAD_OF_TIME = {
     "dot product": (DotProduct(), {"received": True}),
     "distance, saturating": (DistanceAware(jnp.zeros(2), jnp.zeros(2), tolerance=1e-3), {}),
+    "relative position": (RelativePosition(jnp.ones((2, 33, 64)), jnp.ones((1, 33, 64))), {}),
     "table": (DistanceBias((jnp.ones(2), jnp.ones(2)), "kerple_log"), {}),
 }
 COMPILE = (

@@ -17,6 +17,7 @@ from distattn_jax.attention import (
     DistanceAware,
     DistanceBias,
     DotProduct,
+    RelativePosition,
     attention,
 )
 from distattn_jax.attention.fused import derivative
@@ -129,6 +130,16 @@ def hump(x, shape):
 
 # Together these cover every width, scoring, distance function and option of a plan.
 KERNELS = {
+    "relative position": (
+        RelativePosition(jnp.ones((2, 9, 64)), jnp.ones((1, 7, 128))),
+        Sizes(width=64, value_width=128),
+        {"received": True, "dropout_rate": 0.1, "dropout_key": KEY},
+    ),
+    "relative position, values, causal": (
+        RelativePosition(values=jnp.ones((1, 1, 16))),
+        Sizes(width=16, value_width=16),
+        {"is_causal": True},
+    ),
     "dot product": (DotProduct(), Sizes(width=16, value_width=64), {"received": True}),
     "dot product, causal, dropout": (
         DotProduct(),

@@ -10,7 +10,9 @@ import pytest
 from distattn_jax.attention.fused.schedule import (
     Schedule,
     ScheduleInputs,
+    Section,
     Window,
+    merge_near_sections,
     schedule_key_blocks,
     schedule_query_blocks,
 )
@@ -242,3 +244,20 @@ def test_a_mask_of_padding_costs_no_more_than_lengths(padding):
     tiles = np.diff(np.asarray(schedule.bounds)).sum(axis=2)[0, 0]
     assert tiles.sum() == 32 * 16
     assert tiles[[section.is_masked for section in schedule.sections]].sum() == 0
+
+
+@pytest.mark.parametrize("make_schedule", [schedule_query_blocks, schedule_key_blocks])
+def test_merging_near_sections_keeps_the_far_sections(make_schedule):
+    length = jnp.asarray([640])
+    inputs = ScheduleInputs(length, length, 0 * length, radius=jnp.asarray([[20]]))
+    schedule = make_schedule(inputs, 640, 128, 64, uses_distance=True)
+    merged = merge_near_sections(schedule)
+
+    def count_far_tiles(schedule):
+        far = [section.is_far for section in schedule.sections]
+        return np.diff(np.asarray(schedule.bounds))[..., far]
+
+    near = [section for section in merged.sections if not section.is_far]
+    assert near in ([Section()], [Section(), Section(is_masked=True)])
+    np.testing.assert_array_equal(merged.bounds[..., [0, -1]], schedule.bounds[..., [0, -1]])
+    np.testing.assert_array_equal(count_far_tiles(merged), count_far_tiles(schedule))

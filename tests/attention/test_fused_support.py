@@ -11,6 +11,7 @@ from distattn_jax.attention import (
     DistanceAware,
     DistanceBias,
     DotProduct,
+    RelativePosition,
     attention,
     gpu_inputs,
     pallas,
@@ -36,6 +37,9 @@ UNSUPPORTED = {
     },
     "must have at most 4 parameters per head; got 32": {
         "variant": DistanceBias(jnp.ones((3, 32)), "t5_buckets")
+    },
+    "relations must be clipped at most at 128; got 129": {
+        "variant": RelativePosition(jnp.ones((1, 259, 4)))
     },
     "weights must be False": {"weights": True},
     "must all be bfloat16 or float16; got ['float32']": {"dtype": "float32"},

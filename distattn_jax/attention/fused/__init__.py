@@ -15,9 +15,11 @@ from distattn_jax.attention.fused.distance_functions import (
     DistanceFunction,
 )
 from distattn_jax.attention.fused.operands import BackwardOperands, Operands, Plan
+from distattn_jax.attention.fused.relations import resize_table
 from distattn_jax.attention.fused.scoring import (
     DistanceScoring,
     DotProductScoring,
+    RelationScoring,
     Scoring,
     TableScoring,
 )
@@ -35,6 +37,8 @@ __all__ = [
     "DotProductScoring",
     "Operands",
     "Plan",
+    "RelationScoring",
     "Scoring",
     "TableScoring",
+    "resize_table",
 ]

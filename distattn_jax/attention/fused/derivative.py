@@ -8,7 +8,9 @@ received attention and the cotangent dz of the logsumexp:
     D_i   = dO_i · O_i + Σ_j A_ij g_j - dz_i         delta
     dS_ij = A_ij (dO_i · V_j + g_j - D_i)            gradient of the scores
 
-The residuals are the operands, the values and one logsumexp per query. No (T, S) array is stored.
+With relation weights W_ir and their cotangent G (see `relations`), D_i also contains Σ_r W_ir G_ir.
+
+The residuals are the operands, the values, one logsumexp per query and W. There is no (T, S) array.
 """
 
 import functools
@@ -19,7 +21,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
-from distattn_jax.attention.fused import saturation
+from distattn_jax.attention.fused import relations, saturation
 from distattn_jax.attention.fused.distance_functions import LOG2E
 from distattn_jax.attention.fused.operands import (
     EMPTY_LOGSUMEXP,
@@ -27,7 +29,11 @@ from distattn_jax.attention.fused.operands import (
     Operands,
     Plan,
 )
-from distattn_jax.attention.fused.scoring import DistanceScoring, TableScoring
+from distattn_jax.attention.fused.scoring import (
+    DistanceScoring,
+    RelationScoring,
+    TableScoring,
+)
 
 Logsumexp = Float[Array, "B N _"]
 
@@ -54,8 +60,10 @@ class Kernels(NamedTuple):
     last axis of the logsumexp. A_ij is the attention weight of query i and key j.
 
     Attributes:
-      forward: Computes the values, shape (B, T, N, E), and the logsumexp.
-      query_gradient: Computes the gradients of the queries and of the coefficients.
+      forward: Computes the values, shape (B, T, N, E), the logsumexp, and the relation weights or
+        None.
+      query_gradient: Computes the gradients of the queries, of the coefficients, and of the
+        relation products or None.
       key_gradient: Computes the gradients of the keys and of the values.
       received: Computes the attention that each key receives, Σ_i A_ij, shape (B, N, S), from the
         logsumexp.
@@ -63,8 +71,8 @@ class Kernels(NamedTuple):
         g of the received attention, shape (B, N, S).
     """
 
-    forward: Callable[[], tuple[Array, Array]]
-    query_gradient: Callable[[BackwardOperands], tuple[Array, Array]]
+    forward: Callable[[], tuple[Array, Array, Array | None]]
+    query_gradient: Callable[[BackwardOperands], tuple[Array, Array, Array | None]]
     key_gradient: Callable[[BackwardOperands], tuple[Array, Array]]
     received: Callable[[Array], Array]
     attention_given: Callable[[Array, Array], Array]
@@ -88,18 +96,46 @@ def fused_attention(make_kernels: KernelFactory, plan: Plan, operands: Operands)
     elif plan.tolerance and isinstance(plan.scoring, TableScoring) and not plan.scoring.is_additive:
         radius, skips = saturation.compute_table_radius(operands, plan.tolerance)
         operands = operands._replace(radius=radius, skips_far_tiles=skips)
-    return _attend(make_kernels, plan, operands)
+    if isinstance(plan.scoring, RelationScoring):
+        return _attend_with_relations(make_kernels, plan, plan.scoring, operands)
+    return _attend(make_kernels, plan, operands)[0]
+
+
+def _attend_with_relations(
+    make_kernels: KernelFactory, plan: Plan, scoring: RelationScoring, operands: Operands
+) -> Outputs:
+    """Compute relative position attention: multiply by the tables outside of the kernels."""
+    key_table, value_table = operands.key_table, operands.value_table
+    batch, _, heads, _ = operands.query.shape
+    radius = jnp.full((batch, heads), scoring.clip_distance, jnp.int32)
+    operands = operands._replace(key_table=None, value_table=None, radius=radius)
+    first_score = None
+    if key_table is not None:
+        products = relations.multiply_relations(operands.query, key_table)
+        first_score = jnp.moveaxis(products[..., 0] * scoring.scale, 1, 2)
+        operands = operands._replace(relation_products=products - products[..., :1])
+    (values, received, logsumexp), weights = _attend(make_kernels, plan, operands)
+    if value_table is not None and weights is not None:
+        added = relations.sum_relation_values(weights, value_table)
+        values = (values.astype(jnp.float32) + added).astype(values.dtype)
+    if logsumexp is not None and first_score is not None:
+        logsumexp += jnp.where(jnp.isfinite(logsumexp), first_score, 0)
+    return Outputs(values, received, logsumexp)
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0, 1))
-def _attend(make_kernels: KernelFactory, plan: Plan, operands: Operands) -> Outputs:
+def _attend(
+    make_kernels: KernelFactory, plan: Plan, operands: Operands
+) -> tuple[Outputs, Array | None]:
+    """Return the outputs, and the relation weights or None."""
     return _forward(make_kernels, plan, operands)[0]
 
 
 def _forward(make_kernels: KernelFactory, plan: Plan, operands: Operands):
-    values, received, logsumexp = _run_forward(make_kernels, plan, operands)
+    values, received, logsumexp, weights = _run_forward(make_kernels, plan, operands)
     requested = _natural_logsumexp(logsumexp, values.shape[1]) if plan.logsumexp else None
-    return Outputs(values, received, requested), (operands, values, logsumexp)
+    outputs = Outputs(values, received, requested), weights
+    return outputs, (operands, values, logsumexp, weights)
 
 
 def _backward(make_kernels: KernelFactory, plan: Plan, residuals: Any, cotangents: Any):
@@ -115,22 +151,24 @@ _jit = functools.partial(jax.jit, static_argnames=("make_kernels", "plan"))
 @_jit
 def _run_forward(make_kernels: KernelFactory, plan: Plan, operands: Operands):
     kernels = make_kernels(plan, operands)
-    values, logsumexp = kernels.forward()
+    values, logsumexp, weights = kernels.forward()
     if operands.query_mask is not None:
-        values, logsumexp = _empty_masked_queries(operands.query_mask, values, logsumexp)
-    return values, kernels.received(logsumexp) if plan.received else None, logsumexp
+        values, logsumexp, weights = _empty_masked_queries(
+            operands.query_mask, values, logsumexp, weights
+        )
+    return values, kernels.received(logsumexp) if plan.received else None, logsumexp, weights
 
 
 @_jit
 def _run_backward(
     make_kernels: KernelFactory, plan: Plan, residuals: Any, cotangents: Any
 ) -> Operands:
-    """Return `Operands` with the gradients of query, key, value and coefficients.
+    """Return `Operands` with the gradients of the differentiable operands.
 
     All other fields are None.
     """
-    operands, values, logsumexp = residuals
-    values_cotangent, received_cotangent, logsumexp_cotangent = cotangents
+    operands, values, logsumexp, weights = residuals
+    (values_cotangent, received_cotangent, logsumexp_cotangent), weights_cotangent = cotangents
     kernels = make_kernels(plan, operands)
     negative_delta = -jnp.einsum(
         "btne,btne->bnt", values, values_cotangent, preferred_element_type=jnp.float32
@@ -139,23 +177,35 @@ def _run_backward(
         negative_delta -= kernels.attention_given(logsumexp, received_cotangent)
     if logsumexp_cotangent is not None:
         negative_delta += logsumexp_cotangent
+    if weights_cotangent is not None:
+        if operands.dropout_words is None:
+            # The weights of a query sum to 1, so adding one number to all cotangents changes no
+            # gradient. With this number, far tiles of relation 0 add nothing.
+            weights_cotangent -= weights_cotangent[..., :1]
+        negative_delta -= jnp.einsum("btnr,btnr->bnt", weights, weights_cotangent)
     backward_operands = BackwardOperands(
-        values_cotangent, received_cotangent, logsumexp, negative_delta
+        values_cotangent, received_cotangent, logsumexp, negative_delta, weights_cotangent
     )
-    query, coefficients = kernels.query_gradient(backward_operands)
+    query, coefficients, relation_products = kernels.query_gradient(backward_operands)
     key, value = kernels.key_gradient(backward_operands)
     not_differentiable: Any = (None,) * (len(operands) - 4)
-    return Operands(query, key, value, coefficients, *not_differentiable)
+    gradients = Operands(query, key, value, coefficients, *not_differentiable)
+    return gradients._replace(relation_products=relation_products)
 
 
 def _empty_masked_queries(
-    query_mask: Bool[Array, "#B #N T"], values: Float[Array, "B T N E"], logsumexp: Logsumexp
-) -> tuple[Float[Array, "B T N E"], Logsumexp]:
+    query_mask: Bool[Array, "#B #N T"],
+    values: Float[Array, "B T N E"],
+    logsumexp: Logsumexp,
+    weights: Float[Array, "B T N R"] | None,
+) -> tuple[Float[Array, "B T N E"], Logsumexp, Float[Array, "B T N R"] | None]:
     """Give masked queries the outputs of a query without a visible key."""
-    values = jnp.where(jnp.swapaxes(query_mask, 1, 2)[..., None], values, 0)
+    is_visible = jnp.swapaxes(query_mask, 1, 2)[..., None]
+    values = jnp.where(is_visible, values, 0)
+    weights = None if weights is None else jnp.where(is_visible, weights, 0)
     padding = logsumexp.shape[-1] - query_mask.shape[-1]
     padded = jnp.pad(query_mask, ((0, 0), (0, 0), (0, padding)))
-    return values, jnp.where(padded, logsumexp, EMPTY_LOGSUMEXP)
+    return values, jnp.where(padded, logsumexp, EMPTY_LOGSUMEXP), weights
 
 
 def _natural_logsumexp(logsumexp: Logsumexp, queries: int) -> Float[Array, "B N T"]:

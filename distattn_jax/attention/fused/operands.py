@@ -13,7 +13,9 @@ EMPTY_LOGSUMEXP = 1e30
 
 
 class Operands(NamedTuple):
-    """Input arrays of the kernels. Only the first four fields have gradients.
+    """Input arrays of the kernels.
+
+    Only the first four fields, the tables and the relation products have gradients.
 
     Attributes:
       query: Queries in bfloat16 or float16.
@@ -43,8 +45,14 @@ class Operands(NamedTuple):
       radius: Smallest distance at which the distance function is treated as constant. If it is
         None, the function is evaluated at all distances.
       skips_far_tiles: True for a head whose scores beyond the radius are all treated as 0. The
-        kernels skip the tiles beyond the radius of such a head, and use prefix sums instead. The
-        field is None if `radius` is None.
+        kernels skip the tiles beyond the radius of such a head, and use prefix sums instead. None
+        means that no head skips tiles.
+      key_table: Vectors that are added to the keys, one for each relation: see `relations`. None
+        adds nothing. The kernels use `relation_products` instead.
+      value_table: Vectors that are added to the values, one for each relation. None adds nothing.
+        The kernels return relation weights instead.
+      relation_products: Number that is added to the products of each query and the keys of each of
+        R = 2k + 1 relations. It is 0 for the first relation. None adds nothing.
     """
 
     query: Float[Array, "B T N H"]
@@ -64,6 +72,9 @@ class Operands(NamedTuple):
     tables: tuple[Float[Array, "B N D"], ...] = ()
     radius: Int[Array, "B N"] | None = None
     skips_far_tiles: Bool[Array, "B N"] | None = None
+    key_table: Float[Array, "#N R H"] | None = None
+    value_table: Float[Array, "#N R E"] | None = None
+    relation_products: Float[Array, "B T N R"] | None = None
 
 
 class BackwardOperands(NamedTuple):
@@ -75,13 +86,16 @@ class BackwardOperands(NamedTuple):
         not request the received attention.
       logsumexp: Logsumexp of the scores of each query, to base 2. Its last axis may be padded.
       negative_delta: -(dO_i · O_i + Σ_j A_ij g_j - dz_i) for each query i, where O are the output
-        values, A are the attention weights, and dz is the cotangent of the logsumexp.
+        values, A are the attention weights, and dz is the cotangent of the logsumexp. With relation
+        weights W, the sum also contains Σ_r W_ir G_ir.
+      relation_cotangent: Cotangent G of the relation weights. None if there are no such weights.
     """
 
     values_cotangent: Float[Array, "B T N E"]
     received_cotangent: Float[Array, "B N _"] | None
     logsumexp: Float[Array, "B N _"]
     negative_delta: Float[Array, "B N _"]
+    relation_cotangent: Float[Array, "B T N R"] | None = None
 
 
 class Plan(NamedTuple):

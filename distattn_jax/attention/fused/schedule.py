@@ -10,6 +10,7 @@ the distance function f only in the sections that require this.
     BEFORE   all entries are visible, and no key is after a query
     AFTER    all entries are visible, and no key is before a query
     FAR      all entries are visible, and f is constant because |i - j| >= radius (see `saturation`)
+             with all keys before or all keys after all queries
     ZERO     all entries are visible, and all scores are treated as 0
 
 The order is MASKED, ZERO, FAR, BEFORE, PLAIN, AFTER, FAR, ZERO, MASKED for blocks of queries. For
@@ -52,8 +53,7 @@ class Section(NamedTuple):
 
 
 INFINITE_RADIUS = 2**30  # larger than every distance
-MASKED, PLAIN, FAR = Section(is_masked=True), Section(), Section(is_far=True)
-ZERO = Section(is_zero=True)
+MASKED, PLAIN, ZERO = Section(is_masked=True), Section(), Section(is_zero=True)
 
 
 class Window(NamedTuple):
@@ -88,8 +88,8 @@ class ScheduleInputs(NamedTuple):
       window: Limits of the distance between a query and a visible key.
       radius: Smallest distance at which the distance function is treated as constant. None means
         that no tile is far.
-      skips_far_tiles: True for heads that skip the tiles beyond the radius. It is None if `radius`
-        is None.
+      skips_far_tiles: True for heads that skip the tiles beyond the radius. None means that no
+        head skips tiles.
       key_mask: True for keys that are visible. None means that all keys are visible.
       query_segments: Segment of each query. None means one segment.
       key_segments: Segment of each key. None means one segment.
@@ -305,6 +305,14 @@ def _first_run(seen: Bool[Array, "B N blocks C"], common: Bool[Array, "B N block
     return _Columns(start, end, common_start, common_end)
 
 
+def merge_near_sections(schedule: Schedule) -> Schedule:
+    """Merge consecutive sections that differ only in their side, except for far sections."""
+    sections = [x if x.is_far else x._replace(side=0) for x in schedule.sections]
+    first = [i for i in range(len(sections)) if i == 0 or sections[i] != sections[i - 1]]
+    bounds = schedule.bounds[..., jnp.asarray([*first, len(sections)])]
+    return Schedule(tuple(sections[i] for i in first), bounds)
+
+
 class _TilesAround(NamedTuple):
     """Tile indices where the near columns and the diagonal of each block of rows begin and end.
 
@@ -387,7 +395,8 @@ def _make_schedule(
     if inputs.has_mask:
         return Schedule((MASKED,), _stack_bounds(start, end))
     first, last = Section(side=side_of_first_columns), Section(side=-side_of_first_columns)
-    sections = [MASKED, ZERO, FAR, first, PLAIN, last, FAR, ZERO, MASKED]
+    far_first, far_last = (section._replace(is_far=True) for section in (first, last))
+    sections = [MASKED, ZERO, far_first, first, PLAIN, last, far_last, ZERO, MASKED]
     has_far, has_zero = uses_distance and inputs.radius is not None, visits_zero_tiles
     is_used = [
         starts_masked,

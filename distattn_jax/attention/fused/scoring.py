@@ -55,6 +55,8 @@ class DotProductScoring:
 
     scale: float
     uses_distance = False
+    has_relation_products = False
+    has_relation_weights = False
     summed_gradients = 0
     gradient_names = ()
 
@@ -115,6 +117,8 @@ class DistanceScoring:
     is_additive: bool
     uses_distance = True
     gradient_names = ("slope", "shift", "log_height")
+    has_relation_products = False
+    has_relation_weights = False
 
     @property
     def summed_gradients(self) -> int:
@@ -262,6 +266,8 @@ class TableScoring:
     is_additive: bool
     parameters: int
     uses_distance = False
+    has_relation_products = False
+    has_relation_weights = False
 
     @property
     def summed_gradients(self) -> int:
@@ -329,4 +335,23 @@ class TableScoring:
         return tuple(score_gradient * derivative() for derivative in tables.derivatives)
 
 
-Scoring = DotProductScoring | DistanceScoring | TableScoring
+@dataclasses.dataclass(frozen=True)
+class RelationScoring(DotProductScoring):
+    """Relative position attention: the score is scale (q · k + P[i, r]) for the relation r.
+
+    See `relations`. The kernels start the sum of each product q · k at P[i, r], so that scores and
+    their gradients have the form of the dot product.
+
+    Attributes:
+      clip_distance: The distance k at which relations are clipped, at least 1.
+      has_relation_products: True if there is an array P.
+      has_relation_weights: True if the relation weights W are computed.
+    """
+
+    clip_distance: int
+    has_relation_products: bool
+    has_relation_weights: bool
+    uses_distance = True
+
+
+Scoring = DotProductScoring | DistanceScoring | TableScoring | RelationScoring

@@ -11,8 +11,8 @@ base 2. Each kernel needs these sums over the queries i or keys j of the skipped
 
 dO is the cotangent of the values. g_j is the cotangent of the attention that key j receives.
 Each function `sums_for_...` returns a dict of sums of shape (B, N, blocks, W). The dict is empty if
-no tile is skipped, because `operands.radius` is None. With dropout, `forward` and `key_gradient`
-skip no tiles, because each query drops different keys.
+no tile is skipped, because `operands.skips_far_tiles` is None. With dropout, `forward` and
+`key_gradient` skip no tiles, because each query drops different keys.
 """
 
 from typing import Any
@@ -38,7 +38,7 @@ def sums_for_forward(plan: Plan, operands: Operands, bounds: Bounds, tile_column
       bounds: Indices that bound the tiles of keys that each block of queries visits.
       tile_columns: Number of keys in a tile.
     """
-    if operands.radius is None or operands.dropout_words is not None:
+    if operands.skips_far_tiles is None or operands.dropout_words is not None:
         return {}
     value = _zero_masked_keys(operands, operands.value)
     ones = _zero_masked_keys(operands, jnp.ones_like(operands.value[..., :1]))
@@ -70,7 +70,7 @@ def sums_for_key_gradient(
       logsumexp: Logsumexp of each query to base 2.
       values_cotangent: Cotangent of the output values.
     """
-    if operands.radius is None or operands.dropout_words is not None:
+    if operands.skips_far_tiles is None or operands.dropout_words is not None:
         return {}
     rows = values_cotangent * _as_matrix(jnp.exp2(-logsumexp), values_cotangent)
     return {"value": _sum_skipped_queries(plan, operands, rows, bounds, tile_columns)}
@@ -95,7 +95,7 @@ def sums_for_received(
       tile_columns: Number of queries in a tile.
       logsumexp: Logsumexp of each query to base 2.
     """
-    if operands.radius is None:
+    if operands.skips_far_tiles is None:
         return {}
     rows = _as_matrix(jnp.exp2(-logsumexp), operands.query)
     return {"received": _sum_skipped_queries(plan, operands, rows, bounds, tile_columns)}
@@ -121,7 +121,7 @@ def sums_for_attention_given(
       tile_columns: Number of keys in a tile.
       received_cotangent: Cotangent of the received attention. Its last axis may be padded.
     """
-    if operands.radius is None:
+    if operands.skips_far_tiles is None:
         return {}
     rows = _zero_masked_keys(operands, _as_matrix(received_cotangent, operands.key))
     return {"attention_given": _sum_skipped_keys(plan, operands, rows, bounds, tile_columns)}

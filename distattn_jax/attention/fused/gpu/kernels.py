@@ -16,6 +16,7 @@ from distattn_jax.attention.fused import skipped_tiles
 from distattn_jax.attention.fused.derivative import KernelFactory, Kernels
 from distattn_jax.attention.fused.distance_functions import Coefficients, unstack_coefficients
 from distattn_jax.attention.fused.gpu import mosaic, passes
+from distattn_jax.attention.fused.gpu.relation_arrays import RelationArrays
 from distattn_jax.attention.fused.gpu.tile_configs import TileConfig, select_tile_configs
 from distattn_jax.attention.fused.gpu.tile_loop import KernelBody, KernelInputs, run_tile_loop
 from distattn_jax.attention.fused.gpu.tile_view import ScoreMap
@@ -28,9 +29,11 @@ from distattn_jax.attention.fused.operands import (
 from distattn_jax.attention.fused.schedule import (
     Schedule,
     ScheduleInputs,
+    merge_near_sections,
     schedule_key_blocks,
     schedule_query_blocks,
 )
+from distattn_jax.attention.fused.scoring import DistanceScoring, RelationScoring
 
 
 def select_kernels() -> KernelFactory:
@@ -70,6 +73,7 @@ class _KernelCall:
     def __init__(self, plan: Plan, operands: Operands):
         self.plan, self.operands = plan, operands
         self.configs = select_tile_configs(plan, operands)
+        self.relations = RelationArrays(plan, operands, self.configs.vector_multiple)
         batch, _, heads, _ = operands.query.shape
         self.schedule_inputs = ScheduleInputs(
             query_lengths=operands.query_lengths,
@@ -88,20 +92,24 @@ class _KernelCall:
         )
         self.has_dropout = operands.dropout_words is not None
         self.scalars = {"lengths": jnp.broadcast_to(lengths[:, None], (batch, heads, 3))}
-        if plan.scoring.uses_distance:
+        if isinstance(plan.scoring, DistanceScoring):
             self.scalars["coefficients"] = operands.coefficients
         if operands.dropout_words is not None and operands.dropout_scale is not None:
             self.scalars["dropout_words"] = operands.dropout_words
             self.scalars["dropout_scale"] = operands.dropout_scale
 
-    def forward(self) -> tuple[Float[Array, "B T N E"], Float[Array, "B N _"]]:
-        """Return the weighted sum of values of each query, and the logsumexp of each query.
+    def forward(
+        self,
+    ) -> tuple[Float[Array, "B T N E"], Float[Array, "B N _"], Float[Array, "B T N R"] | None]:
+        """Return the weighted sum of values, the logsumexp and the relation weights of each query.
 
-        The logsumexp is to base 2, and its last axis is padded.
+        The logsumexp is to base 2, and its last axis is padded. The relation weights are None if
+        they are not requested.
         """
         query, key, value = self.operands[:3]
         config = self.configs.forward
         schedule = self._schedule_query_blocks(config, visits_zero_tiles=self.has_dropout)
+        relations = self.relations.inputs()
         far_sums = skipped_tiles.sums_for_forward(
             self.plan, self.operands, schedule.bounds, config.columns
         )
@@ -109,12 +117,14 @@ class _KernelCall:
             "forward",
             passes.forward(self._score_map(), config.tile_shape, value.shape[-1]),
             schedule,
-            resident={"query": query},
+            resident={"query": query, **relations.vectors},
             streamed={"key": key, "value": value},
+            gathered=relations.matrices,
             far_sums=far_sums,
             output_types={
                 "values": _matrix_type(query, value.shape[-1]),
                 "logsumexp": self._vector_type(query),
+                **self.relations.weight_types(),
             },
         )
         # The vector may be longer than all blocks together. Its end is not written by the kernel.
@@ -123,14 +133,16 @@ class _KernelCall:
         if written < logsumexp.shape[-1]:
             is_written = jnp.arange(logsumexp.shape[-1]) < written
             logsumexp = jnp.where(is_written[None, None, :], logsumexp, EMPTY_LOGSUMEXP)
-        return outputs["values"], logsumexp
+        weights = self.relations.assemble_weights(outputs, logsumexp, schedule, config)
+        return outputs["values"], logsumexp, weights
 
     def query_gradient(
         self, backward: BackwardOperands
-    ) -> tuple[Float[Array, "B T N H"], Float[Array, "B N C"]]:
-        """Return the gradients of the queries and of the coefficients."""
+    ) -> tuple[Float[Array, "B T N H"], Float[Array, "B N C"], Float[Array, "B T N R"] | None]:
+        """Return the gradients of the queries, of the coefficients and of the relation products."""
         query, key, value = self.operands[:3]
-        values_cotangent, received_cotangent, logsumexp, negative_delta = self._pad(backward)
+        values_cotangent, received_cotangent, logsumexp, negative_delta, _ = self._pad(backward)
+        relations = self.relations.inputs(backward.relation_cotangent)
         config = self.configs.query_gradient
         schedule = self._schedule_query_blocks(config)
         streamed = {"key": key, "value": value}
@@ -151,16 +163,20 @@ class _KernelCall:
                 "values_cotangent": values_cotangent,
                 "logsumexp": logsumexp,
                 "negative_delta": negative_delta,
+                **relations.vectors,
             },
             streamed=streamed,
+            gathered=relations.matrices,
             far_sums={},  # f is 0 in skipped tiles, so their gradients are 0
             output_types={
                 "query": _matrix_type(query, query.shape[-1]),
                 **dict.fromkeys(names, self._vector_type(query)),
+                **self.relations.gradient_types(),
             },
         )
         sums = {name: outputs[name][:, :, : query.shape[1]].sum(axis=-1) for name in names}
-        return outputs["query"], self._coefficient_gradients(sums)
+        relation_products = self.relations.assemble_gradient(outputs, schedule, config)
+        return outputs["query"], self._coefficient_gradients(sums), relation_products
 
     def _coefficient_gradients(self, sums: dict[str, Array]) -> Float[Array, "B N C"]:
         """Return the gradients of all coefficients: slope, shift, height and far value.
@@ -188,7 +204,8 @@ class _KernelCall:
     ) -> tuple[Float[Array, "B S K H"], Float[Array, "B S K E"]]:
         """Return the gradients of the keys and of the values."""
         query, key, value = self.operands[:3]
-        values_cotangent, received_cotangent, logsumexp, negative_delta = self._pad(backward)
+        values_cotangent, received_cotangent, logsumexp, negative_delta, _ = self._pad(backward)
+        relations = self.relations.inputs(backward.relation_cotangent)
         config = self.configs.key_gradient
         schedule = self._schedule_key_blocks(config, visits_zero_tiles=self.has_dropout)
         resident = {"key": key, "value": value}
@@ -217,7 +234,9 @@ class _KernelCall:
                 "values_cotangent": values_cotangent,
                 "logsumexp": logsumexp,
                 "negative_delta": negative_delta,
+                **relations.vectors,
             },
+            gathered=relations.matrices,
             far_sums=far_sums,
             output_types={
                 "key": self._key_type(key),
@@ -235,12 +254,14 @@ class _KernelCall:
         far_sums = skipped_tiles.sums_for_received(
             self.plan, self.operands, schedule.bounds, config.columns, logsumexp=logsumexp
         )
+        relations = self.relations.inputs()
         outputs = self._run(
             "received",
             passes.received(self._score_map(is_transposed=True), config.tile_shape),
             schedule,
             resident={"key": key},
-            streamed={"query": query, "logsumexp": logsumexp},
+            streamed={"query": query, "logsumexp": logsumexp, **relations.vectors},
+            gathered=relations.matrices,
             far_sums=far_sums,
             output_types={"received": self._vector_type(key)},
             is_transposed=True,
@@ -265,11 +286,13 @@ class _KernelCall:
             config.columns,
             received_cotangent=received_cotangent,
         )
+        relations = self.relations.inputs()
         outputs = self._run(
             "attention_given",
             passes.attention_given(self._score_map(), config.tile_shape),
             schedule,
-            resident={"query": query, "logsumexp": logsumexp},
+            resident={"query": query, "logsumexp": logsumexp, **relations.vectors},
+            gathered=relations.matrices,
             streamed={"key": key, "received_cotangent": received_cotangent},
             far_sums=far_sums,
             output_types={"attention_given": self._vector_type(query)},
@@ -284,6 +307,7 @@ class _KernelCall:
         *,
         resident: dict[str, Array],
         streamed: dict[str, Array],
+        gathered: dict[str, Array],
         far_sums: dict[str, Array],
         output_types: dict[str, jax.ShapeDtypeStruct],
         is_transposed: bool = False,
@@ -296,6 +320,7 @@ class _KernelCall:
           schedule: Tiles that each block of rows visits.
           resident: Matrices and vectors that belong to the rows of the score map.
           streamed: Matrices and vectors that belong to the columns of the score map.
+          gathered: Matrices of which the kernel reads single entries.
           far_sums: Sums over the tiles that are skipped, which the kernel adds to its results.
           output_types: Shapes and dtypes of the outputs.
           is_transposed: True if the rows of the score map are keys.
@@ -316,6 +341,7 @@ class _KernelCall:
             scalars=self.scalars,
             bounds=schedule.bounds,
             far_sums=far_sums,
+            gathered=gathered,
         )
         config = getattr(self.configs, name)
         columns = self.operands.query if is_transposed else self.operands.key
@@ -418,8 +444,10 @@ class _KernelCall:
             config.block_rows,
             config.columns,
             uses_distance=self.plan.scoring.uses_distance,
-            visits_zero_tiles=visits_zero_tiles and self.operands.radius is not None,
+            visits_zero_tiles=visits_zero_tiles and self.operands.skips_far_tiles is not None,
         )
+        if isinstance(self.plan.scoring, RelationScoring):
+            result = merge_near_sections(result)
         bounds = jnp.broadcast_to(result.bounds, (batch, heads, *result.bounds.shape[2:]))
         return result._replace(bounds=bounds)
 

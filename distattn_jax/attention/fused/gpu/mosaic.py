@@ -117,6 +117,11 @@ def load_per_column_from_global(ref: Any) -> jax.Array:
     return _load(ref, layout=plgpu.Layout.WGMMA.reduce(0), optimized=False)
 
 
+def sum_rows(tile: jax.Array) -> jax.Array:
+    """Return the sum of each row of a tile as a per-row vector."""
+    return plgpu.layout_cast(tile.sum(axis=1), plgpu.Layout.WGMMA.reduce(1))
+
+
 def expand_per_row(vector: jax.Array, shape: tuple[int, ...]) -> jax.Array:
     """Return a tile whose entry (i, j) is vector[i]."""
     vector = plgpu.layout_cast(vector, plgpu.Layout.WGMMA.reduce(1))
@@ -149,7 +154,7 @@ def reciprocal(tile: jax.Array) -> jax.Array:
             registers[index] = pair
         return registers
 
-    return _map_registers(invert, tile.shape, tile)
+    return map_registers(invert, tile.shape, tile)
 
 
 def gather(ref: Any, *indices: jax.Array) -> jax.Array:
@@ -176,7 +181,7 @@ def gather(ref: Any, *indices: jax.Array) -> jax.Array:
             registers[position] = vector.from_elements(pair_type, entries)
         return registers
 
-    tile = _map_registers(load, indices[0].shape, ref, *indices, dtype=ref.dtype)
+    tile = map_registers(load, indices[0].shape, ref, *indices, dtype=ref.dtype)
     return tile.astype(jnp.float32)
 
 
@@ -216,7 +221,7 @@ def load_diagonals(ref: Any, shape: tuple[int, int]) -> jax.Array:
             registers[position] = vector.from_elements(pair_type, [loaded[step], loaded[step - 1]])
         return registers
 
-    return _map_registers(load, shape, ref, diagonals, dtype=ref.dtype).astype(jnp.float32)
+    return map_registers(load, shape, ref, diagonals, dtype=ref.dtype).astype(jnp.float32)
 
 
 def share_diagonals(tile: jax.Array) -> jax.Array:
@@ -237,7 +242,7 @@ def share_diagonals(tile: jax.Array) -> jax.Array:
         tile[:, 1:, :, :, 1] = tile[:, :-1, :, :, 0]
         return tile
 
-    return _map_registers(copy_registers, tile.shape, tile)
+    return map_registers(copy_registers, tile.shape, tile)
 
 
 def extend_geometric(
@@ -270,10 +275,10 @@ def extend_geometric(
         registers = np.stack([groups[1:], groups[:-1]], axis=-1)  # rows i, and i + 8
         return registers.reshape(1, -1, 1, 1, 2, 1, 1, 1, 1)
 
-    return _map_registers(extend, (nearest.shape[0], columns), nearest, factor)
+    return map_registers(extend, (nearest.shape[0], columns), nearest, factor)
 
 
-def _map_registers(
+def map_registers(
     function: Callable, shape: tuple[int, ...], *arguments: Any, dtype: Any = jnp.float32
 ) -> jax.Array:
     """Return a tile whose registers are a function of the registers of the arguments.
@@ -300,11 +305,19 @@ def _map_registers(
     return inlined(*arguments)
 
 
-def multiply_transposed(*pairs: tuple[Any, Any]) -> tuple[jax.Array, ...]:
+def multiply_transposed(
+    *pairs: tuple[Any, Any], initial: tuple[jax.Array, ...] | None = None
+) -> tuple[jax.Array, ...]:
     """Return a bᵀ for each pair (a, b) of matrices in shared memory.
 
     All products are started before the warpgroup waits for the first result.
+
+    Args:
+      *pairs: Pairs of matrices.
+      initial: Tiles that are added to the products. None adds nothing.
     """
+    if initial is not None and not is_interpreted():
+        return _multiply_onto(initial, pairs)
 
     def multiply(*accumulators):
         for accumulator, (a, b) in zip(accumulators, pairs, strict=True):
@@ -312,7 +325,22 @@ def multiply_transposed(*pairs: tuple[Any, Any]) -> tuple[jax.Array, ...]:
         return tuple(accumulator[...] for accumulator in accumulators)
 
     shapes = (plgpu.ACC((a.shape[0], b.shape[0]), jnp.float32) for a, b in pairs)
-    return pl.run_scoped(multiply, *shapes)
+    products = pl.run_scoped(multiply, *shapes)
+    if initial is None:
+        return products
+    return tuple(a + b for a, b in zip(initial, products, strict=True))
+
+
+def _multiply_onto(
+    initial: tuple[jax.Array, ...], pairs: tuple[tuple[Any, Any], ...]
+) -> tuple[jax.Array, ...]:
+    """Return initial + a bᵀ for each pair (a, b) of matrices in shared memory."""
+
+    def multiply(accumulators):
+        for accumulator, (a, b) in zip(accumulators, pairs, strict=True):
+            plgpu.wgmma(accumulator, a, b.transpose((1, 0)))
+
+    return pl.run_state(multiply)(tuple(plgpu.ACC.init(x) for x in initial))
 
 
 def accumulate_products(

@@ -18,6 +18,10 @@ The logsumexp of a query without a visible key is `EMPTY_LOGSUMEXP`, so that its
 head skips far tiles, the kernel adds the contribution of the skipped tiles, `far_sums`, before the
 first visited tile. With dropout, `forward` and `key_gradient` visit these tiles. All of their
 scores are 0, so that the kernels only need the products with V and dO.
+
+In relative position attention, the forward kernel also computes the relation weights, and the
+kernel `query_gradient` also computes the gradient of the relation products: see `relations`. They
+write the entries between the ends tile by tile, and sum the ends in their states.
 """
 
 from typing import Any
@@ -26,6 +30,11 @@ import jax
 import jax.numpy as jnp
 
 from distattn_jax.attention.fused.gpu import mosaic
+from distattn_jax.attention.fused.gpu.relation_tiles import (
+    initial_products,
+    name_ends,
+    view_relations,
+)
 from distattn_jax.attention.fused.gpu.tile_loop import KernelBody, Tile, WarpgroupContext
 from distattn_jax.attention.fused.gpu.tile_view import (
     MASKED_SCORE,
@@ -38,6 +47,7 @@ from distattn_jax.attention.fused.gpu.tile_view import (
     view_tile,
 )
 from distattn_jax.attention.fused.operands import EMPTY_LOGSUMEXP
+from distattn_jax.attention.fused.relations import AFTER, end_sides
 
 Shape = tuple[int, int]  # rows and columns of a tile
 
@@ -50,13 +60,18 @@ def forward(score_map: ScoreMap, shape: Shape, width: int) -> KernelBody:
     and `key_count`, their number.
 
     Outputs: `values`, the weighted sum of values of each query, and `logsumexp`, the base-2
-    logsumexp of the scores of each query.
+    logsumexp of the scores of each query. For relation weights there are three more outputs:
+    `band_scores`, the scores of the entries between the ends before the multiplication by
+    `score_multiplier`, and the sums `weight_before` and `weight_after` of the end relations. A
+    causal mask leaves no `weight_after`.
 
     Args:
       score_map: Scoring and masking of the score map, which has one row per query.
       shape: Number of rows and number of columns of a tile.
       width: Width of the values.
     """
+    has_weights = score_map.scoring.has_relation_weights
+    sides = end_sides(is_causal=score_map.window.is_causal) if has_weights else ()
 
     def initialize(context):
         total = mosaic.full((shape[0], width), 0.0)
@@ -69,7 +84,7 @@ def forward(score_map: ScoreMap, shape: Shape, width: int) -> KernelBody:
             total += mosaic.expand_per_column(value_sum, total.shape)
             weight_sum += key_count
             maximum = jnp.where(weight_sum > 0, 0.0, maximum)
-        return maximum, weight_sum, total
+        return maximum, weight_sum, total, [mosaic.full(shape[:1], 0.0) for _ in sides]
 
     def weigh(context, tile, maximum):
         """Return the new maximum, the weights of a tile and their sum in each row."""
@@ -79,31 +94,41 @@ def forward(score_map: ScoreMap, shape: Shape, width: int) -> KernelBody:
             new_maximum = jnp.maximum(maximum, 0.0)
             weight = jnp.exp2(-new_maximum)
             return new_maximum, mosaic.expand_per_row(weight, tile.shape), weight * tile.shape[1]
-        (products,) = mosaic.multiply_transposed((context.resident["query"], tile.wait("key")))
+        (products,) = mosaic.multiply_transposed(
+            (context.resident["query"], tile.wait("key")),
+            initial=initial_products(score_map, context, tile),
+        )
         tile.release("key")
         view = view_tile(score_map, context, tile, products)
+        if has_weights:  # before the weights replace the scores in the registers
+            view_relations(score_map, context, tile).write("band_scores", view.scores)
         new_maximum = jnp.maximum(maximum, view.scores.max(axis=1) * view.score_multiplier)
         weights = _weights(view, mosaic.expand_per_row(new_maximum, tile.shape))
         if view.visible is not None:
             weights = jnp.where(view.visible, weights, 0.0)
-        return new_maximum, weights, weights.sum(axis=1)
+        return new_maximum, weights, mosaic.sum_rows(weights)
 
     def step(context, tile, state):
-        maximum, weight_sum, total = state
+        maximum, weight_sum, total, ends = state
         new_maximum, weights, row_sum = weigh(context, tile, maximum)
         correction = jnp.exp2(maximum - new_maximum)
         weight_sum = weight_sum * correction + row_sum
         total *= mosaic.expand_per_row(correction, total.shape)
         weights = _drop(score_map, context, tile, weights)
+        if has_weights:
+            kept_sum = mosaic.sum_rows(weights) if score_map.has_dropout else row_sum
+            ends = view_relations(score_map, context, tile).add_ends(
+                [end * correction for end in ends], sides, weights, kept_sum
+            )
         value = tile.wait("value")
         (total,) = mosaic.accumulate_products(
             (total,), (weights, value), scratch=context.operand_scratch
         )
         tile.release("value")
-        return new_maximum, weight_sum, total
+        return new_maximum, weight_sum, total, ends
 
     def finish(context, state):
-        maximum, weight_sum, total = state
+        maximum, weight_sum, total, ends = state
         query_length = read_lengths(context).query
         is_valid = mosaic.row_indices(shape[0]) < query_length - context.row
         is_valid = is_valid & (weight_sum > 0)
@@ -112,9 +137,10 @@ def forward(score_map: ScoreMap, shape: Shape, width: int) -> KernelBody:
         return {
             "values": total * mosaic.expand_per_row(normaliser, total.shape),
             "logsumexp": jnp.where(is_valid, maximum + jnp.log2(weight_sum), EMPTY_LOGSUMEXP),
+            **name_ends("weight", sides, [end * normaliser for end in ends]),
         }
 
-    return KernelBody(initialize, step, finish)
+    return KernelBody(initialize, step, finish, scattered=("band_scores",) * has_weights)
 
 
 def query_gradient(
@@ -128,7 +154,10 @@ def query_gradient(
     Outputs: `query`, the gradient of the queries, and one output with one number per query for each
     of the scoring's `gradient_names`. For `DistanceScoring`, these are `slope`, `shift` and
     `log_height`. The caller sums each of them over the queries, to obtain the gradients of slope,
-    shift and the logarithm of the height.
+    shift and the logarithm of the height. For relation products there are two more outputs:
+    `band_gradient`, the gradient of the scores of the entries between the ends, and
+    `gradient_after`, its sum over the entries of relation 2k. A causal mask leaves no
+    `gradient_after`.
 
     Args:
       score_map: Scoring and masking of the score map, which has one row per query.
@@ -136,17 +165,21 @@ def query_gradient(
       width: Width of the queries.
       has_received: True if the attention that each key receives has a cotangent.
     """
+    has_products = score_map.scoring.has_relation_products
+    sides = (AFTER,) if has_products and not score_map.window.is_causal else ()
 
     def initialize(context):
+        ends = [mosaic.full(shape[:1], 0.0) for _ in sides]
         sums = [mosaic.full(shape[:1], 0.0) for _ in range(score_map.scoring.summed_gradients)]
-        return mosaic.full((shape[0], width), 0.0), sums
+        return mosaic.full((shape[0], width), 0.0), sums, ends
 
     def step(context, tile, state):
-        total, sums = state
+        total, sums, ends = state
         key, value = tile.wait("key"), tile.wait("value")
         products, weight_gradient = mosaic.multiply_transposed(
             (context.resident["query"], key),
             (context.resident["values_cotangent"], value),
+            initial=initial_products(score_map, context, tile, with_cotangent=True),
         )
         tile.release("value")
         view = view_tile(score_map, context, tile, products, for_gradient=True)
@@ -161,6 +194,10 @@ def query_gradient(
             per_column=tile.load_vector("received_cotangent") if has_received else None,
             per_row=context.vectors["negative_delta"],
         )
+        if has_products:
+            relations = view_relations(score_map, context, tile)
+            ends = relations.add_ends(ends, sides, score_gradient)
+            relations.write("band_gradient", score_gradient)
         product_gradient = view.product_gradient(score_gradient)
         gradients = view.coefficient_gradients(score_gradient, product_gradient)
         sums = [
@@ -171,10 +208,10 @@ def query_gradient(
             (total,), (product_gradient, key), scratch=context.operand_scratch
         )
         tile.release("key")
-        return total, sums
+        return total, sums, ends
 
     def finish(context, state):
-        total, sums = state
+        total, sums, ends = state
         names = score_map.scoring.gradient_names
         # The gradient log_height follows from dQ: see `DistanceScoring.summed_gradients`.
         if len(sums) < len(names):
@@ -182,9 +219,9 @@ def query_gradient(
             sums = [*sums, (total * query).sum(axis=1)]
         multiplier = _gradient_multiplier(score_map, context)
         coefficients = {name: x * multiplier for name, x in zip(names, sums, strict=True)}
-        return {"query": total * multiplier, **coefficients}
+        return {"query": total * multiplier, **coefficients, **name_ends("gradient", sides, ends)}
 
-    return KernelBody(initialize, step, finish)
+    return KernelBody(initialize, step, finish, scattered=("band_gradient",) * has_products)
 
 
 def key_gradient(
@@ -233,7 +270,9 @@ def key_gradient(
             return step_of_zero_scores(context, tile, state)
         query, values_cotangent = tile.wait("query"), tile.wait("values_cotangent")
         products, weight_gradient = mosaic.multiply_transposed(
-            (context.resident["key"], query), (context.resident["value"], values_cotangent)
+            (context.resident["key"], query),
+            (context.resident["value"], values_cotangent),
+            initial=initial_products(score_map, context, tile, with_cotangent=True),
         )
         view = view_tile(score_map, context, tile, products, for_gradient=True)
         logsumexp = mosaic.expand_per_column(tile.load_vector("logsumexp"), tile.shape)
@@ -292,7 +331,10 @@ def received(score_map: ScoreMap, shape: Shape) -> KernelBody:
         return mosaic.full(shape[:1], far_sum)
 
     def step(context, tile, state):
-        (products,) = mosaic.multiply_transposed((context.resident["key"], tile.wait("query")))
+        (products,) = mosaic.multiply_transposed(
+            (context.resident["key"], tile.wait("query")),
+            initial=initial_products(score_map, context, tile),
+        )
         tile.release("query")
         view = view_tile(score_map, context, tile, products)
         logsumexp = mosaic.expand_per_column(tile.load_vector("logsumexp"), tile.shape)
@@ -328,7 +370,10 @@ def attention_given(score_map: ScoreMap, shape: Shape) -> KernelBody:
         return far_weight * context.far_sums["attention_given"][0]
 
     def step(context, tile, state):
-        (products,) = mosaic.multiply_transposed((context.resident["query"], tile.wait("key")))
+        (products,) = mosaic.multiply_transposed(
+            (context.resident["query"], tile.wait("key")),
+            initial=initial_products(score_map, context, tile),
+        )
         tile.release("key")
         view = view_tile(score_map, context, tile, products)
         logsumexp = mosaic.expand_per_row(context.vectors["logsumexp"], tile.shape)
@@ -381,7 +426,10 @@ def _score_gradient(
 
 
 def _drop(
-    score_map: ScoreMap, context: WarpgroupContext, tile: Tile, entries: jax.Array
+    score_map: ScoreMap,
+    context: WarpgroupContext,
+    tile: Tile,
+    entries: jax.Array,
 ) -> jax.Array:
     """Set the entries that dropout drops to 0. The caller scales the result by `_dropout_scale`."""
     if not score_map.has_dropout:

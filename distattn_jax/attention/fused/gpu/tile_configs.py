@@ -77,7 +77,7 @@ MIN_LONG_LENGTH = 1024  # of queries and of keys
 
 def select_tile_configs(plan: Plan, operands: Operands) -> TileConfigs:
     """Return the tile configurations for the arrays and the scoring of a call."""
-    is_dot_product = isinstance(plan.scoring, DotProductScoring)
+    is_dot_product = isinstance(plan.scoring, DotProductScoring) and not plan.scoring.uses_distance
     if max(operands.query.shape[-1], operands.value.shape[-1]) > MAX_NARROW_WIDTH:
         # With a mask, wider tiles of the forward kernel would need too much shared memory.
         return WIDE if operands.mask is None else WIDE._replace(forward=WIDE.query_gradient)

@@ -23,7 +23,7 @@ heads share a vector whose axis has size 1.
 """
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -57,6 +57,7 @@ class Tile(NamedTuple):
         the slot.
       load_entries: Waits for the tile of an array of entries, loads it and frees its slot.
       skip: Waits for an array that this tile does not use, and frees its slot.
+      streamed: Names of the streamed matrices and vectors.
     """
 
     row: jax.Array
@@ -69,6 +70,7 @@ class Tile(NamedTuple):
     load_diagonals: Callable[[str], jax.Array]
     load_entries: Callable[[str], jax.Array]
     skip: Callable[[str], None]
+    streamed: Collection[str]
 
 
 class WarpgroupContext(NamedTuple):
@@ -82,6 +84,9 @@ class WarpgroupContext(NamedTuple):
       far_sums: References to the sums over the tiles that the thread block skips, in global memory.
       operand_scratch: Buffer that `mosaic.accumulate_products` needs in the CPU interpreter. It is
         None on a GPU.
+      global_rows: Returns a reference to consecutive rows of an array in global memory, given the
+        name of the array, the first row and the number of rows. The array is an entry of
+        `KernelInputs.gathered` or an output in `KernelBody.scattered`.
     """
 
     row: jax.Array
@@ -90,6 +95,7 @@ class WarpgroupContext(NamedTuple):
     scalars: dict[str, tuple[jax.Array, ...]]
     far_sums: dict[str, Any]
     operand_scratch: Any
+    global_rows: Callable[[str, jax.Array, int], Any]
 
 
 class KernelBody(NamedTuple):
@@ -99,11 +105,13 @@ class KernelBody(NamedTuple):
       initialize: Returns the state before the first tile.
       step: Returns the state after a tile, computed from the state before the tile.
       finish: Returns the outputs by name, computed from the state after the last tile.
+      scattered: Names of further outputs. `step` writes their entries to global memory.
     """
 
     initialize: Callable[[WarpgroupContext], Any]
     step: Callable[[WarpgroupContext, Tile, Any], Any]
     finish: Callable[[WarpgroupContext, Any], dict[str, jax.Array]]
+    scattered: tuple[str, ...] = ()
 
 
 class KernelInputs(NamedTuple):
@@ -120,6 +128,7 @@ class KernelInputs(NamedTuple):
       scalars: A few numbers for each example and head, shape (B, N, count).
       bounds: Tile indices of the schedule, shape (B, N, blocks, sections + 1).
       far_sums: Sums over the tiles that each thread block skips, shape (B, N, blocks, W).
+      gathered: Matrices that stay in global memory, where `KernelBody.step` reads single entries.
     """
 
     resident: dict[str, jax.Array]
@@ -129,6 +138,7 @@ class KernelInputs(NamedTuple):
     scalars: dict[str, jax.Array]
     bounds: jax.Array
     far_sums: dict[str, jax.Array]
+    gathered: dict[str, jax.Array]
 
 
 def run_tile_loop(
@@ -153,6 +163,7 @@ def run_tile_loop(
         columns of all tiles.
     """
     batch, heads, blocks, _ = inputs.bounds.shape
+    copied = {name: x for name, x in output_types.items() if name not in body.scattered}
 
     def kernel(refs: KernelInputs, outputs: dict[str, Any], memory: _SharedMemory):
         grid_index = tuple(lax.axis_index(axis) for axis in ("example", "head", "block"))
@@ -175,7 +186,7 @@ def run_tile_loop(
     run = plgpu.kernel(
         kernel,
         out_type=output_types,
-        scratch_types=(_allocate(inputs, output_types, config),),
+        scratch_types=(_allocate(inputs, copied, config),),
         grid=(batch, heads, blocks),
         grid_names=("example", "head", "block"),
         num_threads=config.warpgroups + 1,
@@ -335,7 +346,7 @@ def _compute_tiles(
         rows = _slice_rows(ref, grid_index, row, config.rows)
         buffer, arrived = memory.resident[name].at[warpgroup], memory.arrived[name].at[warpgroup]
         plgpu.copy_gmem_to_smem(rows, buffer, arrived)
-    context = _make_context(refs, memory, grid_index, warpgroup, row)
+    context = _make_context(refs, outputs, memory, grid_index, warpgroup, row)
 
     first, state = bound(0), body.initialize(context)
     for i, section in enumerate(sections):
@@ -349,13 +360,13 @@ def _compute_tiles(
     for name, value in body.finish(context, state).items():
         memory.outputs[name].at[warpgroup][...] = value.astype(outputs[name].dtype)
     plgpu.commit_smem()
-    for name, output in outputs.items():
-        rows = _slice_rows(output, grid_index, row, config.rows)
-        plgpu.copy_smem_to_gmem(memory.outputs[name].at[warpgroup], rows)
+    for name, buffer in memory.outputs.items():
+        rows = _slice_rows(outputs[name], grid_index, row, config.rows)
+        plgpu.copy_smem_to_gmem(buffer.at[warpgroup], rows)
     plgpu.wait_smem_to_gmem(0)
 
 
-def _make_context(refs, memory, grid_index, warpgroup, row) -> WarpgroupContext:
+def _make_context(refs, outputs, memory, grid_index, warpgroup, row) -> WarpgroupContext:
     """Return the context of a warpgroup, after waiting for the copy of its rows."""
     scalars = {
         name: tuple(_read_scalar(ref, grid_index[:2], i) for i in range(ref.shape[-1]))
@@ -365,6 +376,11 @@ def _make_context(refs, memory, grid_index, warpgroup, row) -> WarpgroupContext:
         plgpu.barrier_wait(barrier.at[warpgroup])
     buffers = {name: ref.at[warpgroup] for name, ref in memory.resident.items()}
     scratch = memory.operand_scratch
+
+    def global_rows(name, start, length):
+        ref = refs.gathered[name] if name in refs.gathered else outputs[name]
+        return _slice_rows(ref, grid_index, start, length)
+
     return WarpgroupContext(
         row=row,
         resident={name: ref for name, ref in buffers.items() if len(ref.shape) == 2},
@@ -374,6 +390,7 @@ def _make_context(refs, memory, grid_index, warpgroup, row) -> WarpgroupContext:
         scalars=scalars,
         far_sums={name: ref.at[*grid_index] for name, ref in refs.far_sums.items()},
         operand_scratch=None if scratch is None else scratch.at[warpgroup],
+        global_rows=global_rows,
     )
 
 
@@ -418,4 +435,5 @@ def _make_tile(memory, row, warpgroup, index, iteration, section, config) -> Til
         load_diagonals=load_diagonals,
         load_entries=load_entries,
         skip=skip,
+        streamed=memory.ring,
     )

@@ -1,0 +1,216 @@
+"""Diagonal bands of a tile: reading and writing them entry by entry in global memory.
+
+Mosaic GPU has no gather and no scatter. These functions emit one instruction per entry. Only a GPU
+can check this code: the interpreter runs the plain JAX in each function instead.
+"""
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.experimental.pallas.mosaic_gpu as plgpu
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jax.experimental.mosaic.gpu import FragmentedArray, utils
+from jaxlib.mlir import ir
+from jaxlib.mlir.dialects import arith, llvm, vector
+
+from distattn_jax.attention.fused.distance_functions import COLUMN_GROUP
+from distattn_jax.attention.fused.gpu import mosaic
+
+
+class Band(NamedTuple):
+    """Diagonal band of a tile, and the position of its entries in a matrix by relation.
+
+    The matrix has one row per query and `last` + 1 columns. Entry (i, j) of a tile belongs to
+    column first + j - i and to row i, or to column first + i - j and row j if the tile is
+    transposed. The band consists of the entries in columns 1 to last - 1.
+
+    Attributes:
+      first: Column of entry (0, 0) of the tile.
+      last: Index of the last column of the matrix.
+      is_transposed: True if the columns of the tile are queries.
+    """
+
+    first: jax.Array
+    last: int
+    is_transposed: bool
+
+    def indices(self, shape: tuple[int, ...]) -> tuple[jax.Array, jax.Array]:
+        """Return the row and the column of the matrix for each entry of a tile.
+
+        This function is for the interpreter. It would require too many registers on a GPU.
+        """
+        rows, columns = (lax.broadcasted_iota(jnp.int32, shape, axis) for axis in (0, 1))
+        if self.is_transposed:
+            return columns, self.first + rows - columns
+        return rows, self.first + columns - rows
+
+
+def gather_band(ref: Any, band: Band, *, before: jax.Array, after: jax.Array) -> jax.Array:
+    """Return a tile of entries of a matrix in global memory.
+
+    Args:
+      ref: Rows of a matrix of float32 in global memory, which the kernel does not write.
+      band: Entries of the tile that are read.
+      before: Tile with the entries that belong to columns before the band.
+      after: Tile with the entries that belong to columns after the band.
+    """
+    if mosaic.is_interpreted():
+        rows, columns = band.indices(before.shape)
+        entries = ref[...][rows, jnp.clip(columns, 0, band.last)]
+        entries = jnp.where(columns <= 0, before, entries)
+        return jnp.where(columns >= band.last, after, entries)
+
+    def load(ref, first, before, after):
+        return _map_band(_LOAD_FROM_BAND, "=&f,f,f,r,l", band, first, (before, after), ref)
+
+    return mosaic.map_registers(load, before.shape, ref, band.first, before, after)
+
+
+def scatter_band(ref: Any, band: Band, tile: jax.Array) -> None:
+    """Write the band of a tile to a matrix in global memory.
+
+    Args:
+      ref: Rows of a matrix of float32 in global memory. No other warpgroup may write to them.
+      band: Entries of the tile that are written.
+      tile: Entries.
+    """
+    if mosaic.is_interpreted():
+        rows, columns = band.indices(tile.shape)
+        is_inside = (columns > 0) & (columns < band.last)
+        columns = jnp.where(is_inside, columns, ref.shape[1])  # out of bounds, therefore dropped
+        ref[...] = ref[...].at[rows, columns].set(tile, mode="drop")
+        return
+    layout = plgpu.Layout.WGMMA
+
+    @plgpu.inline_mgpu(arg_types=(plgpu.RefType(), layout, layout))
+    def inlined(_, ref, first, tile):
+        _map_band(_STORE_TO_BAND, "f,r,l", band, first.registers, (tile.registers,), ref)
+
+    inlined(ref, band.first, tile)
+
+
+def select_outside_band(tile: jax.Array, band: Band, *, before: bool) -> jax.Array:
+    """Return the entries of a tile on one side of the band, and zeros for all other entries.
+
+    Args:
+      tile: Entries.
+      band: Band of the tile.
+      before: If True, select the entries that belong to columns before the band. If False, select
+        those that belong to columns after the band.
+    """
+    if mosaic.is_interpreted():
+        _, columns = band.indices(tile.shape)
+        return jnp.where(columns <= 0 if before else columns >= band.last, tile, 0.0)
+
+    def select(first, tile):
+        program = _SELECT_BEFORE if before else _SELECT_AFTER
+        return _map_band(program, "=f,f,r", band, first, (tile,))
+
+    return mosaic.map_registers(select, tile.shape, band.first, tile)
+
+
+# These programs receive the column and the address of the first entry of a thread. The differences
+# to the entry in question are constants of the program, so that few registers are required.
+# Predicates avoid branches. The comparison of unsigned integers is True for entries in the band.
+_LOAD_FROM_BAND = """{{
+    .reg .pred p;
+    .reg .s32 column;
+    add.s32 column, $3, {column};
+    setp.ge.s32 p, column, {last};
+    selp.f32 $0, $2, $1, p;
+    sub.s32 column, column, 1;
+    setp.lt.u32 p, column, {last} - 1;
+    @p ld.global.nc.f32 $0, [$4 + {address}];
+}}"""
+_STORE_TO_BAND = """{{
+    .reg .pred p;
+    .reg .s32 column;
+    add.s32 column, $1, {column} - 1;
+    setp.lt.u32 p, column, {last} - 1;
+    @p st.global.f32 [$2 + {address}], $0;
+}}"""
+_SELECT_BEFORE = """{{
+    .reg .pred p;
+    setp.le.s32 p, $2, 0 - {column};
+    selp.f32 $0, $1, 0f00000000, p;
+}}"""
+_SELECT_AFTER = """{{
+    .reg .pred p;
+    setp.ge.s32 p, $2, {last} - {column};
+    selp.f32 $0, $1, 0f00000000, p;
+}}"""
+
+
+def _map_band(
+    program: str, constraints: str, band: Band, first: Any, tiles: Any, ref: ir.Value | None = None
+) -> Any:
+    """Return the registers that a program computes for each entry of tiles.
+
+    Args:
+      program: Program for one entry. Its arguments are the entries of the tiles, the column index
+        and, with a matrix, the address.
+      constraints: Types of the arguments and of the result. A result begins with "=".
+      band: Band of the tile.
+      first: Column of entry (0, 0), as an array with one MLIR value.
+      tiles: Registers of tiles.
+      ref: Rows of a matrix in global memory, or None.
+    """
+    has_result = constraints.startswith("=")
+    kind = ir.F32Type.get() if has_result else ir.Type.parse("!llvm.void")
+    stride = 0 if ref is None else ir.MemRefType(ref.type).get_strides_and_offset()[0][0]
+    start = _first_entry(band, first.item(), ref, stride)
+    result = np.empty_like(tiles[0])
+    for position in np.ndindex(result.shape):
+        entries: list[Any] = []
+        for i in (0, 1):
+            query, key = 64 * position[0] + 8 * position[4], COLUMN_GROUP * position[1] + i
+            if band.is_transposed:
+                query, key = key, query
+            column = key - query
+            code = program.format(
+                column=column, address=4 * (query * stride + column), last=band.last
+            )
+            arguments = [*(_extract(tile[position], i) for tile in tiles), *start]
+            entries.append(
+                llvm.inline_asm(kind, arguments, code, constraints, has_side_effects=not has_result)
+            )
+        if has_result:
+            result[position] = vector.from_elements(tiles[0][position].type, entries)
+    return result
+
+
+def _first_entry(band: Band, first: ir.Value, ref: ir.Value | None, stride: int) -> list[ir.Value]:
+    """Return the column and the address of the first entry of a tile that a thread stores.
+
+    Args:
+      band: Band of the tile.
+      first: Column of entry (0, 0).
+      ref: Rows of a matrix in global memory. None returns no address.
+      stride: Distance of two rows of the matrix in entries.
+    """
+    row, column = (
+        _extract(
+            FragmentedArray.broadcasted_iota(
+                first.type,
+                (64, COLUMN_GROUP),
+                axis,
+                layout=plgpu.Layout.WGMMA.to_mgpu(),
+                is_signed=True,
+            ).registers.flat[0],
+            0,
+        )
+        for axis in (0, 1)
+    )
+    query, key = (column, row) if band.is_transposed else (row, column)
+    column = arith.addi(first, arith.subi(key, query))
+    if ref is None:
+        return [column]
+    index = arith.addi(arith.muli(query, utils.c(stride, query.type)), column)
+    kind = ir.MemRefType(ref.type).element_type
+    return [column, utils.getelementptr(utils.memref_ptr(ref), [index], kind)]
+
+
+def _extract(pair: ir.Value, i: int) -> ir.Value:
+    return vector.extract(pair, dynamic_position=[], static_position=[i])

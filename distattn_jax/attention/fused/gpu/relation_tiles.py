@@ -1,0 +1,143 @@
+"""Relations of the entries of one tile, and the arrays in global memory that they index.
+
+The relation of query i and key j is r = clip(j - i - offset, -k, k) + k: see `relations`. Arrays by
+relation have the shape (B, T, N, 2k + 1). Kernels read and write single entries of them in global
+memory, because k may be too large for the shared memory. The numbers of the end relations 0 and 2k
+are also passed as vectors, named after the array with the suffix "_before" or "_after". An end
+without a vector has the number 0.
+"""
+
+from typing import Any, NamedTuple
+
+import jax
+
+from distattn_jax.attention.fused.gpu import bands, mosaic
+from distattn_jax.attention.fused.gpu.tile_loop import Tile, WarpgroupContext
+from distattn_jax.attention.fused.gpu.tile_view import ScoreMap, read_lengths
+from distattn_jax.attention.fused.relations import AFTER, BEFORE
+
+SUFFIXES = {BEFORE: "_before", AFTER: "_after"}
+
+
+class RelationTile(NamedTuple):
+    """Relations of the entries of a tile.
+
+    Attributes:
+      context: Data of the warpgroup.
+      tile: Position and properties of the tile.
+      is_transposed: True if the rows are keys and the columns are queries.
+      clip_distance: The distance k at which relations are clipped.
+      offset: Position of query 0 minus the position of key 0.
+    """
+
+    context: WarpgroupContext
+    tile: Tile
+    is_transposed: bool
+    clip_distance: int
+    offset: jax.Array
+
+    def read(self, name: str) -> jax.Array:
+        """Return a tile with the number of an array by relation for each entry."""
+        ends = {side: self._read_end(name + suffix) for side, suffix in SUFFIXES.items()}
+        if self.tile.section.is_far:
+            return ends[self.tile.section.side]
+        return bands.gather_band(
+            self._locate(name), self._band(), before=ends[BEFORE], after=ends[AFTER]
+        )
+
+    def write(self, name: str, entries: jax.Array) -> None:
+        """Write the entries of a band tile to an array by relation, except for the ends."""
+        if not self.tile.section.is_far:
+            bands.scatter_band(self._locate(name), self._band(), entries)
+
+    def add_ends(
+        self,
+        sums: list[jax.Array],
+        sides: tuple[int, ...],
+        entries: jax.Array,
+        row_sum: jax.Array | None = None,
+    ) -> list[jax.Array]:
+        """Add the entries of the tile that have an end relation to sums.
+
+        Args:
+          sums: Sum of each row for each end relation.
+          sides: Side of each end relation.
+          entries: Entries of the tile.
+          row_sum: Sum of each row of `entries`. None computes it where it is required.
+        """
+        if self.tile.section.is_far:
+            return [
+                x + (mosaic.sum_rows(entries) if row_sum is None else row_sum)
+                if side == self.tile.section.side
+                else x
+                for x, side in zip(sums, sides, strict=True)
+            ]
+        band = self._band()
+        return [
+            x + mosaic.sum_rows(bands.select_outside_band(entries, band, before=side == BEFORE))
+            for x, side in zip(sums, sides, strict=True)
+        ]
+
+    def _read_end(self, name: str) -> jax.Array:
+        """Return a tile with the number of its query for each entry, or zeros without a vector."""
+        if self.is_transposed:
+            vector = self.tile.load_vector(name) if name in self.tile.streamed else None
+        else:
+            vector = self.context.vectors.get(name)
+        if vector is None:
+            return mosaic.full(self.tile.shape, 0.0)
+        expand = mosaic.expand_per_column if self.is_transposed else mosaic.expand_per_row
+        return expand(vector, self.tile.shape)
+
+    def _locate(self, name: str) -> Any:
+        """Return a reference to the rows of an array by relation for the queries of the tile."""
+        axis = 1 if self.is_transposed else 0
+        start = (self.tile.row, self.tile.column)[axis]
+        return self.context.global_rows(name, start, self.tile.shape[axis])
+
+    def _band(self) -> bands.Band:
+        """Return the entries of the tile between the end relations."""
+        first = self.clip_distance - self.offset
+        if self.is_transposed:
+            first += self.tile.row - self.tile.column
+        else:
+            first += self.tile.column - self.tile.row
+        return bands.Band(first, 2 * self.clip_distance, self.is_transposed)
+
+
+def view_relations(score_map: ScoreMap, context: WarpgroupContext, tile: Tile) -> RelationTile:
+    """Return the relations of the entries of a tile, for a `RelationScoring`."""
+    scoring: Any = score_map.scoring
+    offset = read_lengths(context).offset
+    return RelationTile(context, tile, score_map.is_transposed, scoring.clip_distance, offset)
+
+
+def initial_products(
+    score_map: ScoreMap, context: WarpgroupContext, tile: Tile, *, with_cotangent: bool = False
+) -> tuple[jax.Array, ...] | None:
+    """Return the tiles to which a kernel adds its matrix products. None stands for zeros.
+
+    Args:
+      score_map: Scoring and orientation of the map.
+      context: Data of the warpgroup.
+      tile: Position and properties of the tile.
+      with_cotangent: If False, return one tile for the products q · k, with the relation products.
+        If True, return a second tile for the products dO · v, with the cotangent of the relation
+        weights.
+    """
+    scoring = score_map.scoring
+    is_present = {"relation_products": scoring.has_relation_products}
+    if with_cotangent:
+        is_present["relation_cotangent"] = scoring.has_relation_weights
+    if not any(is_present.values()):
+        return None
+    relations = view_relations(score_map, context, tile)
+    return tuple(
+        relations.read(name) if present else mosaic.full(tile.shape, 0.0)
+        for name, present in is_present.items()
+    )
+
+
+def name_ends(stem: str, sides: tuple[int, ...], ends: list[jax.Array]) -> dict[str, jax.Array]:
+    """Return vectors of the end relations by name."""
+    return {stem + SUFFIXES[side]: end for side, end in zip(sides, ends, strict=True)}

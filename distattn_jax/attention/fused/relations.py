@@ -1,0 +1,194 @@
+"""Relative position attention in terms of two small arrays, for the kernels of any chip.
+
+The relation of query i and key j is r = clip(j - i - offset, -k, k) + k, from 0 to 2k. The kernels
+never see the tables of Shaw et al. (2018). With A^K and A^V as the tables of keys and values:
+
+    P[i, r] = q_i · A^K_r                             relation products, an input of the kernels
+    s_ij    = scale (q_i · k_j + P[i, r_ij])          scores
+    W[i, r] = Σ_j [r_ij = r] A_ij                     relation weights, an output of the kernels
+    O_i     = Σ_j A_ij v_j + Σ_r W[i, r] A^V_r        values
+
+A_ij are the weights after dropout. In the backward pass, G is the cotangent of W, and dS the
+gradient of the scores:
+
+    dA_ij    = dO_i · v_j + G[i, r_ij]
+    D_i      = dO_i · Σ_j A_ij v_j + Σ_r W[i, r] G[i, r]
+    dP[i, r] = scale Σ_j [r_ij = r] dS_ij
+
+The tables occur in plain matrix products outside of the kernels, so JAX derives their gradients.
+
+The relations 0 and 2k are the ends. A tile is far if all its entries have the same end relation. It
+adds one number per query to the products, and its row sums to W[i, 0] or W[i, 2k]. All other tiles
+are band tiles. Each pair (i, r) with 0 < r < 2k belongs to one key, so that band tiles write such
+entries of W and dP without conflicts. A band tile is computed before the logsumexp of its rows is
+known. It writes scores instead of weights, and `assemble_weights` computes the weights.
+
+Adding one number to all scores of a query changes its logsumexp, but no weight. P[i, 0] is
+therefore subtracted from row i of P: far tiles with relation 0 then add nothing.
+"""
+
+from typing import NamedTuple
+
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Int, UInt32
+
+from distattn_jax import hash
+
+BEFORE, AFTER = 1, -1  # sides of keys that precede and follow the query, as in `schedule.Section`
+
+
+class Ends(NamedTuple):
+    """One number for each query and each of the two end relations. None stands for zeros.
+
+    Attributes:
+      before: Numbers of relation 0: keys at least k positions before the query.
+      after: Numbers of relation 2k: keys at least k positions after the query.
+    """
+
+    before: Float[Array, "B N _"] | None
+    after: Float[Array, "B N _"] | None
+
+
+def end_sides(*, is_causal: bool) -> tuple[int, ...]:
+    """Return the sides of the end relations that visible keys can have."""
+    return (BEFORE,) if is_causal else (BEFORE, AFTER)
+
+
+def resize_table(table: Float[Array, "#N _ W"], clip_distance: int) -> Float[Array, "#N _ W"]:
+    """Return an equivalent table with 2 clip_distance + 1 relations.
+
+    A larger table repeats the first and the last relation.
+    """
+    padding = clip_distance - table.shape[1] // 2
+    first, last = [table[:, :1]] * padding, [table[:, -1:]] * padding
+    return jnp.concatenate([*first, table, *last], axis=1)
+
+
+def multiply_relations(
+    query: Float[Array, "B T N H"], table: Float[Array, "#N R H"]
+) -> Float[Array, "B T N R"]:
+    """Return q_i · A^K_r for each query i and relation r, in float32.
+
+    The table is rounded to the dtype of the query, as the keys are.
+    """
+    table = table.astype(query.dtype)
+    if table.shape[0] == 1:
+        return jnp.einsum("btnh,rh->btnr", query, table[0], preferred_element_type=jnp.float32)
+    return jnp.einsum("btnh,nrh->btnr", query, table, preferred_element_type=jnp.float32)
+
+
+def sum_relation_values(
+    weights: Float[Array, "B T N R"], table: Float[Array, "#N R E"]
+) -> Float[Array, "B T N E"]:
+    """Return Σ_r W[i, r] A^V_r for each query i, in float32."""
+    if table.shape[0] == 1:
+        return jnp.einsum("btnr,re->btne", weights, table[0])
+    return jnp.einsum("btnr,nre->btne", weights, table)
+
+
+def assemble_weights(
+    scores: Float[Array, "B T N R"],
+    ends: Ends,
+    logsumexp: Float[Array, "B N _"],
+    is_kept: Bool[Array, "B T N R"],
+    *,
+    multiplier: float,
+    dropout_scale: Float[Array, "B N 1"] | None,
+) -> Float[Array, "B T N R"]:
+    """Return the relation weights W from the outputs of the forward kernel.
+
+    Args:
+      scores: Scores of the entries between the ends. Masked entries have the score -1e30.
+      ends: Sums of the weights of the end relations.
+      logsumexp: Logsumexp of each query to base 2. Its last axis may be padded.
+      is_kept: True for entries of `scores` that the kernel has written and dropout keeps.
+      multiplier: Factor that turns scores into base-2 logarithms of unnormalised weights.
+      dropout_scale: Factor of the kept weights, or None without dropout.
+    """
+    weights = jnp.exp2(scores * multiplier - _as_column(logsumexp, scores))
+    if dropout_scale is not None:
+        weights *= dropout_scale[:, None]
+    return _assemble(weights, ends, is_kept)
+
+
+def assemble_product_gradient(
+    gradient: Float[Array, "B T N R"],
+    after: Float[Array, "B N _"] | None,
+    is_written: Array,
+    scale: float,
+) -> Float[Array, "B T N R"]:
+    """Return the gradient of the relation products from the outputs of a kernel.
+
+    The gradient of relation 0 is 0, because its products are 0 (see the module docstring).
+
+    Args:
+      gradient: Gradient of the scores of the entries between the ends.
+      after: Sums of the gradients of the scores of relation 2k. None stands for zeros.
+      is_written: True for entries of `gradient` that the kernel has written.
+      scale: Factor of the products in a score.
+    """
+    return _assemble(gradient, Ends(None, after), is_written) * scale
+
+
+def find_written_entries(
+    visited_keys: tuple[Int[Array, "B N T"], Int[Array, "B N T"]],
+    offset: Int[Array, " B"],
+    clip_distance: int,
+) -> Bool[Array, "B T N R"]:
+    """Return True for each query i and relation r whose key is in a tile that a kernel visits.
+
+    Args:
+      visited_keys: First visited key of each query, and last visited key plus 1. They may lie
+        beyond the keys.
+      offset: Position of query 0 minus the position of key 0.
+      clip_distance: The largest distance k of a relation.
+    """
+    first, end = (jnp.moveaxis(bound, 1, 2)[..., None] for bound in visited_keys)
+    _, key = _indices(first.shape[1], offset, clip_distance)
+    return (key >= first) & (key < end)
+
+
+def find_kept_entries(
+    dropout_words: UInt32[Array, "B N 3"],
+    queries: int,
+    offset: Int[Array, " B"],
+    clip_distance: int,
+) -> Bool[Array, "B T N R"]:
+    """Return True for each query i and relation r whose key is not dropped.
+
+    Args:
+      dropout_words: Hash words of the queries and of the keys, and the threshold below which an
+        entry is dropped.
+      queries: Number of queries T.
+      offset: Position of query 0 minus the position of key 0.
+      clip_distance: The largest distance k of a relation.
+    """
+    query, key = _indices(queries, offset, clip_distance)
+    query_word, key_word, threshold = jnp.moveaxis(dropout_words, -1, 0)[:, :, None, :, None]
+    query_hash, query_shift = hash.hash_indices(query_word, query, shift=16)
+    key_hash, key_shift = hash.hash_indices(key_word, key, shift=8)
+    return hash.is_kept(query_hash ^ key_hash, query_shift + key_shift, threshold)
+
+
+def _indices(
+    queries: int, offset: Int[Array, " B"], clip_distance: int
+) -> tuple[Int[Array, "1 T 1 1"], Int[Array, "B T 1 R"]]:
+    """Return the index of each query, and of the key for each query and relation."""
+    query = jnp.arange(queries, dtype=jnp.int32)[None, :, None, None]
+    distance = jnp.arange(-clip_distance, clip_distance + 1, dtype=jnp.int32)[None, None, None, :]
+    return query, query + offset[:, None, None, None] + distance
+
+
+def _assemble(inner: Float[Array, "B T N R"], ends: Ends, is_written: Array) -> Array:
+    """Return `inner` where it is written and 0 elsewhere, with the ends as the outer relations."""
+    relation = jnp.arange(inner.shape[-1])[None, None, None, :]
+    result = jnp.where(is_written, inner, 0)
+    for end, index in zip(ends, (0, inner.shape[-1] - 1), strict=True):
+        column = jnp.float32(0) if end is None else _as_column(end, inner)
+        result = jnp.where(relation == index, column, result)
+    return result
+
+
+def _as_column(vector: Float[Array, "B N _"], rows: Float[Array, "B T N R"]) -> Array:
+    """Rearrange (B, N, padded length) to (B, T, N, 1), without the padding beyond T."""
+    return jnp.moveaxis(vector[:, :, : rows.shape[1]], 1, 2)[..., None]
