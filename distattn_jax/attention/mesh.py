@@ -85,7 +85,7 @@ def operand_specs(mesh: AbstractMesh, operands: Operands) -> Any:
             specs[name] = PartitionSpec(
                 None if is_shared[0] else batch, None if is_shared[1] else heads
             )
-    for name in ("key_table", "value_table"):  # Heads may share a table.
+    for name in ("key_table", "value_table", "relation_bias"):  # Heads may share a table.
         table = getattr(operands, name)
         if table is not None:
             specs[name] = PartitionSpec(None if table.shape[0] == 1 else heads)

@@ -22,6 +22,7 @@ from distattn_jax.attention.variants import (
     DistanceBias,
     DotProduct,
     RelativePosition,
+    T5Buckets,
     Variant,
     alibi,
     early_add,
@@ -146,7 +147,7 @@ def _unsupported_variant_reason(variant: Variant) -> str | None:
     """Return the reason why no kernel supports a variant, or None if a kernel supports it."""
     if variant.as_dot_product is not None:
         return None
-    if isinstance(variant, RelativePosition):
+    if isinstance(variant, RelativePosition) or _is_t5(variant):
         widest = max(_clip_distances(variant), default=0)
         if widest > MAX_CLIP_DISTANCE:
             return f"relations must be clipped at most at {MAX_CLIP_DISTANCE}; got {widest}"
@@ -168,7 +169,7 @@ def _uses_tables(variant: Variant) -> bool:
     """Return True if the kernels read the function of the relative position from a table."""
     if isinstance(variant, DistanceAware):
         return variant.mapping not in KERNEL_MAPPINGS
-    return isinstance(variant, DistanceBias) and not _is_alibi(variant)
+    return isinstance(variant, DistanceBias) and not (_is_alibi(variant) or _is_t5(variant))
 
 
 def _is_alibi(variant: Variant) -> bool:
@@ -183,13 +184,13 @@ def _is_alibi(variant: Variant) -> bool:
 def _make_scoring(call: AttentionCall) -> fused.Scoring:
     """Return the scoring of a variant: how the kernels compute scores from products q · k."""
     variant, scale = call.variant, call.options.scale
-    if isinstance(variant, RelativePosition) and _clip_distances(variant):
+    if _clip_distances(variant):
         # Relations that are clipped at 0 equal relations with repeated vectors that are clipped
         # at 1. The two tables of a call are resized to the larger one in the same way.
         clip_distance = max(1, *_clip_distances(variant))
-        return fused.RelationScoring(
-            scale, clip_distance, variant.keys is not None, variant.values is not None
-        )
+        has_products = not isinstance(variant, RelativePosition) or variant.keys is not None
+        has_weights = isinstance(variant, RelativePosition) and variant.values is not None
+        return fused.RelationScoring(scale, clip_distance, has_products, has_weights)
     if isinstance(variant, DotProduct | RelativePosition):
         return fused.DotProductScoring(scale)
     is_additive = not isinstance(variant, DistanceAware) or variant.adjust == early_add
@@ -201,8 +202,20 @@ def _make_scoring(call: AttentionCall) -> fused.Scoring:
     return fused.DistanceScoring(scale, function, is_additive)
 
 
-def _clip_distances(variant: RelativePosition) -> list[int]:
-    """Return the distance k at which relations are clipped, for each table of 2k+1 relations."""
+def _is_t5(variant: Variant) -> bool:
+    """Return True for the buckets of T5, a bias that is constant at large distances."""
+    return isinstance(variant, DistanceBias) and isinstance(variant.function, T5Buckets)
+
+
+def _clip_distances(variant: Variant) -> list[int]:
+    """Return the distance k at which relations are clipped, for each table of 2k+1 relations.
+
+    The list is empty for variants without relations.
+    """
+    if isinstance(variant, DistanceBias) and isinstance(variant.function, T5Buckets):
+        return [variant.function.max_distance]
+    if not isinstance(variant, RelativePosition):
+        return []
     tables = (variant.keys, variant.values)
     return [table.shape[1] // 2 for table in tables if table is not None]
 
@@ -320,9 +333,17 @@ def _make_window(call: AttentionCall) -> Window:
     return window._replace(right=0) if call.options.is_causal else window
 
 
-def _make_relation_tables(call: AttentionCall) -> dict[str, Float[Array, "#N R W"]]:
-    """Return the tables of relative position attention, as wide as the padded keys and values."""
+def _make_relation_tables(call: AttentionCall) -> dict[str, Float[Array, "..."]]:
+    """Return the tables of relative position attention, as wide as the padded keys and values.
+
+    For the buckets of T5, return one number for each relation.
+    """
     variant = call.variant
+    if isinstance(variant, DistanceBias) and isinstance(variant.function, T5Buckets):
+        distance = variant.function.max_distance
+        relative_positions = jnp.arange(distance, -distance - 1, -1)
+        bias = jax.vmap(variant.function, (None, 0))(relative_positions, variant.parameters)
+        return {"relation_bias": bias / call.options.scale}
     if not isinstance(variant, RelativePosition) or not _clip_distances(variant):
         return {}
     clip_distance = max(1, *_clip_distances(variant))

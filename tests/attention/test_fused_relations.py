@@ -9,7 +9,14 @@ from jax.sharding import AxisType, NamedSharding, PartitionSpec
 from distattn_jax.attention import RelativePosition
 from distattn_jax.attention.fused import derivative
 from distattn_jax.attention.fused.derivative import Outputs
-from tests.attention.cases import Sizes, inputs, needs_kernels, random_arrays, relative_position
+from tests.attention.cases import (
+    Sizes,
+    inputs,
+    needs_kernels,
+    random_arrays,
+    relative_position,
+    t5_bias,
+)
 from tests.attention.test_fused import (
     assert_close,
     compare_with_reference,
@@ -78,6 +85,14 @@ def test_one_table_and_a_mask(form, arguments):
     arrays = inputs(SMALL, "float16")
     fused = compare_with_reference(arrays, variant, **arguments)
     expected = run_oracle(oracle, arrays, **arguments)
+    assert_close(fused, {"values": expected["values"]}, "float16")
+
+
+def test_buckets_of_t5():
+    variant, oracle = t5_bias(SMALL, "float32")
+    arrays = inputs(SMALL, "float16")
+    fused = compare_with_reference(arrays, variant, query_offset=8, scale=0.5)
+    expected = run_oracle(oracle, arrays, query_offset=8, scale=0.5)
     assert_close(fused, {"values": expected["values"]}, "float16")
 
 

@@ -12,6 +12,7 @@ from distattn_jax.attention import (
     DistanceBias,
     DotProduct,
     RelativePosition,
+    T5Buckets,
     attention,
     gpu_inputs,
     pallas,
@@ -35,8 +36,8 @@ UNSUPPORTED = {
     "must have at most 4 parameters per head; got 6": {
         "variant": DistanceAware(jnp.ones(3), jnp.ones((3, 5)), polynomial)
     },
-    "must have at most 4 parameters per head; got 32": {
-        "variant": DistanceBias(jnp.ones((3, 32)), "t5_buckets")
+    "relations must be clipped at most at 128; got 200": {
+        "variant": DistanceBias(jnp.ones((3, 32)), T5Buckets(max_distance=200))
     },
     "relations must be clipped at most at 128; got 129": {
         "variant": RelativePosition(jnp.ones((1, 259, 4)))

@@ -105,13 +105,14 @@ def _attend_with_relations(
     make_kernels: KernelFactory, plan: Plan, scoring: RelationScoring, operands: Operands
 ) -> Outputs:
     """Compute relative position attention: multiply by the tables outside of the kernels."""
-    key_table, value_table = operands.key_table, operands.value_table
     batch, _, heads, _ = operands.query.shape
     radius = jnp.full((batch, heads), scoring.clip_distance, jnp.int32)
-    operands = operands._replace(key_table=None, value_table=None, radius=radius)
+    value_table, products = operands.value_table, relations.compute_products(operands)
+    operands = operands._replace(
+        key_table=None, value_table=None, relation_bias=None, radius=radius
+    )
     first_score = None
-    if key_table is not None:
-        products = relations.multiply_relations(operands.query, key_table)
+    if products is not None:
         first_score = jnp.moveaxis(products[..., 0] * scoring.scale, 1, 2)
         operands = operands._replace(relation_products=products - products[..., :1])
     (values, received, logsumexp), weights = _attend(make_kernels, plan, operands)

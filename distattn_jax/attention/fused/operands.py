@@ -15,7 +15,8 @@ EMPTY_LOGSUMEXP = 1e30
 class Operands(NamedTuple):
     """Input arrays of the kernels.
 
-    Only the first four fields, the tables and the relation products have gradients.
+    Only the first four fields, the tables, the relation bias and the relation products have
+    gradients.
 
     Attributes:
       query: Queries in bfloat16 or float16.
@@ -51,6 +52,8 @@ class Operands(NamedTuple):
         adds nothing. The kernels use `relation_products` instead.
       value_table: Vectors that are added to the values, one for each relation. None adds nothing.
         The kernels return relation weights instead.
+      relation_bias: Number that is added to the products of all queries and the keys of each
+        relation. None adds nothing. The kernels use `relation_products` instead.
       relation_products: Number that is added to the products of each query and the keys of each of
         R = 2k + 1 relations. It is 0 for the first relation. None adds nothing.
     """
@@ -74,6 +77,7 @@ class Operands(NamedTuple):
     skips_far_tiles: Bool[Array, "B N"] | None = None
     key_table: Float[Array, "#N R H"] | None = None
     value_table: Float[Array, "#N R E"] | None = None
+    relation_bias: Float[Array, "#N R"] | None = None
     relation_products: Float[Array, "B T N R"] | None = None
 
 

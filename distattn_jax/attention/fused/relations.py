@@ -15,6 +15,8 @@ gradient of the scores:
     D_i      = dO_i · Σ_j A_ij v_j + Σ_r W[i, r] G[i, r]
     dP[i, r] = scale Σ_j [r_ij = r] dS_ij
 
+A bias b of relations, such as that of T5, is P[i, r] = b_r / scale.
+
 The tables occur in plain matrix products outside of the kernels, so JAX derives their gradients.
 
 The relations 0 and 2k are the ends. A tile is far if all its entries have the same end relation. It
@@ -33,6 +35,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, UInt32
 
 from distattn_jax import hash
+from distattn_jax.attention.fused.operands import Operands
 
 BEFORE, AFTER = 1, -1  # sides of keys that precede and follow the query, as in `schedule.Section`
 
@@ -62,6 +65,16 @@ def resize_table(table: Float[Array, "#N _ W"], clip_distance: int) -> Float[Arr
     padding = clip_distance - table.shape[1] // 2
     first, last = [table[:, :1]] * padding, [table[:, -1:]] * padding
     return jnp.concatenate([*first, table, *last], axis=1)
+
+
+def compute_products(operands: Operands) -> Float[Array, "B T N R"] | None:
+    """Return the relation products P from the table of keys or the relation bias, or None."""
+    if operands.key_table is not None:
+        return multiply_relations(operands.query, operands.key_table)
+    if operands.relation_bias is None:
+        return None
+    shape = (*operands.query.shape[:3], operands.relation_bias.shape[1])
+    return jnp.broadcast_to(operands.relation_bias[None, None], shape)
 
 
 def multiply_relations(
