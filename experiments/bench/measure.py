@@ -1,12 +1,14 @@
-"""Measure the cases of the benchmark: compile all cases of a shape, then check and time each."""
+"""Measure the cases of the benchmark: compile, check and time each."""
 
 import dataclasses
+import functools
 import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 from experiments.bench.cases import CASES, REFERENCE_CASE, draw_operands
-from experiments.bench.programs import Programs, compile_cases, describe_failure
+from experiments.bench.processes import measure_in_processes
+from experiments.bench.programs import Programs, describe_failure, try_compiling
 from experiments.bench.shapes import Shape
 from experiments.bench.table import Row
 from experiments.bench.timing import measure_errors, select_large_errors, time_programs
@@ -21,13 +23,14 @@ class Settings(NamedTuple):
     Attributes:
       dtype: Name of the dtype of the inputs.
       repeats: Number of timings, of which the median is reported.
-      threads: Number of threads that compile.
+      processes: Number of processes that compile at the same time. With 1, this process compiles
+        and times the cases one after the other.
       deadline: Value of `time.monotonic()` after which no further case starts.
     """
 
     dtype: str
     repeats: int
-    threads: int
+    processes: int
     deadline: float
 
 
@@ -38,35 +41,47 @@ def measure_shape(
     settings: Settings,
     report: Callable[[str], None] = print,
 ) -> Iterator[Row]:
-    """Compile all cases of a shape, then yield the row of each case, the reference case first.
+    """Yield the row of each case of a shape, the reference case first.
 
-    Cases that do not start before the deadline have no row. Compilation stops earlier, so that
-    time remains for the cases that are compiled.
+    Cases that do not start before the deadline have no row. With several processes, all cases are
+    compiled before the first is timed. Compilation then stops before the deadline, so that time
+    remains for the cases that are compiled.
 
     Args:
       name: Name of the shape.
       shape: Sizes of the arrays.
       cases: Names of the cases.
       settings: Settings of the measurement.
-      report: Receives one line about the compilation.
+      report: Receives one line about the compilation in several processes.
     """
     names = [REFERENCE_CASE, *(case for case in cases if case != REFERENCE_CASE)]
-    start = time.monotonic()
-    compiled = compile_cases(
-        {case: CASES[case] for case in names},
-        shape,
-        settings.dtype,
-        threads=settings.threads,
-        deadline=start + COMPILE_SHARE * (settings.deadline - start),
-    )
-    seconds = time.monotonic() - start
-    counts = f"{len(compiled)} of {len(names)} cases"
-    report(f"{name}: compiled {counts} in {seconds:.0f} s, threads: {settings.threads}")
-    for case in names:
-        # Take the programs out of the dict, so that their memory is free after the case.
-        programs = compiled.pop(case, None)
-        if programs is not None and time.monotonic() <= settings.deadline:
-            yield measure_case(Row(name, case), shape, programs, settings)
+    start = functools.partial(_start_case, name, shape, settings)
+    if settings.processes == 1:
+        for case in names:
+            if time.monotonic() <= settings.deadline:
+                yield start(case)()
+        return
+    began = time.monotonic()
+
+    def report_compiled(compiled: int) -> None:
+        counts = f"{compiled} of {len(names)} cases"
+        seconds = time.monotonic() - began
+        report(f"{name}: compiled {counts} in {seconds:.0f} s, processes: {settings.processes}")
+
+    compile_deadline = began + COMPILE_SHARE * (settings.deadline - began)
+    for case, row in measure_in_processes(
+        names, start, settings.processes, compile_deadline, report_compiled
+    ):
+        crashed = isinstance(row, ChildProcessError)
+        yield Row(name, case, message=describe_failure(row)) if crashed else row
+        if time.monotonic() > settings.deadline:
+            return
+
+
+def _start_case(name: str, shape: Shape, settings: Settings, case: str) -> Callable[[], Row]:
+    """Compile a case at a shape, and return a function that measures the case."""
+    programs = try_compiling(CASES[case], shape, settings.dtype)
+    return functools.partial(measure_case, Row(name, case), shape, programs, settings)
 
 
 def measure_case(row: Row, shape: Shape, programs: Programs | str, settings: Settings) -> Row:

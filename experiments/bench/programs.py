@@ -5,15 +5,12 @@ runs several calls. A tiny number, computed from the output of a call, is added 
 the query of the next call. This number is smaller than the rounding error of the element, but
 because of it the compiler can neither remove a call nor share work between calls.
 
-Programs are compiled from the types of their inputs, in several threads, before anything is timed.
-XLA releases Python's global lock while it compiles; tracing and lowering, about half of the work
-for a fused kernel, hold it.
+Programs are compiled from the types of their inputs.
 """
 
 import functools
 import time
-from collections.abc import Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
@@ -44,7 +41,7 @@ class Programs(NamedTuple):
       expected: Program that computes what `single` must return for the heads that are checked,
         from float32 inputs.
       implementation: Name of the implementation that `single` uses.
-      compile_seconds: Time to compile `single`. Other programs were compiled at the same time.
+      compile_seconds: Time to compile `single`. Other processes may compile at the same time.
     """
 
     single: Any
@@ -55,29 +52,20 @@ class Programs(NamedTuple):
     compile_seconds: float
 
 
-def compile_cases(
-    cases: Mapping[str, Case], shape: Shape, dtype: str, *, threads: int, deadline: float
-) -> dict[str, Programs | str]:
-    """Compile all cases of a shape in parallel threads.
-
-    Args:
-      cases: Cases by name.
-      shape: Sizes of the inputs.
-      dtype: Name of the dtype of the inputs.
-      threads: Number of threads.
-      deadline: Value of `time.monotonic()` after which no further case is compiled.
-
-    Returns:
-      Programs by the name of the case, or a message if the case cannot run. Cases that were not
-      compiled because of the deadline are missing.
-    """
-
-    def compile_in_time(case: Case) -> Programs | str | None:
-        return None if time.monotonic() > deadline else _try_compiling(case, shape, dtype)
-
-    with ThreadPoolExecutor(threads) as pool:
-        compiled = dict(zip(cases, pool.map(compile_in_time, cases.values()), strict=True))
-    return {name: programs for name, programs in compiled.items() if programs is not None}
+def try_compiling(case: Case, shape: Shape, dtype: str) -> Programs | str:
+    """Return the programs of a case, or a message that says why the case cannot run."""
+    device = missing_device(case)
+    if device:
+        return f"needs {device}"
+    try:
+        operands = jax.eval_shape(lambda: draw_operands(shape, case, dtype))
+        try:
+            jax.eval_shape(make_forward(case), operands)
+        except ValueError as error:
+            return f"refused: {error}".splitlines()[0]
+        return compile_case(case, operands, shape.calls)
+    except Exception as error:  # A case that fails must not stop the other cases.
+        return describe_failure(error)
 
 
 def compile_case(case: Case, operands: Operands, calls: int) -> Programs:
@@ -170,22 +158,6 @@ def describe_failure(error: Exception) -> str:
 def is_out_of_memory(error: Exception) -> bool:
     """Return True for the out-of-memory errors of GPUs, TPUs and CPUs."""
     return any(words in str(error) for words in ("RESOURCE_EXHAUSTED", "Out of memory"))
-
-
-def _try_compiling(case: Case, shape: Shape, dtype: str) -> Programs | str:
-    """Return the programs of a case, or a message that says why the case cannot run."""
-    device = missing_device(case)
-    if device:
-        return f"needs {device}"
-    try:
-        operands = jax.eval_shape(lambda: draw_operands(shape, case, dtype))
-        try:
-            jax.eval_shape(make_forward(case), operands)
-        except ValueError as error:
-            return f"refused: {error}".splitlines()[0]
-        return compile_case(case, operands, shape.calls)
-    except Exception as error:  # A case that fails must not stop the other cases.
-        return describe_failure(error)
 
 
 def _compile_expected(case: Case, operands: Operands) -> Any:

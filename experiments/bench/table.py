@@ -30,7 +30,7 @@ class Row:
       implementation: Name of the implementation that computed the case, or "" if it is unknown.
       errors: Relative error of each output and gradient, by name.
       compile_seconds: Time to compile a program of one forward and backward pass, while other
-        cases are compiled in other threads.
+        processes compile other cases.
       temporary_mib: Memory in MiB that a call needs in addition to its inputs and outputs.
       forward_ms: Milliseconds of a forward pass.
       forward_tflops: 10¹² floating-point operations per second in a forward pass.

@@ -51,7 +51,11 @@ class Bench(Options):
     )
     repeats: int = option(5, "number of timings; the median is reported")
     peers: bool = option(False, "whether to time PyTorch's attention too, after all other cases")
-    threads: int = option(0, "threads that compile; 0: one for each core of the machine")
+    processes: int = option(
+        0,
+        "processes that compile; 0: one for each core if there is a GPU, otherwise 1; with 1, no "
+        "other process is started",
+    )
     limit: float = option(0.0, "seconds after which no further case starts; 0: no limit")
     output: str = option("", "folder for bench.json and bench.png; empty: write no files")
     add: bool = option(False, "whether to keep the rows of other shapes and cases in bench.json")
@@ -60,7 +64,7 @@ class Bench(Options):
     def __post_init__(self) -> None:
         super().__post_init__()
         self.require_at_least(1, "repeats")
-        self.require_at_least(0, "threads", "limit")
+        self.require_at_least(0, "processes", "limit")
         if self.add and not self.output:
             raise ValueError("add must be used with output, the folder of the bench.json.")
 
@@ -68,6 +72,8 @@ class Bench(Options):
 def main(arguments: Sequence[str]) -> None:
     """Run `bench [--field value ...]`: print errors, compile time, times, rates and memory."""
     started = time.monotonic()
+    # Each process must leave the memory of the GPU that it does not need to the others.
+    os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
     bench = parse_options(Bench(), list(arguments), program="python -m experiments bench")
     if bench.draw:
         draw_again(epath.Path(bench.draw))
@@ -162,8 +168,10 @@ def measure_all(bench: Bench, setup: Mapping[str, Any], deadline: float) -> Iter
       setup: Shapes and dtype, from `describe_setup`.
       deadline: Value of `time.monotonic()` after which no further case starts.
     """
-    threads = bench.threads or os.cpu_count() or 1
-    settings = Settings(setup["dtype"], bench.repeats, threads, deadline)
+    # A TPU belongs to one process, and the programs of a CPU compile in a moment.
+    automatic = (os.cpu_count() or 1) if jax.default_backend() == "gpu" else 1
+    processes = bench.processes or automatic
+    settings = Settings(setup["dtype"], bench.repeats, processes, deadline)
     shapes = {name: Shape(**sizes) for name, sizes in setup["shapes"].items()}
     references = {name: Row(name, REFERENCE_CASE) for name in shapes}
     for name, shape in shapes.items():

@@ -1,5 +1,6 @@
 """`python -m experiments bench`: rates, checks, messages and files."""
 
+import functools
 import json
 import sys
 
@@ -10,6 +11,7 @@ import pytest
 from distattn_jax.attention import attention
 from experiments.__main__ import main
 from experiments.bench import cases, programs, pytorch, shapes, timing
+from experiments.bench.processes import measure_in_processes
 from experiments.bench.table import Row, add_rates, format_ratios, format_row
 from experiments.commands import bench
 
@@ -260,19 +262,25 @@ def test_an_error_of_pytorch_is_a_message_of_its_row(monkeypatch):
     assert {row.message for row in rows} == {"refused: no room"}
 
 
-def test_cases_compiled_before_the_limit_are_timed(monkeypatch, capsys):
-    now = [0.0]
+def test_cases_are_measured_in_their_own_processes(capsys):
+    main([*ARGUMENTS, "vanilla_xla", "--processes", "2"])
+    printed = capsys.readouterr().out
+    assert "bert: compiled 2 of 2 cases in " in printed
+    *_, reference, vanilla = printed.splitlines()
+    assert reference.split(maxsplit=1) == ["vanilla_cudnn", "needs an NVIDIA GPU"]
+    assert vanilla.split()[:2] == ["vanilla_xla", "xla"]
 
-    def compile_slowly(case, operands, calls):
-        now[0] += 7
-        return compile_case(case, operands, calls)
 
-    compile_case = programs.compile_case
-    monkeypatch.setattr(programs, "compile_case", compile_slowly)
-    monkeypatch.setattr("time.monotonic", lambda: now[0])
-    one_thread = ["--threads", "1", "--limit", "10"]
-    main([*ARGUMENTS, "vanilla_xla", "alibi", *one_thread])
-    printed = capsys.readouterr().out.splitlines()
-    assert "bert: compiled 2 of 3 cases in 7 s, threads: 1" in printed
-    assert any(line.startswith("vanilla_xla") and line.split()[1] == "xla" for line in printed)
-    assert "  bert: alibi" in printed
+@pytest.mark.parametrize("start", [sys.exit, functools.partial(functools.partial, sys.exit)])
+def test_a_process_that_crashes_is_an_error_of_its_case(start):
+    """The first process crashes instead of compiling its case, and the second while timing it."""
+    counts = []
+    results = dict(measure_in_processes(["name"], start, 2, np.inf, counts.append))
+    assert str(results["name"]) == "its process ended with exit code 1"
+    assert counts == [1]
+
+
+def test_no_case_is_compiled_after_its_deadline():
+    counts = []
+    assert not list(measure_in_processes(["name"], sys.exit, 2, -np.inf, counts.append))
+    assert counts == [0]
