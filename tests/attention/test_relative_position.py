@@ -1,13 +1,14 @@
 """Relative position attention: tables of relations, and the functions that avoid (T, S, H)."""
 
 import chex
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from distattn_jax.attention import DotProduct, RelativePosition
+from distattn_jax.attention import DotProduct, RelativePosition, attention
 from distattn_jax.attention.variants.relative_position import add_by_relation, sum_by_relation
 from tests.attention.cases import CLOSE, Sizes, inputs, random_arrays, run_attention
 
@@ -52,3 +53,22 @@ def test_add_by_relation_equals_a_gather_and_sum_by_relation_is_its_transpose(k,
     np.testing.assert_allclose(added, np.take_along_axis(np.asarray(rows), relation, 1))
     summed = sum_by_relation(weights, k, jnp.int32(offset))
     np.testing.assert_allclose((summed * rows).sum(), (weights * added).sum(), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("offset", [0, 3, -7])
+def test_a_table_with_more_rows_than_relative_positions(offset):
+    """The vectors of distances that do not occur have no effect, and a gradient of 0."""
+    k, (queries, keys) = 9, (4, 6)
+    table = random_arrays(0, (2, 2, 2 * k + 1, 4), dtype="float32")[0]
+    qkv = random_arrays(1, (1, queries, 2, 4), (1, keys, 2, 4), (1, keys, 2, 4), dtype="float32")
+
+    def attend(table, implementation):
+        variant = RelativePosition(table[0], table[1])
+        return attention(*qkv, variant, query_offset=offset, implementation=implementation).values
+
+    cotangent = random_arrays(2, (1, queries, 2, 4), dtype="float32")[0]
+    found, expected = (
+        (lambda out, vjp: (out, vjp(cotangent)[0]))(*jax.vjp(lambda x, n=name: attend(x, n), table))
+        for name in ("xla", "reference")
+    )
+    chex.assert_trees_all_close(found, expected, **CLOSE)

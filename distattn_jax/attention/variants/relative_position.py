@@ -8,12 +8,16 @@ is needed. q_i · a^K_ij has 2k+1 values per query, which `add_by_relation` adds
 sum over a^V is W a^V, where W[i, r] is the total weight of query i on keys of relation r, computed
 by `sum_by_relation`. The two functions are transposes of each other.
 
-Extra cost: T (2k+1) (H + E) multiplications.
+If there are more relations than relative positions in the call, only the vectors of the T + S
+relative positions are used, and `skew` and `unskew` replace these functions.
+
+Extra cost: T min(2k+1, T+S) (H + E) multiplications.
 """
 
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
+from distattn_jax.attention.variants.transformer_xl import skew, unskew
 from distattn_jax.attention.variants.variant import (
     Variant,
     compute_relative_positions,
@@ -58,13 +62,17 @@ class RelativePosition(Variant):
 
     def block_scores(self, query, prepared, offset, start, scale):
         scores = product(query, prepared)
-        if self.keys is not None:
+        if self.keys is not None and _has_more_rows_than_positions(self.keys, scores.shape):
+            scores += skew(product(query, _rows_of_positions(self.keys, scores.shape, offset)))
+        elif self.keys is not None:
             scores = add_by_relation(scores, product(query, self.keys), offset)
         return scale * scores
 
     def block_weighted_values(self, weights, value, offset):
         values = weights @ value.astype(weights.dtype)
-        if self.values is not None:
+        if self.values is not None and _has_more_rows_than_positions(self.values, weights.shape):
+            values += unskew(weights) @ _rows_of_positions(self.values, weights.shape, offset)
+        elif self.values is not None:
             k = self.values.shape[0] // 2
             values += sum_by_relation(weights, k, offset) @ self.values
         return values
@@ -78,6 +86,34 @@ class RelativePosition(Variant):
                     f"RelativePosition.{name} must be as wide as the {name[:-1]}s, {wanted}; "
                     f"got shape {table.shape}."
                 )
+
+
+def _has_more_rows_than_positions(table: Float[Array, "R W"], shape: tuple[int, ...]) -> bool:
+    """Return True if a table has more rows than T queries and S keys have relative positions.
+
+    Args:
+      table: Table of vectors.
+      shape: T and S.
+    """
+    return table.shape[0] > sum(shape)
+
+
+def _rows_of_positions(
+    table: Float[Array, "R W"], shape: tuple[int, ...], offset: Int[Array, ""]
+) -> Float[Array, "_ W"]:
+    """Return the vectors of all relative positions of T queries and S keys, for `skew`.
+
+    Args:
+      table: Vectors of 2k+1 relations.
+      shape: T and S.
+      offset: Position of query 0 minus the position of key 0.
+
+    Returns:
+      T + S vectors. Vector c belongs to the queries i and keys j with j - i = c - (T - 1).
+    """
+    queries, keys = shape
+    descending = offset + queries - 1 - jnp.arange(queries + keys, dtype=jnp.int32)
+    return table[_relations(descending, table)]
 
 
 def add_by_relation(
@@ -125,8 +161,8 @@ def sum_by_relation(
     return jnp.concatenate([left, inner, right], axis=1)
 
 
-def _relations(relative_positions: Int[Array, "T S"], table: Array) -> Int[Array, "T S"]:
-    """Return, for each query i and key j, the index clip(j - i, -k, k) + k of a row of `table`.
+def _relations(relative_positions: Int[Array, "*shape"], table: Array) -> Int[Array, "*shape"]:
+    """Return, for each relative position i - j, the index clip(j - i, -k, k) + k of a table row.
 
     The table has 2k+1 rows.
     """

@@ -88,3 +88,13 @@ def skew(entries: Float[Array, "T _"]) -> Float[Array, "T S"]:
     rows, width = entries.shape
     flat = entries.reshape(-1)[rows - 1 : rows - 1 + rows * (width - 1)]
     return flat.reshape(rows, width - 1)[:, : width - rows]
+
+
+def unskew(entries: Float[Array, "T S"]) -> Float[Array, "T _"]:
+    """Return the (T, T + S) array with entry (i, T - 1 - i + j) = entries[i, j], and 0 elsewhere.
+
+    This is the transpose of `skew`.
+    """
+    rows, columns = entries.shape
+    flat = jnp.pad(entries, ((0, 0), (0, rows - 1))).reshape(-1)
+    return jnp.pad(flat, (rows - 1, 1)).reshape(rows, rows + columns)
