@@ -15,6 +15,7 @@ Table 2:  python -m experiments train positions --name multi30k_small_distances 
           --model.key-distance 0 1 2 4 16 64 256 --model.value-distance -2 --model.sinusoids 0
 Medium:   python -m experiments train positions --name multi30k_medium --model.layers 4
           --model.features 512 --model.heads 8 --model.value-distance -2
+          (`experiments/papers/shaw/search.py` has the command of its search)
 Then:     python -m experiments evaluate runs/multi30k_small/switched_positions
 Device:   a GPU
 Minutes:  5 (H200, 24 small models, 20 epochs)
