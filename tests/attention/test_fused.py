@@ -185,12 +185,12 @@ def assert_zero_where_masked(fused, sizes):
 
 
 def test_distance_aware_under_every_restriction():
-    sizes = Sizes(batch=3, queries=140, keys=150, heads=2, width=16, value_width=16)
+    sizes = Sizes(batch=3, queries=140, keys=150, heads=1, width=16, value_width=16)
     arrays = inputs_with_large_padding(sizes, "bfloat16")
-    fused = compare_with_reference(
-        arrays, DistanceAware(*LOCAL_AND_DISTANT), received=True, logsumexp=True, **RESTRICTIONS
-    )
-    oracle = oracles.distance_aware(*LOCAL_AND_DISTANT, "learnable_sigmoid", "early_multiply")
+    weight, shape = (x[1:] for x in LOCAL_AND_DISTANT)
+    variant = DistanceAware(weight, shape)
+    fused = compare_with_reference(arrays, variant, received=True, logsumexp=True, **RESTRICTIONS)
+    oracle = oracles.distance_aware(weight, shape, "learnable_sigmoid", "early_multiply")
     assert_close(fused, run_oracle(oracle, arrays, **RESTRICTIONS), "bfloat16")
     assert_zero_where_masked(fused, sizes)
 
@@ -212,9 +212,18 @@ def test_dropout_drops_the_same_entries_as_the_oracle():
 
 
 MASKS = {
-    "keys of each head": {"mask": make_mask(1, 2, 1, 150), "key_lengths": jnp.asarray([140])},
+    "keys of each head": {
+        "mask": make_mask(1, 2, 1, 150),
+        "key_lengths": jnp.asarray([140]),
+        "received": True,
+    },
     "queries in a window": {"mask": make_mask(1, 1, 70, 1), "local_window_size": (20, 3)},
-    "pairs": {"mask": make_mask(1, 1, 70, 150), "is_causal": True, "query_offset": 60},
+    "pairs": {
+        "mask": make_mask(1, 1, 70, 150),
+        "is_causal": True,
+        "query_offset": 60,
+        "received": True,
+    },
     "segments": {
         "query_segments": 70 + jnp.arange(70)[None] // 40,
         "key_segments": 69 + jnp.arange(150)[None] // 40,
@@ -227,9 +236,7 @@ MASKS = {
 def test_masks_of_distance_aware_attention(name):
     sizes = Sizes(batch=1, queries=70, keys=150, heads=2, width=16, value_width=16)
     variant = DistanceAware(*LOCAL_AND_DISTANT, tolerance=2.0**-10)
-    compare_with_reference(
-        inputs(sizes, "float16"), variant, received=True, logsumexp=True, **MASKS[name]
-    )
+    compare_with_reference(inputs(sizes, "float16"), variant, logsumexp=True, **MASKS[name])
 
 
 def test_segments_that_are_not_sorted():
@@ -257,11 +264,16 @@ def test_segments_that_are_not_sorted():
     indirect=["tile_sizes"],
 )
 def test_saturation_stays_within_the_tolerance(is_causal, dropout):
-    """One head skips far tiles, for the other head f is constant in far tiles."""
-    sizes = Sizes(batch=1, queries=300, keys=300, heads=2, width=16, value_width=16)
+    """One head skips the far tiles before the query, for the other head f is constant there."""
+    sizes = Sizes(batch=1, queries=70, keys=380, heads=2, width=16, value_width=16)
     variant = DistanceAware(*LOCAL_AND_DISTANT, tolerance=2.0**-10)
     compare_with_reference(
-        inputs(sizes, "float16"), variant, received=True, is_causal=is_causal, **dropout
+        inputs(sizes, "float16"),
+        variant,
+        query_offset=260,
+        received=True,
+        is_causal=is_causal,
+        **dropout,
     )
 
 
@@ -331,8 +343,7 @@ def test_vmap_over_seeds_and_scan_over_layers_match_the_reference():
 
 
 def test_grouped_queries_share_keys_and_values():
-    sizes = Sizes(batch=1, queries=70, keys=200, heads=2, width=16, value_width=16)
-    query, key, value = inputs(sizes, "float16")
-    variant = DistanceAware(*LOCAL_AND_DISTANT, tolerance=2.0**-10)  # The first head skips tiles.
-    arrays = [query, key[:, :, :1], value[:, :, :1]]
-    compare_with_reference(arrays, variant, received=True)
+    """One head skips the far tiles after the query, for the other head f is constant there."""
+    sizes = Sizes(batch=1, queries=70, keys=256, heads=2, width=16, value_width=16, key_heads=1)
+    variant = DistanceAware(*LOCAL_AND_DISTANT, tolerance=2.0**-10)
+    compare_with_reference(inputs(sizes, "float16"), variant, query_offset=-67, received=True)
