@@ -344,6 +344,6 @@ def test_vmap_over_seeds_and_scan_over_layers_match_the_reference():
 
 def test_grouped_queries_share_keys_and_values():
     """One head skips the far tiles after the query, for the other head f is constant there."""
-    sizes = Sizes(batch=1, queries=70, keys=256, heads=2, width=16, value_width=16, key_heads=1)
+    sizes = Sizes(batch=1, queries=125, keys=256, heads=2, width=16, value_width=16, key_heads=1)
     variant = DistanceAware(*LOCAL_AND_DISTANT, tolerance=2.0**-10)
     compare_with_reference(inputs(sizes, "float16"), variant, query_offset=-67, received=True)
