@@ -25,6 +25,13 @@ PREPARED_DIGESTS = "digests.json"  # in the folder of the prepared examples
 CHUNK_SIZE = 1000  # examples decoded at a time
 
 
+class _LocalInfo(tfds.core.DatasetInfo):
+    """Description of a data set that TFDS does not publish."""
+
+    def initialize_from_bucket(self) -> None:
+        """Do nothing: the method of TFDS looks online and leaves a temporary folder behind."""
+
+
 class TextBuilder(tfds.core.GeneratorBasedBuilder):
     """TFDS builder that prepares the examples of a text data set from its published files.
 
@@ -221,7 +228,7 @@ class TextBuilder(tfds.core.GeneratorBasedBuilder):
 
     def _info(self) -> tfds.core.DatasetInfo:
         """Return the description of the data set that TFDS requires."""
-        return tfds.core.DatasetInfo(
+        return _LocalInfo(
             builder=self,
             features=tfds.features.FeaturesDict(self.features()),
             metadata=tfds.core.MetadataDict(left_out={}),

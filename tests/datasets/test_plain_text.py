@@ -31,6 +31,15 @@ def test_blank_lines_separate_texts_and_file_names_choose_the_split(tmp_path):
     assert load_texts(builder, "test") == ["five", "six"]
 
 
+def test_preparation_leaves_no_temporary_folder_behind(tmp_path, monkeypatch):
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(temporary))
+    builder = make_builder(tmp_path, a="zero", valid="one", test="two")
+    assert load_texts(builder, "train") == ["zero"]
+    assert not list(temporary.iterdir())
+
+
 def test_without_files_for_them_validation_and_test_get_every_20th_text(tmp_path):
     builder = make_builder(tmp_path, a="\n\n".join(map(str, range(45))))
     assert load_texts(builder, "validation") == ["9", "29"]
