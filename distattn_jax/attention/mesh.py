@@ -72,7 +72,7 @@ def operand_specs(mesh: AbstractMesh, operands: Operands) -> Any:
     batch, heads = _batch_and_head_axes(mesh, operands.query)
     per_row, per_head = PartitionSpec(batch, None, heads), PartitionSpec(batch, heads)
     specs: dict[str, Any] = {
-        **dict.fromkeys(("query", "key", "value"), per_row),
+        **dict.fromkeys(("query", "key", "value", "position_query"), per_row),
         **dict.fromkeys(("coefficients", "dropout_words", "dropout_scale"), per_head),
         **dict.fromkeys(("query_lengths", "key_lengths", "offset"), PartitionSpec(batch)),
         **dict.fromkeys(("query_segments", "key_segments"), PartitionSpec(batch)),
@@ -89,6 +89,11 @@ def operand_specs(mesh: AbstractMesh, operands: Operands) -> Any:
         table = getattr(operands, name)
         if table is not None:
             specs[name] = PartitionSpec(None if table.shape[0] == 1 else heads)
+    if operands.positions is not None:  # Examples or heads may share the position vectors.
+        is_shared = [operands.positions.shape[axis] == 1 for axis in (0, 2)]
+        specs["positions"] = PartitionSpec(
+            None if is_shared[0] else batch, None, None if is_shared[1] else heads
+        )
     present = {name: spec for name, spec in specs.items() if getattr(operands, name) is not None}
     return Operands(**present)
 

@@ -23,18 +23,21 @@ from distattn_jax.attention.variants import (
     DotProduct,
     RelativePosition,
     T5Buckets,
+    TransformerXL,
     Variant,
     alibi,
     early_add,
     early_multiply,
     mappings,
 )
+from distattn_jax.attention.variants.sinusoid import sinusoid
 
 OLDEST_JAX = (0, 11)
 HOPPER = 9  # compute capability: only this generation has the matrix instructions of the kernels
 WIDTHS = (16, 32, 64, 128)  # widths of heads in the kernels
 LENGTH_MULTIPLE = 8
 MASK_MULTIPLE = 16  # bytes: the copy engine needs aligned rows
+MAX_POSITION_WIDTH = 64  # of heads with position vectors, which take much shared memory
 MAX_CLIP_DISTANCE = 128  # of relative positions
 MIN_V = -80.0  # of a learnable sigmoid, so that e^v does not underflow
 DEFAULT_TOLERANCE = 2.0**-10  # about the rounding error of a score from 16-bit inputs
@@ -131,6 +134,8 @@ def unsupported_reason(call: AttentionCall) -> str | None:
     if widest > WIDTHS[-1]:
         written = "" if width == call.query.shape[-1] else " written as dot-product attention"
         return f"heads{written} must be at most {WIDTHS[-1]} wide; got {widest}"
+    if isinstance(call.variant, TransformerXL) and widest > MAX_POSITION_WIDTH:
+        return f"heads of TransformerXL must be at most {MAX_POSITION_WIDTH} wide; got {widest}"
     version = tuple(int(part) for part in jax.__version__.split(".")[:2])
     if version < OLDEST_JAX:
         return f"it needs JAX {'.'.join(map(str, OLDEST_JAX))} or newer; this is {jax.__version__}"
@@ -145,7 +150,7 @@ def unsupported_reason(call: AttentionCall) -> str | None:
 
 def _unsupported_variant_reason(variant: Variant) -> str | None:
     """Return the reason why no kernel supports a variant, or None if a kernel supports it."""
-    if variant.as_dot_product is not None:
+    if variant.as_dot_product is not None or isinstance(variant, TransformerXL):
         return None
     if isinstance(variant, RelativePosition) or _is_t5(variant):
         widest = max(_clip_distances(variant), default=0)
@@ -193,6 +198,8 @@ def _make_scoring(call: AttentionCall) -> fused.Scoring:
         return fused.RelationScoring(scale, clip_distance, has_products, has_weights)
     if isinstance(variant, DotProduct | RelativePosition):
         return fused.DotProductScoring(scale)
+    if isinstance(variant, TransformerXL):
+        return fused.PositionScoring(scale)
     is_additive = not isinstance(variant, DistanceAware) or variant.adjust == early_add
     if _uses_tables(variant):
         return fused.TableScoring(scale, is_additive, position_tables.count_parameters(variant))
@@ -252,7 +259,7 @@ def _make_operands(call: AttentionCall) -> fused.Operands:
         )
         dropout_words = _stack((*head_words, threshold), (batch, heads))
         dropout_scale = jnp.broadcast_to(kept_scale(call.dropout_rate), (batch, heads, 1))
-    query, key, value = _pad(call.query), _pad(call.key), _pad(call.value)
+    query, key, value = _make_query(call), _pad(call.key), _pad(call.value)
     if _uses_tables(call.variant):
         coefficients, tables = _make_tables(call, query.shape[1], key.shape[1])
     else:
@@ -272,6 +279,7 @@ def _make_operands(call: AttentionCall) -> fused.Operands:
         dropout_words=dropout_words,
         dropout_scale=dropout_scale,
         **_make_relation_tables(call),
+        **_make_positions(call, query.shape[1], key.shape[1]),
     )
 
 
@@ -355,6 +363,42 @@ def _make_relation_tables(call: AttentionCall) -> dict[str, Float[Array, "..."]]
             table = fused.resize_table(table, clip_distance)
             resized[name] = jnp.pad(table, ((0, 0), (0, 0), (0, padding)))
     return resized
+
+
+def _make_query(call: AttentionCall) -> Float[Array, "B T N H"]:
+    """Return the padded queries that are multiplied by keys."""
+    if isinstance(call.variant, TransformerXL):
+        return _add_bias(call.query, call.variant.content_bias)
+    return _pad(call.query)
+
+
+def _add_bias(query: Float[Array, "B T N H"], bias: Float[Array, "#N H"]) -> Array:
+    """Add a vector of each head to the queries, round to their dtype, and pad them."""
+    return _pad((query + bias[None, None]).astype(query.dtype))
+
+
+def _make_positions(call: AttentionCall, queries: int, keys: int) -> dict[str, Array]:
+    """Return the position queries and position vectors of Transformer-XL attention.
+
+    Args:
+      call: Arguments of attention.
+      queries: Number of queries after padding.
+      keys: Number of keys after padding.
+    """
+    variant = call.variant
+    if not isinstance(variant, TransformerXL):
+        return {}
+    relative = call.offset[:, None] + jnp.arange(-keys, queries + 1, dtype=jnp.int32)[None]
+    _, width, head_width = variant.projection.shape
+    sinusoids = sinusoid(relative.reshape(-1), width, variant.projection.dtype)
+    sinusoids = sinusoids.reshape(*relative.shape, width)
+    positions = jnp.einsum("bpd,ndh->bpnh", sinusoids, variant.projection)
+    return {
+        "position_query": _add_bias(call.query, variant.position_bias),
+        "positions": gpu_inputs.pad_rows(
+            positions.astype(call.query.dtype), length_multiple=1, width=_padded_width(head_width)
+        ),
+    }
 
 
 def _make_coefficients(call: AttentionCall) -> Float[Array, "B N C"]:

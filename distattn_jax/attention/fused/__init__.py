@@ -19,6 +19,7 @@ from distattn_jax.attention.fused.relations import resize_table
 from distattn_jax.attention.fused.scoring import (
     DistanceScoring,
     DotProductScoring,
+    PositionScoring,
     RelationScoring,
     Scoring,
     TableScoring,
@@ -37,6 +38,7 @@ __all__ = [
     "DotProductScoring",
     "Operands",
     "Plan",
+    "PositionScoring",
     "RelationScoring",
     "Scoring",
     "TableScoring",

@@ -53,6 +53,22 @@ class Outputs(NamedTuple):
     logsumexp: Float[Array, "B N T"] | None
 
 
+class QueryGradients(NamedTuple):
+    """Outputs of the kernel `query_gradient`. Gradients of absent operands are None.
+
+    Attributes:
+      query: Gradient of the queries.
+      coefficients: Gradient of the coefficients.
+      relation_products: Gradient of the relation products.
+      position_query: Gradient of the queries that are multiplied by position vectors.
+    """
+
+    query: Float[Array, "B T N H"]
+    coefficients: Float[Array, "B N C"]
+    relation_products: Float[Array, "B T N R"] | None
+    position_query: Float[Array, "B T N H"] | None
+
+
 class Kernels(NamedTuple):
     """Kernels for one type of chip, bound to the plan and the operands of one call.
 
@@ -62,20 +78,22 @@ class Kernels(NamedTuple):
     Attributes:
       forward: Computes the values, shape (B, T, N, E), the logsumexp, and the relation weights or
         None.
-      query_gradient: Computes the gradients of the queries, of the coefficients, and of the
-        relation products or None.
+      query_gradient: Computes the gradients of queries, coefficients and relation products.
       key_gradient: Computes the gradients of the keys and of the values.
       received: Computes the attention that each key receives, Σ_i A_ij, shape (B, N, S), from the
         logsumexp.
       attention_given: Computes Σ_j A_ij g_j, shape (B, N, T), from the logsumexp and the cotangent
         g of the received attention, shape (B, N, S).
+      position_gradient: Computes the gradient of the position vectors. It is called only if there
+        are position vectors.
     """
 
     forward: Callable[[], tuple[Array, Array, Array | None]]
-    query_gradient: Callable[[BackwardOperands], tuple[Array, Array, Array | None]]
+    query_gradient: Callable[[BackwardOperands], QueryGradients]
     key_gradient: Callable[[BackwardOperands], tuple[Array, Array]]
     received: Callable[[Array], Array]
     attention_given: Callable[[Array, Array], Array]
+    position_gradient: Callable[[BackwardOperands], Array]
 
 
 KernelFactory = Callable[[Plan, Operands], Kernels]
@@ -187,11 +205,15 @@ def _run_backward(
     backward_operands = BackwardOperands(
         values_cotangent, received_cotangent, logsumexp, negative_delta, weights_cotangent
     )
-    query, coefficients, relation_products = kernels.query_gradient(backward_operands)
+    query_gradients = kernels.query_gradient(backward_operands)
     key, value = kernels.key_gradient(backward_operands)
-    not_differentiable: Any = (None,) * (len(operands) - 4)
-    gradients = Operands(query, key, value, coefficients, *not_differentiable)
-    return gradients._replace(relation_products=relation_products)
+    positions = None
+    if operands.positions is not None:
+        positions = kernels.position_gradient(backward_operands)
+    no_gradients: Any = (None,) * len(operands)
+    return Operands(*no_gradients)._replace(
+        key=key, value=value, positions=positions, **query_gradients._asdict()
+    )
 
 
 def _empty_masked_queries(

@@ -15,8 +15,8 @@ EMPTY_LOGSUMEXP = 1e30
 class Operands(NamedTuple):
     """Input arrays of the kernels.
 
-    Only the first four fields, the tables, the relation bias and the relation products have
-    gradients.
+    Only the first four fields, the tables, the relation bias, the relation products, the position
+    queries and the position vectors have gradients.
 
     Attributes:
       query: Queries in bfloat16 or float16.
@@ -56,6 +56,9 @@ class Operands(NamedTuple):
         relation. None adds nothing. The kernels use `relation_products` instead.
       relation_products: Number that is added to the products of each query and the keys of each of
         R = 2k + 1 relations. It is 0 for the first relation. None adds nothing.
+      position_query: Queries that are multiplied by position vectors, for `PositionScoring`.
+      positions: Position vectors of `PositionScoring`. Vector x belongs to the queries i and keys j
+        with i - j = x - S, for x from 0 to T + S: D is T + S + 1. Examples or heads may share them.
     """
 
     query: Float[Array, "B T N H"]
@@ -79,6 +82,8 @@ class Operands(NamedTuple):
     value_table: Float[Array, "#N R E"] | None = None
     relation_bias: Float[Array, "#N R"] | None = None
     relation_products: Float[Array, "B T N R"] | None = None
+    position_query: Float[Array, "B T N H"] | None = None
+    positions: Float[Array, "#B D #N H"] | None = None
 
 
 class BackwardOperands(NamedTuple):

@@ -216,6 +216,46 @@ def schedule_key_blocks(
     )
 
 
+def schedule_diagonal_blocks(
+    inputs: ScheduleInputs, blocks: int, block_rows: int, tile_size: int, origin: int
+) -> Schedule:
+    """Return the tiles of queries that each block of diagonals visits.
+
+    The rows of a tile are keys. The first tile of a block that has a visible entry may have rows
+    before row 0. All sizes are multiples of `tile_size`.
+
+    Args:
+      inputs: Restrictions. `radius` and `skips_far_tiles` are None.
+      blocks: Number of blocks.
+      block_rows: Number of diagonals in a block.
+      tile_size: Number of keys and number of queries in a tile.
+      origin: Index of the diagonal of query 0 and key 0. Diagonal x contains the queries i and keys
+        j with j - i = x - origin.
+    """
+    # A block has `block_rows` / `tile_size` tiles for each tile of queries. Key `first` + i is the
+    # first key of the tiles that begin with query i.
+    first = _block_starts(blocks * block_rows, block_rows) - origin
+    key_lengths, query_lengths = _per_block(inputs.key_lengths), _per_block(inputs.query_lengths)
+    last_tile = first + block_rows - tile_size
+    smallest = _per_block(inputs.offset) - last_tile - (tile_size - 1)  # of query - key
+    largest = _per_block(inputs.offset) - first + (tile_size - 1)
+    left, right = inputs.window
+    hides_none, hides_all = jnp.bool_(True), jnp.bool_(False)
+    if left is not None:
+        hides_none, hides_all = largest <= left, smallest > left
+    if right is not None:
+        hides_none, hides_all = hides_none & (smallest >= -right), hides_all | (largest < -right)
+    start = jnp.maximum(-last_tile, 0) // tile_size
+    end = jnp.where(hides_all, 0, jnp.minimum(query_lengths, key_lengths - first))
+    end = jnp.maximum(_count_tiles(end, tile_size), start)
+    if inputs.has_mask or inputs.key_mask is not None or inputs.query_segments is not None:
+        return Schedule((MASKED,), _stack_bounds(start, end))
+    plain_start = jnp.clip(_count_tiles(-first, tile_size), start, end)
+    plain_end = jnp.clip((key_lengths - last_tile) // tile_size, plain_start, end)
+    plain_end = jnp.where(hides_none, plain_end, plain_start)
+    return Schedule((MASKED, PLAIN, MASKED), _stack_bounds(start, plain_start, plain_end, end))
+
+
 class _Columns(NamedTuple):
     """Columns that the rows of each block may see, as arrays that broadcast to (B, N, blocks).
 

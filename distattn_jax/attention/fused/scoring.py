@@ -57,6 +57,7 @@ class DotProductScoring:
     uses_distance = False
     has_relation_products = False
     has_relation_weights = False
+    has_positions = False
     summed_gradients = 0
     gradient_names = ()
 
@@ -119,6 +120,7 @@ class DistanceScoring:
     gradient_names = ("slope", "shift", "log_height")
     has_relation_products = False
     has_relation_weights = False
+    has_positions = False
 
     @property
     def summed_gradients(self) -> int:
@@ -268,6 +270,7 @@ class TableScoring:
     uses_distance = False
     has_relation_products = False
     has_relation_weights = False
+    has_positions = False
 
     @property
     def summed_gradients(self) -> int:
@@ -354,4 +357,16 @@ class RelationScoring(DotProductScoring):
     uses_distance = True
 
 
-Scoring = DotProductScoring | DistanceScoring | TableScoring | RelationScoring
+@dataclasses.dataclass(frozen=True)
+class PositionScoring(DotProductScoring):
+    """Transformer-XL attention: the score is scale (q · k + p · R[i - j]).
+
+    R contains one vector per relative position i - j. The kernels add p · R[i - j] to each product
+    q · k, so that scores and their gradients have the form of the dot product. The queries p differ
+    from the queries q.
+    """
+
+    has_positions = True
+
+
+Scoring = DotProductScoring | DistanceScoring | TableScoring | RelationScoring | PositionScoring

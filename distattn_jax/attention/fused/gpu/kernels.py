@@ -1,4 +1,4 @@
-"""Functions that call the five kernels on a Hopper GPU, and prepare their schedules and inputs.
+"""Functions that call the six kernels on a Hopper GPU, and prepare their schedules and inputs.
 
 Vectors have one number per query or key and shape (B, N, L). They are padded to a multiple of all
 block sizes, so that a kernel never reads or writes beyond their end. The same holds for tables,
@@ -13,12 +13,17 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Num
 
 from distattn_jax.attention.fused import skipped_tiles
-from distattn_jax.attention.fused.derivative import KernelFactory, Kernels
+from distattn_jax.attention.fused.derivative import KernelFactory, Kernels, QueryGradients
 from distattn_jax.attention.fused.distance_functions import Coefficients, unstack_coefficients
 from distattn_jax.attention.fused.gpu import mosaic, passes
 from distattn_jax.attention.fused.gpu.relation_arrays import RelationArrays
 from distattn_jax.attention.fused.gpu.tile_configs import TileConfig, select_tile_configs
-from distattn_jax.attention.fused.gpu.tile_loop import KernelBody, KernelInputs, run_tile_loop
+from distattn_jax.attention.fused.gpu.tile_loop import (
+    KernelBody,
+    KernelInputs,
+    count_leading_rows,
+    run_tile_loop,
+)
 from distattn_jax.attention.fused.gpu.tile_view import ScoreMap
 from distattn_jax.attention.fused.operands import (
     EMPTY_LOGSUMEXP,
@@ -30,6 +35,7 @@ from distattn_jax.attention.fused.schedule import (
     Schedule,
     ScheduleInputs,
     merge_near_sections,
+    schedule_diagonal_blocks,
     schedule_key_blocks,
     schedule_query_blocks,
 )
@@ -50,6 +56,7 @@ def make_kernels(plan: Plan, operands: Operands) -> Kernels:
         key_gradient=call.key_gradient,
         received=call.received,
         attention_given=call.attention_given,
+        position_gradient=call.position_gradient,
     )
 
 
@@ -68,7 +75,7 @@ def make_interpreted_kernels(plan: Plan, operands: Operands) -> Kernels:
 
 
 class _KernelCall:
-    """The five kernels of one attention call as methods, and the inputs that all of them share."""
+    """The six kernels of one attention call as methods, and the inputs that all of them share."""
 
     def __init__(self, plan: Plan, operands: Operands):
         self.plan, self.operands = plan, operands
@@ -91,6 +98,9 @@ class _KernelCall:
             (operands.query_lengths, operands.key_lengths, operands.offset), axis=-1
         )
         self.has_dropout = operands.dropout_words is not None
+        self.position_query = {}
+        if operands.position_query is not None:
+            self.position_query["position_query"] = operands.position_query
         self.scalars = {"lengths": jnp.broadcast_to(lengths[:, None], (batch, heads, 3))}
         if isinstance(plan.scoring, DistanceScoring):
             self.scalars["coefficients"] = operands.coefficients
@@ -117,7 +127,7 @@ class _KernelCall:
             "forward",
             passes.forward(self._score_map(), config.tile_shape, value.shape[-1]),
             schedule,
-            resident={"query": query, **relations.vectors},
+            resident={"query": query, **self.position_query, **relations.vectors},
             streamed={"key": key, "value": value},
             gathered=relations.matrices,
             far_sums=far_sums,
@@ -138,8 +148,8 @@ class _KernelCall:
 
     def query_gradient(
         self, backward: BackwardOperands
-    ) -> tuple[Float[Array, "B T N H"], Float[Array, "B N C"], Float[Array, "B T N R"] | None]:
-        """Return the gradients of the queries, of the coefficients and of the relation products."""
+    ) -> QueryGradients:
+        """Return the gradients of queries, coefficients and relation products."""
         query, key, value = self.operands[:3]
         values_cotangent, received_cotangent, logsumexp, negative_delta, _ = self._pad(backward)
         relations = self.relations.inputs(backward.relation_cotangent)
@@ -155,6 +165,7 @@ class _KernelCall:
                 self._score_map(),
                 config.tile_shape,
                 query.shape[-1],
+                query.dtype,
                 has_received=received_cotangent is not None,
             ),
             schedule,
@@ -163,6 +174,7 @@ class _KernelCall:
                 "values_cotangent": values_cotangent,
                 "logsumexp": logsumexp,
                 "negative_delta": negative_delta,
+                **self.position_query,
                 **relations.vectors,
             },
             streamed=streamed,
@@ -170,13 +182,18 @@ class _KernelCall:
             far_sums={},  # f is 0 in skipped tiles, so their gradients are 0
             output_types={
                 "query": _matrix_type(query, query.shape[-1]),
+                **{name: _matrix_type(x, x.shape[-1]) for name, x in self.position_query.items()},
                 **dict.fromkeys(names, self._vector_type(query)),
                 **self.relations.gradient_types(),
             },
         )
         sums = {name: outputs[name][:, :, : query.shape[1]].sum(axis=-1) for name in names}
-        relation_products = self.relations.assemble_gradient(outputs, schedule, config)
-        return outputs["query"], self._coefficient_gradients(sums), relation_products
+        return QueryGradients(
+            query=outputs["query"],
+            coefficients=self._coefficient_gradients(sums),
+            relation_products=self.relations.assemble_gradient(outputs, schedule, config),
+            position_query=outputs.get("position_query"),
+        )
 
     def _coefficient_gradients(self, sums: dict[str, Array]) -> Float[Array, "B N C"]:
         """Return the gradients of all coefficients: slope, shift, height and far value.
@@ -234,6 +251,7 @@ class _KernelCall:
                 "values_cotangent": values_cotangent,
                 "logsumexp": logsumexp,
                 "negative_delta": negative_delta,
+                **self.position_query,
                 **relations.vectors,
             },
             gathered=relations.matrices,
@@ -245,6 +263,70 @@ class _KernelCall:
             is_transposed=True,
         )
         return self._sum_groups(outputs["key"]), self._sum_groups(outputs["value"])
+
+    def position_gradient(self, backward: BackwardOperands) -> Float[Array, "#B D #N H"]:
+        """Return the gradient of the position vectors."""
+        query, key, value = self.operands[:3]
+        values_cotangent, received_cotangent, logsumexp, negative_delta, _ = self._pad(backward)
+        config = self.configs.position_gradient
+        positions = self._arrange_by_diagonal(self.operands.positions, is_transposed=True)
+        origin = self._padded_length(query.shape[1])
+        length = origin + self._padded_length(key.shape[1])
+        # Two tiles of diagonals belong to each warpgroup. They begin at its first row in arrays of
+        # which one is shifted by a tile.
+        shifts = {"lower_positions": config.rows, "upper_positions": 0}
+        moving = {"key": key, "value": value}
+        if received_cotangent is not None:
+            moving["received_cotangent"] = received_cotangent
+        outputs = self._run(
+            "position_gradient",
+            passes.position_gradient(
+                self._score_map(is_transposed=True, has_moving_rows=True),
+                config.tile_shape,
+                key.shape[-1],
+                query.dtype,
+                has_received=received_cotangent is not None,
+            ),
+            self._schedule_diagonal_blocks(config, length, origin),
+            resident={
+                name: _shift_rows(positions, shift, length) for name, shift in shifts.items()
+            },
+            streamed={
+                "query": query,
+                "values_cotangent": values_cotangent,
+                "logsumexp": logsumexp,
+                "negative_delta": negative_delta,
+                **self.position_query,
+            },
+            gathered={},
+            far_sums={},
+            output_types={
+                name: jax.ShapeDtypeStruct(
+                    (query.shape[0], length, *query.shape[2:]), positions.dtype
+                )
+                for name in shifts
+            },
+            moving=moving,
+            is_transposed=True,
+        )
+        parts = [
+            _shift_rows(outputs[name].astype(jnp.float32), -shift, positions.shape[1])
+            for name, shift in shifts.items()
+        ]
+        return self._sum_positions(parts[0] + parts[1])
+
+    def _sum_positions(self, gradient: Float[Array, "B _ N H"]) -> Float[Array, "#B D #N H"]:
+        """Return the gradient of the position vectors, in the order of `Operands.positions`.
+
+        Args:
+          gradient: Gradient in the order of `_arrange_by_diagonal`, of each example and head.
+        """
+        positions: Array = self.operands.positions
+        queries = self.operands.query.shape[1]
+        start = self._padded_length(queries) - queries
+        gradient = jnp.flip(gradient[:, start : start + positions.shape[1]], axis=1)
+        axes = [axis for axis in (0, 2) if positions.shape[axis] == 1]
+        return gradient.sum(axis=axes, keepdims=True).astype(positions.dtype)
 
     def received(self, logsumexp: Float[Array, "B N _"]) -> Float[Array, "B N S"]:
         """Return the attention that each key receives, summed over the queries."""
@@ -260,7 +342,12 @@ class _KernelCall:
             passes.received(self._score_map(is_transposed=True), config.tile_shape),
             schedule,
             resident={"key": key},
-            streamed={"query": query, "logsumexp": logsumexp, **relations.vectors},
+            streamed={
+                "query": query,
+                "logsumexp": logsumexp,
+                **self.position_query,
+                **relations.vectors,
+            },
             gathered=relations.matrices,
             far_sums=far_sums,
             output_types={"received": self._vector_type(key)},
@@ -291,7 +378,12 @@ class _KernelCall:
             "attention_given",
             passes.attention_given(self._score_map(), config.tile_shape),
             schedule,
-            resident={"query": query, "logsumexp": logsumexp, **relations.vectors},
+            resident={
+                "query": query,
+                "logsumexp": logsumexp,
+                **self.position_query,
+                **relations.vectors,
+            },
             gathered=relations.matrices,
             streamed={"key": key, "received_cotangent": received_cotangent},
             far_sums=far_sums,
@@ -310,6 +402,7 @@ class _KernelCall:
         gathered: dict[str, Array],
         far_sums: dict[str, Array],
         output_types: dict[str, jax.ShapeDtypeStruct],
+        moving: dict[str, Array] | None = None,
         is_transposed: bool = False,
     ) -> dict[str, Array]:
         """Run one kernel and return its outputs by name.
@@ -323,13 +416,27 @@ class _KernelCall:
           gathered: Matrices of which the kernel reads single entries.
           far_sums: Sums over the tiles that are skipped, which the kernel adds to its results.
           output_types: Shapes and dtypes of the outputs.
+          moving: Matrices and vectors that belong to rows which move with the columns, in a kernel
+            whose blocks are blocks of diagonals. None in all other kernels.
           is_transposed: True if the rows of the score map are keys.
         """
         names = ("table", *self.plan.scoring.gradient_names)
         if name != "query_gradient":  # only this kernel needs derivatives
             names = names[:1]
         tables = dict(zip(names, self.operands.tables, strict=False))
+        if moving is None and self.operands.positions is not None:
+            tables["positions"] = self.operands.positions
+        config = getattr(self.configs, name)
         row_masks, column_masks, entry_masks = self._masks(is_transposed=is_transposed)
+        if moving is not None:
+            moving = {
+                name: _add_leading_rows(x, config) for name, x in {**moving, **row_masks}.items()
+            }
+            entry_masks = {
+                name: jnp.pad(x, ((0, 0), (0, 0), (count_leading_rows(config), 0), (0, 0)))
+                for name, x in entry_masks.items()
+            }
+            row_masks = {}
         inputs = KernelInputs(
             resident={**resident, **row_masks},
             streamed={**streamed, **column_masks},
@@ -337,34 +444,38 @@ class _KernelCall:
                 name: self._arrange_by_diagonal(table, is_transposed=is_transposed)
                 for name, table in tables.items()
             },
+            moving={} if moving is None else moving,
             entries=entry_masks,
             scalars=self.scalars,
             bounds=schedule.bounds,
             far_sums=far_sums,
             gathered=gathered,
         )
-        config = getattr(self.configs, name)
         columns = self.operands.query if is_transposed else self.operands.key
         origin = self._padded_length(columns.shape[1])
         return run_tile_loop(body, inputs, output_types, schedule.sections, config, name, origin)
 
     def _arrange_by_diagonal(
-        self, table: Float[Array, "B N D"], *, is_transposed: bool
-    ) -> Float[Array, "B N _"]:
+        self, table: Float[Array, "..."], *, is_transposed: bool
+    ) -> Float[Array, "..."]:
         """Arrange a table of relative positions by row - column, and pad rows and columns.
 
         Entry (row, column) of a padded score map has the number row - column + (padded columns).
 
         Args:
-          table: One number for each relative position, as in `Operands.tables`.
+          table: One number or vector for each relative position, as in `Operands.tables` or
+            `Operands.positions`.
           is_transposed: True if the rows of the score map are keys.
         """
         rows, columns = self.operands.query.shape[1], self.operands.key.shape[1]
+        axis = 2 if table.ndim == 3 else 1
         if is_transposed:
-            rows, columns, table = columns, rows, jnp.flip(table, axis=-1)
+            rows, columns, table = columns, rows, jnp.flip(table, axis=axis)
         padding = self._padded_length(columns) - columns, self._padded_length(rows) - rows
         # Three more numbers make the length a multiple of 4, as the copy engine requires.
-        return jnp.pad(table, ((0, 0), (0, 0), (padding[0], padding[1] + 3)))
+        widths = [(0, 0)] * table.ndim
+        widths[axis] = (padding[0], padding[1] + 3)
+        return jnp.pad(table, widths)
 
     def _masks(self, *, is_transposed: bool) -> tuple[dict[str, Array], ...]:
         """Return the masks and segments of rows, of columns and of entries, by name."""
@@ -388,7 +499,9 @@ class _KernelCall:
             entries["mask"] = mask
         return rows, columns, entries
 
-    def _score_map(self, *, is_transposed: bool = False) -> ScoreMap:
+    def _score_map(
+        self, *, is_transposed: bool = False, has_moving_rows: bool = False
+    ) -> ScoreMap:
         return ScoreMap(
             self.plan.scoring,
             self.plan.window,
@@ -397,6 +510,7 @@ class _KernelCall:
             has_mask=self.operands.mask is not None,
             has_dropout=self.has_dropout,
             is_transposed=is_transposed,
+            has_moving_rows=has_moving_rows,
         )
 
     def _schedule_query_blocks(
@@ -421,6 +535,26 @@ class _KernelCall:
         """
         return self._schedule(schedule_key_blocks, self.operands.key, config, visits_zero_tiles)
 
+    def _schedule_diagonal_blocks(self, config: TileConfig, length: int, origin: int) -> Schedule:
+        """Return the tiles that each block of diagonals visits.
+
+        Args:
+          config: Tile configuration of the kernel.
+          length: Number of diagonals.
+          origin: Index of the diagonal of query 0 and key 0.
+        """
+        blocks = length // config.block_rows
+        result = schedule_diagonal_blocks(
+            self.schedule_inputs, blocks, config.block_rows, config.columns, origin
+        )
+        return self._broadcast_schedule(result)
+
+    def _broadcast_schedule(self, schedule: Schedule) -> Schedule:
+        """Broadcast the bounds of a schedule to all examples and heads."""
+        batch, _, heads, _ = self.operands.query.shape
+        shape = (batch, heads, *schedule.bounds.shape[2:])
+        return schedule._replace(bounds=jnp.broadcast_to(schedule.bounds, shape))
+
     def _schedule(
         self,
         make_schedule: Callable[..., Schedule],
@@ -436,11 +570,9 @@ class _KernelCall:
           config: Tile configuration of the kernel.
           visits_zero_tiles: True if the kernel visits the tiles of scores that are treated as 0.
         """
-        batch, length, *_ = rows.shape
-        heads = self.operands.query.shape[2]
         result = make_schedule(
             self.schedule_inputs,
-            length,
+            rows.shape[1],
             config.block_rows,
             config.columns,
             uses_distance=self.plan.scoring.uses_distance,
@@ -448,8 +580,7 @@ class _KernelCall:
         )
         if isinstance(self.plan.scoring, RelationScoring):
             result = merge_near_sections(result)
-        bounds = jnp.broadcast_to(result.bounds, (batch, heads, *result.bounds.shape[2:]))
-        return result._replace(bounds=bounds)
+        return self._broadcast_schedule(result)
 
     def _pad(self, backward: BackwardOperands) -> BackwardOperands:
         """Pad the vectors of the backward pass to a multiple of all block sizes."""
@@ -488,6 +619,23 @@ class _KernelCall:
         batch, length, *_ = rows.shape
         heads = self.operands.query.shape[2]
         return jax.ShapeDtypeStruct((batch, heads, self._padded_length(length)), jnp.float32)
+
+
+def _shift_rows(
+    x: Float[Array, "B L N W"], shift: int, length: int
+) -> Float[Array, "B {length} N W"]:
+    """Move row i to row i + shift, and cut or pad the rows to `length`."""
+    x = x[:, max(-shift, 0) : length - shift]
+    start = max(shift, 0)
+    return jnp.pad(x, ((0, 0), (start, length - start - x.shape[1]), (0, 0), (0, 0)))
+
+
+def _add_leading_rows(x: Num[Array, "..."], config: TileConfig) -> Num[Array, "..."]:
+    """Pad a matrix or a vector of moving rows, so that a kernel never reads beyond its ends."""
+    leading = count_leading_rows(config)
+    if x.ndim == 3:
+        return jnp.pad(x, ((0, 0), (0, 0), (leading, config.block_rows)))
+    return jnp.pad(x, ((0, 0), (leading, 0), (0, 0), (0, 0)))
 
 
 def _matrix_type(rows: Float[Array, "B L N _"], width: int) -> jax.ShapeDtypeStruct:

@@ -8,7 +8,7 @@ every per-row vector, and likewise for columns. Expanding a vector to a tile thu
 
 import contextlib
 import contextvars
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import jax
@@ -344,26 +344,29 @@ def _multiply_onto(
 
 
 def accumulate_products(
-    totals: tuple[jax.Array, ...], *pairs: tuple[jax.Array, Any], scratch: Any
+    totals: tuple[jax.Array, ...], *operands: Sequence[tuple[jax.Array, Any]], scratch: Any
 ) -> tuple[jax.Array, ...]:
-    """Return total + a b for each total and its pair (a, b).
+    """Return total + Σ a b for each total, summed over its pairs (a, b).
 
     Args:
       totals: Accumulators in registers.
-      *pairs: Tile a in registers, and matrix b in shared memory.
+      *operands: Pairs of each total: tile a in registers, and matrix b in shared memory.
       scratch: Buffer in shared memory. The interpreter copies a to this buffer, because it cannot
         multiply a tile in registers. `scratch` is None on a GPU.
     """
-    pairs = tuple((a.astype(b.dtype), b) for a, b in pairs)
+    cast = tuple(tuple((a.astype(b.dtype), b) for a, b in pairs) for pairs in operands)
     if scratch is not None:
-        return tuple(
-            _accumulate_through_scratch(total, a, b, scratch)
-            for total, (a, b) in zip(totals, pairs, strict=True)
-        )
+        results = []
+        for total, pairs in zip(totals, cast, strict=True):
+            for a, b in pairs:
+                total = _accumulate_through_scratch(total, a, b, scratch)
+            results.append(total)
+        return tuple(results)
 
     def multiply(accumulators):
-        for accumulator, (a, b) in zip(accumulators, pairs, strict=True):
-            plgpu.wgmma(accumulator, a, b)
+        for accumulator, pairs in zip(accumulators, cast, strict=True):
+            for a, b in pairs:
+                plgpu.wgmma(accumulator, a, b)
 
     return pl.run_state(multiply)(tuple(plgpu.ACC.init(total) for total in totals))
 

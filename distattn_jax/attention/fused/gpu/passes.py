@@ -1,4 +1,4 @@
-"""Bodies of the five kernels that compute attention and its gradients.
+"""Bodies of the six kernels that compute attention and its gradients.
 
 For query i and key j, the kernels compute
 
@@ -7,6 +7,7 @@ For query i and key j, the kernels compute
     key_gradient      dK_j = Σ_i dP_ij Q_i,  dV_j = Σ_i A_ij dO_i
     received          m_j = Σ_i A_ij         attention that key j receives
     attention_given   Σ_j A_ij g_j
+    position_gradient dR[x] = Σ dP_ij p_i    over all i and j with i - j = x
 
 e_ij are the scores to base 2, and z_i is the logsumexp of the scores of query i. dO is the
 cotangent of O, g is the cotangent of m, dz is the cotangent of z, and
@@ -22,6 +23,9 @@ scores are 0, so that the kernels only need the products with V and dO.
 In relative position attention, the forward kernel also computes the relation weights, and the
 kernel `query_gradient` also computes the gradient of the relation products: see `relations`. They
 write the entries between the ends tile by tile, and sum the ends in their states.
+
+In Transformer-XL attention, the products q · k include the products p · R of other queries p and of
+position vectors R: see `position_tiles`. Only then is there a kernel `position_gradient`.
 """
 
 from typing import Any
@@ -30,11 +34,15 @@ import jax
 import jax.numpy as jnp
 
 from distattn_jax.attention.fused.gpu import mosaic
-from distattn_jax.attention.fused.gpu.relation_tiles import (
-    initial_products,
-    name_ends,
-    view_relations,
+from distattn_jax.attention.fused.gpu.position_tiles import (
+    clear_buffers,
+    gradient_by_diagonal,
+    multiply_rows_and_columns,
+    multiply_score_operands,
+    scratch_buffers,
+    wait_for_positions,
 )
+from distattn_jax.attention.fused.gpu.relation_tiles import name_ends, view_relations
 from distattn_jax.attention.fused.gpu.tile_loop import KernelBody, Tile, WarpgroupContext
 from distattn_jax.attention.fused.gpu.tile_view import (
     MASKED_SCORE,
@@ -94,9 +102,8 @@ def forward(score_map: ScoreMap, shape: Shape, width: int) -> KernelBody:
             new_maximum = jnp.maximum(maximum, 0.0)
             weight = jnp.exp2(-new_maximum)
             return new_maximum, mosaic.expand_per_row(weight, tile.shape), weight * tile.shape[1]
-        (products,) = mosaic.multiply_transposed(
-            (context.resident["query"], tile.wait("key")),
-            initial=initial_products(score_map, context, tile),
+        products = multiply_score_operands(
+            score_map, context, tile, (context.resident["query"], tile.wait("key"))
         )
         tile.release("key")
         view = view_tile(score_map, context, tile, products)
@@ -122,7 +129,7 @@ def forward(score_map: ScoreMap, shape: Shape, width: int) -> KernelBody:
             )
         value = tile.wait("value")
         (total,) = mosaic.accumulate_products(
-            (total,), (weights, value), scratch=context.operand_scratch
+            (total,), ((weights, value),), scratch=context.operand_scratch
         )
         tile.release("value")
         return new_maximum, weight_sum, total, ends
@@ -140,11 +147,17 @@ def forward(score_map: ScoreMap, shape: Shape, width: int) -> KernelBody:
             **name_ends("weight", sides, [end * normaliser for end in ends]),
         }
 
-    return KernelBody(initialize, step, finish, scattered=("band_scores",) * has_weights)
+    return KernelBody(
+        initialize,
+        step,
+        finish,
+        scattered=("band_scores",) * has_weights,
+        scratch=scratch_buffers(score_map),
+    )
 
 
 def query_gradient(
-    score_map: ScoreMap, shape: Shape, width: int, *, has_received: bool
+    score_map: ScoreMap, shape: Shape, width: int, dtype: Any, *, has_received: bool
 ) -> KernelBody:
     """Return the body of the kernel for the gradients of the queries and the coefficients.
 
@@ -157,29 +170,38 @@ def query_gradient(
     shift and the logarithm of the height. For relation products there are two more outputs:
     `band_gradient`, the gradient of the scores of the entries between the ends, and
     `gradient_after`, its sum over the entries of relation 2k. A causal mask leaves no
-    `gradient_after`.
+    `gradient_after`. With position vectors there is one more output: `position_query`, the gradient
+    of the queries that are multiplied by position vectors.
 
     Args:
       score_map: Scoring and masking of the score map, which has one row per query.
       shape: Number of rows and number of columns of a tile.
       width: Width of the queries.
+      dtype: Dtype of the queries.
       has_received: True if the attention that each key receives has a cotangent.
     """
     has_products = score_map.scoring.has_relation_products
+    has_positions = score_map.scoring.has_positions
     sides = (AFTER,) if has_products and not score_map.window.is_causal else ()
 
     def initialize(context):
+        clear_buffers(context)
         ends = [mosaic.full(shape[:1], 0.0) for _ in sides]
         sums = [mosaic.full(shape[:1], 0.0) for _ in range(score_map.scoring.summed_gradients)]
-        return mosaic.full((shape[0], width), 0.0), sums, ends
+        totals = [mosaic.full((shape[0], width), 0.0) for _ in range(1 + has_positions)]
+        return tuple(totals), sums, ends
 
     def step(context, tile, state):
-        total, sums, ends = state
+        totals, sums, ends = state
         key, value = tile.wait("key"), tile.wait("value")
-        products, weight_gradient = mosaic.multiply_transposed(
+        positions = wait_for_positions(score_map, context, tile)
+        products, weight_gradient = multiply_rows_and_columns(
+            score_map,
+            context,
+            tile,
             (context.resident["query"], key),
             (context.resident["values_cotangent"], value),
-            initial=initial_products(score_map, context, tile, with_cotangent=True),
+            positions=positions,
         )
         tile.release("value")
         view = view_tile(score_map, context, tile, products, for_gradient=True)
@@ -204,14 +226,18 @@ def query_gradient(
             row_sum if gradient is None else row_sum + gradient.sum(axis=1)
             for row_sum, gradient in zip(sums, gradients, strict=True)
         ]
-        (total,) = mosaic.accumulate_products(
-            (total,), (product_gradient, key), scratch=context.operand_scratch
-        )
+        operands = [((product_gradient, key),)]
+        if positions is not None:
+            lower, upper = gradient_by_diagonal(score_map, context, product_gradient)
+            operands.append(((lower, positions.lower), (upper, positions.upper)))
+        totals = mosaic.accumulate_products(totals, *operands, scratch=context.operand_scratch)
         tile.release("key")
-        return total, sums, ends
+        if positions is not None:
+            positions.release()
+        return totals, sums, ends
 
     def finish(context, state):
-        total, sums, ends = state
+        (total, *position_totals), sums, ends = state
         names = score_map.scoring.gradient_names
         # The gradient log_height follows from dQ: see `DistanceScoring.summed_gradients`.
         if len(sums) < len(names):
@@ -219,9 +245,20 @@ def query_gradient(
             sums = [*sums, (total * query).sum(axis=1)]
         multiplier = _gradient_multiplier(score_map, context)
         coefficients = {name: x * multiplier for name, x in zip(names, sums, strict=True)}
-        return {"query": total * multiplier, **coefficients, **name_ends("gradient", sides, ends)}
+        return {
+            "query": total * multiplier,
+            **{"position_query": x * multiplier for x in position_totals},
+            **coefficients,
+            **name_ends("gradient", sides, ends),
+        }
 
-    return KernelBody(initialize, step, finish, scattered=("band_gradient",) * has_products)
+    return KernelBody(
+        initialize,
+        step,
+        finish,
+        scattered=("band_gradient",) * has_products,
+        scratch=scratch_buffers(score_map, gradient_dtype=dtype),
+    )
 
 
 def key_gradient(
@@ -259,7 +296,7 @@ def key_gradient(
         weights = _drop(score_map, context, tile, jnp.exp2(-logsumexp))
         (value_total,) = mosaic.accumulate_products(
             (value_total,),
-            (weights, tile.wait("values_cotangent")),
+            ((weights, tile.wait("values_cotangent")),),
             scratch=context.operand_scratch,
         )
         tile.release("values_cotangent")
@@ -269,11 +306,17 @@ def key_gradient(
         if tile.section.is_zero:
             return step_of_zero_scores(context, tile, state)
         query, values_cotangent = tile.wait("query"), tile.wait("values_cotangent")
-        products, weight_gradient = mosaic.multiply_transposed(
+        positions = wait_for_positions(score_map, context, tile)
+        products, weight_gradient = multiply_rows_and_columns(
+            score_map,
+            context,
+            tile,
             (context.resident["key"], query),
             (context.resident["value"], values_cotangent),
-            initial=initial_products(score_map, context, tile, with_cotangent=True),
+            positions=positions,
         )
+        if positions is not None:
+            positions.release()
         view = view_tile(score_map, context, tile, products, for_gradient=True)
         logsumexp = mosaic.expand_per_column(tile.load_vector("logsumexp"), tile.shape)
         weights = _weights(view, logsumexp)
@@ -290,8 +333,8 @@ def key_gradient(
         dropped_weights = _drop(score_map, context, tile, weights)
         totals = mosaic.accumulate_products(
             state,
-            (product_gradient, query),
-            (dropped_weights, values_cotangent),
+            ((product_gradient, query),),
+            ((dropped_weights, values_cotangent),),
             scratch=context.operand_scratch,
         )
         tile.release("query")
@@ -310,7 +353,76 @@ def key_gradient(
             ),
         }
 
-    return KernelBody(initialize, step, finish)
+    return KernelBody(initialize, step, finish, scratch=scratch_buffers(score_map))
+
+
+def position_gradient(
+    score_map: ScoreMap, shape: Shape, width: int, dtype: Any, *, has_received: bool
+) -> KernelBody:
+    """Return the body of the kernel for the gradient of the position vectors.
+
+    Inputs: `lower_positions` and `upper_positions` for the diagonals of the score map. A warpgroup
+    has one tile of diagonals from each of them. `key`, `value` and, if `has_received` is True,
+    `received_cotangent` for its moving rows. `query`, `position_query`, `values_cotangent`,
+    `logsumexp` and `negative_delta` for its columns.
+
+    Outputs: `lower_positions` and `upper_positions`, two parts of the gradient. A position vector
+    that occurs in both inputs has a part in each output.
+
+    Args:
+      score_map: Scoring and masking of the score map, which has one row per key.
+      shape: Number of rows and number of columns of a tile.
+      width: Width of the position vectors.
+      dtype: Dtype of the position vectors.
+      has_received: True if the attention that each key receives has a cotangent.
+    """
+
+    def initialize(context):
+        clear_buffers(context)
+        return tuple(mosaic.full((shape[0], width), 0.0) for _ in range(2))
+
+    def step(context, tile, state):
+        key, value = tile.wait("key"), tile.wait("value")
+        positions: Any = wait_for_positions(score_map, context, tile)
+        products, weight_gradient = multiply_rows_and_columns(
+            score_map,
+            context,
+            tile,
+            (key, tile.wait("query")),
+            (value, tile.wait("values_cotangent")),
+            positions=positions,
+        )
+        for name in ("key", "value", "query", "values_cotangent"):
+            tile.release(name)
+        view = view_tile(score_map, context, tile, products, for_gradient=True)
+        logsumexp = mosaic.expand_per_column(tile.load_vector("logsumexp"), tile.shape)
+        score_gradient = _score_gradient(
+            score_map,
+            context,
+            tile,
+            _weights(view, logsumexp),
+            weight_gradient,
+            per_row=tile.load_row_vector("received_cotangent") if has_received else None,
+            per_column=tile.load_vector("negative_delta"),
+        )
+        product_gradient = view.product_gradient(score_gradient)
+        lower, upper = gradient_by_diagonal(score_map, context, product_gradient)
+        totals = mosaic.accumulate_products(
+            state,
+            ((lower, positions.query),),
+            ((upper, positions.query),),
+            scratch=context.operand_scratch,
+        )
+        positions.release()
+        return totals
+
+    def finish(context, state):
+        multiplier = _gradient_multiplier(score_map, context)
+        names = ("lower_positions", "upper_positions")
+        return {name: x * multiplier for name, x in zip(names, state, strict=True)}
+
+    buffers = scratch_buffers(score_map, gradient_dtype=dtype)
+    return KernelBody(initialize, step, finish, scratch=buffers)
 
 
 def received(score_map: ScoreMap, shape: Shape) -> KernelBody:
@@ -331,9 +443,8 @@ def received(score_map: ScoreMap, shape: Shape) -> KernelBody:
         return mosaic.full(shape[:1], far_sum)
 
     def step(context, tile, state):
-        (products,) = mosaic.multiply_transposed(
-            (context.resident["key"], tile.wait("query")),
-            initial=initial_products(score_map, context, tile),
+        products = multiply_score_operands(
+            score_map, context, tile, (context.resident["key"], tile.wait("query"))
         )
         tile.release("query")
         view = view_tile(score_map, context, tile, products)
@@ -344,7 +455,7 @@ def received(score_map: ScoreMap, shape: Shape) -> KernelBody:
         is_visible = _is_visible_key(score_map, context, shape[0])
         return {"received": jnp.where(is_visible, state, 0.0)}
 
-    return KernelBody(initialize, step, finish)
+    return KernelBody(initialize, step, finish, scratch=scratch_buffers(score_map))
 
 
 def attention_given(score_map: ScoreMap, shape: Shape) -> KernelBody:
@@ -370,9 +481,8 @@ def attention_given(score_map: ScoreMap, shape: Shape) -> KernelBody:
         return far_weight * context.far_sums["attention_given"][0]
 
     def step(context, tile, state):
-        (products,) = mosaic.multiply_transposed(
-            (context.resident["query"], tile.wait("key")),
-            initial=initial_products(score_map, context, tile),
+        products = multiply_score_operands(
+            score_map, context, tile, (context.resident["query"], tile.wait("key"))
         )
         tile.release("key")
         view = view_tile(score_map, context, tile, products)
@@ -384,7 +494,7 @@ def attention_given(score_map: ScoreMap, shape: Shape) -> KernelBody:
     def finish(context, state):
         return {"attention_given": state}
 
-    return KernelBody(initialize, step, finish)
+    return KernelBody(initialize, step, finish, scratch=scratch_buffers(score_map))
 
 
 def _weights(view: TileView, logarithm: jax.Array) -> jax.Array:

@@ -35,13 +35,14 @@ class TileConfig(NamedTuple):
 
 
 class TileConfigs(NamedTuple):
-    """Tile shapes, warpgroups and pipeline stages of the five kernels."""
+    """Tile shapes, warpgroups and pipeline stages of the six kernels."""
 
     forward: TileConfig
     query_gradient: TileConfig
     key_gradient: TileConfig
     received: TileConfig
     attention_given: TileConfig
+    position_gradient: TileConfig = TileConfig(rows=64, columns=64)
 
     @property
     def vector_multiple(self) -> int:
@@ -71,12 +72,16 @@ LONG_DOT_PRODUCT = LONG._replace(
     key_gradient=TileConfig(rows=64, columns=64, warpgroups=3, stages=3)
 )
 WIDE = SHORT._replace(key_gradient=TileConfig(rows=64, columns=64))
+# With position vectors, tiles are square: a tile needs the vectors of exactly two blocks of 64.
+POSITIONS = TileConfigs(*[TileConfig(rows=64, columns=64)] * len(TileConfigs._fields))
 MAX_NARROW_WIDTH = 64  # of queries, keys and values
 MIN_LONG_LENGTH = 1024  # of queries and of keys
 
 
 def select_tile_configs(plan: Plan, operands: Operands) -> TileConfigs:
     """Return the tile configurations for the arrays and the scoring of a call."""
+    if plan.scoring.has_positions:
+        return POSITIONS
     is_dot_product = isinstance(plan.scoring, DotProductScoring) and not plan.scoring.uses_distance
     if max(operands.query.shape[-1], operands.value.shape[-1]) > MAX_NARROW_WIDTH:
         # With a mask, wider tiles of the forward kernel would need too much shared memory.

@@ -8,10 +8,14 @@ warpgroups. One memory warpgroup copies the columns tile by tile into a ring buf
     resident rows   streamed columns   kernels
     queries         keys               forward, query gradient, attention given
     keys            queries            key gradient, received
+    diagonals       queries            position gradient
 
-A third kind of input has one number for each diagonal of the score map, that is for each difference
-between row and column. A tile needs as many consecutive diagonals as it has rows and columns
-together. They are copied into the ring buffer with the columns of the tile.
+A third kind of input has one number or one vector for each diagonal of the score map, that is for
+each difference between row and column. A tile needs as many consecutive diagonals as it has rows
+and columns together. They are copied into the ring buffer with the columns of the tile.
+
+The kernel `position_gradient` keeps a block of diagonals instead of a block of rows. The rows of its
+tiles move with their columns, and are copied into the ring buffer as well.
 
 Each output entry is computed by one warpgroup, tile after tile. Hence there are no atomic
 operations, and the results are deterministic.
@@ -23,7 +27,8 @@ heads share a vector whose axis has size 1.
 """
 
 import functools
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import jax
@@ -53,11 +58,15 @@ class Tile(NamedTuple):
       wait: Waits until a streamed matrix has arrived, and returns its reference in shared memory.
       release: Frees the slot of a streamed matrix for the next copy.
       load_vector: Waits for a streamed vector, loads it and frees its slot.
+      load_row_vector: Waits for a vector of moving rows, loads it and frees its slot.
       load_diagonals: Waits for the diagonals of a tile, loads the number of each entry and frees
         the slot.
+      wait_diagonals: Waits for the vectors of the diagonals of a square tile. Returns references to
+        the vectors of the diagonals 0 to rows - 1 and rows to 2 rows - 1, where the entry
+        (row, column) of the tile belongs to the diagonal row - column + columns.
       load_entries: Waits for the tile of an array of entries, loads it and frees its slot.
       skip: Waits for an array that this tile does not use, and frees its slot.
-      streamed: Names of the streamed matrices and vectors.
+      streamed: Names of all arrays in the ring buffer.
     """
 
     row: jax.Array
@@ -67,7 +76,9 @@ class Tile(NamedTuple):
     wait: Callable[[str], Any]
     release: Callable[[str], None]
     load_vector: Callable[[str], jax.Array]
+    load_row_vector: Callable[[str], jax.Array]
     load_diagonals: Callable[[str], jax.Array]
+    wait_diagonals: Callable[[str], tuple[Any, Any]]
     load_entries: Callable[[str], jax.Array]
     skip: Callable[[str], None]
     streamed: Collection[str]
@@ -87,6 +98,7 @@ class WarpgroupContext(NamedTuple):
       global_rows: Returns a reference to consecutive rows of an array in global memory, given the
         name of the array, the first row and the number of rows. The array is an entry of
         `KernelInputs.gathered` or an output in `KernelBody.scattered`.
+      scratch: Buffers of the warpgroup in shared memory, as in `KernelBody.scratch`.
     """
 
     row: jax.Array
@@ -96,6 +108,7 @@ class WarpgroupContext(NamedTuple):
     far_sums: dict[str, Any]
     operand_scratch: Any
     global_rows: Callable[[str, jax.Array, int], Any]
+    scratch: dict[str, Any]
 
 
 class KernelBody(NamedTuple):
@@ -106,12 +119,14 @@ class KernelBody(NamedTuple):
       step: Returns the state after a tile, computed from the state before the tile.
       finish: Returns the outputs by name, computed from the state after the last tile.
       scattered: Names of further outputs. `step` writes their entries to global memory.
+      scratch: Number of entries and dtype of each buffer that a warpgroup needs, by name.
     """
 
     initialize: Callable[[WarpgroupContext], Any]
     step: Callable[[WarpgroupContext, Tile, Any], Any]
     finish: Callable[[WarpgroupContext, Any], dict[str, jax.Array]]
     scattered: tuple[str, ...] = ()
+    scratch: Mapping[str, tuple[int, Any]] = MappingProxyType({})
 
 
 class KernelInputs(NamedTuple):
@@ -120,9 +135,13 @@ class KernelInputs(NamedTuple):
     Attributes:
       resident: Matrices and vectors that belong to the rows of the score map.
       streamed: Matrices and vectors that belong to the columns of the score map.
-      diagonals: Vectors that belong to the diagonals of the score map, shape (B, N, D). Number
-        `origin` + row - column belongs to the entry (row, column), where `origin` is an argument of
-        `run_tile_loop`.
+      diagonals: Vectors of shape (B, N, D) and matrices of shape (B, D, N, W) that belong to the
+        diagonals of the score map. Number `origin` + row - column belongs to the entry
+        (row, column), where `origin` is an argument of `run_tile_loop`.
+      moving: Matrices and vectors that belong to the rows of the score map, in a kernel whose
+        blocks are blocks of diagonals. `resident` then belongs to the diagonals: number
+        `origin` + row - column belongs to the entry (row, column). `moving` and `entries` have
+        `count_leading_rows` additional rows at the start. The dict is empty in all other kernels.
       entries: Arrays with one number for each entry of the score map, shape (B, N, rows, columns).
         Examples or heads share an array whose axis has size 1.
       scalars: A few numbers for each example and head, shape (B, N, count).
@@ -134,11 +153,20 @@ class KernelInputs(NamedTuple):
     resident: dict[str, jax.Array]
     streamed: dict[str, jax.Array]
     diagonals: dict[str, jax.Array]
+    moving: dict[str, jax.Array]
     entries: dict[str, jax.Array]
     scalars: dict[str, jax.Array]
     bounds: jax.Array
     far_sums: dict[str, jax.Array]
     gathered: dict[str, jax.Array]
+
+
+def count_leading_rows(config: TileConfig) -> int:
+    """Return the number of rows before row 0 that `KernelInputs.moving` contains.
+
+    The first tile of a block of diagonals may have rows before row 0 in all warpgroups but one.
+    """
+    return config.block_rows - config.rows
 
 
 def run_tile_loop(
@@ -174,7 +202,7 @@ def run_tile_loop(
         def _():
             plgpu.set_max_registers(COMPUTE_REGISTERS[config.warpgroups], action="increase")
             _compute_tiles(
-                body, refs, outputs, memory, grid_index, warpgroup, bound, sections, config
+                body, refs, outputs, memory, grid_index, warpgroup, bound, sections, config, origin
             )
 
         @pl.when(warpgroup == config.warpgroups)
@@ -186,7 +214,7 @@ def run_tile_loop(
     run = plgpu.kernel(
         kernel,
         out_type=output_types,
-        scratch_types=(_allocate(inputs, copied, config),),
+        scratch_types=(_allocate(body, inputs, copied, config),),
         grid=(batch, heads, blocks),
         grid_names=("example", "head", "block"),
         num_threads=config.warpgroups + 1,
@@ -202,11 +230,13 @@ class _SharedMemory(NamedTuple):
     Attributes:
       resident: Rows of each warpgroup.
       arrived: Barriers that complete when the rows of a warpgroup have been copied.
-      ring: Slots for the streamed columns and for the tiles of arrays of entries.
+      ring: Slots for the streamed columns, for diagonals, for moving rows and for the tiles of
+        arrays of entries.
       full: Barriers that complete when a slot has been filled.
       free: Barriers that complete when all warpgroups have released a slot.
-      outputs: Outputs of each warpgroup.
+      outputs: Outputs of each warpgroup, except for those that replace resident rows.
       operand_scratch: Buffer of each warpgroup for `mosaic.accumulate_products`, or None on a GPU.
+      scratch: Buffers of each warpgroup, as in `KernelBody.scratch`.
     """
 
     resident: dict[str, Any]
@@ -216,10 +246,14 @@ class _SharedMemory(NamedTuple):
     free: dict[str, Any]
     outputs: dict[str, Any]
     operand_scratch: Any
+    scratch: dict[str, Any]
 
 
 def _allocate(
-    inputs: KernelInputs, output_types: dict[str, jax.ShapeDtypeStruct], config: TileConfig
+    body: KernelBody,
+    inputs: KernelInputs,
+    output_types: dict[str, jax.ShapeDtypeStruct],
+    config: TileConfig,
 ) -> _SharedMemory:
     """Return the types of all shared-memory buffers and barriers of a thread block."""
 
@@ -234,24 +268,65 @@ def _allocate(
     dtype = next(iter(inputs.streamed.values())).dtype
     rows = functools.partial(scratch, config.warpgroups, config.rows)
     columns = functools.partial(scratch, config.stages, config.columns)
-    window = functools.partial(scratch, config.stages, config.block_rows + config.columns)
     tile = (config.stages, config.block_rows, config.columns)
     ring = {name: columns(array) for name, array in inputs.streamed.items()}
-    ring |= {name: window(array) for name, array in inputs.diagonals.items()}
     ring |= {name: mosaic.plain_scratch(tile, x.dtype) for name, x in inputs.entries.items()}
     full = barriers(ring, config.stages)
-    full |= barriers(inputs.diagonals, config.stages, arrivals=2)  # `_copy_tiles` copies two parts
+    for arrays, find_parts in ((inputs.diagonals, _window_parts), (inputs.moving, _row_parts)):
+        for name, array in arrays.items():
+            parts = find_parts(array, config)
+            if len(array.shape) == 3:
+                ring[name] = mosaic.plain_scratch((config.stages, sum(parts)), array.dtype)
+            else:
+                shape = (config.stages, len(parts), parts[0], array.shape[-1])
+                ring[name] = mosaic.matrix_scratch(shape, array.dtype)
+            full |= barriers([name], config.stages, arrivals=len(parts))
     return _SharedMemory(
         resident={name: rows(array) for name, array in inputs.resident.items()},
         arrived=barriers(inputs.resident, config.warpgroups),
         ring=ring,
         full=full,
         free=barriers(ring, config.stages, arrivals=config.warpgroups),
-        outputs={name: rows(array) for name, array in output_types.items()},
+        outputs={
+            name: rows(array)
+            for name, array in output_types.items()
+            if not _replaces_resident(name, array, inputs)
+        },
         operand_scratch=mosaic.operand_scratch(
             (config.warpgroups, config.rows, config.columns), dtype
         ),
+        scratch={
+            name: mosaic.plain_scratch((config.warpgroups, count), kind)
+            for name, (count, kind) in body.scratch.items()
+        },
     )
+
+
+def _replaces_resident(name: str, output: jax.ShapeDtypeStruct, inputs: KernelInputs) -> bool:
+    """Return True if an output uses the buffer of the resident matrix with the same name."""
+    rows = inputs.resident.get(name)
+    return (
+        rows is not None
+        and len(rows.shape) == len(output.shape) == 4
+        and (rows.dtype, rows.shape[-1]) == (output.dtype, output.shape[-1])
+    )
+
+
+def _window_parts(array: Any, config: TileConfig) -> tuple[int, ...]:
+    """Return the number of diagonals in each part of a window, which is copied part by part.
+
+    A copy is limited to 256 rows. The window of a matrix consists of blocks, so that a warpgroup
+    finds its part by the index of a block.
+    """
+    if len(array.shape) == 3:
+        return config.block_rows, config.columns
+    assert config.rows == config.columns, "diagonals with vectors need square tiles"
+    return (config.rows,) * (config.warpgroups + 1)
+
+
+def _row_parts(array: Any, config: TileConfig) -> tuple[int, ...]:
+    """Return the number of moving rows in each copy: one copy for each warpgroup."""
+    return (config.rows,) * config.warpgroups
 
 
 def _read_scalar(ref: Any, index: tuple[jax.Array, ...], i: int) -> jax.Array:
@@ -268,7 +343,8 @@ def _slice_rows(ref: Any, grid_index: tuple[jax.Array, ...], start: jax.Array, l
     """Return a reference to `length` rows of a matrix, or entries of a vector, of one head.
 
     Args:
-      ref: Matrix of shape (B, L, N, W) or with fewer heads, or vector of shape (B, N, L).
+      ref: Matrix of shape (B, L, N, W), or vector of shape (B, N, L). A matrix may have one
+        example or fewer heads.
       grid_index: Indices of example, head and block.
       start: Index of the first row or entry.
       length: Number of rows or entries.
@@ -276,6 +352,8 @@ def _slice_rows(ref: Any, grid_index: tuple[jax.Array, ...], start: jax.Array, l
     example, head, _ = grid_index
     if len(ref.shape) == 3:
         return ref.at[*_shared_index(ref, grid_index), pl.ds(start, length)]
+    if ref.shape[0] == 1:
+        example = 0
     group_size = lax.axis_size("head") // ref.shape[2]
     if group_size > 1:
         head = lax.div(head, group_size)
@@ -283,17 +361,22 @@ def _slice_rows(ref: Any, grid_index: tuple[jax.Array, ...], start: jax.Array, l
 
 
 def _slice_tile(
-    ref: Any, grid_index: tuple[jax.Array, ...], column: jax.Array, config: TileConfig
+    ref: Any,
+    grid_index: tuple[jax.Array, ...],
+    row: jax.Array,
+    column: jax.Array,
+    config: TileConfig,
 ) -> Any:
     """Return a reference to one tile of an array of entries, with all rows of the block.
 
     Args:
       ref: Array of shape (B, N, rows, columns).
       grid_index: Indices of example, head and block.
+      row: Index of the first row.
       column: Index of the first column.
       config: Tile sizes.
     """
-    rows = pl.ds(grid_index[2] * config.block_rows, config.block_rows)
+    rows = pl.ds(row, config.block_rows)
     return ref.at[*_shared_index(ref, grid_index), rows, pl.ds(column, config.columns)]
 
 
@@ -310,6 +393,9 @@ def _copy_tiles(refs, memory, grid_index, first, last, config, origin) -> None:
     def copy_tile(tile, _):
         iteration = tile - first
         slot, column = lax.rem(iteration, config.stages), tile * config.columns
+        first_row = block_row
+        if refs.moving:
+            first_row += column - origin + count_leading_rows(config)
 
         def wait_until_free(name):
             @pl.when(iteration >= config.stages)
@@ -321,24 +407,30 @@ def _copy_tiles(refs, memory, grid_index, first, last, config, origin) -> None:
             for name, ref in refs.streamed.items()
         }
         for name, ref in refs.entries.items():
-            sources[name] = _slice_tile(ref, grid_index, column, config)
+            sources[name] = _slice_tile(ref, grid_index, first_row, column, config)
         for name, source in sources.items():
             wait_until_free(name)
             plgpu.copy_gmem_to_smem(source, memory.ring[name].at[slot], memory.full[name].at[slot])
-        for name, ref in refs.diagonals.items():
+
+        def copy_parts(name, ref, start, parts):
             wait_until_free(name)
+            for i, rows in enumerate(parts):
+                source = _slice_rows(ref, grid_index, start + sum(parts[:i]), rows)
+                index = pl.ds(sum(parts[:i]), rows) if len(ref.shape) == 3 else i
+                buffer = memory.ring[name].at[slot, index]
+                plgpu.copy_gmem_to_smem(source, buffer, memory.full[name].at[slot])
+
+        for name, ref in refs.diagonals.items():
             start = origin + block_row - (tile + 1) * config.columns
-            # The window is copied in two parts, because a copy is limited to 256 rows.
-            for first_row, rows in ((0, config.block_rows), (config.block_rows, config.columns)):
-                part = _slice_rows(ref, grid_index, start + first_row, rows)
-                buffer = memory.ring[name].at[slot, pl.ds(first_row, rows)]
-                plgpu.copy_gmem_to_smem(part, buffer, memory.full[name].at[slot])
+            copy_parts(name, ref, start, _window_parts(ref, config))
+        for name, ref in refs.moving.items():
+            copy_parts(name, ref, first_row, _row_parts(ref, config))
 
     lax.fori_loop(first, last, copy_tile, None)
 
 
 def _compute_tiles(
-    body, refs, outputs, memory, grid_index, warpgroup, bound, sections, config
+    body, refs, outputs, memory, grid_index, warpgroup, bound, sections, config, origin
 ) -> None:
     """Run one compute warpgroup: load its rows, process all tiles and write its outputs."""
     row = grid_index[2] * config.block_rows + warpgroup * config.rows
@@ -352,17 +444,22 @@ def _compute_tiles(
     for i, section in enumerate(sections):
 
         def step(index, state, section=section):
-            tile = _make_tile(memory, row, warpgroup, index, index - first, section, config)
+            first_row = row + index * config.columns - origin if refs.moving else row
+            tile = _make_tile(memory, first_row, warpgroup, index, index - first, section, config)
             return body.step(context, tile, state)
 
         state = lax.fori_loop(bound(i), bound(i + 1), step, state)
 
-    for name, value in body.finish(context, state).items():
-        memory.outputs[name].at[warpgroup][...] = value.astype(outputs[name].dtype)
+    results = body.finish(context, state)
+    if not memory.outputs.keys() >= results.keys():
+        plgpu.commit_smem()  # complete the reads of resident rows that outputs replace
+    buffers = {name: (memory.resident | memory.outputs)[name].at[warpgroup] for name in results}
+    for name, value in results.items():
+        buffers[name][...] = value.astype(outputs[name].dtype)
     plgpu.commit_smem()
-    for name, buffer in memory.outputs.items():
+    for name, buffer in buffers.items():
         rows = _slice_rows(outputs[name], grid_index, row, config.rows)
-        plgpu.copy_smem_to_gmem(buffer.at[warpgroup], rows)
+        plgpu.copy_smem_to_gmem(buffer, rows)
     plgpu.wait_smem_to_gmem(0)
 
 
@@ -391,6 +488,7 @@ def _make_context(refs, outputs, memory, grid_index, warpgroup, row) -> Warpgrou
         far_sums={name: ref.at[*grid_index] for name, ref in refs.far_sums.items()},
         operand_scratch=None if scratch is None else scratch.at[warpgroup],
         global_rows=global_rows,
+        scratch={name: ref.at[warpgroup] for name, ref in memory.scratch.items()},
     )
 
 
@@ -400,7 +498,14 @@ def _make_tile(memory, row, warpgroup, index, iteration, section, config) -> Til
 
     def wait(name):
         plgpu.barrier_wait(memory.full[name].at[slot])
-        return memory.ring[name].at[slot]
+        buffer = memory.ring[name].at[slot]
+        # The slot of a matrix of moving rows has one block of rows for each warpgroup.
+        return buffer.at[warpgroup] if len(buffer.shape) == 3 else buffer
+
+    def wait_diagonals(name):
+        plgpu.barrier_wait(memory.full[name].at[slot])
+        buffer = memory.ring[name].at[slot]
+        return buffer.at[warpgroup], buffer.at[warpgroup + 1]
 
     def release(name):
         plgpu.barrier_arrive(memory.free[name].at[slot])
@@ -411,8 +516,12 @@ def _make_tile(memory, row, warpgroup, index, iteration, section, config) -> Til
         release(name)
         return loaded
 
+    rows = pl.ds(warpgroup * config.rows, config.rows)
+
+    def load_row_vector(name):
+        return load(name, lambda ref: mosaic.load_per_row(ref.at[rows]))
+
     def load_entries(name):
-        rows = pl.ds(warpgroup * config.rows, config.rows)
         return load(name, lambda ref: mosaic.load_entries(ref.at[rows]))
 
     def skip(name):
@@ -420,8 +529,7 @@ def _make_tile(memory, row, warpgroup, index, iteration, section, config) -> Til
         release(name)
 
     def load_diagonals(name):
-        rows, columns = config.tile_shape
-        window = pl.ds(warpgroup * rows, rows + columns)
+        window = pl.ds(warpgroup * config.rows, config.rows + config.columns)
         return load(name, lambda ref: mosaic.load_diagonals(ref.at[window], config.tile_shape))
 
     return Tile(
@@ -432,7 +540,9 @@ def _make_tile(memory, row, warpgroup, index, iteration, section, config) -> Til
         wait=wait,
         release=release,
         load_vector=functools.partial(load, read=mosaic.load_per_column),
+        load_row_vector=load_row_vector,
         load_diagonals=load_diagonals,
+        wait_diagonals=wait_diagonals,
         load_entries=load_entries,
         skip=skip,
         streamed=memory.ring,

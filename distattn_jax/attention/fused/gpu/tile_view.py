@@ -44,6 +44,7 @@ class ScoreMap(NamedTuple):
       has_dropout: If True, drop weights before they are multiplied by the values.
       is_transposed: If True, the rows are keys and the columns are queries. If False, the rows are
         queries and the columns are keys.
+      has_moving_rows: True if the rows are keys that move with the columns: see `tile_loop`.
     """
 
     scoring: Scoring
@@ -53,6 +54,7 @@ class ScoreMap(NamedTuple):
     has_mask: bool
     has_dropout: bool
     is_transposed: bool
+    has_moving_rows: bool = False
 
 
 class Lengths(NamedTuple):
@@ -206,6 +208,7 @@ def skip_masks(score_map: ScoreMap, tile: Tile) -> None:
         tile.skip("key_mask")
     if score_map.has_segments:
         tile.skip("column_segments")
+    # With moving rows, a mask of keys or segments makes all tiles masked.
 
 
 def skip_score_inputs(score_map: ScoreMap, tile: Tile) -> None:
@@ -220,10 +223,19 @@ def _visible_entries(score_map: ScoreMap, context: WarpgroupContext, tile: Tile)
 
     Padded queries are not masked. The forward kernel sets their outputs to 0, and their logsumexp
     makes their weights 0 in all other kernels. If the score map is transposed, padded and masked
-    keys are not masked: the kernels set their outputs to 0.
+    keys are not masked: the kernels set their outputs to 0. Moving rows are masked.
     """
     conditions = []
-    if not score_map.is_transposed:
+    if score_map.has_moving_rows:
+        if score_map.has_key_mask:
+            conditions.append(
+                mosaic.expand_per_row(tile.load_row_vector("key_mask") > 0, tile.shape)
+            )
+        else:
+            rows = mosaic.row_indices(tile.shape[0]) + tile.row
+            is_key = (rows >= 0) & (rows < read_lengths(context).key)
+            conditions.append(mosaic.expand_per_row(is_key, tile.shape))
+    elif not score_map.is_transposed:
         if score_map.has_key_mask:
             key_mask = mosaic.expand_per_column(tile.load_vector("key_mask"), tile.shape)
             conditions.append(key_mask > 0)
@@ -238,7 +250,11 @@ def _visible_entries(score_map: ScoreMap, context: WarpgroupContext, tile: Tile)
         if right is not None:
             conditions.append(relative_positions >= -right)
     if score_map.has_segments:
-        rows = mosaic.expand_per_row(context.vectors["row_segments"], tile.shape)
+        if score_map.has_moving_rows:
+            row_segments = tile.load_row_vector("row_segments")
+        else:
+            row_segments = context.vectors["row_segments"]
+        rows = mosaic.expand_per_row(row_segments, tile.shape)
         columns = mosaic.expand_per_column(tile.load_vector("column_segments"), tile.shape)
         conditions.append(rows == columns)
     if score_map.has_mask:

@@ -1,0 +1,145 @@
+"""Products of queries with position vectors in one tile, for `PositionScoring`.
+
+There is one position vector R for each diagonal of the score map. The kernels compute the products
+of all queries of a tile with all of its 128 position vectors, and then select the diagonal of each
+entry: see `skew`. If the rows of the tile are queries, each product stays in its row. If they are
+keys, it stays in its column.
+
+In the backward pass, the gradient dP of the products is arranged by diagonals in the same way:
+
+    query gradient       dp_i = Σ_j dP_ij R[i - j]
+    position gradient    dR[x] = Σ_{i - j = x} dP_ij p_i
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+
+from distattn_jax.attention.fused.gpu import mosaic, skew
+from distattn_jax.attention.fused.gpu.relation_tiles import initial_products
+from distattn_jax.attention.fused.gpu.tile_loop import Tile, WarpgroupContext
+from distattn_jax.attention.fused.gpu.tile_view import ScoreMap
+
+SKEW, UNSKEW = "skew", "unskew"  # names of buffers in shared memory
+
+
+def scratch_buffers(score_map: ScoreMap, *, gradient_dtype: Any = None) -> dict[str, Any]:
+    """Return the size and the dtype of the buffers that a kernel needs, by name.
+
+    Args:
+      score_map: Scoring of the map.
+      gradient_dtype: Dtype of the queries, if the kernel calls `gradient_by_diagonal`.
+    """
+    if not score_map.scoring.has_positions:
+        return {}
+    buffers: dict[str, Any] = {SKEW: (skew.SKEW_ENTRIES, "float32")}
+    if gradient_dtype is not None:
+        buffers[UNSKEW] = (skew.UNSKEW_ENTRIES, gradient_dtype)
+    return buffers
+
+
+def clear_buffers(context: WarpgroupContext) -> None:
+    """Prepare the buffers of `gradient_by_diagonal` before the first tile."""
+    if UNSKEW in context.scratch:
+        skew.clear(context.scratch[UNSKEW])
+
+
+class PositionTile(NamedTuple):
+    """Queries and position vectors of a tile, in shared memory.
+
+    Attributes:
+      query: Queries that are multiplied by position vectors.
+      lower: Position vectors of the diagonals 0 to 63.
+      upper: Position vectors of the diagonals 64 to 127.
+      release: Frees the slots of `positions` and `position_query`, as far as they are in the ring
+        buffer.
+    """
+
+    query: Any
+    lower: Any
+    upper: Any
+    release: Callable[[], None]
+
+
+def wait_for_positions(
+    score_map: ScoreMap, context: WarpgroupContext, tile: Tile
+) -> PositionTile | None:
+    """Wait for the queries and position vectors of a tile. Return None for other scorings."""
+    if not score_map.scoring.has_positions:
+        return None
+    if "positions" in tile.streamed:
+        lower, upper = tile.wait_diagonals("positions")
+    else:
+        lower, upper = (context.resident[f"{part}_positions"] for part in ("lower", "upper"))
+    if "position_query" in tile.streamed:
+        query = tile.wait("position_query")
+    else:
+        query = context.resident["position_query"]
+
+    def release():
+        for name in ("positions", "position_query"):
+            if name in tile.streamed:
+                tile.release(name)
+
+    return PositionTile(query, lower, upper, release)
+
+
+def multiply_rows_and_columns(
+    score_map: ScoreMap,
+    context: WarpgroupContext,
+    tile: Tile,
+    *pairs: tuple[Any, Any],
+    positions: PositionTile | None,
+) -> tuple[jax.Array, ...]:
+    """Return a bᵀ for each pair (a, b) of matrices, with the terms that positions add.
+
+    The first pair consists of queries and keys: its products include relation products or products
+    with position vectors. The second pair, if present, consists of cotangents and values: its
+    products include the cotangents of relation weights.
+
+    Args:
+      score_map: Scoring and orientation of the map.
+      context: Data of the warpgroup.
+      tile: Position and properties of the tile.
+      *pairs: Matrices in shared memory that belong to the rows and to the columns of the tile.
+      positions: Queries and position vectors of the tile, or None.
+    """
+    if positions is None:
+        initial = initial_products(score_map, context, tile, with_cotangent=len(pairs) > 1)
+        return mosaic.multiply_transposed(*pairs, initial=initial)
+    query, lower, upper, _ = positions
+    if score_map.is_transposed:
+        position_pairs = (lower, query), (upper, query)
+    else:
+        position_pairs = (query, lower), (query, upper)
+    below, above, products, *others = mosaic.multiply_transposed(*position_pairs, *pairs)
+    keeps_rows = not score_map.is_transposed
+    products += skew.skew(context.scratch[SKEW], below, above, keeps_rows=keeps_rows)
+    return products, *others
+
+
+def multiply_score_operands(
+    score_map: ScoreMap, context: WarpgroupContext, tile: Tile, pair: tuple[Any, Any]
+) -> jax.Array:
+    """Return the products of queries and keys, with the terms that positions add.
+
+    Args:
+      score_map: Scoring and orientation of the map.
+      context: Data of the warpgroup.
+      tile: Position and properties of the tile.
+      pair: Matrices in shared memory that belong to the rows and to the columns of the tile.
+    """
+    positions = wait_for_positions(score_map, context, tile)
+    (products,) = multiply_rows_and_columns(score_map, context, tile, pair, positions=positions)
+    if positions is not None:
+        positions.release()
+    return products
+
+
+def gradient_by_diagonal(
+    score_map: ScoreMap, context: WarpgroupContext, product_gradient: jax.Array
+) -> tuple[jax.Array, jax.Array]:
+    """Return the gradient of the products for the diagonals 0 to 63 and 64 to 127 of a tile."""
+    keeps_rows = not score_map.is_transposed
+    return skew.unskew(context.scratch[UNSKEW], product_gradient, keeps_rows=keeps_rows)

@@ -1,0 +1,330 @@
+"""Conversion of a square tile between its entries (row, column) and its diagonals.
+
+The diagonal of entry (row, column) is row - column + 64, from 1 to 127. An array by diagonal has
+either the rows of the tile and one column per diagonal, or one row per diagonal and the columns of
+the tile. It consists of two tiles, with the diagonals below 64 and the other diagonals.
+
+Each thread writes its entries to a buffer in shared memory, at the place of their destination, and
+reads what other threads have written. If the rows are kept, a row never leaves its warp. All
+addresses of a thread differ by constants, and no two threads of a warp use the same bank. Only a GPU
+can check this code: the interpreter runs the plain JAX in each function instead.
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.experimental.pallas.mosaic_gpu as plgpu
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jax.experimental.mosaic.gpu import utils
+from jaxlib.mlir import ir
+from jaxlib.mlir.dialects import arith, llvm, vector
+
+from distattn_jax.attention.fused.gpu import mosaic
+
+SIZE = 64  # rows and columns of a tile
+SKEW_ENTRIES = (SIZE + 16) * SIZE  # of float32: diagonals may exceed the tile by 8 on each side
+UNSKEW_ENTRIES = 2 * SIZE * SIZE  # of the dtype of the tiles
+THREADS = 128  # of a warpgroup
+
+
+def skew(scratch: Any, lower: jax.Array, upper: jax.Array, *, keeps_rows: bool) -> jax.Array:
+    """Return the tile whose entry (row, column) is the number of its diagonal.
+
+    Args:
+      scratch: Buffer of `SKEW_ENTRIES` float32 numbers, which only this warpgroup uses.
+      lower: Tile of the diagonals 0 to 63.
+      upper: Tile of the diagonals 64 to 127.
+      keeps_rows: True if an entry takes its number from its own row, False if it takes its number
+        from its own column.
+    """
+    if mosaic.is_interpreted():
+        entries = jnp.concatenate([lower, upper], axis=1 if keeps_rows else 0)
+        rows, columns = _indices()
+        if keeps_rows:
+            return entries[rows, rows - columns + SIZE]
+        return entries[rows - columns + SIZE, columns]
+    layout = _SkewedRows() if keeps_rows else _SkewedColumns()
+
+    def exchange(scratch, lower, upper):
+        thread = _Thread.current()
+        address = _shared_address(scratch)
+        layout.wait()
+        stores = [layout.store_base(thread, i) for i in (0, 1)]
+        stores = [_add(address, _times(base, 4)) for base in stores]
+        for part, tile in enumerate((lower, upper)):
+            for position in np.ndindex(tile.shape):
+                group, half = position[1], position[4]
+                block, offset = layout.store_offset(group, half, part)
+                for i in (0, 1):
+                    code = _STORE_IF.format(block=block, address=4 * offset)
+                    arguments = [_extract(tile[position], i), thread.double_warp, stores[i]]
+                    _run(None, arguments, code, "f,r,r")
+        layout.wait()
+        loads = [_add(address, _times(layout.load_base(thread, i), 4)) for i in (0, 1)]
+        registers = np.empty_like(lower)
+        for position in np.ndindex(registers.shape):
+            offset = layout.load_offset(position[1], position[4])
+            code = f"ld.shared.f32 $0, [$1 + {4 * offset}];"
+            entries = [_run(ir.F32Type.get(), [load], code, "=f,r") for load in loads]
+            registers[position] = vector.from_elements(lower[position].type, entries)
+        return registers
+
+    return mosaic.map_registers(exchange, lower.shape, scratch, lower, upper)
+
+
+def unskew(scratch: Any, tile: jax.Array, *, keeps_rows: bool) -> tuple[jax.Array, jax.Array]:
+    """Return the tiles of the diagonals 0 to 63 and 64 to 127. This is the inverse of `skew`.
+
+    The result contains zeros where the tile has no entry on a diagonal.
+
+    Args:
+      scratch: Buffer of `UNSKEW_ENTRIES` numbers of the dtype of the result, which only this
+        warpgroup uses. It was cleared by `clear`.
+      tile: Entries.
+      keeps_rows: True if a number stays in its row, False if it stays in its column.
+    """
+    if mosaic.is_interpreted():
+        rows, columns = _indices()
+        diagonals = rows - columns + SIZE
+        index = (rows, diagonals) if keeps_rows else (diagonals, columns)
+        shape = (SIZE, 2 * SIZE) if keeps_rows else (2 * SIZE, SIZE)
+        entries = jnp.zeros(shape, tile.dtype).at[index].set(tile)
+        lower, upper = jnp.split(entries, 2, axis=1 if keeps_rows else 0)
+        return lower, upper
+    layout = _UnskewedRows() if keeps_rows else _UnskewedColumns()
+    tile = tile.astype(scratch.dtype)
+
+    @plgpu.inline_mgpu(arg_types=(plgpu.RefType(), plgpu.Layout.WGMMA))
+    def store(_, scratch, tile):
+        thread, address = _Thread.current(), _shared_address(scratch)
+        bases = [_add(address, _times(layout.store_base(thread, i), 2)) for i in (0, 1)]
+        layout.wait()
+        for position, pair in np.ndenumerate(tile.registers):
+            offset = layout.store_offset(position[1], position[4])
+            for i in (0, 1):
+                entry = arith.bitcast(ir.IntegerType.get_signless(16), _extract(pair, i))
+                code = f"st.shared.b16 [$1 + {2 * offset}], $0;"
+                _run(None, [entry, bases[i]], code, "h,r")
+        layout.wait()
+
+    def load(part: int) -> Callable:
+        def load_part(scratch, like):
+            thread = _Thread.current()
+            base = _add(_shared_address(scratch), _times(_load_base(thread), 2))
+            registers = np.empty_like(like)
+            for position in np.ndindex(registers.shape):
+                offset = layout.load_offset(position[1], position[4], part)
+                code = f"ld.shared.b32 $0, [$1 + {2 * offset}];"
+                word = _run(ir.IntegerType.get_signless(32), [base], code, "=r,r")
+                registers[position] = utils.bitcast(word, like[position].type)
+            return registers
+
+        return load_part
+
+    store(scratch, tile)
+    lower, upper = (
+        mosaic.map_registers(load(part), tile.shape, scratch, tile, dtype=tile.dtype)
+        for part in (0, 1)
+    )
+    return lower, upper
+
+
+def clear(scratch: Any) -> None:
+    """Fill the buffer of `unskew` with zeros."""
+    if mosaic.is_interpreted():
+        return
+
+    @plgpu.inline_mgpu(arg_types=(plgpu.RefType(),))
+    def store(_, scratch):
+        index = _and(utils.thread_idx(), THREADS - 1)
+        base = _add(_shared_address(scratch), _times(index, 4))
+        for start in range(0, 2 * UNSKEW_ENTRIES, 4 * THREADS):
+            _run(None, [base, _constant(0)], f"st.shared.b32 [$0 + {start}], $1;", "r,r")
+        utils.warpgroup_barrier()
+
+    store(scratch)
+
+
+def _indices() -> tuple[jax.Array, jax.Array]:
+    """Return the row and the column of each entry of a tile."""
+    rows, columns = (lax.broadcasted_iota(jnp.int32, (SIZE, SIZE), axis) for axis in (0, 1))
+    return rows, columns
+
+
+# The rest of this file describes where a thread finds the entries of a tile. A register of a thread
+# contains the entries (row, column) and (row, column + 1) with
+#     row = 16 warp + 8 half + lane_row,    column = 8 group + 2 lane_column,
+# where `half` is 0 or 1, and `group` is from 0 to 7. Buffers store groups of 8 columns: a row of a
+# group is contiguous, and so are the rows of a group. Offsets and bases are numbers of entries. The
+# base depends on the thread and on i, 0 or 1, which selects the entry of a register. The offset
+# is a constant of the program.
+#
+# The buffer of `skew` has float32 numbers, so that rows r and r + 4 of a group would use the same
+# banks. The lowest bit of their columns is therefore different: `_place` flips it.
+
+
+class _Thread(NamedTuple):
+    """Indices of a thread: twice its warp, and its row and column in a group of 8 x 8 entries."""
+
+    double_warp: ir.Value
+    lane_row: ir.Value
+    lane_column: ir.Value  # of the first of two entries: 0, 2, 4 or 6
+
+    @classmethod
+    def current(cls) -> "_Thread":
+        index = utils.thread_idx()
+        return cls(
+            double_warp=_times(_and(_shift_right(index, 5), 3), 2),
+            lane_row=_and(_shift_right(index, 2), 7),
+            lane_column=_times(_and(index, 3), 2),
+        )
+
+    @property
+    def row(self) -> ir.Value:
+        """Row of an entry with half = 0."""
+        return _add(_times(self.double_warp, 8), self.lane_row)
+
+
+class _SkewedRows:
+    """Buffer of `skew` with 10 groups of 64 rows. The column 0 of the tile is column 8."""
+
+    wait = staticmethod(utils.warp_barrier)
+
+    def store_base(self, thread: _Thread, i: int) -> ir.Value:
+        difference = _subtract(thread.lane_row, _add(thread.lane_column, i))
+        group = _add(_add(thread.double_warp, _shift_right(difference, 3)), 1)
+        place = _place(_and(difference, 7), thread.lane_row)
+        return _add(_add(_times(group, 8 * SIZE), _times(thread.row, 8)), place)
+
+    def store_offset(self, group: int, half: int, part: int) -> tuple[int, int]:
+        """Return the block and the offset. Only 2 warp + block from 0 to 8 belongs to the tile."""
+        block = half - group + 8 * (1 - part)
+        return block, block * 8 * SIZE + 64 * half
+
+    def load_base(self, thread: _Thread, i: int) -> ir.Value:
+        place = _place(_add(thread.lane_column, i), thread.lane_row)
+        return _add(_add(_times(thread.row, 8), place), 8 * SIZE)
+
+    def load_offset(self, group: int, half: int) -> int:
+        return group * 8 * SIZE + 64 * half
+
+
+class _SkewedColumns:
+    """Buffer of `skew` with 8 groups of 80 rows. Row 0 of the tile is row 8."""
+
+    wait = staticmethod(utils.warpgroup_barrier)
+    group_size = 8 * (SIZE + 16)
+
+    def store_base(self, thread: _Thread, i: int) -> ir.Value:
+        column = _add(thread.lane_column, i)
+        total = _add(thread.lane_row, column)
+        row = _add(_add(_times(thread.double_warp, 8), total), 8)
+        return _add(_times(row, 8), _place(column, total))
+
+    def store_offset(self, group: int, half: int, part: int) -> tuple[int, int]:
+        """Return the block and the offset. Only 2 warp + block from 0 to 8 belongs to the tile."""
+        block = half + group - 8 * (1 - part)
+        return block + 1, group * self.group_size + block * 64
+
+    def load_base(self, thread: _Thread, i: int) -> ir.Value:
+        place = _place(_add(thread.lane_column, i), thread.lane_row)
+        return _add(_times(_add(thread.row, 8), 8), place)
+
+    def load_offset(self, group: int, half: int) -> int:
+        return group * self.group_size + 64 * half
+
+
+class _UnskewedRows:
+    """Buffer of `unskew` with 16 groups of 64 rows."""
+
+    wait = staticmethod(utils.warp_barrier)
+
+    def store_base(self, thread: _Thread, i: int) -> ir.Value:
+        difference = _subtract(thread.lane_row, _add(thread.lane_column, i))
+        group = _add(_add(thread.double_warp, _shift_right(difference, 3)), 8)
+        base = _add(_times(group, 8 * SIZE), _times(thread.row, 8))
+        return _add(base, _and(difference, 7))
+
+    def store_offset(self, group: int, half: int) -> int:
+        return (half - group) * 8 * SIZE + 64 * half
+
+    def load_offset(self, group: int, half: int, part: int) -> int:
+        return (group + 8 * part) * 8 * SIZE + 64 * half
+
+
+class _UnskewedColumns:
+    """Buffer of `unskew` with 8 groups of 128 rows."""
+
+    wait = staticmethod(utils.warpgroup_barrier)
+
+    def store_base(self, thread: _Thread, i: int) -> ir.Value:
+        column = _add(thread.lane_column, i)
+        return _add(_times(_add(_subtract(thread.row, column), SIZE), 8), column)
+
+    def store_offset(self, group: int, half: int) -> int:
+        return group * 16 * SIZE + 64 * (half - group)
+
+    def load_offset(self, group: int, half: int, part: int) -> int:
+        return group * 16 * SIZE + 64 * half + 8 * SIZE * part
+
+
+def _load_base(thread: _Thread) -> ir.Value:
+    """Return the index of the first entry that a thread loads in `unskew`."""
+    return _add(_times(thread.row, 8), thread.lane_column)
+
+
+def _place(column: ir.Value, row: ir.Value) -> ir.Value:
+    """Return the place of a column in a group of 8 columns, in the buffer of `skew`."""
+    return arith.xori(column, _and(_shift_right(row, 2), 1))
+
+
+# Most diagonals of a warp lie outside of the tile, and are not written.
+_STORE_IF = """{{
+    .reg .pred p;
+    .reg .s32 block;
+    add.s32 block, $1, {block};
+    setp.le.u32 p, block, 8;
+    @p st.shared.f32 [$2 + {address}], $0;
+}}"""
+
+
+def _run(kind: Any, arguments: list[ir.Value], code: str, constraints: str) -> Any:
+    """Emit inline code. `kind` is the type of its result, or None."""
+    kind = ir.Type.parse("!llvm.void") if kind is None else kind
+    return llvm.inline_asm(kind, arguments, code, constraints, has_side_effects=True)
+
+
+def _shared_address(ref: Any) -> ir.Value:
+    """Return the address of a buffer in shared memory in bytes, as int32."""
+    return llvm.ptrtoint(ir.IntegerType.get_signless(32), utils.memref_ptr(ref))
+
+
+def _extract(pair: ir.Value, i: int) -> ir.Value:
+    return vector.extract(pair, dynamic_position=[], static_position=[i])
+
+
+def _constant(number: int) -> ir.Value:
+    return utils.c(number, ir.IntegerType.get_signless(32))
+
+
+def _add(a: ir.Value, b: ir.Value | int) -> ir.Value:
+    return arith.addi(a, _constant(b) if isinstance(b, int) else b)
+
+
+def _subtract(a: ir.Value, b: ir.Value) -> ir.Value:
+    return arith.subi(a, b)
+
+
+def _times(a: ir.Value, number: int) -> ir.Value:
+    return arith.muli(a, _constant(number))
+
+
+def _and(a: ir.Value, number: int) -> ir.Value:
+    return arith.andi(a, _constant(number))
+
+
+def _shift_right(a: ir.Value, bits: int) -> ir.Value:
+    return arith.shrsi(a, _constant(bits))
