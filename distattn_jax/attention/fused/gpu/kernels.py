@@ -472,9 +472,9 @@ class _KernelCall:
         if is_transposed:
             rows, columns, table = columns, rows, jnp.flip(table, axis=axis)
         padding = self._padded_length(columns) - columns, self._padded_length(rows) - rows
-        # Three more numbers make the length a multiple of 4, as the copy engine requires.
+        # Seven more numbers make the length a multiple of 8, as the copy engine requires.
         widths = [(0, 0)] * table.ndim
-        widths[axis] = (padding[0], padding[1] + 3)
+        widths[axis] = (padding[0], padding[1] + 7)
         return jnp.pad(table, widths)
 
     def _masks(self, *, is_transposed: bool) -> tuple[dict[str, Array], ...]:
