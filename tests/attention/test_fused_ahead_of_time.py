@@ -19,6 +19,7 @@ from distattn_jax.attention import (
     DistanceBias,
     DotProduct,
     RelativePosition,
+    TransformerXL,
     attention,
 )
 from tests.attention.cases import needs_kernels
@@ -59,6 +60,7 @@ AHEAD_OF_TIME = {
     "dot product": (DotProduct(), {"received": True}),
     "distance, saturating": (DistanceAware(jnp.zeros(2), jnp.zeros(2), tolerance=1e-3), {}),
     "relative position": (RelativePosition(jnp.ones((2, 33, 64)), jnp.ones((1, 33, 64))), {}),
+    "Transformer-XL": (TransformerXL(jnp.ones((2, 8, 64)), *[jnp.ones((2, 64))] * 2), {}),
     "table": (DistanceBias((jnp.ones(2), jnp.ones(2)), "kerple_log"), {}),
 }
 COMPILE = (

@@ -18,6 +18,7 @@ from distattn_jax.attention import (
     DistanceBias,
     DotProduct,
     RelativePosition,
+    TransformerXL,
     attention,
 )
 from distattn_jax.attention.fused import derivative
@@ -138,6 +139,11 @@ KERNELS = {
         RelativePosition(values=jnp.ones((1, 1, 16))),
         Sizes(width=16, value_width=16),
         {"is_causal": True},
+    ),
+    "Transformer-XL": (
+        TransformerXL(jnp.ones((2, 6, 64)), jnp.ones((1, 64)), jnp.ones((2, 64))),
+        Sizes(width=64, value_width=32),
+        {"received": True, "dropout_rate": 0.1, "dropout_key": KEY},
     ),
     "dot product": (DotProduct(), Sizes(width=16, value_width=64), {"received": True}),
     "dot product, causal, dropout": (

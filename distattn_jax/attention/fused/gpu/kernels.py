@@ -146,9 +146,7 @@ class _KernelCall:
         weights = self.relations.assemble_weights(outputs, logsumexp, schedule, config)
         return outputs["values"], logsumexp, weights
 
-    def query_gradient(
-        self, backward: BackwardOperands
-    ) -> QueryGradients:
+    def query_gradient(self, backward: BackwardOperands) -> QueryGradients:
         """Return the gradients of queries, coefficients and relation products."""
         query, key, value = self.operands[:3]
         values_cotangent, received_cotangent, logsumexp, negative_delta, _ = self._pad(backward)
@@ -269,6 +267,7 @@ class _KernelCall:
         query, key, value = self.operands[:3]
         values_cotangent, received_cotangent, logsumexp, negative_delta, _ = self._pad(backward)
         config = self.configs.position_gradient
+        assert self.operands.positions is not None, "other scorings have no position vectors"
         positions = self._arrange_by_diagonal(self.operands.positions, is_transposed=True)
         origin = self._padded_length(query.shape[1])
         length = origin + self._padded_length(key.shape[1])
@@ -313,15 +312,17 @@ class _KernelCall:
             _shift_rows(outputs[name].astype(jnp.float32), -shift, positions.shape[1])
             for name, shift in shifts.items()
         ]
-        return self._sum_positions(parts[0] + parts[1])
+        return self._sum_positions(parts[0] + parts[1], self.operands.positions)
 
-    def _sum_positions(self, gradient: Float[Array, "B _ N H"]) -> Float[Array, "#B D #N H"]:
-        """Return the gradient of the position vectors, in the order of `Operands.positions`.
+    def _sum_positions(
+        self, gradient: Float[Array, "B _ N H"], positions: Float[Array, "#B D #N H"]
+    ) -> Float[Array, "#B D #N H"]:
+        """Return the gradient of position vectors, in their own order.
 
         Args:
           gradient: Gradient in the order of `_arrange_by_diagonal`, of each example and head.
+          positions: Position vectors, which examples or heads may share.
         """
-        positions: Array = self.operands.positions
         queries = self.operands.query.shape[1]
         start = self._padded_length(queries) - queries
         gradient = jnp.flip(gradient[:, start : start + positions.shape[1]], axis=1)
@@ -433,7 +434,10 @@ class _KernelCall:
                 name: _add_leading_rows(x, config) for name, x in {**moving, **row_masks}.items()
             }
             entry_masks = {
-                name: jnp.pad(x, ((0, 0), (0, 0), (count_leading_rows(config), 0), (0, 0)))
+                name: jnp.pad(
+                    x,
+                    ((0, 0), (0, 0), (count_leading_rows(config), config.block_rows), (0, 0)),
+                )
                 for name, x in entry_masks.items()
             }
             row_masks = {}
@@ -499,9 +503,7 @@ class _KernelCall:
             entries["mask"] = mask
         return rows, columns, entries
 
-    def _score_map(
-        self, *, is_transposed: bool = False, has_moving_rows: bool = False
-    ) -> ScoreMap:
+    def _score_map(self, *, is_transposed: bool = False, has_moving_rows: bool = False) -> ScoreMap:
         return ScoreMap(
             self.plan.scoring,
             self.plan.window,
@@ -632,10 +634,9 @@ def _shift_rows(
 
 def _add_leading_rows(x: Num[Array, "..."], config: TileConfig) -> Num[Array, "..."]:
     """Pad a matrix or a vector of moving rows, so that a kernel never reads beyond its ends."""
-    leading = count_leading_rows(config)
-    if x.ndim == 3:
-        return jnp.pad(x, ((0, 0), (0, 0), (leading, config.block_rows)))
-    return jnp.pad(x, ((0, 0), (leading, 0), (0, 0), (0, 0)))
+    widths = [(0, 0)] * x.ndim
+    widths[2 if x.ndim == 3 else 1] = (count_leading_rows(config), config.block_rows)
+    return jnp.pad(x, widths)
 
 
 def _matrix_type(rows: Float[Array, "B L N _"], width: int) -> jax.ShapeDtypeStruct:

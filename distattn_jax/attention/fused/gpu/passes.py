@@ -237,7 +237,7 @@ def query_gradient(
         return totals, sums, ends
 
     def finish(context, state):
-        (total, *position_totals), sums, ends = state
+        (total, *_), sums, ends = state
         names = score_map.scoring.gradient_names
         # The gradient log_height follows from dQ: see `DistanceScoring.summed_gradients`.
         if len(sums) < len(names):
@@ -245,9 +245,9 @@ def query_gradient(
             sums = [*sums, (total * query).sum(axis=1)]
         multiplier = _gradient_multiplier(score_map, context)
         coefficients = {name: x * multiplier for name, x in zip(names, sums, strict=True)}
+        totals = dict(zip(("query", "position_query"), state[0], strict=False))
         return {
-            "query": total * multiplier,
-            **{"position_query": x * multiplier for x in position_totals},
+            **{name: x * multiplier for name, x in totals.items()},
             **coefficients,
             **name_ends("gradient", sides, ends),
         }

@@ -6,8 +6,8 @@ the tile. It consists of two tiles, with the diagonals below 64 and the other di
 
 Each thread writes its entries to a buffer in shared memory, at the place of their destination, and
 reads what other threads have written. If the rows are kept, a row never leaves its warp. All
-addresses of a thread differ by constants, and no two threads of a warp use the same bank. Only a GPU
-can check this code: the interpreter runs the plain JAX in each function instead.
+addresses of a thread differ by constants, and no two threads of a warp use the same bank. Only a
+GPU can check this code: the interpreter runs the plain JAX in each function instead.
 """
 
 from collections.abc import Callable

@@ -14,8 +14,8 @@ A third kind of input has one number or one vector for each diagonal of the scor
 each difference between row and column. A tile needs as many consecutive diagonals as it has rows
 and columns together. They are copied into the ring buffer with the columns of the tile.
 
-The kernel `position_gradient` keeps a block of diagonals instead of a block of rows. The rows of its
-tiles move with their columns, and are copied into the ring buffer as well.
+The kernel `position_gradient` keeps a block of diagonals instead of a block of rows. The rows of
+its tiles move with their columns, and are copied into the ring buffer as well.
 
 Each output entry is computed by one warpgroup, tile after tile. Hence there are no atomic
 operations, and the results are deterministic.
@@ -349,15 +349,13 @@ def _slice_rows(ref: Any, grid_index: tuple[jax.Array, ...], start: jax.Array, l
       start: Index of the first row or entry.
       length: Number of rows or entries.
     """
-    example, head, _ = grid_index
     if len(ref.shape) == 3:
         return ref.at[*_shared_index(ref, grid_index), pl.ds(start, length)]
-    if ref.shape[0] == 1:
-        example = 0
+    example, head, _ = grid_index
     group_size = lax.axis_size("head") // ref.shape[2]
     if group_size > 1:
         head = lax.div(head, group_size)
-    return ref.at[example, pl.ds(start, length), head]
+    return ref.at[0 if ref.shape[0] == 1 else example, pl.ds(start, length), head]
 
 
 def _slice_tile(
