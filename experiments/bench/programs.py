@@ -18,12 +18,12 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from distattn_jax.attention import Attended, attention
+from distattn_jax.attention import Attended, Variant, attention
 from experiments.bench.cases import Case, Operands, draw_operands, missing_device
 from experiments.bench.shapes import Shape
 
 FAILED = "failed:"  # begins the message of a case that ended with an unexpected error
-MAX_REFERENCE_BYTES = 2**32  # of a (T, S, H) array of all examples and heads that are checked
+MAX_REFERENCE_BYTES = 2**30  # of a (T, S, H) array of all heads that are checked
 NUDGE = 1e-12
 # Names of the calls in a compiled program that show which implementation computes attention.
 CALL_TARGETS = {"mosaic_gpu": "pallas", "__cudnn$": "cudnn"}
@@ -39,7 +39,8 @@ class Programs(NamedTuple):
       forward: Program that runs all timed forward passes, one after the other.
       both: Program that runs all timed forward and backward passes, one after the other.
       expected: Program that computes what `single` must return for the heads that are checked,
-        from float32 inputs.
+        from float32 inputs. Its gradients of parameters have a leading axis, over which their sum
+        is the expected gradient.
       implementation: Name of the implementation that `single` uses.
       compile_seconds: Time to compile `single`. Other processes may compile at the same time.
     """
@@ -164,15 +165,28 @@ def _compile_expected(case: Case, operands: Operands) -> Any:
     """Compile the program of the expected outputs and gradients, for float32 operands.
 
     The implementation `reference` computes them for short sequences, and the implementation `xla`
-    for longer sequences.
+    for longer sequences. The gradients of the parameters have a leading axis: there is one gradient
+    for each example. With dropout, there is one for all examples, because the dropped entries
+    depend on the index of the example.
     """
 
     def compute(operands: Operands) -> tuple[Attended, tuple]:
-        inputs = select_heads(operands, case)
-        inputs = jax.tree.map(_to_float32, inputs)
-        batch, length, heads, width = inputs.query.shape
-        is_small = 4 * batch * heads * length**2 * width <= MAX_REFERENCE_BYTES
-        return make_both(case._replace(implementation="reference" if is_small else "xla"))(inputs)
+        inputs = jax.tree.map(_to_float32, select_heads(operands, case))
+        _, length, heads, width = inputs.query.shape
+        is_small = 4 * heads * length**2 * width <= MAX_REFERENCE_BYTES
+        call = make_both(case._replace(implementation="reference" if is_small else "xla"))
+        if case.dropout_rate:
+            output, (*gradients, variant) = call(inputs)
+            return output, (*gradients, jax.tree.map(lambda leaf: leaf[None], variant))
+
+        def call_with_example(example: Operands) -> tuple[tuple[Attended, list[Array]], Variant]:
+            batch = jax.tree.map(lambda leaf: leaf[None], example)._replace(variant=inputs.variant)
+            output, (*gradients, variant) = call(batch)
+            return jax.tree.map(lambda leaf: leaf[0], (output, gradients)), variant
+
+        examples = inputs._replace(variant=None)
+        (output, gradients), variants = jax.lax.map(call_with_example, examples)
+        return output, (*gradients, variants)
 
     with jax.default_matmul_precision("highest"):
         return jax.jit(compute).lower(operands).compile()

@@ -185,12 +185,20 @@ def test_arguments_of_a_case():
     assert set(draw("distance_aware_dropout")) == {"dropout_key"}
 
 
-@pytest.mark.parametrize("name", ["distance_aware_dropout", "distance_aware_grouped"])
+CHECKED = [f"distance_aware_{name}" for name in ("dropout", "grouped", "received", "pair_mask")]
+
+
+@pytest.mark.parametrize("name", CHECKED)
 def test_checked_heads_have_the_gradients_of_the_whole_call(name):
     case = cases.CASES[name]._replace(implementation="xla")
-    operands = cases.draw_operands(SMALL._replace(heads=8), case, "float32")
+    operands = cases.draw_operands(SMALL._replace(batch=3, heads=8), case, "float32")
     errors = timing.measure_errors(programs.compile_case(case, operands, 1), operands, case)
     assert all(error < 1e-5 for error in errors.values())
+
+
+def test_the_error_of_a_parameter_is_relative_to_the_gradients_of_the_examples():
+    parts = np.asarray([[3.0], [-4.0]])
+    assert timing._relative_error(np.asarray([-0.5]), parts) == pytest.approx(0.1)
 
 
 def test_the_program_shows_its_implementation():
