@@ -81,11 +81,7 @@ MIN_LONG_LENGTH = 1024  # of queries and of keys
 def select_tile_configs(plan: Plan, operands: Operands) -> TileConfigs:
     """Return the tile configurations for the arrays and the scoring of a call."""
     if plan.scoring.has_positions:
-        # With a mask, a second stage would need too much shared memory.
-        one_stage = TileConfig(rows=64, columns=64, stages=1)
-        return (
-            POSITIONS if operands.mask is None else POSITIONS._replace(position_gradient=one_stage)
-        )
+        return POSITIONS
     is_dot_product = isinstance(plan.scoring, DotProductScoring) and not plan.scoring.uses_distance
     if max(operands.query.shape[-1], operands.value.shape[-1]) > MAX_NARROW_WIDTH:
         # With a mask, wider tiles of the forward kernel would need too much shared memory.

@@ -272,21 +272,28 @@ def _allocate(
     ring = {name: columns(array) for name, array in inputs.streamed.items()}
     ring |= {name: mosaic.plain_scratch(tile, x.dtype) for name, x in inputs.entries.items()}
     full = barriers(ring, config.stages)
-    for arrays, find_parts in ((inputs.diagonals, _window_parts), (inputs.moving, _row_parts)):
-        for name, array in arrays.items():
-            parts = find_parts(array, config)
-            if len(array.shape) == 3:
-                ring[name] = mosaic.plain_scratch((config.stages, sum(parts)), array.dtype)
-            else:
-                shape = (config.stages, len(parts), parts[0], array.shape[-1])
-                ring[name] = mosaic.matrix_scratch(shape, array.dtype)
-            full |= barriers([name], config.stages, arrivals=len(parts))
+    free = barriers(ring, config.stages, arrivals=config.warpgroups)
+    windows = dict.fromkeys(inputs.moving, config.block_rows)
+    windows |= dict.fromkeys(inputs.diagonals, config.block_rows + config.columns)
+    shared_blocks = _count_shared_blocks(inputs, config)
+    for name, array in {**inputs.moving, **inputs.diagonals}.items():
+        if name in shared_blocks:
+            slots, length, copies = config.stages + shared_blocks[name], config.rows, 1
+        else:
+            slots, length, copies = (
+                config.stages,
+                windows[name],
+                2 if name in inputs.diagonals else 1,
+            )
+        ring[name] = scratch(slots, length, array)
+        full |= barriers([name], slots, arrivals=copies)
+        free |= barriers([name], slots, arrivals=config.warpgroups)
     return _SharedMemory(
         resident={name: rows(array) for name, array in inputs.resident.items()},
         arrived=barriers(inputs.resident, config.warpgroups),
         ring=ring,
         full=full,
-        free=barriers(ring, config.stages, arrivals=config.warpgroups),
+        free=free,
         outputs={
             name: rows(array)
             for name, array in output_types.items()
@@ -312,21 +319,17 @@ def _replaces_resident(name: str, output: jax.ShapeDtypeStruct, inputs: KernelIn
     )
 
 
-def _window_parts(array: Any, config: TileConfig) -> tuple[int, ...]:
-    """Return the number of diagonals in each part of a window, which is copied part by part.
+def _count_shared_blocks(inputs: KernelInputs, config: TileConfig) -> dict[str, int]:
+    """Return the number of blocks that a tile shares with the previous tile, by array.
 
-    A copy is limited to 256 rows. The window of a matrix consists of blocks, so that a warpgroup
-    finds its part by the index of a block.
+    The result contains the matrices of diagonals and of moving rows. Their blocks have as many rows
+    as a tile. A tile of the next columns needs the blocks of the previous tile, except for one of
+    them, and one new block. Each block is therefore copied once, and has a slot of its own.
     """
-    if len(array.shape) == 3:
-        return config.block_rows, config.columns
-    assert config.rows == config.columns, "diagonals with vectors need square tiles"
-    return (config.rows,) * (config.warpgroups + 1)
-
-
-def _row_parts(array: Any, config: TileConfig) -> tuple[int, ...]:
-    """Return the number of moving rows in each copy: one copy for each warpgroup."""
-    return (config.rows,) * config.warpgroups
+    counts = {name: config.warpgroups for name, x in inputs.diagonals.items() if len(x.shape) == 4}
+    assert not counts or config.rows == config.columns, "diagonals with vectors need square tiles"
+    moving = {name: config.warpgroups - 1 for name, x in inputs.moving.items() if len(x.shape) == 4}
+    return counts | moving
 
 
 def _read_scalar(ref: Any, index: tuple[jax.Array, ...], i: int) -> jax.Array:
@@ -387,6 +390,25 @@ def _shared_index(ref: Any, grid_index: tuple[jax.Array, ...]) -> tuple[Any, Any
 def _copy_tiles(refs, memory, grid_index, first, last, config, origin) -> None:
     """Run the memory warpgroup: copy tiles `first` to `last - 1` into the ring buffer."""
     block_row = grid_index[2] * config.block_rows
+    shared_blocks = _count_shared_blocks(refs, config)
+
+    def copy_block(name, block):
+        """Copy a block of diagonals or moving rows. Block 0 is the first that a tile needs."""
+        ref, slots = (refs.diagonals | refs.moving)[name], memory.ring[name].shape[0]
+        if name in refs.diagonals:
+            start = origin + block_row - first * config.columns
+            start += (shared_blocks[name] - 1 - block) * config.rows
+        else:
+            start = block_row + first * config.columns - origin + count_leading_rows(config)
+            start += block * config.rows
+        slot = lax.rem(jnp.int32(block), slots)
+
+        @pl.when(block >= slots)
+        def _():
+            plgpu.barrier_wait(memory.free[name].at[slot])
+
+        source = _slice_rows(ref, grid_index, start, config.rows)
+        plgpu.copy_gmem_to_smem(source, memory.ring[name].at[slot], memory.full[name].at[slot])
 
     def copy_tile(tile, _):
         iteration = tile - first
@@ -404,26 +426,30 @@ def _copy_tiles(refs, memory, grid_index, first, last, config, origin) -> None:
             name: _slice_rows(ref, grid_index, column, config.columns)
             for name, ref in refs.streamed.items()
         }
+        for name, ref in refs.moving.items():
+            if name not in shared_blocks:
+                sources[name] = _slice_rows(ref, grid_index, first_row, config.block_rows)
         for name, ref in refs.entries.items():
             sources[name] = _slice_tile(ref, grid_index, first_row, column, config)
         for name, source in sources.items():
             wait_until_free(name)
             plgpu.copy_gmem_to_smem(source, memory.ring[name].at[slot], memory.full[name].at[slot])
-
-        def copy_parts(name, ref, start, parts):
-            wait_until_free(name)
-            for i, rows in enumerate(parts):
-                source = _slice_rows(ref, grid_index, start + sum(parts[:i]), rows)
-                index = pl.ds(sum(parts[:i]), rows) if len(ref.shape) == 3 else i
-                buffer = memory.ring[name].at[slot, index]
-                plgpu.copy_gmem_to_smem(source, buffer, memory.full[name].at[slot])
-
         for name, ref in refs.diagonals.items():
+            if name in shared_blocks:
+                continue
+            wait_until_free(name)
             start = origin + block_row - (tile + 1) * config.columns
-            copy_parts(name, ref, start, _window_parts(ref, config))
-        for name, ref in refs.moving.items():
-            copy_parts(name, ref, first_row, _row_parts(ref, config))
+            # The window is copied in two parts, because a copy is limited to 256 rows.
+            for first_row, rows in ((0, config.block_rows), (config.block_rows, config.columns)):
+                part = _slice_rows(ref, grid_index, start + first_row, rows)
+                buffer = memory.ring[name].at[slot, pl.ds(first_row, rows)]
+                plgpu.copy_gmem_to_smem(part, buffer, memory.full[name].at[slot])
+        for name, count in shared_blocks.items():
+            copy_block(name, iteration + count)
 
+    for name, count in shared_blocks.items():
+        for block in range(count):
+            copy_block(name, block)
     lax.fori_loop(first, last, copy_tile, None)
 
 
@@ -438,12 +464,18 @@ def _compute_tiles(
         plgpu.copy_gmem_to_smem(rows, buffer, arrived)
     context = _make_context(refs, outputs, memory, grid_index, warpgroup, row)
 
+    shared_blocks = _count_shared_blocks(refs, config)
+    for name, count in shared_blocks.items():
+        for block in range(count):
+            plgpu.barrier_wait(memory.full[name].at[block])
     first, state = bound(0), body.initialize(context)
     for i, section in enumerate(sections):
 
         def step(index, state, section=section):
             first_row = row + index * config.columns - origin if refs.moving else row
-            tile = _make_tile(memory, first_row, warpgroup, index, index - first, section, config)
+            tile = _make_tile(
+                memory, first_row, warpgroup, index, index - first, section, config, shared_blocks
+            )
             return body.step(context, tile, state)
 
         state = lax.fori_loop(bound(i), bound(i + 1), step, state)
@@ -490,23 +522,27 @@ def _make_context(refs, outputs, memory, grid_index, warpgroup, row) -> Warpgrou
     )
 
 
-def _make_tile(memory, row, warpgroup, index, iteration, section, config) -> Tile:
+def _make_tile(memory, row, warpgroup, index, iteration, section, config, shared_blocks) -> Tile:
     """Return the tile at index `index`, which the loop processes in iteration `iteration`."""
-    slot = lax.rem(iteration, config.stages)
+
+    def find_slot(name, block):
+        return lax.rem(iteration + block, memory.ring[name].shape[0])
 
     def wait(name):
-        plgpu.barrier_wait(memory.full[name].at[slot])
-        buffer = memory.ring[name].at[slot]
-        # The slot of a matrix of moving rows has one block of rows for each warpgroup.
-        return buffer.at[warpgroup] if len(buffer.shape) == 3 else buffer
+        # A tile waits for its last block, and releases its first block. Warpgroup i uses block i.
+        count = shared_blocks.get(name, 0)
+        plgpu.barrier_wait(memory.full[name].at[find_slot(name, count)])
+        return memory.ring[name].at[find_slot(name, warpgroup if count else 0)]
 
     def wait_diagonals(name):
-        plgpu.barrier_wait(memory.full[name].at[slot])
-        buffer = memory.ring[name].at[slot]
-        return buffer.at[warpgroup], buffer.at[warpgroup + 1]
+        count = shared_blocks[name]
+        plgpu.barrier_wait(memory.full[name].at[find_slot(name, count)])
+        blocks = (find_slot(name, count - warpgroup - i) for i in (0, 1))
+        lower, upper = (memory.ring[name].at[block] for block in blocks)
+        return lower, upper
 
     def release(name):
-        plgpu.barrier_arrive(memory.free[name].at[slot])
+        plgpu.barrier_arrive(memory.free[name].at[find_slot(name, 0)])
 
     def load(name, read):
         loaded = read(wait(name))
