@@ -3,7 +3,6 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
-import pytest
 
 from tests.attention.cases import Sizes, inputs, needs_kernels, transformer_xl
 from tests.attention.test_fused import (
@@ -33,28 +32,25 @@ def test_memory_with_lengths_offsets_and_a_causal_mask():
         assert not fused[name][0, 61:].any(), "the others are padding"
 
 
-def test_more_queries_than_keys_with_dropout_grouped_queries_and_shared_vectors():
-    sizes = Sizes(batch=1, queries=150, keys=70, heads=2, width=16, value_width=16, key_heads=1)
+def test_every_mask_with_dropout_grouped_queries_and_shared_biases():
+    """There are more queries than keys, and queries and keys are packed alike."""
+    sizes = Sizes(batch=1, queries=150, keys=70, heads=2, width=16, value_width=12, key_heads=1)
     variant, _ = transformer_xl(sizes, "float32", shared=True)
-    arguments = {"dropout_rate": 0.25, "dropout_key": jax.random.key(3)}
-    compare_with_reference(inputs(sizes, "bfloat16"), variant, query_offset=-40, **arguments)
+    compare_with_reference(
+        inputs(sizes, "float16"),
+        variant,
+        mask=np.random.default_rng(0).random((1, 2, 150, 70)) < 0.8,
+        query_segments=(jnp.arange(150)[None] - 40) // 30,
+        key_segments=jnp.arange(70)[None] // 30,
+        local_window_size=(25, 20),
+        query_offset=-40,
+        dropout_rate=0.25,
+        dropout_key=jax.random.key(3),
+    )
 
 
-SMALL = Sizes(batch=2, queries=17, keys=30, heads=1, width=16, value_width=12)
-MASK = np.random.default_rng(0).random((2, 1, 17, 30)) < 0.7
-MASKS = {
-    "pairs": {"mask": MASK, "received": True},
-    "segments in a window": {
-        "query_segments": jnp.arange(17)[None] // 8 + jnp.ones((2, 1), jnp.int32),
-        "key_segments": (jnp.arange(30)[None] - 5) // 8 + jnp.ones((2, 1), jnp.int32),
-        "query_offset": 5,
-        "local_window_size": (9, 3),
-        "mask": MASK[:, :, :1],
-    },
-}
-
-
-@pytest.mark.parametrize("name", MASKS)
-def test_masks(name):
-    variant, _ = transformer_xl(SMALL, "float32")
-    compare_with_reference(inputs(SMALL, "float16"), variant, **MASKS[name])
+def test_a_mask_of_keys_and_one_query():
+    sizes = Sizes(batch=2, queries=1, keys=17, heads=1, width=16, value_width=16)
+    variant, _ = transformer_xl(sizes, "float32")
+    mask = np.random.default_rng(0).random((2, 1, 1, 17)) < 0.7
+    compare_with_reference(inputs(sizes, "float16"), variant, mask=mask, received=True)

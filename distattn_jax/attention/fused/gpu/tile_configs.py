@@ -74,19 +74,22 @@ LONG_DOT_PRODUCT = LONG._replace(
 WIDE = SHORT._replace(key_gradient=TileConfig(rows=64, columns=64))
 # With position vectors, tiles are square: a tile needs the vectors of exactly two blocks of 64.
 POSITIONS = TileConfigs(*[TileConfig(rows=64, columns=64)] * len(TileConfigs._fields))
+LONG_POSITIONS = POSITIONS._replace(forward=TileConfig(rows=64, columns=64, warpgroups=3))
 MAX_NARROW_WIDTH = 64  # of queries, keys and values
 MIN_LONG_LENGTH = 1024  # of queries and of keys
 
 
 def select_tile_configs(plan: Plan, operands: Operands) -> TileConfigs:
     """Return the tile configurations for the arrays and the scoring of a call."""
+    is_short = min(operands.query.shape[1], operands.key.shape[1]) < MIN_LONG_LENGTH
     if plan.scoring.has_positions:
-        return POSITIONS
+        # With a mask, a third warpgroup would need too much shared memory.
+        return POSITIONS if is_short or operands.mask is not None else LONG_POSITIONS
     is_dot_product = isinstance(plan.scoring, DotProductScoring) and not plan.scoring.uses_distance
     if max(operands.query.shape[-1], operands.value.shape[-1]) > MAX_NARROW_WIDTH:
         # With a mask, wider tiles of the forward kernel would need too much shared memory.
         return WIDE if operands.mask is None else WIDE._replace(forward=WIDE.query_gradient)
-    if min(operands.query.shape[1], operands.key.shape[1]) < MIN_LONG_LENGTH:
+    if is_short:
         return SHORT
     if operands.mask is not None or operands.query_segments is not None:
         return LONG if is_dot_product else LONG._replace(query_gradient=SHORT.query_gradient)
