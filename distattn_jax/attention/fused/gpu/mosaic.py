@@ -97,6 +97,14 @@ def load_tile(ref: Any) -> jax.Array:
     return _load(ref, layout=plgpu.Layout.WGMMA).astype(jnp.float32)
 
 
+def load_operand(ref: Any) -> Any:
+    """Load a matrix from shared memory as the first operand of matrix products.
+
+    The interpreter cannot multiply a tile in registers, and gets the reference.
+    """
+    return ref if is_interpreted() else _load(ref, layout=plgpu.Layout.WGMMA)
+
+
 def load_entries(ref: Any) -> jax.Array:
     """Load a tile from a buffer of type `plain_scratch`, as int32."""
     return _load(ref, layout=plgpu.Layout.WGMMA, optimized=False).astype(jnp.int32)
@@ -308,12 +316,12 @@ def map_registers(
 def multiply_transposed(
     *pairs: tuple[Any, Any], initial: tuple[jax.Array, ...] | None = None
 ) -> tuple[jax.Array, ...]:
-    """Return a bᵀ for each pair (a, b) of matrices in shared memory.
+    """Return a bᵀ for each pair (a, b) of matrices.
 
     All products are started before the warpgroup waits for the first result.
 
     Args:
-      *pairs: Pairs of matrices.
+      *pairs: Matrix a in shared memory or in registers, and matrix b in shared memory.
       initial: Tiles that are added to the products. None adds nothing.
     """
     if initial is not None and not is_interpreted():

@@ -16,12 +16,15 @@ class TileConfig(NamedTuple):
       warpgroups: Number of compute warpgroups of a thread block. One additional warpgroup copies
         the columns into shared memory.
       stages: Number of tiles whose columns are in shared memory at the same time.
+      held: Names of the resident matrices that are kept in registers. A matrix product then reads
+        only its other operand from shared memory.
     """
 
     rows: int
     columns: int
     warpgroups: int = 2
     stages: int = 2
+    held: tuple[str, ...] = ()
 
     @property
     def tile_shape(self) -> tuple[int, int]:
@@ -73,7 +76,16 @@ LONG_DOT_PRODUCT = LONG._replace(
 )
 WIDE = SHORT._replace(key_gradient=TileConfig(rows=64, columns=64))
 # With position vectors, tiles are square: a tile needs the vectors of exactly two blocks of 64.
-POSITIONS = TileConfigs(*[TileConfig(rows=64, columns=64)] * len(TileConfigs._fields))
+# The bandwidth of shared memory limits these kernels. They hold as many matrices in registers as
+# possible without spills.
+POSITIONS = TileConfigs(
+    forward=TileConfig(rows=64, columns=64, held=("query", "position_query")),
+    query_gradient=TileConfig(rows=64, columns=64, held=("position_query",)),
+    key_gradient=TileConfig(rows=64, columns=64, held=("key",)),
+    received=TileConfig(rows=64, columns=64, held=("key",)),
+    attention_given=TileConfig(rows=64, columns=64, held=("query", "position_query")),
+    position_gradient=TileConfig(rows=64, columns=64, held=("lower_positions",)),
+)
 LONG_POSITIONS = POSITIONS._replace(forward=TileConfig(rows=64, columns=64, warpgroups=3))
 MAX_NARROW_WIDTH = 64  # of queries, keys and values
 MIN_LONG_LENGTH = 1024  # of queries and of keys

@@ -89,7 +89,8 @@ class WarpgroupContext(NamedTuple):
 
     Attributes:
       row: Index of the first row of the warpgroup.
-      resident: References to the resident matrices in shared memory.
+      resident: References to the resident matrices in shared memory. Matrices in
+        `TileConfig.held` are tiles in registers on a GPU.
       vectors: Resident vectors in registers, one number per row.
       scalars: Scalars of the example and the head.
       far_sums: References to the sums over the tiles that the thread block skips, in global memory.
@@ -462,7 +463,7 @@ def _compute_tiles(
         rows = _slice_rows(ref, grid_index, row, config.rows)
         buffer, arrived = memory.resident[name].at[warpgroup], memory.arrived[name].at[warpgroup]
         plgpu.copy_gmem_to_smem(rows, buffer, arrived)
-    context = _make_context(refs, outputs, memory, grid_index, warpgroup, row)
+    context = _make_context(refs, outputs, memory, grid_index, warpgroup, row, config.held)
 
     shared_blocks = _count_shared_blocks(refs, config)
     for name, count in shared_blocks.items():
@@ -493,7 +494,7 @@ def _compute_tiles(
     plgpu.wait_smem_to_gmem(0)
 
 
-def _make_context(refs, outputs, memory, grid_index, warpgroup, row) -> WarpgroupContext:
+def _make_context(refs, outputs, memory, grid_index, warpgroup, row, held) -> WarpgroupContext:
     """Return the context of a warpgroup, after waiting for the copy of its rows."""
     scalars = {
         name: tuple(_read_scalar(ref, grid_index[:2], i) for i in range(ref.shape[-1]))
@@ -510,7 +511,11 @@ def _make_context(refs, outputs, memory, grid_index, warpgroup, row) -> Warpgrou
 
     return WarpgroupContext(
         row=row,
-        resident={name: ref for name, ref in buffers.items() if len(ref.shape) == 2},
+        resident={
+            name: mosaic.load_operand(ref) if name in held else ref
+            for name, ref in buffers.items()
+            if len(ref.shape) == 2
+        },
         vectors={
             name: mosaic.load_per_row(ref) for name, ref in buffers.items() if len(ref.shape) == 1
         },
