@@ -37,7 +37,6 @@ HOPPER = 9  # compute capability: only this generation has the matrix instructio
 WIDTHS = (16, 32, 64, 128)  # widths of heads in the kernels
 LENGTH_MULTIPLE = 8
 MASK_MULTIPLE = 16  # bytes: the copy engine needs aligned rows
-MAX_POSITION_WIDTH = 64  # of heads with position vectors, which take much shared memory
 MAX_CLIP_DISTANCE = 128  # of relative positions
 MIN_V = -80.0  # of a learnable sigmoid, so that e^v does not underflow
 DEFAULT_TOLERANCE = 2.0**-10  # about the rounding error of a score from 16-bit inputs
@@ -134,8 +133,6 @@ def unsupported_reason(call: AttentionCall) -> str | None:
     if widest > WIDTHS[-1]:
         written = "" if width == call.query.shape[-1] else " written as dot-product attention"
         return f"heads{written} must be at most {WIDTHS[-1]} wide; got {widest}"
-    if isinstance(call.variant, TransformerXL) and widest > MAX_POSITION_WIDTH:
-        return f"heads of TransformerXL must be at most {MAX_POSITION_WIDTH} wide; got {widest}"
     version = tuple(int(part) for part in jax.__version__.split(".")[:2])
     if version < OLDEST_JAX:
         return f"it needs JAX {'.'.join(map(str, OLDEST_JAX))} or newer; this is {jax.__version__}"

@@ -49,8 +49,8 @@ def test_every_mask_with_dropout_grouped_queries_and_shared_biases():
     )
 
 
-def test_a_mask_of_keys_and_one_query():
-    sizes = Sizes(batch=2, queries=1, keys=17, heads=1, width=16, value_width=16)
+def test_wide_heads_with_a_mask_of_keys_and_one_query():
+    sizes = Sizes(batch=2, queries=1, keys=17, heads=1, width=72, value_width=16)
     variant, _ = transformer_xl(sizes, "float32")
     mask = np.random.default_rng(0).random((2, 1, 1, 17)) < 0.7
     compare_with_reference(inputs(sizes, "float16"), variant, mask=mask)

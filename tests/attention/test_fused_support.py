@@ -13,7 +13,6 @@ from distattn_jax.attention import (
     DotProduct,
     RelativePosition,
     T5Buckets,
-    TransformerXL,
     attention,
     gpu_inputs,
     pallas,
@@ -42,10 +41,6 @@ UNSUPPORTED = {
     },
     "relations must be clipped at most at 128; got 129": {
         "variant": RelativePosition(jnp.ones((1, 259, 4)))
-    },
-    "heads of TransformerXL must be at most 64 wide; got 65": {
-        "variant": TransformerXL(jnp.ones((1, 2, 65)), jnp.ones((1, 65)), jnp.ones((3, 65))),
-        "width": 65,
     },
     "weights must be False": {"weights": True},
     "must all be bfloat16 or float16; got ['float32']": {"dtype": "float32"},

@@ -11,6 +11,7 @@ In the backward pass, the gradient dP of the products is arranged by diagonals i
     position gradient    dR[x] = Σ_{i - j = x} dP_ij p_i
 """
 
+import functools
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -18,6 +19,7 @@ import jax
 
 from distattn_jax.attention.fused.gpu import mosaic, skew
 from distattn_jax.attention.fused.gpu.relation_tiles import initial_products
+from distattn_jax.attention.fused.gpu.tile_configs import MAX_NARROW_WIDTH
 from distattn_jax.attention.fused.gpu.tile_loop import Tile, WarpgroupContext
 from distattn_jax.attention.fused.gpu.tile_view import ScoreMap
 
@@ -113,10 +115,15 @@ def multiply_rows_and_columns(
         position_pairs = (lower, query), (upper, query)
     else:
         position_pairs = (query, lower), (query, upper)
+    select = functools.partial(
+        skew.skew, context.scratch[SKEW], keeps_rows=not score_map.is_transposed
+    )
+    if query.shape[-1] > MAX_NARROW_WIDTH:  # All products at once would need too many registers.
+        initial = select(*mosaic.multiply_transposed(*position_pairs))
+        zeros = [mosaic.full(tile.shape, 0.0) for _ in pairs[1:]]
+        return mosaic.multiply_transposed(*pairs, initial=(initial, *zeros))
     below, above, products, *others = mosaic.multiply_transposed(*position_pairs, *pairs)
-    keeps_rows = not score_map.is_transposed
-    products += skew.skew(context.scratch[SKEW], below, above, keeps_rows=keeps_rows)
-    return products, *others
+    return products + select(below, above), *others
 
 
 def multiply_score_operands(

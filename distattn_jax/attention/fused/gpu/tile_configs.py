@@ -86,6 +86,11 @@ POSITIONS = TileConfigs(
     attention_given=TileConfig(rows=64, columns=64, held=("query", "position_query")),
     position_gradient=TileConfig(rows=64, columns=64, held=("lower_positions",)),
 )
+# Two warpgroups of wide heads would need too much shared memory.
+WIDE_POSITIONS = TileConfigs(
+    *[TileConfig(rows=64, columns=64, warpgroups=1)] * 5,
+    position_gradient=TileConfig(rows=64, columns=64, warpgroups=1, stages=1),
+)
 LONG_POSITIONS = POSITIONS._replace(forward=TileConfig(rows=64, columns=64, warpgroups=3))
 MAX_NARROW_WIDTH = 64  # of queries, keys and values
 MIN_LONG_LENGTH = 1024  # of queries and of keys
@@ -94,11 +99,14 @@ MIN_LONG_LENGTH = 1024  # of queries and of keys
 def select_tile_configs(plan: Plan, operands: Operands) -> TileConfigs:
     """Return the tile configurations for the arrays and the scoring of a call."""
     is_short = min(operands.query.shape[1], operands.key.shape[1]) < MIN_LONG_LENGTH
+    is_wide = max(operands.query.shape[-1], operands.value.shape[-1]) > MAX_NARROW_WIDTH
     if plan.scoring.has_positions:
+        if is_wide:
+            return WIDE_POSITIONS
         # With a mask, a third warpgroup would need too much shared memory.
         return POSITIONS if is_short or operands.mask is not None else LONG_POSITIONS
     is_dot_product = isinstance(plan.scoring, DotProductScoring) and not plan.scoring.uses_distance
-    if max(operands.query.shape[-1], operands.value.shape[-1]) > MAX_NARROW_WIDTH:
+    if is_wide:
         # With a mask, wider tiles of the forward kernel would need too much shared memory.
         return WIDE if operands.mask is None else WIDE._replace(forward=WIDE.query_gradient)
     if is_short:
