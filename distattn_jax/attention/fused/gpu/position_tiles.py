@@ -119,9 +119,9 @@ def multiply_rows_and_columns(
         skew.skew, context.scratch[SKEW], keeps_rows=not score_map.is_transposed
     )
     if query.shape[-1] > MAX_NARROW_WIDTH:  # All products at once would need too many registers.
-        initial = select(*mosaic.multiply_transposed(*position_pairs))
+        selected = select(*mosaic.multiply_transposed(*position_pairs))
         zeros = [mosaic.full(tile.shape, 0.0) for _ in pairs[1:]]
-        return mosaic.multiply_transposed(*pairs, initial=(initial, *zeros))
+        return mosaic.multiply_transposed(*pairs, initial=(selected, *zeros))
     below, above, products, *others = mosaic.multiply_transposed(*position_pairs, *pairs)
     return products + select(below, above), *others
 

@@ -87,9 +87,9 @@ POSITIONS = TileConfigs(
     position_gradient=TileConfig(rows=64, columns=64, held=("lower_positions",)),
 )
 # Two warpgroups of wide heads would need too much shared memory.
-WIDE_POSITIONS = TileConfigs(
-    *[TileConfig(rows=64, columns=64, warpgroups=1)] * 5,
-    position_gradient=TileConfig(rows=64, columns=64, warpgroups=1, stages=1),
+ONE_WARPGROUP = TileConfig(rows=64, columns=64, warpgroups=1)
+WIDE_POSITIONS = TileConfigs(*[ONE_WARPGROUP] * len(TileConfigs._fields))._replace(
+    position_gradient=ONE_WARPGROUP._replace(stages=1)
 )
 LONG_POSITIONS = POSITIONS._replace(forward=TileConfig(rows=64, columns=64, warpgroups=3))
 MAX_NARROW_WIDTH = 64  # of queries, keys and values
