@@ -3,12 +3,17 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
+from jax.sharding import AxisType, NamedSharding, PartitionSpec
 
+from distattn_jax.attention.fused import derivative
+from distattn_jax.attention.fused.derivative import Outputs
 from tests.attention.cases import Sizes, inputs, needs_kernels, transformer_xl
 from tests.attention.test_fused import (
     assert_close,
     compare_with_reference,
     kernels,  # noqa: F401, an autouse fixture that interprets the kernels
+    outputs_and_gradients,
     run_oracle,
 )
 
@@ -54,3 +59,37 @@ def test_wide_heads_with_a_mask_of_keys_and_one_query():
     variant, _ = transformer_xl(sizes, "float32")
     mask = np.random.default_rng(0).random((2, 1, 1, 17)) < 0.7
     compare_with_reference(inputs(sizes, "float16"), variant, mask=mask)
+
+
+def attend_without_kernels(make_kernels, plan, operands):
+    """Compute values in plain JAX, which runs on any mesh."""
+    (B, T, N, _), S = operands.query.shape, operands.key.shape[1]
+    arrays = (*operands[:3], operands.position_query, operands.positions)
+    query, key, value, position_query, positions = (x.astype(jnp.float32) for x in arrays)
+    diagonal = jnp.arange(T)[:, None] - jnp.arange(S)[None, :] + S
+    positions = jnp.broadcast_to(positions, (B, positions.shape[1], N, positions.shape[3]))
+    products = jnp.einsum("btnh,bsnh->bnts", query, key)
+    products += jnp.einsum("btnh,btsnh->bnts", position_query, positions[:, diagonal])
+    weights = jax.nn.softmax(plan.scoring.scale * products)
+    values = jnp.einsum("bnts,bsne->btne", weights, value).astype(operands.value.dtype)
+    return Outputs(values, None, None), None
+
+
+@pytest.mark.usefixtures("eight_devices")
+@pytest.mark.parametrize("kind", [AxisType.Auto, AxisType.Explicit])
+def test_eight_devices_compute_the_gradient_of_the_projection(kind, monkeypatch):
+    """All examples share the position vectors, and each head has its own."""
+    monkeypatch.setattr(derivative, "_attend", attend_without_kernels)
+    sizes = Sizes(batch=4, queries=24, keys=24, heads=2, width=16, value_width=16)
+    arrays = inputs(sizes, "float16")
+    variant, _ = transformer_xl(sizes, "float32", shared=True)
+    expected = outputs_and_gradients("reference", arrays, variant)
+    mesh = jax.make_mesh((4, 2), ("data", "model"), axis_types=(kind, kind))
+
+    def put(x, *axes):
+        return jax.device_put(x, NamedSharding(mesh, PartitionSpec(*axes)))
+
+    arrays = [put(x, "data", None, "model") for x in arrays]
+    variant = jax.tree.map(put, variant)
+    actual = jax.jit(lambda *x: outputs_and_gradients("pallas", *x))(arrays, variant)
+    assert_close(actual, expected, "float16")

@@ -13,6 +13,7 @@ from distattn_jax.attention.fused.schedule import (
     Section,
     Window,
     merge_near_sections,
+    schedule_diagonal_blocks,
     schedule_key_blocks,
     schedule_query_blocks,
 )
@@ -261,3 +262,33 @@ def test_merging_near_sections_keeps_the_far_sections(make_schedule):
     assert near in ([Section()], [Section(), Section(is_masked=True)])
     np.testing.assert_array_equal(merged.bounds[..., [0, -1]], schedule.bounds[..., [0, -1]])
     np.testing.assert_array_equal(count_far_tiles(merged), count_far_tiles(schedule))
+
+
+@pytest.mark.parametrize("window", [Window(), Window(right=0), Window(5, 3)])
+@pytest.mark.parametrize("block_rows", [4, 8, 12])
+def test_diagonal_blocks_cover_every_visible_pair(block_rows, window):
+    """In a plain tile, all pairs of a key and a query before the padding are visible."""
+    size, origin, length = 4, 24, 48
+    lengths = np.asarray([[20, 17], [24, 24], [1, 9], [0, 5], [7, 0]])
+    offset = np.asarray([0, -3, 6, 2, 0])
+    inputs = ScheduleInputs(*map(jnp.asarray, (*lengths.T, offset)), window=window)
+    blocks = length // block_rows
+    sections, bounds = schedule_diagonal_blocks(inputs, blocks, block_rows, size, origin)
+    bounds = np.broadcast_to(bounds, (len(offset), 1, *bounds.shape[2:]))[:, 0]
+    left, right = (np.inf if limit is None else limit for limit in window)
+    for example, diagonal in np.ndindex(len(offset), length // size):
+        block, tile_row = divmod(diagonal * size, block_rows)
+        start = block * block_rows + tile_row - origin
+        for tile in range(origin // size):
+            i, j = (x.ravel() for x in np.indices((size, size)))
+            i, j = i + tile * size, j + tile * size + start
+            is_pair = (i < lengths[example, 0]) & (j >= 0) & (j < lengths[example, 1])
+            distance = i + offset[example] - j
+            visible = is_pair & (distance <= left) & (distance >= -right)
+            section = np.searchsorted(bounds[example, block], tile, side="right") - 1
+            if section < 0 or section >= len(sections):
+                assert not visible.any(), "a visible pair is not visited"
+            elif not sections[section].is_masked:
+                assert visible[i < lengths[example, 0]].all(), "a hidden pair is not masked"
+            elif example == 0:
+                assert tile * size < lengths[example, 0], "a tile beyond the queries is visited"
