@@ -1,4 +1,4 @@
-"""Figures of attention heads and of training runs, drawn from NumPy or JAX arrays."""
+"""Figures and interactive pages of attention heads, and figures of training runs, from arrays."""
 
 from distattn_jax.plot.coefficients import (
     coefficient_curves,
@@ -6,6 +6,7 @@ from distattn_jax.plot.coefficients import (
     mapping_curves,
 )
 from distattn_jax.plot.curves import learning_curves
+from distattn_jax.plot.explore import AttentionPage, AttentionPart, explore
 from distattn_jax.plot.heads import head_parameters
 from distattn_jax.plot.maps import attention_maps
 from distattn_jax.plot.relations import relation_norms, relation_similarities
@@ -14,9 +15,12 @@ from distattn_jax.plot.style import METHOD_COLOURS, PALETTE, method_colours, sav
 __all__ = [
     "METHOD_COLOURS",
     "PALETTE",
+    "AttentionPage",
+    "AttentionPart",
     "attention_maps",
     "coefficient_curves",
     "coefficient_matrices",
+    "explore",
     "head_parameters",
     "learning_curves",
     "mapping_curves",

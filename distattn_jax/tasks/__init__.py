@@ -54,6 +54,11 @@ from distattn_jax.tasks.registry import (
     prepare,
     read_split,
 )
+from distattn_jax.tasks.text_attention import (
+    PartAttention,
+    attend_to_texts,
+    attend_with_encoder,
+)
 from distattn_jax.tasks.text_classification import (
     TextClassification,
     TextClassificationConfig,
@@ -94,6 +99,7 @@ __all__ = [
     "PairClassification",
     "PairClassificationConfig",
     "PairClassificationData",
+    "PartAttention",
     "PreparedData",
     "PretrainedClassification",
     "PretrainedClassificationConfig",
@@ -110,6 +116,8 @@ __all__ = [
     "TranslationConfig",
     "TranslationData",
     "TranslationModelConfig",
+    "attend_to_texts",
+    "attend_with_encoder",
     "distance_parameters",
     "distance_profile",
     "load",

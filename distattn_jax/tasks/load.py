@@ -112,7 +112,13 @@ def _average_checkpoints(run: Run, count: int, like: Training) -> Any:
     return jax.tree.map(lambda leaf: leaf / count, total)
 
 
-def load(path: AnyPath, *, member: int | None = None, average: int | None = None) -> LoadedModel:
+def load(
+    path: AnyPath,
+    *,
+    member: int | None = None,
+    average: int | None = None,
+    portable: bool = False,
+) -> LoadedModel:
     """Load the trained model of a run, with its tokenizer, labels and config.
 
     Args:
@@ -122,8 +128,10 @@ def load(path: AnyPath, *, member: int | None = None, average: int | None = None
       average: Number of checkpoints. The model has the mean of the parameters that the last
         checkpoints of the run were saved with. None loads the parameters with the best validation
         score.
+      portable: Compute in float32, with the implementation of attention that serves this device.
+        Otherwise the model computes as in training.
     """
-    task = load_task(path)
+    task = load_task(path, portable_config(load_config(path)) if portable else None)
     params = load_parameters(path, task, average=average)
     count = len(list_members(task.config))
     if member is None:

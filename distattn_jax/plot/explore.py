@@ -1,0 +1,332 @@
+"""Interactive page of attention heads: one HTML file that needs neither a network nor a server.
+
+The page has the text with the attention that each token receives, a grid of the maps of all layers
+and heads, one map in full size, and what each head computes from positions. A second model can
+stand beside the first. Style and scripts are in the folder `page`.
+"""
+
+import base64
+import hashlib
+import html
+import json
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from etils import epath
+from jaxtyping import Array
+
+from distattn_jax.attention import Variant
+from distattn_jax.plot.head_positions import HeadPositions, describe_heads
+from distattn_jax.plot.page_arrays import LEVELS, pack, quantise
+from distattn_jax.plot.style import check_array
+
+FOLDER = Path(__file__).parent / "page"
+SCRIPTS = ("data", "colours", "heat_map", "lines", "charts", "tokens", "grid", "model", "main")
+MAX_BYTES = 3_000_000
+FRAME_HEIGHT = 860  # of the page in a notebook, in pixels
+
+
+class AttentionPart(NamedTuple):
+    """Attention maps of one part of a model, such as its encoder, and what they belong to.
+
+    Attributes:
+      maps: Attention weights, shape (L, N, T, S) for L layers of N heads.
+      tokens: The S key tokens.
+      query_tokens: The T query tokens. None means `tokens`.
+      variants: Attention variant of each layer, to show parameters of the heads. None shows none.
+      segments: For a pair of texts, the text that each token belongs to, 0 or 1, shape (S,). The
+        page can then show the attention between the texts alone. None means one text.
+      axis_names: Names of the queries and of the keys.
+    """
+
+    maps: np.ndarray | Array
+    tokens: Sequence[str]
+    query_tokens: Sequence[str] | None = None
+    variants: Sequence[Variant] | None = None
+    segments: Sequence[int] | np.ndarray | None = None
+    axis_names: tuple[str, str] = ("query", "key")
+
+
+class AttentionPage:
+    """Interactive page of one or two models. A notebook shows it as the value of a cell.
+
+    Args:
+      models: Models side by side, as objects of JSON with the key "parts".
+      max_bytes: Largest size of the page.
+    """
+
+    def __init__(self, models: Sequence[dict[str, Any]], max_bytes: int = MAX_BYTES):
+        self._models, self._max_bytes = tuple(models), max_bytes
+        self._html = ""
+
+    @property
+    def html(self) -> str:
+        """Complete HTML document.
+
+        Weights have 8 bits, and fewer bits if the page would otherwise exceed its largest size.
+        """
+        if not self._html:
+            for levels in LEVELS:
+                page = _write_page(self._models, levels)
+                if len(page.encode()) <= self._max_bytes:
+                    self._html = page
+                    break
+            else:
+                weights = sum(part.maps.size for model in self._models for part in model["parts"])
+                raise ValueError(
+                    f"maps must fit into a page of {self._max_bytes:,} bytes; {weights:,} weights "
+                    f"need {len(page.encode()):,} bytes. Shorten the text, select some layers "
+                    "(`layers`, --layers) or raise max_bytes."
+                )
+        return self._html
+
+    def save(self, path: str | Path | epath.Path) -> None:
+        """Write the page to a file that ends in .html. Missing folders are created."""
+        path = epath.Path(path)
+        if path.suffix != ".html":
+            raise ValueError(f"path must end in .html; got {path}.")
+        page = self.html
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(page.encode())
+
+    def _repr_html_(self) -> str:
+        """Return the page in a frame, so that its style and scripts stay apart from a notebook."""
+        return (
+            f'<iframe srcdoc="{html.escape(self.html)}" sandbox="allow-scripts" '
+            f'style="width:100%;height:{FRAME_HEIGHT}px;border:0" title="attention maps"></iframe>'
+        )
+
+    def __repr__(self) -> str:
+        titles = " and ".join(repr(model["title"]) for model in self._models)
+        return f"<AttentionPage of {titles}; save(path) writes it>"
+
+
+class _CheckedPart(NamedTuple):
+    """Part of a model after all checks. `numbers` are the layers, counted from 1.
+
+    `causal` is True if no query attends to a later key.
+    """
+
+    name: str
+    maps: np.ndarray
+    tokens: list[str]
+    query_tokens: list[str] | None
+    segments: list[int] | None
+    axis_names: tuple[str, str]
+    numbers: list[int]
+    causal: bool
+    positions: list[HeadPositions] | None
+
+
+def explore(
+    maps: np.ndarray | Array | Mapping[str, AttentionPart],
+    tokens: Sequence[str] | None = None,
+    *,
+    query_tokens: Sequence[str] | None = None,
+    variants: Sequence[Variant] | None = None,
+    segments: Sequence[int] | np.ndarray | None = None,
+    axis_names: tuple[str, str] = ("query", "key"),
+    layers: Sequence[int] | None = None,
+    title: str = "attention",
+    caption: str = "",
+    against: AttentionPage | None = None,
+    max_bytes: int = MAX_BYTES,
+) -> AttentionPage:
+    """Make an interactive page of attention maps, one HTML document that needs no network.
+
+    Weights are stored in 8 bits: a shown weight differs from the exact one by at most 0.4 % of the
+    largest weight of its head. If the page exceeds `max_bytes`, weights have fewer bits, and the
+    page says so. The received attention and the parameters of the heads are exact.
+
+    Args:
+      maps: Attention weights of one text, shape (L, N, T, S) for L layers of N heads. For a model
+        with several parts, such as encoder and decoder, a dict from the name of each part to an
+        `AttentionPart`; the next five arguments are then fields of the parts.
+      tokens: The S key tokens.
+      query_tokens: The T query tokens. None means `tokens`.
+      variants: Attention variant of each layer, e.g. `[layer.attention.variant() for layer in
+        model.encoder.layers]`. The page then shows w, v and the curve of distance-aware heads, the
+        curve of a bias, or the tables of relative positions. None shows none of these.
+      segments: For a pair of texts, the text that each token belongs to, 0 or 1, shape (S,).
+      axis_names: Names of the queries and of the keys.
+      layers: Indices of the layers to show. None shows all.
+      title: Name of the model.
+      caption: Line of text below the title, such as the prediction of the model.
+      against: Page of another model, which is shown beside this one.
+      max_bytes: Largest size of the page.
+    """
+    if isinstance(maps, Mapping):
+        if tokens is not None or query_tokens is not None or variants is not None:
+            raise ValueError(
+                "tokens, query_tokens and variants must be fields of each AttentionPart if maps is "
+                "a dict; got them as arguments."
+            )
+        parts = dict(maps)
+    elif tokens is None:
+        raise ValueError("tokens must be the key tokens; got None.")
+    else:
+        parts = {"": AttentionPart(maps, tokens, query_tokens, variants, segments, axis_names)}
+    if not parts:
+        raise ValueError("maps must have at least one part; got an empty dict.")
+    checked = [_check_part(name, part, layers) for name, part in parts.items()]
+    models = [{"title": title, "caption": caption, "parts": checked}]
+    if against is not None:
+        if len(against._models) > 1:
+            raise ValueError("against must be a page of one model; got a page of two.")
+        models.extend(against._models)
+    return AttentionPage(models, max_bytes)
+
+
+def _check_part(name: str, part: AttentionPart, layers: Sequence[int] | None) -> _CheckedPart:
+    """Return a part as NumPy arrays, or raise a ValueError that names the wrong argument."""
+    place = f" of the part {name!r}" if name else ""
+    queries = part.tokens if part.query_tokens is None else part.query_tokens
+    for argument, names in (("tokens", part.tokens), ("query_tokens", queries)):
+        if isinstance(names, str) or not all(isinstance(token, str) for token in names):
+            raise ValueError(f"{argument}{place} must be a list of strings; got {names!r:.60}.")
+    if np.ndim(part.maps) == 5:
+        raise ValueError(
+            f"maps{place} must have shape (L, N, T, S), without a batch axis; got "
+            f"{np.shape(part.maps)}. Select one text, e.g. `outputs.weights[0]`."
+        )
+    maps = check_array(f"maps{place}", part.maps, ("L", "N", len(queries), len(part.tokens)))
+    if not np.isfinite(maps).all() or maps.min() < 0:
+        raise ValueError(
+            f"maps{place} must be finite weights of at least 0; the lowest is {maps.min():g}."
+        )
+    indices = list(range(len(maps))) if layers is None else list(layers)
+    if not indices or not all(0 <= index < len(maps) for index in indices):
+        raise ValueError(
+            f"layers (--layers) must be indices of the {len(maps)} layers{place}, from 0 (on the "
+            f"command line from 1) on; got {indices}."
+        )
+    causal = len(queries) == len(part.tokens) > 1 and not np.triu(maps, 1).any()
+    return _CheckedPart(
+        name,
+        maps[indices],
+        list(part.tokens),
+        None if part.query_tokens is None else list(queries),
+        _check_segments(part, place, self_attention=part.query_tokens is None),
+        part.axis_names,
+        [index + 1 for index in indices],
+        causal,
+        _describe_layers(part.variants, maps, indices, place, causal=causal),
+    )
+
+
+def _check_segments(part: AttentionPart, place: str, *, self_attention: bool) -> list[int] | None:
+    """Return the text, 0 or 1, of every token, or None for a single text."""
+    if part.segments is None:
+        return None
+    segments = np.asarray(part.segments)
+    if segments.shape != (len(part.tokens),) or not np.isin(segments, (0, 1)).all():
+        raise ValueError(
+            f"segments{place} must be 0 or 1 for each of the {len(part.tokens)} tokens; "
+            f"got {segments.tolist()}."
+        )
+    if not self_attention:
+        raise ValueError(f"segments{place} must be None if there are query_tokens.")
+    return segments.astype(int).tolist() if segments.any() else None
+
+
+def _describe_layers(
+    variants: Sequence[Variant] | None,
+    maps: np.ndarray,
+    indices: Sequence[int],
+    place: str,
+    *,
+    causal: bool,
+) -> list[HeadPositions] | None:
+    """Return what the heads of the selected layers compute from positions.
+
+    Args:
+      variants: Attention variant of each layer, or None.
+      maps: Attention weights of all layers, shape (L, N, T, S).
+      indices: Selected layers.
+      place: Name of the part, for error messages.
+      causal: True if no query attends to a later key.
+    """
+    if variants is None:
+        return None
+    if len(variants) != len(maps):
+        raise ValueError(
+            f"variants{place} must have one entry for each of the {len(maps)} layers; "
+            f"got {len(variants)}."
+        )
+    _, heads, queries, keys = maps.shape
+    return [describe_heads(variants[i], heads, queries, keys, causal=causal) for i in indices]
+
+
+def _write_page(models: Sequence[dict[str, Any]], levels: int) -> str:
+    """Return the HTML document. Its weights are integers from 0 to `levels`."""
+    content = {
+        "levels": levels,
+        "models": [
+            {**model, "parts": [_write_part(part, levels) for part in model["parts"]]}
+            for model in models
+        ],
+    }
+    script = "\n".join((FOLDER / f"{name}.js").read_text("utf-8") for name in SCRIPTS)
+    style = (FOLDER / "page.css").read_text("utf-8")
+    title = html.escape(" and ".join(model["title"] for model in models))
+    parts = {
+        # Character references can also stand for half of a surrogate pair, which UTF-8 cannot.
+        "title": title.encode("ascii", "xmlcharrefreplace").decode("ascii"),
+        "policy": f"default-src 'none'; script-src {_digest(script)}; style-src {_digest(style)}",
+        "style": style,
+        # A "<" inside the data could end the script element that contains it.
+        "data": json.dumps(content).replace("<", "\\u003c"),
+        "script": script,
+    }
+    template = (FOLDER / "page.html").read_text("utf-8")
+    return re.sub(r"\{\{(\w+)\}\}", lambda match: parts[match[1]], template)
+
+
+def _write_part(part: _CheckedPart, levels: int) -> dict[str, Any]:
+    """Return a part of a model as an object of JSON."""
+    integers, largest = quantise(part.maps, levels)
+    positions = None
+    if part.positions is not None:
+        positions = [_write_positions(layer) for layer in part.positions]
+    return {
+        "name": part.name,
+        "maps": pack(integers),
+        "largest": pack(largest),
+        "received": pack(part.maps.sum(axis=-2)),
+        "tokens": part.tokens,
+        "queryTokens": part.query_tokens,
+        "segments": part.segments,
+        "axisNames": part.axis_names,
+        "layers": part.numbers,
+        "causal": part.causal,
+        "positions": positions,
+    }
+
+
+def _write_positions(layer: HeadPositions) -> dict[str, Any]:
+    """Return the parameters of the heads of one layer as an object of JSON."""
+    return {
+        "numbers": {name: pack(values) for name, values in layer.numbers.items()},
+        "curves": [
+            {**curves._asdict(), "x": pack(curves.x), "y": pack(curves.y)}
+            for curves in layer.curves
+        ],
+        "tables": [
+            {
+                "title": table.title,
+                "positions": table.positions.tolist(),
+                # Cosines from -1 to 1 become integers from 0 to 254; 127 is exactly 0.
+                "cosines": pack(np.rint(127 * (table.cosines + 1)).clip(0, 254).astype(np.uint8)),
+            }
+            for table in layer.tables
+        ],
+    }
+
+
+def _digest(text: str) -> str:
+    """Return the digest that lets a browser run this script, or use this style, and no other."""
+    digest = hashlib.sha256(text.encode("utf-8")).digest()
+    return f"'sha256-{base64.b64encode(digest).decode('ascii')}'"

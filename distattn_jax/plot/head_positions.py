@@ -1,0 +1,182 @@
+"""Describe, head by head, what an attention variant computes from the positions alone.
+
+A distance-aware head has the parameters w and v and the curve of its coefficient. A head with a
+bias has the curve of its bias. A head of Shaw et al. has tables with one vector for each relative
+position: the norm of each vector, and the cosine similarity of each pair of vectors.
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from distattn_jax.attention import (
+    Adapted,
+    BiasFunction,
+    DistanceAware,
+    DistanceBias,
+    RelativePosition,
+    TransformerXL,
+    Variant,
+    alibi,
+    clip,
+    kerple_log,
+    kerple_power,
+    learnable_sigmoid,
+    linear,
+    sinusoid,
+)
+
+MAX_RELATION = 16  # largest |j - i| of a relation table on the page, to keep the file small
+SHAPE_NAMES: dict[Any, tuple[str, ...]] = {
+    learnable_sigmoid: ("v",),
+    linear: ("k", "b"),
+    clip: ("threshold",),
+}
+BIAS_PARAMETERS: dict[BiasFunction, tuple[str, ...]] = {
+    alibi: ("slope",),
+    kerple_log: ("r₁", "r₂"),
+    kerple_power: ("r₁", "r₂"),
+}
+
+
+class Curves(NamedTuple):
+    """One curve for each of the N heads of a layer.
+
+    Attributes:
+      title: Name of the curves.
+      x_label: Label of the horizontal axis.
+      x: Horizontal coordinates, shape (K,).
+      y: Vertical coordinates, shape (N, K).
+      baseline: Value without any effect, drawn as a dotted line. None draws no line.
+    """
+
+    title: str
+    x_label: str
+    x: np.ndarray
+    y: np.ndarray
+    baseline: float | None = None
+
+
+class Similarities(NamedTuple):
+    """Cosine similarities of the position vectors of each of the N heads of a layer.
+
+    Attributes:
+      title: Name of the table.
+      positions: Relative positions j - i of query i and key j, shape (R,).
+      cosines: Similarity of the vectors of two relative positions, shape (N, R, R).
+    """
+
+    title: str
+    positions: np.ndarray
+    cosines: np.ndarray
+
+
+class HeadPositions(NamedTuple):
+    """Parameters of the N heads of a layer that concern positions.
+
+    Attributes:
+      numbers: Dict from the name of a parameter to its values, shape (N,).
+      curves: Curves of the heads.
+      tables: Comparison of the position vectors of the heads.
+    """
+
+    numbers: dict[str, np.ndarray]
+    curves: list[Curves]
+    tables: list[Similarities]
+
+
+def describe_heads(
+    variant: Variant, heads: int, queries: int, keys: int, *, causal: bool
+) -> HeadPositions:
+    """Describe what the heads of one layer compute from positions.
+
+    Args:
+      variant: Attention variant of the layer. Its arrays lead with an axis of `heads` or 1.
+      heads: Number of heads N.
+      queries: Number of queries T.
+      keys: Number of keys S.
+      causal: True if no query attends to a later key. Relative positions then end at 0.
+    """
+    for leaf in jax.tree.leaves(variant):
+        if leaf.ndim < 1 or leaf.shape[0] not in (1, heads):
+            raise ValueError(
+                f"variants must have arrays with a leading axis of {heads} heads or 1; "
+                f"got a {type(variant).__name__} with an array of shape {leaf.shape}."
+            )
+    every_head = jax.tree.map(
+        lambda leaf: jnp.broadcast_to(jnp.asarray(leaf, jnp.float32), (heads, *leaf.shape[1:])),
+        variant,
+    )
+    relative = np.arange(0 if causal else 1 - keys, queries)  # i - j
+    if isinstance(variant, DistanceAware):
+        return _describe_distance_aware(every_head, np.arange(max(queries, keys)))
+    if isinstance(variant, RelativePosition):
+        return _describe_relations(every_head, causal)
+    if isinstance(variant, DistanceBias):
+        y = _evaluate(every_head, lambda head, positions: head.bias(positions), relative)
+        names = BIAS_PARAMETERS.get(variant.function, ())  # type: ignore[arg-type]
+        numbers = dict(zip(names, jax.tree.leaves(every_head.parameters), strict=False))
+        curves = [Curves("bias f(i − j)", "i − j", relative, y, 0.0)]
+        return HeadPositions({name: np.asarray(x) for name, x in numbers.items()}, curves, [])
+    if isinstance(variant, TransformerXL | Adapted):
+        y = _evaluate(every_head, _score_position, relative)
+        title = "score of the position, without the query"
+        return HeadPositions({}, [Curves(title, "i − j", relative, y, 0.0)], [])
+    return HeadPositions({}, [], [])
+
+
+def _describe_distance_aware(every_head: DistanceAware, distances: np.ndarray) -> HeadPositions:
+    """Return w, the parameters of the mapping, and the coefficients of all distances."""
+    names = SHAPE_NAMES.get(every_head.mapping, ())
+    shapes = zip(names, jax.tree.leaves(every_head.shape), strict=False)
+    numbers = {"w": every_head.weight, **dict(shapes)}
+    y = _evaluate(every_head, lambda head, positions: head.coefficients(positions), distances)
+    return HeadPositions(
+        {name: np.asarray(x) for name, x in numbers.items()},
+        [Curves("coefficient f(w|i − j|)", "distance |i − j|", distances, y, 1.0)],
+        [],
+    )
+
+
+def _describe_relations(every_head: RelativePosition, causal: bool) -> HeadPositions:
+    """Compare the position vectors of keys and of values.
+
+    The mean over relative positions is subtracted, because a vector that is added to all keys
+    changes no attention weight.
+    """
+    curves, tables = [], []
+    for kind, table in (("keys", every_head.keys), ("values", every_head.values)):
+        if table is None:
+            continue
+        k = table.shape[1] // 2
+        farthest = min(k, MAX_RELATION)
+        positions = np.arange(-farthest, (0 if causal else farthest) + 1)
+        vectors = np.asarray(table, np.float64)[:, positions + k]
+        vectors -= vectors.mean(axis=1, keepdims=True)
+        norms = np.linalg.norm(vectors, axis=-1)
+        unit = vectors / np.maximum(norms, np.finfo(np.float64).tiny)[..., None]
+        title = f"norm of the position vectors of {kind}"
+        curves.append(Curves(title, "j − i", positions, norms, 0.0))
+        title = f"similarity of the position vectors of {kind}"
+        tables.append(Similarities(title, positions, np.einsum("nrh,nsh->nrs", unit, unit)))
+    return HeadPositions({}, curves, tables)
+
+
+def _score_position(head: Any, positions: jax.Array) -> jax.Array:
+    """Return the part of the score of one head that depends on neither query nor key."""
+    width = head.position_bias.shape[-1]
+    if isinstance(head, Adapted):
+        return sinusoid(positions, width, jnp.float32) @ head.position_bias
+    projected = sinusoid(positions, head.projection.shape[0], jnp.float32) @ head.projection
+    return projected @ head.position_bias / np.sqrt(width)
+
+
+def _evaluate(
+    every_head: Variant, function: Callable[[Any, jax.Array], jax.Array], positions: np.ndarray
+) -> np.ndarray:
+    """Return a function of one head and the positions, for all heads, shape (N, positions)."""
+    integers = jnp.asarray(positions, jnp.int32)
+    return np.asarray(jax.vmap(lambda head: function(head, integers))(every_head), np.float32)

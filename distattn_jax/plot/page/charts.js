@@ -1,0 +1,169 @@
+// Small charts of one head: curves of positions, tables of relative positions, attention by distance.
+
+const CHART_WIDTH = 290, CHART_HEIGHT = 150, CHART_MARGIN = { left: 42, right: 8, top: 8, bottom: 32 };
+
+/** Return a figure with a caption and an empty canvas. */
+function makeChart(caption, label) {
+  const figure = document.createElement("figure");
+  const canvas = document.createElement("canvas");
+  canvas.setAttribute("role", "img");
+  canvas.setAttribute("aria-label", label);
+  const text = document.createElement("figcaption");
+  text.textContent = caption;
+  figure.append(text, canvas);
+  return [figure, canvas];
+}
+
+/** Return a number with three significant digits and a typographic minus sign. */
+function formatNumber(x) {
+  const text = Math.abs(x) < 1e-4 && x !== 0 ? x.toExponential(1) : String(Number(x.toPrecision(3)));
+  return text.replace("-", "\u2212");
+}
+
+/** Return round numbers from low to high, at most `count` of them. */
+function ticks(low, high, count) {
+  const rough = (high - low) / count || 1;
+  const power = 10 ** Math.floor(Math.log10(rough));
+  const step = [1, 2, 5, 10].map((x) => x * power).find((x) => x >= rough);
+  const found = [];
+  for (let i = Math.ceil(low / step - 1e-9); i * step <= high + 1e-9 * step; i++) found.push(i * step);
+  return found;
+}
+
+/**
+ * Draw lines in one chart.
+ *
+ * `lines` are objects { y, colour, dashed } with one number for each entry of `x`. `baseline` is a
+ * value marked by a dotted line, or null.
+ */
+function drawCurves(canvas, x, lines, xLabel, baseline, palette) {
+  const context = openCanvas(canvas, CHART_WIDTH, CHART_HEIGHT);
+  const { left, right, top, bottom } = CHART_MARGIN;
+  const values = lines.flatMap((line) => Array.from(line.y));
+  if (baseline !== null) values.push(baseline);
+  let low = Math.min(0, ...values), high = Math.max(...values);
+  if (high - low < 1e-9) high = low + 1;
+  const first = x[0], last = x.length > 1 ? x[x.length - 1] : x[0] + 1;
+  const toX = (value) => left + (value - first) / (last - first) * (CHART_WIDTH - left - right);
+  const toY = (value) => top + (high - value) / (high - low) * (CHART_HEIGHT - top - bottom);
+  context.font = `11px ${FONT_FAMILY}`;
+  context.fillStyle = palette.faint;
+  context.strokeStyle = palette.line;
+  context.textBaseline = "middle";
+  context.textAlign = "right";
+  for (const tick of ticks(low, high, 4)) context.fillText(formatNumber(tick), left - 5, toY(tick));
+  context.textAlign = "center";
+  for (const tick of ticks(first, last, 5).filter(Number.isInteger)) {
+    context.fillText(formatNumber(tick), toX(tick), CHART_HEIGHT - bottom + 9);
+  }
+  context.fillText(xLabel, (left + CHART_WIDTH - right) / 2, CHART_HEIGHT - 7);
+  const stroke = (points, colour, width, dash) => {
+    context.strokeStyle = colour;
+    context.lineWidth = width;
+    context.setLineDash(dash);
+    context.beginPath();
+    points.forEach(([a, b], i) => (i ? context.lineTo(a, b) : context.moveTo(a, b)));
+    context.stroke();
+    context.setLineDash([]);
+  };
+  const end = CHART_WIDTH - right, floor = CHART_HEIGHT - bottom;
+  stroke([[left, top], [left, floor], [end, floor]], palette.line, 1, []);
+  if (baseline !== null) stroke([[left, toY(baseline)], [end, toY(baseline)]], palette.faint, 1, [2, 3]);
+  for (const { y, colour, dashed } of lines) {
+    const points = Array.from(y, (value, i) => [toX(x[i]), toY(value)]);
+    stroke(points, colour, 2, dashed ? [4, 3] : []);
+  }
+}
+
+/** Draw the similarities of position vectors: rows and columns are relative positions. */
+function drawSimilarities(canvas, positions, cosines, palette) {
+  const size = positions.length, side = 150, margin = 26;
+  const context = openCanvas(canvas, side + margin + 4, side + margin);
+  const pixels = document.createElement("canvas");
+  paintPixels(pixels, size, size, (i) => palette.diverging[palette.divergingIndex(cosines[i] / 127 - 1)]);
+  context.imageSmoothingEnabled = false;
+  context.drawImage(pixels, margin, 2, side, side);
+  context.fillStyle = palette.faint;
+  context.font = `11px ${FONT_FAMILY}`;
+  context.textBaseline = "middle";
+  for (const position of ticks(positions[0], positions[size - 1], 4).filter(Number.isInteger)) {
+    const place = (position - positions[0] + 0.5) / size * side;
+    context.textAlign = "right";
+    context.fillText(formatNumber(position), margin - 3, 2 + place);
+    context.textAlign = "center";
+    context.fillText(formatNumber(position), margin + place, side + 12);
+  }
+}
+
+/** Return the share of the attention at each distance |i - j|, and the share if it were uniform. */
+function attentionByDistance(part, layer, head) {
+  const weights = part.weights(layer, head), { queries, keys } = part;
+  const measured = new Float32Array(Math.max(queries, keys)), uniform = measured.slice();
+  let total = 0;
+  for (let i = 0; i < queries; i++) {
+    const visible = part.isCausal ? i + 1 : keys;
+    for (let j = 0; j < keys; j++) {
+      measured[Math.abs(i - j)] += weights[i * keys + j];
+      total += weights[i * keys + j];
+      if (j < visible) uniform[Math.abs(i - j)] += 1 / visible;
+    }
+  }
+  return { measured: measured.map((x) => x / (total || 1)), uniform: uniform.map((x) => x / queries) };
+}
+
+/** Fill the details of one head: its parameters, its curves, its tables, its attention by distance. */
+function showDetails(element, part, layer, head, palette) {
+  element.replaceChildren();
+  const charts = document.createElement("div");
+  charts.className = "charts";
+  const positions = part.positions && !part.isMean(head) ? part.positions[layer] : null;
+  if (positions) {
+    const numbers = Object.entries(positions.numbers).map(([name, values]) => (
+      `${name} = ${formatNumber(values[head])}`));
+    if (numbers.length) {
+      const line = document.createElement("p");
+      line.className = "parameters";
+      line.textContent = numbers.join(", ");
+      if (positions.numbers.w) line.append(describeDistanceWeight(positions.numbers.w[head]));
+      element.append(line);
+    }
+    for (const curve of positions.curves) {
+      const y = curve.y.subarray(head * curve.x.length, (head + 1) * curve.x.length);
+      const label = `${curve.title} from ${formatNumber(y[0])} to ${formatNumber(y[y.length - 1])}`;
+      const [figure, canvas] = makeChart(curve.title, label);
+      charts.append(figure);
+      const colour = getComputedStyle(document.documentElement).getPropertyValue("--global");
+      drawCurves(canvas, curve.x, [{ y, colour }], curve.x_label, curve.baseline, palette);
+    }
+    for (const table of positions.tables) {
+      const size = table.positions.length ** 2;
+      const [figure, canvas] = makeChart(table.title, table.title);
+      charts.append(figure);
+      const cosines = table.cosines.subarray(head * size, (head + 1) * size);
+      drawSimilarities(canvas, table.positions, cosines, palette);
+    }
+  }
+  if (part.isSelf && part.queries > 1) {
+    const { measured, uniform } = attentionByDistance(part, layer, head);
+    const mean = measured.reduce((sum, share, distance) => sum + share * distance, 0);
+    const caption = `attention by distance in this text, mean ${formatNumber(mean)} tokens (dashed: uniform)`;
+    const [figure, canvas] = makeChart(caption, caption);
+    charts.append(figure);
+    const style = getComputedStyle(document.documentElement);
+    drawCurves(canvas, measured.map((_, i) => i), [
+      { y: uniform, colour: palette.faint, dashed: true },
+      { y: measured, colour: style.getPropertyValue("--local") },
+    ], "distance |i \u2212 j|", null, palette);
+  }
+  element.append(charts);
+}
+
+/** Say in words what the distance weight w does. */
+function describeDistanceWeight(w) {
+  const words = document.createElement("span");
+  words.className = w < 0 ? "local-text" : "global-text";
+  words.textContent = w < 0
+    ? " \u2013 local: distant keys lose their scores"
+    : " \u2013 global: scores of distant keys grow";
+  return words;
+}

@@ -1,0 +1,272 @@
+// One model: its text, its large map, its grid of heads, and what is selected in them.
+
+const NOTHING = Object.freeze({ query: null, key: null });
+
+class ModelView {
+  /** `page` has the options, the palette, and `announce(view, what)` for the other model. */
+  constructor(json, parts, page) {
+    this.page = page;
+    this.parts = parts;
+    this.choices = parts.map(() => ({ layer: 0, head: 0 })); // selected head of each part
+    this.element = document.getElementById("model").content.cloneNode(true).firstElementChild;
+    const find = (selector) => this.element.querySelector(selector);
+    find("h1").textContent = json.title;
+    find(".caption").textContent = json.caption;
+    this.textElement = find(".text");
+    this.readout = find(".readout");
+    this.headCaption = find("figcaption");
+    this.details = find(".details");
+    this.gridElement = find(".grid");
+    const box = find(".canvas-box");
+    this.heatMap = new HeatMap(box);
+    this.lines = new Lines(box);
+    this.canvas = find(".map");
+    this.listen();
+    if (parts.length > 1) this.addPartButtons(find(".parts"));
+    else find(".parts").remove();
+    this.index = 0;
+  }
+
+  get part() { return this.parts[this.index]; }
+  get layer() { return this.choices[this.index].layer; }
+  get head() { return this.choices[this.index].head; }
+  get focus() { return this.hovered || this.pinned || NOTHING; }
+  get weights() { return this.part.weights(this.layer, this.head); }
+
+  addPartButtons(element) {
+    this.partButtons = this.parts.map((part, index) => {
+      const button = document.createElement("button");
+      button.type = "button";
+      button.setAttribute("role", "radio");
+      button.textContent = part.name;
+      button.addEventListener("click", () => {
+        this.showPart(index);
+        this.page.announce(this, "part");
+      });
+      return button;
+    });
+    element.append(...this.partButtons);
+    element.addEventListener("keydown", (event) => {
+      const step = { ArrowLeft: -1, ArrowUp: -1, ArrowRight: 1, ArrowDown: 1 }[event.key];
+      if (!step) return;
+      event.preventDefault();
+      const next = (this.index + step + this.parts.length) % this.parts.length;
+      this.partButtons[next].click();
+      this.partButtons[next].focus();
+    });
+  }
+
+  /** Show another part of the model, such as the decoder. */
+  showPart(index) {
+    this.index = index;
+    this.hovered = this.pinned = null;
+    (this.partButtons || []).forEach((button, i) => {
+      button.setAttribute("aria-checked", String(i === index));
+      button.tabIndex = i === index ? 0 : -1;
+    });
+    const { part } = this;
+    const makeStrip = (tokens, name, focusOf) => new TokenStrip(
+      tokens, name, part.segments,
+      (i) => this.hover(i === null ? null : focusOf(i)),
+      (i) => this.pin(focusOf(i)));
+    const byDirection = (i) => (this.page.options.direction === "received"
+      ? { query: null, key: i } : { query: i, key: null });
+    this.keyStrip = makeStrip(
+      part.tokens, part.isSelf ? "" : part.keyName, part.isSelf ? byDirection : (key) => ({ query: null, key }));
+    this.queryStrip = part.isSelf ? this.keyStrip
+      : makeStrip(part.queryTokens, part.queryName, (query) => ({ query, key: null }));
+    this.textElement.replaceChildren(...new Set([this.keyStrip.element, this.queryStrip.element]));
+    this.grid = new HeadGrid(this.gridElement, part, (layer, head) => {
+      this.select(layer, head);
+      this.page.announce(this, "head");
+    });
+    this.draw();
+  }
+
+  /** Show another head. */
+  select(layer, head) {
+    this.choices[this.index] = { layer, head };
+    this.drawHead();
+  }
+
+  hover(focus) {
+    this.hovered = focus;
+    this.drawFocus();
+    this.page.announce(this, "focus");
+  }
+
+  pin(focus) {
+    const same = this.pinned && this.pinned.query === focus.query && this.pinned.key === focus.key;
+    this.pinned = same ? null : focus;
+    this.drawFocus();
+    this.page.announce(this, "focus");
+  }
+
+  /** After a change of the direction, a selected query becomes the same token as a key, or back. */
+  turn() {
+    if (!this.part.isSelf) return;
+    const swap = (focus) => (focus && (focus.query === null || focus.key === null)
+      ? { query: focus.key, key: focus.query } : focus);
+    this.hovered = swap(this.hovered);
+    this.pinned = swap(this.pinned);
+  }
+
+  /** Listen to the pointer and to the keys of the large map. */
+  listen() {
+    const locate = (event) => (this.page.options.view === "map" ? this.heatMap : this.lines).locate(event);
+    // A finger only clicks: it would otherwise leave a choice behind that nothing removes.
+    this.canvas.addEventListener("pointermove", (event) => {
+      if (event.pointerType === "touch") return;
+      const found = locate(event), before = this.hovered;
+      if (found && before && found.query === before.query && found.key === before.key) return;
+      if (found || before) this.hover(found);
+    });
+    this.canvas.addEventListener("pointerleave", () => { if (this.hovered) this.hover(null); });
+    this.canvas.addEventListener("click", (event) => {
+      const found = locate(event);
+      if (found) this.pin(found);
+    });
+    this.canvas.addEventListener("keydown", (event) => {
+      const steps = { ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1] };
+      if (!(event.key in steps)) return;
+      event.preventDefault();
+      const [down, right] = steps[event.key];
+      const limit = (index, step, count) => (index === null ? 0 : Math.max(0, Math.min(count - 1, index + step)));
+      this.hovered = null;
+      this.pinned = {
+        query: limit(this.focus.query, down, this.part.queries),
+        key: limit(this.focus.key, right, this.part.keys),
+      };
+      this.drawFocus();
+      this.page.announce(this, "focus");
+    });
+  }
+
+  /** Draw everything again, after a change of the options, the colours or the size. */
+  draw() {
+    const { scale, segments } = this.page.options;
+    this.grid.draw(scale, segments, this.page.palette);
+    this.drawHead();
+  }
+
+  /** Draw the large map and the details of the selected head. */
+  drawHead() {
+    const { part, page } = this;
+    this.grid.mark(this.layer, this.head);
+    const name = nameHead(part, this.layer, this.head);
+    const other = page.subtrahend(this);
+    this.headCaption.textContent = other ? `${name}, minus ${other.title}` : name;
+    this.canvas.setAttribute("aria-label", `Attention of ${name}: rows are ${part.queryName}, columns are ${part.keyName}`);
+    showDetails(this.details, part, this.layer, this.head, page.palette);
+    if (page.options.view === "map") {
+      const received = other || page.options.segments ? null : part.received(this.layer, this.head);
+      this.heatMap.draw(part, this.colourOf(), received, page.palette);
+    }
+    this.drawFocus();
+  }
+
+  /** Return a function of an entry of the map: its share of the largest weight. */
+  fractionOf() {
+    const { part, weights, page } = this;
+    const { scale, segments } = page.options;
+    const end = (scale === "all" ? part.overallLargest : part.largestOf(this.layer, this.head)) || 1;
+    const other = page.subtrahend(this);
+    if (other) {
+      let largest = 1e-9;
+      weights.forEach((weight, i) => { largest = Math.max(largest, Math.abs(weight - other.weights[i])); });
+      return (i) => (weights[i] - other.weights[i]) / largest;
+    }
+    if (!segments || !part.segments) return (i) => weights[i] / end;
+    return (i) => (part.isSelected(Math.floor(i / part.keys), i % part.keys, segments) ? weights[i] / end : 0);
+  }
+
+  colourOf() {
+    const { palette } = this.page, fraction = this.fractionOf();
+    if (!this.page.subtrahend(this)) return (i) => palette.sequential[palette.index(fraction(i))];
+    return (i) => palette.diverging[palette.divergingIndex(fraction(i))];
+  }
+
+  /** Show the selected token, or the received attention, in the text, the map and the words. */
+  drawFocus() {
+    const { part, focus, page } = this, { direction, view } = page.options;
+    if (view === "map") this.heatMap.mark(focus.query, focus.key);
+    else {
+      this.heatMap.rowMark.hidden = this.heatMap.columnMark.hidden = true;
+      this.lines.draw(part, this.fractionOf(), focus, direction, page.palette);
+    }
+    const byKey = focus.query === null || (direction === "received" && focus.key !== null);
+    const pinned = this.pinned || NOTHING;
+    if (focus === NOTHING) {
+      const received = part.received(this.layer, this.head);
+      this.queryStrip.colour(null);
+      this.keyStrip.colour(received, Math.max(...received), page.palette);
+    } else if (byKey) {
+      const column = Array.from({ length: part.queries }, (_, i) => this.weights[i * part.keys + focus.key]);
+      this.keyStrip.colour(null);
+      this.queryStrip.colour(column, Math.max(...column), page.palette);
+    } else {
+      const row = this.weights.subarray(focus.query * part.keys, (focus.query + 1) * part.keys);
+      this.queryStrip.colour(null);
+      this.keyStrip.colour(row, Math.max(...row), page.palette);
+    }
+    if (part.isSelf) {
+      this.keyStrip.mark(byKey ? focus.key : focus.query, byKey ? pinned.key : pinned.query);
+    } else {
+      this.keyStrip.mark(focus.key, pinned.key);
+      this.queryStrip.mark(focus.query, pinned.query);
+    }
+    this.readout.replaceChildren(...describeFocus(this, focus, byKey));
+  }
+}
+
+/** Say in words who attends to whom. Return the nodes of the sentence. */
+function describeFocus(view, focus, byKey) {
+  const { part, layer, head, weights } = view;
+  const bold = (token) => {
+    const element = document.createElement("b");
+    element.textContent = nameToken(token);
+    return element;
+  };
+  const list = (values, tokens) => {
+    const order = Array.from(values, (value, i) => [value, i]).sort((a, b) => b[0] - a[0] || a[1] - b[1]);
+    return order.slice(0, 5).filter(([value]) => value > 0).flatMap(([value, i], place) => [
+      place ? ", " : "", bold(tokens[i]), ` ${part.format(value, layer, head)}`]);
+  };
+  const received = part.received(layer, head);
+  const average = received.reduce((a, b) => a + b, 0) / received.length || 1;
+  const ratio = (j) => `${formatNumber(received[j] / average)} times the mean`;
+  if (focus.query !== null && focus.key !== null) {
+    const weight = part.format(weights[focus.query * part.keys + focus.key], layer, head);
+    return [
+      bold(part.queryTokens[focus.query]), ` attends to `, bold(part.tokens[focus.key]), `: ${weight}. `,
+      bold(part.tokens[focus.key]), ` receives ${ratio(focus.key)}.`];
+  }
+  if (focus.query !== null && !byKey) {
+    const row = weights.subarray(focus.query * part.keys, (focus.query + 1) * part.keys);
+    return [bold(part.queryTokens[focus.query]), " attends most to ", ...list(row, part.tokens)];
+  }
+  if (focus.key !== null) {
+    const column = Array.from({ length: part.queries }, (_, i) => weights[i * part.keys + focus.key]);
+    return [
+      bold(part.tokens[focus.key]), ` receives ${ratio(focus.key)}, most from `, ...list(column, part.queryTokens)];
+  }
+  const shares = Array.from(received, (value) => value / average);
+  const order = shares.map((value, j) => [value, j]).sort((a, b) => b[0] - a[0] || a[1] - b[1]).slice(0, 5);
+  const total = shareBetween(view);
+  return [
+    "Colours show received attention. Most is received by ",
+    ...order.flatMap(([value, j], place) => [place ? ", " : "", bold(part.tokens[j]), ` ${formatNumber(value)}`]),
+    " times the mean.", total === null ? "" : ` The selected attention is ${Math.round(100 * total)}\u00a0% of all.`];
+}
+
+/** Return the share of the attention between the selected texts of a pair; null without a choice. */
+function shareBetween({ part, page, weights }) {
+  const { segments } = page.options;
+  if (!segments || !part.segments) return null;
+  let chosen = 0, total = 0;
+  weights.forEach((weight, i) => {
+    total += weight;
+    if (part.isSelected(Math.floor(i / part.keys), i % part.keys, segments)) chosen += weight;
+  });
+  return chosen / (total || 1);
+}

@@ -1,0 +1,290 @@
+"""Attention maps of any trained or pre-trained model on texts that a user enters."""
+
+import functools
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from flax import nnx
+from tokenizers import Encoding, Tokenizer
+
+from distattn_jax.attention import Variant
+from distattn_jax.data import END_ID, END_TOKEN, UNKNOWN_TOKEN, Ragged, split_sentences
+from distattn_jax.models import (
+    DocumentClassifier,
+    DocumentRegressor,
+    LanguageModel,
+    NewsRecommender,
+    PairClassifier,
+    PretrainedClassifier,
+    PretrainedEncoder,
+    SequenceEncoder,
+    TextClassifier,
+    TextEncoder,
+    Translator,
+    shift_right,
+)
+from distattn_jax.tasks.decoding import translate_tokens
+from distattn_jax.tasks.load import LoadedModel
+from distattn_jax.tasks.pair_classification import FIELDS as PAIR_FIELDS
+
+UNKNOWN_TOKENS = (UNKNOWN_TOKEN, "<unk>")  # of BERT and our own tokenizers, of RoBERTa and ALBERT
+
+
+class PartAttention(NamedTuple):
+    """Attention maps of one part of a model, such as its encoder, with the tokens.
+
+    Attributes:
+      maps: Attention weights, shape (L, N, T, S) for L layers of N heads.
+      tokens: The S key tokens.
+      query_tokens: The T query tokens. None means `tokens`.
+      variants: Attention variant of each layer. None means dot-product attention.
+      segments: For a pair of texts, the text that each token belongs to, 0 or 1.
+      axis_names: Names of the queries and of the keys.
+    """
+
+    maps: np.ndarray
+    tokens: list[str]
+    query_tokens: list[str] | None = None
+    variants: list[Variant] | None = None
+    segments: list[int] | None = None
+    axis_names: tuple[str, str] = ("query", "key")
+
+
+def attend_to_texts(loaded: LoadedModel, texts: Sequence[str]) -> dict[str, PartAttention]:
+    """Return the attention maps of a trained model on texts, by part of the model.
+
+    Args:
+      loaded: Trained model.
+      texts: One text. For tasks on pairs, two texts. For a translator, a source sentence and
+        optionally its translation; without one, the model translates. For news recommendation, the
+        titles that a reader clicked, at least one.
+    """
+    model, tokenizer, task = loaded.model, loaded.tokenizer, loaded.task
+    match model:
+        case PretrainedClassifier():
+            return attend_with_encoder(
+                model.encoder, tokenizer, texts, longest=task.config.data.longest
+            )
+        case Translator():
+            return _attend_with_translator(model, tokenizer, texts)
+        case LanguageModel():
+            _check_count(texts, (1,), "a language model")
+            return {"text": _attend_with_language_model(model, tokenizer, texts[0])}
+        case TextClassifier():
+            _check_count(texts, (1,), "a classifier of texts")
+            return {"text": _attend_with_text_encoder(model.text, tokenizer, texts)[0][0]}
+        case PairClassifier():
+            _check_count(texts, (2,), "a classifier of pairs")
+            parts, _ = _attend_with_text_encoder(model.text, tokenizer, texts)
+            return dict(zip(PAIR_FIELDS, parts, strict=True))
+        case DocumentClassifier() | DocumentRegressor():
+            _check_count(texts, (1,), "a model of documents")
+            sentences = split_sentences(texts[0])[: task.config.data.sentences]
+            encoders = model.document.words, model.document.sentences
+            return _attend_in_two_levels(*encoders, tokenizer, sentences, ("sentence", "document"))
+        case NewsRecommender():
+            encoders = model.titles, model.user
+            return _attend_in_two_levels(*encoders, tokenizer, texts, ("title", "reader"))
+    raise ValueError(f"RUN must have a model with attention to text; got {type(model).__name__}.")
+
+
+def attend_with_encoder(
+    encoder: PretrainedEncoder, tokenizer: Tokenizer, texts: Sequence[str], *, longest: int
+) -> dict[str, PartAttention]:
+    """Return the attention maps of a pre-trained encoder on a text or a pair of texts.
+
+    Args:
+      encoder: BERT, RoBERTa or ALBERT encoder.
+      tokenizer: Tokenizer of the encoder.
+      texts: One or two texts.
+      longest: Largest number of tokens, with special tokens.
+    """
+    _check_count(texts, (1, 2), "a pre-trained encoder")
+    encoding = tokenizer.encode(texts[0], texts[1] if len(texts) == 2 else None)
+    longest = min(longest, encoder.config.max_length)
+    if len(encoding) > longest:
+        raise ValueError(f"texts (--text) must have at most {longest} tokens; got {len(encoding)}.")
+    outputs = jax.jit(functools.partial(encoder, weights=True))(
+        jnp.asarray([encoding.ids]), jnp.asarray([len(encoding)]), jnp.asarray([encoding.type_ids])
+    )
+    config = encoder.config
+    layers = [encoder.layers[i * config.groups // config.layers] for i in range(config.layers)]
+    return {
+        "text": PartAttention(
+            np.asarray(outputs.weights[0]),
+            _name_tokens(encoding, texts),
+            variants=_list_variants(layers),
+            segments=_find_segments(encoding) if len(texts) == 2 else None,
+        )
+    }
+
+
+def _attend_with_text_encoder(
+    encoder: TextEncoder, tokenizer: Tokenizer, texts: Sequence[str]
+) -> tuple[list[PartAttention], jax.Array]:
+    """Return the attention maps of each text, and the vectors of the texts, shape (B, D)."""
+    encodings = [_encode(tokenizer, text) for text in texts]
+    rows = Ragged(
+        np.concatenate([np.asarray(encoding.ids, np.int32) for encoding in encodings]),
+        np.cumsum([0, *map(len, encodings)], dtype=np.int64),
+    )
+    tokens, lengths = rows.pad(np.arange(len(texts)), int(rows.lengths.max()))
+    outputs = jax.jit(functools.partial(encoder, weights=True))(tokens, lengths)
+    variants = _list_variants(encoder.sequence.encoder.layers)
+    parts = [
+        PartAttention(
+            np.asarray(maps[..., : len(encoding), : len(encoding)]),
+            _name_tokens(encoding, [text]),
+            variants=variants,
+        )
+        for maps, encoding, text in zip(outputs.weights, encodings, texts, strict=True)
+    ]
+    return parts, outputs.vector
+
+
+def _attend_in_two_levels(
+    encoder: TextEncoder,
+    sequence: SequenceEncoder,
+    tokenizer: Tokenizer,
+    texts: Sequence[str],
+    names: tuple[str, str],
+) -> dict[str, PartAttention]:
+    """Return the attention inside each text, and the attention between the texts.
+
+    Args:
+      encoder: Encoder of the words of a text.
+      sequence: Encoder of the vectors of all texts.
+      tokenizer: Tokenizer of the texts.
+      texts: Sentences of a document, or titles.
+      names: Name of a text, and name of the sequence of texts.
+    """
+    if not texts:
+        raise ValueError("texts (--text) must contain at least one word; got none.")
+    parts, vectors = _attend_with_text_encoder(encoder, tokenizer, texts)
+    outputs = jax.jit(functools.partial(sequence, weights=True))(
+        vectors[None], jnp.asarray([len(texts)])
+    )
+    inside = {f"{names[0]} {i + 1}": part for i, part in enumerate(parts)}
+    between = PartAttention(
+        np.asarray(outputs.weights[0]),
+        [f"{i + 1}. {text}" for i, text in enumerate(texts)],
+        variants=_list_variants(sequence.encoder.layers),
+    )
+    return {**inside, names[1]: between}
+
+
+def _attend_with_language_model(
+    model: LanguageModel, tokenizer: Tokenizer, text: str
+) -> PartAttention:
+    """Return the attention maps of a text. As in training, the end token precedes the text."""
+    encoding = tokenizer.encode(text)  # The end token is the last one.
+    ids = np.roll(encoding.ids, 1)
+    outputs = jax.jit(functools.partial(model, weights=True))(
+        jnp.asarray(ids)[None], jnp.asarray([len(ids)])
+    )
+    names = _name_tokens(encoding, [text])
+    return PartAttention(
+        np.asarray(outputs.weights[0]),
+        [names[-1], *names[:-1]],
+        variants=_list_variants(model.decoder.layers),
+    )
+
+
+def _attend_with_translator(
+    model: Translator, tokenizer: Tokenizer, texts: Sequence[str]
+) -> dict[str, PartAttention]:
+    """Return the attention of the encoder, of the decoder, and from the decoder to the source.
+
+    The tokens of the decoder are its inputs, which begin with the end token. In the attention to
+    the source, a query is named by the token that the decoder predicts there.
+    """
+    _check_count(texts, (1, 2), "a translator")
+    source = _encode(tokenizer, texts[0])
+    ids = np.asarray(source.ids, np.int32)
+    if len(texts) == 2:
+        target = tokenizer.encode(texts[1]).ids
+    else:
+        sources = Ragged(ids, np.asarray([0, len(ids)], np.int64))
+        target = [*translate_tokens(model, sources)[0], END_ID]
+    names = [*_name_ids(tokenizer, target[:-1]), END_TOKEN]
+    outputs = jax.jit(functools.partial(model, weights=True))(
+        jnp.asarray(ids)[None],
+        jnp.asarray([len(ids)]),
+        shift_right(jnp.asarray([target], jnp.int32)),
+        jnp.asarray([len(target)]),
+    )
+    source_names = _name_tokens(source, [texts[0]])
+    return {
+        "encoder": PartAttention(
+            np.asarray(outputs.encoder_weights[0]),
+            source_names,
+            variants=_list_variants(model.encoder.layers),
+        ),
+        "decoder": PartAttention(
+            np.asarray(outputs.decoder_weights[0]),
+            [END_TOKEN, *names[:-1]],
+            variants=_list_variants(model.decoder.decoder.layers),
+        ),
+        "cross-attention": PartAttention(
+            np.asarray(outputs.cross_weights[0]),
+            source_names,
+            names,
+            axis_names=("predicted token", "source token"),
+        ),
+    }
+
+
+def _list_variants(layers: Sequence[Any]) -> list[Variant] | None:
+    """Return the attention variants of layers, or None if all use dot-product attention."""
+    modules: list[nnx.Module | None] = [layer.attention.variant for layer in layers]
+    return None if None in modules else [module() for module in modules]  # type: ignore[misc]
+
+
+def _encode(tokenizer: Tokenizer, text: str) -> Encoding:
+    """Return the encoding of a text, or raise a ValueError if it has no tokens."""
+    if not tokenizer.encode(text, add_special_tokens=False).ids:
+        raise ValueError(f"texts (--text) must contain at least one token; got {text!r}.")
+    return tokenizer.encode(text)
+
+
+def _name_tokens(encoding: Encoding, texts: Sequence[str]) -> list[str]:
+    """Return the tokens as written in the texts. Special and unknown tokens have their own name."""
+    names = []
+    for token, text, (start, end) in zip(
+        encoding.tokens, encoding.sequence_ids, encoding.offsets, strict=True
+    ):
+        is_written = text is not None and token not in UNKNOWN_TOKENS
+        names.append((is_written and texts[text or 0][start:end].strip()) or token)
+    return names
+
+
+def _name_ids(tokenizer: Tokenizer, ids: Sequence[int]) -> list[str]:
+    """Return the text of each token id. Parts of a character have the name of the token."""
+    names: list[str] = []
+    before = ""
+    for count, token in enumerate(ids, start=1):
+        text = tokenizer.decode(list(ids[:count]))
+        name = text[len(before) :].strip()
+        is_text = name and "\N{REPLACEMENT CHARACTER}" not in name
+        names.append(name if is_text else str(tokenizer.id_to_token(token)))
+        before = text
+    return names
+
+
+def _find_segments(encoding: Encoding) -> list[int]:
+    """Return the text, 0 or 1, of each token. A special token belongs to the text before it."""
+    segments, now = [], 0
+    for text in encoding.sequence_ids:
+        now = now if text is None else text
+        segments.append(now)
+    return segments
+
+
+def _check_count(texts: Sequence[str], counts: Sequence[int], reader: str) -> None:
+    """Raise a ValueError unless there are as many texts as a model reads."""
+    if len(texts) not in counts:
+        expected = " or ".join(map(str, counts))
+        raise ValueError(f"texts (--text) of {reader} must be {expected}; got {len(texts)}.")

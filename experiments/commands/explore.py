@@ -1,0 +1,141 @@
+"""Write an interactive page of the attention of a model, one HTML file."""
+
+import argparse
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+from etils import epath
+
+from distattn_jax import plot
+from distattn_jax.data import END_TOKEN, load_pretrained_tokenizer
+from distattn_jax.models import pretrained
+from distattn_jax.tasks import (
+    LoadedModel,
+    PartAttention,
+    attend_to_texts,
+    attend_with_encoder,
+    load,
+    load_config,
+)
+from distattn_jax.tasks.text_task import PredictingTask
+from experiments.commands.predict import predict
+from experiments.commands.train import enable_compilation_cache
+from experiments.recipes import find_recipe
+
+# Text for a pre-trained model. What the model relates to "it" is a question of the literature.
+EXAMPLE = "The animal did not cross the street because it was too tired."
+
+
+def main(arguments: Sequence[str]) -> None:
+    """Run `explore RUN [--text TEXT ...] [--against RUN] [--output FILE] ...`."""
+    parsed = make_parser().parse_args(arguments)
+    enable_compilation_cache()
+    layers = None if parsed.layers is None else [layer - 1 for layer in parsed.layers]
+    texts = parsed.text or find_example(parsed.run)
+    page = None
+    if parsed.against is not None:
+        page = explore(parsed.against, texts, member=parsed.against_member, layers=layers)
+    page = explore(parsed.run, texts, member=parsed.member, layers=layers, against=page)
+    page.save(parsed.output)
+    print(f"{parsed.output}: {len(page.html.encode()) / 1e6:.1f} MB; open it in a browser.")
+
+
+def make_parser() -> argparse.ArgumentParser:
+    """Return the parser of the command line."""
+    parser = argparse.ArgumentParser(prog="python -m experiments explore", description=__doc__)
+    parser.add_argument(
+        "run",
+        help="folder of a run, e.g. runs/nearest/distance_aware, or folder of a pre-trained model",
+    )
+    parser.add_argument(
+        "--text",
+        nargs="+",
+        metavar="TEXT",
+        help="text to attend to (now: the example of the recipe); two texts for a model of pairs, "
+        "or a sentence and its translation; several clicked titles for news recommendation",
+    )
+    parser.add_argument("--against", metavar="RUN", help="second model, shown beside the first")
+    parser.add_argument(
+        "--output", default="attention.html", metavar="FILE", help="file (now: attention.html)"
+    )
+    parser.add_argument(
+        "--layers", type=int, nargs="+", metavar="I", help="layers, from 1 on (now: all)"
+    )
+    parser.add_argument("--member", type=int, help="index of a model of RUN (now: the best)")
+    parser.add_argument(
+        "--against-member", type=int, metavar="MEMBER", help="the same for --against"
+    )
+    return parser
+
+
+def explore(
+    path: str,
+    texts: Sequence[str],
+    *,
+    member: int | None = None,
+    layers: Sequence[int] | None = None,
+    against: plot.AttentionPage | None = None,
+) -> plot.AttentionPage:
+    """Return the page of a model.
+
+    Args:
+      path: Folder of a run, or folder of a pre-trained model.
+      texts: Texts that the model reads, see `attend_to_texts`.
+      member: Index of a model of the run. None means the best.
+      layers: Indices of the layers to show. None shows all.
+      against: Page of another model, which is shown beside this one.
+    """
+    if is_pretrained(path):
+        if member is not None:
+            raise ValueError(f"--member must be left out: {path} is a pre-trained model, no run.")
+        encoder = pretrained.load(path)
+        tokenizer = load_pretrained_tokenizer(path)
+        longest = encoder.config.max_length
+        found = attend_with_encoder(encoder, tokenizer, texts, longest=longest)
+        caption = "pre-trained"
+    else:
+        loaded = load(path, member=member, portable=True)
+        found = attend_to_texts(loaded, texts)
+        caption = describe_output(loaded, texts, found)
+    return plot.explore(
+        {name: plot.AttentionPart(*part) for name, part in found.items()},
+        layers=layers,
+        title="/".join(Path(path).resolve().parts[-2:]),
+        caption=caption,
+        against=against,
+    )
+
+
+def is_pretrained(path: str) -> bool:
+    """Return True for a folder of a pre-trained model in the layout of Hugging Face."""
+    file = epath.Path(path) / "config.json"
+    try:
+        content = json.loads(file.read_text()) if file.is_file() else None
+    except ValueError:
+        return False  # The reader of runs reports a damaged file.
+    return isinstance(content, dict) and "model_type" in content
+
+
+def describe_output(
+    loaded: LoadedModel, texts: Sequence[str], parts: dict[str, PartAttention]
+) -> str:
+    """Return the prediction or the translation of a model, or an empty text."""
+    if isinstance(loaded.task, PredictingTask):
+        line = "\t".join(" ".join(text.split()) for text in texts)
+        (prediction,) = predict(loaded, [line], size=1)
+        return f"predicts {prediction.replace(chr(9), ', ')}"
+    cross = parts.get("cross-attention")
+    if cross is None or len(texts) > 1:
+        return ""
+    return f"translates: {' '.join(t for t in cross.query_tokens or () if t != END_TOKEN)}"
+
+
+def find_example(path: str) -> list[str]:
+    """Return the example text of the recipe of a run, or one for a pre-trained model."""
+    if is_pretrained(path):
+        return [EXAMPLE]
+    example = getattr(find_recipe(load_config(path)), "SENTENCE", None)
+    if example is None:
+        raise ValueError(f"--text must be given: the recipe of {path} has no example text.")
+    return [example]

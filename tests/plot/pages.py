@@ -1,0 +1,35 @@
+"""Attention maps for tests of interactive pages, and a reader of the data in a page."""
+
+import base64
+import json
+import re
+import zlib
+
+import jax.numpy as jnp
+import numpy as np
+
+from distattn_jax.attention import DistanceAware
+
+TOKENS = ["the", "<b>service</b>", "was", "</script>", "&amp;", "awful"]
+
+
+def random_maps(*shape, seed=0):
+    """Return attention weights of this shape (L, N, T, S)."""
+    return np.random.default_rng(seed).dirichlet(np.full(shape[-1], 0.5), shape[:-1])
+
+
+def distance_aware(layers=2, heads=3):
+    """Return a distance-aware variant for each layer. Heads alternate between w < 0 and w > 0."""
+    weight = jnp.asarray([-0.5, 0.25, -0.125, 0.75][:heads], jnp.float32)
+    return [DistanceAware(weight * (i + 1), jnp.full(heads, 0.5)) for i in range(layers)]
+
+
+def read_data(page):
+    """Return the data of a page, as a browser reads it."""
+    return json.loads(re.search(r'<script id="data"[^>]*>(.*?)</script>', page.html, re.DOTALL)[1])
+
+
+def unpack(packed):
+    """Return an array of the data of a page."""
+    values = np.frombuffer(zlib.decompress(base64.b64decode(packed["data"])), packed["dtype"])
+    return values.reshape(packed["shape"])

@@ -1,0 +1,246 @@
+"""Interactive pages of attention heads: their data, their limits, and wrong arguments."""
+
+import html
+import re
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from distattn_jax import plot
+from distattn_jax.attention import (
+    Adapted,
+    DistanceAware,
+    DistanceBias,
+    DotProduct,
+    RelativePosition,
+    TransformerXL,
+    alibi,
+)
+from distattn_jax.plot.explore import FOLDER, SCRIPTS
+from tests.plot.pages import TOKENS, distance_aware, random_maps, read_data, unpack
+
+MAPS = random_maps(2, 3, 6, 6)
+
+
+def stored_weights(data, part):
+    largest = unpack(part["largest"]).astype(np.float64)
+    return largest[..., None, None] * (unpack(part["maps"]) / data["levels"]) ** 2
+
+
+def positions_of(variant, maps=MAPS):
+    page = plot.explore(maps, TOKENS, variants=[variant] * len(maps))
+    return read_data(page)["models"][0]["parts"][0]["positions"]
+
+
+def test_stored_weights_are_within_the_stated_error():
+    data = read_data(plot.explore(MAPS, TOKENS))
+    (part,) = data["models"][0]["parts"]
+    assert data["levels"] == 255
+    largest = MAPS.max(axis=(2, 3), keepdims=True)
+    error = np.abs(stored_weights(data, part) - MAPS)
+    # Half a level at the square root, as the documentation of the format derives.
+    assert (error <= np.sqrt(MAPS * largest) / 255 + largest / (2 * 255) ** 2 + 1e-7).all()
+    assert (error <= largest / 255).all()
+
+
+def test_received_attention_is_exact():
+    (part,) = read_data(plot.explore(MAPS, TOKENS))["models"][0]["parts"]
+    np.testing.assert_allclose(unpack(part["received"]), MAPS.sum(axis=2), rtol=1e-6)
+
+
+def test_a_head_without_attention_is_stored_as_zeros():
+    data = read_data(plot.explore(np.zeros((1, 1, 6, 6)), TOKENS))
+    assert not stored_weights(data, data["models"][0]["parts"][0]).any()
+
+
+def test_twelve_layers_of_twelve_heads_with_128_tokens_need_less_than_3_megabytes():
+    # Logits of two normal numbers: noisier, and so larger, than the attention of trained models.
+    logits = np.random.default_rng(0).normal(size=(12, 12, 128, 128)) * 2
+    maps = np.exp(logits) / np.exp(logits).sum(axis=-1, keepdims=True)
+    tokens = [f"token {i}" for i in range(128)]
+    page = plot.explore(maps, tokens, against=plot.explore(maps, tokens))
+    assert len(page.html.encode()) < 3e6
+    assert read_data(page)["levels"] < 255
+    with pytest.raises(ValueError, match="maps must fit into a page of 500,000 bytes; 2,359,296 w"):
+        _ = plot.explore(maps, tokens, max_bytes=500_000).html
+
+
+def test_a_token_can_neither_end_the_data_nor_start_an_element():
+    page = plot.explore(MAPS, TOKENS, title="<i>a & b</i>", caption="</script><script>")
+    assert read_data(page)["models"][0]["parts"][0]["tokens"] == TOKENS
+    assert read_data(page)["models"][0]["title"] == "<i>a & b</i>"
+    assert page.html.count("<script") == page.html.count("</script>") == 2
+    assert "<title>&lt;i&gt;a &amp; b&lt;/i&gt;</title>" in page.html
+    assert "{{" not in page.html
+
+
+def test_half_of_a_surrogate_pair_can_be_saved(tmp_path):
+    plot.explore(MAPS, [*TOKENS[1:], "\ud83d"], title="\ud83d").save(tmp_path / "page.html")
+    assert "<title>&#55357;</title>" in (tmp_path / "page.html").read_text()
+
+
+def test_the_page_names_no_address():
+    page = plot.explore(MAPS, TOKENS).html
+    assert not re.search(r"https?:|//\w+\.\w|@import|url\(", page)
+    assert "default-src 'none'" in page
+
+
+def test_all_scripts_of_the_folder_are_part_of_the_page():
+    assert {path.stem for path in FOLDER.glob("*.js")} == set(SCRIPTS)
+
+
+def test_a_notebook_shows_the_whole_page_in_a_frame():
+    page = plot.explore(MAPS, TOKENS)
+    frame = page._repr_html_()
+    inside = re.fullmatch(
+        r'<iframe srcdoc="([^"]*)" sandbox="allow-scripts" [^<]*></iframe>', frame
+    )
+    assert html.unescape(inside[1]) == page.html
+    assert repr(page) == "<AttentionPage of 'attention'; save(path) writes it>"
+
+
+def test_distance_aware_heads_have_w_v_and_a_curve():
+    layers = positions_of(distance_aware()[0])
+    assert len(layers) == 2
+    assert unpack(layers[0]["numbers"]["w"]).tolist() == [-0.5, 0.25, -0.125]
+    assert unpack(layers[0]["numbers"]["v"]).tolist() == [0.5, 0.5, 0.5]
+    (curve,) = layers[0]["curves"]
+    assert unpack(curve["x"]).tolist() == [0, 1, 2, 3, 4, 5]
+    assert curve["baseline"] == 1
+    for head, w in enumerate((-0.5, 0.25, -0.125)):
+        expected = (1 + np.exp(0.5)) / (1 + np.exp(0.5 - w * np.arange(6)))
+        np.testing.assert_allclose(unpack(curve["y"])[head], expected, rtol=1e-5)
+
+
+def test_other_mappings_have_parameters_of_their_own():
+    shape = (jnp.full(3, 2.0), jnp.full(3, 0.5))
+    layer = positions_of(DistanceAware(jnp.ones(3), shape, mapping="linear"))[0]
+    numbers = {name: unpack(values)[0] for name, values in layer["numbers"].items()}
+    assert numbers == {"w": 1, "k": 2, "b": 0.5}
+
+
+def test_a_bias_has_a_curve_over_relative_positions():
+    layer = positions_of(DistanceBias(jnp.asarray([0.5, 0.25, 1.0]), alibi))[0]
+    assert unpack(layer["numbers"]["slope"]).tolist() == [0.5, 0.25, 1]
+    (curve,) = layer["curves"]
+    assert unpack(curve["x"]).tolist() == list(range(-5, 6))
+    np.testing.assert_allclose(unpack(curve["y"])[0], -0.5 * np.abs(np.arange(-5, 6)))
+
+
+def test_causal_maps_have_no_later_keys():
+    maps = np.tril(np.ones((1, 3, 6, 6)))
+    maps /= maps.sum(axis=-1, keepdims=True)
+    page = plot.explore(maps, TOKENS, variants=[DistanceBias(jnp.ones(3), alibi)])
+    (part,) = read_data(page)["models"][0]["parts"]
+    assert part["causal"]
+    assert unpack(part["positions"][0]["curves"][0]["x"]).tolist() == list(range(6))
+
+
+def test_tables_of_relative_positions_are_compared_after_their_mean_is_subtracted():
+    table = np.random.default_rng(1).normal(size=(3, 41, 4)).astype(np.float32)  # k = 20
+    layer = positions_of(RelativePosition(jnp.asarray(table), None))[0]
+    (curve,), (similarities,) = layer["curves"], layer["tables"]
+    assert unpack(curve["x"]).tolist() == similarities["positions"] == list(range(-16, 17))
+    vectors = table[1, 4:37] - table[1, 4:37].mean(axis=0)
+    norms = np.sqrt((vectors**2).sum(axis=1))
+    np.testing.assert_allclose(unpack(curve["y"])[1], norms, rtol=1e-5)
+    expected = vectors @ vectors.T / np.outer(norms, norms)
+    cosines = unpack(similarities["cosines"])[1] / 127 - 1
+    np.testing.assert_allclose(cosines, expected, atol=0.5 / 127 + 1e-5)
+
+
+def test_shared_sinusoids_have_the_score_of_the_position_alone():
+    random = np.random.default_rng(0)
+    bias, projection = random.normal(size=(1, 4)), random.normal(size=(1, 6, 4))
+    arrays = [jnp.asarray(x, jnp.float32) for x in (projection, bias, bias)]
+    positions = np.arange(-5, 6)
+
+    def sinusoids(width):
+        angles = positions[:, None] * 10_000.0 ** (-np.arange(0, width, 2) / width)
+        return np.concatenate([np.sin(angles), np.cos(angles)], axis=1)
+
+    for variant, expected in (
+        (TransformerXL(*arrays), sinusoids(6) @ projection[0] @ bias[0] / 2),
+        (Adapted(*arrays[1:]), sinusoids(4) @ bias[0]),
+    ):
+        (curve,) = positions_of(variant)[0]["curves"]
+        assert unpack(curve["y"]).shape == (3, 11)
+        np.testing.assert_allclose(unpack(curve["y"])[2], expected, rtol=1e-4, atol=1e-5)
+
+
+def test_dot_product_attention_has_no_parameters():
+    assert positions_of(DotProduct())[0] == {"numbers": {}, "curves": [], "tables": []}
+
+
+def test_selected_layers_keep_their_numbers():
+    page = plot.explore(MAPS, TOKENS, variants=distance_aware(), layers=[1])
+    data = read_data(page)
+    (part,) = data["models"][0]["parts"]
+    assert part["layers"] == [2]
+    np.testing.assert_allclose(stored_weights(data, part), MAPS[1:], atol=5e-3)
+    assert unpack(part["positions"][0]["numbers"]["w"]).tolist() == [-1, 0.5, -0.25]
+
+
+def test_parts_keep_their_names_and_their_tokens():
+    parts = {
+        "encoder": plot.AttentionPart(MAPS, TOKENS),
+        "cross": plot.AttentionPart(
+            random_maps(1, 2, 2, 6), TOKENS, ["was", "schlecht"], axis_names=("to", "from")
+        ),
+    }
+    encoder, cross = read_data(plot.explore(parts))["models"][0]["parts"]
+    assert (encoder["name"], encoder["queryTokens"]) == ("encoder", None)
+    assert cross["queryTokens"] == ["was", "schlecht"]
+    assert cross["axisNames"] == ["to", "from"]
+
+
+def test_two_models_stand_side_by_side():
+    page = plot.explore(MAPS, TOKENS, title="a", against=plot.explore(MAPS, TOKENS, title="b"))
+    assert [model["title"] for model in read_data(page)["models"]] == ["a", "b"]
+    with pytest.raises(ValueError, match="against must be a page of one model; got a page of two"):
+        plot.explore(MAPS, TOKENS, against=page)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ((MAPS, None), "tokens must be the key tokens; got None"),
+        ((MAPS, "the service was awful"), "tokens must be a list of strings; got 'the service"),
+        ((MAPS, TOKENS[1:]), r"maps must have shape \(L, N, 5, 5\), no axis empty; got \(2, 3, 6"),
+        ((MAPS[None], TOKENS), r"maps must have shape \(L, N, T, S\), without a batch axis; got"),
+        ((-MAPS, TOKENS), "maps must be finite weights of at least 0; the lowest is -"),
+        ((MAPS * np.nan, TOKENS), "maps must be finite weights"),
+        (({}, None), "maps must have at least one part"),
+        (({"a": plot.AttentionPart(MAPS, TOKENS)}, TOKENS), "tokens, query_tokens and variants mu"),
+        (({"a": plot.AttentionPart(MAPS, [])}, None), "maps of the part 'a' must have shape"),
+    ],
+)
+def test_wrong_maps_and_tokens_are_refused(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        plot.explore(*arguments)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"layers": [2]}, r"layers \(--layers\) must be indices of the 2 layers, from 0"),
+        ({"layers": []}, r"layers \(--layers\) must be indices"),
+        ({"variants": distance_aware(1)}, "variants must have one entry for each of the 2 layers"),
+        ({"variants": distance_aware(2, 2)}, "variants must have arrays with a leading axis of 3"),
+        ({"segments": [0, 1]}, "segments must be 0 or 1 for each of the 6 tokens; got"),
+        ({"segments": [0] * 5 + [2]}, "segments must be 0 or 1 for each of the 6 tokens; got"),
+        ({"segments": [0] * 6, "query_tokens": TOKENS}, "segments must be None if there are query"),
+    ],
+)
+def test_wrong_options_are_refused(options, message):
+    with pytest.raises(ValueError, match=message):
+        plot.explore(MAPS, TOKENS, **options)
+
+
+def test_a_page_is_saved_as_html_alone(tmp_path):
+    page = plot.explore(MAPS, TOKENS)
+    with pytest.raises(ValueError, match=r"path must end in \.html; got page\.png"):
+        page.save("page.png")
+    page.save(tmp_path / "new" / "page.html")
+    assert (tmp_path / "new" / "page.html").read_bytes() == page.html.encode()

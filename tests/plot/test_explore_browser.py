@@ -1,0 +1,255 @@
+"""Interactive pages of attention heads in a real browser: mouse, keyboard, phones, dark mode."""
+
+import io
+import itertools
+import time
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from distattn_jax import plot
+from tests.browser import Browser, find_browser
+from tests.plot.pages import TOKENS, distance_aware, random_maps
+
+pytestmark = pytest.mark.skipif(
+    find_browser() is None, reason="no Chromium or Chrome on PATH (apt-get install chromium)"
+)
+MAPS = random_maps(2, 3, 6, 6)
+CROSS = random_maps(1, 2, 3, 6, seed=1)
+VIEW = "attentionPage.views[0]"
+# Contrast of every token and of all running text with the ground behind it, as WCAG defines it.
+CONTRASTS = """(() => {
+  const light = (colour) => {
+    const parts = colour.match(/[\\d.]+/g).slice(0, 3).map((x) => x / 255);
+    const linear = parts.map((x) => (x <= 0.04045 ? x / 12.92 : ((x + 0.055) / 1.055) ** 2.4));
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2];
+  };
+  const contrast = (element, ground) => {
+    const [a, b] = [getComputedStyle(element).color, ground].map(light).sort((x, y) => y - x);
+    return (a + 0.05) / (b + 0.05);
+  };
+  const ground = getComputedStyle(document.body).backgroundColor;
+  const tokens = [...document.querySelectorAll(".token")].map(
+    (token) => contrast(token, getComputedStyle(token).backgroundColor));
+  const words = [...document.querySelectorAll(".readout, .caption, h1, footer, .parameters span")];
+  return [...tokens, ...words.map((element) => contrast(element, ground))];
+})()"""
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory):
+    browser = Browser(tmp_path_factory.mktemp("profile"))
+    yield browser
+    browser.close()
+
+
+@pytest.fixture(scope="module")
+def pages(tmp_path_factory):
+    """Folder of a page of one model, and of a page of two models with two parts."""
+    folder = tmp_path_factory.mktemp("pages")
+    plot.explore(
+        MAPS, TOKENS, variants=distance_aware(), title="<u>one</u>", caption="predicts <bad>"
+    ).save(folder / "one.html")
+    models = [
+        {
+            "encoder": plot.AttentionPart(maps, TOKENS),
+            "cross": plot.AttentionPart(CROSS, TOKENS, ["a", "b", "c"]),
+        }
+        for maps in (MAPS, random_maps(2, 3, 6, 6, seed=2))
+    ]
+    second = plot.explore(models[1], title="second")
+    plot.explore(models[0], title="first", against=second).save(folder / "two.html")
+    return folder
+
+
+def text_of(browser, selector):
+    return browser.evaluate(f"document.querySelector({selector!r}).textContent")
+
+
+def point_at(browser, query, key):
+    """Return the middle of an entry of the large map, in pixels of the window."""
+    return browser.evaluate(
+        f"(() => {{ const map = {VIEW}.heatMap, box = map.canvas.getBoundingClientRect();"
+        f" return [box.left + map.left + ({key} + 0.5) * map.cell,"
+        f" box.top + map.top + ({query} + 0.5) * map.cell]; }})()"
+    )
+
+
+def test_text_full_of_html_shows_as_text_and_nothing_is_requested(browser, pages):
+    browser.open(pages / "one.html")
+    shown = browser.evaluate("[...document.querySelectorAll('.token')].map((x) => x.textContent)")
+    assert shown == TOKENS
+    assert text_of(browser, "h1") == "<u>one</u>"
+    assert text_of(browser, ".caption") == "predicts <bad>"
+    assert browser.evaluate("document.querySelectorAll('.token *, h1 *').length") == 0
+    assert browser.requests == [(pages / "one.html").as_uri()]
+    assert browser.errors == []
+
+
+def test_an_injected_script_is_not_run(browser, pages):
+    browser.open(pages / "one.html")
+    browser.evaluate(
+        "document.body.insertAdjacentHTML('beforeend', '<img src=x onerror=\"window.bad = 1\">');"
+        "const s = document.createElement('script'); s.textContent = 'window.bad = 1';"
+        "document.body.append(s)"
+    )
+    assert browser.evaluate("window.bad === undefined")
+    assert any("Content Security Policy" in error for error in browser.errors)
+
+
+def test_the_browser_decodes_the_weights(browser, pages):
+    browser.open(pages / "one.html")
+    for layer, head in itertools.product(range(2), range(3)):
+        found = browser.evaluate(f"Array.from({VIEW}.part.weights({layer}, {head}))")
+        largest = MAPS[layer, head].max()
+        np.testing.assert_allclose(found, MAPS[layer, head].ravel(), atol=largest / 255)
+    mean = browser.evaluate(f"Array.from({VIEW}.part.weights(1, 3))")
+    np.testing.assert_allclose(mean, MAPS[1].mean(axis=0).ravel(), atol=1 / 255)
+
+
+def test_the_mouse_on_the_map_says_who_attends_to_whom(browser, pages):
+    browser.open(pages / "one.html")
+    assert text_of(browser, ".readout").startswith("Colours show received attention")
+    query, key = np.unravel_index(MAPS[0, 0].argmax(), (6, 6))
+    browser.move_to(*point_at(browser, query, key))
+    shown = text_of(browser, ".readout")
+    assert shown.startswith(f"{TOKENS[query]} attends to {TOKENS[key]}: ")
+    percent = float(shown.split(": ")[1].split("\N{NO-BREAK SPACE}")[0])
+    assert percent == pytest.approx(100 * MAPS[0, 0].max(), abs=1)
+    ratio = MAPS[0, 0].sum(axis=0)[key]  # The mean over keys is 1.
+    assert f" receives {float(f'{ratio:.3g}'):g} times the mean." in shown
+    # The row of the query colours the text: the strongest colour is on the token of the key.
+    colours = browser.evaluate(
+        "[...document.querySelectorAll('.token')].map((x) => x.style.backgroundColor)"
+    )
+    assert colours.index("rgb(8, 48, 107)") == key
+    browser.move_to(2, 2)
+    assert text_of(browser, ".readout").startswith("Colours show received attention")
+
+
+def test_the_strongest_colour_of_the_map_is_its_largest_weight(browser, pages):
+    browser.open(pages / "one.html")
+    pixels = browser.evaluate(
+        f"Array.from({VIEW}.heatMap.pixels.getContext('2d').getImageData(0, 0, 6, 6).data)"
+    )
+    red = np.asarray(pixels).reshape(6, 6, 4)[..., 0]
+    assert red.argmin() == MAPS[0, 0].argmax()
+
+
+def test_the_keyboard_reaches_tokens_map_and_heads(browser, pages):
+    browser.open(pages / "one.html")
+    browser.evaluate("document.querySelector('.token').focus({focusVisible: true})")
+    browser.press("ArrowRight")
+    assert browser.evaluate("document.activeElement.textContent") == TOKENS[1]
+    order = MAPS[0, 0, 1].argsort()[::-1]
+    expected = f"{TOKENS[1]} attends most to {TOKENS[order[0]]} "
+    assert text_of(browser, ".readout").startswith(expected)
+    browser.press("d")
+    browser.press("Enter")
+    assert text_of(browser, ".readout").startswith(f"{TOKENS[1]} receives ")
+    browser.press("Tab")
+    assert browser.evaluate("document.activeElement.className") == "map"
+    browser.press("ArrowDown")
+    browser.press("ArrowDown")
+    assert text_of(browser, ".readout").startswith(f"{TOKENS[1]} attends to {TOKENS[1]}: ")
+    browser.press("Escape")
+    assert text_of(browser, ".readout").startswith("Colours show received attention")
+    browser.press("Tab")
+    browser.press("ArrowRight")
+    browser.press("ArrowDown")
+    assert text_of(browser, "figcaption") == "layer 2, head 2"
+    assert text_of(browser, ".parameters").startswith("w = 0.5, v = 0.5 ")
+    browser.press("v")
+    assert browser.evaluate("document.querySelector('[value=lines]').checked")
+    assert browser.errors == []
+
+
+def test_lines_follow_the_mouse(browser, pages):
+    browser.open(pages / "one.html")
+    browser.press("v")
+    x, y = browser.evaluate(
+        f"(() => {{ const box = {VIEW}.canvas.getBoundingClientRect();"
+        f" return [box.right - 20, box.top + {VIEW}.lines.y(2)]; }})()"
+    )
+    browser.move_to(x, y)
+    assert text_of(browser, ".readout").startswith(f"{TOKENS[2]} receives ")
+    browser.move_to(x, y, click=True)
+    browser.move_to(2, 2)
+    assert text_of(browser, ".readout").startswith(f"{TOKENS[2]} receives ")
+
+
+def test_two_models_move_together_and_show_their_difference(browser, pages):
+    browser.open(pages / "two.html")
+    assert browser.evaluate("document.querySelectorAll('.model').length") == 2
+    browser.evaluate("document.querySelectorAll('.model .grid button')[5].click()")
+    captions = "[...document.querySelectorAll('.head > figcaption')].map((x) => x.textContent)"
+    assert browser.evaluate(captions) == ["layer 2, head 2", "layer 2, head 2"]
+    browser.move_to(*point_at(browser, 1, 2))
+    readouts = browser.evaluate(
+        "[...document.querySelectorAll('.readout')].map((x) => x.textContent.split(':')[0])"
+    )
+    assert readouts == [f"{TOKENS[1]} attends to {TOKENS[2]}"] * 2
+    browser.evaluate("document.querySelector('[name=difference]').click()")
+    assert browser.evaluate(captions)[1] == "layer 2, head 2, minus first"
+    fraction = browser.evaluate("attentionPage.views[1].fractionOf()(7)")
+    difference = random_maps(2, 3, 6, 6, seed=2)[1, 1] - MAPS[1, 1]
+    assert fraction == pytest.approx(difference[1, 1] / np.abs(difference).max(), abs=0.02)
+    browser.evaluate("document.querySelectorAll('.parts button')[1].click()")
+    names = browser.evaluate(
+        "[...document.querySelectorAll('[aria-checked=true]')].map((x) => x.textContent)"
+    )
+    assert names == ["cross", "cross"]
+    assert browser.evaluate("document.querySelectorAll('.strip').length") == 4
+    assert browser.errors == []
+
+
+def test_the_attention_between_two_texts_can_be_shown_alone(browser, tmp_path):
+    segments = [0, 0, 0, 1, 1, 1]
+    plot.explore(MAPS, TOKENS, segments=segments).save(tmp_path / "pair.html")
+    browser.open(tmp_path / "pair.html")
+    browser.evaluate(
+        "document.querySelector('[name=segments]').value = '01';"
+        "document.querySelector('[name=segments]').dispatchEvent("
+        "new Event('change', {bubbles: true}))"
+    )
+    shown = browser.evaluate(f"Array.from({{length: 36}}, (_, i) => {VIEW}.fractionOf()(i) > 0)")
+    assert np.asarray(shown).reshape(6, 6)[3:].sum() == 0
+    assert np.asarray(shown).reshape(6, 6)[:3, :3].sum() == 0
+    share = round(100 * MAPS[0, 0, :3, 3:].sum() / MAPS[0, 0].sum())
+    assert f"The selected attention is {share}\N{NO-BREAK SPACE}%" in text_of(browser, ".readout")
+
+
+@pytest.mark.parametrize("name", ["one", "two"])
+def test_a_phone_needs_no_horizontal_scrolling(browser, pages, name):
+    browser.open(pages / f"{name}.html", width=360, height=740)
+    assert browser.evaluate("document.documentElement.scrollWidth") == 360
+    widths = "[...document.querySelectorAll('.map')].map((x) => x.getBoundingClientRect().right)"
+    assert max(browser.evaluate(widths)) <= 360
+    browser.resize(1200, 900)
+    browser.wait_for(f"{VIEW}.canvas.getBoundingClientRect().width > 0")
+
+
+@pytest.mark.parametrize("dark", [False, True])
+def test_all_text_can_be_read_in_light_and_dark_mode(browser, pages, dark):
+    browser.open(pages / "one.html", dark=dark)
+    ground = browser.evaluate("getComputedStyle(document.body).backgroundColor")
+    assert ground == ("rgb(20, 24, 31)" if dark else "rgb(255, 255, 255)")
+    assert min(browser.evaluate(CONTRASTS)) >= 4.5
+    browser.evaluate("document.getElementById('theme').click()")  # automatic -> light
+    assert browser.evaluate("document.documentElement.dataset.theme") == "light"
+
+
+def test_the_frame_of_a_notebook_shows_the_page(browser, tmp_path):
+    frame = plot.explore(MAPS, TOKENS)._repr_html_()
+    (tmp_path / "notebook.html").write_text(f"<!DOCTYPE html><body>{frame}</body>")
+    browser.open(tmp_path / "notebook.html", ready="true")
+    end = time.monotonic() + 30
+    strongest = (8, 48, 107)  # the colour of the largest weight of a map
+    while True:
+        browser.screenshot(tmp_path / "frame.png")
+        image = Image.open(io.BytesIO((tmp_path / "frame.png").read_bytes())).convert("RGB")
+        if strongest in {colour for _, colour in image.getcolors(1 << 20)}:
+            break
+        assert time.monotonic() < end, "the frame stays empty"
+        time.sleep(0.1)
