@@ -7,8 +7,8 @@ from experiments.recipes import list_recipes, load_recipe
 
 RECIPES = {name: load_recipe(name) for name in list_recipes()}
 COMMANDS = (
-    *("bench", "collect", "decode", "evaluate", "generate", "list", "predict", "report", "search"),
-    *("speed", "train", "translate"),
+    *("bench", "collect", "decode", "evaluate", "explore", "generate", "list", "predict", "report"),
+    *("search", "speed", "train", "translate"),
 )
 
 
@@ -33,6 +33,7 @@ def _no_compilation_cache(tmp_path, monkeypatch):
         (("train", "nearset"), "unknown recipe 'nearset': did you mean 'nearest'?"),
         (("train", "text_files"), "error: the data set text_files needs --data.manual-dir, a f"),
         (("evaluate", "nowhere"), "error: nowhere is not a run: it holds no config.json."),
+        (("explore", "nowhere"), "error: nowhere is not a run: it holds no config.json."),
         (("predict", "nowhere"), "error: nowhere is not a run: it holds no config.json."),
         (("translate", "nowhere"), "error: nowhere is not a run: it holds no config.json."),
         (("report", "nowhere"), "error: paths must be runs (a run holds a config.json) or folders"),
