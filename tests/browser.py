@@ -3,6 +3,7 @@
 import base64
 import json
 import os
+import select
 import shutil
 import subprocess
 import sys
@@ -17,7 +18,7 @@ LAUNCH = (
     "os.dup2(read, 3), os.dup2(write, 4); "
     "os.execvp(sys.argv[3], sys.argv[3:])"
 )
-TIMEOUT = 60  # seconds to wait for a condition
+TIMEOUT = 60  # seconds to wait for an answer or a condition
 
 
 def find_browser():
@@ -73,6 +74,8 @@ class Browser:
     def _read(self):
         """Return the next message of the browser."""
         while b"\0" not in self._buffer:
+            is_readable, _, _ = select.select([self._answers], [], [], TIMEOUT)
+            assert is_readable, f"the browser has not answered for {TIMEOUT} s"
             received = os.read(self._answers, 1 << 20)
             assert received, "the browser has ended"
             self._buffer += received

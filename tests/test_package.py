@@ -88,5 +88,10 @@ def test_the_wheel_contains_the_typed_package_alone(tmp_path):
     top = {name.split("/")[0] for name in names}
     assert top == {"distattn_jax", f"distattn_jax-{distattn_jax.__version__}.dist-info"}
     assert "distattn_jax/py.typed" in names
-    sources = {str(path.relative_to(ROOT)) for path in (ROOT / "distattn_jax").rglob("*.py")}
+    sources = {
+        str(path.relative_to(ROOT))
+        for pattern in ("*.py", "page/*")
+        for path in (ROOT / "distattn_jax").rglob(pattern)
+    }
+    assert "distattn_jax/plot/page/page.css" in sources
     assert sources <= set(names)

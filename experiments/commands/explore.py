@@ -8,11 +8,11 @@ from pathlib import Path
 from etils import epath
 
 from distattn_jax import plot
-from distattn_jax.data import END_TOKEN, load_pretrained_tokenizer
+from distattn_jax.data import load_pretrained_tokenizer
 from distattn_jax.models import pretrained
 from distattn_jax.tasks import (
     LoadedModel,
-    PartAttention,
+    Translation,
     attend_to_texts,
     attend_with_encoder,
     load,
@@ -21,6 +21,7 @@ from distattn_jax.tasks import (
 from distattn_jax.tasks.text_task import PredictingTask
 from experiments.commands.predict import predict
 from experiments.commands.train import enable_compilation_cache
+from experiments.commands.translate import translate
 from experiments.recipes import find_recipe
 
 # Text for a pre-trained model. What the model relates to "it" is a question of the literature.
@@ -97,7 +98,7 @@ def explore(
     else:
         loaded = load(path, member=member, portable=True)
         found = attend_to_texts(loaded, texts)
-        caption = describe_output(loaded, texts, found)
+        caption = describe_output(loaded, texts)
     return plot.explore(
         {name: plot.AttentionPart(*part) for name, part in found.items()},
         layers=layers,
@@ -117,18 +118,16 @@ def is_pretrained(path: str) -> bool:
     return isinstance(content, dict) and "model_type" in content
 
 
-def describe_output(
-    loaded: LoadedModel, texts: Sequence[str], parts: dict[str, PartAttention]
-) -> str:
+def describe_output(loaded: LoadedModel, texts: Sequence[str]) -> str:
     """Return the prediction or the translation of a model, or an empty text."""
+    lines = [" ".join(text.split()) for text in texts]
     if isinstance(loaded.task, PredictingTask):
-        line = "\t".join(" ".join(text.split()) for text in texts)
-        (prediction,) = predict(loaded, [line], size=1)
+        (prediction,) = predict(loaded, ["\t".join(lines)], size=1)
         return f"predicts {prediction.replace(chr(9), ', ')}"
-    cross = parts.get("cross-attention")
-    if cross is None or len(texts) > 1:
-        return ""
-    return f"translates: {' '.join(t for t in cross.query_tokens or () if t != END_TOKEN)}"
+    if isinstance(loaded.task, Translation) and len(lines) == 1:
+        (translation,) = translate(loaded, lines, size=1)
+        return f"translates: {translation}"
+    return ""
 
 
 def find_example(path: str) -> list[str]:

@@ -18,7 +18,8 @@ pytestmark = pytest.mark.skipif(
 MAPS = random_maps(2, 3, 6, 6)
 CROSS = random_maps(1, 2, 3, 6, seed=1)
 VIEW = "attentionPage.views[0]"
-# Contrast of every token and of all running text with the ground behind it, as WCAG defines it.
+# Contrast of a token in every colour, and of all running text, with the ground behind it, as WCAG
+# defines it.
 CONTRASTS = """(() => {
   const light = (colour) => {
     const parts = colour.match(/[\\d.]+/g).slice(0, 3).map((x) => x / 255);
@@ -30,8 +31,11 @@ CONTRASTS = """(() => {
     return (a + 0.05) / (b + 0.05);
   };
   const ground = getComputedStyle(document.body).backgroundColor;
-  const tokens = [...document.querySelectorAll(".token")].map(
-    (token) => contrast(token, getComputedStyle(token).backgroundColor));
+  const token = document.querySelector(".token");
+  const tokens = Array.from({ length: 256 }, (_, i) => {
+    attentionPage.palette.colour(token, i / 255);
+    return contrast(token, getComputedStyle(token).backgroundColor);
+  });
   const words = [...document.querySelectorAll(".readout, .caption, h1, footer, .parameters span")];
   return [...tokens, ...words.map((element) => contrast(element, ground))];
 })()"""
@@ -119,7 +123,7 @@ def test_the_mouse_on_the_map_says_who_attends_to_whom(browser, pages):
     assert percent == pytest.approx(100 * MAPS[0, 0].max(), abs=1)
     ratio = MAPS[0, 0].sum(axis=0)[key]  # The mean over keys is 1.
     assert f" receives {float(f'{ratio:.3g}'):g} times the mean." in shown
-    # The row of the query colours the text: the strongest colour is on the token of the key.
+    # The row of the query colours the text: the strongest colour is on the token of this key.
     colours = browser.evaluate(
         "[...document.querySelectorAll('.token')].map((x) => x.style.backgroundColor)"
     )

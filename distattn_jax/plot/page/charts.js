@@ -132,7 +132,8 @@ function showDetails(element, part, layer, head, palette) {
       const label = `${curve.title} from ${formatNumber(y[0])} to ${formatNumber(y[y.length - 1])}`;
       const [figure, canvas] = makeChart(curve.title, label);
       charts.append(figure);
-      const colour = getComputedStyle(document.documentElement).getPropertyValue("--global");
+      const isLocal = positions.numbers.w && positions.numbers.w[head] < 0;
+      const colour = isLocal ? palette.local : palette.global;
       drawCurves(canvas, curve.x, [{ y, colour }], curve.x_label, curve.baseline, palette);
     }
     for (const table of positions.tables) {
@@ -149,10 +150,9 @@ function showDetails(element, part, layer, head, palette) {
     const caption = `attention by distance in this text, mean ${formatNumber(mean)} tokens (dashed: uniform)`;
     const [figure, canvas] = makeChart(caption, caption);
     charts.append(figure);
-    const style = getComputedStyle(document.documentElement);
     drawCurves(canvas, measured.map((_, i) => i), [
       { y: uniform, colour: palette.faint, dashed: true },
-      { y: measured, colour: style.getPropertyValue("--local") },
+      { y: measured, colour: palette.accent },
     ], "distance |i \u2212 j|", null, palette);
   }
   element.append(charts);

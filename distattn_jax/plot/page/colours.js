@@ -21,6 +21,13 @@ function interpolate(stops) {
   });
 }
 
+/** Return the relative luminance of a colour. Above 0.179, black has more contrast than white. */
+function luminance(colour) {
+  const [red, green, blue] = colour.map((x) => (
+    x <= 10 ? x / 255 / 12.92 : ((x / 255 + 0.055) / 1.055) ** 2.4));
+  return 0.2126 * red + 0.7152 * green + 0.0722 * blue;
+}
+
 /** Colours of one theme. `root` colours the square root of a weight, which shows small ones. */
 class Palette {
   constructor(theme, root) {
@@ -28,10 +35,9 @@ class Palette {
     this.diverging = interpolate(STOPS[theme].diverging);
     this.root = root;
     const style = getComputedStyle(document.documentElement);
-    this.ink = style.getPropertyValue("--ink").trim();
-    this.faint = style.getPropertyValue("--faint").trim();
-    this.line = style.getPropertyValue("--line").trim();
-    this.accent = style.getPropertyValue("--accent").trim();
+    for (const name of ["ink", "faint", "line", "accent", "local", "global"]) {
+      this[name] = style.getPropertyValue(`--${name}`).trim();
+    }
   }
 
   /** Return the index, from 0 to 255, of the colour of a fraction of the largest weight. */
@@ -50,8 +56,7 @@ class Palette {
   colour(element, fraction) {
     const [red, green, blue] = this.sequential[this.index(fraction)];
     element.style.backgroundColor = `rgb(${red} ${green} ${blue})`;
-    const lightness = 0.299 * red + 0.587 * green + 0.114 * blue;
-    element.style.color = lightness > 140 ? "#14181f" : "#ffffff";
+    element.style.color = luminance([red, green, blue]) > 0.179 ? "#000000" : "#ffffff";
   }
 }
 

@@ -12,7 +12,9 @@ class HeadGrid {
     const columns = part.heads + 1;
     element.replaceChildren();
     element.style.gridTemplateColumns = `18px repeat(${columns}, minmax(22px, 64px))`;
-    element.style.setProperty("--shape", `${part.keys} / ${part.queries}`);
+    // A map of many queries and few keys would be too high for a grid.
+    const shape = Math.max(0.5, Math.min(2, part.keys / part.queries));
+    element.style.setProperty("--shape", String(shape));
     // Enlarged pixels stay sharp. Reduced pixels are averaged, so that none of them vanishes.
     element.style.setProperty("--pixels", part.keys < 32 ? "pixelated" : "auto");
     const addLabel = (text) => {

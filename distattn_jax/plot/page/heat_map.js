@@ -1,6 +1,6 @@
 // One attention map in full size: rows are queries, columns are keys. Received attention is below.
 
-const MAX_CELL = 30, LABEL_FONT = 12, BAR_HEIGHT = 34, GAP = 6;
+const MAX_CELL = 36, LABEL_FONT = 12, BAR_HEIGHT = 34, GAP = 6;
 
 class HeatMap {
   /** `box` holds the canvas and the two marks of the selected row and column. */
@@ -25,8 +25,9 @@ class HeatMap {
     const measure = this.canvas.getContext("2d");
     measure.font = `${LABEL_FONT}px ${FONT_FAMILY}`;
     const widest = (tokens) => Math.max(...tokens.map((token) => measure.measureText(token).width));
-    this.left = Math.ceil(Math.min(widest(queries), 0.28 * available, 120)) + GAP;
-    this.top = Math.ceil(Math.min(widest(keys), 100)) + GAP;
+    const named = Math.max(widest(queries), widest(["received"]));
+    this.left = Math.ceil(Math.min(named, 0.28 * available, 120)) + GAP;
+    this.top = Math.ceil(Math.max(Math.min(widest(keys), 100), LABEL_FONT)) + GAP;
     this.cell = Math.min((available - this.left) / part.keys, MAX_CELL);
     const width = Math.ceil(this.left + this.cell * part.keys);
     const mapHeight = this.cell * part.queries;

@@ -35,7 +35,7 @@ class Page {
   }
 
   describePrecision() {
-    const percent = formatNumber(100 / this.data.levels);
+    const percent = Math.ceil(1000 / this.data.levels) / 10;
     document.getElementById("notes").textContent =
       `Weights are stored in ${Math.round(Math.log2(this.data.levels + 1))} bits: a shown weight differs from `
       + `the exact one by at most ${percent} % of the largest weight of its head, and less for small weights. `

@@ -33,6 +33,12 @@ class ModelView {
   get focus() { return this.hovered || this.pinned || NOTHING; }
   get weights() { return this.part.weights(this.layer, this.head); }
 
+  /** Weight of the strongest colour. */
+  get strongest() {
+    const all = this.page.options.scale === "all";
+    return (all ? this.part.overallLargest : this.part.largestOf(this.layer, this.head)) || 1;
+  }
+
   addPartButtons(element) {
     this.partButtons = this.parts.map((part, index) => {
       const button = document.createElement("button");
@@ -167,17 +173,16 @@ class ModelView {
 
   /** Return a function of an entry of the map: its share of the largest weight. */
   fractionOf() {
-    const { part, weights, page } = this;
-    const { scale, segments } = page.options;
-    const end = (scale === "all" ? part.overallLargest : part.largestOf(this.layer, this.head)) || 1;
+    const { part, weights, page, strongest } = this;
+    const { segments } = page.options;
     const other = page.subtrahend(this);
     if (other) {
       let largest = 1e-9;
       weights.forEach((weight, i) => { largest = Math.max(largest, Math.abs(weight - other.weights[i])); });
       return (i) => (weights[i] - other.weights[i]) / largest;
     }
-    if (!segments || !part.segments) return (i) => weights[i] / end;
-    return (i) => (part.isSelected(Math.floor(i / part.keys), i % part.keys, segments) ? weights[i] / end : 0);
+    if (!segments || !part.segments) return (i) => weights[i] / strongest;
+    return (i) => (part.isSelected(Math.floor(i / part.keys), i % part.keys, segments) ? weights[i] / strongest : 0);
   }
 
   colourOf() {
@@ -199,15 +204,17 @@ class ModelView {
     if (focus === NOTHING) {
       const received = part.received(this.layer, this.head);
       this.queryStrip.colour(null);
-      this.keyStrip.colour(received, Math.max(...received), page.palette);
+      // Uniform attention has a middle colour: the strongest one means twice the mean or more.
+      const mean = received.reduce((a, b) => a + b, 0) / received.length;
+      this.keyStrip.colour(received, Math.max(...received, 2 * mean), page.palette);
     } else if (byKey) {
       const column = Array.from({ length: part.queries }, (_, i) => this.weights[i * part.keys + focus.key]);
       this.keyStrip.colour(null);
-      this.queryStrip.colour(column, Math.max(...column), page.palette);
+      this.queryStrip.colour(column, this.strongest, page.palette);
     } else {
       const row = this.weights.subarray(focus.query * part.keys, (focus.query + 1) * part.keys);
       this.queryStrip.colour(null);
-      this.keyStrip.colour(row, Math.max(...row), page.palette);
+      this.keyStrip.colour(row, this.strongest, page.palette);
     }
     if (part.isSelf) {
       this.keyStrip.mark(byKey ? focus.key : focus.query, byKey ? pinned.key : pinned.query);
@@ -234,7 +241,8 @@ function describeFocus(view, focus, byKey) {
   };
   const received = part.received(layer, head);
   const average = received.reduce((a, b) => a + b, 0) / received.length || 1;
-  const ratio = (j) => `${formatNumber(received[j] / average)} times the mean`;
+  const format = (value) => (value < 0.01 ? "less than 0.01" : formatNumber(value));
+  const ratio = (j) => `${format(received[j] / average)} times the mean`;
   if (focus.query !== null && focus.key !== null) {
     const weight = part.format(weights[focus.query * part.keys + focus.key], layer, head);
     return [
@@ -255,7 +263,7 @@ function describeFocus(view, focus, byKey) {
   const total = shareBetween(view);
   return [
     "Colours show received attention. Most is received by ",
-    ...order.flatMap(([value, j], place) => [place ? ", " : "", bold(part.tokens[j]), ` ${formatNumber(value)}`]),
+    ...order.flatMap(([value, j], place) => [place ? ", " : "", bold(part.tokens[j]), ` ${format(value)}`]),
     " times the mean.", total === null ? "" : ` The selected attention is ${Math.round(100 * total)}\u00a0% of all.`];
 }
 
