@@ -42,7 +42,7 @@ def test_every_flag_of_a_command_is_known(command):
     elif name in ("bench", "speed"):
         config = Bench() if name == "bench" else SpeedConfig()
         parse_options(config, arguments, program=name)
-    elif name in ("collect", "report"):
+    elif name in ("collect", "explore", "report"):
         module.make_parser().parse_args(arguments)
 
 
