@@ -50,15 +50,38 @@ class AttentionPart(NamedTuple):
     axis_names: tuple[str, str] = ("query", "key")
 
 
-class AttentionPage:
-    """Interactive page of one or two models. A notebook shows it as the value of a cell.
+class _CheckedPart(NamedTuple):
+    """Part of a model after all checks. `numbers` are the layers, counted from 1.
 
-    Args:
-      models: Models side by side, as objects of JSON with the key "parts".
-      max_bytes: Largest size of the page.
+    `causal` is True if no query attends to a later key.
     """
 
-    def __init__(self, models: Sequence[dict[str, Any]], max_bytes: int = MAX_BYTES):
+    name: str
+    maps: np.ndarray
+    tokens: list[str]
+    query_tokens: list[str] | None
+    segments: list[int] | None
+    axis_names: tuple[str, str]
+    numbers: list[int]
+    causal: bool
+    positions: list[HeadPositions] | None
+
+
+class _Model(NamedTuple):
+    """One of the models of a page."""
+
+    title: str
+    caption: str
+    parts: list[_CheckedPart]
+
+
+class AttentionPage:
+    """Interactive page of one or two models, made by `explore`.
+
+    A notebook shows the page as the value of a cell.
+    """
+
+    def __init__(self, models: Sequence[_Model], max_bytes: int):
         self._models, self._max_bytes = tuple(models), max_bytes
         self._html = ""
 
@@ -75,7 +98,7 @@ class AttentionPage:
                     self._html = page
                     break
             else:
-                weights = sum(part.maps.size for model in self._models for part in model["parts"])
+                weights = sum(part.maps.size for model in self._models for part in model.parts)
                 raise ValueError(
                     f"maps must fit into a page of {self._max_bytes:,} bytes; {weights:,} weights "
                     f"need {len(page.encode()):,} bytes. Shorten the text, select some layers "
@@ -100,25 +123,8 @@ class AttentionPage:
         )
 
     def __repr__(self) -> str:
-        titles = " and ".join(repr(model["title"]) for model in self._models)
+        titles = " and ".join(repr(model.title) for model in self._models)
         return f"<AttentionPage of {titles}; save(path) writes it>"
-
-
-class _CheckedPart(NamedTuple):
-    """Part of a model after all checks. `numbers` are the layers, counted from 1.
-
-    `causal` is True if no query attends to a later key.
-    """
-
-    name: str
-    maps: np.ndarray
-    tokens: list[str]
-    query_tokens: list[str] | None
-    segments: list[int] | None
-    axis_names: tuple[str, str]
-    numbers: list[int]
-    causal: bool
-    positions: list[HeadPositions] | None
 
 
 def explore(
@@ -159,10 +165,13 @@ def explore(
       max_bytes: Largest size of the page.
     """
     if isinstance(maps, Mapping):
-        if tokens is not None or query_tokens is not None or variants is not None:
+        fields: dict[str, Any] = {"tokens": tokens, "query_tokens": query_tokens}
+        fields |= {"variants": variants, "segments": segments}
+        given = [name for name, value in fields.items() if value is not None]
+        if given:
             raise ValueError(
-                "tokens, query_tokens and variants must be fields of each AttentionPart if maps is "
-                "a dict; got them as arguments."
+                f"{', '.join(given)} must be fields of each AttentionPart if maps is a dict; "
+                "got them as arguments."
             )
         parts = dict(maps)
     elif tokens is None:
@@ -172,7 +181,7 @@ def explore(
     if not parts:
         raise ValueError("maps must have at least one part; got an empty dict.")
     checked = [_check_part(name, part, layers) for name, part in parts.items()]
-    models = [{"title": title, "caption": caption, "parts": checked}]
+    models = [_Model(title, caption, checked)]
     if against is not None:
         if len(against._models) > 1:
             raise ValueError("against must be a page of one model; got a page of two.")
@@ -260,18 +269,18 @@ def _describe_layers(
     return [describe_heads(variants[i], heads, queries, keys, causal=causal) for i in indices]
 
 
-def _write_page(models: Sequence[dict[str, Any]], levels: int) -> str:
+def _write_page(models: Sequence[_Model], levels: int) -> str:
     """Return the HTML document. Its weights are integers from 0 to `levels`."""
     content = {
         "levels": levels,
         "models": [
-            {**model, "parts": [_write_part(part, levels) for part in model["parts"]]}
+            {**model._asdict(), "parts": [_write_part(part, levels) for part in model.parts]}
             for model in models
         ],
     }
     script = "\n".join((FOLDER / f"{name}.js").read_text("utf-8") for name in SCRIPTS)
     style = (FOLDER / "page.css").read_text("utf-8")
-    title = html.escape(" and ".join(model["title"] for model in models))
+    title = html.escape(" and ".join(model.title for model in models))
     parts = {
         # Character references can also stand for half of a surrogate pair, which UTF-8 cannot.
         "title": title.encode("ascii", "xmlcharrefreplace").decode("ascii"),

@@ -55,15 +55,26 @@ def test_a_head_without_attention_is_stored_as_zeros():
 
 
 def test_twelve_layers_of_twelve_heads_with_128_tokens_need_less_than_3_megabytes():
-    # Logits of two normal numbers: noisier, and so larger, than the attention of trained models.
-    logits = np.random.default_rng(0).normal(size=(12, 12, 128, 128)) * 2
-    maps = np.exp(logits) / np.exp(logits).sum(axis=-1, keepdims=True)
-    tokens = [f"token {i}" for i in range(128)]
-    page = plot.explore(maps, tokens, against=plot.explore(maps, tokens))
+    # Random logits: noisier, and so larger, than the attention of trained models.
+    draw = np.random.default_rng(0)
+    weights = np.exp(2 * draw.standard_normal((12, 12, 128, 128), np.float32))
+    page = plot.explore(weights / weights.sum(-1, keepdims=True), [f"{i}" for i in range(128)])
     assert len(page.html.encode()) < 3e6
-    assert read_data(page)["levels"] < 255
-    with pytest.raises(ValueError, match="maps must fit into a page of 500,000 bytes; 2,359,296 w"):
-        _ = plot.explore(maps, tokens, max_bytes=500_000).html
+
+
+def test_a_large_page_has_fewer_bits_until_it_is_refused():
+    maps = random_maps(4, 4, 40, 40)
+    tokens = [f"{i}" for i in range(40)]
+    size = len(plot.explore(maps, tokens).html.encode())
+    smaller = plot.explore(maps, tokens, max_bytes=size - 5_000)
+    assert len(smaller.html.encode()) <= size - 5_000
+    data = read_data(smaller)
+    assert data["levels"] in (127, 63)
+    largest = maps.max(axis=(2, 3), keepdims=True)
+    error = np.abs(stored_weights(data, data["models"][0]["parts"][0]) - maps)
+    assert (error <= largest / data["levels"]).all()
+    with pytest.raises(ValueError, match="maps must fit into a page of 50,000 bytes; 25,600 weigh"):
+        _ = plot.explore(maps, tokens, max_bytes=50_000).html
 
 
 def test_a_token_can_neither_end_the_data_nor_start_an_element():
@@ -212,7 +223,7 @@ def test_two_models_stand_side_by_side():
         ((-MAPS, TOKENS), "maps must be finite weights of at least 0; the lowest is -"),
         ((MAPS * np.nan, TOKENS), "maps must be finite weights"),
         (({}, None), "maps must have at least one part"),
-        (({"a": plot.AttentionPart(MAPS, TOKENS)}, TOKENS), "tokens, query_tokens and variants mu"),
+        (({"a": plot.AttentionPart(MAPS, TOKENS)}, TOKENS), "tokens must be fields of each Attent"),
         (({"a": plot.AttentionPart(MAPS, [])}, None), "maps of the part 'a' must have shape"),
     ],
 )

@@ -224,6 +224,23 @@ def test_the_attention_between_two_texts_can_be_shown_alone(browser, tmp_path):
     assert f"The selected attention is {share}\N{NO-BREAK SPACE}%" in text_of(browser, ".readout")
 
 
+def test_the_mouse_moves_over_144_large_maps_without_drawing_them_again(browser, tmp_path):
+    maps = random_maps(12, 12, 128, 128)
+    plot.explore(maps, [f"t{i}" for i in range(128)]).save(tmp_path / "large.html")
+    browser.open(tmp_path / "large.html")
+    assert browser.evaluate("document.querySelectorAll('.grid canvas').length") == 12 * 13
+    browser.evaluate(
+        "painted = 0; paint = paintPixels; paintPixels = (...x) => (painted++, paint(...x))"
+    )
+    for place in range(0, 50, 10):
+        browser.move_to(*point_at(browser, place, 2 * place))
+        assert text_of(browser, ".readout").startswith(f"t{place} attends to t{2 * place}: ")
+    assert browser.evaluate("painted") == 0
+    browser.evaluate("document.querySelectorAll('.grid button')[14].click()")
+    assert text_of(browser, "figcaption") == "layer 2, head 2"
+    assert browser.evaluate("painted") == 1
+
+
 @pytest.mark.parametrize("name", ["one", "two"])
 def test_a_phone_needs_no_horizontal_scrolling(browser, pages, name):
     browser.open(pages / f"{name}.html", width=360, height=740)
