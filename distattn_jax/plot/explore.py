@@ -24,7 +24,10 @@ from distattn_jax.plot.page_arrays import LEVELS, pack, quantise
 from distattn_jax.plot.style import check_array
 
 FOLDER = Path(__file__).parent / "page"
-SCRIPTS = ("data", "colours", "heat_map", "lines", "charts", "tokens", "grid", "model", "main")
+SCRIPTS = (
+    *("data", "colours", "heat_map", "lines", "charts", "tokens", "grid", "words", "model"),
+    "main",
+)
 MAX_BYTES = 3_000_000
 FRAME_HEIGHT = 860  # of the page in a notebook, in pixels
 

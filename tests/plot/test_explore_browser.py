@@ -139,6 +139,15 @@ def test_the_strongest_colour_of_the_map_is_its_largest_weight(browser, pages):
     )
     red = np.asarray(pixels).reshape(6, 6, 4)[..., 0]
     assert red.argmin() == MAPS[0, 0].argmax()
+    percent = round(100 * MAPS[0, 0].max())
+    assert text_of(browser, ".scale") == f"strongest colour: {percent}\N{NO-BREAK SPACE}%"
+    browser.evaluate(
+        "document.querySelector('[name=scale]').value = 'all';"
+        "document.querySelector('[name=scale]').dispatchEvent("
+        "new Event('change', {bubbles: true}))"
+    )
+    percent = round(100 * MAPS.max())
+    assert text_of(browser, ".scale") == f"strongest colour: {percent}\N{NO-BREAK SPACE}%"
 
 
 def test_the_keyboard_reaches_tokens_map_and_heads(browser, pages):

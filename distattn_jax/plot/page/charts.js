@@ -1,6 +1,7 @@
-// Small charts of one head: curves of positions, tables of relative positions, attention by distance.
+// Small charts of one head: curves, tables of relative positions, attention by distance.
 
-const CHART_WIDTH = 290, CHART_HEIGHT = 150, CHART_MARGIN = { left: 42, right: 8, top: 8, bottom: 32 };
+const CHART_WIDTH = 290, CHART_HEIGHT = 150;
+const CHART_MARGIN = { left: 42, right: 8, top: 8, bottom: 32 };
 
 /** Return a figure with a caption and an empty canvas. */
 function makeChart(caption, label) {
@@ -16,7 +17,8 @@ function makeChart(caption, label) {
 
 /** Return a number with three significant digits and a typographic minus sign. */
 function formatNumber(x) {
-  const text = Math.abs(x) < 1e-4 && x !== 0 ? x.toExponential(1) : String(Number(x.toPrecision(3)));
+  const isTiny = Math.abs(x) < 1e-4 && x !== 0;
+  const text = isTiny ? x.toExponential(1) : String(Number(x.toPrecision(3)));
   return text.replace("-", "\u2212");
 }
 
@@ -26,7 +28,8 @@ function ticks(low, high, count) {
   const power = 10 ** Math.floor(Math.log10(rough));
   const step = [1, 2, 5, 10].map((x) => x * power).find((x) => x >= rough);
   const found = [];
-  for (let i = Math.ceil(low / step - 1e-9); i * step <= high + 1e-9 * step; i++) found.push(i * step);
+  const first = Math.ceil(low / step - 1e-9); // Rounding errors must not lose a tick at the ends.
+  for (let i = first; i * step <= high + 1e-9 * step; i++) found.push(i * step);
   return found;
 }
 
@@ -68,7 +71,9 @@ function drawCurves(canvas, x, lines, xLabel, baseline, palette) {
   };
   const end = CHART_WIDTH - right, floor = CHART_HEIGHT - bottom;
   stroke([[left, top], [left, floor], [end, floor]], palette.line, 1, []);
-  if (baseline !== null) stroke([[left, toY(baseline)], [end, toY(baseline)]], palette.faint, 1, [2, 3]);
+  if (baseline !== null) {
+    stroke([[left, toY(baseline)], [end, toY(baseline)]], palette.faint, 1, [2, 3]);
+  }
   for (const { y, colour, dashed } of lines) {
     const points = Array.from(y, (value, i) => [toX(x[i]), toY(value)]);
     stroke(points, colour, 2, dashed ? [4, 3] : []);
@@ -80,7 +85,8 @@ function drawSimilarities(canvas, positions, cosines, palette) {
   const size = positions.length, side = 150, margin = 26;
   const context = openCanvas(canvas, side + margin + 4, side + margin);
   const pixels = document.createElement("canvas");
-  paintPixels(pixels, size, size, (i) => palette.diverging[palette.divergingIndex(cosines[i] / 127 - 1)]);
+  const colourOf = (i) => palette.diverging[palette.divergingIndex(cosines[i] / 127 - 1)];
+  paintPixels(pixels, size, size, colourOf);
   context.imageSmoothingEnabled = false;
   context.drawImage(pixels, margin, 2, side, side);
   context.fillStyle = palette.faint;
@@ -108,10 +114,13 @@ function attentionByDistance(part, layer, head) {
       if (j < visible) uniform[Math.abs(i - j)] += 1 / visible;
     }
   }
-  return { measured: measured.map((x) => x / (total || 1)), uniform: uniform.map((x) => x / queries) };
+  return {
+    measured: measured.map((x) => x / (total || 1)),
+    uniform: uniform.map((x) => x / queries),
+  };
 }
 
-/** Fill the details of one head: its parameters, its curves, its tables, its attention by distance. */
+/** Fill the details of one head: parameters, curves, tables, attention by distance. */
 function showDetails(element, part, layer, head, palette) {
   element.replaceChildren();
   const charts = document.createElement("div");
@@ -147,7 +156,8 @@ function showDetails(element, part, layer, head, palette) {
   if (part.isSelf && part.queries > 1) {
     const { measured, uniform } = attentionByDistance(part, layer, head);
     const mean = measured.reduce((sum, share, distance) => sum + share * distance, 0);
-    const caption = `attention by distance in this text, mean ${formatNumber(mean)} tokens (dashed: uniform)`;
+    const caption = "attention by distance in this text, "
+      + `mean ${formatNumber(mean)} tokens (dashed: uniform)`;
     const [figure, canvas] = makeChart(caption, caption);
     charts.append(figure);
     drawCurves(canvas, measured.map((_, i) => i), [

@@ -94,9 +94,8 @@ const FONT_FAMILY = "system-ui, 'Segoe UI', Roboto, 'DejaVu Sans', sans-serif";
 /** Return a text that is at most `width` pixels wide. A text that was cut ends in an ellipsis. */
 function cutText(context, text, width) {
   if (context.measureText(text).width <= width) return text;
-  let characters = Array.from(text);
-  while (characters.length > 1 && context.measureText(`${characters.join("")}\u2026`).width > width) {
-    characters = characters.slice(0, Math.min(characters.length - 1, 40));
-  }
-  return `${characters.join("")}\u2026`;
+  const characters = Array.from(text).slice(0, 40);
+  const shorten = () => `${characters.join("")}\u2026`;
+  while (characters.length > 1 && context.measureText(shorten()).width > width) characters.pop();
+  return shorten();
 }

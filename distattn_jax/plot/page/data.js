@@ -69,6 +69,17 @@ class Part {
     return sum;
   }
 
+  /** Return the attention of one query to all keys. */
+  row(layer, head, query) {
+    return this.weights(layer, head).subarray(query * this.keys, (query + 1) * this.keys);
+  }
+
+  /** Return the attention of all queries to one key. */
+  column(layer, head, key) {
+    const weights = this.weights(layer, head);
+    return Float32Array.from({ length: this.queries }, (_, i) => weights[i * this.keys + key]);
+  }
+
   /** Return the largest weight of a map. */
   largestOf(layer, head) {
     if (!this.isMean(head)) return this.largest[layer * this.heads + head];

@@ -52,9 +52,11 @@ class HeadGrid {
   /** Draw all small maps. A pixel shows the largest weight of the pairs of tokens in it. */
   draw(scale, between, palette) {
     const { part } = this;
-    const rows = Math.min(part.queries, MAX_THUMBNAIL), columns = Math.min(part.keys, MAX_THUMBNAIL);
-    const rowOf = Uint8Array.from({ length: part.queries }, (_, i) => Math.floor(i * rows / part.queries));
-    const columnOf = Uint8Array.from({ length: part.keys }, (_, j) => Math.floor(j * columns / part.keys));
+    const pool = (count) => {
+      const pixels = Math.min(count, MAX_THUMBNAIL);
+      return [pixels, Array.from({ length: count }, (_, i) => Math.floor(i * pixels / count))];
+    };
+    const [rows, rowOf] = pool(part.queries), [columns, columnOf] = pool(part.keys);
     const pooled = new Float32Array(rows * columns);
     this.buttons.forEach((button, index) => {
       const layer = Math.floor(index / (part.heads + 1)), head = index % (part.heads + 1);
@@ -68,7 +70,9 @@ class HeadGrid {
         const start = rowOf[i] * columns;
         for (let j = 0; j < part.keys; j++, place++) {
           const target = start + columnOf[j];
-          if (values[place] > pooled[target] && part.isSelected(i, j, between)) pooled[target] = values[place];
+          if (values[place] > pooled[target] && part.isSelected(i, j, between)) {
+            pooled[target] = values[place];
+          }
         }
       }
       const toFraction = mean ? (x) => x / end : (x) => (x / part.levels) ** 2 * largest / end;
@@ -106,5 +110,6 @@ class HeadGrid {
 
 /** Return the name of a head, such as "layer 1, head 3". */
 function nameHead(part, layer, head) {
-  return `layer ${part.layerNumbers[layer]}, ${part.isMean(head) ? "mean of all heads" : `head ${head + 1}`}`;
+  const name = part.isMean(head) ? "mean of all heads" : `head ${head + 1}`;
+  return `layer ${part.layerNumbers[layer]}, ${name}`;
 }

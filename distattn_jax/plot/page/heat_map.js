@@ -86,7 +86,8 @@ class HeatMap {
     context.fillStyle = palette.faint;
     context.font = `11px ${FONT_FAMILY}`;
     context.textAlign = "right";
-    context.fillText(cutText(context, "received", this.left - GAP), this.left - 4, top + BAR_HEIGHT / 2);
+    const label = cutText(context, "received", this.left - GAP);
+    context.fillText(label, this.left - 4, top + BAR_HEIGHT / 2);
   }
 
   /** Return the query and the key under a pointer; null outside. Beside the map, one of them. */

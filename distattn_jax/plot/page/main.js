@@ -26,7 +26,8 @@ class Page {
     container.classList.toggle("two", this.views.length > 1);
     this.controls.hidden = false;
     document.getElementById("together").hidden = this.views.length < 2;
-    document.getElementById("between").hidden = !this.views.some((view) => view.parts.some((part) => part.segments));
+    const parts = this.views.flatMap((view) => view.parts);
+    document.getElementById("between").hidden = !parts.some((part) => part.segments);
     this.describePrecision();
     this.listen();
     this.views.forEach((view) => view.showPart(0));
@@ -36,9 +37,10 @@ class Page {
 
   describePrecision() {
     const percent = Math.ceil(1000 / this.data.levels) / 10;
+    const bits = Math.round(Math.log2(this.data.levels + 1));
     document.getElementById("notes").textContent =
-      `Weights are stored in ${Math.round(Math.log2(this.data.levels + 1))} bits: a shown weight differs from `
-      + `the exact one by at most ${percent} % of the largest weight of its head, and less for small weights. `
+      `Weights are stored in ${bits} bits: a shown weight differs from the exact one by at most `
+      + `${percent} % of the largest weight of its head, and less for small weights. `
       + "Received attention and parameters are exact. Attention is no explanation of a prediction.";
   }
 
@@ -69,7 +71,8 @@ class Page {
   }
 
   pressKey(event) {
-    if (event.ctrlKey || event.metaKey || event.altKey || event.target.matches("input, select")) return;
+    if (event.ctrlKey || event.metaKey || event.altKey) return;
+    if (event.target.matches("input, select")) return;
     const names = { v: "view", d: "direction" };
     if (event.key === "Escape") {
       this.views.forEach((view) => {

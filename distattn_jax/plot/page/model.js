@@ -15,6 +15,7 @@ class ModelView {
     this.textElement = find(".text");
     this.readout = find(".readout");
     this.headCaption = find("figcaption");
+    this.scaleCaption = find(".scale");
     this.details = find(".details");
     this.gridElement = find(".grid");
     const box = find(".canvas-box");
@@ -77,10 +78,13 @@ class ModelView {
       (i) => this.pin(focusOf(i)));
     const byDirection = (i) => (this.page.options.direction === "received"
       ? { query: null, key: i } : { query: i, key: null });
-    this.keyStrip = makeStrip(
-      part.tokens, part.isSelf ? "" : part.keyName, part.isSelf ? byDirection : (key) => ({ query: null, key }));
-    this.queryStrip = part.isSelf ? this.keyStrip
-      : makeStrip(part.queryTokens, part.queryName, (query) => ({ query, key: null }));
+    if (part.isSelf) {
+      this.keyStrip = this.queryStrip = makeStrip(part.tokens, "", byDirection);
+    } else {
+      this.keyStrip = makeStrip(part.tokens, part.keyName, (key) => ({ query: null, key }));
+      this.queryStrip = makeStrip(
+        part.queryTokens, part.queryName, (query) => ({ query, key: null }));
+    }
     this.textElement.replaceChildren(...new Set([this.keyStrip.element, this.queryStrip.element]));
     this.grid = new HeadGrid(this.gridElement, part, (layer, head) => {
       this.select(layer, head);
@@ -119,7 +123,10 @@ class ModelView {
 
   /** Listen to the pointer and to the keys of the large map. */
   listen() {
-    const locate = (event) => (this.page.options.view === "map" ? this.heatMap : this.lines).locate(event);
+    const locate = (event) => {
+      const picture = this.page.options.view === "map" ? this.heatMap : this.lines;
+      return picture.locate(event);
+    };
     // A finger only clicks: it would otherwise leave a choice behind that nothing removes.
     this.canvas.addEventListener("pointermove", (event) => {
       if (event.pointerType === "touch") return;
@@ -137,7 +144,8 @@ class ModelView {
       if (!(event.key in steps)) return;
       event.preventDefault();
       const [down, right] = steps[event.key];
-      const limit = (index, step, count) => (index === null ? 0 : Math.max(0, Math.min(count - 1, index + step)));
+      const limit = (index, step, count) => (
+        index === null ? 0 : Math.max(0, Math.min(count - 1, index + step)));
       this.hovered = null;
       this.pinned = {
         query: limit(this.focus.query, down, this.part.queries),
@@ -162,7 +170,10 @@ class ModelView {
     const name = nameHead(part, this.layer, this.head);
     const other = page.subtrahend(this);
     this.headCaption.textContent = other ? `${name}, minus ${other.title}` : name;
-    this.canvas.setAttribute("aria-label", `Attention of ${name}: rows are ${part.queryName}, columns are ${part.keyName}`);
+    this.scaleCaption.textContent = other ? "red: more attention, blue: less"
+      : `strongest colour: ${Math.round(100 * this.strongest)}\u00a0%`;
+    const axes = `one row for each ${part.queryName}, one column for each ${part.keyName}`;
+    this.canvas.setAttribute("aria-label", `Attention of ${name}: ${axes}`);
     showDetails(this.details, part, this.layer, this.head, page.palette);
     if (page.options.view === "map") {
       const received = other || page.options.segments ? null : part.received(this.layer, this.head);
@@ -178,11 +189,15 @@ class ModelView {
     const other = page.subtrahend(this);
     if (other) {
       let largest = 1e-9;
-      weights.forEach((weight, i) => { largest = Math.max(largest, Math.abs(weight - other.weights[i])); });
-      return (i) => (weights[i] - other.weights[i]) / largest;
+      const difference = weights.map((weight, i) => weight - other.weights[i]);
+      difference.forEach((x) => { largest = Math.max(largest, Math.abs(x)); });
+      return (i) => difference[i] / largest;
     }
     if (!segments || !part.segments) return (i) => weights[i] / strongest;
-    return (i) => (part.isSelected(Math.floor(i / part.keys), i % part.keys, segments) ? weights[i] / strongest : 0);
+    return (i) => {
+      const isSelected = part.isSelected(Math.floor(i / part.keys), i % part.keys, segments);
+      return isSelected ? weights[i] / strongest : 0;
+    };
   }
 
   colourOf() {
@@ -208,11 +223,11 @@ class ModelView {
       const mean = received.reduce((a, b) => a + b, 0) / received.length;
       this.keyStrip.colour(received, Math.max(...received, 2 * mean), page.palette);
     } else if (byKey) {
-      const column = Array.from({ length: part.queries }, (_, i) => this.weights[i * part.keys + focus.key]);
+      const column = part.column(this.layer, this.head, focus.key);
       this.keyStrip.colour(null);
       this.queryStrip.colour(column, this.strongest, page.palette);
     } else {
-      const row = this.weights.subarray(focus.query * part.keys, (focus.query + 1) * part.keys);
+      const row = part.row(this.layer, this.head, focus.query);
       this.queryStrip.colour(null);
       this.keyStrip.colour(row, this.strongest, page.palette);
     }
@@ -224,57 +239,4 @@ class ModelView {
     }
     this.readout.replaceChildren(...describeFocus(this, focus, byKey));
   }
-}
-
-/** Say in words who attends to whom. Return the nodes of the sentence. */
-function describeFocus(view, focus, byKey) {
-  const { part, layer, head, weights } = view;
-  const bold = (token) => {
-    const element = document.createElement("b");
-    element.textContent = nameToken(token);
-    return element;
-  };
-  const list = (values, tokens) => {
-    const order = Array.from(values, (value, i) => [value, i]).sort((a, b) => b[0] - a[0] || a[1] - b[1]);
-    return order.slice(0, 5).filter(([value]) => value > 0).flatMap(([value, i], place) => [
-      place ? ", " : "", bold(tokens[i]), ` ${part.format(value, layer, head)}`]);
-  };
-  const received = part.received(layer, head);
-  const average = received.reduce((a, b) => a + b, 0) / received.length || 1;
-  const format = (value) => (value < 0.01 ? "less than 0.01" : formatNumber(value));
-  const ratio = (j) => `${format(received[j] / average)} times the mean`;
-  if (focus.query !== null && focus.key !== null) {
-    const weight = part.format(weights[focus.query * part.keys + focus.key], layer, head);
-    return [
-      bold(part.queryTokens[focus.query]), ` attends to `, bold(part.tokens[focus.key]), `: ${weight}. `,
-      bold(part.tokens[focus.key]), ` receives ${ratio(focus.key)}.`];
-  }
-  if (focus.query !== null && !byKey) {
-    const row = weights.subarray(focus.query * part.keys, (focus.query + 1) * part.keys);
-    return [bold(part.queryTokens[focus.query]), " attends most to ", ...list(row, part.tokens)];
-  }
-  if (focus.key !== null) {
-    const column = Array.from({ length: part.queries }, (_, i) => weights[i * part.keys + focus.key]);
-    return [
-      bold(part.tokens[focus.key]), ` receives ${ratio(focus.key)}, most from `, ...list(column, part.queryTokens)];
-  }
-  const shares = Array.from(received, (value) => value / average);
-  const order = shares.map((value, j) => [value, j]).sort((a, b) => b[0] - a[0] || a[1] - b[1]).slice(0, 5);
-  const total = shareBetween(view);
-  return [
-    "Colours show received attention. Most is received by ",
-    ...order.flatMap(([value, j], place) => [place ? ", " : "", bold(part.tokens[j]), ` ${format(value)}`]),
-    " times the mean.", total === null ? "" : ` The selected attention is ${Math.round(100 * total)}\u00a0% of all.`];
-}
-
-/** Return the share of the attention between the selected texts of a pair; null without a choice. */
-function shareBetween({ part, page, weights }) {
-  const { segments } = page.options;
-  if (!segments || !part.segments) return null;
-  let chosen = 0, total = 0;
-  weights.forEach((weight, i) => {
-    total += weight;
-    if (part.isSelected(Math.floor(i / part.keys), i % part.keys, segments)) chosen += weight;
-  });
-  return chosen / (total || 1);
 }

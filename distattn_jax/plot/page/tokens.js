@@ -23,9 +23,13 @@ class TokenStrip {
       button.className = segments && segments[index] ? "token second" : "token";
       button.textContent = nameToken(token);
       button.tabIndex = index ? -1 : 0;
-      button.addEventListener("pointerenter", (event) => { if (event.pointerType !== "touch") onHover(index); });
+      button.addEventListener("pointerenter", (event) => {
+        if (event.pointerType !== "touch") onHover(index);
+      });
       button.addEventListener("pointerleave", () => onHover(null));
-      button.addEventListener("focus", () => { if (button.matches(":focus-visible")) onHover(index); });
+      button.addEventListener("focus", () => {
+        if (button.matches(":focus-visible")) onHover(index);
+      });
       button.addEventListener("blur", () => onHover(null));
       button.addEventListener("click", () => onPin(index));
       return button;
@@ -37,7 +41,10 @@ class TokenStrip {
   /** Move the focus with the arrow keys. */
   move(event) {
     const now = this.buttons.indexOf(document.activeElement), last = this.buttons.length - 1;
-    const steps = { ArrowLeft: now - 1, ArrowRight: now + 1, ArrowUp: now - 1, ArrowDown: now + 1, Home: 0, End: last };
+    const steps = {
+      ArrowLeft: now - 1, ArrowRight: now + 1, ArrowUp: now - 1, ArrowDown: now + 1,
+      Home: 0, End: last,
+    };
     if (now < 0 || !(event.key in steps)) return;
     event.preventDefault();
     const next = Math.max(0, Math.min(last, steps[event.key]));

@@ -1,0 +1,72 @@
+// What the selected tokens of a model do, in words.
+
+const MOST = 5; // tokens in a list
+
+/** Return a token as a bold element. Tokens are text, never HTML. */
+function makeBold(token) {
+  const element = document.createElement("b");
+  element.textContent = nameToken(token);
+  return element;
+}
+
+/** List the tokens with the largest values. Values below `least` are left out. */
+function listLargest(values, tokens, least, format) {
+  return Array.from(values, (value, i) => [value, i])
+    .sort((a, b) => b[0] - a[0] || a[1] - b[1])
+    .slice(0, MOST)
+    .filter(([value]) => value > 0 && value >= least)
+    .flatMap(([value, i], place) => [place ? ", " : "", makeBold(tokens[i]), ` ${format(value)}`]);
+}
+
+/** Say in words who attends to whom in a view. Return the nodes of the sentence. */
+function describeFocus(view, focus, byKey) {
+  const { part, layer, head } = view;
+  const received = part.received(layer, head);
+  const average = received.reduce((a, b) => a + b, 0) / received.length || 1;
+  const percent = (weight) => part.format(weight, layer, head);
+  const ratio = (j) => {
+    const value = received[j] / average;
+    return `${value < 0.01 ? "less than 0.01" : formatNumber(value)} times the mean`;
+  };
+  if (focus.query !== null && focus.key !== null) {
+    const weight = part.row(layer, head, focus.query)[focus.key];
+    return [
+      makeBold(part.queryTokens[focus.query]), " attends to ", makeBold(part.tokens[focus.key]),
+      `: ${percent(weight)}. `,
+      makeBold(part.tokens[focus.key]), ` receives ${ratio(focus.key)}.`,
+    ];
+  }
+  if (focus.query !== null && !byKey) {
+    const row = part.row(layer, head, focus.query);
+    return [
+      makeBold(part.queryTokens[focus.query]), " attends most to ",
+      ...listLargest(row, part.tokens, 0, percent),
+    ];
+  }
+  if (focus.key !== null) {
+    const column = part.column(layer, head, focus.key);
+    return [
+      makeBold(part.tokens[focus.key]), ` receives ${ratio(focus.key)}, most from `,
+      ...listLargest(column, part.queryTokens, 0, percent),
+    ];
+  }
+  const ratios = received.map((value) => value / average);
+  return [
+    "Colours show received attention. Most is received by ",
+    ...listLargest(ratios, part.tokens, 0.01, formatNumber),
+    " times the mean.", describeShare(view),
+  ];
+}
+
+/** Say which share of the attention is between the selected texts of a pair. */
+function describeShare({ part, page, weights }) {
+  const { segments } = page.options;
+  if (!segments || !part.segments) return "";
+  let chosen = 0, total = 0;
+  weights.forEach((weight, i) => {
+    total += weight;
+    if (part.isSelected(Math.floor(i / part.keys), i % part.keys, segments)) chosen += weight;
+  });
+  const percent = Math.round(100 * chosen / (total || 1));
+  return ` The selected attention is ${percent}\u00a0% of all.`;
+}
