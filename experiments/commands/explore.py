@@ -115,7 +115,7 @@ def is_pretrained(path: str) -> bool:
         content = json.loads(file.read_text()) if file.is_file() else None
     except ValueError:
         return False  # The reader of runs reports a damaged file.
-    return isinstance(content, dict) and "model_type" in content
+    return isinstance(content, dict) and "hidden_size" in content  # Old ones lack "model_type".
 
 
 def describe_output(loaded: LoadedModel, texts: Sequence[str]) -> str:
