@@ -4,6 +4,8 @@ PYTHON ?= python3
 VENV ?= .venv
 TESTS ?= tests
 INSTALLED := $(VENV)/.installed
+# Store compiled modules. Otherwise each of the many processes of the tests compiles them anew.
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: train test lint dist clean
 
