@@ -93,9 +93,9 @@ def _has_more_rows_than_positions(table: Float[Array, "R W"], shape: tuple[int, 
 
     Args:
       table: Table of vectors.
-      shape: T and S.
+      shape: T and S. If one of them is symbolic, the result is False.
     """
-    return table.shape[0] > sum(shape)
+    return all(isinstance(size, int) for size in shape) and table.shape[0] > sum(shape)
 
 
 def _rows_of_positions(
