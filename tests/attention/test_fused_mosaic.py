@@ -61,9 +61,11 @@ def gather_diagonals(ref):
 
 def load_diagonals(ref):
     """Return the tile whose entry (i, j) is ref[i - j + 16]."""
+    from jax.experimental import pallas as pl
+
     from distattn_jax.attention.fused.gpu import mosaic
 
-    return mosaic.load_diagonals(ref, SHAPE)
+    return mosaic.load_diagonals(ref.at[pl.ds(0, sum(SHAPE))], SHAPE)
 
 
 def gather_entries(ref):
@@ -76,9 +78,10 @@ def gather_entries(ref):
 
 
 ROW, COLUMN = np.indices(SHAPE)
+# A copy to shared memory must have a multiple of 128 bytes.
 GATHERED = {
-    "a vector along the diagonals": (gather_diagonals, (80,), "float32", (ROW - COLUMN + 15,)),
-    "diagonals": (load_diagonals, (80,), "float32", (ROW - COLUMN + 16,)),
+    "a vector along the diagonals": (gather_diagonals, (96,), "float32", (ROW - COLUMN + 15,)),
+    "diagonals": (load_diagonals, (96,), "float32", (ROW - COLUMN + 16,)),
     "a matrix": (gather_entries, (64, 16), "bfloat16", (ROW, (ROW + COLUMN) % 16)),
 }
 

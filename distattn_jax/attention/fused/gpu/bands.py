@@ -82,13 +82,13 @@ def scatter_band(ref: Any, band: Band, tile: jax.Array) -> None:
         columns = jnp.where(is_inside, columns, ref.shape[1])  # out of bounds, therefore dropped
         ref[...] = ref[...].at[rows, columns].set(tile, mode="drop")
         return
-    layout = plgpu.Layout.WGMMA
+    arguments = (ref, band.first, tile)
 
-    @plgpu.inline_mgpu(arg_types=(plgpu.RefType(), layout, layout))
+    @plgpu.inline_mgpu(arg_types=tuple(map(mosaic.argument_type, arguments)))
     def inlined(_, ref, first, tile):
         _map_band(_STORE_TO_BAND, "f,r,l", band, first.registers, (tile.registers,), ref)
 
-    inlined(ref, band.first, tile)
+    inlined(*arguments)
 
 
 def select_outside_band(tile: jax.Array, band: Band, *, before: bool) -> jax.Array:

@@ -50,7 +50,9 @@ def kernel_options() -> dict[str, Any]:
     """Return the keyword arguments of `plgpu.kernel` that all kernels share."""
     params = plgpu.CompilerParams(
         approx_math=True,  # one instruction for exp2: accurate enough for 16-bit inputs
-        lowering_semantics=plgpu.LoweringSemantics.Warpgroup,
+        # Each thread runs the operations on its own registers, in the layouts that the functions
+        # below choose. The other semantics search for layouts, which takes up to 30 seconds.
+        lowering_semantics=plgpu.LoweringSemantics.Lane,
     )
     options: dict[str, Any] = {"compiler_params": params}
     if is_interpreted():
@@ -300,9 +302,8 @@ def map_registers(
     """
     layout = plgpu.Layout.WGMMA
     return_type = plgpu.ShapeDtypeStruct(shape, dtype, layout=layout)
-    types = tuple(layout if isinstance(x, jax.Array) else plgpu.RefType() for x in arguments)
 
-    @plgpu.inline_mgpu(arg_types=types, return_type=return_type)
+    @plgpu.inline_mgpu(arg_types=tuple(map(argument_type, arguments)), return_type=return_type)
     def inlined(_, *arguments):
         return FragmentedArray(
             _registers=function(*(getattr(x, "registers", x) for x in arguments)),
@@ -311,6 +312,13 @@ def map_registers(
         )
 
     return inlined(*arguments)
+
+
+def argument_type(argument: Any) -> Any:
+    """Return the type of a tile, a scalar or a reference in the arguments of `plgpu.inline_mgpu`."""
+    if not isinstance(argument, jax.Array):
+        return plgpu.RefType()
+    return plgpu.Layout.WGMMA if argument.ndim else plgpu.Layout.WG_SPLAT(())
 
 
 def multiply_transposed(
