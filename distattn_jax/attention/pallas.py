@@ -231,10 +231,6 @@ def _select_tolerance(call: AttentionCall) -> float:
     """
     if not isinstance(call.variant, DistanceAware):
         return 0.0
-    window, masks = _make_window(call), _split_mask(call)
-    has_segments = call.query_segments is not None
-    if masks.mask is not None or has_segments or window not in (Window(), Window(right=0)):
-        return 0.0  # The prefix sums over skipped keys would contain keys that are not visible.
     if call.variant.tolerance is not None:
         return call.variant.tolerance
     longest = max(call.query.shape[1], call.key.shape[1])

@@ -12,7 +12,7 @@ from distattn_jax.attention.fused.distance_functions import (
     GeometricDistances,
 )
 from distattn_jax.attention.fused.saturation import compute_radius, compute_table_radius
-from distattn_jax.attention.fused.schedule import INFINITE_RADIUS
+from distattn_jax.attention.fused.schedule import INFINITE_RADIUS, Schedule
 from distattn_jax.attention.fused.skipped_tiles import sum_skipped_rows
 from tests.attention.cases import needs_kernels
 
@@ -203,14 +203,15 @@ def test_sums_of_skipped_rows_equal_a_loop():
     generator = np.random.default_rng(0)
     B, L, N, W, columns = 3, 21, 2, 4, 8
     rows = generator.normal(size=(B, L, N, W)).astype(np.float32)
-    bounds = np.sort(generator.integers(0, 4, (B, N, 5, 3)))
+    starts, ends = np.sort(generator.integers(0, 4, (2, B, N, 5)), axis=0)
+    schedule = Schedule((), jnp.zeros((B, N, 5, 0, 2)), jnp.asarray(starts), jnp.asarray(ends))
     skips = np.asarray([[True, False], [True, True], [False, True]])
     for before, after in ((True, True), (True, False), (False, True)):
         sums = sum_skipped_rows(
-            *map(jnp.asarray, (rows, bounds, skips)), columns, before=before, after=after
+            jnp.asarray(rows), schedule, jnp.asarray(skips), columns, before=before, after=after
         )
         for b, n, block in np.ndindex(B, N, 5):
-            first, last = bounds[b, n, block, 0] * columns, bounds[b, n, block, -1] * columns
+            first, last = starts[b, n, block] * columns, ends[b, n, block] * columns
             expected = before * rows[b, :first, n].sum(0) + after * rows[b, last:, n].sum(0)
             expected *= skips[b, n]
             np.testing.assert_allclose(sums[b, n, block], expected, rtol=1e-4, atol=1e-5)

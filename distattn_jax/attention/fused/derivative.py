@@ -106,14 +106,15 @@ def fused_attention(make_kernels: KernelFactory, plan: Plan, operands: Operands)
       make_kernels: Returns the kernels for a plan and operands. It must be hashable, because it is
         a static argument of `jax.jit`.
       plan: Static options of the call.
-      operands: Arrays of the call. `radius` and `skips_far_tiles` are None: they are computed here.
+      operands: Arrays of the call. `radius` and `is_zero_beyond_radius` are None: they are computed
+        here.
     """
     if plan.tolerance and isinstance(plan.scoring, DistanceScoring):
-        radius, skips = saturation.compute_radius(plan.scoring, operands, plan.tolerance)
-        operands = operands._replace(radius=radius, skips_far_tiles=skips)
+        radius, is_zero = saturation.compute_radius(plan.scoring, operands, plan.tolerance)
+        operands = operands._replace(radius=radius, is_zero_beyond_radius=is_zero)
     elif plan.tolerance and isinstance(plan.scoring, TableScoring) and not plan.scoring.is_additive:
-        radius, skips = saturation.compute_table_radius(operands, plan.tolerance)
-        operands = operands._replace(radius=radius, skips_far_tiles=skips)
+        radius, is_zero = saturation.compute_table_radius(operands, plan.tolerance)
+        operands = operands._replace(radius=radius, is_zero_beyond_radius=is_zero)
     if isinstance(plan.scoring, RelationScoring):
         return _attend_with_relations(make_kernels, plan, plan.scoring, operands)
     return _attend(make_kernels, plan, operands)[0]

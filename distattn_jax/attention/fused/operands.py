@@ -45,9 +45,8 @@ class Operands(NamedTuple):
         queries i and keys j with i - j = x - S, for x from 0 to T + S: D is T + S + 1.
       radius: Smallest distance at which the distance function is treated as constant. If it is
         None, the function is evaluated at all distances.
-      skips_far_tiles: True for a head whose scores beyond the radius are all treated as 0. The
-        kernels skip the tiles beyond the radius of such a head, and use prefix sums instead. None
-        means that no head skips tiles.
+      is_zero_beyond_radius: True for a head whose scores beyond the radius are all treated as 0:
+        see `skipped_tiles`. None means that there are no such heads.
       key_table: Vectors that are added to the keys, one for each relation: see `relations`. None
         adds nothing. The kernels use `relation_products` instead.
       value_table: Vectors that are added to the values, one for each relation. None adds nothing.
@@ -77,7 +76,7 @@ class Operands(NamedTuple):
     dropout_scale: Float[Array, "B N 1"] | None = None
     tables: tuple[Float[Array, "B N D"], ...] = ()
     radius: Int[Array, "B N"] | None = None
-    skips_far_tiles: Bool[Array, "B N"] | None = None
+    is_zero_beyond_radius: Bool[Array, "B N"] | None = None
     key_table: Float[Array, "#N R H"] | None = None
     value_table: Float[Array, "#N R E"] | None = None
     relation_bias: Float[Array, "#N R"] | None = None

@@ -10,15 +10,14 @@ Q and K are the largest norms of a query and of a key of the head, and height is
 scales f. This is the formula for scores that are multiplied by f. For scores to which f is added,
 Q and K are left out.
 
-A head skips its far tiles (see `skipped_tiles`) if scores are multiplied by f and
-Q · K · height · |f(∞)| is also at most the tolerance. All scores beyond the radius are then
-treated as 0.
+If scores are multiplied by f and Q · K · height · |f(∞)| is also at most the tolerance, all scores
+of the head beyond the radius are treated as 0 (see `skipped_tiles`).
 
-If tables contain f, a head skips its far tiles if there is a radius for which
+If tables contain f, the scores of a head are treated as 0 beyond a radius for which
 
     Q · K · max(|f(R)|, |∂f(R)/∂θ|)  <=  tolerance      for all R >= radius and all parameters θ
 
-Kernels read f from its table everywhere else: this is as fast as a constant.
+If there is none, kernels read f from its table everywhere: this is as fast as a constant.
 """
 
 import functools
@@ -81,7 +80,7 @@ def compute_radius(
 def compute_table_radius(
     operands: Operands, tolerance: float
 ) -> tuple[Int[Array, "B N"], Bool[Array, "B N"]]:
-    """Compute the radius beyond which each head skips its tiles, for scores multiplied by a table.
+    """Compute the radius beyond which scores are treated as 0, for scores multiplied by a table.
 
     Args:
       operands: Arrays of the call. Queries, keys and tables determine the radius.
@@ -98,8 +97,8 @@ def compute_table_radius(
     # A bound that is NaN fails the comparison, so its distance counts as near.
     is_far = largest * _largest_product(query, key)[..., None] <= tolerance
     radius = jnp.where(is_far, 0, distance + 1).max(axis=-1)
-    skips = radius <= distance.max(axis=-1)
-    return jnp.where(skips, radius, INFINITE_RADIUS), skips
+    is_zero = radius <= distance.max(axis=-1)
+    return jnp.where(is_zero, radius, INFINITE_RADIUS), is_zero
 
 
 def _largest_product(

@@ -1,30 +1,35 @@
 """Schedule of tiles: the tiles that each block of rows visits, and their properties.
 
 The rows of a block are queries and the columns of its tiles are keys, or the rows are keys and the
-columns are queries. Tiles are visited in the order of their columns. A section is a run of tiles
-with the same properties. A kernel has one loop per section, so that it applies a mask or evaluates
-the distance function f only in the sections that require this.
+columns are queries. A section is a set of tiles with the same properties. It consists of runs of
+consecutive tiles. A kernel has one loop per section, so that it applies a mask or evaluates the
+distance function f only in the sections that require this.
 
-    MASKED   some entries may be masked
-    PLAIN    all entries are visible
-    BEFORE   all entries are visible, and no key is after a query
-    AFTER    all entries are visible, and no key is before a query
-    FAR      all entries are visible, and f is constant because |i - j| >= radius (see `saturation`)
-             with all keys before or all keys after all queries
-    ZERO     all entries are visible, and all scores are treated as 0
+    MASKED        some entries may be masked
+    PLAIN         all entries are visible
+    BEFORE        all entries are visible, and no key is after a query
+    AFTER         all entries are visible, and no key is before a query
+    FAR           all entries are visible, and f is constant because |i - j| >= radius (see
+                  `saturation`) with all keys before or all keys after all queries
+    ZERO          all entries are visible, and all scores are treated as 0
+    MASKED FAR    as FAR, but some entries may be masked
+    MASKED ZERO   as ZERO, but some entries may be masked
 
-The order is MASKED, ZERO, FAR, BEFORE, PLAIN, AFTER, FAR, ZERO, MASKED for blocks of queries. For
-blocks of keys, AFTER and BEFORE are exchanged. Sections that are always
-empty for a call are left out. Heads that skip far tiles have empty FAR sections. With dropout, some
-kernels cannot skip these tiles and visit them as ZERO tiles. Scorings without distance have only
-MASKED, ZERO and PLAIN sections.
+A kernel compiles the code of each loop, so that a schedule has only the sections that the call
+needs. A mask of pairs or segments may mask any tile. Only then are there MASKED FAR and MASKED ZERO
+tiles, and only then does one loop visit all runs of a section. Under all other restrictions, masked
+tiles are MASKED at any distance, and the tiles are visited in the order of their columns: equal
+sections before and after the diagonal have a loop each, because one loop for both would need more
+registers.
+
+ZERO tiles belong to heads whose scores beyond the radius are all treated as 0. Kernels skip these
+tiles where their sum is 0 or known: see `skipped_tiles`.
 
 Every restriction of the visible keys (lengths, a window, a key mask, segments) defines two ranges
 of columns for each block: the columns that some row may see, and the columns that all rows see. The
 intersection of the ranges of all restrictions determines the sections.
 
-Query i has position i + offset, and key j has position j. A bound is the index of a tile, and
-section s consists of the tiles bounds[s] to bounds[s + 1] - 1.
+Query i has position i + offset, and key j has position j. The ends of a run are indices of tiles.
 """
 
 from collections.abc import Sequence
@@ -36,14 +41,14 @@ from jaxtyping import Array, Bool, Int
 
 
 class Section(NamedTuple):
-    """Properties of a run of consecutive tiles.
+    """Properties of a set of tiles.
 
     Attributes:
       is_far: True if the distance function is treated as constant in each of the tiles.
       is_zero: True if all scores of the tiles are treated as 0.
       is_masked: True if some entries of the tiles may be masked.
       side: 1 if no key of a tile is after a query of the tile, -1 if no key is before a query, 0 if
-        a tile may have keys before a query and keys after a query.
+        a tile may have keys before a query and keys after a query, or if the side does not matter.
     """
 
     is_far: bool = False
@@ -52,8 +57,22 @@ class Section(NamedTuple):
     side: int = 0
 
 
+class Distinctions(NamedTuple):
+    """Tiles that the kernels of a scoring compute in different ways.
+
+    Attributes:
+      far: True if tiles beyond the radius differ from all other tiles.
+      far_sides: True if far tiles before the diagonal differ from far tiles after the diagonal.
+      near_sides: True if tiles before, on and after the diagonal differ within the radius.
+    """
+
+    far: bool = False
+    far_sides: bool = False
+    near_sides: bool = False
+
+
 INFINITE_RADIUS = 2**30  # larger than every distance
-MASKED, PLAIN, ZERO = Section(is_masked=True), Section(), Section(is_zero=True)
+MASKED, PLAIN = Section(is_masked=True), Section()
 
 
 class Window(NamedTuple):
@@ -88,12 +107,12 @@ class ScheduleInputs(NamedTuple):
       window: Limits of the distance between a query and a visible key.
       radius: Smallest distance at which the distance function is treated as constant. None means
         that no tile is far.
-      skips_far_tiles: True for heads that skip the tiles beyond the radius. None means that no
-        head skips tiles.
+      is_zero_beyond_radius: True for heads whose scores beyond the radius are all treated as 0.
+        None means that there are no such heads.
       key_mask: True for keys that are visible. None means that all keys are visible.
       query_segments: Segment of each query. None means one segment.
       key_segments: Segment of each key. None means one segment.
-      has_mask: True if there is a mask of pairs of a query and a key. All tiles are then MASKED.
+      has_mask: True if there is a mask of pairs of a query and a key. All tiles are then masked.
     """
 
     query_lengths: Int[Array, " B"]
@@ -101,7 +120,7 @@ class ScheduleInputs(NamedTuple):
     offset: Int[Array, " B"]
     window: Window = Window()
     radius: Int[Array, "B N"] | None = None
-    skips_far_tiles: Bool[Array, "B N"] | None = None
+    is_zero_beyond_radius: Bool[Array, "B N"] | None = None
     key_mask: Bool[Array, "#B #N S"] | None = None
     query_segments: Int[Array, "B T"] | None = None
     key_segments: Int[Array, "B S"] | None = None
@@ -109,16 +128,23 @@ class ScheduleInputs(NamedTuple):
 
 
 class Schedule(NamedTuple):
-    """Tiles that each block of rows visits, divided into sections of consecutive tiles.
+    """Tiles that each block of rows visits, as runs of consecutive tiles.
 
     Attributes:
-      sections: Properties of the tiles of each section.
-      bounds: Index of the first tile of each section, followed by the end of the last section: the
-        index of its last tile plus 1.
+      sections: Properties of the tiles of each run. Equal sections are neighbours, unless the tiles
+        are in the order of their columns.
+      runs: Index of the first tile of each run, and index of its last tile plus 1. Kernels visit
+        the runs in this order.
+      start: Index of the first tile that a block visits.
+      end: Index of the last tile that a block visits, plus 1.
+      is_in_column_order: True if each run begins where the previous run ends.
     """
 
     sections: tuple[Section, ...]
-    bounds: Int[Array, "#B #N blocks bounds"]
+    runs: Int[Array, "#B #N blocks runs 2"]
+    start: Int[Array, "#B #N blocks"]
+    end: Int[Array, "#B #N blocks"]
+    is_in_column_order: bool = False
 
 
 def schedule_query_blocks(
@@ -127,8 +153,9 @@ def schedule_query_blocks(
     block_rows: int,
     tile_columns: int,
     *,
-    uses_distance: bool,
+    distinctions: Distinctions,
     visits_zero_tiles: bool = False,
+    keeps_column_order: bool = False,
 ) -> Schedule:
     """Return the tiles of keys that each block of queries visits.
 
@@ -137,8 +164,11 @@ def schedule_query_blocks(
       length: Number of queries.
       block_rows: Number of queries in a block.
       tile_columns: Number of keys in a tile.
-      uses_distance: True if kernels compute the scores from the distance between query and key.
-      visits_zero_tiles: If True, heads with `skips_far_tiles` visit their far tiles as ZERO tiles.
+      distinctions: Tiles that the kernels compute in different ways.
+      visits_zero_tiles: If True, visit the tiles whose scores are all treated as 0. If False, skip
+        them.
+      keeps_column_order: If True, the tiles are visited in the order of their columns. There must
+        be no far tiles. Equal sections are then not always neighbours.
     """
     start = _block_starts(length, block_rows)
     position = start + _per_block(inputs.offset)
@@ -150,22 +180,20 @@ def schedule_query_blocks(
         ranges.append(_visible_columns(inputs.key_mask))
     if inputs.query_segments is not None and inputs.key_segments is not None:
         ranges.append(_columns_of_segments(inputs.query_segments, inputs.key_segments, block_rows))
-    starts_masked = (
-        inputs.window.left is not None
-        or inputs.key_mask is not None
-        or inputs.query_segments is not None
-    )
+    has_segments = inputs.query_segments is not None
+    has_mask_of_keys = inputs.key_mask is not None
     return _make_schedule(
         inputs,
         _intersect(ranges),
         _tiles_around(inputs, position, block_rows, tile_columns),
         tile_columns,
-        uses_distance=uses_distance,
-        starts_masked=starts_masked,
+        distinctions=distinctions,
+        starts_masked=has_segments or has_mask_of_keys or inputs.window.left is not None,
         ends_masked=True,  # because of key_lengths
+        masks_any_tile=has_segments,
         side_of_first_columns=1,
-        is_one_sided=inputs.window.is_causal,
         visits_zero_tiles=visits_zero_tiles,
+        keeps_column_order=keeps_column_order,
     )
 
 
@@ -175,8 +203,9 @@ def schedule_key_blocks(
     block_rows: int,
     tile_columns: int,
     *,
-    uses_distance: bool,
+    distinctions: Distinctions,
     visits_zero_tiles: bool = False,
+    keeps_column_order: bool = False,
 ) -> Schedule:
     """Return the tiles of queries that each block of keys visits.
 
@@ -188,8 +217,11 @@ def schedule_key_blocks(
       length: Number of keys.
       block_rows: Number of keys in a block.
       tile_columns: Number of queries in a tile.
-      uses_distance: True if kernels compute the scores from the distance between query and key.
-      visits_zero_tiles: If True, heads with `skips_far_tiles` visit their far tiles as ZERO tiles.
+      distinctions: Tiles that the kernels compute in different ways.
+      visits_zero_tiles: If True, visit the tiles whose scores are all treated as 0. If False, skip
+        them.
+      keeps_column_order: If True, the tiles are visited in the order of their columns. There must
+        be no far tiles. Equal sections are then not always neighbours.
     """
     start = _block_starts(length, block_rows)
     position = start - _per_block(inputs.offset)  # query index at the position of the first key
@@ -207,12 +239,13 @@ def schedule_key_blocks(
         _intersect(ranges),
         _tiles_around(inputs, position, block_rows, tile_columns),
         tile_columns,
-        uses_distance=uses_distance,
+        distinctions=distinctions,
         starts_masked=inputs.window.right is not None or has_segments,
         ends_masked=inputs.window.left is not None or has_segments,
+        masks_any_tile=has_segments,
         side_of_first_columns=-1,
-        is_one_sided=inputs.window.is_causal,
         visits_zero_tiles=visits_zero_tiles,
+        keeps_column_order=keeps_column_order,
     )
 
 
@@ -225,7 +258,7 @@ def schedule_diagonal_blocks(
     before row 0. All sizes are multiples of `tile_size`.
 
     Args:
-      inputs: Restrictions. `radius` and `skips_far_tiles` are None.
+      inputs: Restrictions. `radius` and `is_zero_beyond_radius` are None.
       blocks: Number of blocks.
       block_rows: Number of diagonals in a block.
       tile_size: Number of keys and number of queries in a tile.
@@ -249,11 +282,16 @@ def schedule_diagonal_blocks(
     end = jnp.where(hides_all, 0, jnp.minimum(query_lengths, key_lengths - first))
     end = jnp.maximum(_count_tiles(end, tile_size), start)
     if inputs.has_mask or inputs.key_mask is not None or inputs.query_segments is not None:
-        return Schedule((MASKED,), _stack_bounds(start, end))
+        return _stack_runs([_Run(MASKED, start, end)], start, end)
     plain_start = jnp.clip(_count_tiles(-first, tile_size), start, end)
     plain_end = jnp.clip((key_lengths - last_tile) // tile_size, plain_start, end)
     plain_end = jnp.where(hides_none, plain_end, plain_start)
-    return Schedule((MASKED, PLAIN, MASKED), _stack_bounds(start, plain_start, plain_end, end))
+    runs = [
+        _Run(MASKED, start, plain_start),
+        _Run(PLAIN, plain_start, plain_end),
+        _Run(MASKED, plain_end, end),
+    ]
+    return _stack_runs(runs, start, end, keeps_column_order=True)
 
 
 class _Columns(NamedTuple):
@@ -345,14 +383,6 @@ def _first_run(seen: Bool[Array, "B N blocks C"], common: Bool[Array, "B N block
     return _Columns(start, end, common_start, common_end)
 
 
-def merge_near_sections(schedule: Schedule) -> Schedule:
-    """Merge consecutive sections that differ only in their side, except for far sections."""
-    sections = [x if x.is_far else x._replace(side=0) for x in schedule.sections]
-    first = [i for i in range(len(sections)) if i == 0 or sections[i] != sections[i - 1]]
-    bounds = schedule.bounds[..., jnp.asarray([*first, len(sections)])]
-    return Schedule(tuple(sections[i] for i in first), bounds)
-
-
 class _TilesAround(NamedTuple):
     """Tile indices where the near columns and the diagonal of each block of rows begin and end.
 
@@ -388,14 +418,34 @@ def _tiles_around(
     else:
         radius = inputs.radius
     largest_near_distance = jnp.clip(radius, 1, INFINITE_RADIUS)[:, :, None] - 1
+    diagonal_start = jnp.maximum(position + 1, 0) // tile_columns
+    diagonal_end = _count_tiles(jnp.maximum(position + block_rows - 1, 0), tile_columns)
     return _TilesAround(
         near_start=jnp.maximum(position - largest_near_distance, 0) // tile_columns,
-        diagonal_start=jnp.maximum(position + 1, 0) // tile_columns,
-        diagonal_end=_count_tiles(jnp.maximum(position + block_rows - 1, 0), tile_columns),
+        diagonal_start=diagonal_start,
+        diagonal_end=jnp.maximum(diagonal_start, diagonal_end),
         near_end=_count_tiles(
             jnp.maximum(position + block_rows + largest_near_distance, 0), tile_columns
         ),
     )
+
+
+class _Run(NamedTuple):
+    """Run of consecutive tiles of each block.
+
+    Attributes:
+      section: Properties of the tiles.
+      start: Index of the first tile. Blocks or heads may share it.
+      end: Index of the last tile plus 1. The run is empty if `end` is not larger than `start`.
+    """
+
+    section: Section
+    start: Array | int
+    end: Array | int
+
+    def intersect(self, start: Array | int, end: Array | int) -> "_Run":
+        """Return the part of the run between two tiles."""
+        return self._replace(start=jnp.maximum(self.start, start), end=jnp.minimum(self.end, end))
 
 
 def _make_schedule(
@@ -404,12 +454,13 @@ def _make_schedule(
     around: _TilesAround,
     tile_columns: int,
     *,
-    uses_distance: bool,
+    distinctions: Distinctions,
     starts_masked: bool,
     ends_masked: bool,
+    masks_any_tile: bool,
     side_of_first_columns: int,
-    is_one_sided: bool,
     visits_zero_tiles: bool,
+    keeps_column_order: bool,
 ) -> Schedule:
     """Return the schedule of blocks that see the given columns.
 
@@ -418,13 +469,14 @@ def _make_schedule(
       columns: Columns that the rows of each block see.
       around: Tiles where the near columns and the diagonal of each block begin and end.
       tile_columns: Number of columns of a tile.
-      uses_distance: True if kernels compute the scores from the distance between query and key.
+      distinctions: Tiles that the kernels compute in different ways.
       starts_masked: True if the first visited tiles may be masked.
       ends_masked: True if the last visited tiles may be masked.
+      masks_any_tile: True if there are segments, which may mask any tile.
       side_of_first_columns: `Section.side` of the tiles before the diagonal: 1 if the columns are
         keys, -1 if they are queries.
-      is_one_sided: True if no plain tile has keys after a query, because of a causal mask.
-      visits_zero_tiles: If True, heads that skip far tiles visit them as ZERO tiles instead.
+      visits_zero_tiles: If False, skip the tiles whose scores are all treated as 0.
+      keeps_column_order: If True, the tiles are visited in the order of their columns.
     """
     end = _count_tiles(jnp.maximum(columns.end, 0), tile_columns)
     start = jnp.minimum(jnp.maximum(columns.start, 0) // tile_columns, end)
@@ -432,44 +484,125 @@ def _make_schedule(
         _count_tiles(jnp.asarray(columns.common_start), tile_columns), start, end
     )
     plain_end = jnp.clip(columns.common_end // tile_columns, plain_start, end)
-    if inputs.has_mask:
-        return Schedule((MASKED,), _stack_bounds(start, end))
-    first, last = Section(side=side_of_first_columns), Section(side=-side_of_first_columns)
-    far_first, far_last = (section._replace(is_far=True) for section in (first, last))
-    sections = [MASKED, ZERO, far_first, first, PLAIN, last, far_last, ZERO, MASKED]
-    has_far, has_zero = uses_distance and inputs.radius is not None, visits_zero_tiles
-    is_used = [
-        starts_masked,
-        has_zero,
-        has_far,
-        uses_distance,
-        True,
-        uses_distance,
-        has_far,
-        has_zero,
-        ends_masked,
-    ]
-    if is_one_sided:  # Unmasked keys are before the diagonal, unmasked queries after it.
-        hidden = slice(4, 8) if side_of_first_columns == 1 else slice(1, 5)
-        is_used[hidden] = [False] * 4
-        is_used[4] = not uses_distance
-    near = [jnp.clip(bound, plain_start, plain_end) for bound in around]
-    bounds = [start, plain_start, plain_start, *near, plain_end, plain_end, end]
-    skips = None if inputs.skips_far_tiles is None else inputs.skips_far_tiles[:, :, None]
-    if skips is not None and visits_zero_tiles:
-        bounds[2] = jnp.where(skips, near[0], plain_start)
-        bounds[7] = jnp.where(skips, near[-1], plain_end)
-    if not uses_distance:
-        bounds[3:7] = [bounds[2]] * 4
-    if skips is not None and not visits_zero_tiles:
+    is_zero = inputs.is_zero_beyond_radius
+    if is_zero is not None and not visits_zero_tiles:
         near_start = jnp.clip(around.near_start, start, end)
         near_end = jnp.clip(around.near_end, near_start, end)
-        bounds = [
-            jnp.where(skips, jnp.clip(bound, near_start, near_end), bound) for bound in bounds
+        start = jnp.where(is_zero[:, :, None], near_start, start)
+        end = jnp.where(is_zero[:, :, None], near_end, end)
+    masks_any_tile |= inputs.has_mask
+    first_far, near, last_far = _divide_by_distance(
+        inputs,
+        around,
+        distinctions,
+        side_of_first_columns=side_of_first_columns,
+        visits_zero_tiles=visits_zero_tiles,
+        masks_zero_tiles=masks_any_tile,
+    )
+    if inputs.window.is_causal:  # The last keys, or the first queries, are masked.
+        first_far, last_far = (first_far, []) if side_of_first_columns == 1 else ([], last_far)
+    near_range = near[0].start, near[-1].end
+    if masks_any_tile:
+        masked = [*map(_mask, first_far), _Run(MASKED, *near_range), *map(_mask, last_far)]
+    else:
+        masked = [_Run(MASKED, 0, INFINITE_RADIUS)]
+    if inputs.has_mask:
+        return _stack_runs([run.intersect(start, end) for run in masked], start, end)
+    runs = []
+    if starts_masked:
+        runs += [run.intersect(start, jnp.minimum(plain_start, end)) for run in masked]
+    if inputs.window.is_causal:  # All unmasked tiles are on the same side of the diagonal.
+        near = [_Run(near[0 if side_of_first_columns == 1 else -1].section, *near_range)]
+    first, last = jnp.maximum(plain_start, start), jnp.minimum(plain_end, end)
+    runs += [run.intersect(first, last) for run in (*first_far, *near, *last_far)]
+    if ends_masked:
+        runs += [run.intersect(jnp.maximum(plain_end, start), end) for run in masked]
+    keeps_column_order |= not masks_any_tile
+    return _stack_runs(runs, start, end, keeps_column_order=keeps_column_order)
+
+
+def _divide_by_distance(
+    inputs: ScheduleInputs,
+    around: _TilesAround,
+    distinctions: Distinctions,
+    *,
+    side_of_first_columns: int,
+    visits_zero_tiles: bool,
+    masks_zero_tiles: bool,
+) -> tuple[list[_Run], list[_Run], list[_Run]]:
+    """Divide all tiles of a row into far tiles, near tiles and further far tiles.
+
+    Args:
+      inputs: Restrictions and distances.
+      around: Tiles where the near columns and the diagonal of each block begin and end.
+      distinctions: Tiles that the kernels compute in different ways.
+      side_of_first_columns: `Section.side` of the tiles before the diagonal.
+      visits_zero_tiles: True if there are tiles of scores that are treated as 0.
+      masks_zero_tiles: True if these tiles may be masked. They have the same section as those
+        that are not masked, so that there is one loop for both.
+    """
+    is_zero = inputs.is_zero_beyond_radius if visits_zero_tiles else None
+    is_zero = None if is_zero is None else is_zero[:, :, None]
+    has_far = distinctions.far and inputs.radius is not None
+    near_start: Array | int = around.near_start
+    near_end: Array | int = around.near_end
+    if not has_far:  # Heads without tiles of zeros have no far tiles.
+        near_start = 0 if is_zero is None else jnp.where(is_zero, near_start, 0)
+        near_end = (
+            INFINITE_RADIUS if is_zero is None else jnp.where(is_zero, near_end, INFINITE_RADIUS)
+        )
+
+    def far_runs(start: Array | int, end: Array | int, side: int) -> list[_Run]:
+        runs, far_end = [], end
+        if is_zero is not None:
+            zero = Section(is_zero=True, is_masked=masks_zero_tiles)
+            runs.append(_Run(zero, start, jnp.where(is_zero, end, start)))
+            far_end = jnp.where(is_zero, start, end)
+        if has_far:
+            section = Section(is_far=True, side=side if distinctions.far_sides else 0)
+            runs.append(_Run(section, start, far_end))
+        return runs
+
+    first, last = side_of_first_columns, -side_of_first_columns
+    near = [_Run(PLAIN, near_start, near_end)]
+    if distinctions.near_sides:
+        near = [
+            _Run(Section(side=first), near_start, around.diagonal_start),
+            _Run(PLAIN, around.diagonal_start, around.diagonal_end),
+            _Run(Section(side=last), around.diagonal_end, near_end),
         ]
-    used = [i for i in range(len(sections)) if is_used[i]]
-    stacked = _stack_bounds(*(bounds[i] for i in used), bounds[-1])
-    return Schedule(tuple(sections[i] for i in used), stacked)
+    return far_runs(0, near_start, first), near, far_runs(near_end, INFINITE_RADIUS, last)
+
+
+def _mask(run: _Run) -> _Run:
+    """Return the run with a section of masked tiles."""
+    return run._replace(section=run.section._replace(is_masked=True))
+
+
+def _stack_runs(
+    runs: list[_Run], start: Array, end: Array, *, keeps_column_order: bool = False
+) -> Schedule:
+    """Return the schedule of runs.
+
+    Args:
+      runs: Runs of each block, without overlap.
+      start: Index of the first tile of each block.
+      end: Index of the last tile of each block, plus 1.
+      keeps_column_order: If False, runs of equal sections become neighbours.
+    """
+    if not keeps_column_order:
+        order = [run.section for run in runs]
+        runs = sorted(runs, key=lambda run: order.index(run.section))
+    numbers = jnp.broadcast_arrays(start, end, *(x for run in runs for x in run[1:]))
+    start, end, *others = (x.astype(jnp.int32) for x in numbers)
+    starts, ends = jnp.stack(others[::2], axis=-1), jnp.stack(others[1::2], axis=-1)
+    if keeps_column_order:  # An empty run begins and ends where the previous run ends.
+        first = start[..., None]
+        ends = jax.lax.cummax(jnp.where(starts < ends, ends, first), axis=3)
+        starts = jnp.concatenate((first, ends[..., :-1]), axis=-1)
+    stacked = jnp.stack((starts, jnp.maximum(starts, ends)), axis=-1)
+    sections = tuple(run.section for run in runs)
+    return Schedule(sections, stacked, start, end, keeps_column_order)
 
 
 def _per_block(per_example: Int[Array, " B"]) -> Int[Array, "B 1 1"]:
@@ -485,13 +618,3 @@ def _block_starts(length: int, block_rows: int) -> Int[Array, "1 1 blocks"]:
 def _count_tiles(length: Array, tile_columns: int) -> Array:
     """Return the number of tiles that cover `length` columns."""
     return (length + tile_columns - 1) // tile_columns
-
-
-def _stack_bounds(*bounds: Array | int) -> Int[Array, "B N blocks bounds"]:
-    """Stack bounds on a new last axis and make them nondecreasing.
-
-    A bound that is smaller than an earlier bound is replaced by the earlier bound. The section
-    between the two bounds is then empty.
-    """
-    stacked = jnp.stack(jnp.broadcast_arrays(*bounds), axis=-1).astype(jnp.int32)
-    return jax.lax.cummax(stacked, axis=3)

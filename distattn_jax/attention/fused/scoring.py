@@ -22,6 +22,7 @@ from distattn_jax.attention.fused.distance_functions import (
     Distances,
     FunctionCotangent,
 )
+from distattn_jax.attention.fused.schedule import Distinctions
 
 CoefficientGradients = tuple[Array | None, ...]  # entry by entry; None means zero
 
@@ -54,7 +55,7 @@ class DotProductScoring:
     """
 
     scale: float
-    uses_distance = False
+    distinctions = Distinctions()
     has_relation_products = False
     has_relation_weights = False
     has_positions = False
@@ -116,7 +117,7 @@ class DistanceScoring:
     scale: float
     function: DistanceFunction
     is_additive: bool
-    uses_distance = True
+    distinctions = Distinctions(far=True, near_sides=True)
     gradient_names = ("slope", "shift", "log_height")
     has_relation_products = False
     has_relation_weights = False
@@ -267,7 +268,7 @@ class TableScoring:
     scale: float
     is_additive: bool
     parameters: int
-    uses_distance = False
+    distinctions = Distinctions()  # Reading a constant from a table takes as long as reading f.
     has_relation_products = False
     has_relation_weights = False
     has_positions = False
@@ -354,7 +355,7 @@ class RelationScoring(DotProductScoring):
     clip_distance: int
     has_relation_products: bool
     has_relation_weights: bool
-    uses_distance = True
+    distinctions = Distinctions(far=True, far_sides=True)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -1,8 +1,10 @@
-"""Prefix sums that replace the tiles that a head skips.
+"""Prefix sums that replace the tiles that a kernel skips.
 
-A head skips the tiles beyond its radius if all scores in these tiles are 0 (see `saturation`). In a
-skipped tile, each key has the weight 2^-z_i for query i, where z_i is the logsumexp of query i to
-base 2. Each kernel needs these sums over the queries i or keys j of the skipped tiles:
+A head may treat all scores beyond its radius as 0 (see `saturation`). Each key beyond the radius
+then has the weight 2^-z_i for query i, where z_i is the logsumexp of query i to base 2. The kernel
+`query_gradient` skips such tiles, because their gradients of queries and coefficients are 0. All
+other kernels skip these tiles if they can add these sums over the queries i or keys j of the
+skipped tiles:
 
     forward           Σ_j V_j, and the number of keys
     key gradient      Σ_i 2^-z_i dO_i
@@ -10,23 +12,44 @@ base 2. Each kernel needs these sums over the queries i or keys j of the skipped
     attention given   Σ_j g_j
 
 dO is the cotangent of the values. g_j is the cotangent of the attention that key j receives.
+The sums must contain visible keys only. Lengths, a mask of keys and a causal mask allow this. A
+mask of pairs, segments and windows do not. With dropout, `forward` and `key_gradient` have no such
+sums either, because each query drops different keys. Where there are no sums, the kernels visit the
+tiles as ZERO tiles (see `schedule`).
+
 Each function `sums_for_...` returns a dict of sums of shape (B, N, blocks, W). The dict is empty if
-no tile is skipped, because `operands.skips_far_tiles` is None. With dropout, `forward` and
-`key_gradient` skip no tiles, because each query drops different keys.
+there are no sums.
 """
 
 from typing import Any
 
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Array, Bool, Float
 
 from distattn_jax.attention.fused.operands import Operands, Plan
+from distattn_jax.attention.fused.schedule import Schedule, Window
 
 Sums = dict[str, Array]
-Bounds = Int[Array, "B N blocks bounds"]
 
 
-def sums_for_forward(plan: Plan, operands: Operands, bounds: Bounds, tile_columns: int) -> Sums:
+def has_sums(plan: Plan, operands: Operands, *, drops_weights: bool) -> bool:
+    """Return True if a kernel adds sums over the tiles beyond the radius and skips these tiles.
+
+    Args:
+      plan: Static options of the call.
+      operands: Arrays of the call.
+      drops_weights: True if dropout applies to the weights that the kernel sums.
+    """
+    is_restricted = (
+        operands.mask is not None
+        or operands.query_segments is not None
+        or plan.window not in (Window(), Window(right=0))
+        or (drops_weights and operands.dropout_words is not None)
+    )
+    return operands.is_zero_beyond_radius is not None and not is_restricted
+
+
+def sums_for_forward(plan: Plan, operands: Operands, schedule: Schedule, tile_columns: int) -> Sums:
     """Return the sums over skipped keys that the kernel `forward` adds.
 
     `value_sum` is the sum of the values of the keys that a block of queries skips. `key_count` is
@@ -35,23 +58,23 @@ def sums_for_forward(plan: Plan, operands: Operands, bounds: Bounds, tile_column
     Args:
       plan: Static options of the call.
       operands: Arrays of the call.
-      bounds: Indices that bound the tiles of keys that each block of queries visits.
+      schedule: Tiles of keys that each block of queries visits.
       tile_columns: Number of keys in a tile.
     """
-    if operands.skips_far_tiles is None or operands.dropout_words is not None:
+    if not has_sums(plan, operands, drops_weights=True):
         return {}
     value = _zero_masked_keys(operands, operands.value)
     ones = _zero_masked_keys(operands, jnp.ones_like(operands.value[..., :1]))
     return {
-        "value_sum": _sum_skipped_keys(plan, operands, value, bounds, tile_columns),
-        "key_count": _sum_skipped_keys(plan, operands, ones, bounds, tile_columns),
+        "value_sum": _sum_skipped_keys(plan, operands, value, schedule, tile_columns),
+        "key_count": _sum_skipped_keys(plan, operands, ones, schedule, tile_columns),
     }
 
 
 def sums_for_key_gradient(
     plan: Plan,
     operands: Operands,
-    bounds: Bounds,
+    schedule: Schedule,
     tile_columns: int,
     *,
     logsumexp: Float[Array, "B N _"],
@@ -65,21 +88,21 @@ def sums_for_key_gradient(
     Args:
       plan: Static options of the call.
       operands: Arrays of the call.
-      bounds: Indices that bound the tiles of queries that each block of keys visits.
+      schedule: Tiles of queries that each block of keys visits.
       tile_columns: Number of queries in a tile.
       logsumexp: Logsumexp of each query to base 2.
       values_cotangent: Cotangent of the output values.
     """
-    if operands.skips_far_tiles is None or operands.dropout_words is not None:
+    if not has_sums(plan, operands, drops_weights=True):
         return {}
     rows = values_cotangent * _as_matrix(jnp.exp2(-logsumexp), values_cotangent)
-    return {"value": _sum_skipped_queries(plan, operands, rows, bounds, tile_columns)}
+    return {"value": _sum_skipped_queries(plan, operands, rows, schedule, tile_columns)}
 
 
 def sums_for_received(
     plan: Plan,
     operands: Operands,
-    bounds: Bounds,
+    schedule: Schedule,
     tile_columns: int,
     *,
     logsumexp: Float[Array, "B N _"],
@@ -91,20 +114,20 @@ def sums_for_received(
     Args:
       plan: Static options of the call.
       operands: Arrays of the call.
-      bounds: Indices that bound the tiles of queries that each block of keys visits.
+      schedule: Tiles of queries that each block of keys visits.
       tile_columns: Number of queries in a tile.
       logsumexp: Logsumexp of each query to base 2.
     """
-    if operands.skips_far_tiles is None:
+    if not has_sums(plan, operands, drops_weights=False):
         return {}
     rows = _as_matrix(jnp.exp2(-logsumexp), operands.query)
-    return {"received": _sum_skipped_queries(plan, operands, rows, bounds, tile_columns)}
+    return {"received": _sum_skipped_queries(plan, operands, rows, schedule, tile_columns)}
 
 
 def sums_for_attention_given(
     plan: Plan,
     operands: Operands,
-    bounds: Bounds,
+    schedule: Schedule,
     tile_columns: int,
     *,
     received_cotangent: Float[Array, "B N _"],
@@ -117,45 +140,53 @@ def sums_for_attention_given(
     Args:
       plan: Static options of the call.
       operands: Arrays of the call.
-      bounds: Indices that bound the tiles of keys that each block of queries visits.
+      schedule: Tiles of keys that each block of queries visits.
       tile_columns: Number of keys in a tile.
       received_cotangent: Cotangent of the received attention. Its last axis may be padded.
     """
-    if operands.skips_far_tiles is None:
+    if not has_sums(plan, operands, drops_weights=False):
         return {}
     rows = _zero_masked_keys(operands, _as_matrix(received_cotangent, operands.key))
-    return {"attention_given": _sum_skipped_keys(plan, operands, rows, bounds, tile_columns)}
+    return {"attention_given": _sum_skipped_keys(plan, operands, rows, schedule, tile_columns)}
 
 
 def _sum_skipped_keys(
-    plan: Plan, operands: Operands, x: Float[Array, "B S K W"], bounds: Bounds, tile_columns: int
+    plan: Plan,
+    operands: Operands,
+    x: Float[Array, "B S K W"],
+    schedule: Schedule,
+    tile_columns: int,
 ) -> Float[Array, "B N blocks W"]:
     """Sum the rows of x over the keys that each block of queries skips.
 
     Under a causal mask, keys after the last visited tile are masked and add nothing to the sum.
     """
-    skips: Any = operands.skips_far_tiles
+    is_zero: Any = operands.is_zero_beyond_radius
     after = not plan.window.is_causal
-    return sum_skipped_rows(x, bounds, skips, tile_columns, before=True, after=after)
+    return sum_skipped_rows(x, schedule, is_zero, tile_columns, before=True, after=after)
 
 
 def _sum_skipped_queries(
-    plan: Plan, operands: Operands, x: Float[Array, "B T N W"], bounds: Bounds, tile_columns: int
+    plan: Plan,
+    operands: Operands,
+    x: Float[Array, "B T N W"],
+    schedule: Schedule,
+    tile_columns: int,
 ) -> Float[Array, "B N blocks W"]:
     """Sum the rows of x over the queries that each block of keys skips.
 
     Under a causal mask, queries before the first visited tile cannot attend to the keys of the
     block and add nothing to the sum.
     """
-    skips: Any = operands.skips_far_tiles
+    is_zero: Any = operands.is_zero_beyond_radius
     before = not plan.window.is_causal
-    return sum_skipped_rows(x, bounds, skips, tile_columns, before=before, after=True)
+    return sum_skipped_rows(x, schedule, is_zero, tile_columns, before=before, after=True)
 
 
 def sum_skipped_rows(
     x: Float[Array, "B L K W"],
-    bounds: Int[Array, "B N blocks bounds"],
-    skips_far_tiles: Bool[Array, "B N"],
+    schedule: Schedule,
+    is_zero_beyond_radius: Bool[Array, "B N"],
     tile_columns: int,
     *,
     before: bool,
@@ -166,25 +197,24 @@ def sum_skipped_rows(
     Args:
       x: Vectors of width W, one for each key if the blocks are blocks of queries, or one for each
         query if the blocks are blocks of keys. Keys may have fewer heads K than queries.
-      bounds: Tile indices of a schedule. The first bound of a block is the index of its first
-        visited tile. The last bound is the index of its last visited tile plus 1.
-      skips_far_tiles: True for heads that skip far tiles. The sums of all other heads are 0.
+      schedule: Tiles that each block visits.
+      is_zero_beyond_radius: True for heads that skip tiles. The sums of all other heads are 0.
       tile_columns: Number of rows of x in a tile.
       before: If True, include the tiles before the first visited tile.
       after: If True, include the tiles after the last visited tile.
     """
-    group_size = bounds.shape[1] // x.shape[2]
+    group_size = schedule.start.shape[1] // x.shape[2]
     prefix_sums = jnp.repeat(_prefix_sums(x, tile_columns), group_size, axis=1)
 
     def sum_until(tile: Array) -> Array:
         return jnp.take_along_axis(prefix_sums, tile[..., None], axis=2)
 
-    total = jnp.zeros((*bounds.shape[:3], x.shape[-1]), jnp.float32)
+    total = jnp.zeros((*schedule.start.shape, x.shape[-1]), jnp.float32)
     if before:
-        total += sum_until(bounds[..., 0])
+        total += sum_until(schedule.start)
     if after:
-        total += prefix_sums[:, :, -1:] - sum_until(bounds[..., -1])
-    return jnp.where(skips_far_tiles[:, :, None, None], total, 0)
+        total += prefix_sums[:, :, -1:] - sum_until(schedule.end)
+    return jnp.where(is_zero_beyond_radius[:, :, None, None], total, 0)
 
 
 def _prefix_sums(x: Float[Array, "B L N W"], tile_columns: int) -> Float[Array, "B N tiles W"]:

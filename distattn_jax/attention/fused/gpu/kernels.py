@@ -34,12 +34,11 @@ from distattn_jax.attention.fused.operands import (
 from distattn_jax.attention.fused.schedule import (
     Schedule,
     ScheduleInputs,
-    merge_near_sections,
     schedule_diagonal_blocks,
     schedule_key_blocks,
     schedule_query_blocks,
 )
-from distattn_jax.attention.fused.scoring import DistanceScoring, RelationScoring
+from distattn_jax.attention.fused.scoring import DistanceScoring, TableScoring
 
 
 def select_kernels() -> KernelFactory:
@@ -88,7 +87,7 @@ class _KernelCall:
             offset=operands.offset,
             window=plan.window,
             radius=operands.radius,
-            skips_far_tiles=operands.skips_far_tiles,
+            is_zero_beyond_radius=operands.is_zero_beyond_radius,
             key_mask=operands.key_mask,
             query_segments=operands.query_segments,
             key_segments=operands.key_segments,
@@ -118,10 +117,10 @@ class _KernelCall:
         """
         query, key, value = self.operands[:3]
         config = self.configs.forward
-        schedule = self._schedule_query_blocks(config, visits_zero_tiles=self.has_dropout)
+        schedule = self._schedule_query_blocks(config, drops_weights=True)
         relations = self.relations.inputs()
-        far_sums = skipped_tiles.sums_for_forward(
-            self.plan, self.operands, schedule.bounds, config.columns
+        skipped_sums = skipped_tiles.sums_for_forward(
+            self.plan, self.operands, schedule, config.columns
         )
         outputs = self._run(
             "forward",
@@ -130,7 +129,7 @@ class _KernelCall:
             resident={"query": query, **self.position_query, **relations.vectors},
             streamed={"key": key, "value": value},
             gathered=relations.matrices,
-            far_sums=far_sums,
+            skipped_sums=skipped_sums,
             output_types={
                 "values": _matrix_type(query, value.shape[-1]),
                 "logsumexp": self._vector_type(query),
@@ -138,7 +137,7 @@ class _KernelCall:
             },
         )
         # The vector may be longer than all blocks together. Its end is not written by the kernel.
-        written = schedule.bounds.shape[2] * config.block_rows
+        written = schedule.start.shape[2] * config.block_rows
         logsumexp = outputs["logsumexp"]
         if written < logsumexp.shape[-1]:
             is_written = jnp.arange(logsumexp.shape[-1]) < written
@@ -152,7 +151,7 @@ class _KernelCall:
         values_cotangent, received_cotangent, logsumexp, negative_delta, _ = self._pad(backward)
         relations = self.relations.inputs(backward.relation_cotangent)
         config = self.configs.query_gradient
-        schedule = self._schedule_query_blocks(config)
+        schedule = self._schedule_query_blocks(config, needs_zero_tiles=False)
         streamed = {"key": key, "value": value}
         if received_cotangent is not None:
             streamed["received_cotangent"] = received_cotangent
@@ -177,7 +176,7 @@ class _KernelCall:
             },
             streamed=streamed,
             gathered=relations.matrices,
-            far_sums={},  # f is 0 in skipped tiles, so their gradients are 0
+            skipped_sums={},  # f is 0 in skipped tiles, so their gradients are 0
             output_types={
                 "query": _matrix_type(query, query.shape[-1]),
                 **{name: _matrix_type(x, x.shape[-1]) for name, x in self.position_query.items()},
@@ -208,7 +207,7 @@ class _KernelCall:
         coefficients = self.operands.coefficients
         if not sums:
             return jnp.zeros_like(coefficients)
-        if not self.plan.scoring.uses_distance:
+        if isinstance(self.plan.scoring, TableScoring):
             return jnp.stack(list(sums.values()), axis=-1)
         height = sums["log_height"] / unstack_coefficients(coefficients).height
         far = jnp.zeros_like(height)
@@ -222,14 +221,14 @@ class _KernelCall:
         values_cotangent, received_cotangent, logsumexp, negative_delta, _ = self._pad(backward)
         relations = self.relations.inputs(backward.relation_cotangent)
         config = self.configs.key_gradient
-        schedule = self._schedule_key_blocks(config, visits_zero_tiles=self.has_dropout)
+        schedule = self._schedule_key_blocks(config, drops_weights=True)
         resident = {"key": key, "value": value}
         if received_cotangent is not None:
             resident["received_cotangent"] = received_cotangent
-        far_sums = skipped_tiles.sums_for_key_gradient(
+        skipped_sums = skipped_tiles.sums_for_key_gradient(
             self.plan,
             self.operands,
-            schedule.bounds,
+            schedule,
             config.columns,
             logsumexp=logsumexp,
             values_cotangent=values_cotangent,
@@ -253,7 +252,7 @@ class _KernelCall:
                 **relations.vectors,
             },
             gathered=relations.matrices,
-            far_sums=far_sums,
+            skipped_sums=skipped_sums,
             output_types={
                 "key": self._key_type(key),
                 "value": self._key_type(value),
@@ -298,7 +297,7 @@ class _KernelCall:
                 **self.position_query,
             },
             gathered={},
-            far_sums={},
+            skipped_sums={},
             output_types={
                 name: jax.ShapeDtypeStruct(
                     (query.shape[0], length, *query.shape[2:]), positions.dtype
@@ -334,8 +333,8 @@ class _KernelCall:
         query, key = self.operands[:2]
         config = self.configs.received
         schedule = self._schedule_key_blocks(config)
-        far_sums = skipped_tiles.sums_for_received(
-            self.plan, self.operands, schedule.bounds, config.columns, logsumexp=logsumexp
+        skipped_sums = skipped_tiles.sums_for_received(
+            self.plan, self.operands, schedule, config.columns, logsumexp=logsumexp
         )
         relations = self.relations.inputs()
         outputs = self._run(
@@ -350,7 +349,7 @@ class _KernelCall:
                 **relations.vectors,
             },
             gathered=relations.matrices,
-            far_sums=far_sums,
+            skipped_sums=skipped_sums,
             output_types={"received": self._vector_type(key)},
             is_transposed=True,
         )
@@ -367,10 +366,10 @@ class _KernelCall:
         received_cotangent = self._pad_vector(received_cotangent)
         config = self.configs.attention_given
         schedule = self._schedule_query_blocks(config)
-        far_sums = skipped_tiles.sums_for_attention_given(
+        skipped_sums = skipped_tiles.sums_for_attention_given(
             self.plan,
             self.operands,
-            schedule.bounds,
+            schedule,
             config.columns,
             received_cotangent=received_cotangent,
         )
@@ -387,7 +386,7 @@ class _KernelCall:
             },
             gathered=relations.matrices,
             streamed={"key": key, "received_cotangent": received_cotangent},
-            far_sums=far_sums,
+            skipped_sums=skipped_sums,
             output_types={"attention_given": self._vector_type(query)},
         )
         return outputs["attention_given"][:, :, : query.shape[1]]
@@ -401,7 +400,7 @@ class _KernelCall:
         resident: dict[str, Array],
         streamed: dict[str, Array],
         gathered: dict[str, Array],
-        far_sums: dict[str, Array],
+        skipped_sums: dict[str, Array],
         output_types: dict[str, jax.ShapeDtypeStruct],
         moving: dict[str, Array] | None = None,
         is_transposed: bool = False,
@@ -415,7 +414,7 @@ class _KernelCall:
           resident: Matrices and vectors that belong to the rows of the score map.
           streamed: Matrices and vectors that belong to the columns of the score map.
           gathered: Matrices of which the kernel reads single entries.
-          far_sums: Sums over the tiles that are skipped, which the kernel adds to its results.
+          skipped_sums: Sums over the tiles that are skipped, which the kernel adds to its results.
           output_types: Shapes and dtypes of the outputs.
           moving: Matrices and vectors that belong to rows which move with the columns, in a kernel
             whose blocks are blocks of diagonals. None in all other kernels.
@@ -451,13 +450,13 @@ class _KernelCall:
             moving={} if moving is None else moving,
             entries=entry_masks,
             scalars=self.scalars,
-            bounds=schedule.bounds,
-            far_sums=far_sums,
+            runs=schedule.runs,
+            skipped_sums=skipped_sums,
             gathered=gathered,
         )
         columns = self.operands.query if is_transposed else self.operands.key
         origin = self._padded_length(columns.shape[1])
-        return run_tile_loop(body, inputs, output_types, schedule.sections, config, name, origin)
+        return run_tile_loop(body, inputs, output_types, schedule, config, name, origin)
 
     def _arrange_by_diagonal(
         self, table: Float[Array, "..."], *, is_transposed: bool
@@ -515,27 +514,13 @@ class _KernelCall:
             has_moving_rows=has_moving_rows,
         )
 
-    def _schedule_query_blocks(
-        self, config: TileConfig, *, visits_zero_tiles: bool = False
-    ) -> Schedule:
-        """Return the tiles of keys that each block of queries visits.
+    def _schedule_query_blocks(self, config: TileConfig, **arguments: bool) -> Schedule:
+        """Return the tiles of keys that each block of queries visits: see `_schedule`."""
+        return self._schedule(schedule_query_blocks, self.operands.query, config, **arguments)
 
-        Args:
-          config: Tile configuration of the kernel.
-          visits_zero_tiles: True if the kernel visits the tiles of scores that are treated as 0.
-        """
-        return self._schedule(schedule_query_blocks, self.operands.query, config, visits_zero_tiles)
-
-    def _schedule_key_blocks(
-        self, config: TileConfig, *, visits_zero_tiles: bool = False
-    ) -> Schedule:
-        """Return the tiles of queries that each block of keys visits.
-
-        Args:
-          config: Tile configuration of the kernel.
-          visits_zero_tiles: True if the kernel visits the tiles of scores that are treated as 0.
-        """
-        return self._schedule(schedule_key_blocks, self.operands.key, config, visits_zero_tiles)
+    def _schedule_key_blocks(self, config: TileConfig, **arguments: bool) -> Schedule:
+        """Return the tiles of queries that each block of keys visits: see `_schedule`."""
+        return self._schedule(schedule_key_blocks, self.operands.key, config, **arguments)
 
     def _schedule_diagonal_blocks(self, config: TileConfig, length: int, origin: int) -> Schedule:
         """Return the tiles that each block of diagonals visits.
@@ -552,36 +537,43 @@ class _KernelCall:
         return self._broadcast_schedule(result)
 
     def _broadcast_schedule(self, schedule: Schedule) -> Schedule:
-        """Broadcast the bounds of a schedule to all examples and heads."""
+        """Broadcast a schedule to all examples and heads."""
         batch, _, heads, _ = self.operands.query.shape
-        shape = (batch, heads, *schedule.bounds.shape[2:])
-        return schedule._replace(bounds=jnp.broadcast_to(schedule.bounds, shape))
+        runs, start, end = (
+            jnp.broadcast_to(x, (batch, heads, *x.shape[2:])) for x in schedule[1:4]
+        )
+        return schedule._replace(runs=runs, start=start, end=end)
 
     def _schedule(
         self,
         make_schedule: Callable[..., Schedule],
         rows: Array,
         config: TileConfig,
-        visits_zero_tiles: bool,
+        *,
+        drops_weights: bool = False,
+        needs_zero_tiles: bool = True,
     ) -> Schedule:
-        """Return a schedule whose bounds are broadcast to all examples and heads.
+        """Return a schedule for all examples and heads.
 
         Args:
           make_schedule: `schedule_query_blocks` or `schedule_key_blocks`.
           rows: Query or key, the array that is divided into blocks.
           config: Tile configuration of the kernel.
-          visits_zero_tiles: True if the kernel visits the tiles of scores that are treated as 0.
+          drops_weights: True if dropout applies to the weights that the kernel sums.
+          needs_zero_tiles: False if tiles whose scores are treated as 0 change no result.
         """
+        has_sums = skipped_tiles.has_sums(self.plan, self.operands, drops_weights=drops_weights)
+        has_zeros = self.operands.is_zero_beyond_radius is not None
         result = make_schedule(
             self.schedule_inputs,
             rows.shape[1],
             config.block_rows,
             config.columns,
-            uses_distance=self.plan.scoring.uses_distance,
-            visits_zero_tiles=visits_zero_tiles and self.operands.skips_far_tiles is not None,
+            distinctions=self.plan.scoring.distinctions,
+            visits_zero_tiles=needs_zero_tiles and has_zeros and not has_sums,
+            # Neighbouring tiles share position vectors, which are copied once.
+            keeps_column_order=self.plan.scoring.has_positions,
         )
-        if isinstance(self.plan.scoring, RelationScoring):
-            result = merge_near_sections(result)
         return self._broadcast_schedule(result)
 
     def _pad(self, backward: BackwardOperands) -> BackwardOperands:

@@ -315,7 +315,7 @@ def map_registers(
 
 
 def argument_type(argument: Any) -> Any:
-    """Return the type of a tile, a scalar or a reference in the arguments of `plgpu.inline_mgpu`."""
+    """Return the type that `plgpu.inline_mgpu` needs for a tile, a scalar or a reference."""
     if not isinstance(argument, jax.Array):
         return plgpu.RefType()
     return plgpu.Layout.WGMMA if argument.ndim else plgpu.Layout.WG_SPLAT(())

@@ -16,9 +16,9 @@ computes the gradient dP of the products q · k. With dropout, the sums with V a
 the kept weights.
 
 The logsumexp of a query without a visible key is `EMPTY_LOGSUMEXP`, so that its weights are 0. If a
-head skips far tiles, the kernel adds the contribution of the skipped tiles, `far_sums`, before the
-first visited tile. With dropout, `forward` and `key_gradient` visit these tiles. All of their
-scores are 0, so that the kernels only need the products with V and dO.
+head skips tiles, the kernel adds the contribution of the skipped tiles, `skipped_sums`, before the
+first visited tile: see `skipped_tiles`. In tiles whose scores are treated as 0, the kernels need no
+products of queries and keys.
 
 In relative position attention, the forward kernel also computes the relation weights, and the
 kernel `query_gradient` also computes the gradient of the relation products: see `relations`. They
@@ -51,8 +51,8 @@ from distattn_jax.attention.fused.gpu.tile_view import (
     kept_by_dropout,
     read_coefficients,
     read_lengths,
-    skip_score_inputs,
     view_tile,
+    view_zero_scores,
 )
 from distattn_jax.attention.fused.operands import EMPTY_LOGSUMEXP
 from distattn_jax.attention.fused.relations import AFTER, end_sides
@@ -63,9 +63,9 @@ Shape = tuple[int, int]  # rows and columns of a tile
 def forward(score_map: ScoreMap, shape: Shape, width: int) -> KernelBody:
     """Return the body of the forward kernel, an online softmax.
 
-    Inputs: `query` for the rows of the score map, `key` and `value` for its columns. If far tiles
-    are skipped, two more inputs describe the skipped keys: `value_sum`, the sum of their values,
-    and `key_count`, their number.
+    Inputs: `query` for the rows of the score map, `key` and `value` for its columns. If tiles are
+    skipped, two more inputs describe the skipped keys: `value_sum`, the sum of their values, and
+    `key_count`, their number.
 
     Outputs: `values`, the weighted sum of values of each query, and `logsumexp`, the base-2
     logsumexp of the scores of each query. For relation weights there are three more outputs:
@@ -85,23 +85,34 @@ def forward(score_map: ScoreMap, shape: Shape, width: int) -> KernelBody:
         total = mosaic.full((shape[0], width), 0.0)
         weight_sum = mosaic.full(shape[:1], 0.0)
         maximum = mosaic.full(shape[:1], MASKED_SCORE)
-        if "value_sum" in context.far_sums:
-            # All far scores are 0. Relative to a maximum of 0, each far key has the weight 1.
-            value_sum = mosaic.load_per_column_from_global(context.far_sums["value_sum"])
-            key_count = context.far_sums["key_count"][0]
+        if "value_sum" in context.skipped_sums:
+            # All skipped scores are 0. Relative to a maximum of 0, each key has the weight 1.
+            value_sum = mosaic.load_per_column_from_global(context.skipped_sums["value_sum"])
+            key_count = context.skipped_sums["key_count"][0]
             total += mosaic.expand_per_column(value_sum, total.shape)
             weight_sum += key_count
             maximum = jnp.where(weight_sum > 0, 0.0, maximum)
         return maximum, weight_sum, total, [mosaic.full(shape[:1], 0.0) for _ in sides]
 
-    def weigh(context, tile, maximum):
-        """Return the new maximum, the weights of a tile and their sum in each row."""
-        if tile.section.is_zero:
-            tile.skip("key")
-            skip_score_inputs(score_map, tile)
+    def weigh_zero_scores(context, tile, maximum):
+        """Do the same as `weigh` for a tile whose scores are treated as 0."""
+        tile.skip("key")
+        visible = view_zero_scores(score_map, context, tile)
+        if visible is None:
             new_maximum = jnp.maximum(maximum, 0.0)
             weight = jnp.exp2(-new_maximum)
             return new_maximum, mosaic.expand_per_row(weight, tile.shape), weight * tile.shape[1]
+        is_visible = jnp.where(visible, mosaic.full(tile.shape, 1.0), 0.0)
+        count = mosaic.sum_rows(is_visible)
+        new_maximum = jnp.where(count > 0, jnp.maximum(maximum, 0.0), maximum)
+        weight = jnp.where(count > 0, jnp.exp2(-new_maximum), 0.0)
+        weights = is_visible * mosaic.expand_per_row(weight, tile.shape)
+        return new_maximum, weights, weight * count
+
+    def weigh(context, tile, maximum):
+        """Return the new maximum, the weights of a tile and their sum in each row."""
+        if tile.section.is_zero:
+            return weigh_zero_scores(context, tile, maximum)
         products = multiply_score_operands(
             score_map, context, tile, (context.resident["query"], tile.wait("key"))
         )
@@ -267,8 +278,8 @@ def key_gradient(
     """Return the body of the kernel for the gradients of keys and values.
 
     Inputs: `key`, `value` and, if `has_received` is True, `received_cotangent` for the rows of the
-    score map. `query`, `values_cotangent`, `logsumexp` and `negative_delta` for its columns. If far
-    tiles are skipped, `far_sums["value"]` is their part of the gradient of the values.
+    score map. `query`, `values_cotangent`, `logsumexp` and `negative_delta` for its columns. If
+    tiles are skipped, `skipped_sums["value"]` is their part of the gradient of the values.
 
     Outputs: `key`, the gradient of the keys, and `value`, the gradient of the values.
 
@@ -281,9 +292,9 @@ def key_gradient(
 
     def initialize(context):
         key_total, value_total = (mosaic.full((shape[0], width), 0.0) for width in widths)
-        if "value" in context.far_sums:
-            far_sum = mosaic.load_per_column_from_global(context.far_sums["value"])
-            value_total += mosaic.expand_per_column(far_sum, value_total.shape)
+        if "value" in context.skipped_sums:
+            skipped_sum = mosaic.load_per_column_from_global(context.skipped_sums["value"])
+            value_total += mosaic.expand_per_column(skipped_sum, value_total.shape)
         return key_total, value_total
 
     def step_of_zero_scores(context, tile, state):
@@ -291,9 +302,7 @@ def key_gradient(
         key_total, value_total = state
         tile.skip("query")
         tile.skip("negative_delta")
-        skip_score_inputs(score_map, tile)
-        logsumexp = mosaic.expand_per_column(tile.load_vector("logsumexp"), tile.shape)
-        weights = _drop(score_map, context, tile, jnp.exp2(-logsumexp))
+        weights = _drop(score_map, context, tile, _weights_of_zero_scores(score_map, context, tile))
         (value_total,) = mosaic.accumulate_products(
             (value_total,),
             ((weights, tile.wait("values_cotangent")),),
@@ -428,8 +437,8 @@ def position_gradient(
 def received(score_map: ScoreMap, shape: Shape) -> KernelBody:
     """Return the body of the kernel for the attention that each key receives.
 
-    Inputs: `key` for the rows of the score map, `query` and `logsumexp` for its columns. If far
-    tiles are skipped, `far_sums["received"]` is the attention received from the skipped queries.
+    Inputs: `key` for the rows of the score map, `query` and `logsumexp` for its columns. If tiles
+    are skipped, `skipped_sums["received"]` is the attention received from the skipped queries.
 
     Output: `received`, the attention that each key receives, summed over all queries.
 
@@ -439,10 +448,14 @@ def received(score_map: ScoreMap, shape: Shape) -> KernelBody:
     """
 
     def initialize(context):
-        far_sum = context.far_sums["received"][0] if "received" in context.far_sums else 0.0
-        return mosaic.full(shape[:1], far_sum)
+        sums = context.skipped_sums
+        return mosaic.full(shape[:1], sums["received"][0] if sums else 0.0)
 
     def step(context, tile, state):
+        if tile.section.is_zero:
+            tile.skip("query")
+            weights = _weights_of_zero_scores(score_map, context, tile)
+            return state + mosaic.sum_rows(weights)
         products = multiply_score_operands(
             score_map, context, tile, (context.resident["key"], tile.wait("query"))
         )
@@ -464,7 +477,7 @@ def attention_given(score_map: ScoreMap, shape: Shape) -> KernelBody:
     A are the attention weights, and g_j is the cotangent of the attention that key j receives.
 
     Inputs: `query` and `logsumexp` for the rows of the score map, `key` and `received_cotangent`
-    for its columns. If far tiles are skipped, `far_sums["attention_given"]` is the sum of g_j over
+    for its columns. If tiles are skipped, `skipped_sums["attention_given"]` is the sum of g_j over
     the skipped keys.
 
     Output: `attention_given`, the sum Σ_j A_ij g_j of each query.
@@ -475,12 +488,23 @@ def attention_given(score_map: ScoreMap, shape: Shape) -> KernelBody:
     """
 
     def initialize(context):
-        if "attention_given" not in context.far_sums:
+        if "attention_given" not in context.skipped_sums:
             return mosaic.full(shape[:1], 0.0)
-        far_weight = jnp.exp2(-context.vectors["logsumexp"])
-        return far_weight * context.far_sums["attention_given"][0]
+        weight = jnp.exp2(-context.vectors["logsumexp"])
+        return weight * context.skipped_sums["attention_given"][0]
+
+    def step_of_zero_scores(context, tile, state):
+        tile.skip("key")
+        visible = view_zero_scores(score_map, context, tile)
+        cotangent = mosaic.expand_per_column(tile.load_vector("received_cotangent"), tile.shape)
+        weight = jnp.exp2(-context.vectors["logsumexp"])
+        given = cotangent * mosaic.expand_per_row(weight, tile.shape)
+        given = given if visible is None else jnp.where(visible, given, 0.0)
+        return state + mosaic.sum_rows(given)
 
     def step(context, tile, state):
+        if tile.section.is_zero:
+            return step_of_zero_scores(context, tile, state)
         products = multiply_score_operands(
             score_map, context, tile, (context.resident["query"], tile.wait("key"))
         )
@@ -500,6 +524,16 @@ def attention_given(score_map: ScoreMap, shape: Shape) -> KernelBody:
 def _weights(view: TileView, logarithm: jax.Array) -> jax.Array:
     """Return 2^(score - logarithm), where `logarithm` is a maximum or a logsumexp."""
     return jnp.exp2(view.scores * view.score_multiplier - logarithm)
+
+
+def _weights_of_zero_scores(
+    score_map: ScoreMap, context: WarpgroupContext, tile: Tile
+) -> jax.Array:
+    """Return 2^-logsumexp for each visible entry, in a tile whose columns are queries."""
+    visible = view_zero_scores(score_map, context, tile)
+    logsumexp = mosaic.expand_per_column(tile.load_vector("logsumexp"), tile.shape)
+    weights = jnp.exp2(-logsumexp)
+    return weights if visible is None else jnp.where(visible, weights, 0.0)
 
 
 def _score_gradient(

@@ -152,7 +152,7 @@ class RelationArrays:
         length = self.operands.query.shape[1]
         first, end = (
             jnp.repeat(bound * config.columns, config.block_rows, axis=2)[:, :, :length]
-            for bound in (schedule.bounds[..., 0], schedule.bounds[..., -1])
+            for bound in (schedule.start, schedule.end)
         )
         return relations.find_written_entries(
             (first, end), self.operands.offset, self.scoring.clip_distance

@@ -105,14 +105,18 @@ def select_tile_configs(plan: Plan, operands: Operands) -> TileConfigs:
             return WIDE_POSITIONS
         # With a mask, a third warpgroup would need too much shared memory.
         return POSITIONS if is_short or operands.mask is not None else LONG_POSITIONS
-    is_dot_product = isinstance(plan.scoring, DotProductScoring) and not plan.scoring.uses_distance
+    is_dot_product = (
+        isinstance(plan.scoring, DotProductScoring) and not plan.scoring.distinctions.far
+    )
     if is_wide:
         # With a mask, wider tiles of the forward kernel would need too much shared memory.
         return WIDE if operands.mask is None else WIDE._replace(forward=WIDE.query_gradient)
     if is_short:
         return SHORT
     if operands.mask is not None or operands.query_segments is not None:
-        return LONG if is_dot_product else LONG._replace(query_gradient=SHORT.query_gradient)
+        if is_dot_product:
+            return LONG
+        return LONG._replace(forward=SHORT.forward, query_gradient=SHORT.query_gradient)
     if is_dot_product:
         return LONG_DOT_PRODUCT
     return LONG if operands.dropout_words is None else LONG._replace(forward=SHORT.forward)

@@ -27,7 +27,8 @@ heads share a vector whose axis has size 1.
 """
 
 import functools
-from collections.abc import Callable, Collection, Mapping, Sequence
+import itertools
+from collections.abc import Callable, Collection, Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -40,7 +41,7 @@ from jax import lax
 from distattn_jax.attention.fused import varying
 from distattn_jax.attention.fused.gpu import mosaic
 from distattn_jax.attention.fused.gpu.tile_configs import TileConfig
-from distattn_jax.attention.fused.schedule import Section
+from distattn_jax.attention.fused.schedule import Schedule, Section
 
 # Registers per thread. An SM has 64K registers: the memory warpgroup leaves most to the others.
 COMPUTE_REGISTERS = {1: 240, 2: 240, 3: 160}  # by the number of compute warpgroups
@@ -93,7 +94,8 @@ class WarpgroupContext(NamedTuple):
         `TileConfig.held` are tiles in registers on a GPU.
       vectors: Resident vectors in registers, one number per row.
       scalars: Scalars of the example and the head.
-      far_sums: References to the sums over the tiles that the thread block skips, in global memory.
+      skipped_sums: References to the sums over the tiles that the thread block skips, in global
+        memory.
       operand_scratch: Buffer that `mosaic.accumulate_products` needs in the CPU interpreter. It is
         None on a GPU.
       global_rows: Returns a reference to consecutive rows of an array in global memory, given the
@@ -106,7 +108,7 @@ class WarpgroupContext(NamedTuple):
     resident: dict[str, Any]
     vectors: dict[str, jax.Array]
     scalars: dict[str, tuple[jax.Array, ...]]
-    far_sums: dict[str, Any]
+    skipped_sums: dict[str, Any]
     operand_scratch: Any
     global_rows: Callable[[str, jax.Array, int], Any]
     scratch: dict[str, Any]
@@ -131,7 +133,7 @@ class KernelBody(NamedTuple):
 
 
 class KernelInputs(NamedTuple):
-    """Input arrays of a kernel. All fields except `bounds` are dicts by name.
+    """Input arrays of a kernel. All fields except `runs` are dicts by name.
 
     Attributes:
       resident: Matrices and vectors that belong to the rows of the score map.
@@ -146,8 +148,8 @@ class KernelInputs(NamedTuple):
       entries: Arrays with one number for each entry of the score map, shape (B, N, rows, columns).
         Examples or heads share an array whose axis has size 1.
       scalars: A few numbers for each example and head, shape (B, N, count).
-      bounds: Tile indices of the schedule, shape (B, N, blocks, sections + 1).
-      far_sums: Sums over the tiles that each thread block skips, shape (B, N, blocks, W).
+      runs: Runs of tiles of the schedule, shape (B, N, blocks, runs, 2).
+      skipped_sums: Sums over the tiles that each thread block skips, shape (B, N, blocks, W).
       gathered: Matrices that stay in global memory, where `KernelBody.step` reads single entries.
     """
 
@@ -157,8 +159,8 @@ class KernelInputs(NamedTuple):
     moving: dict[str, jax.Array]
     entries: dict[str, jax.Array]
     scalars: dict[str, jax.Array]
-    bounds: jax.Array
-    far_sums: dict[str, jax.Array]
+    runs: jax.Array
+    skipped_sums: dict[str, jax.Array]
     gathered: dict[str, jax.Array]
 
 
@@ -174,7 +176,7 @@ def run_tile_loop(
     body: KernelBody,
     inputs: KernelInputs,
     output_types: dict[str, jax.ShapeDtypeStruct],
-    sections: Sequence[Section],
+    schedule: Schedule,
     config: TileConfig,
     name: str,
     origin: int = 0,
@@ -185,31 +187,43 @@ def run_tile_loop(
       body: Computation of the kernel.
       inputs: Input arrays of the kernel.
       output_types: Shapes and dtypes of the outputs, by name.
-      sections: Sections of the schedule. The kernel has one loop for each section.
+      schedule: Sections of the runs, and their order. The kernel has one loop for each section, or
+        for each run if the tiles are in the order of their columns.
       config: Tile sizes, number of warpgroups and number of pipeline stages.
       name: Name of the kernel in profiles.
       origin: Index of the diagonal row = column in `inputs.diagonals`. It is at least the number of
         columns of all tiles.
     """
-    batch, heads, blocks, _ = inputs.bounds.shape
+    batch, heads, blocks, *_ = inputs.runs.shape
     copied = {name: x for name, x in output_types.items() if name not in body.scattered}
 
     def kernel(refs: KernelInputs, outputs: dict[str, Any], memory: _SharedMemory):
         grid_index = tuple(lax.axis_index(axis) for axis in ("example", "head", "block"))
         warpgroup = lax.axis_index("warpgroup")
-        bound = functools.partial(_read_scalar, refs.bounds, grid_index)
+
+        def read_run(i):
+            return [_read_scalar(refs.runs, (*grid_index, i), end) for end in (0, 1)]
 
         @pl.when(warpgroup < config.warpgroups)
         def _():
             plgpu.set_max_registers(COMPUTE_REGISTERS[config.warpgroups], action="increase")
             _compute_tiles(
-                body, refs, outputs, memory, grid_index, warpgroup, bound, sections, config, origin
+                body,
+                refs,
+                outputs,
+                memory,
+                grid_index,
+                warpgroup,
+                read_run,
+                schedule,
+                config,
+                origin,
             )
 
         @pl.when(warpgroup == config.warpgroups)
         def _():
             plgpu.set_max_registers(MEMORY_REGISTERS, action="decrease")
-            _copy_tiles(refs, memory, grid_index, bound(0), bound(len(sections)), config, origin)
+            _copy_tiles(refs, memory, grid_index, read_run, schedule, config, origin)
 
     kernel.__name__ = name
     run = plgpu.kernel(
@@ -333,7 +347,7 @@ def _count_shared_blocks(inputs: KernelInputs, config: TileConfig) -> dict[str, 
     return counts | moving
 
 
-def _read_scalar(ref: Any, index: tuple[jax.Array, ...], i: int) -> jax.Array:
+def _read_scalar(ref: Any, index: tuple[Any, ...], i: int) -> jax.Array:
     """Read one number from global memory.
 
     Inside a `shard_map`, the type of the number lists the mesh axes over which the number varies.
@@ -388,10 +402,11 @@ def _shared_index(ref: Any, grid_index: tuple[jax.Array, ...]) -> tuple[Any, Any
     return (0 if ref.shape[0] == 1 else example, 0 if ref.shape[1] == 1 else head)
 
 
-def _copy_tiles(refs, memory, grid_index, first, last, config, origin) -> None:
-    """Run the memory warpgroup: copy tiles `first` to `last - 1` into the ring buffer."""
+def _copy_tiles(refs, memory, grid_index, read_run, schedule, config, origin) -> None:
+    """Run the memory warpgroup: copy the tiles of all runs into the ring buffer."""
     block_row = grid_index[2] * config.block_rows
     shared_blocks = _count_shared_blocks(refs, config)
+    first = read_run(0)[0]  # With shared blocks, tiles are in the order of their columns.
 
     def copy_block(name, block):
         """Copy a block of diagonals or moving rows. Block 0 is the first that a tile needs."""
@@ -411,8 +426,7 @@ def _copy_tiles(refs, memory, grid_index, first, last, config, origin) -> None:
         source = _slice_rows(ref, grid_index, start, config.rows)
         plgpu.copy_gmem_to_smem(source, memory.ring[name].at[slot], memory.full[name].at[slot])
 
-    def copy_tile(tile, _):
-        iteration = tile - first
+    def copy_tile(tile, iteration):
         slot, column = lax.rem(iteration, config.stages), tile * config.columns
         first_row = block_row
         if refs.moving:
@@ -451,11 +465,47 @@ def _copy_tiles(refs, memory, grid_index, first, last, config, origin) -> None:
     for name, count in shared_blocks.items():
         for block in range(count):
             copy_block(name, block)
-    lax.fori_loop(first, last, copy_tile, None)
+
+    def step(tile, iteration, state):
+        copy_tile(tile, iteration)
+        return state
+
+    count = len(schedule.sections)
+    if schedule.is_in_column_order:
+        lax.fori_loop(first, read_run(count - 1)[1], lambda i, _: copy_tile(i, i - first), None)
+    else:
+        _visit_tiles(read_run, range(count), step, jnp.int32(0), ())
+
+
+def _visit_tiles(read_run, runs, step, iteration, state):
+    """Return the number of the next iteration and the state after all tiles of some runs.
+
+    Args:
+      read_run: Returns the first tile and the end of a run, given its index.
+      runs: Range of the indices of the runs.
+      step: Returns the state after a tile, given the index of the tile, the number of the
+        iteration and the state before the tile.
+      iteration: Number of tiles before the first run.
+      state: State before the first tile.
+    """
+
+    def visit_run(i, carry):
+        iteration, state = carry
+        start, end = read_run(i)
+        shift = iteration - start
+        state = lax.fori_loop(
+            start, end, lambda tile, state: step(tile, tile + shift, state), state
+        )
+        return shift + end, state
+
+    if len(runs) == 1:
+        return visit_run(runs.start, (iteration, state))
+    # The code of `step` exists once in a loop over the runs.
+    return lax.fori_loop(runs.start, runs.stop, visit_run, (iteration, state))
 
 
 def _compute_tiles(
-    body, refs, outputs, memory, grid_index, warpgroup, bound, sections, config, origin
+    body, refs, outputs, memory, grid_index, warpgroup, read_run, schedule, config, origin
 ) -> None:
     """Run one compute warpgroup: load its rows, process all tiles and write its outputs."""
     row = grid_index[2] * config.block_rows + warpgroup * config.rows
@@ -469,17 +519,32 @@ def _compute_tiles(
     for name, count in shared_blocks.items():
         for block in range(count):
             plgpu.barrier_wait(memory.full[name].at[block])
-    first, state = bound(0), body.initialize(context)
-    for i, section in enumerate(sections):
+    first = read_run(0)[0]
+    iteration, state = jnp.int32(0), body.initialize(context)
+    sections = enumerate(schedule.sections)
+    for section, equal in itertools.groupby(sections, key=lambda pair: pair[1]):
 
-        def step(index, state, section=section):
+        def step(index, iteration, state, section=section):
             first_row = row + index * config.columns - origin if refs.moving else row
             tile = _make_tile(
-                memory, first_row, warpgroup, index, index - first, section, config, shared_blocks
+                memory, first_row, warpgroup, index, iteration, section, config, shared_blocks
             )
             return body.step(context, tile, state)
 
-        state = lax.fori_loop(bound(i), bound(i + 1), step, state)
+        indices = [i for i, _ in equal]
+        if schedule.is_in_column_order:
+            # Two loops share the number between them, and all loops share `first`.
+            is_last = indices[-1] + 1 == len(schedule.sections)
+            end = read_run(indices[-1])[1] if is_last else read_run(indices[-1] + 1)[0]
+            state = lax.fori_loop(
+                read_run(indices[0])[0],
+                end,
+                lambda index, state, step=step: step(index, index - first, state),
+                state,
+            )
+        else:
+            runs = range(indices[0], indices[-1] + 1)
+            iteration, state = _visit_tiles(read_run, runs, step, iteration, state)
 
     results = body.finish(context, state)
     if not memory.outputs.keys() >= results.keys():
@@ -520,7 +585,7 @@ def _make_context(refs, outputs, memory, grid_index, warpgroup, row, held) -> Wa
             name: mosaic.load_per_row(ref) for name, ref in buffers.items() if len(ref.shape) == 1
         },
         scalars=scalars,
-        far_sums={name: ref.at[*grid_index] for name, ref in refs.far_sums.items()},
+        skipped_sums={name: ref.at[*grid_index] for name, ref in refs.skipped_sums.items()},
         operand_scratch=None if scratch is None else scratch.at[warpgroup],
         global_rows=global_rows,
         scratch={name: ref.at[warpgroup] for name, ref in memory.scratch.items()},

@@ -23,6 +23,7 @@ from distattn_jax.attention.fused.gpu.tile_loop import Tile, WarpgroupContext
 from distattn_jax.attention.fused.schedule import Window
 from distattn_jax.attention.fused.scoring import (
     CoefficientGradients,
+    DistanceScoring,
     Scoring,
     TableEntries,
     TableScoring,
@@ -143,13 +144,9 @@ def view_tile(
     distances: Distances | TableEntries | None = None
     if isinstance(scoring, TableScoring):
         distances = _table_entries(scoring, tile)
-    elif scoring.uses_distance and not tile.section.is_far:
+    elif isinstance(scoring, DistanceScoring) and not tile.section.is_far:
         distances = _tile_distances(score_map, context, tile)
-    if tile.section.is_masked:
-        visible = _visible_entries(score_map, context, tile)
-    else:
-        visible = None
-        skip_masks(score_map, tile)
+    visible = view_visibility(score_map, context, tile)
     tile_scores = scoring.score(products, distances, coefficients, for_gradient=for_gradient)
     return TileView(scoring, tile_scores, distances, visible, coefficients)
 
@@ -199,23 +196,31 @@ def _table_entries(scoring: TableScoring, tile: Tile) -> TableEntries:
     )
 
 
-def skip_masks(score_map: ScoreMap, tile: Tile) -> None:
-    """Free the slots of the streamed vectors that only masked tiles use.
-
-    A mask of pairs is never skipped, because all of its tiles are masked.
-    """
+def view_visibility(score_map: ScoreMap, context: WarpgroupContext, tile: Tile) -> jax.Array | None:
+    """Return a mask that is True for visible entries, or None if all entries are visible."""
+    if tile.section.is_masked:
+        return _visible_entries(score_map, context, tile)
+    # Free the slots of the streamed vectors that only masked tiles use. There is no mask of pairs,
+    # because all of its tiles are masked.
     if score_map.has_key_mask and not score_map.is_transposed:
         tile.skip("key_mask")
     if score_map.has_segments:
         tile.skip("column_segments")
     # With moving rows, a mask of keys or segments makes all tiles masked.
+    return None
 
 
-def skip_score_inputs(score_map: ScoreMap, tile: Tile) -> None:
-    """Free the slots of the masks and of the table, in a tile whose scores are treated as 0."""
-    skip_masks(score_map, tile)
+def view_zero_scores(
+    score_map: ScoreMap, context: WarpgroupContext, tile: Tile
+) -> jax.Array | None:
+    """Return the mask of visible entries of a tile whose scores are treated as 0.
+
+    The result is None if all entries are visible. The function also frees the slot of the table,
+    which the tile does not use.
+    """
     if isinstance(score_map.scoring, TableScoring):
         tile.skip("table")
+    return view_visibility(score_map, context, tile)
 
 
 def _visible_entries(score_map: ScoreMap, context: WarpgroupContext, tile: Tile) -> jax.Array:
