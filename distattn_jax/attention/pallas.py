@@ -16,7 +16,7 @@ from distattn_jax.attention import fused, gpu_inputs, mesh, position_tables
 from distattn_jax.attention.arguments import Attended, AttentionCall
 from distattn_jax.attention.dropout import drop_threshold, kept_scale, make_head_words
 from distattn_jax.attention.fused import derivative
-from distattn_jax.attention.fused.schedule import INFINITE_RADIUS, Window
+from distattn_jax.attention.fused.visible_columns import INFINITE_RADIUS, Window
 from distattn_jax.attention.variants import (
     DistanceAware,
     DistanceBias,

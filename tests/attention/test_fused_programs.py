@@ -29,7 +29,7 @@ from distattn_jax.attention.fused.distance_functions import (
     unstack_coefficients,
 )
 from distattn_jax.attention.fused.saturation import compute_radius
-from distattn_jax.attention.fused.schedule import INFINITE_RADIUS
+from distattn_jax.attention.fused.visible_columns import INFINITE_RADIUS
 from distattn_jax.attention.softmax import masked_softmax
 from distattn_jax.attention.variants import early_add, late_multiply
 from distattn_jax.guiding import map_discrimination, pattern_decorrelation

@@ -7,15 +7,14 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from distattn_jax.attention.fused.runs import Distinctions, Schedule
 from distattn_jax.attention.fused.schedule import (
-    Distinctions,
-    Schedule,
     ScheduleInputs,
-    Window,
     schedule_diagonal_blocks,
     schedule_key_blocks,
     schedule_query_blocks,
 )
+from distattn_jax.attention.fused.visible_columns import Window
 from tests.attention.cases import needs_kernels
 
 pytestmark = needs_kernels

@@ -11,9 +11,10 @@ from distattn_jax.attention.fused.distance_functions import (
     Distances,
     GeometricDistances,
 )
+from distattn_jax.attention.fused.runs import Schedule
 from distattn_jax.attention.fused.saturation import compute_radius, compute_table_radius
-from distattn_jax.attention.fused.schedule import INFINITE_RADIUS, Schedule
 from distattn_jax.attention.fused.skipped_tiles import sum_skipped_rows
+from distattn_jax.attention.fused.visible_columns import INFINITE_RADIUS
 from tests.attention.cases import needs_kernels
 
 pytestmark = needs_kernels

@@ -4,8 +4,8 @@ from typing import NamedTuple
 
 from jaxtyping import Array, Bool, Float, Int, Int8, UInt32
 
-from distattn_jax.attention.fused.schedule import Window
 from distattn_jax.attention.fused.scoring import Scoring
+from distattn_jax.attention.fused.visible_columns import Window
 
 # Logsumexp of a query without a visible key: its weights 2^(score - logsumexp) are all 0. It is
 # finite, because infinity minus infinity would be NaN.

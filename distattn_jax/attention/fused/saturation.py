@@ -34,8 +34,8 @@ from distattn_jax.attention.fused.distance_functions import (
     unstack_coefficients,
 )
 from distattn_jax.attention.fused.operands import Operands
-from distattn_jax.attention.fused.schedule import INFINITE_RADIUS
 from distattn_jax.attention.fused.scoring import DistanceScoring
+from distattn_jax.attention.fused.visible_columns import INFINITE_RADIUS
 
 
 def compute_radius(

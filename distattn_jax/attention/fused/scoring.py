@@ -22,7 +22,7 @@ from distattn_jax.attention.fused.distance_functions import (
     Distances,
     FunctionCotangent,
 )
-from distattn_jax.attention.fused.schedule import Distinctions
+from distattn_jax.attention.fused.runs import Distinctions
 
 CoefficientGradients = tuple[Array | None, ...]  # entry by entry; None means zero
 

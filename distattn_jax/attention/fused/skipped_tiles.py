@@ -15,7 +15,7 @@ dO is the cotangent of the values. g_j is the cotangent of the attention that ke
 The sums must contain visible keys only. Lengths, a mask of keys and a causal mask allow this. A
 mask of pairs, segments and windows do not. With dropout, `forward` and `key_gradient` have no such
 sums either, because each query drops different keys. Where there are no sums, the kernels visit the
-tiles as ZERO tiles (see `schedule`).
+tiles as ZERO tiles (see `runs`).
 
 Each function `sums_for_...` returns a dict of sums of shape (B, N, blocks, W). The dict is empty if
 there are no sums.
@@ -27,7 +27,8 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
 from distattn_jax.attention.fused.operands import Operands, Plan
-from distattn_jax.attention.fused.schedule import Schedule, Window
+from distattn_jax.attention.fused.runs import Schedule
+from distattn_jax.attention.fused.visible_columns import Window
 
 Sums = dict[str, Array]
 

@@ -31,8 +31,8 @@ from distattn_jax.attention.fused.operands import (
     Operands,
     Plan,
 )
+from distattn_jax.attention.fused.runs import Schedule
 from distattn_jax.attention.fused.schedule import (
-    Schedule,
     ScheduleInputs,
     schedule_diagonal_blocks,
     schedule_key_blocks,

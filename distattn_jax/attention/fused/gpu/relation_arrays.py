@@ -11,7 +11,7 @@ from distattn_jax.attention.fused.gpu.relation_tiles import SUFFIXES
 from distattn_jax.attention.fused.gpu.tile_configs import TileConfig
 from distattn_jax.attention.fused.operands import Operands, Plan
 from distattn_jax.attention.fused.relations import AFTER, BEFORE, Ends, end_sides
-from distattn_jax.attention.fused.schedule import Schedule
+from distattn_jax.attention.fused.runs import Schedule
 from distattn_jax.attention.fused.scoring import RelationScoring
 
 Outputs = dict[str, Array]

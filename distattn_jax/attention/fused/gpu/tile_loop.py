@@ -41,7 +41,7 @@ from jax import lax
 from distattn_jax.attention.fused import varying
 from distattn_jax.attention.fused.gpu import mosaic
 from distattn_jax.attention.fused.gpu.tile_configs import TileConfig
-from distattn_jax.attention.fused.schedule import Schedule, Section
+from distattn_jax.attention.fused.runs import Schedule, Section
 
 # Registers per thread. An SM has 64K registers: the memory warpgroup leaves most to the others.
 COMPUTE_REGISTERS = {1: 240, 2: 240, 3: 160}  # by the number of compute warpgroups

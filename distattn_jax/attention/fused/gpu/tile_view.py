@@ -20,7 +20,6 @@ from distattn_jax.attention.fused.distance_functions import (
 )
 from distattn_jax.attention.fused.gpu import mosaic
 from distattn_jax.attention.fused.gpu.tile_loop import Tile, WarpgroupContext
-from distattn_jax.attention.fused.schedule import Window
 from distattn_jax.attention.fused.scoring import (
     CoefficientGradients,
     DistanceScoring,
@@ -29,6 +28,7 @@ from distattn_jax.attention.fused.scoring import (
     TableScoring,
     TileScores,
 )
+from distattn_jax.attention.fused.visible_columns import Window
 
 MASKED_SCORE = -1e30  # finite, because infinity minus infinity would be NaN
 

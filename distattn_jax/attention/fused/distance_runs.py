@@ -1,0 +1,118 @@
+"""Division of the tiles of each block of rows by distance: near tiles and far tiles.
+
+A tile is far if all distances between its queries and its keys are at least the radius of the head
+(see `saturation`). The distance function is treated as constant in far tiles. Some heads treat all
+scores of far tiles as 0.
+"""
+
+from typing import NamedTuple
+
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Int
+
+from distattn_jax.attention.fused.runs import PLAIN, Distinctions, Run, Section
+from distattn_jax.attention.fused.visible_columns import INFINITE_RADIUS
+
+
+class TilesAround(NamedTuple):
+    """Tile indices where the near columns and the diagonal of each block of rows begin and end.
+
+    A column is near a block if some distance between them is below the radius of the head. Rows and
+    columns are compared by their positions in the sequence.
+
+    Attributes:
+      near_start: First tile that contains a distance below the radius.
+      diagonal_start: First tile that contains a column after the first row of the block.
+      diagonal_end: First tile whose columns are all at or after the last row of the block.
+      near_end: First tile after the block whose distances are all at least the radius.
+    """
+
+    near_start: Array
+    diagonal_start: Array
+    diagonal_end: Array
+    near_end: Array
+
+
+def tiles_around(
+    radius: Int[Array, "B N"] | None, position: Array, block_rows: int, tile_columns: int
+) -> TilesAround:
+    """Return where the near columns and the diagonal of each block of rows begin and end.
+
+    Args:
+      radius: Smallest distance at which the distance function is treated as constant. None means
+        that no tile is far.
+      position: For each block, the column that is aligned with its first row.
+      block_rows: Number of rows of a block.
+      tile_columns: Number of columns of a tile.
+    """
+    if radius is None:
+        radius = jnp.full((1, 1), INFINITE_RADIUS, jnp.int32)
+    largest_near_distance = jnp.clip(radius, 1, INFINITE_RADIUS)[:, :, None] - 1
+    diagonal_start = jnp.maximum(position + 1, 0) // tile_columns
+    diagonal_end = count_tiles(jnp.maximum(position + block_rows - 1, 0), tile_columns)
+    return TilesAround(
+        near_start=jnp.maximum(position - largest_near_distance, 0) // tile_columns,
+        diagonal_start=diagonal_start,
+        diagonal_end=jnp.maximum(diagonal_start, diagonal_end),
+        near_end=count_tiles(
+            jnp.maximum(position + block_rows + largest_near_distance, 0), tile_columns
+        ),
+    )
+
+
+def divide_by_distance(
+    around: TilesAround,
+    distinctions: Distinctions,
+    *,
+    side_of_first_columns: int,
+    has_radius: bool,
+    is_zero_beyond_radius: Bool[Array, "B N"] | None,
+    masks_zero_tiles: bool,
+) -> tuple[list[Run], list[Run], list[Run]]:
+    """Divide all tiles of a row into far tiles, near tiles and further far tiles.
+
+    Args:
+      around: Tiles where the near columns and the diagonal of each block begin and end.
+      distinctions: Tiles that the kernels compute in different ways.
+      side_of_first_columns: `Section.side` of the tiles before the diagonal.
+      has_radius: True if the heads have a radius. If False, no tile is far.
+      is_zero_beyond_radius: True for heads whose scores beyond the radius are all treated as 0.
+        None means that there are no such heads, or that their far tiles are skipped.
+      masks_zero_tiles: True if these tiles may be masked. They have the same section as those
+        that are not masked, so that there is one loop for both.
+    """
+    is_zero = None if is_zero_beyond_radius is None else is_zero_beyond_radius[:, :, None]
+    has_far = distinctions.far and has_radius
+    near_start: Array | int = around.near_start
+    near_end: Array | int = around.near_end
+    if not has_far:  # Heads without tiles of zeros have no far tiles.
+        near_start = 0 if is_zero is None else jnp.where(is_zero, near_start, 0)
+        near_end = (
+            INFINITE_RADIUS if is_zero is None else jnp.where(is_zero, near_end, INFINITE_RADIUS)
+        )
+
+    def far_runs(start: Array | int, end: Array | int, side: int) -> list[Run]:
+        runs, far_end = [], end
+        if is_zero is not None:
+            zero = Section(is_zero=True, is_masked=masks_zero_tiles)
+            runs.append(Run(zero, start, jnp.where(is_zero, end, start)))
+            far_end = jnp.where(is_zero, start, end)
+        if has_far:
+            section = Section(is_far=True, side=side if distinctions.far_sides else 0)
+            runs.append(Run(section, start, far_end))
+        return runs
+
+    first, last = side_of_first_columns, -side_of_first_columns
+    near = [Run(PLAIN, near_start, near_end)]
+    if distinctions.near_sides:
+        near = [
+            Run(Section(side=first), near_start, around.diagonal_start),
+            Run(PLAIN, around.diagonal_start, around.diagonal_end),
+            Run(Section(side=last), around.diagonal_end, near_end),
+        ]
+    return far_runs(0, near_start, first), near, far_runs(near_end, INFINITE_RADIUS, last)
+
+
+def count_tiles(length: Array, tile_columns: int) -> Array:
+    """Return the number of tiles that cover `length` columns."""
+    return (length + tile_columns - 1) // tile_columns

@@ -1,0 +1,130 @@
+"""Runs of consecutive tiles, and the properties that the tiles of a run share.
+
+A section is a set of tiles with the same properties. It consists of runs of consecutive tiles. A
+kernel has one loop per section, so that it applies a mask or evaluates the distance function f only
+in the sections that require this.
+
+    MASKED        some entries may be masked
+    PLAIN         all entries are visible
+    BEFORE        all entries are visible, and no key is after a query
+    AFTER         all entries are visible, and no key is before a query
+    FAR           all entries are visible, and f is constant because |i - j| >= radius (see
+                  `saturation`) with all keys before or all keys after all queries
+    ZERO          all entries are visible, and all scores are treated as 0
+    MASKED FAR    as FAR, but some entries may be masked
+    MASKED ZERO   as ZERO, but some entries may be masked
+
+ZERO tiles belong to heads whose scores beyond the radius are all treated as 0. Kernels skip these
+tiles where their sum is 0 or known: see `skipped_tiles`.
+
+The ends of a run are indices of tiles.
+"""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Int
+
+
+class Section(NamedTuple):
+    """Properties of a set of tiles.
+
+    Attributes:
+      is_far: True if the distance function is treated as constant in each of the tiles.
+      is_zero: True if all scores of the tiles are treated as 0.
+      is_masked: True if some entries of the tiles may be masked.
+      side: 1 if no key of a tile is after a query of the tile, -1 if no key is before a query, 0 if
+        a tile may have keys before a query and keys after a query, or if the side does not matter.
+    """
+
+    is_far: bool = False
+    is_zero: bool = False
+    is_masked: bool = False
+    side: int = 0
+
+
+class Distinctions(NamedTuple):
+    """Tiles that the kernels of a scoring compute in different ways.
+
+    Attributes:
+      far: True if tiles beyond the radius differ from all other tiles.
+      far_sides: True if far tiles before the diagonal differ from far tiles after the diagonal.
+      near_sides: True if tiles before, on and after the diagonal differ within the radius.
+    """
+
+    far: bool = False
+    far_sides: bool = False
+    near_sides: bool = False
+
+
+MASKED, PLAIN = Section(is_masked=True), Section()
+
+
+class Run(NamedTuple):
+    """Run of consecutive tiles of each block.
+
+    Attributes:
+      section: Properties of the tiles.
+      start: Index of the first tile. Blocks or heads may share it.
+      end: Index of the last tile plus 1. The run is empty if `end` is not larger than `start`.
+    """
+
+    section: Section
+    start: Array | int
+    end: Array | int
+
+    def intersect(self, start: Array | int, end: Array | int) -> "Run":
+        """Return the part of the run between two tiles."""
+        return self._replace(start=jnp.maximum(self.start, start), end=jnp.minimum(self.end, end))
+
+
+class Schedule(NamedTuple):
+    """Tiles that each block of rows visits, as runs of consecutive tiles.
+
+    Attributes:
+      sections: Properties of the tiles of each run. Equal sections are neighbours, unless the tiles
+        are in the order of their columns.
+      runs: Index of the first tile of each run, and index of its last tile plus 1. Kernels visit
+        the runs in this order.
+      start: Index of the first tile that a block visits.
+      end: Index of the last tile that a block visits, plus 1.
+      is_in_column_order: True if each run begins where the previous run ends.
+    """
+
+    sections: tuple[Section, ...]
+    runs: Int[Array, "#B #N blocks runs 2"]
+    start: Int[Array, "#B #N blocks"]
+    end: Int[Array, "#B #N blocks"]
+    is_in_column_order: bool = False
+
+
+def stack_runs(
+    runs: list[Run], start: Array, end: Array, *, keeps_column_order: bool = False
+) -> Schedule:
+    """Return the schedule of runs.
+
+    Args:
+      runs: Runs of each block, without overlap.
+      start: Index of the first tile of each block.
+      end: Index of the last tile of each block, plus 1.
+      keeps_column_order: If False, runs of equal sections become neighbours.
+    """
+    if not keeps_column_order:
+        order = [run.section for run in runs]
+        runs = sorted(runs, key=lambda run: order.index(run.section))
+    numbers = jnp.broadcast_arrays(start, end, *(x for run in runs for x in run[1:]))
+    start, end, *others = (x.astype(jnp.int32) for x in numbers)
+    starts, ends = jnp.stack(others[::2], axis=-1), jnp.stack(others[1::2], axis=-1)
+    if keeps_column_order:  # An empty run begins and ends where the previous run ends.
+        first = start[..., None]
+        ends = jax.lax.cummax(jnp.where(starts < ends, ends, first), axis=3)
+        starts = jnp.concatenate((first, ends[..., :-1]), axis=-1)
+    stacked = jnp.stack((starts, jnp.maximum(starts, ends)), axis=-1)
+    sections = tuple(run.section for run in runs)
+    return Schedule(sections, stacked, start, end, keeps_column_order)
+
+
+def mask_run(run: Run) -> Run:
+    """Return the run with a section of masked tiles."""
+    return run._replace(section=run.section._replace(is_masked=True))

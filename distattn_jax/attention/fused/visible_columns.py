@@ -1,0 +1,126 @@
+"""Columns of a score map that each block of rows may see.
+
+The rows of a block are queries and the columns are keys, or the rows are keys and the columns are
+queries. Every restriction of the visible keys (lengths, a window, a key mask, segments) defines two
+ranges of columns for each block: the columns that some row may see, and the columns that all rows
+see.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Int
+
+INFINITE_RADIUS = 2**30  # larger than every distance
+
+
+class Window(NamedTuple):
+    """Largest number of positions by which a visible key may be before and after the query.
+
+    Attributes:
+      left: Limit for keys before the query. None means no limit.
+      right: Limit for keys after the query. None means no limit. 0 is a causal mask.
+    """
+
+    left: int | None = None
+    right: int | None = None
+
+    @property
+    def is_causal(self) -> bool:
+        """True if no key after a query is visible."""
+        return self.right == 0
+
+    @property
+    def mirrored(self) -> "Window":
+        """Window of the queries that see a key, relative to the position of the key."""
+        return Window(self.right, self.left)
+
+
+class Columns(NamedTuple):
+    """Columns that the rows of each block may see, as arrays that broadcast to (B, N, blocks).
+
+    Attributes:
+      start: First column that some row may see.
+      end: Last column that some row may see, plus 1.
+      common_start: First column of a run of columns that all rows see.
+      common_end: Last column of this run, plus 1.
+    """
+
+    start: Array | int = 0
+    end: Array | int = INFINITE_RADIUS
+    common_start: Array | int = 0
+    common_end: Array | int = INFINITE_RADIUS
+
+
+def intersect(ranges: Sequence[Columns]) -> Columns:
+    """Return the columns that satisfy all restrictions."""
+    start, end, common_start, common_end = ranges[0]
+    for other in ranges[1:]:
+        start, end = jnp.maximum(start, other.start), jnp.minimum(end, other.end)
+        common_start = jnp.maximum(common_start, other.common_start)
+        common_end = jnp.minimum(common_end, other.common_end)
+    return Columns(start, end, common_start, common_end)
+
+
+def columns_in_window(window: Window, position: Array, block_rows: int) -> Columns:
+    """Return the columns inside the windows of the rows of each block.
+
+    Args:
+      window: Limits of the distance between a row and a column.
+      position: For each block, the column that is aligned with its first row.
+      block_rows: Number of rows of a block.
+    """
+    last = position + block_rows - 1
+    columns = Columns()
+    if window.left is not None:
+        columns = columns._replace(start=position - window.left, common_start=last - window.left)
+    if window.right is not None:
+        columns = columns._replace(
+            end=last + window.right + 1, common_end=position + window.right + 1
+        )
+    return columns
+
+
+def visible_columns(mask: Bool[Array, "#B #N L"]) -> Columns:
+    """Return the columns from the first to the last visible one, and the first run of them."""
+    visible = mask[:, :, None, :]
+    return _first_run(visible, visible)
+
+
+def columns_of_segments(
+    row_segments: Int[Array, "B R"], column_segments: Int[Array, "B C"], block_rows: int
+) -> Columns:
+    """Return the columns whose segments occur in the rows of each block.
+
+    If the segments are not sorted, the range may contain columns of other segments.
+
+    Args:
+      row_segments: Segment of each row.
+      column_segments: Segment of each column.
+      block_rows: Number of rows of a block.
+    """
+    padding = -row_segments.shape[1] % block_rows
+    padded = jnp.pad(row_segments, ((0, 0), (0, padding)), mode="edge")
+    blocks = padded.reshape(padded.shape[0], 1, -1, block_rows)
+    smallest, largest = blocks.min(axis=-1, keepdims=True), blocks.max(axis=-1, keepdims=True)
+    columns = column_segments[:, None, None, :]
+    seen = (columns >= smallest) & (columns <= largest)
+    return _first_run(seen, (columns == smallest) & (smallest == largest))
+
+
+def _first_run(seen: Bool[Array, "B N blocks C"], common: Bool[Array, "B N blocks C"]) -> Columns:
+    """Return the range of the seen columns, and the first run of common columns.
+
+    Args:
+      seen: True for columns that some row of a block may see.
+      common: True for columns that all rows of a block see.
+    """
+    count = seen.shape[-1]
+    index = jnp.arange(count, dtype=jnp.int32)[None, None, None, :]
+    start = jnp.where(seen, index, count).min(axis=-1)
+    end = jnp.where(seen, index + 1, 0).max(axis=-1)
+    common_start = jnp.where(common, index, count).min(axis=-1)
+    interrupts = ~common & (index >= common_start[..., None])
+    common_end = jnp.where(interrupts, index, count).min(axis=-1)
+    return Columns(start, end, common_start, common_end)
