@@ -19,6 +19,7 @@ from distattn_jax.attention import (
     attention,
     early_add,
 )
+from distattn_jax.attention.fused.interpreter import interpreted
 from tests import oracles
 from tests.attention.cases import TOLERANCE, Sizes, inputs, needs_kernels
 from tests.attention.test_parity import kept_by_dropout
@@ -33,9 +34,6 @@ def kernels():
     if jax.default_backend() == "gpu":
         yield
         return
-    # Import only here, because an old JAX lacks Mosaic GPU.
-    from distattn_jax.attention.fused.gpu.mosaic import interpreted
-
     with interpreted():
         yield
 
@@ -89,6 +87,28 @@ def run_oracle(oracle, arrays, **arguments) -> dict[str, np.ndarray]:
     arrays, arguments = jax.tree.map(np.asarray, (arrays, arguments))
     values, received, *_ = oracles.attend(*arrays, **oracle, **arguments)
     return {"values": values, "received": received}
+
+
+def compare_under_memory(make_case) -> None:
+    """Compare a variant with the reference and the oracle: lengths, offsets and a causal mask.
+
+    Args:
+      make_case: Returns the variant and its oracle for sizes and a dtype.
+    """
+    sizes = Sizes(batch=2, queries=70, keys=150, heads=1, width=16, value_width=16)
+    arrays = inputs(sizes, "float16")
+    variant, oracle = make_case(sizes, "float32")
+    restrictions = {
+        "query_lengths": jnp.asarray([61, 70]),
+        "key_lengths": jnp.asarray([150, 133]),
+        "query_offset": jnp.asarray([-9, 70]),
+        "is_causal": True,
+    }
+    fused = compare_with_reference(arrays, variant, received=True, logsumexp=True, **restrictions)
+    assert_close(fused, run_oracle(oracle, arrays, **restrictions), "float16")
+    for name in ("values", "dq"):
+        assert not fused[name][0, :9].any(), "the first 9 queries see no key"
+        assert not fused[name][0, 61:].any(), "the others are padding"
 
 
 def make_mask(*shape: int) -> np.ndarray:

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from jax import lax
 
+from distattn_jax.attention.fused.interpreter import interpreted
 from tests.attention.cases import needs_kernels
 
 pytestmark = needs_kernels
@@ -16,9 +17,7 @@ SHAPE = (64, 16)
 
 def interpret_without_gpu():
     """Return a context that interprets the kernels on a machine without a GPU."""
-    from distattn_jax.attention.fused.gpu import mosaic  # an old JAX lacks Mosaic GPU
-
-    return contextlib.nullcontext() if jax.default_backend() == "gpu" else mosaic.interpreted()
+    return contextlib.nullcontext() if jax.default_backend() == "gpu" else interpreted()
 
 
 def map_tile(function, array):

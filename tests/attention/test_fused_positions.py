@@ -11,30 +11,17 @@ from distattn_jax.attention.fused.derivative import Outputs
 from tests.attention.cases import Sizes, inputs, needs_kernels, transformer_xl
 from tests.attention.test_fused import (
     assert_close,
+    compare_under_memory,
     compare_with_reference,
     kernels,  # noqa: F401, an autouse fixture that interprets the kernels
     outputs_and_gradients,
-    run_oracle,
 )
 
 pytestmark = needs_kernels
 
 
 def test_memory_with_lengths_offsets_and_a_causal_mask():
-    sizes = Sizes(batch=2, queries=70, keys=150, heads=1, width=16, value_width=16)
-    arrays = inputs(sizes, "float16")
-    variant, oracle = transformer_xl(sizes, "float32")
-    restrictions = {
-        "query_lengths": jnp.asarray([61, 70]),
-        "key_lengths": jnp.asarray([150, 133]),
-        "query_offset": jnp.asarray([-9, 70]),
-        "is_causal": True,
-    }
-    fused = compare_with_reference(arrays, variant, received=True, logsumexp=True, **restrictions)
-    assert_close(fused, run_oracle(oracle, arrays, **restrictions), "float16")
-    for name in ("values", "dq"):
-        assert not fused[name][0, :9].any(), "the first 9 queries see no key"
-        assert not fused[name][0, 61:].any(), "the others are padding"
+    compare_under_memory(transformer_xl)
 
 
 def test_every_mask_with_dropout_grouped_queries_and_shared_biases():

@@ -6,12 +6,10 @@ import functools
 import chex
 import jax
 import jax.numpy as jnp
-import numpy as np
 import pytest
 from flax import nnx
 from jax.sharding import AxisType, NamedSharding, PartitionSpec
 
-from distattn_jax import hash
 from distattn_jax.attention import (
     MAPPINGS,
     DistanceAware,
@@ -21,16 +19,6 @@ from distattn_jax.attention import (
     TransformerXL,
     attention,
 )
-from distattn_jax.attention.fused import derivative
-from distattn_jax.attention.fused.derivative import Outputs
-from distattn_jax.attention.fused.distance_functions import (
-    LOG2E,
-    Distances,
-    unstack_coefficients,
-)
-from distattn_jax.attention.fused.saturation import compute_radius
-from distattn_jax.attention.fused.visible_columns import INFINITE_RADIUS
-from distattn_jax.attention.softmax import masked_softmax
 from distattn_jax.attention.variants import early_add, late_multiply
 from distattn_jax.guiding import map_discrimination, pattern_decorrelation
 from distattn_jax.models import PretrainedClassifier, PretrainedConfig
@@ -266,140 +254,3 @@ def test_a_shard_map_over_all_axes_uses_kernels_and_over_some_axes_falls_back(ax
     assert ("mosaic_gpu" in lower(sharded_gradients, *arrays, variant)) == (len(axes) == 2)
     actual, expected = (jax.jit(f)(*arrays, variant) for f in (sharded_gradients, gradients))
     chex.assert_trees_all_close(actual, expected, rtol=2e-3, atol=1e-3)
-
-
-RESTRICTIONS = {
-    "key_lengths": jnp.asarray([24, 3, 0, 6]),
-    "query_lengths": jnp.asarray([20, 13, 2, 19]),
-    "query_offset": jnp.asarray([0, 2, 1, -1]),
-    "dropout_key": KEY,
-    "mask": (np.arange(24) % 7 != np.arange(2)[:, None, None])[None],  # of the keys of each head
-}
-restricted_outputs_and_gradients = functools.partial(
-    outputs_and_gradients,
-    implementation="pallas",
-    is_causal=True,
-    local_window_size=9,
-    dropout_rate=0.2,
-    received=True,
-)
-
-
-def attention_without_kernels(make_kernels, plan, operands):
-    """Compute the outputs of `fused_attention` in plain JAX, which runs on any mesh."""
-    query, key, value = operands[:3]
-    (_, T, N, _), (_, S, K, _) = query.shape, key.shape
-    key, value = (jnp.repeat(x, N // K, axis=2) for x in (key, value))
-    i, j = jnp.arange(T)[:, None], jnp.arange(S)[None, :]
-    lengths = (operands.query_lengths, operands.key_lengths, operands.offset)
-    queries, keys, offset = (x[:, None, None, None] for x in lengths)
-    i, j = i[None, None], j[None, None]
-    relative_positions = i + offset - j
-    coefficients = unstack_coefficients(operands.coefficients[:, :, None, None, :])
-    products = jnp.einsum("btnh,bsnh->bnts", query, key, preferred_element_type=jnp.float32)
-    distances = Distances(lambda: jnp.abs(relative_positions).astype(jnp.float32))
-    tile_scores = plan.scoring.score(products, distances, coefficients, for_gradient=False)
-    scores = tile_scores.scores * plan.scoring.score_multiplier(coefficients) / LOG2E
-    left, right = plan.window
-    visible = (i < queries) & (j < keys)
-    visible &= (relative_positions >= -right) & (relative_positions <= left)
-    visible &= operands.key_mask[:, :, None, :]
-    weights, _ = masked_softmax(scores, visible)
-    kept = weights
-    if operands.dropout_words is not None:
-        words = jnp.moveaxis(operands.dropout_words, -1, 0)[..., None, None]
-        query_word, key_word, threshold = words
-        query_hash, query_shift = hash.hash_indices(query_word, i, shift=16)
-        key_hash, key_shift = hash.hash_indices(key_word, j, shift=8)
-        is_kept = hash.is_kept(query_hash ^ key_hash, query_shift + key_shift, threshold)
-        kept = jnp.where(is_kept, weights * operands.dropout_scale[..., None], 0)
-    values = jnp.einsum("bnts,bsne->btne", kept, value.astype(jnp.float32)).astype(value.dtype)
-    return Outputs(values, weights.sum(axis=2) if plan.received else None, None)
-
-
-@pytest.fixture
-def without_kernels(monkeypatch):
-    monkeypatch.setattr(derivative, "fused_attention", attention_without_kernels)
-
-
-@pytest.mark.usefixtures("without_kernels")
-@pytest.mark.parametrize(
-    "variant",
-    [
-        distance_aware(),
-        distance_aware(adjust=early_add),
-        DistanceBias(jnp.asarray([0.5, 0.1]), "alibi"),
-    ],
-    ids=["multiply", "add", "alibi"],
-)
-def test_operands_of_the_kernels_reproduce_the_reference(variant):
-    """Lengths, offsets, coefficients and dropout have the same meaning in both."""
-    arrays = inputs(SMALL._replace(width=13), "float16")
-    actual = jax.jit(restricted_outputs_and_gradients)(*arrays, variant, **RESTRICTIONS)
-    float32_arrays = [x.astype(jnp.float32) for x in arrays]
-    reference = functools.partial(restricted_outputs_and_gradients, implementation="reference")
-    expected = jax.jit(reference)(*float32_arrays, variant, **RESTRICTIONS)
-    actual = jax.tree.map(lambda x: x.astype(jnp.float32), actual)
-    chex.assert_trees_all_close(actual, expected, rtol=4e-3, atol=4e-3)
-
-
-@pytest.mark.usefixtures("eight_devices", "without_kernels")
-@pytest.mark.parametrize("is_set", [False, True])
-@pytest.mark.parametrize("kind", [AxisType.Auto, AxisType.Explicit])
-def test_eight_devices_equal_one(kind, is_set):
-    """Every operand is sharded like the examples and heads of the query."""
-    compare_with_one_device(inputs(SMALL, "float16"), kind, is_set)
-
-
-@pytest.mark.usefixtures("eight_devices", "without_kernels")
-def test_devices_that_share_a_key_head_get_a_copy_of_it():
-    query, key, value = inputs(SMALL, "float16")
-    compare_with_one_device([query, key[:, :, :1], value[:, :, :1]], AxisType.Auto, is_set=False)
-
-
-def compare_with_one_device(arrays, kind, is_set):
-    """Assert that eight devices compute the same outputs and gradients as one device."""
-    variant = distance_aware()
-    on_one_device = jax.jit(restricted_outputs_and_gradients)(*arrays, variant, **RESTRICTIONS)
-    mesh = make_mesh(kind)
-    with jax.set_mesh(mesh) if is_set else contextlib.nullcontext():
-        on_mesh = jax.jit(restricted_outputs_and_gradients)(
-            *shard(mesh, arrays, variant), **RESTRICTIONS
-        )
-    values = on_mesh[1].values
-    assert len(values.sharding.device_set) == 8
-    assert values.sharding.shard_shape(values.shape) == (1, 20, 1, 16)
-    actual, expected = (
-        jax.tree.map(lambda x: np.asarray(x, np.float32), x) for x in (on_mesh, on_one_device)
-    )
-    chex.assert_trees_all_close(actual, expected, rtol=2e-3, atol=1e-3)
-
-
-SATURATING_SHAPES = {
-    "learnable_sigmoid": jnp.asarray([1.0, 0.37]),
-    "sigmoid": (),
-    "exponent": (),
-    "clip": jnp.asarray([3.0, 3.0]),
-}
-
-
-@pytest.mark.parametrize("width", [16, 64])
-@pytest.mark.parametrize("mapping", SATURATING_SHAPES)
-def test_saturating_mappings_have_a_small_radius(mapping, width, monkeypatch):
-    """The far value must equal f to the last bit, otherwise no head would reach its radius."""
-    results = []
-
-    def record_radius(make_kernels, plan, operands):
-        results.append(compute_radius(plan.scoring, operands, plan.tolerance))
-        return Outputs(jnp.zeros_like(operands.query), None, None)
-
-    monkeypatch.setattr(derivative, "fused_attention", record_radius)
-    sizes = Sizes(batch=1, queries=2048, keys=2048, heads=2, width=width, value_width=width)
-    weight = jnp.asarray([-0.5, -0.25] if mapping == "exponent" else [-0.5, 0.5])
-    variant = DistanceAware(weight, SATURATING_SHAPES[mapping], MAPPINGS[mapping])
-    attention(*inputs(sizes, "bfloat16"), variant, implementation="pallas")
-    ((radius, skips),) = results
-    falls_without_limit = mapping == "clip"  # for the first head, whose weight is negative
-    assert skips.tolist() == [[not falls_without_limit, mapping == "exponent"]]
-    assert (radius[0, 0] == INFINITE_RADIUS) == falls_without_limit
-    assert radius[0, 1] < 100

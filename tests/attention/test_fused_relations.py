@@ -1,5 +1,7 @@
 """Relative position attention with the fused kernels, against the oracle and the reference."""
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -19,6 +21,7 @@ from tests.attention.cases import (
 )
 from tests.attention.test_fused import (
     assert_close,
+    compare_under_memory,
     compare_with_reference,
     kernels,  # noqa: F401, an autouse fixture that interprets the kernels
     outputs_and_gradients,
@@ -29,20 +32,7 @@ pytestmark = needs_kernels
 
 
 def test_tables_of_keys_and_values_with_lengths_offsets_and_a_causal_mask():
-    sizes = Sizes(batch=2, queries=70, keys=150, heads=1, width=16, value_width=16)
-    arrays = inputs(sizes, "float16")
-    variant, oracle = relative_position(sizes, "float32", k=20)
-    restrictions = {
-        "query_lengths": jnp.asarray([61, 70]),
-        "key_lengths": jnp.asarray([150, 133]),
-        "query_offset": jnp.asarray([-9, 70]),
-        "is_causal": True,
-    }
-    fused = compare_with_reference(arrays, variant, received=True, logsumexp=True, **restrictions)
-    assert_close(fused, run_oracle(oracle, arrays, **restrictions), "float16")
-    for name in ("values", "dq"):
-        assert not fused[name][0, :9].any(), "the first 9 queries see no key"
-        assert not fused[name][0, 61:].any(), "the others are padding"
+    compare_under_memory(functools.partial(relative_position, k=20))
 
 
 @pytest.fixture

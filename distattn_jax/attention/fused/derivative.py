@@ -14,7 +14,6 @@ The residuals are the operands, the values, one logsumexp per query and W. There
 """
 
 import functools
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
@@ -23,6 +22,7 @@ from jaxtyping import Array, Bool, Float
 
 from distattn_jax.attention.fused import relations, saturation
 from distattn_jax.attention.fused.distance_functions import LOG2E
+from distattn_jax.attention.fused.kernels import KernelFactory
 from distattn_jax.attention.fused.operands import (
     EMPTY_LOGSUMEXP,
     BackwardOperands,
@@ -51,52 +51,6 @@ class Outputs(NamedTuple):
     values: Float[Array, "B T N E"]
     received: Float[Array, "B N S"] | None
     logsumexp: Float[Array, "B N T"] | None
-
-
-class QueryGradients(NamedTuple):
-    """Outputs of the kernel `query_gradient`. Gradients of absent operands are None.
-
-    Attributes:
-      query: Gradient of the queries.
-      coefficients: Gradient of the coefficients.
-      relation_products: Gradient of the relation products.
-      position_query: Gradient of the queries that are multiplied by position vectors.
-    """
-
-    query: Float[Array, "B T N H"]
-    coefficients: Float[Array, "B N C"]
-    relation_products: Float[Array, "B T N R"] | None
-    position_query: Float[Array, "B T N H"] | None
-
-
-class Kernels(NamedTuple):
-    """Kernels for one type of chip, bound to the plan and the operands of one call.
-
-    The logsumexp of each query is to base 2 and has the shape (B, N, T). The kernels may pad the
-    last axis of the logsumexp. A_ij is the attention weight of query i and key j.
-
-    Attributes:
-      forward: Computes the values, shape (B, T, N, E), the logsumexp, and the relation weights or
-        None.
-      query_gradient: Computes the gradients of queries, coefficients and relation products.
-      key_gradient: Computes the gradients of the keys and of the values.
-      received: Computes the attention that each key receives, Σ_i A_ij, shape (B, N, S), from the
-        logsumexp.
-      attention_given: Computes Σ_j A_ij g_j, shape (B, N, T), from the logsumexp and the cotangent
-        g of the received attention, shape (B, N, S).
-      position_gradient: Computes the gradient of the position vectors. It is called only if there
-        are position vectors.
-    """
-
-    forward: Callable[[], tuple[Array, Array, Array | None]]
-    query_gradient: Callable[[BackwardOperands], QueryGradients]
-    key_gradient: Callable[[BackwardOperands], tuple[Array, Array]]
-    received: Callable[[Array], Array]
-    attention_given: Callable[[Array, Array], Array]
-    position_gradient: Callable[[BackwardOperands], Array]
-
-
-KernelFactory = Callable[[Plan, Operands], Kernels]
 
 
 def fused_attention(make_kernels: KernelFactory, plan: Plan, operands: Operands) -> Outputs:

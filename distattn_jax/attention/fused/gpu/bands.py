@@ -17,6 +17,7 @@ from jaxlib.mlir.dialects import arith, llvm, vector
 
 from distattn_jax.attention.fused.distance_functions import COLUMN_GROUP
 from distattn_jax.attention.fused.gpu import mosaic
+from distattn_jax.attention.fused.interpreter import is_interpreted
 
 
 class Band(NamedTuple):
@@ -56,7 +57,7 @@ def gather_band(ref: Any, band: Band, *, before: jax.Array, after: jax.Array) ->
       before: Tile with the entries that belong to columns before the band.
       after: Tile with the entries that belong to columns after the band.
     """
-    if mosaic.is_interpreted():
+    if is_interpreted():
         rows, columns = band.indices(before.shape)
         entries = ref[...][rows, jnp.clip(columns, 0, band.last)]
         entries = jnp.where(columns <= 0, before, entries)
@@ -76,7 +77,7 @@ def scatter_band(ref: Any, band: Band, tile: jax.Array) -> None:
       band: Entries of the tile that are written.
       tile: Entries.
     """
-    if mosaic.is_interpreted():
+    if is_interpreted():
         rows, columns = band.indices(tile.shape)
         is_inside = (columns > 0) & (columns < band.last)
         columns = jnp.where(is_inside, columns, ref.shape[1])  # out of bounds, therefore dropped
@@ -100,7 +101,7 @@ def select_outside_band(tile: jax.Array, band: Band, *, before: bool) -> jax.Arr
       before: If True, select the entries that belong to columns before the band. If False, select
         those that belong to columns after the band.
     """
-    if mosaic.is_interpreted():
+    if is_interpreted():
         _, columns = band.indices(tile.shape)
         return jnp.where(columns <= 0 if before else columns >= band.last, tile, 0.0)
 

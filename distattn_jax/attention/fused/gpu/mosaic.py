@@ -6,9 +6,7 @@ vector has one number for each column. A thread that stores entries of row i als
 every per-row vector, and likewise for columns. Expanding a vector to a tile thus moves no data.
 """
 
-import contextlib
-import contextvars
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
@@ -22,28 +20,10 @@ from jaxlib.mlir import ir
 from jaxlib.mlir.dialects import arith, llvm, memref, vector
 
 from distattn_jax.attention.fused.distance_functions import COLUMN_GROUP
+from distattn_jax.attention.fused.interpreter import is_interpreted
 
 MAX_SWIZZLED_COLUMNS = 64  # 16-bit numbers in the widest swizzle, which has 128 bytes
 _load: Any = plgpu.load  # untyped, because its signature changed with JAX 0.11
-_interpreted = contextvars.ContextVar("interpreted", default=False)
-
-
-@contextlib.contextmanager
-def interpreted() -> Iterator[None]:
-    """Context manager: kernels that are traced inside it run in the Pallas interpreter on a CPU.
-
-    The interpreter also detects races. It is slow: use it for tests only.
-    """
-    token = _interpreted.set(True)
-    try:
-        yield
-    finally:
-        _interpreted.reset(token)
-
-
-def is_interpreted() -> bool:
-    """Return True inside the context `interpreted`."""
-    return _interpreted.get()
 
 
 def kernel_options() -> dict[str, Any]:

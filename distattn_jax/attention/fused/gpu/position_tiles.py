@@ -18,9 +18,9 @@ from typing import Any, NamedTuple
 import jax
 
 from distattn_jax.attention.fused.gpu import mosaic, skew
+from distattn_jax.attention.fused.gpu.kernel_body import Tile, WarpgroupContext
 from distattn_jax.attention.fused.gpu.relation_tiles import initial_products
 from distattn_jax.attention.fused.gpu.tile_configs import MAX_NARROW_WIDTH
-from distattn_jax.attention.fused.gpu.tile_loop import Tile, WarpgroupContext
 from distattn_jax.attention.fused.gpu.tile_view import ScoreMap
 
 SKEW, UNSKEW = "skew", "unskew"  # names of buffers in shared memory

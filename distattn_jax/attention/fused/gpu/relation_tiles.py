@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import jax
 
 from distattn_jax.attention.fused.gpu import bands, mosaic
-from distattn_jax.attention.fused.gpu.tile_loop import Tile, WarpgroupContext
+from distattn_jax.attention.fused.gpu.kernel_body import Tile, WarpgroupContext
 from distattn_jax.attention.fused.gpu.tile_view import ScoreMap, read_lengths
 from distattn_jax.attention.fused.relations import AFTER, BEFORE
 

@@ -23,6 +23,7 @@ from jaxlib.mlir import ir
 from jaxlib.mlir.dialects import arith, llvm, vector
 
 from distattn_jax.attention.fused.gpu import mosaic
+from distattn_jax.attention.fused.interpreter import is_interpreted
 
 SIZE = 64  # rows and columns of a tile
 SKEW_ENTRIES = (SIZE + 16) * SIZE  # of float32: diagonals may exceed the tile by 8 on each side
@@ -40,7 +41,7 @@ def skew(scratch: Any, lower: jax.Array, upper: jax.Array, *, keeps_rows: bool) 
       keeps_rows: True if an entry takes its number from its own row, False if it takes its number
         from its own column.
     """
-    if mosaic.is_interpreted():
+    if is_interpreted():
         entries = jnp.concatenate([lower, upper], axis=1 if keeps_rows else 0)
         rows, columns = _indices()
         if keeps_rows:
@@ -86,7 +87,7 @@ def unskew(scratch: Any, tile: jax.Array, *, keeps_rows: bool) -> tuple[jax.Arra
       tile: Entries.
       keeps_rows: True if a number stays in its row, False if it stays in its column.
     """
-    if mosaic.is_interpreted():
+    if is_interpreted():
         rows, columns = _indices()
         diagonals = rows - columns + SIZE
         index = (rows, diagonals) if keeps_rows else (diagonals, columns)
@@ -134,7 +135,7 @@ def unskew(scratch: Any, tile: jax.Array, *, keeps_rows: bool) -> tuple[jax.Arra
 
 def clear(scratch: Any) -> None:
     """Fill the buffer of `unskew` with zeros."""
-    if mosaic.is_interpreted():
+    if is_interpreted():
         return
 
     @plgpu.inline_mgpu(arg_types=(plgpu.RefType(),))

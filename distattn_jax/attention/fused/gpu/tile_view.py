@@ -19,7 +19,8 @@ from distattn_jax.attention.fused.distance_functions import (
     GeometricDistances,
 )
 from distattn_jax.attention.fused.gpu import mosaic
-from distattn_jax.attention.fused.gpu.tile_loop import Tile, WarpgroupContext
+from distattn_jax.attention.fused.gpu.kernel_body import Tile, WarpgroupContext
+from distattn_jax.attention.fused.interpreter import is_interpreted
 from distattn_jax.attention.fused.scoring import (
     CoefficientGradients,
     DistanceScoring,
@@ -313,7 +314,7 @@ def _tile_distances(score_map: ScoreMap, context: WarpgroupContext, tile: Tile) 
             distance = jnp.abs(_relative_positions(score_map, context, tile))
         return mosaic.share_diagonals(distance)
 
-    is_geometric = side != 0 and not mosaic.is_interpreted()
+    is_geometric = side != 0 and not is_interpreted()
     return Distances(
         entries=entries,
         geometric=_geometric_distances(score_map, context, tile) if is_geometric else None,

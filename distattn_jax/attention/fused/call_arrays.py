@@ -1,0 +1,74 @@
+"""Small arrays of one attention call that the kernels of every type of chip read or return."""
+
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from distattn_jax.attention.fused.distance_functions import Coefficients, unstack_coefficients
+from distattn_jax.attention.fused.operands import Operands, Plan
+from distattn_jax.attention.fused.scoring import DistanceScoring, TableScoring
+
+
+def collect_scalars(plan: Plan, operands: Operands) -> dict[str, Array]:
+    """Return a few numbers for each example and head, shape (B, N, count), by name."""
+    batch, _, heads, _ = operands.query.shape
+    lengths = jnp.stack((operands.query_lengths, operands.key_lengths, operands.offset), axis=-1)
+    scalars = {"lengths": jnp.broadcast_to(lengths[:, None], (batch, heads, 3))}
+    if isinstance(plan.scoring, DistanceScoring):
+        scalars["coefficients"] = operands.coefficients
+    if operands.dropout_words is not None and operands.dropout_scale is not None:
+        scalars["dropout_words"] = operands.dropout_words
+        scalars["dropout_scale"] = operands.dropout_scale
+    return scalars
+
+
+def name_tables(plan: Plan, operands: Operands, kernel: str) -> dict[str, Float[Array, "B N D"]]:
+    """Return the tables of relative positions that a kernel reads, by name.
+
+    Args:
+      plan: Static options of the call.
+      operands: Arrays of the call.
+      kernel: Name of the kernel. Only "query_gradient" reads derivatives.
+    """
+    names = ("table", *plan.scoring.gradient_names)
+    if kernel != "query_gradient":
+        names = names[:1]
+    return dict(zip(names, operands.tables, strict=False))
+
+
+def compute_coefficient_gradients(
+    plan: Plan, operands: Operands, sums: dict[str, Array]
+) -> Float[Array, "B N C"]:
+    """Return the gradients of all coefficients: slope, shift, height and far value.
+
+    The gradient of the height is computed from the gradient of its logarithm. The gradient of the
+    far value is 0, because the far value is treated as a constant. If tables contain the function,
+    the coefficients are its parameters, and `sums` are their gradients.
+
+    Args:
+      plan: Static options of the call.
+      operands: Arrays of the call.
+      sums: Gradients `slope`, `shift` and `log_height` (logarithm of the height), or one gradient
+        per parameter. Each has the shape (B, N). The dict is empty for the dot product, which has
+        no coefficients.
+    """
+    coefficients = operands.coefficients
+    if not sums:
+        return jnp.zeros_like(coefficients)
+    if isinstance(plan.scoring, TableScoring):
+        return jnp.stack(list(sums.values()), axis=-1)
+    height = sums["log_height"] / unstack_coefficients(coefficients).height
+    far = jnp.zeros_like(height)
+    return jnp.stack(Coefficients(sums["slope"], sums["shift"], height, far), axis=-1)
+
+
+def sum_groups(gradient: Float[Array, "B S N W"], key_heads: int) -> Float[Array, "B S K W"]:
+    """Sum the parts of a gradient over the query heads that share a key head.
+
+    Args:
+      gradient: Gradient of keys or values, with one part for each query head.
+      key_heads: Number K of key heads.
+    """
+    if gradient.shape[2] == key_heads:
+        return gradient
+    parts = gradient.reshape(*gradient.shape[:2], key_heads, -1, gradient.shape[3])
+    return parts.astype(jnp.float32).sum(axis=3).astype(gradient.dtype)

@@ -1,0 +1,312 @@
+"""Bodies of the kernels `query_gradient`, `key_gradient` and `position_gradient`.
+
+The module `kernels` of the package `fused` has their equations. The logsumexp of a query without a
+visible key is `EMPTY_LOGSUMEXP`, so that its weights are 0. If a head skips tiles, the kernel
+`key_gradient` adds the contribution of the skipped tiles, `skipped_sums`, before the first visited
+tile: see `skipped_tiles`. In tiles whose scores are treated as 0, the kernels need no products of
+queries and keys.
+
+In relative position attention, the kernel `query_gradient` also computes the gradient of the
+relation products: see `relations`. It writes the entries between the ends tile by tile, and sums
+the ends in its state.
+
+In Transformer-XL attention, the products q · k include the products p · R of other queries p and of
+position vectors R: see `position_tiles`. Only then is there a kernel `position_gradient`.
+"""
+
+from typing import Any
+
+import jax.numpy as jnp
+
+from distattn_jax.attention.fused.gpu import mosaic
+from distattn_jax.attention.fused.gpu.kernel_body import KernelBody
+from distattn_jax.attention.fused.gpu.position_tiles import (
+    clear_buffers,
+    gradient_by_diagonal,
+    multiply_rows_and_columns,
+    scratch_buffers,
+    wait_for_positions,
+)
+from distattn_jax.attention.fused.gpu.relation_tiles import name_ends, view_relations
+from distattn_jax.attention.fused.gpu.tile_view import (
+    ScoreMap,
+    view_tile,
+)
+from distattn_jax.attention.fused.gpu.tile_weights import (
+    Shape,
+    compute_score_gradient,
+    compute_weights,
+    drop,
+    dropout_scale,
+    gradient_multiplier,
+    is_visible_key,
+    weigh_zero_scores,
+)
+from distattn_jax.attention.fused.relations import AFTER
+
+
+def query_gradient(
+    score_map: ScoreMap, shape: Shape, width: int, dtype: Any, *, has_received: bool
+) -> KernelBody:
+    """Return the body of the kernel for the gradients of the queries and the coefficients.
+
+    Inputs: `query`, `values_cotangent`, `logsumexp` and `negative_delta` for the rows of the score
+    map. `key`, `value` and, if `has_received` is True, `received_cotangent` for its columns.
+
+    Outputs: `query`, the gradient of the queries, and one output with one number per query for each
+    of the scoring's `gradient_names`. For `DistanceScoring`, these are `slope`, `shift` and
+    `log_height`. The caller sums each of them over the queries, to obtain the gradients of slope,
+    shift and the logarithm of the height. For relation products there are two more outputs:
+    `band_gradient`, the gradient of the scores of the entries between the ends, and
+    `gradient_after`, its sum over the entries of relation 2k. A causal mask leaves no
+    `gradient_after`. With position vectors there is one more output: `position_query`, the gradient
+    of the queries that are multiplied by position vectors.
+
+    Args:
+      score_map: Scoring and masking of the score map, which has one row per query.
+      shape: Number of rows and number of columns of a tile.
+      width: Width of the queries.
+      dtype: Dtype of the queries.
+      has_received: True if the attention that each key receives has a cotangent.
+    """
+    has_products = score_map.scoring.has_relation_products
+    has_positions = score_map.scoring.has_positions
+    sides = (AFTER,) if has_products and not score_map.window.is_causal else ()
+
+    def initialize(context):
+        clear_buffers(context)
+        ends = [mosaic.full(shape[:1], 0.0) for _ in sides]
+        sums = [mosaic.full(shape[:1], 0.0) for _ in range(score_map.scoring.summed_gradients)]
+        totals = [mosaic.full((shape[0], width), 0.0) for _ in range(1 + has_positions)]
+        return tuple(totals), sums, ends
+
+    def step(context, tile, state):
+        totals, sums, ends = state
+        key, value = tile.wait("key"), tile.wait("value")
+        positions = wait_for_positions(score_map, context, tile)
+        products, weight_gradient = multiply_rows_and_columns(
+            score_map,
+            context,
+            tile,
+            (context.resident["query"], key),
+            (context.resident["values_cotangent"], value),
+            positions=positions,
+        )
+        tile.release("value")
+        view = view_tile(score_map, context, tile, products, for_gradient=True)
+        logsumexp = mosaic.expand_per_row(context.vectors["logsumexp"], tile.shape)
+        weights = compute_weights(view, logsumexp)
+        score_gradient = compute_score_gradient(
+            score_map,
+            context,
+            tile,
+            weights,
+            weight_gradient,
+            per_column=tile.load_vector("received_cotangent") if has_received else None,
+            per_row=context.vectors["negative_delta"],
+        )
+        if has_products:
+            relations = view_relations(score_map, context, tile)
+            ends = relations.add_ends(ends, sides, score_gradient)
+            relations.write("band_gradient", score_gradient)
+        product_gradient = view.product_gradient(score_gradient)
+        gradients = view.coefficient_gradients(score_gradient, product_gradient)
+        sums = [
+            row_sum if gradient is None else row_sum + gradient.sum(axis=1)
+            for row_sum, gradient in zip(sums, gradients, strict=True)
+        ]
+        operands = [((product_gradient, key),)]
+        if positions is not None:
+            lower, upper = gradient_by_diagonal(score_map, context, product_gradient)
+            operands.append(((lower, positions.lower), (upper, positions.upper)))
+        totals = mosaic.accumulate_products(totals, *operands, scratch=context.operand_scratch)
+        tile.release("key")
+        if positions is not None:
+            positions.release()
+        return totals, sums, ends
+
+    def finish(context, state):
+        (total, *_), sums, ends = state
+        names = score_map.scoring.gradient_names
+        # The gradient log_height follows from dQ: see `DistanceScoring.summed_gradients`.
+        if len(sums) < len(names):
+            query = mosaic.load_tile(context.resident["query"])
+            sums = [*sums, (total * query).sum(axis=1)]
+        multiplier = gradient_multiplier(score_map, context)
+        coefficients = {name: x * multiplier for name, x in zip(names, sums, strict=True)}
+        totals = dict(zip(("query", "position_query"), state[0], strict=False))
+        return {
+            **{name: x * multiplier for name, x in totals.items()},
+            **coefficients,
+            **name_ends("gradient", sides, ends),
+        }
+
+    return KernelBody(
+        initialize,
+        step,
+        finish,
+        scattered=("band_gradient",) * has_products,
+        scratch=scratch_buffers(score_map, gradient_dtype=dtype),
+    )
+
+
+def key_gradient(
+    score_map: ScoreMap, shape: Shape, widths: tuple[int, int], *, has_received: bool
+) -> KernelBody:
+    """Return the body of the kernel for the gradients of keys and values.
+
+    Inputs: `key`, `value` and, if `has_received` is True, `received_cotangent` for the rows of the
+    score map. `query`, `values_cotangent`, `logsumexp` and `negative_delta` for its columns. If
+    tiles are skipped, `skipped_sums["value"]` is their part of the gradient of the values.
+
+    Outputs: `key`, the gradient of the keys, and `value`, the gradient of the values.
+
+    Args:
+      score_map: Scoring and masking of the score map, which has one row per key.
+      shape: Number of rows and number of columns of a tile.
+      widths: Width of the keys and width of the values.
+      has_received: True if the attention that each key receives has a cotangent.
+    """
+
+    def initialize(context):
+        key_total, value_total = (mosaic.full((shape[0], width), 0.0) for width in widths)
+        if "value" in context.skipped_sums:
+            skipped_sum = mosaic.load_per_column_from_global(context.skipped_sums["value"])
+            value_total += mosaic.expand_per_column(skipped_sum, value_total.shape)
+        return key_total, value_total
+
+    def step_of_zero_scores(context, tile, state):
+        """Add the gradient of the values. The gradient of the keys is 0."""
+        key_total, value_total = state
+        tile.skip("query")
+        tile.skip("negative_delta")
+        weights = drop(score_map, context, tile, weigh_zero_scores(score_map, context, tile))
+        (value_total,) = mosaic.accumulate_products(
+            (value_total,),
+            ((weights, tile.wait("values_cotangent")),),
+            scratch=context.operand_scratch,
+        )
+        tile.release("values_cotangent")
+        return key_total, value_total
+
+    def step(context, tile, state):
+        if tile.section.is_zero:
+            return step_of_zero_scores(context, tile, state)
+        query, values_cotangent = tile.wait("query"), tile.wait("values_cotangent")
+        positions = wait_for_positions(score_map, context, tile)
+        products, weight_gradient = multiply_rows_and_columns(
+            score_map,
+            context,
+            tile,
+            (context.resident["key"], query),
+            (context.resident["value"], values_cotangent),
+            positions=positions,
+        )
+        if positions is not None:
+            positions.release()
+        view = view_tile(score_map, context, tile, products, for_gradient=True)
+        logsumexp = mosaic.expand_per_column(tile.load_vector("logsumexp"), tile.shape)
+        weights = compute_weights(view, logsumexp)
+        score_gradient = compute_score_gradient(
+            score_map,
+            context,
+            tile,
+            weights,
+            weight_gradient,
+            per_row=context.vectors["received_cotangent"] if has_received else None,
+            per_column=tile.load_vector("negative_delta"),
+        )
+        product_gradient = view.product_gradient(score_gradient)
+        dropped_weights = drop(score_map, context, tile, weights)
+        totals = mosaic.accumulate_products(
+            state,
+            ((product_gradient, query),),
+            ((dropped_weights, values_cotangent),),
+            scratch=context.operand_scratch,
+        )
+        tile.release("query")
+        tile.release("values_cotangent")
+        return totals
+
+    def finish(context, state):
+        key_total, value_total = state
+        is_visible = is_visible_key(score_map, context, shape[0])
+        key_total = key_total * gradient_multiplier(score_map, context)
+        value_total = value_total * dropout_scale(score_map, context)
+        return {
+            "key": jnp.where(mosaic.expand_per_row(is_visible, key_total.shape), key_total, 0.0),
+            "value": jnp.where(
+                mosaic.expand_per_row(is_visible, value_total.shape), value_total, 0.0
+            ),
+        }
+
+    return KernelBody(initialize, step, finish, scratch=scratch_buffers(score_map))
+
+
+def position_gradient(
+    score_map: ScoreMap, shape: Shape, width: int, dtype: Any, *, has_received: bool
+) -> KernelBody:
+    """Return the body of the kernel for the gradient of the position vectors.
+
+    Inputs: `lower_positions` and `upper_positions` for the diagonals of the score map. A warpgroup
+    has one tile of diagonals from each of them. `key`, `value` and, if `has_received` is True,
+    `received_cotangent` for its moving rows. `query`, `position_query`, `values_cotangent`,
+    `logsumexp` and `negative_delta` for its columns.
+
+    Outputs: `lower_positions` and `upper_positions`, two parts of the gradient. A position vector
+    that occurs in both inputs has a part in each output.
+
+    Args:
+      score_map: Scoring and masking of the score map, which has one row per key.
+      shape: Number of rows and number of columns of a tile.
+      width: Width of the position vectors.
+      dtype: Dtype of the position vectors.
+      has_received: True if the attention that each key receives has a cotangent.
+    """
+
+    def initialize(context):
+        clear_buffers(context)
+        return tuple(mosaic.full((shape[0], width), 0.0) for _ in range(2))
+
+    def step(context, tile, state):
+        key, value = tile.wait("key"), tile.wait("value")
+        positions: Any = wait_for_positions(score_map, context, tile)
+        products, weight_gradient = multiply_rows_and_columns(
+            score_map,
+            context,
+            tile,
+            (key, tile.wait("query")),
+            (value, tile.wait("values_cotangent")),
+            positions=positions,
+        )
+        for name in ("key", "value", "query", "values_cotangent"):
+            tile.release(name)
+        view = view_tile(score_map, context, tile, products, for_gradient=True)
+        logsumexp = mosaic.expand_per_column(tile.load_vector("logsumexp"), tile.shape)
+        score_gradient = compute_score_gradient(
+            score_map,
+            context,
+            tile,
+            compute_weights(view, logsumexp),
+            weight_gradient,
+            per_row=tile.load_row_vector("received_cotangent") if has_received else None,
+            per_column=tile.load_vector("negative_delta"),
+        )
+        product_gradient = view.product_gradient(score_gradient)
+        lower, upper = gradient_by_diagonal(score_map, context, product_gradient)
+        totals = mosaic.accumulate_products(
+            state,
+            ((lower, positions.query),),
+            ((upper, positions.query),),
+            scratch=context.operand_scratch,
+        )
+        positions.release()
+        return totals
+
+    def finish(context, state):
+        multiplier = gradient_multiplier(score_map, context)
+        names = ("lower_positions", "upper_positions")
+        return {name: x * multiplier for name, x in zip(names, state, strict=True)}
+
+    buffers = scratch_buffers(score_map, gradient_dtype=dtype)
+    return KernelBody(initialize, step, finish, scratch=buffers)

@@ -1,0 +1,153 @@
+"""Arrays of one attention call in the form that the kernels read and write.
+
+Vectors have one number per query or key and shape (B, N, L). They are padded to a multiple of all
+block sizes, so that a kernel never reads or writes beyond their end. The same holds for tables,
+which have one number per relative position. Matrices need no such padding: the copy engine of the
+GPU reads zeros beyond their end, and writes nothing there.
+"""
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Num
+
+from distattn_jax.attention.fused.gpu.kernel_body import count_leading_rows
+from distattn_jax.attention.fused.gpu.tile_configs import TileConfig
+from distattn_jax.attention.fused.gpu.tile_view import ScoreMap
+from distattn_jax.attention.fused.operands import BackwardOperands, Operands, Plan
+
+
+class KernelArrays:
+    """Arrays of the kernels of one attention call."""
+
+    def __init__(self, plan: Plan, operands: Operands, length_multiple: int):
+        """Prepare the arrays.
+
+        Args:
+          plan: Static options of the call.
+          operands: Arrays of the call.
+          length_multiple: Vectors are padded to a multiple of this number.
+        """
+        self.plan, self.operands, self.length_multiple = plan, operands, length_multiple
+
+    def masks(self, *, is_transposed: bool) -> tuple[dict[str, Array], ...]:
+        """Return the masks and segments of rows, of columns and of entries, by name."""
+        operands = self.operands
+        rows: dict[str, Array] = {}
+        columns: dict[str, Array] = {}
+        entries: dict[str, Array] = {}
+        if operands.key_mask is not None:
+            key_mask = self.pad_vector(operands.key_mask.astype(jnp.float32))
+            (rows if is_transposed else columns)["key_mask"] = key_mask
+        if operands.query_segments is not None and operands.key_segments is not None:
+            segments = [
+                self.pad_vector(x.astype(jnp.int32)[:, None])
+                for x in (operands.query_segments, operands.key_segments)
+            ]
+            query_segments, key_segments = segments
+            rows["row_segments"] = key_segments if is_transposed else query_segments
+            columns["column_segments"] = query_segments if is_transposed else key_segments
+        if operands.mask is not None:
+            mask = jnp.swapaxes(operands.mask, 2, 3) if is_transposed else operands.mask
+            entries["mask"] = mask
+        return rows, columns, entries
+
+    def score_map(self, *, is_transposed: bool = False, has_moving_rows: bool = False) -> ScoreMap:
+        """Return the scoring, masking and orientation of the score map of a kernel."""
+        return ScoreMap(
+            self.plan.scoring,
+            self.plan.window,
+            has_key_mask=self.operands.key_mask is not None,
+            has_segments=self.operands.query_segments is not None,
+            has_mask=self.operands.mask is not None,
+            has_dropout=self.operands.dropout_words is not None,
+            is_transposed=is_transposed,
+            has_moving_rows=has_moving_rows,
+        )
+
+    def arrange_by_diagonal(
+        self, table: Float[Array, "..."], *, is_transposed: bool
+    ) -> Float[Array, "..."]:
+        """Arrange a table of relative positions by row - column, and pad rows and columns.
+
+        Entry (row, column) of a padded score map has the number row - column + (padded columns).
+
+        Args:
+          table: One number or vector for each relative position, as in `Operands.tables` or
+            `Operands.positions`.
+          is_transposed: True if the rows of the score map are keys.
+        """
+        rows, columns = self.operands.query.shape[1], self.operands.key.shape[1]
+        axis = 2 if table.ndim == 3 else 1
+        if is_transposed:
+            rows, columns, table = columns, rows, jnp.flip(table, axis=axis)
+        padding = self.padded_length(columns) - columns, self.padded_length(rows) - rows
+        # Seven more numbers make the length a multiple of 8, as the copy engine requires.
+        widths = [(0, 0)] * table.ndim
+        widths[axis] = (padding[0], padding[1] + 7)
+        return jnp.pad(table, widths)
+
+    def sum_positions(
+        self, gradient: Float[Array, "B _ N H"], positions: Float[Array, "#B D #N H"]
+    ) -> Float[Array, "#B D #N H"]:
+        """Return the gradient of position vectors, in their own order.
+
+        Args:
+          gradient: Gradient in the order of `arrange_by_diagonal`, of each example and head.
+          positions: Position vectors, which examples or heads may share.
+        """
+        queries = self.operands.query.shape[1]
+        start = self.padded_length(queries) - queries
+        gradient = jnp.flip(gradient[:, start : start + positions.shape[1]], axis=1)
+        axes = [axis for axis in (0, 2) if positions.shape[axis] == 1]
+        return gradient.sum(axis=axes, keepdims=True).astype(positions.dtype)
+
+    def pad(self, backward: BackwardOperands) -> BackwardOperands:
+        """Pad the vectors of the backward pass to a multiple of all block sizes."""
+        cotangent = backward.received_cotangent
+        return backward._replace(
+            received_cotangent=None if cotangent is None else self.pad_vector(cotangent),
+            negative_delta=self.pad_vector(backward.negative_delta),
+        )
+
+    def pad_vector(self, vector: Num[Array, "#B #N L"]) -> Num[Array, "#B #N _"]:
+        """Pad a vector with zeros to a multiple of all block sizes."""
+        padding = self.padded_length(vector.shape[-1]) - vector.shape[-1]
+        return jnp.pad(vector, ((0, 0), (0, 0), (0, padding)))
+
+    def padded_length(self, length: int) -> int:
+        """Return the next multiple of all block sizes."""
+        return length + -length % self.length_multiple
+
+    def key_type(self, rows: Float[Array, "B S K W"]) -> jax.ShapeDtypeStruct:
+        """Return the type of a gradient of keys or values, with one part for each query head."""
+        batch, length, _, width = rows.shape
+        return jax.ShapeDtypeStruct(
+            (batch, length, self.operands.query.shape[2], width), rows.dtype
+        )
+
+    def vector_type(self, rows: Float[Array, "B L N W"]) -> jax.ShapeDtypeStruct:
+        """Return the type of a padded vector with one number for each row of each query head."""
+        batch, length, *_ = rows.shape
+        heads = self.operands.query.shape[2]
+        return jax.ShapeDtypeStruct((batch, heads, self.padded_length(length)), jnp.float32)
+
+
+def shift_rows(
+    x: Float[Array, "B L N W"], shift: int, length: int
+) -> Float[Array, "B {length} N W"]:
+    """Move row i to row i + shift, and cut or pad the rows to `length`."""
+    x = x[:, max(-shift, 0) : length - shift]
+    start = max(shift, 0)
+    return jnp.pad(x, ((0, 0), (start, length - start - x.shape[1]), (0, 0), (0, 0)))
+
+
+def add_leading_rows(x: Num[Array, "..."], config: TileConfig) -> Num[Array, "..."]:
+    """Pad a matrix or a vector of moving rows, so that a kernel never reads beyond its ends."""
+    widths = [(0, 0)] * x.ndim
+    widths[2 if x.ndim == 3 else 1] = (count_leading_rows(config), config.block_rows)
+    return jnp.pad(x, widths)
+
+
+def matrix_type(rows: Float[Array, "B L N _"], width: int) -> jax.ShapeDtypeStruct:
+    """Return the dtype of `rows`, and its shape with `width` as the size of the last axis."""
+    return jax.ShapeDtypeStruct((*rows.shape[:3], width), rows.dtype)

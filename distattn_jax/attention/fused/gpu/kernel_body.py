@@ -1,0 +1,140 @@
+"""Types of a kernel: its inputs, its computation, and a tile as the computation sees it.
+
+The arrays of a kernel are stored in dicts by name. Matrices have shape (B, L, N, W), and vectors
+have shape (B, N, L), where L is the number of rows or columns of the score map. A matrix with fewer
+heads is shared: groups of consecutive heads of the kernel use the same head of the matrix. Examples
+or heads share a vector whose axis has size 1.
+"""
+
+from collections.abc import Callable, Collection, Mapping
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+import jax
+
+from distattn_jax.attention.fused.gpu.tile_configs import TileConfig
+from distattn_jax.attention.fused.runs import Section
+
+
+class Tile(NamedTuple):
+    """One tile of the score map inside a compute warpgroup.
+
+    Attributes:
+      row: Index of the first row.
+      column: Index of the first column.
+      section: Properties of the tile that the schedule guarantees.
+      shape: Number of rows and number of columns.
+      wait: Waits until a streamed matrix has arrived, and returns its reference in shared memory.
+      release: Frees the slot of a streamed matrix for the next copy.
+      load_vector: Waits for a streamed vector, loads it and frees its slot.
+      load_row_vector: Waits for a vector of moving rows, loads it and frees its slot.
+      load_diagonals: Waits for the diagonals of a tile, loads the number of each entry and frees
+        the slot.
+      wait_diagonals: Waits for the vectors of the diagonals of a square tile. Returns references to
+        the vectors of the diagonals 0 to rows - 1 and rows to 2 rows - 1, where the entry
+        (row, column) of the tile belongs to the diagonal row - column + columns.
+      load_entries: Waits for the tile of an array of entries, loads it and frees its slot.
+      skip: Waits for an array that this tile does not use, and frees its slot.
+      streamed: Names of all arrays in the ring buffer.
+    """
+
+    row: jax.Array
+    column: jax.Array
+    section: Section
+    shape: tuple[int, int]
+    wait: Callable[[str], Any]
+    release: Callable[[str], None]
+    load_vector: Callable[[str], jax.Array]
+    load_row_vector: Callable[[str], jax.Array]
+    load_diagonals: Callable[[str], jax.Array]
+    wait_diagonals: Callable[[str], tuple[Any, Any]]
+    load_entries: Callable[[str], jax.Array]
+    skip: Callable[[str], None]
+    streamed: Collection[str]
+
+
+class WarpgroupContext(NamedTuple):
+    """Data of a compute warpgroup that are the same for all of its tiles.
+
+    Attributes:
+      row: Index of the first row of the warpgroup.
+      resident: References to the resident matrices in shared memory. Matrices in
+        `TileConfig.held` are tiles in registers on a GPU.
+      vectors: Resident vectors in registers, one number per row.
+      scalars: Scalars of the example and the head.
+      skipped_sums: References to the sums over the tiles that the thread block skips, in global
+        memory.
+      operand_scratch: Buffer that `mosaic.accumulate_products` needs in the CPU interpreter. It is
+        None on a GPU.
+      global_rows: Returns a reference to consecutive rows of an array in global memory, given the
+        name of the array, the first row and the number of rows. The array is an entry of
+        `KernelInputs.gathered` or an output in `KernelBody.scattered`.
+      scratch: Buffers of the warpgroup in shared memory, as in `KernelBody.scratch`.
+    """
+
+    row: jax.Array
+    resident: dict[str, Any]
+    vectors: dict[str, jax.Array]
+    scalars: dict[str, tuple[jax.Array, ...]]
+    skipped_sums: dict[str, Any]
+    operand_scratch: Any
+    global_rows: Callable[[str, jax.Array, int], Any]
+    scratch: dict[str, Any]
+
+
+class KernelBody(NamedTuple):
+    """Computation of one kernel: three functions for a loop over tiles that updates a state.
+
+    Attributes:
+      initialize: Returns the state before the first tile.
+      step: Returns the state after a tile, computed from the state before the tile.
+      finish: Returns the outputs by name, computed from the state after the last tile.
+      scattered: Names of further outputs. `step` writes their entries to global memory.
+      scratch: Number of entries and dtype of each buffer that a warpgroup needs, by name.
+    """
+
+    initialize: Callable[[WarpgroupContext], Any]
+    step: Callable[[WarpgroupContext, Tile, Any], Any]
+    finish: Callable[[WarpgroupContext, Any], dict[str, jax.Array]]
+    scattered: tuple[str, ...] = ()
+    scratch: Mapping[str, tuple[int, Any]] = MappingProxyType({})
+
+
+class KernelInputs(NamedTuple):
+    """Input arrays of a kernel. All fields except `runs` are dicts by name.
+
+    Attributes:
+      resident: Matrices and vectors that belong to the rows of the score map.
+      streamed: Matrices and vectors that belong to the columns of the score map.
+      diagonals: Vectors of shape (B, N, D) and matrices of shape (B, D, N, W) that belong to the
+        diagonals of the score map. Number `origin` + row - column belongs to the entry
+        (row, column), where `origin` is an argument of `run_tile_loop`.
+      moving: Matrices and vectors that belong to the rows of the score map, in a kernel whose
+        blocks are blocks of diagonals. `resident` then belongs to the diagonals: number
+        `origin` + row - column belongs to the entry (row, column). `moving` and `entries` have
+        `count_leading_rows` additional rows at the start. The dict is empty in all other kernels.
+      entries: Arrays with one number for each entry of the score map, shape (B, N, rows, columns).
+        Examples or heads share an array whose axis has size 1.
+      scalars: A few numbers for each example and head, shape (B, N, count).
+      runs: Runs of tiles of the schedule, shape (B, N, blocks, runs, 2).
+      skipped_sums: Sums over the tiles that each thread block skips, shape (B, N, blocks, W).
+      gathered: Matrices that stay in global memory, where `KernelBody.step` reads single entries.
+    """
+
+    resident: dict[str, jax.Array]
+    streamed: dict[str, jax.Array]
+    diagonals: dict[str, jax.Array]
+    moving: dict[str, jax.Array]
+    entries: dict[str, jax.Array]
+    scalars: dict[str, jax.Array]
+    runs: jax.Array
+    skipped_sums: dict[str, jax.Array]
+    gathered: dict[str, jax.Array]
+
+
+def count_leading_rows(config: TileConfig) -> int:
+    """Return the number of rows before row 0 that `KernelInputs.moving` contains.
+
+    The first tile of a block of diagonals may have rows before row 0 in all warpgroups but one.
+    """
+    return config.block_rows - config.rows

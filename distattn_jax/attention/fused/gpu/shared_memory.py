@@ -1,0 +1,119 @@
+"""Buffers and barriers of a thread block in shared memory."""
+
+import functools
+from typing import Any, NamedTuple
+
+import jax
+import jax.experimental.pallas.mosaic_gpu as plgpu
+
+from distattn_jax.attention.fused.gpu import mosaic
+from distattn_jax.attention.fused.gpu.kernel_body import KernelBody, KernelInputs
+from distattn_jax.attention.fused.gpu.tile_configs import TileConfig
+
+
+class SharedMemory(NamedTuple):
+    """Buffers in shared memory and their barriers.
+
+    Attributes:
+      resident: Rows of each warpgroup.
+      arrived: Barriers that complete when the rows of a warpgroup have been copied.
+      ring: Slots for the streamed columns, for diagonals, for moving rows and for the tiles of
+        arrays of entries.
+      full: Barriers that complete when a slot has been filled.
+      free: Barriers that complete when all warpgroups have released a slot.
+      outputs: Outputs of each warpgroup, except for those that replace resident rows.
+      operand_scratch: Buffer of each warpgroup for `mosaic.accumulate_products`, or None on a GPU.
+      scratch: Buffers of each warpgroup, as in `KernelBody.scratch`.
+    """
+
+    resident: dict[str, Any]
+    arrived: dict[str, Any]
+    ring: dict[str, Any]
+    full: dict[str, Any]
+    free: dict[str, Any]
+    outputs: dict[str, Any]
+    operand_scratch: Any
+    scratch: dict[str, Any]
+
+
+def allocate(
+    body: KernelBody,
+    inputs: KernelInputs,
+    output_types: dict[str, jax.ShapeDtypeStruct],
+    config: TileConfig,
+) -> SharedMemory:
+    """Return the types of all shared-memory buffers and barriers of a thread block."""
+
+    def scratch(count: int, length: int, array: Any) -> Any:
+        if len(array.shape) == 3:
+            return mosaic.plain_scratch((count, length), array.dtype)
+        return mosaic.matrix_scratch((count, length, array.shape[-1]), array.dtype)
+
+    def barriers(names: Any, count: int, arrivals: int = 1) -> dict[str, Any]:
+        return {name: plgpu.Barrier(num_arrivals=arrivals, num_barriers=count) for name in names}
+
+    dtype = next(iter(inputs.streamed.values())).dtype
+    rows = functools.partial(scratch, config.warpgroups, config.rows)
+    columns = functools.partial(scratch, config.stages, config.columns)
+    tile = (config.stages, config.block_rows, config.columns)
+    ring = {name: columns(array) for name, array in inputs.streamed.items()}
+    ring |= {name: mosaic.plain_scratch(tile, x.dtype) for name, x in inputs.entries.items()}
+    full = barriers(ring, config.stages)
+    free = barriers(ring, config.stages, arrivals=config.warpgroups)
+    windows = dict.fromkeys(inputs.moving, config.block_rows)
+    windows |= dict.fromkeys(inputs.diagonals, config.block_rows + config.columns)
+    shared_blocks = count_shared_blocks(inputs, config)
+    for name, array in {**inputs.moving, **inputs.diagonals}.items():
+        if name in shared_blocks:
+            slots, length, copies = config.stages + shared_blocks[name], config.rows, 1
+        else:
+            slots, length, copies = (
+                config.stages,
+                windows[name],
+                2 if name in inputs.diagonals else 1,
+            )
+        ring[name] = scratch(slots, length, array)
+        full |= barriers([name], slots, arrivals=copies)
+        free |= barriers([name], slots, arrivals=config.warpgroups)
+    return SharedMemory(
+        resident={name: rows(array) for name, array in inputs.resident.items()},
+        arrived=barriers(inputs.resident, config.warpgroups),
+        ring=ring,
+        full=full,
+        free=free,
+        outputs={
+            name: rows(array)
+            for name, array in output_types.items()
+            if not _replaces_resident(name, array, inputs)
+        },
+        operand_scratch=mosaic.operand_scratch(
+            (config.warpgroups, config.rows, config.columns), dtype
+        ),
+        scratch={
+            name: mosaic.plain_scratch((config.warpgroups, count), kind)
+            for name, (count, kind) in body.scratch.items()
+        },
+    )
+
+
+def _replaces_resident(name: str, output: jax.ShapeDtypeStruct, inputs: KernelInputs) -> bool:
+    """Return True if an output uses the buffer of the resident matrix with the same name."""
+    rows = inputs.resident.get(name)
+    return (
+        rows is not None
+        and len(rows.shape) == len(output.shape) == 4
+        and (rows.dtype, rows.shape[-1]) == (output.dtype, output.shape[-1])
+    )
+
+
+def count_shared_blocks(inputs: KernelInputs, config: TileConfig) -> dict[str, int]:
+    """Return the number of blocks that a tile shares with the previous tile, by array.
+
+    The result contains the matrices of diagonals and of moving rows. Their blocks have as many rows
+    as a tile. A tile of the next columns needs the blocks of the previous tile, except for one of
+    them, and one new block. Each block is therefore copied once, and has a slot of its own.
+    """
+    counts = {name: config.warpgroups for name, x in inputs.diagonals.items() if len(x.shape) == 4}
+    assert not counts or config.rows == config.columns, "diagonals with vectors need square tiles"
+    moving = {name: config.warpgroups - 1 for name, x in inputs.moving.items() if len(x.shape) == 4}
+    return counts | moving

@@ -1,0 +1,160 @@
+"""Memory warpgroup of a kernel, which copies the columns of each tile into shared memory."""
+
+from typing import Any
+
+import jax
+import jax.experimental.pallas as pl
+import jax.experimental.pallas.mosaic_gpu as plgpu
+import jax.numpy as jnp
+from jax import lax
+
+from distattn_jax.attention.fused.gpu.kernel_body import count_leading_rows
+from distattn_jax.attention.fused.gpu.shared_memory import count_shared_blocks
+from distattn_jax.attention.fused.gpu.tile_configs import TileConfig
+
+
+def copy_tiles(refs, memory, grid_index, read_run, schedule, config, origin) -> None:
+    """Run the memory warpgroup: copy the tiles of all runs into the ring buffer."""
+    block_row = grid_index[2] * config.block_rows
+    shared_blocks = count_shared_blocks(refs, config)
+    first = read_run(0)[0]  # With shared blocks, tiles are in the order of their columns.
+
+    def copy_block(name, block):
+        """Copy a block of diagonals or moving rows. Block 0 is the first that a tile needs."""
+        ref, slots = (refs.diagonals | refs.moving)[name], memory.ring[name].shape[0]
+        if name in refs.diagonals:
+            start = origin + block_row - first * config.columns
+            start += (shared_blocks[name] - 1 - block) * config.rows
+        else:
+            start = block_row + first * config.columns - origin + count_leading_rows(config)
+            start += block * config.rows
+        slot = lax.rem(jnp.int32(block), slots)
+
+        @pl.when(block >= slots)
+        def _():
+            plgpu.barrier_wait(memory.free[name].at[slot])
+
+        source = slice_rows(ref, grid_index, start, config.rows)
+        plgpu.copy_gmem_to_smem(source, memory.ring[name].at[slot], memory.full[name].at[slot])
+
+    def copy_tile(tile, iteration):
+        slot, column = lax.rem(iteration, config.stages), tile * config.columns
+        first_row = block_row
+        if refs.moving:
+            first_row += column - origin + count_leading_rows(config)
+
+        def wait_until_free(name):
+            @pl.when(iteration >= config.stages)
+            def _():
+                plgpu.barrier_wait(memory.free[name].at[slot])
+
+        sources = {
+            name: slice_rows(ref, grid_index, column, config.columns)
+            for name, ref in refs.streamed.items()
+        }
+        for name, ref in refs.moving.items():
+            if name not in shared_blocks:
+                sources[name] = slice_rows(ref, grid_index, first_row, config.block_rows)
+        for name, ref in refs.entries.items():
+            sources[name] = _slice_tile(ref, grid_index, first_row, column, config)
+        for name, source in sources.items():
+            wait_until_free(name)
+            plgpu.copy_gmem_to_smem(source, memory.ring[name].at[slot], memory.full[name].at[slot])
+        for name, ref in refs.diagonals.items():
+            if name in shared_blocks:
+                continue
+            wait_until_free(name)
+            start = origin + block_row - (tile + 1) * config.columns
+            # The window is copied in two parts, because a copy is limited to 256 rows.
+            for first_row, rows in ((0, config.block_rows), (config.block_rows, config.columns)):
+                part = slice_rows(ref, grid_index, start + first_row, rows)
+                buffer = memory.ring[name].at[slot, pl.ds(first_row, rows)]
+                plgpu.copy_gmem_to_smem(part, buffer, memory.full[name].at[slot])
+        for name, count in shared_blocks.items():
+            copy_block(name, iteration + count)
+
+    for name, count in shared_blocks.items():
+        for block in range(count):
+            copy_block(name, block)
+
+    def step(tile, iteration, state):
+        copy_tile(tile, iteration)
+        return state
+
+    count = len(schedule.sections)
+    if schedule.is_in_column_order:
+        lax.fori_loop(first, read_run(count - 1)[1], lambda i, _: copy_tile(i, i - first), None)
+    else:
+        visit_tiles(read_run, range(count), step, jnp.int32(0), ())
+
+
+def visit_tiles(read_run, runs, step, iteration, state):
+    """Return the number of the next iteration and the state after all tiles of some runs.
+
+    Args:
+      read_run: Returns the first tile and the end of a run, given its index.
+      runs: Range of the indices of the runs.
+      step: Returns the state after a tile, given the index of the tile, the number of the
+        iteration and the state before the tile.
+      iteration: Number of tiles before the first run.
+      state: State before the first tile.
+    """
+
+    def visit_run(i, carry):
+        iteration, state = carry
+        start, end = read_run(i)
+        shift = iteration - start
+        state = lax.fori_loop(
+            start, end, lambda tile, state: step(tile, tile + shift, state), state
+        )
+        return shift + end, state
+
+    if len(runs) == 1:
+        return visit_run(runs.start, (iteration, state))
+    # The code of `step` exists once in a loop over the runs.
+    return lax.fori_loop(runs.start, runs.stop, visit_run, (iteration, state))
+
+
+def slice_rows(ref: Any, grid_index: tuple[jax.Array, ...], start: jax.Array, length: int) -> Any:
+    """Return a reference to `length` rows of a matrix, or entries of a vector, of one head.
+
+    Args:
+      ref: Matrix of shape (B, L, N, W), or vector of shape (B, N, L). A matrix may have one
+        example or fewer heads.
+      grid_index: Indices of example, head and block.
+      start: Index of the first row or entry.
+      length: Number of rows or entries.
+    """
+    if len(ref.shape) == 3:
+        return ref.at[*_shared_index(ref, grid_index), pl.ds(start, length)]
+    example, head, _ = grid_index
+    group_size = lax.axis_size("head") // ref.shape[2]
+    if group_size > 1:
+        head = lax.div(head, group_size)
+    return ref.at[0 if ref.shape[0] == 1 else example, pl.ds(start, length), head]
+
+
+def _slice_tile(
+    ref: Any,
+    grid_index: tuple[jax.Array, ...],
+    row: jax.Array,
+    column: jax.Array,
+    config: TileConfig,
+) -> Any:
+    """Return a reference to one tile of an array of entries, with all rows of the block.
+
+    Args:
+      ref: Array of shape (B, N, rows, columns).
+      grid_index: Indices of example, head and block.
+      row: Index of the first row.
+      column: Index of the first column.
+      config: Tile sizes.
+    """
+    rows = pl.ds(row, config.block_rows)
+    return ref.at[*_shared_index(ref, grid_index), rows, pl.ds(column, config.columns)]
+
+
+def _shared_index(ref: Any, grid_index: tuple[jax.Array, ...]) -> tuple[Any, Any]:
+    """Return the indices of example and head in an array that examples or heads may share."""
+    example, head, _ = grid_index
+    return (0 if ref.shape[0] == 1 else example, 0 if ref.shape[1] == 1 else head)

@@ -1,0 +1,95 @@
+"""Attention weights of a tile, dropout, and the gradient of the scores of a tile."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from distattn_jax.attention.fused.gpu import mosaic
+from distattn_jax.attention.fused.gpu.kernel_body import Tile, WarpgroupContext
+from distattn_jax.attention.fused.gpu.tile_view import (
+    ScoreMap,
+    TileView,
+    kept_by_dropout,
+    read_coefficients,
+    read_lengths,
+    view_zero_scores,
+)
+
+Shape = tuple[int, int]  # rows and columns of a tile
+
+
+def compute_weights(view: TileView, logarithm: jax.Array) -> jax.Array:
+    """Return 2^(score - logarithm), where `logarithm` is a maximum or a logsumexp."""
+    return jnp.exp2(view.scores * view.score_multiplier - logarithm)
+
+
+def weigh_zero_scores(score_map: ScoreMap, context: WarpgroupContext, tile: Tile) -> jax.Array:
+    """Return 2^-logsumexp for each visible entry, in a tile whose columns are queries."""
+    visible = view_zero_scores(score_map, context, tile)
+    logsumexp = mosaic.expand_per_column(tile.load_vector("logsumexp"), tile.shape)
+    weights = jnp.exp2(-logsumexp)
+    return weights if visible is None else jnp.where(visible, weights, 0.0)
+
+
+def compute_score_gradient(
+    score_map: ScoreMap,
+    context: WarpgroupContext,
+    tile: Tile,
+    weights: jax.Array,
+    weight_gradient: jax.Array,
+    *,
+    per_row: jax.Array | None,
+    per_column: jax.Array | None,
+) -> jax.Array:
+    """Return the gradient of the scores of a tile, A (dO · V + g - D) as in the module docstring.
+
+    Args:
+      score_map: Scoring and masking of the map.
+      context: Data of the warpgroup.
+      tile: Position of the tile.
+      weights: Weights A.
+      weight_gradient: Products dO · V.
+      per_row: Per-row vector that is added: -D if rows are queries, g if rows are keys. None adds
+        nothing.
+      per_column: Per-column vector that is added: -D if columns are queries, g if columns are keys.
+        None adds nothing.
+    """
+    weight_gradient = drop(score_map, context, tile, weight_gradient)
+    if score_map.has_dropout:
+        weight_gradient *= dropout_scale(score_map, context)
+    if per_row is not None:
+        weight_gradient += mosaic.expand_per_row(per_row, tile.shape)
+    if per_column is not None:
+        weight_gradient += mosaic.expand_per_column(per_column, tile.shape)
+    return weights * weight_gradient
+
+
+def drop(
+    score_map: ScoreMap,
+    context: WarpgroupContext,
+    tile: Tile,
+    entries: jax.Array,
+) -> jax.Array:
+    """Set the entries that dropout drops to 0. The caller scales the result by `dropout_scale`."""
+    if not score_map.has_dropout:
+        return entries
+    return jnp.where(kept_by_dropout(score_map, context, tile), entries, 0.0)
+
+
+def dropout_scale(score_map: ScoreMap, context: WarpgroupContext) -> Any:
+    """Return 1 / (1 - dropout rate), or 1 without dropout."""
+    return context.scalars["dropout_scale"][0] if score_map.has_dropout else 1.0
+
+
+def gradient_multiplier(score_map: ScoreMap, context: WarpgroupContext) -> Any:
+    """Return the factor by which a kernel multiplies the gradients after the last tile."""
+    scoring: Any = score_map.scoring
+    return scoring.gradient_multiplier(read_coefficients(context))
+
+
+def is_visible_key(score_map: ScoreMap, context: WarpgroupContext, rows: int) -> jax.Array:
+    """Return a mask that is True for each row whose key is neither masked nor padding."""
+    if score_map.has_key_mask:
+        return context.vectors["key_mask"] > 0
+    return mosaic.row_indices(rows) < read_lengths(context).key - context.row

@@ -1,0 +1,235 @@
+"""Bodies of the kernels `forward`, `received` and `attention_given`, which sum weights of tiles.
+
+The module `kernels` of the package `fused` has their equations. The logsumexp of a query without a
+visible key is `EMPTY_LOGSUMEXP`, so that its weights are 0. If a head skips tiles, a kernel adds
+the contribution of the skipped tiles, `skipped_sums`, before the first visited tile: see
+`skipped_tiles`. In tiles whose scores are treated as 0, the kernels need no products of queries and
+keys.
+
+In relative position attention, the forward kernel also computes the relation weights: see
+`relations`. It writes the entries between the ends tile by tile, and sums the ends in its state.
+
+In Transformer-XL attention, the products q · k include the products p · R of other queries p and of
+position vectors R: see `position_tiles`.
+"""
+
+import jax.numpy as jnp
+
+from distattn_jax.attention.fused.gpu import mosaic
+from distattn_jax.attention.fused.gpu.kernel_body import KernelBody
+from distattn_jax.attention.fused.gpu.position_tiles import (
+    multiply_score_operands,
+    scratch_buffers,
+)
+from distattn_jax.attention.fused.gpu.relation_tiles import name_ends, view_relations
+from distattn_jax.attention.fused.gpu.tile_view import (
+    MASKED_SCORE,
+    ScoreMap,
+    read_lengths,
+    view_tile,
+    view_zero_scores,
+)
+from distattn_jax.attention.fused.gpu.tile_weights import (
+    Shape,
+    compute_weights,
+    drop,
+    dropout_scale,
+    is_visible_key,
+    weigh_zero_scores,
+)
+from distattn_jax.attention.fused.operands import EMPTY_LOGSUMEXP
+from distattn_jax.attention.fused.relations import end_sides
+
+
+def forward(score_map: ScoreMap, shape: Shape, width: int) -> KernelBody:
+    """Return the body of the forward kernel, an online softmax.
+
+    Inputs: `query` for the rows of the score map, `key` and `value` for its columns. If tiles are
+    skipped, two more inputs describe the skipped keys: `value_sum`, the sum of their values, and
+    `key_count`, their number.
+
+    Outputs: `values`, the weighted sum of values of each query, and `logsumexp`, the base-2
+    logsumexp of the scores of each query. For relation weights there are three more outputs:
+    `band_scores`, the scores of the entries between the ends before the multiplication by
+    `score_multiplier`, and the sums `weight_before` and `weight_after` of the end relations. A
+    causal mask leaves no `weight_after`.
+
+    Args:
+      score_map: Scoring and masking of the score map, which has one row per query.
+      shape: Number of rows and number of columns of a tile.
+      width: Width of the values.
+    """
+    has_weights = score_map.scoring.has_relation_weights
+    sides = end_sides(is_causal=score_map.window.is_causal) if has_weights else ()
+
+    def initialize(context):
+        total = mosaic.full((shape[0], width), 0.0)
+        weight_sum = mosaic.full(shape[:1], 0.0)
+        maximum = mosaic.full(shape[:1], MASKED_SCORE)
+        if "value_sum" in context.skipped_sums:
+            # All skipped scores are 0. Relative to a maximum of 0, each key has the weight 1.
+            value_sum = mosaic.load_per_column_from_global(context.skipped_sums["value_sum"])
+            key_count = context.skipped_sums["key_count"][0]
+            total += mosaic.expand_per_column(value_sum, total.shape)
+            weight_sum += key_count
+            maximum = jnp.where(weight_sum > 0, 0.0, maximum)
+        return maximum, weight_sum, total, [mosaic.full(shape[:1], 0.0) for _ in sides]
+
+    def weigh_zeros(context, tile, maximum):
+        """Do the same as `weigh` for a tile whose scores are treated as 0."""
+        tile.skip("key")
+        visible = view_zero_scores(score_map, context, tile)
+        if visible is None:
+            new_maximum = jnp.maximum(maximum, 0.0)
+            weight = jnp.exp2(-new_maximum)
+            return new_maximum, mosaic.expand_per_row(weight, tile.shape), weight * tile.shape[1]
+        is_visible = jnp.where(visible, mosaic.full(tile.shape, 1.0), 0.0)
+        count = mosaic.sum_rows(is_visible)
+        new_maximum = jnp.where(count > 0, jnp.maximum(maximum, 0.0), maximum)
+        weight = jnp.where(count > 0, jnp.exp2(-new_maximum), 0.0)
+        weights = is_visible * mosaic.expand_per_row(weight, tile.shape)
+        return new_maximum, weights, weight * count
+
+    def weigh(context, tile, maximum):
+        """Return the new maximum, the weights of a tile and their sum in each row."""
+        if tile.section.is_zero:
+            return weigh_zeros(context, tile, maximum)
+        products = multiply_score_operands(
+            score_map, context, tile, (context.resident["query"], tile.wait("key"))
+        )
+        tile.release("key")
+        view = view_tile(score_map, context, tile, products)
+        if has_weights:  # before the weights replace the scores in the registers
+            view_relations(score_map, context, tile).write("band_scores", view.scores)
+        new_maximum = jnp.maximum(maximum, view.scores.max(axis=1) * view.score_multiplier)
+        weights = compute_weights(view, mosaic.expand_per_row(new_maximum, tile.shape))
+        if view.visible is not None:
+            weights = jnp.where(view.visible, weights, 0.0)
+        return new_maximum, weights, mosaic.sum_rows(weights)
+
+    def step(context, tile, state):
+        maximum, weight_sum, total, ends = state
+        new_maximum, weights, row_sum = weigh(context, tile, maximum)
+        correction = jnp.exp2(maximum - new_maximum)
+        weight_sum = weight_sum * correction + row_sum
+        total *= mosaic.expand_per_row(correction, total.shape)
+        weights = drop(score_map, context, tile, weights)
+        if has_weights:
+            kept_sum = mosaic.sum_rows(weights) if score_map.has_dropout else row_sum
+            ends = view_relations(score_map, context, tile).add_ends(
+                [end * correction for end in ends], sides, weights, kept_sum
+            )
+        value = tile.wait("value")
+        (total,) = mosaic.accumulate_products(
+            (total,), ((weights, value),), scratch=context.operand_scratch
+        )
+        tile.release("value")
+        return new_maximum, weight_sum, total, ends
+
+    def finish(context, state):
+        maximum, weight_sum, total, ends = state
+        query_length = read_lengths(context).query
+        is_valid = mosaic.row_indices(shape[0]) < query_length - context.row
+        is_valid = is_valid & (weight_sum > 0)
+        weight_sum = jnp.where(is_valid, weight_sum, 1.0)
+        normaliser = jnp.where(is_valid, dropout_scale(score_map, context) / weight_sum, 0.0)
+        return {
+            "values": total * mosaic.expand_per_row(normaliser, total.shape),
+            "logsumexp": jnp.where(is_valid, maximum + jnp.log2(weight_sum), EMPTY_LOGSUMEXP),
+            **name_ends("weight", sides, [end * normaliser for end in ends]),
+        }
+
+    return KernelBody(
+        initialize,
+        step,
+        finish,
+        scattered=("band_scores",) * has_weights,
+        scratch=scratch_buffers(score_map),
+    )
+
+
+def received(score_map: ScoreMap, shape: Shape) -> KernelBody:
+    """Return the body of the kernel for the attention that each key receives.
+
+    Inputs: `key` for the rows of the score map, `query` and `logsumexp` for its columns. If tiles
+    are skipped, `skipped_sums["received"]` is the attention received from the skipped queries.
+
+    Output: `received`, the attention that each key receives, summed over all queries.
+
+    Args:
+      score_map: Scoring and masking of the score map, which has one row per key.
+      shape: Number of rows and number of columns of a tile.
+    """
+
+    def initialize(context):
+        sums = context.skipped_sums
+        return mosaic.full(shape[:1], sums["received"][0] if sums else 0.0)
+
+    def step(context, tile, state):
+        if tile.section.is_zero:
+            tile.skip("query")
+            weights = weigh_zero_scores(score_map, context, tile)
+            return state + mosaic.sum_rows(weights)
+        products = multiply_score_operands(
+            score_map, context, tile, (context.resident["key"], tile.wait("query"))
+        )
+        tile.release("query")
+        view = view_tile(score_map, context, tile, products)
+        logsumexp = mosaic.expand_per_column(tile.load_vector("logsumexp"), tile.shape)
+        return state + compute_weights(view, logsumexp).sum(axis=1)
+
+    def finish(context, state):
+        is_visible = is_visible_key(score_map, context, shape[0])
+        return {"received": jnp.where(is_visible, state, 0.0)}
+
+    return KernelBody(initialize, step, finish, scratch=scratch_buffers(score_map))
+
+
+def attention_given(score_map: ScoreMap, shape: Shape) -> KernelBody:
+    """Return the body of the kernel that computes Σ_j A_ij g_j for each query i.
+
+    A are the attention weights, and g_j is the cotangent of the attention that key j receives.
+
+    Inputs: `query` and `logsumexp` for the rows of the score map, `key` and `received_cotangent`
+    for its columns. If tiles are skipped, `skipped_sums["attention_given"]` is the sum of g_j over
+    the skipped keys.
+
+    Output: `attention_given`, the sum Σ_j A_ij g_j of each query.
+
+    Args:
+      score_map: Scoring and masking of the score map, which has one row per query.
+      shape: Number of rows and number of columns of a tile.
+    """
+
+    def initialize(context):
+        if "attention_given" not in context.skipped_sums:
+            return mosaic.full(shape[:1], 0.0)
+        weight = jnp.exp2(-context.vectors["logsumexp"])
+        return weight * context.skipped_sums["attention_given"][0]
+
+    def step_of_zero_scores(context, tile, state):
+        tile.skip("key")
+        visible = view_zero_scores(score_map, context, tile)
+        cotangent = mosaic.expand_per_column(tile.load_vector("received_cotangent"), tile.shape)
+        weight = jnp.exp2(-context.vectors["logsumexp"])
+        given = cotangent * mosaic.expand_per_row(weight, tile.shape)
+        given = given if visible is None else jnp.where(visible, given, 0.0)
+        return state + mosaic.sum_rows(given)
+
+    def step(context, tile, state):
+        if tile.section.is_zero:
+            return step_of_zero_scores(context, tile, state)
+        products = multiply_score_operands(
+            score_map, context, tile, (context.resident["query"], tile.wait("key"))
+        )
+        tile.release("key")
+        view = view_tile(score_map, context, tile, products)
+        logsumexp = mosaic.expand_per_row(context.vectors["logsumexp"], tile.shape)
+        weights = compute_weights(view, logsumexp)
+        cotangent = mosaic.expand_per_column(tile.load_vector("received_cotangent"), tile.shape)
+        return state + (weights * cotangent).sum(axis=1)
+
+    def finish(context, state):
+        return {"attention_given": state}
+
+    return KernelBody(initialize, step, finish, scratch=scratch_buffers(score_map))

@@ -1,0 +1,57 @@
+"""Switch between compiled kernels and the Pallas interpreters, which run kernels on a CPU."""
+
+import contextlib
+import contextvars
+import functools
+from collections.abc import Callable, Iterator
+
+from distattn_jax.attention.fused.kernels import KernelFactory, Kernels
+from distattn_jax.attention.fused.operands import Operands, Plan
+
+_interpreted = contextvars.ContextVar("interpreted", default=False)
+
+
+@contextlib.contextmanager
+def interpreted() -> Iterator[None]:
+    """Context manager: kernels that are traced inside it run in a Pallas interpreter on a CPU.
+
+    The interpreter for GPUs also detects races. Both interpreters are slow: use them for tests
+    only.
+    """
+    token = _interpreted.set(True)
+    try:
+        yield
+    finally:
+        _interpreted.reset(token)
+
+
+def is_interpreted() -> bool:
+    """Return True inside the context `interpreted`."""
+    return _interpreted.get()
+
+
+def select_kernels(make_kernels: KernelFactory) -> KernelFactory:
+    """Return a factory of kernels, which are interpreted inside the context `interpreted`.
+
+    Args:
+      make_kernels: Factory of compiled kernels, returned unchanged outside of the context.
+    """
+    return _interpret(make_kernels) if is_interpreted() else make_kernels
+
+
+@functools.cache  # Equal factories are equal static arguments, so that their programs are shared.
+def _interpret(make_kernels: KernelFactory) -> KernelFactory:
+    """Return a factory of the same kernels that run in an interpreter wherever they are traced."""
+
+    def interpret_kernel(kernel: Callable) -> Callable:
+        def run(*arguments):
+            with interpreted():
+                return kernel(*arguments)
+
+        return run
+
+    def make_interpreted_kernels(plan: Plan, operands: Operands) -> Kernels:
+        with interpreted():
+            return Kernels(*[interpret_kernel(kernel) for kernel in make_kernels(plan, operands)])
+
+    return make_interpreted_kernels

@@ -1,0 +1,70 @@
+"""Kernels that compute attention and its gradients, as every type of chip provides them.
+
+For query i and key j, the kernels compute
+
+    forward           O_i = Σ_j A_ij V_j,    A_ij = 2^(e_ij - z_i)
+    query_gradient    dQ_i = Σ_j dP_ij K_j,  dS_ij = A_ij (dO_i · V_j + g_j - D_i)
+    key_gradient      dK_j = Σ_i dP_ij Q_i,  dV_j = Σ_i A_ij dO_i
+    received          m_j = Σ_i A_ij         attention that key j receives
+    attention_given   Σ_j A_ij g_j
+    position_gradient dR[x] = Σ dP_ij p_i    over all i and j with i - j = x
+
+e_ij are the scores to base 2, and z_i is the logsumexp of the scores of query i. dO is the
+cotangent of O, g is the cotangent of m, dz is the cotangent of z, and
+D_i = dO_i · O_i + Σ_j A_ij g_j - dz_i. dS is the gradient of the scores, from which the scoring
+computes the gradient dP of the products q · k. With dropout, the sums with V and dO contain only
+the kept weights.
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from jaxtyping import Array, Float
+
+from distattn_jax.attention.fused.operands import BackwardOperands, Operands, Plan
+
+
+class QueryGradients(NamedTuple):
+    """Outputs of the kernel `query_gradient`. Gradients of absent operands are None.
+
+    Attributes:
+      query: Gradient of the queries.
+      coefficients: Gradient of the coefficients.
+      relation_products: Gradient of the relation products.
+      position_query: Gradient of the queries that are multiplied by position vectors.
+    """
+
+    query: Float[Array, "B T N H"]
+    coefficients: Float[Array, "B N C"]
+    relation_products: Float[Array, "B T N R"] | None
+    position_query: Float[Array, "B T N H"] | None
+
+
+class Kernels(NamedTuple):
+    """Kernels for one type of chip, bound to the plan and the operands of one call.
+
+    The logsumexp of each query is to base 2 and has the shape (B, N, T). The kernels may pad the
+    last axis of the logsumexp. A_ij is the attention weight of query i and key j.
+
+    Attributes:
+      forward: Computes the values, shape (B, T, N, E), the logsumexp, and the relation weights or
+        None.
+      query_gradient: Computes the gradients of queries, coefficients and relation products.
+      key_gradient: Computes the gradients of the keys and of the values.
+      received: Computes the attention that each key receives, Σ_i A_ij, shape (B, N, S), from the
+        logsumexp.
+      attention_given: Computes Σ_j A_ij g_j, shape (B, N, T), from the logsumexp and the cotangent
+        g of the received attention, shape (B, N, S).
+      position_gradient: Computes the gradient of the position vectors. It is called only if there
+        are position vectors.
+    """
+
+    forward: Callable[[], tuple[Array, Array, Array | None]]
+    query_gradient: Callable[[BackwardOperands], QueryGradients]
+    key_gradient: Callable[[BackwardOperands], tuple[Array, Array]]
+    received: Callable[[Array], Array]
+    attention_given: Callable[[Array, Array], Array]
+    position_gradient: Callable[[BackwardOperands], Array]
+
+
+KernelFactory = Callable[[Plan, Operands], Kernels]
