@@ -14,7 +14,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, Num, PyTree
 
 from distattn_jax.attention.variants.bias_functions import BiasFunction, find_bias_function
-from distattn_jax.attention.variants.transformer_xl import skew
+from distattn_jax.attention.variants.skew import skew
 from distattn_jax.attention.variants.variant import Variant, product, static, variant
 
 

@@ -17,7 +17,7 @@ Extra cost: T min(2k+1, T+S) (H + E) multiplications.
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
-from distattn_jax.attention.variants.transformer_xl import skew, unskew
+from distattn_jax.attention.variants.skew import skew, unskew
 from distattn_jax.attention.variants.variant import (
     Variant,
     compute_relative_positions,

@@ -17,6 +17,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
 from distattn_jax.attention.variants.sinusoid import sinusoid
+from distattn_jax.attention.variants.skew import skew
 from distattn_jax.attention.variants.variant import Variant, product, variant
 
 
@@ -77,24 +78,3 @@ class TransformerXL(Variant):
         """Return the projected sinusoids of integer positions."""
         width, _ = self.projection.shape
         return sinusoid(position, width, self.projection.dtype) @ self.projection
-
-
-def skew(entries: Float[Array, "T _"]) -> Float[Array, "T S"]:
-    """Return the array with entry (i, j) = entries[i, T - 1 - i + j], by reshapes and slices.
-
-    Args:
-      entries: Array of shape (T, T + S).
-    """
-    rows, width = entries.shape
-    flat = entries.reshape(-1)[rows - 1 : rows - 1 + rows * (width - 1)]
-    return flat.reshape(rows, width - 1)[:, : width - rows]
-
-
-def unskew(entries: Float[Array, "T S"]) -> Float[Array, "T _"]:
-    """Return the (T, T + S) array with entry (i, T - 1 - i + j) = entries[i, j], and 0 elsewhere.
-
-    This is the transpose of `skew`.
-    """
-    rows, columns = entries.shape
-    flat = jnp.pad(entries, ((0, 0), (0, rows - 1))).reshape(-1)
-    return jnp.pad(flat, (rows - 1, 1)).reshape(rows, rows + columns)
