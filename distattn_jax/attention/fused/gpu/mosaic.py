@@ -15,7 +15,7 @@ import jax.experimental.pallas.mosaic_gpu as plgpu
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
-from jax.experimental.mosaic.gpu import FragmentedArray
+from jax.experimental.mosaic.gpu import FragmentedArray, utils
 from jaxlib.mlir import ir
 from jaxlib.mlir.dialects import arith, llvm, memref, vector
 
@@ -85,6 +85,31 @@ def load_operand(ref: Any) -> Any:
     The interpreter cannot multiply a tile in registers, and gets the reference.
     """
     return ref if is_interpreted() else _load(ref, layout=plgpu.Layout.WGMMA)
+
+
+def copy_operand(operand: Any, index: jax.Array) -> Any:
+    """Return a copy of a matrix that `load_operand` returned, for the products of one tile.
+
+    ptxas 13.0 keeps an operand that all tiles of a loop share in registers which the same loop
+    overwrites. The copy therefore depends on the tile: its bits are combined with `index` >> 31,
+    which is 0.
+
+    Args:
+      operand: Matrix in registers.
+      index: Index of the tile, at least 0.
+    """
+    if is_interpreted():
+        return operand
+
+    def combine(registers, zero):
+        copied = np.empty_like(registers)
+        for position, pair in np.ndenumerate(registers):
+            word = utils.bitcast(pair, ir.IntegerType.get_signless(32))
+            copied[position] = utils.bitcast(arith.xori(word, zero.item()), pair.type)
+        return copied
+
+    zero = lax.shift_right_arithmetic(index, jnp.int32(31))
+    return map_registers(combine, operand.shape, operand, zero, dtype=operand.dtype)
 
 
 def load_entries(ref: Any) -> jax.Array:

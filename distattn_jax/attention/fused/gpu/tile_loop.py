@@ -155,7 +155,11 @@ def _compute_tiles(
             tile = _make_tile(
                 memory, first_row, warpgroup, index, iteration, section, config, shared_blocks
             )
-            return body.step(context, tile, state)
+            resident = {
+                name: mosaic.copy_operand(matrix, index) if name in config.held else matrix
+                for name, matrix in context.resident.items()
+            }
+            return body.step(context._replace(resident=resident), tile, state)
 
         indices = [i for i, _ in equal]
         if schedule.is_in_column_order:
