@@ -1,0 +1,330 @@
+# %% [markdown]
+# # What do w and v do to a head?
+#
+# A distance-aware head multiplies what query and key agree on, ReLU(q·k/√H), by a coefficient
+# f(wR; v) of their distance R = |i - j|, before the softmax.
+#
+# ![coefficients for several w and v, as curves and as maps](attachment:answer.png)
+#
+# **Answer.** The sign of w says whether the head favours near keys (w < 0) or far ones (w > 0), and
+# its size says over how many tokens the coefficient changes. v says how strongly: the coefficient of
+# a global head (w > 0) rises to 1 + eᵛ, and that of a local head (w < 0) falls sooner the larger v is.
+
+# %%
+import sys
+
+if "google.colab" in sys.modules:  # In Colab, install the package first.
+    import subprocess
+
+    subprocess.run([sys.executable, "-m", "pip", "install", "-q", "distattn-jax"], check=True)
+
+# %% tags=["answer"]
+# %matplotlib inline
+import jax
+import jax.numpy as jnp
+import matplotlib.pyplot as plt
+import numpy as np
+from matplotlib.colors import PowerNorm, TwoSlopeNorm
+
+from distattn_jax.attention import DistanceAware, DotProduct, attention, learnable_sigmoid
+
+plt.rcParams.update({"figure.dpi": 80, "axes.spines.top": False, "axes.spines.right": False})
+coefficients = jax.vmap(DistanceAware.coefficients, in_axes=(0, None))  # of every head
+figure = plt.figure(figsize=(13.5, 6.4), layout="constrained")
+left, right = figure.subfigures(1, 2, width_ratios=(1, 1.05))
+
+by_weight, by_shape = left.subplots(2, 1, sharex=True)
+distance = jnp.linspace(0, 12, 241)
+for w, shade in ((1, 0.8), (0.3, 0.6), (0.1, 0.4), (-0.1, 0.4), (-0.3, 0.6), (-1, 0.8)):
+    colour = plt.get_cmap("Oranges" if w > 0 else "Purples")(shade)
+    curve = learnable_sigmoid(w * distance, 1.0)
+    by_weight.plot(distance, curve, color=colour, label=f"$w = {w:+}$")
+styles = {1: "-", -1: "--", -4: ":"}
+for w, v in ((1, 1), (1, -1), (1, -4), (-1, -4), (-1, -1), (-1, 1)):
+    colour = plt.get_cmap("Oranges" if w > 0 else "Purples")(0.8)
+    curve = learnable_sigmoid(w * distance, v)
+    label = f"$w = {w:+}$, $v = {v:+}$"
+    by_shape.plot(distance, curve, styles[v], color=colour, label=label)
+by_weight.set(title="w: which way, and how fast ($v = +1$)", ylabel="coefficient f(wR; v)")
+by_shape.set(title="v: how high, and how soon ($w = ±1$)", ylabel="coefficient f(wR; v)")
+by_shape.set_xlabel("distance R (tokens)")
+for axes in (by_weight, by_shape):
+    axes.axhline(1, color="grey", linewidth=0.8, zorder=0)
+    axes.legend(loc="center left", bbox_to_anchor=(1, 0.5), frameon=False)
+
+heads = DistanceAware(weight=jnp.array([1.0, -1, 1, -1]), shape=jnp.array([-1.0, -1, 1, 1]))
+relative_positions = jnp.arange(10)[:, None] - jnp.arange(10)[None, :]
+matrices = coefficients(heads, relative_positions)
+norm = TwoSlopeNorm(vmin=0, vcenter=1, vmax=float(matrices.max()))
+panels = right.subplots(2, 2, sharex=True, sharey=True)
+for axes, w, v, matrix in zip(panels.flat, heads.weight, heads.shape, matrices, strict=True):
+    image = axes.imshow(matrix, cmap="PuOr_r", norm=norm)
+    axes.set_title(f"head with $w = {w:+.0f}$, $v = {v:+.0f}$")
+    axes.set(xlabel="key position j", ylabel="query position i")
+    axes.label_outer()
+right.colorbar(image, ax=panels, label="coefficient (1 leaves a score as it is)")
+plt.show()
+
+
+# %% [markdown]
+# ## Try it
+#
+# Move w and v. The curve is the coefficient, and the strip below shows how much each key counts for
+# the query in the middle.
+
+# %%
+from IPython.display import HTML
+
+HTML("""
+<div class="slider" style="max-width:640px;font-family:sans-serif">
+  <label>w <input type="range" min="-1" max="1" step="0.05" value="-0.3"> <output></output></label><br>
+  <label>v <input type="range" min="-4" max="4" step="0.25" value="1"> <output></output></label>
+  <svg viewBox="0 0 640 260" style="width:100%;background:#fff;color:#222"></svg>
+</div>
+<script>
+for (const box of document.querySelectorAll("div.slider:not([data-ready])")) {
+  box.dataset.ready = "yes";
+  const inputs = box.querySelectorAll("input"), outputs = box.querySelectorAll("output");
+  const f = (x, v) => (1 + Math.exp(v)) / (1 + Math.exp(v - x));
+  const draw = () => {
+    const [w, v] = Array.from(inputs, (input) => Number(input.value));
+    outputs[0].textContent = w.toFixed(2);
+    outputs[1].textContent = v.toFixed(2);
+    const top = w > 0 ? 1 + Math.exp(v) : 1.2, y = (c) => 190 - 175 * c / top;
+    let svg = `<line x1="40" x2="620" y1="${y(1)}" y2="${y(1)}" stroke="#aaa" stroke-dasharray="4"/>`;
+    svg += `<text x="36" y="${y(1) + 4}" text-anchor="end" font-size="13">1</text>`;
+    svg += `<text x="620" y="14" text-anchor="end" font-size="13">f(20w) = ${f(20 * w, v).toPrecision(3)}</text>`;
+    const points = [];
+    for (let r = 0; r <= 20; r += 0.1) points.push(`${40 + 29 * r},${y(f(w * r, v))}`);
+    const colour = w < 0 ? "#0072b2" : "#d55e00";
+    svg += `<polyline points="${points.join(" ")}" fill="none" stroke="${colour}" stroke-width="3"/>`;
+    svg += `<line x1="40" x2="620" y1="190" y2="190" stroke="#222"/>`;
+    for (const r of [0, 5, 10, 15, 20])
+      svg += `<text x="${40 + 29 * r}" y="206" text-anchor="middle" font-size="13">${r}</text>`;
+    for (let j = -10; j <= 10; j++) {
+      const shade = f(w * Math.abs(j), v) / top;
+      svg += `<rect x="${320 + 27 * j - 13}" y="222" width="25" height="25" fill="${colour}"
+        fill-opacity="${shade}" stroke="#ccc"><title>${f(w * Math.abs(j), v).toFixed(3)}</title></rect>`;
+    }
+    box.querySelector("svg").innerHTML = svg;
+  };
+  inputs.forEach((input) => input.addEventListener("input", draw));
+  draw();
+}
+</script>
+""")
+
+# %% [markdown]
+# ## One query and key, four heads
+#
+# The words below only name the positions: query and key are random, and the same in every panel. At
+# w = 0 the coefficient is 1 everywhere, so the second panel shows the ReLU alone: all keys that a
+# query disagrees with get one and the same weight. The other two heads bend that map by the distance
+# from the diagonal: one flattens what is far from it, the other brings it out.
+
+
+# %%
+def attention_maps(query, key, variant, heads):
+    """The maps (heads, queries, keys) of one example, with the same query and key in each head."""
+    query, key = (jnp.repeat(array, heads, axis=2) for array in (query, key))
+    return np.asarray(attention(query, key, key, variant, weights=True).weights[0])
+
+
+sentence = "the sailor who had lost his map still knew the way home"
+tokens = sentence.split()
+query, key = jax.random.normal(jax.random.key(7), (2, 1, len(tokens), 1, 64))
+weight = jnp.array([0.0, -0.5, 0.5])
+plain = attention_maps(query, key, DotProduct(), heads=1)
+aware = attention_maps(query, key, DistanceAware(weight, shape=jnp.ones(3)), heads=3)
+titles = ["dot-product head", *(f"distance-aware head, $w = {w:.1f}$" for w in weight)]
+
+figure, panels = plt.subplots(1, 4, figsize=(15, 4.3), sharey=True, layout="constrained")
+for axes, title, one_map in zip(panels, titles, [*plain, *aware], strict=True):
+    image = axes.imshow(one_map, cmap="Blues", norm=PowerNorm(0.5, vmin=0, vmax=1))
+    axes.set(title=title, xlabel="key token")
+    axes.set_xticks(range(len(tokens)), tokens, rotation=90)
+    axes.set_yticks(range(len(tokens)), tokens)
+panels[0].set_ylabel("query token")
+figure.colorbar(image, ax=panels, label="attention weight (square-root scale)", shrink=0.85)
+plt.show()
+
+# %% [markdown]
+# ## A local head does not remove what is far: it averages it
+#
+# A coefficient of 0 makes a score 0, not -∞, and a score of 0 weighs e⁰ = 1 before normalisation. One
+# such key is little, but a long sequence has many of them. Below, query and key are standard normal.
+# Keys count as *far* from the first distance on at which the coefficient is under `small`.
+
+# %%
+length, width, small = 1024, 64, 0.01
+weight = jnp.array([-0.3, -0.1, -0.03])
+local = DistanceAware(weight, shape=jnp.ones(3))
+radii = np.argmax(coefficients(local, jnp.arange(length)) < small, axis=1)
+
+query, key = jax.random.normal(jax.random.key(0), (2, 1, length, 1, width))
+plain = attention_maps(query, key, DotProduct(), heads=1)[0]
+aware = attention_maps(query, key, local, heads=3)
+even = np.full_like(plain, 1 / length)
+distance = np.abs(np.arange(length)[:, None] - np.arange(length)[None, :])
+
+
+def mass_at(one_map):
+    """Entry R: the share of the attention on keys at distance R, mean over the queries."""
+    return np.bincount(distance.ravel(), one_map.ravel()) / length
+
+
+def mass_beyond(one_map):
+    """Entry R: the share of the attention on keys at distance R or farther."""
+    return mass_at(one_map)[::-1].cumsum()[::-1]
+
+
+print("                              attention mass on far keys    far keys of one query:")
+print("    w   far from   far keys   this head   dot product       largest / smallest weight")
+for w, radius, one_map in zip(weight, radii, aware, strict=True):
+    keys, this, other = (mass_beyond(each)[radius] for each in (even, one_map, plain))
+    far = distance >= radius
+    ratio = np.where(far, one_map, 0).max(axis=1) / np.where(far, one_map, 1).min(axis=1)
+    shares = f"{keys:8.1%}   {this:9.1%}   {other:11.1%}"
+    print(f"{w:5.2f}   {radius:8d}   {shares}   {ratio.mean():29.3f}")
+
+# %% [markdown]
+# The far keys of a query all weigh nearly the same, and together nearly as much as in a dot-product
+# head. So the coefficient alone does not make a head local. Large scores for the near keys do
+# (footnote 1 of the paper): in the last panel the query, and with it every score, is multiplied.
+
+# %%
+names = ["dot product", *(f"$w = {w:.2f}$" for w in weight)]
+colours = ["black", "#0072B2", "#009E73", "#D55E00"]
+edges = np.unique(np.geomspace(1, length + 1, 25).astype(int)) - 1  # bins, wider when far
+scales = [1, 2, 4, 8, 16]
+
+
+def far_mass(variant, scale):
+    """The share of each head's attention on the keys that are far for the local head."""
+    maps = attention_maps(scale * query, key, variant, heads=3)
+    return [mass_beyond(each)[radius] for each, radius in zip(maps, radii, strict=True)]
+
+
+figure, (share, beyond, scaled) = plt.subplots(1, 3, figsize=(15, 4.3), layout="constrained")
+for one_map, name, colour in zip([plain, *aware], names, colours, strict=True):
+    binned, count = (np.add.reduceat(mass_at(each), edges[:-1]) for each in (one_map, even))
+    share.stairs(binned / count, edges, baseline=None, color=colour, label=name, linewidth=1.5)
+    beyond.plot(mass_beyond(one_map), color=colour, label=name)
+for one_map, radius, colour in zip(aware, radii, colours[1:], strict=True):
+    beyond.plot(radius, mass_beyond(one_map)[radius], "o", color=colour)
+masses, dot_masses = (
+    np.array([far_mass(variant, scale) for scale in scales]) for variant in (local, DotProduct())
+)
+for head, colour in enumerate(colours[1:]):
+    scaled.plot(scales, masses[:, head], "o-", color=colour, label=names[head + 1])
+    scaled.plot(scales, dot_masses[:, head], ":", color=colour)
+scaled.plot([], [], ":", color="black", label="dot product,\nsame far keys")
+
+share.set(title="what one key gets", xlabel="distance (tokens)")
+share.set(ylabel="weight of a key, times length (1: even)")
+share.set_xscale("symlog", linthresh=1)
+share.set(xlim=(0, length), ylim=(0, None))
+share.set_xticks([0, 1, 10, 100, 1000], [0, 1, 10, 100, 1000])
+beyond.set(title="what all keys beyond get (dots: far begins)", xlabel="distance (tokens)")
+beyond.set(ylabel="attention mass at this distance or farther")
+scaled.set(title="large scores make a head local", xlabel="query multiplied by")
+scaled.set(ylabel="attention mass on far keys", ylim=(0, None))
+scaled.set_xscale("log", base=2)
+scaled.set_xticks(scales, scales)
+for axes in (share, beyond, scaled):
+    axes.legend(frameon=False)
+plt.show()
+
+# %% [markdown]
+# ## The longer the text, the more a local head leaves far away
+#
+# Far keys have the weight e⁰ each, so their share grows with their number. The near keys keep their
+# part only if their scores are large. The scores below have a standard deviation of 1, 4 or 16.
+
+# %%
+lengths = [64, 128, 256, 512, 1024]
+one_head = DistanceAware(weight[1:2], shape=jnp.ones(1))
+figure, axes = plt.subplots(figsize=(6, 3.2), layout="constrained")
+for scale, style in ((1, "-"), (4, "--"), (16, ":")):
+    shares = []
+    for n in lengths:
+        head = attention_maps(scale * query[:, :n], key[:, :n], one_head, heads=1)
+        shares.append(head[0][distance[:n, :n] >= radii[1]].sum() / n)
+    axes.plot(lengths, shares, "o" + style, color=colours[2], label=f"scores of size {scale}")
+axes.set(xlabel="length (tokens)", ylabel="attention mass on far keys", ylim=(0, 1))
+axes.set_title(f"head with w = -0.1: keys from distance {radii[1]} on are far")
+axes.set_xscale("log", base=2)
+axes.set_xticks(lengths, lengths)
+axes.legend(frameon=False)
+plt.show()
+
+# %% [markdown]
+# ## The heads of a trained model
+#
+# Which opinion about the service does a sentence hold? It is the one nearest to the word "service".
+# A tiny model learns it in 200 steps. Its heads begin with |w| near 0.2, half of them local. Training
+# makes one of them clearly local: its coefficient falls within a few words.
+
+# %%
+import random
+
+import optax
+from flax import nnx
+
+from distattn_jax import plot
+from distattn_jax.datasets.nearest import LABELS, SPLITS, make_sentence
+from distattn_jax.models import Sizes, TextClassifier
+
+generator = random.Random(0)
+examples = [make_sentence(generator, SPLITS["train"]) for _ in range(6400)]
+words = sorted({word for text, _ in examples for word in text.split()})
+vocabulary = {word: i + 3 for i, word in enumerate(words)}
+longest = max(len(text.split()) for text, _ in examples)
+tokens = np.zeros((len(examples), longest), np.int32)
+for row, (text, _) in zip(tokens, examples, strict=True):
+    ids = [vocabulary[word] for word in text.split()]
+    row[: len(ids)] = ids
+labels = np.array([LABELS.index(label) for _, label in examples])
+lengths = (tokens > 0).sum(axis=1)
+
+sizes = Sizes(4, 8, 32, 1, 64, 32, 32, initial_weight=0.2)
+model = TextClassifier(
+    len(vocabulary) + 3, len(LABELS), method="distance_aware", sizes=sizes, rngs=nnx.Rngs(0)
+)
+optimizer = nnx.Optimizer(model, optax.adam(1e-2), wrt=nnx.Param)
+
+
+@nnx.jit
+def step(model, optimizer, tokens, lengths, labels):
+    """Take one training step and return the accuracy."""
+
+    def loss(model):
+        logits = model(tokens, lengths).logits
+        losses = optax.softmax_cross_entropy_with_integer_labels(logits, labels)
+        return losses.mean(), (logits.argmax(-1) == labels).mean()
+
+    (_, accuracy), gradient = nnx.value_and_grad(loss, has_aux=True)(model)
+    optimizer.update(model, gradient)
+    return accuracy
+
+
+rows = np.random.default_rng(0).integers(0, len(examples), (200, 64))
+accuracies = [step(model, optimizer, tokens[i], lengths[i], labels[i]) for i in rows]
+print(f"accuracy of the last 20 steps: {np.mean(accuracies[-20:]):.1%}")
+trained = model.text.sequence.encoder.layers[0].attention.variant()
+plot.coefficient_curves(trained.weight, trained.shape, max_distance=20)
+
+# %%
+sentence = "the awful room we had on friday , service quite pleasant with a superb view".split()
+ids = jnp.array([[vocabulary[word] for word in sentence]])
+outputs = model(ids, jnp.array([len(sentence)]), weights=True)
+print("The model says:", LABELS[int(outputs.logits[0].argmax())])
+titles = [f"head {i + 1}, w = {w:.2f}" for i, w in enumerate(trained.weight)]
+plot.attention_maps(
+    dict(zip(titles, outputs.weights[0, 0], strict=True)), sentence, columns=4, max_weight=0.4
+)
+
+# %% [markdown]
+# **Take home:** w and v decide how much the agreement of query and key counts at each distance, not
+# which keys are seen; a local head still averages all that is far, until its near scores are large
+# enough to drown the rest.
