@@ -1,11 +1,15 @@
 """Small arrays of one attention call that the kernels of every type of chip read or return."""
 
+from collections.abc import Callable
+
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from distattn_jax.attention.fused.distance_functions import Coefficients, unstack_coefficients
 from distattn_jax.attention.fused.operands import Operands, Plan
 from distattn_jax.attention.fused.scoring import DistanceScoring, TableScoring
+
+Pad = Callable[[Array], Array]
 
 
 def collect_scalars(plan: Plan, operands: Operands) -> dict[str, Array]:
@@ -33,6 +37,30 @@ def name_tables(plan: Plan, operands: Operands, kernel: str) -> dict[str, Float[
     if kernel != "query_gradient":
         names = names[:1]
     return dict(zip(names, operands.tables, strict=False))
+
+
+def collect_masks(
+    operands: Operands, pad_queries: Pad, pad_keys: Pad, *, is_transposed: bool
+) -> tuple[dict[str, Array], dict[str, Array]]:
+    """Return the key mask and the segments of the rows and of the columns, by name.
+
+    Args:
+      operands: Arrays of the call.
+      pad_queries: Pads an array of shape (B, N, T) with zeros, as a kernel requires.
+      pad_keys: Pads an array of shape (B, N, S) with zeros, as a kernel requires.
+      is_transposed: True if the rows of the score map are keys.
+    """
+    rows: dict[str, Array] = {}
+    columns: dict[str, Array] = {}
+    if operands.key_mask is not None:
+        key_mask = pad_keys(operands.key_mask.astype(jnp.float32))
+        (rows if is_transposed else columns)["key_mask"] = key_mask
+    if operands.query_segments is not None and operands.key_segments is not None:
+        query_segments = pad_queries(operands.query_segments.astype(jnp.int32)[:, None])
+        key_segments = pad_keys(operands.key_segments.astype(jnp.int32)[:, None])
+        rows["row_segments"] = key_segments if is_transposed else query_segments
+        columns["column_segments"] = query_segments if is_transposed else key_segments
+    return rows, columns
 
 
 def compute_coefficient_gradients(

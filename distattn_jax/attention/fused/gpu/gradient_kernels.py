@@ -28,21 +28,21 @@ from distattn_jax.attention.fused.gpu.position_tiles import (
     wait_for_positions,
 )
 from distattn_jax.attention.fused.gpu.relation_tiles import name_ends, view_relations
-from distattn_jax.attention.fused.gpu.tile_view import (
-    ScoreMap,
-    view_tile,
-)
+from distattn_jax.attention.fused.gpu.tile_view import view_tile
 from distattn_jax.attention.fused.gpu.tile_weights import (
     Shape,
     compute_score_gradient,
     compute_weights,
     drop,
-    dropout_scale,
-    gradient_multiplier,
     is_visible_key,
     weigh_zero_scores,
 )
 from distattn_jax.attention.fused.relations import AFTER
+from distattn_jax.attention.fused.score_map import (
+    ScoreMap,
+    compute_gradient_multiplier,
+    read_dropout_scale,
+)
 
 
 def query_gradient(
@@ -132,7 +132,7 @@ def query_gradient(
         if len(sums) < len(names):
             query = mosaic.load_tile(context.resident["query"])
             sums = [*sums, (total * query).sum(axis=1)]
-        multiplier = gradient_multiplier(score_map, context)
+        multiplier = compute_gradient_multiplier(score_map, context.scalars)
         coefficients = {name: x * multiplier for name, x in zip(names, sums, strict=True)}
         totals = dict(zip(("query", "position_query"), state[0], strict=False))
         return {
@@ -231,8 +231,8 @@ def key_gradient(
     def finish(context, state):
         key_total, value_total = state
         is_visible = is_visible_key(score_map, context, shape[0])
-        key_total = key_total * gradient_multiplier(score_map, context)
-        value_total = value_total * dropout_scale(score_map, context)
+        key_total = key_total * compute_gradient_multiplier(score_map, context.scalars)
+        value_total = value_total * read_dropout_scale(context.scalars)
         return {
             "key": jnp.where(mosaic.expand_per_row(is_visible, key_total.shape), key_total, 0.0),
             "value": jnp.where(
@@ -304,7 +304,7 @@ def position_gradient(
         return totals
 
     def finish(context, state):
-        multiplier = gradient_multiplier(score_map, context)
+        multiplier = compute_gradient_multiplier(score_map, context.scalars)
         names = ("lower_positions", "upper_positions")
         return {name: x * multiplier for name, x in zip(names, state, strict=True)}
 

@@ -10,59 +10,34 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Num
 
+from distattn_jax.attention.fused.call_arrays import collect_masks
 from distattn_jax.attention.fused.gpu.kernel_body import count_leading_rows
 from distattn_jax.attention.fused.gpu.tile_configs import TileConfig
-from distattn_jax.attention.fused.gpu.tile_view import ScoreMap
-from distattn_jax.attention.fused.operands import BackwardOperands, Operands, Plan
+from distattn_jax.attention.fused.operands import BackwardOperands, Operands
 
 
 class KernelArrays:
     """Arrays of the kernels of one attention call."""
 
-    def __init__(self, plan: Plan, operands: Operands, length_multiple: int):
+    def __init__(self, operands: Operands, length_multiple: int):
         """Prepare the arrays.
 
         Args:
-          plan: Static options of the call.
           operands: Arrays of the call.
           length_multiple: Vectors are padded to a multiple of this number.
         """
-        self.plan, self.operands, self.length_multiple = plan, operands, length_multiple
+        self.operands, self.length_multiple = operands, length_multiple
 
     def masks(self, *, is_transposed: bool) -> tuple[dict[str, Array], ...]:
         """Return the masks and segments of rows, of columns and of entries, by name."""
-        operands = self.operands
-        rows: dict[str, Array] = {}
-        columns: dict[str, Array] = {}
-        entries: dict[str, Array] = {}
-        if operands.key_mask is not None:
-            key_mask = self.pad_vector(operands.key_mask.astype(jnp.float32))
-            (rows if is_transposed else columns)["key_mask"] = key_mask
-        if operands.query_segments is not None and operands.key_segments is not None:
-            segments = [
-                self.pad_vector(x.astype(jnp.int32)[:, None])
-                for x in (operands.query_segments, operands.key_segments)
-            ]
-            query_segments, key_segments = segments
-            rows["row_segments"] = key_segments if is_transposed else query_segments
-            columns["column_segments"] = query_segments if is_transposed else key_segments
-        if operands.mask is not None:
-            mask = jnp.swapaxes(operands.mask, 2, 3) if is_transposed else operands.mask
-            entries["mask"] = mask
-        return rows, columns, entries
-
-    def score_map(self, *, is_transposed: bool = False, has_moving_rows: bool = False) -> ScoreMap:
-        """Return the scoring, masking and orientation of the score map of a kernel."""
-        return ScoreMap(
-            self.plan.scoring,
-            self.plan.window,
-            has_key_mask=self.operands.key_mask is not None,
-            has_segments=self.operands.query_segments is not None,
-            has_mask=self.operands.mask is not None,
-            has_dropout=self.operands.dropout_words is not None,
-            is_transposed=is_transposed,
-            has_moving_rows=has_moving_rows,
+        rows, columns = collect_masks(
+            self.operands, self.pad_vector, self.pad_vector, is_transposed=is_transposed
         )
+        entries: dict[str, Array] = {}
+        mask = self.operands.mask
+        if mask is not None:
+            entries["mask"] = jnp.swapaxes(mask, 2, 3) if is_transposed else mask
+        return rows, columns, entries
 
     def arrange_by_diagonal(
         self, table: Float[Array, "..."], *, is_transposed: bool

@@ -35,6 +35,7 @@ from distattn_jax.attention.fused.operands import (
     Plan,
 )
 from distattn_jax.attention.fused.runs import Schedule
+from distattn_jax.attention.fused.score_map import make_score_map
 
 
 def make_kernels(plan: Plan, operands: Operands) -> Kernels:
@@ -56,7 +57,7 @@ class _KernelCall:
     def __init__(self, plan: Plan, operands: Operands):
         self.plan, self.operands = plan, operands
         self.configs = select_tile_configs(plan, operands)
-        self.arrays = KernelArrays(plan, operands, self.configs.vector_multiple)
+        self.arrays = KernelArrays(operands, self.configs.vector_multiple)
         self.relations = RelationArrays(plan, operands, self.configs.vector_multiple)
         self.schedules = CallSchedules(plan, operands)
         self.scalars = collect_scalars(plan, operands)
@@ -83,7 +84,9 @@ class _KernelCall:
         )
         outputs = self._run(
             "forward",
-            weight_kernels.forward(self.arrays.score_map(), config.tile_shape, value.shape[-1]),
+            weight_kernels.forward(
+                make_score_map(self.plan, self.operands), config.tile_shape, value.shape[-1]
+            ),
             schedule,
             resident={"query": query, **self.position_query, **relations.vectors},
             streamed={"key": key, "value": value},
@@ -122,7 +125,7 @@ class _KernelCall:
         outputs = self._run(
             "query_gradient",
             gradient_kernels.query_gradient(
-                self.arrays.score_map(),
+                make_score_map(self.plan, self.operands),
                 config.tile_shape,
                 query.shape[-1],
                 query.dtype,
@@ -180,7 +183,7 @@ class _KernelCall:
         outputs = self._run(
             "key_gradient",
             gradient_kernels.key_gradient(
-                self.arrays.score_map(is_transposed=True),
+                make_score_map(self.plan, self.operands, is_transposed=True),
                 config.tile_shape,
                 (key.shape[-1], value.shape[-1]),
                 has_received=received_cotangent is not None,
@@ -226,7 +229,7 @@ class _KernelCall:
         outputs = self._run(
             "position_gradient",
             gradient_kernels.position_gradient(
-                self.arrays.score_map(is_transposed=True, has_moving_rows=True),
+                make_score_map(self.plan, self.operands, is_transposed=True, has_moving_rows=True),
                 config.tile_shape,
                 key.shape[-1],
                 query.dtype,
@@ -269,7 +272,9 @@ class _KernelCall:
         relations = self.relations.inputs()
         outputs = self._run(
             "received",
-            weight_kernels.received(self.arrays.score_map(is_transposed=True), config.tile_shape),
+            weight_kernels.received(
+                make_score_map(self.plan, self.operands, is_transposed=True), config.tile_shape
+            ),
             schedule,
             resident={"key": key},
             streamed={
@@ -306,7 +311,9 @@ class _KernelCall:
         relations = self.relations.inputs()
         outputs = self._run(
             "attention_given",
-            weight_kernels.attention_given(self.arrays.score_map(), config.tile_shape),
+            weight_kernels.attention_given(
+                make_score_map(self.plan, self.operands), config.tile_shape
+            ),
             schedule,
             resident={
                 "query": query,

@@ -21,7 +21,7 @@ from distattn_jax.attention.fused.gpu import mosaic, skew
 from distattn_jax.attention.fused.gpu.kernel_body import Tile, WarpgroupContext
 from distattn_jax.attention.fused.gpu.relation_tiles import initial_products
 from distattn_jax.attention.fused.gpu.tile_configs import MAX_NARROW_WIDTH
-from distattn_jax.attention.fused.gpu.tile_view import ScoreMap
+from distattn_jax.attention.fused.score_map import ScoreMap
 
 SKEW, UNSKEW = "skew", "unskew"  # names of buffers in shared memory
 

@@ -13,8 +13,8 @@ import jax
 
 from distattn_jax.attention.fused.gpu import bands, mosaic
 from distattn_jax.attention.fused.gpu.kernel_body import Tile, WarpgroupContext
-from distattn_jax.attention.fused.gpu.tile_view import ScoreMap, read_lengths
 from distattn_jax.attention.fused.relations import AFTER, BEFORE
+from distattn_jax.attention.fused.score_map import ScoreMap, read_lengths
 
 SUFFIXES = {BEFORE: "_before", AFTER: "_after"}
 
@@ -108,7 +108,7 @@ class RelationTile(NamedTuple):
 def view_relations(score_map: ScoreMap, context: WarpgroupContext, tile: Tile) -> RelationTile:
     """Return the relations of the entries of a tile, for a `RelationScoring`."""
     scoring: Any = score_map.scoring
-    offset = read_lengths(context).offset
+    offset = read_lengths(context.scalars).offset
     return RelationTile(context, tile, score_map.is_transposed, scoring.clip_distance, offset)
 
 

@@ -6,7 +6,7 @@ are keys and the columns are queries.
 
 import functools
 import operator
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -14,112 +14,23 @@ import jax.numpy as jnp
 from distattn_jax import hash
 from distattn_jax.attention.fused.distance_functions import (
     COLUMN_GROUP,
-    Coefficients,
     Distances,
     GeometricDistances,
 )
 from distattn_jax.attention.fused.gpu import mosaic
 from distattn_jax.attention.fused.gpu.kernel_body import Tile, WarpgroupContext
 from distattn_jax.attention.fused.interpreter import is_interpreted
+from distattn_jax.attention.fused.score_map import (
+    ScoreMap,
+    TileView,
+    read_coefficients,
+    read_lengths,
+)
 from distattn_jax.attention.fused.scoring import (
-    CoefficientGradients,
     DistanceScoring,
-    Scoring,
     TableEntries,
     TableScoring,
-    TileScores,
 )
-from distattn_jax.attention.fused.visible_columns import Window
-
-MASKED_SCORE = -1e30  # finite, because infinity minus infinity would be NaN
-
-
-class ScoreMap(NamedTuple):
-    """Scoring, masking and orientation of the score map that a kernel computes.
-
-    Attributes:
-      scoring: Function from products q · k to scores.
-      window: Largest number of positions by which a visible key may be before and after a query.
-      has_key_mask: True if there is a key mask. It also masks the padded keys.
-      has_segments: True if a key is visible only to queries of its own segment.
-      has_mask: True if there is a mask with one number for each query and key.
-      has_dropout: If True, drop weights before they are multiplied by the values.
-      is_transposed: If True, the rows are keys and the columns are queries. If False, the rows are
-        queries and the columns are keys.
-      has_moving_rows: True if the rows are keys that move with the columns: see `tile_loop`.
-    """
-
-    scoring: Scoring
-    window: Window
-    has_key_mask: bool
-    has_segments: bool
-    has_mask: bool
-    has_dropout: bool
-    is_transposed: bool
-    has_moving_rows: bool = False
-
-
-class Lengths(NamedTuple):
-    """Lengths and position offset of one example.
-
-    Attributes:
-      query: Number of queries before the padding.
-      key: Number of keys before the padding.
-      offset: Position of query 0 minus the position of key 0.
-    """
-
-    query: jax.Array
-    key: jax.Array
-    offset: jax.Array
-
-
-class TileView(NamedTuple):
-    """Scores of one tile, with their distances and visibility mask.
-
-    Attributes:
-      scoring: Function from products q · k to scores.
-      tile_scores: Scores, and the intermediate results for their gradient.
-      distances: Distances |i - j| of the entries, or the numbers of tables for their relative
-        positions. It is None if the scores of the tile do not depend on positions.
-      visible: Mask that is True for visible entries, or None if all entries are visible.
-      coefficients: Coefficients of the distance function of the head, or None for the dot product.
-    """
-
-    scoring: Any
-    tile_scores: TileScores
-    distances: Distances | TableEntries | None
-    visible: jax.Array | None
-    coefficients: Coefficients | None
-
-    @property
-    def scores(self) -> jax.Array:
-        """Scores before the multiplication by `score_multiplier`. Masked scores are -1e30."""
-        if self.visible is None:
-            return self.tile_scores.scores
-        return jnp.where(self.visible, self.tile_scores.scores, MASKED_SCORE)
-
-    @property
-    def score_multiplier(self) -> Any:
-        """Factor that turns scores into base-2 logarithms of unnormalised weights."""
-        return self.scoring.score_multiplier(self.coefficients, is_far=self.tile_scores.is_far)
-
-    def product_gradient(self, score_gradient: jax.Array) -> jax.Array:
-        """Return the gradient of the products q · k, computed from the gradient of the scores."""
-        return self.scoring.product_gradient(score_gradient, self.tile_scores, self.coefficients)
-
-    def coefficient_gradients(
-        self, score_gradient: jax.Array, product_gradient: jax.Array
-    ) -> CoefficientGradients:
-        """Return the terms of the coefficient gradients, before the sum over the tile.
-
-        Returns one array of the shape of the tile for the slope, a second array for the shift and,
-        if f is added to the scores, a third array for the logarithm of the height. For a table,
-        returns one array for each parameter of f. None stands for an array of zeros. The tuple is
-        empty for the dot product.
-        """
-        return self.scoring.coefficient_gradients(
-            score_gradient, product_gradient, self.distances, self.tile_scores, self.coefficients
-        )
 
 
 def view_tile(
@@ -141,7 +52,7 @@ def view_tile(
         computed.
     """
     scoring: Any = score_map.scoring
-    coefficients = read_coefficients(context)
+    coefficients = read_coefficients(context.scalars)
     distances: Distances | TableEntries | None = None
     if isinstance(scoring, TableScoring):
         distances = _table_entries(scoring, tile)
@@ -150,17 +61,6 @@ def view_tile(
     visible = view_visibility(score_map, context, tile)
     tile_scores = scoring.score(products, distances, coefficients, for_gradient=for_gradient)
     return TileView(scoring, tile_scores, distances, visible, coefficients)
-
-
-def read_coefficients(context: WarpgroupContext) -> Coefficients | None:
-    """Return the coefficients of the head, or None for the dot product."""
-    scalars = context.scalars.get("coefficients")
-    return None if scalars is None else Coefficients(*scalars)
-
-
-def read_lengths(context: WarpgroupContext) -> Lengths:
-    """Return the lengths and the position offset of the example of a warpgroup."""
-    return Lengths(*context.scalars["lengths"])
 
 
 def kept_by_dropout(score_map: ScoreMap, context: WarpgroupContext, tile: Tile) -> jax.Array:
@@ -239,7 +139,7 @@ def _visible_entries(score_map: ScoreMap, context: WarpgroupContext, tile: Tile)
             )
         else:
             rows = mosaic.row_indices(tile.shape[0]) + tile.row
-            is_key = (rows >= 0) & (rows < read_lengths(context).key)
+            is_key = (rows >= 0) & (rows < read_lengths(context.scalars).key)
             conditions.append(mosaic.expand_per_row(is_key, tile.shape))
     elif not score_map.is_transposed:
         if score_map.has_key_mask:
@@ -247,7 +147,7 @@ def _visible_entries(score_map: ScoreMap, context: WarpgroupContext, tile: Tile)
             conditions.append(key_mask > 0)
         else:
             columns = mosaic.expand_per_column(mosaic.column_indices(tile.shape[1]), tile.shape)
-            conditions.append(columns < read_lengths(context).key - tile.column)
+            conditions.append(columns < read_lengths(context.scalars).key - tile.column)
     left, right = score_map.window
     if left is not None or right is not None:
         relative_positions = _relative_positions(score_map, context, tile)
@@ -286,7 +186,7 @@ def _first_relative_position(
     score_map: ScoreMap, context: WarpgroupContext, tile: Tile
 ) -> jax.Array:
     """Return (position of query - position of key) for entry (0, 0) of a tile."""
-    offset = read_lengths(context).offset
+    offset = read_lengths(context.scalars).offset
     if score_map.is_transposed:
         query, key = tile.column, tile.row
     else:

@@ -1,19 +1,16 @@
 """Attention weights of a tile, dropout, and the gradient of the scores of a tile."""
 
-from typing import Any
-
 import jax
 import jax.numpy as jnp
 
 from distattn_jax.attention.fused.gpu import mosaic
 from distattn_jax.attention.fused.gpu.kernel_body import Tile, WarpgroupContext
-from distattn_jax.attention.fused.gpu.tile_view import (
+from distattn_jax.attention.fused.gpu.tile_view import kept_by_dropout, view_zero_scores
+from distattn_jax.attention.fused.score_map import (
     ScoreMap,
     TileView,
-    kept_by_dropout,
-    read_coefficients,
+    read_dropout_scale,
     read_lengths,
-    view_zero_scores,
 )
 
 Shape = tuple[int, int]  # rows and columns of a tile
@@ -57,7 +54,7 @@ def compute_score_gradient(
     """
     weight_gradient = drop(score_map, context, tile, weight_gradient)
     if score_map.has_dropout:
-        weight_gradient *= dropout_scale(score_map, context)
+        weight_gradient *= read_dropout_scale(context.scalars)
     if per_row is not None:
         weight_gradient += mosaic.expand_per_row(per_row, tile.shape)
     if per_column is not None:
@@ -71,25 +68,14 @@ def drop(
     tile: Tile,
     entries: jax.Array,
 ) -> jax.Array:
-    """Set the entries that dropout drops to 0. The caller scales the result by `dropout_scale`."""
+    """Set the entries that dropout drops to 0. Kept entries are not scaled."""
     if not score_map.has_dropout:
         return entries
     return jnp.where(kept_by_dropout(score_map, context, tile), entries, 0.0)
-
-
-def dropout_scale(score_map: ScoreMap, context: WarpgroupContext) -> Any:
-    """Return 1 / (1 - dropout rate), or 1 without dropout."""
-    return context.scalars["dropout_scale"][0] if score_map.has_dropout else 1.0
-
-
-def gradient_multiplier(score_map: ScoreMap, context: WarpgroupContext) -> Any:
-    """Return the factor by which a kernel multiplies the gradients after the last tile."""
-    scoring: Any = score_map.scoring
-    return scoring.gradient_multiplier(read_coefficients(context))
 
 
 def is_visible_key(score_map: ScoreMap, context: WarpgroupContext, rows: int) -> jax.Array:
     """Return a mask that is True for each row whose key is neither masked nor padding."""
     if score_map.has_key_mask:
         return context.vectors["key_mask"] > 0
-    return mosaic.row_indices(rows) < read_lengths(context).key - context.row
+    return mosaic.row_indices(rows) < read_lengths(context.scalars).key - context.row

@@ -22,23 +22,22 @@ from distattn_jax.attention.fused.gpu.position_tiles import (
     scratch_buffers,
 )
 from distattn_jax.attention.fused.gpu.relation_tiles import name_ends, view_relations
-from distattn_jax.attention.fused.gpu.tile_view import (
-    MASKED_SCORE,
-    ScoreMap,
-    read_lengths,
-    view_tile,
-    view_zero_scores,
-)
+from distattn_jax.attention.fused.gpu.tile_view import view_tile, view_zero_scores
 from distattn_jax.attention.fused.gpu.tile_weights import (
     Shape,
     compute_weights,
     drop,
-    dropout_scale,
     is_visible_key,
     weigh_zero_scores,
 )
 from distattn_jax.attention.fused.operands import EMPTY_LOGSUMEXP
 from distattn_jax.attention.fused.relations import end_sides
+from distattn_jax.attention.fused.score_map import (
+    MASKED_SCORE,
+    ScoreMap,
+    read_dropout_scale,
+    read_lengths,
+)
 
 
 def forward(score_map: ScoreMap, shape: Shape, width: int) -> KernelBody:
@@ -128,11 +127,11 @@ def forward(score_map: ScoreMap, shape: Shape, width: int) -> KernelBody:
 
     def finish(context, state):
         maximum, weight_sum, total, ends = state
-        query_length = read_lengths(context).query
+        query_length = read_lengths(context.scalars).query
         is_valid = mosaic.row_indices(shape[0]) < query_length - context.row
         is_valid = is_valid & (weight_sum > 0)
         weight_sum = jnp.where(is_valid, weight_sum, 1.0)
-        normaliser = jnp.where(is_valid, dropout_scale(score_map, context) / weight_sum, 0.0)
+        normaliser = jnp.where(is_valid, read_dropout_scale(context.scalars) / weight_sum, 0.0)
         return {
             "values": total * mosaic.expand_per_row(normaliser, total.shape),
             "logsumexp": jnp.where(is_valid, maximum + jnp.log2(weight_sum), EMPTY_LOGSUMEXP),

@@ -1,0 +1,152 @@
+"""Score map of a kernel, and the scores of one of its tiles, for every type of chip."""
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from distattn_jax.attention.fused.distance_functions import Coefficients, Distances
+from distattn_jax.attention.fused.operands import Operands, Plan
+from distattn_jax.attention.fused.scoring import (
+    CoefficientGradients,
+    Scoring,
+    TableEntries,
+    TileScores,
+)
+from distattn_jax.attention.fused.visible_columns import Window
+
+MASKED_SCORE = -1e30  # finite, because infinity minus infinity would be NaN
+Scalars = dict[str, tuple[jax.Array, ...]]  # of one example and head: see `collect_scalars`
+
+
+class ScoreMap(NamedTuple):
+    """Scoring, masking and orientation of the score map that a kernel computes.
+
+    Attributes:
+      scoring: Function from products q · k to scores.
+      window: Largest number of positions by which a visible key may be before and after a query.
+      has_key_mask: True if there is a key mask. It also masks the padded keys.
+      has_segments: True if a key is visible only to queries of its own segment.
+      has_mask: True if there is a mask with one number for each query and key.
+      has_dropout: If True, drop weights before they are multiplied by the values.
+      is_transposed: If True, the rows are keys and the columns are queries. If False, the rows are
+        queries and the columns are keys. A block of rows stays in the memory of a processor.
+      has_moving_rows: True if the rows are keys that move with the columns, in a kernel for GPUs
+        whose blocks are blocks of diagonals.
+    """
+
+    scoring: Scoring
+    window: Window
+    has_key_mask: bool
+    has_segments: bool
+    has_mask: bool
+    has_dropout: bool
+    is_transposed: bool
+    has_moving_rows: bool = False
+
+
+def make_score_map(
+    plan: Plan, operands: Operands, *, is_transposed: bool = False, has_moving_rows: bool = False
+) -> ScoreMap:
+    """Return the scoring, masking and orientation of the score map of a kernel."""
+    return ScoreMap(
+        plan.scoring,
+        plan.window,
+        has_key_mask=operands.key_mask is not None,
+        has_segments=operands.query_segments is not None,
+        has_mask=operands.mask is not None,
+        has_dropout=operands.dropout_words is not None,
+        is_transposed=is_transposed,
+        has_moving_rows=has_moving_rows,
+    )
+
+
+class Lengths(NamedTuple):
+    """Lengths and position offset of one example.
+
+    Attributes:
+      query: Number of queries before the padding.
+      key: Number of keys before the padding.
+      offset: Position of query 0 minus the position of key 0.
+    """
+
+    query: jax.Array
+    key: jax.Array
+    offset: jax.Array
+
+
+class TileView(NamedTuple):
+    """Scores of one tile, with their distances and visibility mask.
+
+    Attributes:
+      scoring: Function from products q · k to scores.
+      tile_scores: Scores, and the intermediate results for their gradient.
+      distances: Distances |i - j| of the entries, or the numbers of tables for their relative
+        positions. It is None if the scores of the tile do not depend on positions.
+      visible: Mask that is True for visible entries, or None if all entries are visible.
+      coefficients: Coefficients of the distance function of the head, or None for the dot product.
+    """
+
+    scoring: Any
+    tile_scores: TileScores
+    distances: Distances | TableEntries | None
+    visible: jax.Array | None
+    coefficients: Coefficients | None
+
+    @property
+    def scores(self) -> jax.Array:
+        """Scores before the multiplication by `score_multiplier`. Masked scores are -1e30."""
+        if self.visible is None:
+            return self.tile_scores.scores
+        return jnp.where(self.visible, self.tile_scores.scores, MASKED_SCORE)
+
+    @property
+    def score_multiplier(self) -> Any:
+        """Factor that turns scores into base-2 logarithms of unnormalised weights."""
+        return self.scoring.score_multiplier(self.coefficients, is_far=self.tile_scores.is_far)
+
+    @property
+    def log_weights(self) -> jax.Array:
+        """Base-2 logarithms of unnormalised weights. They are -1e30 for masked entries."""
+        scores = self.tile_scores.scores * self.score_multiplier
+        return scores if self.visible is None else jnp.where(self.visible, scores, MASKED_SCORE)
+
+    def product_gradient(self, score_gradient: jax.Array) -> jax.Array:
+        """Return the gradient of the products q · k, computed from the gradient of the scores."""
+        return self.scoring.product_gradient(score_gradient, self.tile_scores, self.coefficients)
+
+    def coefficient_gradients(
+        self, score_gradient: jax.Array, product_gradient: jax.Array
+    ) -> CoefficientGradients:
+        """Return the terms of the coefficient gradients, before the sum over the tile.
+
+        Returns one array of the shape of the tile for the slope, a second array for the shift and,
+        if f is added to the scores, a third array for the logarithm of the height. For a table,
+        returns one array for each parameter of f. None stands for an array of zeros. The tuple is
+        empty for the dot product.
+        """
+        return self.scoring.coefficient_gradients(
+            score_gradient, product_gradient, self.distances, self.tile_scores, self.coefficients
+        )
+
+
+def read_coefficients(scalars: Scalars) -> Coefficients | None:
+    """Return the coefficients of the head, or None for the dot product."""
+    numbers = scalars.get("coefficients")
+    return None if numbers is None else Coefficients(*numbers)
+
+
+def read_lengths(scalars: Scalars) -> Lengths:
+    """Return the lengths and the position offset of the example."""
+    return Lengths(*scalars["lengths"])
+
+
+def read_dropout_scale(scalars: Scalars) -> Any:
+    """Return 1 / (1 - dropout rate), or 1 without dropout."""
+    return scalars["dropout_scale"][0] if "dropout_scale" in scalars else 1.0
+
+
+def compute_gradient_multiplier(score_map: ScoreMap, scalars: Scalars) -> Any:
+    """Return the factor by which a kernel multiplies the gradients after the last tile."""
+    scoring: Any = score_map.scoring
+    return scoring.gradient_multiplier(read_coefficients(scalars))
