@@ -36,7 +36,7 @@ def hash_indices(
       The hash of each index, and the number of bits by which the index shifts the byte.
     """
     bit = indices & SHARED_BIT
-    shifts = (bit // SHARED_BIT * shift).astype(jnp.uint32)
+    shifts = (bit * (shift // SHARED_BIT)).astype(jnp.uint32)
     return combine(word, indices ^ bit), shifts
 
 

@@ -7,6 +7,7 @@ platform.
 """
 
 import functools
+import itertools
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -19,17 +20,17 @@ Run = Callable[[AttentionCall], Attended]
 
 
 class Implementation(NamedTuple):
-    """One way to compute attention.
+    """One way to compute attention on one platform or on all platforms.
 
     Attributes:
       run: Computes attention for the arguments of a call.
-      platforms: Platforms that `run` can be lowered for. None means all platforms.
+      platform: Platform that `run` can be lowered for. None means all platforms.
       unsupported_reason: Returns the reason why `run` does not support a call. It returns None if
         `run` supports the call.
     """
 
     run: Run
-    platforms: tuple[str, ...] | None
+    platform: str | None
     unsupported_reason: Callable[[AttentionCall], str | None]
 
 
@@ -37,12 +38,16 @@ def _always_supported(call: AttentionCall) -> None:
     """Return None, which means that the implementation supports every call."""
 
 
-# In the order of preference. The choice ends at "xla", which supports every call.
+# By name, in the order of preference: one for each platform, or one for all platforms. The choice
+# ends at "xla", which supports every call.
 IMPLEMENTATIONS = {
-    "pallas": Implementation(pallas.run, ("cuda",), pallas.unsupported_reason),
-    "cudnn": Implementation(cudnn.run, ("cuda",), cudnn.unsupported_reason),
-    "xla": Implementation(xla.run, None, _always_supported),
-    "reference": Implementation(reference.run, None, _always_supported),
+    "pallas": (
+        Implementation(pallas.run_on_gpu, "cuda", pallas.unsupported_reason_on_gpu),
+        Implementation(pallas.run_on_tpu, "tpu", pallas.unsupported_reason_on_tpu),
+    ),
+    "cudnn": (Implementation(cudnn.run, "cuda", cudnn.unsupported_reason),),
+    "xla": (Implementation(xla.run, None, _always_supported),),
+    "reference": (Implementation(reference.run, None, _always_supported),),
 }
 
 
@@ -59,33 +64,46 @@ def compute(call: AttentionCall, name: str | None) -> Attended:
     if name not in IMPLEMENTATIONS:
         names = ", ".join(repr(name) for name in IMPLEMENTATIONS)
         raise ValueError(f"implementation must be None or one of {names}; got {name!r}.")
-    implementation = IMPLEMENTATIONS[name]
-    reason = implementation.unsupported_reason(call)
-    if reason is not None:
+    return _select_by_device(name, call).run(call)
+
+
+def local_platform() -> str:
+    """Return the platform of the local devices: "cpu", "cuda", "rocm" or "tpu"."""
+    devices = jax.local_devices()
+    return "cuda" if devices[0].platform == "gpu" else devices[0].platform
+
+
+def _select_by_device(name: str, call: AttentionCall) -> Implementation:
+    """Return the named implementation for the local devices.
+
+    Without a GPU or TPU, return the first that supports the call: its program may be lowered for
+    another machine, or run by an interpreter.
+    """
+    platform = local_platform()
+    named = IMPLEMENTATIONS[name]
+    candidates = [each for each in named if each.platform in (None, platform)] or named
+    reasons = [each.unsupported_reason(call) for each in candidates]
+    if None not in reasons:
         raise ValueError(
-            f"implementation={name!r} does not support this call: {reason}. "
+            f"implementation={name!r} does not support this call: {reasons[0]}. "
             "Change that, or use implementation=None."
         )
-    return implementation.run(call)
+    return candidates[reasons.index(None)]
 
 
 def _compute_by_first_supported(call: AttentionCall) -> Attended:
     """Compute attention with the first implementation that supports the call and the platform."""
-    supported = [
-        implementation
-        for implementation in IMPLEMENTATIONS.values()
-        if implementation.unsupported_reason(call) is None
-    ]
-    fallback = next(
-        implementation for implementation in supported if implementation.platforms is None
-    )
     branches: dict[str, Run] = {}
-    for implementation in supported[: supported.index(fallback)]:
-        for platform in implementation.platforms or ():
-            branches.setdefault(platform, implementation.run)
+    for implementation in itertools.chain(*IMPLEMENTATIONS.values()):
+        if implementation.unsupported_reason(call) is not None:
+            continue
+        if implementation.platform is None:
+            fallback = implementation.run
+            break
+        branches.setdefault(implementation.platform, implementation.run)
     if not branches:
-        return fallback.run(call)
-    return _run_on_platform(call, tuple(branches.items()), fallback.run)
+        return fallback(call)
+    return _run_on_platform(call, tuple(branches.items()), fallback)
 
 
 # Under jit, repeated calls outside of any other jit share one compilation.

@@ -1,5 +1,6 @@
 """Operands of the fused kernels: the arrays of a call, padded, and masks of each kind."""
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import jax
@@ -27,11 +28,15 @@ from distattn_jax.attention.variants.sinusoid import sinusoid
 
 LENGTH_MULTIPLE = 8
 MASK_MULTIPLE = 16  # bytes: the copy engine needs aligned rows
-WIDTHS = (16, 32, 64, 128)  # widths of heads in the kernels
 
 
-def make_operands(call: AttentionCall) -> fused.Operands:
-    """Return the operands of the kernels. Query, key and value are padded."""
+def make_operands(call: AttentionCall, widths: Sequence[int]) -> fused.Operands:
+    """Return the operands of the kernels. Query, key and value are padded.
+
+    Args:
+      call: Arguments of attention.
+      widths: Widths of heads that the kernels support, in ascending order.
+    """
     batch, queries, heads, _ = call.query.shape
     keys = call.key.shape[1]
     dropout_words = dropout_scale = None
@@ -45,7 +50,8 @@ def make_operands(call: AttentionCall) -> fused.Operands:
         )
         dropout_words = stack((*head_words, threshold), (batch, heads))
         dropout_scale = jnp.broadcast_to(kept_scale(call.dropout_rate), (batch, heads, 1))
-    query, key, value = _make_query(call), _pad(call.key), _pad(call.value)
+    query = _make_query(call, widths)
+    key, value = _pad(call.key, widths), _pad(call.value, widths)
     if uses_tables(call.variant):
         coefficients, tables = make_tables(call, query.shape[1], key.shape[1])
     else:
@@ -64,8 +70,8 @@ def make_operands(call: AttentionCall) -> fused.Operands:
         **_make_masks(call)._asdict(),
         dropout_words=dropout_words,
         dropout_scale=dropout_scale,
-        **_make_relation_tables(call),
-        **_make_positions(call, query.shape[1], key.shape[1]),
+        **_make_relation_tables(call, widths),
+        **_make_positions(call, query.shape[1], key.shape[1], widths),
     )
 
 
@@ -127,7 +133,9 @@ def make_window(call: AttentionCall) -> Window:
     return window._replace(right=0) if call.options.is_causal else window
 
 
-def _make_relation_tables(call: AttentionCall) -> dict[str, Float[Array, "..."]]:
+def _make_relation_tables(
+    call: AttentionCall, widths: Sequence[int]
+) -> dict[str, Float[Array, "..."]]:
     """Return the tables of relative position attention, as wide as the padded keys and values.
 
     For the buckets of T5, return one number for each relation.
@@ -145,31 +153,36 @@ def _make_relation_tables(call: AttentionCall) -> dict[str, Float[Array, "..."]]
     resized = {}
     for name, table in tables.items():
         if table is not None:
-            padding = _padded_width(table.shape[-1]) - table.shape[-1]
+            padding = _padded_width(table.shape[-1], widths) - table.shape[-1]
             table = fused.resize_table(table, clip_distance)
             resized[name] = jnp.pad(table, ((0, 0), (0, 0), (0, padding)))
     return resized
 
 
-def _make_query(call: AttentionCall) -> Float[Array, "B T N H"]:
+def _make_query(call: AttentionCall, widths: Sequence[int]) -> Float[Array, "B T N H"]:
     """Return the padded queries that are multiplied by keys."""
     if isinstance(call.variant, TransformerXL):
-        return _add_bias(call.query, call.variant.content_bias)
-    return _pad(call.query)
+        return _add_bias(call.query, call.variant.content_bias, widths)
+    return _pad(call.query, widths)
 
 
-def _add_bias(query: Float[Array, "B T N H"], bias: Float[Array, "#N H"]) -> Array:
+def _add_bias(
+    query: Float[Array, "B T N H"], bias: Float[Array, "#N H"], widths: Sequence[int]
+) -> Array:
     """Add a vector of each head to the queries, round to their dtype, and pad them."""
-    return _pad((query + bias[None, None]).astype(query.dtype))
+    return _pad((query + bias[None, None]).astype(query.dtype), widths)
 
 
-def _make_positions(call: AttentionCall, queries: int, keys: int) -> dict[str, Array]:
+def _make_positions(
+    call: AttentionCall, queries: int, keys: int, widths: Sequence[int]
+) -> dict[str, Array]:
     """Return the position queries and position vectors of Transformer-XL attention.
 
     Args:
       call: Arguments of attention.
       queries: Number of queries after padding.
       keys: Number of keys after padding.
+      widths: Widths of heads that the kernels support, in ascending order.
     """
     variant = call.variant
     if not isinstance(variant, TransformerXL):
@@ -180,19 +193,21 @@ def _make_positions(call: AttentionCall, queries: int, keys: int) -> dict[str, A
     sinusoids = sinusoids.reshape(*relative.shape, width)
     positions = jnp.einsum("bpd,ndh->bpnh", sinusoids, variant.projection)
     return {
-        "position_query": _add_bias(call.query, variant.position_bias),
+        "position_query": _add_bias(call.query, variant.position_bias, widths),
         "positions": gpu_inputs.pad_rows(
-            positions.astype(call.query.dtype), length_multiple=1, width=_padded_width(head_width)
+            positions.astype(call.query.dtype),
+            length_multiple=1,
+            width=_padded_width(head_width, widths),
         ),
     }
 
 
-def _pad(x: Float[Array, "B L N W"]) -> Float[Array, "B _ N _"]:
+def _pad(x: Float[Array, "B L N W"], widths: Sequence[int]) -> Float[Array, "B _ N _"]:
     """Pad x with zeros to a width and a length that the kernels support."""
-    width = _padded_width(x.shape[-1])
+    width = _padded_width(x.shape[-1], widths)
     return gpu_inputs.pad_rows(x, length_multiple=LENGTH_MULTIPLE, width=width)
 
 
-def _padded_width(width: int) -> int:
-    """Return the smallest width of the kernels that is at least `width`."""
-    return next(supported for supported in WIDTHS if supported >= width)
+def _padded_width(width: int, widths: Sequence[int]) -> int:
+    """Return the smallest of the ascending `widths` that is at least `width`."""
+    return next(supported for supported in widths if supported >= width)

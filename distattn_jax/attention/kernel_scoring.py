@@ -143,6 +143,8 @@ def select_tolerance(call: AttentionCall) -> float:
         return 0.0
     if call.variant.tolerance is not None:
         return call.variant.tolerance
+    if call.value.dtype.itemsize > 2:
+        return 0.0
     longest = max(call.query.shape[1], call.key.shape[1])
     return DEFAULT_TOLERANCE if longest >= MIN_SATURATED_LENGTH else 0.0
 

@@ -1,13 +1,16 @@
 """Implementation with the package `fused`, for variants with scores of q · k and i - j."""
 
 import functools
+from collections.abc import Sequence
 
 import jax
+import jax.numpy as jnp
 
 from distattn_jax.attention import fused, gpu_inputs, mesh, position_tables
 from distattn_jax.attention.arguments import Attended, AttentionCall
 from distattn_jax.attention.fused import derivative, interpreter
-from distattn_jax.attention.kernel_operands import WIDTHS, make_operands, make_window
+from distattn_jax.attention.fused.kernels import KernelFactory
+from distattn_jax.attention.kernel_operands import make_operands, make_window
 from distattn_jax.attention.kernel_scoring import (
     clip_distances,
     is_t5,
@@ -27,15 +30,36 @@ from distattn_jax.attention.variants import (
 
 OLDEST_JAX = (0, 11)
 HOPPER = 9  # compute capability: only this generation has the matrix instructions of the kernels
+OLD_TPUS = ("TPU v2", "TPU v3", "TPU v4")  # too little memory near the processor
+GPU_WIDTHS = (16, 32, 64, 128)  # widths of heads in the kernels
+TPU_WIDTHS = tuple(range(16, 257, 16))
 MAX_CLIP_DISTANCE = 128  # of relative positions
 MAX_TABLE_PARAMETERS = 4  # per head: the kernels read and sum one more table for each of them
 
 
-def run(call: AttentionCall) -> Attended:
-    """Compute attention with the fused kernels, on each device for its own examples and heads."""
+def run_on_gpu(call: AttentionCall) -> Attended:
+    """Compute attention with the kernels for GPUs."""
     # Import the kernels only here: importing Pallas takes long, and an old JAX lacks Mosaic GPU.
     from distattn_jax.attention.fused.gpu.kernels import make_kernels
 
+    return _run(call, make_kernels, GPU_WIDTHS)
+
+
+def run_on_tpu(call: AttentionCall) -> Attended:
+    """Compute attention with the kernels for TPUs."""
+    from distattn_jax.attention.fused.tpu.kernels import make_kernels
+
+    return _run(call, make_kernels, TPU_WIDTHS)
+
+
+def _run(call: AttentionCall, make_kernels: KernelFactory, widths: Sequence[int]) -> Attended:
+    """Compute attention with fused kernels, on each device for its own examples and heads.
+
+    Args:
+      call: Arguments of attention.
+      make_kernels: Returns the kernels for a plan and operands.
+      widths: Widths of heads that the kernels support, in ascending order.
+    """
     if call.variant.as_dot_product is not None:
         call = gpu_inputs.write_as_dot_product(call)
     queries = call.query.shape[1]
@@ -49,7 +73,7 @@ def run(call: AttentionCall) -> Attended:
     )
     kernels = interpreter.select_kernels(make_kernels)
     attend = functools.partial(derivative.fused_attention, kernels, plan)
-    values, received, logsumexp = mesh.run_sharded(attend, make_operands(call))
+    values, received, logsumexp = mesh.run_sharded(attend, make_operands(call, widths))
     return Attended(
         values[:, :queries, :, :value_width],
         received=None if received is None else received[:, :, :keys],
@@ -57,34 +81,67 @@ def run(call: AttentionCall) -> Attended:
     )
 
 
-def unsupported_reason(call: AttentionCall) -> str | None:
-    """Return why the fused kernels do not support a call, or None if they support the call."""
+def unsupported_reason_on_gpu(call: AttentionCall) -> str | None:
+    """Return why the kernels for GPUs do not support a call, or None if they support the call."""
+    reason = (
+        _unsupported_variant_reason(call.variant)
+        or gpu_inputs.unsupported_dtype_reason(call)
+        or _unsupported_call_reason(call, GPU_WIDTHS)
+    )
+    if reason is not None:
+        return reason
+    # Without any GPU the call is supported: the program may be lowered for another machine.
+    capabilities = gpu_inputs.cuda_capabilities()
+    if any(int(capability) != HOPPER for capability in capabilities):
+        return f"it needs Hopper GPUs, compute capability {HOPPER}; got {capabilities}"
+    return None
+
+
+def unsupported_reason_on_tpu(call: AttentionCall) -> str | None:
+    """Return why the kernels for TPUs do not support a call, or None if they support the call."""
     reason = _unsupported_variant_reason(call.variant)
     if reason is not None:
         return reason
+    if isinstance(call.variant, TransformerXL) or clip_distances(call.variant):
+        return f"there is no kernel for {type(call.variant).__name__} on a TPU"
+    dtypes = {x.dtype for x in (call.query, call.key, call.value)}
+    if dtypes not in ({jnp.dtype(jnp.bfloat16)}, {jnp.dtype(jnp.float32)}):
+        names = sorted(map(str, dtypes))
+        return f"query, key and value must all be bfloat16 or float32; got {names}"
+    old = [kind for kind in tpu_kinds() if kind.startswith(OLD_TPUS)]
+    if old:
+        return f"it needs a TPU v5e or newer; got {old[0]}"
+    return _unsupported_call_reason(call, TPU_WIDTHS)
+
+
+def tpu_kinds() -> list[str]:
+    """Return the kind of each local TPU device, such as "TPU v5e". The list may be empty."""
+    return [device.device_kind for device in jax.local_devices() if device.platform == "tpu"]
+
+
+def _unsupported_call_reason(call: AttentionCall, widths: Sequence[int]) -> str | None:
+    """Return why no kernel supports the shapes, options, JAX version or mesh of a call, or None.
+
+    Args:
+      call: Arguments of attention.
+      widths: Widths of heads that the kernels support, in ascending order.
+    """
     if call.options.weights:
         return "it does not store the attention weights: weights must be False"
     if call.has_symbolic_shape:
         return "it needs shapes of known size"
-    reason = gpu_inputs.unsupported_dtype_reason(call)
-    if reason is not None:
-        return reason
     width = call.query.shape[-1]
     if call.variant.as_dot_product is not None:
         width = jax.eval_shape(gpu_inputs.write_as_dot_product, call).query.shape[-1]
     widest = max(width, call.value.shape[-1])
-    if widest > WIDTHS[-1]:
+    if widest > widths[-1]:
         written = "" if width == call.query.shape[-1] else " written as dot-product attention"
-        return f"heads{written} must be at most {WIDTHS[-1]} wide; got {widest}"
+        return f"heads{written} must be at most {widths[-1]} wide; got {widest}"
     version = tuple(int(part) for part in jax.__version__.split(".")[:2])
     if version < OLDEST_JAX:
         return f"it needs JAX {'.'.join(map(str, OLDEST_JAX))} or newer; this is {jax.__version__}"
     if mesh.is_partly_manual():
         return "it does not support a shard_map over only some of the axes of the mesh"
-    # Without any GPU the call is supported: the program may be lowered for another machine.
-    capabilities = gpu_inputs.cuda_capabilities()
-    if any(int(capability) != HOPPER for capability in capabilities):
-        return f"it needs Hopper GPUs, compute capability {HOPPER}; got {capabilities}"
     return None
 
 

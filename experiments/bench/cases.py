@@ -94,7 +94,7 @@ CASES = {
     "kerple_power": Case(_with(distance_bias, function="kerple_power")),
     "t5_bias": Case(_with(distance_bias, function="t5_buckets")),
 }
-DEVICES = {"pallas": "a Hopper GPU", "cudnn": "an NVIDIA GPU"}  # by implementation
+DEVICES = {"pallas": "a Hopper GPU or a TPU", "cudnn": "an NVIDIA GPU"}  # by implementation
 
 
 class Operands(NamedTuple):
@@ -162,6 +162,7 @@ def _draw_mask(shape: Shape, kind: str, key: Array) -> Bool[Array, "B 1 #T S"]:
 def missing_device(case: Case) -> str | None:
     """Return the device that a case needs and this machine lacks, or None if the case can run."""
     name = case.implementation
-    if name is None or IMPLEMENTATIONS[name].platforms is None or jax.default_backend() == "gpu":
-        return None
-    return DEVICES[name]
+    platforms = [None] if name is None else [each.platform for each in IMPLEMENTATIONS[name]]
+    backend = jax.default_backend()
+    can_run = {None, "cuda" if backend == "gpu" else backend} & {*platforms}
+    return None if name is None or can_run else DEVICES[name]

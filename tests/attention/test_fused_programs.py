@@ -46,11 +46,12 @@ def lower(program, *arrays, platform="cuda") -> str:
     return jax.jit(program).trace(*arrays).lower(lowering_platforms=(platform,)).as_text()
 
 
-def test_only_programs_lowered_for_cuda_contain_kernels():
+def test_programs_contain_the_kernels_of_the_platform_that_they_are_lowered_for():
     traced = jax.jit(outputs_and_gradients).trace(*inputs(SMALL, "bfloat16"), DotProduct())
     for platform in ("cuda", "cpu", "tpu"):
         text = traced.lower(lowering_platforms=(platform,)).as_text()
         assert ("mosaic_gpu" in text) == (platform == "cuda"), platform
+        assert ("tpu_custom_call" in text) == (platform == "tpu"), platform
 
 
 UNSUPPORTED = {

@@ -15,6 +15,7 @@ from distattn_jax.attention import (
     T5Buckets,
     attention,
     gpu_inputs,
+    implementations,
     pallas,
 )
 from distattn_jax.attention.variants import late_multiply
@@ -51,16 +52,32 @@ UNSUPPORTED = {
 }
 
 
-@pytest.mark.parametrize(("reason", "arguments"), UNSUPPORTED.items(), ids=UNSUPPORTED)
-def test_the_error_names_the_reason_and_none_falls_back(reason, arguments, monkeypatch):
+UNSUPPORTED_ON_TPU = {
+    "there is no kernel for RelativePosition on a TPU": {
+        "variant": RelativePosition(jnp.ones((1, 5, 4)))
+    },
+    "must all be bfloat16 or float32; got ['float16']": {"dtype": "float16"},
+    "heads must be at most 256 wide; got 260": {"width": 260},
+    "it needs a TPU v5e or newer; got TPU v4": {"tpu_kinds": ["TPU v4"]},
+}
+CASES = [("cuda", *item) for item in UNSUPPORTED.items()]
+CASES += [("tpu", *item) for item in UNSUPPORTED_ON_TPU.items()]
+
+
+@pytest.mark.parametrize(("platform", "reason", "arguments"), CASES)
+def test_the_error_names_the_reason_and_none_falls_back(platform, reason, arguments, monkeypatch):
+    monkeypatch.setattr(implementations, "local_platform", lambda: platform)
     arguments = dict(arguments)
     sizes = Sizes(width=arguments.pop("width", 4))
     query, key, value = inputs(sizes, arguments.pop("dtype", "bfloat16"))
     key = key.astype(arguments.pop("key_dtype", key.dtype))
     variant = arguments.pop("variant", DotProduct())
     capabilities = arguments.pop("capabilities", [])
-    monkeypatch.setattr(pallas, "OLDEST_JAX", arguments.pop("oldest_jax", (0, 1)))
+    if platform == "cuda":
+        monkeypatch.setattr(pallas, "OLDEST_JAX", arguments.pop("oldest_jax", (0, 1)))
+    tpu_kinds = arguments.pop("tpu_kinds", [])
     monkeypatch.setattr(gpu_inputs, "cuda_capabilities", lambda: capabilities)
+    monkeypatch.setattr(pallas, "tpu_kinds", lambda: tpu_kinds)
     message = f"'pallas' does not support this call: .*{re.escape(reason)}.*Change that"
     with pytest.raises(ValueError, match=message):
         attention(query, key, value, variant, implementation="pallas", **arguments)

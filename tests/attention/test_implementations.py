@@ -77,10 +77,10 @@ def test_lowering_selects_the_implementation_of_its_platform(monkeypatch):
     """An implementation for one platform must not change the program of another platform."""
 
     def run_on_tpu(call):
-        return IMPLEMENTATIONS["xla"].run(call)._replace(values=call.value[:, :5] * 0 + 7)
+        return IMPLEMENTATIONS["xla"][0].run(call)._replace(values=call.value[:, :5] * 0 + 7)
 
     table = {
-        "tpu kernel": Implementation(run_on_tpu, ("tpu",), lambda call: None),
+        "tpu kernel": (Implementation(run_on_tpu, "tpu", lambda call: None),),
         **IMPLEMENTATIONS,
     }
     monkeypatch.setattr(implementations, "IMPLEMENTATIONS", table)

@@ -145,7 +145,12 @@ def _run_backward(
     (values_cotangent, received_cotangent, logsumexp_cotangent), weights_cotangent = cotangents
     kernels = make_kernels(plan, operands)
     negative_delta = -jnp.einsum(
-        "btne,btne->bnt", values, values_cotangent, preferred_element_type=jnp.float32
+        "btne,btne->bnt",
+        values,
+        values_cotangent,
+        preferred_element_type=jnp.float32,
+        # By default, a TPU rounds float32 numbers to bfloat16.
+        precision=jax.lax.Precision.HIGHEST if values.dtype == jnp.float32 else None,
     )
     if received_cotangent is not None:
         negative_delta -= kernels.attention_given(logsumexp, received_cotangent)

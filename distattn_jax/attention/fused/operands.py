@@ -19,7 +19,7 @@ class Operands(NamedTuple):
     queries and the position vectors have gradients.
 
     Attributes:
-      query: Queries in bfloat16 or float16.
+      query: Queries. All matrices have the dtype of the queries, which a type of chip supports.
       key: Keys of K heads, where K is a divisor of N. Query head n attends to key head
         n // (N / K).
       value: Values with as many heads as the keys.

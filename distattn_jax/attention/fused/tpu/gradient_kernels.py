@@ -1,0 +1,150 @@
+"""Bodies of the kernels `query_gradient` and `key_gradient`.
+
+The module `kernels` of the package `fused` has their equations. The logsumexp of a query without a
+visible key is `EMPTY_LOGSUMEXP`, so that its weights are 0. If a head skips tiles, the kernel
+`key_gradient` adds the contribution of the skipped tiles, `skipped_sums`: see `skipped_tiles`. In
+tiles whose scores are treated as 0, the kernels need no products of queries and keys.
+
+Arrays in VMEM are transposed: queries have shape (H, queries), and a tile has shape
+(keys, queries).
+"""
+
+import jax
+import jax.numpy as jnp
+
+from distattn_jax.attention.fused.score_map import (
+    ScoreMap,
+    compute_gradient_multiplier,
+    read_dropout_scale,
+)
+from distattn_jax.attention.fused.tpu.kernel_body import BlockContext, KernelBody, Tile
+from distattn_jax.attention.fused.tpu.tile_view import view_tile
+from distattn_jax.attention.fused.tpu.tile_weights import (
+    compute_score_gradient,
+    compute_weights,
+    drop,
+    fill_with_zeros,
+    is_visible_key,
+    multiply,
+    weigh_zero_scores,
+)
+
+
+def query_gradient(
+    score_map: ScoreMap, queries: int, width: int, *, has_received: bool
+) -> KernelBody:
+    """Return the body of the kernel for the gradients of the queries and the coefficients.
+
+    Inputs: resident `query`, `values_cotangent`, `logsumexp` and `negative_delta`; streamed `key`,
+    `value` and, if `has_received` is True, `received_cotangent`.
+
+    Outputs: `query`, the gradient of the queries, and one output with one number per query for each
+    of the scoring's `gradient_names`. The caller sums each of them over the queries.
+
+    Args:
+      score_map: Scoring and masking of the score map, which has one row per query.
+      queries: Number of queries of a block.
+      width: Width of the queries.
+      has_received: True if the attention that each key receives has a cotangent.
+    """
+    names = score_map.scoring.gradient_names
+    summed = names[: score_map.scoring.summed_gradients]
+
+    def step(context: BlockContext, tile: Tile) -> None:
+        key, value = tile.load("key"), tile.load("value")
+        products = multiply(key, context.load("query"), (0, 0))
+        weight_gradient = multiply(value, context.load("values_cotangent"), (0, 0))
+        view = view_tile(score_map, context, tile, products, for_gradient=True)
+        score_gradient = compute_score_gradient(
+            score_map,
+            context,
+            tile,
+            compute_weights(view, context.load("logsumexp")),
+            weight_gradient,
+            per_query=context.load("negative_delta"),
+            per_key=tile.load("received_cotangent") if has_received else None,
+        )
+        product_gradient = view.product_gradient(score_gradient)
+        gradients = view.coefficient_gradients(score_gradient, product_gradient)
+        for name, gradient in zip(summed, gradients, strict=True):
+            if gradient is not None:
+                context.scratch[name][...] += gradient.sum(axis=0, keepdims=True)
+        context.scratch["query"][...] += multiply(key, product_gradient.astype(key.dtype), (1, 0))
+
+    def finish(context: BlockContext) -> dict[str, jax.Array]:
+        total = context.scratch["query"][...]
+        sums = [context.scratch[name][...] for name in summed]
+        # The gradient log_height follows from dQ: see `DistanceScoring.summed_gradients`.
+        if len(sums) < len(names):
+            query = context.load("query").astype(jnp.float32)
+            sums.append((total * query).sum(axis=0, keepdims=True))
+        multiplier = compute_gradient_multiplier(score_map, context.scalars)
+        coefficients = {name: x * multiplier for name, x in zip(names, sums, strict=True)}
+        return {"query": total * multiplier, **coefficients}
+
+    scratch = {"query": (width, queries), **dict.fromkeys(summed, (1, queries))}
+    return KernelBody(scratch, fill_with_zeros, step, finish)
+
+
+def key_gradient(
+    score_map: ScoreMap, keys: int, widths: tuple[int, int], *, has_received: bool
+) -> KernelBody:
+    """Return the body of the kernel for the gradients of keys and values.
+
+    Inputs: resident `key`, `value` and, if `has_received` is True, `received_cotangent`; streamed
+    `query`, `values_cotangent`, `logsumexp` and `negative_delta`. If tiles are skipped,
+    `skipped_sums["value"]` is their part of the gradient of the values.
+
+    Outputs: `key`, the gradient of the keys, and `value`, the gradient of the values.
+
+    Args:
+      score_map: Scoring and masking of the score map, which has one row per key.
+      keys: Number of keys of a block.
+      widths: Width of the keys and width of the values.
+      has_received: True if the attention that each key receives has a cotangent.
+    """
+
+    def initialize(context: BlockContext) -> None:
+        fill_with_zeros(context)
+        if "value" in context.skipped_sums:
+            total = context.scratch["value"]
+            total[...] = jnp.broadcast_to(context.skipped_sums["value"], total.shape)
+
+    def add_value_gradient(context: BlockContext, tile: Tile, weights: jax.Array) -> None:
+        cotangent = tile.load("values_cotangent")
+        weights = drop(score_map, context, tile, weights).astype(cotangent.dtype)
+        context.scratch["value"][...] += multiply(cotangent, weights, (1, 1))
+
+    def step(context: BlockContext, tile: Tile) -> None:
+        logsumexp = tile.load("logsumexp")
+        if tile.section.is_zero:  # The gradient of the keys is 0.
+            weights = weigh_zero_scores(score_map, context, tile, logsumexp)
+            add_value_gradient(context, tile, weights)
+            return
+        query = tile.load("query")
+        products = multiply(context.load("key"), query, (0, 0))
+        weight_gradient = multiply(context.load("value"), tile.load("values_cotangent"), (0, 0))
+        view = view_tile(score_map, context, tile, products, for_gradient=True)
+        weights = compute_weights(view, logsumexp)
+        score_gradient = compute_score_gradient(
+            score_map,
+            context,
+            tile,
+            weights,
+            weight_gradient,
+            per_query=tile.load("negative_delta"),
+            per_key=context.load("received_cotangent") if has_received else None,
+        )
+        product_gradient = view.product_gradient(score_gradient).astype(query.dtype)
+        context.scratch["key"][...] += multiply(query, product_gradient, (1, 1))
+        add_value_gradient(context, tile, weights)
+
+    def finish(context: BlockContext) -> dict[str, jax.Array]:
+        is_visible = is_visible_key(score_map, context, keys)
+        key = context.scratch["key"][...]
+        key *= compute_gradient_multiplier(score_map, context.scalars)
+        value = context.scratch["value"][...] * read_dropout_scale(context.scalars)
+        return {"key": jnp.where(is_visible, key, 0.0), "value": jnp.where(is_visible, value, 0.0)}
+
+    scratch = {"key": (widths[0], keys), "value": (widths[1], keys)}
+    return KernelBody(scratch, initialize, step, finish)

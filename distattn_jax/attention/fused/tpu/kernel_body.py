@@ -1,0 +1,95 @@
+"""Types of a TPU kernel: its inputs, its computation, and a tile as the computation sees it.
+
+Every array has its positions in the lanes: matrices have shape (B, N, W, L) and vectors
+(B, N, 1, L), where L is the number of queries or keys. The arrays of a kernel are stored in dicts
+by name. An array with fewer heads is shared: groups of consecutive heads of the kernel use the same
+head of the array. Examples or heads share an array whose axis has size 1.
+
+The rows of a score map are queries and the columns are keys, or the rows are keys and the columns
+are queries. A program owns one block of rows. In registers, a tile has the shape (keys, queries) in
+both cases.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+import jax
+
+from distattn_jax.attention.fused.runs import Section
+from distattn_jax.attention.fused.score_map import Scalars
+
+
+class Tile(NamedTuple):
+    """One tile of the score map.
+
+    Attributes:
+      query: Index of the first query.
+      key: Index of the first key.
+      section: Properties of the tile that the schedule guarantees.
+      shape: Number of keys and number of queries.
+      load: Returns the part of a streamed array that belongs to the tile, by the name of the array.
+    """
+
+    query: jax.Array
+    key: jax.Array
+    section: Section
+    shape: tuple[int, int]
+    load: Callable[[str], jax.Array]
+
+
+class BlockContext(NamedTuple):
+    """Data of a program that are the same for all of its tiles.
+
+    Attributes:
+      start: Index of the first row of the block, a query or a key.
+      load: Returns the block of a resident array by its name, shape (W, block) or (1, block).
+      scalars: Scalars of the example and the head.
+      skipped_sums: Sums over the tiles that the block skips, shape (W, 1).
+      scratch: References to the buffers that `KernelBody.scratch` declares.
+    """
+
+    start: jax.Array
+    load: Callable[[str], jax.Array]
+    scalars: Scalars
+    skipped_sums: dict[str, jax.Array]
+    scratch: dict[str, Any]
+
+
+class KernelBody(NamedTuple):
+    """Computation of one kernel: three functions for a loop over tiles that updates buffers.
+
+    Attributes:
+      scratch: Shape of each float32 buffer by name.
+      initialize: Fills the buffers before the first tile.
+      step: Updates the buffers with one tile.
+      finish: Returns the outputs of the block by name, computed from the buffers.
+    """
+
+    scratch: Mapping[str, tuple[int, int]]
+    initialize: Callable[[BlockContext], None]
+    step: Callable[[BlockContext, Tile], None]
+    finish: Callable[[BlockContext], dict[str, jax.Array]]
+
+
+class KernelInputs(NamedTuple):
+    """Input arrays of a kernel. All fields except `runs` are dicts by name.
+
+    Attributes:
+      resident: Matrices and vectors that belong to the rows of the score map.
+      streamed: Matrices and vectors that belong to the columns of the score map.
+      entries: Arrays with one number for each key and query, shape (B, N, S, T).
+      diagonals: Arrays with one number for each diagonal, shape (B, N, 1, D). Number
+        `origin` + query - key belongs to an entry, where `origin` is an argument of
+        `run_tile_loop`.
+      scalars: A few numbers for each example and head, shape (B, N, count).
+      skipped_sums: Sums over the tiles that each block skips, shape (B, N, blocks, W).
+      runs: Runs of tiles of the schedule, shape (B, N, blocks, runs, 2).
+    """
+
+    resident: dict[str, jax.Array]
+    streamed: dict[str, jax.Array]
+    entries: dict[str, jax.Array]
+    diagonals: dict[str, jax.Array]
+    scalars: dict[str, jax.Array]
+    skipped_sums: dict[str, jax.Array]
+    runs: jax.Array

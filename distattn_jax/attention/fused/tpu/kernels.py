@@ -1,0 +1,237 @@
+"""Functions that call the five kernels on a TPU."""
+
+import jax
+from jaxtyping import Array, Float
+
+from distattn_jax.attention.fused import skipped_tiles
+from distattn_jax.attention.fused.call_arrays import (
+    collect_scalars,
+    compute_coefficient_gradients,
+    name_tables,
+    sum_groups,
+)
+from distattn_jax.attention.fused.call_schedules import CallSchedules
+from distattn_jax.attention.fused.kernels import Kernels, QueryGradients
+from distattn_jax.attention.fused.operands import BackwardOperands, Operands, Plan
+from distattn_jax.attention.fused.runs import Schedule
+from distattn_jax.attention.fused.score_map import make_score_map
+from distattn_jax.attention.fused.tpu import gradient_kernels, weight_kernels
+from distattn_jax.attention.fused.tpu.kernel_arrays import KernelArrays, restore
+from distattn_jax.attention.fused.tpu.kernel_body import KernelBody, KernelInputs
+from distattn_jax.attention.fused.tpu.tile_configs import select_tile_config
+from distattn_jax.attention.fused.tpu.tile_loop import run_tile_loop
+
+
+def make_kernels(plan: Plan, operands: Operands) -> Kernels:
+    """Return the kernels for TPUs, bound to the plan and the operands."""
+    call = _KernelCall(plan, operands)
+    return Kernels(
+        forward=call.forward,
+        query_gradient=call.query_gradient,
+        key_gradient=call.key_gradient,
+        received=call.received,
+        attention_given=call.attention_given,
+        position_gradient=call.position_gradient,
+    )
+
+
+class _KernelCall:
+    """The five kernels of one attention call as methods, and the inputs that all of them share."""
+
+    def __init__(self, plan: Plan, operands: Operands):
+        self.plan, self.operands = plan, operands
+        self.config = select_tile_config(operands.query.shape[1], operands.key.shape[1])
+        self.arrays = KernelArrays(operands, self.config)
+        self.schedules = CallSchedules(plan, operands)
+        self.scalars = collect_scalars(plan, operands)
+
+    def forward(self) -> tuple[Float[Array, "B T N E"], Float[Array, "B N _"], None]:
+        """Return the weighted sum of values and the logsumexp of each query.
+
+        The logsumexp is to base 2, and its last axis is padded. There are no relation weights.
+        """
+        arrays, (queries, keys) = self.arrays, self.config
+        schedule = self.schedules.query_blocks(queries, keys, drops_weights=True)
+        width = arrays.value.shape[2]
+        outputs = self._run(
+            "forward",
+            weight_kernels.forward(make_score_map(self.plan, self.operands), queries, width),
+            schedule,
+            resident={"query": arrays.query},
+            streamed={"key": arrays.key, "value": arrays.value},
+            skipped_sums=skipped_tiles.sums_for_forward(self.plan, self.operands, schedule, keys),
+            output_types={
+                "values": arrays.query_type(width, arrays.query.dtype),
+                "logsumexp": arrays.query_type(1),
+            },
+        )
+        return restore(outputs["values"], arrays.queries), outputs["logsumexp"][:, :, 0], None
+
+    def query_gradient(self, backward: BackwardOperands) -> QueryGradients:
+        """Return the gradients of queries and coefficients."""
+        arrays, (queries, keys) = self.arrays, self.config
+        width, names = arrays.query.shape[2], self.plan.scoring.gradient_names
+        outputs = self._run(
+            "query_gradient",
+            gradient_kernels.query_gradient(
+                make_score_map(self.plan, self.operands),
+                queries,
+                width,
+                has_received=backward.received_cotangent is not None,
+            ),
+            self.schedules.query_blocks(queries, keys, needs_zero_tiles=False),
+            resident={"query": arrays.query, **arrays.query_inputs(backward)},
+            streamed={
+                "key": arrays.key,
+                "value": arrays.value,
+                **arrays.received_cotangent(backward),
+            },
+            skipped_sums={},  # f is 0 in skipped tiles, so their gradients are 0
+            output_types={
+                "query": arrays.query_type(width, arrays.query.dtype),
+                **dict.fromkeys(names, arrays.query_type(1)),
+            },
+        )
+        sums = {name: outputs[name][:, :, 0, : arrays.queries].sum(axis=-1) for name in names}
+        return QueryGradients(
+            query=restore(outputs["query"], arrays.queries),
+            coefficients=compute_coefficient_gradients(self.plan, self.operands, sums),
+            relation_products=None,
+            position_query=None,
+        )
+
+    def key_gradient(
+        self, backward: BackwardOperands
+    ) -> tuple[Float[Array, "B S K H"], Float[Array, "B S K E"]]:
+        """Return the gradients of the keys and of the values."""
+        arrays, (queries, keys) = self.arrays, self.config
+        schedule = self.schedules.key_blocks(keys, queries, drops_weights=True)
+        widths = (arrays.key.shape[2], arrays.value.shape[2])
+        outputs = self._run(
+            "key_gradient",
+            gradient_kernels.key_gradient(
+                make_score_map(self.plan, self.operands, is_transposed=True),
+                keys,
+                widths,
+                has_received=backward.received_cotangent is not None,
+            ),
+            schedule,
+            resident={
+                "key": arrays.key,
+                "value": arrays.value,
+                **arrays.received_cotangent(backward),
+            },
+            streamed={"query": arrays.query, **arrays.query_inputs(backward)},
+            skipped_sums=skipped_tiles.sums_for_key_gradient(
+                self.plan,
+                self.operands,
+                schedule,
+                queries,
+                logsumexp=backward.logsumexp,
+                values_cotangent=backward.values_cotangent,
+            ),
+            output_types={
+                "key": arrays.key_type(widths[0], arrays.key.dtype),
+                "value": arrays.key_type(widths[1], arrays.value.dtype),
+            },
+            is_transposed=True,
+        )
+        gradients = [restore(outputs[name], arrays.keys) for name in ("key", "value")]
+        key, value = (sum_groups(x, self.operands.key.shape[2]) for x in gradients)
+        return key, value
+
+    def received(self, logsumexp: Float[Array, "B N _"]) -> Float[Array, "B N S"]:
+        """Return the attention that each key receives, summed over the queries."""
+        arrays, (queries, keys) = self.arrays, self.config
+        schedule = self.schedules.key_blocks(keys, queries)
+        score_map = make_score_map(self.plan, self.operands, is_transposed=True)
+        outputs = self._run(
+            "received",
+            weight_kernels.received(score_map, keys),
+            schedule,
+            resident={"key": arrays.key},
+            streamed={"query": arrays.query, "logsumexp": logsumexp[:, :, None]},
+            skipped_sums=skipped_tiles.sums_for_received(
+                self.plan, self.operands, schedule, queries, logsumexp=logsumexp
+            ),
+            output_types={"received": arrays.key_type(1)},
+            is_transposed=True,
+        )
+        return outputs["received"][:, :, 0, : arrays.keys]
+
+    def attention_given(
+        self, logsumexp: Float[Array, "B N _"], received_cotangent: Float[Array, "B N S"]
+    ) -> Float[Array, "B N T"]:
+        """Return Σ_j A_ij g_j for each query i.
+
+        A are the attention weights, and g_j is the cotangent of the attention that key j receives.
+        """
+        arrays, (queries, keys) = self.arrays, self.config
+        schedule = self.schedules.query_blocks(queries, keys)
+        outputs = self._run(
+            "attention_given",
+            weight_kernels.attention_given(make_score_map(self.plan, self.operands), queries),
+            schedule,
+            resident={"query": arrays.query, "logsumexp": logsumexp[:, :, None]},
+            streamed={
+                "key": arrays.key,
+                "received_cotangent": arrays.pad_keys(received_cotangent),
+            },
+            skipped_sums=skipped_tiles.sums_for_attention_given(
+                self.plan, self.operands, schedule, keys, received_cotangent=received_cotangent
+            ),
+            output_types={"attention_given": arrays.query_type(1)},
+        )
+        return outputs["attention_given"][:, :, 0, : arrays.queries]
+
+    def position_gradient(self, backward: BackwardOperands) -> Array:
+        """Raise an error, because no TPU kernel has position vectors."""
+        raise NotImplementedError("TPU kernels have no position vectors.")
+
+    def _run(
+        self,
+        name: str,
+        body: KernelBody,
+        schedule: Schedule,
+        *,
+        resident: dict[str, Array],
+        streamed: dict[str, Array],
+        skipped_sums: dict[str, Array],
+        output_types: dict[str, jax.ShapeDtypeStruct],
+        is_transposed: bool = False,
+    ) -> dict[str, Array]:
+        """Run one kernel and return its outputs by name.
+
+        Args:
+          name: Name of the kernel.
+          body: Computation of the kernel.
+          schedule: Tiles that each block of rows visits.
+          resident: Matrices and vectors that belong to the rows of the score map.
+          streamed: Matrices and vectors that belong to the columns of the score map.
+          skipped_sums: Sums over the tiles that are skipped, which the kernel adds to its results.
+          output_types: Shapes and dtypes of the outputs.
+          is_transposed: True if the rows of the score map are keys.
+        """
+        row_masks, column_masks, entry_masks = self.arrays.masks(is_transposed=is_transposed)
+        tables = name_tables(self.plan, self.operands, name)
+        inputs = KernelInputs(
+            resident=resident | row_masks,
+            streamed=streamed | column_masks,
+            entries=entry_masks,
+            diagonals={
+                name: self.arrays.arrange_by_diagonal(table) for name, table in tables.items()
+            },
+            scalars=self.scalars,
+            skipped_sums=skipped_sums,
+            runs=schedule.runs,
+        )
+        return run_tile_loop(
+            body,
+            inputs,
+            output_types,
+            schedule,
+            self.config,
+            name,
+            is_transposed=is_transposed,
+            origin=self.arrays.padded_keys,
+        )

@@ -1,0 +1,327 @@
+"""Loop over the tiles of a score map on a TPU, shared by all kernels.
+
+A tile has one row (sublane) per key and one column (lane) per query. Heads of any width therefore
+fill the lanes, and the maximum and the sum over the keys of a query are taken over sublanes, which
+is cheap.
+
+A program of the grid owns one block of queries or of keys, which stays in VMEM: the resident block.
+Tiles of the other side are streamed from HBM into two slots. The copy of the next tile runs while
+the kernel computes the current one.
+
+    resident   streamed   kernels
+    queries    keys       forward, query gradient, attention given
+    keys       queries    key gradient, received
+"""
+
+import functools
+import itertools
+from typing import Any, NamedTuple
+
+import jax
+import jax.experimental.pallas as pl
+import jax.numpy as jnp
+from jax import lax
+from jax.experimental.pallas import tpu as pltpu
+from jaxtyping import Array, Int
+
+from distattn_jax.attention.fused import varying
+from distattn_jax.attention.fused.interpreter import is_interpreted
+from distattn_jax.attention.fused.runs import Schedule, Section
+from distattn_jax.attention.fused.tpu.kernel_body import (
+    BlockContext,
+    KernelBody,
+    KernelInputs,
+    Tile,
+)
+from distattn_jax.attention.fused.tpu.tile_configs import MULTIPLE, TileConfig
+
+SLOTS = 2
+VMEM_LIMIT_BYTES = 56 * 2**20  # A TPU v5p has 64 MiB, a TPU v5e or v6e has 128 MiB.
+
+
+def run_tile_loop(
+    body: KernelBody,
+    inputs: KernelInputs,
+    output_types: dict[str, jax.ShapeDtypeStruct],
+    schedule: Schedule,
+    config: TileConfig,
+    name: str,
+    *,
+    is_transposed: bool,
+    origin: int,
+) -> dict[str, jax.Array]:
+    """Run a kernel over all blocks of all heads, and return its outputs by name.
+
+    Args:
+      body: Computation of the kernel.
+      inputs: Input arrays of the kernel.
+      output_types: Shapes (B, N, W, L) and dtypes of the outputs, by name.
+      schedule: Sections of the runs, and their order. The kernel has one loop for each section, or
+        for each run if the tiles are in the order of their columns.
+      config: Tile sizes.
+      name: Name of the kernel in profiles.
+      is_transposed: True if a program owns a block of keys, False for a block of queries.
+      origin: Index of the diagonal query = key in `inputs.diagonals`, a multiple of 128 that is at
+        least the number of keys.
+    """
+    batch, heads, blocks, *_ = inputs.runs.shape
+    block_rows, _ = config.divide(is_transposed=is_transposed)
+    # An array in SMEM is copied whole for each program, with its last two axes.
+    scalars = {name: array[:, :, None] for name, array in inputs.scalars.items()}
+    sums = {name: jnp.swapaxes(array, 2, 3) for name, array in inputs.skipped_sums.items()}
+    runs = _list_runs(inputs.runs)[:, :, :, None]
+    arrays = inputs._replace(scalars=scalars, skipped_sums=sums, runs=runs)
+
+    def whole(array: Any, memory_space: Any = None) -> pl.BlockSpec:
+        def index(b, n, i):
+            return (*_shared_index(array.shape, heads, b, n), 0, 0)
+
+        return pl.BlockSpec((1, 1, *array.shape[2:]), index, memory_space=memory_space)
+
+    def resident(array: Any) -> pl.BlockSpec:
+        def index(b, n, i):
+            return (*_shared_index(array.shape, heads, b, n), 0, i)
+
+        return pl.BlockSpec((1, 1, array.shape[2], block_rows), index)
+
+    in_hbm = functools.partial(jax.tree.map, lambda _: pl.BlockSpec(memory_space=pl.ANY))
+    in_smem = functools.partial(whole, memory_space=pltpu.SMEM)
+    block_specs: dict[str, Any] = {
+        "resident": jax.tree.map(resident, arrays.resident),
+        "streamed": in_hbm(arrays.streamed),
+        "entries": in_hbm(arrays.entries),
+        "diagonals": in_hbm(arrays.diagonals),
+        "scalars": jax.tree.map(in_smem, arrays.scalars),
+        "skipped_sums": jax.tree.map(whole, arrays.skipped_sums),
+        "runs": pl.BlockSpec(
+            (1, 1, 1, 1, runs.shape[-1]),
+            lambda b, n, i: (b, n, i, 0, 0),
+            memory_space=pltpu.SMEM,
+        ),
+    }
+    kernel = functools.partial(
+        _run_block,
+        body=body,
+        sections=schedule.sections,
+        config=config,
+        heads=heads,
+        is_transposed=is_transposed,
+        origin=origin,
+    )
+    run = pl.pallas_call(
+        kernel,
+        out_shape=output_types,
+        grid=(batch, heads, blocks),
+        in_specs=(KernelInputs(**block_specs),),
+        out_specs=jax.tree.map(resident, output_types),
+        scratch_shapes=_scratch_types(body, inputs, config, is_transposed),
+        compiler_params=pltpu.CompilerParams(
+            dimension_semantics=("parallel", "parallel", "arbitrary"),
+            vmem_limit_bytes=VMEM_LIMIT_BYTES,
+        ),
+        name=name,
+        interpret=pltpu.InterpretParams() if is_interpreted() else False,
+    )
+    return varying.mark_varying(run(arrays), varying.varying_axes(inputs))
+
+
+class _Run(NamedTuple):
+    """Run of consecutive tiles, as a kernel reads it.
+
+    Attributes:
+      start: Index of the first tile.
+      end: Index of the last tile plus 1.
+      shift: Number of tiles in all runs before this run, minus `start`.
+      next_tile: First tile of the next run that is not empty, or -1 after the last run.
+    """
+
+    start: Array
+    end: Array
+    shift: Array
+    next_tile: Array
+
+
+def _list_runs(runs: Int[Array, "B N blocks R 2"]) -> Int[Array, "B N blocks _"]:
+    """Return the first tile of each block, or -1, followed by the numbers of each `_Run`."""
+    start, end = runs[..., 0], runs[..., 1]
+    count, index = runs.shape[3], jnp.arange(runs.shape[3], dtype=jnp.int32)
+    is_empty = start >= end
+    lengths = jnp.where(is_empty, 0, end - start)
+    shift = jnp.cumsum(lengths, axis=-1) - lengths - start
+    # The index of the first run at or after each run that is not empty, or `count`.
+    following = lax.cummin(jnp.where(is_empty, count, index), axis=3, reverse=True)
+    following = jnp.pad(following, ((0, 0), (0, 0), (0, 0), (0, 1)), constant_values=count)
+    starts = jnp.pad(start, ((0, 0), (0, 0), (0, 0), (0, 1)), constant_values=-1)
+    first_tiles = jnp.take_along_axis(starts, following, axis=3)
+    numbers = jnp.stack(_Run(start, end, shift, first_tiles[..., 1:]), axis=-1)
+    flat = numbers.reshape(*runs.shape[:3], -1)
+    return jnp.concatenate((first_tiles[..., :1], flat), axis=-1).astype(jnp.int32)
+
+
+class _Scratch(NamedTuple):
+    """Buffers in VMEM and semaphores of the copies.
+
+    Attributes:
+      slots: Two slots for each streamed array.
+      arrived: A semaphore for each slot of each streamed array, in the order of `slots`.
+      body: Buffers of the kernel body.
+    """
+
+    slots: dict[str, Any]
+    arrived: Any
+    body: dict[str, Any]
+
+
+def _scratch_types(
+    body: KernelBody, inputs: KernelInputs, config: TileConfig, is_transposed: bool
+) -> tuple[_Scratch]:
+    """Return the types of all buffers and semaphores of a program."""
+    _, tile_columns = config.divide(is_transposed=is_transposed)
+    shapes = {name: (array.shape[2], tile_columns) for name, array in inputs.streamed.items()}
+    shapes |= dict.fromkeys(inputs.entries, config.shape)
+    shapes |= dict.fromkeys(inputs.diagonals, (1, config.queries + config.keys))
+    arrays = inputs.streamed | inputs.entries | inputs.diagonals
+    slots = {
+        name: pltpu.VMEM((SLOTS, *shape), arrays[name].dtype) for name, shape in shapes.items()
+    }
+    return (
+        _Scratch(
+            slots=slots,
+            arrived=pltpu.SemaphoreType.DMA((len(slots), SLOTS)),
+            body={name: pltpu.VMEM(shape, jnp.float32) for name, shape in body.scratch.items()},
+        ),
+    )
+
+
+def _run_block(
+    refs: KernelInputs,
+    outputs: dict[str, Any],
+    scratch: _Scratch,
+    *,
+    body: KernelBody,
+    sections: tuple[Section, ...],
+    config: TileConfig,
+    heads: int,
+    is_transposed: bool,
+    origin: int,
+) -> None:
+    """Compute the outputs of one block of rows. The arguments are those of `run_tile_loop`."""
+    example, head, block = (pl.program_id(axis) for axis in range(3))
+    block_rows, tile_columns = config.divide(is_transposed=is_transposed)
+    start = block * block_rows
+
+    def place(tile: Array) -> tuple[Array, Array]:
+        """Return the first query and the first key of a tile."""
+        column = pl.multiple_of(tile * tile_columns, tile_columns)
+        return (column, start) if is_transposed else (start, column)
+
+    def make_copies(tile: Array, slot: Array) -> list[Any]:
+        query, key = place(tile)
+        sources = {}
+        for name, ref in refs.streamed.items():
+            columns = pl.ds(query if is_transposed else key, tile_columns)
+            sources[name] = _select_head(ref, heads, example, head).at[:, columns]
+        for name, ref in refs.entries.items():
+            array = _select_head(ref, heads, example, head)
+            sources[name] = array.at[pl.ds(key, config.keys), pl.ds(query, config.queries)]
+        for name, ref in refs.diagonals.items():
+            first = pl.multiple_of(origin + query - key - config.keys, MULTIPLE)
+            window = pl.ds(first, config.queries + config.keys)
+            sources[name] = _select_head(ref, heads, example, head).at[:, window]
+        return [
+            pltpu.make_async_copy(sources[name], buffer.at[slot], scratch.arrived.at[i, slot])
+            for i, (name, buffer) in enumerate(scratch.slots.items())
+        ]
+
+    def start_copies(tile: Array, slot: Array) -> None:
+        @pl.when(tile >= 0)
+        def _():
+            for copy in make_copies(tile, slot):
+                copy.start()
+
+    def read_run(i: Array | int) -> _Run:
+        first = 1 + i * len(_Run._fields)
+        return _Run(*(refs.runs[0, 0, 0, 0, first + j] for j in range(len(_Run._fields))))
+
+    start_copies(refs.runs[0, 0, 0, 0, 0], jnp.int32(0))
+    context = _make_context(refs, scratch, block, start)
+    body.initialize(context)
+
+    def visit_run(i: Array | int, section: Section) -> None:
+        run = read_run(i)
+
+        def step(tile: Array, _: None) -> None:
+            slot = lax.rem(tile + run.shift, SLOTS)
+            is_last = tile + 1 == run.end
+            start_copies(jnp.where(is_last, run.next_tile, tile + 1), 1 - slot)
+            for copy in make_copies(tile, slot):
+                copy.wait()
+            body.step(
+                context,
+                Tile(*place(tile), section, config.shape, lambda name: scratch.slots[name][slot]),
+            )
+
+        lax.fori_loop(run.start, run.end, step, None)
+
+    for section, equal in itertools.groupby(enumerate(sections), key=lambda pair: pair[1]):
+        indices = [i for i, _ in equal]
+        if len(indices) == 1:
+            visit_run(indices[0], section)
+        else:  # The code of a section exists once, in a loop over its runs.
+            lax.fori_loop(
+                indices[0],
+                indices[-1] + 1,
+                lambda i, _, section=section: visit_run(i, section),
+                None,
+            )
+    for name, output in body.finish(context).items():
+        outputs[name][0, 0] = output.astype(outputs[name].dtype)
+
+
+def _make_context(
+    refs: KernelInputs, scratch: _Scratch, block: Array, start: Array
+) -> BlockContext:
+    """Return the context of a program.
+
+    Args:
+      refs: References to the inputs.
+      scratch: Buffers of the program.
+      block: Index of the block of rows.
+      start: Index of the first row of the block.
+    """
+    return BlockContext(
+        start=start,
+        load=lambda name: refs.resident[name][0, 0],
+        scalars={
+            name: tuple(ref[0, 0, 0, i] for i in range(ref.shape[-1]))
+            for name, ref in refs.scalars.items()
+        },
+        skipped_sums={
+            name: _select_lane(ref[0, 0], block) for name, ref in refs.skipped_sums.items()
+        },
+        scratch=scratch.body,
+    )
+
+
+def _shared_index(shape: tuple[int, ...], heads: int, example: Any, head: Any) -> tuple[Any, Any]:
+    """Return the indices of example and head in an array that examples or heads may share.
+
+    Args:
+      shape: Shape of the array, which begins with the number of examples and of heads.
+      heads: Number of heads of the kernel.
+      example: Index of the example.
+      head: Index of the head of the kernel.
+    """
+    group_size = heads // shape[1]
+    return (0 if shape[0] == 1 else example, head if group_size == 1 else lax.div(head, group_size))
+
+
+def _select_head(ref: Any, heads: int, example: Array, head: Array) -> Any:
+    """Return a reference to the last two axes of an array in HBM, for one head."""
+    return ref.at[*_shared_index(ref.shape, heads, example, head)]
+
+
+def _select_lane(x: Array, lane: Array) -> Array:
+    """Return one column of a matrix of shape (W, columns), as an array of shape (W, 1)."""
+    columns = lax.broadcasted_iota(jnp.int32, x.shape, 1)
+    return jnp.where(columns == lane, x, 0).sum(axis=1, keepdims=True)

@@ -1,0 +1,153 @@
+"""Scores, visibility and distances of one tile, with one row per key and one column per query."""
+
+import functools
+import operator
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+from jax.experimental.pallas import tpu as pltpu
+
+from distattn_jax import hash
+from distattn_jax.attention.fused.distance_functions import Distances
+from distattn_jax.attention.fused.interpreter import is_interpreted
+from distattn_jax.attention.fused.score_map import (
+    ScoreMap,
+    TileView,
+    read_coefficients,
+    read_lengths,
+)
+from distattn_jax.attention.fused.scoring import DistanceScoring, TableEntries, TableScoring
+from distattn_jax.attention.fused.tpu.kernel_body import BlockContext, Tile
+
+LANES = 128
+
+
+def view_tile(
+    score_map: ScoreMap,
+    context: BlockContext,
+    tile: Tile,
+    products: jax.Array,
+    *,
+    for_gradient: bool = False,
+) -> TileView:
+    """Return the scores of a tile, with their distances and visibility mask.
+
+    Args:
+      score_map: Scoring and masking of the map.
+      context: Data of the program.
+      tile: Position and properties of the tile.
+      products: Products q · k of the tile.
+      for_gradient: If True, keep the intermediate results from which the gradient of the scores is
+        computed.
+    """
+    scoring: Any = score_map.scoring
+    coefficients = read_coefficients(context.scalars)
+    distances: Distances | TableEntries | None = None
+    if isinstance(scoring, TableScoring):
+        distances = _table_entries(scoring, tile)
+    elif isinstance(scoring, DistanceScoring) and not tile.section.is_far:
+        distances = Distances(lambda: _distances(context, tile))
+    visible = view_visibility(score_map, context, tile)
+    tile_scores = scoring.score(products, distances, coefficients, for_gradient=for_gradient)
+    return TileView(scoring, tile_scores, distances, visible, coefficients)
+
+
+def kept_by_dropout(context: BlockContext, tile: Tile) -> jax.Array:
+    """Return a mask that is True for the entries of a tile that dropout keeps."""
+    keys, queries = tile.shape
+    query_word, key_word, threshold = context.scalars["dropout_words"]
+    query_hash, query_shift = hash.hash_indices(
+        query_word, lane_indices((1, queries)) + tile.query, shift=16
+    )
+    key_hash, key_shift = hash.hash_indices(
+        key_word, sublane_indices((keys, 1)) + tile.key, shift=8
+    )
+    return hash.is_kept(query_hash ^ key_hash, query_shift + key_shift, threshold)
+
+
+def to_column(row: jax.Array) -> jax.Array:
+    """Return a row of shape (1, n) as a column of shape (n, 1)."""
+    return jnp.transpose(jnp.broadcast_to(row, (LANES, row.shape[1])))[:, :1]
+
+
+def lane_indices(shape: tuple[int, int]) -> jax.Array:
+    """Return an int32 array of a shape, with the index of the lane in each entry."""
+    return lax.broadcasted_iota(jnp.int32, shape, 1)
+
+
+def sublane_indices(shape: tuple[int, int]) -> jax.Array:
+    """Return an int32 array of a shape, with the index of the sublane in each entry."""
+    return lax.broadcasted_iota(jnp.int32, shape, 0)
+
+
+def view_visibility(score_map: ScoreMap, context: BlockContext, tile: Tile) -> jax.Array | None:
+    """Return a mask that is True for visible entries, or None if all entries are visible.
+
+    Padded queries are not masked. The forward kernel sets their outputs to 0, and their logsumexp
+    makes their weights 0 in all other kernels. If the rows are keys, padded and masked keys are not
+    masked: the kernels set their outputs to 0.
+    """
+    if not tile.section.is_masked:
+        return None
+    conditions = []
+    if not score_map.is_transposed:
+        if score_map.has_key_mask:
+            conditions.append(to_column(tile.load("key_mask")) > 0)
+        else:
+            keys = sublane_indices((tile.shape[0], 1))
+            conditions.append(keys < read_lengths(context.scalars).key - tile.key)
+    left, right = score_map.window
+    if left is not None or right is not None:
+        relative_positions = _relative_positions(context, tile)
+        if left is not None:
+            conditions.append(relative_positions <= left)
+        if right is not None:
+            conditions.append(relative_positions >= -right)
+    if score_map.has_segments:
+        segments = context.load("row_segments"), tile.load("column_segments")
+        keys, queries = segments if score_map.is_transposed else segments[::-1]
+        conditions.append(to_column(keys) == queries)
+    if score_map.has_mask:
+        conditions.append(tile.load("mask").astype(jnp.int32) != 0)
+    return functools.reduce(operator.and_, conditions)
+
+
+def _relative_positions(context: BlockContext, tile: Tile) -> jax.Array:
+    """Return (position of query - position of key) for each entry of a tile."""
+    first = tile.query + read_lengths(context.scalars).offset - tile.key
+    return lane_indices(tile.shape) - sublane_indices(tile.shape) + first
+
+
+def _distances(context: BlockContext, tile: Tile) -> jax.Array:
+    """Return the distance of each entry of a tile as float32."""
+    relative, side = _relative_positions(context, tile), tile.section.side
+    return (side * relative if side else jnp.abs(relative)).astype(jnp.float32)
+
+
+def _table_entries(scoring: TableScoring, tile: Tile) -> TableEntries:
+    """Return functions that expand the streamed tables of a tile."""
+
+    def expand(name: str) -> jax.Array:
+        return expand_diagonals(tile.load(name), tile.shape)
+
+    return TableEntries(
+        value=functools.partial(expand, "table"),
+        derivatives=tuple(functools.partial(expand, name) for name in scoring.gradient_names),
+    )
+
+
+def expand_diagonals(numbers: jax.Array, shape: tuple[int, int]) -> jax.Array:
+    """Return the tile whose entry (key, query) is numbers[query - key + keys].
+
+    Args:
+      numbers: One number for each diagonal, shape (1, keys + queries).
+      shape: Number of keys and number of queries of the tile.
+    """
+    keys, queries = shape
+    if is_interpreted():  # The interpreter splits the rotation below into hundreds of operations.
+        return numbers[0, lane_indices(shape) - sublane_indices(shape) + keys]
+    rows = jnp.broadcast_to(numbers, (keys, keys + queries))
+    # Row j is rotated by j to the right: its lane `keys + i` then contains numbers[keys + i - j].
+    return pltpu.roll(rows, 0, 1, stride=1, stride_axis=0)[:, keys:]

@@ -1,0 +1,106 @@
+"""Attention weights of a tile, dropout, and the gradient of the scores of a tile."""
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from distattn_jax.attention.fused.score_map import (
+    ScoreMap,
+    TileView,
+    read_dropout_scale,
+    read_lengths,
+)
+from distattn_jax.attention.fused.tpu.kernel_body import BlockContext, Tile
+from distattn_jax.attention.fused.tpu.tile_view import (
+    kept_by_dropout,
+    lane_indices,
+    to_column,
+    view_visibility,
+)
+
+
+def multiply(left: jax.Array, right: jax.Array, axes: tuple[int, int]) -> jax.Array:
+    """Multiply two matrices, and return the product in float32.
+
+    Args:
+      left: First matrix.
+      right: Second matrix, of the same dtype.
+      axes: Axis of each matrix over which the products are summed.
+    """
+    precision = lax.Precision.HIGHEST if left.dtype == jnp.float32 else None
+    dimensions = (((axes[0],), (axes[1],)), ((), ()))
+    return lax.dot_general(
+        left, right, dimensions, precision=precision, preferred_element_type=jnp.float32
+    )
+
+
+def compute_weights(view: TileView, logarithm: jax.Array) -> jax.Array:
+    """Return 2^(score - logarithm) for visible entries, and 0 for masked entries.
+
+    Args:
+      view: Scores of the tile.
+      logarithm: Maximum or logsumexp of each query to base 2, shape (1, queries).
+    """
+    return zero_masked(jnp.exp2(view.log_weights - logarithm), view.visible)
+
+
+def weigh_zero_scores(
+    score_map: ScoreMap, context: BlockContext, tile: Tile, logarithm: jax.Array
+) -> jax.Array:
+    """Do the same as `compute_weights` for a tile whose scores are treated as 0."""
+    weights = jnp.broadcast_to(jnp.exp2(-logarithm), tile.shape)
+    return zero_masked(weights, view_visibility(score_map, context, tile))
+
+
+def zero_masked(weights: jax.Array, visible: jax.Array | None) -> jax.Array:
+    """Set the weights of masked entries to 0. None means that all entries are visible."""
+    return weights if visible is None else jnp.where(visible, weights, 0.0)
+
+
+def compute_score_gradient(
+    score_map: ScoreMap,
+    context: BlockContext,
+    tile: Tile,
+    weights: jax.Array,
+    weight_gradient: jax.Array,
+    *,
+    per_query: jax.Array,
+    per_key: jax.Array | None,
+) -> jax.Array:
+    """Return the gradient of the scores, A_ij (dO_i · V_j + g_j - D_i).
+
+    Args:
+      score_map: Scoring and masking of the score map.
+      context: Data of the program.
+      tile: Position of the tile.
+      weights: Attention weights A.
+      weight_gradient: Products dO_i · V_j.
+      per_query: Numbers -D_i, shape (1, queries).
+      per_key: Numbers g_j, shape (1, keys), or None if g is 0.
+    """
+    if score_map.has_dropout:
+        weight_gradient = drop(score_map, context, tile, weight_gradient)
+        weight_gradient *= read_dropout_scale(context.scalars)
+    if per_key is not None:
+        weight_gradient += to_column(per_key)
+    return weights * (weight_gradient + per_query)
+
+
+def drop(score_map: ScoreMap, context: BlockContext, tile: Tile, entries: jax.Array) -> jax.Array:
+    """Set the entries that dropout drops to 0. Kept entries are not scaled."""
+    if not score_map.has_dropout:
+        return entries
+    return jnp.where(kept_by_dropout(context, tile), entries, 0.0)
+
+
+def is_visible_key(score_map: ScoreMap, context: BlockContext, keys: int) -> jax.Array:
+    """Return a mask of shape (1, keys) that is True for the visible keys of the block."""
+    if score_map.has_key_mask:
+        return context.load("key_mask") > 0
+    return lane_indices((1, keys)) < read_lengths(context.scalars).key - context.start
+
+
+def fill_with_zeros(context: BlockContext) -> None:
+    """Fill all buffers with zeros."""
+    for buffer in context.scratch.values():
+        buffer[...] = jnp.zeros_like(buffer)
