@@ -14,6 +14,7 @@ DATASETS = {
     "amazon": "Amazon",
     "covid_fact": "CovidFact",
     "cross_genre": "CrossGenre",
+    "imdb": "Imdb",
     "mednli": "MedNli",
     "mind": "Mind",
     "mind_large": "MindLarge",
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     from distattn_jax.datasets.claim_builder import CandidatePairs, ClaimBuilder, load_candidates
     from distattn_jax.datasets.covid_fact import CovidFact
     from distattn_jax.datasets.cross_genre import CrossGenre
+    from distattn_jax.datasets.imdb import Imdb
     from distattn_jax.datasets.mednli import MedNli
     from distattn_jax.datasets.mind import Impression, Mind, MindLarge
     from distattn_jax.datasets.multinli import MultiNli
@@ -57,6 +59,7 @@ else:
         "ClaimBuilder": "claim_builder",
         "CovidFact": "covid_fact",
         "CrossGenre": "cross_genre",
+        "Imdb": "imdb",
         "Impression": "mind",
         "MedNli": "mednli",
         "Mind": "mind",
@@ -91,6 +94,7 @@ __all__ = [
     "ClaimBuilder",
     "CovidFact",
     "CrossGenre",
+    "Imdb",
     "Impression",
     "MedNli",
     "Mind",

@@ -64,6 +64,7 @@ from distattn_jax.tasks.text_classification import (
     TextClassificationConfig,
     TextClassificationData,
 )
+from distattn_jax.tasks.text_lengths import LengthResult, measure_lengths
 from distattn_jax.tasks.text_task import ModelConfig, TextTask
 from distattn_jax.tasks.translation import (
     Translation,
@@ -91,6 +92,7 @@ __all__ = [
     "LanguageModeling",
     "LanguageModelingConfig",
     "LanguageModelingData",
+    "LengthResult",
     "LoadedModel",
     "ModelConfig",
     "NewsRecommendation",
@@ -125,6 +127,7 @@ __all__ = [
     "load_models",
     "make_task",
     "make_trainer",
+    "measure_lengths",
     "open_task_run",
     "prepare",
     "read_split",

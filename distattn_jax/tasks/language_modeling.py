@@ -28,7 +28,7 @@ COLUMN = "tokens"
 class LanguageModelingData(TokenPredictionData):
     """Options of the data set, the vocabulary and the batches, for language modeling."""
 
-    dataset: str = dataset_option("plain_text")
+    dataset: str = dataset_option("plain_text", "imdb")
     longest: int = option(256, "tokens of an example; texts are joined and cut into examples")
     batch_size: int = option(32, "number of examples in a batch, over all devices")
 

@@ -37,7 +37,7 @@ FIELDS = ("text",)
 class TextClassificationData(TextDataConfig):
     """Options of the data set, the vocabulary and the batches, for text classification."""
 
-    dataset: str = dataset_option("nearest", "text_files", "ag_news", "sst")
+    dataset: str = dataset_option("nearest", "text_files", "ag_news", "sst", "imdb")
 
 
 @dataclasses.dataclass(frozen=True)

@@ -20,8 +20,8 @@ def test_every_public_name_is_defined(package):
 
 @pytest.mark.parametrize("package", [data, datasets], ids=["data", "datasets"])
 def test_an_unknown_name_raises_attribute_error(package):
-    with pytest.raises(AttributeError, match=r"no attribute 'Imdb'"):
-        _ = package.Imdb
+    with pytest.raises(AttributeError, match=r"no attribute 'Unknown'"):
+        _ = package.Unknown
 
 
 @pytest.mark.parametrize(("name", "class_name"), datasets.DATASETS.items())

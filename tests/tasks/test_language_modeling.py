@@ -4,66 +4,19 @@ import numpy as np
 import pytest
 
 from distattn_jax.data import END_ID, decode
-from distattn_jax.tasks import (
-    LanguageModelConfig,
-    LanguageModelingConfig,
-    LanguageModelingData,
-    load,
-    prepare,
-)
-from distattn_jax.train import MeshConfig, OptimizerConfig, OutputConfig, RunError
+from distattn_jax.tasks import load, prepare
+from distattn_jax.train import RunError
 from experiments.commands import evaluate, generate, translate
-from experiments.commands.train import train
-
-TEXT = "abcdefghijklmno"
-
-
-def make_config(folder, **fields):
-    raw = folder / "raw"
-    if not raw.exists():
-        raw.mkdir()
-        (raw / "texts.txt").write_text("\n\n".join([TEXT] * 60))
-    return LanguageModelingConfig(
-        name="letters",
-        steps=60,
-        data=LanguageModelingData(
-            directory=str(folder / "prepared"),
-            manual_dir=str(raw),
-            vocabulary=259,
-            longest=24,
-            batch_size=8,
-            buckets=1,
-        ),
-        model=LanguageModelConfig(
-            layers=1, heads=2, head_features=8, features=16, hidden_features=16, dropout_rate=(0.0,)
-        ),
-        optimizer=OptimizerConfig(learning_rate=(0.03,)),
-        mesh=MeshConfig(data=1),
-        output=OutputConfig(directory=str(folder / "runs"), evaluate_every=60, tensorboard=False),
-        **fields,
-    )
+from tests.tasks.letters import TEXT, make_config
 
 
 @pytest.fixture(scope="module")
-def folder(made_once):
-    def make(folder):
-        train(make_config(folder))
-
-    return made_once("letters", make)
+def loaded(letters_run):
+    return load(letters_run)
 
 
-@pytest.fixture(scope="module")
-def run(folder):
-    return folder / "runs" / "letters" / "distance_aware"
-
-
-@pytest.fixture(scope="module")
-def loaded(run):
-    return load(run)
-
-
-def test_texts_are_joined_and_cut_into_examples(folder):
-    prepared = prepare(make_config(folder))
+def test_texts_are_joined_and_cut_into_examples(letters_folder):
+    prepared = prepare(make_config(letters_folder))
     table = prepared.tables["validation"]
     tokens = table.columns["tokens"]
     assert (tokens.lengths[:-1] == 24).all()
@@ -79,8 +32,8 @@ def test_a_trained_model_continues_prompts_of_different_lengths(loaded):
     assert [prompt + text for prompt, text in zip(prompts, texts, strict=True)] == [TEXT] * 3
 
 
-def test_the_command_prints_prompts_with_their_continuations(run, capsys):
-    generate.main([str(run), "--prompt", TEXT[:5], "--tokens", "30", "--top-p", "0.5"])
+def test_the_command_prints_prompts_with_their_continuations(letters_run, capsys):
+    generate.main([str(letters_run), "--prompt", TEXT[:5], "--tokens", "30", "--top-p", "0.5"])
     assert capsys.readouterr().out == f"{TEXT}\n"
 
 
@@ -93,8 +46,8 @@ def test_wrong_options_are_refused(loaded, option, value):
         generate.generate(loaded, [""], **options)
 
 
-def test_commands_for_translators_refuse_a_language_model(run, loaded):
+def test_commands_for_translators_refuse_a_language_model(letters_run, loaded):
     with pytest.raises(RunError, match="RUN must have the task translation; got language_modeling"):
         list(translate.translate(loaded, [""]))
     with pytest.raises(RunError, match="--stored need a run of the task translation"):
-        evaluate.main([str(run), "--stored"])
+        evaluate.main([str(letters_run), "--stored"])

@@ -1,0 +1,143 @@
+"""Perplexity of a language model on texts of other lengths than in training, by position."""
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from distattn_jax import sharding
+from distattn_jax.data import Table
+from distattn_jax.tasks.language_modeling import COLUMN, LanguageModeling
+from distattn_jax.tasks.load import load_parameters, load_task
+from distattn_jax.tasks.registry import read_split
+from distattn_jax.train import Batch, RunError, evaluate, token_cross_entropy
+from distattn_jax.train.run import AnyPath
+
+FIRST_EDGE = 64  # Ranges of positions are 0 to 63, 64 to 127, 128 to 255, 256 to 511, and so on.
+
+
+class LengthResult(NamedTuple):
+    """Perplexity of the M models of a run on examples of one length.
+
+    Attributes:
+      perplexity: Perplexity of all predicted tokens.
+      starts: First position of each range of positions in an example.
+      by_position: Perplexity of the tokens of each range.
+    """
+
+    perplexity: Float[np.ndarray, " M"]
+    starts: tuple[int, ...]
+    by_position: Float[np.ndarray, "M ranges"]
+
+
+def measure_lengths(
+    path: AnyPath, lengths: Sequence[int], *, split: str = "test", tokens: int | None = None
+) -> dict[int, LengthResult]:
+    """Measure the perplexity of the models of a run on examples of several lengths.
+
+    All texts of the split are joined and cut into examples of each length, as in training. All
+    lengths that divide the largest one predict the same tokens, with more or fewer tokens before
+    them.
+
+    Args:
+      path: Folder of a run on language modeling.
+      lengths: Numbers of tokens of an example.
+      split: Name of the split.
+      tokens: Number of predicted tokens. It is rounded down to a multiple of the largest length.
+        None predicts as many as the split has.
+
+    Returns:
+      Dict from each length to its result.
+
+    Raises:
+      RunError: The run has another task, or the split has fewer tokens than an example.
+    """
+    task = load_task(path)
+    if not isinstance(task, LanguageModeling):
+        raise RunError(
+            f"{path} must be a run on language modeling; got the task {task.config.task}."
+        )
+    params = load_parameters(path, task)
+    largest = max(lengths)
+    available = int(read_split(task, split).lengths((COLUMN,)).sum())
+    predicted = available if tokens is None else min(tokens, available)
+    predicted -= predicted % largest
+    if predicted < 1:
+        raise RunError(
+            f"--lengths must be at most the number of tokens of {split} (--tokens); "
+            f"got {largest} of {available if tokens is None else tokens}."
+        )
+    results = {}
+    for length in lengths:
+        positions = _PredictionByPosition.with_length(task, length)
+        examples = read_split(positions, split)
+        is_predicted = np.arange(len(examples)) < predicted // length
+        table = Table({name: x.select(is_predicted) for name, x in examples.columns.items()})
+        metrics = evaluate(positions, params, table, sharding.make_mesh(1, 1))
+        results[length] = LengthResult(
+            metrics["perplexity"],
+            _range_starts(length),
+            np.stack([metrics[_name_range(start)] for start in _range_starts(length)], axis=-1),
+        )
+    return results
+
+
+class _PredictionByPosition(LanguageModeling):
+    """Language modeling with metrics for ranges of positions."""
+
+    @classmethod
+    def with_length(cls, task: LanguageModeling, length: int) -> "_PredictionByPosition":
+        """Return the task with examples of another length, and about as many tokens in a batch."""
+        data = task.config.data
+        batch_size = max(1, data.batch_size * data.longest // length)
+        changed = dataclasses.replace(data, longest=length, batch_size=batch_size, buckets=1)
+        config = dataclasses.replace(task.config, data=changed)
+        return cls(config, tokenizer=task.tokenizer, labels=task.labels, data=task.data)
+
+    def counts(self, outputs: Any, batch: Batch) -> dict[str, Array]:
+        counts = super().counts(outputs, batch)
+        tokens = batch[COLUMN]
+        counted = self._mask(batch) & (batch["weight"] > 0)[:, None]
+        losses = jnp.where(counted, token_cross_entropy(outputs.logits, tokens), 0)
+        starts = _range_starts(self.config.data.longest)
+        for start, end in zip(starts, (*starts[1:], None), strict=True):
+            counts[f"log_loss_{start}"] = losses[:, start:end].sum()
+            counts[f"tokens_{start}"] = counted[:, start:end].sum().astype(jnp.float32)
+        return counts
+
+    def metrics(self, counts: Mapping[str, np.ndarray]) -> dict[str, float]:
+        by_position = {
+            _name_range(start): float(
+                np.exp(counts[f"log_loss_{start}"] / counts[f"tokens_{start}"])
+            )
+            for start in _range_starts(self.config.data.longest)
+        }
+        return {**super().metrics(counts), **by_position}
+
+
+def _range_starts(length: int) -> tuple[int, ...]:
+    """Return the first position of every range of positions in an example."""
+    starts, start = [0], FIRST_EDGE
+    while start < length:
+        starts.append(start)
+        start *= 2
+    return tuple(starts)
+
+
+def _name_range(start: int) -> str:
+    return f"perplexity_from_{start}"
+
+
+def results_to_json(results: Mapping[int, LengthResult]) -> dict[str, Any]:
+    """Return results as numbers and lists, for a JSON file."""
+    return {
+        str(length): {
+            "perplexity": result.perplexity.tolist(),
+            "starts": list(result.starts),
+            "by_position": result.by_position.tolist(),
+        }
+        for length, result in results.items()
+    }

@@ -1,0 +1,60 @@
+"""Measure language models on texts that are longer than in training."""
+
+import argparse
+import json
+from collections.abc import Sequence
+
+import numpy as np
+from etils import epath
+
+from distattn_jax.tasks import load_config, measure_lengths
+from distattn_jax.tasks.text_lengths import LengthResult, results_to_json
+from distattn_jax.train.atomic_write import write_atomically
+from distattn_jax.train.members import list_members
+from experiments.commands.evaluate import format_metrics
+from experiments.commands.train import enable_compilation_cache
+from experiments.papers.formatting import markdown_table
+
+FILE = "perplexity.json"  # in the folder of the run
+
+
+def main(arguments: Sequence[str]) -> None:
+    """Run `perplexity RUN [RUN ...] [--lengths N ...]`: print perplexities, and store them."""
+    parser = argparse.ArgumentParser(prog="python -m experiments perplexity", description=__doc__)
+    parser.add_argument("runs", nargs="+", metavar="RUN", help="folders of runs")
+    parser.add_argument(
+        "--lengths",
+        type=int,
+        nargs="+",
+        metavar="N",
+        help="tokens of an example (now: 1, 2, 4 and 8 times the length in training)",
+    )
+    parser.add_argument("--split", default="test", help="split of the data set (now: test)")
+    parser.add_argument(
+        "--tokens", type=int, metavar="N", help="number of predicted tokens (now: all)"
+    )
+    parsed = parser.parse_args(arguments)
+    enable_compilation_cache()
+    for path in parsed.runs:
+        config = load_config(path)
+        trained = getattr(config.data, "longest", 0)
+        lengths = parsed.lengths or [trained * factor for factor in (1, 2, 4, 8)]
+        if min(lengths) < 1:
+            raise ValueError(f"--lengths must be at least 1; got {min(lengths)}.")
+        results = measure_lengths(path, lengths, split=parsed.split, tokens=parsed.tokens)
+        content = {"split": parsed.split, "trained": trained, "lengths": results_to_json(results)}
+        write_atomically(epath.Path(path) / FILE, json.dumps(content, indent=1))
+        print(f"{path}, trained on {trained} tokens. Perplexity on {parsed.split} by length:\n")
+        columns = {str(length): result.perplexity for length, result in results.items()}
+        print(format_metrics(columns, list_members(config), digits=2))
+        print(f"\nBy position, mean of all models:\n\n{format_positions(results)}\n")
+
+
+def format_positions(results: dict[int, LengthResult]) -> str:
+    """Return a Markdown table of the mean perplexity of each range of positions."""
+    starts = max((result.starts for result in results.values()), key=len)
+    rows = []
+    for length, result in results.items():
+        means = [f"{mean:.2f}" for mean in np.mean(result.by_position, axis=0)]
+        rows.append([str(length), *means, *[""] * (len(starts) - len(means))])
+    return markdown_table(["length", *(f"from {start}" for start in starts)], rows)

@@ -1,0 +1,30 @@
+"""Recipe for long texts: predict the sentiment of whole film reviews.
+
+The data set is IMDB, with 2 classes and 231 words in a review on average. Longer reviews are cut
+off. --data.longest 64, 128, 256 and 512 show whether the order of the methods changes with the
+length.
+
+Before:   python -m experiments search imdb
+Command:  python -m experiments train imdb --search runs/imdb_search
+          python -m experiments train imdb --search runs/imdb_search --name imdb_64
+          --data.longest 64
+Device:   a GPU
+Minutes:  not run
+Expected: not run
+"""
+
+from distattn_jax.tasks import TextClassificationConfig, TextClassificationData
+from experiments.recipes.ag import METHODS
+
+SENTENCE = "The plot is thin, but the actors are so good that nobody will mind."
+
+
+def get_config() -> TextClassificationConfig:
+    """Return the config, with 5 seeds and reviews of at most 256 words."""
+    return TextClassificationConfig(
+        name="imdb",
+        methods=METHODS,
+        seeds=5,
+        epochs=5.0,
+        data=TextClassificationData(dataset="imdb", longest=256, buckets=3, min_count=2),
+    )

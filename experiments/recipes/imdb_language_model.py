@@ -1,0 +1,51 @@
+"""Recipe for "train short, test long": language models with all kinds of positions.
+
+The texts are the reviews of IMDB, joined with [END] after each review. The models are trained on
+256 tokens, and measured on up to 8192 tokens.
+
+Command:  python -m experiments train imdb_language_model
+          python -m experiments train imdb_language_model --name imdb_language_model_512
+          --data.longest 512
+Then:     python -m experiments perplexity runs/imdb_language_model/*
+          --lengths 256 512 1024 2048 4096 8192
+Device:   a GPU
+Minutes:  not run
+Expected: not run
+"""
+
+from distattn_jax.tasks import LanguageModelingConfig, LanguageModelingData
+from distattn_jax.train import OptimizerConfig
+
+METHODS = (
+    "no_positions",
+    "vanilla",
+    "relative_position",
+    "transformer_xl",
+    "adapted",
+    "distance_aware",
+    "distance_aware_clip",
+    "distance_aware_linear",
+    "distance_aware_exponent",
+    "distance_aware_sigmoid",
+    "distance_aware_early_add",
+    "distance_aware_late_multiply",
+    "distance_aware_late_add",
+    "alibi",
+    "kerple_log",
+    "kerple_power",
+    "t5_bias",
+)
+
+
+def get_config() -> LanguageModelingConfig:
+    """Return the config: 4 layers of width 256, and 5 seeds of each method."""
+    return LanguageModelingConfig(
+        name="imdb_language_model",
+        methods=METHODS,
+        seeds=5,
+        epochs=4.0,
+        data=LanguageModelingData(dataset="imdb", longest=256, batch_size=64),
+        optimizer=OptimizerConfig(
+            learning_rate=(1e-3,), schedule="cosine", warmup_steps=500, b2=0.98
+        ),
+    )

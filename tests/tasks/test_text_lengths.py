@@ -1,0 +1,52 @@
+"""Perplexity of language models on texts of other lengths than in training."""
+
+import itertools
+import json
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from distattn_jax.tasks import load, measure_lengths, prepare
+from distattn_jax.train import RunError
+from experiments.commands import perplexity
+from tests.tasks.letters import make_config
+
+
+def test_perplexity_of_each_position_equals_a_loop_over_examples(letters_run, letters_folder):
+    results = measure_lengths(letters_run, (48, 96), split="train", tokens=200)
+    loaded = load(letters_run)
+    tokens = prepare(make_config(letters_folder)).tables["train"].columns["tokens"].values[:192]
+    before = np.append(2, tokens[:-1]).astype(np.int32)
+    for length, result in results.items():
+        losses = []
+        for start in range(0, 192, length):
+            inputs = jnp.asarray(before[None, start : start + length])
+            log_probabilities = jax.nn.log_softmax(loaded.model(inputs, jnp.array([length])).logits)
+            predicted = tokens[start : start + length]
+            losses.append(-np.asarray(log_probabilities)[0, np.arange(length), predicted])
+        losses = np.asarray(losses)
+        np.testing.assert_allclose(result.perplexity, np.exp(losses.mean()), rtol=1e-4)
+        edges = [0, 64, 96] if length == 96 else [0, 48]
+        assert result.starts == tuple(edges[:-1])
+        means = [losses[:, a:b].mean() for a, b in itertools.pairwise(edges)]
+        np.testing.assert_allclose(result.by_position, np.exp([means]), rtol=1e-4)
+
+
+def test_the_command_prints_and_stores_perplexities(letters_run, capsys):
+    perplexity.main([str(letters_run), "--lengths", "24", "48", "--split", "validation"])
+    printed = capsys.readouterr().out
+    assert "trained on 24 tokens. Perplexity on validation by length" in printed
+    stored = json.loads((letters_run / "perplexity.json").read_text())
+    assert list(stored["lengths"]) == ["24", "48"]
+
+
+def test_a_text_that_is_too_short_is_an_error(letters_run):
+    with pytest.raises(RunError, match=r"--lengths must be at most .* test .*; got 64 of 48"):
+        measure_lengths(letters_run, (64,))
+
+
+def test_a_run_of_another_task_is_an_error(translation_run):
+    with pytest.raises(RunError, match=r"must be a run on language modeling; got .* translation"):
+        measure_lengths(translation_run, (64,))
