@@ -6,8 +6,9 @@ length.
 
 Before:   python -m experiments search imdb
 Command:  python -m experiments train imdb --search runs/imdb_search
-          python -m experiments train imdb --search runs/imdb_search --name imdb_64
-          --data.longest 64
+Lengths:  python -m experiments search imdb --name imdb_64_search --data.longest 64
+          python -m experiments train imdb --name imdb_64 --data.longest 64
+          --search runs/imdb_64_search
 Device:   a GPU
 Minutes:  not run
 Expected: not run
