@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from distattn_jax.tasks import TranslationConfig
+from distattn_jax.tasks import LanguageModelingConfig, TranslationConfig
 from distattn_jax.tasks.fine_tuning import FineTuningConfig
 from distattn_jax.train import Run
 from distattn_jax.train.options import list_set_options, parse_options
@@ -10,6 +10,7 @@ from distattn_jax.train.run import experiment_folder
 from experiments.commands.train import run
 from experiments.papers.attention_guiding import settings as attention_guiding
 from experiments.papers.da_transformer import settings as da_transformer
+from experiments.papers.long_texts import search as long_texts
 from experiments.papers.shaw import search as shaw
 from experiments.recipes import load_recipe
 
@@ -28,6 +29,8 @@ def main(arguments: Sequence[str]) -> None:
         searched = shaw.search_config(config)
     elif isinstance(config, FineTuningConfig):
         searched = attention_guiding.search_config(config)
+    elif isinstance(config, LanguageModelingConfig):
+        searched = long_texts.search_config(config)
     else:
         searched = da_transformer.search_config(config)
     config = parse_options(searched, flags, program=f"python -m experiments search {recipe}")

@@ -1,12 +1,11 @@
 """Recipe for "train short, test long": language models with all kinds of positions.
 
 The texts are the reviews of IMDB, joined with [END] after each review. The models are trained on
-256 tokens, and measured on up to 8192 tokens.
+256 tokens (--data.longest), and measured on up to 8192 tokens.
 
-Command:  python -m experiments train imdb_language_model
-          python -m experiments train imdb_language_model --name imdb_language_model_512
-          --data.longest 512
-Then:     python -m experiments perplexity runs/imdb_language_model/*
+Before:   python -m experiments search imdb_language_model
+Command:  python -m experiments train imdb_language_model --search runs/imdb_language_model_search
+Then:     python -m experiments perplexity runs/imdb_language_model/{vanilla,distance_aware,alibi}
           --lengths 256 512 1024 2048 4096 8192
 Device:   a GPU
 Minutes:  not run

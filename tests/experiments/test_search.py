@@ -12,6 +12,7 @@ from distattn_jax.train.options import replace_options
 from distattn_jax.train.run import config_to_json
 from experiments.papers.attention_guiding.settings import search_config
 from experiments.papers.da_transformer.settings import search_config as da_search_config
+from experiments.papers.long_texts.search import search_config as long_texts_search_config
 from experiments.recipes import load_recipe
 
 RAW, WEIGHTS = "raw files of the data", "pre-trained weights"
@@ -140,3 +141,14 @@ def test_ratings_use_the_search_of_the_classes_of_the_same_reviews(tmp_path):
     config = dataclasses.replace(load_config("amazon_rating"), search=folder)
     for method in ("distance_aware", "distance_aware_clip"):
         assert apply_search(config.for_method(method), {}).model.dropout_rate == (0.35,)
+
+
+def test_all_methods_of_language_models_try_the_same_settings():
+    config = long_texts_search_config(load_config("imdb_language_model"))
+    tried = [
+        {(member.setting["learning_rate"], member.setting["dropout_rate"]) for member in members}
+        for members in (list_members(config.for_method(method)) for method in config.methods)
+        if len(members) == 6
+    ]
+    assert len(tried) == len(config.methods) == 17
+    assert all(settings == tried[0] and len(settings) == 6 for settings in tried)

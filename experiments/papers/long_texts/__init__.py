@@ -1,0 +1,1 @@
+"""Where distance helps: long texts, and texts that are longer than in training."""
