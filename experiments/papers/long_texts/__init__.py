@@ -1,1 +1,1 @@
-"""Where distance helps: long texts, and texts that are longer than in training."""
+"""Long texts, and texts that are longer than in training: does distance help there?"""
