@@ -1,0 +1,66 @@
+"""Compilation of the TPU kernels without a TPU, and the bundles that the compiler schedules."""
+
+import importlib.util
+import os
+import subprocess
+import sys
+
+import jax
+import pytest
+
+from distattn_jax.attention import pallas
+from experiments.bench.tpu_schedule import count_bundles, read_schedules
+
+SCHEDULE = """
+LB: loop body
+= control target key end
+
+     0   :  { %s1 = smov 0 } /* Start region 1 */
+   0xc LB: > { %s2 = sphi 0 }
+   0xd   : > { %s3 = sadd.s32 1, %s2 }
+   0xe LB: >> { %v1 = vld [vmem:[%s1] sm:$0xff] }
+   0xf   : >> { %v2 = vadd.f32 %v1, %v1 }
+  0x10   :  {}
+  0x11 PF: > { %s4 = smov 0 }
+  0x12 LB: >> { %v3 = vld [vmem:[%s1] sm:$0xff] }
+  0x13 PF: > { %s5 = smov 0 }
+  0x14   :  { %s6 = smov 0 }
+"""
+
+
+def test_bundles_of_the_innermost_loops_are_counted():
+    assert count_bundles(SCHEDULE) == [3, 1]
+
+
+def test_neighbouring_loops_are_counted_apart():
+    assert count_bundles(" 0x1 LB: > { }\n 0x2   : > { }\n 0x3 LB: > { }") == [2, 1]
+
+
+def test_only_the_schedules_of_kernels_are_read(tmp_path):
+    for name in ("1-forward.1-72-final_bundles.txt", "2-fusion.3-66-final_bundles.txt"):
+        (tmp_path / name).write_text(SCHEDULE)
+    (tmp_path / "1-forward.1-71-schedule-analysis_final_bundles.txt").write_text("747")
+    assert read_schedules(tmp_path) == {"forward.1": [3, 1]}
+
+
+@pytest.mark.skipif(
+    importlib.util.find_spec("libtpu") is None, reason="libtpu, the compiler, is not installed"
+)
+@pytest.mark.skipif(
+    jax.__version_info__ < pallas.OLDEST_JAX, reason="the fused kernels need a newer JAX"
+)
+@pytest.mark.parametrize("case", ["dot_product", "distance_aware", "kerple_log"])
+def test_kernels_compile_for_a_tpu(case):
+    """A process of its own loads the compiler, which must not look for a TPU."""
+    variables = {"JAX_PLATFORMS": "cpu", "TPU_SKIP_MDS_QUERY": "1"}
+    variables |= {"TPU_ACCELERATOR_TYPE": "v5litepod-4", "TPU_WORKER_HOSTNAMES": "localhost"}
+    command = [sys.executable, "-m", "experiments.bench.tpu_schedule", case]
+    result = subprocess.run(
+        [*command, "--width", "64", "--tile", "256"],
+        env=os.environ | variables,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    for kernel in ("forward", "query_gradient", "key_gradient"):
+        assert kernel in result.stdout
