@@ -7,7 +7,7 @@ INSTALLED := $(VENV)/.installed
 # Store compiled modules. Otherwise each of the many processes of the tests compiles them anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: train test lint dist clean
+.PHONY: train test lint docs dist clean
 
 train: $(INSTALLED)  ## train the default recipe
 	$(VENV)/bin/python -m experiments train
@@ -20,11 +20,15 @@ lint: $(INSTALLED)  ## run the checks of the pre-commit hooks
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/mypy
 
+docs: $(INSTALLED)  ## build the documentation in docs/_build; every warning is an error
+	$(VENV)/bin/python -m sphinx --quiet --fail-on-warning --keep-going -c docs . docs/_build/html
+	@echo "The documentation is in docs/_build/html/index.html."
+
 dist: $(INSTALLED)  ## build a wheel and a source distribution in dist/
 	$(VENV)/bin/python -m build
 
 clean:
-	rm -rf $(VENV) build dist
+	rm -rf $(VENV) build dist docs/_build
 
 $(INSTALLED): pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \

@@ -21,7 +21,7 @@ def split_sentences(text: str) -> list[str]:
     """Return the nonempty sentences of a text in order, without surrounding white space.
 
     A sentence ends after a run of `.`, `!` and `?`, or at a line break. Marks inside a word or a
-    number (example.com, 3.5) are ignored. The abbreviation `Mr. ` wrongly
+    number (example.com, 3.5) are ignored. The abbreviation `Mr.` wrongly
     ends a sentence.
 
     >>> split_sentences("I paid 3.5 dollars... Worth it!!! (Really.)")

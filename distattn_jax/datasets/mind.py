@@ -153,7 +153,7 @@ class Mind(TextBuilder):
         return news.__getitems__(range(len(news)))
 
     def source(self, split: str) -> RecordSource:
-        """Return the examples of a split as a sequence of `Impression`s that are read on demand.
+        """Return the examples of a split as a sequence of `Impression` objects, read on demand.
 
         Args:
           split: `train`, `validation` or `test`.

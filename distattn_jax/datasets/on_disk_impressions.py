@@ -21,7 +21,7 @@ class OnDiskImpressions:
     would change the metrics. Therefore the last bucket must be as long as the longest row.
 
     Args:
-      source: Sequence of `Impression`s, read on demand.
+      source: Sequence of `Impression` objects, read on demand.
       titles: Token ids of the title of every news item. Titles are truncated to 30 tokens. Title 0
         must be empty and serves as padding.
       candidates: Number of candidates of an impression, if all impressions have the same number. If
