@@ -24,7 +24,7 @@ include_patterns = [
 ]
 html_theme = "sphinx_book_theme"
 html_title = "distattn_jax"
-html_theme_options = {"show_toc_level": 2, "use_download_button": False}
+html_theme_options = {"show_toc_level": 2, "use_download_button": False, "navbar_persistent": []}
 html_show_copyright = False
 html_show_sourcelink = False
 default_role = "code"
@@ -83,8 +83,11 @@ class PublicNames(SphinxDirective):
 
 
 def edit_docstring(app, what, name, obj, options, lines):
-    """Escape | in a docstring. Remove that of a constant, which is the docstring of its type."""
-    lines[:] = [] if what == "data" else [line.replace("|", r"\|") for line in lines]
+    """Escape | in a docstring. List the keys of a dict instead of the docstring of its type."""
+    if what == "data":
+        keys = ", ".join(f"`{key}`" for key in obj) if isinstance(obj, dict) else ""
+        lines[:] = [f"Keys: {keys}."] if keys else []
+    lines[:] = [line.replace("|", r"\|") for line in lines]
 
 
 def check_names(app, env):

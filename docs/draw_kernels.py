@@ -1,4 +1,4 @@
-"""Draw the figures of kernels.md: `python docs/draw_kernels.py` writes tiles.png and saturation.png."""
+"""Draw tiles.png and saturation.png, the figures of kernels.md: `python docs/draw_kernels.py`."""
 
 from pathlib import Path
 
@@ -50,7 +50,7 @@ def draw_tiles() -> Figure:
 
 
 def draw_saturation() -> Figure:
-    """Draw f against the distance, and the pairs that a local head must score against the length."""
+    """Draw f against the distance, and the pairs that a local head scores against the length."""
     with plot.use_style():
         figure = Figure((8.4, 2.9), layout="constrained")
         curve, cost = figure.subplots(1, 2)
