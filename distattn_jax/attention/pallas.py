@@ -158,6 +158,8 @@ def _unsupported_variant_reason(variant: Variant) -> str | None:
         return f"there is no kernel for {type(variant).__name__}"
     if isinstance(variant, DistanceAware) and variant.adjust not in (early_multiply, early_add):
         return "it cannot adjust weights after the softmax: adjust must be early"
+    if isinstance(variant, DistanceAware) and variant.score_bias is not None:
+        return "it cannot add a score_bias"
     parameters = position_tables.count_parameters(variant)
     if uses_tables(variant) and parameters > MAX_TABLE_PARAMETERS:
         return (

@@ -91,9 +91,9 @@ def _distance_aware(sizes: Sizes, *, rngs: nnx.Rngs, **options: Any) -> Distance
     Args:
       sizes: Sizes and initial values of the model.
       rngs: Random number generators of the parameters.
-      **options: Argument `mapping` or `adjust` of `DistanceAware`. Without `mapping`, the initial
-        value of v (the shape of the sigmoid) is `sizes.initial_shape`. With `mapping`, the mapping
-        defines the initial values of its parameters.
+      **options: Argument `mapping`, `adjust` or `score_bias` of `DistanceAware`. Without `mapping`,
+        the initial value of v (the shape of the sigmoid) is `sizes.initial_shape`. With `mapping`,
+        the mapping defines the initial values of its parameters.
     """
     if "mapping" not in options:
         options["shape"] = sizes.initial_shape
@@ -189,7 +189,7 @@ def _distance_aware_method(title: str, **options: Any) -> Method:
 
     Args:
       title: Name of the option. For example, "linear" results in the method title "DA, linear".
-      **options: Argument `mapping` or `adjust` of `DistanceAware`.
+      **options: Argument `mapping`, `adjust` or `score_bias` of `DistanceAware`.
     """
     variant = functools.partial(_distance_aware, **options)
     return Method(f"DA, {title}", variant, has_distance_weights=True)
@@ -230,6 +230,8 @@ METHODS = {
     "distance_aware_early_add": _distance_aware_method("early add", adjust=early_add),
     "distance_aware_late_multiply": _distance_aware_method("late multiply", adjust=late_multiply),
     "distance_aware_late_add": _distance_aware_method("late add", adjust=late_add),
+    # A remedy of our own: near keys keep their share of the attention in long texts.
+    "distance_aware_score_bias": _distance_aware_method("score bias", score_bias=1.0),
     # Biases of the scores. Each layer has its own parameters.
     "alibi": _distance_bias_method("ALiBi", alibi),
     "kerple_log": _distance_bias_method("KERPLE, logarithm", kerple_log),

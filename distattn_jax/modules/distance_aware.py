@@ -49,6 +49,8 @@ class DistanceAware(nnx.Module):
       weight_init: Initializer of the distance weights w, one for each head, shape (N,).
       tolerance: Fused kernels may treat f as constant at large distances if this changes no
         attention score by more than `tolerance`. None lets the implementation choose.
+      score_bias: Initial value of the score bias c of each head, see `attention.DistanceAware`. It
+        is trained. None adds no bias.
       param_dtype: Dtype of the parameters.
       rngs: Random number generators. The stream `params` draws the parameters.
     """
@@ -62,13 +64,16 @@ class DistanceAware(nnx.Module):
         shape: Any = None,
         weight_init: Initializer = alternating_signs(),
         tolerance: float | None = None,
+        score_bias: float | None = None,
         param_dtype: Any = jnp.float32,
         rngs: nnx.Rngs,
     ):
         weight = weight_init(rngs.params(), (num_heads,), param_dtype)
         self.weight, self.tolerance = nnx.Param(weight), tolerance
         # The variant checks these arguments, and looks up names.
-        checked = attention.DistanceAware(weight, (), mapping, adjust, tolerance)
+        bias = None if score_bias is None else jnp.full((num_heads,), score_bias, param_dtype)
+        checked = attention.DistanceAware(weight, (), mapping, adjust, tolerance, bias)
+        self.score_bias = nnx.data(None if bias is None else nnx.Param(bias))
         self.mapping, self.adjust = checked.mapping, checked.adjust
         shape = _initial_shape(self.mapping, shape, num_heads)
         self.threshold = None
@@ -90,7 +95,12 @@ class DistanceAware(nnx.Module):
                 is_leaf=lambda node: isinstance(node, nnx.Param),
             )
         return attention.DistanceAware(
-            self.weight[...], shape, self.mapping, self.adjust, self.tolerance
+            self.weight[...],
+            shape,
+            self.mapping,
+            self.adjust,
+            self.tolerance,
+            None if self.score_bias is None else self.score_bias[...],
         )
 
 

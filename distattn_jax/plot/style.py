@@ -52,6 +52,7 @@ METHOD_COLOURS: dict[str, str] = {
     "distance_aware_late_add": "#b3a5dd",
     "distance_aware_late_multiply": "#8169bf",
     "distance_aware_early_add": "#513390",
+    "distance_aware_score_bias": "#1f0b45",
     # Biases of the scores are shades of brown.
     "alibi": "#e0c9a6",
     "kerple_log": "#b98b4e",

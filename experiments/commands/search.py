@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from distattn_jax.tasks import LanguageModelingConfig, TranslationConfig
 from distattn_jax.tasks.fine_tuning import FineTuningConfig
-from distattn_jax.train import Run
+from distattn_jax.train import Config, Run
 from distattn_jax.train.options import list_set_options, parse_options
 from distattn_jax.train.run import experiment_folder
 from experiments.commands.train import run
@@ -25,6 +25,7 @@ def main(arguments: Sequence[str]) -> None:
         raise SystemExit(0 if set(arguments) & {"-h", "--help"} else 2)
     recipe, *flags = arguments
     config = load_recipe(recipe).get_config()
+    searched: Config
     if isinstance(config, TranslationConfig):
         searched = shaw.search_config(config)
     elif isinstance(config, FineTuningConfig):

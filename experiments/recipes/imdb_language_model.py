@@ -29,6 +29,7 @@ METHODS = (
     "distance_aware_early_add",
     "distance_aware_late_multiply",
     "distance_aware_late_add",
+    "distance_aware_score_bias",
     "alibi",
     "kerple_log",
     "kerple_power",

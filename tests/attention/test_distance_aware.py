@@ -68,3 +68,32 @@ def test_the_exponent_is_clamped_before_it_overflows():
 @compiled_as_for_users
 def test_the_threshold_of_clip_has_no_gradient():
     assert jax.grad(clip, argnums=1)(jnp.float32(5.0), jnp.float32(2.0)) == 0
+
+
+def test_a_score_bias_is_added_before_the_multiplication():
+    (v, bias) = random_arrays(3, (3,), (3,), dtype="float32")
+    query, key, value = inputs(Sizes(), "float32")
+    weight = jnp.asarray([-0.5, 0.2, -1.0])
+    variant = DistanceAware(weight, v, score_bias=bias)
+    scores = jnp.einsum("btnh,bsnh->bnts", query, key) / jnp.sqrt(jnp.float32(4))
+    rows, columns = np.indices(scores.shape[2:])
+    f = jax.vmap(lambda w, v: learnable_sigmoid(w * np.abs(rows - columns), v))(weight, v)
+    expected = jax.nn.softmax((jax.nn.relu(scores) + bias[None, :, None, None]) * f[None])
+    actual = run_attention(variant, query, key, value).weights
+    chex.assert_trees_all_close(actual, expected, **CLOSE)
+
+
+@pytest.mark.parametrize("bias", [None, 8.0])
+def test_a_score_bias_keeps_the_attention_of_a_local_head_near_in_long_texts(bias):
+    length, distance = 512, 16
+    bias = None if bias is None else jnp.full(1, bias)
+    variant = DistanceAware(jnp.full(1, -1.0), jnp.zeros(1), score_bias=bias)
+    (x,) = random_arrays(0, (1, length, 1, 4), dtype="float32")
+    is_near = (jnp.arange(length) < distance).astype(jnp.float32)[None, :, None, None]
+    share = run_attention(variant, x, x, is_near).values[0, 0, 0, 0]
+    assert (share > 0.5) == (bias is not None)
+
+
+def test_a_score_bias_needs_early_multiply():
+    with pytest.raises(ValueError, match="score_bias must be None unless adjust is early_multiply"):
+        DistanceAware(jnp.ones(1), jnp.ones(1), adjust="early_add", score_bias=jnp.ones(1))

@@ -150,5 +150,5 @@ def test_all_methods_of_language_models_try_the_same_settings():
         for members in (list_members(config.for_method(method)) for method in config.methods)
         if len(members) == 6
     ]
-    assert len(tried) == len(config.methods) == 17
+    assert len(tried) == len(config.methods) == 18
     assert all(settings == tried[0] and len(settings) == 6 for settings in tried)

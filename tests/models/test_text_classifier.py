@@ -102,10 +102,10 @@ def test_received_and_weights_of_all_layers_are_returned_on_request():
 
 def test_all_forms_of_distance_aware_attention_differ():
     forms = [name for name in METHODS if METHODS[name].has_distance_weights]
-    assert len(forms) == 8  # the default, four other mappings, three other adjustments
+    assert len(forms) == 9  # the default, four other mappings, three other adjustments, a bias
     found = [np.asarray(logits(make(form), TOKENS, LENGTHS)) for form in forms]
     assert np.isfinite(found).all()
-    assert len(np.unique(np.round(found, 5), axis=0)) == 8
+    assert len(np.unique(np.round(found, 5), axis=0)) == len(forms)
 
 
 def test_all_biases_of_the_scores_differ():

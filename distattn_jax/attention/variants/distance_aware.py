@@ -10,7 +10,11 @@ own parameters `shape` of f:
 
 A head with w > 0 prefers distant keys. A head with w < 0 prefers near keys, but does not remove
 distant keys. For distant keys F is close to 0, so the score is close to 0, and each of them gets
-about the same unnormalised weight e⁰ = 1 (footnote 1 of the paper).
+about the same unnormalised weight e⁰ = 1 (footnote 1 of the paper). All distant keys together thus
+get more weight the longer the text is.
+
+A score bias c, which is not from the paper, counteracts this: softmax((ReLU(P) + c) F). Near keys
+with F = 1 then have the weight e^c at least, and distant keys still have the weight 1.
 
 Masks are applied after the adjustment: the ReLU would turn a masked score of -inf into 0, which has
 the unnormalised weight e⁰ = 1.
@@ -90,6 +94,8 @@ class DistanceAware(Variant):
       tolerance: Largest error of a score that an implementation may cause by treating f as constant
         at distances where f is saturated. If it is None, the implementation chooses. If it is 0, f
         is evaluated at all distances, as the implementations "reference" and "xla" always do.
+      score_bias: Number c of each head that is added to ReLU(P) before the multiplication by f,
+        with `early_multiply` only. None adds nothing.
     """
 
     weight: Float[Array, " #N"]
@@ -97,6 +103,7 @@ class DistanceAware(Variant):
     mapping: Mapping | str = static(learnable_sigmoid)
     adjust: Adjustment | str = static(early_multiply)
     tolerance: float | None = static(None)
+    score_bias: Float[Array, " #N"] | None = None
 
     def __post_init__(self):
         for name, table in (("mapping", MAPPINGS), ("adjust", ADJUSTMENTS)):
@@ -107,6 +114,8 @@ class DistanceAware(Variant):
                 object.__setattr__(self, name, table[chosen])
         if self.tolerance is not None and not self.tolerance >= 0:
             raise ValueError(f"tolerance must be None or at least 0; got {self.tolerance}.")
+        if self.score_bias is not None and self.adjust != early_multiply:
+            raise ValueError("score_bias must be None unless adjust is early_multiply.")
 
     def coefficients(self, relative_positions: Int[Array, "*shape"]) -> Float[Array, "*shape"]:
         """Return f(w|i-j|) for relative positions i-j, with the distance weight w of one head."""
@@ -121,13 +130,18 @@ class DistanceAware(Variant):
         return coefficients
 
     def scores(self, query, key, relative_positions, scale):
-        return self._apply(self.adjust.scores, scale * product(query, key), relative_positions)
+        scores = scale * product(query, key)
+        if self.score_bias is None:
+            return self._apply(self.adjust.scores, scores, relative_positions)
+        return self._apply(operator.mul, jax.nn.relu(scores) + self.score_bias, relative_positions)
 
     def adjust_weights(self, weights, relative_positions):
         return self._apply(self.adjust.weights, weights, relative_positions)
 
     def check(self, heads, width, value_width):
         _check_one_number_per_head("weight", self.weight, heads)
+        if self.score_bias is not None:
+            _check_one_number_per_head("score_bias", self.score_bias, heads)
         if self.mapping not in SHAPE_NAMES:
             super().check(heads, width, value_width)
             return
