@@ -35,7 +35,11 @@ CHUNK_SIZE = 10_000  # texts encoded at a time, because encodings need much more
 
 
 def train_word_level(
-    texts: Iterable[str], *, min_count: int = 1, max_size: int | None = None
+    texts: Iterable[str],
+    *,
+    min_count: int = 1,
+    max_size: int | None = None,
+    split_punctuation: bool = True,
 ) -> Tokenizer:
     r"""Train a tokenizer whose tokens are lower-cased words and runs of punctuation.
 
@@ -46,8 +50,12 @@ def train_word_level(
       min_count: Minimum number of occurrences of a word. Rarer words become the unknown token.
       max_size: Maximum size of the vocabulary, including the padding token and the unknown token.
         Among equally frequent words, the first in alphabetical order are kept. None sets no limit.
+      split_punctuation: False splits texts only at the space character, because the words of the
+        texts are already separated. The tokens are then lower-cased words.
     """
     tokenizer = _lower_case(Tokenizer(models.WordLevel(unk_token=UNKNOWN_TOKEN)))
+    if not split_punctuation:
+        tokenizer.pre_tokenizer = pre_tokenizers.CharDelimiterSplit(" ")
     trainer = trainers.WordLevelTrainer(
         vocab_size=2**31 if max_size is None else max_size,
         min_frequency=min_count,

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 DATASETS = {
     "ag_news": "AgNews",
     "amazon": "Amazon",
+    "conll": "Conll",
     "covid_fact": "CovidFact",
     "cross_genre": "CrossGenre",
     "imdb": "Imdb",
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from distattn_jax.datasets.amazon import Amazon
     from distattn_jax.datasets.bm25 import Bm25
     from distattn_jax.datasets.claim_builder import CandidatePairs, ClaimBuilder, load_candidates
+    from distattn_jax.datasets.conll import Conll
     from distattn_jax.datasets.covid_fact import CovidFact
     from distattn_jax.datasets.cross_genre import CrossGenre
     from distattn_jax.datasets.imdb import Imdb
@@ -57,6 +59,7 @@ else:
         "Bm25": "bm25",
         "CandidatePairs": "claim_builder",
         "ClaimBuilder": "claim_builder",
+        "Conll": "conll",
         "CovidFact": "covid_fact",
         "CrossGenre": "cross_genre",
         "Imdb": "imdb",
@@ -92,6 +95,7 @@ __all__ = [
     "Bm25",
     "CandidatePairs",
     "ClaimBuilder",
+    "Conll",
     "CovidFact",
     "CrossGenre",
     "Imdb",

@@ -14,6 +14,7 @@ from distattn_jax.models.pair_classifier import PairClassifier
 from distattn_jax.models.pretrained import PretrainedConfig, PretrainedEncoder
 from distattn_jax.models.pretrained_classifier import PretrainedClassifier
 from distattn_jax.models.sampling import Samples, sample
+from distattn_jax.models.tagger import Tagger, TaggerOutput
 from distattn_jax.models.text_classifier import ClassifierOutput, TextClassifier
 from distattn_jax.models.text_encoder import PooledOutput, SequenceEncoder, TextEncoder
 from distattn_jax.models.translator import Translator, TranslatorOutput, shift_right
@@ -39,6 +40,8 @@ __all__ = [
     "Samples",
     "SequenceEncoder",
     "Sizes",
+    "Tagger",
+    "TaggerOutput",
     "TextClassifier",
     "TextEncoder",
     "Translator",

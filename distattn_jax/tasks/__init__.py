@@ -54,6 +54,12 @@ from distattn_jax.tasks.registry import (
     prepare,
     read_split,
 )
+from distattn_jax.tasks.tagging import (
+    Tagging,
+    TaggingConfig,
+    TaggingData,
+    TaggingModelConfig,
+)
 from distattn_jax.tasks.text_attention import (
     PartAttention,
     attend_to_texts,
@@ -109,6 +115,10 @@ __all__ = [
     "PretrainedModelConfig",
     "RelationTable",
     "SentenceAttention",
+    "Tagging",
+    "TaggingConfig",
+    "TaggingData",
+    "TaggingModelConfig",
     "TextClassification",
     "TextClassificationConfig",
     "TextClassificationData",

@@ -19,11 +19,11 @@ from distattn_jax.data import (
     load_embeddings,
     load_split,
 )
-from distattn_jax.tasks.text_task import AttentionConfig, DatasetConfig, VocabularyConfig
+from distattn_jax.tasks.text_task import DatasetConfig, EmbeddingConfig, VocabularyConfig
 from distattn_jax.train import Config
 from distattn_jax.train.run import experiment_folder
 
-ConfigType = TypeVar("ConfigType", bound=AttentionConfig)
+ConfigType = TypeVar("ConfigType", bound=EmbeddingConfig)
 SPLITS = ("train", "validation", "test")
 
 

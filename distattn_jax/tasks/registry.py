@@ -16,6 +16,7 @@ from distattn_jax.tasks import (
     news_recommendation,
     pair_classification,
     pretrained_classification,
+    tagging,
     text_classification,
     translation,
 )
@@ -88,6 +89,12 @@ TASKS = {
         language_modeling.LanguageModeling,
         language_modeling.prepare,
         language_modeling.read_table,
+    ),
+    "tagging": TaskDefinition(
+        tagging.TaggingConfig,
+        tagging.Tagging,
+        tagging.prepare,
+        tagging.read_table,
     ),
     "translation": TaskDefinition(
         translation.TranslationConfig,

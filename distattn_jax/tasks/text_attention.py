@@ -11,7 +11,7 @@ from flax import nnx
 from tokenizers import Encoding, Tokenizer
 
 from distattn_jax.attention import Variant
-from distattn_jax.data import END_ID, END_TOKEN, UNKNOWN_TOKEN, Ragged, split_sentences
+from distattn_jax.data import END_ID, END_TOKEN, UNKNOWN_TOKEN, Ragged, Table, split_sentences
 from distattn_jax.models import (
     DocumentClassifier,
     DocumentRegressor,
@@ -21,6 +21,7 @@ from distattn_jax.models import (
     PretrainedClassifier,
     PretrainedEncoder,
     SequenceEncoder,
+    Tagger,
     TextClassifier,
     TextEncoder,
     Translator,
@@ -29,6 +30,7 @@ from distattn_jax.models import (
 from distattn_jax.tasks.decoding import translate_tokens
 from distattn_jax.tasks.load import LoadedModel
 from distattn_jax.tasks.pair_classification import FIELDS as PAIR_FIELDS
+from distattn_jax.tasks.tagging import Tagging
 
 UNKNOWN_TOKENS = (UNKNOWN_TOKEN, "<unk>")  # of BERT and our own tokenizers, of RoBERTa and ALBERT
 
@@ -73,6 +75,9 @@ def attend_to_texts(loaded: LoadedModel, texts: Sequence[str]) -> dict[str, Part
         case LanguageModel():
             _check_count(texts, (1,), "a language model")
             return {"text": _attend_with_language_model(model, tokenizer, texts[0])}
+        case Tagger():
+            _check_count(texts, (1,), "a tagger")
+            return {"text": _attend_with_tagger(loaded, texts[0])}
         case TextClassifier():
             _check_count(texts, (1,), "a classifier of texts")
             return {"text": _attend_with_text_encoder(model.text, tokenizer, texts)[0][0]}
@@ -174,6 +179,18 @@ def _attend_in_two_levels(
         variants=_list_variants(sequence.encoder.layers),
     )
     return {**inside, names[1]: between}
+
+
+def _attend_with_tagger(loaded: LoadedModel, text: str) -> PartAttention:
+    """Return the attention maps of a sentence, whose words are separated by white space."""
+    task, words = loaded.task, text.split()
+    if not words:
+        raise ValueError(f"texts (--text) must contain at least one word; got {text!r}.")
+    assert isinstance(task, Tagging)
+    batch = Table(task.encode([{"text": text}])).take(np.arange(1), len(words))
+    outputs = jax.jit(functools.partial(task.call_model, weights=True))(loaded.model, batch)
+    layers = loaded.model.encoder.layers  # type: ignore[attr-defined]
+    return PartAttention(np.asarray(outputs.weights[0]), words, variants=_list_variants(layers))
 
 
 def _attend_with_language_model(

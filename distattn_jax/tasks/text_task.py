@@ -44,12 +44,11 @@ def dataset_option(*names: str) -> Any:
 
 
 @dataclasses.dataclass(frozen=True)
-class VocabularyConfig(DatasetConfig):
-    """Options of the data set, the batches, the tokenizer and its vocabulary."""
+class WordConfig(DatasetConfig):
+    """Options of the data set, the batches, and the vocabulary of words."""
 
-    tokenizer: str = option("word_level", "kind of tokenizer", choices=tuple(TOKENIZERS))
     vocabulary: int = option(50_000, "largest size of the vocabulary, built on the training set")
-    min_count: int = option(1, "word_level: words less frequent than this are unknown")
+    min_count: int = option(1, "words less frequent than this are unknown")
     vectors: str = option("", "GloVe file (text, .gz or .zip) with the initial embeddings")
 
     def __post_init__(self) -> None:
@@ -57,6 +56,14 @@ class VocabularyConfig(DatasetConfig):
         self.require_at_least(1, "min_count")
         self.require_at_least(3, "vocabulary")
         self.require_at_most(2**31 - 1, "vocabulary")  # Token ids are 32-bit integers.
+
+
+@dataclasses.dataclass(frozen=True)
+class VocabularyConfig(WordConfig):
+    """Options of the data set, the batches, the tokenizer and its vocabulary."""
+
+    tokenizer: str = option("word_level", "kind of tokenizer", choices=tuple(TOKENIZERS))
+    min_count: int = option(1, "word_level: words less frequent than this are unknown")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -130,15 +137,25 @@ class TransformerConfig(ComputeConfig):
 
 
 @dataclasses.dataclass(frozen=True)
-class ModelConfig(TransformerConfig):
-    """Options of the sizes and initial values of the model."""
+class EmbeddingModelConfig(TransformerConfig):
+    """Options of the sizes and initial values of a model with embeddings of words."""
 
     embedding_features: int = option(300, "width of the embeddings, unless vectors are loaded")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.require_at_least(1, "embedding_features")
+
+
+@dataclasses.dataclass(frozen=True)
+class ModelConfig(EmbeddingModelConfig):
+    """Options of the sizes and initial values of the model."""
+
     pooling_features: int = option(200, "width of the hidden layer of the pooling")
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self.require_at_least(1, "embedding_features", "pooling_features")
+        self.require_at_least(1, "pooling_features")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -163,8 +180,16 @@ class MethodsConfig(Config):
 
 
 @dataclasses.dataclass(frozen=True)
-class AttentionConfig(MethodsConfig):
+class EmbeddingConfig(MethodsConfig):
     """Options of an experiment on texts whose words have embeddings of their own."""
+
+    data: WordConfig = WordConfig()
+    model: EmbeddingModelConfig = EmbeddingModelConfig()
+
+
+@dataclasses.dataclass(frozen=True)
+class AttentionConfig(EmbeddingConfig):
+    """Options of an experiment on texts that are encoded as one vector."""
 
     data: VocabularyConfig = VocabularyConfig()
     model: ModelConfig = ModelConfig()

@@ -1,4 +1,4 @@
-"""Predict a label for each line of text."""
+"""Predict a label for each line of text, or the tags of its words."""
 
 import argparse
 import contextlib

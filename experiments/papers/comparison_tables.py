@@ -33,6 +33,7 @@ Published = Mapping[str, Mapping[str, str]]  # method -> metric -> printed numbe
 
 # Prediction without a model, by criterion.
 BASELINE_TITLES = {"accuracy": "majority label", "rmse": "mean rating", "mrr": "BM25"}
+TAGGING_BASELINE = "majority tag of each word"  # for every criterion of the task
 PUBLISHED = "published"  # origin of a column, beside the splits "validation" and "test"
 GUIDE_WEIGHTS = {name for guide in GUIDES.values() for name in guide.weights}
 
@@ -81,7 +82,8 @@ def comparison_table(results: Sequence[Result], *, published: Published) -> str:
             for metric, value in values.items()
         }
         cells = [known.get(column, EMPTY) for column in columns]
-        title = BASELINE_TITLES[results[0]["criterion"]]
+        is_tagging = results[0].get("task") == "tagging"
+        title = TAGGING_BASELINE if is_tagging else BASELINE_TITLES[results[0]["criterion"]]
         rows.append([title, EMPTY, *cells, *[EMPTY] * (1 + has_grid)])
     for result in results:
         counts = [str(len(select_members(result))), str(len(group_by_setting(result)))]

@@ -10,10 +10,12 @@ METRIC_TITLES = {
     **{"macro_f": "macro F", "auc": "AUC", "mrr": "MRR", "rmse": "RMSE", "mae": "MAE"},
     **{"ndcg@5": "nDCG@5", "ndcg@10": "nDCG@10"},
     **{f"recall@{k}": f"R@{k}" for k in (1, 3, 5, 20)},
+    "f1": "F1",
     **{"bleu": "BLEU", "bleu_lowercase": "BLEU, lower case", "chrf": "chrF"},
 }
 PERCENT_METRICS = (
     *("accuracy", "macro_precision", "macro_recall", "macro_f"),
+    *("f1", "precision", "recall"),
     *("auc", "mrr", "ndcg@5", "ndcg@10"),
     *(f"recall@{k}" for k in (1, 3, 5, 20)),
 )

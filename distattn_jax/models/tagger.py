@@ -1,0 +1,150 @@
+"""Tagger: a Transformer encoder over words, and one dense layer for the tag of each word."""
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from flax import nnx
+from jaxtyping import Array, Float, Int
+
+from distattn_jax.models.methods import Sizes, get_method
+from distattn_jax.modules import Encoder, add_positions, dropout
+from distattn_jax.modules.dropout import Rate, Rngs
+
+BYTES = 257  # padding, and every byte plus 1
+
+
+class TaggerOutput(NamedTuple):
+    """Output of a tagger. Fields that were not requested are None.
+
+    Attributes:
+      logits: Unnormalized log probability of each tag, for each word.
+      lengths: Number of words of each sentence. The rest is padding.
+      received: Attention that each key receives in each layer and head.
+      weights: Attention weights of each layer and head.
+    """
+
+    logits: Float[Array, "B T C"]
+    lengths: Int[Array, " B"]
+    received: Float[Array, "B L N S"] | None = None
+    weights: Float[Array, "B L N T S"] | None = None
+
+
+class SpellingEncoder(nnx.Module):
+    """Encode the spelling of each word: a convolution of width 3 over bytes, and their maximum.
+
+    Args:
+      features: Width of the output.
+      dtype: Dtype of the computation. None uses the dtype of the parameters, float32.
+      rngs: Random number generators. The stream `params` draws the parameters.
+    """
+
+    def __init__(self, features: int, *, dtype: Any = None, rngs: nnx.Rngs):
+        self.embedding = nnx.Embed(BYTES, features, dtype=dtype, rngs=rngs)
+        self.convolution = nnx.Linear(3 * features, features, dtype=dtype, rngs=rngs)
+
+    def __call__(
+        self, spelling: Int[Array, "B T K"], lengths: Int[Array, "B T"]
+    ) -> Float[Array, "B T F"]:
+        """Return a vector for each word. A word without bytes has a vector of zeros.
+
+        Args:
+          spelling: Bytes of each word, each plus 1. 0 is padding.
+          lengths: Number of bytes of each word. The rest is padding.
+        """
+        valid = jnp.arange(spelling.shape[2])[None, None, :, None] < lengths[..., None, None]
+        x = jnp.where(valid, self.embedding(spelling), 0)
+        padded = jnp.pad(x, ((0, 0), (0, 0), (1, 1), (0, 0)))
+        # A dense layer, unlike a convolution, stays one matrix product for models side by side.
+        windows = jnp.concatenate([padded[:, :, :-2], x, padded[:, :, 2:]], axis=-1)
+        return jnp.where(valid, jax.nn.relu(self.convolution(windows)), 0).max(axis=2)
+
+
+class Tagger(nnx.Module):
+    """Predict a tag for each word of a sentence, with any attention method.
+
+    The model consists of word embeddings, the spelling of the words, a dense layer, a Transformer
+    encoder and a dense layer.
+
+    Args:
+      vocabulary: Size V of the vocabulary. Token id 0 is padding.
+      classes: Number of tags C.
+      method: Name of the attention method, a key of `METHODS`.
+      sizes: Sizes of the model.
+      spelling_features: Width of the vector of the spelling of a word. 0 ignores the spelling.
+      implementation: Implementation of the attention. None selects the fastest.
+      dtype: Dtype of the computation. None uses the dtype of the parameters, float32.
+      rngs: Random number generators. The stream `params` draws the parameters.
+    """
+
+    def __init__(
+        self,
+        vocabulary: int,
+        classes: int,
+        *,
+        method: str,
+        sizes: Sizes,
+        spelling_features: int = 0,
+        implementation: str | None = None,
+        dtype: Any = None,
+        rngs: nnx.Rngs,
+    ):
+        selected = get_method(method)
+        self.positions = selected.positions
+        width = sizes.embedding_features
+        self.embedding = nnx.Embed(vocabulary, width, dtype=dtype, rngs=rngs)
+        self.spelling = (
+            SpellingEncoder(spelling_features, dtype=dtype, rngs=rngs)
+            if spelling_features
+            else None
+        )
+        self.project = nnx.Linear(width + spelling_features, sizes.features, dtype=dtype, rngs=rngs)
+        self.encoder = Encoder(
+            **selected.stack_arguments(sizes),
+            implementation=implementation,
+            dtype=dtype,
+            rngs=rngs,
+        )
+        self.classes = nnx.Linear(sizes.features, classes, rngs=rngs)
+
+    def __call__(
+        self,
+        words: Int[Array, "B T"],
+        lengths: Int[Array, " B"],
+        spelling: Int[Array, "B T K"] | None = None,
+        spelling_lengths: Int[Array, "B T"] | None = None,
+        *,
+        dropout_rate: Rate = 0.0,
+        rngs: Rngs | None = None,
+        received: bool = False,
+        weights: bool = False,
+    ) -> TaggerOutput:
+        """Return the logits of the tags in float32.
+
+        Args:
+          words: Token ids, one for each word.
+          lengths: Number of words of each sentence. The rest is padding.
+          spelling: Bytes of each word, each plus 1. 0 is padding. Ignored by a model without
+            `spelling_features`.
+          spelling_lengths: Number of bytes of each word.
+          dropout_rate: Dropout rate of words and encoder. May be traced.
+          rngs: Random number generators of dropout. None disables dropout.
+          received: Also return the attention that each key receives, shape (B, L, N, S).
+          weights: Also return the attention weights, shape (B, L, N, T, S).
+        """
+        x = self.embedding(words)
+        if self.spelling is not None:
+            if spelling is None or spelling_lengths is None:
+                raise ValueError("spelling and spelling_lengths must be given; got None.")
+            x = jnp.concatenate([x, self.spelling(spelling, spelling_lengths)], axis=-1)
+        x = self.project(dropout(x, dropout_rate, rngs))
+        encoded = self.encoder(
+            add_positions(x) if self.positions else x,
+            lengths=lengths,
+            dropout_rate=dropout_rate,
+            rngs=rngs,
+            received=received,
+            weights=weights,
+        )
+        logits = self.classes(dropout(encoded.values, dropout_rate, rngs).astype(jnp.float32))
+        return TaggerOutput(logits, lengths, encoded.received, encoded.weights)

@@ -1,0 +1,308 @@
+"""Tagging (sequence labelling): one tag for each word of a sentence."""
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from flax import nnx
+from jaxtyping import Array, Bool, Float, Int
+from tokenizers import Tokenizer
+
+from distattn_jax.data import (
+    DataError,
+    Nested,
+    Ragged,
+    Table,
+    TextBuilder,
+    encode,
+    train_word_level,
+)
+from distattn_jax.models import Tagger
+from distattn_jax.tasks.preparation import (
+    SPLITS,
+    PreparedData,
+    iterate_training_texts,
+    open_dataset,
+    prepare_with_embeddings,
+    read_examples,
+    read_labels,
+)
+from distattn_jax.tasks.spans import count_spans, parse_tags, span_metrics
+from distattn_jax.tasks.text_task import (
+    EmbeddingConfig,
+    EmbeddingModelConfig,
+    PredictingTask,
+    WordConfig,
+    dataset_option,
+    model_arguments,
+)
+from distattn_jax.train import Batch, Setting, option, token_cross_entropy
+
+COLUMN = "words"
+
+
+@dataclasses.dataclass(frozen=True)
+class TaggingData(WordConfig):
+    """Options of the data set, the vocabulary and the batches, for tagging."""
+
+    dataset: str = dataset_option("conll")
+    longest: int = option(256, "training sentences with more words are left out")
+    spelling_bytes: int = option(24, "largest number of bytes of a word; the rest is cut")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.require_at_least(1, "longest", "spelling_bytes")
+
+
+@dataclasses.dataclass(frozen=True)
+class TaggingModelConfig(EmbeddingModelConfig):
+    """Options of the sizes and initial values of the tagger."""
+
+    spelling_features: int = option(
+        32, "width of the vector of the spelling of a word; 0 for words without spelling"
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.require_at_least(0, "spelling_features")
+
+
+@dataclasses.dataclass(frozen=True)
+class TaggingConfig(EmbeddingConfig):
+    """Options of an experiment on tagging."""
+
+    task: ClassVar[str] = "tagging"
+    data: TaggingData = TaggingData()
+    model: TaggingModelConfig = TaggingModelConfig()
+
+
+class Tagging(PredictingTask):
+    """Assign a tag to each word of a sentence.
+
+    The loss of an example is the mean over its words. The loss of a batch and of a split, and the
+    accuracy, are means over all words. If the tags mark spans, the metrics also include precision,
+    recall and F1 over all spans of a split, by the rules of conlleval.
+    """
+
+    length_columns = (COLUMN,)
+    length_unit = "words"
+
+    def __init__(self, *arguments: Any, **options: Any):
+        super().__init__(*arguments, **options)
+        self.spans = parse_tags(self.labels)
+
+    @property
+    def criterion(self) -> str:  # type: ignore[override]
+        return "accuracy" if self.spans is None else "f1"
+
+    @property
+    def max_length(self) -> int | None:
+        return None  # `read_table` obeys --data.longest. No sentence is truncated.
+
+    def make_model(self, setting: Setting, *, rngs: nnx.Rngs) -> Tagger:
+        return Tagger(
+            classes=len(self.labels),
+            spelling_features=self.config.model.spelling_features,
+            rngs=rngs,
+            **model_arguments(self, setting),
+        )
+
+    def call_model(self, model: Any, batch: Batch, **arguments: Any) -> Any:
+        spelling = batch["spelling"], batch["spelling_words"]
+        return model(batch[COLUMN], batch[f"{COLUMN}_length"], *spelling, **arguments)
+
+    def encode(self, rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+        return encode_words(
+            [" ".join(row["text"].split()) for row in rows],
+            self.tokenizer,
+            self.config.data.spelling_bytes,
+        )
+
+    def loss(self, outputs: Any, batch: Batch) -> Float[Array, " B"]:
+        losses = token_cross_entropy(outputs.logits, batch["tags"])
+        total = jnp.where(_word_mask(batch), losses, 0).sum(axis=-1)
+        return total / jnp.maximum(batch["tags_length"], 1)
+
+    def example_weights(self, batch: Batch) -> Float[Array, " B"]:
+        return batch["weight"] * batch["tags_length"]
+
+    def counts(self, outputs: Any, batch: Batch) -> dict[str, Array]:
+        valid = _word_mask(batch) & (batch["weight"] > 0)[:, None]
+        return self._count(batch["tags"], outputs.logits.argmax(axis=-1), valid)
+
+    def metrics(self, counts: Mapping[str, np.ndarray]) -> dict[str, float]:
+        found = {"accuracy": float(counts["right"] / counts["words"])}
+        if self.spans is not None:
+            names = ("true_spans", "predicted_spans", "right_spans")
+            found |= span_metrics(*(int(counts[name]) for name in names))
+        return found
+
+    def baseline(self, train_table: Any, table: Any) -> dict[str, float]:
+        """Return the metrics of the most frequent tag of each word in the training set.
+
+        An unknown word, and a word that no training sentence contains, has the most frequent tag of
+        all words.
+        """
+        words, tags = (train_table.columns[name].values for name in (COLUMN, "tags"))
+        counts = np.zeros((self.tokenizer.get_vocab_size(), len(self.labels)), np.int64)
+        np.add.at(counts, (words, tags), 1)
+        counts[counts.sum(axis=1) == 0] = counts.sum(axis=0)
+        taken = table.take(np.arange(len(table)), int(table.lengths((COLUMN,)).max()))
+        batch = {name: jnp.asarray(column) for name, column in taken.items()}
+        predicted = jnp.asarray(counts.argmax(axis=1))[batch[COLUMN]]
+        found = jax.jit(self._count)(batch["tags"], predicted, _word_mask(batch))
+        return self.metrics({name: np.asarray(count) for name, count in found.items()})
+
+    def format_predictions(self, outputs: Any) -> list[str]:
+        """Return one line for each sentence: the tag of each word, separated by spaces."""
+        best = np.asarray(outputs.logits.argmax(axis=-1))
+        lengths = np.asarray(outputs.lengths)
+        return [
+            " ".join(self.labels[i] for i in row[:length])
+            for row, length in zip(best, lengths, strict=True)
+        ]
+
+    def _count(
+        self, true: Int[Array, "B T"], predicted: Int[Array, "B T"], valid: Bool[Array, "B T"]
+    ) -> dict[str, Array]:
+        """Return the number of words, of right tags and, if the tags mark spans, of spans.
+
+        Args:
+          true: Index of the true tag of each word.
+          predicted: Index of the predicted tag of each word.
+          valid: True for the words to count, and False for padding.
+        """
+        right = valid & (true == predicted)
+        counts = {
+            "words": jnp.sum(valid, dtype=jnp.int32),
+            "right": jnp.sum(right, dtype=jnp.int32),
+        }
+        spans = self.spans
+        return counts if spans is None else counts | count_spans(true, predicted, valid, spans)
+
+
+def _word_mask(batch: Batch) -> Bool[Array, "B T"]:
+    """Return a mask that is True for words and False for padding."""
+    positions = jnp.arange(batch["tags"].shape[1])
+    return positions[None, :] < batch["tags_length"][:, None]
+
+
+def encode_words(
+    texts: Sequence[str], tokenizer: Tokenizer, width: int
+) -> dict[str, Ragged | Nested]:
+    """Return two columns: the token id of every word, and the bytes of every word, each plus 1.
+
+    Args:
+      texts: Sentences, whose words are separated by single spaces.
+      tokenizer: Tokenizer with one token for each word.
+      width: Largest number of bytes of a word. The rest is cut.
+    """
+    words = [text.split(" ") if text else [] for text in texts]
+    tokens = encode(tokenizer, texts)
+    counts = [len(row) for row in words]
+    assert tokens.lengths.tolist() == counts  # one token for each word
+    spelling = [np.frombuffer(word.encode(), np.uint8) for row in words for word in row]
+    values = np.concatenate([np.zeros(0, np.int32), *spelling]).astype(np.int32) + 1
+    offsets = np.cumsum([0, *map(len, spelling)], dtype=np.int64)
+    return {
+        COLUMN: tokens,
+        "spelling": Nested.from_counts(Ragged(values, offsets), counts, width),
+    }
+
+
+def prepare(config: TaggingConfig) -> PreparedData:
+    """Prepare a data set of tagged sentences."""
+    dataset = open_dataset(config.data)
+    tokenizer = train_word_level(
+        iterate_training_texts(dataset, ("text",)),
+        min_count=config.data.min_count,
+        max_size=config.data.vocabulary,
+        split_punctuation=False,
+    )
+    tables = {split: read_table(config, dataset, split, tokenizer) for split in SPLITS}
+    mean_length = float(tables["train"].lengths((COLUMN,)).mean())
+    longest = max(int(table.lengths((COLUMN,)).max()) for table in tables.values())
+    labels = read_labels(dataset)
+    return prepare_with_embeddings(
+        config,
+        dataset,
+        tokenizer,
+        tables,
+        embedding_path=("embedding", "embedding"),
+        average_length=mean_length,
+        sequence_lengths={"encoder": mean_length},
+        longest_sequences={"encoder": longest},
+        labels=labels,
+        messages=(
+            *describe_long_sentences(config.data, dataset, tables),
+            *describe_words(config.data, tables, labels),
+        ),
+    )
+
+
+def describe_long_sentences(
+    config: TaggingData, dataset: TextBuilder, tables: Mapping[str, Table]
+) -> list[str]:
+    """Return messages about the sentences with more than `longest` words.
+
+    Such sentences of the training set are left out. Such sentences of the other splits are kept
+    whole, because every word counts in the metrics.
+    """
+    reason = f"with more than {config.longest} words (--data.longest)"
+    left_out = dataset.info.splits["train"].num_examples - len(tables["train"])
+    lines = [f"left out: {left_out:,} sentences of train {reason}"] if left_out else []
+    for split in SPLITS[1:]:
+        kept = int((tables[split].lengths((COLUMN,)) > config.longest).sum())
+        if kept:
+            lines.append(f"kept whole: {kept:,} sentences of {split} {reason}")
+    return lines
+
+
+def describe_words(
+    config: TaggingData, tables: Mapping[str, Table], labels: Sequence[str]
+) -> list[str]:
+    """Return messages about the words, the tags and the long words of all splits."""
+    counts = (f"{table.lengths((COLUMN,)).sum():,} of {split}" for split, table in tables.items())
+    spans = parse_tags(labels)
+    kind = "" if spans is None else f", which mark spans of {spans.types.max()} types"
+    lines = [f"words: {', '.join(counts)}; {len(labels)} tags{kind}"]
+    trained = np.unique(tables["train"].columns["tags"].values)  # type: ignore[union-attr]
+    for split in SPLITS[1:]:
+        found = np.unique(tables[split].columns["tags"].values)  # type: ignore[union-attr]
+        unseen = [labels[i] for i in np.setdiff1d(found, trained)]
+        if unseen:
+            lines.append(f"tags of {split} that train lacks: {', '.join(unseen)}")
+    spelling = tables["train"].columns["spelling"]
+    if spelling.truncated:  # type: ignore[union-attr]
+        lines.append(
+            f"{spelling.truncated:,} words of train have more than "  # type: ignore[union-attr]
+            f"{config.spelling_bytes} bytes (--data.spelling-bytes); their spelling is cut"
+        )
+    return lines
+
+
+def read_table(
+    config: TaggingConfig, dataset: TextBuilder, split: str, tokenizer: Tokenizer
+) -> Table:
+    """Return the examples of a split: the token id, the spelling and the tag of each word.
+
+    Training sentences with more than `longest` words are left out.
+    """
+    rows = read_examples(dataset, split)
+    if split == "train":
+        longest = config.data.longest
+        short = [row for row in rows if len(row["label"]) <= longest]
+        if not short:
+            raise DataError(
+                f"--data.longest ({longest}) must be at least the number of words of some training "
+                f"sentence; all {len(rows):,} sentences are longer."
+            )
+        rows = short
+    columns = encode_words([row["text"] for row in rows], tokenizer, config.data.spelling_bytes)
+    tags = np.asarray([tag for row in rows for tag in row["label"]], np.int32)
+    words = columns[COLUMN]
+    assert isinstance(words, Ragged)
+    return Table({**columns, "tags": Ragged(tags, words.offsets)})
