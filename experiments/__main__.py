@@ -24,7 +24,7 @@ def main(arguments: list[str]) -> None:
     if not arguments or arguments[0] in ("-h", "--help"):
         print("usage: python -m experiments COMMAND ...\n")
         for name, summary in commands.items():
-            print(f"  {name:<10}{summary}")
+            print(f"  {name:<12}{summary}")
         sys.exit(0 if arguments else 2)
     name, *rest = arguments
     if name not in commands:

@@ -133,6 +133,16 @@ def test_long_sentences_are_left_out_of_train_only_and_counted(folder):
         prepare(make_config(folder, longest=3))
 
 
+def test_new_tags_and_long_words_are_reported(tmp_path):
+    (tmp_path / "raw").mkdir()
+    for split, tag in {"train": "NOUN", "dev": "VERB", "test": "NOUN"}.items():
+        (tmp_path / "raw" / f"{split}.txt").write_text(f"abc {tag}\nd NOUN\n")
+    messages = prepare(make_config(tmp_path)).messages
+    assert "words: 2 of train, 2 of validation, 2 of test; 2 tags" in messages
+    assert "tags of validation that train lacks: VERB" in messages
+    assert "1 words of train have more than 2 bytes" in " ".join(messages)
+
+
 def test_metrics_are_those_of_a_known_example():
     # The example in the documentation of seqeval.
     labels = ("B-MISC", "B-PER", "I-MISC", "I-PER", "O")
