@@ -86,8 +86,13 @@ def edit_docstring(app, what, name, obj, options, lines):
     """Escape | in a docstring. List the keys of a dict instead of the docstring of its type."""
     if what == "data":
         keys = ", ".join(f"`{key}`" for key in obj) if isinstance(obj, dict) else ""
-        lines[:] = [f"Keys: {keys}."] if keys else []
+        lines[:] = [f"It has the keys {keys}."] if keys else []
     lines[:] = [line.replace("|", r"\|") for line in lines]
+
+
+def skip_fields(app, what, name, obj, skip, options):
+    """Leave out the fields of a NamedTuple, which the docstring of its class describes."""
+    return skip or str(getattr(obj, "__doc__", "")).startswith("Alias for field number")
 
 
 def check_names(app, env):
@@ -112,5 +117,6 @@ def setup(app):
     """Connect the directive and the functions above to the build."""
     app.add_directive("public-names", PublicNames)
     app.connect("autodoc-process-docstring", edit_docstring, priority=400)
+    app.connect("autodoc-skip-member", skip_fields)
     app.connect("env-check-consistency", check_names)
     app.connect("build-finished", write_redirect)

@@ -9,7 +9,7 @@
 # *received attention*. The accuracy hardly changes here, and on the real data sets that we tried
 # they gave no gain.
 
-# %%
+# %% tags=["remove-cell"]
 import sys
 
 if "google.colab" in sys.modules:  # In Colab, install the package first.

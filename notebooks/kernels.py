@@ -8,7 +8,7 @@
 # with the length. Time still grows with the square. On a Hopper GPU, fused kernels skip the tiles in
 # which a distance-aware head is constant, and a local head costs time linear in the length.
 
-# %%
+# %% tags=["remove-cell"]
 import sys
 
 if "google.colab" in sys.modules:  # In Colab, install the package first.

@@ -8,7 +8,7 @@
 # communication. The output projection adds the parts of all heads: one all-reduce over `model`.
 # The length can be split, too, if the parts are merged by their logsumexp.
 
-# %%
+# %% tags=["remove-cell"]
 import sys
 
 if "google.colab" in sys.modules:  # In Colab, install the package first.

@@ -10,7 +10,7 @@
 # et al., Transformer-XL and TENER can point at a relative position: here the word before, two words
 # before, and two words after.
 
-# %%
+# %% tags=["remove-cell"]
 import sys
 
 if "google.colab" in sys.modules:  # In Colab, install the package first.

@@ -7,7 +7,7 @@
 # seconds. Its cross-attention shows which word each word comes from: adjectives and nouns cross over.
 # Its tables show which relative positions a head tells apart: they have long vectors.
 
-# %%
+# %% tags=["remove-cell"]
 import sys
 
 if "google.colab" in sys.modules:  # In Colab, install the package first.

@@ -10,7 +10,7 @@
 # its size says over how many tokens the coefficient changes. v says how strongly: the coefficient of
 # a global head (w > 0) rises to 1 + eᵛ, and that of a local head (w < 0) falls sooner the larger v is.
 
-# %%
+# %% tags=["remove-cell"]
 import sys
 
 if "google.colab" in sys.modules:  # In Colab, install the package first.
@@ -72,7 +72,7 @@ plt.show()
 # Move w and v. The curve is the coefficient, and the strip below shows how much each key counts for
 # the query in the middle.
 
-# %%
+# %% tags=["hide-input"]
 from IPython.display import HTML
 
 HTML("""

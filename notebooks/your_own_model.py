@@ -8,7 +8,7 @@
 # together are about ten lines. On the toy task of this notebook, plain attention without positions
 # cannot learn which number is nearest. Distance-aware attention can.
 
-# %%
+# %% tags=["remove-cell"]
 import sys
 
 if "google.colab" in sys.modules:  # In Colab, install the package first.

@@ -7,16 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from distattn_jax import plot
-from distattn_jax.attention import (
-    Adapted,
-    DistanceAware,
-    DistanceBias,
-    DotProduct,
-    RelativePosition,
-    TransformerXL,
-    alibi,
-)
+from distattn_jax import attention, plot
 from distattn_jax.plot.explore import FOLDER, SCRIPTS
 from tests.plot.pages import TOKENS, distance_aware, random_maps, read_data, unpack
 
@@ -126,13 +117,13 @@ def test_distance_aware_heads_have_w_v_and_a_curve():
 
 def test_other_mappings_have_parameters_of_their_own():
     shape = (jnp.full(3, 2.0), jnp.full(3, 0.5))
-    layer = positions_of(DistanceAware(jnp.ones(3), shape, mapping="linear"))[0]
+    layer = positions_of(attention.DistanceAware(jnp.ones(3), shape, mapping="linear"))[0]
     numbers = {name: unpack(values)[0] for name, values in layer["numbers"].items()}
     assert numbers == {"w": 1, "k": 2, "b": 0.5}
 
 
 def test_a_bias_has_a_curve_over_relative_positions():
-    layer = positions_of(DistanceBias(jnp.asarray([0.5, 0.25, 1.0]), alibi))[0]
+    layer = positions_of(attention.DistanceBias(jnp.asarray([0.5, 0.25, 1.0]), attention.alibi))[0]
     assert unpack(layer["numbers"]["slope"]).tolist() == [0.5, 0.25, 1]
     (curve,) = layer["curves"]
     assert unpack(curve["x"]).tolist() == list(range(-5, 6))
@@ -142,7 +133,9 @@ def test_a_bias_has_a_curve_over_relative_positions():
 def test_causal_maps_have_no_later_keys():
     maps = np.tril(np.ones((1, 3, 6, 6)))
     maps /= maps.sum(axis=-1, keepdims=True)
-    page = plot.explore(maps, TOKENS, variants=[DistanceBias(jnp.ones(3), alibi)])
+    page = plot.explore(
+        maps, TOKENS, variants=[attention.DistanceBias(jnp.ones(3), attention.alibi)]
+    )
     (part,) = read_data(page)["models"][0]["parts"]
     assert part["causal"]
     assert unpack(part["positions"][0]["curves"][0]["x"]).tolist() == list(range(6))
@@ -150,7 +143,7 @@ def test_causal_maps_have_no_later_keys():
 
 def test_tables_of_relative_positions_are_compared_after_their_mean_is_subtracted():
     table = np.random.default_rng(1).normal(size=(3, 41, 4)).astype(np.float32)  # k = 20
-    layer = positions_of(RelativePosition(jnp.asarray(table), None))[0]
+    layer = positions_of(attention.RelativePosition(jnp.asarray(table), None))[0]
     (curve,), (similarities,) = layer["curves"], layer["tables"]
     assert unpack(curve["x"]).tolist() == similarities["positions"] == list(range(-16, 17))
     vectors = table[1, 4:37] - table[1, 4:37].mean(axis=0)
@@ -172,8 +165,8 @@ def test_shared_sinusoids_have_the_score_of_the_position_alone():
         return np.concatenate([np.sin(angles), np.cos(angles)], axis=1)
 
     for variant, expected in (
-        (TransformerXL(*arrays), sinusoids(6) @ projection[0] @ bias[0] / 2),
-        (Adapted(*arrays[1:]), sinusoids(4) @ bias[0]),
+        (attention.TransformerXL(*arrays), sinusoids(6) @ projection[0] @ bias[0] / 2),
+        (attention.Adapted(*arrays[1:]), sinusoids(4) @ bias[0]),
     ):
         (curve,) = positions_of(variant)[0]["curves"]
         assert unpack(curve["y"]).shape == (3, 11)
@@ -181,7 +174,7 @@ def test_shared_sinusoids_have_the_score_of_the_position_alone():
 
 
 def test_dot_product_attention_has_no_parameters():
-    assert positions_of(DotProduct())[0] == {"numbers": {}, "curves": [], "tables": []}
+    assert positions_of(attention.DotProduct())[0] == {"numbers": {}, "curves": [], "tables": []}
 
 
 def test_selected_layers_keep_their_numbers():
