@@ -96,8 +96,9 @@ plot.attention_maps(maps, SENTENCE, columns=5, max_weight=0.6)
 # ## Swap two words
 #
 # "dog" and "man" change places: the old dog and the old man saw the sea. The dot product gives every
-# word the same weights as before: it cannot tell the two sentences apart. For the other four, the
-# weights of "dog" move to the words around its new place.
+# word the same weights as before: it cannot tell the two sentences apart. The distance-aware weights
+# hardly change, because "dog" occurs only once. The weights of the other three move to the words around
+# its new place.
 
 
 # %%
