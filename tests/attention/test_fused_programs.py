@@ -18,6 +18,7 @@ from distattn_jax.attention import (
     RelativePosition,
     TransformerXL,
     attention,
+    implementations,
 )
 from distattn_jax.attention.variants import early_add, late_multiply
 from distattn_jax.guiding import map_discrimination, pattern_decorrelation
@@ -191,7 +192,17 @@ def test_kernels_of_grouped_queries_lower():
     assert "mosaic_gpu" in lower(program, query, key[:, :, :1], value[:, :, :1], variant)
 
 
-def test_kernels_lower_under_transformations():
+@pytest.fixture(params=["cuda", "tpu"])
+def platform(request, monkeypatch):
+    """Let `implementation="pallas"` select the kernels for a platform."""
+    monkeypatch.setattr(implementations, "local_platform", lambda: request.param)
+    return request.param
+
+
+CALLS = {"cuda": "mosaic_gpu", "tpu": "tpu_custom_call"}  # of kernels in programs, by platform
+
+
+def test_kernels_lower_under_transformations(platform):
     """Several seeds in a vmap, and checkpointed layers in a scan."""
 
     def layers(query, key, value, variant):
@@ -203,8 +214,8 @@ def test_kernels_lower_under_transformations():
 
     variant = jax.tree.map(lambda leaf: jnp.stack([leaf] * 3), distance_aware())
     seeds = jax.tree.map(lambda x: jnp.stack([x, x]), (*inputs(SMALL, "bfloat16"), variant))
-    text = lower(jax.vmap(jax.grad(layers, (0, 1, 2, 3))), *seeds)
-    assert "mosaic_gpu" in text
+    text = lower(jax.vmap(jax.grad(layers, (0, 1, 2, 3))), *seeds, platform=platform)
+    assert CALLS[platform] in text
 
 
 def make_mesh(kind: AxisType):
@@ -223,14 +234,14 @@ def shard(mesh, arrays, variant):
 @pytest.mark.usefixtures("eight_devices")
 @pytest.mark.parametrize("is_set", [False, True])
 @pytest.mark.parametrize("kind", [AxisType.Auto, AxisType.Explicit])
-def test_kernels_lower_on_a_mesh(kind, is_set):
+def test_kernels_lower_on_a_mesh(kind, is_set, platform):
     mesh = make_mesh(kind)
     variant = DistanceBias((jnp.ones(2), jnp.ones(2)), "kerple_log")
     arrays = shard(mesh, inputs(SMALL, "bfloat16"), variant)
     with jax.set_mesh(mesh) if is_set else contextlib.nullcontext():
         program = functools.partial(outputs_and_gradients, implementation="pallas")
-        text = lower(program, *arrays)
-    assert "mosaic_gpu" in text
+        text = lower(program, *arrays, platform=platform)
+    assert CALLS[platform] in text
 
 
 @pytest.mark.usefixtures("eight_devices")

@@ -118,6 +118,38 @@ def test_values_and_gradients_equal_the_reference(name):
         chex.assert_trees_all_close(actual, desired, rtol=0, atol=2e-5 * unit)
 
 
+def test_a_vmap_equals_a_loop():
+    """One `vmap` is over queries and lengths, and another is over variants."""
+    sizes = SIZES._replace(queries=100, keys=130)
+    query, key, value = inputs(sizes._replace(batch=2), "float32")
+    lengths, weights = jnp.asarray([[130], [90]]), jnp.stack([WEIGHT, 2 * WEIGHT])
+
+    def attend(query, lengths, weight):
+        return attention(
+            query[None],
+            key[:1],
+            value[:1],
+            DistanceAware(weight, SHAPE),
+            key_lengths=lengths,
+            implementation="pallas",
+        ).values
+
+    over_variants = jax.vmap(attend, (None, None, 0))
+    with interpreter.interpreted():
+        actual = jax.jit(jax.vmap(over_variants), compiler_options=QUICKLY)
+        actual = actual(query, lengths, jnp.stack([weights, weights]))
+    for i, j in ((0, 0), (1, 1)):
+        expected = attention(
+            query[i : i + 1],
+            key[:1],
+            value[:1],
+            DistanceAware(weights[j], SHAPE),
+            key_lengths=lengths[i],
+            implementation="reference",
+        ).values
+        chex.assert_trees_all_close(actual[i, j], expected, rtol=0, atol=1e-5)
+
+
 def test_diagonals_are_expanded():
     shape = keys, queries = 128, 256
     numbers = jnp.arange(keys + queries, dtype=jnp.float32)[None]

@@ -15,9 +15,11 @@ the kernel computes the current one.
 
 import functools
 import itertools
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
+import jax.custom_batching
 import jax.experimental.pallas as pl
 import jax.numpy as jnp
 from jax import lax
@@ -64,7 +66,61 @@ def run_tile_loop(
       origin: Index of the diagonal query = key in `inputs.diagonals`, a multiple of 128 that is at
         least the number of keys.
     """
+    call = functools.partial(
+        _call_kernel, body, output_types, schedule, config, name, is_transposed, origin
+    )
+    return varying.mark_varying(_fold_batches(call)(inputs), varying.varying_axes(inputs))
+
+
+def _fold_batches(call: Callable[[KernelInputs], dict[str, Array]]) -> Callable[..., Any]:
+    """Return a function that treats the axis of a `vmap` as more examples.
+
+    Pallas cannot batch the arrays that a kernel copies from HBM.
+
+    Args:
+      call: Runs a kernel on its inputs.
+    """
+    run = jax.custom_batching.custom_vmap(call)
+
+    @run.def_vmap
+    def _(size: int, arguments_batched: list[Any], inputs: KernelInputs):
+        (is_batched,) = arguments_batched
+        batch = inputs.runs.shape[is_batched.runs]
+
+        def fold(x: Array, is_batched: bool, is_shared: bool) -> Array:
+            if is_shared and not is_batched:
+                return x
+            x = x if is_batched else jnp.broadcast_to(x, (size, *x.shape))
+            x = jnp.broadcast_to(x, (size, batch, *x.shape[2:]))
+            return x.reshape(-1, *x.shape[2:])
+
+        folded = jax.tree.map(
+            lambda x, is_batched: fold(x, is_batched, x.shape[is_batched] == 1), inputs, is_batched
+        )
+        runs = fold(inputs.runs, is_batched.runs, is_shared=False)
+        outputs = _fold_batches(call)(folded._replace(runs=runs))
+        outputs = {name: x.reshape(size, batch, *x.shape[1:]) for name, x in outputs.items()}
+        return outputs, dict.fromkeys(outputs, True)
+
+    return run
+
+
+def _call_kernel(
+    body: KernelBody,
+    output_types: dict[str, jax.ShapeDtypeStruct],
+    schedule: Schedule,
+    config: TileConfig,
+    name: str,
+    is_transposed: bool,
+    origin: int,
+    inputs: KernelInputs,
+) -> dict[str, jax.Array]:
+    """Run a kernel on the examples of its inputs. The arguments are those of `run_tile_loop`."""
     batch, heads, blocks, *_ = inputs.runs.shape
+    output_types = {
+        name: jax.ShapeDtypeStruct((batch, *x.shape[1:]), x.dtype)
+        for name, x in output_types.items()
+    }
     block_rows, _ = config.divide(is_transposed=is_transposed)
     # An array in SMEM is copied whole for each program, with its last two axes.
     scalars = {name: array[:, :, None] for name, array in inputs.scalars.items()}
@@ -122,7 +178,7 @@ def run_tile_loop(
         name=name,
         interpret=pltpu.InterpretParams() if is_interpreted() else False,
     )
-    return varying.mark_varying(run(arrays), varying.varying_axes(inputs))
+    return run(arrays)
 
 
 class _Run(NamedTuple):
