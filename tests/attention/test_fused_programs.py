@@ -264,5 +264,8 @@ def test_a_shard_map_over_all_axes_uses_kernels_and_over_some_axes_falls_back(ax
         axis_names=axes,
     )
     assert ("mosaic_gpu" in lower(sharded_gradients, *arrays, variant)) == (len(axes) == 2)
+    bfloat16_arrays = [x.astype(jnp.bfloat16) for x in arrays]
+    text = lower(sharded_gradients, *bfloat16_arrays, variant, platform="tpu")
+    assert ("tpu_custom_call" in text) == (len(axes) == 2)
     actual, expected = (jax.jit(f)(*arrays, variant) for f in (sharded_gradients, gradients))
     chex.assert_trees_all_close(actual, expected, rtol=2e-3, atol=1e-3)

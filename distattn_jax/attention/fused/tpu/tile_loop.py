@@ -69,7 +69,7 @@ def run_tile_loop(
     call = functools.partial(
         _call_kernel, body, output_types, schedule, config, name, is_transposed, origin
     )
-    return varying.mark_varying(_fold_batches(call)(inputs), varying.varying_axes(inputs))
+    return _fold_batches(call)(varying.mark_varying(inputs, varying.varying_axes(inputs)))
 
 
 def _fold_batches(call: Callable[[KernelInputs], dict[str, Array]]) -> Callable[..., Any]:
@@ -117,8 +117,9 @@ def _call_kernel(
 ) -> dict[str, jax.Array]:
     """Run a kernel on the examples of its inputs. The arguments are those of `run_tile_loop`."""
     batch, heads, blocks, *_ = inputs.runs.shape
+    axes = jax.typeof(inputs.runs).manual_axis_type  # of a mesh, over which the outputs vary too
     output_types = {
-        name: jax.ShapeDtypeStruct((batch, *x.shape[1:]), x.dtype)
+        name: jax.ShapeDtypeStruct((batch, *x.shape[1:]), x.dtype, manual_axis_type=axes)
         for name, x in output_types.items()
     }
     block_rows, _ = config.divide(is_transposed=is_transposed)
