@@ -108,9 +108,14 @@ def unsupported_reason_on_tpu(call: AttentionCall) -> str | None:
     if dtypes not in ({jnp.dtype(jnp.bfloat16)}, {jnp.dtype(jnp.float32)}):
         names = sorted(map(str, dtypes))
         return f"query, key and value must all be bfloat16 or float32; got {names}"
-    old = [kind for kind in tpu_kinds() if kind.startswith(OLD_TPUS)]
+    kinds = tpu_kinds()
+    old = [kind for kind in kinds if kind.startswith(OLD_TPUS)]
     if old:
         return f"it needs a TPU v5e or newer; got {old[0]}"
+    # Elsewhere, most float32 programs never run on a TPU: keep their tracing fast, and allow
+    # forward-mode differentiation, which the kernels lack.
+    if dtypes == {jnp.dtype(jnp.float32)} and not kinds and not interpreter.is_interpreted():
+        return "float32 inputs need a local TPU"
     return _unsupported_call_reason(call, TPU_WIDTHS)
 
 

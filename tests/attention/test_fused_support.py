@@ -3,6 +3,7 @@
 import dataclasses
 import re
 
+import jax
 import jax.numpy as jnp
 import pytest
 
@@ -59,6 +60,7 @@ UNSUPPORTED_ON_TPU = {
     "must all be bfloat16 or float32; got ['float16']": {"dtype": "float16"},
     "heads must be at most 256 wide; got 260": {"width": 260},
     "it needs a TPU v5e or newer; got TPU v4": {"tpu_kinds": ["TPU v4"]},
+    "float32 inputs need a local TPU": {"dtype": "float32"},
 }
 CASES = [("cuda", *item) for item in UNSUPPORTED.items()]
 CASES += [("tpu", *item) for item in UNSUPPORTED_ON_TPU.items()]
@@ -82,3 +84,13 @@ def test_the_error_names_the_reason_and_none_falls_back(platform, reason, argume
     with pytest.raises(ValueError, match=message):
         attention(query, key, value, variant, implementation="pallas", **arguments)
     assert attention(query, key, value, variant, **arguments).values.shape == (2, 5, 3, 6)
+
+
+def test_float32_calls_have_forward_mode_derivatives_without_a_tpu():
+    query, key, value = inputs(Sizes(), "float32")
+
+    def attend(query):
+        return attention(query, key, value, DotProduct()).values
+
+    _, tangent = jax.jvp(attend, (query,), (jnp.ones_like(query),))
+    assert tangent.shape == (2, 5, 3, 6)
