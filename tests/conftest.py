@@ -21,7 +21,7 @@ PACKAGE = Path(__file__).parent.parent / "distattn_jax"
 # These modules raise their own errors about shapes, so the shape checker must not check them.
 SELF_CHECKED = {"distattn_jax.attention.call", "distattn_jax.modules.batch_axes"}
 
-callbacks.pass_arguments_on()
+callbacks.skip_device_copies()
 jax.config.update("jax_num_cpu_devices", 8)
 jax.config.update("jax_numpy_rank_promotion", "raise")
 jax.config.update("jax_default_matmul_precision", "highest")

@@ -92,7 +92,7 @@ class Imdb(TextBuilder):
                 yield str(path), read_text(path), FOLDERS[label]
 
     def _read_rows(self, split: str) -> Iterator[tuple[str, str, str]]:
-        """Yield the line, text and label of every row of a file."""
+        """Yield the place (path:line), text and label of every row of a file."""
         path = self.raw_files[split]
         for line, row in read_rows(path, columns=("text", "label")):
             label = row["label"].strip()
@@ -104,6 +104,6 @@ class Imdb(TextBuilder):
 
 
 def _review_number(path: Path) -> tuple[int, str]:
-    """Return the number before the underscore of a file name such as 0_9.txt, then the name."""
+    """Return a sort key: the number before the underscore in 0_9.txt, then the name."""
     number = path.name.split("_")[0]
     return (int(number) if number.isdecimal() else 0, path.name)

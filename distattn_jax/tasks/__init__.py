@@ -70,7 +70,7 @@ from distattn_jax.tasks.text_classification import (
     TextClassificationConfig,
     TextClassificationData,
 )
-from distattn_jax.tasks.text_lengths import LengthResult, measure_lengths
+from distattn_jax.tasks.text_lengths import LengthResult, measure_perplexity
 from distattn_jax.tasks.text_task import ModelConfig, TextTask
 from distattn_jax.tasks.translation import (
     Translation,
@@ -137,7 +137,7 @@ __all__ = [
     "load_models",
     "make_task",
     "make_trainer",
-    "measure_lengths",
+    "measure_perplexity",
     "open_task_run",
     "prepare",
     "read_split",

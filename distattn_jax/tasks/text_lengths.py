@@ -33,7 +33,7 @@ class LengthResult(NamedTuple):
     by_position: Float[np.ndarray, "M ranges"]
 
 
-def measure_lengths(
+def measure_perplexity(
     path: AnyPath, lengths: Sequence[int], *, split: str = "test", tokens: int | None = None
 ) -> dict[int, LengthResult]:
     """Measure the perplexity of the models of a run on examples of several lengths.
@@ -55,6 +55,8 @@ def measure_lengths(
     Raises:
       RunError: The run has another task, or the split has fewer tokens than an example.
     """
+    if min(lengths) < 1:
+        raise ValueError(f"lengths must be at least 1; got {min(lengths)}.")
     task = load_task(path)
     if not isinstance(task, LanguageModeling):
         raise RunError(
@@ -67,16 +69,16 @@ def measure_lengths(
     predicted -= predicted % largest
     if predicted < 1:
         raise RunError(
-            f"--lengths must be at most the number of tokens of {split} (--tokens); "
-            f"got {largest} of {available if tokens is None else tokens}."
+            f"lengths must be at most the number of predicted tokens; got {largest}, but {split} "
+            f"has {available} tokens, and tokens is {tokens}."
         )
     results = {}
     for length in lengths:
-        positions = _PredictionByPosition.with_length(task, length)
-        examples = read_split(positions, split)
+        resized_task = _PredictionByPosition.with_length(task, length)
+        examples = read_split(resized_task, split)
         is_predicted = np.arange(len(examples)) < predicted // length
         table = Table({name: x.select(is_predicted) for name, x in examples.columns.items()})
-        metrics = evaluate(positions, params, table, sharding.make_mesh(1, 1))
+        metrics = evaluate(resized_task, params, table, sharding.make_mesh(1, 1))
         results[length] = LengthResult(
             metrics["perplexity"],
             _range_starts(length),

@@ -1,4 +1,4 @@
-"""Measure language models on texts that are longer than in training."""
+"""Measure language models on texts of other lengths than in training."""
 
 import argparse
 import json
@@ -7,8 +7,9 @@ from collections.abc import Sequence
 import numpy as np
 from etils import epath
 
-from distattn_jax.tasks import load_config, measure_lengths
+from distattn_jax.tasks import LanguageModelingConfig, load_config, measure_perplexity
 from distattn_jax.tasks.text_lengths import LengthResult, results_to_json
+from distattn_jax.train import RunError
 from distattn_jax.train.atomic_write import write_atomically
 from distattn_jax.train.members import list_members
 from experiments.commands.evaluate import format_metrics
@@ -37,14 +38,22 @@ def main(arguments: Sequence[str]) -> None:
     enable_compilation_cache()
     for path in parsed.runs:
         config = load_config(path)
-        trained = getattr(config.data, "longest", 0)
-        lengths = parsed.lengths or [trained * factor for factor in (1, 2, 4, 8)]
-        if min(lengths) < 1:
-            raise ValueError(f"--lengths must be at least 1; got {min(lengths)}.")
-        results = measure_lengths(path, lengths, split=parsed.split, tokens=parsed.tokens)
-        content = {"split": parsed.split, "trained": trained, "lengths": results_to_json(results)}
+        if not isinstance(config, LanguageModelingConfig):
+            raise RunError(
+                f"{path} must be a run on language modeling; got the task {config.task}."
+            )
+        trained_length = config.data.longest
+        lengths = parsed.lengths or [trained_length * factor for factor in (1, 2, 4, 8)]
+        results = measure_perplexity(path, lengths, split=parsed.split, tokens=parsed.tokens)
+        content = {
+            "split": parsed.split,
+            "trained_length": trained_length,
+            "lengths": results_to_json(results),
+        }
         write_atomically(epath.Path(path) / FILE, json.dumps(content, indent=1))
-        print(f"{path}, trained on {trained} tokens. Perplexity on {parsed.split} by length:\n")
+        print(
+            f"{path}, trained on {trained_length} tokens. Perplexity on {parsed.split} by length:\n"
+        )
         columns = {str(length): result.perplexity for length, result in results.items()}
         print(format_metrics(columns, list_members(config), digits=2))
         print(f"\nBy position, mean of all models:\n\n{format_positions(results)}\n")

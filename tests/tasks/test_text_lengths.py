@@ -8,14 +8,14 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from distattn_jax.tasks import load, measure_lengths, prepare
+from distattn_jax.tasks import load, measure_perplexity, prepare
 from distattn_jax.train import RunError
 from experiments.commands import perplexity
 from tests.tasks.letters import make_config
 
 
 def test_perplexity_of_each_position_equals_a_loop_over_examples(letters_run, letters_folder):
-    results = measure_lengths(letters_run, (48, 96), split="train", tokens=200)
+    results = measure_perplexity(letters_run, (48, 96), split="train", tokens=200)
     loaded = load(letters_run)
     tokens = prepare(make_config(letters_folder)).tables["train"].columns["tokens"].values[:192]
     before = np.append(2, tokens[:-1]).astype(np.int32)
@@ -43,10 +43,12 @@ def test_the_command_prints_and_stores_perplexities(letters_run, capsys):
 
 
 def test_a_text_that_is_too_short_is_an_error(letters_run):
-    with pytest.raises(RunError, match=r"--lengths must be at most .* test .*; got 64 of 48"):
-        measure_lengths(letters_run, (64,))
+    with pytest.raises(
+        RunError, match=r"lengths must be at most .*; got 64, but test has 48 tokens"
+    ):
+        measure_perplexity(letters_run, (64,))
 
 
 def test_a_run_of_another_task_is_an_error(translation_run):
     with pytest.raises(RunError, match=r"must be a run on language modeling; got .* translation"):
-        measure_lengths(translation_run, (64,))
+        measure_perplexity(translation_run, (64,))
