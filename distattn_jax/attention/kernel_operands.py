@@ -10,7 +10,7 @@ from jaxtyping import Array, Bool, Float, Int, Num
 from distattn_jax.attention import fused, gpu_inputs
 from distattn_jax.attention.arguments import AttentionCall
 from distattn_jax.attention.dropout import drop_threshold, kept_scale, make_head_words
-from distattn_jax.attention.fused.visible_columns import INFINITE_RADIUS, Window
+from distattn_jax.attention.fused.visible_columns import UNBOUNDED, Window
 from distattn_jax.attention.kernel_scoring import (
     clip_distances,
     make_coefficients,
@@ -128,8 +128,8 @@ def _pad_segments(segments: Int[Array, "B L"] | None) -> Int[Array, "B _"] | Non
 def make_window(call: AttentionCall) -> Window:
     """Return the limits of the distance to visible keys, from the window and the causal mask."""
     # A larger limit would overflow when a position is added to it.
-    limits = call.options.window or (INFINITE_RADIUS, INFINITE_RADIUS)
-    window = Window(*(limit if limit < INFINITE_RADIUS else None for limit in limits))
+    limits = call.options.window or (UNBOUNDED, UNBOUNDED)
+    window = Window(*(limit if limit < UNBOUNDED else None for limit in limits))
     return window._replace(right=0) if call.options.is_causal else window
 
 

@@ -25,7 +25,7 @@ from distattn_jax.attention.fused.distance_functions import (
     unstack_coefficients,
 )
 from distattn_jax.attention.fused.saturation import compute_radius
-from distattn_jax.attention.fused.visible_columns import INFINITE_RADIUS
+from distattn_jax.attention.fused.visible_columns import UNBOUNDED
 from distattn_jax.attention.softmax import masked_softmax
 from distattn_jax.attention.variants import early_add
 from tests.attention.cases import Sizes, inputs, needs_kernels
@@ -176,5 +176,5 @@ def test_saturating_mappings_have_a_small_radius(mapping, width, monkeypatch):
     ((radius, skips),) = results
     falls_without_limit = mapping == "clip"  # for the first head, whose weight is negative
     assert skips.tolist() == [[not falls_without_limit, mapping == "exponent"]]
-    assert (radius[0, 0] == INFINITE_RADIUS) == falls_without_limit
+    assert (radius[0, 0] == UNBOUNDED) == falls_without_limit
     assert radius[0, 1] < 100

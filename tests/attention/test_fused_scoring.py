@@ -14,7 +14,7 @@ from distattn_jax.attention.fused.distance_functions import (
 from distattn_jax.attention.fused.runs import Schedule
 from distattn_jax.attention.fused.saturation import compute_radius, compute_table_radius
 from distattn_jax.attention.fused.skipped_tiles import sum_skipped_rows
-from distattn_jax.attention.fused.visible_columns import INFINITE_RADIUS
+from distattn_jax.attention.fused.visible_columns import UNBOUNDED
 from tests.attention.cases import needs_kernels
 
 pytestmark = needs_kernels
@@ -154,7 +154,7 @@ def test_beyond_the_radius_scores_and_slope_derivatives_are_within_the_tolerance
     assert skips[0, 0] == (not is_additive and largest * abs(far) <= tolerance)
     saturates = name not in ("linear", "falling linear", "falling clipped", "constant sigmoid")
     assert saturates == (radius[0, 0] < T + S)
-    assert saturates or radius[0, 0] == INFINITE_RADIUS, "offsets allow distances above T + S"
+    assert saturates or radius[0, 0] == UNBOUNDED, "offsets allow distances above T + S"
 
 
 def test_each_head_has_its_own_radius_and_nan_is_never_far():
@@ -166,7 +166,7 @@ def test_each_head_has_its_own_radius_and_nan_is_never_far():
     radius, skips = compute_radius(scoring, operands, 2.0**-10)
     assert 10 < radius[0, 0] < 40
     assert radius[0, 1] <= 1, "scores of zero have no error"
-    assert radius[0, 2] == INFINITE_RADIUS
+    assert radius[0, 2] == UNBOUNDED
     assert skips[0, :2].all()
 
 
@@ -183,7 +183,7 @@ def test_a_head_skips_distances_at_which_its_tables_are_small():
     )
     radius, skips = compute_table_radius(operands, 2.0**-10)
     assert skips.tolist() == [[True, False, True]]
-    assert radius.tolist() == [[30, INFINITE_RADIUS, 0]]
+    assert radius.tolist() == [[30, UNBOUNDED, 0]]
 
 
 def make_operands(query, key, coefficients) -> fused.Operands:

@@ -1,4 +1,4 @@
-"""Small arrays of one attention call that the kernels of every type of chip read or return."""
+"""Inputs and outputs of one attention call that the kernels of every type of chip share."""
 
 from collections.abc import Callable
 

@@ -36,13 +36,25 @@ class CallSchedules:
         )
 
     def query_blocks(self, block_rows: int, tile_columns: int, **arguments: bool) -> Schedule:
-        """Return the tiles of keys that each block of queries visits: see `_schedule`."""
+        """Return the tiles of keys that each block of queries visits.
+
+        Args:
+          block_rows: Number of queries in a block.
+          tile_columns: Number of keys in a tile.
+          **arguments: `drops_weights` and `needs_zero_tiles`, as in `_schedule`.
+        """
         return self._schedule(
             schedule_query_blocks, self.operands.query, block_rows, tile_columns, **arguments
         )
 
     def key_blocks(self, block_rows: int, tile_columns: int, **arguments: bool) -> Schedule:
-        """Return the tiles of queries that each block of keys visits: see `_schedule`."""
+        """Return the tiles of queries that each block of keys visits.
+
+        Args:
+          block_rows: Number of keys in a block.
+          tile_columns: Number of queries in a tile.
+          **arguments: `drops_weights` and `needs_zero_tiles`, as in `_schedule`.
+        """
         return self._schedule(
             schedule_key_blocks, self.operands.key, block_rows, tile_columns, **arguments
         )

@@ -11,10 +11,10 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Int
 
 from distattn_jax.attention.fused.runs import PLAIN, Distinctions, Run, Section
-from distattn_jax.attention.fused.visible_columns import INFINITE_RADIUS
+from distattn_jax.attention.fused.visible_columns import UNBOUNDED
 
 
-class TilesAround(NamedTuple):
+class TileLimits(NamedTuple):
     """Tile indices where the near columns and the diagonal of each block of rows begin and end.
 
     A column is near a block if some distance between them is below the radius of the head. Rows and
@@ -33,9 +33,9 @@ class TilesAround(NamedTuple):
     near_end: Array
 
 
-def tiles_around(
+def find_tile_limits(
     radius: Int[Array, "B N"] | None, position: Array, block_rows: int, tile_columns: int
-) -> TilesAround:
+) -> TileLimits:
     """Return where the near columns and the diagonal of each block of rows begin and end.
 
     Args:
@@ -46,11 +46,11 @@ def tiles_around(
       tile_columns: Number of columns of a tile.
     """
     if radius is None:
-        radius = jnp.full((1, 1), INFINITE_RADIUS, jnp.int32)
-    largest_near_distance = jnp.clip(radius, 1, INFINITE_RADIUS)[:, :, None] - 1
+        radius = jnp.full((1, 1), UNBOUNDED, jnp.int32)
+    largest_near_distance = jnp.clip(radius, 1, UNBOUNDED)[:, :, None] - 1
     diagonal_start = jnp.maximum(position + 1, 0) // tile_columns
     diagonal_end = count_tiles(jnp.maximum(position + block_rows - 1, 0), tile_columns)
-    return TilesAround(
+    return TileLimits(
         near_start=jnp.maximum(position - largest_near_distance, 0) // tile_columns,
         diagonal_start=diagonal_start,
         diagonal_end=jnp.maximum(diagonal_start, diagonal_end),
@@ -61,35 +61,33 @@ def tiles_around(
 
 
 def divide_by_distance(
-    around: TilesAround,
+    limits: TileLimits,
     distinctions: Distinctions,
     *,
-    side_of_first_columns: int,
+    side_before_diagonal: int,
     has_radius: bool,
     is_zero_beyond_radius: Bool[Array, "B N"] | None,
     masks_zero_tiles: bool,
 ) -> tuple[list[Run], list[Run], list[Run]]:
-    """Divide all tiles of a row into far tiles, near tiles and further far tiles.
+    """Return the far runs before the near tiles, the near runs, and the far runs after them.
 
     Args:
-      around: Tiles where the near columns and the diagonal of each block begin and end.
-      distinctions: Tiles that the kernels compute in different ways.
-      side_of_first_columns: `Section.side` of the tiles before the diagonal.
+      limits: Tiles where the near columns and the diagonal of each block begin and end.
+      distinctions: Properties of tiles for which the kernels need separate loops.
+      side_before_diagonal: `Section.side` of the tiles before the diagonal.
       has_radius: True if the heads have a radius. If False, no tile is far.
       is_zero_beyond_radius: True for heads whose scores beyond the radius are all treated as 0.
         None means that there are no such heads, or that their far tiles are skipped.
-      masks_zero_tiles: True if these tiles may be masked. They have the same section as those
-        that are not masked, so that there is one loop for both.
+      masks_zero_tiles: True if tiles of zero scores may be masked. All of them then have a masked
+        section, so that one loop visits them.
     """
     is_zero = None if is_zero_beyond_radius is None else is_zero_beyond_radius[:, :, None]
     has_far = distinctions.far and has_radius
-    near_start: Array | int = around.near_start
-    near_end: Array | int = around.near_end
-    if not has_far:  # Heads without tiles of zeros have no far tiles.
+    near_start: Array | int = limits.near_start
+    near_end: Array | int = limits.near_end
+    if not has_far:  # Only heads with zero scores beyond the radius have far tiles.
         near_start = 0 if is_zero is None else jnp.where(is_zero, near_start, 0)
-        near_end = (
-            INFINITE_RADIUS if is_zero is None else jnp.where(is_zero, near_end, INFINITE_RADIUS)
-        )
+        near_end = UNBOUNDED if is_zero is None else jnp.where(is_zero, near_end, UNBOUNDED)
 
     def far_runs(start: Array | int, end: Array | int, side: int) -> list[Run]:
         runs, far_end = [], end
@@ -102,15 +100,15 @@ def divide_by_distance(
             runs.append(Run(section, start, far_end))
         return runs
 
-    first, last = side_of_first_columns, -side_of_first_columns
+    first, last = side_before_diagonal, -side_before_diagonal
     near = [Run(PLAIN, near_start, near_end)]
     if distinctions.near_sides:
         near = [
-            Run(Section(side=first), near_start, around.diagonal_start),
-            Run(PLAIN, around.diagonal_start, around.diagonal_end),
-            Run(Section(side=last), around.diagonal_end, near_end),
+            Run(Section(side=first), near_start, limits.diagonal_start),
+            Run(PLAIN, limits.diagonal_start, limits.diagonal_end),
+            Run(Section(side=last), limits.diagonal_end, near_end),
         ]
-    return far_runs(0, near_start, first), near, far_runs(near_end, INFINITE_RADIUS, last)
+    return far_runs(0, near_start, first), near, far_runs(near_end, UNBOUNDED, last)
 
 
 def count_tiles(length: Array, tile_columns: int) -> Array:

@@ -31,7 +31,7 @@ def is_interpreted() -> bool:
 
 
 def select_kernels(make_kernels: KernelFactory) -> KernelFactory:
-    """Return a factory of kernels, which are interpreted inside the context `interpreted`.
+    """Return `make_kernels`, or a factory of interpreted kernels inside the context `interpreted`.
 
     Args:
       make_kernels: Factory of compiled kernels, returned unchanged outside of the context.

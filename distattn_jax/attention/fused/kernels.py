@@ -1,4 +1,4 @@
-"""Kernels that compute attention and its gradients, as every type of chip provides them.
+"""Interface of the attention kernels, which every type of chip implements.
 
 For query i and key j, the kernels compute
 
@@ -7,13 +7,13 @@ For query i and key j, the kernels compute
     key_gradient      dK_j = Σ_i dP_ij Q_i,  dV_j = Σ_i A_ij dO_i
     received          m_j = Σ_i A_ij         attention that key j receives
     attention_given   Σ_j A_ij g_j
-    position_gradient dR[x] = Σ dP_ij p_i    over all i and j with i - j = x
+    position_gradient dR[x] = Σ dP_ij p_i    over all i and j with i - j = x - S
 
 e_ij are the scores to base 2, and z_i is the logsumexp of the scores of query i. dO is the
-cotangent of O, g is the cotangent of m, dz is the cotangent of z, and
-D_i = dO_i · O_i + Σ_j A_ij g_j - dz_i. dS is the gradient of the scores, from which the scoring
-computes the gradient dP of the products q · k. With dropout, the sums with V and dO contain only
-the kept weights.
+cotangent of O, g is the cotangent of m, and -D_i is `BackwardOperands.negative_delta`. R are the
+position vectors, p_i is the position query of query i, and S is the number of keys. dS is the
+gradient of the scores, from which the scoring computes the gradient dP of the products q · k. With
+dropout, the sums with V and dO contain only the kept weights.
 """
 
 from collections.abc import Callable
@@ -47,7 +47,7 @@ class Kernels(NamedTuple):
     last axis of the logsumexp. A_ij is the attention weight of query i and key j.
 
     Attributes:
-      forward: Computes the values, shape (B, T, N, E), the logsumexp, and the relation weights or
+      forward: Computes the output O, shape (B, T, N, E), the logsumexp, and the relation weights or
         None.
       query_gradient: Computes the gradients of queries, coefficients and relation products.
       key_gradient: Computes the gradients of the keys and of the values.

@@ -1,18 +1,18 @@
 """Runs of consecutive tiles, and the properties that the tiles of a run share.
 
-A section is a set of tiles with the same properties. It consists of runs of consecutive tiles. A
-kernel has one loop per section, so that it applies a mask or evaluates the distance function f only
+Tiles with the same properties form a section. It consists of runs of consecutive tiles. A kernel
+has one loop per section, so that it applies a mask or evaluates the distance function f only
 in the sections that require this.
 
-    MASKED        some entries may be masked
-    PLAIN         all entries are visible
-    BEFORE        all entries are visible, and no key is after a query
-    AFTER         all entries are visible, and no key is before a query
-    FAR           all entries are visible, and f is constant because |i - j| >= radius (see
-                  `saturation`) with all keys before or all keys after all queries
-    ZERO          all entries are visible, and all scores are treated as 0
-    MASKED FAR    as FAR, but some entries may be masked
-    MASKED ZERO   as ZERO, but some entries may be masked
+    MASKED            some entries may be masked (`is_masked`)
+    PLAIN             all entries are visible
+    BEFORE DIAGONAL   all entries are visible, and no key is after a query (`side` 1)
+    AFTER DIAGONAL    all entries are visible, and no key is before a query (`side` -1)
+    FAR               all entries are visible, and f is constant because |i - j| >= radius (see
+                      `saturation`) with all keys before or all keys after all queries (`is_far`)
+    ZERO              all entries are visible, and all scores are treated as 0 (`is_zero`)
+    MASKED FAR        as FAR, but some entries may be masked
+    MASKED ZERO       as ZERO, but some entries may be masked
 
 ZERO tiles belong to heads whose scores beyond the radius are all treated as 0. Kernels skip these
 tiles where their sum is 0 or known: see `skipped_tiles`.
@@ -45,7 +45,7 @@ class Section(NamedTuple):
 
 
 class Distinctions(NamedTuple):
-    """Tiles that the kernels of a scoring compute in different ways.
+    """Properties of tiles for which the kernels of a scoring need separate loops.
 
     Attributes:
       far: True if tiles beyond the radius differ from all other tiles.
@@ -75,7 +75,7 @@ class Run(NamedTuple):
     end: Array | int
 
     def intersect(self, start: Array | int, end: Array | int) -> "Run":
-        """Return the part of the run between two tiles."""
+        """Return the part of the run from tile `start` to tile `end` - 1."""
         return self._replace(start=jnp.maximum(self.start, start), end=jnp.minimum(self.end, end))
 
 
@@ -102,7 +102,7 @@ class Schedule(NamedTuple):
 def stack_runs(
     runs: list[Run], start: Array, end: Array, *, keeps_column_order: bool = False
 ) -> Schedule:
-    """Return the schedule of runs.
+    """Combine the runs of all blocks into a schedule.
 
     Args:
       runs: Runs of each block, without overlap.

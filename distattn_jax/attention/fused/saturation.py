@@ -35,7 +35,7 @@ from distattn_jax.attention.fused.distance_functions import (
 )
 from distattn_jax.attention.fused.operands import Operands
 from distattn_jax.attention.fused.scoring import DistanceScoring
-from distattn_jax.attention.fused.visible_columns import INFINITE_RADIUS
+from distattn_jax.attention.fused.visible_columns import UNBOUNDED
 
 
 def compute_radius(
@@ -74,7 +74,7 @@ def compute_radius(
     radius = near.max(axis=-1).astype(jnp.int32)
     # If f does not saturate within the scanned range, never treat it as constant: with an offset,
     # distances may be larger than this range.
-    return jnp.where(radius == scanned, INFINITE_RADIUS, radius), is_zero[..., 0]
+    return jnp.where(radius == scanned, UNBOUNDED, radius), is_zero[..., 0]
 
 
 def compute_table_radius(
@@ -98,7 +98,7 @@ def compute_table_radius(
     is_far = largest * _largest_product(query, key)[..., None] <= tolerance
     radius = jnp.where(is_far, 0, distance + 1).max(axis=-1)
     is_zero = radius <= distance.max(axis=-1)
-    return jnp.where(is_zero, radius, INFINITE_RADIUS), is_zero
+    return jnp.where(is_zero, radius, UNBOUNDED), is_zero
 
 
 def _largest_product(

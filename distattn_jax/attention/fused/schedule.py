@@ -5,12 +5,12 @@ columns are queries. The intersection of the visible columns of all restrictions
 `visible_columns`) and the distances (see `distance_runs`) determine the sections and runs of tiles
 (see `runs`).
 
-A kernel compiles the code of each loop, so that a schedule has only the sections that the call
-needs. A mask of pairs or segments may mask any tile. Only then are there MASKED FAR and MASKED ZERO
-tiles, and only then does one loop visit all runs of a section. Under all other restrictions, masked
-tiles are MASKED at any distance, and the tiles are visited in the order of their columns: equal
-sections before and after the diagonal have a loop each, because one loop for both would need more
-registers.
+A kernel compiles one loop per section. A schedule therefore contains only the sections that the
+call needs. Segments, or a mask of pairs, may mask any tile. Only then are there MASKED FAR and
+MASKED ZERO tiles, and only then does one loop visit all runs of a section. Under all other
+restrictions, masked tiles are MASKED at any distance, and the tiles are visited in the order of
+their columns: equal sections before and after the diagonal have a loop each, because one loop for
+both would need more registers.
 
 Query i has position i + offset, and key j has position j.
 """
@@ -21,10 +21,10 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Int
 
 from distattn_jax.attention.fused.distance_runs import (
-    TilesAround,
+    TileLimits,
     count_tiles,
     divide_by_distance,
-    tiles_around,
+    find_tile_limits,
 )
 from distattn_jax.attention.fused.runs import (
     MASKED,
@@ -36,13 +36,13 @@ from distattn_jax.attention.fused.runs import (
     stack_runs,
 )
 from distattn_jax.attention.fused.visible_columns import (
-    INFINITE_RADIUS,
+    UNBOUNDED,
     Columns,
     Window,
     columns_in_window,
+    columns_of_key_mask,
     columns_of_segments,
     intersect,
-    visible_columns,
 )
 
 
@@ -93,11 +93,11 @@ def schedule_query_blocks(
       length: Number of queries.
       block_rows: Number of queries in a block.
       tile_columns: Number of keys in a tile.
-      distinctions: Tiles that the kernels compute in different ways.
+      distinctions: Properties of tiles for which the kernels need separate loops.
       visits_zero_tiles: If True, visit the tiles whose scores are all treated as 0. If False, skip
         them.
-      keeps_column_order: If True, the tiles are visited in the order of their columns. There must
-        be no far tiles. Equal sections are then not always neighbours.
+      keeps_column_order: If True, visit the tiles in the order of their columns. If False, equal
+        sections become neighbours if segments or a mask of pairs may mask any tile.
     """
     start = _block_starts(length, block_rows)
     position = start + _per_block(inputs.offset)
@@ -106,21 +106,21 @@ def schedule_query_blocks(
     ranges = [Columns(end=end, common_end=key_lengths)]
     ranges.append(columns_in_window(inputs.window, position, block_rows))
     if inputs.key_mask is not None:
-        ranges.append(visible_columns(inputs.key_mask))
+        ranges.append(columns_of_key_mask(inputs.key_mask))
     if inputs.query_segments is not None and inputs.key_segments is not None:
         ranges.append(columns_of_segments(inputs.query_segments, inputs.key_segments, block_rows))
     has_segments = inputs.query_segments is not None
-    has_mask_of_keys = inputs.key_mask is not None
+    has_key_mask = inputs.key_mask is not None
     return _make_schedule(
         inputs,
         intersect(ranges),
-        tiles_around(inputs.radius, position, block_rows, tile_columns),
+        find_tile_limits(inputs.radius, position, block_rows, tile_columns),
         tile_columns,
         distinctions=distinctions,
-        starts_masked=has_segments or has_mask_of_keys or inputs.window.left is not None,
+        starts_masked=has_segments or has_key_mask or inputs.window.left is not None,
         ends_masked=True,  # because of key_lengths
         masks_any_tile=has_segments,
-        side_of_first_columns=1,
+        side_before_diagonal=1,
         visits_zero_tiles=visits_zero_tiles,
         keeps_column_order=keeps_column_order,
     )
@@ -146,17 +146,17 @@ def schedule_key_blocks(
       length: Number of keys.
       block_rows: Number of keys in a block.
       tile_columns: Number of queries in a tile.
-      distinctions: Tiles that the kernels compute in different ways.
+      distinctions: Properties of tiles for which the kernels need separate loops.
       visits_zero_tiles: If True, visit the tiles whose scores are all treated as 0. If False, skip
         them.
-      keeps_column_order: If True, the tiles are visited in the order of their columns. There must
-        be no far tiles. Equal sections are then not always neighbours.
+      keeps_column_order: If True, visit the tiles in the order of their columns. If False, equal
+        sections become neighbours if segments or a mask of pairs may mask any tile.
     """
     start = _block_starts(length, block_rows)
     position = start - _per_block(inputs.offset)  # query index at the position of the first key
     is_visible = start < _per_block(inputs.key_lengths)
     if inputs.key_mask is not None:
-        visible = visible_columns(inputs.key_mask)
+        visible = columns_of_key_mask(inputs.key_mask)
         is_visible &= (start < visible.end) & (start + block_rows > visible.start)
     ranges = [Columns(end=jnp.where(is_visible, _per_block(inputs.query_lengths), 0))]
     ranges.append(columns_in_window(inputs.window.mirrored, position, block_rows))
@@ -166,13 +166,13 @@ def schedule_key_blocks(
     return _make_schedule(
         inputs,
         intersect(ranges),
-        tiles_around(inputs.radius, position, block_rows, tile_columns),
+        find_tile_limits(inputs.radius, position, block_rows, tile_columns),
         tile_columns,
         distinctions=distinctions,
         starts_masked=inputs.window.right is not None or has_segments,
         ends_masked=inputs.window.left is not None or has_segments,
         masks_any_tile=has_segments,
-        side_of_first_columns=-1,
+        side_before_diagonal=-1,
         visits_zero_tiles=visits_zero_tiles,
         keeps_column_order=keeps_column_order,
     )
@@ -183,8 +183,8 @@ def schedule_diagonal_blocks(
 ) -> Schedule:
     """Return the tiles of queries that each block of diagonals visits.
 
-    The rows of a tile are keys. The first tile of a block that has a visible entry may have rows
-    before row 0. All sizes are multiples of `tile_size`.
+    The rows of the tiles are keys. The first visited tile may begin before key 0. All sizes are
+    multiples of `tile_size`.
 
     Args:
       inputs: Restrictions. `radius` and `is_zero_beyond_radius` are None.
@@ -199,22 +199,25 @@ def schedule_diagonal_blocks(
     first = _block_starts(blocks * block_rows, block_rows) - origin
     key_lengths, query_lengths = _per_block(inputs.key_lengths), _per_block(inputs.query_lengths)
     last_tile = first + block_rows - tile_size
-    smallest = _per_block(inputs.offset) - last_tile - (tile_size - 1)  # of query - key
+    smallest = _per_block(inputs.offset) - last_tile - (tile_size - 1)  # position of query - key
     largest = _per_block(inputs.offset) - first + (tile_size - 1)
     left, right = inputs.window
-    hides_none, hides_all = jnp.bool_(True), jnp.bool_(False)
+    window_hides_none, window_hides_all = jnp.bool_(True), jnp.bool_(False)
     if left is not None:
-        hides_none, hides_all = largest <= left, smallest > left
+        window_hides_none, window_hides_all = largest <= left, smallest > left
     if right is not None:
-        hides_none, hides_all = hides_none & (smallest >= -right), hides_all | (largest < -right)
+        window_hides_none, window_hides_all = (
+            window_hides_none & (smallest >= -right),
+            window_hides_all | (largest < -right),
+        )
     start = jnp.maximum(-last_tile, 0) // tile_size
-    end = jnp.where(hides_all, 0, jnp.minimum(query_lengths, key_lengths - first))
+    end = jnp.where(window_hides_all, 0, jnp.minimum(query_lengths, key_lengths - first))
     end = jnp.maximum(count_tiles(end, tile_size), start)
     if inputs.has_mask or inputs.key_mask is not None or inputs.query_segments is not None:
         return stack_runs([Run(MASKED, start, end)], start, end)
     plain_start = jnp.clip(count_tiles(-first, tile_size), start, end)
     plain_end = jnp.clip((key_lengths - last_tile) // tile_size, plain_start, end)
-    plain_end = jnp.where(hides_none, plain_end, plain_start)
+    plain_end = jnp.where(window_hides_none, plain_end, plain_start)
     runs = [
         Run(MASKED, start, plain_start),
         Run(PLAIN, plain_start, plain_end),
@@ -226,14 +229,14 @@ def schedule_diagonal_blocks(
 def _make_schedule(
     inputs: ScheduleInputs,
     columns: Columns,
-    around: TilesAround,
+    limits: TileLimits,
     tile_columns: int,
     *,
     distinctions: Distinctions,
     starts_masked: bool,
     ends_masked: bool,
     masks_any_tile: bool,
-    side_of_first_columns: int,
+    side_before_diagonal: int,
     visits_zero_tiles: bool,
     keeps_column_order: bool,
 ) -> Schedule:
@@ -242,13 +245,13 @@ def _make_schedule(
     Args:
       inputs: Restrictions and distances.
       columns: Columns that the rows of each block see.
-      around: Tiles where the near columns and the diagonal of each block begin and end.
+      limits: Tiles where the near columns and the diagonal of each block begin and end.
       tile_columns: Number of columns of a tile.
-      distinctions: Tiles that the kernels compute in different ways.
+      distinctions: Properties of tiles for which the kernels need separate loops.
       starts_masked: True if the first visited tiles may be masked.
       ends_masked: True if the last visited tiles may be masked.
       masks_any_tile: True if there are segments, which may mask any tile.
-      side_of_first_columns: `Section.side` of the tiles before the diagonal: 1 if the columns are
+      side_before_diagonal: `Section.side` of the tiles before the diagonal: 1 if the columns are
         keys, -1 if they are queries.
       visits_zero_tiles: If False, skip the tiles whose scores are all treated as 0.
       keeps_column_order: If True, the tiles are visited in the order of their columns.
@@ -259,33 +262,33 @@ def _make_schedule(
     plain_end = jnp.clip(columns.common_end // tile_columns, plain_start, end)
     is_zero = inputs.is_zero_beyond_radius
     if is_zero is not None and not visits_zero_tiles:
-        near_start = jnp.clip(around.near_start, start, end)
-        near_end = jnp.clip(around.near_end, near_start, end)
+        near_start = jnp.clip(limits.near_start, start, end)
+        near_end = jnp.clip(limits.near_end, near_start, end)
         start = jnp.where(is_zero[:, :, None], near_start, start)
         end = jnp.where(is_zero[:, :, None], near_end, end)
     masks_any_tile |= inputs.has_mask
     first_far, near, last_far = divide_by_distance(
-        around,
+        limits,
         distinctions,
-        side_of_first_columns=side_of_first_columns,
+        side_before_diagonal=side_before_diagonal,
         has_radius=inputs.radius is not None,
         is_zero_beyond_radius=is_zero if visits_zero_tiles else None,
         masks_zero_tiles=masks_any_tile,
     )
     if inputs.window.is_causal:  # The last keys, or the first queries, are masked.
-        first_far, last_far = (first_far, []) if side_of_first_columns == 1 else ([], last_far)
+        first_far, last_far = (first_far, []) if side_before_diagonal == 1 else ([], last_far)
     near_range = near[0].start, near[-1].end
     if masks_any_tile:
         masked = [*map(mask_run, first_far), Run(MASKED, *near_range), *map(mask_run, last_far)]
     else:
-        masked = [Run(MASKED, 0, INFINITE_RADIUS)]
+        masked = [Run(MASKED, 0, UNBOUNDED)]
     if inputs.has_mask:
         return stack_runs([run.intersect(start, end) for run in masked], start, end)
     runs = []
     if starts_masked:
         runs += [run.intersect(start, jnp.minimum(plain_start, end)) for run in masked]
     if inputs.window.is_causal:  # All unmasked tiles are on the same side of the diagonal.
-        near = [Run(near[0 if side_of_first_columns == 1 else -1].section, *near_range)]
+        near = [Run(near[0 if side_before_diagonal == 1 else -1].section, *near_range)]
     first, last = jnp.maximum(plain_start, start), jnp.minimum(plain_end, end)
     runs += [run.intersect(first, last) for run in (*first_far, *near, *last_far)]
     if ends_masked:

@@ -30,9 +30,9 @@ class ScoreMap(NamedTuple):
       has_mask: True if there is a mask with one number for each query and key.
       has_dropout: If True, drop weights before they are multiplied by the values.
       is_transposed: If True, the rows are keys and the columns are queries. If False, the rows are
-        queries and the columns are keys. A block of rows stays in the memory of a processor.
-      has_moving_rows: True if the rows are keys that move with the columns, in a kernel for GPUs
-        whose blocks are blocks of diagonals.
+        queries and the columns are keys.
+      has_moving_rows: True in the GPU kernel `position_gradient`. Its blocks are diagonals, so that
+        its rows (keys) change with every tile.
     """
 
     scoring: Scoring

@@ -1,9 +1,9 @@
 """Columns of a score map that each block of rows may see.
 
 The rows of a block are queries and the columns are keys, or the rows are keys and the columns are
-queries. Every restriction of the visible keys (lengths, a window, a key mask, segments) defines two
-ranges of columns for each block: the columns that some row may see, and the columns that all rows
-see.
+queries. A row sees a column if the query of the pair may attend to the key. Every restriction of
+the visible keys (lengths, a window, a key mask, segments) defines two ranges of columns for each
+block: the columns that some row may see, and the columns that all rows see.
 """
 
 from collections.abc import Sequence
@@ -12,7 +12,7 @@ from typing import NamedTuple
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Int
 
-INFINITE_RADIUS = 2**30  # larger than every distance
+UNBOUNDED = 2**30  # larger than every distance, and every index of a column or tile
 
 
 class Window(NamedTuple):
@@ -48,9 +48,9 @@ class Columns(NamedTuple):
     """
 
     start: Array | int = 0
-    end: Array | int = INFINITE_RADIUS
+    end: Array | int = UNBOUNDED
     common_start: Array | int = 0
-    common_end: Array | int = INFINITE_RADIUS
+    common_end: Array | int = UNBOUNDED
 
 
 def intersect(ranges: Sequence[Columns]) -> Columns:
@@ -82,8 +82,8 @@ def columns_in_window(window: Window, position: Array, block_rows: int) -> Colum
     return columns
 
 
-def visible_columns(mask: Bool[Array, "#B #N L"]) -> Columns:
-    """Return the columns from the first to the last visible one, and the first run of them."""
+def columns_of_key_mask(mask: Bool[Array, "#B #N L"]) -> Columns:
+    """Return the range from the first to the last visible key, and the first run in it."""
     visible = mask[:, :, None, :]
     return _first_run(visible, visible)
 

@@ -1,4 +1,4 @@
-"""Arrays of one attention call in the form that the kernels read and write.
+"""Arrays of one attention call in the form that the GPU kernels read and write.
 
 Vectors have one number per query or key and shape (B, N, L). They are padded to a multiple of all
 block sizes, so that a kernel never reads or writes beyond their end. The same holds for tables,
@@ -20,7 +20,7 @@ class KernelArrays:
     """Arrays of the kernels of one attention call."""
 
     def __init__(self, operands: Operands, length_multiple: int):
-        """Prepare the arrays.
+        """Store the operands.
 
         Args:
           operands: Arrays of the call.
@@ -44,7 +44,7 @@ class KernelArrays:
     ) -> Float[Array, "..."]:
         """Arrange a table of relative positions by row - column, and pad rows and columns.
 
-        Entry (row, column) of a padded score map has the number row - column + (padded columns).
+        Element row - column + (padded columns) belongs to entry (row, column) of a padded map.
 
         Args:
           table: One number or vector for each relative position, as in `Operands.tables` or
@@ -116,7 +116,7 @@ def shift_rows(
     return jnp.pad(x, ((0, 0), (start, length - start - x.shape[1]), (0, 0), (0, 0)))
 
 
-def add_leading_rows(x: Num[Array, "..."], config: TileConfig) -> Num[Array, "..."]:
+def pad_moving_rows(x: Num[Array, "..."], config: TileConfig) -> Num[Array, "..."]:
     """Pad a matrix or a vector of moving rows, so that a kernel never reads beyond its ends."""
     widths = [(0, 0)] * x.ndim
     widths[2 if x.ndim == 3 else 1] = (count_leading_rows(config), config.block_rows)
@@ -124,5 +124,5 @@ def add_leading_rows(x: Num[Array, "..."], config: TileConfig) -> Num[Array, "..
 
 
 def matrix_type(rows: Float[Array, "B L N _"], width: int) -> jax.ShapeDtypeStruct:
-    """Return the dtype of `rows`, and its shape with `width` as the size of the last axis."""
+    """Return the type of a matrix like `rows` whose last axis has the size `width`."""
     return jax.ShapeDtypeStruct((*rows.shape[:3], width), rows.dtype)

@@ -28,7 +28,7 @@ class Tile(NamedTuple):
       release: Frees the slot of a streamed matrix for the next copy.
       load_vector: Waits for a streamed vector, loads it and frees its slot.
       load_row_vector: Waits for a vector of moving rows, loads it and frees its slot.
-      load_diagonals: Waits for the diagonals of a tile, loads the number of each entry and frees
+      load_diagonals: Waits for the diagonals of a tile, loads one number for each entry and frees
         the slot.
       wait_diagonals: Waits for the vectors of the diagonals of a square tile. Returns references to
         the vectors of the diagonals 0 to rows - 1 and rows to 2 rows - 1, where the entry
@@ -107,10 +107,10 @@ class KernelInputs(NamedTuple):
       resident: Matrices and vectors that belong to the rows of the score map.
       streamed: Matrices and vectors that belong to the columns of the score map.
       diagonals: Vectors of shape (B, N, D) and matrices of shape (B, D, N, W) that belong to the
-        diagonals of the score map. Number `origin` + row - column belongs to the entry
+        diagonals of the score map. Element `origin` + row - column belongs to the entry
         (row, column), where `origin` is an argument of `run_tile_loop`.
       moving: Matrices and vectors that belong to the rows of the score map, in a kernel whose
-        blocks are blocks of diagonals. `resident` then belongs to the diagonals: number
+        blocks are blocks of diagonals. `resident` then belongs to the diagonals: element
         `origin` + row - column belongs to the entry (row, column). `moving` and `entries` have
         `count_leading_rows` additional rows at the start. The dict is empty in all other kernels.
       entries: Arrays with one number for each entry of the score map, shape (B, N, rows, columns).

@@ -15,8 +15,8 @@ from distattn_jax.attention.fused.call_schedules import CallSchedules
 from distattn_jax.attention.fused.gpu import gradient_kernels, weight_kernels
 from distattn_jax.attention.fused.gpu.kernel_arrays import (
     KernelArrays,
-    add_leading_rows,
     matrix_type,
+    pad_moving_rows,
     shift_rows,
 )
 from distattn_jax.attention.fused.gpu.kernel_body import (
@@ -364,7 +364,7 @@ class _KernelCall:
         row_masks, column_masks, entry_masks = self.arrays.masks(is_transposed=is_transposed)
         if moving is not None:
             moving = {
-                name: add_leading_rows(x, config) for name, x in {**moving, **row_masks}.items()
+                name: pad_moving_rows(x, config) for name, x in {**moving, **row_masks}.items()
             }
             entry_masks = {
                 name: jnp.pad(

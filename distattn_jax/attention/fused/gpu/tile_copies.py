@@ -1,4 +1,4 @@
-"""Memory warpgroup of a kernel, which copies the columns of each tile into shared memory."""
+"""Memory warpgroup of a kernel, which copies the inputs of each tile into shared memory."""
 
 from typing import Any
 
@@ -20,7 +20,7 @@ def copy_tiles(refs, memory, grid_index, read_run, schedule, config, origin) -> 
     first = read_run(0)[0]  # With shared blocks, tiles are in the order of their columns.
 
     def copy_block(name, block):
-        """Copy a block of diagonals or moving rows. Block 0 is the first that a tile needs."""
+        """Copy a block of diagonals or moving rows. Block 0 belongs to the first tile."""
         ref, slots = (refs.diagonals | refs.moving)[name], memory.ring[name].shape[0]
         if name in refs.diagonals:
             start = origin + block_row - first * config.columns
@@ -66,9 +66,9 @@ def copy_tiles(refs, memory, grid_index, read_run, schedule, config, origin) -> 
             wait_until_free(name)
             start = origin + block_row - (tile + 1) * config.columns
             # The window is copied in two parts, because a copy is limited to 256 rows.
-            for first_row, rows in ((0, config.block_rows), (config.block_rows, config.columns)):
-                part = slice_rows(ref, grid_index, start + first_row, rows)
-                buffer = memory.ring[name].at[slot, pl.ds(first_row, rows)]
+            for offset, rows in ((0, config.block_rows), (config.block_rows, config.columns)):
+                part = slice_rows(ref, grid_index, start + offset, rows)
+                buffer = memory.ring[name].at[slot, pl.ds(offset, rows)]
                 plgpu.copy_gmem_to_smem(part, buffer, memory.full[name].at[slot])
         for name, count in shared_blocks.items():
             copy_block(name, iteration + count)

@@ -60,7 +60,7 @@ def run_tile_loop(
     schedule: Schedule,
     config: TileConfig,
     name: str,
-    origin: int = 0,
+    origin: int,
 ) -> dict[str, jax.Array]:
     """Run a kernel over all blocks of all heads, and return its outputs by name.
 
@@ -72,8 +72,8 @@ def run_tile_loop(
         for each run if the tiles are in the order of their columns.
       config: Tile sizes, number of warpgroups and number of pipeline stages.
       name: Name of the kernel in profiles.
-      origin: Index of the diagonal row = column in `inputs.diagonals`. It is at least the number of
-        columns of all tiles.
+      origin: Index of the diagonal row = column in `inputs.diagonals`, or in `inputs.resident` of a
+        kernel with moving rows. It is at least the number of columns of all tiles.
     """
     batch, heads, blocks, *_ = inputs.runs.shape
     copied = {name: x for name, x in output_types.items() if name not in body.scattered}
@@ -163,7 +163,7 @@ def _compute_tiles(
 
         indices = [i for i, _ in equal]
         if schedule.is_in_column_order:
-            # Two loops share the number between them, and all loops share `first`.
+            # A loop ends where the next begins: this boundary is read once.
             is_last = indices[-1] + 1 == len(schedule.sections)
             end = read_run(indices[-1])[1] if is_last else read_run(indices[-1] + 1)[0]
             state = lax.fori_loop(

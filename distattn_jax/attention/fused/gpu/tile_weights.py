@@ -39,7 +39,7 @@ def compute_score_gradient(
     per_row: jax.Array | None,
     per_column: jax.Array | None,
 ) -> jax.Array:
-    """Return the gradient of the scores of a tile, A (dO · V + g - D) as in the module docstring.
+    """Return the gradient of the scores of a tile, A (dO · V + g - D): see `fused.kernels`.
 
     Args:
       score_map: Scoring and masking of the map.

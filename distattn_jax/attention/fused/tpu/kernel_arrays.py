@@ -59,7 +59,7 @@ class KernelArrays:
         return rows, columns, entries
 
     def arrange_by_diagonal(self, table: Float[Array, "B N D"]) -> Float[Array, "B N 1 _"]:
-        """Return a table in which number `padded_keys` + query - key belongs to an entry.
+        """Return a table in which element `padded_keys` + query - key belongs to an entry.
 
         Args:
           table: One number for each relative position, as in `Operands.tables`.
@@ -70,11 +70,11 @@ class KernelArrays:
         return jnp.pad(table, ((0, 0), (0, 0), (before, after)))[:, :, None, :length]
 
     def pad_queries(self, vector: Num[Array, "#B #N _"]) -> Num[Array, "#B #N 1 _"]:
-        """Return a vector of queries for the kernels, padded with zeros."""
+        """Pad a vector of one number per query with zeros, and insert an axis of size 1."""
         return _pad_vector(vector, self.padded_queries)
 
     def pad_keys(self, vector: Num[Array, "#B #N _"]) -> Num[Array, "#B #N 1 _"]:
-        """Return a vector of keys for the kernels, padded with zeros."""
+        """Pad a vector of one number per key with zeros, and insert an axis of size 1."""
         return _pad_vector(vector, self.padded_keys)
 
     def query_type(self, width: int, dtype=jnp.float32) -> jax.ShapeDtypeStruct:

@@ -78,7 +78,7 @@ class KernelInputs(NamedTuple):
       resident: Matrices and vectors that belong to the rows of the score map.
       streamed: Matrices and vectors that belong to the columns of the score map.
       entries: Arrays with one number for each key and query, shape (B, N, S, T).
-      diagonals: Arrays with one number for each diagonal, shape (B, N, 1, D). Number
+      diagonals: Arrays with one number for each diagonal, shape (B, N, 1, D). Element
         `origin` + query - key belongs to an entry, where `origin` is an argument of
         `run_tile_loop`.
       scalars: A few numbers for each example and head, shape (B, N, count).

@@ -1,4 +1,4 @@
-"""Functions that call the five kernels on a TPU."""
+"""Functions that call the kernels on a TPU. There is no kernel for position vectors."""
 
 import jax
 from jaxtyping import Array, Float
@@ -36,7 +36,7 @@ def make_kernels(plan: Plan, operands: Operands) -> Kernels:
 
 
 class _KernelCall:
-    """The five kernels of one attention call as methods, and the inputs that all of them share."""
+    """The kernels of one attention call as methods, and the inputs that all of them share."""
 
     def __init__(self, plan: Plan, operands: Operands):
         self.plan, self.operands = plan, operands

@@ -123,7 +123,7 @@ def _call_kernel(
         for name, x in output_types.items()
     }
     block_rows, _ = config.divide(is_transposed=is_transposed)
-    # An array in SMEM is copied whole for each program, with its last two axes.
+    # Each program copies the last two axes of an array in SMEM.
     scalars = {name: array[:, :, None] for name, array in inputs.scalars.items()}
     sums = {name: jnp.swapaxes(array, 2, 3) for name, array in inputs.skipped_sums.items()}
     runs = _list_runs(inputs.runs)[:, :, :, None]
@@ -205,7 +205,7 @@ def _list_runs(runs: Int[Array, "B N blocks R 2"]) -> Int[Array, "B N blocks _"]
     is_empty = start >= end
     lengths = jnp.where(is_empty, 0, end - start)
     shift = jnp.cumsum(lengths, axis=-1) - lengths - start
-    # The index of the first run at or after each run that is not empty, or `count`.
+    # Index of the first non-empty run at or after each run, or `count`.
     following = lax.cummin(jnp.where(is_empty, count, index), axis=3, reverse=True)
     following = jnp.pad(following, ((0, 0), (0, 0), (0, 0), (0, 1)), constant_values=count)
     starts = jnp.pad(start, ((0, 0), (0, 0), (0, 0), (0, 1)), constant_values=-1)
@@ -262,7 +262,19 @@ def _run_block(
     is_transposed: bool,
     origin: int,
 ) -> None:
-    """Compute the outputs of one block of rows. The arguments are those of `run_tile_loop`."""
+    """Compute the outputs of one block of rows.
+
+    Args:
+      refs: References to the inputs of the kernel.
+      outputs: References to the outputs of the block, by name.
+      scratch: Buffers in VMEM and semaphores.
+      body: Computation of the kernel.
+      sections: Properties of the tiles of each run.
+      config: Tile sizes.
+      heads: Number of heads of the kernel.
+      is_transposed: True if the rows are keys.
+      origin: Index of the diagonal query = key in `refs.diagonals`.
+    """
     example, head, block = (pl.program_id(axis) for axis in range(3))
     block_rows, tile_columns = config.divide(is_transposed=is_transposed)
     start = block * block_rows
