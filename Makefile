@@ -7,7 +7,9 @@ INSTALLED := $(VENV)/.installed
 # Store compiled modules. Otherwise each of the many processes of the tests compiles them anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: train test lint docs dist clean
+.PHONY: install train test lint docs dist clean
+
+install: $(INSTALLED)  ## create the virtual environment
 
 train: $(INSTALLED)  ## train the default recipe
 	$(VENV)/bin/python -m experiments train

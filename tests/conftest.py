@@ -43,6 +43,14 @@ settings.register_profile("default", deadline=None, derandomize=True, max_exampl
 settings.load_profile("default")
 
 
+LONG_TESTS = ("test_five_minutes.py", "test_notebooks.py", "test_killed.py")
+
+
+def pytest_collection_modifyitems(items):
+    """Run the files with the longest tests first, so that no worker waits for them at the end."""
+    items.sort(key=lambda item: item.path.name not in LONG_TESTS)
+
+
 @pytest.fixture
 def eight_devices():
     """Skip the test on a machine with fewer than eight devices, such as one with a GPU."""

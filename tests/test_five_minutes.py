@@ -20,6 +20,7 @@ def test_the_walk_through_makes_two_pages_and_a_prediction(tmp_path):
         "PATH": f"{programs}:{os.environ['PATH']}",
         "PYTHONPATH": str(ROOT),
         "HOME": str(tmp_path),
+        "JAX_DISABLE_MOST_OPTIMIZATIONS": "1",  # Most of the time is compilation.
     }
     done = subprocess.run(
         ["bash", "-e", "-o", "pipefail", "-c", script],
