@@ -43,7 +43,13 @@ settings.register_profile("default", deadline=None, derandomize=True, max_exampl
 settings.load_profile("default")
 
 
-LONG_TESTS = ("test_five_minutes.py", "test_notebooks.py", "test_killed.py")
+LONG_TESTS = (
+    "test_five_minutes.py",
+    "test_notebooks.py",
+    "test_killed.py",
+    "test_tpu_kernels.py",
+    "test_fused_positions.py",
+)
 
 
 def pytest_collection_modifyitems(items):
