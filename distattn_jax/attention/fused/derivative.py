@@ -169,6 +169,7 @@ def _run_backward(
     key, value = kernels.key_gradient(backward_operands)
     positions = None
     if operands.positions is not None:
+        assert kernels.position_gradient is not None, "`pallas` refuses position vectors on TPUs"
         positions = kernels.position_gradient(backward_operands)
     no_gradients: Any = (None,) * len(operands)
     return Operands(*no_gradients)._replace(

@@ -3,7 +3,8 @@
 import contextlib
 import contextvars
 import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from typing import Any
 
 from distattn_jax.attention.fused.kernels import KernelFactory, Kernels
 from distattn_jax.attention.fused.operands import Operands, Plan
@@ -43,7 +44,10 @@ def select_kernels(make_kernels: KernelFactory) -> KernelFactory:
 def _interpret(make_kernels: KernelFactory) -> KernelFactory:
     """Return a factory of the same kernels that run in an interpreter wherever they are traced."""
 
-    def interpret_kernel(kernel: Callable) -> Callable:
+    def interpret_kernel(kernel: Any) -> Any:
+        if kernel is None:
+            return None
+
         def run(*arguments):
             with interpreted():
                 return kernel(*arguments)

@@ -55,8 +55,8 @@ class Kernels(NamedTuple):
         logsumexp.
       attention_given: Computes Σ_j A_ij g_j, shape (B, N, T), from the logsumexp and the cotangent
         g of the received attention, shape (B, N, S).
-      position_gradient: Computes the gradient of the position vectors. It is called only if there
-        are position vectors.
+      position_gradient: Computes the gradient of the position vectors. None on chips whose kernels
+        have no position vectors.
     """
 
     forward: Callable[[], tuple[Array, Array, Array | None]]
@@ -64,7 +64,7 @@ class Kernels(NamedTuple):
     key_gradient: Callable[[BackwardOperands], tuple[Array, Array]]
     received: Callable[[Array], Array]
     attention_given: Callable[[Array, Array], Array]
-    position_gradient: Callable[[BackwardOperands], Array]
+    position_gradient: Callable[[BackwardOperands], Array] | None = None
 
 
 KernelFactory = Callable[[Plan, Operands], Kernels]

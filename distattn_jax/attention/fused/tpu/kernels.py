@@ -31,7 +31,6 @@ def make_kernels(plan: Plan, operands: Operands) -> Kernels:
         key_gradient=call.key_gradient,
         received=call.received,
         attention_given=call.attention_given,
-        position_gradient=call.position_gradient,
     )
 
 
@@ -183,10 +182,6 @@ class _KernelCall:
             output_types={"attention_given": arrays.query_type(1)},
         )
         return outputs["attention_given"][:, :, 0, : arrays.queries]
-
-    def position_gradient(self, backward: BackwardOperands) -> Array:
-        """Raise an error, because no TPU kernel has position vectors."""
-        raise NotImplementedError("TPU kernels have no position vectors.")
 
     def _run(
         self,
