@@ -51,29 +51,29 @@ def map_tile(function, array):
 
 def gather_diagonals(ref):
     """Return the tile whose entry (i, j) is ref[i - j + 15]."""
-    from distattn_jax.attention.fused.gpu import mosaic
+    from distattn_jax.attention.fused.gpu import mosaic, registers
 
     rows = mosaic.expand_per_row(mosaic.row_indices(SHAPE[0]), SHAPE)
     columns = mosaic.expand_per_column(mosaic.column_indices(SHAPE[1]), SHAPE)
-    return mosaic.share_diagonals(mosaic.gather(ref, rows - columns + 15))
+    return registers.share_diagonals(registers.gather(ref, rows - columns + 15))
 
 
 def load_diagonals(ref):
     """Return the tile whose entry (i, j) is ref[i - j + 16]."""
     from jax.experimental import pallas as pl
 
-    from distattn_jax.attention.fused.gpu import mosaic
+    from distattn_jax.attention.fused.gpu import registers
 
-    return mosaic.load_diagonals(ref.at[pl.ds(0, sum(SHAPE))], SHAPE)
+    return registers.load_diagonals(ref.at[pl.ds(0, sum(SHAPE))], SHAPE)
 
 
 def gather_entries(ref):
     """Return the tile whose entry (i, j) is ref[i, (i + j) mod 16]."""
-    from distattn_jax.attention.fused.gpu import mosaic
+    from distattn_jax.attention.fused.gpu import mosaic, registers
 
     rows = mosaic.expand_per_row(mosaic.row_indices(SHAPE[0]), SHAPE)
     columns = mosaic.expand_per_column(mosaic.column_indices(SHAPE[1]), SHAPE)
-    return mosaic.gather(ref, rows, (rows + columns) & 15)
+    return registers.gather(ref, rows, (rows + columns) & 15)
 
 
 ROW, COLUMN = np.indices(SHAPE)

@@ -16,7 +16,7 @@ from jaxlib.mlir import ir
 from jaxlib.mlir.dialects import arith, llvm, vector
 
 from distattn_jax.attention.fused.distance_functions import COLUMN_GROUP
-from distattn_jax.attention.fused.gpu import mosaic
+from distattn_jax.attention.fused.gpu import registers
 from distattn_jax.attention.fused.interpreter import is_interpreted
 
 
@@ -66,7 +66,7 @@ def gather_band(ref: Any, band: Band, *, before: jax.Array, after: jax.Array) ->
     def load(ref, first, before, after):
         return _map_band(_LOAD_FROM_BAND, "=&f,f,f,r,l", band, first, (before, after), ref)
 
-    return mosaic.map_registers(load, before.shape, ref, band.first, before, after)
+    return registers.map_registers(load, before.shape, ref, band.first, before, after)
 
 
 def scatter_band(ref: Any, band: Band, tile: jax.Array) -> None:
@@ -85,7 +85,7 @@ def scatter_band(ref: Any, band: Band, tile: jax.Array) -> None:
         return
     arguments = (ref, band.first, tile)
 
-    @plgpu.inline_mgpu(arg_types=tuple(map(mosaic.argument_type, arguments)))
+    @plgpu.inline_mgpu(arg_types=tuple(map(registers.argument_type, arguments)))
     def inlined(_, ref, first, tile):
         _map_band(_STORE_TO_BAND, "f,r,l", band, first.registers, (tile.registers,), ref)
 
@@ -109,7 +109,7 @@ def select_outside_band(tile: jax.Array, band: Band, *, before: bool) -> jax.Arr
         program = _SELECT_BEFORE if before else _SELECT_AFTER
         return _map_band(program, "=f,f,r", band, first, (tile,))
 
-    return mosaic.map_registers(select, tile.shape, band.first, tile)
+    return registers.map_registers(select, tile.shape, band.first, tile)
 
 
 # These programs receive the column and the address of the first entry of a thread. The differences

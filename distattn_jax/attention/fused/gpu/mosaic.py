@@ -6,20 +6,15 @@ vector has one number for each column. A thread that stores entries of row i als
 every per-row vector, and likewise for columns. Expanding a vector to a tile thus moves no data.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import jax
 import jax.experimental.pallas as pl
 import jax.experimental.pallas.mosaic_gpu as plgpu
 import jax.numpy as jnp
-import numpy as np
 from jax import lax
-from jax.experimental.mosaic.gpu import FragmentedArray, utils
-from jaxlib.mlir import ir
-from jaxlib.mlir.dialects import arith, llvm, memref, vector
 
-from distattn_jax.attention.fused.distance_functions import COLUMN_GROUP
 from distattn_jax.attention.fused.interpreter import is_interpreted
 
 MAX_SWIZZLED_COLUMNS = 64  # 16-bit numbers in the widest swizzle, which has 128 bytes
@@ -87,31 +82,6 @@ def load_operand(ref: Any) -> Any:
     return ref if is_interpreted() else _load(ref, layout=plgpu.Layout.WGMMA)
 
 
-def copy_operand(operand: Any, index: jax.Array) -> Any:
-    """Return a copy of a matrix that `load_operand` returned, for the products of one tile.
-
-    ptxas 13.0 keeps an operand that all tiles of a loop share in registers which the same loop
-    overwrites. The copy therefore depends on the tile: its bits are combined with `index` >> 31,
-    which is 0.
-
-    Args:
-      operand: Matrix in registers.
-      index: Index of the tile, at least 0.
-    """
-    if is_interpreted():
-        return operand
-
-    def combine(registers, zero):
-        copied = np.empty_like(registers)
-        for position, pair in np.ndenumerate(registers):
-            word = utils.bitcast(pair, ir.IntegerType.get_signless(32))
-            copied[position] = utils.bitcast(arith.xori(word, zero.item()), pair.type)
-        return copied
-
-    zero = lax.shift_right_arithmetic(index, jnp.int32(31))
-    return map_registers(combine, operand.shape, operand, zero, dtype=operand.dtype)
-
-
 def load_entries(ref: Any) -> jax.Array:
     """Load a tile from a buffer of type `plain_scratch`, as int32."""
     return _load(ref, layout=plgpu.Layout.WGMMA, optimized=False).astype(jnp.int32)
@@ -147,183 +117,6 @@ def expand_per_column(vector: jax.Array, shape: tuple[int, ...]) -> jax.Array:
     """Return a tile whose entry (i, j) is vector[j]."""
     vector = plgpu.layout_cast(vector, plgpu.Layout.WGMMA.reduce(0))
     return plgpu.layout_cast(lax.broadcast_in_dim(vector, shape, [1]), plgpu.Layout.WGMMA)
-
-
-# The next five functions index the registers of a tile directly; only a GPU can check them. Axis 1
-# of the array of registers numbers groups of COLUMN_GROUP columns. Axis 4 has two entries, for the
-# rows i and i + 8, where 8 is also COLUMN_GROUP. A register holds two adjacent entries of a row.
-
-
-def reciprocal(tile: jax.Array) -> jax.Array:
-    """Return 1 / tile with one instruction per entry. The result is 0 for entries above 2¹²⁶."""
-    if is_interpreted():
-        return 1 / tile
-
-    def invert(tile):
-        registers = np.empty_like(tile)
-        for index, pair in np.ndenumerate(tile):
-            for i in range(2):
-                x = vector.extract(pair, dynamic_position=[], static_position=[i])
-                x = llvm.inline_asm(x.type, [x], "rcp.approx.ftz.f32 $0, $1;", "=f,f")
-                pair = vector.insert(x, pair, dynamic_position=[], static_position=[i])
-            registers[index] = pair
-        return registers
-
-    return map_registers(invert, tile.shape, tile)
-
-
-def gather(ref: Any, *indices: jax.Array) -> jax.Array:
-    """Return a tile whose entry (i, j) is ref[indices[0][i, j], indices[1][i, j], ...], as float32.
-
-    Each thread loads its entries one by one. Entries that `share_diagonals` replaces are not
-    loaded. If the memory warpgroup will overwrite the buffer, call `plgpu.commit_smem()` before the
-    buffer is released, so that all loads are complete.
-
-    Args:
-      ref: Buffer in shared memory without a tiled or swizzled layout, such as `plain_scratch`.
-      *indices: One tile of int32 indices for each axis of the buffer. They must lie inside the
-        buffer: nothing checks them.
-    """
-    indices = tuple(plgpu.layout_cast(index, plgpu.Layout.WGMMA) for index in indices)
-    if is_interpreted():
-        return ref[...][indices].astype(jnp.float32)
-
-    def load(ref, *indices):
-        registers = np.empty_like(indices[0])
-        pair_type = ir.VectorType.get((2,), ref.type.element_type)
-        for position in np.ndindex(registers.shape):
-            entries = [_load_entry(ref, [index[position] for index in indices], i) for i in (0, 1)]
-            registers[position] = vector.from_elements(pair_type, entries)
-        return registers
-
-    tile = map_registers(load, indices[0].shape, ref, *indices, dtype=ref.dtype)
-    return tile.astype(jnp.float32)
-
-
-def _load_entry(ref: ir.Value, pairs: list[ir.Value], i: int) -> ir.Value:
-    """Load one number from shared memory. Its indices are entry `i` of each pair of indices."""
-    entries = [vector.extract(pair, dynamic_position=[], static_position=[i]) for pair in pairs]
-    return memref.load(ref, [arith.index_cast(ir.IndexType.get(), entry) for entry in entries])
-
-
-def load_diagonals(ref: Any, shape: tuple[int, int]) -> jax.Array:
-    """Return a tile whose entry (i, j) is ref[i - j + columns], as float32.
-
-    A thread loads each of its diagonals once. The addresses of a thread have constant differences,
-    so that they take one register. This is faster than `gather`.
-
-    Args:
-      ref: Vector in shared memory with as many numbers as the tile has rows and columns together.
-      shape: Number of rows and number of columns of the tile.
-    """
-    rows = expand_per_row(row_indices(shape[0]), shape)
-    diagonals = rows - expand_per_column(column_indices(shape[1]), shape) + shape[1]
-    if is_interpreted():
-        return gather(ref, diagonals)
-
-    def load(ref, diagonals):
-        first = vector.extract(diagonals.flat[0], dynamic_position=[], static_position=[0])
-        first = arith.index_cast(ir.IndexType.get(), first)
-        registers = np.empty_like(diagonals)
-        pair_type = ir.VectorType.get((2,), ref.type.element_type)
-        loaded = {}
-        for position in np.ndindex(registers.shape):
-            row_group, column_group, half = position[0], position[1], position[4]
-            step = 64 * row_group + COLUMN_GROUP * (half - column_group)
-            for i in (step, step - 1):
-                if i not in loaded:
-                    loaded[i] = memref.load(ref, [arith.addi(first, arith.constant(first.type, i))])
-            registers[position] = vector.from_elements(pair_type, [loaded[step], loaded[step - 1]])
-        return registers
-
-    return map_registers(load, shape, ref, diagonals, dtype=ref.dtype).astype(jnp.float32)
-
-
-def share_diagonals(tile: jax.Array) -> jax.Array:
-    """Return the tile unchanged, but let the compiler compute only about half of its entries.
-
-    Entry (i + 8, j + 8) of the tile equals entry (i, j), and the two entries are in registers of
-    the same thread. This function copies the register of (i, j) to (i + 8, j + 8). The compiler
-    then removes the code that computes (i + 8, j + 8), because its result is not used.
-
-    Args:
-      tile: Tile in which entry (i, j) depends on i - j alone (a Toeplitz tile).
-    """
-    if is_interpreted():
-        return tile
-
-    def copy_registers(tile):
-        tile = tile.copy()
-        tile[:, 1:, :, :, 1] = tile[:, :-1, :, :, 0]
-        return tile
-
-    return map_registers(copy_registers, tile.shape, tile)
-
-
-def extend_geometric(
-    nearest: jax.Array, factor: jax.Array, columns: int, *, is_increasing: bool
-) -> jax.Array:
-    """Return a tile with the entries c b^R, where R is the distance |i - j| of query i and key j.
-
-    The numbers b and c are constant in the tile. The columns are divided into groups of
-    `COLUMN_GROUP` columns. Only the entries of the group with the smallest distances are given.
-    Each further group is the previous group times `factor`.
-
-    Args:
-      nearest: Entries of the group with the smallest distances, which is the first group of the
-        tile if `is_increasing` is True, otherwise the last group.
-      factor: The number b^COLUMN_GROUP.
-      columns: Number of columns of the tile.
-      is_increasing: True if the distance increases with the column index.
-    """
-
-    def extend(nearest, factor):
-        upper, lower = nearest[0, 0, 0, 0, :, 0, 0, 0, 0]  # rows i and i + 8
-        factor = vector.broadcast(upper.type, factor.item())
-        # Moving 8 rows down is the same as moving 8 columns to the left. One sequence of groups
-        # therefore serves both halves of the rows, shifted by one group.
-        groups = [lower, upper] if is_increasing else [upper, lower]
-        while len(groups) < columns // COLUMN_GROUP + 1:
-            groups.append(arith.mulf(groups[-1], factor))
-        if not is_increasing:
-            groups.reverse()
-        registers = np.stack([groups[1:], groups[:-1]], axis=-1)  # rows i, and i + 8
-        return registers.reshape(1, -1, 1, 1, 2, 1, 1, 1, 1)
-
-    return map_registers(extend, (nearest.shape[0], columns), nearest, factor)
-
-
-def map_registers(
-    function: Callable, shape: tuple[int, ...], *arguments: Any, dtype: Any = jnp.float32
-) -> jax.Array:
-    """Return a tile whose registers are a function of the registers of the arguments.
-
-    Args:
-      function: Returns the registers of the tile, given the arguments as arrays of MLIR values. For
-        a reference, it receives the reference as one MLIR value.
-      shape: Shape of the tile.
-      *arguments: Tiles, scalars or references to shared memory.
-      dtype: Dtype of the tile.
-    """
-    layout = plgpu.Layout.WGMMA
-    return_type = plgpu.ShapeDtypeStruct(shape, dtype, layout=layout)
-
-    @plgpu.inline_mgpu(arg_types=tuple(map(argument_type, arguments)), return_type=return_type)
-    def inlined(_, *arguments):
-        return FragmentedArray(
-            _registers=function(*(getattr(x, "registers", x) for x in arguments)),
-            _layout=layout.to_mgpu(),
-            _is_signed=None,
-        )
-
-    return inlined(*arguments)
-
-
-def argument_type(argument: Any) -> Any:
-    """Return the type that `plgpu.inline_mgpu` needs for a tile, a scalar or a reference."""
-    if not isinstance(argument, jax.Array):
-        return plgpu.RefType()
-    return plgpu.Layout.WGMMA if argument.ndim else plgpu.Layout.WG_SPLAT(())
 
 
 def multiply_transposed(

@@ -22,7 +22,7 @@ from jax.experimental.mosaic.gpu import utils
 from jaxlib.mlir import ir
 from jaxlib.mlir.dialects import arith, llvm, vector
 
-from distattn_jax.attention.fused.gpu import mosaic
+from distattn_jax.attention.fused.gpu import registers
 from distattn_jax.attention.fused.interpreter import is_interpreted
 
 SIZE = 64  # rows and columns of a tile
@@ -65,15 +65,15 @@ def skew(scratch: Any, lower: jax.Array, upper: jax.Array, *, keeps_rows: bool) 
                     _run(None, arguments, code, "f,r,r")
         layout.wait()
         loads = [_add(address, _times(layout.load_base(thread, i), 4)) for i in (0, 1)]
-        registers = np.empty_like(lower)
-        for position in np.ndindex(registers.shape):
+        exchanged = np.empty_like(lower)
+        for position in np.ndindex(exchanged.shape):
             offset = layout.load_offset(position[1], position[4])
             code = f"ld.shared.f32 $0, [$1 + {4 * offset}];"
             entries = [_run(ir.F32Type.get(), [load], code, "=f,r") for load in loads]
-            registers[position] = vector.from_elements(lower[position].type, entries)
-        return registers
+            exchanged[position] = vector.from_elements(lower[position].type, entries)
+        return exchanged
 
-    return mosaic.map_registers(exchange, lower.shape, scratch, lower, upper)
+    return registers.map_registers(exchange, lower.shape, scratch, lower, upper)
 
 
 def unskew(scratch: Any, tile: jax.Array, *, keeps_rows: bool) -> tuple[jax.Array, jax.Array]:
@@ -115,19 +115,19 @@ def unskew(scratch: Any, tile: jax.Array, *, keeps_rows: bool) -> tuple[jax.Arra
         def load_part(scratch, like):
             thread = _Thread.current()
             base = _add(_shared_address(scratch), _times(_load_base(thread), 2))
-            registers = np.empty_like(like)
-            for position in np.ndindex(registers.shape):
+            loaded = np.empty_like(like)
+            for position in np.ndindex(loaded.shape):
                 offset = layout.load_offset(position[1], position[4], part)
                 code = f"ld.shared.b32 $0, [$1 + {2 * offset}];"
                 word = _run(ir.IntegerType.get_signless(32), [base], code, "=r,r")
-                registers[position] = utils.bitcast(word, like[position].type)
-            return registers
+                loaded[position] = utils.bitcast(word, like[position].type)
+            return loaded
 
         return load_part
 
     store(scratch, tile)
     lower, upper = (
-        mosaic.map_registers(load(part), tile.shape, scratch, tile, dtype=tile.dtype)
+        registers.map_registers(load(part), tile.shape, scratch, tile, dtype=tile.dtype)
         for part in (0, 1)
     )
     return lower, upper

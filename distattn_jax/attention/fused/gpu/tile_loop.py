@@ -32,7 +32,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from distattn_jax.attention.fused import varying
-from distattn_jax.attention.fused.gpu import mosaic
+from distattn_jax.attention.fused.gpu import mosaic, registers
 from distattn_jax.attention.fused.gpu.kernel_body import (
     KernelBody,
     KernelInputs,
@@ -156,7 +156,7 @@ def _compute_tiles(
                 memory, first_row, warpgroup, index, iteration, section, config, shared_blocks
             )
             resident = {
-                name: mosaic.copy_operand(matrix, index) if name in config.held else matrix
+                name: registers.copy_operand(matrix, index) if name in config.held else matrix
                 for name, matrix in context.resident.items()
             }
             return body.step(context._replace(resident=resident), tile, state)
@@ -264,7 +264,7 @@ def _make_tile(memory, row, warpgroup, index, iteration, section, config, shared
 
     def load_diagonals(name):
         window = pl.ds(warpgroup * config.rows, config.rows + config.columns)
-        return load(name, lambda ref: mosaic.load_diagonals(ref.at[window], config.tile_shape))
+        return load(name, lambda ref: registers.load_diagonals(ref.at[window], config.tile_shape))
 
     return Tile(
         row=row,

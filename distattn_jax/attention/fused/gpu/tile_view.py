@@ -17,7 +17,7 @@ from distattn_jax.attention.fused.distance_functions import (
     Distances,
     GeometricDistances,
 )
-from distattn_jax.attention.fused.gpu import mosaic
+from distattn_jax.attention.fused.gpu import mosaic, registers
 from distattn_jax.attention.fused.gpu.kernel_body import Tile, WarpgroupContext
 from distattn_jax.attention.fused.interpreter import is_interpreted
 from distattn_jax.attention.fused.score_map import (
@@ -212,14 +212,14 @@ def _tile_distances(score_map: ScoreMap, context: WarpgroupContext, tile: Tile) 
             distance = _relative_positions(score_map, context, tile, side)
         else:
             distance = jnp.abs(_relative_positions(score_map, context, tile))
-        return mosaic.share_diagonals(distance)
+        return registers.share_diagonals(distance)
 
     is_geometric = side != 0 and not is_interpreted()
     return Distances(
         entries=entries,
         geometric=_geometric_distances(score_map, context, tile) if is_geometric else None,
-        share_diagonals=mosaic.share_diagonals,
-        reciprocal=mosaic.reciprocal,
+        share_diagonals=registers.share_diagonals,
+        reciprocal=registers.reciprocal,
     )
 
 
@@ -237,6 +237,6 @@ def _geometric_distances(
     return GeometricDistances(
         nearest=lambda: _relative_positions(score_map, context, nearest_group, side),
         extend=functools.partial(
-            mosaic.extend_geometric, columns=columns, is_increasing=is_increasing
+            registers.extend_geometric, columns=columns, is_increasing=is_increasing
         ),
     )
