@@ -283,7 +283,8 @@ def _make_schedule(
     else:
         masked = [Run(MASKED, 0, UNBOUNDED)]
     if inputs.has_mask:
-        return stack_runs([run.intersect(start, end) for run in masked], start, end)
+        runs = [run.intersect(start, end) for run in masked]
+        return stack_runs(runs, start, end, keeps_column_order=keeps_column_order)
     runs = []
     if starts_masked:
         runs += [run.intersect(start, jnp.minimum(plain_start, end)) for run in masked]
