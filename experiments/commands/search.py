@@ -10,8 +10,8 @@ from distattn_jax.train.run import experiment_folder
 from experiments.commands.train import run
 from experiments.papers.attention_guiding import settings as attention_guiding
 from experiments.papers.da_transformer import settings as da_transformer
-from experiments.papers.long_texts import search as long_texts
 from experiments.papers.shaw import search as shaw
+from experiments.papers.when_to_use import search as when_to_use
 from experiments.recipes import load_recipe
 
 
@@ -31,7 +31,7 @@ def main(arguments: Sequence[str]) -> None:
     elif isinstance(config, FineTuningConfig):
         searched = attention_guiding.search_config(config)
     elif isinstance(config, LanguageModelingConfig):
-        searched = long_texts.search_config(config)
+        searched = when_to_use.search_config(config)
     else:
         searched = da_transformer.search_config(config)
     config = parse_options(searched, flags, program=f"python -m experiments search {recipe}")

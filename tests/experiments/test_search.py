@@ -12,7 +12,7 @@ from distattn_jax.train.options import replace_options
 from distattn_jax.train.run import config_to_json
 from experiments.papers.attention_guiding.settings import search_config
 from experiments.papers.da_transformer.settings import search_config as da_search_config
-from experiments.papers.long_texts.search import search_config as long_texts_search_config
+from experiments.papers.when_to_use.search import search_config as when_to_use_search_config
 from experiments.recipes import load_recipe
 
 RAW, WEIGHTS = "raw files of the data", "pre-trained weights"
@@ -144,7 +144,7 @@ def test_ratings_use_the_search_of_the_classes_of_the_same_reviews(tmp_path):
 
 
 def test_all_methods_of_language_models_try_the_same_settings():
-    config = long_texts_search_config(load_config("imdb_language_model"))
+    config = when_to_use_search_config(load_config("imdb_language_model"))
     tried = [
         {(member.setting["learning_rate"], member.setting["dropout_rate"]) for member in members}
         for members in (list_members(config.for_method(method)) for method in config.methods)

@@ -1,1 +1,0 @@
-"""Long texts, and texts that are longer than in training: does distance help there?"""

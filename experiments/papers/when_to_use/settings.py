@@ -1,0 +1,92 @@
+"""Experiments of the report: recipe, options, hyperparameter grid and methods of each.
+
+The options were fixed before the first run. They include the grid: a run trains all settings of the
+grid with 5 seeds side by side, and the setting with the best mean validation score is reported. All
+methods try the same number of settings.
+
+The models are small, so that all runs together take minutes on one GPU.
+"""
+
+from typing import NamedTuple
+
+from experiments.recipes.ag import METHODS as ENCODERS
+from experiments.recipes.imdb_language_model import METHODS as LANGUAGE_MODELS
+
+__all__ = ["CUTS", "ENCODERS", "EXPERIMENTS", "LENGTHS", "OURS", "REMEDY", "TRAINED_LENGTH"]
+
+OURS = "distance_aware"
+REMEDY = "distance_aware_score_bias"  # near keys keep their share of the attention in long texts
+TRAINED_LENGTH = 256  # tokens of an example, for language models
+LENGTHS = (256, 512, 1024, 2048, 4096, 8192)  # tokens of an example of the test set
+CUTS = (64, 128, 256, 512)  # words to which reviews are cut
+
+
+class Experiment(NamedTuple):
+    """Experiment of the report.
+
+    Attributes:
+      title: Name of the data in tables.
+      recipe: Name of the recipe.
+      options: Options that differ from the recipe, as on the command line.
+      methods: Attention variants, one run each.
+    """
+
+    title: str
+    recipe: str
+    options: tuple[str, ...]
+    methods: tuple[str, ...] = ENCODERS
+
+    def command(self, name: str) -> str:
+        """Return the command that trains all methods.
+
+        Args:
+          name: Name of the experiment.
+        """
+        options = " ".join(self.options)
+        return (
+            f"python -m experiments train {self.recipe} --name {name} --data.manual-dir FOLDER "
+            f"{options} --methods {' '.join(self.methods)}"
+        )
+
+
+# 4 settings with 5 seeds each.
+TAGGING = (
+    *("--seeds", "5", "--model.dropout-rate", "0.1", "0.3"),
+    *("--optimizer.learning-rate", "1e-3", "2e-3", "--data.buckets", "3"),
+)
+# 2 settings with 5 seeds each.
+REVIEWS = (
+    *("--seeds", "5", "--model.dropout-rate", "0.2", "0.4", "--epochs", "4"),
+    *("--model.layers", "2", "--model.heads", "8", "--model.head-features", "16"),
+    *("--model.features", "128", "--model.hidden-features", "256"),
+    *("--model.embedding-features", "100", "--data.vocabulary", "20000", "--data.buckets", "2"),
+)
+STREAMS = (
+    *("--seeds", "5", "--optimizer.learning-rate", "1e-3", "2e-3", "--model.dropout-rate", "0"),
+    *("--steps", "2000", "--optimizer.warmup-steps", "200", "--optimizer.clip-norm", "1"),
+    *("--model.layers", "4", "--model.heads", "4", "--model.head-features", "32"),
+    *("--model.features", "128", "--model.hidden-features", "512"),
+    *("--data.vocabulary", "4096", "--data.batch-size", "16", "--data.buckets", "1"),
+    *("--data.longest", str(TRAINED_LENGTH), "--output.evaluate-every", "1000"),
+)
+EXPERIMENTS = {
+    "ud_en": Experiment(
+        "parts of speech, UD English-EWT",
+        "tagging",
+        (*TAGGING, "--epochs", "10", "--data.batch-size", "64"),
+    ),
+    "wnut17": Experiment(
+        "named entities, WNUT-17",
+        "tagging",
+        (*TAGGING, "--epochs", "20", "--data.batch-size", "32"),
+    ),
+    "imdb_language_model": Experiment(
+        "language model of IMDB", "imdb_language_model", STREAMS, LANGUAGE_MODELS
+    ),
+    **{
+        f"imdb_{cut}": Experiment(
+            f"sentiment of IMDB, {cut} words", "imdb", (*REVIEWS, "--data.longest", str(cut))
+        )
+        for cut in CUTS
+    },
+}
