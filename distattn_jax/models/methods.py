@@ -54,6 +54,8 @@ class Sizes:
       layers: Number of layers L.
       hidden_features: Width inside the feed-forward networks. None means 4 D.
       embedding_features: Width of the token embeddings.
+      inner_dropout: Apply dropout also to attention weights and to the hidden units of the
+        feed-forward networks. If False, it is applied only to embeddings and before residual sums.
       pooling_features: Width of the tanh layer of additive pooling.
       max_distance: Largest distance with its own vector in the methods `relative_*`.
       shared_tables: Share the position vectors of the methods `relative_*` between all heads of a
@@ -75,6 +77,7 @@ class Sizes:
     layers: int = 1
     hidden_features: int | None = None
     embedding_features: int = 300
+    inner_dropout: bool = True
     pooling_features: int = 200
     max_distance: int = 16
     shared_tables: bool = False
@@ -179,6 +182,8 @@ class Method:
             "num_heads": sizes.heads,
             "head_features": sizes.head_features,
             "hidden_features": sizes.hidden_features,
+            "attention_dropout": sizes.inner_dropout,
+            "hidden_dropout": sizes.inner_dropout,
             "variant": None if self.variant is None else functools.partial(self.variant, sizes),
             **self.layer_arguments,
         }

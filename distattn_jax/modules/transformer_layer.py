@@ -71,6 +71,7 @@ class TransformerLayer(nnx.Module):
       kernel_init: Initializer of the kernels of attention and feed-forward network.
       dropout_rate: Dropout rate before each residual sum.
       attention_dropout_rate: Dropout rate of the attention weights. None means `dropout_rate`.
+      attention_dropout: Apply dropout to the attention weights.
       hidden_dropout: Also apply dropout to the hidden units of the feed-forward network.
       implementation: Implementation of the attention. None selects the fastest.
       project_key: Apply a dense layer to the keys. If False, the inputs are split into heads.
@@ -100,6 +101,7 @@ class TransformerLayer(nnx.Module):
         kernel_init: Initializer = jax.nn.initializers.lecun_normal(),
         dropout_rate: float = 0.0,
         attention_dropout_rate: float | None = None,
+        attention_dropout: bool = True,
         hidden_dropout: bool = True,
         implementation: str | None = None,
         project_key: bool = True,
@@ -119,7 +121,8 @@ class TransformerLayer(nnx.Module):
                 "unless head_features is given."
             )
         dtypes = {"dtype": dtype, "param_dtype": param_dtype, "rngs": rngs}
-        self.norm, self.dropout_rate, self.hidden_dropout = norm, dropout_rate, hidden_dropout
+        self.norm, self.dropout_rate = norm, dropout_rate
+        self.attention_dropout, self.hidden_dropout = attention_dropout, hidden_dropout
         make_attention = functools.partial(
             MultiHeadAttention,
             num_heads,
@@ -201,7 +204,7 @@ class TransformerLayer(nnx.Module):
         rate = self.dropout_rate if dropout_rate is None else dropout_rate
         shared: dict[str, Any] = {
             "query_lengths": lengths,
-            "dropout_rate": dropout_rate,
+            "dropout_rate": dropout_rate if self.attention_dropout else 0.0,
             "rngs": rngs,
             "weights": weights,
         }

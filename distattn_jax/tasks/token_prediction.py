@@ -60,6 +60,11 @@ class TokenPredictionModelConfig(TransformerConfig):
     """Options of the sizes and initial values of a model that predicts tokens."""
 
     dropout_rate: tuple[float, ...] = option((0.1,), "dropout rate", grid=True)
+    inner_dropout: bool = option(
+        True,
+        "whether dropout is also applied to attention weights and to the hidden units of the "
+        "feed-forward networks, besides embeddings and residual sums",
+    )
     heads: int = option(4, "attention heads")
     head_features: int = option(64, "width of a head")
     hidden_features: int = option(1024, "width of the hidden layer of the feed-forward networks")

@@ -51,15 +51,19 @@ def test_a_layer_follows_its_equations(norm):
 
 
 @pytest.mark.parametrize("hidden_dropout", [True, False])
-@pytest.mark.parametrize(("attention_rate", "expected_rate"), [(None, 0.5), (0.2, 0.2)])
+@pytest.mark.parametrize(
+    ("attention_rate", "attention_dropout", "expected_rate"),
+    [(None, True, 0.5), (0.2, True, 0.2), (None, False, 0.0)],
+)
 def test_attention_and_hidden_units_have_their_own_dropout(
-    hidden_dropout, attention_rate, expected_rate
+    hidden_dropout, attention_rate, attention_dropout, expected_rate
 ):
     layer = TransformerLayer(
         D,
         N,
         dropout_rate=0.5,
         attention_dropout_rate=attention_rate,
+        attention_dropout=attention_dropout,
         hidden_dropout=hidden_dropout,
         rngs=nnx.Rngs(0),
     )
