@@ -61,6 +61,22 @@ def content(name, methods=tuple(TABLE_BLEU), *, gain=0.0, **arguments):
     return {"experiment": name, "data": about, "runs": runs}
 
 
+def tiny(name, rates):
+    """Return the results of a run with several dropout rates.
+
+    Args:
+      name: Name of the experiment.
+      rates: Dropout rate -> BLEU of seed 0.
+    """
+    whole = content(name, ("vanilla",))
+    members = []
+    for rate, bleu in rates.items():
+        for member in run("vanilla", bleu)["result"]["members"]:
+            members.append({**member, "setting": {"dropout_rate": rate}})
+    whole["runs"]["vanilla"]["result"]["members"] = members
+    return whole
+
+
 def sweep(data, distances=DISTANCES):
     """Return the results of Table 2: BLEU 15 without positions, then 30, then 36 to 36.5."""
     found = []

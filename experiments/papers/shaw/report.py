@@ -11,7 +11,13 @@ from etils import epath
 from experiments.papers.pictures import save_pictures
 from experiments.papers.shaw.details import write_details
 from experiments.papers.shaw.figures import list_pictures
-from experiments.papers.shaw.settings import DATA_SETS, SIZES, experiment_name, list_experiments
+from experiments.papers.shaw.settings import (
+    DATA_SETS,
+    SIZES,
+    TINY,
+    experiment_name,
+    list_experiments,
+)
 from experiments.papers.shaw.summary import write_summary
 from experiments.papers.shaw.switched import add_switched_runs
 from experiments.papers.stored_results import (
@@ -34,7 +40,7 @@ def read_contents(folder: AnyPath = FOLDER) -> dict[str, Any]:
 
 def _read_stored(folder: AnyPath) -> dict[str, Any]:
     """Return the stored results whose names begin with a data set and a size, without searches."""
-    beginnings = tuple(experiment_name(data, size) for data in DATA_SETS for size in SIZES)
+    beginnings = (*(experiment_name(data, size) for data in DATA_SETS for size in SIZES), *TINY)
     found = {}
     for path in sorted(epath.Path(folder).glob("*.json")):
         name = path.stem

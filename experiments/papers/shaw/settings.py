@@ -26,6 +26,13 @@ ABLATIONS = {
     "no_positions": ("no", "no"),
 }
 
+# Experiments with the recipe of a published model of Multi30k (Wu et al. 2021), each with
+# several dropout rates -> where dropout is applied.
+TINY = {
+    "multi30k_tiny": "everywhere",
+    "multi30k_tiny_residual": "to embeddings and before residual sums",
+}
+
 # Experiment -> source sentence. The report draws the position vectors of these experiments, and
 # the attention between the words of the sentence and its translation.
 SENTENCES = {
@@ -49,4 +56,4 @@ def list_experiments() -> list[str]:
     """Return the names of all experiments of the report."""
     main = [experiment_name(data, size) for data in DATA_SETS for size in SIZES]
     sweep = [experiment_name(data, SIZES[0], k) for data in DATA_SETS for k in DISTANCES]
-    return [*main, *sweep]
+    return [*main, *sweep, *TINY]

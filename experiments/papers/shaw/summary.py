@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
+from distattn_jax.train.results import select_members
 from experiments.papers import outcomes
 from experiments.papers.formatting import NOT_RUN, format_mean, format_value
 from experiments.papers.pictures import link_pictures
@@ -15,6 +16,7 @@ from experiments.papers.shaw.settings import (
     POSITIONS,
     RELATIVE,
     SIZES,
+    TINY,
     experiment_name,
 )
 from experiments.papers.statistics import ALPHA, summarize
@@ -125,18 +127,20 @@ def _describe_others(contents: Contents) -> str:
     for system in MULTI30K:
         metric = "bleu" if system.bleu != "-" else "bleu_lowercase"
         number = getattr(system, metric)
-        best = _find_best(contents, metric)
+        # Only runs with lower-cased texts can be compared with lower-cased results of others.
+        best = _find_best(contents) if metric == "bleu" else _find_best_tiny(contents)
         ours = NOT_RUN if best is None else f"{best[0]} ({best[1]})"
         case = "cased" if metric == "bleu" else "lower case"
         phrases.append(f"{ours} against {number}, {case} ({system.name}, {system.model})")
     return "; ".join(phrases)
 
 
-def _find_best(contents: Contents, metric: str) -> tuple[str, str] | None:
+def _find_best(contents: Contents) -> tuple[str, str] | None:
     """Return our best mean BLEU on Multi30k and its model, selected by the validation loss.
 
     Return None if nothing was run.
     """
+    metric = tables.METRIC
     found = []
     for size in SIZES:
         content = contents[experiment_name("multi30k", size)]
@@ -150,3 +154,23 @@ def _find_best(contents: Contents, metric: str) -> tuple[str, str] | None:
         return None
     _, formatted, size, positions = min(found)
     return formatted, f"{size}, {positions}"
+
+
+def _find_best_tiny(contents: Contents) -> tuple[str, str] | None:
+    """Return the mean BLEU of our best model with lower-cased texts, and its dropout.
+
+    The model is selected by the validation loss. Return None if nothing was run.
+    """
+    found = []
+    for name, place in TINY.items():
+        for run in (contents[name] or {}).get("runs", {}).values():
+            result = run["result"]
+            losses = tables.values_by_seed(result, "validation", result["criterion"]).values()
+            values = tables.values_by_seed(result, "test", "bleu_lowercase").values()
+            rate = result["members"][select_members(result)[0]]["setting"]["dropout_rate"]
+            about = f"tiny, absolute, dropout {rate:g} {place}"
+            found.append((summarize(losses).mean, format_mean("bleu_lowercase", values), about))
+    if not found:
+        return None
+    _, formatted, about = min(found)
+    return formatted, about

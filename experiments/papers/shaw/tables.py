@@ -7,7 +7,7 @@ seeds.
 from collections.abc import Mapping
 from typing import Any
 
-from distattn_jax.train.results import Result, values_by_seed
+from distattn_jax.train.results import Result, group_by_setting, values_by_seed
 from experiments.papers import outcomes
 from experiments.papers.formatting import EMPTY, NOT_RUN, format_mean, markdown_table
 from experiments.papers.shaw.published import LANGUAGES, MULTI30K, TABLE_1, TABLE_2, TABLE_3
@@ -18,6 +18,7 @@ from experiments.papers.shaw.settings import (
     POSITIONS,
     RELATIVE,
     SIZES,
+    TINY,
     experiment_name,
 )
 from experiments.papers.stored_results import find_option
@@ -141,8 +142,33 @@ def others_table(contents: Contents) -> str:
             cells = [format_cell(content, method, name) for name in (METRIC, "bleu_lowercase")]
             model = describe_model(content, size)
             rows.append([f"ours, {positions}", model, *cells, _describe_decoding(content, method)])
+    rows += _tiny_rows(contents)
     rows += [list(system) for system in MULTI30K]
     return markdown_table(["system", "model", "BLEU", "BLEU, lower case", "evaluation"], rows)
+
+
+def _tiny_rows(contents: Contents) -> list[list[str]]:
+    """Return one row for each dropout rate of our runs with the recipe of Wu et al. 2021.
+
+    The texts were lower-cased before training, so that there is no BLEU of cased texts.
+    """
+    rows = []
+    for name, place in TINY.items():
+        content = contents[name]
+        for method, run in (content or {}).get("runs", {}).items():
+            for members in group_by_setting(run["result"]):
+                rate = run["result"]["members"][members[0]]["setting"]["dropout_rate"]
+                values = values_by_seed(run["result"], "test", "bleu_lowercase", members).values()
+                rows.append(
+                    [
+                        f"ours, absolute, recipe of Wu et al., dropout {rate:g} {place}",
+                        describe_model(content, "tiny"),
+                        EMPTY,
+                        format_mean("bleu_lowercase", values),
+                        _describe_decoding(content, method),
+                    ]
+                )
+    return rows
 
 
 def _describe_decoding(content: Mapping[str, Any] | None, method: str) -> str:
