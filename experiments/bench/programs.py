@@ -189,7 +189,9 @@ def _compile_expected(case: Case, operands: Operands) -> Any:
         return output, (*gradients, variants)
 
     with jax.default_matmul_precision("highest"):
-        return jax.jit(compute).lower(operands).compile()
+        lowered = jax.jit(compute).lower(operands)
+    # The program runs once. Searching for its fastest matrix products would take minutes.
+    return lowered.compile(compiler_options={"xla_gpu_autotune_level": 0})
 
 
 def _to_float32(x: Array) -> Array:

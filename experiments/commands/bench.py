@@ -158,7 +158,7 @@ def read_earlier_runs(bench: Bench, setup: Mapping[str, Any]) -> dict[str, Any] 
 
 
 def measure_all(bench: Bench, setup: Mapping[str, Any], deadline: float) -> Iterator[Row]:
-    """Yield a row for each case at each shape, the reference case first.
+    """Yield a row for each case at each shape, in the order of the options, the reference case first.
 
     PyTorch is timed after all shapes, because an error of another library on the GPU could make
     every later case fail.
@@ -172,7 +172,7 @@ def measure_all(bench: Bench, setup: Mapping[str, Any], deadline: float) -> Iter
     automatic = (os.cpu_count() or 1) if jax.default_backend() == "gpu" else 1
     processes = bench.processes or automatic
     settings = Settings(setup["dtype"], bench.repeats, processes, deadline)
-    shapes = {name: Shape(**sizes) for name, sizes in setup["shapes"].items()}
+    shapes = {name: Shape(**setup["shapes"][name]) for name in bench.shapes}
     references = {name: Row(name, REFERENCE_CASE) for name in shapes}
     for name, shape in shapes.items():
         for row in measure_shape(name, shape, bench.cases, settings):
