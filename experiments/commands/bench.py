@@ -158,7 +158,7 @@ def read_earlier_runs(bench: Bench, setup: Mapping[str, Any]) -> dict[str, Any] 
 
 
 def measure_all(bench: Bench, setup: Mapping[str, Any], deadline: float) -> Iterator[Row]:
-    """Yield a row for each case at each shape, in the order of the options, the reference case first.
+    """Yield a row for each case at each shape. Shapes come in the order of the options.
 
     PyTorch is timed after all shapes, because an error of another library on the GPU could make
     every later case fail.
