@@ -27,7 +27,7 @@ SIZES = Sizes(batch=1, queries=200, keys=300, heads=2, width=24, value_width=16)
 
 @pytest.fixture(autouse=True)
 def _small_tiles_on_a_tpu(monkeypatch):
-    monkeypatch.setattr(tile_configs, "LARGEST", 128)
+    monkeypatch.setattr(tile_configs, "DEFAULT", tile_configs.TileConfig(128, 128))
     monkeypatch.setattr(implementations, "local_platform", lambda: "tpu")
 
 

@@ -1,8 +1,9 @@
-"""Sizes of the tiles of the TPU kernels."""
+"""Sizes of the tiles of the TPU kernels, by kind of TPU."""
 
 from typing import NamedTuple
 
-LARGEST = 512  # queries or keys of a tile
+import jax
+
 MULTIPLE = 128  # lanes of a register
 
 
@@ -26,6 +27,24 @@ class TileConfig(NamedTuple):
         return (self.keys, self.queries) if is_transposed else (self.queries, self.keys)
 
 
+# `python -m experiments.bench.tpu_compile --tiles true` compiles other sizes, and prints the best.
+TILES = {
+    "TPU v5 lite": TileConfig(512, 512),
+    "TPU v5": TileConfig(512, 512),
+    "TPU v6 lite": TileConfig(512, 512),
+}
+DEFAULT = TileConfig(512, 512)  # for other kinds, and for programs lowered without a TPU
+
+
 def select_tile_config(queries: int, keys: int) -> TileConfig:
     """Return the tile sizes for a number of queries and a number of keys."""
-    return TileConfig(*(min(LARGEST, length + -length % MULTIPLE) for length in (queries, keys)))
+    largest = TILES.get(local_kind(), DEFAULT)
+    lengths = (queries, keys)
+    padded = (length + -length % MULTIPLE for length in lengths)
+    return TileConfig(*map(min, largest, padded))
+
+
+def local_kind() -> str:
+    """Return the kind of the local TPUs, such as "TPU v5 lite", or "" without a TPU."""
+    devices = jax.local_devices()
+    return devices[0].device_kind if devices[0].platform == "tpu" else ""

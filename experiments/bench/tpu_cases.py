@@ -1,0 +1,94 @@
+"""Lists of the programs that are compiled for TPUs, by the question that they answer."""
+
+from experiments.bench.shapes import SHAPES
+from experiments.bench.tpu_programs import OPTIONS, VARIANTS, Case, Sizes
+
+MAIN_GENERATIONS = ("v5e", "v6e")
+WIDTHS = (64, 128)
+LENGTHS = (2048, 32768)
+SCHEDULED = ("splash", "dot_product", "distance_aware")
+TILE = (512, 512)
+TILE_SIZES = (256, 512, 1024)
+SPLASH_TILES = ((512, 512), (1024, 512), (512, 1024))
+TRAINING = Sizes(batch=64, heads=12, length=512, width=64)
+SMALL = Sizes(batch=1, heads=2, length=2048, width=64)
+
+
+def schedule_cases() -> list[Case]:
+    """Return the cases whose scheduled bundles are compared, at equal sizes of tiles."""
+    sizes = SMALL._replace(width=128)
+    programs = (*SCHEDULED, *(name for name in VARIANTS if name not in SCHEDULED))
+    return [
+        Case(program, generation, sizes, TILE)
+        for generation in MAIN_GENERATIONS
+        for program in programs
+    ]
+
+
+def memory_cases() -> list[Case]:
+    """Return the cases whose temporary memory is compared."""
+    programs = (*SCHEDULED, "relative_position", "t5", "transformer_xl")
+    sizes = [Sizes(*SHAPES[name][:4]) for name in ("long", "xlong")]
+    return [
+        Case(program, generation, each, TILE if program == "splash" else None)
+        for generation in MAIN_GENERATIONS
+        for program in programs
+        for each in sizes
+    ]
+
+
+def training_cases() -> list[Case]:
+    """Return the training steps of a model with the sizes of BERT base on a 2 x 2 mesh."""
+    return [Case("training_step", generation, TRAINING, mesh=(2, 2)) for generation in ("v5e",)]
+
+
+def compilation_cases() -> list[Case]:
+    """Return the cases that show that all kernels compile."""
+    cases = [
+        Case(program, generation, SMALL._replace(length=length, width=width))
+        for program in VARIANTS
+        for generation in MAIN_GENERATIONS
+        for width in WIDTHS
+        for length in LENGTHS
+    ]
+    cases += [Case(program, "v5p", SMALL) for program in VARIANTS]
+    mesh_sizes = SMALL._replace(batch=2)
+    cases += [Case(program, "v5e", mesh_sizes, mesh=(2, 2)) for program in VARIANTS]
+    cases += [
+        Case(option, generation, SMALL) for option in OPTIONS for generation in MAIN_GENERATIONS
+    ]
+    cases += [
+        Case("distance_aware", generation, SMALL._replace(width=width))
+        for width in (16, 256)
+        for generation in MAIN_GENERATIONS
+    ]
+    return cases
+
+
+def tile_cases() -> list[Case]:
+    """Return the cases from which the sizes of the tiles are chosen."""
+    return [
+        Case(program, generation, SMALL._replace(length=4096, width=width), (queries, keys))
+        for generation in ("v5e", "v6e", "v5p")
+        for program in ("distance_aware", "dot_product")
+        for width in WIDTHS
+        for queries in TILE_SIZES
+        for keys in TILE_SIZES
+    ]
+
+
+GROUPS = {
+    "schedule": schedule_cases,
+    "memory": memory_cases,
+    "training": training_cases,
+    "compilation": compilation_cases,
+    "tiles": tile_cases,
+}
+
+
+def find_case(name: str) -> Case:
+    """Return the case of a name."""
+    cases = {case.name: case for make_cases in GROUPS.values() for case in make_cases()}
+    if name not in cases:
+        raise ValueError(f"--case must be the name of a case, such as {next(iter(cases))!r}.")
+    return cases[name]

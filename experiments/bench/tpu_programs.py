@@ -1,0 +1,302 @@
+"""Programs that are compiled for TPUs without a TPU: attention, splash attention, a training step.
+
+Each program of attention computes all gradients of one call, so that it contains the forward kernel
+and all gradient kernels.
+"""
+
+import contextlib
+import dataclasses
+import functools
+import itertools
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+from unittest import mock
+
+import jax
+import jax.numpy as jnp
+from jax.experimental import topologies
+from jax.sharding import AxisType, NamedSharding, PartitionSpec, SingleDeviceSharding
+
+from distattn_jax.attention import (
+    Adapted,
+    DistanceAware,
+    DistanceBias,
+    DotProduct,
+    RelativePosition,
+    T5Buckets,
+    TransformerXL,
+    attention,
+    early_add,
+    implementations,
+    pallas,
+)
+from distattn_jax.attention.fused.runs import Section
+from distattn_jax.attention.fused.tpu import kernels, tile_configs
+
+TOPOLOGIES = {"v5e": "v5e:2x2", "v5p": "v5p:2x2x1", "v6e": "v6e:2x2"}
+CLIP_DISTANCE, BUCKETS = 16, 32
+P = PartitionSpec
+
+
+class Sizes(NamedTuple):
+    """Sizes of the inputs of attention: batch B, heads N, length L and head width H."""
+
+    batch: int
+    heads: int
+    length: int
+    width: int
+
+    def __str__(self) -> str:
+        return f"B{self.batch} N{self.heads} L{self.length} H{self.width}"
+
+
+@dataclasses.dataclass(frozen=True)
+class Case:
+    """One program for one kind of TPU.
+
+    Attributes:
+      program: Key of `VARIANTS` or `OPTIONS`, "splash" or "training_step".
+      generation: Generation of the TPU, a key of `TOPOLOGIES`.
+      sizes: Sizes of the inputs. A training step has sizes of its own.
+      tile: Number of queries and number of keys of a tile. None means the sizes of the library.
+      mesh: Size of the axes (data, model) of the mesh.
+    """
+
+    program: str
+    generation: str
+    sizes: Sizes
+    tile: tuple[int, int] | None = None
+    mesh: tuple[int, int] = (1, 1)
+
+    @property
+    def name(self) -> str:
+        """Name of the case, different for different cases."""
+        words = [self.program, self.generation, str(self.sizes)]
+        if self.tile is not None:
+            words.append("tile {}x{}".format(*self.tile))
+        if self.mesh != (1, 1):
+            words.append("mesh {}x{}".format(*self.mesh))
+        return " ".join(words)
+
+
+MakeArray = Callable[..., Any]  # returns an array or a type of an array, given shape and dtype
+MakeVariant = Callable[[Sizes, MakeArray], Any]
+
+
+def _distance_aware(mapping: str, parameters: int, **arguments: Any) -> MakeVariant:
+    """Return a function that makes distance-aware attention, whose mapping has some parameters."""
+
+    def make(sizes: Sizes, make_array: MakeArray) -> DistanceAware:
+        numbers = make_array((sizes.heads,), jnp.float32)
+        shape = {0: (), 1: numbers}.get(parameters, (numbers,) * parameters)
+        return DistanceAware(numbers, shape, mapping=mapping, **arguments)
+
+    return make
+
+
+def _distance_bias(function: Any, *shapes: tuple[int, ...]) -> MakeVariant:
+    """Return a function that makes a distance bias, with parameters of these shapes per head."""
+
+    def make(sizes: Sizes, make_array: MakeArray) -> DistanceBias:
+        parameters = tuple(make_array((sizes.heads, *shape), jnp.float32) for shape in shapes)
+        return DistanceBias(parameters if len(shapes) > 1 else parameters[0], function)
+
+    return make
+
+
+def _relative_position(sizes: Sizes, make_array: MakeArray) -> RelativePosition:
+    table = make_array((sizes.heads, 2 * CLIP_DISTANCE + 1, sizes.width), jnp.float32)
+    return RelativePosition(table, table)
+
+
+def _transformer_xl(sizes: Sizes, make_array: MakeArray) -> TransformerXL:
+    features = sizes.heads * sizes.width
+    projection = make_array((sizes.heads, features, sizes.width), jnp.float32)
+    bias = make_array((sizes.heads, sizes.width), jnp.float32)
+    return TransformerXL(projection, bias, bias)
+
+
+def _adapted(sizes: Sizes, make_array: MakeArray) -> Adapted:
+    bias = make_array((sizes.heads, sizes.width), jnp.float32)
+    return Adapted(bias, bias)
+
+
+VARIANTS: dict[str, MakeVariant] = {
+    "dot_product": lambda sizes, make_array: DotProduct(),
+    "distance_aware": _distance_aware("learnable_sigmoid", 1),
+    "distance_aware_add": _distance_aware("learnable_sigmoid", 1, adjust=early_add),
+    "linear": _distance_aware("linear", 2),
+    "clip": _distance_aware("clip", 1),
+    "exponent": _distance_aware("exponent", 0),
+    "alibi": _distance_bias("alibi", ()),
+    "kerple_log": _distance_bias("kerple_log", (), ()),
+    "t5": _distance_bias(T5Buckets(), (BUCKETS,)),
+    "relative_position": _relative_position,
+    "transformer_xl": _transformer_xl,
+    "adapted": _adapted,
+}
+
+
+def _lengths(sizes: Sizes, make_array: MakeArray) -> dict[str, Any]:
+    lengths = make_array((sizes.batch,), jnp.int32)
+    return {"query_lengths": lengths, "key_lengths": lengths}
+
+
+def _segments(sizes: Sizes, make_array: MakeArray) -> dict[str, Any]:
+    segments = make_array((sizes.batch, sizes.length), jnp.int32)
+    return {"query_segments": segments, "key_segments": segments}
+
+
+# Arguments of `attention` by name. The variant of all of these programs is distance-aware.
+OPTIONS: dict[str, Callable[[Sizes, MakeArray], dict[str, Any]]] = {
+    "received": lambda sizes, make_array: {"received": True},
+    "logsumexp": lambda sizes, make_array: {"logsumexp": True},
+    "lengths": _lengths,
+    "causal": lambda sizes, make_array: {"is_causal": True},
+    "offset": lambda sizes, make_array: {"query_offset": make_array((sizes.batch,), jnp.int32)},
+    "window": lambda sizes, make_array: {"local_window_size": 256},
+    "segments": _segments,
+    "key_mask": lambda sizes, make_array: {
+        "mask": make_array((sizes.batch, 1, 1, sizes.length), jnp.bool_)
+    },
+    "mask": lambda sizes, make_array: {
+        "mask": make_array((sizes.batch, 1, sizes.length, sizes.length), jnp.bool_)
+    },
+    "dropout": lambda sizes, make_array: {
+        "dropout_rate": 0.1,
+        "dropout_key": make_array((), jax.random.key(0).dtype),
+    },
+    "grouped": lambda sizes, make_array: {},
+    "float32": lambda sizes, make_array: {},
+}
+
+
+class Lowered(NamedTuple):
+    """Program that is ready to be compiled.
+
+    Attributes:
+      program: Lowered program.
+      sections: Sections of tiles of each kernel, by the name of the kernel. Each of them is one
+        loop of the kernel.
+    """
+
+    program: Any
+    sections: dict[str, list[Section]]
+
+
+def lower_case(case: Case) -> Lowered:
+    """Lower the program of a case for devices that exist only for the compiler."""
+    topology: Any = topologies.get_topology_desc(
+        platform="tpu", topology_name=TOPOLOGIES[case.generation]
+    )
+    sections: dict[str, list[Section]] = {}
+    with assume_tpu(topology.devices[0].device_kind, case.tile), record_sections(sections):
+        if case.mesh == (1, 1):
+            place = SingleDeviceSharding(topology.devices[0])
+            return Lowered(_lower_gradients(case, lambda spec: place), sections)
+        axis_types = (AxisType.Auto, AxisType.Auto)
+        mesh = jax.make_mesh(
+            case.mesh, ("data", "model"), axis_types=axis_types, devices=topology.devices
+        )
+        if case.program == "training_step":
+            from experiments.bench.tpu_training import lower_training_step  # imports are slow
+
+            batch, _, length, _ = case.sizes
+            return Lowered(lower_training_step(batch, length, mesh), sections)
+        return Lowered(_lower_gradients(case, lambda spec: NamedSharding(mesh, spec)), sections)
+
+
+@contextlib.contextmanager
+def assume_tpu(kind: str, tile: tuple[int, int] | None) -> Iterator[None]:
+    """Let the library select the kernels for a TPU that this machine lacks.
+
+    Args:
+      kind: Kind of the TPU, as JAX names it.
+      tile: Number of queries and number of keys of a tile. None means the sizes of the library.
+    """
+    with contextlib.ExitStack() as stack:
+        patch = mock.patch.object
+        stack.enter_context(patch(implementations, "local_platform", new=lambda: "tpu"))
+        stack.enter_context(patch(pallas, "tpu_kinds", new=lambda: [kind]))
+        stack.enter_context(patch(tile_configs, "local_kind", new=lambda: kind))
+        if tile is not None:
+            config = tile_configs.TileConfig(*tile)
+            stack.enter_context(mock.patch.dict(tile_configs.TILES, {kind: config}))
+        yield
+
+
+@contextlib.contextmanager
+def record_sections(sections: dict[str, list[Section]]) -> Iterator[None]:
+    """Store the sections of tiles of each kernel that is traced in this context, by name."""
+
+    def run_and_record(body: Any, inputs: Any, types: Any, schedule: Any, *arguments: Any, **names):
+        _, name = arguments
+        sections[name] = [section for section, _ in itertools.groupby(schedule.sections)]
+        return run_tile_loop(body, inputs, types, schedule, *arguments, **names)
+
+    run_tile_loop = kernels.run_tile_loop
+    with mock.patch.object(kernels, "run_tile_loop", run_and_record):
+        yield
+
+
+def _lower_gradients(case: Case, place: Callable[[P], Any]) -> Any:
+    """Lower the gradients of one call of attention, or of splash attention.
+
+    Args:
+      case: A case of attention.
+      place: Returns the sharding for a partition spec.
+    """
+    sizes, name = case.sizes, case.program
+
+    def make_type(shape: tuple[int, ...], dtype: Any, spec: P = P()) -> jax.ShapeDtypeStruct:
+        return jax.ShapeDtypeStruct(shape, dtype, sharding=place(spec))
+
+    def make_rows(heads: int) -> jax.ShapeDtypeStruct:
+        shape = (sizes.batch, sizes.length, heads, sizes.width)
+        dtype = jnp.float32 if name == "float32" else jnp.bfloat16
+        return make_type(shape, dtype, P("data", None, "model", None))
+
+    shared = make_rows(sizes.heads // 2 if name == "grouped" else sizes.heads)
+    inputs: dict[str, Any] = {"query": make_rows(sizes.heads), "key": shared, "value": shared}
+    arguments: dict[str, Any] = {}
+    attend: Callable[..., Any] = _make_splash_attention(sizes, case.tile or (512, 512))
+    if name != "splash":
+        attend = functools.partial(attention, implementation="pallas")
+        inputs["variant"] = VARIANTS.get(name, VARIANTS["distance_aware"])(sizes, make_type)
+        arguments = OPTIONS[name](sizes, make_type) if name in OPTIONS else {}
+    static = {key: x for key, x in arguments.items() if not hasattr(x, "shape")}
+    traced = {key: x for key, x in arguments.items() if hasattr(x, "shape")}
+
+    def loss(inputs: dict[str, Any], traced: dict[str, Any]) -> jax.Array:
+        outputs = attend(**inputs, **traced, **static)
+        return sum(
+            (jnp.sin(x.astype(jnp.float32)).sum() for x in jax.tree.leaves(outputs)),
+            start=jnp.float32(0),
+        )
+
+    return jax.jit(jax.grad(loss)).trace(inputs, traced).lower(lowering_platforms=("tpu",))
+
+
+def _make_splash_attention(sizes: Sizes, tile: tuple[int, int]) -> Callable[..., jax.Array]:
+    """Return splash attention without a mask, for inputs of the shape (B, L, N, H).
+
+    Args:
+      sizes: Sizes of the inputs.
+      tile: Number of queries and number of keys of a block.
+    """
+    from jax.experimental.pallas.ops.tpu.splash_attention import splash_attention_kernel as kernel
+    from jax.experimental.pallas.ops.tpu.splash_attention import splash_attention_mask as mask
+
+    blocks: dict[str, Any] = dict.fromkeys(("block_q", "block_q_dkv", "block_q_dq"), tile[0])
+    names = ("block_kv", "block_kv_compute", "block_kv_dkv", "block_kv_dkv_compute", "block_kv_dq")
+    blocks |= dict.fromkeys(names, tile[1])
+    attend = kernel.make_splash_mha_single_device(
+        mask.MultiHeadMask([mask.FullMask((sizes.length, sizes.length))] * sizes.heads),
+        block_sizes=kernel.BlockSizes(**blocks),
+    )
+
+    def attend_rows(query: jax.Array, key: jax.Array, value: jax.Array) -> jax.Array:
+        heads_first = [jnp.swapaxes(x, 1, 2) for x in (query, key, value)]
+        return jnp.swapaxes(jax.vmap(attend)(*heads_first), 1, 2)
+
+    return attend_rows

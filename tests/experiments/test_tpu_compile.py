@@ -1,0 +1,147 @@
+"""Compilation of the TPU kernels without a TPU, and the tables of the compiler's figures."""
+
+import importlib.util
+import json
+import time
+
+import jax
+import pytest
+
+from distattn_jax.attention import pallas
+from distattn_jax.attention.fused.runs import Section
+from experiments.bench import tpu_cases, tpu_compile, tpu_table
+
+COMPILED = {
+    "status": "compiled",
+    "lower_seconds": 1.0,
+    "compile_seconds": 2.0,
+    "temporary_bytes": 2**20,
+    "bundles": {},
+    "sections": {},
+}
+SPLASH = {"splash_mha_fwd.1": [100], "splash_mha_dq.2": [200], "splash_mha_dkv.3": [400]}
+LOOPS = {"forward.1": [90, 130], "query_gradient": [220, 300], "key_gradient.2": [440, 500]}
+SECTIONS = {name: ["far", "before diagonal"] for name in tpu_table.KERNELS}
+
+
+def make_results(group, **changes):
+    """Return equal figures for all cases of a group, with changes by the name of the program."""
+    return {
+        case.name: COMPILED | changes.get(case.program, {}) for case in tpu_cases.GROUPS[group]()
+    }
+
+
+def read_row(table, name):
+    (line,) = [line for line in table.splitlines() if line.startswith(f"| {name} |")]
+    return [cell.strip() for cell in line.split("|")[2:-1]]
+
+
+def test_every_case_has_a_name_of_its_own():
+    cases = {case for make_cases in tpu_cases.GROUPS.values() for case in make_cases()}
+    assert len({case.name for case in cases}) == len(cases)
+
+
+def test_an_unknown_case_is_refused():
+    with pytest.raises(ValueError, match="--case must be the name of a case"):
+        tpu_cases.find_case("typo")
+
+
+def test_bundles_are_divided_by_those_of_splash_attention():
+    distance_aware = {"bundles": LOOPS, "sections": SECTIONS}
+    cases = make_results("schedule", splash={"bundles": SPLASH}, distance_aware=distance_aware)
+    table = tpu_table.format_schedule(cases)
+    assert read_row(table, "splash") == ["100", "200", "400"] * 2
+    assert read_row(table, "distance aware, near")[:3] == ["130 (1.30)", "300 (1.50)", "500 (1.25)"]
+    assert read_row(table, "distance aware, far")[:3] == ["90 (0.90)", "220 (1.10)", "440 (1.10)"]
+
+
+def test_a_kernel_with_more_loops_than_sections_has_no_bundles_per_tile():
+    result = COMPILED | {"bundles": {"forward": [1, 2, 3]}, "sections": SECTIONS}
+    assert tpu_table.find_bundles(result, "forward", ("far",)) is None
+
+
+def test_memory_is_divided_by_that_of_splash_attention():
+    cases = make_results("memory", splash={"temporary_bytes": 2**21})
+    assert read_row(tpu_table.format_memory(cases), "dot product") == ["1 (0.50)"] * 4
+
+
+def test_a_refused_case_is_listed():
+    refused = {"status": "refused", "message": "too much VMEM"}
+    cases = make_results("compilation") | {"mask v6e B1 N2 L2048 H64": refused}
+    table = tpu_table.format_compilation(cases)
+    assert read_row(table, "mask") == ["1 of 2", "v6e L2048 H64: refused", "2.0"]
+    assert read_row(table, "alibi")[:2] == ["10 of 10", "-"]
+
+
+def test_the_tile_with_the_fewest_bundles_per_entry_is_marked():
+    cases = make_results("tiles", dot_product={"bundles": LOOPS, "sections": SECTIONS})
+    table = tpu_table.format_tiles(cases)
+    assert "**0.91**" in read_row(table, "1024 x 1024")  # 1024 (130 + 300 + 500) / 1024²
+    assert "14.53" in read_row(table, "256 x 256")
+
+
+@pytest.mark.parametrize(
+    ("section", "name"),
+    [
+        (Section(is_far=True), "far"),
+        (Section(is_zero=True, is_masked=True), "masked zero"),
+        (Section(side=-1), "after diagonal"),
+        (Section(), "plain"),
+    ],
+)
+def test_sections_have_names(section, name):
+    assert tpu_table.name_section(section) == name
+
+
+def test_stored_results_are_kept_and_added_to(tmp_path, monkeypatch):
+    path = tmp_path / "tpu.json"
+    compiled = []
+
+    def compile_in_process(name, deadline):
+        compiled.append(name)
+        return {"status": "failed", "message": "crash"} if name == "c" else COMPILED
+
+    monkeypatch.setattr(tpu_compile, "compile_in_process", compile_in_process)
+    monkeypatch.setattr(tpu_compile, "find_versions", lambda: {"jax": "1"})
+    tpu_compile.compile_all(["b"], path, processes=1, seconds=9.0)
+    tpu_compile.compile_all(["a", "b", "c"], path, processes=1, seconds=9.0)
+    assert compiled == ["b", "a", "c"]
+    assert list(json.loads(path.read_text())["cases"]) == ["a", "b"]
+
+
+def test_results_of_other_versions_are_replaced(tmp_path, monkeypatch):
+    path = tmp_path / "tpu.json"
+    monkeypatch.setattr(tpu_compile, "compile_in_process", lambda name, deadline: COMPILED)
+    for version in ("1", "2"):
+        monkeypatch.setattr(tpu_compile, "find_versions", lambda version=version: {"jax": version})
+        tpu_compile.compile_all([version], path, processes=1, seconds=9.0)
+    assert json.loads(path.read_text()) == {"versions": {"jax": "2"}, "cases": {"2": COMPILED}}
+
+
+def test_no_case_starts_after_the_time_limit():
+    result = tpu_compile.compile_in_process("any", time.monotonic() - 1)
+    assert result["status"] == "not run"
+
+
+@pytest.mark.skipif(
+    importlib.util.find_spec("libtpu") is None,
+    reason="libtpu, the compiler for TPUs, is not installed: pip install '.[tpu]' on x86_64",
+)
+@pytest.mark.skipif(
+    jax.__version_info__ < pallas.OLDEST_JAX, reason="the fused kernels need a newer JAX"
+)
+@pytest.mark.parametrize(
+    "name",
+    [
+        *(f"{name} v5e B1 N2 L2048 H64" for name in tpu_cases.VARIANTS),
+        *(f"{name} v6e B1 N2 L2048 H64" for name in tpu_cases.OPTIONS),
+        "distance_aware v5p B1 N2 L2048 H64",
+        "distance_aware v5e B2 N2 L2048 H64 mesh 2x2",
+        "distance_aware v5e B1 N2 L2048 H128 tile 512x512",
+    ],
+)
+def test_kernels_compile_for_a_tpu(name):
+    result = tpu_compile.compile_in_process(name, time.monotonic() + 600)
+    assert result["status"] == "compiled", result
+    if "tile" in name:
+        assert tpu_table.find_bundles(result, "forward", ("before diagonal",)) > 0
