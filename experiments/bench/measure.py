@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
-from experiments.bench.cases import CASES, REFERENCE_CASE, draw_operands
+from experiments.bench.cases import CASES, REFERENCE_CASE, Operands, draw_operands
 from experiments.bench.processes import measure_in_processes
 from experiments.bench.programs import Programs, describe_failure, try_compiling
 from experiments.bench.shapes import Shape
@@ -79,12 +79,18 @@ def measure_shape(
 
 
 def _start_case(name: str, shape: Shape, settings: Settings, case: str) -> Callable[[], Row]:
-    """Compile a case at a shape, and return a function that measures the case."""
+    """Compile a case at a shape, draw its inputs, and return a function that measures the case."""
+    row = Row(name, case)
     programs = try_compiling(CASES[case], shape, settings.dtype)
-    return functools.partial(measure_case, Row(name, case), shape, programs, settings)
+    if isinstance(programs, str):
+        return lambda: dataclasses.replace(row, message=programs)
+    operands = draw_operands(shape, CASES[case], settings.dtype)
+    return functools.partial(measure_case, row, shape, programs, operands, settings)
 
 
-def measure_case(row: Row, shape: Shape, programs: Programs | str, settings: Settings) -> Row:
+def measure_case(
+    row: Row, shape: Shape, programs: Programs, operands: Operands, settings: Settings
+) -> Row:
     """Check and time one case, and return its row with errors, times and memory.
 
     If the case cannot run or its errors are too large, the message of the row states the reason.
@@ -92,19 +98,17 @@ def measure_case(row: Row, shape: Shape, programs: Programs | str, settings: Set
     Args:
       row: Row that contains only the names of the shape and the case.
       shape: Sizes of the arrays.
-      programs: Compiled programs, or a message that says why there are none.
+      programs: Compiled programs.
+      operands: Inputs of the programs.
       settings: Settings of the measurement.
     """
-    if isinstance(programs, str):
-        return dataclasses.replace(row, message=programs)
     row = dataclasses.replace(
         row,
         implementation=programs.implementation,
         compile_seconds=programs.compile_seconds,
     )
     try:
-        operands = draw_operands(shape, CASES[row.case], settings.dtype)
-        errors = measure_errors(programs, operands, CASES[row.case])
+        errors = measure_errors(programs, operands)
         row = dataclasses.replace(row, errors=errors)
         large = select_large_errors(errors)
         if large:

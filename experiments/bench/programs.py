@@ -41,6 +41,7 @@ class Programs(NamedTuple):
       expected: Program that computes what `single` must return for the heads that are checked,
         from float32 inputs. Its gradients of parameters have a leading axis, over which their sum
         is the expected gradient.
+      select: Program that selects the heads that are checked from the output of `single`.
       implementation: Name of the implementation that `single` uses.
       compile_seconds: Time to compile `single`. Other processes may compile at the same time.
     """
@@ -49,6 +50,7 @@ class Programs(NamedTuple):
     forward: Any
     both: Any
     expected: Any
+    select: Any
     implementation: str
     compile_seconds: float
 
@@ -92,7 +94,8 @@ def compile_case(case: Case, operands: Operands, calls: int) -> Programs:
         )
     implementation = case.implementation or name_implementation(lowered.as_text())
     expected = _compile_expected(case, operands)
-    return Programs(single, forward, both, expected, implementation, seconds)
+    select = _compile_select(case, operands)
+    return Programs(single, forward, both, expected, select, implementation, seconds)
 
 
 def make_forward(case: Case) -> Function:
@@ -191,7 +194,18 @@ def _compile_expected(case: Case, operands: Operands) -> Any:
     with jax.default_matmul_precision("highest"):
         lowered = jax.jit(compute).lower(operands)
     # The program runs once. Searching for its fastest matrix products would take minutes.
-    return lowered.compile(compiler_options={"xla_gpu_autotune_level": 0})
+    return lowered.compile(compiler_options={"xla_gpu_autotune_level": "0"})
+
+
+def _compile_select(case: Case, operands: Operands) -> Any:
+    """Compile the program that selects the heads that are checked from outputs and gradients."""
+
+    def select(output: Attended, gradients: tuple) -> tuple[Attended, tuple]:
+        query, key, value, variant = gradients
+        selected = select_heads(Operands(query, key, value, variant, output, {}), case)
+        return selected.cotangent, selected[:4]
+
+    return jax.jit(select).lower(*jax.eval_shape(make_both(case), operands)).compile()
 
 
 def _to_float32(x: Array) -> Array:

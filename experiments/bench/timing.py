@@ -9,8 +9,8 @@ import numpy as np
 from jaxtyping import Array
 
 from distattn_jax.attention import Attended
-from experiments.bench.cases import Case, Operands
-from experiments.bench.programs import Programs, select_heads
+from experiments.bench.cases import Operands
+from experiments.bench.programs import Programs
 
 LIMIT = 0.1  # largest accepted relative error, because inputs may have 16 bits
 SECONDS_PER_TIMING = 0.1  # length of one timing of a short program, about
@@ -34,7 +34,7 @@ class Timing(NamedTuple):
     both_ms: float
 
 
-def measure_errors(programs: Programs, operands: Operands, case: Case) -> dict[str, float]:
+def measure_errors(programs: Programs, operands: Operands) -> dict[str, float]:
     """Return the relative error of each output and gradient, by name.
 
     Only the heads that `select_heads` returns are compared with the expected arrays. The error of a
@@ -42,9 +42,7 @@ def measure_errors(programs: Programs, operands: Operands, case: Case) -> dict[s
     gradients have both signs, and may be much larger than their sum.
     """
     expected = name_arrays(*programs.expected(operands))
-    output, (query, key, value, variant) = programs.single(operands)
-    ends = select_heads(Operands(query, key, value, variant, output, {}), case)
-    actual = name_arrays(ends.cotangent, ends[:4])
+    actual = name_arrays(*programs.select(*programs.single(operands)))
     errors = {}
     for name, array in expected.items():
         parts = array[None] if name in INPUTS else array

@@ -192,7 +192,7 @@ CHECKED = [f"distance_aware_{name}" for name in ("dropout", "grouped", "received
 def test_checked_heads_have_the_gradients_of_the_whole_call(name):
     case = cases.CASES[name]._replace(implementation="xla")
     operands = cases.draw_operands(SMALL._replace(batch=3, heads=8), case, "float32")
-    errors = timing.measure_errors(programs.compile_case(case, operands, 1), operands, case)
+    errors = timing.measure_errors(programs.compile_case(case, operands, 1), operands)
     assert all(error < 1e-5 for error in errors.values())
 
 
