@@ -10,6 +10,7 @@ from distattn_jax.tasks.document_classification import (
 )
 from distattn_jax.tasks.document_regression import DocumentRegression, DocumentRegressionConfig
 from distattn_jax.tasks.documents import DocumentData
+from distattn_jax.tasks.far_attention import FarAttention, measure_far_attention
 from distattn_jax.tasks.fine_tuning import GuidingConfig, PretrainedModelConfig
 from distattn_jax.tasks.guides import GUIDES, Guide, GuideOptions
 from distattn_jax.tasks.inspection import (
@@ -45,6 +46,12 @@ from distattn_jax.tasks.pretrained_classification import (
     PretrainedClassification,
     PretrainedClassificationConfig,
     PretrainedClassificationData,
+)
+from distattn_jax.tasks.pruning import (
+    PruningResult,
+    measure_pruning,
+    prune_heads,
+    received_concentration,
 )
 from distattn_jax.tasks.registry import (
     TASKS,
@@ -91,6 +98,7 @@ __all__ = [
     "DocumentData",
     "DocumentRegression",
     "DocumentRegressionConfig",
+    "FarAttention",
     "Guide",
     "GuideOptions",
     "GuidingConfig",
@@ -113,6 +121,7 @@ __all__ = [
     "PretrainedClassificationConfig",
     "PretrainedClassificationData",
     "PretrainedModelConfig",
+    "PruningResult",
     "RelationTable",
     "SentenceAttention",
     "Tagging",
@@ -137,10 +146,14 @@ __all__ = [
     "load_models",
     "make_task",
     "make_trainer",
+    "measure_far_attention",
     "measure_perplexity",
+    "measure_pruning",
     "open_task_run",
     "prepare",
+    "prune_heads",
     "read_split",
+    "received_concentration",
     "relation_tables",
     "sentence_attention",
 ]

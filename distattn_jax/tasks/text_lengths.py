@@ -57,11 +57,7 @@ def measure_perplexity(
     """
     if min(lengths) < 1:
         raise ValueError(f"lengths must be at least 1; got {min(lengths)}.")
-    task = load_task(path)
-    if not isinstance(task, LanguageModeling):
-        raise RunError(
-            f"{path} must be a run on language modeling; got the task {task.config.task}."
-        )
+    task = load_language_modeling(path)
     params = load_parameters(path, task)
     largest = max(lengths)
     available = int(read_split(task, split).lengths((COLUMN,)).sum())
@@ -74,7 +70,7 @@ def measure_perplexity(
         )
     results = {}
     for length in lengths:
-        resized_task = _PredictionByPosition.with_length(task, length)
+        resized_task = resize(task, length)
         examples = read_split(resized_task, split)
         is_predicted = np.arange(len(examples)) < predicted // length
         table = Table({name: x.select(is_predicted) for name, x in examples.columns.items()})
@@ -87,17 +83,18 @@ def measure_perplexity(
     return results
 
 
+def load_language_modeling(path: AnyPath) -> LanguageModeling:
+    """Return the task of a run on language modeling. Raise `RunError` for another task."""
+    task = load_task(path)
+    if not isinstance(task, LanguageModeling):
+        raise RunError(
+            f"{path} must be a run on language modeling; got the task {task.config.task}."
+        )
+    return task
+
+
 class _PredictionByPosition(LanguageModeling):
     """Language modeling with metrics for ranges of positions."""
-
-    @classmethod
-    def with_length(cls, task: LanguageModeling, length: int) -> "_PredictionByPosition":
-        """Return the task with examples of another length, and about as many tokens in a batch."""
-        data = task.config.data
-        batch_size = max(1, data.batch_size * data.longest // length)
-        changed = dataclasses.replace(data, longest=length, batch_size=batch_size, buckets=1)
-        config = dataclasses.replace(task.config, data=changed)
-        return cls(config, tokenizer=task.tokenizer, labels=task.labels, data=task.data)
 
     def counts(self, outputs: Any, batch: Batch) -> dict[str, Array]:
         counts = super().counts(outputs, batch)
@@ -118,6 +115,20 @@ class _PredictionByPosition(LanguageModeling):
             for start in _range_starts(self.config.data.longest)
         }
         return {**super().metrics(counts), **by_position}
+
+
+def resize(task: LanguageModeling, length: int) -> LanguageModeling:
+    """Return the task with examples of another length, and about as many tokens in a batch.
+
+    The metrics of the returned task include those of ranges of positions.
+    """
+    data = task.config.data
+    batch_size = max(1, data.batch_size * data.longest // length)
+    changed = dataclasses.replace(data, longest=length, batch_size=batch_size, buckets=1)
+    config = dataclasses.replace(task.config, data=changed)
+    return _PredictionByPosition(
+        config, tokenizer=task.tokenizer, labels=task.labels, data=task.data
+    )
 
 
 def _range_starts(length: int) -> tuple[int, ...]:

@@ -15,8 +15,7 @@ from distattn_jax.train.members import list_members
 from experiments.commands.evaluate import format_metrics
 from experiments.commands.train import enable_compilation_cache
 from experiments.papers.formatting import markdown_table
-
-FILE = "perplexity.json"  # in the folder of the run
+from experiments.papers.when_to_use.measures import PERPLEXITY_FILE
 
 
 def main(arguments: Sequence[str]) -> None:
@@ -50,7 +49,7 @@ def main(arguments: Sequence[str]) -> None:
             "trained_length": trained_length,
             "lengths": results_to_json(results),
         }
-        write_atomically(epath.Path(path) / FILE, json.dumps(content, indent=1))
+        write_atomically(epath.Path(path) / PERPLEXITY_FILE, json.dumps(content, indent=1))
         print(
             f"{path}, trained on {trained_length} tokens. Perplexity on {parsed.split} by length:\n"
         )

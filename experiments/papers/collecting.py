@@ -19,6 +19,8 @@ from experiments.papers.shaw.settings import SENTENCES
 from experiments.papers.stored_results import AnyPath, round_numbers
 from experiments.papers.translations import add_scores
 from experiments.papers.translators import collect_translator
+from experiments.papers.when_to_use.measures import collect_measures
+from experiments.papers.when_to_use.settings import EXPERIMENTS
 from experiments.recipes import list_recipes, load_recipe
 
 LOCAL_OPTIONS = ("data.parses", "data.vectors", "name", "search")  # paths and names of one machine
@@ -71,11 +73,15 @@ def _collect_learned(experiment: str, runs: Mapping[str, Run]) -> dict[str, Any]
     """Collect statistics of attention heads from the checkpoints of the runs.
 
     If the recipe of the experiment defines `PAIR`, use `collect_guided_heads`, which is for guided
-    pre-trained models. If SENTENCES contains the experiment, use `collect_translator`. Otherwise
-    use `collect_heads`, which is for distance-aware heads.
+    pre-trained models. If SENTENCES contains the experiment, use `collect_translator`. If
+    EXPERIMENTS contains the experiment, use `collect_measures`, which reads files that the commands
+    `heads` and `perplexity` wrote. Otherwise use `collect_heads`, which is for distance-aware
+    heads.
     """
     if experiment in SENTENCES:
         return collect_translator(runs, sentence=SENTENCES[experiment])
+    if experiment in EXPERIMENTS:
+        return collect_measures(runs)
     recipe = load_recipe(experiment) if experiment in list_recipes() else None
     pair = getattr(recipe, "PAIR", None)
     if pair is not None:

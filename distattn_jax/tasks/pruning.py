@@ -1,0 +1,142 @@
+"""Pruning of attention heads: how much a trained model loses without some of its heads."""
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from flax import nnx
+from jaxtyping import Array, Bool, Float
+
+from distattn_jax import sharding
+from distattn_jax.tasks.inspection import distance_parameters
+from distattn_jax.tasks.text_task import TextTask
+from distattn_jax.train import evaluate
+from distattn_jax.train.state import model_graph
+
+DRAWS = 5  # random orders of the heads
+
+
+class PruningResult(NamedTuple):
+    """Main metric of M models without some of their heads.
+
+    Attributes:
+      criterion: Name of the metric.
+      counts: Numbers of pruned heads.
+      whole: Metric of the whole models.
+      orders: Dict from the order in which heads are pruned to the metric of the pruned models.
+    """
+
+    criterion: str
+    counts: tuple[int, ...]
+    whole: Float[np.ndarray, " M"]
+    orders: dict[str, Float[np.ndarray, "counts M"]]
+
+
+def measure_pruning(
+    task: TextTask, params: Any, table: Any, counts: Sequence[int], *, examples: int = 64
+) -> PruningResult:
+    """Prune the heads of distance-aware models in several orders, and evaluate the models.
+
+    The orders are: smallest |w| first, largest |w| first, least concentrated received attention
+    first, and random. The metric of the random order is a mean over several draws.
+
+    Args:
+      task: Task of the run.
+      params: Parameters of all models, with a leading axis over models.
+      table: Examples for the evaluation.
+      counts: Numbers of pruned heads.
+      examples: Number of examples for the received attention, from the start of the table.
+    """
+    ((weight, _),) = distance_parameters(params).values()  # (M, L, N)
+    heads = weight[0].size
+    if not all(0 <= count <= heads for count in counts):
+        raise ValueError(f"counts must be from 0 to {heads}, the number of heads; got {counts}.")
+    mesh = sharding.make_mesh(1, 1)
+
+    def measure(pruned: Bool[np.ndarray, "M L N"]) -> np.ndarray:
+        return evaluate(task, prune_heads(params, pruned), table, mesh)[task.criterion]
+
+    def measure_order(scores: Float[np.ndarray, "M L N"]) -> np.ndarray:
+        """Return the metric after pruning the heads with the smallest scores."""
+        ranks = scores.reshape(len(scores), -1).argsort(axis=1).argsort(axis=1)
+        return np.stack([measure((ranks < count).reshape(scores.shape)) for count in counts])
+
+    generator = np.random.default_rng(0)
+    draws = [measure_order(generator.random(weight.shape)) for _ in range(DRAWS)]
+    orders = {
+        "smallest absolute w": measure_order(np.abs(weight)),
+        "largest absolute w": measure_order(-np.abs(weight)),
+        "least received": measure_order(received_concentration(task, params, table, examples)),
+        "random": np.mean(draws, axis=0),
+    }
+    whole = measure(np.zeros(weight.shape, bool))
+    return PruningResult(task.criterion, tuple(counts), whole, orders)
+
+
+def prune_heads(params: Any, pruned: Bool[np.ndarray, "M L N"]) -> Any:
+    """Return parameters in which the output of some heads is multiplied by 0.
+
+    Args:
+      params: Parameters of all models, with a leading axis over models. The models have one encoder
+        or decoder.
+      pruned: True for the heads to prune, for each of M models, L layers and N heads.
+    """
+    flat = nnx.traversals.flatten_mapping(params)
+    paths = [path for path in flat if path[-3:] == ("attention", "out", "kernel")]
+    if len(paths) != pruned.shape[1]:
+        raise ValueError(
+            f"params must have one output layer for each of {pruned.shape[1]} layers; got "
+            f"{len(paths)}."
+        )
+    for layer, path in enumerate(sorted(paths, key=lambda path: path[-4])):
+        kept = jnp.asarray(~pruned[:, layer], flat[path].dtype)
+        flat[path] = flat[path] * kept[:, :, None, None]  # (M, N, H, D)
+    return nnx.traversals.unflatten_mapping(flat)
+
+
+def received_concentration(
+    task: TextTask, params: Any, table: Any, examples: int
+) -> Float[np.ndarray, "M L N"]:
+    """Return how unequally the attention of each head is spread over keys.
+
+    With m_j, the attention that key j of S keys receives from all queries, the concentration is S
+    Σ m_j² / (Σ m_j)². It is 1 if all keys receive the same, and S if one key receives everything.
+    The result is a mean over examples.
+
+    Args:
+      task: Task of the run, whose model has one encoder or decoder.
+      params: Parameters of all models, with a leading axis over models.
+      table: Examples.
+      examples: Number of examples, from the start of the table.
+    """
+    rows = np.arange(min(examples, len(table)))
+    lengths = table.lengths(task.length_columns)[rows]
+    length = int(min(lengths.max(), task.max_length or lengths.max()))
+    batch = table.take(rows, length)
+    sizes = jnp.asarray(np.minimum(lengths, length), jnp.float32)
+    concentrate: Callable[..., Array] = jax.jit(functools.partial(_concentration, task))
+    members = range(len(jax.tree.leaves(params)[0]))
+    of_members = [
+        concentrate(jax.tree.map(lambda x, i=i: x[i], params), batch, sizes) for i in members
+    ]
+    return np.stack([np.asarray(one) for one in of_members])
+
+
+def _concentration(
+    task: TextTask, params: Any, batch: Any, sizes: Float[Array, " B"]
+) -> Float[Array, "L N"]:
+    """Return the concentration of the attention that keys receive, for one model.
+
+    Args:
+      task: Task of the run.
+      params: Parameters of the model.
+      batch: Columns of the examples.
+      sizes: Number of keys of each example, without padding.
+    """
+    model = nnx.merge(model_graph(task), params)
+    received = task.call_model(model, batch, weights=True).weights.sum(axis=-2)  # (B, L, N, S)
+    squares = jnp.square(received).sum(axis=-1) / jnp.square(received.sum(axis=-1))
+    return (squares * sizes[:, None, None]).mean(axis=0)

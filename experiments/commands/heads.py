@@ -1,0 +1,80 @@
+"""Measure the heads of trained models: w and v, cost of pruning, attention to far tokens."""
+
+import argparse
+import json
+from collections.abc import Sequence
+
+import numpy as np
+from etils import epath
+
+from distattn_jax.tasks import LanguageModelingConfig, read_split
+from distattn_jax.tasks.load import load_parameters, load_task
+from distattn_jax.train.atomic_write import write_atomically
+from experiments.commands.train import enable_compilation_cache
+from experiments.papers.formatting import markdown_table
+from experiments.papers.when_to_use.measures import HEADS_FILE, measure_heads
+
+
+def main(arguments: Sequence[str]) -> None:
+    """Run `heads RUN [RUN ...] [--lengths N ...]`: print measures of heads, and store them."""
+    parser = argparse.ArgumentParser(prog="python -m experiments heads", description=__doc__)
+    parser.add_argument("runs", nargs="+", metavar="RUN", help="folders of runs")
+    parser.add_argument(
+        "--lengths",
+        type=int,
+        nargs="+",
+        metavar="N",
+        help="language models: tokens of an example (now: 1, 2 and 4 times the length in training)",
+    )
+    parsed = parser.parse_args(arguments)
+    enable_compilation_cache()
+    for path in parsed.runs:
+        task = load_task(path)
+        params = load_parameters(path, task)
+        lengths: Sequence[int] = ()
+        if isinstance(task.config, LanguageModelingConfig):
+            trained = task.config.data.longest
+            lengths = parsed.lengths or [trained * factor for factor in (1, 2, 4)]
+        validation = read_split(task, "validation")
+        content = measure_heads(path, task, params, validation, lengths)
+        write_atomically(epath.Path(path) / HEADS_FILE, json.dumps(content))
+        print(f"{path}\n")
+        for part in describe(content):
+            print(f"{part}\n")
+
+
+def describe(content: dict) -> list[str]:
+    """Return Markdown tables of the measures: means over models, and over the heads of a layer."""
+    parts = []
+    if "weight" in content:
+        weight, shape = (np.asarray(content[name]) for name in ("weight", "shape"))
+        rows = [
+            [
+                str(layer + 1),
+                f"{100 * (weight[:, layer] > 0).mean():.0f}",
+                f"{np.abs(weight[:, layer]).mean():.3f}",
+                f"{shape[:, layer].mean():.2f}",
+            ]
+            for layer in range(weight.shape[1])
+        ]
+        parts.append(
+            markdown_table(["layer", "w > 0 (% of heads)", "mean absolute w", "mean v"], rows)
+        )
+    if "pruning" in content:
+        pruning = content["pruning"]
+        rows = [
+            [name, *(f"{value:.4g}" for value in np.mean(values, axis=0))]
+            for name, values in pruning["orders"].items()
+        ]
+        counts = [f"without {count} of {pruning['heads']} heads" for count in pruning["counts"]]
+        title = f"validation {pruning['criterion']}, {np.mean(pruning['whole']):.4g} with all heads"
+        parts.append(markdown_table([title, *counts], rows))
+    if "far" in content:
+        far = content["far"]
+        rows = [
+            ["all heads", *(f"{100 * np.mean(one['heads']):.1f}" for one in far.values())],
+            ["uniform attention", *(f"{100 * one['uniform']:.1f}" for one in far.values())],
+        ]
+        title = "attention (%) on tokens farther than the length in training"
+        parts.append(markdown_table([title, *(f"{length} tokens" for length in far)], rows))
+    return parts or ["No measure applies to this run."]
