@@ -27,7 +27,7 @@ class TileConfig(NamedTuple):
         return (self.keys, self.queries) if is_transposed else (self.queries, self.keys)
 
 
-# `python -m experiments.bench.tpu_compile --tiles true` compiles other sizes, and prints the best.
+# `python -m experiments.bench.tpu_compile --groups tiles` compiles other sizes, and marks the best.
 TILES = {
     "TPU v5 lite": TileConfig(512, 512),
     "TPU v5": TileConfig(512, 512),
