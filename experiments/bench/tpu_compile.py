@@ -32,7 +32,10 @@ from experiments.papers.stored_results import FOLDER, round_numbers, update_resu
 RESULTS = FOLDER / "tpu.json"
 PAGE = FOLDER.parent.parent / "docs" / "tpu.md"
 PACKAGES = ("jax", "jaxlib", "libtpu")
-DUMP_FLAGS = "--xla_jf_dump_to={} --xla_jf_dump_llo_text=true --xla_jf_emit_annotations=true"
+DUMP_FLAGS = (
+    "--xla_jf_dump_to={} --xla_jf_dump_llo_text=true --xla_jf_emit_annotations=true "
+    "--xla_jf_dump_llo_pass_label_regex=.*final_bundles.*"
+)
 # The compiler must not look for a TPU of this machine.
 VARIABLES = {
     "JAX_PLATFORMS": "cpu",

@@ -1,8 +1,12 @@
 """Count the bundles of the loops of a TPU kernel, in the schedules that the compiler writes.
 
-A bundle is one instruction of a TPU, which starts several operations. Each section of tiles is one
-loop of a kernel, and one iteration of this loop computes one tile. The bundles of one iteration
-contain neither stalls nor the time of copies, so that their number is no measurement of speed.
+A bundle is one instruction of a TPU, which starts several operations. Bundles contain neither
+stalls nor the time of copies, so that their number is no measurement of speed.
+
+In our kernels, each section of tiles is one loop, and one iteration of this loop computes one tile
+and starts the copies of the next tile. All bundles of the iteration are counted. In splash
+attention, one region of a larger loop computes a tile. Only this region is counted, and not the
+bundles that start its copies.
 """
 
 import re
@@ -10,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 KERNELS = ("forward", "query_gradient", "key_gradient", "received", "attention_given", "splash")
+REGION = re.compile(r"(Start|End) region (\d+)")
 BUNDLE = re.compile(r"\s*(?:0x[0-9a-f]+|0)\s+(LB)?[A-Z ]*:\s*(>*)\s*\{")
 
 
@@ -38,11 +43,39 @@ def count_bundles(schedule: str) -> list[int]:
     return [loop["bundles"] for loop in loops if loop["is_innermost"]]
 
 
+def count_largest_region(schedule: str) -> int:
+    """Return the number of bundles of the largest region that contains no other region.
+
+    A region begins and ends with a comment. Conditional code is a region.
+    """
+    bundles, largest = 0, 0
+    open_regions: dict[str, int] = {}
+    last_start = ""
+    for line in schedule.splitlines():
+        if BUNDLE.match(line) is None:
+            continue
+        for kind, number in REGION.findall(line):
+            if kind == "Start":
+                open_regions[number] = bundles
+                last_start = number
+            elif number == last_start:
+                largest = max(largest, bundles + 1 - open_regions[number])
+        bundles += 1
+    return largest
+
+
 def read_schedules(folder: Path) -> dict[str, list[int]]:
-    """Return the bundles of the innermost loops of each kernel, from the dump of the compiler."""
+    """Return the bundles of the innermost loops of each kernel, from the dump of the compiler.
+
+    For a kernel of splash attention, return the bundles of its largest region.
+    """
     counts = {}
     for path in sorted(folder.glob("*-final_bundles.txt")):
         match = re.fullmatch(r"\d+-(.+)-\d+-final_bundles\.txt", path.name)
         if match and match[1].startswith(KERNELS):
-            counts[match[1]] = count_bundles(path.read_text())
+            schedule = path.read_text()
+            is_splash = match[1].startswith("splash")
+            counts[match[1]] = (
+                [count_largest_region(schedule)] if is_splash else count_bundles(schedule)
+            )
     return counts

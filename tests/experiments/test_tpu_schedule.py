@@ -1,6 +1,6 @@
 """Bundles that the compiler for TPUs schedules, counted in its dump."""
 
-from experiments.bench.tpu_schedule import count_bundles, read_schedules
+from experiments.bench.tpu_schedule import count_bundles, count_largest_region, read_schedules
 
 SCHEDULE = """
 LB: loop body
@@ -27,8 +27,17 @@ def test_neighbouring_loops_are_counted_apart():
     assert count_bundles(" 0x1 LB: > { }\n 0x2   : > { }\n 0x3 LB: > { }") == [2, 1]
 
 
+def test_the_largest_region_without_regions_inside_is_counted():
+    regions = ["Start region 1", "Start region 2", "", "End region 2", "Start region 3"]
+    regions += ["End region 3", "", "", "End region 1"]
+    lines = [f"  {i:#x}   : > {{ }} /* {text} */" for i, text in enumerate(regions, 1)]
+    assert count_largest_region("\n".join(lines)) == 3
+
+
 def test_only_the_schedules_of_kernels_are_read(tmp_path):
     for name in ("1-forward.1-72-final_bundles.txt", "2-fusion.3-66-final_bundles.txt"):
         (tmp_path / name).write_text(SCHEDULE)
+    splash = "  0x1   : > { } /* Start region 1 */\n  0x2   : > { } /* End region 1 */"
+    (tmp_path / "3-splash_mha_dq.1-01-final_bundles.txt").write_text(splash)
     (tmp_path / "1-forward.1-71-schedule-analysis_final_bundles.txt").write_text("747")
-    assert read_schedules(tmp_path) == {"forward.1": [3, 1]}
+    assert read_schedules(tmp_path) == {"forward.1": [3, 1], "splash_mha_dq.1": [2]}

@@ -17,7 +17,9 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 LOG2E = math.log2(math.e)
-COLUMN_GROUP = 8  # columns of a tile that neighbouring threads hold in the same register
+# Columns of a tile that neighbouring threads of a GPU hold in the same register, and sublanes of a
+# register of a TPU.
+COLUMN_GROUP = 8
 
 
 class Coefficients(NamedTuple):
@@ -44,10 +46,10 @@ def unstack_coefficients(stacked: Float[Array, "*shape 4"]) -> Coefficients:
 class GeometricDistances(NamedTuple):
     """Distances of a tile in which no key is after a query, or no key is before a query.
 
-    The columns are divided into groups of `COLUMN_GROUP` columns. From one group to the next, the
-    distance R changes by `COLUMN_GROUP`, and c b^R changes by the factor b^COLUMN_GROUP, where b
-    and c are constants. A kernel therefore evaluates c b^R in the nearest group, which has the
-    smallest distances, and obtains all other groups by multiplication.
+    The columns, or on a TPU the keys, are divided into groups of `COLUMN_GROUP`. From one group to
+    the next, the distance R changes by `COLUMN_GROUP`, and c b^R changes by the factor
+    b^COLUMN_GROUP, where b and c are constants. A kernel therefore evaluates c b^R in the nearest
+    group, which has the smallest distances, and obtains all other groups by multiplication.
 
     Attributes:
       nearest: Returns the distances R in the nearest group.
@@ -65,17 +67,25 @@ class Distances(NamedTuple):
     Attributes:
       entries: Returns all distances. It is a function, so that unused distances are not computed.
       geometric: Distances by groups of columns, for a fast evaluation of exponentials of the
-        distance. It is None in the interpreter, and in a tile that may have keys before a query and
-        keys after a query.
+        distance. It is None in a tile that may have keys before a query and keys after a query.
       share_diagonals: Returns its argument, a tile that is constant along each diagonal. A kernel
         then computes about half of the entries of the tile, and copies the other half.
       reciprocal: Returns 1 / x.
+      line: Returns slope R + shift for all entries, given slope and shift. None means that it is
+        computed from `entries`.
     """
 
     entries: Callable[[], Array]
     geometric: GeometricDistances | None = None
     share_diagonals: Callable[[Array], Array] = lambda x: x
     reciprocal: Callable[[Array], Array] = lambda x: 1 / x
+    line: Callable[[Array, Array], Array] | None = None
+
+    def multiply_and_add(self, slope: Array, shift: Array) -> Array:
+        """Return slope R + shift for the distance R of each entry."""
+        if self.line is None:
+            return self.entries() * slope + shift
+        return self.line(slope, shift)
 
 
 class FunctionCotangent(NamedTuple):
@@ -119,7 +129,7 @@ def _sigmoid(distances, coefficients):
     """
     slope, shift = coefficients.slope * -LOG2E, coefficients.shift * -LOG2E
     if distances.geometric is None:
-        power = jnp.exp2(distances.entries() * slope + shift)
+        power = jnp.exp2(distances.multiply_and_add(slope, shift))
     else:
         nearest = jnp.exp2(distances.geometric.nearest() * slope + shift)
         power = distances.geometric.extend(nearest, jnp.exp2(COLUMN_GROUP * slope))
@@ -133,7 +143,7 @@ def _sigmoid_gradients(cotangent, distances, f, coefficients):
 
 
 def _linear(distances, coefficients):
-    return distances.entries() * coefficients.slope + coefficients.shift
+    return distances.multiply_and_add(coefficients.slope, coefficients.shift)
 
 
 def _linear_gradients(cotangent, distances, f, coefficients):

@@ -33,6 +33,8 @@ class ScoreMap(NamedTuple):
         queries and the columns are keys.
       has_moving_rows: True in the GPU kernel `position_gradient`. Its blocks are diagonals, so that
         its rows (keys) change with every tile.
+      is_16_bit: True if queries, keys and values have 16 bits, so that scores need fewer digits
+        than float32 has.
     """
 
     scoring: Scoring
@@ -43,6 +45,7 @@ class ScoreMap(NamedTuple):
     has_dropout: bool
     is_transposed: bool
     has_moving_rows: bool = False
+    is_16_bit: bool = False
 
 
 def make_score_map(
@@ -58,6 +61,7 @@ def make_score_map(
         has_dropout=operands.dropout_words is not None,
         is_transposed=is_transposed,
         has_moving_rows=has_moving_rows,
+        is_16_bit=operands.query.dtype.itemsize == 2,
     )
 
 

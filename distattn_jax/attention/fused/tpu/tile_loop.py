@@ -179,7 +179,26 @@ def _call_kernel(
         name=name,
         interpret=pltpu.InterpretParams() if is_interpreted() else False,
     )
-    return run(arrays)
+    return run(arrays if is_interpreted() else _keep_in_hbm(arrays))
+
+
+def _keep_in_hbm(inputs: KernelInputs) -> KernelInputs:
+    """Forbid the compiler to move streamed arrays to VMEM.
+
+    Copies inside of VMEM are loops of the processor, which do not run in the background.
+    """
+
+    def constrain(arrays: dict[str, Array]) -> dict[str, Array]:
+        return {
+            name: pltpu.with_memory_space_constraint(array, pltpu.HBM)
+            for name, array in arrays.items()
+        }
+
+    return inputs._replace(
+        streamed=constrain(inputs.streamed),
+        entries=constrain(inputs.entries),
+        diagonals=constrain(inputs.diagonals),
+    )
 
 
 class _Run(NamedTuple):

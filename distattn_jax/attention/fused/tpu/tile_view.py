@@ -5,12 +5,17 @@ import operator
 from typing import Any
 
 import jax
+import jax.experimental.pallas as pl
 import jax.numpy as jnp
 from jax import lax
 from jax.experimental.pallas import tpu as pltpu
 
 from distattn_jax import hash
-from distattn_jax.attention.fused.distance_functions import Distances
+from distattn_jax.attention.fused.distance_functions import (
+    COLUMN_GROUP,
+    Distances,
+    GeometricDistances,
+)
 from distattn_jax.attention.fused.interpreter import is_interpreted
 from distattn_jax.attention.fused.score_map import (
     ScoreMap,
@@ -22,6 +27,7 @@ from distattn_jax.attention.fused.scoring import DistanceScoring, TableEntries, 
 from distattn_jax.attention.fused.tpu.kernel_body import BlockContext, Tile
 
 LANES = 128
+LARGEST_DIVISOR = 1e30  # The product with an estimate of its reciprocal is a number, not NaN.
 
 
 def view_tile(
@@ -48,7 +54,7 @@ def view_tile(
     if isinstance(scoring, TableScoring):
         distances = _table_entries(scoring, tile)
     elif isinstance(scoring, DistanceScoring) and not tile.section.is_far:
-        distances = Distances(lambda: _distances(context, tile))
+        distances = view_distances(score_map, context, tile)
     visible = view_visibility(score_map, context, tile)
     tile_scores = scoring.score(products, distances, coefficients, for_gradient=for_gradient)
     return TileView(scoring, tile_scores, distances, visible, coefficients)
@@ -120,10 +126,58 @@ def _relative_positions(context: BlockContext, tile: Tile) -> jax.Array:
     return lane_indices(tile.shape) - sublane_indices(tile.shape) + first
 
 
-def _distances(context: BlockContext, tile: Tile) -> jax.Array:
-    """Return the distance of each entry of a tile as float32."""
-    relative, side = _relative_positions(context, tile), tile.section.side
-    return (side * relative if side else jnp.abs(relative)).astype(jnp.float32)
+def view_distances(score_map: ScoreMap, context: BlockContext, tile: Tile) -> Distances:
+    """Return functions that compute the distances |i - j| of a tile, and functions of them.
+
+    For 16-bit inputs, faster functions replace those that have the full precision of float32.
+    """
+    side, (keys, queries) = tile.section.side, tile.shape
+    first = (tile.query + read_lengths(context.scalars).offset - tile.key).astype(jnp.float32)
+
+    def subtract(slope: Any, shift: Any, first_key: int = 0, shape: Any = tile.shape) -> jax.Array:
+        """Return slope (i - j) + shift for the keys from `first_key`, with one operation per entry.
+
+        i and j are the positions of query and key.
+        """
+        row = lane_indices(shape).astype(jnp.float32) * slope
+        column = sublane_indices(shape).astype(jnp.float32) * slope
+        return (row + ((first - first_key) * slope + shift)) - column
+
+    def compute_distances() -> jax.Array:
+        return subtract(float(side), 0.0) if side else jnp.abs(subtract(1.0, 0.0))
+
+    if not score_map.is_16_bit:
+        return Distances(compute_distances)
+    if not side:
+        return Distances(compute_distances, reciprocal=_estimate_reciprocal)
+    nearest_key = keys - COLUMN_GROUP if side == 1 else 0
+
+    def extend(nearest: jax.Array, factor: Any) -> jax.Array:
+        groups = [nearest]
+        for _ in range(keys // COLUMN_GROUP - 1):
+            groups.append(groups[-1] * factor)
+        return jnp.concatenate(groups[::-side], axis=0)
+
+    return Distances(
+        compute_distances,
+        GeometricDistances(
+            lambda: subtract(float(side), 0.0, nearest_key, (COLUMN_GROUP, queries)), extend
+        ),
+        reciprocal=_estimate_reciprocal,
+        line=lambda slope, shift: subtract(side * slope, shift),
+    )
+
+
+def _estimate_reciprocal(x: jax.Array) -> jax.Array:
+    """Return 1 / x for x >= 1, to within a few bits of float32.
+
+    One step of Newton's method follows the estimate of the processor. An exact division would also
+    handle zeros, infinities and subnormal numbers.
+    """
+    module: Any = pltpu if hasattr(pltpu, "reciprocal") else pl  # JAX 0.11.2 moved the function.
+    x = jnp.minimum(x, LARGEST_DIVISOR)
+    estimate = module.reciprocal(x, approx=True)
+    return estimate * (2.0 - x * estimate)
 
 
 def _table_entries(scoring: TableScoring, tile: Tile) -> TableEntries:

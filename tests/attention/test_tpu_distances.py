@@ -1,0 +1,60 @@
+"""Distances of a tile on a TPU, and distance functions that are evaluated faster for 16 bits."""
+
+import functools
+
+import chex
+import jax
+import jax.numpy as jnp
+import pytest
+
+from distattn_jax.attention.fused.distance_functions import (
+    LINEAR,
+    SIGMOID,
+    Coefficients,
+    FunctionCotangent,
+)
+from distattn_jax.attention.fused.runs import Section
+from distattn_jax.attention.fused.score_map import ScoreMap
+from distattn_jax.attention.fused.scoring import DistanceScoring
+from distattn_jax.attention.fused.tpu.kernel_body import BlockContext, Tile
+from distattn_jax.attention.fused.tpu.tile_view import view_distances
+from distattn_jax.attention.fused.visible_columns import Window
+
+SHAPE = (16, 24)  # keys and queries of the tile
+OFFSET = 3
+
+
+def make_distances(side, function, *, is_16_bit):
+    """Return the distances of a tile on one side of the diagonal, or on the diagonal."""
+    query, key = {1: (40, 16), 0: (16, 16), -1: (16, 64)}[side]
+    lengths = (jnp.int32(64), jnp.int32(80), jnp.int32(OFFSET))
+    scoring = DistanceScoring(1.0, function, is_additive=False)
+    context = BlockContext(
+        jnp.int32(query), lambda name: jnp.zeros(0), {"lengths": lengths}, {}, {}
+    )
+    tile = Tile(
+        jnp.int32(query), jnp.int32(key), Section(side=side), SHAPE, lambda name: jnp.zeros(0)
+    )
+    flags = dict.fromkeys(("has_key_mask", "has_segments", "has_mask", "has_dropout"), False)
+    score_map = ScoreMap(scoring, Window(), **flags, is_transposed=False, is_16_bit=is_16_bit)
+    expected = query + OFFSET + jnp.arange(SHAPE[1])[None] - key - jnp.arange(SHAPE[0])[:, None]
+    return view_distances(score_map, context, tile), jnp.abs(expected).astype(jnp.float32)
+
+
+@pytest.mark.parametrize("is_16_bit", [True, False])
+@pytest.mark.parametrize("side", [1, 0, -1])
+@pytest.mark.parametrize(("slope", "shift"), [(-0.3, 2.0), (0.3, -12.0), (4.0, 0.0), (-40.0, 1.0)])
+def test_functions_of_the_distance_equal_their_formulas(side, is_16_bit, slope, shift):
+    coefficients = Coefficients(*map(jnp.float32, (slope, shift, 1.0, 0.0)))
+    cotangent = FunctionCotangent(lambda: jnp.ones(SHAPE), lambda: jnp.ones(SHAPE))
+    for function in (SIGMOID, LINEAR):
+        distances, expected = make_distances(side, function, is_16_bit=is_16_bit)
+        chex.assert_trees_all_equal(distances.entries(), expected)
+        line = slope * expected + shift
+        value = 1 / (1 + jnp.exp(-line)) if function is SIGMOID else line
+        actual = jax.jit(functools.partial(function.evaluate, distances))(coefficients)
+        tolerance = 1e-4 if is_16_bit else 1e-5  # The interpreter estimates reciprocals coarsely.
+        smallest = 1e-25 if function is SIGMOID else tolerance * abs(slope)
+        chex.assert_trees_all_close(actual, value, rtol=tolerance, atol=smallest)
+        gradients = function.gradients(cotangent, distances, actual, coefficients)
+        chex.assert_tree_all_finite(gradients)
