@@ -3,6 +3,7 @@
 PYTHON ?= python3
 VENV ?= .venv
 TESTS ?= tests
+EXTRAS ?= dev
 INSTALLED := $(VENV)/.installed
 # Store compiled modules. Otherwise each of the many processes of the tests compiles them anew.
 unexport PYTHONDONTWRITEBYTECODE
@@ -37,5 +38,5 @@ $(INSTALLED): pyproject.toml
 	  { echo "Python 3.11 or newer is needed, but $(PYTHON) is `$(PYTHON) --version`. Try: make PYTHON=python3.12 $(MAKECMDGOALS)"; exit 1; }
 	$(PYTHON) -m venv $(VENV)
 	$(VENV)/bin/python -m pip install --quiet --upgrade pip
-	$(VENV)/bin/python -m pip install --quiet --no-compile --editable '.[dev]'
+	$(VENV)/bin/python -m pip install --quiet --no-compile --editable '.[$(EXTRAS)]'
 	touch $@
