@@ -8,12 +8,20 @@
 # Its tables show which relative positions a head tells apart: they have long vectors.
 
 # %% tags=["remove-cell"]
+# Only Colab needs this cell. Run `make dist` in a clone of the project, then choose the file
+# dist/distattn_jax-*.whl in the dialog that opens here.
+import importlib.util
 import sys
 
-if "google.colab" in sys.modules:  # In Colab, install the package first.
+if "google.colab" in sys.modules and importlib.util.find_spec("distattn_jax") is None:
     import subprocess
 
-    subprocess.run([sys.executable, "-m", "pip", "install", "-q", "distattn-jax"], check=True)
+    from google.colab import files
+
+    wheels = [name for name in files.upload() if name.endswith(".whl")]
+    if not wheels:
+        raise FileNotFoundError("Upload dist/distattn_jax-*.whl, which `make dist` writes.")
+    subprocess.run([sys.executable, "-m", "pip", "install", "--quiet", *wheels], check=True)
 
 # %%
 # %matplotlib inline

@@ -1,5 +1,9 @@
 """Every notebook runs from its first cell to its last, stays small, and equals its text version."""
 
+import importlib.util
+import subprocess
+import sys
+import types
 from pathlib import Path
 
 import jupytext
@@ -8,6 +12,7 @@ import nbformat
 import pytest
 
 NOTEBOOKS = sorted((Path(__file__).parent.parent / "notebooks").glob("*.ipynb"))
+COLAB_CELL = nbformat.read(NOTEBOOKS[0], as_version=4).cells[1].source
 every_notebook = pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 
 
@@ -41,7 +46,24 @@ def test_it_begins_with_question_answer_and_picture_and_installs_in_colab(path):
     assert "**Answer.**" in first.source
     assert "](attachment:answer.png)" in first.source
     assert first.attachments["answer.png"].keys() == {"image/png"}
-    assert '"google.colab" in sys.modules' in second.source
+    assert second.source == COLAB_CELL
+
+
+@pytest.mark.parametrize("uploaded", [["distattn_jax-1.whl"], ["notes.txt"], []])
+def test_the_colab_cell_installs_an_uploaded_wheel_or_asks_for_it(uploaded, monkeypatch):
+    colab = types.ModuleType("google.colab")
+    colab.files = types.SimpleNamespace(upload=lambda: dict.fromkeys(uploaded, b""))
+    monkeypatch.setitem(sys.modules, "google.colab", colab)
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    commands = []
+    monkeypatch.setattr(subprocess, "run", lambda command, check: commands.append(command))
+    if uploaded == ["distattn_jax-1.whl"]:
+        exec(COLAB_CELL, {})
+        assert commands[0][-2:] == ["--quiet", "distattn_jax-1.whl"]
+    else:
+        with pytest.raises(FileNotFoundError, match="make dist"):
+            exec(COLAB_CELL, {})
+        assert not commands
 
 
 @every_notebook
