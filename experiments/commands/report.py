@@ -23,7 +23,12 @@ from experiments.recipes import find_recipe
 AnyPath = str | Path | epath.Path
 GUIDE_WEIGHTS = ("guiding.alpha", "guiding.beta", "guiding.gamma")
 # Folders of experiments/papers.
-PAPERS = {"da": "da_transformer", "guiding": "attention_guiding", "shaw": "shaw"}
+PAPERS = {
+    "da": "da_transformer",
+    "guiding": "attention_guiding",
+    "shaw": "shaw",
+    "when_to_use": "when_to_use",
+}
 
 
 def main(arguments: Sequence[str]) -> None:

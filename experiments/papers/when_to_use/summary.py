@@ -1,0 +1,138 @@
+"""Summary of the results on where distance helps: findings and tables."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from experiments.papers import outcomes
+from experiments.papers.formatting import NOT_RUN, method_title
+from experiments.papers.pictures import link_pictures
+from experiments.papers.statistics import ALPHA, summarize
+from experiments.papers.when_to_use import tables
+from experiments.papers.when_to_use.figures import list_pictures
+from experiments.papers.when_to_use.settings import (
+    ENCODERS,
+    EXPERIMENTS,
+    LENGTHS,
+    OURS,
+    REMEDY,
+    TRAINED_LENGTH,
+)
+
+Contents = Mapping[str, Any]  # experiment -> stored results, or None if it was not run
+
+
+def write_summary(contents: Contents, figures: str) -> str:
+    """Return Markdown with findings, tables, and links to figures.
+
+    Args:
+      contents: Stored results by experiment. The value is None if the experiment was not run.
+      figures: Path of the folder of figures, for links.
+    """
+    links = link_pictures(list_pictures(contents), figures)
+    parts = [
+        "### Findings",
+        "\n".join(f"- {finding}" for finding in list_findings(contents)),
+        "### Tagging: does the order of words carry the answer?",
+        tables.scores_table(contents, tables.TAGGING),
+        tables.differences_table(contents, tables.TAGGING),
+        "### Sentiment of long reviews: does the order of methods change with the length?",
+        tables.scores_table(contents, tables.REVIEWS),
+        tables.differences_table(contents, tables.REVIEWS),
+        f"### Language models: trained on {TRAINED_LENGTH} tokens, tested on longer texts",
+        "Perplexity of the test set (lower is better). All lengths predict the same tokens.",
+        tables.lengths_table(contents),
+        tables.length_differences_table(contents),
+        "### Dilution: how much attention goes to far tokens?",
+        tables.far_table(contents),
+        "### What do heads learn?",
+        tables.layers_table(contents),
+        "### What does it cost to prune heads of DA-Transformer? (validation set)",
+        tables.pruning_table(contents),
+    ]
+    if links:
+        listed = ", ".join(f"[{caption}]({path})" for caption, path in links.items())
+        parts.append(f"Figures: {listed}.")
+    return "\n\n".join(parts) + "\n"
+
+
+def list_findings(contents: Contents) -> list[str]:
+    """Return sentences that state the main results, composed from our numbers and the t-tests."""
+    findings = [
+        f"**TENER against the Transformer on named entities** (its own claim): "
+        f"{describe_pair(contents, 'wnut17', 'adapted', 'vanilla')}.",
+        f"**DA-Transformer on tagging**: {describe_ours(contents, tables.TAGGING)}.",
+        f"**DA-Transformer on long reviews**: {describe_ours(contents, tables.REVIEWS)}.",
+        f"**Texts of {LENGTHS[-1]} tokens**: {_describe_growth(contents)}.",
+        f"**Score bias against DA-Transformer at {LENGTHS[-1]} tokens**: "
+        f"{outcomes.describe_outcomes({'perplexity': _compare_remedy(contents)})}.",
+        f"**Pruning half of the heads**: {_describe_pruning(contents)}.",
+    ]
+    missing = [
+        f"{EXPERIMENTS[name].title}: {', '.join(map(method_title, methods))}"
+        for name in EXPERIMENTS
+        if (
+            methods := [
+                method
+                for method in EXPERIMENTS[name].methods
+                if tables.find_result(contents, name, method) is None
+            ]
+        )
+    ]
+    if missing:
+        findings.append(f"**Not run**: {'; '.join(missing)}.")
+    return [*findings, f"A difference counts where p < {ALPHA:g}, uncorrected for many tests."]
+
+
+def describe_pair(contents: Contents, experiment: str, first: str, second: str) -> str:
+    """Describe the t-test of two methods in one phrase, such as "better by ..."."""
+    outcome = tables.compare(contents, experiment, first, second)
+    if outcome is None:
+        return NOT_RUN
+    return f"{outcome.kind}, {outcomes.describe(outcome)}"
+
+
+def describe_ours(contents: Contents, experiments: tuple[str, ...]) -> str:
+    """Describe the t-tests of DA-Transformer against all other methods in one phrase."""
+    found = {
+        f"{EXPERIMENTS[name].title}, {method_title(method)}": tables.compare(
+            contents, name, OURS, method
+        )
+        for name in experiments
+        for method in ENCODERS
+        if method != OURS
+    }
+    return outcomes.describe_outcomes(found, name_unclear=False)
+
+
+def growth(contents: Contents, method: str) -> float | None:
+    """Return the perplexity at the largest length divided by that at the trained length."""
+    short, long = (
+        tables.perplexities(contents, method, length).values()
+        for length in (LENGTHS[0], LENGTHS[-1])
+    )
+    return summarize(long).mean / summarize(short).mean if short and long else None
+
+
+def _describe_growth(contents: Contents) -> str:
+    """Return by which factor the perplexity of each method grows from short to long texts."""
+    found = [(method, growth(contents, method)) for method in tables.list_measured(contents)]
+    cells = [f"{method_title(method)} {factor:.2f}" for method, factor in found if factor]
+    if not cells:
+        return NOT_RUN
+    return f"perplexity, as a multiple of that at {LENGTHS[0]} tokens: {', '.join(cells)}"
+
+
+def _compare_remedy(contents: Contents) -> outcomes.Outcome | None:
+    """Compare the score bias with DA-Transformer on the longest texts."""
+    return tables.compare_lengths(contents, REMEDY, OURS, LENGTHS[-1])
+
+
+def _describe_pruning(contents: Contents) -> str:
+    """Describe the t-tests of every order of pruning against the random order."""
+    found = {
+        f"{EXPERIMENTS[name].title}, {order} first": tables.compare_pruning(contents, name, order)
+        for name in EXPERIMENTS
+        for order in tables.find_pruning(contents, name).get("orders", {})
+        if order != "random"
+    }
+    return f"against a random order, {outcomes.describe_outcomes(found, name_unclear=False)}"
