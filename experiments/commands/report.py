@@ -124,7 +124,7 @@ def report_on_paper(paper: str, folder: AnyPath, output: AnyPath) -> str:
 
 
 def update_paper(paper: str) -> str:
-    """Update the figures in `experiments/results` and the page RESULTS.md.
+    """Update the figures in `experiments/results`, RESULTS.md and pages of the documentation.
 
     Args:
       paper: Name of the paper, a key of `PAPERS`.
@@ -136,6 +136,8 @@ def update_paper(paper: str) -> str:
     module.draw_figures(FOLDER, FOLDER)
     text = module.summarize()
     update_results_page(paper, text)
+    for page, part in getattr(module, "list_pages", dict)().items():
+        update_results_page(paper, part, page)
     return text
 
 

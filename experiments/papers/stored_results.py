@@ -1,8 +1,9 @@
 """Read and write the stored results: one small JSON file per experiment.
 
-`python -m experiments collect` writes these files from finished runs. `report da`, `report guiding`
-and `report shaw` make tables and figures from these files. Both commands write to a folder that Git
-ignores. With `--update` they write to `experiments/results` and to the page RESULTS.md instead.
+`python -m experiments collect` writes these files from finished runs. `report da`, `guiding`,
+`shaw` and `when_to_use` make tables and figures from these files. Both commands write to a folder
+that Git ignores. With `--update` they write to `experiments/results` and to the page RESULTS.md
+instead.
 """
 
 import json
@@ -49,7 +50,7 @@ def read_notes(paper: str, folder: AnyPath = FOLDER) -> str:
     """Return the notes on how the runs for a paper were made, or "" if the file does not exist.
 
     Args:
-      paper: "da", "guiding" or "shaw". The notes are in the file `notes_{paper}.md`.
+      paper: "da", "guiding", "shaw" or "when_to_use". The notes are in the file `notes_{paper}.md`.
       folder: Folder of the stored results.
     """
     path = epath.Path(folder) / f"notes_{paper}.md"
@@ -78,7 +79,7 @@ def update_results_page(paper: str, text: str, path: Path = RESULTS_PAGE) -> Non
     The replaced part is between the comments "begin of report PAPER" and "end of report PAPER".
 
     Args:
-      paper: Word for PAPER in the comments: "da", "guiding" or "shaw".
+      paper: Word for PAPER in the comments: "da", "guiding", "shaw" or "when_to_use".
       text: New Markdown text between the comments.
       path: File of the page.
     """

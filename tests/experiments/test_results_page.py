@@ -1,4 +1,4 @@
-"""RESULTS.md holds what `report da`, `report guiding` and `report shaw` print."""
+"""RESULTS.md holds what `report da`, `guiding`, `shaw` and `when_to_use` print."""
 
 import functools
 import re
@@ -15,10 +15,11 @@ from experiments.papers import stored_results
 from experiments.papers.attention_guiding import report as guiding
 from experiments.papers.da_transformer import report as da
 from experiments.papers.shaw import report as shaw
+from experiments.papers.when_to_use import report as when_to_use
 
 PAGE = stored_results.RESULTS_PAGE.read_text()
 ROOT = stored_results.RESULTS_PAGE.parent.parent
-REPORTS = {"da": da, "guiding": guiding, "shaw": shaw}
+REPORTS = {"da": da, "guiding": guiding, "shaw": shaw, "when_to_use": when_to_use}
 
 
 def decimals(text):
@@ -35,6 +36,12 @@ def summarize(paper):
 def test_the_page_holds_the_printed_summary(paper):
     text = summarize(paper)
     assert f"<!-- begin of report {paper} -->\n\n{text}\n<!-- end of report {paper} -->" in PAGE
+
+
+def test_the_page_of_advice_holds_the_table_of_the_stored_results():
+    ((page, table),) = when_to_use.list_pages().items()
+    begin, end = (f"<!-- {word} of report when_to_use -->" for word in ("begin", "end"))
+    assert f"{begin}\n\n{table}\n{end}" in page.read_text()
 
 
 def test_every_number_of_the_page_is_printed_by_the_commands():

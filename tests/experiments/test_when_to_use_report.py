@@ -73,7 +73,8 @@ def test_details_have_commands_settings_positions_and_every_seed(folder):
     details = report.detail(folder)
     assert details.startswith("Notes.\n")
     assert "python -m experiments train tagging --name wnut17" in details
-    assert find_row(details, "ALiBi")[1:] == ["0.001", "0.2900 ± 0.0300", *["0.2900 ± 0.0300"], "3", "yes"]
+    # The losses of seeds 0, 1 and 2 of the third method are 0.30, 0.27 and 0.24 in both splits.
+    assert find_row(details, "ALiBi")[1:] == ["0.001", *["0.2700 ± 0.0300"] * 2, "3", "yes"]
     assert "| DA-Transformer | 90.0 | 100.0 |" in details
 
 

@@ -47,7 +47,10 @@ def draw_lengths(contents: Mapping[str, Any]) -> Figure:
             axes.axvline(TRAINED_LENGTH, color=GREY, linewidth=0.8, linestyle=":")
         ends: dict[str, dict[str, float]] = {"left": {}, "right": {}}
         for method in methods:
-            style = {"color": colours[method], "linewidth": 2.2 if method in STRONG else 1.1}
+            style: dict[str, Any] = {
+                "color": colours[method],
+                "linewidth": 2.2 if method in STRONG else 1.1,
+            }
             means = [
                 np.mean(list(tables.perplexities(contents, method, n).values())) for n in LENGTHS
             ]

@@ -126,7 +126,7 @@ def lengths_table(contents: Contents) -> str:
     measured = list_measured(contents)
     rows = []
     for method in measured:
-        cells = [_format_plain(perplexities(contents, method, n).values()) for n in LENGTHS]
+        cells = [format_perplexity(perplexities(contents, method, n).values()) for n in LENGTHS]
         rows.append([method_title(method), *cells])
     for method in EXPERIMENTS[LANGUAGE_MODEL].methods:
         if method not in measured:
@@ -294,7 +294,7 @@ def _format_baseline(contents: Contents, experiment: str) -> str:
     return NOT_RUN
 
 
-def _format_plain(values: Iterable[float]) -> str:
+def format_perplexity(values: Iterable[float]) -> str:
     """Format perplexities as "mean ± standard deviation" with three to four digits."""
     mean, std = summarize(values)
     digits = 1 if mean < 1000 else 0
