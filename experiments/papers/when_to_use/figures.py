@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter
 
 from distattn_jax.plot.style import GREY, finish_layout, make_panels, method_colours, use_style
 from experiments.papers.formatting import method_title
@@ -15,6 +16,7 @@ from experiments.papers.when_to_use import tables
 from experiments.papers.when_to_use.settings import LENGTHS, OURS, TRAINED_LENGTH
 
 NAME = "when_to_use_lengths"
+UNIFORM = "uniform attention"
 STRONG = (OURS, "distance_aware_score_bias", "vanilla")  # drawn with thick lines
 
 
@@ -62,8 +64,15 @@ def draw_lengths(contents: Mapping[str, Any]) -> Figure:
                 right.plot(LENGTHS, percent, **style)
                 ends["right"][method] = percent[-1]
         left.set_yscale("log")
+        for set_formatter in (left.yaxis.set_major_formatter, left.yaxis.set_minor_formatter):
+            set_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
         left.set_ylabel("perplexity of the test set")
         right.set_ylabel(f"attention (%) more than {TRAINED_LENGTH} tokens away")
+        uniform = [100 * tables.uniform_share(contents, length) for length in LENGTHS]
+        right.plot(LENGTHS, uniform, color=GREY, linestyle=":")
+        ends["right"][UNIFORM], colours[UNIFORM] = uniform[-1], GREY
+        left.set_title("How well are long texts predicted?")
+        right.set_title("How much attention goes to far tokens?")
         _label_lines(left, ends["left"], colours, log=True)
         _label_lines(right, ends["right"], colours, log=False)
         return finish_layout(figure)

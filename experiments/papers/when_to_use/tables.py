@@ -164,6 +164,14 @@ def far_shares(contents: Contents, method: str, length: int) -> np.ndarray | Non
     return None if found is None else np.asarray(found["heads"])
 
 
+def uniform_share(contents: Contents, length: int) -> float:
+    """Return the share of far tokens if attention were uniform, or nan if it was not measured."""
+    for found in ((contents[LANGUAGE_MODEL] or {}).get("heads") or {}).values():
+        if str(length) in found.get("far", {}):
+            return found["far"][str(length)]["uniform"]
+    return float("nan")
+
+
 def far_table(contents: Contents) -> str:
     """Return a Markdown table of the share of the attention on far tokens, by length.
 
@@ -174,9 +182,8 @@ def far_table(contents: Contents) -> str:
     ]
     if not measured:
         return NOT_RUN_SENTENCE
-    uniform = _find_measure(contents, "heads", measured[0])["far"]
     lengths = [length for length in LENGTHS if length > TRAINED_LENGTH]
-    rows = [["uniform attention", *(f"{100 * uniform[str(n)]['uniform']:.0f}" for n in lengths)]]
+    rows = [["uniform attention", *(f"{100 * uniform_share(contents, n):.0f}" for n in lengths)]]
     for method in measured:
         shares = [far_shares(contents, method, length) for length in lengths]
         rows.append([method_title(method), *(f"{100 * np.mean(s):.0f}" for s in shares)])  # type: ignore[arg-type]
