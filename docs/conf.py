@@ -86,7 +86,7 @@ def edit_docstring(app, what, name, obj, options, lines):
     """Escape | in a docstring. List the keys of a dict instead of the docstring of its type."""
     if what == "data":
         keys = ", ".join(f"`{key}`" for key in obj) if isinstance(obj, dict) else ""
-        lines[:] = [f"It has the keys {keys}."] if keys else []
+        lines[:] = [f"Dict with the keys {keys}."] if keys else []
     lines[:] = [line.replace("|", r"\|") for line in lines]
 
 

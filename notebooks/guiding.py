@@ -3,10 +3,10 @@
 #
 # ![received attention of eight heads, without a guide, with MDG and with PDG](attachment:answer.png)
 #
-# **Answer.** Without a guide, heads spread their attention and share words. MDG (map discrimination)
-# asks heads to differ, PDG (pattern decorrelation) asks words to be received by different heads. With
-# strong guides, each head ends at a word of its own, nearly whatever the query. Both are losses on the
-# *received attention*. The accuracy hardly changes here, and on the real data sets that we tried
+# **Answer.** Without a guide, heads spread their attention and share words. Guides are losses on the
+# *received attention*. MDG (map discrimination) asks heads to differ. PDG (pattern decorrelation) asks
+# words to receive attention from different heads. With strong guides, each head attends to a word of its
+# own, for nearly every query. The accuracy hardly changes here, and on the real data sets that we tried
 # they gave no gain.
 
 # %% tags=["remove-cell"]

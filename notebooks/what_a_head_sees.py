@@ -26,7 +26,7 @@ if "google.colab" in sys.modules and importlib.util.find_spec("distattn_jax") is
         raise FileNotFoundError("Upload dist/distattn_jax-*.whl, which `make dist` writes.")
     subprocess.run([sys.executable, "-m", "pip", "install", "--quiet", *wheels], check=True)
 
-# %% tags=["answer"]
+# %% tags=["answer", "hide-input"]
 # %matplotlib inline
 import jax
 import jax.numpy as jnp
@@ -333,6 +333,5 @@ plot.attention_maps(
 )
 
 # %% [markdown]
-# **Take home:** w and v decide how much the agreement of query and key counts at each distance, not
-# which keys are seen; a local head still averages all that is far, until its near scores are large
-# enough to drown the rest.
+# **Take home:** w and v decide how much the agreement of query and key counts at each distance. They hide
+# no key: a local head still averages all distant keys, unless the scores of near keys are much larger.
