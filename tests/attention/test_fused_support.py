@@ -14,6 +14,7 @@ from distattn_jax.attention import (
     DotProduct,
     RelativePosition,
     T5Buckets,
+    TransformerXL,
     attention,
     gpu_inputs,
     implementations,
@@ -54,8 +55,8 @@ UNSUPPORTED = {
 
 
 UNSUPPORTED_ON_TPU = {
-    "there is no kernel for RelativePosition on a TPU": {
-        "variant": RelativePosition(jnp.ones((1, 5, 4)))
+    "there is no kernel for TransformerXL on a TPU": {
+        "variant": TransformerXL(jnp.ones((3, 6, 4)), jnp.ones((1, 4)), jnp.ones((1, 4)))
     },
     "must all be bfloat16 or float32; got ['float16']": {"dtype": "float16"},
     "heads must be at most 256 wide; got 260": {"width": 260},

@@ -107,7 +107,11 @@ def run(implementation, variant, options, qkv):
 
 @pytest.mark.parametrize("name", CASES)
 def test_values_and_gradients_equal_the_reference(name):
-    sizes, variant, options = CASES[name]
+    compare_with_reference(*CASES[name])
+
+
+def compare_with_reference(sizes, variant, options):
+    """Check the outputs and all gradients of the kernels on random inputs."""
     qkv = inputs(sizes, "float32")
     found, expected = (run(each, variant, options, qkv) for each in ("pallas", "reference"))
     for actual, desired in zip(found, expected, strict=True):

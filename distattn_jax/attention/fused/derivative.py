@@ -28,6 +28,7 @@ from distattn_jax.attention.fused.operands import (
     BackwardOperands,
     Operands,
     Plan,
+    select_precision,
 )
 from distattn_jax.attention.fused.scoring import (
     DistanceScoring,
@@ -90,7 +91,7 @@ def _attend_with_relations(
         operands = operands._replace(relation_products=products - products[..., :1])
     (values, received, logsumexp), weights = _attend(make_kernels, plan, operands)
     if value_table is not None and weights is not None:
-        added = relations.sum_relation_values(weights, value_table)
+        added = relations.sum_relation_values(weights, value_table, values.dtype)
         values = (values.astype(jnp.float32) + added).astype(values.dtype)
     if logsumexp is not None and first_score is not None:
         logsumexp += jnp.where(jnp.isfinite(logsumexp), first_score, 0)
@@ -149,8 +150,7 @@ def _run_backward(
         values,
         values_cotangent,
         preferred_element_type=jnp.float32,
-        # By default, a TPU rounds float32 numbers to bfloat16.
-        precision=jax.lax.Precision.HIGHEST if values.dtype == jnp.float32 else None,
+        precision=select_precision(values.dtype),
     )
     if received_cotangent is not None:
         negative_delta -= kernels.attention_given(logsumexp, received_cotangent)
@@ -161,7 +161,9 @@ def _run_backward(
             # The weights of a query sum to 1, so adding one number to all cotangents changes no
             # gradient. With this number, far tiles of relation 0 add nothing.
             weights_cotangent -= weights_cotangent[..., :1]
-        negative_delta -= jnp.einsum("btnr,btnr->bnt", weights, weights_cotangent)
+        negative_delta -= jnp.einsum(
+            "btnr,btnr->bnt", weights, weights_cotangent, precision=jax.lax.Precision.HIGHEST
+        )
     backward_operands = BackwardOperands(
         values_cotangent, received_cotangent, logsumexp, negative_delta, weights_cotangent
     )

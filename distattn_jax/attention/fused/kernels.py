@@ -36,7 +36,7 @@ class QueryGradients(NamedTuple):
 
     query: Float[Array, "B T N H"]
     coefficients: Float[Array, "B N C"]
-    relation_products: Float[Array, "B T N R"] | None
+    relation_products: Float[Array, "#B #T N R"] | None
     position_query: Float[Array, "B T N H"] | None
 
 

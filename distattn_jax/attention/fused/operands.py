@@ -1,7 +1,9 @@
 """Arguments of the fused kernels: arrays, and options that are fixed when tracing."""
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+import jax.numpy as jnp
+from jax import lax
 from jaxtyping import Array, Bool, Float, Int, Int8, UInt32
 
 from distattn_jax.attention.fused.scoring import Scoring
@@ -10,6 +12,14 @@ from distattn_jax.attention.fused.visible_columns import Window
 # Logsumexp of a query without a visible key: its weights 2^(score - logsumexp) are all 0. It is
 # finite, because infinity minus infinity would be NaN.
 EMPTY_LOGSUMEXP = 1e30
+
+
+def select_precision(dtype: Any) -> lax.Precision | None:
+    """Return the precision of a matrix product of a call whose queries have the given dtype.
+
+    By default, a TPU rounds float32 numbers to bfloat16.
+    """
+    return lax.Precision.HIGHEST if dtype == jnp.float32 else None
 
 
 class Operands(NamedTuple):
@@ -54,7 +64,8 @@ class Operands(NamedTuple):
       relation_bias: Number that is added to the products of all queries and the keys of each
         relation. None adds nothing. The kernels use `relation_products` instead.
       relation_products: Number that is added to the products of each query and the keys of each of
-        R = 2k + 1 relations. It is 0 for the first relation. None adds nothing.
+        R = 2k + 1 relations. It is 0 for the first relation. All examples and queries share the
+        products of a bias. None adds nothing.
       position_query: Queries that are multiplied by position vectors, for `PositionScoring`.
       positions: Position vectors of `PositionScoring`. Vector x belongs to the queries i and keys j
         with i - j = x - S, for x from 0 to T + S: D is T + S + 1. Examples or heads may share them.
@@ -80,9 +91,14 @@ class Operands(NamedTuple):
     key_table: Float[Array, "#N R H"] | None = None
     value_table: Float[Array, "#N R E"] | None = None
     relation_bias: Float[Array, "#N R"] | None = None
-    relation_products: Float[Array, "B T N R"] | None = None
+    relation_products: Float[Array, "#B #T N R"] | None = None
     position_query: Float[Array, "B T N H"] | None = None
     positions: Float[Array, "#B D #N H"] | None = None
+
+    @property
+    def shares_relation_products(self) -> bool:
+        """True if all queries have the same relation products, those of a bias."""
+        return self.relation_products is not None and self.relation_products.shape[1] == 1
 
 
 class BackwardOperands(NamedTuple):

@@ -29,13 +29,14 @@ Adding one number to all scores of a query changes its logsumexp, but no weight.
 therefore subtracted from row i of P: far tiles with relation 0 then add nothing.
 """
 
-from typing import NamedTuple
+import functools
+from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, UInt32
 
 from distattn_jax import hash
-from distattn_jax.attention.fused.operands import Operands
+from distattn_jax.attention.fused.operands import Operands, select_precision
 
 BEFORE, AFTER = 1, -1  # sides of keys that precede and follow the query, as in `schedule.Section`
 
@@ -67,13 +68,16 @@ def resize_table(table: Float[Array, "#N _ W"], clip_distance: int) -> Float[Arr
     return jnp.concatenate([*first, table, *last], axis=1)
 
 
-def compute_products(operands: Operands) -> Float[Array, "B T N R"] | None:
-    """Return the relation products P from the table of keys or the relation bias, or None."""
+def compute_products(operands: Operands) -> Float[Array, "#B #T N R"] | None:
+    """Return the relation products P from the table of keys or the relation bias, or None.
+
+    All examples and queries share the products of a bias.
+    """
     if operands.key_table is not None:
         return multiply_relations(operands.query, operands.key_table)
     if operands.relation_bias is None:
         return None
-    shape = (*operands.query.shape[:3], operands.relation_bias.shape[1])
+    shape = (1, 1, operands.query.shape[2], operands.relation_bias.shape[1])
     return jnp.broadcast_to(operands.relation_bias[None, None], shape)
 
 
@@ -85,18 +89,30 @@ def multiply_relations(
     The table is rounded to the dtype of the query, as the keys are.
     """
     table = table.astype(query.dtype)
+    multiply = functools.partial(
+        jnp.einsum,
+        preferred_element_type=jnp.float32,
+        precision=select_precision(query.dtype),
+    )
     if table.shape[0] == 1:
-        return jnp.einsum("btnh,rh->btnr", query, table[0], preferred_element_type=jnp.float32)
-    return jnp.einsum("btnh,nrh->btnr", query, table, preferred_element_type=jnp.float32)
+        return multiply("btnh,rh->btnr", query, table[0])
+    return multiply("btnh,nrh->btnr", query, table)
 
 
 def sum_relation_values(
-    weights: Float[Array, "B T N R"], table: Float[Array, "#N R E"]
+    weights: Float[Array, "B T N R"], table: Float[Array, "#N R E"], dtype: Any
 ) -> Float[Array, "B T N E"]:
-    """Return Σ_r W[i, r] A^V_r for each query i, in float32."""
+    """Return Σ_r W[i, r] A^V_r for each query i, in float32.
+
+    Args:
+      weights: Relation weights W.
+      table: Table A^V of values.
+      dtype: Dtype of the queries of the call, which determines the precision.
+    """
+    precision = select_precision(dtype)
     if table.shape[0] == 1:
-        return jnp.einsum("btnr,re->btne", weights, table[0])
-    return jnp.einsum("btnr,nre->btne", weights, table)
+        return jnp.einsum("btnr,re->btne", weights, table[0], precision=precision)
+    return jnp.einsum("btnr,nre->btne", weights, table, precision=precision)
 
 
 def assemble_weights(

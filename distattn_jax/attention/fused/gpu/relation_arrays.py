@@ -56,8 +56,10 @@ class RelationArrays:
         """
         result = RelationInputs({}, {})
         if self.operands.relation_products is not None:
+            products = self.operands.relation_products
+            shape = (*self.operands.query.shape[:3], products.shape[3])
             # The products of relation 0 are 0, so it needs no vector.
-            self._add(result, "relation_products", self.operands.relation_products, {AFTER})
+            self._add(result, "relation_products", jnp.broadcast_to(products, shape), {AFTER})
         if cotangent is not None:
             has_dropout = self.operands.dropout_words is not None
             sides = {BEFORE, AFTER} if has_dropout else {AFTER}
@@ -129,7 +131,7 @@ class RelationArrays:
 
     def assemble_gradient(
         self, outputs: Outputs, schedule: Schedule, config: TileConfig
-    ) -> Float[Array, "B T N R"] | None:
+    ) -> Float[Array, "#B #T N R"] | None:
         """Return the gradient of the relation products, or None if there are no products.
 
         Args:
@@ -139,12 +141,15 @@ class RelationArrays:
         """
         if self.scoring is None or not self.scoring.has_relation_products:
             return None
-        return relations.assemble_product_gradient(
+        gradient = relations.assemble_product_gradient(
             outputs["band_gradient"][:, : self.operands.query.shape[1]],
             outputs.get("gradient_after"),
             self._find_written_entries(schedule, config),
             self.scoring.scale,
         )
+        if self.operands.shares_relation_products:
+            return gradient.sum(axis=(0, 1), keepdims=True)
+        return gradient
 
     def _find_written_entries(self, schedule: Schedule, config: TileConfig) -> Array:
         """Return True for each query and relation whose key is in a visited tile."""

@@ -18,6 +18,14 @@ from distattn_jax.attention.fused.score_map import (
     read_dropout_scale,
 )
 from distattn_jax.attention.fused.tpu.kernel_body import BlockContext, KernelBody, Tile
+from distattn_jax.attention.fused.tpu.registers import LANES
+from distattn_jax.attention.fused.tpu.relation_tiles import (
+    GRADIENT,
+    add_gradient,
+    finish_gradient,
+    gradient_scratch,
+    read_relations,
+)
 from distattn_jax.attention.fused.tpu.tile_view import view_tile
 from distattn_jax.attention.fused.tpu.tile_weights import (
     compute_score_gradient,
@@ -31,7 +39,7 @@ from distattn_jax.attention.fused.tpu.tile_weights import (
 
 
 def query_gradient(
-    score_map: ScoreMap, queries: int, width: int, *, has_received: bool
+    score_map: ScoreMap, queries: int, width: int, *, has_received: bool, has_bias: bool
 ) -> KernelBody:
     """Return the body of the kernel for the gradients of the queries and the coefficients.
 
@@ -39,13 +47,16 @@ def query_gradient(
     `value` and, if `has_received` is True, `received_cotangent`.
 
     Outputs: `query`, the gradient of the queries, and one output with one number per query for each
-    of the scoring's `gradient_names`. The caller sums each of them over the queries.
+    of the scoring's `gradient_names`. The caller sums each of them over the queries. A scoring with
+    relation products has the output `relation_products_gradient`.
 
     Args:
       score_map: Scoring and masking of the score map, which has one row per query.
       queries: Number of queries of a block.
       width: Width of the queries.
       has_received: True if the attention that each key receives has a cotangent.
+      has_bias: True if all queries share their relation products. The gradient is then summed over
+        the groups of 128 queries.
     """
     names = score_map.scoring.gradient_names
     summed = names[: score_map.scoring.summed_gradients]
@@ -54,6 +65,8 @@ def query_gradient(
         key, value = tile.load("key"), tile.load("value")
         products = multiply(key, context.load("query"), (0, 0))
         weight_gradient = multiply(value, context.load("values_cotangent"), (0, 0))
+        if score_map.scoring.has_relation_weights:
+            weight_gradient += read_relations(score_map, context, tile, "relation_cotangent")
         view = view_tile(score_map, context, tile, products, for_gradient=True)
         score_gradient = compute_score_gradient(
             score_map,
@@ -64,6 +77,7 @@ def query_gradient(
             per_query=context.load("negative_delta"),
             per_key=tile.load("received_cotangent") if has_received else None,
         )
+        add_gradient(score_map, context, tile, score_gradient)
         product_gradient = view.product_gradient(score_gradient)
         gradients = view.coefficient_gradients(score_gradient, product_gradient)
         for name, gradient in zip(summed, gradients, strict=True):
@@ -80,10 +94,16 @@ def query_gradient(
             sums.append((total * query).sum(axis=0, keepdims=True))
         multiplier = compute_gradient_multiplier(score_map, context.scalars)
         coefficients = {name: x * multiplier for name, x in zip(names, sums, strict=True)}
-        return {"query": total * multiplier, **coefficients}
+        relations = finish_gradient(score_map, context, multiplier)
+        return {"query": total * multiplier, **coefficients, **relations}
 
-    scratch = {"query": (width, queries), **dict.fromkeys(summed, (1, queries))}
-    return KernelBody(scratch, fill_with_zeros, step, finish)
+    scratch = {
+        "query": (width, queries),
+        **dict.fromkeys(summed, (1, queries)),
+        **gradient_scratch(score_map, LANES if has_bias else queries),
+    }
+    summed_outputs = (GRADIENT,) if has_bias else ()
+    return KernelBody(scratch, fill_with_zeros, step, finish, summed_outputs)
 
 
 def key_gradient(
@@ -124,6 +144,8 @@ def key_gradient(
         query = tile.load("query")
         products = multiply(context.load("key"), query, (0, 0))
         weight_gradient = multiply(context.load("value"), tile.load("values_cotangent"), (0, 0))
+        if score_map.scoring.has_relation_weights:
+            weight_gradient += read_relations(score_map, context, tile, "relation_cotangent")
         view = view_tile(score_map, context, tile, products, for_gradient=True)
         weights = compute_weights(view, logsumexp)
         score_gradient = compute_score_gradient(

@@ -11,6 +11,7 @@ from jaxtyping import Array, Float, Num
 
 from distattn_jax.attention.fused.call_arrays import collect_masks
 from distattn_jax.attention.fused.operands import BackwardOperands, Operands
+from distattn_jax.attention.fused.tpu.registers import LANES, SUBLANES
 from distattn_jax.attention.fused.tpu.tile_configs import TileConfig
 
 
@@ -68,6 +69,19 @@ class KernelArrays:
         before = self.padded_keys - self.keys
         after = max(0, length - before - table.shape[2])
         return jnp.pad(table, ((0, 0), (0, 0), (before, after)))[:, :, None, :length]
+
+    def arrange_by_relation(self, array: Float[Array, "#B _ N R"]) -> Float[Array, "#B N _ _"]:
+        """Return an array by relation with one row per relation and one column per query.
+
+        The number of relations is rounded up to a multiple of 8. An array that all queries share,
+        whose second axis has the size 1, has 128 equal columns.
+        """
+        length = self.padded_queries
+        if array.shape[1] == 1:
+            length = LANES
+            array = jnp.broadcast_to(array, (array.shape[0], LANES, *array.shape[2:]))
+        padding = -array.shape[3] % SUBLANES
+        return _transpose(jnp.pad(array, ((0, 0), (0, 0), (0, 0), (0, padding))), length)
 
     def pad_queries(self, vector: Num[Array, "#B #N _"]) -> Num[Array, "#B #N 1 _"]:
         """Pad a vector of one number per query with zeros, and insert an axis of size 1."""

@@ -42,7 +42,8 @@ class BlockContext(NamedTuple):
 
     Attributes:
       start: Index of the first row of the block, a query or a key.
-      load: Returns the block of a resident array by its name, shape (W, block) or (1, block).
+      load: Returns the block of a resident array by its name, shape (W, block) or (1, block), or a
+        shared array.
       scalars: Scalars of the example and the head.
       skipped_sums: Sums over the tiles that the block skips, shape (W, 1).
       scratch: References to the buffers that `KernelBody.scratch` declares.
@@ -63,12 +64,14 @@ class KernelBody(NamedTuple):
       initialize: Fills the buffers before the first tile.
       step: Updates the buffers with one tile.
       finish: Returns the outputs of the block by name, computed from the buffers.
+      summed_outputs: Names of the outputs that are summed over all blocks of a head.
     """
 
-    scratch: Mapping[str, tuple[int, int]]
+    scratch: Mapping[str, tuple[int, ...]]
     initialize: Callable[[BlockContext], None]
     step: Callable[[BlockContext, Tile], None]
     finish: Callable[[BlockContext], dict[str, jax.Array]]
+    summed_outputs: tuple[str, ...] = ()
 
 
 class KernelInputs(NamedTuple):
@@ -77,6 +80,7 @@ class KernelInputs(NamedTuple):
     Attributes:
       resident: Matrices and vectors that belong to the rows of the score map.
       streamed: Matrices and vectors that belong to the columns of the score map.
+      shared: Matrices of each head that belong to no row or column, shape (B, N, W, 128).
       entries: Arrays with one number for each key and query, shape (B, N, S, T).
       diagonals: Arrays with one number for each diagonal, shape (B, N, 1, D). Element
         `origin` + query - key belongs to an entry, where `origin` is an argument of
@@ -88,6 +92,7 @@ class KernelInputs(NamedTuple):
 
     resident: dict[str, jax.Array]
     streamed: dict[str, jax.Array]
+    shared: dict[str, jax.Array]
     entries: dict[str, jax.Array]
     diagonals: dict[str, jax.Array]
     scalars: dict[str, jax.Array]

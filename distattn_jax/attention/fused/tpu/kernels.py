@@ -1,6 +1,7 @@
 """Functions that call the kernels on a TPU. There is no kernel for position vectors."""
 
 import jax
+import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from distattn_jax.attention.fused import skipped_tiles
@@ -15,9 +16,13 @@ from distattn_jax.attention.fused.kernels import Kernels, QueryGradients
 from distattn_jax.attention.fused.operands import BackwardOperands, Operands, Plan
 from distattn_jax.attention.fused.runs import Schedule
 from distattn_jax.attention.fused.score_map import make_score_map
+from distattn_jax.attention.fused.scoring import RelationScoring
 from distattn_jax.attention.fused.tpu import gradient_kernels, weight_kernels
+from distattn_jax.attention.fused.tpu.bands import count_rows
 from distattn_jax.attention.fused.tpu.kernel_arrays import KernelArrays, restore
 from distattn_jax.attention.fused.tpu.kernel_body import KernelBody, KernelInputs
+from distattn_jax.attention.fused.tpu.registers import LANES
+from distattn_jax.attention.fused.tpu.relation_tiles import GRADIENT, expand_inputs
 from distattn_jax.attention.fused.tpu.tile_configs import select_tile_config
 from distattn_jax.attention.fused.tpu.tile_loop import run_tile_loop
 
@@ -44,10 +49,12 @@ class _KernelCall:
         self.schedules = CallSchedules(plan, operands)
         self.scalars = collect_scalars(plan, operands)
 
-    def forward(self) -> tuple[Float[Array, "B T N E"], Float[Array, "B N _"], None]:
-        """Return the weighted sum of values and the logsumexp of each query.
+    def forward(
+        self,
+    ) -> tuple[Float[Array, "B T N E"], Float[Array, "B N _"], Float[Array, "B T N R"] | None]:
+        """Return the weighted sum of values and the logsumexp of each query, and relation weights.
 
-        The logsumexp is to base 2, and its last axis is padded. There are no relation weights.
+        The logsumexp is to base 2, and its last axis is padded.
         """
         arrays, (queries, keys) = self.arrays, self.config
         schedule = self.schedules.query_blocks(queries, keys, drops_weights=True)
@@ -62,9 +69,12 @@ class _KernelCall:
             output_types={
                 "values": arrays.query_type(width, arrays.query.dtype),
                 "logsumexp": arrays.query_type(1),
+                **self._relation_types("relation_weights"),
             },
         )
-        return restore(outputs["values"], arrays.queries), outputs["logsumexp"][:, :, 0], None
+        values = restore(outputs["values"], arrays.queries)
+        weights = self._restore_relations(outputs, "relation_weights")
+        return values, outputs["logsumexp"][:, :, 0], weights
 
     def query_gradient(self, backward: BackwardOperands) -> QueryGradients:
         """Return the gradients of queries and coefficients."""
@@ -77,6 +87,7 @@ class _KernelCall:
                 queries,
                 width,
                 has_received=backward.received_cotangent is not None,
+                has_bias=self.operands.shares_relation_products,
             ),
             self.schedules.query_blocks(queries, keys, needs_zero_tiles=False),
             resident={"query": arrays.query, **arrays.query_inputs(backward)},
@@ -89,13 +100,15 @@ class _KernelCall:
             output_types={
                 "query": arrays.query_type(width, arrays.query.dtype),
                 **dict.fromkeys(names, arrays.query_type(1)),
+                **self._relation_types(GRADIENT),
             },
+            relation_cotangent=backward.relation_cotangent,
         )
         sums = {name: outputs[name][:, :, 0, : arrays.queries].sum(axis=-1) for name in names}
         return QueryGradients(
             query=restore(outputs["query"], arrays.queries),
             coefficients=compute_coefficient_gradients(self.plan, self.operands, sums),
-            relation_products=None,
+            relation_products=self._restore_relations(outputs, GRADIENT),
             position_query=None,
         )
 
@@ -134,6 +147,7 @@ class _KernelCall:
                 "value": arrays.key_type(widths[1], arrays.value.dtype),
             },
             is_transposed=True,
+            relation_cotangent=backward.relation_cotangent,
         )
         gradients = [restore(outputs[name], arrays.keys) for name in ("key", "value")]
         key, value = (sum_groups(x, self.operands.key.shape[2]) for x in gradients)
@@ -183,6 +197,35 @@ class _KernelCall:
         )
         return outputs["attention_given"][:, :, 0, : arrays.queries]
 
+    def _relation_types(self, name: str) -> dict[str, jax.ShapeDtypeStruct]:
+        """Return the type of an output by relation by its name, or an empty dict.
+
+        Args:
+          name: "relation_weights", or the gradient of the relation products.
+        """
+        scoring = self.plan.scoring
+        if not isinstance(scoring, RelationScoring):
+            return {}
+        rows = count_rows(scoring.clip_distance)
+        if name == GRADIENT and self.operands.shares_relation_products:
+            batch, heads = self.arrays.query.shape[:2]
+            return {name: jax.ShapeDtypeStruct((batch, heads, rows, LANES), jnp.float32)}
+        has_output = {"relation_weights": scoring.has_relation_weights}
+        has_output[GRADIENT] = scoring.has_relation_products
+        return {name: self.arrays.query_type(rows)} if has_output[name] else {}
+
+    def _restore_relations(
+        self, outputs: dict[str, Array], name: str
+    ) -> Float[Array, "#B #T N R"] | None:
+        """Return an output by relation in the shape of the operands, or None if it is absent."""
+        if name not in outputs:
+            return None
+        assert isinstance(self.plan.scoring, RelationScoring)
+        relations = 2 * self.plan.scoring.clip_distance + 1
+        if name == GRADIENT and self.operands.shares_relation_products:
+            return outputs[name][:, :, :relations].sum(axis=(0, 3))[None, None]
+        return restore(outputs[name], self.arrays.queries)[..., :relations]
+
     def _run(
         self,
         name: str,
@@ -194,6 +237,7 @@ class _KernelCall:
         skipped_sums: dict[str, Array],
         output_types: dict[str, jax.ShapeDtypeStruct],
         is_transposed: bool = False,
+        relation_cotangent: Float[Array, "B T N R"] | None = None,
     ) -> dict[str, Array]:
         """Run one kernel and return its outputs by name.
 
@@ -206,12 +250,34 @@ class _KernelCall:
           skipped_sums: Sums over the tiles that are skipped, which the kernel adds to its results.
           output_types: Shapes and dtypes of the outputs.
           is_transposed: True if the rows of the score map are keys.
+          relation_cotangent: Cotangent of the relation weights in a gradient kernel.
         """
+        by_relation = {
+            "relation_products": self.operands.relation_products,
+            "relation_cotangent": relation_cotangent,
+        }
+        present = {name: x for name, x in by_relation.items() if x is not None}
+        shared, by_query = (
+            {
+                name: self.arrays.arrange_by_relation(x)
+                for name, x in present.items()
+                if (x.shape[1] == 1) == is_shared
+            }
+            for is_shared in (True, False)
+        )
+        if present:
+            body = expand_inputs(
+                body,
+                make_score_map(self.plan, self.operands, is_transposed=is_transposed),
+                dict.fromkeys(shared, LANES) | dict.fromkeys(by_query, self.config.queries),
+                streamed=by_query if is_transposed else (),
+            )
         row_masks, column_masks, entry_masks = self.arrays.masks(is_transposed=is_transposed)
         tables = name_tables(self.plan, self.operands, name)
         inputs = KernelInputs(
-            resident=resident | row_masks,
-            streamed=streamed | column_masks,
+            resident=resident | row_masks | ({} if is_transposed else by_query),
+            streamed=streamed | column_masks | (by_query if is_transposed else {}),
+            shared=shared,
             entries=entry_masks,
             diagonals={
                 name: self.arrays.arrange_by_diagonal(table) for name, table in tables.items()

@@ -146,6 +146,7 @@ def _call_kernel(
     block_specs: dict[str, Any] = {
         "resident": jax.tree.map(resident, arrays.resident),
         "streamed": in_hbm(arrays.streamed),
+        "shared": jax.tree.map(whole, arrays.shared),
         "entries": in_hbm(arrays.entries),
         "diagonals": in_hbm(arrays.diagonals),
         "scalars": jax.tree.map(in_smem, arrays.scalars),
@@ -170,7 +171,10 @@ def _call_kernel(
         out_shape=output_types,
         grid=(batch, heads, blocks),
         in_specs=(KernelInputs(**block_specs),),
-        out_specs=jax.tree.map(resident, output_types),
+        out_specs={
+            name: (whole if name in body.summed_outputs else resident)(x)
+            for name, x in output_types.items()
+        },
         scratch_shapes=_scratch_types(body, inputs, config, is_transposed),
         compiler_params=pltpu.CompilerParams(
             dimension_semantics=("parallel", "parallel", "arbitrary"),
@@ -363,7 +367,10 @@ def _run_block(
                 None,
             )
     for name, output in body.finish(context).items():
-        outputs[name][0, 0] = output.astype(outputs[name].dtype)
+        target = outputs[name].at[0, 0]
+        if name in body.summed_outputs:
+            output += jnp.where(block == 0, 0.0, target[...])  # The first block finds no sum.
+        target[...] = output.astype(target.dtype)
 
 
 def _make_context(
@@ -379,7 +386,7 @@ def _make_context(
     """
     return BlockContext(
         start=start,
-        load=lambda name: refs.resident[name][0, 0],
+        load=lambda name: (refs.resident | refs.shared)[name][0, 0],
         scalars={
             name: tuple(ref[0, 0, 0, i] for i in range(ref.shape[-1]))
             for name, ref in refs.scalars.items()

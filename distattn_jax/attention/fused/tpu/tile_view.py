@@ -7,7 +7,6 @@ from typing import Any
 import jax
 import jax.experimental.pallas as pl
 import jax.numpy as jnp
-from jax import lax
 from jax.experimental.pallas import tpu as pltpu
 
 from distattn_jax import hash
@@ -25,8 +24,9 @@ from distattn_jax.attention.fused.score_map import (
 )
 from distattn_jax.attention.fused.scoring import DistanceScoring, TableEntries, TableScoring
 from distattn_jax.attention.fused.tpu.kernel_body import BlockContext, Tile
+from distattn_jax.attention.fused.tpu.registers import lane_indices, sublane_indices, to_column
+from distattn_jax.attention.fused.tpu.relation_tiles import read_relations
 
-LANES = 128
 LARGEST_DIVISOR = 1e30  # The product with an estimate of its reciprocal is a number, not NaN.
 
 
@@ -56,6 +56,8 @@ def view_tile(
     elif isinstance(scoring, DistanceScoring) and not tile.section.is_far:
         distances = view_distances(score_map, context, tile)
     visible = view_visibility(score_map, context, tile)
+    if scoring.has_relation_products:
+        products += read_relations(score_map, context, tile, "relation_products")
     tile_scores = scoring.score(products, distances, coefficients, for_gradient=for_gradient)
     return TileView(scoring, tile_scores, distances, visible, coefficients)
 
@@ -71,21 +73,6 @@ def kept_by_dropout(context: BlockContext, tile: Tile) -> jax.Array:
         key_word, sublane_indices((keys, 1)) + tile.key, shift=8
     )
     return hash.is_kept(query_hash ^ key_hash, query_shift + key_shift, threshold)
-
-
-def to_column(row: jax.Array) -> jax.Array:
-    """Return a row of shape (1, n) as a column of shape (n, 1)."""
-    return jnp.transpose(jnp.broadcast_to(row, (LANES, row.shape[1])))[:, :1]
-
-
-def lane_indices(shape: tuple[int, int]) -> jax.Array:
-    """Return an int32 array of a shape, with the index of the lane in each entry."""
-    return lax.broadcasted_iota(jnp.int32, shape, 1)
-
-
-def sublane_indices(shape: tuple[int, int]) -> jax.Array:
-    """Return an int32 array of a shape, with the index of the sublane in each entry."""
-    return lax.broadcasted_iota(jnp.int32, shape, 0)
 
 
 def view_visibility(score_map: ScoreMap, context: BlockContext, tile: Tile) -> jax.Array | None:

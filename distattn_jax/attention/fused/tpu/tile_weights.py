@@ -4,6 +4,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
+from distattn_jax.attention.fused.operands import select_precision
 from distattn_jax.attention.fused.score_map import (
     ScoreMap,
     TileView,
@@ -11,12 +12,8 @@ from distattn_jax.attention.fused.score_map import (
     read_lengths,
 )
 from distattn_jax.attention.fused.tpu.kernel_body import BlockContext, Tile
-from distattn_jax.attention.fused.tpu.tile_view import (
-    kept_by_dropout,
-    lane_indices,
-    to_column,
-    view_visibility,
-)
+from distattn_jax.attention.fused.tpu.registers import lane_indices, to_column
+from distattn_jax.attention.fused.tpu.tile_view import kept_by_dropout, view_visibility
 
 
 def multiply(left: jax.Array, right: jax.Array, axes: tuple[int, int]) -> jax.Array:
@@ -27,10 +24,12 @@ def multiply(left: jax.Array, right: jax.Array, axes: tuple[int, int]) -> jax.Ar
       right: Second matrix, of the same dtype.
       axes: Axis of each matrix over which the products are summed.
     """
-    precision = lax.Precision.HIGHEST if left.dtype == jnp.float32 else None
-    dimensions = (((axes[0],), (axes[1],)), ((), ()))
     return lax.dot_general(
-        left, right, dimensions, precision=precision, preferred_element_type=jnp.float32
+        left,
+        right,
+        (((axes[0],), (axes[1],)), ((), ())),
+        precision=select_precision(left.dtype),
+        preferred_element_type=jnp.float32,
     )
 
 

@@ -20,13 +20,13 @@ from distattn_jax.attention.fused.score_map import (
     read_lengths,
 )
 from distattn_jax.attention.fused.tpu.kernel_body import BlockContext, KernelBody, Tile
-from distattn_jax.attention.fused.tpu.tile_view import (
-    LANES,
-    lane_indices,
-    to_column,
-    view_tile,
-    view_visibility,
+from distattn_jax.attention.fused.tpu.registers import LANES, lane_indices, to_column
+from distattn_jax.attention.fused.tpu.relation_tiles import (
+    add_weights,
+    finish_weights,
+    weight_scratch,
 )
+from distattn_jax.attention.fused.tpu.tile_view import view_tile, view_visibility
 from distattn_jax.attention.fused.tpu.tile_weights import (
     compute_weights,
     drop,
@@ -44,8 +44,8 @@ def forward(score_map: ScoreMap, queries: int, width: int) -> KernelBody:
     Inputs: resident `query`, streamed `key` and `value`. If tiles are skipped, two more inputs
     describe the skipped keys: `value_sum`, the sum of their values, and `key_count`, their number.
 
-    Outputs: `values`, the weighted sum of values of each query, and `logsumexp`, the base-2
-    logsumexp of the scores of each query.
+    Outputs: `values`, the weighted sum of values of each query, `logsumexp`, the base-2 logsumexp
+    of the scores of each query, and `relation_weights` if the scoring has relation weights.
 
     Args:
       score_map: Scoring and masking of the score map, which has one row per query.
@@ -88,7 +88,12 @@ def forward(score_map: ScoreMap, queries: int, width: int) -> KernelBody:
         maximum[...] = new_maximum
         weight_sum[...] = weight_sum[...] * correction + weights.sum(axis=0, keepdims=True)
         value = tile.load("value")
-        weights = drop(score_map, context, tile, weights).astype(value.dtype)
+        weights = drop(score_map, context, tile, weights)
+        if score_map.scoring.has_relation_weights:
+            add_weights(
+                score_map, context, tile, weights, correction=correction, maximum=new_maximum
+            )
+        weights = weights.astype(value.dtype)
         total[...] = total[...] * correction + multiply(value, weights, (1, 0))
 
     def finish(context: BlockContext) -> dict[str, jax.Array]:
@@ -101,9 +106,14 @@ def forward(score_map: ScoreMap, queries: int, width: int) -> KernelBody:
         weight_sum = jnp.where(is_valid, weight_sum, 1.0)
         normaliser = jnp.where(is_valid, read_dropout_scale(context.scalars) / weight_sum, 0.0)
         logsumexp = jnp.where(is_valid, maximum + jnp.log2(weight_sum), EMPTY_LOGSUMEXP)
-        return {"values": total * normaliser, "logsumexp": logsumexp}
+        weights = finish_weights(score_map, context, maximum=maximum, normaliser=normaliser)
+        return {"values": total * normaliser, "logsumexp": logsumexp, **weights}
 
-    scratch = {"total": (width, queries), "weight_sum": (1, queries), "maximum": (1, queries)}
+    scratch = {
+        "total": (width, queries),
+        **dict.fromkeys(("weight_sum", "maximum"), (1, queries)),
+        **weight_scratch(score_map, queries),
+    }
     return KernelBody(scratch, initialize, step, finish)
 
 

@@ -1,0 +1,148 @@
+"""Diagonal bands of a score map: arrays by relation in the form in which tiles need them.
+
+An array by relation has one row for each relation r = clip(j - i - offset, -k, k) + k of key j and
+query i, and one column (lane) per query: see `relations`. For each group of 128 queries, a band is
+a stack of 6 squares of 128 keys and 128 queries. A tile consists of such squares, so that reading
+or writing it needs no other movement of data:
+
+    square 0      all entries have relation 0
+    square 1-4    entries of several relations
+    square 5      all entries have relation 2k
+
+Four squares are sufficient for k <= 128. Together they have 512 rows. Row y and column i of them
+have the relation y - shift_i, clipped to 0 and 2k, with
+
+    shift_i = i + (offset mod 128) + 128 - k
+
+Moving column i of an array by relation down by shift_i gives the four squares. It takes one
+selection for each of the 9 bits of the shifts. Moves by multiples of 8 rows cost nothing.
+"""
+
+import jax
+import jax.numpy as jnp
+from jax.experimental.pallas import tpu as pltpu
+
+from distattn_jax.attention.fused.tpu.registers import (
+    LANES,
+    SUBLANES,
+    lane_indices,
+    sublane_indices,
+)
+
+SQUARES = 6  # of a band
+LAST = SQUARES - 1  # square in which all entries have relation 2k
+ROWS = 4 * LANES  # of the squares between the first and the last
+BITS = 9  # of a shift
+
+
+def compute_shifts(offset: jax.Array, clip_distance: int) -> jax.Array:
+    """Return the number of rows by which each column is moved, shape (1, 128).
+
+    Args:
+      offset: Position of query 0 minus the position of key 0.
+      clip_distance: The distance k at which relations are clipped, from 1 to 128.
+    """
+    return lane_indices((1, LANES)) + ((offset & (LANES - 1)) + LANES - clip_distance)
+
+
+def find_square(query: jax.Array | int, key: jax.Array | int, offset: jax.Array | int) -> jax.Array:
+    """Return the index of the square of 128 keys and 128 queries in the band of its queries.
+
+    Args:
+      query: Index of the first query, a multiple of 128.
+      key: Index of the first key, a multiple of 128.
+      offset: Position of query 0 minus the position of key 0.
+    """
+    bits = LANES.bit_length() - 1
+    return jnp.clip((key >> bits) - (query >> bits) - (offset >> bits) + 2, 0, LAST)
+
+
+def band_relations(shifts: jax.Array) -> jax.Array:
+    """Return the relations of the squares 1 to 4 before they are clipped, shape (512, 128)."""
+    return sublane_indices((ROWS, LANES)) - shifts
+
+
+def expand_band(array: jax.Array, shifts: jax.Array, clip_distance: int) -> jax.Array:
+    """Return the squares 1 to 4 of a band, shape (512, 128).
+
+    Args:
+      array: Array by relation, with at least 2k + 1 rows.
+      shifts: Result of `compute_shifts`.
+      clip_distance: The distance k at which relations are clipped.
+    """
+    last = 2 * clip_distance
+    relation = band_relations(shifts)
+    inner = _move_down(array, shifts)[:ROWS]
+    inner = jnp.where(relation <= 0, array[:1], inner)
+    return jnp.where(relation >= last, array[last : last + 1], inner)
+
+
+def collapse_band(
+    squares: jax.Array, shifts: jax.Array, clip_distance: int, ends: tuple[jax.Array, jax.Array]
+) -> jax.Array:
+    """Return the array by relation whose row r is the sum of the entries with relation r.
+
+    The number of rows is 2k + 1, rounded up to a multiple of 8. Added rows are 0.
+
+    Args:
+      squares: Squares 1 to 4 of a band, shape (512, 128).
+      shifts: Result of `compute_shifts`.
+      clip_distance: The distance k at which relations are clipped.
+      ends: Sums of the entries of relation 0 and of relation 2k outside of these squares, shape
+        (1, 128).
+    """
+    last = 2 * clip_distance
+    relation = band_relations(shifts)
+    before, after = (
+        end + jnp.where(is_end, squares, 0.0).sum(axis=0, keepdims=True)
+        for end, is_end in zip(ends, (relation <= 0, relation >= last), strict=True)
+    )
+    rows = count_rows(clip_distance)
+    inner = _move_up(squares, shifts, rows)
+    row = sublane_indices((rows, LANES))
+    result = jnp.where(row < last, inner, 0.0)
+    result = jnp.where(row == 0, before, result)
+    return jnp.where(row == last, after, result)
+
+
+def count_rows(clip_distance: int) -> int:
+    """Return the number of relations, rounded up to a multiple of 8."""
+    relations = 2 * clip_distance + 1
+    return relations + -relations % SUBLANES
+
+
+def _move_down(array: jax.Array, shifts: jax.Array) -> jax.Array:
+    """Return an array whose column i is moved down by shift_i rows, after zeros."""
+    rows = _append_zeros(array, SUBLANES)
+    for bit in range(BITS):
+        step = 1 << bit
+        if step < SUBLANES:  # The last rows, which are zeros, become the first rows.
+            moved = pltpu.roll(rows, step, 0)
+        else:
+            moved = jnp.concatenate([jnp.zeros((step, LANES), rows.dtype), rows])
+            rows = _append_zeros(rows, step)
+        rows = jnp.where((shifts & step) != 0, moved, rows)
+    return rows
+
+
+def _move_up(array: jax.Array, shifts: jax.Array, count: int) -> jax.Array:
+    """Return the first rows of an array whose column i is moved up by shift_i rows.
+
+    Args:
+      array: Array of at most 512 rows.
+      shifts: Number of rows for each column, shape (1, 128).
+      count: Number of rows of the result, a multiple of 8.
+    """
+    rows = _append_zeros(array, count + (1 << BITS) - array.shape[0])
+    for bit in reversed(range(BITS)):
+        step = 1 << bit
+        if step < SUBLANES:
+            moved = pltpu.roll(rows, rows.shape[0] - step, 0)
+        else:  # Smaller bits move the result by less than `step` rows.
+            moved, rows = rows[step : count + 2 * step], rows[: count + step]
+        rows = jnp.where((shifts & step) != 0, moved, rows)
+    return rows[:count]
+
+
+def _append_zeros(array: jax.Array, count: int) -> jax.Array:
+    return jnp.concatenate([array, jnp.zeros((count, LANES), array.dtype)])

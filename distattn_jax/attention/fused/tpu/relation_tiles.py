@@ -1,0 +1,287 @@
+"""Relations of the entries of a tile: inputs by relation, and sums of weights and gradients.
+
+The module `relations` of the package `fused` has the equations. Inputs by relation are the relation
+products P and the cotangent G of the relation weights. Kernels of a block of queries expand their
+inputs to bands once (see `bands`). Kernels of a block of keys expand them for each tile of queries
+that is not far. A bias that all queries share has one group of 128 equal columns.
+
+The relation weights W are sums of unnormalised weights, relative to the maximum of their query when
+the tile was visited. The band stores this maximum, so that the last step can normalise all weights.
+"""
+
+from collections.abc import Iterable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from distattn_jax.attention.fused.relations import AFTER, BEFORE, end_sides
+from distattn_jax.attention.fused.score_map import ScoreMap, read_lengths
+from distattn_jax.attention.fused.tpu.bands import (
+    LAST,
+    SQUARES,
+    collapse_band,
+    compute_shifts,
+    expand_band,
+    find_square,
+)
+from distattn_jax.attention.fused.tpu.kernel_body import BlockContext, KernelBody, Tile
+from distattn_jax.attention.fused.tpu.registers import LANES
+
+ENDS = {BEFORE: "relation_weights_before", AFTER: "relation_weights_after"}
+GRADIENT = "relation_products_gradient"
+
+
+def expand_inputs(
+    body: KernelBody, score_map: ScoreMap, blocks: dict[str, int], streamed: Iterable[str]
+) -> KernelBody:
+    """Return a kernel body that expands its inputs by relation to bands.
+
+    Args:
+      body: Computation of the kernel.
+      score_map: Scoring and masking of the score map.
+      blocks: Number of columns of each input by relation in VMEM, by the name of the input.
+      streamed: Names of the inputs that belong to the columns of the score map.
+    """
+    bands = {
+        _band_name(name): (columns // LANES, SQUARES, LANES, LANES)
+        for name, columns in blocks.items()
+    }
+    is_streamed = {name: name in set(streamed) for name in blocks}
+
+    def initialize(context: BlockContext) -> None:
+        own = {name: ref for name, ref in context.scratch.items() if name not in bands}
+        body.initialize(context._replace(scratch=own))
+        for name in blocks:
+            if not is_streamed[name]:
+                _expand(score_map, context, name, context.load(name))
+
+    def step(context: BlockContext, tile: Tile) -> None:
+        for name in blocks:
+            if is_streamed[name] and tile.section.is_far:
+                _expand_end(score_map, context, tile, name)
+            elif is_streamed[name]:
+                _expand(score_map, context, name, tile.load(name))
+        body.step(context, tile)
+
+    return body._replace(scratch={**body.scratch, **bands}, initialize=initialize, step=step)
+
+
+def read_relations(score_map: ScoreMap, context: BlockContext, tile: Tile, name: str) -> jax.Array:
+    """Return the number of an input by relation for each entry of a tile.
+
+    In a far tile, all keys of a query have the same number, so that the result has one row.
+
+    Args:
+      score_map: Scoring and masking of the score map.
+      context: Data of the program.
+      tile: Position and properties of the tile.
+      name: Name of the input.
+    """
+    band = context.scratch[_band_name(name)]
+    if tile.section.is_far:
+        index = _far_square(tile)
+        groups = [min(i, band.shape[0] - 1) for i in range(tile.shape[1] // LANES)]
+        return jnp.concatenate([band[group, index, :1] for group in groups], axis=1)
+    rows: dict[int, list[jax.Array]] = {}
+    for key, query, square in _list_squares(context, tile):
+        group = min(query // LANES, band.shape[0] - 1)
+        rows.setdefault(key, []).append(band[group, square])
+    return jnp.concatenate([jnp.concatenate(row, axis=1) for row in rows.values()], axis=0)
+
+
+def weight_scratch(score_map: ScoreMap, queries: int) -> dict[str, tuple[int, ...]]:
+    """Return the buffers for the relation weights, or an empty dict if there are no weights."""
+    if not score_map.scoring.has_relation_weights:
+        return {}
+    groups = queries // LANES
+    return {
+        "relation_weights": (groups, SQUARES, LANES, LANES),
+        "relation_maximum": (groups, SQUARES, 1, LANES),
+        **{ENDS[side]: (1, queries) for side in _sides(score_map)},
+    }
+
+
+def add_weights(
+    score_map: ScoreMap,
+    context: BlockContext,
+    tile: Tile,
+    weights: jax.Array,
+    *,
+    correction: jax.Array,
+    maximum: jax.Array,
+) -> None:
+    """Add the weights of a tile to the relation weights of its queries.
+
+    Args:
+      score_map: Scoring and masking of the score map.
+      context: Data of the program.
+      tile: Position and properties of the tile.
+      weights: Weights relative to `maximum`, after dropout.
+      correction: Factor that turns weights of the tiles before into weights relative to `maximum`.
+      maximum: Maximum of each query, shape (1, queries).
+    """
+    ends = {side: context.scratch[ENDS[side]] for side in _sides(score_map)}
+    for end in ends.values():
+        end[...] *= correction
+    if tile.section.is_far:
+        ends[tile.section.side][...] += weights.sum(axis=0, keepdims=True)
+        return
+    for key, query, square in _list_squares(context, tile):
+        columns = slice(query, query + LANES)
+        entries = weights[key : key + LANES, columns]
+        context.scratch["relation_weights"][query // LANES, square] = entries
+        context.scratch["relation_maximum"][query // LANES, square] = maximum[:, columns]
+        total = entries.sum(axis=0, keepdims=True)
+        for side, end in ends.items():
+            is_end = square == (0 if side == BEFORE else LAST)
+            end[:, columns] += jnp.where(is_end, total, 0.0)
+
+
+def finish_weights(
+    score_map: ScoreMap, context: BlockContext, *, maximum: jax.Array, normaliser: jax.Array
+) -> dict[str, jax.Array]:
+    """Return the relation weights by their name, or an empty dict if there are no weights.
+
+    Args:
+      score_map: Scoring and masking of the score map.
+      context: Data of the program after the last tile.
+      maximum: Maximum of each query, shape (1, queries).
+      normaliser: Factor that turns weights relative to `maximum` into attention weights.
+    """
+    if not score_map.scoring.has_relation_weights:
+        return {}
+    scratch = context.scratch
+    groups = []
+    for group in range(scratch["relation_weights"].shape[0]):
+        columns = slice(group * LANES, (group + 1) * LANES)
+        # A square that was not visited has weights of 0. The minimum keeps its factor finite.
+        squares = [
+            scratch["relation_weights"][group, i]
+            * jnp.exp2(
+                jnp.minimum(scratch["relation_maximum"][group, i] - maximum[:, columns], 0.0)
+            )
+            for i in range(1, LAST)
+        ]
+        zero = jnp.zeros((1, LANES), jnp.float32)
+        before, after = (
+            scratch[name][:, columns] if name in scratch else zero for name in ENDS.values()
+        )
+        weights = _collapse(score_map, context, squares, (before, after))
+        groups.append(weights * normaliser[:, columns])
+    return {"relation_weights": jnp.concatenate(groups, axis=1)}
+
+
+def gradient_scratch(score_map: ScoreMap, queries: int) -> dict[str, tuple[int, ...]]:
+    """Return the buffers for the gradient of the relation products, or an empty dict.
+
+    Args:
+      score_map: Scoring and masking of the score map.
+      queries: Number of columns of the gradient: the queries of a block, or 128 for a bias.
+    """
+    if not score_map.scoring.has_relation_products:
+        return {}
+    return {GRADIENT: (queries // LANES, SQUARES, LANES, LANES)}
+
+
+def add_gradient(
+    score_map: ScoreMap, context: BlockContext, tile: Tile, score_gradient: jax.Array
+) -> None:
+    """Add the gradient of the scores of a tile to the gradient of the relation products."""
+    if not score_map.scoring.has_relation_products:
+        return
+    band = context.scratch[GRADIENT]
+    if tile.section.is_far and tile.section.side == BEFORE:
+        return  # The products of relation 0 are 0.
+    for key, query, square in _list_squares(context, tile):
+        group = min(query // LANES, band.shape[0] - 1)
+        index = _far_square(tile) if tile.section.is_far else square
+        band[group, index] += score_gradient[key : key + LANES, query : query + LANES]
+
+
+def finish_gradient(
+    score_map: ScoreMap, context: BlockContext, multiplier: Any
+) -> dict[str, jax.Array]:
+    """Return the gradient of the relation products by its name, or an empty dict.
+
+    Args:
+      score_map: Scoring and masking of the score map.
+      context: Data of the program after the last tile.
+      multiplier: Factor of the gradient.
+    """
+    if not score_map.scoring.has_relation_products:
+        return {}
+    band = context.scratch[GRADIENT]
+    groups = []
+    for group in range(band.shape[0]):
+        ends = [band[group, i].sum(axis=0, keepdims=True) for i in (0, LAST)]
+        squares = [band[group, i] for i in range(1, LAST)]
+        groups.append(_collapse(score_map, context, squares, (ends[0], ends[1])) * multiplier)
+    return {GRADIENT: jnp.concatenate(groups, axis=1)}
+
+
+def _list_squares(context: BlockContext, tile: Tile) -> list[tuple[int, int, jax.Array]]:
+    """Return the first key, the first query and the index in a band of each square of a tile.
+
+    Keys and queries are counted from the first key and the first query of the tile.
+    """
+    offset = read_lengths(context.scalars).offset
+    return [
+        (key, query, find_square(tile.query + query, tile.key + key, offset))
+        for key in range(0, tile.shape[0], LANES)
+        for query in range(0, tile.shape[1], LANES)
+    ]
+
+
+def _expand(score_map: ScoreMap, context: BlockContext, name: str, array: jax.Array) -> None:
+    """Expand an input by relation to the band of each group of its columns."""
+    band, clip_distance = context.scratch[_band_name(name)], _clip_distance(score_map)
+    shifts = compute_shifts(read_lengths(context.scalars).offset, clip_distance)
+    for group in range(band.shape[0]):
+        part = array[:, group * LANES : (group + 1) * LANES]
+        squares = expand_band(part, shifts, clip_distance)
+        for i in range(1, LAST):
+            band[group, i] = squares[(i - 1) * LANES : i * LANES]
+        for i, row in ((0, 0), (LAST, 2 * clip_distance)):
+            band[group, i] = jnp.broadcast_to(part[row : row + 1], (LANES, LANES))
+
+
+def _expand_end(score_map: ScoreMap, context: BlockContext, tile: Tile, name: str) -> None:
+    """Write the numbers of the only relation of a far tile to the first row of their squares."""
+    band, square = context.scratch[_band_name(name)], _far_square(tile)
+    row = 0 if square == 0 else 2 * _clip_distance(score_map)
+    numbers = tile.load(name)[row : row + 1]
+    for group in range(band.shape[0]):
+        band[group, square, :1] = numbers[:, group * LANES : (group + 1) * LANES]
+
+
+def _far_square(tile: Tile) -> int:
+    """Return the index of the squares of a far tile in a band."""
+    return 0 if tile.section.side == BEFORE else LAST
+
+
+def _collapse(
+    score_map: ScoreMap,
+    context: BlockContext,
+    squares: list[jax.Array],
+    ends: tuple[jax.Array, jax.Array],
+) -> jax.Array:
+    """Return the array by relation of the squares 1 to 4 of a band and the sums of its ends."""
+    clip_distance = _clip_distance(score_map)
+    shifts = compute_shifts(read_lengths(context.scalars).offset, clip_distance)
+    return collapse_band(jnp.concatenate(squares, axis=0), shifts, clip_distance, ends)
+
+
+def _band_name(name: str) -> str:
+    """Return the name of the buffer with the band of an input by relation."""
+    return f"{name}_band"
+
+
+def _clip_distance(score_map: ScoreMap) -> int:
+    scoring: Any = score_map.scoring
+    return scoring.clip_distance
+
+
+def _sides(score_map: ScoreMap) -> tuple[int, ...]:
+    """Return the sides of the end relations that visible keys can have."""
+    return end_sides(is_causal=score_map.window.is_causal)
