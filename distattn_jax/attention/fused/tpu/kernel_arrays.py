@@ -2,7 +2,8 @@
 
 The kernels need positions in the lanes. Queries, keys, values and their gradients are transposed
 from (B, L, N, W) to (B, N, W, L), and vectors have the shape (B, N, 1, L). Lengths are padded to
-multiples of the tile sizes.
+multiples of the tile sizes. Keys are also needed with positions in the sublanes, (B, N, L, W): the
+left factor of a matrix product has one row per key.
 """
 
 import jax
@@ -31,6 +32,7 @@ class KernelArrays:
         self.padded_keys = self.keys + -self.keys % config.keys
         self.query = _transpose(operands.query, self.padded_queries)
         self.key = _transpose(operands.key, self.padded_keys)
+        self.key_rows = jnp.swapaxes(self.key, 2, 3)  # The compiler removes unused copies.
         self.value = _transpose(operands.value, self.padded_keys)
 
     def query_inputs(self, backward: BackwardOperands) -> dict[str, Array]:

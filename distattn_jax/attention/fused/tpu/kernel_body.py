@@ -1,7 +1,8 @@
 """Types of a TPU kernel: its inputs, its computation, and a tile as the computation sees it.
 
 Every array has its positions in the lanes: matrices have shape (B, N, W, L) and vectors
-(B, N, 1, L), where L is the number of queries or keys. The arrays of a kernel are stored in dicts
+(B, N, 1, L), where L is the number of queries or keys. Streamed arrays named in `ROW_ARRAYS` have
+their positions in the sublanes, shape (B, N, L, W). The arrays of a kernel are stored in dicts
 by name. An array with fewer heads is shared: groups of consecutive heads of the kernel use the same
 head of the array. Examples or heads share an array whose axis has size 1.
 
@@ -17,6 +18,8 @@ import jax
 
 from distattn_jax.attention.fused.runs import Section
 from distattn_jax.attention.fused.score_map import Scalars
+
+ROW_ARRAYS = ("key_rows",)
 
 
 class Tile(NamedTuple):

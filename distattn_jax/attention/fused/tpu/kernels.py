@@ -64,7 +64,7 @@ class _KernelCall:
             weight_kernels.forward(make_score_map(self.plan, self.operands), queries, width),
             schedule,
             resident={"query": arrays.query},
-            streamed={"key": arrays.key, "value": arrays.value},
+            streamed={"key_rows": arrays.key_rows, "value": arrays.value},
             skipped_sums=skipped_tiles.sums_for_forward(self.plan, self.operands, schedule, keys),
             output_types={
                 "values": arrays.query_type(width, arrays.query.dtype),
@@ -187,7 +187,7 @@ class _KernelCall:
             schedule,
             resident={"query": arrays.query, "logsumexp": logsumexp[:, :, None]},
             streamed={
-                "key": arrays.key,
+                "key_rows": arrays.key_rows,
                 "received_cotangent": arrays.pad_keys(received_cotangent),
             },
             skipped_sums=skipped_tiles.sums_for_attention_given(

@@ -30,6 +30,7 @@ from distattn_jax.attention.fused import varying
 from distattn_jax.attention.fused.interpreter import is_interpreted
 from distattn_jax.attention.fused.runs import Schedule, Section
 from distattn_jax.attention.fused.tpu.kernel_body import (
+    ROW_ARRAYS,
     BlockContext,
     KernelBody,
     KernelInputs,
@@ -179,6 +180,7 @@ def _call_kernel(
         compiler_params=pltpu.CompilerParams(
             dimension_semantics=("parallel", "parallel", "arbitrary"),
             vmem_limit_bytes=VMEM_LIMIT_BYTES,
+            disable_bounds_checks=True,  # The checks of each copy cost dozens of bundles per tile.
         ),
         name=name,
         interpret=pltpu.InterpretParams() if is_interpreted() else False,
@@ -257,7 +259,12 @@ def _scratch_types(
 ) -> tuple[_Scratch]:
     """Return the types of all buffers and semaphores of a program."""
     _, tile_columns = config.divide(is_transposed=is_transposed)
-    shapes = {name: (array.shape[2], tile_columns) for name, array in inputs.streamed.items()}
+    shapes: dict[str, tuple[int, int]] = {
+        name: (tile_columns, array.shape[3])
+        if name in ROW_ARRAYS
+        else (array.shape[2], tile_columns)
+        for name, array in inputs.streamed.items()
+    }
     shapes |= dict.fromkeys(inputs.entries, config.shape)
     shapes |= dict.fromkeys(inputs.diagonals, (1, config.queries + config.keys))
     arrays = inputs.streamed | inputs.entries | inputs.diagonals
@@ -312,7 +319,8 @@ def _run_block(
         sources = {}
         for name, ref in refs.streamed.items():
             columns = pl.ds(query if is_transposed else key, tile_columns)
-            sources[name] = _select_head(ref, heads, example, head).at[:, columns]
+            array = _select_head(ref, heads, example, head)
+            sources[name] = array.at[columns] if name in ROW_ARRAYS else array.at[:, columns]
         for name, ref in refs.entries.items():
             array = _select_head(ref, heads, example, head)
             sources[name] = array.at[pl.ds(key, config.keys), pl.ds(query, config.queries)]

@@ -41,7 +41,7 @@ from distattn_jax.attention.fused.tpu.tile_weights import (
 def forward(score_map: ScoreMap, queries: int, width: int) -> KernelBody:
     """Return the body of the forward kernel, an online softmax.
 
-    Inputs: resident `query`, streamed `key` and `value`. If tiles are skipped, two more inputs
+    Inputs: resident `query`, streamed `key_rows` and `value`. If tiles are skipped, two more inputs
     describe the skipped keys: `value_sum`, the sum of their values, and `key_count`, their number.
 
     Outputs: `values`, the weighted sum of values of each query, `logsumexp`, the base-2 logsumexp
@@ -74,9 +74,11 @@ def forward(score_map: ScoreMap, queries: int, width: int) -> KernelBody:
             new_maximum = jnp.maximum(maximum, largest)
             weights = jnp.broadcast_to(jnp.exp2(-new_maximum), tile.shape)
             return new_maximum, zero_masked(weights, visible)
-        products = multiply(tile.load("key"), context.load("query"), (0, 0))
+        products = multiply(tile.load("key_rows"), context.load("query"), (1, 0))
         view = view_tile(score_map, context, tile, products)
-        new_maximum = jnp.maximum(maximum, view.log_weights.max(axis=0, keepdims=True))
+        # Multiply the maximum instead of all scores, so that each score is stored once in VMEM.
+        largest = view.scores.max(axis=0, keepdims=True) * view.score_multiplier
+        new_maximum = jnp.maximum(maximum, largest)
         return new_maximum, compute_weights(view, new_maximum)
 
     def step(context: BlockContext, tile: Tile) -> None:
@@ -157,8 +159,8 @@ def attention_given(score_map: ScoreMap, queries: int) -> KernelBody:
 
     A are the attention weights, and g_j is the cotangent of the attention that key j receives.
 
-    Inputs: resident `query` and `logsumexp`, streamed `key` and `received_cotangent`. If tiles are
-    skipped, `skipped_sums["attention_given"]` is the sum of g_j over the skipped keys.
+    Inputs: resident `query` and `logsumexp`, streamed `key_rows` and `received_cotangent`. If tiles
+    are skipped, `skipped_sums["attention_given"]` is the sum of g_j over the skipped keys.
 
     Output: `attention_given`, the sum Σ_j A_ij g_j of each query.
 
@@ -178,7 +180,7 @@ def attention_given(score_map: ScoreMap, queries: int) -> KernelBody:
         logsumexp = context.load("logsumexp")
         if tile.section.is_zero:
             return weigh_zero_scores(score_map, context, tile, logsumexp)
-        products = multiply(tile.load("key"), context.load("query"), (0, 0))
+        products = multiply(tile.load("key_rows"), context.load("query"), (1, 0))
         return compute_weights(view_tile(score_map, context, tile, products), logsumexp)
 
     def step(context: BlockContext, tile: Tile) -> None:
