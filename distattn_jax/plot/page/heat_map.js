@@ -1,6 +1,6 @@
 // One attention map in full size: rows are queries, columns are keys. Received attention is below.
 
-const MAX_CELL = 36, LABEL_FONT = 12, BAR_HEIGHT = 34, GAP = 6;
+const MAX_CELL = 52, LABEL_FONT = 12, BAR_HEIGHT = 34, GAP = 6;
 
 class HeatMap {
   /** `box` holds the canvas and the two marks of the selected row and column. */
