@@ -5,7 +5,7 @@ The compiler for TPUs runs on every x86_64 machine with Linux, after `pip instal
     python -m experiments.bench.tpu_compile --processes 8      # all cases, to experiments/results
     python -m experiments.bench.tpu_compile --groups schedule  # scheduled bundles per tile
     python -m experiments.bench.tpu_compile --groups tiles     # sizes of tiles, and the best
-    python -m experiments.bench.tpu_compile --groups           # only update docs/tpu.md
+    python -m experiments.bench.tpu_compile --groups           # only update the pages
 
 Each case is compiled by a process of its own. Results are stored after each case, and a case whose
 result is stored is not compiled again, unless its versions differ. Nothing runs on a TPU and
@@ -31,6 +31,7 @@ from experiments.papers.stored_results import FOLDER, round_numbers, update_resu
 
 RESULTS = FOLDER / "tpu.json"
 PAGE = FOLDER.parent.parent / "docs" / "tpu.md"
+TRAINING_PAGE = FOLDER.parent / "tpu.md"
 PACKAGES = ("jax", "jaxlib", "libtpu")
 DUMP_FLAGS = (
     "--xla_jf_dump_to={} --xla_jf_dump_llo_text=true --xla_jf_emit_annotations=true "
@@ -178,6 +179,7 @@ def main() -> None:
     print(tpu_table.format_tiles(cases))
     if options.output == RESULTS:
         update_results_page("tpu", tpu_table.format_page(json.loads(RESULTS.read_text())), PAGE)
+        update_results_page("tpu_training", tpu_table.format_training(cases), TRAINING_PAGE)
 
 
 class _Formatter(argparse.RawDescriptionHelpFormatter, argparse.ArgumentDefaultsHelpFormatter):

@@ -151,6 +151,31 @@ def _mebibytes(result: Mapping[str, Any]) -> float:
     return result["temporary_bytes"] / 2**20
 
 
+def format_training(cases: Results) -> str:
+    """Return a sentence on each compiled training step: memory per chip and seconds to compile."""
+    lines = []
+    for case in tpu_cases.training_cases():
+        result = cases.get(case.name, {"status": "not run"})
+        mesh = "{} x {}".format(*case.mesh)
+        start = f"- {case.generation}, mesh {mesh} (data x model), {case.sizes.batch} texts of "
+        start += f"{case.sizes.length} tokens: "
+        if result["status"] != "compiled":
+            lines.append(f"{start}{result['status']}.")
+            continue
+        gibibytes = {
+            name: result[f"{name}_bytes"] / 2**30 for name in ("argument", "temporary", "output")
+        }
+        # The new state takes the memory of the old state.
+        total = sum(gibibytes.values()) - result["alias_bytes"] / 2**30
+        lines.append(
+            f"{start}{total:.2f} GiB per chip ({gibibytes['argument']:.2f} GiB for the model, the "
+            f"optimizer and the batch, {gibibytes['temporary']:.2f} GiB temporary); traced and "
+            f"lowered in {result['lower_seconds']:.0f} s, compiled in "
+            f"{result['compile_seconds']:.0f} s."
+        )
+    return "\n".join(lines) + "\n"
+
+
 def format_compilation(cases: Results) -> str:
     """Return one line for each program: its compiled cases, and its seconds to compile."""
     rows = [["program", "compiled", "not compiled", "seconds to compile, median"]]

@@ -20,14 +20,14 @@ from distattn_jax.attention.fused.tpu.kernel_body import BlockContext, Tile
 from distattn_jax.attention.fused.tpu.tile_view import view_distances
 from distattn_jax.attention.fused.visible_columns import Window
 
-SHAPE = (16, 24)  # keys and queries of the tile
+SHAPE = (128, 24)  # keys and queries of the tile
 OFFSET = 3
 
 
 def make_distances(side, function, *, is_16_bit):
     """Return the distances of a tile on one side of the diagonal, or on the diagonal."""
-    query, key = {1: (40, 16), 0: (16, 16), -1: (16, 64)}[side]
-    lengths = (jnp.int32(64), jnp.int32(80), jnp.int32(OFFSET))
+    query, key = {1: (200, 16), 0: (16, 16), -1: (16, 64)}[side]
+    lengths = (jnp.int32(256), jnp.int32(256), jnp.int32(OFFSET))
     scoring = DistanceScoring(1.0, function, is_additive=False)
     context = BlockContext(
         jnp.int32(query), lambda name: jnp.zeros(0), {"lengths": lengths}, {}, {}

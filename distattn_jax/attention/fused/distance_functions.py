@@ -46,15 +46,16 @@ def unstack_coefficients(stacked: Float[Array, "*shape 4"]) -> Coefficients:
 class GeometricDistances(NamedTuple):
     """Distances of a tile in which no key is after a query, or no key is before a query.
 
-    The columns, or on a TPU the keys, are divided into groups of `COLUMN_GROUP`. From one group to
-    the next, the distance R changes by `COLUMN_GROUP`, and c b^R changes by the factor
-    b^COLUMN_GROUP, where b and c are constants. A kernel therefore evaluates c b^R in the nearest
-    group, which has the smallest distances, and obtains all other groups by multiplication.
+    The columns are divided into groups of `COLUMN_GROUP` columns. From one group to the next, the
+    distance R changes by `COLUMN_GROUP`, and c b^R changes by the factor b^COLUMN_GROUP, where b
+    and c are constants. A kernel therefore evaluates c b^R in the nearest group, which has the
+    smallest distances, and obtains all other groups by multiplication. On a TPU, the keys take the
+    place of the columns, and each of several blocks of keys has a nearest group.
 
     Attributes:
-      nearest: Returns the distances R in the nearest group.
-      extend: Returns c b^R for the whole tile. The arguments are c b^R in the nearest group, and
-        the factor b^COLUMN_GROUP.
+      nearest: Returns the distances R in the nearest group or groups.
+      extend: Returns c b^R for the whole tile. The arguments are c b^R in the nearest group or
+        groups, and the factor b^COLUMN_GROUP.
     """
 
     nearest: Callable[[], Array]

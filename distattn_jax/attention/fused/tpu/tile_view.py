@@ -27,6 +27,7 @@ from distattn_jax.attention.fused.tpu.kernel_body import BlockContext, Tile
 from distattn_jax.attention.fused.tpu.registers import lane_indices, sublane_indices, to_column
 from distattn_jax.attention.fused.tpu.relation_tiles import read_relations
 
+KEY_BLOCK = 64  # keys whose powers of the distance are computed from each other
 LARGEST_DIVISOR = 1e30  # The product with an estimate of its reciprocal is a number, not NaN.
 
 
@@ -137,19 +138,27 @@ def view_distances(score_map: ScoreMap, context: BlockContext, tile: Tile) -> Di
         return Distances(compute_distances)
     if not side:
         return Distances(compute_distances, reciprocal=_estimate_reciprocal)
-    nearest_key = keys - COLUMN_GROUP if side == 1 else 0
+    block = min(KEY_BLOCK, keys)
+    nearest_key = block - COLUMN_GROUP if side == 1 else 0
+    first_keys = range(nearest_key, keys, block)
+
+    def compute_nearest() -> jax.Array:
+        """Return the distances of the nearest group of each block of keys."""
+        shape = (COLUMN_GROUP, queries)
+        return jnp.concatenate([subtract(float(side), 0.0, key, shape) for key in first_keys])
 
     def extend(nearest: jax.Array, factor: Any) -> jax.Array:
-        groups = [nearest]
-        for _ in range(keys // COLUMN_GROUP - 1):
-            groups.append(groups[-1] * factor)
-        return jnp.concatenate(groups[::-side], axis=0)
+        groups: list[jax.Array] = []
+        for power in jnp.split(nearest, len(first_keys)):
+            powers = [power]
+            for _ in range(block // COLUMN_GROUP - 1):
+                powers.append(powers[-1] * factor)
+            groups += powers[::-side]
+        return jnp.concatenate(groups)
 
     return Distances(
         compute_distances,
-        GeometricDistances(
-            lambda: subtract(float(side), 0.0, nearest_key, (COLUMN_GROUP, queries)), extend
-        ),
+        GeometricDistances(compute_nearest, extend),
         reciprocal=_estimate_reciprocal,
         line=lambda slope, shift: subtract(side * slope, shift),
     )
