@@ -26,7 +26,7 @@ if "google.colab" in sys.modules and importlib.util.find_spec("distattn_jax") is
         raise FileNotFoundError("Upload dist/distattn_jax-*.whl, which `make dist` writes.")
     subprocess.run([sys.executable, "-m", "pip", "install", "--quiet", *wheels], check=True)
 
-# %% tags=["answer", "hide-input"]
+# %% tags=["answer", "hide-cell"]
 # %matplotlib inline
 import jax
 import jax.numpy as jnp
