@@ -33,6 +33,7 @@ HOPPER = 9  # compute capability: only this generation has the matrix instructio
 OLD_TPUS = ("TPU v2", "TPU v3", "TPU v4")  # too little memory near the processor
 GPU_WIDTHS = (16, 32, 64, 128)  # widths of heads in the kernels
 TPU_WIDTHS = tuple(range(16, 257, 16))
+LARGEST_POSITIONS = 2**22  # numbers: two copies of their float32 gradient need 32 MiB of VMEM
 MAX_CLIP_DISTANCE = 128  # of relative positions
 MAX_TABLE_PARAMETERS = 4  # per head: the kernels read and sum one more table for each of them
 
@@ -103,7 +104,12 @@ def unsupported_reason_on_tpu(call: AttentionCall) -> str | None:
     if reason is not None:
         return reason
     if isinstance(call.variant, TransformerXL):
-        return "there is no kernel for TransformerXL on a TPU"
+        lengths, width = call.query.shape[1] + call.key.shape[1], call.query.shape[3]
+        if lengths * width > LARGEST_POSITIONS:
+            return (
+                "the gradient of the position vectors must fit in VMEM: (T + S) x width must be at "
+                f"most {LARGEST_POSITIONS}; got {lengths} x {width}"
+            )
     dtypes = {x.dtype for x in (call.query, call.key, call.value)}
     if dtypes not in ({jnp.dtype(jnp.bfloat16)}, {jnp.dtype(jnp.float32)}):
         names = sorted(map(str, dtypes))

@@ -55,8 +55,9 @@ UNSUPPORTED = {
 
 
 UNSUPPORTED_ON_TPU = {
-    "there is no kernel for TransformerXL on a TPU": {
-        "variant": TransformerXL(jnp.ones((3, 6, 4)), jnp.ones((1, 4)), jnp.ones((1, 4)))
+    "(T + S) x width must be at most 10; got 12 x 4": {
+        "variant": TransformerXL(jnp.ones((3, 6, 4)), jnp.ones((1, 4)), jnp.ones((1, 4))),
+        "largest_positions": 10,
     },
     "must all be bfloat16 or float32; got ['float16']": {"dtype": "float16"},
     "heads must be at most 256 wide; got 260": {"width": 260},
@@ -78,6 +79,8 @@ def test_the_error_names_the_reason_and_none_falls_back(platform, reason, argume
     capabilities = arguments.pop("capabilities", [])
     if platform == "cuda":
         monkeypatch.setattr(pallas, "OLDEST_JAX", arguments.pop("oldest_jax", (0, 1)))
+    largest_positions = arguments.pop("largest_positions", pallas.LARGEST_POSITIONS)
+    monkeypatch.setattr(pallas, "LARGEST_POSITIONS", largest_positions)
     tpu_kinds = arguments.pop("tpu_kinds", [])
     monkeypatch.setattr(gpu_inputs, "cuda_capabilities", lambda: capabilities)
     monkeypatch.setattr(pallas, "tpu_kinds", lambda: tpu_kinds)

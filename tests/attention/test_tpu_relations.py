@@ -1,4 +1,4 @@
-"""Relative positions and the buckets of T5 with the fused kernels for TPUs, in the interpreter."""
+"""Relations, buckets of T5 and position vectors in the TPU kernels, run by the interpreter."""
 
 import chex
 import jax
@@ -7,7 +7,7 @@ import pytest
 
 from distattn_jax.attention import DistanceBias, RelativePosition, T5Buckets, implementations
 from distattn_jax.attention.fused.tpu import bands, tile_configs
-from tests.attention.cases import Sizes, needs_kernels, random_arrays
+from tests.attention.cases import Sizes, needs_kernels, random_arrays, transformer_xl
 from tests.attention.test_tpu_kernels import compare_with_reference, random_mask
 
 pytestmark = needs_kernels
@@ -45,6 +45,13 @@ def test_buckets_of_t5():
     sizes = SIZES._replace(batch=2, keys=300)
     variant = DistanceBias(*random_arrays(3, (2, 32), dtype="float32"), T5Buckets(32, 100))
     options = {"query_offset": -7, "key_lengths": jnp.asarray([300, 210]), "received": True}
+    compare_with_reference(sizes, variant, options)
+
+
+def test_position_vectors_of_transformer_xl():
+    sizes = SIZES._replace(batch=2, keys=300)
+    variant, _ = transformer_xl(sizes, "float32")
+    options = {"query_offset": jnp.asarray([-7, 90]), "key_lengths": jnp.asarray([300, 210])}
     compare_with_reference(sizes, variant, options)
 
 

@@ -169,14 +169,11 @@ def _run_backward(
     )
     query_gradients = kernels.query_gradient(backward_operands)
     key, value = kernels.key_gradient(backward_operands)
-    positions = None
-    if operands.positions is not None:
-        assert kernels.position_gradient is not None, "`pallas` refuses position vectors on TPUs"
+    if operands.positions is not None and kernels.position_gradient is not None:
         positions = kernels.position_gradient(backward_operands)
+        query_gradients = query_gradients._replace(positions=positions)
     no_gradients: Any = (None,) * len(operands)
-    return Operands(*no_gradients)._replace(
-        key=key, value=value, positions=positions, **query_gradients._asdict()
-    )
+    return Operands(*no_gradients)._replace(key=key, value=value, **query_gradients._asdict())
 
 
 def _empty_masked_queries(

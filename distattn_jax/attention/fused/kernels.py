@@ -32,12 +32,14 @@ class QueryGradients(NamedTuple):
       coefficients: Gradient of the coefficients.
       relation_products: Gradient of the relation products.
       position_query: Gradient of the queries that are multiplied by position vectors.
+      positions: Gradient of the position vectors. None if `Kernels.position_gradient` computes it.
     """
 
     query: Float[Array, "B T N H"]
     coefficients: Float[Array, "B N C"]
     relation_products: Float[Array, "#B #T N R"] | None
     position_query: Float[Array, "B T N H"] | None
+    positions: Float[Array, "#B D #N H"] | None = None
 
 
 class Kernels(NamedTuple):
@@ -55,8 +57,8 @@ class Kernels(NamedTuple):
         logsumexp.
       attention_given: Computes Σ_j A_ij g_j, shape (B, N, T), from the logsumexp and the cotangent
         g of the received attention, shape (B, N, S).
-      position_gradient: Computes the gradient of the position vectors. None on chips whose kernels
-        have no position vectors.
+      position_gradient: Computes the gradient of the position vectors. None if `query_gradient`
+        computes it.
     """
 
     forward: Callable[[], tuple[Array, Array, Array | None]]

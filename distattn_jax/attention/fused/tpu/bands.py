@@ -72,7 +72,7 @@ def expand_band(array: jax.Array, shifts: jax.Array, clip_distance: int) -> jax.
     """
     last = 2 * clip_distance
     relation = band_relations(shifts)
-    inner = _move_down(array, shifts)[:ROWS]
+    inner = move_down(array, shifts)[:ROWS]
     inner = jnp.where(relation <= 0, array[:1], inner)
     return jnp.where(relation >= last, array[last : last + 1], inner)
 
@@ -98,7 +98,7 @@ def collapse_band(
         for end, is_end in zip(ends, (relation <= 0, relation >= last), strict=True)
     )
     rows = count_rows(clip_distance)
-    inner = _move_up(squares, shifts, rows)
+    inner = move_up(squares, shifts, rows)
     row = sublane_indices((rows, LANES))
     result = jnp.where(row < last, inner, 0.0)
     result = jnp.where(row == 0, before, result)
@@ -111,10 +111,18 @@ def count_rows(clip_distance: int) -> int:
     return relations + -relations % SUBLANES
 
 
-def _move_down(array: jax.Array, shifts: jax.Array) -> jax.Array:
-    """Return an array whose column i is moved down by shift_i rows, after zeros."""
+def move_down(array: jax.Array, shifts: jax.Array, bits: int = BITS) -> jax.Array:
+    """Return an array whose column i is moved down by shift_i rows, after zeros.
+
+    The result has at least 2^bits more rows than the array.
+
+    Args:
+      array: Array of 128 columns.
+      shifts: Number of rows for each column, shape (1, 128).
+      bits: Number of bits of the shifts.
+    """
     rows = _append_zeros(array, SUBLANES)
-    for bit in range(BITS):
+    for bit in range(bits):
         step = 1 << bit
         if step < SUBLANES:  # The last rows, which are zeros, become the first rows.
             moved = pltpu.roll(rows, step, 0)
@@ -125,16 +133,17 @@ def _move_down(array: jax.Array, shifts: jax.Array) -> jax.Array:
     return rows
 
 
-def _move_up(array: jax.Array, shifts: jax.Array, count: int) -> jax.Array:
+def move_up(array: jax.Array, shifts: jax.Array, count: int, bits: int = BITS) -> jax.Array:
     """Return the first rows of an array whose column i is moved up by shift_i rows.
 
     Args:
-      array: Array of at most 512 rows.
+      array: Array of 128 columns and at most count + 2^bits rows.
       shifts: Number of rows for each column, shape (1, 128).
       count: Number of rows of the result, a multiple of 8.
+      bits: Number of bits of the shifts.
     """
-    rows = _append_zeros(array, count + (1 << BITS) - array.shape[0])
-    for bit in reversed(range(BITS)):
+    rows = _append_zeros(array, count + (1 << bits) - array.shape[0])
+    for bit in reversed(range(bits)):
         step = 1 << bit
         if step < SUBLANES:
             moved = pltpu.roll(rows, rows.shape[0] - step, 0)

@@ -18,6 +18,8 @@ from distattn_jax.attention.fused.score_map import (
     read_dropout_scale,
 )
 from distattn_jax.attention.fused.tpu.kernel_body import BlockContext, KernelBody, Tile
+from distattn_jax.attention.fused.tpu.position_tiles import add_gradients
+from distattn_jax.attention.fused.tpu.products import multiply
 from distattn_jax.attention.fused.tpu.registers import LANES
 from distattn_jax.attention.fused.tpu.relation_tiles import (
     GRADIENT,
@@ -33,13 +35,18 @@ from distattn_jax.attention.fused.tpu.tile_weights import (
     drop,
     fill_with_zeros,
     is_visible_key,
-    multiply,
     weigh_zero_scores,
 )
 
 
 def query_gradient(
-    score_map: ScoreMap, queries: int, width: int, *, has_received: bool, has_bias: bool
+    score_map: ScoreMap,
+    queries: int,
+    width: int,
+    *,
+    has_received: bool,
+    has_bias: bool,
+    origin: int,
 ) -> KernelBody:
     """Return the body of the kernel for the gradients of the queries and the coefficients.
 
@@ -48,7 +55,8 @@ def query_gradient(
 
     Outputs: `query`, the gradient of the queries, and one output with one number per query for each
     of the scoring's `gradient_names`. The caller sums each of them over the queries. A scoring with
-    relation products has the output `relation_products_gradient`.
+    relation products has the output `relation_products_gradient`. A scoring with positions has the
+    outputs `position_query` and `positions`, the gradient of the position vectors before scaling.
 
     Args:
       score_map: Scoring and masking of the score map, which has one row per query.
@@ -57,6 +65,7 @@ def query_gradient(
       has_received: True if the attention that each key receives has a cotangent.
       has_bias: True if all queries share their relation products. The gradient is then summed over
         the groups of 128 queries.
+      origin: Index of the diagonal query = key in the gradient of the position vectors.
     """
     names = score_map.scoring.gradient_names
     summed = names[: score_map.scoring.summed_gradients]
@@ -79,6 +88,8 @@ def query_gradient(
         )
         add_gradient(score_map, context, tile, score_gradient)
         product_gradient = view.product_gradient(score_gradient)
+        if score_map.scoring.has_positions:
+            add_gradients(context, tile, product_gradient, origin)
         gradients = view.coefficient_gradients(score_gradient, product_gradient)
         for name, gradient in zip(summed, gradients, strict=True):
             if gradient is not None:
@@ -94,15 +105,20 @@ def query_gradient(
             sums.append((total * query).sum(axis=0, keepdims=True))
         multiplier = compute_gradient_multiplier(score_map, context.scalars)
         coefficients = {name: x * multiplier for name, x in zip(names, sums, strict=True)}
-        relations = finish_gradient(score_map, context, multiplier)
-        return {"query": total * multiplier, **coefficients, **relations}
+        others = finish_gradient(score_map, context, multiplier)
+        if score_map.scoring.has_positions:
+            others["position_query"] = context.scratch["position_query"][...] * multiplier
+        return {"query": total * multiplier, **coefficients, **others}
 
-    scratch = {
+    scratch: dict[str, tuple[int, ...]] = {
         "query": (width, queries),
         **dict.fromkeys(summed, (1, queries)),
         **gradient_scratch(score_map, LANES if has_bias else queries),
     }
     summed_outputs = (GRADIENT,) if has_bias else ()
+    if score_map.scoring.has_positions:
+        scratch["position_query"] = (width, queries)
+        summed_outputs = ("positions",)
     return KernelBody(scratch, fill_with_zeros, step, finish, summed_outputs)
 
 

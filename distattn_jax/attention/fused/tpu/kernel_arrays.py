@@ -35,6 +35,10 @@ class KernelArrays:
         self.key_rows = jnp.swapaxes(self.key, 2, 3)  # The compiler removes unused copies.
         self.value = _transpose(operands.value, self.padded_keys)
 
+    def transpose_queries(self, query: Float[Array, "B T N H"]) -> Float[Array, "B N H _"]:
+        """Transpose and pad a matrix with one row per query."""
+        return _transpose(query, self.padded_queries)
+
     def query_inputs(self, backward: BackwardOperands) -> dict[str, Array]:
         """Return the inputs of a gradient kernel that belong to queries, besides the queries."""
         return {
@@ -71,6 +75,39 @@ class KernelArrays:
         before = self.padded_keys - self.keys
         after = max(0, length - before - table.shape[2])
         return jnp.pad(table, ((0, 0), (0, 0), (before, after)))[:, :, None, :length]
+
+    def arrange_positions(self, positions: Float[Array, "#B D #N H"]) -> Float[Array, "#B #N H _"]:
+        """Return position vectors, where column `padded_queries` + key - query is of an entry.
+
+        Args:
+          positions: Position vectors, as in `Operands.positions`.
+        """
+        length = self.padded_keys + self.padded_queries
+        before = self.padded_queries - self.queries
+        flipped = jnp.flip(positions, axis=1)
+        padding = ((0, 0), (before, max(0, length - before - flipped.shape[1])), (0, 0), (0, 0))
+        return jnp.transpose(jnp.pad(flipped, padding)[:, :length], (0, 2, 3, 1))
+
+    def restore_positions(
+        self, gradient: Float[Array, "B N _ 128"], positions: Float[Array, "#B D #N H"]
+    ) -> Float[Array, "#B D #N H"]:
+        """Return the gradient of the position vectors from the output of a kernel.
+
+        Args:
+          gradient: Output `positions` of the kernel `query_gradient`.
+          positions: Position vectors, as in `Operands.positions`.
+        """
+        batch, heads, _, lanes = gradient.shape
+        groups = gradient.reshape(batch, heads, -1, positions.shape[3], lanes)
+        by_diagonal = jnp.transpose(groups, (0, 2, 4, 1, 3)).reshape(
+            batch, -1, heads, positions.shape[3]
+        )
+        before = self.padded_queries - self.queries
+        flipped = by_diagonal[:, before : before + positions.shape[1]]
+        missing = positions.shape[1] - flipped.shape[1]
+        result = jnp.flip(jnp.pad(flipped, ((0, 0), (0, missing), (0, 0), (0, 0))), axis=1)
+        shared = tuple(axis for axis in (0, 2) if positions.shape[axis] == 1)
+        return result.sum(axis=shared, keepdims=True)
 
     def arrange_by_relation(self, array: Float[Array, "#B _ N R"]) -> Float[Array, "#B N _ _"]:
         """Return an array by relation with one row per relation and one column per query.

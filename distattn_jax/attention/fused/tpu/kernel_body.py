@@ -50,6 +50,7 @@ class BlockContext(NamedTuple):
       scalars: Scalars of the example and the head.
       skipped_sums: Sums over the tiles that the block skips, shape (W, 1).
       scratch: References to the buffers that `KernelBody.scratch` declares.
+      summed_outputs: References to the outputs that `KernelBody.summed_outputs` names.
     """
 
     start: jax.Array
@@ -57,6 +58,7 @@ class BlockContext(NamedTuple):
     scalars: Scalars
     skipped_sums: dict[str, jax.Array]
     scratch: dict[str, Any]
+    summed_outputs: dict[str, Any]
 
 
 class KernelBody(NamedTuple):
@@ -88,6 +90,8 @@ class KernelInputs(NamedTuple):
       diagonals: Arrays with one number for each diagonal, shape (B, N, 1, D). Element
         `origin` + query - key belongs to an entry, where `origin` is an argument of
         `run_tile_loop`.
+      positions: Position vectors with one column for each diagonal, shape (B, N, W, D). Column
+        D - `origin` + key - query belongs to an entry.
       scalars: A few numbers for each example and head, shape (B, N, count).
       skipped_sums: Sums over the tiles that each block skips, shape (B, N, blocks, W).
       runs: Runs of tiles of the schedule, shape (B, N, blocks, runs, 2).
@@ -98,6 +102,7 @@ class KernelInputs(NamedTuple):
     shared: dict[str, jax.Array]
     entries: dict[str, jax.Array]
     diagonals: dict[str, jax.Array]
+    positions: dict[str, jax.Array]
     scalars: dict[str, jax.Array]
     skipped_sums: dict[str, jax.Array]
     runs: jax.Array

@@ -1,4 +1,6 @@
-"""Functions that call the kernels on a TPU. There is no kernel for position vectors."""
+"""Functions that call the kernels on a TPU."""
+
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -48,6 +50,9 @@ class _KernelCall:
         self.arrays = KernelArrays(operands, self.config)
         self.schedules = CallSchedules(plan, operands)
         self.scalars = collect_scalars(plan, operands)
+        self.queries = {"query": self.arrays.query}
+        if operands.position_query is not None:
+            self.queries["position_query"] = self.arrays.transpose_queries(operands.position_query)
 
     def forward(
         self,
@@ -63,7 +68,7 @@ class _KernelCall:
             "forward",
             weight_kernels.forward(make_score_map(self.plan, self.operands), queries, width),
             schedule,
-            resident={"query": arrays.query},
+            resident=self.queries,
             streamed={"key_rows": arrays.key_rows, "value": arrays.value},
             skipped_sums=skipped_tiles.sums_for_forward(self.plan, self.operands, schedule, keys),
             output_types={
@@ -88,9 +93,10 @@ class _KernelCall:
                 width,
                 has_received=backward.received_cotangent is not None,
                 has_bias=self.operands.shares_relation_products,
+                origin=arrays.padded_queries,
             ),
             self.schedules.query_blocks(queries, keys, needs_zero_tiles=False),
-            resident={"query": arrays.query, **arrays.query_inputs(backward)},
+            resident={**self.queries, **arrays.query_inputs(backward)},
             streamed={
                 "key": arrays.key,
                 "value": arrays.value,
@@ -101,6 +107,7 @@ class _KernelCall:
                 "query": arrays.query_type(width, arrays.query.dtype),
                 **dict.fromkeys(names, arrays.query_type(1)),
                 **self._relation_types(GRADIENT),
+                **self._position_types(),
             },
             relation_cotangent=backward.relation_cotangent,
         )
@@ -109,7 +116,7 @@ class _KernelCall:
             query=restore(outputs["query"], arrays.queries),
             coefficients=compute_coefficient_gradients(self.plan, self.operands, sums),
             relation_products=self._restore_relations(outputs, GRADIENT),
-            position_query=None,
+            **self._restore_position_gradients(outputs),
         )
 
     def key_gradient(
@@ -133,7 +140,7 @@ class _KernelCall:
                 "value": arrays.value,
                 **arrays.received_cotangent(backward),
             },
-            streamed={"query": arrays.query, **arrays.query_inputs(backward)},
+            streamed={**self.queries, **arrays.query_inputs(backward)},
             skipped_sums=skipped_tiles.sums_for_key_gradient(
                 self.plan,
                 self.operands,
@@ -163,7 +170,7 @@ class _KernelCall:
             weight_kernels.received(score_map, keys),
             schedule,
             resident={"key": arrays.key},
-            streamed={"query": arrays.query, "logsumexp": logsumexp[:, :, None]},
+            streamed={**self.queries, "logsumexp": logsumexp[:, :, None]},
             skipped_sums=skipped_tiles.sums_for_received(
                 self.plan, self.operands, schedule, queries, logsumexp=logsumexp
             ),
@@ -185,7 +192,7 @@ class _KernelCall:
             "attention_given",
             weight_kernels.attention_given(make_score_map(self.plan, self.operands), queries),
             schedule,
-            resident={"query": arrays.query, "logsumexp": logsumexp[:, :, None]},
+            resident={**self.queries, "logsumexp": logsumexp[:, :, None]},
             streamed={
                 "key_rows": arrays.key_rows,
                 "received_cotangent": arrays.pad_keys(received_cotangent),
@@ -196,6 +203,30 @@ class _KernelCall:
             output_types={"attention_given": arrays.query_type(1)},
         )
         return outputs["attention_given"][:, :, 0, : arrays.queries]
+
+    def _position_types(self) -> dict[str, jax.ShapeDtypeStruct]:
+        """Return the types of the gradients of position queries and vectors, or an empty dict."""
+        if self.operands.positions is None:
+            return {}
+        arrays, width = self.arrays, self.arrays.query.shape[2]
+        rows = (arrays.padded_queries + arrays.padded_keys) // LANES * width
+        shape = (*arrays.query.shape[:2], rows, LANES)
+        return {
+            "position_query": arrays.query_type(width, arrays.query.dtype),
+            "positions": jax.ShapeDtypeStruct(shape, jnp.float32),
+        }
+
+    def _restore_position_gradients(self, outputs: dict[str, Array]) -> dict[str, Array | None]:
+        """Return the gradients of position queries and vectors in the shape of the operands."""
+        positions = self.operands.positions
+        if positions is None:
+            return {"position_query": None, "positions": None}
+        scoring: Any = self.plan.scoring
+        gradient = self.arrays.restore_positions(outputs["positions"], positions) * scoring.scale
+        return {
+            "position_query": restore(outputs["position_query"], self.arrays.queries),
+            "positions": gradient.astype(positions.dtype),
+        }
 
     def _relation_types(self, name: str) -> dict[str, jax.ShapeDtypeStruct]:
         """Return the type of an output by relation by its name, or an empty dict.
@@ -273,6 +304,9 @@ class _KernelCall:
                 streamed=by_query if is_transposed else (),
             )
         row_masks, column_masks, entry_masks = self.arrays.masks(is_transposed=is_transposed)
+        positions = {}
+        if self.operands.positions is not None:
+            positions["positions"] = self.arrays.arrange_positions(self.operands.positions)
         tables = name_tables(self.plan, self.operands, name)
         inputs = KernelInputs(
             resident=resident | row_masks | ({} if is_transposed else by_query),
@@ -282,6 +316,7 @@ class _KernelCall:
             diagonals={
                 name: self.arrays.arrange_by_diagonal(table) for name, table in tables.items()
             },
+            positions=positions,
             scalars=self.scalars,
             skipped_sums=skipped_sums,
             runs=schedule.runs,

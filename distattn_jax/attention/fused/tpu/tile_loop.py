@@ -150,6 +150,7 @@ def _call_kernel(
         "shared": jax.tree.map(whole, arrays.shared),
         "entries": in_hbm(arrays.entries),
         "diagonals": in_hbm(arrays.diagonals),
+        "positions": in_hbm(arrays.positions),
         "scalars": jax.tree.map(in_smem, arrays.scalars),
         "skipped_sums": jax.tree.map(whole, arrays.skipped_sums),
         "runs": pl.BlockSpec(
@@ -267,7 +268,9 @@ def _scratch_types(
     }
     shapes |= dict.fromkeys(inputs.entries, config.shape)
     shapes |= dict.fromkeys(inputs.diagonals, (1, config.queries + config.keys))
-    arrays = inputs.streamed | inputs.entries | inputs.diagonals
+    for name, array in inputs.positions.items():
+        shapes[name] = (array.shape[2], config.queries + config.keys)
+    arrays = inputs.streamed | inputs.entries | inputs.diagonals | inputs.positions
     slots = {
         name: pltpu.VMEM((SLOTS, *shape), arrays[name].dtype) for name, shape in shapes.items()
     }
@@ -328,6 +331,10 @@ def _run_block(
             first = pl.multiple_of(origin + query - key - config.keys, MULTIPLE)
             window = pl.ds(first, config.queries + config.keys)
             sources[name] = _select_head(ref, heads, example, head).at[:, window]
+        for name, ref in refs.positions.items():
+            first = ref.shape[3] - origin + key - query - config.queries
+            window = pl.ds(pl.multiple_of(first, MULTIPLE), config.queries + config.keys)
+            sources[name] = _select_head(ref, heads, example, head).at[:, window]
         return [
             pltpu.make_async_copy(sources[name], buffer.at[slot], scratch.arrived.at[i, slot])
             for i, (name, buffer) in enumerate(scratch.slots.items())
@@ -344,7 +351,14 @@ def _run_block(
         return _Run(*(refs.runs[0, 0, 0, 0, first + j] for j in range(len(_Run._fields))))
 
     start_copies(refs.runs[0, 0, 0, 0, 0], jnp.int32(0))
-    context = _make_context(refs, scratch, block, start)
+    summed_outputs = {name: outputs[name].at[0, 0] for name in body.summed_outputs}
+    for output in summed_outputs.values():
+
+        @pl.when(block == 0)
+        def _(output=output):
+            output[...] = jnp.zeros(output.shape, output.dtype)
+
+    context = _make_context(refs, scratch, block, start)._replace(summed_outputs=summed_outputs)
     body.initialize(context)
 
     def visit_run(i: Array | int, section: Section) -> None:
@@ -377,7 +391,7 @@ def _run_block(
     for name, output in body.finish(context).items():
         target = outputs[name].at[0, 0]
         if name in body.summed_outputs:
-            output += jnp.where(block == 0, 0.0, target[...])  # The first block finds no sum.
+            output += target[...]
         target[...] = output.astype(target.dtype)
 
 
@@ -403,6 +417,7 @@ def _make_context(
             name: _select_lane(ref[0, 0], block) for name, ref in refs.skipped_sums.items()
         },
         scratch=scratch.body,
+        summed_outputs={},
     )
 
 

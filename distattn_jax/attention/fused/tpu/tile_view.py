@@ -24,6 +24,7 @@ from distattn_jax.attention.fused.score_map import (
 )
 from distattn_jax.attention.fused.scoring import DistanceScoring, TableEntries, TableScoring
 from distattn_jax.attention.fused.tpu.kernel_body import BlockContext, Tile
+from distattn_jax.attention.fused.tpu.position_tiles import read_positions
 from distattn_jax.attention.fused.tpu.registers import lane_indices, sublane_indices, to_column
 from distattn_jax.attention.fused.tpu.relation_tiles import read_relations
 
@@ -57,6 +58,8 @@ def view_tile(
     elif isinstance(scoring, DistanceScoring) and not tile.section.is_far:
         distances = view_distances(score_map, context, tile)
     visible = view_visibility(score_map, context, tile)
+    if scoring.has_positions:
+        products += read_positions(score_map, context, tile)
     if scoring.has_relation_products:
         products += read_relations(score_map, context, tile, "relation_products")
     tile_scores = scoring.score(products, distances, coefficients, for_gradient=for_gradient)

@@ -2,9 +2,7 @@
 
 import jax
 import jax.numpy as jnp
-from jax import lax
 
-from distattn_jax.attention.fused.operands import select_precision
 from distattn_jax.attention.fused.score_map import (
     ScoreMap,
     TileView,
@@ -14,23 +12,6 @@ from distattn_jax.attention.fused.score_map import (
 from distattn_jax.attention.fused.tpu.kernel_body import BlockContext, Tile
 from distattn_jax.attention.fused.tpu.registers import lane_indices, to_column
 from distattn_jax.attention.fused.tpu.tile_view import kept_by_dropout, view_visibility
-
-
-def multiply(left: jax.Array, right: jax.Array, axes: tuple[int, int]) -> jax.Array:
-    """Multiply two matrices, and return the product in float32.
-
-    Args:
-      left: First matrix.
-      right: Second matrix, of the same dtype.
-      axes: Axis of each matrix over which the products are summed.
-    """
-    return lax.dot_general(
-        left,
-        right,
-        (((axes[0],), (axes[1],)), ((), ())),
-        precision=select_precision(left.dtype),
-        preferred_element_type=jnp.float32,
-    )
 
 
 def compute_weights(view: TileView, logarithm: jax.Array) -> jax.Array:

@@ -20,6 +20,7 @@ from distattn_jax.attention.fused.score_map import (
     read_lengths,
 )
 from distattn_jax.attention.fused.tpu.kernel_body import BlockContext, KernelBody, Tile
+from distattn_jax.attention.fused.tpu.products import multiply
 from distattn_jax.attention.fused.tpu.registers import LANES, lane_indices, to_column
 from distattn_jax.attention.fused.tpu.relation_tiles import (
     add_weights,
@@ -32,7 +33,6 @@ from distattn_jax.attention.fused.tpu.tile_weights import (
     drop,
     fill_with_zeros,
     is_visible_key,
-    multiply,
     weigh_zero_scores,
     zero_masked,
 )

@@ -1,0 +1,77 @@
+"""Products of queries with position vectors in one tile, for `PositionScoring`.
+
+There is one position vector R for each diagonal j - i of the score map. For a group of 128 queries,
+the kernels multiply the position queries p by all vectors of the diagonals of a tile. Row
+j - i + 128 of these products belongs to key j and query i of the tile, so that column i moves up by
+128 - i rows. In the backward pass, the gradient dP of the products moves down in the same way:
+
+    query gradient       dp_i = Σ_j dP_ij R[j - i]
+    position gradient    dR[x] = Σ_{j - i = x} dP_ij p_i
+"""
+
+import jax
+import jax.experimental.pallas as pl
+import jax.numpy as jnp
+
+from distattn_jax.attention.fused.score_map import ScoreMap
+from distattn_jax.attention.fused.tpu.bands import move_down, move_up
+from distattn_jax.attention.fused.tpu.kernel_body import BlockContext, Tile
+from distattn_jax.attention.fused.tpu.products import multiply
+from distattn_jax.attention.fused.tpu.registers import LANES, lane_indices
+
+BITS = 8  # of a shift
+LANES_BITS = LANES.bit_length() - 1
+
+
+def read_positions(score_map: ScoreMap, context: BlockContext, tile: Tile) -> jax.Array:
+    """Return the product of each query with the position vector of each entry of a tile."""
+    load = tile.load if score_map.is_transposed else context.load
+    query, positions = load("position_query"), tile.load("positions")
+    columns = []
+    for first in range(0, tile.shape[1], LANES):
+        part = query[:, first : first + LANES]
+        products = multiply(_select_window(tile, positions, first), part, (0, 0))
+        columns.append(move_up(products, _shifts(), tile.shape[0], BITS))
+    return jnp.concatenate(columns, axis=1)
+
+
+def add_gradients(
+    context: BlockContext, tile: Tile, product_gradient: jax.Array, origin: int
+) -> None:
+    """Add the gradients of a tile to the buffer `position_query` and the output `positions`.
+
+    The output has 128 columns. For each group of 128 diagonals, it has as many rows as a position
+    vector has numbers.
+
+    Args:
+      context: Data of the program, which owns a block of queries.
+      tile: Position and properties of the tile.
+      product_gradient: Gradient of the products of the tile.
+      origin: Index of the diagonal query = key.
+    """
+    query, positions = context.load("position_query"), tile.load("positions")
+    width = query.shape[0]
+    for first in range(0, tile.shape[1], LANES):
+        window = _select_window(tile, positions, first)
+        part = product_gradient[:, first : first + LANES]
+        by_diagonal = move_down(part, _shifts(), BITS)[: window.shape[1]].astype(window.dtype)
+        target = context.scratch["position_query"].at[:, pl.ds(first, LANES)]
+        target[...] += multiply(window, by_diagonal, (1, 0))
+        gradient = multiply(query[:, first : first + LANES], by_diagonal, (1, 1))
+        group = ((origin + tile.key - tile.query - first) >> LANES_BITS) - 1
+        for i in range(window.shape[1] // LANES):
+            rows = pl.ds(pl.multiple_of((group + i) * width, width), width)
+            context.summed_outputs["positions"].at[rows][...] += gradient[
+                :, i * LANES : (i + 1) * LANES
+            ]
+
+
+def _select_window(tile: Tile, positions: jax.Array, first: int) -> jax.Array:
+    """Return the position vectors for the group of queries that begins with query `first`."""
+    start = tile.shape[1] - LANES - first
+    return positions[:, start : start + tile.shape[0] + LANES]
+
+
+def _shifts() -> jax.Array:
+    """Return the number of rows between the diagonal and the key of each query."""
+    return LANES - lane_indices((1, LANES))
