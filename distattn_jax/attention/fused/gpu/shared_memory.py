@@ -15,7 +15,8 @@ class SharedMemory(NamedTuple):
     """Buffers in shared memory and their barriers.
 
     Attributes:
-      resident: Rows of each warpgroup.
+      resident: Rows of each warpgroup. If the thread block visits several examples, each warpgroup
+        has two buffers, because the rows of the next example arrive early.
       arrived: Barriers that complete when the rows of a warpgroup have been copied.
       ring: Slots for the streamed columns, for diagonals, for moving rows and for the tiles of
         arrays of entries.
@@ -41,8 +42,17 @@ def allocate(
     inputs: KernelInputs,
     output_types: dict[str, jax.ShapeDtypeStruct],
     config: TileConfig,
+    row_slots: int,
 ) -> SharedMemory:
-    """Return the types of all shared-memory buffers and barriers of a thread block."""
+    """Return the types of all shared-memory buffers and barriers of a thread block.
+
+    Args:
+      body: Computation of the kernel.
+      inputs: Input arrays of the kernel.
+      output_types: Shapes and dtypes of the outputs, by name.
+      config: Tile sizes.
+      row_slots: Number of examples whose rows are in shared memory at the same time.
+    """
 
     def scratch(count: int, length: int, array: Any) -> Any:
         if len(array.shape) == 3:
@@ -76,8 +86,11 @@ def allocate(
         full |= barriers([name], slots, arrivals=copies)
         free |= barriers([name], slots, arrivals=config.warpgroups)
     return SharedMemory(
-        resident={name: rows(array) for name, array in inputs.resident.items()},
-        arrived=barriers(inputs.resident, config.warpgroups),
+        resident={
+            name: scratch(row_slots * config.warpgroups, config.rows, array)
+            for name, array in inputs.resident.items()
+        },
+        arrived=barriers(inputs.resident, row_slots * config.warpgroups),
         ring=ring,
         full=full,
         free=free,

@@ -6,6 +6,9 @@ from typing import NamedTuple
 from distattn_jax.attention.fused.operands import Operands, Plan
 from distattn_jax.attention.fused.scoring import DotProductScoring
 
+PROCESSORS = 132  # of an H200
+MAX_EXAMPLES = 16
+
 
 class TileConfig(NamedTuple):
     """Tile shape, warpgroups and pipeline stages of one kernel.
@@ -16,6 +19,8 @@ class TileConfig(NamedTuple):
       warpgroups: Number of compute warpgroups of a thread block. One additional warpgroup copies
         the columns into shared memory.
       stages: Number of tiles whose columns are in shared memory at the same time.
+      visits_examples: If True, a thread block may process the same block of several examples, one
+        after the other.
       held: Names of the resident matrices that are kept in registers. A matrix product then reads
         only its other operand from shared memory.
     """
@@ -24,6 +29,7 @@ class TileConfig(NamedTuple):
     columns: int
     warpgroups: int = 2
     stages: int = 2
+    visits_examples: bool = False
     held: tuple[str, ...] = ()
 
     @property
@@ -35,6 +41,25 @@ class TileConfig(NamedTuple):
     def block_rows(self) -> int:
         """Number of rows of a thread block, summed over its compute warpgroups."""
         return self.rows * self.warpgroups
+
+
+def count_examples(batch: int, blocks: int) -> int:
+    """Return the number of examples that a thread block visits, a divisor of the batch size.
+
+    Thread blocks run in waves, one on each processor. Starting a thread block takes about as long
+    as computing one block of a short sequence.
+
+    Args:
+      batch: Number of examples.
+      blocks: Number of blocks of each example.
+    """
+
+    def estimate_time(examples: int) -> int:
+        waves = math.ceil(batch // examples * blocks / PROCESSORS)
+        return waves * (examples + 1)
+
+    divisors = [count for count in range(1, MAX_EXAMPLES + 1) if batch % count == 0]
+    return min(divisors, key=estimate_time)
 
 
 class TileConfigs(NamedTuple):
@@ -64,6 +89,7 @@ SHORT = TileConfigs(
     received=TileConfig(rows=64, columns=128),
     attention_given=TileConfig(rows=64, columns=128),
 )
+MANY_SHORT = TileConfigs(*(config._replace(visits_examples=True) for config in SHORT))
 LONG = TileConfigs(
     forward=TileConfig(rows=64, columns=128, warpgroups=3),
     query_gradient=TileConfig(rows=64, columns=64, warpgroups=3),
@@ -112,7 +138,7 @@ def select_tile_configs(plan: Plan, operands: Operands) -> TileConfigs:
         # With a mask, wider tiles of the forward kernel would need too much shared memory.
         return WIDE if operands.mask is None else WIDE._replace(forward=WIDE.query_gradient)
     if is_short:
-        return SHORT
+        return MANY_SHORT
     if operands.mask is not None or operands.query_segments is not None:
         if is_dot_product:
             return LONG

@@ -1,5 +1,6 @@
 """Memory warpgroup of a kernel, which copies the inputs of each tile into shared memory."""
 
+import functools
 from typing import Any
 
 import jax
@@ -13,8 +14,22 @@ from distattn_jax.attention.fused.gpu.shared_memory import count_shared_blocks
 from distattn_jax.attention.fused.gpu.tile_configs import TileConfig
 
 
-def copy_tiles(refs, memory, grid_index, read_run, schedule, config, origin) -> None:
-    """Run the memory warpgroup: copy the tiles of all runs into the ring buffer."""
+def copy_tiles(refs, memory, grid_index, schedule, config, origin, iteration) -> jax.Array:
+    """Copy the tiles of all runs of a block into the ring buffer.
+
+    Args:
+      refs: References to the inputs in global memory.
+      memory: Buffers and barriers in shared memory.
+      grid_index: Indices of example, head and block.
+      schedule: Sections of the runs, and their order.
+      config: Tile sizes.
+      origin: Index of the diagonal row = column.
+      iteration: Number of tiles that were copied for earlier examples.
+
+    Returns:
+      The number of tiles that were copied.
+    """
+    read_run = functools.partial(read_run_of_block, refs, grid_index)
     block_row = grid_index[2] * config.block_rows
     shared_blocks = count_shared_blocks(refs, config)
     first = read_run(0)[0]  # With shared blocks, tiles are in the order of their columns.
@@ -83,9 +98,26 @@ def copy_tiles(refs, memory, grid_index, read_run, schedule, config, origin) -> 
 
     count = len(schedule.sections)
     if schedule.is_in_column_order:
-        lax.fori_loop(first, read_run(count - 1)[1], lambda i, _: copy_tile(i, i - first), None)
-    else:
-        visit_tiles(read_run, range(count), step, jnp.int32(0), ())
+        shift, end = iteration - first, read_run(count - 1)[1]
+        lax.fori_loop(first, end, lambda i, _: copy_tile(i, i + shift), None)
+        return end + shift
+    iteration, _ = visit_tiles(read_run, range(count), step, iteration, ())
+    return iteration
+
+
+def read_run_of_block(refs, grid_index, run) -> list[jax.Array]:
+    """Return the first tile and the end of a run of a block."""
+    return [read_scalar(refs.runs, (*grid_index, run), end) for end in (0, 1)]
+
+
+def read_scalar(ref: Any, index: tuple[Any, ...], i: int) -> jax.Array:
+    """Read one number from global memory.
+
+    Inside a `shard_map`, the type of the number lists the mesh axes over which the number varies.
+    Kernels do not support such types. This function therefore adds a zero that is created inside
+    the kernel: the type of the sum has no mesh axes.
+    """
+    return ref[*index, i] + jnp.zeros((), ref.dtype)
 
 
 def visit_tiles(read_run, runs, step, iteration, state):

@@ -17,6 +17,9 @@ and columns together. They are copied into the ring buffer with the columns of t
 The kernel `position_gradient` keeps a block of diagonals instead of a block of rows. The rows of
 its tiles move with their columns, and are copied into the ring buffer as well.
 
+If there are many short sequences, a thread block processes a block of rows of one example after the
+other. The inputs of the next example then arrive while the current example is computed.
+
 Each output entry is computed by one warpgroup, tile after tile. Hence there are no atomic
 operations, and the results are deterministic.
 """
@@ -44,8 +47,14 @@ from distattn_jax.attention.fused.gpu.shared_memory import (
     allocate,
     count_shared_blocks,
 )
-from distattn_jax.attention.fused.gpu.tile_configs import TileConfig
-from distattn_jax.attention.fused.gpu.tile_copies import copy_tiles, slice_rows, visit_tiles
+from distattn_jax.attention.fused.gpu.tile_configs import TileConfig, count_examples
+from distattn_jax.attention.fused.gpu.tile_copies import (
+    copy_tiles,
+    read_run_of_block,
+    read_scalar,
+    slice_rows,
+    visit_tiles,
+)
 from distattn_jax.attention.fused.runs import Schedule
 
 # Registers per thread. An SM has 64K registers: the memory warpgroup leaves most to the others.
@@ -77,41 +86,73 @@ def run_tile_loop(
     """
     batch, heads, blocks, *_ = inputs.runs.shape
     copied = {name: x for name, x in output_types.items() if name not in body.scattered}
+    examples = count_examples(batch, heads * blocks) if config.visits_examples else 1
 
     def kernel(refs: KernelInputs, outputs: dict[str, Any], memory: SharedMemory):
-        grid_index = tuple(lax.axis_index(axis) for axis in ("example", "head", "block"))
+        first, head, block = (lax.axis_index(axis) for axis in ("example", "head", "block"))
         warpgroup = lax.axis_index("warpgroup")
 
-        def read_run(i):
-            return [_read_scalar(refs.runs, (*grid_index, i), end) for end in (0, 1)]
+        def visit_examples(visit):
+            """Call visit(grid_index, is_last, slot, iteration) for each example.
+
+            The result of a call is the iteration of the next call. The slots of successive examples
+            differ.
+            """
+
+            def step(i, iteration):
+                grid_index = (first * examples + i, head, block)
+                return visit(grid_index, i == examples - 1, i & 1, iteration)
+
+            if examples == 1:
+                step(0, jnp.int32(0))
+            else:
+                lax.fori_loop(0, examples, step, jnp.int32(0))
 
         @pl.when(warpgroup < config.warpgroups)
         def _():
             plgpu.set_max_registers(COMPUTE_REGISTERS[config.warpgroups], action="increase")
-            _compute_tiles(
-                body,
-                refs,
-                outputs,
-                memory,
-                grid_index,
-                warpgroup,
-                read_run,
-                schedule,
-                config,
-                origin,
-            )
+            copy_rows = functools.partial(_copy_rows, refs, memory, warpgroup, config)
+            copy_rows((first * examples, head, block), 0)
+
+            def compute(grid_index, is_last, slot, iteration):
+                def copy_next_rows():
+                    plgpu.wait_smem_to_gmem(0)  # The buffers of the previous outputs are free then.
+                    example, *others = grid_index
+                    pl.when(~is_last)(lambda: copy_rows((example + 1, *others), 1 - slot))
+
+                return _compute_tiles(
+                    body,
+                    refs,
+                    outputs,
+                    memory,
+                    grid_index,
+                    warpgroup,
+                    slot * config.warpgroups + warpgroup,
+                    schedule,
+                    config,
+                    origin,
+                    iteration,
+                    copy_next_rows if examples > 1 else lambda: None,
+                )
+
+            visit_examples(compute)
+            plgpu.wait_smem_to_gmem(0)
 
         @pl.when(warpgroup == config.warpgroups)
         def _():
             plgpu.set_max_registers(MEMORY_REGISTERS, action="decrease")
-            copy_tiles(refs, memory, grid_index, read_run, schedule, config, origin)
+            visit_examples(
+                lambda grid_index, is_last, slot, iteration: copy_tiles(
+                    refs, memory, grid_index, schedule, config, origin, iteration
+                )
+            )
 
     kernel.__name__ = name
     run = plgpu.kernel(
         kernel,
         out_type=output_types,
-        scratch_types=(allocate(body, inputs, copied, config),),
-        grid=(batch, heads, blocks),
+        scratch_types=(allocate(body, inputs, copied, config, min(examples, 2)),),
+        grid=(batch // examples, heads, blocks),
         grid_names=("example", "head", "block"),
         num_threads=config.warpgroups + 1,
         thread_name="warpgroup",
@@ -120,33 +161,61 @@ def run_tile_loop(
     return varying.mark_varying(run(inputs), varying.varying_axes(inputs))
 
 
-def _read_scalar(ref: Any, index: tuple[Any, ...], i: int) -> jax.Array:
-    """Read one number from global memory.
-
-    Inside a `shard_map`, the type of the number lists the mesh axes over which the number varies.
-    Kernels do not support such types. This function therefore adds a zero that is created inside
-    the kernel: the type of the sum has no mesh axes.
-    """
-    return ref[*index, i] + jnp.zeros((), ref.dtype)
+def _copy_rows(refs, memory, warpgroup, config, grid_index, slot) -> None:
+    """Copy the rows of a compute warpgroup into its buffers with the number `slot`."""
+    row = grid_index[2] * config.block_rows + warpgroup * config.rows
+    buffer = slot * config.warpgroups + warpgroup
+    for name, ref in refs.resident.items():
+        rows = slice_rows(ref, grid_index, row, config.rows)
+        plgpu.copy_gmem_to_smem(
+            rows, memory.resident[name].at[buffer], memory.arrived[name].at[buffer]
+        )
 
 
 def _compute_tiles(
-    body, refs, outputs, memory, grid_index, warpgroup, read_run, schedule, config, origin
-) -> None:
-    """Run one compute warpgroup: load its rows, process all tiles and write its outputs."""
+    body,
+    refs,
+    outputs,
+    memory,
+    grid_index,
+    warpgroup,
+    buffer,
+    schedule,
+    config,
+    origin,
+    iteration,
+    copy_next_rows,
+) -> jax.Array:
+    """Compute all tiles of the rows of one warpgroup, and start to write its outputs.
+
+    Args:
+      body: Computation of the kernel.
+      refs: References to the inputs in global memory.
+      outputs: References to the outputs in global memory.
+      memory: Buffers and barriers in shared memory.
+      grid_index: Indices of example, head and block.
+      warpgroup: Index of the warpgroup.
+      buffer: Index of the buffers of the rows.
+      schedule: Sections of the runs, and their order.
+      config: Tile sizes.
+      origin: Index of the diagonal row = column.
+      iteration: Number of tiles that the warpgroup has computed in earlier examples.
+      copy_next_rows: Starts to copy the rows of the next example. It also waits until the previous
+        outputs are written.
+
+    Returns:
+      The number of tiles that the warpgroup has computed.
+    """
+    read_run = functools.partial(read_run_of_block, refs, grid_index)
     row = grid_index[2] * config.block_rows + warpgroup * config.rows
-    for name, ref in refs.resident.items():
-        rows = slice_rows(ref, grid_index, row, config.rows)
-        buffer, arrived = memory.resident[name].at[warpgroup], memory.arrived[name].at[warpgroup]
-        plgpu.copy_gmem_to_smem(rows, buffer, arrived)
-    context = _make_context(refs, outputs, memory, grid_index, warpgroup, row, config.held)
+    context = _make_context(refs, outputs, memory, grid_index, warpgroup, buffer, row, config.held)
 
     shared_blocks = count_shared_blocks(refs, config)
     for name, count in shared_blocks.items():
         for block in range(count):
             plgpu.barrier_wait(memory.full[name].at[block])
-    first = read_run(0)[0]
-    iteration, state = jnp.int32(0), body.initialize(context)
+    shift = iteration - read_run(0)[0]
+    state = body.initialize(context)
     sections = enumerate(schedule.sections)
     for section, equal in itertools.groupby(sections, key=lambda pair: pair[1]):
 
@@ -169,35 +238,44 @@ def _compute_tiles(
             state = lax.fori_loop(
                 read_run(indices[0])[0],
                 end,
-                lambda index, state, step=step: step(index, index - first, state),
+                lambda index, state, step=step: step(index, index + shift, state),
                 state,
             )
+            iteration = end + shift
         else:
             runs = range(indices[0], indices[-1] + 1)
             iteration, state = visit_tiles(read_run, runs, step, iteration, state)
 
+    copy_next_rows()
     results = body.finish(context, state)
     if not memory.outputs.keys() >= results.keys():
         plgpu.commit_smem()  # complete the reads of resident rows that outputs replace
-    buffers = {name: (memory.resident | memory.outputs)[name].at[warpgroup] for name in results}
+    buffers = {
+        name: memory.outputs[name].at[warpgroup]
+        if name in memory.outputs
+        else memory.resident[name].at[buffer]
+        for name in results
+    }
     for name, value in results.items():
         buffers[name][...] = value.astype(outputs[name].dtype)
     plgpu.commit_smem()
-    for name, buffer in buffers.items():
+    for name, computed in buffers.items():
         rows = slice_rows(outputs[name], grid_index, row, config.rows)
-        plgpu.copy_smem_to_gmem(buffer, rows)
-    plgpu.wait_smem_to_gmem(0)
+        plgpu.copy_smem_to_gmem(computed, rows)
+    return iteration
 
 
-def _make_context(refs, outputs, memory, grid_index, warpgroup, row, held) -> WarpgroupContext:
+def _make_context(
+    refs, outputs, memory, grid_index, warpgroup, buffer, row, held
+) -> WarpgroupContext:
     """Return the context of a warpgroup, after waiting for the copy of its rows."""
     scalars = {
-        name: tuple(_read_scalar(ref, grid_index[:2], i) for i in range(ref.shape[-1]))
+        name: tuple(read_scalar(ref, grid_index[:2], i) for i in range(ref.shape[-1]))
         for name, ref in refs.scalars.items()
     }
     for barrier in memory.arrived.values():
-        plgpu.barrier_wait(barrier.at[warpgroup])
-    buffers = {name: ref.at[warpgroup] for name, ref in memory.resident.items()}
+        plgpu.barrier_wait(barrier.at[buffer])
+    buffers = {name: ref.at[buffer] for name, ref in memory.resident.items()}
     scratch = memory.operand_scratch
 
     def global_rows(name, start, length):
