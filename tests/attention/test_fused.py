@@ -29,8 +29,12 @@ LOCAL_AND_DISTANT = jnp.asarray([-0.5, 0.5]), jnp.asarray([1.0, -0.5])  # w and 
 
 
 @pytest.fixture(autouse=True)
-def kernels():
-    """Interpret the kernels on a machine without a GPU."""
+def kernels(monkeypatch):
+    """Interpret the kernels on a machine without a GPU.
+
+    With one processor, a thread block visits all examples of short sequences.
+    """
+    monkeypatch.setattr("distattn_jax.attention.fused.gpu.tile_configs.PROCESSORS", 1)
     if jax.default_backend() == "gpu":
         yield
         return
