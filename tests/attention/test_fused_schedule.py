@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from distattn_jax.attention.fused.gpu.tile_configs import count_examples
 from distattn_jax.attention.fused.runs import Distinctions, Schedule
 from distattn_jax.attention.fused.schedule import (
     ScheduleInputs,
@@ -359,3 +360,12 @@ def test_diagonal_blocks_cover_every_visible_pair(block_rows, window):
                 assert visible[i < lengths[example, 0]].all(), "a hidden pair is not masked"
             elif example == 0:
                 assert tile * size < lengths[example, 0], "a tile beyond the queries is visited"
+
+
+@pytest.mark.parametrize(
+    ("batch", "blocks", "expected"),
+    [(64, 24, 4), (64, 64, 16), (2, 24, 1), (7, 1000, 7), (1, 9, 1)],
+)
+def test_thread_blocks_visit_several_examples_if_there_are_many_blocks(batch, blocks, expected):
+    # 64 examples with 24 blocks each: 384 thread blocks with 4 examples fill 132 processors thrice.
+    assert count_examples(batch, blocks) == expected
