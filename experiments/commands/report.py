@@ -89,7 +89,9 @@ def make_parser() -> argparse.ArgumentParser:
 
 
 def load_paper(paper: str, folder: AnyPath) -> Any:
-    """Return the module that reports on a paper. Raise `RunError` if there are no results.
+    """Return the module that reports on a paper.
+
+    Raise `RunError` if a folder of the user contains no results.
 
     Args:
       paper: Name of the paper, a key of `PAPERS`.
@@ -98,7 +100,7 @@ def load_paper(paper: str, folder: AnyPath) -> Any:
     # Imported here, because drawing needs Matplotlib and --help does not.
     module = importlib.import_module(f"experiments.papers.{PAPERS[paper]}.report")
     contents = module.read_contents(folder)
-    if not any(contents.values()):
+    if folder != FOLDER and not any(contents.values()):
         names = ", ".join(f"{name}.json" for name in contents)
         raise RunError(
             f"--results must be a folder with collected results, such as {names}; {folder} holds "

@@ -27,9 +27,11 @@ def write_details(contents: Contents, folder: stored_results.AnyPath) -> str:
         "### Commands",
         "\n".join(["```bash", *commands, "```"]),
         "### Data",
-        report_sections.data_messages(contents, titles),
-        "### All settings",
+        report_sections.data_messages(contents, titles) or NOT_RUN_SENTENCE,
     ]
+    if not any(contents.values()):
+        return "\n\n".join(parts) + "\n"
+    parts.append("### All settings")
     for name, content in contents.items():
         if content is not None:
             results = stored_results.select_results(content, tuple(content["runs"]))

@@ -29,12 +29,14 @@ class Experiment(NamedTuple):
       recipe: Name of the recipe.
       options: Options that differ from the recipe, as on the command line.
       methods: Attention variants, one run each.
+      files: Options of the raw files, with placeholders.
     """
 
     title: str
     recipe: str
     options: tuple[str, ...]
     methods: tuple[str, ...] = ENCODERS
+    files: str = "--data.manual-dir FOLDER"
 
     def command(self, name: str) -> str:
         """Return the command that trains all methods.
@@ -44,7 +46,7 @@ class Experiment(NamedTuple):
         """
         options = " ".join(self.options)
         return (
-            f"python -m experiments train {self.recipe} --name {name} --data.manual-dir FOLDER "
+            f"python -m experiments train {self.recipe} --name {name} {self.files} "
             f"{options} --methods {' '.join(self.methods)}"
         )
 
@@ -79,6 +81,7 @@ EXPERIMENTS = {
         "named entities, WNUT-17",
         "tagging",
         (*TAGGING, "--epochs", "20", "--data.batch-size", "32"),
+        files="--data.manual-dir FOLDER --data.vectors GLOVE",
     ),
     "imdb_language_model": Experiment(
         "language model of IMDB", "imdb_language_model", STREAMS, LANGUAGE_MODELS

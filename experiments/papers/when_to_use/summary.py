@@ -52,7 +52,7 @@ def write_summary(contents: Contents, figures: str) -> str:
     if links:
         listed = ", ".join(f"[{caption}]({path})" for caption, path in links.items())
         parts.append(f"Figures: {listed}.")
-    return "\n\n".join(parts) + "\n"
+    return "\n\n".join(part for part in parts if part) + "\n"
 
 
 def list_findings(contents: Contents) -> list[str]:
@@ -67,20 +67,19 @@ def list_findings(contents: Contents) -> list[str]:
         f"{outcomes.describe_outcomes({'perplexity': _compare_remedy(contents)})}.",
         f"**Pruning half of the heads**: {_describe_pruning(contents)}.",
     ]
-    missing = [
-        f"{EXPERIMENTS[name].title}: {', '.join(map(method_title, methods))}"
-        for name in EXPERIMENTS
-        if (
-            methods := [
-                method
-                for method in EXPERIMENTS[name].methods
-                if tables.find_result(contents, name, method) is None
-            ]
-        )
-    ]
+    missing = list(filter(None, (_list_missing(contents, name) for name in EXPERIMENTS)))
     if missing:
         findings.append(f"**Not run**: {'; '.join(missing)}.")
     return [*findings, f"A difference counts where p < {ALPHA:g}, uncorrected for many tests."]
+
+
+def _list_missing(contents: Contents, experiment: str) -> str:
+    """Return the title of an experiment with the methods that were not run, or "" if all were."""
+    title, methods = EXPERIMENTS[experiment].title, EXPERIMENTS[experiment].methods
+    if contents[experiment] is None:
+        return f"{title} (all methods)"
+    missing = [m for m in methods if tables.find_result(contents, experiment, m) is None]
+    return f"{title} ({'; '.join(map(method_title, missing))})" if missing else ""
 
 
 def describe_pair(contents: Contents, experiment: str, first: str, second: str) -> str:
@@ -135,4 +134,5 @@ def _describe_pruning(contents: Contents) -> str:
         for order in tables.find_pruning(contents, name).get("orders", {})
         if order != "random"
     }
-    return f"against a random order, {outcomes.describe_outcomes(found, name_unclear=False)}"
+    described = outcomes.describe_outcomes(found, name_unclear=False)
+    return f"against a random order, {described}" if found else NOT_RUN

@@ -58,6 +58,8 @@ def scores_table(contents: Contents, experiments: Iterable[str]) -> str:
       experiments: Names of the experiments, one column each.
     """
     experiments = tuple(experiments)
+    if not any(contents[name] for name in experiments):
+        return NOT_RUN_SENTENCE
     rows = [["no model", *(_format_baseline(contents, name) for name in experiments)]]
     for method in ENCODERS:
         cells = []
@@ -74,12 +76,16 @@ def scores_table(contents: Contents, experiments: Iterable[str]) -> str:
 def differences_table(contents: Contents, experiments: Iterable[str], *, first: str = OURS) -> str:
     """Return a Markdown table of one method minus each other one, with p values.
 
+    Return "" if no experiment was run.
+
     Args:
       contents: Stored results by experiment.
       experiments: Names of the experiments, one column each.
       first: Method from which the others are subtracted.
     """
     experiments = tuple(experiments)
+    if not any(contents[name] for name in experiments):
+        return ""
     found = {
         method: [compare(contents, name, first, method) for name in experiments]
         for method in ENCODERS
@@ -124,6 +130,8 @@ def list_measured(contents: Contents) -> list[str]:
 def lengths_table(contents: Contents) -> str:
     """Return a Markdown table of the perplexity by length, sorted by that of the longest texts."""
     measured = list_measured(contents)
+    if not measured:
+        return NOT_RUN_SENTENCE
     rows = []
     for method in measured:
         cells = [format_perplexity(perplexities(contents, method, n).values()) for n in LENGTHS]
@@ -145,12 +153,15 @@ def compare_lengths(
 
 
 def length_differences_table(contents: Contents) -> str:
-    """Return a Markdown table of the perplexity of DA-Transformer minus that of each method."""
+    """Return a Markdown table of the perplexity of DA-Transformer minus that of each method.
+
+    Return "" if no other method was run.
+    """
     methods = [method for method in list_measured(contents) if method != OURS]
     ends = (LENGTHS[0], LENGTHS[-1])
     found = {m: [compare_lengths(contents, OURS, m, length) for length in ends] for m in methods}
     if not found:
-        return NOT_RUN_SENTENCE
+        return ""
     rows = [[method_title(m), *map(outcomes.format_outcome, row)] for m, row in found.items()]
     columns = zip(*found.values(), strict=True)
     rows.append(["detectable difference", *(outcomes.detectable_range(c) for c in columns)])
