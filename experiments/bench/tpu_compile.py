@@ -7,9 +7,10 @@ The compiler for TPUs runs on every x86_64 machine with Linux, after `pip instal
     python -m experiments.bench.tpu_compile --groups tiles     # sizes of tiles, and the best
     python -m experiments.bench.tpu_compile --groups           # only update the pages
 
-Each case is compiled by a process of its own. Results are stored after each case, and a case whose
-result is stored is not compiled again, unless its versions differ. Nothing runs on a TPU and
-nothing is timed on one: the results are memory, scheduled bundles per tile, and seconds to compile.
+Each case is compiled by a process of its own. Results are stored after each case, with the versions
+of JAX and of the compiler. A stored case of the same versions is not compiled again. Nothing runs
+on a TPU and nothing is timed on one: the results are memory, scheduled bundles per tile, and
+seconds to compile.
 """
 
 import argparse
@@ -21,6 +22,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +45,7 @@ VARIABLES = {
     "TPU_SKIP_MDS_QUERY": "1",
     "TPU_ACCELERATOR_TYPE": "v5litepod-4",
     "TPU_WORKER_HOSTNAMES": "localhost",
+    "ALLOW_MULTIPLE_LIBTPU_LOAD": "1",  # Otherwise only one process may load the compiler.
 }
 LONGEST_MESSAGE = 400  # characters of an error of the compiler
 
@@ -129,11 +132,10 @@ def compile_all(names: list[str], path: Path, processes: int, seconds: float) ->
       seconds: Time limit of the run.
     """
     versions = find_versions()
-    content: dict[str, Any] = {"versions": versions, "cases": {}}
-    if path.exists():
-        stored = json.loads(path.read_text())
-        content = stored if stored["versions"] == versions else content
-    missing = [name for name in dict.fromkeys(names) if name not in content["cases"]]
+    cases = read_cases(path) if path.exists() else {}
+    missing = [
+        name for name in dict.fromkeys(names) if cases.get(name, {}).get("versions") != versions
+    ]
     deadline = time.monotonic() + seconds
     with concurrent.futures.ThreadPoolExecutor(processes) as pool:
         pending = {pool.submit(compile_in_process, name, deadline): name for name in missing}
@@ -141,8 +143,8 @@ def compile_all(names: list[str], path: Path, processes: int, seconds: float) ->
             name, result = pending[future], future.result()
             print(f"{count}/{len(missing)} {name}: {tpu_table.describe(result)}", flush=True)
             if result["status"] not in ("not run", "failed"):
-                content["cases"][name] = round_numbers(result)
-                _write(content, path)
+                cases[name] = round_numbers(result | {"versions": versions})
+                write_cases(cases, path)
 
 
 def find_versions() -> dict[str, str]:
@@ -150,13 +152,15 @@ def find_versions() -> dict[str, str]:
     return {name: importlib.metadata.version(name) for name in PACKAGES}
 
 
-def _write(content: dict[str, Any], path: Path) -> None:
-    """Write the results, with one line per case."""
-    cases = content["cases"]
-    lines = [f"  {json.dumps(name)}: {json.dumps(cases[name])}" for name in sorted(cases)]
-    head = json.dumps(content["versions"])
-    text = f'{{\n "versions": {head},\n "cases": {{\n' + ",\n".join(lines) + "\n }\n}\n"
-    path.write_text(text)
+def read_cases(path: Path) -> dict[str, dict[str, Any]]:
+    """Return the stored figures of each case, by the name of the case."""
+    return json.loads(path.read_text())
+
+
+def write_cases(cases: Mapping[str, Mapping[str, Any]], path: Path) -> None:
+    """Write the figures of all cases, with one line per case."""
+    lines = [f" {json.dumps(name)}: {json.dumps(cases[name])}" for name in sorted(cases)]
+    path.write_text("{\n" + ",\n".join(lines) + "\n}\n")
 
 
 def main() -> None:
@@ -175,10 +179,10 @@ def main() -> None:
         return
     names = [case.name for group in options.groups for case in GROUPS[group]()]
     compile_all(names, options.output, options.processes, options.seconds)
-    cases = json.loads(options.output.read_text())["cases"]
+    cases = read_cases(options.output)
     print(tpu_table.format_tiles(cases))
     if options.output == RESULTS:
-        update_results_page("tpu", tpu_table.format_page(json.loads(RESULTS.read_text())), PAGE)
+        update_results_page("tpu", tpu_table.format_page(cases), PAGE)
         update_results_page("tpu_training", tpu_table.format_training(cases), TRAINING_PAGE)
 
 

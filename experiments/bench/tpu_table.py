@@ -1,5 +1,6 @@
 """Markdown tables of the figures that the compiler for TPUs reports."""
 
+import collections
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -12,7 +13,7 @@ KERNELS = {  # name of our kernel: title, and beginning of the name of splash at
     "query_gradient": ("dq", "splash_mha_dq"),
     "key_gradient": ("dk, dv", "splash_mha_dkv"),
 }
-NEAR, FAR = ("before diagonal", "after diagonal"), "far"
+NEAR, FAR = ("before diagonal", "after diagonal"), ("far",)
 Results = Mapping[str, Mapping[str, Any]]
 
 
@@ -27,7 +28,7 @@ def describe(result: Mapping[str, Any]) -> str:
     """Return the figures of one case as one line."""
     if result["status"] != "compiled":
         return f"{result['status']}: {result['message']}"
-    text = f"compiled in {result['compile_seconds']:.1f} s"
+    text = f"compiled in {result['compile_seconds']} s"
     text += f", temporary memory {_mebibytes(result):.1f} MiB"
     for kernel, loops in result["bundles"].items():
         text += f", {kernel} {'/'.join(map(str, loops))}"
@@ -40,14 +41,14 @@ def find_bundles(result: Mapping[str, Any], kernel: str, sections: Iterable[str]
     Args:
       result: Figures of a case of attention.
       kernel: Name of the kernel.
-      sections: Names of sections. The result belongs to the first one that the kernel has.
+      sections: Names of sections. The largest number of them is returned.
     """
     names = result.get("sections", {}).get(kernel, [])
     loops = _find_loops(result, kernel)
     if len(loops) != len(names):
         return None
-    by_section = dict(zip(reversed(names), reversed(loops), strict=True))
-    return next((by_section[name] for name in sections if name in by_section), None)
+    found = [bundles for name, bundles in zip(names, loops, strict=True) if name in sections]
+    return max(found, default=None)
 
 
 def _find_loops(result: Mapping[str, Any], kernel: str) -> Sequence[int]:
@@ -56,22 +57,35 @@ def _find_loops(result: Mapping[str, Any], kernel: str) -> Sequence[int]:
     return next((bundles[name] for name in bundles if name.startswith(kernel)), [])
 
 
-def format_page(content: Mapping[str, Any]) -> str:
+def format_page(cases: Results) -> str:
     """Return all tables, for the page of the results."""
-    cases = content["cases"]
-    versions = ", ".join(f"{name} {version}" for name, version in content["versions"].items())
     parts = [
-        f"Compiled with {versions}.",
         "### Scheduled bundles per tile",
         format_schedule(cases),
+        _format_versions(cases, tpu_cases.schedule_cases()),
         "### Temporary memory",
         format_memory(cases),
+        _format_versions(cases, tpu_cases.memory_cases()),
         "### Compiled cases",
         format_compilation(cases),
+        _format_versions(cases, tpu_cases.compilation_cases()),
         "### Sizes of tiles",
         format_tiles(cases),
+        _format_versions(cases, tpu_cases.tile_cases()),
     ]
     return "\n\n".join(parts) + "\n"
+
+
+def _format_versions(cases: Results, listed: Sequence[Case]) -> str:
+    """Return a sentence with the versions that compiled the cases of a table."""
+    found = [cases[case.name]["versions"] for case in listed if case.name in cases]
+    counts = collections.Counter(
+        ", ".join(f"{name} {version}" for name, version in versions.items()) for versions in found
+    )
+    texts = [f"{count} with {versions}" for versions, count in counts.items()]
+    missing = len(listed) - len(found)
+    texts += [f"{missing} not yet"] if missing else []
+    return f"Compiled cases: {'; '.join(texts)}."
 
 
 def format_schedule(cases: Results) -> str:
@@ -83,7 +97,7 @@ def format_schedule(cases: Results) -> str:
     for program in programs:
         kinds: dict[str, tuple[str, ...]] = {"": ("plain",)}
         if program not in ("splash", "dot_product", "adapted"):
-            kinds = {", near": (*NEAR, "plain"), ", far": (FAR,)}
+            kinds = {", near": NEAR, ", diagonal": ("plain",), ", far": FAR}
         for kind, sections in kinds.items():
             cells = [
                 _format_bundles(cases, program, chip, kernel, sections)
@@ -111,7 +125,9 @@ def _format_bundles(
     found = find_bundles(cases.get(case.name, {}), kernel, sections)
     if found is None:
         return "-"
-    return f"{found} ({found / reference:.2f})" if reference else str(found)
+    if reference is None or cases[case.name]["versions"] != splash["versions"]:
+        return str(found)
+    return f"{found} ({found / reference:.2f})"
 
 
 def _replace_program(case: Case, program: str) -> Case:
@@ -133,7 +149,8 @@ def format_memory(cases: Results) -> str:
                 if (case.generation, case.sizes) == (generation, sizes)
             }
             cells.append(_format_memory(found[program], found["splash"]))
-        rows.append([program.replace("_", " "), *cells])
+        if set(cells) != {"-"}:
+            rows.append([program.replace("_", " "), *cells])
     return _format_table(rows)
 
 
@@ -142,7 +159,7 @@ def _format_memory(result: Mapping[str, Any], splash: Mapping[str, Any]) -> str:
     if result.get("status") != "compiled":
         return result.get("status", "-")
     text = f"{_mebibytes(result):.0f}"
-    if result is splash or splash.get("status") != "compiled":
+    if result is splash or result["versions"] != splash.get("versions"):
         return text
     return f"{text} ({_mebibytes(result) / _mebibytes(splash):.2f})"
 
@@ -186,13 +203,19 @@ def format_compilation(cases: Results) -> str:
             for case in listed
             if case.program == program and case.name in cases
         ]
+        if not found:
+            continue
         compiled = [result for _, result in found if result["status"] == "compiled"]
         others = [
             f"{_describe_place(case)}: {result['status']}"
             for case, result in found
             if result["status"] != "compiled"
         ]
-        seconds = [result["compile_seconds"] for result in compiled]
+        seconds = [
+            result["compile_seconds"]
+            for result in compiled
+            if result["compile_seconds"] is not None
+        ]
         cells = [f"{len(compiled)} of {len(found)}", "; ".join(others) or "-"]
         cells.append(f"{statistics.median(seconds):.1f}" if seconds else "-")
         rows.append([program.replace("_", " "), *cells])
@@ -206,40 +229,32 @@ def _describe_place(case: Case) -> str:
 
 
 def format_tiles(cases: Results) -> str:
-    """Return the bundles per 1024 entries of each size of tiles, and mark the best of each chip.
+    """Return the bundles per 1024 entries of each size of tiles, and mark the best of each row.
 
     The bundles of one near tile of the three kernels are added. Of the dot product, these are the
     bundles of a plain tile.
     """
-    tile_cases = tpu_cases.tile_cases()
-    columns = list(
-        dict.fromkeys((case.generation, case.program, case.sizes.width) for case in tile_cases)
-    )
-    names = [f"{program.replace('_', ' ')}, {chip}, H{width}" for chip, program, width in columns]
-    rows = [["queries x keys", *names]]
-    by_column = {
-        column: {
-            case.tile: bundles_per_entry(cases.get(case.name, {}), case)
-            for case in tile_cases
-            if (case.generation, case.program, case.sizes.width) == column
-        }
-        for column in columns
-    }
-    for tile in dict.fromkeys(case.tile for case in tile_cases if case.tile):
-        cells = []
-        for column in columns:
-            figures = by_column[column]
-            known = [figure for figure in figures.values() if figure is not None]
-            figure = figures[tile]
-            text = "-" if figure is None else f"{1024 * figure:.2f}"
-            cells.append(f"**{text}**" if known and figure == min(known) else text)
-        rows.append(["{} x {}".format(*tile), *cells])
+    by_row: dict[str, dict[tuple[int, int], float]] = {}
+    for case in tpu_cases.tile_cases():
+        figure = bundles_per_entry(cases.get(case.name, {}), case)
+        if figure is not None and case.tile is not None:
+            name = f"{case.program.replace('_', ' ')}, {case.generation}, H{case.sizes.width}"
+            by_row.setdefault(name, {})[case.tile] = 1024 * figure
+    tiles = sorted({tile for figures in by_row.values() for tile in figures})
+    rows = [["queries x keys", *("{} x {}".format(*tile) for tile in tiles)]]
+    for name, figures in by_row.items():
+        texts = {tile: f"{figure:.2f}" for tile, figure in figures.items()}
+        if len(figures) > 1:
+            best = min(figures, key=lambda tile: figures[tile])
+            texts[best] = f"**{texts[best]}**"
+        rows.append([name, *(texts.get(tile, "-") for tile in tiles)])
     return _format_table(rows)
 
 
 def bundles_per_entry(result: Mapping[str, Any], case: Case) -> float | None:
     """Return the bundles of the three kernels per entry of a near tile, or None if unknown."""
-    found = [find_bundles(result, kernel, (*NEAR, "plain")) for kernel in KERNELS]
+    sections = ("plain",) if case.program == "dot_product" else NEAR
+    found = [find_bundles(result, kernel, sections) for kernel in KERNELS]
     if case.tile is None or None in found:
         return None
     return sum(bundles for bundles in found if bundles) / (case.tile[0] * case.tile[1])

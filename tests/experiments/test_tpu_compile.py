@@ -1,7 +1,6 @@
 """Compilation of the TPU kernels without a TPU, and the tables of the compiler's figures."""
 
 import importlib.util
-import json
 import time
 
 import jax
@@ -18,6 +17,7 @@ COMPILED = {
     "temporary_bytes": 2**20,
     "bundles": {},
     "sections": {},
+    "versions": {"jax": "1"},
 }
 SPLASH = {"splash_mha_fwd.1": [100], "splash_mha_dq.2": [200], "splash_mha_dkv.3": [400]}
 LOOPS = {"forward.1": [90, 130], "query_gradient": [220, 300], "key_gradient.2": [440, 500]}
@@ -74,10 +74,10 @@ def test_a_refused_case_is_listed():
 
 
 def test_the_tile_with_the_fewest_bundles_per_entry_is_marked():
-    cases = make_results("tiles", dot_product={"bundles": LOOPS, "sections": SECTIONS})
-    table = tpu_table.format_tiles(cases)
-    assert "**0.91**" in read_row(table, "1024 x 1024")  # 1024 (130 + 300 + 500) / 1024²
-    assert "14.53" in read_row(table, "256 x 256")
+    cases = make_results("tiles", distance_aware={"bundles": LOOPS, "sections": SECTIONS})
+    figures = read_row(tpu_table.format_tiles(cases), "distance aware, v5e, H64")
+    assert figures[-1] == "**0.91**"  # 1024 (130 + 300 + 500) / 1024²
+    assert figures[0] == "14.53"
 
 
 @pytest.mark.parametrize(
@@ -106,21 +106,39 @@ def test_stored_results_are_kept_and_added_to(tmp_path, monkeypatch):
     tpu_compile.compile_all(["b"], path, processes=1, seconds=9.0)
     tpu_compile.compile_all(["a", "b", "c"], path, processes=1, seconds=9.0)
     assert compiled == ["b", "a", "c"]
-    assert list(json.loads(path.read_text())["cases"]) == ["a", "b"]
+    assert list(tpu_compile.read_cases(path)) == ["a", "b"]
 
 
 def test_results_of_other_versions_are_replaced(tmp_path, monkeypatch):
     path = tmp_path / "tpu.json"
     monkeypatch.setattr(tpu_compile, "compile_in_process", lambda name, deadline: COMPILED)
-    for version in ("1", "2"):
+    for version, names in (("1", ["a", "b"]), ("2", ["a"])):
         monkeypatch.setattr(tpu_compile, "find_versions", lambda version=version: {"jax": version})
-        tpu_compile.compile_all([version], path, processes=1, seconds=9.0)
-    assert json.loads(path.read_text()) == {"versions": {"jax": "2"}, "cases": {"2": COMPILED}}
+        tpu_compile.compile_all(names, path, processes=1, seconds=9.0)
+    versions = {
+        name: case["versions"]["jax"] for name, case in tpu_compile.read_cases(path).items()
+    }
+    assert versions == {"a": "2", "b": "1"}
+
+
+def test_cases_of_different_versions_have_no_ratio():
+    other = {"versions": {"jax": "2"}, "temporary_bytes": 2**21}
+    cases = make_results("memory", splash=other)
+    assert read_row(tpu_table.format_memory(cases), "dot product") == ["1"] * 4
 
 
 def test_no_case_starts_after_the_time_limit():
     result = tpu_compile.compile_in_process("any", time.monotonic() - 1)
     assert result["status"] == "not run"
+
+
+def test_the_pages_hold_the_stored_results():
+    cases = tpu_compile.read_cases(tpu_compile.RESULTS)
+    page, training_page = (
+        path.read_text() for path in (tpu_compile.PAGE, tpu_compile.TRAINING_PAGE)
+    )
+    assert tpu_table.format_page(cases) in page
+    assert tpu_table.format_training(cases) in training_page
 
 
 @pytest.mark.skipif(
