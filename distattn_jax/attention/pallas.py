@@ -103,13 +103,6 @@ def unsupported_reason_on_tpu(call: AttentionCall) -> str | None:
     reason = _unsupported_variant_reason(call.variant)
     if reason is not None:
         return reason
-    if isinstance(call.variant, TransformerXL):
-        lengths, width = call.query.shape[1] + call.key.shape[1], call.query.shape[3]
-        if lengths * width > LARGEST_POSITIONS:
-            return (
-                "the gradient of the position vectors must fit in VMEM: (T + S) x width must be at "
-                f"most {LARGEST_POSITIONS}; got {lengths} x {width}"
-            )
     dtypes = {x.dtype for x in (call.query, call.key, call.value)}
     if dtypes not in ({jnp.dtype(jnp.bfloat16)}, {jnp.dtype(jnp.float32)}):
         names = sorted(map(str, dtypes))
@@ -122,7 +115,15 @@ def unsupported_reason_on_tpu(call: AttentionCall) -> str | None:
     # forward-mode differentiation, which the kernels lack.
     if dtypes == {jnp.dtype(jnp.float32)} and not kinds and not interpreter.is_interpreted():
         return "float32 inputs need a local TPU"
-    return _unsupported_call_reason(call, TPU_WIDTHS)
+    reason = _unsupported_call_reason(call, TPU_WIDTHS)
+    if reason is None and isinstance(call.variant, TransformerXL):
+        lengths, width = call.query.shape[1] + call.key.shape[1], call.query.shape[3]
+        if lengths * width > LARGEST_POSITIONS:
+            return (
+                "the gradient of the position vectors must fit in VMEM: (T + S) x width must be at "
+                f"most {LARGEST_POSITIONS}; got {lengths} x {width}"
+            )
+    return reason
 
 
 def tpu_kinds() -> list[str]:

@@ -30,7 +30,7 @@ def make_distances(side, function, *, is_16_bit):
     lengths = (jnp.int32(256), jnp.int32(256), jnp.int32(OFFSET))
     scoring = DistanceScoring(1.0, function, is_additive=False)
     context = BlockContext(
-        jnp.int32(query), lambda name: jnp.zeros(0), {"lengths": lengths}, {}, {}
+        jnp.int32(query), lambda name: jnp.zeros(0), {"lengths": lengths}, {}, {}, {}
     )
     tile = Tile(
         jnp.int32(query), jnp.int32(key), Section(side=side), SHAPE, lambda name: jnp.zeros(0)
