@@ -115,15 +115,14 @@ def unsupported_reason_on_tpu(call: AttentionCall) -> str | None:
     # forward-mode differentiation, which the kernels lack.
     if dtypes == {jnp.dtype(jnp.float32)} and not kinds and not interpreter.is_interpreted():
         return "float32 inputs need a local TPU"
-    reason = _unsupported_call_reason(call, TPU_WIDTHS)
-    if reason is None and isinstance(call.variant, TransformerXL):
+    if isinstance(call.variant, TransformerXL) and not call.has_symbolic_shape:
         lengths, width = call.query.shape[1] + call.key.shape[1], call.query.shape[3]
         if lengths * width > LARGEST_POSITIONS:
             return (
                 "the gradient of the position vectors must fit in VMEM: (T + S) x width must be at "
                 f"most {LARGEST_POSITIONS}; got {lengths} x {width}"
             )
-    return reason
+    return _unsupported_call_reason(call, TPU_WIDTHS)
 
 
 def tpu_kinds() -> list[str]:
