@@ -15,20 +15,19 @@ the kernel computes the current one.
 
 import functools
 import itertools
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
-import jax.custom_batching
 import jax.experimental.pallas as pl
 import jax.numpy as jnp
 from jax import lax
 from jax.experimental.pallas import tpu as pltpu
-from jaxtyping import Array, Int
+from jaxtyping import Array
 
 from distattn_jax.attention.fused import varying
 from distattn_jax.attention.fused.interpreter import is_interpreted
 from distattn_jax.attention.fused.runs import Schedule, Section
+from distattn_jax.attention.fused.tpu.fold_batches import fold_batches
 from distattn_jax.attention.fused.tpu.kernel_body import (
     ROW_ARRAYS,
     BlockContext,
@@ -37,6 +36,7 @@ from distattn_jax.attention.fused.tpu.kernel_body import (
     Tile,
 )
 from distattn_jax.attention.fused.tpu.tile_configs import MULTIPLE, TileConfig
+from distattn_jax.attention.fused.tpu.tile_runs import TileRun, list_runs
 
 SLOTS = 2
 VMEM_LIMIT_BYTES = 56 * 2**20  # A TPU v5p has 64 MiB, a TPU v5e or v6e has 128 MiB.
@@ -70,40 +70,7 @@ def run_tile_loop(
     call = functools.partial(
         _call_kernel, body, output_types, schedule, config, name, is_transposed, origin
     )
-    return _fold_batches(call)(varying.mark_varying(inputs, varying.varying_axes(inputs)))
-
-
-def _fold_batches(call: Callable[[KernelInputs], dict[str, Array]]) -> Callable[..., Any]:
-    """Return a function that treats the axis of a `vmap` as more examples.
-
-    Pallas cannot batch the arrays that a kernel copies from HBM.
-
-    Args:
-      call: Runs a kernel on its inputs.
-    """
-    run = jax.custom_batching.custom_vmap(call)
-
-    @run.def_vmap
-    def _(size: int, arguments_batched: list[Any], inputs: KernelInputs):
-        (is_batched,) = arguments_batched
-        batch = inputs.runs.shape[is_batched.runs]
-
-        def fold(x: Array, is_batched: bool, is_shared: bool) -> Array:
-            if is_shared and not is_batched:
-                return x
-            x = x if is_batched else jnp.broadcast_to(x, (size, *x.shape))
-            x = jnp.broadcast_to(x, (size, batch, *x.shape[2:]))
-            return x.reshape(-1, *x.shape[2:])
-
-        folded = jax.tree.map(
-            lambda x, is_batched: fold(x, is_batched, x.shape[is_batched] == 1), inputs, is_batched
-        )
-        runs = fold(inputs.runs, is_batched.runs, is_shared=False)
-        outputs = _fold_batches(call)(folded._replace(runs=runs))
-        outputs = {name: x.reshape(size, batch, *x.shape[1:]) for name, x in outputs.items()}
-        return outputs, dict.fromkeys(outputs, True)
-
-    return run
+    return fold_batches(call)(varying.mark_varying(inputs, varying.varying_axes(inputs)))
 
 
 def _call_kernel(
@@ -127,7 +94,7 @@ def _call_kernel(
     # Each program copies the last two axes of an array in SMEM.
     scalars = {name: array[:, :, None] for name, array in inputs.scalars.items()}
     sums = {name: jnp.swapaxes(array, 2, 3) for name, array in inputs.skipped_sums.items()}
-    runs = _list_runs(inputs.runs)[:, :, :, None]
+    runs = list_runs(inputs.runs)[:, :, :, None]
     arrays = inputs._replace(scalars=scalars, skipped_sums=sums, runs=runs)
 
     def whole(array: Any, memory_space: Any = None) -> pl.BlockSpec:
@@ -206,39 +173,6 @@ def _keep_in_hbm(inputs: KernelInputs) -> KernelInputs:
         entries=constrain(inputs.entries),
         diagonals=constrain(inputs.diagonals),
     )
-
-
-class _Run(NamedTuple):
-    """Run of consecutive tiles, as a kernel reads it.
-
-    Attributes:
-      start: Index of the first tile.
-      end: Index of the last tile plus 1.
-      shift: Number of tiles in all runs before this run, minus `start`.
-      next_tile: First tile of the next run that is not empty, or -1 after the last run.
-    """
-
-    start: Array
-    end: Array
-    shift: Array
-    next_tile: Array
-
-
-def _list_runs(runs: Int[Array, "B N blocks R 2"]) -> Int[Array, "B N blocks _"]:
-    """Return the first tile of each block, or -1, followed by the numbers of each `_Run`."""
-    start, end = runs[..., 0], runs[..., 1]
-    count, index = runs.shape[3], jnp.arange(runs.shape[3], dtype=jnp.int32)
-    is_empty = start >= end
-    lengths = jnp.where(is_empty, 0, end - start)
-    shift = jnp.cumsum(lengths, axis=-1) - lengths - start
-    # Index of the first non-empty run at or after each run, or `count`.
-    following = lax.cummin(jnp.where(is_empty, count, index), axis=3, reverse=True)
-    following = jnp.pad(following, ((0, 0), (0, 0), (0, 0), (0, 1)), constant_values=count)
-    starts = jnp.pad(start, ((0, 0), (0, 0), (0, 0), (0, 1)), constant_values=-1)
-    first_tiles = jnp.take_along_axis(starts, following, axis=3)
-    numbers = jnp.stack(_Run(start, end, shift, first_tiles[..., 1:]), axis=-1)
-    flat = numbers.reshape(*runs.shape[:3], -1)
-    return jnp.concatenate((first_tiles[..., :1], flat), axis=-1).astype(jnp.int32)
 
 
 class _Scratch(NamedTuple):
@@ -346,9 +280,9 @@ def _run_block(
             for copy in make_copies(tile, slot):
                 copy.start()
 
-    def read_run(i: Array | int) -> _Run:
-        first = 1 + i * len(_Run._fields)
-        return _Run(*(refs.runs[0, 0, 0, 0, first + j] for j in range(len(_Run._fields))))
+    def read_run(i: Array | int) -> TileRun:
+        first = 1 + i * len(TileRun._fields)
+        return TileRun(*(refs.runs[0, 0, 0, 0, first + j] for j in range(len(TileRun._fields))))
 
     start_copies(refs.runs[0, 0, 0, 0, 0], jnp.int32(0))
     summed_outputs = {name: outputs[name].at[0, 0] for name in body.summed_outputs}
