@@ -10,7 +10,7 @@ from typing import Any
 import jax
 from etils import epath
 
-from distattn_jax.train.options import Options, option, options_to_dict, parse_options
+from distattn_jax.train.options import Options, option, parse_options, result_options
 from distattn_jax.train.run import environment
 from experiments.bench import pytorch
 from experiments.bench.cases import CASES, REFERENCE_CASE
@@ -57,9 +57,13 @@ class Bench(Options):
         "other process is started",
     )
     limit: float = option(0.0, "seconds after which no further case starts; 0: no limit")
-    output: str = option("", "folder for bench.json and bench.png; empty: write no files")
+    output: str = option(
+        "", "folder for bench.json and bench.png; empty: write no files", changes_result=False
+    )
     add: bool = option(False, "whether to keep the rows of other shapes and cases in bench.json")
-    draw: str = option("", "path of a bench.json to print and draw again, without timing")
+    draw: str = option(
+        "", "path of a bench.json to print and draw again, without timing", changes_result=False
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -123,7 +127,7 @@ def describe_setup(bench: Bench) -> dict[str, Any]:
     """Return a dict with the environment, dtype, shapes, w, v and options of a benchmark.
 
     w is the distance weight of a head, and v is the shape of its sigmoid. The options are in the
-    list "runs", which has one entry for each run that added rows to a file.
+    list "runs", which has one entry for each run that added rows to a file. Paths are left out.
     """
     on_cpu = jax.default_backend() == "cpu"
     shapes = CPU_SHAPES if on_cpu else SHAPES
@@ -138,7 +142,7 @@ def describe_setup(bench: Bench) -> dict[str, Any]:
         "shapes": {name: shapes[name]._asdict() for name in SHAPES if name in bench.shapes},
         "w": {"local": LOCAL, "global": GLOBAL},
         "v": V,
-        "runs": [run | {"config": options_to_dict(bench)}],
+        "runs": [run | {"config": result_options(bench)}],
     }
 
 

@@ -226,6 +226,7 @@ def test_a_run_adds_its_rows_to_those_of_earlier_runs(tmp_path, monkeypatch):
     assert found == expected
     assert list(written["shapes"]) == ["bert", "long"]
     assert [run["config"]["add"] for run in written["runs"]] == [False, True]
+    assert str(tmp_path) not in json.dumps(written)
 
 
 def test_results_of_another_device_are_not_mixed(tmp_path):
