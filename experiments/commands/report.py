@@ -5,7 +5,7 @@ import importlib
 import itertools
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from etils import epath
 
@@ -19,6 +19,9 @@ from experiments.papers.formatting import method_title
 from experiments.papers.stored_results import FOLDER, NEW_FOLDER, update_results_page
 from experiments.papers.translations import add_scores
 from experiments.recipes import find_recipe
+
+if TYPE_CHECKING:
+    from experiments.papers.paper_report import Report
 
 AnyPath = str | Path | epath.Path
 GUIDE_WEIGHTS = ("guiding.alpha", "guiding.beta", "guiding.gamma")
@@ -88,8 +91,8 @@ def make_parser() -> argparse.ArgumentParser:
     return parser
 
 
-def load_paper(paper: str, folder: AnyPath) -> Any:
-    """Return the module that reports on a paper.
+def load_paper(paper: str, folder: AnyPath) -> "Report":
+    """Return the report on a paper.
 
     Raise `RunError` if a folder of the user contains no results.
 
@@ -98,15 +101,15 @@ def load_paper(paper: str, folder: AnyPath) -> Any:
       folder: Folder of the stored results.
     """
     # Imported here, because drawing needs Matplotlib and --help does not.
-    module = importlib.import_module(f"experiments.papers.{PAPERS[paper]}.report")
-    contents = module.read_contents(folder)
+    report: Report = importlib.import_module(f"experiments.papers.{PAPERS[paper]}.report").REPORT
+    contents = report.read_contents(folder)
     if folder != FOLDER and not any(contents.values()):
         names = ", ".join(f"{name}.json" for name in contents)
         raise RunError(
             f"--results must be a folder with collected results, such as {names}; {folder} holds "
             "none of them. `collect` writes them."
         )
-    return module
+    return report
 
 
 def report_on_paper(paper: str, folder: AnyPath, output: AnyPath) -> str:
@@ -117,10 +120,10 @@ def report_on_paper(paper: str, folder: AnyPath, output: AnyPath) -> str:
       folder: Folder of the stored results.
       output: Folder to write to.
     """
-    module = load_paper(paper, folder)
+    report = load_paper(paper, folder)
     epath.Path(output).mkdir(parents=True, exist_ok=True)
-    module.draw_figures(folder, output)
-    text = module.summarize(folder, figures="figures")
+    report.draw_figures(folder, output)
+    text = report.summarize(folder, figures="figures")
     (epath.Path(output) / f"report_{paper}.md").write_text(text)
     return text
 
@@ -134,11 +137,11 @@ def update_paper(paper: str) -> str:
     Returns:
       Markdown of the report.
     """
-    module = load_paper(paper, FOLDER)
-    module.draw_figures(FOLDER, FOLDER)
-    text = module.summarize()
+    report = load_paper(paper, FOLDER)
+    report.draw_figures(FOLDER, FOLDER)
+    text = report.summarize(FOLDER)
     update_results_page(paper, text)
-    for page, part in getattr(module, "list_pages", dict)().items():
+    for page, part in report.list_pages(FOLDER).items():
         update_results_page(paper, part, page)
     return text
 

@@ -1,4 +1,4 @@
-"""Save the figures of a paper as files, and list the paths of the files for links in a report."""
+"""Save the figures of a paper as files, and link to the files in a report."""
 
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
@@ -32,6 +32,7 @@ def save_pictures(pictures: Iterable[Picture], folder: AnyPath) -> None:
         plot.save(draw(), epath.Path(folder) / "figures" / f"{name}.png", dpi=DOTS_PER_INCH)
 
 
-def link_pictures(pictures: Iterable[Picture], folder: str) -> dict[str, str]:
-    """Return the path of each picture by caption. All pictures are in `folder`."""
-    return {caption: f"{folder}/{name}.png" for name, caption, _ in pictures}
+def link_pictures(pictures: Iterable[Picture], folder: str) -> str:
+    """Return Markdown with a link to each picture in `folder`, or "" if there is none."""
+    links = ", ".join(f"[{caption}]({folder}/{name}.png)" for name, caption, _ in pictures)
+    return f"Figures: {links}." if links else ""

@@ -5,8 +5,8 @@ import pytest
 from matplotlib import image
 
 from experiments.papers import stored_results
-from experiments.papers.da_transformer import report
 from experiments.papers.da_transformer.published import METRICS
+from experiments.papers.da_transformer.report import REPORT
 from experiments.papers.da_transformer.settings import ADJUSTMENTS, MAPPINGS, ROWS
 from tests.experiments.guiding_results import find_row
 
@@ -81,12 +81,12 @@ def folder(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def details(folder):
-    return report.detail(folder)
+    return REPORT.detail(folder)
 
 
 @pytest.fixture(scope="module")
 def summary(folder):
-    return report.summarize(folder)
+    return REPORT.summarize(folder)
 
 
 def test_details_compare_ours_with_published_numbers_and_test_the_differences(details):
@@ -122,14 +122,14 @@ def test_lower_errors_are_better(details):
 
 @pytest.mark.parametrize(("sign", "kind"), [(1, "better"), (-1, "worse")])
 def test_the_summary_counts_better_and_worse_comparisons(folder, sign, kind):
-    contents = report.read_contents(folder)
+    contents = REPORT.read_contents(folder)
     ours, vanilla = (
         contents["ag"]["runs"][method]["result"]["members"]
         for method in ("distance_aware", "vanilla")
     )
     for gain, member, other in zip((0.28, 0.29, 0.30), ours, vanilla, strict=True):
         member["test"]["accuracy"] = other["test"]["accuracy"] + sign * gain
-    text = report.write_summary(contents, folder, "figures")
+    text = REPORT.write_summary(contents, folder, "figures")
     # Mean 29, standard deviation 1, three seeds: t = 50 and p = 0.0004.
     difference = f"{29 * sign}.00"
     assert f"{kind} in 1" in text.splitlines()[2]
@@ -155,7 +155,7 @@ def test_every_run_lists_device_versions_commit_and_speed(details):
 
 
 def test_every_linked_figure_is_drawn(folder, summary):
-    report.draw_figures(folder, folder)
+    REPORT.draw_figures(folder, folder)
     links = [part.split(")")[0] for part in summary.split("](")[1:]]
     names = {link.split("/")[-1] for link in links}
     assert names == {f"figure_{i}.png" for i in (1, 2, 3, 4, 5, 6, 8)} | {"distances_ag.png"}
@@ -164,10 +164,10 @@ def test_every_linked_figure_is_drawn(folder, summary):
 
 
 def test_settings_and_options_may_lack_keys(folder):
-    contents = report.read_contents(folder)
+    contents = REPORT.read_contents(folder)
     for one in contents["ag"]["runs"].values():
         for member in one["result"]["members"]:
             member["setting"] = {}
         one["config"] = {}
-    assert report.write_details(contents, folder)
-    assert report.write_summary(contents, folder, "figures")
+    assert REPORT.write_details(contents, folder)
+    assert REPORT.write_summary(contents, folder, "figures")

@@ -3,8 +3,9 @@
 import pytest
 
 from experiments.papers import stored_results
-from experiments.papers.attention_guiding import models, report
+from experiments.papers.attention_guiding import models
 from experiments.papers.attention_guiding.published import RANKING
+from experiments.papers.attention_guiding.report import REPORT
 from tests.experiments.guiding_results import DATA, PRETRAINED, content, find_row, search, speed
 
 OTHER = {**DATA, "classes": 0, "pretrained": {**PRETRAINED, "name": "other", "stored": ["F32"]}}
@@ -30,7 +31,7 @@ def folder(tmp_path_factory):
 
 
 def write_details(folder, **changed):
-    return report.write_details({**report.read_contents(folder), **changed}, folder)
+    return REPORT.write_details({**REPORT.read_contents(folder), **changed}, folder)
 
 
 @pytest.fixture(scope="module")
@@ -63,13 +64,13 @@ def test_every_table_names_its_stored_model(details):
 
 
 def test_an_option_that_differs_between_runs_shows_all_values(folder):
-    contents = report.read_contents(folder)
+    contents = REPORT.read_contents(folder)
     contents["multinli"]["runs"]["ag"]["config"]["epochs"] = 2.5
     assert find_row(write_details(folder, **contents), "`multinli`", "### Table 1")[10] == "2, 2.5"
 
 
 def test_options_that_a_run_does_not_store_are_empty_cells(folder):
-    contents = report.read_contents(folder)
+    contents = REPORT.read_contents(folder)
     for run in contents["multinli"]["runs"].values():
         run["config"] = {"epochs": 2.0, "optimizer.weight_decay": 0.1}
     row = find_row(write_details(folder, **contents), "`multinli`", "### Table 1")
@@ -127,7 +128,7 @@ def test_costs_are_listed_with_published_ones(details):
 
 
 def test_times_of_different_numbers_of_models_are_not_compared(folder):
-    contents = report.read_contents(folder)
+    contents = REPORT.read_contents(folder)
     contents["multinli"]["runs"]["ag"]["result"]["members"].pop()
-    (cell,) = find_row(report.write_details(contents, folder), "tiny", "### Table 4")[2:3]
+    (cell,) = find_row(REPORT.write_details(contents, folder), "tiny", "### Table 4")[2:3]
     assert cell == "30.0 (3 models, a device) → 31.5 (2 models, a device)"

@@ -20,8 +20,8 @@ from experiments.__main__ import main
 from experiments.commands.predict import predict
 from experiments.commands.train import train
 from experiments.papers import stored_results
-from experiments.papers.attention_guiding import report
 from experiments.papers.attention_guiding.published import CLASSIFICATION, RANKING
+from experiments.papers.attention_guiding.report import REPORT
 from experiments.papers.attention_guiding.settings import search_config
 from experiments.papers.collecting import collect_results
 from experiments.recipes import load_recipe
@@ -152,7 +152,7 @@ def test_pairs_are_classified_measured_and_collected(tmp_path, capsys, monkeypat
     assert content["runs"]["ag"]["config"]["model.pretrained"] == "model"
     stored_results.write_results(content, tmp_path)
     assert f"| `multinli` | model | {content['data']['pretrained']['digest']} | bert |" in (
-        report.detail(tmp_path)
+        REPORT.detail(tmp_path)
     )
 
 

@@ -7,8 +7,9 @@ from matplotlib import image
 
 from distattn_jax.tasks.guides import GUIDES
 from experiments.papers import stored_results
-from experiments.papers.attention_guiding import head_statistics, published, repeated_runs, report
+from experiments.papers.attention_guiding import head_statistics, published, repeated_runs
 from experiments.papers.attention_guiding.published import RANKING
+from experiments.papers.attention_guiding.report import REPORT
 from tests.experiments.guiding_results import DATA, content, find_row, heads, search, speed
 
 MEMORY = "| guide | uses | MultiNLI, GB per model |"
@@ -39,12 +40,12 @@ def folder(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def details(folder):
-    return report.detail(folder)
+    return REPORT.detail(folder)
 
 
 @pytest.fixture(scope="module")
 def summary(folder):
-    return report.summarize(folder)
+    return REPORT.summarize(folder)
 
 
 def test_guides_are_compared_with_published_numbers_and_count_their_settings(details):
@@ -81,10 +82,10 @@ def test_guides_are_tested_against_no_guide_and_against_ag_without_correction(de
 
 
 def test_tests_use_shared_seeds_and_count_them(folder):
-    contents = report.read_contents(folder)
+    contents = REPORT.read_contents(folder)
     contents["multinli"]["runs"]["none"] = content("multinli", ("none",), seeds=4)["runs"]["none"]
     contents["multinli"]["runs"]["mdg"]["result"]["members"].pop()
-    details = report.write_details(contents, folder)
+    details = REPORT.write_details(contents, folder)
     assert [find_row(details, guide, "### Table 2")[1] for guide in ("no guide", "AG")] == [
         "4",
         "3",
@@ -153,7 +154,7 @@ def test_repeated_runs_are_listed_with_the_mean_of_each_seed(details, summary):
 
 
 def test_repetitions_with_fewer_seeds_are_compared_on_shared_seeds(folder):
-    contents = report.read_contents(folder)
+    contents = REPORT.read_contents(folder)
     for run in contents["multinli_again_1"]["runs"].values():
         run["config"]["seeds"] = 2
         del run["result"]["members"][2:]
@@ -169,7 +170,7 @@ def test_repetitions_with_fewer_seeds_are_compared_on_shared_seeds(folder):
 
 
 def test_a_repetition_in_the_newer_format_is_compared_with_an_older_experiment(folder):
-    contents = report.read_contents(folder)
+    contents = REPORT.read_contents(folder)
     older, newer = contents["multinli"], contents["multinli_again_1"]
     older["data"]["raw_files"] = "4567"
     newer["data"] = {
@@ -181,12 +182,12 @@ def test_a_repetition_in_the_newer_format_is_compared_with_an_older_experiment(f
         older["runs"][guide]["config"] |= {"guiding.gamma": [0.1], "task": "multinli"}
         newer["runs"][guide]["config"] |= {"guiding.gamma": [1.0], "data.dataset": "multinli"}
         del newer["runs"][guide]["config"]["optimizer.name"]
-    details = report.write_details(contents, folder)
+    details = REPORT.write_details(contents, folder)
     assert find_row(details, "multinli_again_1", "### Repeated runs")[3] == "2.67 points"
     assert "`multinli_again_*`" in details[: details.index("### Table 2")]
     newer["data"]["digests"]["raw files of the data"] = "89ab"
     with pytest.raises(ValueError, match="multinli_again_1 must have the data of multinli"):
-        report.write_details(contents, folder)
+        REPORT.write_details(contents, folder)
 
 
 @pytest.mark.parametrize(
@@ -204,10 +205,10 @@ def test_a_repetition_in_the_newer_format_is_compared_with_an_older_experiment(f
     ],
 )
 def test_results_that_contradict_their_name_are_rejected(folder, name, guide, field, value, error):
-    contents = report.read_contents(folder)
+    contents = REPORT.read_contents(folder)
     contents[name]["runs"][guide]["config"][field] = value
     with pytest.raises(ValueError, match=f"{name} must {error}"):
-        report.write_details(contents, folder)
+        REPORT.write_details(contents, folder)
 
 
 def test_memory_per_model_is_listed_for_every_guide(details, summary):
@@ -219,24 +220,24 @@ def test_memory_per_model_is_listed_for_every_guide(details, summary):
 
 
 def test_memory_per_model_is_unknown_if_models_are_computed_in_parts(folder):
-    contents = report.read_contents(folder)
+    contents = REPORT.read_contents(folder)
     contents["multinli"]["runs"]["ag"]["result"]["at_once"] = 1
-    assert find_row(report.write_details(contents, folder), "AG", MEMORY)[2:4] == ["not known", "-"]
+    assert find_row(REPORT.write_details(contents, folder), "AG", MEMORY)[2:4] == ["not known", "-"]
 
 
 def test_the_layer_sweep_needs_one_setting_for_each_layer(folder):
     for wrong in (-1, 1):
-        contents = report.read_contents(folder)
+        contents = REPORT.read_contents(folder)
         contents["multinli_layers"]["runs"]["mdg"]["result"]["members"][-1]["setting"] |= {
             "layer": wrong,
             "alpha": 0.5,
         }
         with pytest.raises(ValueError, match="multinli_layers must have one setting for each"):
-            report.write_details(contents, folder)
+            REPORT.write_details(contents, folder)
 
 
 def test_every_linked_figure_is_drawn(folder, summary):
-    report.draw_figures(folder, folder)
+    REPORT.draw_figures(folder, folder)
     names = {part.split(")")[0].split("/")[-1] for part in summary.split("](")[1:]}
     stems = ("table_2", "figure_3", "figure_4", "figure_5", "figure_6")
     assert names == {f"guiding_{stem}.png" for stem in stems}
@@ -245,7 +246,7 @@ def test_every_linked_figure_is_drawn(folder, summary):
 
 
 def test_an_empty_folder_is_reported_as_not_run(tmp_path):
-    details, summary = report.detail(tmp_path), report.summarize(tmp_path)
+    details, summary = REPORT.detail(tmp_path), REPORT.summarize(tmp_path)
     assert "One training step: not run." in details
     assert "**Not run**: MultiNLI, MedNLI, Cross-genre-IR, COVID-Fact." in summary
     assert "Figures:" not in summary

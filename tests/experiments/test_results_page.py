@@ -12,14 +12,15 @@ from distattn_jax.train import RunError
 from experiments.commands import report as command
 from experiments.commands.report import main
 from experiments.papers import stored_results
-from experiments.papers.attention_guiding import report as guiding
-from experiments.papers.da_transformer import report as da
-from experiments.papers.shaw import report as shaw
-from experiments.papers.when_to_use import report as when_to_use
+from experiments.papers.attention_guiding.report import REPORT as GUIDING
+from experiments.papers.da_transformer.report import REPORT as DA
+from experiments.papers.paper_report import Report
+from experiments.papers.shaw.report import REPORT as SHAW
+from experiments.papers.when_to_use.report import REPORT as WHEN_TO_USE
 
 PAGE = stored_results.RESULTS_PAGE.read_text()
 ROOT = stored_results.RESULTS_PAGE.parent.parent
-REPORTS = {"da": da, "guiding": guiding, "shaw": shaw, "when_to_use": when_to_use}
+REPORTS = {"da": DA, "guiding": GUIDING, "shaw": SHAW, "when_to_use": WHEN_TO_USE}
 
 
 def decimals(text):
@@ -39,7 +40,7 @@ def test_the_page_holds_the_printed_summary(paper):
 
 
 def test_the_page_of_advice_holds_the_table_of_the_stored_results():
-    ((page, table),) = when_to_use.list_pages().items()
+    ((page, table),) = WHEN_TO_USE.list_pages(stored_results.FOLDER).items()
     begin, end = (f"<!-- {word} of report when_to_use -->" for word in ("begin", "end"))
     assert f"{begin}\n\n{table}\n{end}" in page.read_text()
 
@@ -59,13 +60,12 @@ def read_tracked_files():
 def no_figures(monkeypatch):
     """Replace the drawing of figures, which is slow, by a file `figures/drawn.png`."""
 
-    def draw(folder, output):
+    def draw(report, folder, output):
         path = Path(output) / "figures" / "drawn.png"
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(str(folder))
 
-    for report in REPORTS.values():
-        monkeypatch.setattr(report, "draw_figures", draw)
+    monkeypatch.setattr(Report, "draw_figures", draw)
 
 
 @pytest.mark.parametrize(
@@ -102,13 +102,11 @@ def test_an_update_writes_to_the_stored_results_and_the_page(no_figures, tmp_pat
     folder, page = tmp_path / "results", tmp_path / "RESULTS.md"
     stored_results.write_results(stored_results.read_results("sst"), folder)
     page.write_text(PAGE)
-    for module in (command, stored_results, da):
-        monkeypatch.setattr(module, "FOLDER", folder)
-    monkeypatch.setattr(da.summarize, "__defaults__", (folder,))
+    monkeypatch.setattr(command, "FOLDER", folder)
     monkeypatch.setattr(stored_results.update_results_page, "__defaults__", (page,))
     main(["da", "--update"])
     assert (folder / "figures" / "drawn.png").exists()
-    assert da.summarize(folder) in page.read_text()
+    assert DA.summarize(folder) in page.read_text()
     assert page.read_text() != PAGE
 
 

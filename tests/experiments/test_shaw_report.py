@@ -4,7 +4,7 @@ import pytest
 from matplotlib import image
 
 from experiments.papers import stored_results
-from experiments.papers.shaw import report
+from experiments.papers.shaw.report import REPORT
 from experiments.papers.shaw.settings import list_experiments
 from tests.experiments import shaw_results
 from tests.experiments.guiding_results import find_row
@@ -28,12 +28,12 @@ def folder(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def summary(folder):
-    return report.summarize(folder)
+    return REPORT.summarize(folder)
 
 
 @pytest.fixture(scope="module")
 def details(folder):
-    return report.detail(folder)
+    return REPORT.detail(folder)
 
 
 def find_rows(text, heading):
@@ -84,7 +84,7 @@ def test_findings_state_the_collapse_and_the_plateau(summary):
 
 
 def test_differences_are_tested_by_seed(folder):
-    contents = report.read_contents(folder)
+    contents = REPORT.read_contents(folder)
     runs = contents["multi30k_small"]["runs"]
     for gain, member, other in zip(
         (0.9, 1.0, 1.1),
@@ -92,7 +92,7 @@ def test_differences_are_tested_by_seed(folder):
         strict=True,
     ):
         member["test"]["bleu"] = other["test"]["bleu"] + gain
-    text = report.write_summary(contents, "figures")
+    text = REPORT.write_summary(contents, folder, "figures")
     # Mean 1, standard deviation 0.1, three seeds: t = 17.3 and p = 0.0033.
     assert "better in 1 of 2 comparisons (Multi30k small: 1.00 points, p = 0.0033)" in text
     row = find_row(text, "relative - absolute", "| difference in BLEU")
@@ -128,12 +128,12 @@ def test_a_run_may_lack_its_environment_and_its_times(tmp_path):
     content = shaw_results.content("multi30k_small", ("vanilla",))
     content["runs"]["vanilla"].update(environment=None, seconds=0)
     stored_results.write_results(content, tmp_path)
-    row = find_row(report.detail(tmp_path), "multi30k_small/vanilla", "### Runs")
+    row = find_row(REPORT.detail(tmp_path), "multi30k_small/vanilla", "### Runs")
     assert row[1:] == ["-", "-", "-", "3", "60", "-", "-"]
 
 
 def test_every_linked_figure_is_drawn(folder, summary):
-    report.draw_figures(folder, folder)
+    REPORT.draw_figures(folder, folder)
     names = {part.split(")")[0].split("/")[-1] for part in summary.split("](")[1:]}
     levels = ("encoder", "decoder")
     assert names == {
@@ -160,7 +160,7 @@ def test_kinds_of_positions_that_were_trained_side_by_side_are_separate_rows(tmp
     stored_results.write_results(shaw_results.switched("multi30k_small_k", distances), tmp_path)
     alone = shaw_results.content("multi30k_small_k4", ("relative_position",))
     stored_results.write_results(alone, tmp_path)
-    text = report.summarize(tmp_path)
+    text = REPORT.summarize(tmp_path)
     cells = [row[1] for row in find_rows(text, "(Table 1)")]
     assert cells == ["30.50 ± 0.71", "33.50 ± 0.71", "34.50 ± 0.71"]
     cells = [row[1] for row in find_rows(text, "(Table 2)")]
@@ -171,14 +171,14 @@ def test_kinds_of_positions_that_were_trained_side_by_side_are_separate_rows(tmp
     cells = [row[2] for row in find_rows(text, "(Table 3)")]
     assert cells == ["33.50 ± 0.71", "32.50 ± 0.71", "31.50 ± 0.71", "10.50 ± 0.71"]
     assert "99" not in text
-    runs = find_rows(report.detail(tmp_path), "### Runs")
+    runs = find_rows(REPORT.detail(tmp_path), "### Runs")
     names = ["multi30k_small", "multi30k_small_k", "multi30k_small_k4"]
     assert [row[0].split("/")[0] for row in runs] == names
 
 
 def test_without_any_result_everything_is_reported_as_not_run(tmp_path):
-    text = report.summarize(tmp_path)
+    text = REPORT.summarize(tmp_path)
     assert "±" not in text.replace("mean ± standard deviation", "")
     assert "**Relative against absolute positions**: not run." in text
-    assert report.detail(tmp_path).count("Not run.") == 2
-    assert set(report.read_contents(tmp_path)) == set(list_experiments())
+    assert REPORT.detail(tmp_path).count("Not run.") == 2
+    assert set(REPORT.read_contents(tmp_path)) == set(list_experiments())

@@ -4,7 +4,7 @@ import pytest
 from matplotlib import image
 
 from experiments.papers import stored_results
-from experiments.papers.when_to_use import report
+from experiments.papers.when_to_use.report import REPORT
 from experiments.papers.when_to_use.settings import EXPERIMENTS
 from tests.experiments import when_to_use_results
 
@@ -23,7 +23,7 @@ def folder(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def summary(folder):
-    return report.summarize(folder)
+    return REPORT.summarize(folder)
 
 
 def find_row(text, title):
@@ -71,7 +71,7 @@ def test_pruning_is_compared_with_a_random_order(summary):
 
 
 def test_details_have_commands_settings_positions_and_every_seed(folder):
-    details = report.detail(folder)
+    details = REPORT.detail(folder)
     assert details.startswith("Notes.\n")
     assert "python -m experiments train tagging --name wnut17" in details
     # The losses of seeds 0, 1 and 2 of the third method are 0.30, 0.27 and 0.24 in both splits.
@@ -80,14 +80,14 @@ def test_details_have_commands_settings_positions_and_every_seed(folder):
 
 
 def test_figures_are_drawn(folder, tmp_path):
-    report.draw_figures(folder, tmp_path)
+    REPORT.draw_figures(folder, tmp_path)
     (path,) = (tmp_path / "figures").iterdir()
     assert image.imread(path).shape[1] > 700
 
 
 def test_a_report_without_results_says_not_run(tmp_path):
-    assert not any(report.read_contents(tmp_path).values())
-    text = report.summarize(tmp_path)
+    assert not any(REPORT.read_contents(tmp_path).values())
+    text = REPORT.summarize(tmp_path)
     assert all(f"{experiment.title} (all methods)" in text for experiment in EXPERIMENTS.values())
     assert text.count("\n\nNot run.") == 6  # every section after the findings
-    assert report.detail(tmp_path).endswith("### Data\n\nNot run.\n")
+    assert REPORT.detail(tmp_path).endswith("### Data\n\nNot run.\n")

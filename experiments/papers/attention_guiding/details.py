@@ -32,15 +32,15 @@ DATA_TITLES = {
 ABLATIONS = {"ag": "default", "none": "w/o AG", "pdg": "w/o MDG", "mdg": "w/o PDG"}
 
 
-def write_details(contents: Contents, folder: stored_results.AnyPath) -> str:
-    """Return Markdown with all tables, all searches, the result of each seed, and provenance.
+def list_details(contents: Contents, folder: stored_results.AnyPath) -> list[str]:
+    """Return Markdown parts: all tables, all searches, the result of each seed, and provenance.
 
     Args:
       contents: Stored results by experiment. The main experiment of a data set is named after the
         data set. Its value is None if it was not run.
       folder: Folder of the stored results.
     """
-    parts = [
+    return [
         "### Data",
         "Ours / published.",
         report_sections.data_table(contents, DATA_TITLES, DATA_SIZES),
@@ -77,7 +77,6 @@ def write_details(contents: Contents, folder: stored_results.AnyPath) -> str:
         "### Errata of the paper",
         "\n".join(f"- {erratum}" for erratum in ERRATA),
     ]
-    return "\n\n".join(part for part in parts if part) + "\n"
 
 
 def _write_table_1(contents: Contents, folder: stored_results.AnyPath) -> list[str]:

@@ -6,30 +6,18 @@ from typing import Any
 from distattn_jax.tasks.guides import GUIDES
 from experiments.papers import outcomes, report_sections, stored_results
 from experiments.papers.attention_guiding import costs, models, repeated_runs, sweeps, tables
-from experiments.papers.attention_guiding.figures import list_pictures
 from experiments.papers.attention_guiding.head_table import head_table
 from experiments.papers.attention_guiding.published import DATA_SIZES
 from experiments.papers.formatting import method_title, metric_title
-from experiments.papers.pictures import link_pictures
 from experiments.papers.statistics import ALPHA
 
 Contents = Mapping[str, Any]  # experiment -> stored results, or None if it was not run
 
 
-def write_summary(contents: Contents, folder: stored_results.AnyPath, figures: str) -> str:
-    """Return Markdown with findings, a table for each claim of the paper, and links to figures.
-
-    Args:
-      contents: Stored results by experiment. The main experiment of a data set is named after the
-        data set. Its value is None if it was not run.
-      folder: Folder of the stored results.
-      figures: Path of the folder of figures, for links.
-    """
+def list_sections(contents: Contents, folder: stored_results.AnyPath) -> list[str]:
+    """Return the headings, texts and tables of the summary: one table for each claim."""
     titles, speed = models.DATA_TITLES, stored_results.read_results("guiding_speed", folder)
-    links = link_pictures(list_pictures(contents), figures)
-    parts = [
-        "### Findings",
-        "\n".join(f"- {finding}" for finding in _list_findings(contents)),
+    return [
         "### Does guiding help? (Tables 1 to 3)",
         "Test set, mean ± standard deviation over seeds; differences in points.",
         tables.guides_summary(contents, titles),
@@ -40,13 +28,9 @@ def write_summary(contents: Contents, folder: stored_results.AnyPath, figures: s
         "### What does it cost, relative to no guide? (Table 4)",
         costs.costs_summary(speed, contents, titles),
     ]
-    if links:
-        figures = ", ".join(f"[{caption}]({path})" for caption, path in links.items())
-        parts.append(f"Figures: {figures}.")
-    return "\n\n".join(parts) + "\n"
 
 
-def _list_findings(contents: Contents) -> list[str]:
+def list_findings(contents: Contents, folder: stored_results.AnyPath) -> list[str]:
     """Return sentences that state the main results, composed from the outcomes of the t-tests."""
     findings = []
     for data, title in models.DATA_TITLES.items():

@@ -15,8 +15,8 @@ from experiments.papers.stored_results import SEARCHED
 Contents = Mapping[str, Any]  # experiment -> stored results, or None if it was not run
 
 
-def write_details(contents: Contents, folder: stored_results.AnyPath) -> str:
-    """Return Markdown with all tables, all searches, the result of each seed, and provenance.
+def list_details(contents: Contents, folder: stored_results.AnyPath) -> list[str]:
+    """Return Markdown parts: all tables, all searches, the result of each seed, and provenance.
 
     Args:
       contents: Stored results by experiment. The value is None if the experiment was not run.
@@ -24,7 +24,7 @@ def write_details(contents: Contents, folder: stored_results.AnyPath) -> str:
     """
     tried = {name: _count_settings(_search_name(name), folder) for name in contents}
     note = "The best model of each method on the first validation texts, up to 63 words."
-    parts = [
+    return [
         "### Table 1: data",
         "Ours / published.",
         report_sections.data_table(contents, DATA_SETS, DATA_SIZES),
@@ -59,7 +59,6 @@ def write_details(contents: Contents, folder: stored_results.AnyPath) -> str:
         "### Runs",
         report_sections.provenance_table(contents, folder),
     ]
-    return "\n\n".join(part for part in parts if part) + "\n"
 
 
 def _write_table(

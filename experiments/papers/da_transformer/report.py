@@ -1,39 +1,25 @@
-"""Report on the DA-Transformer paper (Wu et al. 2021): summary, details and figures.
-
-Everything is computed from stored results, by default those in `experiments/results`. If an
-experiment has no stored results, the report says "not run".
-"""
+"""Report on the DA-Transformer paper (Wu et al. 2021): summary, details and figures."""
 
 from typing import Any
 
-from experiments.papers.da_transformer.details import write_details
+from experiments.papers.da_transformer.details import list_details
 from experiments.papers.da_transformer.figures import list_pictures
 from experiments.papers.da_transformer.published import METRICS
-from experiments.papers.da_transformer.summary import write_summary
-from experiments.papers.pictures import save_pictures
-from experiments.papers.stored_results import FOLDER, AnyPath, read_notes, read_results
+from experiments.papers.da_transformer.summary import list_findings, list_sections
+from experiments.papers.paper_report import Report
+from experiments.papers.stored_results import AnyPath, read_results
 
 
-def read_contents(folder: AnyPath = FOLDER) -> dict[str, Any]:
+def read_contents(folder: AnyPath) -> dict[str, Any]:
     """Return the stored results by experiment. The value is None if the experiment was not run."""
     return {name: read_results(name, folder) for name in METRICS}
 
 
-def draw_figures(folder: AnyPath, output: AnyPath) -> None:
-    """Draw all figures from the results in `folder`, and save them in `output/figures`."""
-    save_pictures(list_pictures(read_contents(folder)), output)
-
-
-def summarize(folder: AnyPath = FOLDER, *, figures: str = "results/figures") -> str:
-    """Return a summary as Markdown: findings and the main tables.
-
-    Args:
-      folder: Folder of the stored results.
-      figures: Path of the folder of figures, for links.
-    """
-    return write_summary(read_contents(folder), folder, figures)
-
-
-def detail(folder: AnyPath = FOLDER) -> str:
-    """Return the full report as Markdown: how the runs were made, then all tables."""
-    return read_notes("da", folder) + write_details(read_contents(folder), folder)
+REPORT = Report(
+    paper="da",
+    read_contents=read_contents,
+    list_findings=list_findings,
+    list_sections=list_sections,
+    list_details=list_details,
+    list_pictures=list_pictures,
+)

@@ -6,29 +6,18 @@ from typing import Any
 from distattn_jax.train.results import values_by_seed
 from experiments.papers import outcomes, report_sections, stored_results
 from experiments.papers.da_transformer import head_tables, tables
-from experiments.papers.da_transformer.figures import list_pictures
 from experiments.papers.da_transformer.published import DATA_SIZES, METRICS, SCORES
 from experiments.papers.da_transformer.settings import ADJUSTMENTS, DATA_SETS, MAPPINGS, OURS, ROWS
 from experiments.papers.formatting import NOT_RUN, format_value, method_title, metric_title
-from experiments.papers.pictures import link_pictures
 from experiments.papers.statistics import ALPHA, summarize
 
 Contents = Mapping[str, Any]  # experiment -> stored results, or None if it was not run
 SUMMARY_DATA = ("ag", "sst", "snli", "amazon")
 
 
-def write_summary(contents: Contents, folder: stored_results.AnyPath, figures: str) -> str:
-    """Return Markdown with findings, a table for each claim of the paper, and links to figures.
-
-    Args:
-      contents: Stored results by experiment. The value is None if the experiment was not run.
-      folder: Folder of the stored results.
-      figures: Path of the folder of figures, for links.
-    """
-    links = link_pictures(list_pictures(contents), figures)
-    parts = [
-        "### Findings",
-        "\n".join(f"- {finding}" for finding in _list_findings(contents, folder)),
+def list_sections(contents: Contents, folder: stored_results.AnyPath) -> list[str]:
+    """Return the headings, texts and tables of the summary: one table for each claim."""
+    return [
         "### Is DA-Transformer better? (Tables 3 and 4, Figure 3)",
         "Test set, ours / published.",
         tables.scores_summary(contents),
@@ -38,12 +27,10 @@ def write_summary(contents: Contents, folder: stored_results.AnyPath, figures: s
         "### What do heads learn? (Figures 6 and 8, footnote 7)",
         head_tables.signs_table(contents, SUMMARY_DATA),
         head_tables.distances_table(contents),
-        "Figures: " + ", ".join(f"[{caption}]({path})" for caption, path in links.items()) + ".",
     ]
-    return "\n\n".join(parts) + "\n"
 
 
-def _list_findings(contents: Contents, folder: stored_results.AnyPath) -> list[str]:
+def list_findings(contents: Contents, folder: stored_results.AnyPath) -> list[str]:
     """Return sentences that state the main results, composed from the outcomes of the t-tests."""
     findings = []
     for method in ("vanilla", "no_positions"):

@@ -21,15 +21,15 @@ Contents = Mapping[str, Any]  # experiment -> stored results, or None if it was 
 SCORES = ("bleu", "bleu_lowercase", "chrf")
 
 
-def write_details(contents: Contents, stored: Contents, folder: stored_results.AnyPath) -> str:
-    """Return Markdown with data, searches, the scores of every seed, signatures and provenance.
+def list_details(contents: Contents, stored: Contents, folder: stored_results.AnyPath) -> list[str]:
+    """Return Markdown parts: data, searches, the scores of every seed, signatures and provenance.
 
     Args:
       contents: Results by experiment. The value is None if the experiment was not run.
       stored: Results as they are stored, before runs with several kinds of positions are split.
       folder: Folder of the stored results.
     """
-    parts = [
+    return [
         "### Data",
         *_describe_data(contents),
         "### Table 1",
@@ -47,7 +47,6 @@ def write_details(contents: Contents, stored: Contents, folder: stored_results.A
         "### Runs",
         report_sections.provenance_table(stored, folder),
     ]
-    return "\n\n".join(part for part in parts if part) + "\n"
 
 
 def _describe_data(contents: Contents) -> list[str]:

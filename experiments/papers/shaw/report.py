@@ -1,15 +1,12 @@
-"""Report on relative positions (Shaw et al. 2018): summary, details and figures.
+"""Report on relative positions (Shaw et al. 2018): summary, details and figures."""
 
-Everything is computed from stored results, by default those in `experiments/results`. If an
-experiment has no stored results, the report says "not run".
-"""
-
+from collections.abc import Mapping
 from typing import Any
 
 from etils import epath
 
-from experiments.papers.pictures import save_pictures
-from experiments.papers.shaw.details import write_details
+from experiments.papers.paper_report import Report
+from experiments.papers.shaw.details import list_details
 from experiments.papers.shaw.figures import list_pictures
 from experiments.papers.shaw.settings import (
     DATA_SETS,
@@ -18,18 +15,16 @@ from experiments.papers.shaw.settings import (
     experiment_name,
     list_experiments,
 )
-from experiments.papers.shaw.summary import write_summary
+from experiments.papers.shaw.summary import list_findings, list_sections
 from experiments.papers.shaw.switched import add_switched_runs
 from experiments.papers.stored_results import (
-    FOLDER,
     SEARCHED,
     AnyPath,
-    read_notes,
     read_results,
 )
 
 
-def read_contents(folder: AnyPath = FOLDER) -> dict[str, Any]:
+def read_contents(folder: AnyPath) -> dict[str, Any]:
     """Return the results by experiment. The value is None if the experiment was not run.
 
     Parts of runs that train several kinds of positions side by side are runs of their own.
@@ -49,22 +44,16 @@ def _read_stored(folder: AnyPath) -> dict[str, Any]:
     return found
 
 
-def draw_figures(folder: AnyPath, output: AnyPath) -> None:
-    """Draw all figures from the results in `folder`, and save them in `output/figures`."""
-    save_pictures(list_pictures(read_contents(folder)), output)
+def _list_details(contents: Mapping[str, Any], folder: AnyPath) -> list[str]:
+    """Return the headings, texts and tables of the full report."""
+    return list_details(contents, _read_stored(folder), folder)
 
 
-def summarize(folder: AnyPath = FOLDER, *, figures: str = "results/figures") -> str:
-    """Return a summary as Markdown: findings and the main tables.
-
-    Args:
-      folder: Folder of the stored results.
-      figures: Path of the folder of figures, for links.
-    """
-    return write_summary(read_contents(folder), figures)
-
-
-def detail(folder: AnyPath = FOLDER) -> str:
-    """Return the full report as Markdown: how the runs were made, then all tables."""
-    contents, stored = read_contents(folder), _read_stored(folder)
-    return read_notes("shaw", folder) + write_details(contents, stored, folder)
+REPORT = Report(
+    paper="shaw",
+    read_contents=read_contents,
+    list_findings=list_findings,
+    list_sections=list_sections,
+    list_details=_list_details,
+    list_pictures=list_pictures,
+)

@@ -6,9 +6,7 @@ from typing import Any
 from distattn_jax.train.results import select_members
 from experiments.papers import outcomes
 from experiments.papers.formatting import NOT_RUN, format_mean, format_value
-from experiments.papers.pictures import link_pictures
 from experiments.papers.shaw import tables
-from experiments.papers.shaw.figures import list_pictures
 from experiments.papers.shaw.published import MULTI30K
 from experiments.papers.shaw.settings import (
     DATA_SETS,
@@ -20,22 +18,15 @@ from experiments.papers.shaw.settings import (
     experiment_name,
 )
 from experiments.papers.statistics import ALPHA, summarize
+from experiments.papers.stored_results import AnyPath
 
 Contents = Mapping[str, Any]  # experiment -> stored results, or None if it was not run
 PLATEAU = 2  # The paper sees little variation from this clipping distance on.
 
 
-def write_summary(contents: Contents, figures: str) -> str:
-    """Return Markdown with findings, the tables of the paper, and links to figures.
-
-    Args:
-      contents: Stored results by experiment. The value is None if the experiment was not run.
-      figures: Path of the folder of figures, for links.
-    """
-    links = link_pictures(list_pictures(contents), figures)
-    parts = [
-        "### Findings",
-        "\n".join(f"- {finding}" for finding in _list_findings(contents)),
+def list_sections(contents: Contents, folder: AnyPath) -> list[str]:
+    """Return the headings, texts and tables of the summary as Markdown."""
+    return [
         "### Are relative positions better than absolute ones? (Table 1)",
         "BLEU on the test set, mean ± standard deviation over seeds. Models: layers of encoder + "
         "decoder x width.",
@@ -49,13 +40,9 @@ def write_summary(contents: Contents, figures: str) -> str:
         "### Is the system sound? Text-only Transformers on Multi30k, English to German, test 2016",
         tables.others_table(contents),
     ]
-    if links:
-        listed = ", ".join(f"[{caption}]({path})" for caption, path in links.items())
-        parts.append(f"Figures: {listed}.")
-    return "\n\n".join(parts) + "\n"
 
 
-def _list_findings(contents: Contents) -> list[str]:
+def list_findings(contents: Contents, folder: AnyPath) -> list[str]:
     """Return sentences that state the main results, composed from our numbers and the t-tests."""
     findings = [
         f"**{title}**: {_describe_comparisons(contents, *methods)}."

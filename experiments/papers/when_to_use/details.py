@@ -14,8 +14,8 @@ from experiments.papers.when_to_use.settings import EXPERIMENTS, LENGTHS
 Contents = Mapping[str, Any]  # experiment -> stored results, or None if it was not run
 
 
-def write_details(contents: Contents, folder: stored_results.AnyPath) -> str:
-    """Return Markdown with commands, data, all settings, every seed, positions and provenance.
+def list_details(contents: Contents, folder: stored_results.AnyPath) -> list[str]:
+    """Return Markdown parts: commands, data, all settings, every seed, positions and provenance.
 
     Args:
       contents: Results by experiment. The value is None if the experiment was not run.
@@ -30,13 +30,14 @@ def write_details(contents: Contents, folder: stored_results.AnyPath) -> str:
         report_sections.data_messages(contents, titles) or NOT_RUN_SENTENCE,
     ]
     if not any(contents.values()):
-        return "\n\n".join(parts) + "\n"
+        return parts
     parts.append("### All settings")
     for name, content in contents.items():
         if content is not None:
             results = stored_results.select_results(content, tuple(content["runs"]))
             parts += [f"{name}:", settings_table(results)]
-    parts += [
+    return [
+        *parts,
         "### Perplexity by position",
         positions_table(contents),
         "### Every seed",
@@ -44,7 +45,6 @@ def write_details(contents: Contents, folder: stored_results.AnyPath) -> str:
         "### Runs",
         report_sections.provenance_table(contents, folder, searches=()),
     ]
-    return "\n\n".join(part for part in parts if part) + "\n"
 
 
 def positions_table(contents: Contents) -> str:

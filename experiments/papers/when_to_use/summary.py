@@ -5,10 +5,9 @@ from typing import Any
 
 from experiments.papers import outcomes
 from experiments.papers.formatting import NOT_RUN, method_title
-from experiments.papers.pictures import link_pictures
 from experiments.papers.statistics import ALPHA, summarize
+from experiments.papers.stored_results import AnyPath
 from experiments.papers.when_to_use import tables
-from experiments.papers.when_to_use.figures import list_pictures
 from experiments.papers.when_to_use.settings import (
     ENCODERS,
     EXPERIMENTS,
@@ -21,17 +20,9 @@ from experiments.papers.when_to_use.settings import (
 Contents = Mapping[str, Any]  # experiment -> stored results, or None if it was not run
 
 
-def write_summary(contents: Contents, figures: str) -> str:
-    """Return Markdown with findings, tables, and links to figures.
-
-    Args:
-      contents: Stored results by experiment. The value is None if the experiment was not run.
-      figures: Path of the folder of figures, for links.
-    """
-    links = link_pictures(list_pictures(contents), figures)
-    parts = [
-        "### Findings",
-        "\n".join(f"- {finding}" for finding in list_findings(contents)),
+def list_sections(contents: Contents, folder: AnyPath) -> list[str]:
+    """Return the headings, texts and tables of the summary as Markdown."""
+    return [
         "### Tagging: does the order of words carry the answer?",
         tables.scores_table(contents, tables.TAGGING),
         tables.differences_table(contents, tables.TAGGING),
@@ -49,13 +40,9 @@ def write_summary(contents: Contents, figures: str) -> str:
         "### What does it cost to prune heads of DA-Transformer? (validation set)",
         tables.pruning_table(contents),
     ]
-    if links:
-        listed = ", ".join(f"[{caption}]({path})" for caption, path in links.items())
-        parts.append(f"Figures: {listed}.")
-    return "\n\n".join(part for part in parts if part) + "\n"
 
 
-def list_findings(contents: Contents) -> list[str]:
+def list_findings(contents: Contents, folder: AnyPath) -> list[str]:
     """Return sentences that state the main results, composed from our numbers and the t-tests."""
     findings = [
         f"**TENER against the Transformer on named entities** (its own claim): "
