@@ -10,6 +10,7 @@ from etils import epath
 from distattn_jax.tasks import LanguageModelingConfig, read_split
 from distattn_jax.tasks.load import load_parameters, load_task
 from distattn_jax.train.atomic_write import write_atomically
+from experiments.commands.perplexity import add_runs_and_lengths
 from experiments.commands.train import enable_compilation_cache
 from experiments.papers.formatting import markdown_table
 from experiments.papers.when_to_use.measures import HEADS_FILE, measure_heads
@@ -18,13 +19,9 @@ from experiments.papers.when_to_use.measures import HEADS_FILE, measure_heads
 def main(arguments: Sequence[str]) -> None:
     """Run `heads RUN [RUN ...] [--lengths N ...]`: print measures of heads, and store them."""
     parser = argparse.ArgumentParser(prog="python -m experiments heads", description=__doc__)
-    parser.add_argument("runs", nargs="+", metavar="RUN", help="folders of runs")
-    parser.add_argument(
-        "--lengths",
-        type=int,
-        nargs="+",
-        metavar="N",
-        help="language models: tokens of an example (now: 1, 2 and 4 times the length in training)",
+    add_runs_and_lengths(
+        parser,
+        "language models: tokens of an example (now: 1, 2 and 4 times the length in training)",
     )
     parsed = parser.parse_args(arguments)
     enable_compilation_cache()

@@ -21,13 +21,8 @@ from experiments.papers.when_to_use.measures import PERPLEXITY_FILE
 def main(arguments: Sequence[str]) -> None:
     """Run `perplexity RUN [RUN ...] [--lengths N ...]`: print perplexities, and store them."""
     parser = argparse.ArgumentParser(prog="python -m experiments perplexity", description=__doc__)
-    parser.add_argument("runs", nargs="+", metavar="RUN", help="folders of runs")
-    parser.add_argument(
-        "--lengths",
-        type=int,
-        nargs="+",
-        metavar="N",
-        help="tokens of an example (now: 1, 2, 4 and 8 times the length in training)",
+    add_runs_and_lengths(
+        parser, "tokens of an example (now: 1, 2, 4 and 8 times the length in training)"
     )
     parser.add_argument("--split", default="test", help="split of the data set (now: test)")
     parser.add_argument(
@@ -56,6 +51,12 @@ def main(arguments: Sequence[str]) -> None:
         columns = {str(length): result.perplexity for length, result in results.items()}
         print(format_metrics(columns, list_members(config), digits=2))
         print(f"\nBy position, mean of all models:\n\n{format_positions(results)}\n")
+
+
+def add_runs_and_lengths(parser: argparse.ArgumentParser, explanation: str) -> None:
+    """Add `RUN [RUN ...]` and the flag --lengths, with its explanation for --help."""
+    parser.add_argument("runs", nargs="+", metavar="RUN", help="folders of runs")
+    parser.add_argument("--lengths", type=int, nargs="+", metavar="N", help=explanation)
 
 
 def format_positions(results: dict[int, LengthResult]) -> str:
