@@ -4,14 +4,13 @@ from collections.abc import Sequence
 
 from distattn_jax.tasks import LanguageModelingConfig, TranslationConfig
 from distattn_jax.tasks.fine_tuning import FineTuningConfig
-from distattn_jax.train import Config, Run
+from distattn_jax.train import Config, Run, RunError
 from distattn_jax.train.options import list_set_options, parse_options
 from distattn_jax.train.run import experiment_folder
 from experiments.commands.train import run
 from experiments.papers.attention_guiding import settings as attention_guiding
 from experiments.papers.da_transformer import settings as da_transformer
 from experiments.papers.shaw import search as shaw
-from experiments.papers.when_to_use import search as when_to_use
 from experiments.recipes import load_recipe
 
 
@@ -31,7 +30,11 @@ def main(arguments: Sequence[str]) -> None:
     elif isinstance(config, FineTuningConfig):
         searched = attention_guiding.search_config(config)
     elif isinstance(config, LanguageModelingConfig):
-        searched = when_to_use.search_config(config)
+        raise RunError(
+            f"RECIPE must have a grid of hyperparameters; got {recipe}, and language models have "
+            "none. Train a grid instead: give an option several values, for example "
+            f"`train {recipe} --optimizer.learning-rate 1e-3 2e-3`."
+        )
     else:
         searched = da_transformer.search_config(config)
     config = parse_options(searched, flags, program=f"python -m experiments search {recipe}")

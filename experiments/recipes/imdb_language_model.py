@@ -2,9 +2,10 @@
 
 The texts are the reviews of IMDB, joined with [END] after each review. The models are trained on
 256 tokens (--data.longest), and measured on up to 8192 tokens.
+`python -m experiments report when_to_use --details` prints the command with the grid of
+hyperparameters.
 
-Before:   python -m experiments search imdb_language_model
-Command:  python -m experiments train imdb_language_model --search runs/imdb_language_model_search
+Command:  python -m experiments train imdb_language_model
 Then:     python -m experiments perplexity runs/imdb_language_model/{vanilla,distance_aware,alibi}
           --lengths 256 512 1024 2048 4096 8192
 Device:   a GPU

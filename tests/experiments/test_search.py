@@ -8,11 +8,12 @@ import pytest
 from distattn_jax.tasks.search import apply_search
 from distattn_jax.train import RunError
 from distattn_jax.train.members import list_members
-from distattn_jax.train.options import replace_options
+from distattn_jax.train.options import parse_options, replace_options
 from distattn_jax.train.run import config_to_json
+from experiments.commands.search import main as search_command
 from experiments.papers.attention_guiding.settings import search_config
 from experiments.papers.da_transformer.settings import search_config as da_search_config
-from experiments.papers.when_to_use.search import search_config as when_to_use_search_config
+from experiments.papers.when_to_use.settings import EXPERIMENTS
 from experiments.recipes import load_recipe
 
 RAW, WEIGHTS = "raw files of the data", "pre-trained weights"
@@ -144,11 +145,20 @@ def test_ratings_use_the_search_of_the_classes_of_the_same_reviews(tmp_path):
 
 
 def test_all_methods_of_language_models_try_the_same_settings():
-    config = when_to_use_search_config(load_config("imdb_language_model"))
+    experiment = EXPERIMENTS["imdb_language_model"]
+    config = parse_options(
+        load_config(experiment.recipe), list(experiment.options), program="train"
+    )
     tried = [
-        {(member.setting["learning_rate"], member.setting["dropout_rate"]) for member in members}
-        for members in (list_members(config.for_method(method)) for method in config.methods)
-        if len(members) == 6
+        [(member.setting["learning_rate"], member.setting["dropout_rate"]) for member in members]
+        for members in (list_members(config.for_method(method)) for method in experiment.methods)
     ]
     assert len(tried) == len(config.methods) == 18
-    assert all(settings == tried[0] and len(settings) == 6 for settings in tried)
+    assert all(settings == tried[0] for settings in tried)
+    assert len(tried[0]) == 10  # 2 settings with 5 seeds
+    assert set(tried[0]) == {(1e-3, 0.0), (2e-3, 0.0)}
+
+
+def test_a_search_of_language_models_says_how_to_train_a_grid():
+    with pytest.raises(RunError, match=r"`train language_model --optimizer.learning-rate 1e-3 2e"):
+        search_command(["language_model"])
