@@ -72,10 +72,10 @@ def allocate(
     free = barriers(ring, config.stages, arrivals=config.warpgroups)
     windows = dict.fromkeys(inputs.moving, config.block_rows)
     windows |= dict.fromkeys(inputs.diagonals, config.block_rows + config.columns)
-    shared_blocks = count_shared_blocks(inputs, config)
+    reused_blocks = count_reused_blocks(inputs, config)
     for name, array in {**inputs.moving, **inputs.diagonals}.items():
-        if name in shared_blocks:
-            slots, length, copies = config.stages + shared_blocks[name], config.rows, 1
+        if name in reused_blocks:
+            slots, length, copies = config.stages + reused_blocks[name], config.rows, 1
         else:
             slots, length, copies = (
                 config.stages,
@@ -119,8 +119,8 @@ def _replaces_resident(name: str, output: jax.ShapeDtypeStruct, inputs: KernelIn
     )
 
 
-def count_shared_blocks(inputs: KernelInputs, config: TileConfig) -> dict[str, int]:
-    """Return the number of blocks that a tile shares with the previous tile, by array.
+def count_reused_blocks(inputs: KernelInputs, config: TileConfig) -> dict[str, int]:
+    """Return the number of blocks that a tile reuses from the previous tile, by array.
 
     The result contains the matrices of diagonals and of moving rows. Their blocks have as many rows
     as a tile. A tile of the next columns needs the blocks of the previous tile, except for one of

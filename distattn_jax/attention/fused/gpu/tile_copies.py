@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from distattn_jax.attention.fused.gpu.kernel_body import count_leading_rows
-from distattn_jax.attention.fused.gpu.shared_memory import count_shared_blocks
+from distattn_jax.attention.fused.gpu.shared_memory import count_reused_blocks
 from distattn_jax.attention.fused.gpu.tile_configs import TileConfig
 
 
@@ -31,15 +31,15 @@ def copy_tiles(refs, memory, grid_index, schedule, config, origin, iteration) ->
     """
     read_run = functools.partial(read_run_of_block, refs, grid_index)
     block_row = grid_index[2] * config.block_rows
-    shared_blocks = count_shared_blocks(refs, config)
-    first = read_run(0)[0]  # With shared blocks, tiles are in the order of their columns.
+    reused_blocks = count_reused_blocks(refs, config)
+    first = read_run(0)[0]  # With reused blocks, tiles are in the order of their columns.
 
     def copy_block(name, block):
         """Copy a block of diagonals or moving rows. Block 0 belongs to the first tile."""
         ref, slots = (refs.diagonals | refs.moving)[name], memory.ring[name].shape[0]
         if name in refs.diagonals:
             start = origin + block_row - first * config.columns
-            start += (shared_blocks[name] - 1 - block) * config.rows
+            start += (reused_blocks[name] - 1 - block) * config.rows
         else:
             start = block_row + first * config.columns - origin + count_leading_rows(config)
             start += block * config.rows
@@ -68,7 +68,7 @@ def copy_tiles(refs, memory, grid_index, schedule, config, origin, iteration) ->
             for name, ref in refs.streamed.items()
         }
         for name, ref in refs.moving.items():
-            if name not in shared_blocks:
+            if name not in reused_blocks:
                 sources[name] = slice_rows(ref, grid_index, first_row, config.block_rows)
         for name, ref in refs.entries.items():
             sources[name] = _slice_tile(ref, grid_index, first_row, column, config)
@@ -76,7 +76,7 @@ def copy_tiles(refs, memory, grid_index, schedule, config, origin, iteration) ->
             wait_until_free(name)
             plgpu.copy_gmem_to_smem(source, memory.ring[name].at[slot], memory.full[name].at[slot])
         for name, ref in refs.diagonals.items():
-            if name in shared_blocks:
+            if name in reused_blocks:
                 continue
             wait_until_free(name)
             start = origin + block_row - (tile + 1) * config.columns
@@ -85,10 +85,10 @@ def copy_tiles(refs, memory, grid_index, schedule, config, origin, iteration) ->
                 part = slice_rows(ref, grid_index, start + offset, rows)
                 buffer = memory.ring[name].at[slot, pl.ds(offset, rows)]
                 plgpu.copy_gmem_to_smem(part, buffer, memory.full[name].at[slot])
-        for name, count in shared_blocks.items():
+        for name, count in reused_blocks.items():
             copy_block(name, iteration + count)
 
-    for name, count in shared_blocks.items():
+    for name, count in reused_blocks.items():
         for block in range(count):
             copy_block(name, block)
 

@@ -45,7 +45,7 @@ from distattn_jax.attention.fused.gpu.kernel_body import (
 from distattn_jax.attention.fused.gpu.shared_memory import (
     SharedMemory,
     allocate,
-    count_shared_blocks,
+    count_reused_blocks,
 )
 from distattn_jax.attention.fused.gpu.tile_configs import TileConfig, count_examples
 from distattn_jax.attention.fused.gpu.tile_copies import (
@@ -210,8 +210,8 @@ def _compute_tiles(
     row = grid_index[2] * config.block_rows + warpgroup * config.rows
     context = _make_context(refs, outputs, memory, grid_index, warpgroup, buffer, row, config.held)
 
-    shared_blocks = count_shared_blocks(refs, config)
-    for name, count in shared_blocks.items():
+    reused_blocks = count_reused_blocks(refs, config)
+    for name, count in reused_blocks.items():
         for block in range(count):
             plgpu.barrier_wait(memory.full[name].at[block])
     shift = iteration - read_run(0)[0]
@@ -222,7 +222,7 @@ def _compute_tiles(
         def step(index, iteration, state, section=section):
             first_row = row + index * config.columns - origin if refs.moving else row
             tile = _make_tile(
-                memory, first_row, warpgroup, index, iteration, section, config, shared_blocks
+                memory, first_row, warpgroup, index, iteration, section, config, reused_blocks
             )
             resident = {
                 name: registers.copy_operand(matrix, index) if name in config.held else matrix
@@ -300,7 +300,7 @@ def _make_context(
     )
 
 
-def _make_tile(memory, row, warpgroup, index, iteration, section, config, shared_blocks) -> Tile:
+def _make_tile(memory, row, warpgroup, index, iteration, section, config, reused_blocks) -> Tile:
     """Return the tile at index `index`, which the loop processes in iteration `iteration`."""
 
     def find_slot(name, block):
@@ -308,12 +308,12 @@ def _make_tile(memory, row, warpgroup, index, iteration, section, config, shared
 
     def wait(name):
         # A tile waits for its last block, and releases its first block. Warpgroup i uses block i.
-        count = shared_blocks.get(name, 0)
+        count = reused_blocks.get(name, 0)
         plgpu.barrier_wait(memory.full[name].at[find_slot(name, count)])
         return memory.ring[name].at[find_slot(name, warpgroup if count else 0)]
 
     def wait_diagonals(name):
-        count = shared_blocks[name]
+        count = reused_blocks[name]
         plgpu.barrier_wait(memory.full[name].at[find_slot(name, count)])
         blocks = (find_slot(name, count - warpgroup - i) for i in (0, 1))
         lower, upper = (memory.ring[name].at[block] for block in blocks)
