@@ -27,10 +27,10 @@ ABLATIONS = {
 }
 
 # Experiments with the recipe of a published model of Multi30k (Wu et al. 2021), each with
-# several dropout rates -> where dropout is applied.
+# several learning rates or dropout rates -> where dropout is applied.
 TINY = {
     "multi30k_tiny": "everywhere",
-    "multi30k_tiny_residual": "to embeddings and before residual sums",
+    "multi30k_tiny_rates": "of embeddings and residual sums",
 }
 
 # Experiment -> source sentence. The report draws the position vectors of these experiments, and

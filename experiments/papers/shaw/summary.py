@@ -144,7 +144,7 @@ def _find_best(contents: Contents) -> tuple[str, str] | None:
 
 
 def _find_best_tiny(contents: Contents) -> tuple[str, str] | None:
-    """Return the mean BLEU of our best model with lower-cased texts, and its dropout.
+    """Return the mean BLEU of our best model with lower-cased texts, and its setting.
 
     The model is selected by the validation loss. Return None if nothing was run.
     """
@@ -154,8 +154,8 @@ def _find_best_tiny(contents: Contents) -> tuple[str, str] | None:
             result = run["result"]
             losses = tables.values_by_seed(result, "validation", result["criterion"]).values()
             values = tables.values_by_seed(result, "test", "bleu_lowercase").values()
-            rate = result["members"][select_members(result)[0]]["setting"]["dropout_rate"]
-            about = f"tiny, absolute, dropout {rate:g} {place}"
+            setting = result["members"][select_members(result)[0]]["setting"]
+            about = f"tiny, absolute, {tables.describe_tiny(setting, place)}"
             found.append((summarize(losses).mean, format_mean("bleu_lowercase", values), about))
     if not found:
         return None

@@ -148,7 +148,7 @@ def others_table(contents: Contents) -> str:
 
 
 def _tiny_rows(contents: Contents) -> list[list[str]]:
-    """Return one row for each dropout rate of our runs with the recipe of Wu et al. 2021.
+    """Return one row for each setting of our runs with the recipe of Wu et al. 2021.
 
     The texts were lower-cased before training, so that there is no BLEU of cased texts.
     """
@@ -157,11 +157,11 @@ def _tiny_rows(contents: Contents) -> list[list[str]]:
         content = contents[name]
         for method, run in (content or {}).get("runs", {}).items():
             for members in group_by_setting(run["result"]):
-                rate = run["result"]["members"][members[0]]["setting"]["dropout_rate"]
+                about = describe_tiny(run["result"]["members"][members[0]]["setting"], place)
                 values = values_by_seed(run["result"], "test", "bleu_lowercase", members).values()
                 rows.append(
                     [
-                        f"ours, absolute, recipe of Wu et al., dropout {rate:g} {place}",
+                        f"ours, absolute, recipe of Wu et al., {about}",
                         describe_model(content, "tiny"),
                         EMPTY,
                         format_mean("bleu_lowercase", values),
@@ -169,6 +169,16 @@ def _tiny_rows(contents: Contents) -> list[list[str]]:
                     ]
                 )
     return rows
+
+
+def describe_tiny(setting: Mapping[str, Any], place: str) -> str:
+    """Describe the learning rate and the dropout of a run with the recipe of Wu et al. 2021.
+
+    Args:
+      setting: Hyperparameters of a model.
+      place: Where dropout is applied, a value of `TINY`.
+    """
+    return f"rate {setting['learning_rate']:g}, dropout {setting['dropout_rate']:g} {place}"
 
 
 def _describe_decoding(content: Mapping[str, Any] | None, method: str) -> str:
