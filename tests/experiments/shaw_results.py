@@ -72,7 +72,7 @@ def tiny(name, rates):
     members = []
     for rate, bleu in rates.items():
         for member in run("vanilla", bleu)["result"]["members"]:
-            members.append({**member, "setting": {"dropout_rate": rate}})
+            members.append({**member, "setting": {"learning_rate": 5e-3, "dropout_rate": rate}})
     whole["runs"]["vanilla"]["result"]["members"] = members
     return whole
 

@@ -102,13 +102,14 @@ def test_differences_are_tested_by_seed(folder):
 def test_our_best_model_by_validation_loss_is_compared_with_others(summary):
     # The run of the medium model with relative positions has the lowest loss.
     assert (
-        "39.00 ± 1.00 (tiny, absolute, dropout 0.1 everywhere) against 41.02, lower case (Wu et al."
+        "39.00 ± 1.00 (tiny, absolute, rate 0.005, dropout 0.1 everywhere) against 41.02, lower "
+        "case (Wu et al."
     ) in summary
     assert "40.00 ± 1.00 (medium, relative) against 35.41, cased (DGL" in summary
     row = find_row(summary, "ours, relative", "| system")
     assert row[1:4] == ["small (3 + 3 x 256)", "38.00 ± 1.00", "39.00 ± 1.00"]
     assert row[4] == "sacrebleu, tokens 13a; beam 4"
-    name = "ours, absolute, recipe of Wu et al., dropout 0.3 everywhere"
+    name = "ours, absolute, recipe of Wu et al., rate 0.005, dropout 0.3 everywhere"
     row = find_row(summary, name, "| system")
     assert row[1:4] == ["tiny (3 + 3 x 256)", "-", "14.00 ± 1.00"]
 
