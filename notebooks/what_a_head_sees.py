@@ -271,7 +271,7 @@ plt.show()
 #
 # Which opinion about the service does a sentence hold? It is the one nearest to the word "service".
 # A tiny model learns it in 200 steps. Its heads begin with |w| near 0.2, half of them local. Training
-# makes one of them clearly local: its coefficient falls within a few words.
+# makes these two clearly local: their coefficients fall within a few words.
 
 # %%
 import random
@@ -284,7 +284,8 @@ from distattn_jax.datasets.nearest import LABELS, SPLITS, make_sentence
 from distattn_jax.models import Sizes, TextClassifier
 
 generator = random.Random(0)
-examples = [make_sentence(generator, SPLITS["train"]) for _ in range(6400)]
+examples = [make_sentence(generator, SPLITS["train"]) for _ in range(12000)]
+examples = [(text, label) for text, label in examples if len(text.split()) <= 20]
 words = sorted({word for text, _ in examples for word in text.split()})
 vocabulary = {word: i + 3 for i, word in enumerate(words)}
 longest = max(len(text.split()) for text, _ in examples)
@@ -316,7 +317,7 @@ def step(model, optimizer, tokens, lengths, labels):
     return accuracy
 
 
-rows = np.random.default_rng(0).integers(0, len(examples), (200, 64))
+rows = np.random.default_rng(0).integers(0, len(examples), (200, 32))
 accuracies = [step(model, optimizer, tokens[i], lengths[i], labels[i]) for i in rows]
 print(f"accuracy of the last 20 steps: {np.mean(accuracies[-20:]):.1%}")
 trained = model.text.sequence.encoder.layers[0].attention.variant()

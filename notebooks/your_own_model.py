@@ -81,7 +81,7 @@ print("w before training:", aware.attend.attention_fn.variant.weight[...])
 
 
 # %%
-def make_batch(generator, size=64, length=24):
+def make_batch(generator, size=32, length=24):
     """Return tokens (0 to 3 are numbers) and labels, both of shape (B, T)."""
     tokens = generator.integers(4, 16, (size, length))
     places = generator.permuted(np.tile(np.arange(length), (size, 1)), axis=1)
@@ -179,7 +179,7 @@ print(
 
 # %% [markdown]
 # The picture shows how similar the heads are in what they look at: the cosine of the attention that
-# the tokens receive. The guide makes heads less alike.
+# the tokens receive. The guide makes most pairs of heads less alike.
 
 # %%
 tokens, _ = make_batch(np.random.default_rng(1))

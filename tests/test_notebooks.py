@@ -19,8 +19,7 @@ every_notebook = pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: pat
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 @every_notebook
 def test_it_runs_and_shows_its_figures(path, monkeypatch):
-    if path.stem != "guiding":  # It computes longer than it compiles.
-        monkeypatch.setenv("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")
+    monkeypatch.setenv("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")
     notebook = nbformat.read(path, as_version=4)
     nbclient.NotebookClient(notebook, timeout=300, kernel_name="python3").execute()
     outputs = [output for cell in notebook.cells for output in cell.get("outputs", [])]
