@@ -105,13 +105,16 @@ def uninterrupted(start, made_once):
     return made_once("uninterrupted", make)
 
 
-def read_results(folder):
-    run = run_directory(make_config(folder))
+def find_run(folder):
+    return run_directory(make_config(folder))
+
+
+def read_results(run):
     return {name: (run / name).read_bytes() for name in ("metrics.jsonl", "result.json")}
 
 
 def last_logged_step(folder):
-    path = run_directory(make_config(folder)) / "metrics.jsonl"
+    path = find_run(folder) / "metrics.jsonl"
     lines = path.read_text().splitlines() if path.exists() else []
     return json.loads(lines[-1])["step"] if lines and lines[-1].endswith("}") else 0
 
@@ -131,7 +134,7 @@ def wait_for_step(process, folder, step, saved=0):
 
 def list_checkpoints(folder):
     """List the finished checkpoints, oldest first."""
-    paths = (run_directory(make_config(folder)) / "checkpoints").glob("*")
+    paths = (find_run(folder) / "checkpoints").glob("*")
     paths = sorted((path for path in paths if path.name.isdigit()), key=lambda path: int(path.name))
     return [path for path in paths if not is_incomplete(epath.Path(path))]
 
@@ -169,51 +172,53 @@ def test_a_run_killed_at_random_steps_ends_like_an_uninterrupted_run(
     process = start(tmp_path)
     output = process.wait_for_output()
     assert process.returncode == 0, output
-    assert read_results(tmp_path) == read_results(uninterrupted)
-    assert best_parameters(tmp_path) == best_parameters(uninterrupted)
+    runs = find_run(tmp_path), find_run(uninterrupted)
+    assert read_results(runs[0]) == read_results(runs[1])
+    assert best_parameters(runs[0]) == best_parameters(runs[1])
 
 
-def best_parameters(folder):
+def best_parameters(run):
     """Return the bytes of each array of the best parameters, in the order of their names."""
-    run = run_directory(make_config(folder))
     params = load_parameters(run, load_task(run))
     return [np.asarray(leaf).tobytes() for leaf in jax.tree.leaves(params)]
 
 
-def test_two_processes_train_like_one_and_save_the_same_step(start, uninterrupted, tmp_path):
+def test_two_processes_train_like_one_and_save_the_same_step(start, finished_run, tmp_path):
     write_texts(tmp_path)
+    # These are the options of the run in one process.
+    short = ("--epochs", "3", "--output.log-every", "5", "--output.evaluate-every", "15")
 
     def start_both():
-        options = ("--mesh.coordinator", f"localhost:{free_port()}", "--mesh.processes", "2")
+        mesh = ("--mesh.coordinator", f"localhost:{free_port()}", "--mesh.processes", "2")
+        options = (*short, *mesh)
         return [start(tmp_path, *options, "--mesh.process", str(i)) for i in range(2)]
 
     processes = start_both()
-    wait_for_step(processes[0], tmp_path, 7)
+    wait_for_step(processes[0], tmp_path, 5)
     number = random.choice([signal.SIGTERM, signal.SIGINT])
     print(f"sent {number.name}")
     processes[1].send_signal(number)  # Both processes stop after the same step.
     outputs = [process.wait_for_output() for process in processes]
     assert [process.returncode for process in processes] == [143, 143], outputs
     step = newest_checkpoint(tmp_path).name
-    assert all(f"saved at step {step} of 100" in output for output in outputs)
+    assert all(f"saved at step {step} of 30" in output for output in outputs)
 
     processes = start_both()
     outputs = [process.wait_for_output() for process in processes]
     assert [process.returncode for process in processes] == [0, 0], outputs
+    run = find_run(tmp_path)
     one, two = (
-        [json.loads(line) for line in read_results(folder)["metrics.jsonl"].splitlines()]
-        for folder in (uninterrupted, tmp_path)
+        [json.loads(line) for line in read_results(each)["metrics.jsonl"].splitlines()]
+        for each in (finished_run, run)
     )
     assert [line.keys() for line in one] == [line.keys() for line in two]
     for expected, actual in zip(one, two, strict=True):
         for name in expected:
             np.testing.assert_allclose(actual[name], expected[name], rtol=1e-5, atol=1e-5)
-    assert newest_checkpoint(tmp_path).name == "100"
-    environment = json.loads(
-        (run_directory(make_config(tmp_path)) / "environment.json").read_text()
-    )
+    assert newest_checkpoint(tmp_path).name == "30"
+    environment = json.loads((run / "environment.json").read_text())
     assert environment["processes"] == 2
-    for one, two in zip(best_parameters(uninterrupted), best_parameters(tmp_path), strict=True):
+    for one, two in zip(best_parameters(finished_run), best_parameters(run), strict=True):
         np.testing.assert_allclose(
             np.frombuffer(two, np.float32), np.frombuffer(one, np.float32), atol=1e-3
         )
