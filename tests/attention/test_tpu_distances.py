@@ -1,4 +1,4 @@
-"""Distances of a tile on a TPU, and distance functions that are evaluated faster for 16 bits."""
+"""Distances of a tile on a TPU, and reciprocals that are estimated for 16-bit inputs."""
 
 import functools
 
@@ -16,25 +16,26 @@ from distattn_jax.attention.fused.distance_functions import (
 from distattn_jax.attention.fused.runs import Section
 from distattn_jax.attention.fused.score_map import ScoreMap
 from distattn_jax.attention.fused.scoring import DistanceScoring
+from distattn_jax.attention.fused.tpu.distance_tiles import view_distances
 from distattn_jax.attention.fused.tpu.kernel_body import BlockContext, Tile
-from distattn_jax.attention.fused.tpu.tile_view import view_distances
 from distattn_jax.attention.fused.visible_columns import Window
 
 SHAPE = (128, 24)  # keys and queries of the tile
 OFFSET = 3
 
 
-def make_distances(side, function, *, is_16_bit):
-    """Return the distances of a tile on one side of the diagonal, or on the diagonal."""
-    query, key = {1: (200, 16), 0: (16, 16), -1: (16, 64)}[side]
+def make_distances(query, key, function, *, is_16_bit):
+    """Return the distances of the tile that begins with a query and a key."""
     lengths = (jnp.int32(256), jnp.int32(256), jnp.int32(OFFSET))
     scoring = DistanceScoring(1.0, function, is_additive=False)
     context = BlockContext(
-        jnp.int32(query), lambda name: jnp.zeros(0), {"lengths": lengths}, {}, {}, {}
+        start=jnp.int32(query),
+        load=lambda name: jnp.zeros(0),
+        scalars={"lengths": lengths},
+        is_first=jnp.bool_(True),
+        **{name: {} for name in ("skipped_sums", "scratch", "kept", "summed_outputs")},
     )
-    tile = Tile(
-        jnp.int32(query), jnp.int32(key), Section(side=side), SHAPE, lambda name: jnp.zeros(0)
-    )
+    tile = Tile(jnp.int32(query), jnp.int32(key), Section(), SHAPE, lambda name: jnp.zeros(0))
     flags = dict.fromkeys(("has_key_mask", "has_segments", "has_mask", "has_dropout"), False)
     score_map = ScoreMap(scoring, Window(), **flags, is_transposed=False, is_16_bit=is_16_bit)
     expected = query + OFFSET + jnp.arange(SHAPE[1])[None] - key - jnp.arange(SHAPE[0])[:, None]
@@ -42,13 +43,13 @@ def make_distances(side, function, *, is_16_bit):
 
 
 @pytest.mark.parametrize("is_16_bit", [True, False])
-@pytest.mark.parametrize("side", [1, 0, -1])
+@pytest.mark.parametrize(("query", "key"), [(200, 16), (16, 16), (16, 64)])
 @pytest.mark.parametrize(("slope", "shift"), [(-0.3, 2.0), (0.3, -12.0), (4.0, 0.0), (-40.0, 1.0)])
-def test_functions_of_the_distance_equal_their_formulas(side, is_16_bit, slope, shift):
+def test_functions_of_the_distance_equal_their_formulas(query, key, is_16_bit, slope, shift):
     coefficients = Coefficients(*map(jnp.float32, (slope, shift, 1.0, 0.0)))
     cotangent = FunctionCotangent(lambda: jnp.ones(SHAPE), lambda: jnp.ones(SHAPE))
     for function in (SIGMOID, LINEAR):
-        distances, expected = make_distances(side, function, is_16_bit=is_16_bit)
+        distances, expected = make_distances(query, key, function, is_16_bit=is_16_bit)
         chex.assert_trees_all_equal(distances.entries(), expected)
         line = slope * expected + shift
         value = 1 / (1 + jnp.exp(-line)) if function is SIGMOID else line

@@ -1,5 +1,7 @@
 """Fused kernels for TPUs, run by the Pallas interpreter: values and all gradients."""
 
+import functools
+
 import chex
 import jax
 import jax.numpy as jnp
@@ -15,7 +17,7 @@ from distattn_jax.attention import (
     implementations,
 )
 from distattn_jax.attention.fused import interpreter
-from distattn_jax.attention.fused.tpu import tile_configs
+from distattn_jax.attention.fused.tpu import distance_tiles, tile_configs
 from distattn_jax.attention.fused.tpu.tile_view import expand_diagonals
 from tests.attention.cases import Sizes, inputs, needs_kernels
 
@@ -28,6 +30,7 @@ SIZES = Sizes(batch=1, queries=200, keys=300, heads=2, width=24, value_width=16)
 @pytest.fixture(autouse=True)
 def _small_tiles_on_a_tpu(monkeypatch):
     monkeypatch.setattr(tile_configs, "DEFAULT", tile_configs.TileConfig(128, 128))
+    monkeypatch.setattr(distance_tiles, "MOST_TILES", 2)  # Diagonals of tiles share them.
     monkeypatch.setattr(implementations, "local_platform", lambda: "tpu")
 
 
@@ -78,9 +81,9 @@ CASES = {
         DistanceAware(WEIGHT, SHAPE, tolerance=1e-6),
         {"mask": random_mask(1, 2, SIZES.queries, SIZES.keys), "received": True},
     ),
-    "keys on both sides": (
+    "keys on both sides, f is not stored": (
         SIZES._replace(queries=100),
-        DistanceAware(WEIGHT, SHAPE, adjust=early_add),
+        DistanceAware(WEIGHT / 50, (SHAPE, SHAPE), mapping="linear", adjust=early_add),
         {"query_offset": 50},
     ),
     "table with window and mask of keys": (
@@ -122,8 +125,25 @@ def compare_with_reference(sizes, variant, options):
         chex.assert_trees_all_close(actual, desired, rtol=0, atol=2e-5 * unit)
 
 
+def test_scores_may_be_far_from_zero():
+    """Every tile changes the reference of some queries, to larger or to smaller scores."""
+    query, key, value = inputs(SIZES._replace(queries=100), "float32")
+    signs = jnp.where(jnp.arange(query.shape[1]) % 3 == 0, 1.0, -1.0)
+    query = query.at[..., 0].set(60 * signs[:, None])
+    key = key.at[..., 0].set(1 + jnp.arange(key.shape[1])[:, None] // 128)  # ±60, ±120, ±180
+    options = {"local_window_size": (200, 200), "logsumexp": True, "scale": 1.0}
+
+    def attend(implementation):
+        call = functools.partial(attention, implementation=implementation, **options)
+        return jax.jit(call, compiler_options=QUICKLY)(query, key, value, DotProduct())
+
+    with interpreter.interpreted():
+        actual = attend("pallas")
+    chex.assert_trees_all_close(actual, attend("reference"), rtol=1e-5, atol=1e-5)
+
+
 def test_a_vmap_equals_a_loop():
-    """One `vmap` is over queries and lengths, and another is over variants."""
+    """One `vmap` is over queries, lengths and offsets, and another is over variants."""
     sizes = SIZES._replace(queries=100, keys=130)
     query, key, value = inputs(sizes._replace(batch=2), "float32")
     lengths, weights = jnp.asarray([[130], [90]]), jnp.stack([WEIGHT, 2 * WEIGHT])
@@ -135,6 +155,7 @@ def test_a_vmap_equals_a_loop():
             value[:1],
             DistanceAware(weight, SHAPE),
             key_lengths=lengths,
+            query_offset=lengths - 100,
             implementation="pallas",
         ).values
 
@@ -149,6 +170,7 @@ def test_a_vmap_equals_a_loop():
             value[:1],
             DistanceAware(weights[j], SHAPE),
             key_lengths=lengths[i],
+            query_offset=lengths[i] - 100,
             implementation="reference",
         ).values
         chex.assert_trees_all_close(actual[i, j], expected, rtol=0, atol=1e-5)

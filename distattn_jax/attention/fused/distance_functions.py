@@ -17,8 +17,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 LOG2E = math.log2(math.e)
-# Columns of a tile that neighbouring threads of a GPU hold in the same register, and sublanes of a
-# register of a TPU.
+# Columns of a tile that neighbouring threads of a GPU hold in the same register.
 COLUMN_GROUP = 8
 
 
@@ -49,13 +48,12 @@ class GeometricDistances(NamedTuple):
     The columns are divided into groups of `COLUMN_GROUP` columns. From one group to the next, the
     distance R changes by `COLUMN_GROUP`, and c b^R changes by the factor b^COLUMN_GROUP, where b
     and c are constants. A kernel therefore evaluates c b^R in the nearest group, which has the
-    smallest distances, and obtains all other groups by multiplication. On a TPU, the keys take the
-    place of the columns, and each of several blocks of keys has a nearest group.
+    smallest distances, and obtains all other groups by multiplication.
 
     Attributes:
-      nearest: Returns the distances R in the nearest group or groups.
-      extend: Returns c b^R for the whole tile. The arguments are c b^R in the nearest group or
-        groups, and the factor b^COLUMN_GROUP.
+      nearest: Returns the distances R in the nearest group.
+      extend: Returns c b^R for the whole tile. The arguments are c b^R in the nearest group, and
+        the factor b^COLUMN_GROUP.
     """
 
     nearest: Callable[[], Array]
@@ -72,21 +70,15 @@ class Distances(NamedTuple):
       share_diagonals: Returns its argument, a tile that is constant along each diagonal. A kernel
         then computes about half of the entries of the tile, and copies the other half.
       reciprocal: Returns 1 / x.
-      line: Returns slope R + shift for all entries, given slope and shift. None means that it is
-        computed from `entries`.
+      stored: Returns f of all entries, if a kernel has computed f before. None means that f is
+        computed from the distances.
     """
 
     entries: Callable[[], Array]
     geometric: GeometricDistances | None = None
     share_diagonals: Callable[[Array], Array] = lambda x: x
     reciprocal: Callable[[Array], Array] = lambda x: 1 / x
-    line: Callable[[Array, Array], Array] | None = None
-
-    def multiply_and_add(self, slope: Array, shift: Array) -> Array:
-        """Return slope R + shift for the distance R of each entry."""
-        if self.line is None:
-            return self.entries() * slope + shift
-        return self.line(slope, shift)
+    stored: Callable[[], Array] | None = None
 
 
 class FunctionCotangent(NamedTuple):
@@ -115,11 +107,13 @@ class DistanceFunction(NamedTuple):
       is_nonnegative: True if f is never negative. Multiplying scores by a constant f >= 0 does not
         change the order of the scores. A kernel may therefore compute the maximum first and
         multiply afterwards.
+      is_cheap: True if evaluating f takes about as long as reading it from memory.
     """
 
     evaluate: Callable[[Distances, Coefficients], Array]
     gradients: Callable[[FunctionCotangent, Distances, Array, Coefficients], SlopeAndShiftGradients]
     is_nonnegative: bool = False
+    is_cheap: bool = False
 
 
 def _sigmoid(distances, coefficients):
@@ -130,7 +124,7 @@ def _sigmoid(distances, coefficients):
     """
     slope, shift = coefficients.slope * -LOG2E, coefficients.shift * -LOG2E
     if distances.geometric is None:
-        power = jnp.exp2(distances.multiply_and_add(slope, shift))
+        power = jnp.exp2(distances.entries() * slope + shift)
     else:
         nearest = jnp.exp2(distances.geometric.nearest() * slope + shift)
         power = distances.geometric.extend(nearest, jnp.exp2(COLUMN_GROUP * slope))
@@ -144,7 +138,7 @@ def _sigmoid_gradients(cotangent, distances, f, coefficients):
 
 
 def _linear(distances, coefficients):
-    return distances.multiply_and_add(coefficients.slope, coefficients.shift)
+    return distances.entries() * coefficients.slope + coefficients.shift
 
 
 def _linear_gradients(cotangent, distances, f, coefficients):
@@ -172,6 +166,6 @@ def _exponential_gradients(cotangent, distances, f, coefficients):
 
 
 SIGMOID = DistanceFunction(_sigmoid, _sigmoid_gradients, is_nonnegative=True)
-LINEAR = DistanceFunction(_linear, _linear_gradients)
-CLIPPED = DistanceFunction(_clipped, _clipped_gradients)
+LINEAR = DistanceFunction(_linear, _linear_gradients, is_cheap=True)
+CLIPPED = DistanceFunction(_clipped, _clipped_gradients, is_cheap=True)
 EXPONENTIAL = DistanceFunction(_exponential, _exponential_gradients, is_nonnegative=True)

@@ -12,6 +12,7 @@ both cases.
 """
 
 from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import jax
@@ -50,6 +51,8 @@ class BlockContext(NamedTuple):
       scalars: Scalars of the example and the head.
       skipped_sums: Sums over the tiles that the block skips, shape (W, 1).
       scratch: References to the buffers that `KernelBody.scratch` declares.
+      kept: References to the buffers that `KernelBody.kept` declares.
+      is_first: True in the first program of a head.
       summed_outputs: References to the outputs that `KernelBody.summed_outputs` names.
     """
 
@@ -58,6 +61,8 @@ class BlockContext(NamedTuple):
     scalars: Scalars
     skipped_sums: dict[str, jax.Array]
     scratch: dict[str, Any]
+    kept: dict[str, Any]
+    is_first: jax.Array
     summed_outputs: dict[str, Any]
 
 
@@ -65,18 +70,21 @@ class KernelBody(NamedTuple):
     """Computation of one kernel: three functions for a loop over tiles that updates buffers.
 
     Attributes:
-      scratch: Shape of each float32 buffer by name.
+      scratch: Shape of each float32 buffer, or type of a buffer, by name.
       initialize: Fills the buffers before the first tile.
       step: Updates the buffers with one tile.
       finish: Returns the outputs of the block by name, computed from the buffers.
       summed_outputs: Names of the outputs that are summed over all blocks of a head.
+      kept: Types of the buffers that keep their contents from block to block, by name. All examples
+        and blocks of a head use the same buffers, one after the other.
     """
 
-    scratch: Mapping[str, tuple[int, ...]]
+    scratch: Mapping[str, Any]
     initialize: Callable[[BlockContext], None]
     step: Callable[[BlockContext, Tile], None]
     finish: Callable[[BlockContext], dict[str, jax.Array]]
     summed_outputs: tuple[str, ...] = ()
+    kept: Mapping[str, Any] = MappingProxyType({})
 
 
 class KernelInputs(NamedTuple):

@@ -18,9 +18,10 @@ from distattn_jax.attention.fused.kernels import Kernels, QueryGradients
 from distattn_jax.attention.fused.operands import BackwardOperands, Operands, Plan
 from distattn_jax.attention.fused.runs import Schedule
 from distattn_jax.attention.fused.score_map import make_score_map
-from distattn_jax.attention.fused.scoring import RelationScoring
+from distattn_jax.attention.fused.scoring import DistanceScoring, RelationScoring
 from distattn_jax.attention.fused.tpu import gradient_kernels, weight_kernels
 from distattn_jax.attention.fused.tpu.bands import count_rows
+from distattn_jax.attention.fused.tpu.distance_tiles import keep_distances
 from distattn_jax.attention.fused.tpu.kernel_arrays import KernelArrays, restore
 from distattn_jax.attention.fused.tpu.kernel_body import KernelBody, KernelInputs
 from distattn_jax.attention.fused.tpu.registers import LANES
@@ -48,7 +49,8 @@ class _KernelCall:
         self.plan, self.operands = plan, operands
         self.config = select_tile_config(operands.query.shape[1], operands.key.shape[1])
         self.arrays = KernelArrays(operands, self.config)
-        self.schedules = CallSchedules(plan, operands)
+        # Tiles on both sides of the diagonal read f from VMEM in the same way.
+        self.schedules = CallSchedules(plan, operands, near_sides=False)
         self.scalars = collect_scalars(plan, operands)
         self.queries = {"query": self.arrays.query}
         if operands.position_query is not None:
@@ -66,7 +68,12 @@ class _KernelCall:
         width = arrays.value.shape[2]
         outputs = self._run(
             "forward",
-            weight_kernels.forward(make_score_map(self.plan, self.operands), queries, width),
+            weight_kernels.forward(
+                make_score_map(self.plan, self.operands),
+                self.config.shape,
+                width,
+                arrays.value.dtype,
+            ),
             schedule,
             resident=self.queries,
             streamed={"key_rows": arrays.key_rows, "value": arrays.value},
@@ -302,6 +309,17 @@ class _KernelCall:
                 make_score_map(self.plan, self.operands, is_transposed=is_transposed),
                 dict.fromkeys(shared, LANES) | dict.fromkeys(by_query, self.config.queries),
                 streamed=by_query if is_transposed else (),
+            )
+        scoring = self.plan.scoring
+        if isinstance(scoring, DistanceScoring) and not scoring.function.is_cheap:
+            query_tiles = self.arrays.padded_queries // self.config.queries
+            key_tiles = self.arrays.padded_keys // self.config.keys
+            body = keep_distances(
+                body,
+                make_score_map(self.plan, self.operands, is_transposed=is_transposed),
+                self.config.shape,
+                diagonals=query_tiles + key_tiles - 1,
+                needs_distances=name == "query_gradient",
             )
         row_masks, column_masks, entry_masks = self.arrays.masks(is_transposed=is_transposed)
         positions = {}

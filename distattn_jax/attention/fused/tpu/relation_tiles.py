@@ -5,8 +5,9 @@ products P and the cotangent G of the relation weights. Kernels of a block of qu
 inputs to bands once (see `bands`). Kernels of a block of keys expand them for each tile of queries
 that is not far. A bias that all queries share has one group of 128 equal columns.
 
-The relation weights W are sums of unnormalised weights, relative to the maximum of their query when
-the tile was visited. The band stores this maximum, so that the last step can normalise all weights.
+The relation weights W are sums of unnormalised weights, relative to the reference of their query
+when the tile was visited. The band stores this reference, so that the last step can normalise all
+weights.
 """
 
 from collections.abc import Iterable
@@ -97,9 +98,22 @@ def weight_scratch(score_map: ScoreMap, queries: int) -> dict[str, tuple[int, ..
     groups = queries // LANES
     return {
         "relation_weights": (groups, SQUARES, LANES, LANES),
-        "relation_maximum": (groups, SQUARES, 1, LANES),
+        "relation_reference": (groups, SQUARES, 1, LANES),
         **{ENDS[side]: (1, queries) for side in _sides(score_map)},
     }
+
+
+def scale_weights(score_map: ScoreMap, context: BlockContext, correction: jax.Array) -> None:
+    """Multiply the sums of weights by a factor, after a change of the reference of their queries.
+
+    Args:
+      score_map: Scoring and masking of the score map.
+      context: Data of the program.
+      correction: Factor of each query, shape (1, queries).
+    """
+    if score_map.scoring.has_relation_weights:
+        for side in _sides(score_map):
+            context.scratch[ENDS[side]][...] *= correction
 
 
 def add_weights(
@@ -107,9 +121,7 @@ def add_weights(
     context: BlockContext,
     tile: Tile,
     weights: jax.Array,
-    *,
-    correction: jax.Array,
-    maximum: jax.Array,
+    reference: jax.Array,
 ) -> None:
     """Add the weights of a tile to the relation weights of its queries.
 
@@ -117,13 +129,11 @@ def add_weights(
       score_map: Scoring and masking of the score map.
       context: Data of the program.
       tile: Position and properties of the tile.
-      weights: Weights relative to `maximum`, after dropout.
-      correction: Factor that turns weights of the tiles before into weights relative to `maximum`.
-      maximum: Maximum of each query, shape (1, queries).
+      weights: Weights relative to `reference`, after dropout.
+      reference: Reference of each query, shape (1, queries).
     """
+    weights = weights.astype(jnp.float32)
     ends = {side: context.scratch[ENDS[side]] for side in _sides(score_map)}
-    for end in ends.values():
-        end[...] *= correction
     if tile.section.is_far:
         ends[tile.section.side][...] += weights.sum(axis=0, keepdims=True)
         return
@@ -131,7 +141,7 @@ def add_weights(
         columns = slice(query, query + LANES)
         entries = weights[key : key + LANES, columns]
         context.scratch["relation_weights"][query // LANES, square] = entries
-        context.scratch["relation_maximum"][query // LANES, square] = maximum[:, columns]
+        context.scratch["relation_reference"][query // LANES, square] = reference[:, columns]
         total = entries.sum(axis=0, keepdims=True)
         for side, end in ends.items():
             is_end = square == (0 if side == BEFORE else LAST)
@@ -139,15 +149,15 @@ def add_weights(
 
 
 def finish_weights(
-    score_map: ScoreMap, context: BlockContext, *, maximum: jax.Array, normaliser: jax.Array
+    score_map: ScoreMap, context: BlockContext, *, reference: jax.Array, normaliser: jax.Array
 ) -> dict[str, jax.Array]:
     """Return the relation weights by their name, or an empty dict if there are no weights.
 
     Args:
       score_map: Scoring and masking of the score map.
       context: Data of the program after the last tile.
-      maximum: Maximum of each query, shape (1, queries).
-      normaliser: Factor that turns weights relative to `maximum` into attention weights.
+      reference: Reference of each query, shape (1, queries).
+      normaliser: Factor that turns weights relative to `reference` into attention weights.
     """
     if not score_map.scoring.has_relation_weights:
         return {}
@@ -159,7 +169,7 @@ def finish_weights(
         squares = [
             scratch["relation_weights"][group, i]
             * jnp.exp2(
-                jnp.minimum(scratch["relation_maximum"][group, i] - maximum[:, columns], 0.0)
+                jnp.minimum(scratch["relation_reference"][group, i] - reference[:, columns], 0.0)
             )
             for i in range(1, LAST)
         ]

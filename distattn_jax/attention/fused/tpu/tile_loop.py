@@ -98,13 +98,13 @@ def _call_kernel(
     arrays = inputs._replace(scalars=scalars, skipped_sums=sums, runs=runs)
 
     def whole(array: Any, memory_space: Any = None) -> pl.BlockSpec:
-        def index(b, n, i):
+        def index(n, b, i):
             return (*_shared_index(array.shape, heads, b, n), 0, 0)
 
         return pl.BlockSpec((1, 1, *array.shape[2:]), index, memory_space=memory_space)
 
     def resident(array: Any) -> pl.BlockSpec:
-        def index(b, n, i):
+        def index(n, b, i):
             return (*_shared_index(array.shape, heads, b, n), 0, i)
 
         return pl.BlockSpec((1, 1, array.shape[2], block_rows), index)
@@ -122,7 +122,7 @@ def _call_kernel(
         "skipped_sums": jax.tree.map(whole, arrays.skipped_sums),
         "runs": pl.BlockSpec(
             (1, 1, 1, 1, runs.shape[-1]),
-            lambda b, n, i: (b, n, i, 0, 0),
+            lambda n, b, i: (b, n, i, 0, 0),
             memory_space=pltpu.SMEM,
         ),
     }
@@ -138,7 +138,7 @@ def _call_kernel(
     run = pl.pallas_call(
         kernel,
         out_shape=output_types,
-        grid=(batch, heads, blocks),
+        grid=(heads, batch, blocks),
         in_specs=(KernelInputs(**block_specs),),
         out_specs={
             name: (whole if name in body.summed_outputs else resident)(x)
@@ -146,7 +146,8 @@ def _call_kernel(
         },
         scratch_shapes=_scratch_types(body, inputs, config, is_transposed),
         compiler_params=pltpu.CompilerParams(
-            dimension_semantics=("parallel", "parallel", "arbitrary"),
+            # Only one core may compute a head whose buffers are kept from example to example.
+            dimension_semantics=("parallel", "arbitrary" if body.kept else "parallel", "arbitrary"),
             vmem_limit_bytes=VMEM_LIMIT_BYTES,
             disable_bounds_checks=True,  # The checks of each copy cost dozens of bundles per tile.
         ),
@@ -182,11 +183,13 @@ class _Scratch(NamedTuple):
       slots: Two slots for each streamed array.
       arrived: A semaphore for each slot of each streamed array, in the order of `slots`.
       body: Buffers of the kernel body.
+      kept: Buffers of the kernel body that keep their contents from block to block.
     """
 
     slots: dict[str, Any]
     arrived: Any
     body: dict[str, Any]
+    kept: dict[str, Any]
 
 
 def _scratch_types(
@@ -212,7 +215,11 @@ def _scratch_types(
         _Scratch(
             slots=slots,
             arrived=pltpu.SemaphoreType.DMA((len(slots), SLOTS)),
-            body={name: pltpu.VMEM(shape, jnp.float32) for name, shape in body.scratch.items()},
+            body={
+                name: pltpu.VMEM(x, jnp.float32) if isinstance(x, tuple) else x
+                for name, x in body.scratch.items()
+            },
+            kept=dict(body.kept),
         ),
     )
 
@@ -242,7 +249,7 @@ def _run_block(
       is_transposed: True if the rows are keys.
       origin: Index of the diagonal query = key in `refs.diagonals`.
     """
-    example, head, block = (pl.program_id(axis) for axis in range(3))
+    head, example, block = (pl.program_id(axis) for axis in range(3))
     block_rows, tile_columns = config.divide(is_transposed=is_transposed)
     start = block * block_rows
 
@@ -292,7 +299,9 @@ def _run_block(
         def _(output=output):
             output[...] = jnp.zeros(output.shape, output.dtype)
 
-    context = _make_context(refs, scratch, block, start)._replace(summed_outputs=summed_outputs)
+    context = _make_context(refs, scratch, block, start)._replace(
+        summed_outputs=summed_outputs, is_first=(example == 0) & (block == 0)
+    )
     body.initialize(context)
 
     def visit_run(i: Array | int, section: Section) -> None:
@@ -351,6 +360,8 @@ def _make_context(
             name: _select_lane(ref[0, 0], block) for name, ref in refs.skipped_sums.items()
         },
         scratch=scratch.body,
+        kept=scratch.kept,
+        is_first=jnp.bool_(False),
         summed_outputs={},
     )
 

@@ -5,16 +5,11 @@ import operator
 from typing import Any
 
 import jax
-import jax.experimental.pallas as pl
 import jax.numpy as jnp
 from jax.experimental.pallas import tpu as pltpu
 
 from distattn_jax import hash
-from distattn_jax.attention.fused.distance_functions import (
-    COLUMN_GROUP,
-    Distances,
-    GeometricDistances,
-)
+from distattn_jax.attention.fused.distance_functions import Distances
 from distattn_jax.attention.fused.interpreter import is_interpreted
 from distattn_jax.attention.fused.score_map import (
     ScoreMap,
@@ -23,13 +18,11 @@ from distattn_jax.attention.fused.score_map import (
     read_lengths,
 )
 from distattn_jax.attention.fused.scoring import DistanceScoring, TableEntries, TableScoring
+from distattn_jax.attention.fused.tpu.distance_tiles import read_distances
 from distattn_jax.attention.fused.tpu.kernel_body import BlockContext, Tile
 from distattn_jax.attention.fused.tpu.position_tiles import read_positions
 from distattn_jax.attention.fused.tpu.registers import lane_indices, sublane_indices, to_column
 from distattn_jax.attention.fused.tpu.relation_tiles import read_relations
-
-KEY_BLOCK = 64  # keys whose powers of the distance are computed from each other
-LARGEST_DIVISOR = 1e30  # The product with an estimate of its reciprocal is a number, not NaN.
 
 
 def view_tile(
@@ -56,7 +49,7 @@ def view_tile(
     if isinstance(scoring, TableScoring):
         distances = _table_entries(scoring, tile)
     elif isinstance(scoring, DistanceScoring) and not tile.section.is_far:
-        distances = view_distances(score_map, context, tile)
+        distances = read_distances(score_map, context, tile)
     visible = view_visibility(score_map, context, tile)
     if scoring.has_positions:
         products += read_positions(score_map, context, tile)
@@ -115,68 +108,6 @@ def _relative_positions(context: BlockContext, tile: Tile) -> jax.Array:
     """Return (position of query - position of key) for each entry of a tile."""
     first = tile.query + read_lengths(context.scalars).offset - tile.key
     return lane_indices(tile.shape) - sublane_indices(tile.shape) + first
-
-
-def view_distances(score_map: ScoreMap, context: BlockContext, tile: Tile) -> Distances:
-    """Return functions that compute the distances |i - j| of a tile, and functions of them.
-
-    For 16-bit inputs, faster functions replace those that have the full precision of float32.
-    """
-    side, (keys, queries) = tile.section.side, tile.shape
-    first = (tile.query + read_lengths(context.scalars).offset - tile.key).astype(jnp.float32)
-
-    def subtract(slope: Any, shift: Any, first_key: int = 0, shape: Any = tile.shape) -> jax.Array:
-        """Return slope (i - j) + shift for the keys from `first_key`, with one operation per entry.
-
-        i and j are the positions of query and key.
-        """
-        row = lane_indices(shape).astype(jnp.float32) * slope
-        column = sublane_indices(shape).astype(jnp.float32) * slope
-        return (row + ((first - first_key) * slope + shift)) - column
-
-    def compute_distances() -> jax.Array:
-        return subtract(float(side), 0.0) if side else jnp.abs(subtract(1.0, 0.0))
-
-    if not score_map.is_16_bit:
-        return Distances(compute_distances)
-    if not side:
-        return Distances(compute_distances, reciprocal=_estimate_reciprocal)
-    block = min(KEY_BLOCK, keys)
-    nearest_key = block - COLUMN_GROUP if side == 1 else 0
-    first_keys = range(nearest_key, keys, block)
-
-    def compute_nearest() -> jax.Array:
-        """Return the distances of the nearest group of each block of keys."""
-        shape = (COLUMN_GROUP, queries)
-        return jnp.concatenate([subtract(float(side), 0.0, key, shape) for key in first_keys])
-
-    def extend(nearest: jax.Array, factor: Any) -> jax.Array:
-        groups: list[jax.Array] = []
-        for power in jnp.split(nearest, len(first_keys)):
-            powers = [power]
-            for _ in range(block // COLUMN_GROUP - 1):
-                powers.append(powers[-1] * factor)
-            groups += powers[::-side]
-        return jnp.concatenate(groups)
-
-    return Distances(
-        compute_distances,
-        GeometricDistances(compute_nearest, extend),
-        reciprocal=_estimate_reciprocal,
-        line=lambda slope, shift: subtract(side * slope, shift),
-    )
-
-
-def _estimate_reciprocal(x: jax.Array) -> jax.Array:
-    """Return 1 / x for x >= 1, to within a few bits of float32.
-
-    One step of Newton's method follows the estimate of the processor. An exact division would also
-    handle zeros, infinities and subnormal numbers.
-    """
-    module: Any = pltpu if hasattr(pltpu, "reciprocal") else pl  # JAX 0.11.2 moved the function.
-    x = jnp.minimum(x, LARGEST_DIVISOR)
-    estimate = module.reciprocal(x, approx=True)
-    return estimate * (2.0 - x * estimate)
 
 
 def _table_entries(scoring: TableScoring, tile: Tile) -> TableEntries:

@@ -9,13 +9,18 @@ Arrays in VMEM are transposed: queries have shape (H, queries), and a tile has s
 (keys, queries).
 """
 
+from typing import Any
+
 import jax
+import jax.experimental.pallas as pl
 import jax.numpy as jnp
+from jax.experimental.pallas import tpu as pltpu
 
 from distattn_jax.attention.fused.operands import EMPTY_LOGSUMEXP
 from distattn_jax.attention.fused.score_map import (
     MASKED_SCORE,
     ScoreMap,
+    TileView,
     read_dropout_scale,
     read_lengths,
 )
@@ -25,6 +30,7 @@ from distattn_jax.attention.fused.tpu.registers import LANES, lane_indices, to_c
 from distattn_jax.attention.fused.tpu.relation_tiles import (
     add_weights,
     finish_weights,
+    scale_weights,
     weight_scratch,
 )
 from distattn_jax.attention.fused.tpu.tile_view import view_tile, view_visibility
@@ -34,12 +40,21 @@ from distattn_jax.attention.fused.tpu.tile_weights import (
     fill_with_zeros,
     is_visible_key,
     weigh_zero_scores,
-    zero_masked,
 )
 
+# Limits of the sums of weights in the forward kernel. A weight that is 2^50 times smaller than the
+# sum may become 0.
+SMALLEST_SUM, LARGEST_SUM = 2.0**-64, 2.0**64
 
-def forward(score_map: ScoreMap, queries: int, width: int) -> KernelBody:
+
+def forward(score_map: ScoreMap, shape: tuple[int, int], width: int, dtype: Any) -> KernelBody:
     """Return the body of the forward kernel, an online softmax.
+
+    The weights of a query are powers 2^(score - reference). The usual reference is the maximum of
+    the scores, which is known only after all products of a tile. This kernel keeps its reference,
+    at first 0, while the sums of weights are between 2^-64 and 2^64. The power of a score then
+    follows its product at once. Otherwise the maximum becomes the reference, and the tile is
+    computed again.
 
     Inputs: resident `query`, streamed `key_rows` and `value`. If tiles are skipped, two more inputs
     describe the skipped keys: `value_sum`, the sum of their values, and `key_count`, their number.
@@ -49,71 +64,93 @@ def forward(score_map: ScoreMap, queries: int, width: int) -> KernelBody:
 
     Args:
       score_map: Scoring and masking of the score map, which has one row per query.
-      queries: Number of queries of a block.
+      shape: Number of keys and number of queries of a tile.
       width: Width of the values.
+      dtype: Data type of the values.
     """
+    queries = shape[1]
 
     def initialize(context: BlockContext) -> None:
-        fill_with_zeros(context)
-        maximum = context.scratch["maximum"]
-        maximum[...] = jnp.full_like(maximum, MASKED_SCORE)
+        buffers = {name: x for name, x in context.scratch.items() if name != "weights"}
+        fill_with_zeros(context._replace(scratch=buffers))
         if "value_sum" in context.skipped_sums:
-            # All skipped scores are 0. Relative to a maximum of 0, each key has the weight 1.
-            total, weight_sum = context.scratch["total"], context.scratch["weight_sum"]
-            total[...] = jnp.broadcast_to(context.skipped_sums["value_sum"], total.shape)
-            weight_sum[...] = jnp.broadcast_to(context.skipped_sums["key_count"], weight_sum.shape)
-            maximum[...] = jnp.where(weight_sum[...] > 0, 0.0, MASKED_SCORE)
+            # All skipped scores are 0. Relative to a reference of 0, each key has the weight 1.
+            for name, sums in (("total", "value_sum"), ("weight_sum", "key_count")):
+                buffer = context.scratch[name]
+                buffer[...] = jnp.broadcast_to(context.skipped_sums[sums], buffer.shape)
 
-    def weigh(context: BlockContext, tile: Tile, maximum: jax.Array) -> tuple[jax.Array, jax.Array]:
-        """Return the new maximum of each query, and the weights relative to this maximum."""
-        if tile.section.is_zero:
-            visible = view_visibility(score_map, context, tile)
-            largest = jnp.zeros_like(maximum)
-            if visible is not None:
-                largest = jnp.where(visible, 0.0, MASKED_SCORE).max(axis=0, keepdims=True)
-            new_maximum = jnp.maximum(maximum, largest)
-            weights = jnp.broadcast_to(jnp.exp2(-new_maximum), tile.shape)
-            return new_maximum, zero_masked(weights, visible)
+    def view(context: BlockContext, tile: Tile) -> TileView:
         products = multiply(tile.load("key_rows"), context.load("query"), (1, 0))
-        view = view_tile(score_map, context, tile, products)
-        # Multiply the maximum instead of all scores, so that each score is stored once in VMEM.
-        largest = view.scores.max(axis=0, keepdims=True) * view.score_multiplier
-        new_maximum = jnp.maximum(maximum, largest)
-        return new_maximum, compute_weights(view, new_maximum)
+        return view_tile(score_map, context, tile, products)
+
+    def find_maximum(context: BlockContext, tile: Tile) -> jax.Array:
+        if not tile.section.is_zero:
+            tile_view = view(context, tile)
+            return tile_view.scores.max(axis=0, keepdims=True) * tile_view.score_multiplier
+        visible = view_visibility(score_map, context, tile)
+        if visible is None:
+            return jnp.zeros((1, queries), jnp.float32)
+        return jnp.where(visible, 0.0, MASKED_SCORE).max(axis=0, keepdims=True)
+
+    def store_weights(context: BlockContext, tile: Tile) -> jax.Array:
+        """Store the weights after dropout, and return their sums before dropout."""
+        reference = context.scratch["reference"][...]
+        if tile.section.is_zero:
+            weights = weigh_zero_scores(score_map, context, tile, reference)
+        else:
+            weights = compute_weights(view(context, tile), reference)
+        context.scratch["weights"][...] = drop(score_map, context, tile, weights).astype(dtype)
+        return weights.sum(axis=0, keepdims=True)
+
+    def change_reference(context: BlockContext, tile: Tile, is_safe: jax.Array) -> None:
+        reference, weight_sum = context.scratch["reference"], context.scratch["weight_sum"]
+        changed = jnp.where(is_safe, reference[...], find_maximum(context, tile))
+        # Without weights, the difference may be positive and its power infinite.
+        correction = jnp.exp2(jnp.minimum(reference[...] - changed, 0.0))
+        context.scratch["total"][...] *= correction
+        weight_sum[...] *= correction
+        scale_weights(score_map, context, correction)
+        reference[...] = changed
 
     def step(context: BlockContext, tile: Tile) -> None:
-        total, weight_sum, maximum = (
-            context.scratch[name] for name in ("total", "weight_sum", "maximum")
+        total, weight_sum, tile_sum = (
+            context.scratch[name] for name in ("total", "weight_sum", "tile_sum")
         )
-        new_maximum, weights = weigh(context, tile, maximum[...])
-        correction = jnp.exp2(maximum[...] - new_maximum)
-        maximum[...] = new_maximum
-        weight_sum[...] = weight_sum[...] * correction + weights.sum(axis=0, keepdims=True)
-        value = tile.load("value")
-        weights = drop(score_map, context, tile, weights)
+        tile_sum[...] = store_weights(context, tile)
+        is_safe = weight_sum[...] + tile_sum[...] >= SMALLEST_SUM
+        visible = view_visibility(score_map, context, tile)
+        if visible is not None:  # Queries without a visible key have no weights.
+            is_safe |= jnp.where(visible, 1.0, 0.0).max(axis=0, keepdims=True) == 0
+        is_safe &= tile_sum[...] <= LARGEST_SUM
+
+        @pl.when(jnp.where(is_safe, 0.0, 1.0).max() > 0)
+        def _() -> None:
+            change_reference(context, tile, is_safe)
+            tile_sum[...] = store_weights(context, tile)
+
+        weight_sum[...] += tile_sum[...]
+        weights = context.scratch["weights"][...]
         if score_map.scoring.has_relation_weights:
-            add_weights(
-                score_map, context, tile, weights, correction=correction, maximum=new_maximum
-            )
-        weights = weights.astype(value.dtype)
-        total[...] = total[...] * correction + multiply(value, weights, (1, 0))
+            add_weights(score_map, context, tile, weights, context.scratch["reference"][...])
+        total[...] += multiply(tile.load("value"), weights, (1, 0))
 
     def finish(context: BlockContext) -> dict[str, jax.Array]:
-        total, weight_sum, maximum = (
-            context.scratch[name][...] for name in ("total", "weight_sum", "maximum")
+        total, weight_sum, reference = (
+            context.scratch[name][...] for name in ("total", "weight_sum", "reference")
         )
         query_length = read_lengths(context.scalars).query
         is_valid = lane_indices((1, queries)) < query_length - context.start
         is_valid &= weight_sum > 0
         weight_sum = jnp.where(is_valid, weight_sum, 1.0)
         normaliser = jnp.where(is_valid, read_dropout_scale(context.scalars) / weight_sum, 0.0)
-        logsumexp = jnp.where(is_valid, maximum + jnp.log2(weight_sum), EMPTY_LOGSUMEXP)
-        weights = finish_weights(score_map, context, maximum=maximum, normaliser=normaliser)
+        logsumexp = jnp.where(is_valid, reference + jnp.log2(weight_sum), EMPTY_LOGSUMEXP)
+        weights = finish_weights(score_map, context, reference=reference, normaliser=normaliser)
         return {"values": total * normaliser, "logsumexp": logsumexp, **weights}
 
     scratch = {
         "total": (width, queries),
-        **dict.fromkeys(("weight_sum", "maximum"), (1, queries)),
+        "weights": pltpu.VMEM(shape, dtype),
+        **dict.fromkeys(("weight_sum", "tile_sum", "reference"), (1, queries)),
         **weight_scratch(score_map, queries),
     }
     return KernelBody(scratch, initialize, step, finish)

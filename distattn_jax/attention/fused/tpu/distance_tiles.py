@@ -1,0 +1,146 @@
+"""Tiles of the distance function f, which stay in VMEM while a head is computed.
+
+f depends on i - j alone. All tiles of a head on the same diagonal of tiles therefore have the same
+f, in all examples with the same offset. A kernel evaluates f in the first of them, and reads the
+stored tile in all others. The grid visits all examples of a head before the next head. Functions
+that take about as long as reading a tile are not stored.
+
+Each diagonal of tiles has a slot. If there are more diagonals than slots, several diagonals share a
+slot, and the tile of one replaces the tile of the other. Usually f saturates after a few diagonals.
+"""
+
+import functools
+import operator
+from typing import Any
+
+import jax
+import jax.experimental.pallas as pl
+import jax.numpy as jnp
+from jax import lax
+from jax.experimental.pallas import tpu as pltpu
+
+from distattn_jax.attention.fused.distance_functions import Distances
+from distattn_jax.attention.fused.score_map import ScoreMap, read_coefficients, read_lengths
+from distattn_jax.attention.fused.tpu.kernel_body import BlockContext, KernelBody, Tile
+from distattn_jax.attention.fused.tpu.registers import lane_indices, sublane_indices
+
+MOST_TILES = 16  # A tile of 512 queries and 512 keys takes 1 MiB.
+ARGUMENTS = 3  # of f in a tile: slope, shift and relative position
+LARGEST_DIVISOR = 1e30  # The product with an estimate of its reciprocal is a number, not NaN.
+
+
+def keep_distances(
+    body: KernelBody,
+    score_map: ScoreMap,
+    shape: tuple[int, int],
+    diagonals: int,
+    *,
+    needs_distances: bool,
+) -> KernelBody:
+    """Return a kernel body that stores f before it computes a tile that is near the diagonal.
+
+    Args:
+      body: Computation of the kernel.
+      score_map: Scoring and masking of the score map. The scoring has a distance function.
+      shape: Number of keys and number of queries of a tile.
+      diagonals: Number of diagonals of tiles of the score map.
+      needs_distances: True if the kernel computes gradients of the coefficients of f. It then also
+        reads the distances from VMEM.
+    """
+    tiles = ("f", "distances") if needs_distances else ("f",)
+    next_power_of_2 = 1 << (diagonals - 1).bit_length()
+    slots = min(MOST_TILES // len(tiles), next_power_of_2)
+    kept = {
+        **{name: pltpu.VMEM((slots, *shape), jnp.float32) for name in tiles},
+        "arguments": pltpu.SMEM((slots, ARGUMENTS), jnp.float32),
+    }
+
+    def initialize(context: BlockContext) -> None:
+        @pl.when(context.is_first)
+        def _() -> None:
+            coefficients: Any = read_coefficients(context.scalars)
+            for slot in range(slots):  # NaN differs from every slope.
+                context.kept["arguments"][slot, 0] = coefficients.slope + jnp.nan
+
+        body.initialize(context)
+
+    def step(context: BlockContext, tile: Tile) -> None:
+        if not (tile.section.is_far or tile.section.is_zero):
+            _store(score_map, context, tile)
+        body.step(context, tile)
+
+    return body._replace(initialize=initialize, step=step, kept={**body.kept, **kept})
+
+
+def read_distances(score_map: ScoreMap, context: BlockContext, tile: Tile) -> Distances:
+    """Return functions that load f and the distances of a tile, or compute what is not stored."""
+    distances, kept = view_distances(score_map, context, tile), context.kept
+    if "f" not in kept:
+        return distances
+    slot = _find_slot(context, tile)
+    distances = distances._replace(stored=lambda: kept["f"][slot])
+    if "distances" not in kept:
+        return distances
+    return distances._replace(entries=lambda: kept["distances"][slot])
+
+
+def _store(score_map: ScoreMap, context: BlockContext, tile: Tile) -> None:
+    """Store f for a tile, unless its slot contains the same tile."""
+    coefficients: Any = read_coefficients(context.scalars)
+    slot, stored = _find_slot(context, tile), context.kept["arguments"]
+    arguments = (coefficients.slope, coefficients.shift, _relative_position(context, tile))
+    is_different = [stored[slot, i] != x for i, x in enumerate(arguments)]
+
+    @pl.when(functools.reduce(operator.or_, is_different))
+    def _() -> None:
+        scoring: Any = score_map.scoring
+        distances = view_distances(score_map, context, tile)
+        context.kept["f"][slot] = scoring.evaluate(distances, coefficients)
+        if "distances" in context.kept:
+            context.kept["distances"][slot] = distances.entries()
+        for i, x in enumerate(arguments):
+            stored[slot, i] = x
+
+
+def _find_slot(context: BlockContext, tile: Tile) -> jax.Array:
+    """Return the slot of the diagonal of a tile."""
+    keys, queries = tile.shape
+    slots = context.kept["f"].shape[0]
+    diagonal = lax.div(tile.query, queries) - lax.div(tile.key, keys)
+    return diagonal & (slots - 1)
+
+
+def _relative_position(context: BlockContext, tile: Tile) -> jax.Array:
+    """Return (position of the first query - position of the first key) of a tile."""
+    position = tile.query + read_lengths(context.scalars).offset - tile.key
+    return position.astype(jnp.float32)
+
+
+def view_distances(score_map: ScoreMap, context: BlockContext, tile: Tile) -> Distances:
+    """Return functions that compute the distances |i - j| of a tile, and reciprocals.
+
+    For 16-bit inputs, estimates replace reciprocals that have the full precision of float32.
+    """
+
+    def compute_distances() -> jax.Array:
+        first = _relative_position(context, tile)
+        queries, keys = (
+            index(tile.shape).astype(jnp.float32) for index in (lane_indices, sublane_indices)
+        )
+        return jnp.abs((queries + first) - keys)
+
+    if not score_map.is_16_bit:
+        return Distances(compute_distances)
+    return Distances(compute_distances, reciprocal=_estimate_reciprocal)
+
+
+def _estimate_reciprocal(x: jax.Array) -> jax.Array:
+    """Return 1 / x for x >= 1, to within a few bits of float32.
+
+    One step of Newton's method follows the estimate of the processor. An exact division would also
+    handle zeros, infinities and subnormal numbers.
+    """
+    module: Any = pltpu if hasattr(pltpu, "reciprocal") else pl  # JAX 0.11.2 moved the function.
+    x = jnp.minimum(x, LARGEST_DIVISOR)
+    estimate = module.reciprocal(x, approx=True)
+    return estimate * (2.0 - x * estimate)
