@@ -4,7 +4,8 @@ A bundle is one instruction of a TPU, which starts several operations. Bundles c
 stalls nor the time of copies, so that their number is no measurement of speed.
 
 In our kernels, each section of tiles is one loop, and one iteration of this loop computes one tile
-and starts the copies of the next tile. All bundles of the iteration are counted. In splash
+and starts the copies of the next tile. All bundles of the iteration are counted, except for code
+that most iterations skip: the evaluation of a distance function whose result is stored. In splash
 attention, one region of a larger loop computes a tile. Only this region is counted, and not the
 bundles that start its copies.
 """
@@ -15,6 +16,8 @@ from typing import Any
 
 KERNELS = ("forward", "query_gradient", "key_gradient", "received", "attention_given", "splash")
 REGION = re.compile(r"(Start|End) region (\d+)")
+BRANCH = re.compile(r"sbr\.rel \(.*?\) target = \$region(\d+)")
+BRANCH_DELAY = 4
 BUNDLE = re.compile(r"\s*(?:0x[0-9a-f]+|0)\s+(LB)?[A-Z ]*:\s*(>*)\s*\{")
 
 
@@ -36,11 +39,26 @@ def count_bundles(schedule: str) -> list[int]:
         if is_start:
             for loop in open_loops:
                 loop["is_innermost"] = False
-            loops.append({"depth": depth, "bundles": 0, "is_innermost": True})
+            loops.append({"depth": depth, "lines": [], "is_innermost": True})
             open_loops.append(loops[-1])
         if open_loops:
-            open_loops[-1]["bundles"] += 1
-    return [loop["bundles"] for loop in loops if loop["is_innermost"]]
+            open_loops[-1]["lines"].append(line)
+    return [_count_usual_bundles(loop["lines"]) for loop in loops if loop["is_innermost"]]
+
+
+def _count_usual_bundles(lines: list[str]) -> int:
+    """Return the number of bundles of an iteration that skips what its branches can skip.
+
+    A branch to a later line of the loop takes effect after `BRANCH_DELAY` more bundles.
+    """
+    is_skipped = [False] * len(lines)
+    for first, line in enumerate(lines):
+        for region in BRANCH.findall(line):
+            label = re.compile(rf"\s*0x[0-9a-f]+ PF: .*empty region {region}\b")
+            last = next((i for i in range(first, len(lines)) if label.match(lines[i])), first)
+            for i in range(first + 1 + BRANCH_DELAY, last):
+                is_skipped[i] = True
+    return is_skipped.count(False)
 
 
 def count_largest_region(schedule: str) -> int:

@@ -13,14 +13,13 @@ KERNELS = {  # name of our kernel: title, and beginning of the name of splash at
     "query_gradient": ("dq", "splash_mha_dq"),
     "key_gradient": ("dk, dv", "splash_mha_dkv"),
 }
-NEAR, FAR = ("before diagonal", "after diagonal"), ("far",)
+NEAR, FAR = ("plain",), ("far",)
 Results = Mapping[str, Mapping[str, Any]]
 
 
 def name_section(section: Any) -> str:
     """Return a name for a section of tiles, such as "far" or "masked"."""
-    side = {1: "before diagonal", 0: "plain", -1: "after diagonal"}[section.side]
-    name = "zero" if section.is_zero else "far" if section.is_far else side
+    name = "zero" if section.is_zero else "far" if section.is_far else "plain"
     return f"masked {name}" if section.is_masked else name
 
 
@@ -95,9 +94,9 @@ def format_schedule(cases: Results) -> str:
     ]
     programs = [case.program for case in tpu_cases.schedule_cases() if case.generation == "v5e"]
     for program in programs:
-        kinds: dict[str, tuple[str, ...]] = {"": ("plain",)}
+        kinds: dict[str, tuple[str, ...]] = {"": NEAR}
         if program not in ("splash", "dot_product", "adapted"):
-            kinds = {", near": NEAR, ", diagonal": ("plain",), ", far": FAR}
+            kinds = {", near": NEAR, ", far": FAR}
         for kind, sections in kinds.items():
             cells = [
                 _format_bundles(cases, program, chip, kernel, sections)
@@ -231,8 +230,7 @@ def _describe_place(case: Case) -> str:
 def format_tiles(cases: Results) -> str:
     """Return the bundles per 1024 entries of each size of tiles, and mark the best of each row.
 
-    The bundles of one near tile of the three kernels are added. Of the dot product, these are the
-    bundles of a plain tile.
+    The bundles of one near tile of the three kernels are added.
     """
     by_row: dict[str, dict[tuple[int, int], float]] = {}
     for case in tpu_cases.tile_cases():
@@ -253,8 +251,7 @@ def format_tiles(cases: Results) -> str:
 
 def bundles_per_entry(result: Mapping[str, Any], case: Case) -> float | None:
     """Return the bundles of the three kernels per entry of a near tile, or None if unknown."""
-    sections = ("plain",) if case.program == "dot_product" else NEAR
-    found = [find_bundles(result, kernel, sections) for kernel in KERNELS]
+    found = [find_bundles(result, kernel, NEAR) for kernel in KERNELS]
     if case.tile is None or None in found:
         return None
     return sum(bundles for bundles in found if bundles) / (case.tile[0] * case.tile[1])

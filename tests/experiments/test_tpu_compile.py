@@ -21,7 +21,7 @@ COMPILED = {
 }
 SPLASH = {"splash_mha_fwd.1": [100], "splash_mha_dq.2": [200], "splash_mha_dkv.3": [400]}
 LOOPS = {"forward.1": [90, 130], "query_gradient": [220, 300], "key_gradient.2": [440, 500]}
-SECTIONS = {name: ["far", "before diagonal"] for name in tpu_table.KERNELS}
+SECTIONS = {name: ["far", "plain"] for name in tpu_table.KERNELS}
 
 
 def make_results(group, **changes):
@@ -85,7 +85,6 @@ def test_the_tile_with_the_fewest_bundles_per_entry_is_marked():
     [
         (Section(is_far=True), "far"),
         (Section(is_zero=True, is_masked=True), "masked zero"),
-        (Section(side=-1), "after diagonal"),
         (Section(), "plain"),
     ],
 )
@@ -162,4 +161,4 @@ def test_kernels_compile_for_a_tpu(name):
     result = tpu_compile.compile_in_process(name, time.monotonic() + 600)
     assert result["status"] == "compiled", result
     if "tile" in name:
-        assert tpu_table.find_bundles(result, "forward", ("before diagonal",)) > 0
+        assert tpu_table.find_bundles(result, "forward", ("plain",)) > 0

@@ -27,6 +27,14 @@ def test_neighbouring_loops_are_counted_apart():
     assert count_bundles(" 0x1 LB: > { }\n 0x2   : > { }\n 0x3 LB: > { }") == [2, 1]
 
 
+def test_code_that_a_branch_skips_is_not_counted():
+    branch = "  0x1 LB: > { %5 = sbr.rel (%p1_p7) target = $region9 }\n"
+    delay = "".join(f"  {i:#x}   : > {{ }}\n" for i in range(2, 6))
+    skipped = "  0x6   : > { } /* Start region 8 */\n  0x7   : > { } /* End region 8 */\n"
+    end = "  0x8 PF: > { } /* Start/End empty region 9 */\n  0x9   : > { }\n"
+    assert count_bundles(branch + delay + skipped + end) == [7]
+
+
 def test_the_largest_region_without_regions_inside_is_counted():
     regions = ["Start region 1", "Start region 2", "", "End region 2", "Start region 3"]
     regions += ["End region 3", "", "", "End region 1"]
