@@ -85,8 +85,8 @@ def compile_case(name: str, folder: Path) -> dict[str, Any]:
         "alias_bytes": memory.alias_size_in_bytes,
         "bundles": read_schedules(folder),
         "sections": {
-            kernel: [tpu_table.name_section(section) for section in sections]
-            for kernel, sections in lowered.sections.items()
+            kernel: [tpu_table.name_tile_kind(tile_kind) for tile_kind in tile_kinds]
+            for kernel, tile_kinds in lowered.tile_kinds.items()
         },
     }
 

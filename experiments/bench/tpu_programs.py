@@ -30,7 +30,7 @@ from distattn_jax.attention import (
     implementations,
     pallas,
 )
-from distattn_jax.attention.fused.runs import Section
+from distattn_jax.attention.fused.runs import TileKind
 from distattn_jax.attention.fused.tpu import kernels, tile_configs
 
 TOPOLOGIES = {"v5e": "v5e:2x2", "v5p": "v5p:2x2x1", "v6e": "v6e:2x2"}
@@ -176,12 +176,12 @@ class Lowered(NamedTuple):
 
     Attributes:
       program: Lowered program.
-      sections: Sections of tiles of each kernel, by the name of the kernel. Each of them is one
-        loop of the kernel.
+      tile_kinds: Kinds of tiles of each kernel, by the name of the kernel. The kernel has one loop
+        for each of them.
     """
 
     program: Any
-    sections: dict[str, list[Section]]
+    tile_kinds: dict[str, list[TileKind]]
 
 
 def lower_case(case: Case) -> Lowered:
@@ -189,11 +189,11 @@ def lower_case(case: Case) -> Lowered:
     topology: Any = topologies.get_topology_desc(
         platform="tpu", topology_name=TOPOLOGIES[case.generation]
     )
-    sections: dict[str, list[Section]] = {}
-    with assume_tpu(topology.devices[0].device_kind, case.tile), record_sections(sections):
+    tile_kinds: dict[str, list[TileKind]] = {}
+    with assume_tpu(topology.devices[0].device_kind, case.tile), record_tile_kinds(tile_kinds):
         if case.mesh == (1, 1):
             place = SingleDeviceSharding(topology.devices[0])
-            return Lowered(_lower_gradients(case, lambda spec: place), sections)
+            return Lowered(_lower_gradients(case, lambda spec: place), tile_kinds)
         axis_types = (AxisType.Auto, AxisType.Auto)
         mesh = jax.make_mesh(
             case.mesh, ("data", "model"), axis_types=axis_types, devices=topology.devices
@@ -202,8 +202,8 @@ def lower_case(case: Case) -> Lowered:
             from experiments.bench.tpu_training import lower_training_step  # imports are slow
 
             batch, _, length, _ = case.sizes
-            return Lowered(lower_training_step(batch, length, mesh), sections)
-        return Lowered(_lower_gradients(case, lambda spec: NamedSharding(mesh, spec)), sections)
+            return Lowered(lower_training_step(batch, length, mesh), tile_kinds)
+        return Lowered(_lower_gradients(case, lambda spec: NamedSharding(mesh, spec)), tile_kinds)
 
 
 @contextlib.contextmanager
@@ -226,12 +226,12 @@ def assume_tpu(kind: str, tile: tuple[int, int] | None) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def record_sections(sections: dict[str, list[Section]]) -> Iterator[None]:
-    """Store the sections of tiles of each kernel that is traced in this context, by name."""
+def record_tile_kinds(tile_kinds: dict[str, list[TileKind]]) -> Iterator[None]:
+    """Store the kinds of tiles of each kernel that is traced in this context, by name."""
 
     def run_and_record(body: Any, inputs: Any, types: Any, schedule: Any, *arguments: Any, **names):
         _, name = arguments
-        sections[name] = [section for section, _ in itertools.groupby(schedule.sections)]
+        tile_kinds[name] = [kind for kind, _ in itertools.groupby(schedule.kinds)]
         return run_tile_loop(body, inputs, types, schedule, *arguments, **names)
 
     run_tile_loop = kernels.run_tile_loop

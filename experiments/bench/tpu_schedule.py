@@ -3,7 +3,7 @@
 A bundle is one instruction of a TPU, which starts several operations. Bundles contain neither
 stalls nor the time of copies, so that their number is no measurement of speed.
 
-In our kernels, each section of tiles is one loop, and one iteration of this loop computes one tile
+In our kernels, each kind of tile has one loop, and one iteration of this loop computes one tile
 and starts the copies of the next tile. All bundles of the iteration are counted, except for code
 that most iterations skip: the evaluation of a distance function whose result is stored. In splash
 attention, one region of a larger loop computes a tile. Only this region is counted, and not the

@@ -17,10 +17,10 @@ NEAR, FAR = ("plain",), ("far",)
 Results = Mapping[str, Mapping[str, Any]]
 
 
-def name_section(section: Any) -> str:
-    """Return a name for a section of tiles, such as "far" or "masked"."""
-    name = "zero" if section.is_zero else "far" if section.is_far else "plain"
-    return f"masked {name}" if section.is_masked else name
+def name_tile_kind(tile_kind: Any) -> str:
+    """Return a name for a kind of tile, such as "far" or "masked"."""
+    name = "zero" if tile_kind.is_zero else "far" if tile_kind.is_far else "plain"
+    return f"masked {name}" if tile_kind.is_masked else name
 
 
 def describe(result: Mapping[str, Any]) -> str:
@@ -34,19 +34,19 @@ def describe(result: Mapping[str, Any]) -> str:
     return text
 
 
-def find_bundles(result: Mapping[str, Any], kernel: str, sections: Iterable[str]) -> int | None:
+def find_bundles(result: Mapping[str, Any], kernel: str, tile_kinds: Iterable[str]) -> int | None:
     """Return the bundles of one tile of a kernel, or None if the result lacks them.
 
     Args:
       result: Figures of a case of attention.
       kernel: Name of the kernel.
-      sections: Names of sections. The largest number of them is returned.
+      tile_kinds: Names of kinds of tiles. The largest number of them is returned.
     """
     names = result.get("sections", {}).get(kernel, [])
     loops = _find_loops(result, kernel)
     if len(loops) != len(names):
         return None
-    found = [bundles for name, bundles in zip(names, loops, strict=True) if name in sections]
+    found = [bundles for name, bundles in zip(names, loops, strict=True) if name in tile_kinds]
     return max(found, default=None)
 
 
@@ -94,22 +94,22 @@ def format_schedule(cases: Results) -> str:
     ]
     programs = [case.program for case in tpu_cases.schedule_cases() if case.generation == "v5e"]
     for program in programs:
-        kinds: dict[str, tuple[str, ...]] = {"": NEAR}
+        groups: dict[str, tuple[str, ...]] = {"": NEAR}
         if program not in ("splash", "dot_product", "adapted"):
-            kinds = {", near": NEAR, ", far": FAR}
-        for kind, sections in kinds.items():
+            groups = {", near": NEAR, ", far": FAR}
+        for suffix, tile_kinds in groups.items():
             cells = [
-                _format_bundles(cases, program, chip, kernel, sections)
+                _format_bundles(cases, program, chip, kernel, tile_kinds)
                 for chip in ("v5e", "v6e")
                 for kernel in KERNELS
             ]
             if set(cells) != {"-"}:
-                rows.append([program.replace("_", " ") + kind, *cells])
+                rows.append([program.replace("_", " ") + suffix, *cells])
     return _format_table(rows)
 
 
 def _format_bundles(
-    cases: Results, program: str, chip: str, kernel: str, sections: Sequence[str]
+    cases: Results, program: str, chip: str, kernel: str, tile_kinds: Sequence[str]
 ) -> str:
     """Return the bundles of a tile, with the ratio to splash attention in parentheses."""
     case = next(
@@ -121,7 +121,7 @@ def _format_bundles(
     reference = next(iter(_find_loops(splash, KERNELS[kernel][1])), None)
     if program == "splash":
         return "-" if reference is None else str(reference)
-    found = find_bundles(cases.get(case.name, {}), kernel, sections)
+    found = find_bundles(cases.get(case.name, {}), kernel, tile_kinds)
     if found is None:
         return "-"
     if reference is None or cases[case.name]["versions"] != splash["versions"]:

@@ -118,18 +118,18 @@ def random_maps(
 
 
 class ScheduledPairs:
-    """Section of the schedule in which each pair of a query and a key is visited."""
+    """Run of the schedule in which each pair of a query and a key is visited."""
 
     def __init__(self, schedule: Schedule, blocks: np.ndarray, tiles: np.ndarray):
         """Locate all pairs; `blocks` and `tiles` are their block and tile indices, (T, S)."""
-        self.sections, runs = schedule.sections, np.asarray(schedule.runs)
-        assert runs.shape[2:] == (blocks.max() + 1, len(self.sections), 2)
+        self.kinds, runs = schedule.kinds, np.asarray(schedule.runs)
+        assert runs.shape[2:] == (blocks.max() + 1, len(self.kinds), 2)
         starts, ends = np.moveaxis(runs, -1, 0)
         is_used = starts < ends
         assert starts[is_used].min(initial=0) >= 0
         assert ends[is_used].max(initial=0) <= tiles.max() + 1, "tiles are inside the array"
         self.run_index = np.full((*runs.shape[:2], *tiles.shape), -1)
-        for run in range(len(self.sections)):
+        for run in range(len(self.kinds)):
             start, end = starts[..., run][:, :, blocks], ends[..., run][:, :, blocks]
             is_inside = (start <= tiles) & (tiles < end)
             assert (self.run_index[is_inside] == -1).all(), "runs do not overlap"
@@ -138,17 +138,17 @@ class ScheduledPairs:
             np.testing.assert_array_equal(starts[..., 1:], ends[..., :-1])
             np.testing.assert_array_equal(starts[..., 0], schedule.start)
         else:
-            assert len(list(itertools.groupby(self.sections))) == len(set(self.sections))
+            assert len(list(itertools.groupby(self.kinds))) == len(set(self.kinds))
         self.before = tiles < np.asarray(schedule.start)[:, :, blocks]
         self.after = tiles >= np.asarray(schedule.end)[:, :, blocks]
         assert (self.before | self.after)[self.run_index == -1].all()
 
-    def in_sections(self, **properties) -> np.ndarray:
-        """Mask of the pairs in sections with these properties."""
+    def in_tiles(self, **properties) -> np.ndarray:
+        """Mask of the pairs in tiles with these properties."""
         matching = [
             index
-            for index, section in enumerate(self.sections)
-            if all(getattr(section, name) == value for name, value in properties.items())
+            for index, kind in enumerate(self.kinds)
+            if all(getattr(kind, name) == value for name, value in properties.items())
         ]
         return np.isin(self.run_index, matching)
 
@@ -156,23 +156,23 @@ class ScheduledPairs:
 def assert_schedule(
     scheduled: ScheduledPairs, pairs: Pairs, *, summed: np.ndarray, needs_mask: np.ndarray
 ):
-    """Assert that each visible pair counts, and that sections have their properties.
+    """Assert that each visible pair counts, and that tiles have their properties.
 
     Args:
-      scheduled: Sections of the pairs.
+      scheduled: Runs of the pairs.
       pairs: Properties of the pairs.
       summed: Pairs in tiles that are skipped, for heads whose scores beyond the radius are 0.
       needs_mask: Pairs that only the mask of a tile can hide.
     """
     is_query, is_key, visible, relative_positions, near, is_zero = pairs
     summed = summed & is_zero & is_query & is_key
-    assert (scheduled.in_sections() | summed)[visible].all()
+    assert (scheduled.in_tiles() | summed)[visible].all()
     assert not (visible & near)[summed].any()
-    assert visible[scheduled.in_sections(is_masked=False) & needs_mask].all()
-    assert not (near | is_zero)[scheduled.in_sections(is_far=True) & is_query & is_key].any()
-    assert (is_zero & ~near)[scheduled.in_sections(is_zero=True) & is_query & is_key].all()
+    assert visible[scheduled.in_tiles(is_masked=False) & needs_mask].all()
+    assert not (near | is_zero)[scheduled.in_tiles(is_far=True) & is_query & is_key].any()
+    assert (is_zero & ~near)[scheduled.in_tiles(is_zero=True) & is_query & is_key].all()
     for side in (1, -1):
-        one_side = np.broadcast_to(scheduled.in_sections(side=side), near.shape)
+        one_side = np.broadcast_to(scheduled.in_tiles(side=side), near.shape)
         assert (side * relative_positions[one_side] >= 0).all()
 
 
@@ -245,7 +245,7 @@ def test_most_tiles_of_a_long_map_are_skipped_or_far(make_schedule, is_causal):
     tiles = count_tiles(schedule)[0]  # (heads, runs)
     band, everything = tiles.sum(axis=1)
     assert band < 0.2 * everything
-    is_far = [section.is_far for section in schedule.sections]
+    is_far = [kind.is_far for kind in schedule.kinds]
     assert tiles[1, is_far].sum() > 0.8 * everything
 
 
@@ -258,7 +258,7 @@ def test_tiles_of_other_segments_are_skipped_and_most_others_are_plain(make_sche
     schedule = make_schedule(inputs, 4096, 128, 64, distinctions=DOT_PRODUCT)
     tiles = count_tiles(schedule)[0, 0]
     assert tiles.sum() == 32 * 8, "each block of 128 rows visits the 8 tiles of its segment"
-    assert tiles[[not section.is_masked for section in schedule.sections]].sum() == tiles.sum()
+    assert tiles[[not kind.is_masked for kind in schedule.kinds]].sum() == tiles.sum()
 
 
 @pytest.mark.parametrize("padding", ["after", "before"])
@@ -270,7 +270,7 @@ def test_a_mask_of_padding_costs_no_more_than_lengths(padding):
     schedule = schedule_query_blocks(inputs, 4096, 128, 64, distinctions=DOT_PRODUCT)
     tiles = count_tiles(schedule)[0, 0]
     assert tiles.sum() == 32 * 16
-    assert tiles[[section.is_masked for section in schedule.sections]].sum() == 0
+    assert tiles[[kind.is_masked for kind in schedule.kinds]].sum() == 0
 
 
 @pytest.mark.parametrize("make_schedule", [schedule_query_blocks, schedule_key_blocks])
@@ -293,12 +293,12 @@ def test_far_tiles_under_every_restriction(restriction, make_schedule):
     schedule = make_schedule(inputs, 4096, 128, 64, distinctions=DISTANCE, visits_zero_tiles=True)
     tiles = count_tiles(schedule)[0]
     for head, name in enumerate(("is_zero", "is_far")):
-        is_far = [getattr(section, name) for section in schedule.sections]
+        is_far = [getattr(kind, name) for kind in schedule.kinds]
         assert tiles[head, is_far].sum() > 0.7 * tiles[head].sum()
 
 
 SEGMENTS = jnp.arange(640)[None] // 300
-SECTIONS = {  # number of loops of a kernel with blocks of queries
+LOOPS = {  # number of loops of a kernel with blocks of queries
     "no restriction": ({}, 6),  # FAR, BEFORE, PLAIN, AFTER, FAR, MASKED
     "causal": ({"window": Window(right=0)}, 3),  # FAR, BEFORE, MASKED
     "mask": ({"has_mask": True}, 2),  # MASKED FAR, MASKED
@@ -306,15 +306,15 @@ SECTIONS = {  # number of loops of a kernel with blocks of queries
 }
 
 
-@pytest.mark.parametrize("restriction", SECTIONS)
-def test_a_schedule_has_only_the_sections_that_it_needs(restriction):
-    replaced, count = SECTIONS[restriction]
+@pytest.mark.parametrize("restriction", LOOPS)
+def test_a_schedule_has_only_the_kinds_of_tiles_that_it_needs(restriction):
+    replaced, count = LOOPS[restriction]
     length = jnp.asarray([640])
     inputs = ScheduleInputs(length, length, 0 * length, radius=jnp.asarray([[20]]))
     schedule = schedule_query_blocks(
         inputs._replace(**replaced), 640, 128, 64, distinctions=DISTANCE
     )
-    assert len(list(itertools.groupby(schedule.sections))) == count
+    assert len(list(itertools.groupby(schedule.kinds))) == count
 
 
 @pytest.mark.parametrize("make_schedule", [schedule_query_blocks, schedule_key_blocks])
@@ -339,7 +339,7 @@ def test_diagonal_blocks_cover_every_visible_pair(block_rows, window):
     offset = np.asarray([0, -3, 6, 2, 0])
     inputs = ScheduleInputs(*map(jnp.asarray, (*lengths.T, offset)), window=window)
     blocks = length // block_rows
-    sections, runs, *_ = schedule_diagonal_blocks(inputs, blocks, block_rows, size, origin)
+    kinds, runs, *_ = schedule_diagonal_blocks(inputs, blocks, block_rows, size, origin)
     runs = np.broadcast_to(runs, (len(offset), 1, *runs.shape[2:]))[:, 0]
     assert (runs[..., 1:, 0] == runs[..., :-1, 1]).all(), "tiles are in the order of their columns"
     left, right = (np.inf if limit is None else limit for limit in window)
@@ -353,10 +353,10 @@ def test_diagonal_blocks_cover_every_visible_pair(block_rows, window):
             distance = i + offset[example] - j
             visible = is_pair & (distance <= left) & (distance >= -right)
             starts, ends = runs[example, block].T
-            section = np.flatnonzero((starts <= tile) & (tile < ends))
-            if not section.size:
+            run = np.flatnonzero((starts <= tile) & (tile < ends))
+            if not run.size:
                 assert not visible.any(), "a visible pair is not visited"
-            elif not sections[section.item()].is_masked:
+            elif not kinds[run.item()].is_masked:
                 assert visible[i < lengths[example, 0]].all(), "a hidden pair is not masked"
             elif example == 0:
                 assert tile * size < lengths[example, 0], "a tile beyond the queries is visited"

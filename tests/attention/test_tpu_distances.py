@@ -13,7 +13,7 @@ from distattn_jax.attention.fused.distance_functions import (
     Coefficients,
     FunctionCotangent,
 )
-from distattn_jax.attention.fused.runs import Section
+from distattn_jax.attention.fused.runs import TileKind
 from distattn_jax.attention.fused.score_map import ScoreMap
 from distattn_jax.attention.fused.scoring import DistanceScoring
 from distattn_jax.attention.fused.tpu.distance_tiles import view_distances
@@ -35,7 +35,7 @@ def make_distances(query, key, function, *, is_16_bit):
         is_first=jnp.bool_(True),
         **{name: {} for name in ("skipped_sums", "scratch", "kept", "summed_outputs")},
     )
-    tile = Tile(jnp.int32(query), jnp.int32(key), Section(), SHAPE, lambda name: jnp.zeros(0))
+    tile = Tile(jnp.int32(query), jnp.int32(key), TileKind(), SHAPE, lambda name: jnp.zeros(0))
     flags = dict.fromkeys(("has_key_mask", "has_segments", "has_mask", "has_dropout"), False)
     score_map = ScoreMap(scoring, Window(), **flags, is_transposed=False, is_16_bit=is_16_bit)
     expected = query + OFFSET + jnp.arange(SHAPE[1])[None] - key - jnp.arange(SHAPE[0])[:, None]

@@ -7,7 +7,7 @@ import jax
 import pytest
 
 from distattn_jax.attention import pallas
-from distattn_jax.attention.fused.runs import Section
+from distattn_jax.attention.fused.runs import TileKind
 from experiments.bench import tpu_cases, tpu_compile, tpu_table
 
 COMPILED = {
@@ -21,7 +21,7 @@ COMPILED = {
 }
 SPLASH = {"splash_mha_fwd.1": [100], "splash_mha_dq.2": [200], "splash_mha_dkv.3": [400]}
 LOOPS = {"forward.1": [90, 130], "query_gradient": [220, 300], "key_gradient.2": [440, 500]}
-SECTIONS = {name: ["far", "plain"] for name in tpu_table.KERNELS}
+TILE_KINDS = {name: ["far", "plain"] for name in tpu_table.KERNELS}
 
 
 def make_results(group, **changes):
@@ -47,7 +47,7 @@ def test_an_unknown_case_is_refused():
 
 
 def test_bundles_are_divided_by_those_of_splash_attention():
-    distance_aware = {"bundles": LOOPS, "sections": SECTIONS}
+    distance_aware = {"bundles": LOOPS, "sections": TILE_KINDS}
     cases = make_results("schedule", splash={"bundles": SPLASH}, distance_aware=distance_aware)
     table = tpu_table.format_schedule(cases)
     assert read_row(table, "splash") == ["100", "200", "400"] * 2
@@ -55,8 +55,8 @@ def test_bundles_are_divided_by_those_of_splash_attention():
     assert read_row(table, "distance aware, far")[:3] == ["90 (0.90)", "220 (1.10)", "440 (1.10)"]
 
 
-def test_a_kernel_with_more_loops_than_sections_has_no_bundles_per_tile():
-    result = COMPILED | {"bundles": {"forward": [1, 2, 3]}, "sections": SECTIONS}
+def test_a_kernel_with_more_loops_than_kinds_of_tiles_has_no_bundles_per_tile():
+    result = COMPILED | {"bundles": {"forward": [1, 2, 3]}, "sections": TILE_KINDS}
     assert tpu_table.find_bundles(result, "forward", ("far",)) is None
 
 
@@ -74,22 +74,22 @@ def test_a_refused_case_is_listed():
 
 
 def test_the_tile_with_the_fewest_bundles_per_entry_is_marked():
-    cases = make_results("tiles", distance_aware={"bundles": LOOPS, "sections": SECTIONS})
+    cases = make_results("tiles", distance_aware={"bundles": LOOPS, "sections": TILE_KINDS})
     figures = read_row(tpu_table.format_tiles(cases), "distance aware, v5e, H64")
     assert figures[-1] == "**0.91**"  # 1024 (130 + 300 + 500) / 1024²
     assert figures[0] == "14.53"
 
 
 @pytest.mark.parametrize(
-    ("section", "name"),
+    ("kind", "name"),
     [
-        (Section(is_far=True), "far"),
-        (Section(is_zero=True, is_masked=True), "masked zero"),
-        (Section(), "plain"),
+        (TileKind(is_far=True), "far"),
+        (TileKind(is_zero=True, is_masked=True), "masked zero"),
+        (TileKind(), "plain"),
     ],
 )
-def test_sections_have_names(section, name):
-    assert tpu_table.name_section(section) == name
+def test_kinds_of_tiles_have_names(kind, name):
+    assert tpu_table.name_tile_kind(kind) == name
 
 
 def test_stored_results_are_kept_and_added_to(tmp_path, monkeypatch):

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Int
 
-from distattn_jax.attention.fused.runs import PLAIN, Distinctions, Run, Section
+from distattn_jax.attention.fused.runs import PLAIN, Distinctions, Run, TileKind
 from distattn_jax.attention.fused.visible_columns import UNBOUNDED
 
 
@@ -74,12 +74,12 @@ def divide_by_distance(
     Args:
       limits: Tiles where the near columns and the diagonal of each block begin and end.
       distinctions: Properties of tiles for which the kernels need separate loops.
-      side_before_diagonal: `Section.side` of the tiles before the diagonal.
+      side_before_diagonal: `TileKind.side` of the tiles before the diagonal.
       has_radius: True if the heads have a radius. If False, no tile is far.
       is_zero_beyond_radius: True for heads whose scores beyond the radius are all treated as 0.
         None means that there are no such heads, or that their far tiles are skipped.
-      masks_zero_tiles: True if tiles of zero scores may be masked. All of them then have a masked
-        section, so that one loop visits them.
+      masks_zero_tiles: True if tiles of zero scores may be masked. All of them are then of a masked
+        kind, so that one loop visits them.
     """
     is_zero = None if is_zero_beyond_radius is None else is_zero_beyond_radius[:, :, None]
     has_far = distinctions.far and has_radius
@@ -92,21 +92,21 @@ def divide_by_distance(
     def far_runs(start: Array | int, end: Array | int, side: int) -> list[Run]:
         runs, far_end = [], end
         if is_zero is not None:
-            zero = Section(is_zero=True, is_masked=masks_zero_tiles)
+            zero = TileKind(is_zero=True, is_masked=masks_zero_tiles)
             runs.append(Run(zero, start, jnp.where(is_zero, end, start)))
             far_end = jnp.where(is_zero, start, end)
         if has_far:
-            section = Section(is_far=True, side=side if distinctions.far_sides else 0)
-            runs.append(Run(section, start, far_end))
+            kind = TileKind(is_far=True, side=side if distinctions.far_sides else 0)
+            runs.append(Run(kind, start, far_end))
         return runs
 
     first, last = side_before_diagonal, -side_before_diagonal
     near = [Run(PLAIN, near_start, near_end)]
     if distinctions.near_sides:
         near = [
-            Run(Section(side=first), near_start, limits.diagonal_start),
+            Run(TileKind(side=first), near_start, limits.diagonal_start),
             Run(PLAIN, limits.diagonal_start, limits.diagonal_end),
-            Run(Section(side=last), limits.diagonal_end, near_end),
+            Run(TileKind(side=last), limits.diagonal_end, near_end),
         ]
     return far_runs(0, near_start, first), near, far_runs(near_end, UNBOUNDED, last)
 

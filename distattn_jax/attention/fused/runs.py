@@ -1,8 +1,8 @@
 """Runs of consecutive tiles, and the properties that the tiles of a run share.
 
-Tiles with the same properties form a section. It consists of runs of consecutive tiles. A kernel
-has one loop per section, so that it applies a mask or evaluates the distance function f only
-in the sections that require this.
+Tiles with the same properties are of one kind. A run consists of consecutive tiles of one kind. A
+kernel has one loop per kind, so that it applies a mask or evaluates the distance function f only in
+the tiles that require this.
 
     MASKED            some entries may be masked (`is_masked`)
     PLAIN             all entries are visible
@@ -27,8 +27,8 @@ import jax.numpy as jnp
 from jaxtyping import Array, Int
 
 
-class Section(NamedTuple):
-    """Properties of a set of tiles.
+class TileKind(NamedTuple):
+    """Kind of tile: properties that a kernel can rely on.
 
     Attributes:
       is_far: True if the distance function is treated as constant in each of the tiles.
@@ -58,19 +58,19 @@ class Distinctions(NamedTuple):
     near_sides: bool = False
 
 
-MASKED, PLAIN = Section(is_masked=True), Section()
+MASKED, PLAIN = TileKind(is_masked=True), TileKind()
 
 
 class Run(NamedTuple):
     """Run of consecutive tiles of each block.
 
     Attributes:
-      section: Properties of the tiles.
+      kind: Properties of the tiles.
       start: Index of the first tile. Blocks or heads may share it.
       end: Index of the last tile plus 1. The run is empty if `end` is not larger than `start`.
     """
 
-    section: Section
+    kind: TileKind
     start: Array | int
     end: Array | int
 
@@ -83,8 +83,8 @@ class Schedule(NamedTuple):
     """Tiles that each block of rows visits, as runs of consecutive tiles.
 
     Attributes:
-      sections: Properties of the tiles of each run. Equal sections are neighbours, unless the tiles
-        are in the order of their columns.
+      kinds: Properties of the tiles of each run. Runs of the same kind are neighbours, unless the
+        tiles are in the order of their columns.
       runs: Index of the first tile of each run, and index of its last tile plus 1. Kernels visit
         the runs in this order.
       start: Index of the first tile that a block visits.
@@ -92,7 +92,7 @@ class Schedule(NamedTuple):
       is_in_column_order: True if each run begins where the previous run ends.
     """
 
-    sections: tuple[Section, ...]
+    kinds: tuple[TileKind, ...]
     runs: Int[Array, "#B #N blocks runs 2"]
     start: Int[Array, "#B #N blocks"]
     end: Int[Array, "#B #N blocks"]
@@ -108,11 +108,11 @@ def stack_runs(
       runs: Runs of each block, without overlap.
       start: Index of the first tile of each block.
       end: Index of the last tile of each block, plus 1.
-      keeps_column_order: If False, runs of equal sections become neighbours.
+      keeps_column_order: If False, runs of the same kind become neighbours.
     """
     if not keeps_column_order:
-        order = [run.section for run in runs]
-        runs = sorted(runs, key=lambda run: order.index(run.section))
+        order = [run.kind for run in runs]
+        runs = sorted(runs, key=lambda run: order.index(run.kind))
     numbers = jnp.broadcast_arrays(start, end, *(x for run in runs for x in run[1:]))
     start, end, *others = (x.astype(jnp.int32) for x in numbers)
     starts, ends = jnp.stack(others[::2], axis=-1), jnp.stack(others[1::2], axis=-1)
@@ -121,10 +121,10 @@ def stack_runs(
         ends = jax.lax.cummax(jnp.where(starts < ends, ends, first), axis=3)
         starts = jnp.concatenate((first, ends[..., :-1]), axis=-1)
     stacked = jnp.stack((starts, jnp.maximum(starts, ends)), axis=-1)
-    sections = tuple(run.section for run in runs)
-    return Schedule(sections, stacked, start, end, keeps_column_order)
+    kinds = tuple(run.kind for run in runs)
+    return Schedule(kinds, stacked, start, end, keeps_column_order)
 
 
 def mask_run(run: Run) -> Run:
-    """Return the run with a section of masked tiles."""
-    return run._replace(section=run.section._replace(is_masked=True))
+    """Return the run with masked tiles."""
+    return run._replace(kind=run.kind._replace(is_masked=True))

@@ -2,14 +2,14 @@
 
 The rows of a block are queries and the columns of its tiles are keys, or the rows are keys and the
 columns are queries. The intersection of the visible columns of all restrictions (see
-`visible_columns`) and the distances (see `distance_runs`) determine the sections and runs of tiles
+`visible_columns`) and the distances (see `distance_runs`) determine the kinds and runs of tiles
 (see `runs`).
 
-A kernel compiles one loop per section. A schedule therefore contains only the sections that the
+A kernel compiles one loop per kind. A schedule therefore contains only the kinds that the
 call needs. Segments, or a mask of pairs, may mask any tile. Only then are there MASKED FAR and
-MASKED ZERO tiles, and only then does one loop visit all runs of a section. Under all other
+MASKED ZERO tiles, and only then does one loop visit all runs of a kind. Under all other
 restrictions, masked tiles are MASKED at any distance, and the tiles are visited in the order of
-their columns: equal sections before and after the diagonal have a loop each, because one loop for
+their columns: runs of one kind before and after the diagonal have a loop each, because one loop for
 both would need more registers.
 
 Query i has position i + offset, and key j has position j.
@@ -96,8 +96,8 @@ def schedule_query_blocks(
       distinctions: Properties of tiles for which the kernels need separate loops.
       visits_zero_tiles: If True, visit the tiles whose scores are all treated as 0. If False, skip
         them.
-      keeps_column_order: If True, visit the tiles in the order of their columns. If False, equal
-        sections become neighbours if segments or a mask of pairs may mask any tile.
+      keeps_column_order: If True, visit the tiles in the order of their columns. If False, runs of
+        the same kind become neighbours if segments or a mask of pairs may mask any tile.
     """
     start = _block_starts(length, block_rows)
     position = start + _per_block(inputs.offset)
@@ -149,8 +149,8 @@ def schedule_key_blocks(
       distinctions: Properties of tiles for which the kernels need separate loops.
       visits_zero_tiles: If True, visit the tiles whose scores are all treated as 0. If False, skip
         them.
-      keeps_column_order: If True, visit the tiles in the order of their columns. If False, equal
-        sections become neighbours if segments or a mask of pairs may mask any tile.
+      keeps_column_order: If True, visit the tiles in the order of their columns. If False, runs of
+        the same kind become neighbours if segments or a mask of pairs may mask any tile.
     """
     start = _block_starts(length, block_rows)
     position = start - _per_block(inputs.offset)  # query index at the position of the first key
@@ -251,7 +251,7 @@ def _make_schedule(
       starts_masked: True if the first visited tiles may be masked.
       ends_masked: True if the last visited tiles may be masked.
       masks_any_tile: True if there are segments, which may mask any tile.
-      side_before_diagonal: `Section.side` of the tiles before the diagonal: 1 if the columns are
+      side_before_diagonal: `TileKind.side` of the tiles before the diagonal: 1 if the columns are
         keys, -1 if they are queries.
       visits_zero_tiles: If False, skip the tiles whose scores are all treated as 0.
       keeps_column_order: If True, the tiles are visited in the order of their columns.
@@ -289,7 +289,7 @@ def _make_schedule(
     if starts_masked:
         runs += [run.intersect(start, jnp.minimum(plain_start, end)) for run in masked]
     if inputs.window.is_causal:  # All unmasked tiles are on the same side of the diagonal.
-        near = [Run(near[0 if side_before_diagonal == 1 else -1].section, *near_range)]
+        near = [Run(near[0 if side_before_diagonal == 1 else -1].kind, *near_range)]
     first, last = jnp.maximum(plain_start, start), jnp.minimum(plain_end, end)
     runs += [run.intersect(first, last) for run in (*first_far, *near, *last_far)]
     if ends_masked:

@@ -190,7 +190,7 @@ def key_gradient(
         return key_total, value_total
 
     def step(context, tile, state):
-        if tile.section.is_zero:
+        if tile.kind.is_zero:
             return step_of_zero_scores(context, tile, state)
         query, values_cotangent = tile.wait("query"), tile.wait("values_cotangent")
         positions = wait_for_positions(score_map, context, tile)

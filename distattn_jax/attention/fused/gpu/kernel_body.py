@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import jax
 
 from distattn_jax.attention.fused.gpu.tile_configs import TileConfig
-from distattn_jax.attention.fused.runs import Section
+from distattn_jax.attention.fused.runs import TileKind
 
 
 class Tile(NamedTuple):
@@ -22,7 +22,7 @@ class Tile(NamedTuple):
     Attributes:
       row: Index of the first row.
       column: Index of the first column.
-      section: Properties of the tile that the schedule guarantees.
+      kind: Properties of the tile that the schedule guarantees.
       shape: Number of rows and number of columns.
       wait: Waits until a streamed matrix has arrived, and returns its reference in shared memory.
       release: Frees the slot of a streamed matrix for the next copy.
@@ -40,7 +40,7 @@ class Tile(NamedTuple):
 
     row: jax.Array
     column: jax.Array
-    section: Section
+    kind: TileKind
     shape: tuple[int, int]
     wait: Callable[[str], Any]
     release: Callable[[str], None]

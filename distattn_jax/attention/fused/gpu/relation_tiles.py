@@ -39,15 +39,15 @@ class RelationTile(NamedTuple):
     def read(self, name: str) -> jax.Array:
         """Return a tile with the number of an array by relation for each entry."""
         ends = {side: self._read_end(name + suffix) for side, suffix in SUFFIXES.items()}
-        if self.tile.section.is_far:
-            return ends[self.tile.section.side]
+        if self.tile.kind.is_far:
+            return ends[self.tile.kind.side]
         return bands.gather_band(
             self._locate(name), self._band(), before=ends[BEFORE], after=ends[AFTER]
         )
 
     def write(self, name: str, entries: jax.Array) -> None:
         """Write the entries of a band tile to an array by relation, except for the ends."""
-        if not self.tile.section.is_far:
+        if not self.tile.kind.is_far:
             bands.scatter_band(self._locate(name), self._band(), entries)
 
     def add_ends(
@@ -65,10 +65,10 @@ class RelationTile(NamedTuple):
           entries: Entries of the tile.
           row_sum: Sum of each row of `entries`. None computes it where it is required.
         """
-        if self.tile.section.is_far:
+        if self.tile.kind.is_far:
             return [
                 x + (mosaic.sum_rows(entries) if row_sum is None else row_sum)
-                if side == self.tile.section.side
+                if side == self.tile.kind.side
                 else x
                 for x, side in zip(sums, sides, strict=True)
             ]

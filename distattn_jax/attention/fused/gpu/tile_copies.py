@@ -21,7 +21,7 @@ def copy_tiles(refs, memory, grid_index, schedule, config, origin, iteration) ->
       refs: References to the inputs in global memory.
       memory: Buffers and barriers in shared memory.
       grid_index: Indices of example, head and block.
-      schedule: Sections of the runs, and their order.
+      schedule: Kinds of the runs, and their order.
       config: Tile sizes.
       origin: Index of the diagonal row = column.
       iteration: Number of tiles that were copied for earlier examples.
@@ -96,7 +96,7 @@ def copy_tiles(refs, memory, grid_index, schedule, config, origin, iteration) ->
         copy_tile(tile, iteration)
         return state
 
-    count = len(schedule.sections)
+    count = len(schedule.kinds)
     if schedule.is_in_column_order:
         shift, end = iteration - first, read_run(count - 1)[1]
         lax.fori_loop(first, end, lambda i, _: copy_tile(i, i + shift), None)

@@ -77,7 +77,7 @@ def run_tile_loop(
       body: Computation of the kernel.
       inputs: Input arrays of the kernel.
       output_types: Shapes and dtypes of the outputs, by name.
-      schedule: Sections of the runs, and their order. The kernel has one loop for each section, or
+      schedule: Kinds of the runs, and their order. The kernel has one loop for each kind, or
         for each run if the tiles are in the order of their columns.
       config: Tile sizes, number of warpgroups and number of pipeline stages.
       name: Name of the kernel in profiles.
@@ -196,7 +196,7 @@ def _compute_tiles(
       grid_index: Indices of example, head and block.
       warpgroup: Index of the warpgroup.
       buffer: Index of the buffers of the rows.
-      schedule: Sections of the runs, and their order.
+      schedule: Kinds of the runs, and their order.
       config: Tile sizes.
       origin: Index of the diagonal row = column.
       iteration: Number of tiles that the warpgroup has computed in earlier examples.
@@ -216,13 +216,13 @@ def _compute_tiles(
             plgpu.barrier_wait(memory.full[name].at[block])
     shift = iteration - read_run(0)[0]
     state = body.initialize(context)
-    sections = enumerate(schedule.sections)
-    for section, equal in itertools.groupby(sections, key=lambda pair: pair[1]):
+    kinds = enumerate(schedule.kinds)
+    for kind, equal in itertools.groupby(kinds, key=lambda pair: pair[1]):
 
-        def step(index, iteration, state, section=section):
+        def step(index, iteration, state, kind=kind):
             first_row = row + index * config.columns - origin if refs.moving else row
             tile = _make_tile(
-                memory, first_row, warpgroup, index, iteration, section, config, reused_blocks
+                memory, first_row, warpgroup, index, iteration, kind, config, reused_blocks
             )
             resident = {
                 name: registers.copy_operand(matrix, index) if name in config.held else matrix
@@ -233,7 +233,7 @@ def _compute_tiles(
         indices = [i for i, _ in equal]
         if schedule.is_in_column_order:
             # A loop ends where the next begins: this boundary is read once.
-            is_last = indices[-1] + 1 == len(schedule.sections)
+            is_last = indices[-1] + 1 == len(schedule.kinds)
             end = read_run(indices[-1])[1] if is_last else read_run(indices[-1] + 1)[0]
             state = lax.fori_loop(
                 read_run(indices[0])[0],
@@ -300,7 +300,7 @@ def _make_context(
     )
 
 
-def _make_tile(memory, row, warpgroup, index, iteration, section, config, reused_blocks) -> Tile:
+def _make_tile(memory, row, warpgroup, index, iteration, kind, config, reused_blocks) -> Tile:
     """Return the tile at index `index`, which the loop processes in iteration `iteration`."""
 
     def find_slot(name, block):
@@ -347,7 +347,7 @@ def _make_tile(memory, row, warpgroup, index, iteration, section, config, reused
     return Tile(
         row=row,
         column=index * config.columns,
-        section=section,
+        kind=kind,
         shape=config.tile_shape,
         wait=wait,
         release=release,

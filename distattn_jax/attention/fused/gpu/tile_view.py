@@ -56,7 +56,7 @@ def view_tile(
     distances: Distances | TableEntries | None = None
     if isinstance(scoring, TableScoring):
         distances = _table_entries(scoring, tile)
-    elif isinstance(scoring, DistanceScoring) and not tile.section.is_far:
+    elif isinstance(scoring, DistanceScoring) and not tile.kind.is_far:
         distances = _tile_distances(score_map, context, tile)
     visible = view_visibility(score_map, context, tile)
     tile_scores = scoring.score(products, distances, coefficients, for_gradient=for_gradient)
@@ -99,7 +99,7 @@ def _table_entries(scoring: TableScoring, tile: Tile) -> TableEntries:
 
 def view_visibility(score_map: ScoreMap, context: WarpgroupContext, tile: Tile) -> jax.Array | None:
     """Return a mask that is True for visible entries, or None if all entries are visible."""
-    if tile.section.is_masked:
+    if tile.kind.is_masked:
         return _visible_entries(score_map, context, tile)
     # Free the slots of the streamed vectors that only masked tiles use. There is no mask of pairs,
     # because all of its tiles are masked.
@@ -205,7 +205,7 @@ def _tile_distances(score_map: ScoreMap, context: WarpgroupContext, tile: Tile) 
     `Distances.geometric` is None in the interpreter, and in a tile that may have keys before a
     query and keys after a query.
     """
-    side = tile.section.side
+    side = tile.kind.side
 
     def entries():
         if side:
@@ -230,7 +230,7 @@ def _geometric_distances(
 
     Either no key is after a query, or no key is before a query.
     """
-    (rows, columns), side = tile.shape, tile.section.side
+    (rows, columns), side = tile.shape, tile.kind.side
     is_increasing = _position_steps(score_map, side)[1] > 0
     first_column = tile.column if is_increasing else tile.column + columns - COLUMN_GROUP
     nearest_group = tile._replace(column=first_column, shape=(rows, COLUMN_GROUP))

@@ -91,7 +91,7 @@ def forward(score_map: ScoreMap, shape: Shape, width: int) -> KernelBody:
 
     def weigh(context, tile, maximum):
         """Return the new maximum, the weights of a tile and their sum in each row."""
-        if tile.section.is_zero:
+        if tile.kind.is_zero:
             return weigh_zeros(context, tile, maximum)
         products = multiply_score_operands(
             score_map, context, tile, (context.resident["query"], tile.wait("key"))
@@ -165,7 +165,7 @@ def received(score_map: ScoreMap, shape: Shape) -> KernelBody:
         return mosaic.full(shape[:1], sums["received"][0] if sums else 0.0)
 
     def step(context, tile, state):
-        if tile.section.is_zero:
+        if tile.kind.is_zero:
             tile.skip("query")
             weights = weigh_zero_scores(score_map, context, tile)
             return state + mosaic.sum_rows(weights)
@@ -216,7 +216,7 @@ def attention_given(score_map: ScoreMap, shape: Shape) -> KernelBody:
         return state + mosaic.sum_rows(given)
 
     def step(context, tile, state):
-        if tile.section.is_zero:
+        if tile.kind.is_zero:
             return step_of_zero_scores(context, tile, state)
         products = multiply_score_operands(
             score_map, context, tile, (context.resident["query"], tile.wait("key"))

@@ -65,7 +65,7 @@ def keep_distances(
         body.initialize(context)
 
     def step(context: BlockContext, tile: Tile) -> None:
-        if not (tile.section.is_far or tile.section.is_zero):
+        if not (tile.kind.is_far or tile.kind.is_zero):
             _store(score_map, context, tile)
         body.step(context, tile)
 

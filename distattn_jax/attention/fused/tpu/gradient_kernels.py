@@ -153,7 +153,7 @@ def key_gradient(
 
     def step(context: BlockContext, tile: Tile) -> None:
         logsumexp = tile.load("logsumexp")
-        if tile.section.is_zero:  # The gradient of the keys is 0.
+        if tile.kind.is_zero:  # The gradient of the keys is 0.
             weights = weigh_zero_scores(score_map, context, tile, logsumexp)
             add_value_gradient(context, tile, weights)
             return

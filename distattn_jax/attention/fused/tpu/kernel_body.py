@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 import jax
 
-from distattn_jax.attention.fused.runs import Section
+from distattn_jax.attention.fused.runs import TileKind
 from distattn_jax.attention.fused.score_map import Scalars
 
 ROW_ARRAYS = ("key_rows",)
@@ -29,14 +29,14 @@ class Tile(NamedTuple):
     Attributes:
       query: Index of the first query.
       key: Index of the first key.
-      section: Properties of the tile that the schedule guarantees.
+      kind: Properties of the tile that the schedule guarantees.
       shape: Number of keys and number of queries.
       load: Returns the part of a streamed array that belongs to the tile, by the name of the array.
     """
 
     query: jax.Array
     key: jax.Array
-    section: Section
+    kind: TileKind
     shape: tuple[int, int]
     load: Callable[[str], jax.Array]
 

@@ -59,7 +59,7 @@ def expand_inputs(
 
     def step(context: BlockContext, tile: Tile) -> None:
         for name in blocks:
-            if is_streamed[name] and tile.section.is_far:
+            if is_streamed[name] and tile.kind.is_far:
                 _expand_end(score_map, context, tile, name)
             elif is_streamed[name]:
                 _expand(score_map, context, name, tile.load(name))
@@ -80,7 +80,7 @@ def read_relations(score_map: ScoreMap, context: BlockContext, tile: Tile, name:
       name: Name of the input.
     """
     band = context.scratch[_band_name(name)]
-    if tile.section.is_far:
+    if tile.kind.is_far:
         index = _far_square(tile)
         groups = [min(i, band.shape[0] - 1) for i in range(tile.shape[1] // LANES)]
         return jnp.concatenate([band[group, index, :1] for group in groups], axis=1)
@@ -134,8 +134,8 @@ def add_weights(
     """
     weights = weights.astype(jnp.float32)
     ends = {side: context.scratch[ENDS[side]] for side in _sides(score_map)}
-    if tile.section.is_far:
-        ends[tile.section.side][...] += weights.sum(axis=0, keepdims=True)
+    if tile.kind.is_far:
+        ends[tile.kind.side][...] += weights.sum(axis=0, keepdims=True)
         return
     for key, query, square in _list_squares(context, tile):
         columns = slice(query, query + LANES)
@@ -201,11 +201,11 @@ def add_gradient(
     if not score_map.scoring.has_relation_products:
         return
     band = context.scratch[GRADIENT]
-    if tile.section.is_far and tile.section.side == BEFORE:
+    if tile.kind.is_far and tile.kind.side == BEFORE:
         return  # The products of relation 0 are 0.
     for key, query, square in _list_squares(context, tile):
         group = min(query // LANES, band.shape[0] - 1)
-        index = _far_square(tile) if tile.section.is_far else square
+        index = _far_square(tile) if tile.kind.is_far else square
         band[group, index] += score_gradient[key : key + LANES, query : query + LANES]
 
 
@@ -267,7 +267,7 @@ def _expand_end(score_map: ScoreMap, context: BlockContext, tile: Tile, name: st
 
 def _far_square(tile: Tile) -> int:
     """Return the index of the squares of a far tile in a band."""
-    return 0 if tile.section.side == BEFORE else LAST
+    return 0 if tile.kind.side == BEFORE else LAST
 
 
 def _collapse(

@@ -26,7 +26,7 @@ from jaxtyping import Array
 
 from distattn_jax.attention.fused import varying
 from distattn_jax.attention.fused.interpreter import is_interpreted
-from distattn_jax.attention.fused.runs import Schedule, Section
+from distattn_jax.attention.fused.runs import Schedule, TileKind
 from distattn_jax.attention.fused.tpu.fold_batches import fold_batches
 from distattn_jax.attention.fused.tpu.kernel_body import (
     ROW_ARRAYS,
@@ -59,7 +59,7 @@ def run_tile_loop(
       body: Computation of the kernel.
       inputs: Input arrays of the kernel.
       output_types: Shapes (B, N, W, L) and dtypes of the outputs, by name.
-      schedule: Sections of the runs, and their order. The kernel has one loop for each section, or
+      schedule: Kinds of the runs, and their order. The kernel has one loop for each kind, or
         for each run if the tiles are in the order of their columns.
       config: Tile sizes.
       name: Name of the kernel in profiles.
@@ -129,7 +129,7 @@ def _call_kernel(
     kernel = functools.partial(
         _run_block,
         body=body,
-        sections=schedule.sections,
+        kinds=schedule.kinds,
         config=config,
         heads=heads,
         is_transposed=is_transposed,
@@ -230,7 +230,7 @@ def _run_block(
     scratch: _Scratch,
     *,
     body: KernelBody,
-    sections: tuple[Section, ...],
+    kinds: tuple[TileKind, ...],
     config: TileConfig,
     heads: int,
     is_transposed: bool,
@@ -243,7 +243,7 @@ def _run_block(
       outputs: References to the outputs of the block, by name.
       scratch: Buffers in VMEM and semaphores.
       body: Computation of the kernel.
-      sections: Properties of the tiles of each run.
+      kinds: Properties of the tiles of each run.
       config: Tile sizes.
       heads: Number of heads of the kernel.
       is_transposed: True if the rows are keys.
@@ -304,7 +304,7 @@ def _run_block(
     )
     body.initialize(context)
 
-    def visit_run(i: Array | int, section: Section) -> None:
+    def visit_run(i: Array | int, kind: TileKind) -> None:
         run = read_run(i)
 
         def step(tile: Array, _: None) -> None:
@@ -315,20 +315,20 @@ def _run_block(
                 copy.wait()
             body.step(
                 context,
-                Tile(*place(tile), section, config.shape, lambda name: scratch.slots[name][slot]),
+                Tile(*place(tile), kind, config.shape, lambda name: scratch.slots[name][slot]),
             )
 
         lax.fori_loop(run.start, run.end, step, None)
 
-    for section, equal in itertools.groupby(enumerate(sections), key=lambda pair: pair[1]):
+    for kind, equal in itertools.groupby(enumerate(kinds), key=lambda pair: pair[1]):
         indices = [i for i, _ in equal]
         if len(indices) == 1:
-            visit_run(indices[0], section)
-        else:  # The code of a section exists once, in a loop over its runs.
+            visit_run(indices[0], kind)
+        else:  # The code of a kind exists once, in a loop over its runs.
             lax.fori_loop(
                 indices[0],
                 indices[-1] + 1,
-                lambda i, _, section=section: visit_run(i, section),
+                lambda i, _, kind=kind: visit_run(i, kind),
                 None,
             )
     for name, output in body.finish(context).items():

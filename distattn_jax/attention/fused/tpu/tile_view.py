@@ -48,7 +48,7 @@ def view_tile(
     distances: Distances | TableEntries | None = None
     if isinstance(scoring, TableScoring):
         distances = _table_entries(scoring, tile)
-    elif isinstance(scoring, DistanceScoring) and not tile.section.is_far:
+    elif isinstance(scoring, DistanceScoring) and not tile.kind.is_far:
         distances = read_distances(score_map, context, tile)
     visible = view_visibility(score_map, context, tile)
     if scoring.has_positions:
@@ -79,7 +79,7 @@ def view_visibility(score_map: ScoreMap, context: BlockContext, tile: Tile) -> j
     makes their weights 0 in all other kernels. If the rows are keys, padded and masked keys are not
     masked: the kernels set their outputs to 0.
     """
-    if not tile.section.is_masked:
+    if not tile.kind.is_masked:
         return None
     conditions = []
     if not score_map.is_transposed:

@@ -84,7 +84,7 @@ def forward(score_map: ScoreMap, shape: tuple[int, int], width: int, dtype: Any)
         return view_tile(score_map, context, tile, products)
 
     def find_maximum(context: BlockContext, tile: Tile) -> jax.Array:
-        if not tile.section.is_zero:
+        if not tile.kind.is_zero:
             tile_view = view(context, tile)
             return tile_view.scores.max(axis=0, keepdims=True) * tile_view.score_multiplier
         visible = view_visibility(score_map, context, tile)
@@ -95,7 +95,7 @@ def forward(score_map: ScoreMap, shape: tuple[int, int], width: int, dtype: Any)
     def store_weights(context: BlockContext, tile: Tile) -> jax.Array:
         """Store the weights after dropout, and return their sums before dropout."""
         reference = context.scratch["reference"][...]
-        if tile.section.is_zero:
+        if tile.kind.is_zero:
             weights = weigh_zero_scores(score_map, context, tile, reference)
         else:
             weights = compute_weights(view(context, tile), reference)
@@ -171,7 +171,7 @@ def received(score_map: ScoreMap, keys: int) -> KernelBody:
 
     def weigh(context: BlockContext, tile: Tile) -> jax.Array:
         logsumexp = tile.load("logsumexp")
-        if tile.section.is_zero:
+        if tile.kind.is_zero:
             return weigh_zero_scores(score_map, context, tile, logsumexp)
         products = multiply(context.load("key"), tile.load("query"), (0, 0))
         return compute_weights(view_tile(score_map, context, tile, products), logsumexp)
@@ -215,7 +215,7 @@ def attention_given(score_map: ScoreMap, queries: int) -> KernelBody:
 
     def weigh(context: BlockContext, tile: Tile) -> jax.Array:
         logsumexp = context.load("logsumexp")
-        if tile.section.is_zero:
+        if tile.kind.is_zero:
             return weigh_zero_scores(score_map, context, tile, logsumexp)
         products = multiply(tile.load("key_rows"), context.load("query"), (1, 0))
         return compute_weights(view_tile(score_map, context, tile, products), logsumexp)
