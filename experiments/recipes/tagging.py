@@ -7,8 +7,9 @@ file (.conllu) is its part of speech.
 Command:  python -m experiments train tagging --data.manual-dir FOLDER --data.vectors GLOVE
 Then:     python -m experiments predict runs/tagging/adapted SENTENCES
 Device:   any, because the model is small; --model.layers and --model.features enlarge it
-Minutes:  not run
-Expected: not run
+Minutes:  about 1 for each method on WNUT-17 with 20 models side by side, on a shared H200
+Expected: F1 of the test set of WNUT-17 (options of the report `when_to_use`): relative positions
+          21.3, Transformer-XL 20.2, TENER 19.0, distance-aware 16.3, sinusoids 15.7
 """
 
 from distattn_jax.tasks import TaggingConfig, TaggingData, TaggingModelConfig

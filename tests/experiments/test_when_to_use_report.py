@@ -4,6 +4,7 @@ import pytest
 from matplotlib import image
 
 from experiments.papers import stored_results
+from experiments.papers.when_to_use import advice, tables
 from experiments.papers.when_to_use.report import REPORT
 from experiments.papers.when_to_use.settings import EXPERIMENTS
 from tests.experiments import when_to_use_results
@@ -68,6 +69,37 @@ def test_pruning_is_compared_with_a_random_order(summary):
     cells = [cell.strip() for cell in rows[0].strip("|").split("|")]
     assert cells[2:6] == ["90.00", "90.00", "63.00", "50.00"]
     assert cells[6].startswith("-17.00 (p = ")
+
+
+def test_a_layer_may_have_only_negative_weights():
+    content = when_to_use_results.content("wnut17", ("distance_aware",))
+    heads = when_to_use_results.heads() | {"weight": [[[-0.5, -0.25]]] * 3}
+    content["heads"] = {"distance_aware": heads}
+    contents = dict.fromkeys(EXPERIMENTS) | {"wnut17": content}
+    row = find_row(tables.layers_table(contents), EXPERIMENTS["wnut17"].title)
+    assert row[1:] == ["1", "0", "-0.375", "-", "1.00"]
+
+
+@pytest.mark.parametrize(
+    ("methods", "expected"),
+    [
+        (("vanilla",), ["not run", "not run"]),
+        (
+            ("vanilla", "adapted"),
+            [
+                "**Adapted Transformer**",
+                "WNUT-17, F1 (%), 2 methods, 3 seeds: Adapted Transformer 62.00 ± 2.00; "
+                "Transformer 51.00 ± 1.00",
+            ],
+        ),
+    ],
+)
+def test_advice_needs_two_methods(methods, expected):
+    contents = dict.fromkeys(EXPERIMENTS)
+    contents["wnut17"] = when_to_use_results.content("wnut17", methods)
+    others = dict.fromkeys(("ag", "sst", "multi30k_small"))
+    table = advice.advice_table(contents, others)
+    assert find_row(table, "to find named entities")[1:] == expected
 
 
 def test_details_have_commands_settings_positions_and_every_seed(folder):

@@ -60,7 +60,7 @@ def _list_tasks(contents: Contents, others: Contents) -> list[Task]:
     """Return all lines of the table."""
     longest = tables.REVIEWS[-1]
     tasks = [
-        _make_task("to find named entities", contents, "wnut17", "F1 on WNUT-17", "f1"),
+        _make_task("to find named entities", contents, "wnut17", "WNUT-17", "f1"),
         _make_task("to tag parts of speech", contents, "ud_en", "UD English-EWT", "accuracy"),
         _make_task("to classify short texts", others, "ag", "AG's News", "accuracy"),
         _make_task("to classify sentences", others, "sst", "SST", "accuracy"),
@@ -99,7 +99,9 @@ def _make_task(
 
 
 def rank(task: Task) -> list[str]:
-    """Return the methods of a task, best mean first."""
+    """Return the methods of a task, best mean first. Return [] if there is nothing to compare."""
+    if len(task.scores) < 2:
+        return []
     means = {
         method: score(task.metric, summarize(values.values()).mean)
         for method, values in task.scores.items()
@@ -129,8 +131,8 @@ def _give_reason(task: Task) -> str:
         return NOT_RUN
     shown = [method for i, method in enumerate(ranked) if i == 0 or method in SHOWN]
     cells = [f"{method_title(m)} {_format_scores(task, m)}" for m in shown]
-    seeds = len(task.scores[ranked[0]])
-    return f"{task.data}, {metric_title(task.metric)}, {seeds} seeds: {'; '.join(cells)}"
+    counts = f"{len(ranked)} methods, {len(task.scores[ranked[0]])} seeds"
+    return f"{task.data}, {metric_title(task.metric)}, {counts}: {'; '.join(cells)}"
 
 
 def _format_scores(task: Task, method: str) -> str:

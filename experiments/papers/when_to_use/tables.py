@@ -12,6 +12,7 @@ import numpy as np
 from distattn_jax.train.results import Result, select_members, values_by_seed
 from experiments.papers import outcomes
 from experiments.papers.formatting import (
+    EMPTY,
     NOT_RUN,
     NOT_RUN_SENTENCE,
     format_mean,
@@ -220,13 +221,15 @@ def layers_table(contents: Contents) -> str:
         weight, shape = (np.asarray(heads[key]) for key in ("weight", "shape"))
         for layer in range(weight.shape[1]):
             w = weight[:, layer]
-            medians = [f"{np.median(w[sign]):.3f}" for sign in (w < 0, w > 0) if sign.any()]
+            medians = [
+                f"{np.median(w[sign]):.3f}" if sign.any() else EMPTY for sign in (w < 0, w > 0)
+            ]
             rows.append(
                 [
                     EXPERIMENTS[name].title,
                     str(layer + 1),
                     f"{100 * (w > 0).mean():.0f}",
-                    *(medians if len(medians) == 2 else ["-", *medians]),
+                    *medians,
                     f"{shape[:, layer].mean():.2f}",
                 ]
             )
