@@ -178,7 +178,8 @@ def main() -> None:
         print(json.dumps(compile_case(options.case, options.dump)))
         return
     names = [case.name for group in options.groups for case in GROUPS[group]()]
-    compile_all(names, options.output, options.processes, options.seconds)
+    if names:  # Without a group, only the page is written, which needs no compiler.
+        compile_all(names, options.output, options.processes, options.seconds)
     cases = read_cases(options.output)
     print(tpu_table.format_tiles(cases))
     if options.output == RESULTS:

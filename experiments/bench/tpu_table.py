@@ -7,6 +7,7 @@ from typing import Any
 
 from experiments.bench import tpu_cases
 from experiments.bench.tpu_programs import Case
+from experiments.papers.formatting import NOT_RUN_SENTENCE
 
 KERNELS = {  # name of our kernel: title, and beginning of the name of splash attention's kernel
     "forward": ("forward", "splash_mha_fwd"),
@@ -238,6 +239,8 @@ def format_tiles(cases: Results) -> str:
         if figure is not None and case.tile is not None:
             name = f"{case.program.replace('_', ' ')}, {case.generation}, H{case.sizes.width}"
             by_row.setdefault(name, {})[case.tile] = 1024 * figure
+    if not by_row:
+        return NOT_RUN_SENTENCE
     tiles = sorted({tile for figures in by_row.values() for tile in figures})
     rows = [["queries x keys", *("{} x {}".format(*tile) for tile in tiles)]]
     for name, figures in by_row.items():
