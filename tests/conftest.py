@@ -15,13 +15,14 @@ import pytest
 from hypothesis import settings
 from jaxtyping import install_import_hook
 
-from tests import callbacks
+from tests import annotations, callbacks
 
 PACKAGE = Path(__file__).parent.parent / "distattn_jax"
 # These modules raise their own errors about shapes, so the shape checker must not check them.
 SELF_CHECKED = {"distattn_jax.attention.call", "distattn_jax.modules.batch_axes"}
 
 callbacks.skip_device_copies()
+annotations.skip_functions_without_annotations()
 jax.config.update("jax_num_cpu_devices", 8)
 jax.config.update("jax_numpy_rank_promotion", "raise")
 jax.config.update("jax_default_matmul_precision", "highest")
