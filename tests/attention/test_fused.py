@@ -5,6 +5,7 @@ combines many restrictions.
 """
 
 import dataclasses
+import functools
 
 import jax
 import jax.numpy as jnp
@@ -219,22 +220,6 @@ def test_distance_aware_under_every_restriction():
     assert_zero_where_masked(fused, sizes)
 
 
-def test_dropout_drops_the_same_entries_as_the_oracle():
-    sizes = Sizes(batch=3, queries=140, keys=150, heads=1, width=24, value_width=20)
-    arrays = inputs_with_large_padding(sizes, "float16")
-    weight, shape = (x[:1] for x in LOCAL_AND_DISTANT)
-    rate, key = 0.25, jax.random.key(3)
-    variant = DistanceAware(weight, shape)
-    fused = compare_with_reference(
-        arrays, variant, dropout_rate=rate, dropout_key=key, **RESTRICTIONS
-    )
-    oracle = oracles.distance_aware(weight, shape, "learnable_sigmoid", "early_multiply")
-    kept = kept_by_dropout(3, rate, sizes)
-    expected = run_oracle(oracle, arrays, kept=kept, dropout_rate=rate, **RESTRICTIONS)
-    assert_close(fused, {"values": expected["values"]}, "float16")
-    assert_zero_where_masked(fused, sizes)
-
-
 MASKS = {
     "keys of each head": {
         "mask": make_mask(1, 2, 1, 380),
@@ -242,21 +227,11 @@ MASKS = {
         "query_offset": 260,
         "received": True,
     },
-    "queries in a window": {
-        "mask": make_mask(1, 1, 70, 1),
-        "local_window_size": (300, 3),
-        "query_offset": 310,
-    },
     "pairs": {
         "mask": make_mask(1, 1, 70, 380),
         "is_causal": True,
         "query_offset": 300,
         "received": True,
-    },
-    "segments": {
-        "query_segments": 70 + jnp.arange(70)[None] // 40,
-        "key_segments": 69 + jnp.arange(380)[None] // 130,
-        "query_offset": -40,
     },
 }
 
@@ -269,14 +244,20 @@ def test_masks_of_distance_aware_attention(name):
     compare_with_reference(inputs(sizes, "float16"), variant, logsumexp=True, **MASKS[name])
 
 
-def test_segments_that_are_not_sorted():
-    sizes = Sizes(batch=1, queries=70, keys=150, heads=1, width=16, value_width=16)
-    segments = {
-        "query_segments": jnp.arange(70)[None] % 3,
-        "key_segments": jnp.arange(150)[None] % 4,
-    }
+def test_segments_with_a_window_and_a_mask_of_queries():
+    """The examples have one segment, sorted segments and segments that are not sorted."""
+    sizes = Sizes(batch=3, queries=70, keys=256, heads=2, width=16, value_width=16)
+    i, j = jnp.arange(sizes.queries), jnp.arange(sizes.keys)
     compare_with_reference(
-        inputs(sizes, "float16"), DotProduct(), received=True, is_causal=True, **segments
+        inputs(sizes, "float16"),
+        DistanceAware(*LOCAL_AND_DISTANT, tolerance=2.0**-10),
+        query_segments=jnp.stack([0 * i, 70 + i // 40, i % 3]),
+        key_segments=jnp.stack([0 * j, 69 + j // 86, j % 4]),
+        mask=make_mask(1, 1, 70, 1),
+        local_window_size=(170, 240),
+        query_offset=jnp.asarray([186, -40, 100]),
+        received=True,
+        logsumexp=True,
     )
 
 
@@ -284,27 +265,35 @@ def test_segments_that_are_not_sorted():
 # terms A (dO · V - D) of both signs, and D = dO · O contains the rounding errors of the values O.
 
 
-@pytest.mark.usefixtures("tile_sizes")
-@pytest.mark.parametrize(
-    ("tile_sizes", "is_causal", "dropout"),
-    [
-        ("long", False, {}),
-        ("short", True, {"dropout_rate": 0.25, "dropout_key": jax.random.key(3)}),
-    ],
-    indirect=["tile_sizes"],
-)
-def test_saturation_stays_within_the_tolerance(is_causal, dropout):
+def test_dropout_under_restrictions_drops_the_same_entries_as_the_oracle():
     """One head skips the far tiles before the query, for the other head f is constant there."""
-    sizes = Sizes(batch=1, queries=70, keys=380, heads=2, width=16, value_width=16)
-    variant = DistanceAware(*LOCAL_AND_DISTANT, tolerance=2.0**-10)
-    compare_with_reference(
-        inputs(sizes, "float16"),
-        variant,
-        query_offset=260,
+    sizes = Sizes(batch=2, queries=70, keys=380, heads=2, width=24, value_width=20)
+    arrays = inputs(sizes, "float16")
+    rate, offset = 0.25, jnp.asarray([260, 290])
+    lengths = {"key_lengths": jnp.asarray([370, 380]), "is_causal": True}
+    fused = compare_with_reference(
+        arrays,
+        DistanceAware(*LOCAL_AND_DISTANT, tolerance=2.0**-10),
+        query_lengths=jnp.asarray([70, 67]),
+        query_offset=offset,
+        dropout_rate=rate,
+        dropout_key=jax.random.key(3),
         received=True,
-        is_causal=is_causal,
-        **dropout,
+        **lengths,
     )
+    oracle = oracles.distance_aware(*LOCAL_AND_DISTANT, "learnable_sigmoid", "early_multiply")
+    expected = run_oracle(  # of the last ten queries, because the oracle is slow
+        oracle,
+        [arrays[0][:, 60:], *arrays[1:]],
+        query_lengths=jnp.asarray([10, 7]),
+        query_offset=offset + 60,
+        dropout_rate=rate,
+        kept=kept_by_dropout(3, rate, sizes)[:, :, 60:],
+        **lengths,
+    )
+    assert_close({"values": fused["values"][:, 60:]}, {"values": expected["values"]}, "float16")
+    for name in ("values", "dq"):
+        assert not fused[name][1, 67:].any(), "these queries are padding"
 
 
 FAR_VARIANTS = {
@@ -319,18 +308,18 @@ def test_a_tolerance_changes_nothing_where_all_keys_are_far(name):
     query, key, value = inputs(sizes, "float16")
 
     def compute(tolerance):
-        def program(*arrays, variant):
-            return outputs_and_gradients("pallas", arrays, variant, query_offset=1000)
-
         variant = dataclasses.replace(FAR_VARIANTS[name], tolerance=tolerance)
-        return jax.jit(program)(8 * query, key, value, variant=variant)
+        attend = functools.partial(attention, query_offset=1000, logsumexp=True)
+        attended = jax.jit(functools.partial(attend, implementation="pallas"))(
+            8 * query, key, value, variant
+        )
+        return {"values": attended.values, "logsumexp": attended.logsumexp}
 
     assert_close(compute(tolerance=1e-3), compute(tolerance=0.0), "float16")
 
 
 WEIGHT = jnp.asarray([0.03])
 OTHER_VARIANTS = {
-    "sigmoid": DistanceAware(WEIGHT, (), MAPPINGS["sigmoid"]),
     "exponent": DistanceAware(WEIGHT, (), MAPPINGS["exponent"]),
     "linear": DistanceAware(WEIGHT, (jnp.asarray([0.8]), jnp.asarray([0.3])), MAPPINGS["linear"]),
     "clip": DistanceAware(WEIGHT, jnp.asarray([1.01]), MAPPINGS["clip"]),
@@ -372,8 +361,14 @@ def test_vmap_over_seeds_and_scan_over_layers_match_the_reference():
         assert_close(actual, expected, "float16")
 
 
+@pytest.mark.usefixtures("tile_sizes")
+@pytest.mark.parametrize("tile_sizes", ["long"], indirect=True)
 def test_grouped_queries_share_keys_and_values():
-    """One head skips the far tiles after the query, for the other head f is constant there."""
-    sizes = Sizes(batch=1, queries=125, keys=256, heads=2, width=16, value_width=16, key_heads=1)
+    """One head skips the far tiles, for the other head f is constant there.
+
+    The far tiles of one example are after the query, those of the other example before it.
+    """
+    sizes = Sizes(batch=2, queries=125, keys=256, heads=2, width=16, value_width=16, key_heads=1)
     variant = DistanceAware(*LOCAL_AND_DISTANT, tolerance=2.0**-10)
-    compare_with_reference(inputs(sizes, "float16"), variant, query_offset=-67, received=True)
+    offset = jnp.asarray([-67, 198])
+    compare_with_reference(inputs(sizes, "float16"), variant, query_offset=offset, received=True)

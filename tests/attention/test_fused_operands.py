@@ -103,9 +103,10 @@ def without_kernels(monkeypatch):
     [
         distance_aware(),
         distance_aware(adjust=early_add),
+        DistanceAware(jnp.asarray([-0.5, 0.5]), (), MAPPINGS["sigmoid"]),
         DistanceBias(jnp.asarray([0.5, 0.1]), "alibi"),
     ],
-    ids=["multiply", "add", "alibi"],
+    ids=["multiply", "add", "sigmoid", "alibi"],
 )
 def test_operands_of_the_kernels_reproduce_the_reference(variant):
     """Lengths, offsets, coefficients and dropout have the same meaning in both."""

@@ -151,9 +151,9 @@ KERNELS = {
         Sizes(width=32, value_width=64),
         {},
     ),
-    "distance, saturating, causal": (
-        distance_aware(tolerance=1e-3, mapping=MAPPINGS["learnable_sigmoid"]),
-        Sizes(width=64, value_width=64),
+    "distance, saturating, causal, grouped queries": (
+        distance_aware(tolerance=1e-3),
+        Sizes(width=64, value_width=64, key_heads=1),
         {"received": True, "is_causal": True},
     ),
     "added": (distance_aware(adjust=early_add, tolerance=1e-3), Sizes(width=16), {}),
@@ -183,13 +183,6 @@ def test_every_kernel_lowers(variant, sizes, arguments):
     arrays = inputs(sizes._replace(heads=2), "float16")
     program = functools.partial(outputs_and_gradients, implementation="pallas", **arguments)
     assert "mosaic_gpu" in lower(program, *arrays, variant)
-
-
-def test_kernels_of_grouped_queries_lower():
-    query, key, value = inputs(Sizes(heads=2, width=64, value_width=64), "float16")
-    program = functools.partial(outputs_and_gradients, implementation="pallas", received=True)
-    variant = distance_aware(tolerance=1e-3)
-    assert "mosaic_gpu" in lower(program, query, key[:, :, :1], value[:, :, :1], variant)
 
 
 @pytest.fixture(params=["cuda", "tpu"])

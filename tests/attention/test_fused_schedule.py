@@ -19,8 +19,10 @@ from distattn_jax.attention.fused.visible_columns import Window
 from tests.attention.cases import needs_kernels
 
 pytestmark = needs_kernels
-QUERIES, KEYS = 37, 29
-TILES = [(8, 4), (4, 8), (1, 1)]  # rows of a block, columns of a tile
+# Rows of a block, columns of a tile, rows of the score map. All have ten blocks, because JAX
+# compiles each operation once for each shape, and compilation takes most of the time.
+TILES = [(8, 4, 77), (4, 8, 37), (1, 1, 10)]
+COLUMNS = 29
 
 
 class Pairs(NamedTuple):
@@ -60,24 +62,24 @@ OPTIONS = [
 
 
 def random_maps(
-    restriction: str, saturates: bool, multiples: tuple[int, int]
+    restriction: str, saturates: bool, shape: tuple[int, int], multiples: tuple[int, int]
 ) -> tuple[ScheduleInputs, Pairs]:
-    """Random score maps, their lengths rounded up to multiples for queries and keys.
+    """Random score maps for a number of queries and a number of keys.
 
-    Lengths are from none to all, offsets reach beyond both ends, radii are from 0 to more than the
-    length.
+    The map is padded to a multiple of the numbers in `multiples`. Lengths are from none to all,
+    offsets reach beyond both ends, radii are from 0 to more than the length.
     """
+    (query_count, key_count), (B, N) = shape, (50, 3)
     chosen = RESTRICTIONS[restriction]
     generator = np.random.default_rng(0)
-    B, N = 50, 3
 
     def integers(low, high, *shape):
         return generator.integers(low, high + 1, shape).astype(np.int32)
 
-    queries, keys = integers(0, QUERIES, B), integers(0, KEYS, B)
-    offset = integers(-QUERIES - 3, KEYS + 3, B)
+    queries, keys = integers(0, query_count, B), integers(0, key_count, B)
+    offset = integers(-query_count - 3, key_count + 3, B)
     radius, is_zero = integers(0, 80, B, N) // integers(1, 9, B, N), generator.random((B, N)) < 0.5
-    T, S = QUERIES + -QUERIES % multiples[0], KEYS + -KEYS % multiples[1]
+    T, S = query_count + -query_count % multiples[0], key_count + -key_count % multiples[1]
     i, j = np.arange(T)[:, None], np.arange(S)[None, :]
     relative_positions = i + offset[:, None, None, None] - j
     is_query, is_key = i < queries[:, None, None, None], j < keys[:, None, None, None]
@@ -95,17 +97,17 @@ def random_maps(
     else:
         radius, is_zero = np.full_like(radius, 2**20), is_zero & False
     if "key_mask" in chosen:
-        first, end = integers(0, KEYS, B, N, 1), integers(0, KEYS, B, N, 1)
-        mask = (generator.random((B, N, S)) < 0.9) & (j >= first) & (j < end) & (j < KEYS)
+        first, end = integers(0, key_count, B, N, 1), integers(0, key_count, B, N, 1)
+        mask = (generator.random((B, N, S)) < 0.9) & (j >= first) & (j < end) & (j < key_count)
         visible = visible & mask[:, :, None, :]
         is_key = is_key & mask[:, :, None, :]
-        inputs = inputs._replace(key_mask=jnp.asarray(mask[:, :, :KEYS]))
+        inputs = inputs._replace(key_mask=jnp.asarray(mask[:, :, :key_count]))
     if "segments" in chosen:
         segments = [chosen["segments"](integers(0, 3, B, length)) for length in (T, S)]
         visible = visible & (segments[0][:, None, :, None] == segments[1][:, None, None, :])
         inputs = inputs._replace(
-            query_segments=jnp.asarray(segments[0][:, :QUERIES]),
-            key_segments=jnp.asarray(segments[1][:, :KEYS]),
+            query_segments=jnp.asarray(segments[0][:, :query_count]),
+            key_segments=jnp.asarray(segments[1][:, :key_count]),
         )
     if "mask" in chosen:
         visible = visible & (generator.random((B, N, T, S)) < 0.5)
@@ -177,14 +179,16 @@ def assert_schedule(
 
 
 @pytest.mark.parametrize("restriction", RESTRICTIONS)
-@pytest.mark.parametrize(("block_rows", "tile_columns"), TILES)
-def test_query_blocks_cover_every_visible_key(block_rows, tile_columns, restriction):
+@pytest.mark.parametrize(("block_rows", "tile_columns", "rows"), TILES)
+def test_query_blocks_cover_every_visible_key(block_rows, tile_columns, rows, restriction):
     for saturates, distinctions, visits_zero_tiles in OPTIONS:
-        inputs, pairs = random_maps(restriction, saturates, (block_rows, tile_columns))
+        inputs, pairs = random_maps(
+            restriction, saturates, (rows, COLUMNS), (block_rows, tile_columns)
+        )
         i, j = np.indices(pairs.near.shape[2:])
         schedule = schedule_query_blocks(
             inputs,
-            QUERIES,
+            rows,
             block_rows,
             tile_columns,
             distinctions=distinctions,
@@ -200,15 +204,17 @@ def test_query_blocks_cover_every_visible_key(block_rows, tile_columns, restrict
 
 
 @pytest.mark.parametrize("restriction", RESTRICTIONS)
-@pytest.mark.parametrize(("block_rows", "tile_columns"), TILES)
-def test_key_blocks_cover_every_query_that_sees_them(block_rows, tile_columns, restriction):
+@pytest.mark.parametrize(("block_rows", "tile_columns", "rows"), TILES)
+def test_key_blocks_cover_every_query_that_sees_them(block_rows, tile_columns, rows, restriction):
     """Padded queries may be visited, because their weights are 0. Padded keys are set to 0."""
     for saturates, distinctions, visits_zero_tiles in OPTIONS:
-        inputs, pairs = random_maps(restriction, saturates, (tile_columns, block_rows))
+        inputs, pairs = random_maps(
+            restriction, saturates, (COLUMNS, rows), (tile_columns, block_rows)
+        )
         i, j = np.indices(pairs.near.shape[2:])
         schedule = schedule_key_blocks(
             inputs,
-            KEYS,
+            rows,
             block_rows,
             tile_columns,
             distinctions=distinctions,
