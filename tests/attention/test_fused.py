@@ -251,11 +251,11 @@ def test_segments_with_a_window_and_a_mask_of_queries():
     compare_with_reference(
         inputs(sizes, "float16"),
         DistanceAware(*LOCAL_AND_DISTANT, tolerance=2.0**-10),
-        query_segments=jnp.stack([0 * i, 70 + i // 40, i % 3]),
-        key_segments=jnp.stack([0 * j, 69 + j // 86, j % 4]),
+        query_segments=jnp.stack([0 * i, 69 + i // 64, i % 3]),
+        key_segments=jnp.stack([0 * j, 69 + j // 128, j % 4]),
         mask=make_mask(1, 1, 70, 1),
         local_window_size=(170, 240),
-        query_offset=jnp.asarray([186, -40, 100]),
+        query_offset=jnp.asarray([186, -40, -60]),
         received=True,
         logsumexp=True,
     )
