@@ -11,11 +11,15 @@ from jaxtyping import Array, Bool, Int
 
 from distattn_jax.attention import gpu_inputs
 from distattn_jax.attention.arguments import Attended, AttentionCall
+from distattn_jax.attention.variants import DotProduct
 
 MAX_WIDTH = 128
 MIN_CAPABILITY = 8.0
 WIDTH_MULTIPLE = 8
 LENGTH_MULTIPLE = 2
+# On an H200, cuDNN was faster than our kernels for dot products of wider heads and longer inputs.
+FASTER_ABOVE_WIDTH = 64
+FASTER_FROM_LENGTH = 1024
 
 
 def run(call: AttentionCall) -> Attended:
@@ -79,6 +83,14 @@ def unsupported_reason(call: AttentionCall) -> str | None:
     if not capabilities or min(capabilities) < MIN_CAPABILITY:
         return f"there is no CUDA device of compute capability {MIN_CAPABILITY} or newer"
     return None
+
+
+def is_faster(call: AttentionCall) -> bool:
+    """Return True if cuDNN is faster than our kernels, for a call that cuDNN supports."""
+    if not isinstance(call.variant, DotProduct) or call.has_symbolic_shape:
+        return False
+    lengths = (call.query.shape[1], call.key.shape[1])
+    return call.query.shape[3] > FASTER_ABOVE_WIDTH and min(lengths) >= FASTER_FROM_LENGTH
 
 
 def _sequence_lengths(lengths: Array | None, x: Array) -> Int[Array, " B"] | None:

@@ -17,7 +17,7 @@ from distattn_jax.attention import (
     implementations,
 )
 from distattn_jax.attention.implementations import Implementation
-from tests.attention.cases import VARIANTS, Sizes, inputs
+from tests.attention.cases import VARIANTS, Sizes, inputs, needs_kernels
 
 UNSUPPORTED = {
     "cannot be written as dot-product attention": {
@@ -90,6 +90,28 @@ def test_lowering_selects_the_implementation_of_its_platform(monkeypatch):
     chex.assert_trees_all_close(actual, attention(*qkv, DotProduct(), implementation="xla"))
     assert "7.0" in traced.lower(lowering_platforms=("tpu",)).as_text()
     assert "7.0" not in traced.lower(lowering_platforms=("cpu",)).as_text()
+
+
+@pytest.mark.parametrize(
+    ("length", "width", "expected"),
+    [
+        (1024, 128, "cudnn"),
+        pytest.param(1024, 64, "pallas", marks=needs_kernels),
+        pytest.param(512, 128, "pallas", marks=needs_kernels),
+    ],
+)
+def test_cudnn_comes_first_where_it_is_faster(length, width, expected, monkeypatch):
+    chosen = {}
+
+    def run_on_platform(call, branches, fallback):
+        chosen.update(branches)
+        return fallback(call)
+
+    monkeypatch.setattr(gpu_inputs, "cuda_capabilities", lambda: [9.0])
+    monkeypatch.setattr(implementations, "_run_on_platform", run_on_platform)
+    x = jax.ShapeDtypeStruct((1, length, 1, width), jnp.bfloat16)
+    jax.eval_shape(attention, x, x, x, DotProduct())
+    assert chosen["cuda"] == IMPLEMENTATIONS[expected][0].run
 
 
 @pytest.mark.parametrize("platform", ["cpu", "tpu", "cuda"])
