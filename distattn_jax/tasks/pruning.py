@@ -40,8 +40,8 @@ def measure_pruning(
 ) -> PruningResult:
     """Prune the heads of distance-aware models in several orders, and evaluate the models.
 
-    The orders are: smallest |w| first, largest |w| first, least concentrated received attention
-    first, and random. The metric of the random order is a mean over several draws.
+    The orders are: smallest |w| first, largest |w| first, heads that spread their attention most
+    evenly over keys first, and random. The metric of the random order is a mean over several draws.
 
     Args:
       task: Task of the run.
@@ -69,7 +69,7 @@ def measure_pruning(
     orders = {
         "smallest absolute w": measure_order(np.abs(weight)),
         "largest absolute w": measure_order(-np.abs(weight)),
-        "least received": measure_order(received_concentration(task, params, table, examples)),
+        "most even attention": measure_order(received_concentration(task, params, table, examples)),
         "random": np.mean(draws, axis=0),
     }
     whole = measure(np.zeros(weight.shape, bool))

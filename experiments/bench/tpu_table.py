@@ -85,7 +85,7 @@ def _format_versions(cases: Results, listed: Sequence[Case]) -> str:
     texts = [f"{count} with {versions}" for versions, count in counts.items()]
     missing = len(listed) - len(found)
     texts += [f"{missing} not yet"] if missing else []
-    return f"Compiled cases: {'; '.join(texts)}."
+    return f"Cases tried: {'; '.join(texts)}."
 
 
 def format_schedule(cases: Results) -> str:

@@ -58,8 +58,14 @@ def format_difference(metric: str, value: float) -> str:
 
 
 def format_p(p: float) -> str:
-    """Format a p value with two significant digits, or as "< 0.0001" if p is below 0.0001."""
-    return f"{p:.2g}" if p >= 1e-4 else "< 0.0001"
+    """Format a p value with two significant digits, or as "< 0.0001" if p is below 0.0001.
+
+    Close to 0.05, more digits show on which side of this threshold p is.
+    """
+    if p < 1e-4:
+        return "< 0.0001"
+    text = f"{p:.2g}"
+    return text if text != "0.05" else f"{p:.4f}"
 
 
 def format_range(numbers: Iterable[int]) -> str:

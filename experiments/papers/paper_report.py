@@ -1,4 +1,4 @@
-"""Report on a paper: the frame of its summary, its details and its figures."""
+"""Reports made from stored results: summary, details and figures."""
 
 import dataclasses
 from collections.abc import Callable, Iterable, Mapping
@@ -13,7 +13,7 @@ Contents = Mapping[str, Any]  # experiment -> stored results, or None if it was 
 
 @dataclasses.dataclass(frozen=True)
 class Report:
-    """Report on a paper, computed from stored results.
+    """Report on a paper or on a question, computed from stored results.
 
     If an experiment has no stored results, the report says "not run". Functions that return parts
     of the report receive the stored results by experiment, and the folder of the stored results.
@@ -25,8 +25,8 @@ class Report:
       list_sections: Function that returns the headings, texts and tables of the summary.
       list_details: Function that returns the headings, texts and tables of the full report.
       list_pictures: Function that returns every figure for which results are stored.
-      list_pages: Function that maps a folder of stored results to the part of each page of the
-        documentation that is made from them.
+      list_pages: Function that receives the folder of stored results. It returns the generated part
+        of each page of the documentation, by the path of the page.
     """
 
     paper: str
@@ -64,12 +64,12 @@ class Report:
         return _join(["### Findings", "\n".join(findings), *sections, links])
 
     def detail(self, folder: AnyPath = FOLDER) -> str:
-        """Return the full report as Markdown: how the runs were made, then all tables."""
+        """Return the full report as Markdown: how the runs were made, then texts and tables."""
         notes = read_notes(self.paper, folder)
         return notes + self.write_details(self.read_contents(folder), folder)
 
     def write_details(self, contents: Contents, folder: AnyPath) -> str:
-        """Return all tables of results that are already read, as Markdown.
+        """Return the details of results that are already read, as Markdown.
 
         Args:
           contents: Stored results by experiment. The value is None if an experiment was not run.

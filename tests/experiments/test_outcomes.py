@@ -2,6 +2,7 @@
 
 import pytest
 
+from experiments.papers.formatting import format_p
 from experiments.papers.outcomes import (
     Outcome,
     compare_results,
@@ -67,3 +68,12 @@ def test_results_are_compared_by_seed_on_the_test_set():
     assert found.test.seeds == (0, 1)
     assert found.test.difference == pytest.approx(0.35)
     assert compare_results(None, result([0.5])) is None
+
+
+def test_p_near_the_threshold_has_more_digits():
+    assert [format_p(p) for p in (0.0499, 0.0502, 0.06, 0.00001)] == [
+        "0.0499",
+        "0.0502",
+        "0.06",
+        "< 0.0001",
+    ]

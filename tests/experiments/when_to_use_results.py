@@ -54,7 +54,7 @@ def content(name, methods, *, start=0.5, gain=0.1):
 
 def heads():
     """Return measures of DA-Transformer with 1 layer of 2 heads, one of which has w < 0."""
-    pruned = {"smallest absolute w": 0.0, "largest absolute w": 0.2, "least received": 0.01}
+    pruned = {"smallest absolute w": 0.0, "largest absolute w": 0.2, "most even attention": 0.01}
     return {
         "weight": [[[-0.5, 0.25]]] * len(SEEDS),
         "shape": [[[0.5, 1.5]]] * len(SEEDS),

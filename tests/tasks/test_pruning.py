@@ -41,7 +41,7 @@ def test_pruning_no_head_changes_nothing_and_orders_end_without_heads(letters):
     one = {name: float(values[1, 0]) for name, values in found.orders.items()}
     heads = {one["smallest absolute w"], one["largest absolute w"]}
     assert len(heads) == 2
-    assert one["least received"] in heads
+    assert one["most even attention"] in heads
     assert min(heads) < one["random"] < max(heads)
 
 

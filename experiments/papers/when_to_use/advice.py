@@ -23,7 +23,7 @@ from experiments.papers.when_to_use.settings import EXPERIMENTS, LENGTHS, OURS, 
 
 Contents = Mapping[str, Any]  # experiment -> stored results, or None if it was not run
 Scores = Mapping[str, Mapping[int, float]]  # method -> seed -> value on the test set
-SHOWN = ("vanilla", "no_positions", OURS)  # methods whose figures every line shows
+SHOWN = ("vanilla", "no_positions", OURS)  # methods whose figures a line shows, if they were run
 
 
 class Task(NamedTuple):
@@ -99,7 +99,7 @@ def _make_task(
 
 
 def rank(task: Task) -> list[str]:
-    """Return the methods of a task, best mean first. Return [] if there is nothing to compare."""
+    """Return the methods of a task, best mean first. Return [] if fewer than two were run."""
     if len(task.scores) < 2:
         return []
     means = {
@@ -115,17 +115,17 @@ def _recommend(task: Task) -> str:
     if not ranked:
         return NOT_RUN
     best, *rest = ranked
-    equal = []
+    indistinguishable = []
     for method in rest:
         test = paired_t_test(task.scores[best], task.scores[method])
         if test is not None and (test.p is None or test.p >= ALPHA):
-            equal.append(method_title(method))
-    others = f" (not distinguishable: {'; '.join(equal)})" if equal else ""
-    return f"**{method_title(best)}**{others}"
+            indistinguishable.append(method_title(method))
+    others = "; ".join(indistinguishable)
+    return f"**{method_title(best)}**" + (f" (not distinguishable: {others})" if others else "")
 
 
 def _give_reason(task: Task) -> str:
-    """Return the figures of the best method and of the methods that every line shows."""
+    """Return the figures of the best method and of the methods in `SHOWN`."""
     ranked = rank(task)
     if not ranked:
         return NOT_RUN

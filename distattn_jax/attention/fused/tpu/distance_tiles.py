@@ -3,7 +3,7 @@
 f depends on i - j alone. All tiles of a head on the same diagonal of tiles therefore have the same
 f, in all examples with the same offset. A kernel evaluates f in the first of them, and reads the
 stored tile in all others. The grid visits all examples of a head before the next head. Functions
-that take about as long as reading a tile are not stored.
+that are as cheap to evaluate as a tile is to read are not stored.
 
 Each diagonal of tiles has a slot. If there are more diagonals than slots, several diagonals share a
 slot, and the tile of one replaces the tile of the other. Usually f saturates after a few diagonals.
@@ -26,7 +26,7 @@ from distattn_jax.attention.fused.tpu.registers import lane_indices, sublane_ind
 
 MOST_TILES = 16  # A tile of 512 queries and 512 keys takes 1 MiB.
 ARGUMENTS = 3  # of f in a tile: slope, shift and relative position
-LARGEST_DIVISOR = 1e30  # The product with an estimate of its reciprocal is a number, not NaN.
+LARGEST_DIVISOR = 1e30  # Larger divisors could give inf * 0 = NaN in Newton's method.
 
 
 def keep_distances(
@@ -59,7 +59,7 @@ def keep_distances(
         @pl.when(context.is_first)
         def _() -> None:
             coefficients: Any = read_coefficients(context.scalars)
-            for slot in range(slots):  # NaN differs from every slope.
+            for slot in range(slots):  # NaN differs from every slope: the slot is empty.
                 context.kept["arguments"][slot, 0] = coefficients.slope + jnp.nan
 
         body.initialize(context)
@@ -119,7 +119,7 @@ def _relative_position(context: BlockContext, tile: Tile) -> jax.Array:
 def view_distances(score_map: ScoreMap, context: BlockContext, tile: Tile) -> Distances:
     """Return functions that compute the distances |i - j| of a tile, and reciprocals.
 
-    For 16-bit inputs, estimates replace reciprocals that have the full precision of float32.
+    For 16-bit inputs, reciprocals are estimated instead of computed to the precision of float32.
     """
 
     def compute_distances() -> jax.Array:
@@ -135,7 +135,7 @@ def view_distances(score_map: ScoreMap, context: BlockContext, tile: Tile) -> Di
 
 
 def _estimate_reciprocal(x: jax.Array) -> jax.Array:
-    """Return 1 / x for x >= 1, to within a few bits of float32.
+    """Return 1 / x for x >= 1, with an error of a few units in the last place of float32.
 
     One step of Newton's method follows the estimate of the processor. An exact division would also
     handle zeros, infinities and subnormal numbers.

@@ -1,10 +1,10 @@
 """Types of a TPU kernel: its inputs, its computation, and a tile as the computation sees it.
 
-Every array has its positions in the lanes: matrices have shape (B, N, W, L) and vectors
-(B, N, 1, L), where L is the number of queries or keys. Streamed arrays named in `ROW_ARRAYS` have
-their positions in the sublanes, shape (B, N, L, W). The arrays of a kernel are stored in dicts
-by name. An array with fewer heads is shared: groups of consecutive heads of the kernel use the same
-head of the array. Examples or heads share an array whose axis has size 1.
+Resident and streamed arrays have their positions in the lanes: matrices have shape (B, N, W, L) and
+vectors (B, N, 1, L), where L is the number of queries or keys. Only arrays named in `ROW_ARRAYS`
+have their positions in the sublanes, shape (B, N, L, W). The arrays of a kernel are stored in dicts
+by name. An array may have fewer heads than the kernel: consecutive heads of the kernel then use the
+same head of the array. An axis of examples or heads of size 1 is broadcast.
 
 The rows of a score map are queries and the columns are keys, or the rows are keys and the columns
 are queries. A program owns one block of rows. In registers, a tile has the shape (keys, queries) in
@@ -46,8 +46,8 @@ class BlockContext(NamedTuple):
 
     Attributes:
       start: Index of the first row of the block, a query or a key.
-      load: Returns the block of a resident array by its name, shape (W, block) or (1, block), or a
-        shared array.
+      load: Returns an array by its name: the block of a resident array, shape (W, block) or
+        (1, block), or the whole of an array of `KernelInputs.shared`.
       scalars: Scalars of the example and the head.
       skipped_sums: Sums over the tiles that the block skips, shape (W, 1).
       scratch: References to the buffers that `KernelBody.scratch` declares.
@@ -102,7 +102,8 @@ class KernelInputs(NamedTuple):
         D - `origin` + key - query belongs to an entry.
       scalars: A few numbers for each example and head, shape (B, N, count).
       skipped_sums: Sums over the tiles that each block skips, shape (B, N, blocks, W).
-      runs: Runs of tiles of the schedule, shape (B, N, blocks, runs, 2).
+      runs: Index of the first tile of each run of the schedule, and index of its last tile plus 1,
+        shape (B, N, blocks, runs, 2).
     """
 
     resident: dict[str, jax.Array]

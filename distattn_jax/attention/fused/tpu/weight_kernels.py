@@ -5,8 +5,8 @@ visible key is `EMPTY_LOGSUMEXP`, so that its weights are 0. If a head skips til
 the contribution of the skipped tiles, `skipped_sums`: see `skipped_tiles`. In tiles whose scores
 are treated as 0, the kernels need no products of queries and keys.
 
-Arrays in VMEM are transposed: queries have shape (H, queries), and a tile has shape
-(keys, queries).
+Arrays in VMEM, except `key_rows`, are transposed: queries have shape (H, queries), and a tile has
+shape (keys, queries).
 """
 
 from typing import Any
@@ -42,8 +42,8 @@ from distattn_jax.attention.fused.tpu.tile_weights import (
     weigh_zero_scores,
 )
 
-# Limits of the sums of weights in the forward kernel. A weight that is 2^50 times smaller than the
-# sum may become 0.
+# Limits of the sums of weights in the forward kernel, far from the limits 2^-126 and 2^128 of
+# float32. A weight becomes 0 only if it is at least 2^62 times smaller than the sum.
 SMALLEST_SUM, LARGEST_SUM = 2.0**-64, 2.0**64
 
 
@@ -105,7 +105,7 @@ def forward(score_map: ScoreMap, shape: tuple[int, int], width: int, dtype: Any)
     def change_reference(context: BlockContext, tile: Tile, is_safe: jax.Array) -> None:
         reference, weight_sum = context.scratch["reference"], context.scratch["weight_sum"]
         changed = jnp.where(is_safe, reference[...], find_maximum(context, tile))
-        # Without weights, the difference may be positive and its power infinite.
+        # While a query has no weights, the reference may fall. The minimum keeps the power finite.
         correction = jnp.exp2(jnp.minimum(reference[...] - changed, 0.0))
         context.scratch["total"][...] *= correction
         weight_sum[...] *= correction
