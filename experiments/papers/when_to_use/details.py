@@ -1,4 +1,4 @@
-"""Full report on where distance helps: commands, settings, single seeds, positions, provenance."""
+"""Full report on where distance helps: commands, settings, positions, heads, seeds, provenance."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -15,7 +15,7 @@ Contents = Mapping[str, Any]  # experiment -> stored results, or None if it was 
 
 
 def list_details(contents: Contents, folder: stored_results.AnyPath) -> list[str]:
-    """Return Markdown parts: commands, data, all settings, every seed, positions and provenance.
+    """Return Markdown parts: commands, data, settings, positions, heads, seeds and provenance.
 
     Args:
       contents: Results by experiment. The value is None if the experiment was not run.
@@ -40,6 +40,10 @@ def list_details(contents: Contents, folder: stored_results.AnyPath) -> list[str
         *parts,
         "### Perplexity by position",
         positions_table(contents),
+        "### What do heads learn?",
+        tables.layers_table(contents),
+        "### What does it cost to prune heads of DA-Transformer? (validation set)",
+        tables.pruning_table(contents),
         "### Every seed",
         *report_sections.seed_tables(contents),
         "### Runs",

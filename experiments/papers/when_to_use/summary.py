@@ -35,10 +35,6 @@ def list_sections(contents: Contents, folder: AnyPath) -> list[str]:
         tables.length_differences_table(contents),
         "### Dilution: how much attention goes to far tokens?",
         tables.far_table(contents),
-        "### What do heads learn?",
-        tables.layers_table(contents),
-        "### What does it cost to prune heads of DA-Transformer? (validation set)",
-        tables.pruning_table(contents),
     ]
 
 
