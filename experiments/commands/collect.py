@@ -8,13 +8,17 @@ from experiments.papers.collecting import collect_results
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Run `collect FOLDER ... [--output DIR]`: write the results of each experiment as JSON."""
+    """Run `collect FOLDER ... [--output DIR]`: write the results of each experiment as JSON.
+
+    Stored results of methods that FOLDER lacks are kept, unless --replace is given.
+    """
     given = make_parser().parse_args(arguments)
     output = stored_results.FOLDER if given.update else given.output
     empty = []
     for folder in given.folders:
         try:
-            print(stored_results.write_results(collect_results(folder), output))
+            content = collect_results(folder, earlier=None if given.replace else output)
+            print(stored_results.write_results(content, output))
         except ValueError as error:
             print(f"nothing is kept of {folder}: {error}")
             empty.append(folder)
@@ -35,5 +39,10 @@ def make_parser() -> argparse.ArgumentParser:
     )
     place.add_argument(
         "--update", action="store_true", help="write to experiments/results, which is kept in Git"
+    )
+    parser.add_argument(
+        "--replace",
+        action="store_true",
+        help="drop the stored runs of methods that FOLDER lacks (now: they are kept)",
     )
     return parser

@@ -3,20 +3,21 @@
 The collected results are small enough to be kept in Git.
 """
 
-from collections.abc import Mapping
+import itertools
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from etils import epath
 
 from distattn_jax.tasks import load_config
-from distattn_jax.train import Run
-from distattn_jax.train.options import result_options
+from distattn_jax.train import Config, Run
+from distattn_jax.train.options import describe_differences, options_read_by, result_options
 from distattn_jax.train.run_files import read_json
 from experiments.papers.attention_guiding.head_statistics import collect_guided_heads
 from experiments.papers.da_transformer.head_statistics import collect_heads
 from experiments.papers.formatting import METHOD_ORDER
 from experiments.papers.shaw.settings import SENTENCES
-from experiments.papers.stored_results import AnyPath, round_numbers
+from experiments.papers.stored_results import AnyPath, read_results, round_numbers
 from experiments.papers.translations import add_scores
 from experiments.papers.translators import collect_translator
 from experiments.papers.when_to_use.measures import collect_measures
@@ -24,15 +25,19 @@ from experiments.papers.when_to_use.settings import EXPERIMENTS
 from experiments.recipes import list_recipes, load_recipe
 
 LOCAL_OPTIONS = ("data.parses", "data.vectors", "name", "search")  # paths and names of one machine
+COMPARED_DATA = ("dataset", "rows", "digests")  # equal in all runs of an experiment
+NO_MEASURES = ("experiment", "data", "runs")  # other entries of stored results are measures
 
 
-def collect_results(folder: AnyPath) -> dict[str, Any]:
+def collect_results(folder: AnyPath, *, earlier: AnyPath | None = None) -> dict[str, Any]:
     """Collect results, options and statistics of attention heads from the runs of an experiment.
 
     Runs that are not finished are ignored.
 
     Args:
       folder: Folder of the experiment. It has one subfolder per method, with the run of the method.
+      earlier: Folder of stored results. Its results of methods that `folder` lacks are added. Their
+        data and options must agree with those of the new runs. None adds nothing.
 
     Returns:
       The argument `content` of `write_results`, with rounded numbers, and lists instead of arrays.
@@ -46,7 +51,8 @@ def collect_results(folder: AnyPath) -> dict[str, Any]:
     different = [method for method in runs if data[method] != data[first]]
     if different:
         raise ValueError(f"{folder}: the data of {', '.join(different)} differ from {first}'s.")
-    name = load_config(runs[first].path).name
+    config = load_config(runs[first].path)
+    name = config.name
     content: dict[str, Any] = {"experiment": name, "data": data[first], "runs": {}}
     for method, run in runs.items():
         result, translations = add_scores(run)
@@ -58,7 +64,71 @@ def collect_results(folder: AnyPath) -> dict[str, Any]:
             "seconds": sum(line["seconds"] for line in run.timings),
             "step_seconds": run.step_seconds,
         }
-    return round_numbers({**content, **_collect_learned(name, runs)})
+    content = round_numbers({**content, **_collect_learned(name, runs)})
+    stored = None if earlier is None else read_results(name, earlier)
+    return content if stored is None else _keep_other_methods(content, stored, config)
+
+
+def _keep_other_methods(
+    content: Mapping[str, Any], stored: Mapping[str, Any], config: Config
+) -> dict[str, Any]:
+    """Return new results together with the stored results of methods that were not run again.
+
+    A measure that belongs to no single method, such as the parameters of heads by level, is kept
+    only if no stored run is replaced: it may describe the replaced run.
+
+    Args:
+      content: New results.
+      stored: Stored results of the same experiment.
+      config: Config of one of the new runs.
+    """
+    new, old = content["runs"], stored["runs"]
+    kept = [method for method in old if method not in new]
+    if not kept:
+        return dict(content)
+    different = _list_differences(content, stored, kept, config)
+    if different:
+        raise ValueError(
+            f"the stored runs of {', '.join(kept)} cannot be kept beside {', '.join(new)}: "
+            f"{'; '.join(different)}. Use --replace to drop the stored runs."
+        )
+    merged = {**content, "runs": {m: new.get(m) or old[m] for m in METHOD_ORDER if m in new | old}}
+    for name in [name for name in stored if name not in NO_MEASURES]:
+        measures = stored[name]
+        if set(measures) <= set(METHOD_ORDER):
+            measures = {method: measures[method] for method in kept if method in measures}
+        elif len(kept) < len(old):
+            measures = {}
+        if measures or name in content:
+            merged[name] = {**measures, **content.get(name, {})}
+    return merged
+
+
+def _list_differences(
+    content: Mapping[str, Any], stored: Mapping[str, Any], kept: Sequence[str], config: Config
+) -> list[str]:
+    """Return a line for each part of the data and each option that differs from stored results.
+
+    An option is left out if one of two compared methods ignores it.
+
+    Args:
+      content: New results.
+      stored: Stored results of the same experiment.
+      kept: Methods of the stored runs that are compared.
+      config: Config of one of the new runs.
+    """
+    before, now = (
+        {name: one["data"].get(name) for name in COMPARED_DATA} for one in (stored, content)
+    )
+    lines = describe_differences(before, now)
+    used = {m: options_read_by(config, m).keys() for m in (*kept, *content["runs"])}
+    for old, new in itertools.product(kept, content["runs"]):
+        before, now = (
+            {name: value for name, value in one.items() if name in used[old] & used[new]}
+            for one in (stored["runs"][old]["config"], content["runs"][new]["config"])
+        )
+        lines += describe_differences(before, now)
+    return list(dict.fromkeys(lines))
 
 
 def _select_options(run: Run) -> dict[str, Any]:
