@@ -39,10 +39,13 @@ def metric_title(metric: str, *, unit: bool = True) -> str:
 
 
 def format_value(metric: str, value: float) -> str:
-    """Format a metric: percentages and points with two decimals, others with four decimals."""
+    """Format a metric: percentages and points with two decimals, others with four decimals.
+
+    A negative value that is rounded to zero has no sign.
+    """
     if metric in POINT_METRICS:
-        return f"{value:.2f}"
-    return f"{100 * value:.2f}" if metric in PERCENT_METRICS else f"{value:.4f}"
+        return f"{value:z.2f}"
+    return f"{100 * value:z.2f}" if metric in PERCENT_METRICS else f"{value:z.4f}"
 
 
 def format_mean(metric: str, values: Iterable[float]) -> str:

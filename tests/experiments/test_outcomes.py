@@ -18,6 +18,11 @@ def outcome(difference, p, detectable=0.01, criterion="accuracy"):
     return Outcome(criterion, PairedTest((0, 1, 2), difference, 1.0, p, detectable))
 
 
+def test_a_difference_that_is_rounded_to_zero_has_no_sign():
+    assert format_outcome(outcome(-1e-6, 0.9)) == "0.00 (p = 0.9)"
+    assert format_outcome(outcome(-1e-6, 0.9, criterion="loss")) == "0.0000 (p = 0.9)"
+
+
 def result(values, criterion="accuracy"):
     members = [
         {"seed": seed, "setting": {}, "validation": {criterion: 0.5}, "test": {criterion: value}}
