@@ -42,7 +42,9 @@ def test_tables_show_the_setting_that_is_best_on_the_validation_set(summary):
 
 def test_findings_name_what_was_not_run(summary):
     assert "its own claim): better, 11.00 points" in summary
-    assert "**DA-Transformer on long reviews**: not run" in summary
+    assert "on parts of speech: not run." in summary
+    assert "**Transformer against no positions**: not run" in summary
+    assert "**DA-Transformer on film reviews**: not run" in summary
     assert "parts of speech, UD English-EWT (all methods)" in summary
     assert "WNUT-17 (no positions; Transformer-RPR; Transformer-XL)" in summary
 

@@ -26,7 +26,7 @@ def list_sections(contents: Contents, folder: AnyPath) -> list[str]:
         "### Tagging: does the order of words carry the answer?",
         tables.scores_table(contents, tables.TAGGING),
         tables.differences_table(contents, tables.TAGGING),
-        "### Sentiment of long reviews: does the order of methods change with the length?",
+        "### Sentiment of film reviews: does the order of methods change with the length?",
         tables.scores_table(contents, tables.REVIEWS),
         tables.differences_table(contents, tables.REVIEWS),
         f"### Language models: trained on {TRAINED_LENGTH} tokens, tested on longer texts",
@@ -41,10 +41,13 @@ def list_sections(contents: Contents, folder: AnyPath) -> list[str]:
 def list_findings(contents: Contents, folder: AnyPath) -> list[str]:
     """Return sentences that state the main results, composed from our numbers and the t-tests."""
     findings = [
-        f"**TENER against the Transformer on named entities** (its own claim): "
-        f"{describe_pair(contents, 'wnut17', 'adapted', 'vanilla')}.",
+        f"**TENER against the Transformer**: on named entities (its own claim): "
+        f"{describe_pair(contents, 'wnut17', 'adapted', 'vanilla')}; on parts of speech: "
+        f"{describe_pair(contents, 'ud_en', 'adapted', 'vanilla')}.",
+        f"**Transformer against no positions**: {_describe_sinusoids(contents)}.",
         f"**DA-Transformer on tagging**: {describe_ours(contents, tables.TAGGING)}.",
-        f"**DA-Transformer on long reviews**: {describe_ours(contents, tables.REVIEWS)}.",
+        f"**DA-Transformer on film reviews**: "
+        f"{describe_ours(contents, tables.REVIEWS, name_unclear=True)}.",
         f"**Texts of {LENGTHS[-1]} tokens**: {_describe_growth(contents)}.",
         f"**Score bias against DA-Transformer at {LENGTHS[-1]} tokens**: "
         f"{outcomes.describe_outcomes({'perplexity': _compare_remedy(contents)})}.",
@@ -73,8 +76,16 @@ def describe_pair(contents: Contents, experiment: str, first: str, second: str) 
     return f"{outcome.kind}, {outcomes.describe(outcome)}"
 
 
-def describe_ours(contents: Contents, experiments: tuple[str, ...]) -> str:
-    """Describe the t-tests of DA-Transformer against all other methods in one phrase."""
+def describe_ours(
+    contents: Contents, experiments: tuple[str, ...], *, name_unclear: bool = False
+) -> str:
+    """Describe the t-tests of DA-Transformer against all other methods in one phrase.
+
+    Args:
+      contents: Stored results by experiment.
+      experiments: Names of the experiments.
+      name_unclear: Whether to name the comparisons without a significant difference.
+    """
     found = {
         f"{EXPERIMENTS[name].title}, {method_title(method)}": tables.compare(
             contents, name, OURS, method
@@ -83,7 +94,16 @@ def describe_ours(contents: Contents, experiments: tuple[str, ...]) -> str:
         for method in ENCODERS
         if method != OURS
     }
-    return outcomes.describe_outcomes(found, name_unclear=False)
+    return outcomes.describe_outcomes(found, name_unclear=name_unclear)
+
+
+def _describe_sinusoids(contents: Contents) -> str:
+    """Describe the t-tests of the Transformer against no positions, on tagging and reviews."""
+    found = {
+        EXPERIMENTS[name].title: tables.compare(contents, name, "vanilla", "no_positions")
+        for name in (*tables.TAGGING, *tables.REVIEWS)
+    }
+    return outcomes.describe_outcomes(found)
 
 
 def growth(contents: Contents, method: str) -> float | None:
