@@ -10,8 +10,10 @@ Lengths:  python -m experiments search imdb --name imdb_64_search --data.longest
           python -m experiments train imdb --name imdb_64 --data.longest 64
           --search runs/imdb_64_search
 Device:   a GPU
-Minutes:  not run
-Expected: not run
+Minutes:  for each method, less than 1 with 64 words and 6 with 512, with the options of the report
+          `when_to_use` and 10 models side by side on a shared H200
+Expected: accuracy of the test set, with the same options: 64 words: sinusoids 77.2, no positions
+          76.4, distance-aware 76.4; 512 words: sinusoids 87.8, no positions 87.4; others: not run
 """
 
 from distattn_jax.tasks import TextClassificationConfig, TextClassificationData
