@@ -134,19 +134,20 @@ def clip_distances(variant: Variant) -> list[int]:
     return [table.shape[1] // 2 for table in tables if table is not None]
 
 
-def select_tolerance(call: AttentionCall) -> float:
+def select_tolerance(call: AttentionCall) -> float | None:
     """Return the largest error of a score from treating the distance function as constant.
 
-    If the result is 0, the kernels evaluate the distance function at all distances.
+    If the result is None, the kernels evaluate the distance function at all distances.
     """
     if not isinstance(call.variant, DistanceAware):
-        return 0.0
-    if call.variant.tolerance is not None:
-        return call.variant.tolerance
-    if call.value.dtype.itemsize > 2:
-        return 0.0
+        return None
+    tolerance = call.variant.tolerance
+    if tolerance is None:
+        tolerance = DEFAULT_TOLERANCE if call.value.dtype.itemsize <= 2 else 0.0
+    elif tolerance > 0:
+        return tolerance
     longest = max(call.query.shape[1], call.key.shape[1])
-    return DEFAULT_TOLERANCE if longest >= MIN_SATURATED_LENGTH else 0.0
+    return tolerance if longest >= MIN_SATURATED_LENGTH else None
 
 
 def make_coefficients(call: AttentionCall) -> Float[Array, "B N C"]:

@@ -61,6 +61,7 @@ def _run(call: AttentionCall, make_kernels: KernelFactory, widths: Sequence[int]
       make_kernels: Returns the kernels for a plan and operands.
       widths: Widths of heads that the kernels support, in ascending order.
     """
+    trained_key_width = call.key.shape[-1] if call.variant.appends_constants else None
     if call.variant.as_dot_product is not None:
         call = gpu_inputs.write_as_dot_product(call)
     queries = call.query.shape[1]
@@ -71,6 +72,7 @@ def _run(call: AttentionCall, make_kernels: KernelFactory, widths: Sequence[int]
         received=call.options.received,
         logsumexp=call.options.logsumexp,
         tolerance=select_tolerance(call),
+        trained_key_width=trained_key_width,
     )
     kernels = interpreter.select_kernels(make_kernels)
     attend = functools.partial(derivative.fused_attention, kernels, plan)

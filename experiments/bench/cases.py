@@ -26,7 +26,7 @@ from experiments.bench.variants import (
 )
 
 MakeVariant = Callable[..., Variant]  # of a shape and a PRNG key
-SMALL_WEIGHT = 0.005  # |w| of heads whose mapping does not saturate within the length
+SMALL_WEIGHT = 0.005  # |w| of heads whose mapping does not saturate within 2,048 tokens
 VISIBLE = 0.9  # probability that a random mask shows an entry
 
 
@@ -76,6 +76,7 @@ CASES = {
     "distance_aware_unsaturated": Case(
         _with(distance_aware, weights=(-SMALL_WEIGHT, SMALL_WEIGHT))
     ),
+    "distance_aware_everywhere": Case(_with(distance_aware, largest_distance=4.0)),
     "distance_aware_received": Case(distance_aware, received=True),
     "distance_aware_key_mask": Case(distance_aware, mask="keys"),
     "distance_aware_pair_mask": Case(distance_aware, mask="pairs"),

@@ -4,6 +4,8 @@ Each function takes the sizes of the inputs and a PRNG key, and returns a varian
 head has its own parameters.
 """
 
+import math
+
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
@@ -39,6 +41,7 @@ def distance_aware(
     key: Array,
     *,
     weights: tuple[float, float] = MIXED,
+    largest_distance: float | None = None,
     mapping: Mapping = learnable_sigmoid,
     tolerance: float | None = None,
 ) -> DistanceAware:
@@ -48,10 +51,15 @@ def distance_aware(
       shape: Sizes of the inputs.
       key: PRNG key, which is not used.
       weights: Distance weight w of the first half of the heads, and w of the second half.
+      largest_distance: If it is not None, |w| times the length has this value, and `weights` only
+        determine the sign of w. The mapping then saturates nowhere.
       mapping: Function of the weighted distance with one parameter per head, which is `V`.
       tolerance: Argument `tolerance` of `DistanceAware`.
     """
     first, second = weights
+    if largest_distance is not None:
+        largest = largest_distance / shape.length
+        first, second = math.copysign(largest, first), math.copysign(largest, second)
     weight = jnp.where(jnp.arange(shape.heads) < shape.heads // 2, first, second)
     v = jnp.full(shape.heads, V)
     return DistanceAware(weight, v, mapping=mapping, adjust=early_multiply, tolerance=tolerance)

@@ -9,7 +9,9 @@ from distattn_jax.attention import fused
 from distattn_jax.attention.fused.distance_functions import (
     COLUMN_GROUP,
     Distances,
+    FunctionCotangent,
     GeometricDistances,
+    unstack_coefficients,
 )
 from distattn_jax.attention.fused.runs import Schedule
 from distattn_jax.attention.fused.saturation import compute_radius, compute_table_radius
@@ -155,6 +157,43 @@ def test_beyond_the_radius_scores_and_slope_derivatives_are_within_the_tolerance
     saturates = name not in ("linear", "falling linear", "falling clipped", "constant sigmoid")
     assert saturates == (radius[0, 0] < T + S)
     assert saturates or radius[0, 0] == UNBOUNDED, "offsets allow distances above T + S"
+
+
+@pytest.mark.parametrize("name", ["sigmoid", "falling sigmoid", "falling exponential"])
+def test_with_tolerance_0_nothing_changes_in_float32(name):
+    function, slope_and_shift, f = HEADS[name]
+    length = 1024
+    with np.errstate(over="ignore"):
+        far = f(2 * length, *slope_and_shift)
+    query = np.random.default_rng(0).normal(size=(1, length, 1, 16))
+    operands = make_operands(query, query, [*slope_and_shift, HEIGHT, far])
+    scoring = fused.DistanceScoring(0.25, function, is_additive=False)
+    radius = int(compute_radius(scoring, operands, 0.0)[0][0, 0])
+    assert 0 < radius < length
+
+    distances = Distances(lambda: jnp.arange(2.0 * length))
+    coefficients = unstack_coefficients(operands.coefficients[0, 0])
+    value = scoring.evaluate(distances, coefficients)
+    cotangent = FunctionCotangent(lambda: jnp.ones_like(value), lambda: value)
+    of_slope, _ = function.gradients(cotangent, distances, value, coefficients)
+    is_constant = (value == coefficients.far) & (of_slope == 0)
+    assert is_constant[radius:].all()
+    assert not is_constant[radius - 1], "the radius is no larger than necessary"
+
+
+def test_far_weights_that_contain_the_derivative_give_the_gradient_of_the_products():
+    scoring = fused.DistanceScoring(0.25, fused.SIGMOID, is_additive=False)
+    coefficients = make_coefficients(0.5, 1.0, far=0.75)
+    products = jnp.asarray([-2.0, 0.0, 0.5, 3.0])
+    plain = scoring.score(products, None, coefficients, for_gradient=True)
+    folded = scoring.score_derivatives(products, coefficients)
+    multiplier = scoring.score_multiplier(coefficients, is_far=True)
+    expected = scoring.product_gradient(jnp.exp2(plain.scores * multiplier), plain, coefficients)
+    weights = jnp.exp2(folded.scores * multiplier + folded.log_derivative)
+    actual = scoring.product_gradient(weights, folded, coefficients)
+    np.testing.assert_allclose(actual, expected, rtol=1e-6)
+    linear = fused.DistanceScoring(0.25, fused.LINEAR, is_additive=False)
+    assert linear.score_derivatives(products, coefficients) is None, "f may be negative"
 
 
 def test_each_head_has_its_own_radius_and_nan_is_never_far():

@@ -64,10 +64,12 @@ def fused_attention(make_kernels: KernelFactory, plan: Plan, operands: Operands)
       operands: Arrays of the call. `radius` and `is_zero_beyond_radius` are None: they are computed
         here.
     """
-    if plan.tolerance and isinstance(plan.scoring, DistanceScoring):
+    if plan.tolerance is None:
+        pass
+    elif isinstance(plan.scoring, DistanceScoring):
         radius, is_zero = saturation.compute_radius(plan.scoring, operands, plan.tolerance)
         operands = operands._replace(radius=radius, is_zero_beyond_radius=is_zero)
-    elif plan.tolerance and isinstance(plan.scoring, TableScoring) and not plan.scoring.is_additive:
+    elif isinstance(plan.scoring, TableScoring) and not plan.scoring.is_additive:
         radius, is_zero = saturation.compute_table_radius(operands, plan.tolerance)
         operands = operands._replace(radius=radius, is_zero_beyond_radius=is_zero)
     if isinstance(plan.scoring, RelationScoring):

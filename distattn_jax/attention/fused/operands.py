@@ -131,11 +131,15 @@ class Plan(NamedTuple):
       received: If True, compute the attention that each key receives, summed over the queries.
       logsumexp: If True, return the logsumexp of the scores of each query.
       tolerance: Largest allowed error of a score from treating the distance function as constant at
-        large distances. If it is 0, the function is evaluated at all distances.
+        large distances. If it is 0, the function is treated as constant only where its value in
+        float32 is constant. If it is None, the function is evaluated at all distances.
+      trained_key_width: Number of columns of the keys that need a gradient. They are the first
+        columns. The kernels may return zeros for the gradient of the others. None stands for all.
     """
 
     scoring: Scoring
     window: Window
     received: bool
     logsumexp: bool
-    tolerance: float
+    tolerance: float | None
+    trained_key_width: int | None = None

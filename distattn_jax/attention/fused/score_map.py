@@ -8,6 +8,7 @@ import jax.numpy as jnp
 from distattn_jax.attention.fused.distance_functions import Coefficients, Distances
 from distattn_jax.attention.fused.operands import Operands, Plan
 from distattn_jax.attention.fused.scoring import (
+    MASKED_SCORE,
     CoefficientGradients,
     Scoring,
     TableEntries,
@@ -15,7 +16,6 @@ from distattn_jax.attention.fused.scoring import (
 )
 from distattn_jax.attention.fused.visible_columns import Window
 
-MASKED_SCORE = -1e30  # finite, because infinity minus infinity would be NaN
 Scalars = dict[str, tuple[jax.Array, ...]]  # of one example and head: see `collect_scalars`
 
 

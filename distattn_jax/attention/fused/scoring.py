@@ -25,6 +25,7 @@ from distattn_jax.attention.fused.distance_functions import (
 from distattn_jax.attention.fused.runs import Distinctions
 
 CoefficientGradients = tuple[Array | None, ...]  # entry by entry; None means zero
+MASKED_SCORE = -1e30  # finite, because infinity minus infinity would be NaN
 
 
 class TileScores(NamedTuple):
@@ -38,12 +39,16 @@ class TileScores(NamedTuple):
         computed.
       is_far: True if f is the same in the whole tile, because every key of the tile is far from
         every query of the tile.
+      log_derivative: Base-2 logarithm of a factor that belongs to all weights. With this factor, a
+        weight times the gradient of the weight is the gradient of the product q · k. The attribute
+        is None if `product_gradient` must compute this gradient.
     """
 
     scores: Array
     products: Array
     f: Array | None = None
     is_far: bool = False
+    log_derivative: Array | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -192,12 +197,31 @@ class DistanceScoring:
         f = jnp.where(products > 0, f, 0.0)  # applies the ReLU to the gradient as well
         return TileScores(products * f, products, f)
 
+    def score_derivatives(self, products: Array, coefficients: Coefficients) -> TileScores | None:
+        """Return scores of a far tile whose weights contain the derivative of the scores.
+
+        The derivative is f for a positive product. Entries with other products have no gradient,
+        and get the score -1e30, so that their weights are 0. This takes fewer operations than
+        `score` and `product_gradient`, but only the gradient of the products can be computed from
+        such weights. The result is None if the derivative may be negative.
+
+        Args:
+          products: Products q · k.
+          coefficients: Coefficients of the head.
+        """
+        if self.is_additive or not self.function.is_nonnegative:
+            return None
+        scores = jnp.where(products > 0, products, MASKED_SCORE)
+        return TileScores(scores, products, is_far=True, log_derivative=jnp.log2(coefficients.far))
+
     def product_gradient(
         self, score_gradient: Array, tile_scores: TileScores, coefficients: Coefficients
     ) -> Array:
         """Return the gradient of the products q · k, computed from the gradient of the scores."""
         if self.is_additive:
             return score_gradient * (self.scale * LOG2E)
+        if tile_scores.log_derivative is not None:
+            return score_gradient
         if tile_scores.f is None:
             return jnp.where(tile_scores.products > 0, score_gradient * coefficients.far, 0.0)
         return score_gradient * tile_scores.f

@@ -31,6 +31,8 @@ class Adapted(Variant):
     content_bias: Float[Array, "#N H"]
     position_bias: Float[Array, "#N H"]
 
+    appends_constants = True
+
     def default_scale(self, width):
         return 1.0
 

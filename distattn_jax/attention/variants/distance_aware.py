@@ -93,7 +93,8 @@ class DistanceAware(Variant):
         or `late_add`, or one of these names.
       tolerance: Largest error of a score that an implementation may cause by treating f as constant
         at distances where f is saturated. If it is None, the implementation chooses. If it is 0, f
-        is evaluated at all distances, as the implementations "reference" and "xla" always do.
+        counts as constant only where its value in float32 is constant. The implementations
+        "reference" and "xla" evaluate f at all distances.
       score_bias: Number c of each head that is added to ReLU(P) before the multiplication by f,
         with `early_multiply` only. None adds nothing.
     """

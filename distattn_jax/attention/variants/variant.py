@@ -40,10 +40,13 @@ class Variant(abc.ABC):
 
     Attributes:
       as_dot_product: Writes the variant as dot-product attention. None if this is not possible.
+      appends_constants: True if the first H columns of the key that `as_dot_product` returns are
+        the given key, and all other columns are constants, which need no gradient.
       uses_positions: True if the scores depend on the positions of queries and keys.
     """
 
     as_dot_product: ClassVar[AsDotProduct | None] = None
+    appends_constants: ClassVar[bool] = False
     uses_positions: ClassVar[bool] = True
 
     def default_scale(self, width: int) -> float:

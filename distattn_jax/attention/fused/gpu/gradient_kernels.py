@@ -93,9 +93,11 @@ def query_gradient(
             positions=positions,
         )
         tile.release("value")
-        view = view_tile(score_map, context, tile, products, for_gradient=True)
-        logsumexp = mosaic.expand_per_row(context.vectors["logsumexp"], tile.shape)
-        weights = compute_weights(view, logsumexp)
+        view = view_tile(score_map, context, tile, products, for_gradient=True, needs_weights=False)
+        logsumexp = context.vectors["logsumexp"]
+        if view.tile_scores.log_derivative is not None:
+            logsumexp -= view.tile_scores.log_derivative
+        weights = compute_weights(view, mosaic.expand_per_row(logsumexp, tile.shape))
         score_gradient = compute_score_gradient(
             score_map,
             context,
@@ -164,7 +166,7 @@ def key_gradient(
     Args:
       score_map: Scoring and masking of the score map, which has one row per key.
       shape: Number of rows and number of columns of a tile.
-      widths: Width of the keys and width of the values.
+      widths: Number of columns of the keys that need a gradient, and width of the values.
       has_received: True if the attention that each key receives has a cotangent.
     """
 
@@ -218,6 +220,8 @@ def key_gradient(
         )
         product_gradient = view.product_gradient(score_gradient)
         dropped_weights = drop(score_map, context, tile, weights)
+        if widths[0] < query.shape[-1]:
+            query = query.at[:, : widths[0]]
         totals = mosaic.accumulate_products(
             state,
             ((product_gradient, query),),

@@ -93,9 +93,9 @@ class KernelArrays:
         """Return the next multiple of all block sizes."""
         return length + -length % self.length_multiple
 
-    def key_type(self, rows: Float[Array, "B S K W"]) -> jax.ShapeDtypeStruct:
+    def key_type(self, rows: Float[Array, "B S K W"], width: int) -> jax.ShapeDtypeStruct:
         """Return the type of a gradient of keys or values, with one part for each query head."""
-        batch, length, _, width = rows.shape
+        batch, length, *_ = rows.shape
         return jax.ShapeDtypeStruct(
             (batch, length, self.operands.query.shape[2], width), rows.dtype
         )

@@ -12,7 +12,7 @@ from distattn_jax.attention.fused.call_arrays import (
     sum_groups,
 )
 from distattn_jax.attention.fused.call_schedules import CallSchedules
-from distattn_jax.attention.fused.gpu import gradient_kernels, weight_kernels
+from distattn_jax.attention.fused.gpu import gradient_kernels, mosaic, weight_kernels
 from distattn_jax.attention.fused.gpu.kernel_arrays import (
     KernelArrays,
     matrix_type,
@@ -169,6 +169,8 @@ class _KernelCall:
         relations = self.relations.inputs(backward.relation_cotangent)
         config = self.configs.key_gradient
         schedule = self.schedules.key_blocks(config.block_rows, config.columns, drops_weights=True)
+        key_width = mosaic.round_up_width(self.plan.trained_key_width or key.shape[-1])
+        key_width = min(key_width, key.shape[-1])
         resident = {"key": key, "value": value}
         if received_cotangent is not None:
             resident["received_cotangent"] = received_cotangent
@@ -185,7 +187,7 @@ class _KernelCall:
             gradient_kernels.key_gradient(
                 make_score_map(self.plan, self.operands, is_transposed=True),
                 config.tile_shape,
-                (key.shape[-1], value.shape[-1]),
+                (key_width, value.shape[-1]),
                 has_received=received_cotangent is not None,
             ),
             schedule,
@@ -201,13 +203,16 @@ class _KernelCall:
             gathered=relations.matrices,
             skipped_sums=skipped_sums,
             output_types={
-                "key": self.arrays.key_type(key),
-                "value": self.arrays.key_type(value),
+                "key": self.arrays.key_type(key, key_width),
+                "value": self.arrays.key_type(value, value.shape[-1]),
             },
             is_transposed=True,
         )
         heads = key.shape[2]
-        return sum_groups(outputs["key"], heads), sum_groups(outputs["value"], heads)
+        key_gradient = sum_groups(outputs["key"], heads)
+        padding = (0, key.shape[-1] - key_width)
+        key_gradient = jnp.pad(key_gradient, ((0, 0), (0, 0), (0, 0), padding))
+        return key_gradient, sum_groups(outputs["value"], heads)
 
     def position_gradient(self, backward: BackwardOperands) -> Float[Array, "#B D #N H"]:
         """Return the gradient of the position vectors."""

@@ -43,6 +43,14 @@ def matrix_scratch(shape: tuple[int, ...], dtype: Any) -> Any:
     return plgpu.SMEM(shape, dtype, transforms=transforms)
 
 
+def round_up_width(width: int) -> int:
+    """Return the number of columns that a slice of a `matrix_scratch` buffer may have.
+
+    It is the smallest multiple of `MAX_SWIZZLED_COLUMNS` that is at least `width`.
+    """
+    return width + -width % MAX_SWIZZLED_COLUMNS
+
+
 def plain_scratch(shape: tuple[int, ...], dtype: Any) -> Any:
     """Return the type of a shared-memory buffer that no matrix product reads."""
     return plgpu.SMEM(shape, dtype)

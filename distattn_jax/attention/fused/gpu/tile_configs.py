@@ -86,8 +86,8 @@ SHORT = TileConfigs(
     forward=TileConfig(rows=64, columns=128),
     query_gradient=TileConfig(rows=64, columns=64),
     key_gradient=TileConfig(rows=64, columns=64, stages=3),
-    received=TileConfig(rows=64, columns=128),
-    attention_given=TileConfig(rows=64, columns=128),
+    received=TileConfig(rows=64, columns=64, warpgroups=4),
+    attention_given=TileConfig(rows=64, columns=64, warpgroups=4),
 )
 MANY_SHORT = TileConfigs(*(config._replace(visits_examples=True) for config in SHORT))
 LONG = TileConfigs(
@@ -100,7 +100,17 @@ LONG = TileConfigs(
 LONG_DOT_PRODUCT = LONG._replace(
     key_gradient=TileConfig(rows=64, columns=64, warpgroups=3, stages=3)
 )
-WIDE = SHORT._replace(key_gradient=TileConfig(rows=64, columns=64))
+WIDE = SHORT._replace(
+    key_gradient=TileConfig(rows=64, columns=64),
+    received=TileConfig(rows=64, columns=128),
+    attention_given=TileConfig(rows=64, columns=128),
+)
+# For wide keys of which a narrow part needs a gradient, and narrow values.
+LONG_WIDE_KEYS = LONG._replace(
+    query_gradient=TileConfig(rows=64, columns=64),
+    key_gradient=TileConfig(rows=64, columns=64, stages=3),
+)
+MANY_SHORT_WIDE_KEYS = TileConfigs(*(config._replace(visits_examples=True) for config in WIDE))
 # With position vectors, tiles are square: a tile needs the vectors of exactly two blocks of 64.
 # The bandwidth of shared memory limits these kernels. They hold as many matrices in registers as
 # possible without spills.
@@ -134,6 +144,8 @@ def select_tile_configs(plan: Plan, operands: Operands) -> TileConfigs:
     is_dot_product = (
         isinstance(plan.scoring, DotProductScoring) and not plan.scoring.distinctions.far
     )
+    if is_dot_product and _has_wide_constant_keys(plan, operands):
+        return MANY_SHORT_WIDE_KEYS if is_short else LONG_WIDE_KEYS
     if is_wide:
         # With a mask, wider tiles of the forward kernel would need too much shared memory.
         return WIDE if operands.mask is None else WIDE._replace(forward=WIDE.query_gradient)
@@ -148,3 +160,10 @@ def select_tile_configs(plan: Plan, operands: Operands) -> TileConfigs:
     if is_dot_product:
         return LONG_DOT_PRODUCT
     return LONG if operands.dropout_words is None else LONG._replace(forward=SHORT.forward)
+
+
+def _has_wide_constant_keys(plan: Plan, operands: Operands) -> bool:
+    """Return True if keys are wide, but their gradient and the values are narrow."""
+    widths = (plan.trained_key_width or operands.key.shape[-1], operands.value.shape[-1])
+    is_restricted = operands.mask is not None or operands.dropout_words is not None
+    return operands.key.shape[-1] > MAX_NARROW_WIDTH >= max(widths) and not is_restricted

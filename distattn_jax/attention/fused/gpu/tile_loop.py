@@ -58,7 +58,7 @@ from distattn_jax.attention.fused.gpu.tile_copies import (
 from distattn_jax.attention.fused.runs import Schedule
 
 # Registers per thread. An SM has 64K registers: the memory warpgroup leaves most to the others.
-COMPUTE_REGISTERS = {1: 240, 2: 240, 3: 160}  # by the number of compute warpgroups
+COMPUTE_REGISTERS = {1: 240, 2: 240, 3: 160, 4: 112}  # by the number of compute warpgroups
 MEMORY_REGISTERS = 24
 
 

@@ -40,6 +40,7 @@ def view_tile(
     products: jax.Array,
     *,
     for_gradient: bool = False,
+    needs_weights: bool = True,
 ) -> TileView:
     """Return the scores of a tile, with their distances and visibility mask.
 
@@ -50,6 +51,8 @@ def view_tile(
       products: Products q · k of the tile.
       for_gradient: If True, keep the intermediate results from which the gradient of the scores is
         computed.
+      needs_weights: False if the kernel computes nothing but the gradient of the products. The
+        weights may then contain a derivative: see `TileScores.log_derivative`.
     """
     scoring: Any = score_map.scoring
     coefficients = read_coefficients(context.scalars)
@@ -59,7 +62,12 @@ def view_tile(
     elif isinstance(scoring, DistanceScoring) and not tile.kind.is_far:
         distances = _tile_distances(score_map, context, tile)
     visible = view_visibility(score_map, context, tile)
-    tile_scores = scoring.score(products, distances, coefficients, for_gradient=for_gradient)
+    tile_scores = None
+    if tile.kind.is_far and not needs_weights and isinstance(scoring, DistanceScoring):
+        assert coefficients is not None, "a distance function has coefficients"
+        tile_scores = scoring.score_derivatives(products, coefficients)
+    if tile_scores is None:
+        tile_scores = scoring.score(products, distances, coefficients, for_gradient=for_gradient)
     return TileView(scoring, tile_scores, distances, visible, coefficients)
 
 

@@ -33,11 +33,11 @@ from distattn_jax.attention.fused.gpu.tile_weights import (
 from distattn_jax.attention.fused.operands import EMPTY_LOGSUMEXP
 from distattn_jax.attention.fused.relations import end_sides
 from distattn_jax.attention.fused.score_map import (
-    MASKED_SCORE,
     ScoreMap,
     read_dropout_scale,
     read_lengths,
 )
+from distattn_jax.attention.fused.scoring import MASKED_SCORE
 
 
 def forward(score_map: ScoreMap, shape: Shape, width: int) -> KernelBody:

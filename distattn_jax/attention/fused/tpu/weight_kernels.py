@@ -18,12 +18,12 @@ from jax.experimental.pallas import tpu as pltpu
 
 from distattn_jax.attention.fused.operands import EMPTY_LOGSUMEXP
 from distattn_jax.attention.fused.score_map import (
-    MASKED_SCORE,
     ScoreMap,
     TileView,
     read_dropout_scale,
     read_lengths,
 )
+from distattn_jax.attention.fused.scoring import MASKED_SCORE
 from distattn_jax.attention.fused.tpu.kernel_body import BlockContext, KernelBody, Tile
 from distattn_jax.attention.fused.tpu.products import multiply
 from distattn_jax.attention.fused.tpu.registers import LANES, lane_indices, to_column
