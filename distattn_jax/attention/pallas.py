@@ -75,8 +75,11 @@ def _run(call: AttentionCall, make_kernels: KernelFactory, widths: Sequence[int]
         trained_key_width=trained_key_width,
     )
     kernels = interpreter.select_kernels(make_kernels)
+    operands = make_operands(call, widths)
+    is_padded = call.key_lengths is not None or operands.key.shape[1] > keys
+    plan = plan._replace(has_padded_keys=is_padded)
     attend = functools.partial(derivative.fused_attention, kernels, plan)
-    values, received, logsumexp = mesh.run_sharded(attend, make_operands(call, widths))
+    values, received, logsumexp = mesh.run_sharded(attend, operands)
     return Attended(
         values[:, :queries, :, :value_width],
         received=None if received is None else received[:, :, :keys],

@@ -151,6 +151,13 @@ def test_dot_product_of_lengths_that_end_inside_a_tile():
     assert_close(fused, run_oracle(oracles.dot_product(), arrays), "float16")
 
 
+def test_lengths_that_are_multiples_of_a_tile():
+    """Kernels then contain no code for tiles with padded keys."""
+    sizes = Sizes(batch=1, queries=40, keys=256, heads=1, width=16, value_width=16)
+    weight, shape = (x[:1] for x in LOCAL_AND_DISTANT)
+    compare_with_reference(inputs(sizes, "float16"), DistanceAware(weight, shape))
+
+
 def test_wide_heads():
     sizes = Sizes(batch=1, queries=70, keys=70, heads=2, width=128, value_width=72)
     unlimited = 2**31 - 1

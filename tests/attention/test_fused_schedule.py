@@ -306,6 +306,9 @@ def test_far_tiles_under_every_restriction(restriction, make_schedule):
 SEGMENTS = jnp.arange(640)[None] // 300
 LOOPS = {  # number of loops of a kernel with blocks of queries
     "no restriction": ({}, 6),  # FAR, BEFORE, PLAIN, AFTER, FAR, MASKED
+    "no padded keys": ({"full_keys": 640}, 5),  # FAR, BEFORE, PLAIN, AFTER, FAR
+    "a last tile with fewer keys": ({"full_keys": 600}, 6),
+    "no padded keys, causal": ({"full_keys": 640, "window": Window(right=0)}, 3),
     "causal": ({"window": Window(right=0)}, 3),  # FAR, BEFORE, MASKED
     "mask": ({"has_mask": True}, 2),  # MASKED FAR, MASKED
     "segments": (dict.fromkeys(("query_segments", "key_segments"), SEGMENTS), 6),

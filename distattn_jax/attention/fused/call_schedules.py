@@ -43,6 +43,7 @@ class CallSchedules:
             query_segments=operands.query_segments,
             key_segments=operands.key_segments,
             has_mask=operands.mask is not None,
+            full_keys=None if plan.has_padded_keys else operands.key.shape[1],
         )
 
     def query_blocks(self, block_rows: int, tile_columns: int, **arguments: bool) -> Schedule:

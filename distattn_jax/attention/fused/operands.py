@@ -135,6 +135,8 @@ class Plan(NamedTuple):
         float32 is constant. If it is None, the function is evaluated at all distances.
       trained_key_width: Number of columns of the keys that need a gradient. They are the first
         columns. The kernels may return zeros for the gradient of the others. None stands for all.
+      has_padded_keys: False if no example has padded keys. Kernels are then compiled without the
+        code for tiles with padded keys, if tiles divide the number of keys.
     """
 
     scoring: Scoring
@@ -143,3 +145,4 @@ class Plan(NamedTuple):
     logsumexp: bool
     tolerance: float | None
     trained_key_width: int | None = None
+    has_padded_keys: bool = True

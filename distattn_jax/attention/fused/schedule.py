@@ -62,6 +62,7 @@ class ScheduleInputs(NamedTuple):
       query_segments: Segment of each query. None means one segment.
       key_segments: Segment of each key. None means one segment.
       has_mask: True if there is a mask of pairs of a query and a key. All tiles are then masked.
+      full_keys: Number of keys, if no example has padded keys. None if some may have.
     """
 
     query_lengths: Int[Array, " B"]
@@ -74,6 +75,7 @@ class ScheduleInputs(NamedTuple):
     query_segments: Int[Array, "B T"] | None = None
     key_segments: Int[Array, "B S"] | None = None
     has_mask: bool = False
+    full_keys: int | None = None
 
 
 def schedule_query_blocks(
@@ -111,6 +113,7 @@ def schedule_query_blocks(
         ranges.append(columns_of_segments(inputs.query_segments, inputs.key_segments, block_rows))
     has_segments = inputs.query_segments is not None
     has_key_mask = inputs.key_mask is not None
+    ends_inside_tile = inputs.full_keys is None or inputs.full_keys % tile_columns > 0
     return _make_schedule(
         inputs,
         intersect(ranges),
@@ -118,7 +121,10 @@ def schedule_query_blocks(
         tile_columns,
         distinctions=distinctions,
         starts_masked=has_segments or has_key_mask or inputs.window.left is not None,
-        ends_masked=True,  # because of key_lengths
+        ends_masked=has_segments
+        or has_key_mask
+        or inputs.window.right is not None
+        or ends_inside_tile,
         masks_any_tile=has_segments,
         side_before_diagonal=1,
         visits_zero_tiles=visits_zero_tiles,
