@@ -32,6 +32,8 @@ OLDEST_JAX = (0, 11)
 HOPPER = 9  # compute capability: only this generation has the matrix instructions of the kernels
 OLD_TPUS = ("TPU v2", "TPU v3", "TPU v4")  # too little memory near the processor
 GPU_WIDTHS = (16, 32, 64, 128)  # widths of heads in the kernels
+# Keys with appended constants may be wider, because the constants need no gradient.
+GPU_KEY_WIDTHS = (*GPU_WIDTHS, 2 * GPU_WIDTHS[-1])
 TPU_WIDTHS = tuple(range(16, 257, 16))
 LARGEST_POSITIONS = 2**22  # numbers: two copies of their float32 gradient need 32 MiB of VMEM
 MAX_CLIP_DISTANCE = 128  # of relative positions
@@ -43,7 +45,7 @@ def run_on_gpu(call: AttentionCall) -> Attended:
     # Import the kernels only here: importing Pallas takes long, and an old JAX lacks Mosaic GPU.
     from distattn_jax.attention.fused.gpu.kernels import make_kernels
 
-    return _run(call, make_kernels, GPU_WIDTHS)
+    return _run(call, make_kernels, GPU_KEY_WIDTHS)
 
 
 def run_on_tpu(call: AttentionCall) -> Attended:
@@ -89,10 +91,14 @@ def _run(call: AttentionCall, make_kernels: KernelFactory, widths: Sequence[int]
 
 def unsupported_reason_on_gpu(call: AttentionCall) -> str | None:
     """Return why the kernels for GPUs do not support a call, or None if they support the call."""
+    widest = max(call.query.shape[-1], call.value.shape[-1])
+    if widest > GPU_WIDTHS[-1]:
+        return f"heads must be at most {GPU_WIDTHS[-1]} wide; got {widest}"
+    widths = GPU_KEY_WIDTHS if call.variant.appends_constants else GPU_WIDTHS
     reason = (
         _unsupported_variant_reason(call.variant)
         or gpu_inputs.unsupported_dtype_reason(call)
-        or _unsupported_call_reason(call, GPU_WIDTHS)
+        or _unsupported_call_reason(call, widths)
     )
     if reason is not None:
         return reason

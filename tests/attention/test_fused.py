@@ -154,7 +154,7 @@ def test_dot_product_of_lengths_that_end_inside_a_tile():
 def test_lengths_that_are_multiples_of_a_tile():
     """Kernels then contain no code for tiles with padded keys."""
     sizes = Sizes(batch=1, queries=40, keys=256, heads=1, width=16, value_width=16)
-    weight, shape = (x[:1] for x in LOCAL_AND_DISTANT)
+    weight, shape = (x[1:] for x in LOCAL_AND_DISTANT)
     compare_with_reference(inputs(sizes, "float16"), DistanceAware(weight, shape))
 
 
@@ -184,6 +184,13 @@ def test_adapted_attention_as_dot_products_of_twice_the_width():
         is_causal=True,
         scale=0.25,
     )
+
+
+def test_adapted_attention_of_wide_heads():
+    """Heads of 72 become heads of 144, but values and gradients of keys are narrower."""
+    sizes = Sizes(batch=1, queries=40, keys=50, heads=1, width=72, value_width=16)
+    variant = Adapted(*(0.1 * jnp.ones((2, 1, 72))))
+    compare_with_reference(inputs(sizes, "float16"), variant, received=True, scale=0.1)
 
 
 RESTRICTIONS = {

@@ -21,6 +21,7 @@ from distattn_jax.attention import (
     pallas,
 )
 from distattn_jax.attention.variants import late_multiply
+from distattn_jax.attention.variants.variant import variant
 from tests.attention.cases import Sizes, inputs
 
 DISTANCE_AWARE = DistanceAware(jnp.ones(3), jnp.ones(3))
@@ -30,9 +31,16 @@ def polynomial(x, shape):
     return jnp.polyval(shape, x)
 
 
+@variant
+class Widened(Adapted):
+    """Adapted attention that does not tell that most columns of its keys are constants."""
+
+    appends_constants = False
+
+
 UNSUPPORTED = {
     "heads written as dot-product attention must be at most 128 wide; got 144": {
-        "variant": Adapted(jnp.ones((1, 72)), jnp.ones((3, 72))),
+        "variant": Widened(jnp.ones((1, 72)), jnp.ones((3, 72))),
         "width": 72,
     },
     "adjust must be early": {"variant": dataclasses.replace(DISTANCE_AWARE, adjust=late_multiply)},

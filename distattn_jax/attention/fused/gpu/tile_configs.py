@@ -110,6 +110,11 @@ LONG_WIDE_KEYS = LONG._replace(
     query_gradient=TileConfig(rows=64, columns=64),
     key_gradient=TileConfig(rows=64, columns=64, stages=3),
 )
+VERY_WIDE_KEYS = TileConfigs(*[TileConfig(rows=64, columns=64)] * len(TileConfigs._fields))
+# With a mask, segments or received attention, two warpgroups would need too much shared memory.
+RESTRICTED_VERY_WIDE_KEYS = VERY_WIDE_KEYS._replace(
+    key_gradient=TileConfig(rows=64, columns=64, warpgroups=1)
+)
 MANY_SHORT_WIDE_KEYS = TileConfigs(*(config._replace(visits_examples=True) for config in WIDE))
 # With position vectors, tiles are square: a tile needs the vectors of exactly two blocks of 64.
 # The bandwidth of shared memory limits these kernels. They hold as many matrices in registers as
@@ -129,6 +134,7 @@ WIDE_POSITIONS = TileConfigs(*[ONE_WARPGROUP] * len(TileConfigs._fields))._repla
 )
 LONG_POSITIONS = POSITIONS._replace(forward=TileConfig(rows=64, columns=64, warpgroups=3))
 MAX_NARROW_WIDTH = 64  # of queries, keys and values
+MAX_WIDE_WIDTH = 128
 MIN_LONG_LENGTH = 1024  # of queries and of keys
 
 
@@ -144,6 +150,10 @@ def select_tile_configs(plan: Plan, operands: Operands) -> TileConfigs:
     is_dot_product = (
         isinstance(plan.scoring, DotProductScoring) and not plan.scoring.distinctions.far
     )
+    if operands.key.shape[-1] > MAX_WIDE_WIDTH:
+        more_inputs = (operands.mask, operands.key_mask, operands.query_segments)
+        has_more_inputs = plan.received or any(x is not None for x in more_inputs)
+        return RESTRICTED_VERY_WIDE_KEYS if has_more_inputs else VERY_WIDE_KEYS
     if is_dot_product and _has_wide_constant_keys(plan, operands):
         return MANY_SHORT_WIDE_KEYS if is_short else LONG_WIDE_KEYS
     if is_wide:

@@ -28,6 +28,8 @@ class TileConfig(NamedTuple):
 
 
 # `python -m experiments.bench.tpu_compile --groups tiles` compiles other sizes, and marks the best.
+# Tiles of 1,024 keys need 4 to 12 % fewer bundles per entry, but local heads would visit more
+# entries: they visit whole tiles.
 TILES = {
     "TPU v5 lite": TileConfig(512, 512),
     "TPU v5": TileConfig(512, 512),
