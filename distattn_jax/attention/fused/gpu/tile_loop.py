@@ -26,7 +26,8 @@ operations, and the results are deterministic.
 
 import functools
 import itertools
-from typing import Any
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import jax
 import jax.experimental.pallas as pl
@@ -55,11 +56,34 @@ from distattn_jax.attention.fused.gpu.tile_copies import (
     slice_rows,
     visit_tiles,
 )
-from distattn_jax.attention.fused.runs import Schedule
+from distattn_jax.attention.fused.runs import Schedule, TileKind
 
 # Registers per thread. An SM has 64K registers: the memory warpgroup leaves most to the others.
 COMPUTE_REGISTERS = {1: 240, 2: 240, 3: 160, 4: 112}  # by the number of compute warpgroups
 MEMORY_REGISTERS = 24
+GridIndex = tuple[jax.Array, jax.Array, jax.Array]  # of an example, a head and a block
+
+
+class _Kernel(NamedTuple):
+    """Everything that all warpgroups of a kernel share.
+
+    Attributes:
+      body: Computation of the kernel.
+      schedule: Kinds of the runs, and their order.
+      config: Tile sizes, number of warpgroups and number of pipeline stages.
+      origin: Index of the diagonal row = column.
+      inputs: References to the inputs in global memory.
+      outputs: References to the outputs in global memory, by name.
+      memory: Buffers and barriers in shared memory.
+    """
+
+    body: KernelBody
+    schedule: Schedule
+    config: TileConfig
+    origin: int
+    inputs: KernelInputs
+    outputs: dict[str, Any]
+    memory: SharedMemory
 
 
 def run_tile_loop(
@@ -89,6 +113,7 @@ def run_tile_loop(
     examples = count_examples(batch, heads * blocks) if config.visits_examples else 1
 
     def kernel(refs: KernelInputs, outputs: dict[str, Any], memory: SharedMemory):
+        shared = _Kernel(body, schedule, config, origin, refs, outputs, memory)
         first, head, block = (lax.axis_index(axis) for axis in ("example", "head", "block"))
         warpgroup = lax.axis_index("warpgroup")
 
@@ -111,7 +136,7 @@ def run_tile_loop(
         @pl.when(warpgroup < config.warpgroups)
         def _():
             plgpu.set_max_registers(COMPUTE_REGISTERS[config.warpgroups], action="increase")
-            copy_rows = functools.partial(_copy_rows, refs, memory, warpgroup, config)
+            copy_rows = functools.partial(_copy_rows, shared, warpgroup)
             copy_rows((first * examples, head, block), 0)
 
             def compute(grid_index, is_last, slot, iteration):
@@ -121,16 +146,10 @@ def run_tile_loop(
                     pl.when(~is_last)(lambda: copy_rows((example + 1, *others), 1 - slot))
 
                 return _compute_tiles(
-                    body,
-                    refs,
-                    outputs,
-                    memory,
+                    shared,
                     grid_index,
                     warpgroup,
-                    slot * config.warpgroups + warpgroup,
-                    schedule,
-                    config,
-                    origin,
+                    slot,
                     iteration,
                     copy_next_rows if examples > 1 else lambda: None,
                 )
@@ -161,11 +180,12 @@ def run_tile_loop(
     return varying.mark_varying(run(inputs), varying.varying_axes(inputs))
 
 
-def _copy_rows(refs, memory, warpgroup, config, grid_index, slot) -> None:
+def _copy_rows(kernel: _Kernel, warpgroup: jax.Array, grid_index: GridIndex, slot: Any) -> None:
     """Copy the rows of a compute warpgroup into its buffers with the number `slot`."""
+    config, memory = kernel.config, kernel.memory
     row = grid_index[2] * config.block_rows + warpgroup * config.rows
     buffer = slot * config.warpgroups + warpgroup
-    for name, ref in refs.resident.items():
+    for name, ref in kernel.inputs.resident.items():
         rows = slice_rows(ref, grid_index, row, config.rows)
         plgpu.copy_gmem_to_smem(
             rows, memory.resident[name].at[buffer], memory.arrived[name].at[buffer]
@@ -173,32 +193,20 @@ def _copy_rows(refs, memory, warpgroup, config, grid_index, slot) -> None:
 
 
 def _compute_tiles(
-    body,
-    refs,
-    outputs,
-    memory,
-    grid_index,
-    warpgroup,
-    buffer,
-    schedule,
-    config,
-    origin,
-    iteration,
-    copy_next_rows,
+    kernel: _Kernel,
+    grid_index: GridIndex,
+    warpgroup: jax.Array,
+    slot: Any,
+    iteration: jax.Array,
+    copy_next_rows: Callable[[], None],
 ) -> jax.Array:
     """Compute all tiles of the rows of one warpgroup, and start to write its outputs.
 
     Args:
-      body: Computation of the kernel.
-      refs: References to the inputs in global memory.
-      outputs: References to the outputs in global memory.
-      memory: Buffers and barriers in shared memory.
+      kernel: Computation, references and buffers.
       grid_index: Indices of example, head and block.
       warpgroup: Index of the warpgroup.
-      buffer: Index of the buffers of the rows.
-      schedule: Kinds of the runs, and their order.
-      config: Tile sizes.
-      origin: Index of the diagonal row = column.
+      slot: Number of the buffers that contain the rows.
       iteration: Number of tiles that the warpgroup has computed in earlier examples.
       copy_next_rows: Starts to copy the rows of the next example. It also waits until the previous
         outputs are written.
@@ -206,11 +214,13 @@ def _compute_tiles(
     Returns:
       The number of tiles that the warpgroup has computed.
     """
-    read_run = functools.partial(read_run_of_block, refs, grid_index)
+    body, schedule, config, origin, inputs, outputs, memory = kernel
+    read_run = functools.partial(read_run_of_block, inputs, grid_index)
     row = grid_index[2] * config.block_rows + warpgroup * config.rows
-    context = _make_context(refs, outputs, memory, grid_index, warpgroup, buffer, row, config.held)
+    buffer = slot * config.warpgroups + warpgroup
+    context = _make_context(kernel, grid_index, warpgroup, buffer, row)
 
-    reused_blocks = count_reused_blocks(refs, config)
+    reused_blocks = count_reused_blocks(inputs, config)
     for name, count in reused_blocks.items():
         for block in range(count):
             plgpu.barrier_wait(memory.full[name].at[block])
@@ -220,10 +230,8 @@ def _compute_tiles(
     for kind, equal in itertools.groupby(kinds, key=lambda pair: pair[1]):
 
         def step(index, iteration, state, kind=kind):
-            first_row = row + index * config.columns - origin if refs.moving else row
-            tile = _make_tile(
-                memory, first_row, warpgroup, index, iteration, kind, config, reused_blocks
-            )
+            first_row = row + index * config.columns - origin if inputs.moving else row
+            tile = _make_tile(kernel, first_row, warpgroup, index, iteration, kind, reused_blocks)
             resident = {
                 name: registers.copy_operand(matrix, index) if name in config.held else matrix
                 for name, matrix in context.resident.items()
@@ -266,12 +274,21 @@ def _compute_tiles(
 
 
 def _make_context(
-    refs, outputs, memory, grid_index, warpgroup, buffer, row, held
+    kernel: _Kernel, grid_index: GridIndex, warpgroup: jax.Array, buffer: Any, row: jax.Array
 ) -> WarpgroupContext:
-    """Return the context of a warpgroup, after waiting for the copy of its rows."""
+    """Return the context of a warpgroup, after waiting for the copy of its rows.
+
+    Args:
+      kernel: Computation, references and buffers.
+      grid_index: Indices of example, head and block.
+      warpgroup: Index of the warpgroup.
+      buffer: Index of the buffers that contain its rows.
+      row: Index of its first row.
+    """
+    inputs, outputs, memory = kernel.inputs, kernel.outputs, kernel.memory
     scalars = {
         name: tuple(read_scalar(ref, grid_index[:2], i) for i in range(ref.shape[-1]))
-        for name, ref in refs.scalars.items()
+        for name, ref in inputs.scalars.items()
     }
     for barrier in memory.arrived.values():
         plgpu.barrier_wait(barrier.at[buffer])
@@ -279,13 +296,13 @@ def _make_context(
     scratch = memory.operand_scratch
 
     def global_rows(name, start, length):
-        ref = refs.gathered[name] if name in refs.gathered else outputs[name]
+        ref = inputs.gathered[name] if name in inputs.gathered else outputs[name]
         return slice_rows(ref, grid_index, start, length)
 
     return WarpgroupContext(
         row=row,
         resident={
-            name: mosaic.load_operand(ref) if name in held else ref
+            name: mosaic.load_operand(ref) if name in kernel.config.held else ref
             for name, ref in buffers.items()
             if len(ref.shape) == 2
         },
@@ -293,15 +310,34 @@ def _make_context(
             name: mosaic.load_per_row(ref) for name, ref in buffers.items() if len(ref.shape) == 1
         },
         scalars=scalars,
-        skipped_sums={name: ref.at[*grid_index] for name, ref in refs.skipped_sums.items()},
+        skipped_sums={name: ref.at[*grid_index] for name, ref in inputs.skipped_sums.items()},
         operand_scratch=None if scratch is None else scratch.at[warpgroup],
         global_rows=global_rows,
         scratch={name: ref.at[warpgroup] for name, ref in memory.scratch.items()},
     )
 
 
-def _make_tile(memory, row, warpgroup, index, iteration, kind, config, reused_blocks) -> Tile:
-    """Return the tile at index `index`, which the loop processes in iteration `iteration`."""
+def _make_tile(
+    kernel: _Kernel,
+    row: jax.Array,
+    warpgroup: jax.Array,
+    index: jax.Array,
+    iteration: jax.Array,
+    kind: TileKind,
+    reused_blocks: dict[str, int],
+) -> Tile:
+    """Return a tile and the functions that read its columns from the ring buffer.
+
+    Args:
+      kernel: Computation, references and buffers.
+      row: Index of the first row of the tile.
+      warpgroup: Index of the warpgroup.
+      index: Index of the tile among the tiles of its rows.
+      iteration: Number of tiles that the warpgroup has computed before.
+      kind: Properties of the tile.
+      reused_blocks: Number of blocks that a tile reuses from the previous tile, by array.
+    """
+    config, memory = kernel.config, kernel.memory
 
     def find_slot(name, block):
         return lax.rem(iteration + block, memory.ring[name].shape[0])
