@@ -204,7 +204,9 @@ def test_vmap_over_seeds_and_remat_equal_a_loop_without_remat():
     one = jax.jit(step)
     alone = [one(make(seed=key)) for key in keys]
     stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *alone)
-    chex.assert_trees_all_close(jax.tree.leaves(together), jax.tree.leaves(stacked), **CLOSE)
+    for found, wanted in zip(jax.tree.leaves(together), jax.tree.leaves(stacked), strict=True):
+        largest = max(1.0, np.abs(wanted).max())  # Rounding errors are relative to large terms.
+        np.testing.assert_allclose(found / largest, wanted / largest, **CLOSE)
 
 
 def test_remat_at_least_halves_the_stored_residuals():
