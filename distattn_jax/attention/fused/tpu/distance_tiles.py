@@ -2,11 +2,11 @@
 
 f depends on i - j alone. All tiles of a head on the same diagonal of tiles therefore have the same
 f, in all examples with the same offset. A kernel evaluates f in the first of them, and reads the
-stored tile in all others. The grid visits all examples of a head before the next head. Functions
-that are as cheap to evaluate as a tile is to read are not stored.
+stored tile in all others. The grid visits all examples of a head before the next head.
 
 Each diagonal of tiles has a slot. If there are more diagonals than slots, several diagonals share a
 slot, and the tile of one replaces the tile of the other. Usually f saturates after a few diagonals.
+Functions that are cheap to evaluate are stored only if each diagonal has a slot of its own.
 """
 
 import functools
@@ -39,6 +39,8 @@ def keep_distances(
 ) -> KernelBody:
     """Return a kernel body that stores f before it computes a tile that is near the diagonal.
 
+    If f is cheap to evaluate and diagonals would have to share slots, return `body` unchanged.
+
     Args:
       body: Computation of the kernel.
       score_map: Scoring and masking of the score map. The scoring has a distance function.
@@ -50,6 +52,9 @@ def keep_distances(
     tiles = ("f", "distances") if needs_distances else ("f",)
     next_power_of_2 = 1 << (diagonals - 1).bit_length()
     slots = min(MOST_TILES // len(tiles), next_power_of_2)
+    scoring: Any = score_map.scoring
+    if scoring.function.is_cheap and slots < diagonals:
+        return body
     kept = {
         **{name: pltpu.VMEM((slots, *shape), jnp.float32) for name in tiles},
         "arguments": pltpu.SMEM((slots, ARGUMENTS), jnp.float32),

@@ -311,7 +311,7 @@ class _KernelCall:
                 streamed=by_query if is_transposed else (),
             )
         scoring = self.plan.scoring
-        if isinstance(scoring, DistanceScoring) and not scoring.function.is_cheap:
+        if isinstance(scoring, DistanceScoring):
             query_tiles = self.arrays.padded_queries // self.config.queries
             key_tiles = self.arrays.padded_keys // self.config.keys
             body = keep_distances(
