@@ -68,6 +68,7 @@ def _run(call: AttentionCall, make_kernels: KernelFactory, widths: Sequence[int]
         call = gpu_inputs.write_as_dot_product(call)
     queries = call.query.shape[1]
     _, keys, _, value_width = call.value.shape
+    operands = make_operands(call, widths)
     plan = fused.Plan(
         scoring=make_scoring(call),
         window=make_window(call),
@@ -75,11 +76,9 @@ def _run(call: AttentionCall, make_kernels: KernelFactory, widths: Sequence[int]
         logsumexp=call.options.logsumexp,
         tolerance=select_tolerance(call),
         trained_key_width=trained_key_width,
+        has_padded_keys=call.key_lengths is not None or operands.key.shape[1] > keys,
     )
     kernels = interpreter.select_kernels(make_kernels)
-    operands = make_operands(call, widths)
-    is_padded = call.key_lengths is not None or operands.key.shape[1] > keys
-    plan = plan._replace(has_padded_keys=is_padded)
     attend = functools.partial(derivative.fused_attention, kernels, plan)
     values, received, logsumexp = mesh.run_sharded(attend, operands)
     return Attended(

@@ -76,7 +76,7 @@ CASES = {
     "distance_aware_unsaturated": Case(
         _with(distance_aware, weights=(-SMALL_WEIGHT, SMALL_WEIGHT))
     ),
-    "distance_aware_everywhere": Case(_with(distance_aware, largest_distance=4.0)),
+    "distance_aware_everywhere": Case(_with(distance_aware, largest_weighted_distance=4.0)),
     "distance_aware_received": Case(distance_aware, received=True),
     "distance_aware_key_mask": Case(distance_aware, mask="keys"),
     "distance_aware_pair_mask": Case(distance_aware, mask="pairs"),

@@ -18,11 +18,14 @@ KERNELS = ("forward", "query_gradient", "key_gradient", "received", "attention_g
 REGION = re.compile(r"(Start|End) region (\d+)")
 BRANCH = re.compile(r"sbr\.rel \(.*?\) target = \$region(\d+)")
 BRANCH_DELAY = 4
+LONGEST_COPY = 64  # bundles: a shorter loop inside of a longer one only copies data
 BUNDLE = re.compile(r"\s*(?:0x[0-9a-f]+|0)\s+(LB)?[A-Z ]*:\s*(>*)\s*\{")
 
 
 def count_bundles(schedule: str) -> list[int]:
     """Return the number of bundles in each innermost loop, from a schedule of the compiler.
+
+    A loop that only copies data is counted once, as a part of the loop that contains it.
 
     Each line of a schedule is one bundle. It has one ">" for each loop that contains the bundle,
     and a loop begins at the label LB. Empty bundles have no ">": they belong to the loop before.
@@ -37,13 +40,25 @@ def count_bundles(schedule: str) -> list[int]:
         while open_loops and 0 < depth < open_loops[-1]["depth"] + is_start:
             open_loops.pop()
         if is_start:
-            for loop in open_loops:
-                loop["is_innermost"] = False
-            loops.append({"depth": depth, "lines": [], "is_innermost": True})
+            loops.append({"depth": depth, "lines": [], "inner": []})
+            if open_loops:
+                open_loops[-1]["inner"].append(loops[-1])
             open_loops.append(loops[-1])
         if open_loops:
             open_loops[-1]["lines"].append(line)
-    return [_count_usual_bundles(loop["lines"]) for loop in loops if loop["is_innermost"]]
+    copies = [inner for loop in loops for inner in loop["inner"] if _is_copy(inner, loop)]
+    counts = []
+    for loop in loops:
+        if loop in copies or any(inner not in copies for inner in loop["inner"]):
+            continue
+        copied = sum(len(inner["lines"]) for inner in loop["inner"])
+        counts.append(_count_usual_bundles(loop["lines"]) + copied)
+    return counts
+
+
+def _is_copy(inner: dict[str, Any], outer: dict[str, Any]) -> bool:
+    """Return True if a loop only copies data for the loop that contains it."""
+    return not inner["inner"] and len(inner["lines"]) <= LONGEST_COPY < len(outer["lines"])
 
 
 def _count_usual_bundles(lines: list[str]) -> int:

@@ -41,7 +41,7 @@ def distance_aware(
     key: Array,
     *,
     weights: tuple[float, float] = MIXED,
-    largest_distance: float | None = None,
+    largest_weighted_distance: float | None = None,
     mapping: Mapping = learnable_sigmoid,
     tolerance: float | None = None,
 ) -> DistanceAware:
@@ -51,15 +51,15 @@ def distance_aware(
       shape: Sizes of the inputs.
       key: PRNG key, which is not used.
       weights: Distance weight w of the first half of the heads, and w of the second half.
-      largest_distance: If it is not None, |w| times the length has this value, and `weights` only
-        determine the sign of w. The mapping then saturates nowhere.
+      largest_weighted_distance: Value of |w| L for the length L. `weights` then determine only the
+        sign of w. With a small value, the mapping saturates nowhere. None uses `weights` as w.
       mapping: Function of the weighted distance with one parameter per head, which is `V`.
       tolerance: Argument `tolerance` of `DistanceAware`.
     """
     first, second = weights
-    if largest_distance is not None:
-        largest = largest_distance / shape.length
-        first, second = math.copysign(largest, first), math.copysign(largest, second)
+    if largest_weighted_distance is not None:
+        size = largest_weighted_distance / shape.length
+        first, second = math.copysign(size, first), math.copysign(size, second)
     weight = jnp.where(jnp.arange(shape.heads) < shape.heads // 2, first, second)
     v = jnp.full(shape.heads, V)
     return DistanceAware(weight, v, mapping=mapping, adjust=early_multiply, tolerance=tolerance)

@@ -35,6 +35,12 @@ def test_code_that_a_branch_skips_is_not_counted():
     assert count_bundles(branch + delay + skipped + end) == [7]
 
 
+def test_a_short_loop_in_a_long_one_is_a_copy_and_counts_once():
+    tile = " 0x2 LB: >> { }\n" + " 0x3   : >> { }\n" * 99
+    copy = " 0x4 LB: >>> { }\n 0x5   : >>> { }\n"
+    assert count_bundles(" 0x1 LB: > { }\n" + tile + copy) == [102]
+
+
 def test_the_largest_region_without_regions_inside_is_counted():
     regions = ["Start region 1", "Start region 2", "", "End region 2", "Start region 3"]
     regions += ["End region 3", "", "", "End region 1"]

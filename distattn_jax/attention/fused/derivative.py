@@ -64,17 +64,23 @@ def fused_attention(make_kernels: KernelFactory, plan: Plan, operands: Operands)
       operands: Arrays of the call. `radius` and `is_zero_beyond_radius` are None: they are computed
         here.
     """
-    if plan.tolerance is None:
-        pass
-    elif isinstance(plan.scoring, DistanceScoring):
-        radius, is_zero = saturation.compute_radius(plan.scoring, operands, plan.tolerance)
-        operands = operands._replace(radius=radius, is_zero_beyond_radius=is_zero)
-    elif isinstance(plan.scoring, TableScoring) and not plan.scoring.is_additive:
-        radius, is_zero = saturation.compute_table_radius(operands, plan.tolerance)
-        operands = operands._replace(radius=radius, is_zero_beyond_radius=is_zero)
+    operands = _add_radius(plan, operands)
     if isinstance(plan.scoring, RelationScoring):
         return _attend_with_relations(make_kernels, plan, plan.scoring, operands)
     return _attend(make_kernels, plan, operands)[0]
+
+
+def _add_radius(plan: Plan, operands: Operands) -> Operands:
+    """Return the operands with the radius of each head, if the plan has a tolerance."""
+    if plan.tolerance is None:
+        return operands
+    if isinstance(plan.scoring, DistanceScoring):
+        radius, is_zero = saturation.compute_radius(plan.scoring, operands, plan.tolerance)
+    elif isinstance(plan.scoring, TableScoring) and not plan.scoring.is_additive:
+        radius, is_zero = saturation.compute_table_radius(operands, plan.tolerance)
+    else:
+        return operands
+    return operands._replace(radius=radius, is_zero_beyond_radius=is_zero)
 
 
 def _attend_with_relations(

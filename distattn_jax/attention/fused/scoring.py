@@ -39,9 +39,9 @@ class TileScores(NamedTuple):
         computed.
       is_far: True if f is the same in the whole tile, because every key of the tile is far from
         every query of the tile.
-      log_derivative: Base-2 logarithm of a factor that belongs to all weights. With this factor, a
-        weight times the gradient of the weight is the gradient of the product q · k. The attribute
-        is None if `product_gradient` must compute this gradient.
+      log_derivative: Base-2 logarithm of the derivative of the scores by the products q · k, which
+        is the same in the whole tile. The kernel multiplies the weights by this derivative, and
+        `product_gradient` does not. The attribute is None if `product_gradient` does it.
     """
 
     scores: Array
@@ -198,12 +198,12 @@ class DistanceScoring:
         return TileScores(products * f, products, f)
 
     def score_derivatives(self, products: Array, coefficients: Coefficients) -> TileScores | None:
-        """Return scores of a far tile whose weights contain the derivative of the scores.
+        """Return the scores of a far tile for a kernel that needs only the gradient of products.
 
-        The derivative is f for a positive product. Entries with other products have no gradient,
-        and get the score -1e30, so that their weights are 0. This takes fewer operations than
-        `score` and `product_gradient`, but only the gradient of the products can be computed from
-        such weights. The result is None if the derivative may be negative.
+        The derivative of a score by its product is f if the product is positive, otherwise 0.
+        Entries with derivative 0 get the score -1e30, so that their weights are 0. The kernel
+        multiplies all other weights by f. This takes fewer operations than `score` and
+        `product_gradient`. The result is None if f may be negative, because it has no logarithm.
 
         Args:
           products: Products q · k.

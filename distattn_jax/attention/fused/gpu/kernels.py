@@ -169,8 +169,8 @@ class _KernelCall:
         relations = self.relations.inputs(backward.relation_cotangent)
         config = self.configs.key_gradient
         schedule = self.schedules.key_blocks(config.block_rows, config.columns, drops_weights=True)
-        key_width = mosaic.round_up_width(self.plan.trained_key_width or key.shape[-1])
-        key_width = min(key_width, key.shape[-1])
+        trained_width = self.plan.trained_key_width or key.shape[-1]
+        key_width = min(mosaic.round_up_width(trained_width), key.shape[-1])
         resident = {"key": key, "value": value}
         if received_cotangent is not None:
             resident["received_cotangent"] = received_cotangent

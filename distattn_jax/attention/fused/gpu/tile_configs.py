@@ -110,6 +110,7 @@ LONG_WIDE_KEYS = LONG._replace(
     query_gradient=TileConfig(rows=64, columns=64),
     key_gradient=TileConfig(rows=64, columns=64, stages=3),
 )
+# For keys of which at most 128 columns need a gradient, and others do not.
 VERY_WIDE_KEYS = TileConfigs(*[TileConfig(rows=64, columns=64)] * len(TileConfigs._fields))
 # With a mask, segments or received attention, two warpgroups would need too much shared memory.
 RESTRICTED_VERY_WIDE_KEYS = VERY_WIDE_KEYS._replace(
@@ -134,7 +135,7 @@ WIDE_POSITIONS = TileConfigs(*[ONE_WARPGROUP] * len(TileConfigs._fields))._repla
 )
 LONG_POSITIONS = POSITIONS._replace(forward=TileConfig(rows=64, columns=64, warpgroups=3))
 MAX_NARROW_WIDTH = 64  # of queries, keys and values
-MAX_WIDE_WIDTH = 128
+MAX_WIDE_WIDTH = 128  # of queries and keys: wider keys have a part without gradient
 MIN_LONG_LENGTH = 1024  # of queries and of keys
 
 

@@ -52,7 +52,8 @@ def view_tile(
       for_gradient: If True, keep the intermediate results from which the gradient of the scores is
         computed.
       needs_weights: False if the kernel computes nothing but the gradient of the products. The
-        weights may then contain a derivative: see `TileScores.log_derivative`.
+        kernel may then have to multiply the weights by a derivative: see
+        `TileScores.log_derivative`.
     """
     scoring: Any = score_map.scoring
     coefficients = read_coefficients(context.scalars)
