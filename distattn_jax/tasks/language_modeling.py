@@ -31,10 +31,27 @@ class LanguageModelingData(TokenPredictionData):
     dataset: str = dataset_option("plain_text", "imdb")
     longest: int = option(256, "tokens of an example; texts are joined and cut into examples")
     batch_size: int = option(32, "number of examples in a batch, over all devices")
+    validation_tokens: int = option(
+        0, "number of tokens at the start of the validation set that are used; 0 for all"
+    )
+    test_tokens: int = option(
+        0, "number of tokens at the start of the test set that are used; 0 for all"
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()
         self.require_at_least(1, "longest")
+        self.require_at_least(0, "validation_tokens", "test_tokens")
+
+    def count_used(self, split: str, available: int) -> int:
+        """Return the number of tokens at the start of a split that are used.
+
+        Args:
+          split: Name of the split.
+          available: Number of tokens of the split.
+        """
+        limit = {"validation": self.validation_tokens, "test": self.test_tokens}.get(split, 0)
+        return min(limit, available) if limit else available
 
 
 @dataclasses.dataclass(frozen=True)
@@ -89,11 +106,13 @@ def read_table(
     """Return the examples of a split: predicted tokens, and the token before each as input.
 
     All texts are joined, with [END] after each text, and cut into examples of `longest` tokens. The
-    last example may be shorter. The first input of an example is the last token of the example
-    before it. The first input of the first example is [END].
+    options `validation_tokens` and `test_tokens` keep only the start of the joined texts. The last
+    example may be shorter. The first input of an example is the last token of the example before
+    it. The first input of the first example is [END].
     """
     rows = iterate_split(dataset, split)
     tokens = encode(tokenizer, (row["text"] for row in rows)).values
+    tokens = tokens[: config.data.count_used(split, len(tokens))]
     starts = np.arange(0, len(tokens), config.data.longest, dtype=np.int64)
     offsets = np.append(starts, len(tokens))
     inputs = np.concatenate([[END_ID], tokens[:-1]]).astype(np.int32)

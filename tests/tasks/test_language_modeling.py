@@ -1,5 +1,7 @@
 """Language modeling: examples, training, and continuations of prompts."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 
@@ -24,6 +26,27 @@ def test_texts_are_joined_and_cut_into_examples(letters_folder):
     texts = np.split(tokens.values, np.flatnonzero(tokens.values == END_ID) + 1)[:-1]
     assert decode(prepared.tokenizer, texts) == [TEXT] * 3
     assert "tokens: 864 of train, 48 of validation, 48 of test" in prepared.messages
+
+
+def test_only_the_start_of_the_validation_and_test_set_is_used(letters_folder):
+    config = make_config(letters_folder)
+    whole = prepare(config).tables
+    data = dataclasses.replace(config.data, validation_tokens=30, test_tokens=1000)
+    used = prepare(dataclasses.replace(config, data=data)).tables
+    validation = used["validation"]
+    np.testing.assert_array_equal(validation.columns["tokens"].lengths, [24, 6])
+    for name, column in validation.columns.items():
+        np.testing.assert_array_equal(column.values, whole["validation"].columns[name].values[:30])
+    for split in ("train", "test"):  # The test set has fewer than 1000 tokens.
+        for name, column in used[split].columns.items():
+            np.testing.assert_array_equal(column.values, whole[split].columns[name].values)
+
+
+@pytest.mark.parametrize("option", ["validation_tokens", "test_tokens"])
+def test_a_negative_number_of_tokens_is_refused(letters_folder, option):
+    data = make_config(letters_folder).data
+    with pytest.raises(ValueError, match=f"{option} must be at least 0; got -1"):
+        dataclasses.replace(data, **{option: -1})
 
 
 def test_a_trained_model_continues_prompts_of_different_lengths(loaded):

@@ -1,8 +1,8 @@
 """Experiments of the report: recipe, options, hyperparameter grid and methods of each.
 
-The options were fixed before the first run. They include the grid: a run trains all settings of the
-grid with 5 seeds side by side, and the setting with the best mean validation score is reported. All
-methods try the same number of settings.
+The options of an experiment were fixed before its first run. They include the grid: a run trains
+all settings of the grid with 5 seeds side by side, and the setting with the best mean validation
+score is reported. All methods try the same number of settings.
 
 The models are small, so that all runs together take minutes on one GPU.
 """
@@ -12,13 +12,36 @@ from typing import NamedTuple
 from experiments.recipes.ag import METHODS as ENCODERS
 from experiments.recipes.imdb_language_model import METHODS as LANGUAGE_MODELS
 
-__all__ = ["CUTS", "ENCODERS", "EXPERIMENTS", "LENGTHS", "OURS", "REMEDY", "TRAINED_LENGTH"]
+__all__ = [
+    "CUTS",
+    "ENCODERS",
+    "EXPERIMENTS",
+    "LENGTHS",
+    "LONGER_TRAINED_LENGTH",
+    "OURS",
+    "REMEDY",
+    "TRAINED_LENGTH",
+]
 
 OURS = "distance_aware"
 REMEDY = "distance_aware_score_bias"  # near keys keep their share of the attention in long texts
 TRAINED_LENGTH = 256  # tokens of an example, for language models
+LONGER_TRAINED_LENGTH = 512  # the same, for a second experiment on language models
+BATCH_TOKENS = 4096  # tokens of a batch, for language models
 LENGTHS = (256, 512, 1024, 2048, 4096, 8192)  # tokens of an example of the test set
 CUTS = (64, 128, 256, 512)  # words to which reviews are cut
+# Methods of the language models that are trained on LONGER_TRAINED_LENGTH tokens.
+LONGER_LANGUAGE_MODELS = (
+    "no_positions",
+    "vanilla",
+    "relative_position",
+    "transformer_xl",
+    "adapted",
+    "distance_aware",
+    "alibi",
+    "kerple_log",
+    "t5_bias",
+)
 
 
 class Experiment(NamedTuple):
@@ -63,14 +86,27 @@ REVIEWS = (
     *("--model.features", "128", "--model.hidden-features", "256"),
     *("--model.embedding-features", "100", "--data.vocabulary", "20000", "--data.buckets", "2"),
 )
+# 2 settings with 5 seeds each.
 STREAMS = (
     *("--seeds", "5", "--optimizer.learning-rate", "1e-3", "2e-3", "--model.dropout-rate", "0"),
     *("--steps", "2000", "--optimizer.warmup-steps", "200", "--optimizer.clip-norm", "1"),
     *("--model.layers", "4", "--model.heads", "4", "--model.head-features", "32"),
     *("--model.features", "128", "--model.hidden-features", "512"),
-    *("--data.vocabulary", "4096", "--data.batch-size", "16", "--data.buckets", "1"),
-    *("--data.longest", str(TRAINED_LENGTH), "--output.evaluate-every", "1000"),
+    *("--data.vocabulary", "4096", "--data.buckets", "1", "--output.evaluate-every", "1000"),
+    *("--data.validation-tokens", "131072", "--data.test-tokens", "262144"),
 )
+
+
+def stream_options(length: int) -> tuple[str, ...]:
+    """Return the options of language models that are trained on examples of `length` tokens.
+
+    Args:
+      length: Number of tokens of an example. A batch has the same number of tokens for each length.
+    """
+    batch_size = BATCH_TOKENS // length
+    return (*STREAMS, "--data.longest", str(length), "--data.batch-size", str(batch_size))
+
+
 EXPERIMENTS = {
     "ud_en": Experiment(
         "parts of speech, UD English-EWT",
@@ -84,7 +120,16 @@ EXPERIMENTS = {
         files="--data.manual-dir FOLDER --data.vectors GLOVE",
     ),
     "imdb_language_model": Experiment(
-        "language model of IMDB", "imdb_language_model", STREAMS, LANGUAGE_MODELS
+        "language model of IMDB",
+        "imdb_language_model",
+        stream_options(TRAINED_LENGTH),
+        LANGUAGE_MODELS,
+    ),
+    "imdb_language_model_512": Experiment(
+        "language model of IMDB, trained on 512 tokens",
+        "imdb_language_model",
+        stream_options(LONGER_TRAINED_LENGTH),
+        LONGER_LANGUAGE_MODELS,
     ),
     **{
         f"imdb_{cut}": Experiment(
