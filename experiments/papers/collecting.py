@@ -25,6 +25,7 @@ from experiments.papers.when_to_use.settings import EXPERIMENTS
 from experiments.recipes import list_recipes, load_recipe
 
 LOCAL_OPTIONS = ("data.parses", "data.vectors", "name", "search")  # paths and names of one machine
+MAY_DIFFER = ("model.implementation",)  # all implementations agree, except for rounding
 COMPARED_DATA = ("dataset", "rows", "digests")  # equal in all runs of an experiment
 NO_MEASURES = ("experiment", "data", "runs")  # other entries of stored results are measures
 
@@ -109,7 +110,7 @@ def _list_differences(
 ) -> list[str]:
     """Return a line for each part of the data and each option that differs from stored results.
 
-    An option is left out if one of two compared methods ignores it.
+    An option is left out if one of two compared methods ignores it, or if MAY_DIFFER names it.
 
     Args:
       content: New results.
@@ -121,7 +122,10 @@ def _list_differences(
         {name: one["data"].get(name) for name in COMPARED_DATA} for one in (stored, content)
     )
     lines = describe_differences(before, now)
-    used = {m: options_read_by(config, m).keys() for m in (*kept, *content["runs"])}
+    used = {
+        method: options_read_by(config, method).keys() - set(MAY_DIFFER)
+        for method in (*kept, *content["runs"])
+    }
     for old, new in itertools.product(kept, content["runs"]):
         before, now = (
             {name: value for name, value in one.items() if name in used[old] & used[new]}

@@ -112,6 +112,15 @@ def test_options_that_a_method_ignores_may_differ(tmp_path, stored):
     assert len(collect(tmp_path, "second")["runs"]) == 3
 
 
+def test_runs_with_another_implementation_are_kept_together(tmp_path, stored):
+    finish_run(tmp_path / "second", "vanilla", model__implementation="reference")
+    runs = collect(tmp_path, "second")["runs"]
+    implementations = {
+        method: run["config"]["model.implementation"] for method, run in runs.items()
+    }
+    assert implementations == {"vanilla": "reference", "adapted": "", "distance_aware": ""}
+
+
 def test_all_methods_may_be_collected_again_with_other_options(tmp_path, stored):
     for method in stored["runs"]:
         finish_run(tmp_path / "second", method, seeds=3)
