@@ -39,11 +39,11 @@ def metric_title(metric: str, *, unit: bool = True) -> str:
 
 
 def format_value(metric: str, value: float) -> str:
-    """Format a metric: percentages and points with two decimals, others with four decimals.
+    """Format a metric: percentages, points and perplexities with two decimals, others with four.
 
     A negative value that is rounded to zero has no sign.
     """
-    if metric in POINT_METRICS:
+    if metric in (*POINT_METRICS, "perplexity"):
         return f"{value:z.2f}"
     return f"{100 * value:z.2f}" if metric in PERCENT_METRICS else f"{value:z.4f}"
 

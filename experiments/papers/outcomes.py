@@ -75,6 +75,18 @@ def describe_outcomes(outcomes: Mapping[str, Outcome | None], *, name_unclear: b
     return ", ".join(phrases)
 
 
+def group_names(outcomes: Mapping[str, Outcome | None]) -> dict[str, list[str]]:
+    """Return the names of comparisons by their kind: BETTER, WORSE and UNCLEAR.
+
+    Comparisons with the outcome None are ignored, and kinds without a comparison are left out.
+    """
+    names = {
+        kind: [name for name, one in outcomes.items() if one is not None and one.kind == kind]
+        for kind in (BETTER, WORSE, UNCLEAR)
+    }
+    return {kind: found for kind, found in names.items() if found}
+
+
 def describe(outcome: Outcome | None) -> str:
     """Format a test as difference and p value, such as "-0.25 points, p = 0.00027".
 
@@ -83,7 +95,7 @@ def describe(outcome: Outcome | None) -> str:
     if outcome is None:
         return NOT_RUN
     difference = format_difference(outcome.criterion, outcome.test.difference)
-    return difference if outcome.test.p is None else f"{difference}, {_write_p(outcome.test.p)}"
+    return difference if outcome.test.p is None else f"{difference}, {write_p(outcome.test.p)}"
 
 
 def format_outcome(outcome: Outcome | None) -> str:
@@ -91,7 +103,7 @@ def format_outcome(outcome: Outcome | None) -> str:
     if outcome is None:
         return NOT_RUN
     difference = format_value(outcome.criterion, outcome.test.difference)
-    return difference if outcome.test.p is None else f"{difference} ({_write_p(outcome.test.p)})"
+    return difference if outcome.test.p is None else f"{difference} ({write_p(outcome.test.p)})"
 
 
 def detectable_range(outcomes: Sequence[Outcome | None]) -> str:
@@ -113,7 +125,7 @@ def _least_p(outcomes: Sequence[Outcome]) -> str:
     return f"p from {format_p(min(values))}" if values else "no test"
 
 
-def _write_p(p: float) -> str:
+def write_p(p: float) -> str:
     """Format a p value as "p = 0.04" or "p < 0.0001"."""
     formatted = format_p(p)
     return f"p {formatted}" if formatted.startswith("<") else f"p = {formatted}"

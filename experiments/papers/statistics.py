@@ -1,4 +1,4 @@
-"""Statistics over seeds: mean, standard deviation, paired t-test, and detectable difference.
+"""Statistics over seeds: means, paired t-test, detectable difference, interaction and order.
 
 The paired t-test of two methods a and b uses the n seeds i with which both methods were run:
 
@@ -10,10 +10,11 @@ deviation of d equals the observed standard deviation.
 """
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
+from jaxtyping import Float
 
 ALPHA, POWER = 0.05, 0.8
 ROUNDING = 1e-12  # Differences that vary by less than this fraction of the values are constant.
@@ -109,3 +110,39 @@ def detectable_difference(
     while missing_power(upper) < 0:
         upper *= 2
     return float(optimize.brentq(missing_power, 0.0, upper)) * std / math.sqrt(pairs)
+
+
+def interaction_test(values: Float[np.ndarray, "methods conditions seeds"]) -> float | None:
+    """Test by an F test whether differences between methods depend on the condition.
+
+    The seeds are blocks: the means over seeds of the interaction are compared with its variation
+    between seeds. For two methods and two conditions, the test is the paired t-test of differences.
+    Return the p value, or None if the interaction is the same for all seeds.
+
+    Args:
+      values: Values of at least two methods, two conditions and two seeds.
+    """
+    from scipy import stats
+
+    methods, conditions, seeds = values.shape
+    if min(values.shape) < 2:
+        raise ValueError(f"values must have at least two entries on each axis; got {values.shape}.")
+    centred = values - values.mean(axis=0, keepdims=True)
+    centred = centred - centred.mean(axis=1, keepdims=True)
+    mean = centred.mean(axis=-1, keepdims=True)
+    degrees = (methods - 1) * (conditions - 1)
+    explained = seeds * float((mean**2).sum()) / degrees
+    residual = float(((centred - mean) ** 2).sum()) / (degrees * (seeds - 1))
+    if math.sqrt(residual) <= ROUNDING * float(np.abs(values).max()):
+        return None
+    return float(stats.f.sf(explained / residual, degrees, degrees * (seeds - 1)))
+
+
+def rank_correlation(first: Sequence[float], second: Sequence[float]) -> float:
+    """Return Spearman's rank correlation. It is nan if all values of one sequence are equal."""
+    from scipy import stats
+
+    ranks = [stats.rankdata(values) for values in (first, second)]
+    if any(np.ptp(rank) == 0 for rank in ranks):
+        return float("nan")
+    return float(np.corrcoef(*ranks)[0, 1])

@@ -10,6 +10,7 @@ from experiments.papers.outcomes import (
     describe_outcomes,
     detectable_range,
     format_outcome,
+    group_names,
 )
 from experiments.papers.statistics import PairedTest
 
@@ -53,6 +54,11 @@ def test_outcomes_are_counted_and_named():
     )
     assert describe_outcomes(found, name_unclear=False).endswith("in 1 (p from 0.3)")
     assert describe_outcomes({"c": None}) == "not run"
+
+
+def test_names_are_grouped_by_the_kind_of_the_outcome():
+    found = {"a": outcome(0.1, 0.01), "b": outcome(0.2, 0.3), "c": None, "d": outcome(0.1, 0.02)}
+    assert group_names(found) == {"better": ["a", "d"], "not distinguishable": ["b"]}
 
 
 def test_small_p_values_and_missing_tests_are_written_out():

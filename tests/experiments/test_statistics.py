@@ -6,7 +6,13 @@ import numpy as np
 import pytest
 from scipy import integrate, stats
 
-from experiments.papers.statistics import detectable_difference, paired_t_test, summarize
+from experiments.papers.statistics import (
+    detectable_difference,
+    interaction_test,
+    paired_t_test,
+    rank_correlation,
+    summarize,
+)
 
 
 def test_the_standard_deviation_is_that_of_a_sample():
@@ -97,3 +103,44 @@ def test_errors_name_the_argument():
         detectable_difference(1.0, 1)
     with pytest.raises(ValueError, match=r"got alpha 0\.05 and power 0\.01"):
         detectable_difference(1.0, 5, power=0.01)
+
+
+def test_the_interaction_of_two_methods_and_two_conditions_is_a_paired_test():
+    values = np.random.default_rng(0).normal(size=(2, 2, 5))
+    gains = values[0] - values[1]  # of each condition and seed
+    expected = paired_t_test(dict(enumerate(gains[0])), dict(enumerate(gains[1])))
+    assert interaction_test(values) == pytest.approx(expected.p)
+
+
+def test_the_interaction_test_finds_only_what_depends_on_both():
+    rng = np.random.default_rng(0)
+    noise = rng.normal(size=(4, 3, 6))
+    method, condition, seed = (
+        rng.normal(0, 10, size) for size in ((4, 1, 6), (1, 3, 6), (1, 1, 6))
+    )
+    assert interaction_test(noise + method + condition + seed) == pytest.approx(
+        interaction_test(noise)
+    )
+    crossed = noise.copy()
+    crossed[0, 0] += 10
+    assert interaction_test(crossed) < 1e-4 < interaction_test(noise)
+
+
+def test_the_interaction_test_has_the_p_values_of_chance_without_an_interaction():
+    rng = np.random.default_rng(0)
+    found = [interaction_test(rng.normal(size=(3, 4, 5))) for _ in range(400)]
+    assert stats.kstest(found, "uniform").pvalue > 0.01
+
+
+def test_an_interaction_without_spread_is_not_tested_and_one_seed_is_refused():
+    values = np.arange(4.0).reshape(2, 2, 1).repeat(3, axis=-1)
+    assert interaction_test(values) is None
+    with pytest.raises(ValueError, match=r"at least two entries on each axis; got \(2, 2, 1\)"):
+        interaction_test(values[..., :1])
+
+
+def test_the_rank_correlation_depends_on_the_order_alone():
+    assert rank_correlation([1, 2, 9], [0.1, 0.2, 0.3]) == pytest.approx(1)
+    assert rank_correlation([1, 2, 9], [3, 2, 1]) == pytest.approx(-1)
+    assert rank_correlation([1, 2, 3], [1, 3, 2]) == pytest.approx(0.5)  # 1 - 6 * 2 / (3 * 8)
+    assert math.isnan(rank_correlation([1, 2, 3], [5, 5, 5]))

@@ -1,7 +1,8 @@
 """Artificial results of the experiments on where distance helps."""
 
-from experiments.papers.when_to_use.settings import LENGTHS, OURS
-from experiments.papers.when_to_use.tables import CRITERIA, LANGUAGE_MODEL
+from experiments.papers.when_to_use.language_models import NAMES
+from experiments.papers.when_to_use.settings import LENGTHS, OURS, TRAINED_LENGTH
+from experiments.papers.when_to_use.tables import CRITERIA
 
 SEEDS = (0, 1, 2)
 
@@ -37,7 +38,7 @@ def content(name, methods, *, start=0.5, gain=0.1):
             "result": {
                 "method": method,
                 "task": "tagging",
-                "criterion": "loss" if name == LANGUAGE_MODEL else CRITERIA[name],
+                "criterion": "loss" if name in NAMES.values() else CRITERIA[name],
                 "steps": 10,
                 "parameters": 100,
                 "baseline": {"test": {CRITERIA[name]: 0.25}},
@@ -74,20 +75,23 @@ def heads():
     }
 
 
-def language_models(growths):
+def language_models(growths, *, trained=TRAINED_LENGTH, start=100.0):
     """Return results of language models.
 
     Args:
       growths: Dict from the method to the factor of the perplexity when the length doubles.
+      trained: Tokens of an example in training.
+      start: Perplexity of seed 0 at the smallest length.
     """
-    found = content(LANGUAGE_MODEL, list(growths))
+    found = content(NAMES[trained], list(growths))
     found["perplexity"] = {
         method: {
             "lengths": {
                 str(length): {
-                    "perplexity": [100 * growth**i + seed for seed in SEEDS],
+                    # The differences between lengths vary with the seed, as t-tests need it.
+                    "perplexity": [start * growth**i + seed * (1 + 0.1 * i) for seed in SEEDS],
                     "starts": [0, 64],
-                    "by_position": [[90.0, 100.0 * growth**i]] * len(SEEDS),
+                    "by_position": [[90.0, start * growth**i]] * len(SEEDS),
                 }
                 for i, length in enumerate(LENGTHS)
             }
@@ -99,5 +103,20 @@ def language_models(growths):
         for i, length in enumerate(LENGTHS)
     }
     found["heads"] = {method: {"far": far} for method in growths}
-    found["heads"][OURS] |= heads()
+    if OURS in growths:
+        found["heads"][OURS] |= heads()
+    return found
+
+
+def reviews(cut, accuracies):
+    """Return results of classifiers of film reviews.
+
+    Args:
+      cut: Words of a review.
+      accuracies: Dict from the method to the accuracy of each seed.
+    """
+    found = content(f"imdb_{cut}", list(accuracies))
+    for method, values in accuracies.items():
+        for member in found["runs"][method]["result"]["members"]:
+            member["test"]["accuracy"] = values[member["seed"]]
     return found

@@ -4,11 +4,8 @@ The recommended method has the best mean on the test set. Methods that a paired 
 does not distinguish from it are listed as well.
 """
 
-from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from distattn_jax.train.metrics import score
-from distattn_jax.train.results import values_by_seed
 from experiments.papers.formatting import (
     METHOD_ORDER,
     NOT_RUN,
@@ -16,13 +13,19 @@ from experiments.papers.formatting import (
     method_title,
     metric_title,
 )
+from experiments.papers.outcomes import UNCLEAR
 from experiments.papers.shaw.settings import POSITIONS
-from experiments.papers.statistics import ALPHA, paired_t_test, summarize
-from experiments.papers.when_to_use import tables
-from experiments.papers.when_to_use.settings import EXPERIMENTS, LENGTHS, OURS, TRAINED_LENGTH
+from experiments.papers.when_to_use import language_models, reviews, tables
+from experiments.papers.when_to_use.settings import (
+    CUTS,
+    EXPERIMENTS,
+    LENGTHS,
+    LONGER_TRAINED_LENGTH,
+    OURS,
+    TRAINED_LENGTH,
+)
+from experiments.papers.when_to_use.tables import Contents, Scores
 
-Contents = Mapping[str, Any]  # experiment -> stored results, or None if it was not run
-Scores = Mapping[str, Mapping[int, float]]  # method -> seed -> value on the test set
 SHOWN = ("vanilla", "no_positions", OURS)  # methods whose figures a line shows, if they were run
 
 
@@ -58,8 +61,8 @@ def advice_table(contents: Contents, others: Contents) -> str:
 
 def _list_tasks(contents: Contents, others: Contents) -> list[Task]:
     """Return all lines of the table."""
-    longest = tables.REVIEWS[-1]
-    tasks = [
+    longest = reviews.NAMES[CUTS[-1]]
+    return [
         _make_task("to find named entities", contents, "wnut17", "WNUT-17", "f1"),
         _make_task("to tag parts of speech", contents, "ud_en", "UD English-EWT", "accuracy"),
         _make_task("to classify short texts", others, "ag", "AG's News", "accuracy"),
@@ -68,16 +71,8 @@ def _list_tasks(contents: Contents, others: Contents) -> list[Task]:
             "to classify long texts", contents, longest, EXPERIMENTS[longest].title, "accuracy"
         ),
         _make_task("to translate", others, "multi30k_small", "Multi30k", "bleu", tuple(POSITIONS)),
+        *_list_language_models(contents),
     ]
-    methods = EXPERIMENTS[tables.LANGUAGE_MODEL].methods
-    for length, title in (
-        (TRAINED_LENGTH, "a language model of texts as long as in training"),
-        (LENGTHS[-1], f"a language model of texts {LENGTHS[-1] // TRAINED_LENGTH} times as long"),
-    ):
-        found = {m: tables.perplexities(contents, m, length) for m in methods}
-        scores = {method: values for method, values in found.items() if values}
-        tasks.append(Task(title, f"IMDB, {length} tokens", "perplexity", scores))
-    return tasks
 
 
 def _make_task(
@@ -89,55 +84,68 @@ def _make_task(
     methods: tuple[str, ...] = METHOD_ORDER,
 ) -> Task:
     """Return a line of the table with the stored results of one experiment."""
-    scores = {}
-    for method in (*methods, "no_positions"):
-        result = tables.find_result(contents, experiment, method)
-        values = {} if result is None else values_by_seed(result, "test", metric)
-        if values:
-            scores[method] = values
-    return Task(title, data, metric, scores)
+    methods = (*methods, "no_positions")
+    return Task(title, data, metric, tables.find_scores(contents, experiment, metric, methods))
 
 
-def rank(task: Task) -> list[str]:
-    """Return the methods of a task, best mean first. Return [] if fewer than two were run."""
+def _list_language_models(contents: Contents) -> list[Task]:
+    """Return the lines on language models.
+
+    Models that were trained on longer texts have a line if the advice of the first line does not
+    hold for them, so that no line repeats another one.
+    """
+    trained, longer, longest = TRAINED_LENGTH, LONGER_TRAINED_LENGTH, LENGTHS[-1]
+    short = _make_language_model(contents, trained, trained, "as long as in training")
+    long = _make_language_model(contents, trained, longest, f"{longest // trained} times as long")
+    other = _make_language_model(contents, longer, longer, f"of {longer} tokens, as in training")
+    best = find_best(other)
+    is_new = bool(best) and best[0] not in find_best(short)
+    return [short, long, other] if is_new else [short, long]
+
+
+def _make_language_model(contents: Contents, trained: int, length: int, texts: str) -> Task:
+    """Return a line of the table on language models.
+
+    Args:
+      contents: Stored results by experiment.
+      trained: Tokens of an example in training.
+      length: Tokens of an example of the test set.
+      texts: End of the title, which describes the texts.
+    """
+    scores = language_models.find_perplexities(contents, length, trained=trained)
+    return Task(
+        f"a language model of texts {texts}", f"IMDB, {length} tokens", "perplexity", scores
+    )
+
+
+def find_best(task: Task) -> list[str]:
+    """Return the method with the best mean, then all methods that are not distinguishable from it.
+
+    Return [] if fewer than two methods were run.
+    """
     if len(task.scores) < 2:
         return []
-    means = {
-        method: score(task.metric, summarize(values.values()).mean)
-        for method, values in task.scores.items()
-    }
-    return sorted(means, key=means.__getitem__, reverse=True)
+    best, *rest = tables.rank(task.metric, task.scores)
+    found = {m: tables.compare_scores(task.metric, task.scores, best, m) for m in rest}
+    return [best, *(m for m, one in found.items() if one is not None and one.kind == UNCLEAR)]
 
 
 def _recommend(task: Task) -> str:
     """Return the best method, and the methods that are not distinguishable from it."""
-    ranked = rank(task)
-    if not ranked:
+    if not (found := find_best(task)):
         return NOT_RUN
-    best, *rest = ranked
-    indistinguishable = []
-    for method in rest:
-        test = paired_t_test(task.scores[best], task.scores[method])
-        if test is not None and (test.p is None or test.p >= ALPHA):
-            indistinguishable.append(method_title(method))
-    others = "; ".join(indistinguishable)
-    return f"**{method_title(best)}**" + (f" (not distinguishable: {others})" if others else "")
+    best, *others = map(method_title, found)
+    return f"**{best}**" + (f" (not distinguishable: {'; '.join(others)})" if others else "")
 
 
 def _give_reason(task: Task) -> str:
     """Return the figures of the best method and of the methods in `SHOWN`."""
-    ranked = rank(task)
-    if not ranked:
+    if len(task.scores) < 2:
         return NOT_RUN
+    ranked = tables.rank(task.metric, task.scores)
     shown = [method for i, method in enumerate(ranked) if i == 0 or method in SHOWN]
-    cells = [f"{method_title(m)} {_format_scores(task, m)}" for m in shown]
+    cells = [
+        f"{method_title(m)} {format_mean(task.metric, task.scores[m].values())}" for m in shown
+    ]
     counts = f"{len(ranked)} methods, {len(task.scores[ranked[0]])} seeds"
     return f"{task.data}, {metric_title(task.metric)}, {counts}: {'; '.join(cells)}"
-
-
-def _format_scores(task: Task, method: str) -> str:
-    """Format the mean and the standard deviation of a method."""
-    values = task.scores[method].values()
-    if task.metric == "perplexity":
-        return tables.format_perplexity(values)
-    return format_mean(task.metric, values)

@@ -1,17 +1,15 @@
 """Full report on where distance helps: commands, settings, positions, heads, seeds, provenance."""
 
-from collections.abc import Mapping
-from typing import Any
-
-import numpy as np
-
 from experiments.papers import report_sections, stored_results
 from experiments.papers.comparison_tables import settings_table
-from experiments.papers.formatting import NOT_RUN_SENTENCE, markdown_table, method_title
-from experiments.papers.when_to_use import tables
-from experiments.papers.when_to_use.settings import EXPERIMENTS, LENGTHS
-
-Contents = Mapping[str, Any]  # experiment -> stored results, or None if it was not run
+from experiments.papers.formatting import NOT_RUN_SENTENCE
+from experiments.papers.when_to_use import language_models, tables
+from experiments.papers.when_to_use.settings import (
+    EXPERIMENTS,
+    LONGER_TRAINED_LENGTH,
+    TRAINED_LENGTH,
+)
+from experiments.papers.when_to_use.tables import Contents
 
 
 def list_details(contents: Contents, folder: stored_results.AnyPath) -> list[str]:
@@ -38,8 +36,7 @@ def list_details(contents: Contents, folder: stored_results.AnyPath) -> list[str
             parts += [f"{name}:", settings_table(results)]
     return [
         *parts,
-        "### Perplexity by position",
-        positions_table(contents),
+        *_list_language_models(contents),
         "### What do heads learn?",
         tables.layers_table(contents),
         "### What does it cost to prune heads of DA-Transformer? (validation set)",
@@ -51,18 +48,20 @@ def list_details(contents: Contents, folder: stored_results.AnyPath) -> list[str
     ]
 
 
-def positions_table(contents: Contents) -> str:
-    """Return a Markdown table of the perplexity by position in the longest texts."""
-    measured = tables.list_measured(contents)
-    if not measured:
-        return NOT_RUN_SENTENCE
-    found = {
-        method: contents[tables.LANGUAGE_MODEL]["perplexity"][method]["lengths"][str(LENGTHS[-1])]
-        for method in measured
-    }
-    starts = found[measured[0]]["starts"]
-    rows = [
-        [method_title(method), *(f"{mean:.1f}" for mean in np.mean(one["by_position"], axis=0))]
-        for method, one in found.items()
+def _list_language_models(contents: Contents) -> list[str]:
+    """Return headings and tables of language models by position, distance and training."""
+    parts = []
+    for trained in language_models.NAMES:
+        parts += [
+            f"### Perplexity by position in texts of {language_models.LONGEST} tokens, trained on "
+            f"{trained} tokens",
+            language_models.positions_table(contents, trained=trained),
+            f"### Dilution: how much attention goes to far tokens? Trained on {trained} tokens",
+            language_models.far_table(contents, trained=trained),
+        ]
+    longer, shorter = LONGER_TRAINED_LENGTH, TRAINED_LENGTH
+    return [
+        *parts,
+        f"### Perplexity of models trained on {longer} tokens minus {shorter} tokens, by length",
+        language_models.trainings_table(contents),
     ]
-    return markdown_table(["method", *(f"from {start}" for start in starts)], rows)

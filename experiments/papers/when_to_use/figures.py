@@ -1,107 +1,368 @@
-"""Figure of the report on where distance helps: language models on longer and longer texts."""
+"""Figure of the report on where distance helps: longer and longer texts.
+
+Panels: perplexity of language models, their attention to far tokens, their perplexity by length in
+training, and the accuracy of classifiers of film reviews.
+"""
 
 import functools
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter
+from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
-from distattn_jax.plot.style import GREY, finish_layout, make_panels, method_colours, use_style
+from distattn_jax.models import METHODS
+from distattn_jax.plot.style import (
+    GREY,
+    INK,
+    METHOD_COLOURS,
+    PALETTE,
+    finish_layout,
+    grid_shape,
+    make_panels,
+    use_style,
+)
 from experiments.papers.formatting import method_title
 from experiments.papers.pictures import Picture
-from experiments.papers.when_to_use import tables
-from experiments.papers.when_to_use.settings import LENGTHS, OURS, TRAINED_LENGTH
+from experiments.papers.statistics import summarize
+from experiments.papers.when_to_use import language_models, reviews
+from experiments.papers.when_to_use.settings import CUTS, ENCODERS, LENGTHS, OURS, TRAINED_LENGTH
+from experiments.papers.when_to_use.tables import Contents
 
 NAME = "when_to_use_lengths"
+CAPTION = "Language models and film reviews by length of the text"
+LABEL_GAP = 0.062  # height of a line of text, as a share of the height of a panel
+HIGHEST_LABEL = 0.97  # place of the highest label, as a share of the height of a panel
 UNIFORM = "uniform attention"
-STRONG = (OURS, "distance_aware_score_bias", "vanilla")  # drawn with thick lines
 
 
-def list_pictures(contents: Mapping[str, Any]) -> Iterator[Picture]:
+class Family(NamedTuple):
+    """Methods of which the figure shows the best one on the longest texts.
+
+    Attributes:
+      methods: Attention variants.
+      colour: Colour of the line. None means the colour of the method in all figures.
+      style: Style of the line.
+    """
+
+    methods: tuple[str, ...]
+    colour: str | None = None
+    style: str = "-"
+
+
+# Some methods have pale colours for areas. Lines need darker ones.
+FAMILIES = (
+    Family(("no_positions",)),
+    Family(("vanilla",)),
+    Family(("relative_position", "transformer_xl", "adapted")),
+    Family((OURS,)),
+    Family(tuple(m for m in METHODS if m.startswith(f"{OURS}_")), METHOD_COLOURS[OURS], "--"),
+    Family(("alibi", "kerple_log", "kerple_power"), PALETTE["sky"]),
+    Family(("t5_bias",), "#855a22"),
+)
+
+
+class Line(NamedTuple):
+    """Appearance of the line of a method."""
+
+    colour: str
+    style: str = "-"
+
+
+def list_pictures(contents: Contents) -> Iterator[Picture]:
     """Yield the figure if language models were run.
 
     Args:
       contents: Stored results by experiment. The value is None if the experiment was not run.
     """
-    if tables.list_measured(contents):
-        draw = functools.partial(draw_lengths, contents)
-        yield Picture(NAME, "Perplexity and far attention by length of the text", draw)
+    if language_models.list_measured(contents):
+        yield Picture(NAME, CAPTION, functools.partial(draw_lengths, contents))
 
 
-def draw_lengths(contents: Mapping[str, Any]) -> Figure:
-    """Draw perplexity and attention to far tokens against the length of the text.
+def draw_lengths(contents: Contents) -> Figure:
+    """Draw one panel for each question. A panel is left out if its runs are missing.
 
     Args:
       contents: Stored results by experiment.
     """
-    methods = tables.list_measured(contents)
-    colours = method_colours(methods)
+    draws = [_draw_perplexity, _draw_far_attention]
+    if any(language_models.compare_trainings(contents, LENGTHS[-1]).values()):
+        draws.append(_draw_trainings)
+    if find_gains(contents):
+        draws.append(_draw_gains)
     with use_style():
-        figure, (left, right) = make_panels(1, 2, width=4.6, height=3.4)
-        for axes in (left, right):
-            axes.set_xscale("log", base=2)
-            axes.set_xticks(LENGTHS, [str(length) for length in LENGTHS])
-            axes.minorticks_off()
-            axes.set_xlabel(f"tokens of a text (trained on {TRAINED_LENGTH})")
-            axes.axvline(TRAINED_LENGTH, color=GREY, linewidth=0.8, linestyle=":")
-        ends: dict[str, dict[str, float]] = {"left": {}, "right": {}}
-        for method in methods:
-            style: dict[str, Any] = {
-                "color": colours[method],
-                "linewidth": 2.2 if method in STRONG else 1.1,
-            }
-            means = [
-                np.mean(list(tables.perplexities(contents, method, n).values())) for n in LENGTHS
-            ]
-            left.plot(LENGTHS, means, **style)
-            ends["left"][method] = float(means[-1])
-            shares = [tables.far_shares(contents, method, n) for n in LENGTHS]
-            if all(share is not None for share in shares):
-                percent = [100 * float(np.mean(share)) for share in shares]  # type: ignore[arg-type]
-                right.plot(LENGTHS, percent, **style)
-                ends["right"][method] = percent[-1]
-        left.set_yscale("log")
-        for set_formatter in (left.yaxis.set_major_formatter, left.yaxis.set_minor_formatter):
-            set_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-        left.set_ylabel("perplexity of the test set")
-        right.set_ylabel(f"attention (%) more than {TRAINED_LENGTH} tokens away")
-        uniform = [100 * tables.uniform_share(contents, length) for length in LENGTHS]
-        right.plot(LENGTHS, uniform, color=GREY, linestyle=":")
-        ends["right"][UNIFORM], colours[UNIFORM] = uniform[-1], GREY
-        left.set_title("How well are long texts predicted?")
-        right.set_title("How much attention goes to far tokens?")
-        _label_lines(left, ends["left"], colours, log=True)
-        _label_lines(right, ends["right"], colours, log=False)
+        rows, columns = grid_shape(len(draws), max_columns=2)
+        figure, panels = make_panels(rows, columns, width=4.6, height=3.6)
+        for draw, axes in zip(draws, panels, strict=False):
+            draw(axes, contents)
+        for axes in panels[len(draws) :]:
+            axes.remove()
         return finish_layout(figure)
 
 
-def _label_lines(
-    axes: Axes, ends: Mapping[str, float], colours: Mapping[str, str], *, log: bool
+def choose_methods(ranked: Sequence[str]) -> dict[str, Line]:
+    """Return the first method of each family, with the appearance of its line.
+
+    Args:
+      ranked: Attention variants, best first.
+    """
+    chosen = {}
+    for family in FAMILIES:
+        best = next((method for method in ranked if method in family.methods), None)
+        if best is not None:
+            chosen[best] = Line(family.colour or METHOD_COLOURS[best], family.style)
+    return chosen
+
+
+def find_gains(contents: Contents) -> dict[str, list[np.ndarray]]:
+    """Return the accuracy of each method minus that without positions, in points.
+
+    Methods that were not run at every length are left out.
+
+    Returns:
+      Dict from the method to an array over seeds for each cut of reviews.
+    """
+    found = reviews.find_accuracies(contents)
+    gains = {}
+    for method in ENCODERS:
+        pairs = [
+            (found.get(cut, {}).get(method), found.get(cut, {}).get("no_positions")) for cut in CUTS
+        ]
+        if method != "no_positions" and all(a and b for a, b in pairs):
+            gains[method] = [
+                100 * np.asarray([a[seed] - b[seed] for seed in a if seed in b])  # type: ignore[index,union-attr,operator]
+                for a, b in pairs
+            ]
+    return gains
+
+
+def _draw_perplexity(axes: Axes, contents: Contents) -> None:
+    """Draw the perplexity of the test set, with the methods that are not chosen in grey."""
+    measured = language_models.list_measured(contents)
+    lines, ends = choose_methods(measured), {}
+    found = [language_models.find_perplexities(contents, length) for length in LENGTHS]
+    for method in measured:
+        means = [
+            summarize(scores[method].values()).mean if method in scores else float("nan")
+            for scores in found
+        ]
+        if method in lines:
+            _draw_line(axes, means, method, lines[method])
+            ends[method] = means[-1]
+        else:
+            axes.plot(LENGTHS, means, color="#d0d0d0", linewidth=0.8, zorder=1)
+    _set_perplexity_axis(axes)
+    note = "; grey: other methods" if len(measured) > len(lines) else ""
+    _set_title(
+        axes,
+        "How well do language models predict longer texts?",
+        f"small models, trained on texts of {TRAINED_LENGTH} tokens{note}",
+    )
+    _finish_lengths(axes)
+    _label_lines(axes, ends, lines)
+
+
+def _draw_far_attention(axes: Axes, contents: Contents) -> None:
+    """Draw the share of the attention on far tokens, and that of uniform attention."""
+    lines, ends = choose_methods(language_models.list_measured(contents)), {}
+    for method, line in lines.items():
+        found = [language_models.far_shares(contents, method, length) for length in LENGTHS]
+        percent = [100 * float(share.mean()) for share in found if share is not None]
+        if len(percent) == len(LENGTHS):
+            _draw_line(axes, percent, method, line)
+            ends[method] = percent[-1]
+    uniform = [100 * language_models.uniform_share(contents, length) for length in LENGTHS]
+    if np.isfinite(uniform).all():
+        lines[UNIFORM], ends[UNIFORM] = Line(GREY, ":"), uniform[-1]
+        _draw_line(axes, uniform, UNIFORM, lines[UNIFORM])
+    axes.set_ylabel("share of the attention (%)")
+    axes.set_ylim(-3, 103)
+    _set_title(
+        axes,
+        "How much attention goes to far tokens?",
+        f"the same models; far: more than {TRAINED_LENGTH} tokens away",
+    )
+    _finish_lengths(axes)
+    _label_lines(axes, ends, lines)
+
+
+def _draw_trainings(axes: Axes, contents: Contents) -> None:
+    """Draw the perplexity of the longest texts against the length in training."""
+    trained = tuple(language_models.NAMES)
+    found = [language_models.find_perplexities(contents, LENGTHS[-1], trained=n) for n in trained]
+    measured = language_models.list_measured(contents)
+    lines = choose_methods([m for m in measured if all(m in scores for scores in found)])
+    ends = {}
+    for method, line in lines.items():
+        means = [summarize(scores[method].values()).mean for scores in found]
+        _draw_line(axes, means, method, line, places=trained)
+        ends[method] = means[-1]
+    _set_perplexity_axis(axes)
+    axes.set_xscale("log", base=2)
+    axes.set_xticks(trained, [str(length) for length in trained])
+    axes.minorticks_off()
+    axes.set_xlim(right=trained[-1])
+    axes.set_xlabel("tokens of a text in training")
+    _set_title(
+        axes,
+        "Does it help to train on longer texts?",
+        f"perplexity on texts of {LENGTHS[-1]} tokens; as many tokens in a batch",
+    )
+    _label_lines(axes, ends, lines)
+
+
+def _draw_gains(axes: Axes, contents: Contents) -> None:
+    """Draw the gain of each method over no positions, mean ± standard deviation over seeds."""
+    gains = find_gains(contents)
+    lines = {method: Line(METHOD_COLOURS[method]) for method in gains}
+    ends = {}
+    for i, (method, values) in enumerate(gains.items()):
+        summaries = [summarize(one) for one in values]
+        means = [one.mean for one in summaries]
+        # Each method is moved sideways a little, so that lines of the spread do not overlap.
+        places = np.asarray(CUTS) * 2 ** (0.07 * (i - (len(gains) - 1) / 2))
+        axes.errorbar(
+            places,
+            means,
+            yerr=[one.std or 0.0 for one in summaries],
+            color=lines[method].colour,
+            linewidth=2.4 if method == OURS else 1.4,
+            elinewidth=0.9,
+            marker="o",
+            markersize=3.5,
+        )
+        ends[method] = means[-1]
+    axes.axhline(0, color=GREY, linewidth=1.0, linestyle=":")
+    axes.set_xscale("log", base=2)
+    axes.set_xticks(CUTS, [str(cut) for cut in CUTS])
+    axes.minorticks_off()
+    axes.set_xlabel("words of a review")
+    axes.set_ylabel("accuracy minus no positions (points)")
+    _set_title(
+        axes,
+        "How much do positions help to classify film reviews?",
+        "classifiers; mean ± standard deviation over seeds",
+    )
+    lines["no_positions"], ends["no_positions"] = Line(GREY, ":"), 0.0
+    _label_lines(axes, ends, lines)
+
+
+def _draw_line(
+    axes: Axes,
+    values: Sequence[float],
+    method: str,
+    line: Line,
+    *,
+    places: Sequence[int] = LENGTHS,
 ) -> None:
-    """Write the name of each method at the right end of its line, without overlaps.
+    """Draw the line of a method. DA-Transformer is thick and in front."""
+    ours = method == OURS
+    axes.plot(
+        places,
+        values,
+        color=line.colour,
+        linestyle=line.style,
+        linewidth=2.6 if ours else 1.5,
+        zorder=3 if ours else 2,
+    )
+
+
+def _set_perplexity_axis(axes: Axes) -> None:
+    """Make the vertical axis logarithmic, with round numbers."""
+    axes.set_yscale("log")
+    axes.yaxis.set_major_locator(LogLocator(subs=(1, 1.2, 1.5, 2, 2.5, 3, 4, 6, 8)))
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    axes.yaxis.set_minor_locator(NullLocator())
+    axes.set_ylabel("perplexity (lower is better)")
+
+
+def _finish_lengths(axes: Axes) -> None:
+    """Set the horizontal axis of language models, and mark the trained length."""
+    axes.set_xscale("log", base=2)
+    axes.set_xticks(LENGTHS, [str(length) for length in LENGTHS])
+    axes.xaxis.set_minor_locator(NullLocator())
+    axes.set_xlabel("tokens of a text")
+    axes.set_xlim(right=LENGTHS[-1])
+    axes.axvline(TRAINED_LENGTH, color=GREY, linewidth=0.8, linestyle=":", zorder=0)
+
+
+def _set_title(axes: Axes, question: str, explanation: str) -> None:
+    """Write a question above a panel, and below it in grey what was measured."""
+    axes.set_title(question, loc="left", pad=19, fontweight="bold")
+    axes.annotate(
+        explanation,
+        (0, 1),
+        xytext=(0, 6),
+        xycoords="axes fraction",
+        textcoords="offset points",
+        color="#666666",
+        fontsize=7.5,
+    )
+
+
+def _label_lines(axes: Axes, ends: Mapping[str, float], lines: Mapping[str, Line]) -> None:
+    """Write the name of each method at the right of its line, joined by a thin line of its colour.
+
+    Names that would overlap are moved apart, by as little as possible.
 
     Args:
       axes: Panel with the lines.
       ends: Last value of the line of each method.
-      colours: Colour of each method.
-      log: True if the vertical axis is logarithmic.
+      lines: Appearance of the line of each method.
     """
-    low, high = axes.get_ylim()
-    scale = np.log if log else np.asarray
-    low, high = float(scale(low)), float(scale(high))
-    gap = 0.055  # height of a line of text, as a share of the height of the panel
-    place = -1.0
-    for method, value in sorted(ends.items(), key=lambda entry: entry[1]):
-        place = max((float(scale(value)) - low) / (high - low), place + gap)
+    to_share = axes.transData + axes.transAxes.inverted()
+    right = axes.get_xlim()[1]
+    shares = {m: float(to_share.transform((right, value))[1]) for m, value in ends.items()}
+    ordered = sorted(shares, key=shares.__getitem__)
+    places = spread_labels([shares[method] for method in ordered])
+    for method, place in zip(ordered, places, strict=True):
         axes.annotate(
             method_title(method),
-            (1.02, place),
+            (1.0, shares[method]),
+            xytext=(1.07, place),
             xycoords="axes fraction",
-            color=colours[method],
-            fontsize=7,
+            textcoords="axes fraction",
+            color=INK,
+            fontsize=7.5,
+            fontweight="bold" if method == OURS else "normal",
             va="center",
+            arrowprops={
+                "arrowstyle": "-",
+                "color": lines[method].colour,
+                "linewidth": 1.2,
+                "linestyle": lines[method].style,
+                "shrinkA": 1,
+                "shrinkB": 0,
+                "relpos": (0, 0.5),
+            },
             annotation_clip=False,
         )
+
+
+def spread_labels(places: Sequence[float], *, gap: float = LABEL_GAP) -> list[float]:
+    """Move labels apart so that neighbours are at least `gap` apart, below HIGHEST_LABEL.
+
+    Neighbours that are too close form a group, which is centred on the mean of its places.
+
+    Args:
+      places: Wanted places, sorted, as shares of the height of a panel.
+      gap: Smallest distance of two labels.
+    """
+    groups: list[list[float]] = []
+    for place in places:
+        groups.append([place])
+        while (
+            len(groups) > 1
+            and _place_group(groups[-2], gap)[-1] + gap > _place_group(groups[-1], gap)[0]
+        ):
+            groups[-2:] = [groups[-2] + groups[-1]]
+    return [place for group in groups for place in _place_group(group, gap)]
+
+
+def _place_group(group: Sequence[float], gap: float) -> list[float]:
+    """Return the places of labels that touch each other."""
+    size = gap * (len(group) - 1)
+    lowest = max(0.0, min(float(np.mean(group)) - size / 2, HIGHEST_LABEL - size))
+    return [lowest + gap * i for i in range(len(group))]

@@ -1,62 +1,73 @@
 """Summary of the results on where distance helps: findings and tables."""
 
 from collections.abc import Mapping
-from typing import Any
 
 from experiments.papers import outcomes
 from experiments.papers.formatting import NOT_RUN, method_title
-from experiments.papers.statistics import ALPHA, summarize
+from experiments.papers.statistics import ALPHA
 from experiments.papers.stored_results import AnyPath
-from experiments.papers.when_to_use import tables
+from experiments.papers.when_to_use import language_models, reviews, tables
 from experiments.papers.when_to_use.settings import (
     ENCODERS,
     EXPERIMENTS,
     LENGTHS,
+    LONGER_TRAINED_LENGTH,
     OURS,
-    REMEDY,
     TRAINED_LENGTH,
 )
-
-Contents = Mapping[str, Any]  # experiment -> stored results, or None if it was not run
+from experiments.papers.when_to_use.tables import Contents
 
 
 def list_sections(contents: Contents, folder: AnyPath) -> list[str]:
     """Return the headings, texts and tables of the summary as Markdown."""
     return [
         "### Tagging: does the order of words carry the answer?",
-        tables.scores_table(contents, tables.TAGGING),
-        tables.differences_table(contents, tables.TAGGING),
+        tables.tagging_table(contents),
         "### Sentiment of film reviews: does the order of methods change with the length?",
-        tables.scores_table(contents, tables.REVIEWS),
-        tables.differences_table(contents, tables.REVIEWS),
+        "Accuracy (%) on reviews of IMDB that are cut after 64 to 512 words, best in bold.",
+        reviews.scores_table(contents),
+        reviews.differences_table(contents),
         f"### Language models: trained on {TRAINED_LENGTH} tokens, tested on longer texts",
-        "Perplexity of the test set (lower is better). All lengths predict the same tokens.",
-        tables.lengths_table(contents),
-        tables.length_differences_table(contents),
-        "### Dilution: how much attention goes to far tokens?",
-        tables.far_table(contents),
+        "Perplexity of the test set (lower is better, best in bold). All lengths predict the same "
+        f"tokens. Far attention is the share on tokens more than {TRAINED_LENGTH} tokens away.",
+        language_models.lengths_table(contents),
+        f"### Language models: trained on {LONGER_TRAINED_LENGTH} tokens, with as many tokens in a "
+        "batch as above",
+        language_models.longer_training_table(contents),
+        f"### Does a remedy keep attention from far tokens? (trained on {TRAINED_LENGTH} tokens)",
+        language_models.remedies_table(contents),
     ]
 
 
 def list_findings(contents: Contents, folder: AnyPath) -> list[str]:
     """Return sentences that state the main results, composed from our numbers and the t-tests."""
+    cuts = {name: f"{cut} words" for cut, name in reviews.NAMES.items()}
     findings = [
         f"**TENER against the Transformer**: on named entities (its own claim): "
         f"{describe_pair(contents, 'wnut17', 'adapted', 'vanilla')}; on parts of speech: "
         f"{describe_pair(contents, 'ud_en', 'adapted', 'vanilla')}.",
         f"**Transformer against no positions**: {_describe_sinusoids(contents)}.",
         f"**DA-Transformer on tagging**: {describe_ours(contents, tables.TAGGING)}.",
-        f"**DA-Transformer on film reviews**: "
-        f"{describe_ours(contents, tables.REVIEWS, name_unclear=True)}.",
+        f"**DA-Transformer on film reviews**: {describe_ours(contents, cuts)}.",
+        f"**Does the order of methods change with the length of reviews?** "
+        f"{_capitalize(reviews.describe_order(contents))}.",
         f"**Texts of {LENGTHS[-1]} tokens**: {_describe_growth(contents)}.",
-        f"**Score bias against DA-Transformer at {LENGTHS[-1]} tokens**: "
-        f"{outcomes.describe_outcomes({'perplexity': _compare_remedy(contents)})}.",
-        f"**Pruning half of the heads**: {_describe_pruning(contents)}.",
+        f"**Training on {LONGER_TRAINED_LENGTH} instead of {TRAINED_LENGTH} tokens**: "
+        f"{_describe_trainings(contents)}.",
+        f"**Remedies against far attention**, perplexity at {LENGTHS[-1]} tokens minus that of "
+        f"DA-Transformer: {_describe_remedies(contents)}.",
+        f"**Pruning half of the heads of DA-Transformer**, compared with a random order: "
+        f"{_describe_pruning(contents)}.",
     ]
     missing = list(filter(None, (_list_missing(contents, name) for name in EXPERIMENTS)))
     if missing:
         findings.append(f"**Not run**: {'; '.join(missing)}.")
     return [*findings, f"A difference counts where p < {ALPHA:g}, uncorrected for many tests."]
+
+
+def _capitalize(text: str) -> str:
+    """Return the text with a capital letter at its start."""
+    return text[:1].upper() + text[1:]
 
 
 def _list_missing(contents: Contents, experiment: str) -> str:
@@ -69,73 +80,104 @@ def _list_missing(contents: Contents, experiment: str) -> str:
 
 
 def describe_pair(contents: Contents, experiment: str, first: str, second: str) -> str:
-    """Describe the t-test of two methods in one phrase, such as "better by ..."."""
-    outcome = tables.compare(contents, experiment, first, second)
-    if outcome is None:
-        return NOT_RUN
-    return f"{outcome.kind}, {outcomes.describe(outcome)}"
+    """Describe the t-test of two methods in one phrase."""
+    return _describe_kind(tables.compare(contents, experiment, first, second))
 
 
-def describe_ours(
-    contents: Contents, experiments: tuple[str, ...], *, name_unclear: bool = False
-) -> str:
+def _describe_kind(outcome: outcomes.Outcome | None) -> str:
+    """Describe a t-test in one phrase, such as "better, 0.81 points, p = 0.02"."""
+    return NOT_RUN if outcome is None else f"{outcome.kind}, {outcomes.describe(outcome)}"
+
+
+def describe_ours(contents: Contents, titles: Mapping[str, str]) -> str:
     """Describe the t-tests of DA-Transformer against all other methods in one phrase.
 
     Args:
       contents: Stored results by experiment.
-      experiments: Names of the experiments.
-      name_unclear: Whether to name the comparisons without a significant difference.
+      titles: Short title of each experiment.
     """
-    found = {
-        f"{EXPERIMENTS[name].title}, {method_title(method)}": tables.compare(
-            contents, name, OURS, method
-        )
-        for name in experiments
-        for method in ENCODERS
-        if method != OURS
+    words = {
+        outcomes.BETTER: "better than",
+        outcomes.WORSE: "worse than",
+        outcomes.UNCLEAR: "not distinguishable from",
     }
-    return outcomes.describe_outcomes(found, name_unclear=name_unclear)
+    parts = []
+    for name, title in titles.items():
+        found = {
+            method_title(method): tables.compare(contents, name, OURS, method)
+            for method in ENCODERS
+            if method != OURS
+        }
+        phrases = [
+            f"{words[kind]} {', '.join(names)}"
+            for kind, names in outcomes.group_names(found).items()
+        ]
+        if phrases:
+            parts.append(f"{title}: {'; '.join(phrases)}")
+    return ". ".join(map(_capitalize, parts)) if parts else NOT_RUN
 
 
 def _describe_sinusoids(contents: Contents) -> str:
     """Describe the t-tests of the Transformer against no positions, on tagging and reviews."""
     found = {
         EXPERIMENTS[name].title: tables.compare(contents, name, "vanilla", "no_positions")
-        for name in (*tables.TAGGING, *tables.REVIEWS)
+        for name in (*tables.TAGGING, *reviews.NAMES.values())
     }
     return outcomes.describe_outcomes(found)
 
 
-def growth(contents: Contents, method: str) -> float | None:
-    """Return the perplexity at the largest length divided by that at the trained length."""
-    short, long = (
-        tables.perplexities(contents, method, length).values()
-        for length in (LENGTHS[0], LENGTHS[-1])
-    )
-    return summarize(long).mean / summarize(short).mean if short and long else None
-
-
 def _describe_growth(contents: Contents) -> str:
-    """Return by which factor the perplexity of each method grows from short to long texts."""
-    found = [(method, growth(contents, method)) for method in tables.list_measured(contents)]
-    cells = [f"{method_title(method)} {factor:.2f}" for method, factor in found if factor]
-    if not cells:
+    """Return which methods do not get worse on the longest texts, and by how much others do."""
+    kept: list[str] = []
+    lost: list[str] = []
+    for method in language_models.list_measured(contents):
+        outcome = language_models.compare_ends(contents, method)
+        if outcome is not None:
+            cell = f"{method_title(method)} {language_models.growth(contents, method):.2f}"
+            (lost if outcome.kind == outcomes.WORSE else kept).append(cell)
+    if not kept and not lost:
         return NOT_RUN
-    return f"perplexity, as a multiple of that at {LENGTHS[0]} tokens: {', '.join(cells)}"
+    return (
+        f"perplexity, divided by that at {TRAINED_LENGTH} tokens. Not worse: "
+        f"{'; '.join(kept) or 'none'}. Worse: {'; '.join(lost) or 'none'}"
+    )
 
 
-def _compare_remedy(contents: Contents) -> outcomes.Outcome | None:
-    """Compare the score bias with DA-Transformer on the longest texts."""
-    return tables.compare_lengths(contents, REMEDY, OURS, LENGTHS[-1])
+def _describe_trainings(contents: Contents) -> str:
+    """Describe the t-tests of both trained lengths, by length of the test set."""
+    parts = []
+    for length in (LONGER_TRAINED_LENGTH, LENGTHS[-1]):
+        compared = language_models.compare_trainings(contents, length)
+        found = outcomes.group_names({method_title(m): one for m, one in compared.items()})
+        if found:
+            phrases = [f"{kind} for {'; '.join(names)}" for kind, names in found.items()]
+            parts.append(f"At {length} tokens: {', '.join(phrases)}")
+    return ". ".join(parts) if parts else NOT_RUN
+
+
+def _describe_remedies(contents: Contents) -> str:
+    """Describe the t-tests of the remedies against DA-Transformer on the longest texts."""
+    scores = language_models.find_perplexities(contents, LENGTHS[-1])
+    return "; ".join(
+        f"{method_title(method)}: "
+        f"{_describe_kind(tables.compare_scores('perplexity', scores, method, OURS))}"
+        for method in language_models.REMEDIES
+        if method != OURS
+    )
 
 
 def _describe_pruning(contents: Contents) -> str:
     """Describe the t-tests of every order of pruning against the random order."""
-    found = {
-        f"{EXPERIMENTS[name].title}, {order} first": tables.compare_pruning(contents, name, order)
-        for name in EXPERIMENTS
-        for order in tables.find_pruning(contents, name).get("orders", {})
-        if order != "random"
-    }
-    described = outcomes.describe_outcomes(found, name_unclear=False)
-    return f"against a random order, {described}" if found else NOT_RUN
+    parts = []
+    for name, experiment in EXPERIMENTS.items():
+        orders = tables.find_pruning(contents, name).get("orders", {})
+        found = {
+            f"{order} first": tables.compare_pruning(contents, name, order)
+            for order in orders
+            if order != "random"
+        }
+        groups = outcomes.group_names(found).items()
+        if groups:
+            phrases = [f"{kind}: {', '.join(names)}" for kind, names in groups]
+            parts.append(f"{experiment.title} ({'; '.join(phrases)})")
+    return "; ".join(parts) if parts else NOT_RUN
