@@ -5,6 +5,7 @@ import pytest
 from matplotlib import image
 
 from experiments.papers import stored_results
+from experiments.papers.line_labels import spread_labels
 from experiments.papers.when_to_use import advice, figures, language_models, reviews, tables
 from experiments.papers.when_to_use.report import REPORT
 from experiments.papers.when_to_use.settings import CUTS, EXPERIMENTS, LENGTHS
@@ -119,9 +120,16 @@ def test_trainings_are_compared_at_the_same_length_of_the_test_set(two_trainings
 def test_trainings_on_different_data_are_not_compared(two_trainings):
     two_trainings["imdb_language_model_512"]["data"]["digests"] = {"raw files": "other"}
     assert not any(language_models.compare_trainings(two_trainings, 512).values())
-    assert "**Training on 512 instead of 256 tokens**: not run." in REPORT.write_summary(
-        two_trainings, "", ""
-    )
+    summary = REPORT.write_summary(two_trainings, "", "")
+    assert "**Training on 512 instead of 256 tokens**: not run on the same data." in summary
+
+
+def test_a_language_model_without_perplexity_is_not_run(two_trainings):
+    del two_trainings["imdb_language_model_512"]["perplexity"]["t5_bias"]
+    summary = REPORT.write_summary(two_trainings, "", "")
+    missing = summary.partition("trained on 512 tokens (")[2].partition(")")[0].split("; ")
+    assert "T5 bias" in missing
+    assert "Transformer" not in missing
 
 
 def test_longer_training_has_a_line_of_advice_only_if_it_is_new(two_trainings):
@@ -298,7 +306,7 @@ def test_every_language_model_has_a_family():
     ],
 )
 def test_labels_do_not_overlap(places, expected):
-    assert figures.spread_labels(places, gap=0.1) == pytest.approx(expected)
+    assert spread_labels(places, gap=0.1) == pytest.approx(expected)
 
 
 def test_a_report_without_results_says_not_run(tmp_path):

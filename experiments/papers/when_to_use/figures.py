@@ -5,7 +5,7 @@ training, and the accuracy of classifiers of film reviews.
 """
 
 import functools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -16,7 +16,6 @@ from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 from distattn_jax.models import METHODS
 from distattn_jax.plot.style import (
     GREY,
-    INK,
     METHOD_COLOURS,
     PALETTE,
     finish_layout,
@@ -24,7 +23,7 @@ from distattn_jax.plot.style import (
     make_panels,
     use_style,
 )
-from experiments.papers.formatting import method_title
+from experiments.papers.line_labels import Line, label_lines
 from experiments.papers.pictures import Picture
 from experiments.papers.statistics import summarize
 from experiments.papers.when_to_use import language_models, reviews
@@ -33,8 +32,6 @@ from experiments.papers.when_to_use.tables import Contents
 
 NAME = "when_to_use_lengths"
 CAPTION = "Language models and film reviews by length of the text"
-LABEL_GAP = 0.062  # height of a line of text, as a share of the height of a panel
-HIGHEST_LABEL = 0.97  # place of the highest label, as a share of the height of a panel
 UNIFORM = "uniform attention"
 
 
@@ -62,13 +59,6 @@ FAMILIES = (
     Family(("alibi", "kerple_log", "kerple_power"), PALETTE["sky"]),
     Family(("t5_bias",), "#855a22"),
 )
-
-
-class Line(NamedTuple):
-    """Appearance of the line of a method."""
-
-    colour: str
-    style: str = "-"
 
 
 def list_pictures(contents: Contents) -> Iterator[Picture]:
@@ -161,7 +151,7 @@ def _draw_perplexity(axes: Axes, contents: Contents) -> None:
         f"small models, trained on texts of {TRAINED_LENGTH} tokens{note}",
     )
     _finish_lengths(axes)
-    _label_lines(axes, ends, lines)
+    label_lines(axes, ends, lines, strong=OURS)
 
 
 def _draw_far_attention(axes: Axes, contents: Contents) -> None:
@@ -185,7 +175,7 @@ def _draw_far_attention(axes: Axes, contents: Contents) -> None:
         f"the same models; far: more than {TRAINED_LENGTH} tokens away",
     )
     _finish_lengths(axes)
-    _label_lines(axes, ends, lines)
+    label_lines(axes, ends, lines, strong=OURS)
 
 
 def _draw_trainings(axes: Axes, contents: Contents) -> None:
@@ -210,7 +200,7 @@ def _draw_trainings(axes: Axes, contents: Contents) -> None:
         "Does it help to train on longer texts?",
         f"perplexity on texts of {LENGTHS[-1]} tokens; as many tokens in a batch",
     )
-    _label_lines(axes, ends, lines)
+    label_lines(axes, ends, lines, strong=OURS)
 
 
 def _draw_gains(axes: Axes, contents: Contents) -> None:
@@ -246,7 +236,7 @@ def _draw_gains(axes: Axes, contents: Contents) -> None:
         "classifiers; mean ± standard deviation over seeds",
     )
     lines["no_positions"], ends["no_positions"] = Line(GREY, ":"), 0.0
-    _label_lines(axes, ends, lines)
+    label_lines(axes, ends, lines, strong=OURS)
 
 
 def _draw_line(
@@ -300,69 +290,3 @@ def _set_title(axes: Axes, question: str, explanation: str) -> None:
         color="#666666",
         fontsize=7.5,
     )
-
-
-def _label_lines(axes: Axes, ends: Mapping[str, float], lines: Mapping[str, Line]) -> None:
-    """Write the name of each method at the right of its line, joined by a thin line of its colour.
-
-    Names that would overlap are moved apart, by as little as possible.
-
-    Args:
-      axes: Panel with the lines.
-      ends: Last value of the line of each method.
-      lines: Appearance of the line of each method.
-    """
-    to_share = axes.transData + axes.transAxes.inverted()
-    right = axes.get_xlim()[1]
-    shares = {m: float(to_share.transform((right, value))[1]) for m, value in ends.items()}
-    ordered = sorted(shares, key=shares.__getitem__)
-    places = spread_labels([shares[method] for method in ordered])
-    for method, place in zip(ordered, places, strict=True):
-        axes.annotate(
-            method_title(method),
-            (1.0, shares[method]),
-            xytext=(1.07, place),
-            xycoords="axes fraction",
-            textcoords="axes fraction",
-            color=INK,
-            fontsize=7.5,
-            fontweight="bold" if method == OURS else "normal",
-            va="center",
-            arrowprops={
-                "arrowstyle": "-",
-                "color": lines[method].colour,
-                "linewidth": 1.2,
-                "linestyle": lines[method].style,
-                "shrinkA": 1,
-                "shrinkB": 0,
-                "relpos": (0, 0.5),
-            },
-            annotation_clip=False,
-        )
-
-
-def spread_labels(places: Sequence[float], *, gap: float = LABEL_GAP) -> list[float]:
-    """Move labels apart so that neighbours are at least `gap` apart, below HIGHEST_LABEL.
-
-    Neighbours that are too close form a group, which is centred on the mean of its places.
-
-    Args:
-      places: Wanted places, sorted, as shares of the height of a panel.
-      gap: Smallest distance of two labels.
-    """
-    groups: list[list[float]] = []
-    for place in places:
-        groups.append([place])
-        while (
-            len(groups) > 1
-            and _place_group(groups[-2], gap)[-1] + gap > _place_group(groups[-1], gap)[0]
-        ):
-            groups[-2:] = [groups[-2] + groups[-1]]
-    return [place for group in groups for place in _place_group(group, gap)]
-
-
-def _place_group(group: Sequence[float], gap: float) -> list[float]:
-    """Return the places of labels that touch each other."""
-    size = gap * (len(group) - 1)
-    lowest = max(0.0, min(float(np.mean(group)) - size / 2, HIGHEST_LABEL - size))
-    return [lowest + gap * i for i in range(len(group))]

@@ -75,7 +75,11 @@ def _list_missing(contents: Contents, experiment: str) -> str:
     title, methods = EXPERIMENTS[experiment].title, EXPERIMENTS[experiment].methods
     if contents[experiment] is None:
         return f"{title} (all methods)"
-    missing = [m for m in methods if tables.find_result(contents, experiment, m) is None]
+    found = [m for m in methods if tables.find_result(contents, experiment, m) is not None]
+    for trained, name in language_models.NAMES.items():
+        if name == experiment:  # A trained language model counts once it is measured.
+            found = language_models.list_measured(contents, trained=trained)
+    missing = [method for method in methods if method not in found]
     return f"{title} ({'; '.join(map(method_title, missing))})" if missing else ""
 
 
@@ -152,7 +156,7 @@ def _describe_trainings(contents: Contents) -> str:
         if found:
             phrases = [f"{kind} for {'; '.join(names)}" for kind, names in found.items()]
             parts.append(f"At {length} tokens: {', '.join(phrases)}")
-    return ". ".join(parts) if parts else NOT_RUN
+    return ". ".join(parts) if parts else f"{NOT_RUN} on the same data"
 
 
 def _describe_remedies(contents: Contents) -> str:
