@@ -115,9 +115,32 @@ class TileView(NamedTuple):
         scores = self.tile_scores.scores * self.score_multiplier
         return scores if self.visible is None else jnp.where(self.visible, scores, MASKED_SCORE)
 
-    def product_gradient(self, score_gradient: jax.Array) -> jax.Array:
-        """Return the gradient of the products q · k, computed from the gradient of the scores."""
-        return self.scoring.product_gradient(score_gradient, self.tile_scores, self.coefficients)
+    @property
+    def far_derivative(self) -> jax.Array | None:
+        """Derivative of the scores by positive products q · k, if f is constant in the tile.
+
+        The attribute is None if f is not constant, if products are not multiplied by f, or if the
+        weights contain the derivative.
+        """
+        scores, coefficients = self.tile_scores, self.coefficients
+        if coefficients is None or not scores.is_far or self.scoring.is_additive:
+            return None
+        return coefficients.far if scores.log_derivative is None else None
+
+    def product_gradient(
+        self, score_gradient: jax.Array, *, has_far_derivative: bool = False
+    ) -> jax.Array:
+        """Return the gradient of the products q · k, computed from the gradient of the scores.
+
+        Args:
+          score_gradient: Gradient of the scores.
+          has_far_derivative: True if `score_gradient` has been multiplied by `far_derivative`.
+        """
+        coefficients = self.coefficients
+        one: Any = 1.0
+        if has_far_derivative and coefficients is not None:
+            coefficients = coefficients._replace(far=one)
+        return self.scoring.product_gradient(score_gradient, self.tile_scores, coefficients)
 
     def coefficient_gradients(
         self, score_gradient: jax.Array, product_gradient: jax.Array

@@ -223,7 +223,7 @@ class DistanceScoring:
         if tile_scores.log_derivative is not None:
             return score_gradient
         if tile_scores.f is None:
-            return jnp.where(tile_scores.products > 0, score_gradient * coefficients.far, 0.0)
+            return score_gradient * jnp.where(tile_scores.products > 0, coefficients.far, 0.0)
         return score_gradient * tile_scores.f
 
     def coefficient_gradients(

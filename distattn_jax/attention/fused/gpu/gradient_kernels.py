@@ -43,6 +43,7 @@ from distattn_jax.attention.fused.score_map import (
     compute_gradient_multiplier,
     read_dropout_scale,
 )
+from distattn_jax.attention.fused.scoring import TableScoring
 
 
 def query_gradient(
@@ -106,12 +107,13 @@ def query_gradient(
             weight_gradient,
             per_column=tile.load_vector("received_cotangent") if has_received else None,
             per_row=context.vectors["negative_delta"],
+            factor=view.far_derivative,
         )
         if has_products:
             relations = view_relations(score_map, context, tile)
             ends = relations.add_ends(ends, sides, score_gradient)
             relations.write("band_gradient", score_gradient)
-        product_gradient = view.product_gradient(score_gradient)
+        product_gradient = view.product_gradient(score_gradient, has_far_derivative=True)
         gradients = view.coefficient_gradients(score_gradient, product_gradient)
         sums = [
             row_sum if gradient is None else row_sum + gradient.sum(axis=1)
@@ -149,6 +151,8 @@ def query_gradient(
         finish,
         scattered=("band_gradient",) * has_products,
         scratch=scratch_buffers(score_map, gradient_dtype=dtype),
+        # The sums of coefficient gradients use tables of derivatives.
+        ends_with_product=not isinstance(score_map.scoring, TableScoring),
     )
 
 
@@ -217,8 +221,9 @@ def key_gradient(
             weight_gradient,
             per_row=context.vectors["received_cotangent"] if has_received else None,
             per_column=tile.load_vector("negative_delta"),
+            factor=view.far_derivative,
         )
-        product_gradient = view.product_gradient(score_gradient)
+        product_gradient = view.product_gradient(score_gradient, has_far_derivative=True)
         dropped_weights = drop(score_map, context, tile, weights)
         if widths[0] < query.shape[-1]:
             query = query.at[:, : widths[0]]
@@ -295,8 +300,9 @@ def position_gradient(
             weight_gradient,
             per_row=tile.load_row_vector("received_cotangent") if has_received else None,
             per_column=tile.load_vector("negative_delta"),
+            factor=view.far_derivative,
         )
-        product_gradient = view.product_gradient(score_gradient)
+        product_gradient = view.product_gradient(score_gradient, has_far_derivative=True)
         lower, upper = gradient_by_diagonal(score_map, context, product_gradient)
         totals = mosaic.accumulate_products(
             state,

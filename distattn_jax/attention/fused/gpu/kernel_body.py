@@ -26,14 +26,14 @@ class Tile(NamedTuple):
       shape: Number of rows and number of columns.
       wait: Waits until a streamed matrix has arrived, and returns its reference in shared memory.
       release: Frees the slot of a streamed matrix for the next copy.
-      load_vector: Waits for a streamed vector, loads it and frees its slot.
-      load_row_vector: Waits for a vector of moving rows, loads it and frees its slot.
-      load_diagonals: Waits for the diagonals of a tile, loads one number for each entry and frees
-        the slot.
+      load_vector: Waits for a streamed vector and loads it. The slots of all numbers that a tile
+        loads are freed after the tile.
+      load_row_vector: Waits for a vector of moving rows and loads it.
+      load_diagonals: Waits for the diagonals of a tile and loads one number for each entry.
       wait_diagonals: Waits for the vectors of the diagonals of a square tile. Returns references to
         the vectors of the diagonals 0 to rows - 1 and rows to 2 rows - 1, where the entry
         (row, column) of the tile belongs to the diagonal row - column + columns.
-      load_entries: Waits for the tile of an array of entries, loads it and frees its slot.
+      load_entries: Waits for the tile of an array of entries and loads it.
       skip: Waits for an array that this tile does not use, and frees its slot.
       streamed: Names of all arrays in the ring buffer.
     """
@@ -91,6 +91,8 @@ class KernelBody(NamedTuple):
       finish: Returns the outputs by name, computed from the state after the last tile.
       scattered: Names of further outputs. `step` writes their entries to global memory.
       scratch: Number of entries and dtype of each buffer that a warpgroup needs, by name.
+      ends_with_product: True if `step` ends with a matrix product that depends on all numbers which
+        the tile has loaded.
     """
 
     initialize: Callable[[WarpgroupContext], Any]
@@ -98,6 +100,7 @@ class KernelBody(NamedTuple):
     finish: Callable[[WarpgroupContext, Any], dict[str, jax.Array]]
     scattered: tuple[str, ...] = ()
     scratch: Mapping[str, tuple[int, Any]] = MappingProxyType({})
+    ends_with_product: bool = True
 
 
 class KernelInputs(NamedTuple):

@@ -93,7 +93,7 @@ MANY_SHORT = TileConfigs(*(config._replace(visits_examples=True) for config in S
 LONG = TileConfigs(
     forward=TileConfig(rows=64, columns=128, warpgroups=3),
     query_gradient=TileConfig(rows=64, columns=64, warpgroups=3),
-    key_gradient=TileConfig(rows=64, columns=64, stages=3),
+    key_gradient=TileConfig(rows=64, columns=64, stages=3, held=("key",)),
     received=TileConfig(rows=64, columns=128, warpgroups=3),
     attention_given=TileConfig(rows=64, columns=128, warpgroups=3),
 )

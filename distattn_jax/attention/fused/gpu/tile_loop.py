@@ -218,33 +218,39 @@ def _compute_tiles(
     read_run = functools.partial(read_run_of_block, inputs, grid_index)
     row = grid_index[2] * config.block_rows + warpgroup * config.rows
     buffer = slot * config.warpgroups + warpgroup
+    groups = [
+        (kind, [i for i, _ in equal])
+        for kind, equal in itertools.groupby(enumerate(schedule.kinds), key=lambda pair: pair[1])
+    ]
+    # All boundaries are read before the warpgroup waits for its rows, so that it waits only once.
+    starts = [read_run(indices[0])[0] for _, indices in groups]
+    ends = [*starts[1:], read_run(len(schedule.kinds) - 1)[1]]
     context = _make_context(kernel, grid_index, warpgroup, buffer, row)
 
     reused_blocks = count_reused_blocks(inputs, config)
     for name, count in reused_blocks.items():
         for block in range(count):
             plgpu.barrier_wait(memory.full[name].at[block])
-    shift = iteration - read_run(0)[0]
+    shift = iteration - starts[0]
     state = body.initialize(context)
-    kinds = enumerate(schedule.kinds)
-    for kind, equal in itertools.groupby(kinds, key=lambda pair: pair[1]):
+    for (kind, indices), start, end in zip(groups, starts, ends, strict=True):
 
         def step(index, iteration, state, kind=kind):
             first_row = row + index * config.columns - origin if inputs.moving else row
-            tile = _make_tile(kernel, first_row, warpgroup, index, iteration, kind, reused_blocks)
+            tile, release_loaded = _make_tile(
+                kernel, first_row, warpgroup, index, iteration, kind, reused_blocks
+            )
             resident = {
                 name: registers.copy_operand(matrix, index) if name in config.held else matrix
                 for name, matrix in context.resident.items()
             }
-            return body.step(context._replace(resident=resident), tile, state)
+            state = body.step(context._replace(resident=resident), tile, state)
+            release_loaded()
+            return state
 
-        indices = [i for i, _ in equal]
-        if schedule.is_in_column_order:
-            # A loop ends where the next begins: this boundary is read once.
-            is_last = indices[-1] + 1 == len(schedule.kinds)
-            end = read_run(indices[-1])[1] if is_last else read_run(indices[-1] + 1)[0]
+        if schedule.is_in_column_order:  # A loop ends where the next begins.
             state = lax.fori_loop(
-                read_run(indices[0])[0],
+                start,
                 end,
                 lambda index, state, step=step: step(index, index + shift, state),
                 state,
@@ -325,8 +331,8 @@ def _make_tile(
     iteration: jax.Array,
     kind: TileKind,
     reused_blocks: dict[str, int],
-) -> Tile:
-    """Return a tile and the functions that read its columns from the ring buffer.
+) -> tuple[Tile, Callable[[], None]]:
+    """Return a tile, and a function that frees the slots of all vectors that the tile has loaded.
 
     Args:
       kernel: Computation, references and buffers.
@@ -358,11 +364,19 @@ def _make_tile(
     def release(name):
         plgpu.barrier_arrive(memory.free[name].at[find_slot(name, 0)])
 
+    loaded = []
+
     def load(name, read):
-        loaded = read(wait(name))
-        plgpu.commit_smem()  # complete the read before the next copy overwrites the slot
-        release(name)
-        return loaded
+        loaded.append(name)
+        return read(wait(name))
+
+    def release_loaded():
+        # A copy must not overwrite numbers that a thread still reads. If the tile ends with a
+        # product that depends on these numbers, all of them have been read.
+        if loaded and not kernel.body.ends_with_product:
+            plgpu.commit_smem()
+        for name in loaded:
+            release(name)
 
     rows = pl.ds(warpgroup * config.rows, config.rows)
 
@@ -380,7 +394,7 @@ def _make_tile(
         window = pl.ds(warpgroup * config.rows, config.rows + config.columns)
         return load(name, lambda ref: registers.load_diagonals(ref.at[window], config.tile_shape))
 
-    return Tile(
+    tile = Tile(
         row=row,
         column=index * config.columns,
         kind=kind,
@@ -395,3 +409,4 @@ def _make_tile(
         skip=skip,
         streamed=memory.ring,
     )
+    return tile, release_loaded

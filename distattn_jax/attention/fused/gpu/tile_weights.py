@@ -38,8 +38,12 @@ def compute_score_gradient(
     *,
     per_row: jax.Array | None,
     per_column: jax.Array | None,
+    factor: jax.Array | None,
 ) -> jax.Array:
-    """Return the gradient of the scores of a tile, A (dO · V + g - D): see `fused.kernels`.
+    """Return factor * A (dO · V + g - D), where A (dO · V + g - D) is the gradient of the scores.
+
+    See `fused.kernels`. The factor costs no instruction per entry: the instruction that adds g - D
+    to dO · V also multiplies.
 
     Args:
       score_map: Scoring and masking of the map.
@@ -51,13 +55,18 @@ def compute_score_gradient(
         nothing.
       per_column: Per-column vector that is added: -D if columns are queries, g if columns are keys.
         None adds nothing.
+      factor: Number by which the gradient is multiplied. None means 1.
     """
     weight_gradient = drop(score_map, context, tile, weight_gradient)
     if score_map.has_dropout:
         weight_gradient *= read_dropout_scale(context.scalars)
+    if factor is not None:
+        weight_gradient *= factor
     if per_row is not None:
+        per_row = per_row if factor is None else per_row * factor
         weight_gradient += mosaic.expand_per_row(per_row, tile.shape)
     if per_column is not None:
+        per_column = per_column if factor is None else per_column * factor
         weight_gradient += mosaic.expand_per_column(per_column, tile.shape)
     return weights * weight_gradient
 

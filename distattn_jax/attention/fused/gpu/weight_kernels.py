@@ -181,7 +181,8 @@ def received(score_map: ScoreMap, shape: Shape) -> KernelBody:
         is_visible = is_visible_key(score_map, context, shape[0])
         return {"received": jnp.where(is_visible, state, 0.0)}
 
-    return KernelBody(initialize, step, finish, scratch=scratch_buffers(score_map))
+    buffers = scratch_buffers(score_map)
+    return KernelBody(initialize, step, finish, scratch=buffers, ends_with_product=False)
 
 
 def attention_given(score_map: ScoreMap, shape: Shape) -> KernelBody:
@@ -231,4 +232,5 @@ def attention_given(score_map: ScoreMap, shape: Shape) -> KernelBody:
     def finish(context, state):
         return {"attention_given": state}
 
-    return KernelBody(initialize, step, finish, scratch=scratch_buffers(score_map))
+    buffers = scratch_buffers(score_map)
+    return KernelBody(initialize, step, finish, scratch=buffers, ends_with_product=False)
