@@ -39,7 +39,8 @@ def _always_supported(call: AttentionCall) -> None:
 
 
 # By name, in the order of preference: one for each platform, or one for all platforms. The choice
-# ends at "xla", which supports every call. "cudnn" comes first where it is faster.
+# ends at "xla", which supports every call. "cudnn" comes first where it is faster. "pallas" is not
+# chosen where it may lose too many digits.
 IMPLEMENTATIONS = {
     "pallas": (
         Implementation(pallas.run_on_gpu, "cuda", pallas.unsupported_reason_on_gpu),
@@ -94,7 +95,9 @@ def _select_by_device(name: str, call: AttentionCall) -> Implementation:
 def _compute_by_first_supported(call: AttentionCall) -> Attended:
     """Compute attention with the first implementation that supports the call and the platform."""
     branches: dict[str, Run] = {}
-    names = ("cudnn", *IMPLEMENTATIONS) if cudnn.is_faster(call) else tuple(IMPLEMENTATIONS)
+    names = ["cudnn", *IMPLEMENTATIONS] if cudnn.is_faster(call) else list(IMPLEMENTATIONS)
+    if pallas.may_lose_digits(call):
+        names.remove("pallas")
     for implementation in itertools.chain(*(IMPLEMENTATIONS[name] for name in names)):
         if implementation.unsupported_reason(call) is not None:
             continue

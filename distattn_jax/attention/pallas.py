@@ -26,6 +26,7 @@ from distattn_jax.attention.variants import (
     Variant,
     early_add,
     early_multiply,
+    exponent,
 )
 
 OLDEST_JAX = (0, 11)
@@ -164,6 +165,17 @@ def _unsupported_call_reason(call: AttentionCall, widths: Sequence[int]) -> str 
     if mesh.is_partly_manual():
         return "it does not support a shard_map over only some of the axes of the mesh"
     return None
+
+
+def may_lose_digits(call: AttentionCall) -> bool:
+    """Return True if scores may be so large that kernels compute gradients which are not finite.
+
+    Kernels do not store weights. They compute scores a second time in the backward pass, and
+    subtract the logsumexp. The mapping `exponent` may multiply scores by e⁶⁰. Rounding such a score
+    changes it by more than the largest exponent of a float32.
+    """
+    variant = call.variant
+    return isinstance(variant, DistanceAware) and variant.mapping == exponent
 
 
 def _unsupported_variant_reason(variant: Variant) -> str | None:

@@ -9,6 +9,7 @@ import pytest
 
 from distattn_jax.attention import (
     IMPLEMENTATIONS,
+    MAPPINGS,
     Adapted,
     DistanceAware,
     DotProduct,
@@ -92,6 +93,20 @@ def test_lowering_selects_the_implementation_of_its_platform(monkeypatch):
     assert "7.0" not in traced.lower(lowering_platforms=("cpu",)).as_text()
 
 
+@pytest.fixture
+def chosen(monkeypatch):
+    """Dict that a call of `attention` fills with the implementation for each platform."""
+    implementation = {}
+
+    def run_on_platform(call, branches, fallback):
+        implementation.update(branches)
+        return fallback(call)
+
+    monkeypatch.setattr(gpu_inputs, "cuda_capabilities", lambda: [9.0])
+    monkeypatch.setattr(implementations, "_run_on_platform", run_on_platform)
+    return implementation
+
+
 @pytest.mark.parametrize(
     ("length", "width", "expected"),
     [
@@ -100,18 +115,19 @@ def test_lowering_selects_the_implementation_of_its_platform(monkeypatch):
         pytest.param(512, 128, "pallas", marks=needs_kernels),
     ],
 )
-def test_cudnn_comes_first_where_it_is_faster(length, width, expected, monkeypatch):
-    chosen = {}
-
-    def run_on_platform(call, branches, fallback):
-        chosen.update(branches)
-        return fallback(call)
-
-    monkeypatch.setattr(gpu_inputs, "cuda_capabilities", lambda: [9.0])
-    monkeypatch.setattr(implementations, "_run_on_platform", run_on_platform)
+def test_cudnn_comes_first_where_it_is_faster(length, width, expected, chosen):
     x = jax.ShapeDtypeStruct((1, length, 1, width), jnp.bfloat16)
     jax.eval_shape(attention, x, x, x, DotProduct())
     assert chosen["cuda"] == IMPLEMENTATIONS[expected][0].run
+
+
+@needs_kernels
+@pytest.mark.parametrize("mapping", ["sigmoid", "exponent"])
+def test_kernels_are_not_chosen_for_scores_that_are_multiplied_by_a_power(mapping, chosen):
+    x = jax.ShapeDtypeStruct((1, 64, 1, 16), jnp.bfloat16)
+    variant = DistanceAware(jnp.ones(1), (), MAPPINGS[mapping])
+    jax.eval_shape(attention, x, x, x, variant)
+    assert ("cuda" in chosen) == (mapping == "sigmoid")
 
 
 @pytest.mark.parametrize("platform", ["cpu", "tpu", "cuda"])
