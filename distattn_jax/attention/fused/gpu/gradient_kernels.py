@@ -300,9 +300,8 @@ def position_gradient(
             weight_gradient,
             per_row=tile.load_row_vector("received_cotangent") if has_received else None,
             per_column=tile.load_vector("negative_delta"),
-            factor=view.far_derivative,
         )
-        product_gradient = view.product_gradient(score_gradient, has_far_derivative=True)
+        product_gradient = view.product_gradient(score_gradient)
         lower, upper = gradient_by_diagonal(score_map, context, product_gradient)
         totals = mosaic.accumulate_products(
             state,

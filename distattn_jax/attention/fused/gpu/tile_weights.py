@@ -38,7 +38,7 @@ def compute_score_gradient(
     *,
     per_row: jax.Array | None,
     per_column: jax.Array | None,
-    factor: jax.Array | None,
+    factor: jax.Array | None = None,
 ) -> jax.Array:
     """Return factor * A (dO · V + g - D), where A (dO · V + g - D) is the gradient of the scores.
 
