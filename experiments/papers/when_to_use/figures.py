@@ -1,7 +1,7 @@
 """Figure of the report on where distance helps: longer and longer texts.
 
-Panels: perplexity of language models, their attention to far tokens, their perplexity by length in
-training, and the accuracy of classifiers of film reviews.
+Panels: perplexity of language models, their attention to far tokens, the effect of training on
+longer texts, and the accuracy of classifiers of film reviews.
 """
 
 import functools
@@ -27,7 +27,14 @@ from experiments.papers.line_labels import Line, label_lines
 from experiments.papers.pictures import Picture
 from experiments.papers.statistics import summarize
 from experiments.papers.when_to_use import language_models, reviews
-from experiments.papers.when_to_use.settings import CUTS, ENCODERS, LENGTHS, OURS, TRAINED_LENGTH
+from experiments.papers.when_to_use.settings import (
+    CUTS,
+    ENCODERS,
+    LENGTHS,
+    LONGER_TRAINED_LENGTH,
+    OURS,
+    TRAINED_LENGTH,
+)
 from experiments.papers.when_to_use.tables import Contents
 
 NAME = "when_to_use_lengths"
@@ -178,29 +185,43 @@ def _draw_far_attention(axes: Axes, contents: Contents) -> None:
     label_lines(axes, ends, lines, strong=OURS)
 
 
+def find_training_effects(contents: Contents) -> dict[str, list[float]]:
+    """Return the change of the perplexity, in percent, by training on longer texts.
+
+    Returns:
+      Dict from the method to the change at each length of the test set, best method first.
+    """
+    found = [
+        [language_models.find_perplexities(contents, length, trained=n) for length in LENGTHS]
+        for n in (TRAINED_LENGTH, LONGER_TRAINED_LENGTH)
+    ]
+    return {
+        method: [
+            100 * (summarize(after[method].values()).mean / summarize(before[method].values()).mean)
+            - 100
+            for before, after in zip(*found, strict=True)
+        ]
+        for method in language_models.list_measured(contents)
+        if all(method in scores for lengths in found for scores in lengths)
+    }
+
+
 def _draw_trainings(axes: Axes, contents: Contents) -> None:
-    """Draw the perplexity of the longest texts against the length in training."""
-    trained = tuple(language_models.NAMES)
-    found = [language_models.find_perplexities(contents, LENGTHS[-1], trained=n) for n in trained]
-    measured = language_models.list_measured(contents)
-    lines = choose_methods([m for m in measured if all(m in scores for scores in found)])
-    ends = {}
+    """Draw the change of the perplexity by training on longer texts, by length of the test set."""
+    effects = find_training_effects(contents)
+    lines = choose_methods(list(effects))
     for method, line in lines.items():
-        means = [summarize(scores[method].values()).mean for scores in found]
-        _draw_line(axes, means, method, line, places=trained)
-        ends[method] = means[-1]
-    _set_perplexity_axis(axes)
-    axes.set_xscale("log", base=2)
-    axes.set_xticks(trained, [str(length) for length in trained])
-    axes.minorticks_off()
-    axes.set_xlim(right=trained[-1])
-    axes.set_xlabel("tokens of a text in training")
+        _draw_line(axes, effects[method], method, line)
+    axes.axhline(0, color=GREY, linewidth=1.0, linestyle=":")
+    axes.set_ylabel("change of perplexity (%, negative: better)")
     _set_title(
         axes,
         "Does it help to train on longer texts?",
-        f"perplexity on texts of {LENGTHS[-1]} tokens; as many tokens in a batch",
+        f"trained on {LONGER_TRAINED_LENGTH} instead of {TRAINED_LENGTH} tokens, "
+        "with as many tokens in total",
     )
-    label_lines(axes, ends, lines, strong=OURS)
+    _finish_lengths(axes, trained=(TRAINED_LENGTH, LONGER_TRAINED_LENGTH))
+    label_lines(axes, {m: effects[m][-1] for m in lines}, lines, strong=OURS)
 
 
 def _draw_gains(axes: Axes, contents: Contents) -> None:
@@ -209,31 +230,25 @@ def _draw_gains(axes: Axes, contents: Contents) -> None:
     lines = {method: Line(METHOD_COLOURS[method]) for method in gains}
     ends = {}
     for i, (method, values) in enumerate(gains.items()):
-        summaries = [summarize(one) for one in values]
-        means = [one.mean for one in summaries]
+        means = np.asarray([summarize(one).mean for one in values])
+        spread = np.asarray([summarize(one).std or 0.0 for one in values])
         # Each method is moved sideways a little, so that lines of the spread do not overlap.
-        places = np.asarray(CUTS) * 2 ** (0.07 * (i - (len(gains) - 1) / 2))
-        axes.errorbar(
-            places,
-            means,
-            yerr=[one.std or 0.0 for one in summaries],
-            color=lines[method].colour,
-            linewidth=2.4 if method == OURS else 1.4,
-            elinewidth=0.9,
-            marker="o",
-            markersize=3.5,
-        )
+        places = np.asarray(CUTS) * 2 ** (0.06 * (i - (len(gains) - 1) / 2))
+        colour = lines[method].colour
+        axes.vlines(places, means - spread, means + spread, color=colour, linewidth=0.9, alpha=0.4)
+        _draw_line(axes, means, method, lines[method], places=places, marker="o")
         ends[method] = means[-1]
     axes.axhline(0, color=GREY, linewidth=1.0, linestyle=":")
     axes.set_xscale("log", base=2)
     axes.set_xticks(CUTS, [str(cut) for cut in CUTS])
     axes.minorticks_off()
+    axes.set_xlim(right=CUTS[-1] * 2**0.2)
     axes.set_xlabel("words of a review")
     axes.set_ylabel("accuracy minus no positions (points)")
     _set_title(
         axes,
         "How much do positions help to classify film reviews?",
-        "classifiers; mean ± standard deviation over seeds",
+        "small classifiers; mean ± standard deviation over seeds",
     )
     lines["no_positions"], ends["no_positions"] = Line(GREY, ":"), 0.0
     label_lines(axes, ends, lines, strong=OURS)
@@ -241,11 +256,12 @@ def _draw_gains(axes: Axes, contents: Contents) -> None:
 
 def _draw_line(
     axes: Axes,
-    values: Sequence[float],
+    values: Sequence[float] | np.ndarray,
     method: str,
     line: Line,
     *,
-    places: Sequence[int] = LENGTHS,
+    places: Sequence[int] | np.ndarray = LENGTHS,
+    marker: str = "",
 ) -> None:
     """Draw the line of a method. DA-Transformer is thick and in front."""
     ours = method == OURS
@@ -255,6 +271,8 @@ def _draw_line(
         color=line.colour,
         linestyle=line.style,
         linewidth=2.6 if ours else 1.5,
+        marker=marker,
+        markersize=3.5,
         zorder=3 if ours else 2,
     )
 
@@ -268,14 +286,15 @@ def _set_perplexity_axis(axes: Axes) -> None:
     axes.set_ylabel("perplexity (lower is better)")
 
 
-def _finish_lengths(axes: Axes) -> None:
-    """Set the horizontal axis of language models, and mark the trained length."""
+def _finish_lengths(axes: Axes, *, trained: Sequence[int] = (TRAINED_LENGTH,)) -> None:
+    """Set the horizontal axis of language models, and mark the trained lengths."""
     axes.set_xscale("log", base=2)
     axes.set_xticks(LENGTHS, [str(length) for length in LENGTHS])
     axes.xaxis.set_minor_locator(NullLocator())
     axes.set_xlabel("tokens of a text")
     axes.set_xlim(right=LENGTHS[-1])
-    axes.axvline(TRAINED_LENGTH, color=GREY, linewidth=0.8, linestyle=":", zorder=0)
+    for length in trained:
+        axes.axvline(length, color=GREY, linewidth=0.8, linestyle=":", zorder=0)
 
 
 def _set_title(axes: Axes, question: str, explanation: str) -> None:
