@@ -50,6 +50,13 @@ def test_every_number_of_the_page_is_printed_by_the_commands():
     assert decimals(PAGE) <= decimals(printed)
 
 
+def test_every_number_of_the_page_of_advice_is_printed_or_measured():
+    ((page, table),) = WHEN_TO_USE.list_pages(stored_results.FOLDER).items()
+    speed = page.with_name("kernels.md").read_text()
+    printed = summarize("when_to_use") + WHEN_TO_USE.detail() + table + speed
+    assert decimals(page.read_text()) <= decimals(printed)
+
+
 def read_tracked_files():
     folder = stored_results.FOLDER
     paths = [stored_results.RESULTS_PAGE, *folder.iterdir(), *(folder / "figures").iterdir()]
