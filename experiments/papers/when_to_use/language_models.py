@@ -37,7 +37,7 @@ NAMES = {
 METRIC = "perplexity"
 LONGEST = LENGTHS[-1]
 # Forms of distance-aware attention that may give far tokens less attention in long texts.
-REMEDIES = (OURS, "distance_aware_early_add", REMEDY)
+REMEDIES = (OURS, "distance_aware_linear", "distance_aware_early_add", REMEDY)
 
 
 def find_perplexities(
