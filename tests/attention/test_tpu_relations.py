@@ -1,14 +1,30 @@
 """Relations, buckets of T5 and position vectors in the TPU kernels, run by the interpreter."""
 
+import functools
+
 import chex
 import jax
 import jax.numpy as jnp
 import pytest
 
-from distattn_jax.attention import DistanceBias, RelativePosition, T5Buckets, implementations
+from distattn_jax.attention import (
+    DistanceBias,
+    RelativePosition,
+    T5Buckets,
+    attention,
+    implementations,
+)
+from distattn_jax.attention.fused import interpreter
 from distattn_jax.attention.fused.tpu import bands, tile_configs
-from tests.attention.cases import Sizes, needs_kernels, random_arrays, transformer_xl
-from tests.attention.test_tpu_kernels import compare_with_reference, random_mask
+from tests.attention.cases import (
+    TOLERANCE,
+    Sizes,
+    inputs,
+    needs_kernels,
+    random_arrays,
+    transformer_xl,
+)
+from tests.attention.test_tpu_kernels import QUICKLY, compare_with_reference, random_mask
 
 pytestmark = needs_kernels
 # One block of two groups of 128 queries, and three tiles of keys.
@@ -53,6 +69,28 @@ def test_position_vectors_of_transformer_xl():
     variant, _ = transformer_xl(sizes, "float32")
     options = {"query_offset": jnp.asarray([-7, 90]), "key_lengths": jnp.asarray([300, 210])}
     compare_with_reference(sizes, variant, options)
+
+
+def test_examples_share_the_position_vectors_in_each_call_of_a_vmap():
+    """Two blocks of queries and two examples are summed in float32, and rounded once."""
+    sizes = SIZES._replace(batch=2, queries=300, keys=100)
+    variant, _ = transformer_xl(sizes, "float32")
+    query, key, value = inputs(sizes, "bfloat16")
+
+    def gradient(implementation, query):
+        def loss(variant):
+            values = attention(query, key, value, variant, implementation=implementation).values
+            return jnp.sin(values.astype(jnp.float32)).sum()
+
+        return jax.grad(loss)(variant)
+
+    queries = jnp.stack([query, -query])
+    with interpreter.interpreted():
+        step = jax.vmap(functools.partial(gradient, "pallas"))
+        actual = jax.jit(step, compiler_options=QUICKLY)(queries)
+    expected = jax.vmap(functools.partial(gradient, "reference"))(queries)
+    tolerance = TOLERANCE["bfloat16"] * float(jnp.abs(expected.projection).max())
+    chex.assert_trees_all_close(actual.projection, expected.projection, rtol=0, atol=tolerance)
 
 
 @pytest.mark.parametrize(("k", "offset"), [(128, -1), (13, 205)])

@@ -38,7 +38,7 @@ def fold_batches(call: Callable[[KernelInputs], dict[str, Array]]) -> Callable[.
         )
         runs = fold(inputs.runs, is_batched.runs, is_shared=False)
         outputs = fold_batches(call)(folded._replace(runs=runs))
-        outputs = {name: x.reshape(size, batch, *x.shape[1:]) for name, x in outputs.items()}
+        outputs = {name: x.reshape(size, -1, *x.shape[1:]) for name, x in outputs.items()}
         return outputs, dict.fromkeys(outputs, True)
 
     return run

@@ -89,7 +89,7 @@ class KernelArrays:
         return jnp.transpose(jnp.pad(flipped, padding)[:, :length], (0, 2, 3, 1))
 
     def restore_positions(
-        self, gradient: Float[Array, "B N _ 128"], positions: Float[Array, "#B D #N H"]
+        self, gradient: Float[Array, "#B N _ 128"], positions: Float[Array, "#B D #N H"]
     ) -> Float[Array, "#B D #N H"]:
         """Return the gradient of the position vectors from the output of a kernel.
 
@@ -106,8 +106,7 @@ class KernelArrays:
         flipped = by_diagonal[:, before : before + positions.shape[1]]
         missing = positions.shape[1] - flipped.shape[1]
         result = jnp.flip(jnp.pad(flipped, ((0, 0), (0, missing), (0, 0), (0, 0))), axis=1)
-        shared = tuple(axis for axis in (0, 2) if positions.shape[axis] == 1)
-        return result.sum(axis=shared, keepdims=True)
+        return result if positions.shape[2] == heads else result.sum(axis=2, keepdims=True)
 
     def arrange_by_relation(self, array: Float[Array, "#B _ N R"]) -> Float[Array, "#B N _ _"]:
         """Return an array by relation with one row per relation and one column per query.

@@ -53,7 +53,7 @@ class BlockContext(NamedTuple):
       scratch: References to the buffers that `KernelBody.scratch` declares.
       kept: References to the buffers that `KernelBody.kept` declares.
       is_first: True in the first program of a head.
-      summed_outputs: References to the outputs that `KernelBody.summed_outputs` names.
+      sums: References to the float32 sums of the outputs that `KernelBody.summed_outputs` names.
     """
 
     start: jax.Array
@@ -63,7 +63,7 @@ class BlockContext(NamedTuple):
     scratch: dict[str, Any]
     kept: dict[str, Any]
     is_first: jax.Array
-    summed_outputs: dict[str, Any]
+    sums: dict[str, Any]
 
 
 class KernelBody(NamedTuple):
@@ -74,7 +74,8 @@ class KernelBody(NamedTuple):
       initialize: Fills the buffers before the first tile.
       step: Updates the buffers with one tile.
       finish: Returns the outputs of the block by name, computed from the buffers.
-      summed_outputs: Names of the outputs that are summed over all blocks of a head.
+      summed_outputs: Names of the outputs that are summed over all blocks of a head, and over all
+        examples that share them.
       kept: Types of the buffers that keep their contents from block to block, by name. All examples
         and blocks of a head use the same buffers, one after the other.
     """

@@ -215,12 +215,15 @@ class _KernelCall:
         """Return the types of the gradients of position queries and vectors, or an empty dict."""
         if self.operands.positions is None:
             return {}
-        arrays, width = self.arrays, self.arrays.query.shape[2]
+        arrays, positions = self.arrays, self.operands.positions
+        heads, width = arrays.query.shape[1:3]
         rows = (arrays.padded_queries + arrays.padded_keys) // LANES * width
-        shape = (*arrays.query.shape[:2], rows, LANES)
+        shape = (positions.shape[0], heads, rows, LANES)
+        # Shared vectors of all heads are summed after the kernel, before they are rounded.
+        dtype = positions.dtype if positions.shape[2] == heads else jnp.float32
         return {
             "position_query": arrays.query_type(width, arrays.query.dtype),
-            "positions": jax.ShapeDtypeStruct(shape, jnp.float32),
+            "positions": jax.ShapeDtypeStruct(shape, dtype),
         }
 
     def _restore_position_gradients(self, outputs: dict[str, Array]) -> dict[str, Array | None]:
@@ -246,8 +249,8 @@ class _KernelCall:
             return {}
         rows = count_rows(scoring.clip_distance)
         if name == GRADIENT and self.operands.shares_relation_products:
-            batch, heads = self.arrays.query.shape[:2]
-            return {name: jax.ShapeDtypeStruct((batch, heads, rows, LANES), jnp.float32)}
+            shape = (1, self.arrays.query.shape[1], rows, LANES)
+            return {name: jax.ShapeDtypeStruct(shape, jnp.float32)}
         has_output = {"relation_weights": scoring.has_relation_weights}
         has_output[GRADIENT] = scoring.has_relation_products
         return {name: self.arrays.query_type(rows)} if has_output[name] else {}
@@ -261,7 +264,7 @@ class _KernelCall:
         assert isinstance(self.plan.scoring, RelationScoring)
         relations = 2 * self.plan.scoring.clip_distance + 1
         if name == GRADIENT and self.operands.shares_relation_products:
-            return outputs[name][:, :, :relations].sum(axis=(0, 3))[None, None]
+            return outputs[name][:, :, :relations].sum(axis=3)[None]
         return restore(outputs[name], self.arrays.queries)[..., :relations]
 
     def _run(

@@ -61,9 +61,7 @@ def add_gradients(
         group = ((origin + tile.key - tile.query - first) >> LANES_BITS) - 1
         for i in range(window.shape[1] // LANES):
             rows = pl.ds(pl.multiple_of((group + i) * width, width), width)
-            context.summed_outputs["positions"].at[rows][...] += gradient[
-                :, i * LANES : (i + 1) * LANES
-            ]
+            context.sums["positions"].at[rows][...] += gradient[:, i * LANES : (i + 1) * LANES]
 
 
 def _select_window(tile: Tile, positions: jax.Array, first: int) -> jax.Array:

@@ -58,7 +58,8 @@ def run_tile_loop(
     Args:
       body: Computation of the kernel.
       inputs: Input arrays of the kernel.
-      output_types: Shapes (B, N, W, L) and dtypes of the outputs, by name.
+      output_types: Shapes (B, N, W, L) and dtypes of the outputs, by name. If the batch of a summed
+        output is 1, the output is also summed over all examples.
       schedule: Kinds of the runs, and their order. The kernel has one loop for each kind, or
         for each run if the tiles are in the order of their columns.
       config: Tile sizes.
@@ -67,9 +68,19 @@ def run_tile_loop(
       origin: Index of the diagonal query = key in `inputs.diagonals`, a multiple of 128 that is at
         least the number of keys.
     """
-    call = functools.partial(
-        _call_kernel, body, output_types, schedule, config, name, is_transposed, origin
-    )
+    batch = inputs.runs.shape[0]
+
+    def call(inputs: KernelInputs) -> dict[str, jax.Array]:
+        copies = inputs.runs.shape[0] // batch  # of the call, under `vmap`
+        axes = jax.typeof(inputs.runs).manual_axis_type  # The outputs vary over them, too.
+        types = {
+            name: jax.ShapeDtypeStruct(
+                (copies * x.shape[0], *x.shape[1:]), x.dtype, manual_axis_type=axes
+            )
+            for name, x in output_types.items()
+        }
+        return _call_kernel(body, types, schedule, config, name, is_transposed, origin, inputs)
+
     return fold_batches(call)(varying.mark_varying(inputs, varying.varying_axes(inputs)))
 
 
@@ -85,11 +96,6 @@ def _call_kernel(
 ) -> dict[str, jax.Array]:
     """Run a kernel on the examples of its inputs. The arguments are those of `run_tile_loop`."""
     batch, heads, blocks, *_ = inputs.runs.shape
-    axes = jax.typeof(inputs.runs).manual_axis_type  # of a mesh, over which the outputs vary too
-    output_types = {
-        name: jax.ShapeDtypeStruct((batch, *x.shape[1:]), x.dtype, manual_axis_type=axes)
-        for name, x in output_types.items()
-    }
     block_rows, _ = config.divide(is_transposed=is_transposed)
     # Each program copies the last two axes of an array in SMEM.
     scalars = {name: array[:, :, None] for name, array in inputs.scalars.items()}
@@ -99,13 +105,13 @@ def _call_kernel(
 
     def whole(array: Any, memory_space: Any = None) -> pl.BlockSpec:
         def index(n, b, i):
-            return (*_shared_index(array.shape, heads, b, n), 0, 0)
+            return (*_shared_index(array.shape, (batch, heads), (b, n)), 0, 0)
 
         return pl.BlockSpec((1, 1, *array.shape[2:]), index, memory_space=memory_space)
 
     def resident(array: Any) -> pl.BlockSpec:
         def index(n, b, i):
-            return (*_shared_index(array.shape, heads, b, n), 0, i)
+            return (*_shared_index(array.shape, (batch, heads), (b, n)), 0, i)
 
         return pl.BlockSpec((1, 1, array.shape[2], block_rows), index)
 
@@ -131,7 +137,10 @@ def _call_kernel(
         body=body,
         kinds=schedule.kinds,
         config=config,
-        heads=heads,
+        counts=(batch, heads),
+        examples_per_sum={
+            name: batch // output_types[name].shape[0] for name in body.summed_outputs
+        },
         is_transposed=is_transposed,
         origin=origin,
     )
@@ -144,10 +153,14 @@ def _call_kernel(
             name: (whole if name in body.summed_outputs else resident)(x)
             for name, x in output_types.items()
         },
-        scratch_shapes=_scratch_types(body, inputs, config, is_transposed),
+        scratch_shapes=_scratch_types(body, inputs, output_types, config, is_transposed),
         compiler_params=pltpu.CompilerParams(
-            # Only one core may compute a head whose buffers are kept from example to example.
-            dimension_semantics=("parallel", "arbitrary" if body.kept else "parallel", "arbitrary"),
+            # Only one core may compute a head whose examples share buffers or sums.
+            dimension_semantics=(
+                "parallel",
+                "arbitrary" if body.kept or body.summed_outputs else "parallel",
+                "arbitrary",
+            ),
             vmem_limit_bytes=VMEM_LIMIT_BYTES,
             disable_bounds_checks=True,  # The checks of each copy cost dozens of bundles per tile.
         ),
@@ -184,16 +197,22 @@ class _Scratch(NamedTuple):
       arrived: A semaphore for each slot of each streamed array, in the order of `slots`.
       body: Buffers of the kernel body.
       kept: Buffers of the kernel body that keep their contents from block to block.
+      sums: Float32 buffers for the summed outputs of 16 bits. Others are summed in place.
     """
 
     slots: dict[str, Any]
     arrived: Any
     body: dict[str, Any]
     kept: dict[str, Any]
+    sums: dict[str, Any]
 
 
 def _scratch_types(
-    body: KernelBody, inputs: KernelInputs, config: TileConfig, is_transposed: bool
+    body: KernelBody,
+    inputs: KernelInputs,
+    output_types: dict[str, jax.ShapeDtypeStruct],
+    config: TileConfig,
+    is_transposed: bool,
 ) -> tuple[_Scratch]:
     """Return the types of all buffers and semaphores of a program."""
     _, tile_columns = config.divide(is_transposed=is_transposed)
@@ -220,6 +239,11 @@ def _scratch_types(
                 for name, x in body.scratch.items()
             },
             kept=dict(body.kept),
+            sums={
+                name: pltpu.VMEM(output_types[name].shape[2:], jnp.float32)
+                for name in body.summed_outputs
+                if output_types[name].dtype != jnp.float32
+            },
         ),
     )
 
@@ -232,7 +256,8 @@ def _run_block(
     body: KernelBody,
     kinds: tuple[TileKind, ...],
     config: TileConfig,
-    heads: int,
+    counts: tuple[int, int],
+    examples_per_sum: dict[str, int],
     is_transposed: bool,
     origin: int,
 ) -> None:
@@ -245,13 +270,18 @@ def _run_block(
       body: Computation of the kernel.
       kinds: Properties of the tiles of each run.
       config: Tile sizes.
-      heads: Number of heads of the kernel.
+      counts: Number of examples and number of heads of the kernel.
+      examples_per_sum: Number of examples over which each summed output is summed.
       is_transposed: True if the rows are keys.
       origin: Index of the diagonal query = key in `refs.diagonals`.
     """
     head, example, block = (pl.program_id(axis) for axis in range(3))
     block_rows, tile_columns = config.divide(is_transposed=is_transposed)
     start = block * block_rows
+
+    def select_head(ref: Any) -> Any:
+        """Return a reference to the last two axes of an array in HBM."""
+        return ref.at[*_shared_index(ref.shape, counts, (example, head))]
 
     def place(tile: Array) -> tuple[Array, Array]:
         """Return the first query and the first key of a tile."""
@@ -263,19 +293,19 @@ def _run_block(
         sources = {}
         for name, ref in refs.streamed.items():
             columns = pl.ds(query if is_transposed else key, tile_columns)
-            array = _select_head(ref, heads, example, head)
+            array = select_head(ref)
             sources[name] = array.at[columns] if name in ROW_ARRAYS else array.at[:, columns]
         for name, ref in refs.entries.items():
-            array = _select_head(ref, heads, example, head)
+            array = select_head(ref)
             sources[name] = array.at[pl.ds(key, config.keys), pl.ds(query, config.queries)]
         for name, ref in refs.diagonals.items():
             first = pl.multiple_of(origin + query - key - config.keys, MULTIPLE)
             window = pl.ds(first, config.queries + config.keys)
-            sources[name] = _select_head(ref, heads, example, head).at[:, window]
+            sources[name] = select_head(ref).at[:, window]
         for name, ref in refs.positions.items():
             first = ref.shape[3] - origin + key - query - config.queries
             window = pl.ds(pl.multiple_of(first, MULTIPLE), config.queries + config.keys)
-            sources[name] = _select_head(ref, heads, example, head).at[:, window]
+            sources[name] = select_head(ref).at[:, window]
         return [
             pltpu.make_async_copy(sources[name], buffer.at[slot], scratch.arrived.at[i, slot])
             for i, (name, buffer) in enumerate(scratch.slots.items())
@@ -292,15 +322,15 @@ def _run_block(
         return TileRun(*(refs.runs[0, 0, 0, 0, first + j] for j in range(len(TileRun._fields))))
 
     start_copies(refs.runs[0, 0, 0, 0, 0], jnp.int32(0))
-    summed_outputs = {name: outputs[name].at[0, 0] for name in body.summed_outputs}
-    for output in summed_outputs.values():
+    sums = {name: scratch.sums.get(name, outputs[name].at[0, 0]) for name in body.summed_outputs}
+    for name, total in sums.items():
 
-        @pl.when(block == 0)
-        def _(output=output):
-            output[...] = jnp.zeros(output.shape, output.dtype)
+        @pl.when((lax.rem(example, examples_per_sum[name]) == 0) & (block == 0))
+        def _(total=total):
+            total[...] = jnp.zeros(total.shape, total.dtype)
 
     context = _make_context(refs, scratch, block, start)._replace(
-        summed_outputs=summed_outputs, is_first=(example == 0) & (block == 0)
+        sums=sums, is_first=(example == 0) & (block == 0)
     )
     body.initialize(context)
 
@@ -332,10 +362,16 @@ def _run_block(
                 None,
             )
     for name, output in body.finish(context).items():
-        target = outputs[name].at[0, 0]
-        if name in body.summed_outputs:
-            output += target[...]
-        target[...] = output.astype(target.dtype)
+        if name in sums:
+            sums[name][...] += output
+        else:
+            outputs[name][0, 0] = output.astype(outputs[name].dtype)
+    for name, total in scratch.sums.items():
+        last = examples_per_sum[name] - 1
+
+        @pl.when((lax.rem(example, last + 1) == last) & (block == pl.num_programs(2) - 1))
+        def _(name=name, total=total):
+            outputs[name][0, 0] = total[...].astype(outputs[name].dtype)
 
 
 def _make_context(
@@ -362,26 +398,24 @@ def _make_context(
         scratch=scratch.body,
         kept=scratch.kept,
         is_first=jnp.bool_(False),
-        summed_outputs={},
+        sums={},
     )
 
 
-def _shared_index(shape: tuple[int, ...], heads: int, example: Any, head: Any) -> tuple[Any, Any]:
+def _shared_index(
+    shape: tuple[int, ...], counts: tuple[int, int], indices: tuple[Any, Any]
+) -> tuple[Any, ...]:
     """Return the indices of example and head in an array that examples or heads may share.
 
     Args:
       shape: Shape of the array, which begins with the number of examples and of heads.
-      heads: Number of heads of the kernel.
-      example: Index of the example.
-      head: Index of the head of the kernel.
+      counts: Number of examples and number of heads of the kernel.
+      indices: Index of the example and index of the head of the kernel.
     """
-    group_size = heads // shape[1]
-    return (0 if shape[0] == 1 else example, head if group_size == 1 else lax.div(head, group_size))
-
-
-def _select_head(ref: Any, heads: int, example: Array, head: Array) -> Any:
-    """Return a reference to the last two axes of an array in HBM, for one head."""
-    return ref.at[*_shared_index(ref.shape, heads, example, head)]
+    return tuple(
+        0 if size == 1 else index if size == count else lax.div(index, count // size)
+        for size, count, index in zip(shape, counts, indices, strict=False)
+    )
 
 
 def _select_lane(x: Array, lane: Array) -> Array:
