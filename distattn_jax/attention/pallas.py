@@ -36,7 +36,7 @@ GPU_WIDTHS = (16, 32, 64, 128)  # widths of heads in the kernels
 # Keys with appended constants may be wider, because the constants need no gradient.
 GPU_KEY_WIDTHS = (*GPU_WIDTHS, 2 * GPU_WIDTHS[-1])
 TPU_WIDTHS = tuple(range(16, 257, 16))
-LARGEST_POSITIONS = 2**22  # numbers: two copies of their float32 gradient need 32 MiB of VMEM
+LARGEST_POSITIONS = 2**22  # numbers: the buffers of their gradient take 32 MiB of VMEM
 MAX_CLIP_DISTANCE = 128  # of relative positions
 MAX_TABLE_PARAMETERS = 4  # per head: the kernels read and sum one more table for each of them
 

@@ -39,6 +39,7 @@ from distattn_jax.attention.fused.tpu.tile_configs import MULTIPLE, TileConfig
 from distattn_jax.attention.fused.tpu.tile_runs import TileRun, list_runs
 
 SLOTS = 2
+ROUNDED_ROWS = 16  # at a time: a register of bfloat16 numbers, and a divisor of all widths
 VMEM_LIMIT_BYTES = 56 * 2**20  # A TPU v5p has 64 MiB, a TPU v5e or v6e has 128 MiB.
 
 
@@ -370,8 +371,8 @@ def _run_block(
         last = examples_per_sum[name] - 1
 
         @pl.when((lax.rem(example, last + 1) == last) & (block == pl.num_programs(2) - 1))
-        def _(name=name, total=total):
-            outputs[name][0, 0] = total[...].astype(outputs[name].dtype)
+        def _(target=outputs[name].at[0, 0], total=total):
+            _round(total, target)
 
 
 def _make_context(
@@ -400,6 +401,16 @@ def _make_context(
         is_first=jnp.bool_(False),
         sums={},
     )
+
+
+def _round(source: Any, target: Any) -> None:
+    """Write an array in VMEM to another of a smaller dtype, in a loop that keeps the code short."""
+
+    def step(i: Array, _: None) -> None:
+        rows = pl.ds(pl.multiple_of(i * ROUNDED_ROWS, ROUNDED_ROWS), ROUNDED_ROWS)
+        target[rows] = source[rows].astype(target.dtype)
+
+    lax.fori_loop(0, source.shape[0] // ROUNDED_ROWS, step, None)
 
 
 def _shared_index(
