@@ -1,12 +1,17 @@
 """Lists of the programs that are compiled for TPUs, by the question that they answer."""
 
 from experiments.bench.shapes import SHAPES
-from experiments.bench.tpu_programs import OPTIONS, VARIANTS, Case, Sizes
+from experiments.bench.tpu_programs import OPTIONS, VARIANTS, XLA, Case, Sizes
 
 MAIN_GENERATIONS = ("v5e", "v6e")
 WIDTHS = (64, 128)
 LENGTHS = (2048, 32768)
 SCHEDULED = ("splash", "dot_product", "distance_aware")
+LAYOUTS = {  # of heads of width 64: title by program
+    "splash": "plain: splash attention",
+    "side_by_side": "plain: two heads side by side",
+    "dot_product": "transposed: dot product",
+}
 TILE = (512, 512)
 TILE_SIZES = (256, 512, 1024)
 SPLASH_TILES = ((512, 512), (1024, 512), (512, 1024))
@@ -25,9 +30,18 @@ def schedule_cases() -> list[Case]:
     ]
 
 
+def layout_cases() -> list[Case]:
+    """Return the cases that compare layouts of heads of width 64, at equal sizes of tiles."""
+    return [
+        Case(program, generation, SMALL, TILE)
+        for generation in MAIN_GENERATIONS
+        for program in LAYOUTS
+    ]
+
+
 def memory_cases() -> list[Case]:
     """Return the cases whose temporary memory is compared."""
-    programs = (*SCHEDULED, "relative_position", "t5", "transformer_xl")
+    programs = (*SCHEDULED, "relative_position", "t5", "transformer_xl", "transformer_xl" + XLA)
     sizes = [Sizes(*SHAPES[name][:4]) for name in ("long", "xlong")]
     return [
         Case(program, generation, each, TILE if program == "splash" else None)
@@ -79,6 +93,7 @@ def tile_cases() -> list[Case]:
 
 GROUPS = {
     "schedule": schedule_cases,
+    "layouts": layout_cases,
     "memory": memory_cases,
     "training": training_cases,
     "compilation": compilation_cases,

@@ -1,6 +1,7 @@
 """Markdown tables of the figures that the compiler for TPUs reports."""
 
 import collections
+import itertools
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -14,6 +15,9 @@ KERNELS = {  # name of our kernel: title, and beginning of the name of splash at
     "query_gradient": ("dq", "splash_mha_dq"),
     "key_gradient": ("dk, dv", "splash_mha_dkv"),
 }
+BUNDLE_COLUMNS = [
+    f"{title}, {chip}" for chip in tpu_cases.MAIN_GENERATIONS for title, _ in KERNELS.values()
+]
 NEAR, FAR = ("plain",), ("far",)
 Results = Mapping[str, Mapping[str, Any]]
 
@@ -63,6 +67,9 @@ def format_page(cases: Results) -> str:
         "### Scheduled bundles per tile",
         format_schedule(cases),
         _format_versions(cases, tpu_cases.schedule_cases()),
+        "### Layouts of heads of width 64",
+        format_layouts(cases),
+        _format_versions(cases, tpu_cases.layout_cases()),
         "### Temporary memory",
         format_memory(cases),
         _format_versions(cases, tpu_cases.memory_cases()),
@@ -90,44 +97,62 @@ def _format_versions(cases: Results, listed: Sequence[Case]) -> str:
 
 def format_schedule(cases: Results) -> str:
     """Return the bundles per tile of each kernel, and their ratio to splash attention."""
-    rows = [
-        ["tile", *(f"{title}, {chip}" for chip in ("v5e", "v6e") for title, _ in KERNELS.values())]
-    ]
-    programs = [case.program for case in tpu_cases.schedule_cases() if case.generation == "v5e"]
-    for program in programs:
+    rows = [["tile", *BUNDLE_COLUMNS]]
+    by_program: dict[str, list[Case]] = {}
+    for case in tpu_cases.schedule_cases():
+        by_program.setdefault(case.program, []).append(case)
+    for program, listed in by_program.items():
         groups: dict[str, tuple[str, ...]] = {"": NEAR}
         if program not in ("splash", "dot_product", "adapted"):
             groups = {", near": NEAR, ", far": FAR}
         for suffix, tile_kinds in groups.items():
-            cells = [
-                _format_bundles(cases, program, chip, kernel, tile_kinds)
-                for chip in ("v5e", "v6e")
-                for kernel in KERNELS
-            ]
+            cells = _format_bundles(cases, listed, tile_kinds)
             if set(cells) != {"-"}:
                 rows.append([program.replace("_", " ") + suffix, *cells])
     return _format_table(rows)
 
 
-def _format_bundles(
-    cases: Results, program: str, chip: str, kernel: str, tile_kinds: Sequence[str]
-) -> str:
-    """Return the bundles of a tile, with the ratio to splash attention in parentheses."""
-    case = next(
-        case
-        for case in tpu_cases.schedule_cases()
-        if (case.program, case.generation) == (program, chip)
-    )
-    splash = cases.get(_replace_program(case, "splash").name, {})
-    reference = next(iter(_find_loops(splash, KERNELS[kernel][1])), None)
+def format_layouts(cases: Results) -> str:
+    """Return the bundles per tile and head of each layout, and their ratio to splash attention."""
+    rows = [["layout", *BUNDLE_COLUMNS]]
+    for program, title in tpu_cases.LAYOUTS.items():
+        listed = [case for case in tpu_cases.layout_cases() if case.program == program]
+        rows.append([title, *_format_bundles(cases, listed, NEAR)])
+    return _format_table(rows)
+
+
+def _format_bundles(cases: Results, listed: Sequence[Case], tile_kinds: Sequence[str]) -> list[str]:
+    """Return the bundles of a tile, with the ratio to splash attention in parentheses.
+
+    Args:
+      cases: Figures by the name of the case.
+      listed: Cases of one program, in the order of the generations in `BUNDLE_COLUMNS`.
+      tile_kinds: Names of kinds of tiles.
+    """
+    cells = []
+    for case, kernel in itertools.product(listed, KERNELS):
+        result = cases.get(case.name, {})
+        splash = cases.get(_replace_program(case, "splash").name, {})
+        found = _count_bundles(result, case.program, kernel, tile_kinds)
+        reference = _count_bundles(splash, "splash", kernel, tile_kinds)
+        text = "-" if found is None else f"{found:.0f}"
+        if found and reference and case.program != "splash":
+            is_comparable = result["versions"] == splash["versions"]
+            text += f" ({found / reference:.2f})" if is_comparable else ""
+        cells.append(text)
+    return cells
+
+
+def _count_bundles(
+    result: Mapping[str, Any], program: str, kernel: str, tile_kinds: Sequence[str]
+) -> float | None:
+    """Return the bundles of one tile and one head, or None if the result lacks them."""
     if program == "splash":
-        return "-" if reference is None else str(reference)
-    found = find_bundles(cases.get(case.name, {}), kernel, tile_kinds)
-    if found is None:
-        return "-"
-    if reference is None or cases[case.name]["versions"] != splash["versions"]:
-        return str(found)
-    return f"{found} ({found / reference:.2f})"
+        return next(iter(_find_loops(result, KERNELS[kernel][1])), None)
+    if program == "side_by_side":  # Its only loop computes two heads.
+        loops = _find_loops(result, f"side_by_side_{kernel}")
+        return loops[0] / 2 if len(loops) == 1 else None
+    return find_bundles(result, kernel, tile_kinds)
 
 
 def _replace_program(case: Case, program: str) -> Case:
