@@ -33,7 +33,7 @@ def make_distances(query, key, function, *, is_16_bit):
         load=lambda name: jnp.zeros(0),
         scalars={"lengths": lengths},
         is_first=jnp.bool_(True),
-        **{name: {} for name in ("skipped_sums", "scratch", "kept", "summed_outputs")},
+        **{name: {} for name in ("skipped_sums", "scratch", "kept", "sums")},
     )
     tile = Tile(jnp.int32(query), jnp.int32(key), TileKind(), SHAPE, lambda name: jnp.zeros(0))
     flags = dict.fromkeys(("has_key_mask", "has_segments", "has_mask", "has_dropout"), False)
