@@ -31,17 +31,7 @@ BATCH_TOKENS = 4096  # tokens of a batch, for language models
 LENGTHS = (256, 512, 1024, 2048, 4096, 8192)  # tokens of an example of the test set
 CUTS = (64, 128, 256, 512)  # words to which reviews are cut
 # Methods of the language models that are trained on LONGER_TRAINED_LENGTH tokens.
-LONGER_LANGUAGE_MODELS = (
-    "no_positions",
-    "vanilla",
-    "relative_position",
-    "transformer_xl",
-    "adapted",
-    "distance_aware",
-    "alibi",
-    "kerple_log",
-    "t5_bias",
-)
+LONGER_LANGUAGE_MODELS = (*ENCODERS, "alibi", "kerple_log", "t5_bias")
 
 
 class Experiment(NamedTuple):
