@@ -15,7 +15,7 @@ from experiments.papers.formatting import (
 )
 from experiments.papers.outcomes import UNCLEAR
 from experiments.papers.shaw.settings import POSITIONS
-from experiments.papers.when_to_use import language_models, reviews, tables
+from experiments.papers.when_to_use import language_models, reviews, tables, tagging
 from experiments.papers.when_to_use.settings import (
     CUTS,
     EXPERIMENTS,
@@ -23,6 +23,7 @@ from experiments.papers.when_to_use.settings import (
     LONGER_TRAINED_LENGTH,
     OURS,
     TRAINED_LENGTH,
+    TREEBANKS,
 )
 from experiments.papers.when_to_use.tables import Contents, Scores
 
@@ -65,6 +66,12 @@ def _list_tasks(contents: Contents, others: Contents) -> list[Task]:
     return [
         _make_task("to find named entities", contents, "wnut17", "WNUT-17", "f1"),
         _make_task("to tag parts of speech", contents, "ud_en", "UD English-EWT", "accuracy"),
+        Task(
+            f"to tag parts of speech in other languages (mean of {len(TREEBANKS)})",
+            f"UD {', '.join(TREEBANKS.values())}",
+            "accuracy",
+            tagging.average_languages(contents),
+        ),
         _make_task("to classify short texts", others, "ag", "AG's News", "accuracy"),
         _make_task("to classify sentences", others, "sst", "SST", "accuracy"),
         _make_task(

@@ -37,6 +37,8 @@ def list_details(contents: Contents, folder: stored_results.AnyPath) -> list[str
     return [
         *parts,
         *_list_language_models(contents),
+        f"### Does a remedy keep attention from far tokens? (trained on {TRAINED_LENGTH} tokens)",
+        language_models.remedies_table(contents),
         "### What do heads learn?",
         tables.layers_table(contents),
         "### What does it cost to prune heads of DA-Transformer? (validation set)",

@@ -1,4 +1,4 @@
-"""Tables of the sentiment of film reviews, and whether the order of methods changes with length."""
+"""Sentiment of film reviews: does the order of methods change with the length?"""
 
 import itertools
 from collections.abc import Sequence
@@ -6,13 +6,14 @@ from collections.abc import Sequence
 import numpy as np
 
 from experiments.papers import outcomes
-from experiments.papers.formatting import NOT_RUN, NOT_RUN_SENTENCE, method_title
+from experiments.papers.formatting import NOT_RUN, method_title
 from experiments.papers.statistics import ALPHA, interaction_test, rank_correlation, summarize
 from experiments.papers.when_to_use import tables
 from experiments.papers.when_to_use.settings import CUTS, ENCODERS
 from experiments.papers.when_to_use.tables import Contents, Scores
 
 NAMES = {cut: f"imdb_{cut}" for cut in CUTS}  # experiments by number of words
+TITLES = {name: f"{cut} words" for cut, name in NAMES.items()}  # titles of columns
 METRIC = "accuracy"
 BASES = ("no_positions", "vanilla")  # methods that are subtracted from the others
 
@@ -21,35 +22,6 @@ def find_accuracies(contents: Contents) -> dict[int, Scores]:
     """Return the accuracy on the test set by cut, method and seed. What was not run is left out."""
     found = {c: tables.find_scores(contents, NAMES[c], METRIC, ENCODERS) for c in CUTS}
     return {cut: scores for cut, scores in found.items() if scores}
-
-
-def scores_table(contents: Contents) -> str:
-    """Return a Markdown table of the accuracy by method and cut, the best of each cut in bold."""
-    found = find_accuracies(contents)
-    if not found:
-        return NOT_RUN_SENTENCE
-    columns = {
-        f"{cut} words": [
-            tables.format_baseline(contents, name),
-            *tables.score_cells(METRIC, found.get(cut, {}), ENCODERS),
-        ]
-        for cut, name in NAMES.items()
-    }
-    return tables.join_columns(["no model", *map(method_title, ENCODERS)], columns)
-
-
-def differences_table(contents: Contents) -> str:
-    """Return a Markdown table of each method minus no positions, and minus the Transformer.
-
-    Return "" if no cut was run.
-    """
-    found = find_accuracies(contents)
-    columns = {}
-    for base, cut in itertools.product(BASES, found):
-        cells, detectable = tables.difference_cells(METRIC, found[cut], ENCODERS, base)
-        columns[f"{cut} words, minus {method_title(base)}"] = [*cells, detectable]
-    titles = [*map(method_title, ENCODERS), tables.DETECTABLE]
-    return tables.join_columns(titles, columns) if columns else ""
 
 
 def describe_order(contents: Contents) -> str:

@@ -21,6 +21,7 @@ __all__ = [
     "OURS",
     "REMEDY",
     "TRAINED_LENGTH",
+    "TREEBANKS",
 ]
 
 OURS = "distance_aware"
@@ -30,6 +31,13 @@ LONGER_TRAINED_LENGTH = 512  # the same, for a second experiment on language mod
 BATCH_TOKENS = 4096  # tokens of a batch, for language models
 LENGTHS = (256, 512, 1024, 2048, 4096, 8192)  # tokens of an example of the test set
 CUTS = (64, 128, 256, 512)  # words to which reviews are cut
+# Universal Dependencies treebanks of languages other than English, by name of the experiment.
+TREEBANKS = {
+    "ud_fr": "French-Sequoia",
+    "ud_el": "Greek-GDT",
+    "ud_tr": "Turkish-IMST",
+    "ud_vi": "Vietnamese-VTB",
+}
 # Methods of the language models that are trained on LONGER_TRAINED_LENGTH tokens.
 LONGER_LANGUAGE_MODELS = (*ENCODERS, "alibi", "kerple_log", "t5_bias")
 
@@ -69,6 +77,8 @@ TAGGING = (
     *("--seeds", "5", "--model.dropout-rate", "0.1", "0.3"),
     *("--optimizer.learning-rate", "1e-3", "2e-3", "--data.buckets", "3"),
 )
+# Data sets of 1,400 to 3,500 sentences.
+SMALL_TAGGING = (*TAGGING, "--epochs", "20", "--data.batch-size", "32")
 # 2 settings with 5 seeds each.
 REVIEWS = (
     *("--seeds", "5", "--model.dropout-rate", "0.2", "0.4", "--epochs", "4"),
@@ -103,10 +113,19 @@ EXPERIMENTS = {
         "tagging",
         (*TAGGING, "--epochs", "10", "--data.batch-size", "64"),
     ),
+    # A letter of Greek or Vietnamese takes two or three bytes.
+    **{
+        name: Experiment(
+            f"parts of speech, UD {treebank}",
+            "tagging",
+            (*SMALL_TAGGING, "--data.spelling-bytes", "48"),
+        )
+        for name, treebank in TREEBANKS.items()
+    },
     "wnut17": Experiment(
         "named entities, WNUT-17",
         "tagging",
-        (*TAGGING, "--epochs", "20", "--data.batch-size", "32"),
+        SMALL_TAGGING,
         files="--data.manual-dir FOLDER --data.vectors GLOVE",
     ),
     "imdb_language_model": Experiment(

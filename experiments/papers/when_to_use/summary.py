@@ -6,7 +6,7 @@ from experiments.papers import outcomes
 from experiments.papers.formatting import NOT_RUN, method_title
 from experiments.papers.statistics import ALPHA
 from experiments.papers.stored_results import AnyPath
-from experiments.papers.when_to_use import language_models, reviews, tables
+from experiments.papers.when_to_use import language_models, reviews, tables, tagging
 from experiments.papers.when_to_use.settings import (
     ENCODERS,
     EXPERIMENTS,
@@ -22,11 +22,14 @@ def list_sections(contents: Contents, folder: AnyPath) -> list[str]:
     """Return the headings, texts and tables of the summary as Markdown."""
     return [
         "### Tagging: does the order of words carry the answer?",
-        tables.tagging_table(contents),
+        "Accuracy (%) of parts of speech on UD treebanks, and F1 (%) of named entities on WNUT-17, "
+        "best in bold.",
+        tables.scores_table(contents, tagging.TITLES),
+        tables.differences_table(contents, tagging.TITLES, (OURS,)),
         "### Sentiment of film reviews: does the order of methods change with the length?",
         "Accuracy (%) on reviews of IMDB that are cut after 64 to 512 words, best in bold.",
-        reviews.scores_table(contents),
-        reviews.differences_table(contents),
+        tables.scores_table(contents, reviews.TITLES),
+        tables.differences_table(contents, reviews.TITLES, reviews.BASES),
         f"### Language models: trained on {TRAINED_LENGTH} tokens, tested on longer texts",
         "Perplexity of the test set (lower is better, best in bold). All lengths predict the same "
         f"tokens. Far attention is the share on tokens more than {TRAINED_LENGTH} tokens away.",
@@ -34,21 +37,20 @@ def list_sections(contents: Contents, folder: AnyPath) -> list[str]:
         f"### Language models: trained on {LONGER_TRAINED_LENGTH} tokens, with as many tokens in a "
         "batch as above",
         language_models.longer_training_table(contents),
-        f"### Does a remedy keep attention from far tokens? (trained on {TRAINED_LENGTH} tokens)",
-        language_models.remedies_table(contents),
     ]
 
 
 def list_findings(contents: Contents, folder: AnyPath) -> list[str]:
     """Return sentences that state the main results, composed from our numbers and the t-tests."""
-    cuts = {name: f"{cut} words" for cut, name in reviews.NAMES.items()}
+    encoded = tagging.TITLES | {name: f"IMDB {title}" for name, title in reviews.TITLES.items()}
     findings = [
         f"**TENER against the Transformer**: on named entities (its own claim): "
         f"{describe_pair(contents, 'wnut17', 'adapted', 'vanilla')}; on parts of speech: "
-        f"{describe_pair(contents, 'ud_en', 'adapted', 'vanilla')}.",
-        f"**Transformer against no positions**: {_describe_sinusoids(contents)}.",
-        f"**DA-Transformer on tagging**: {describe_ours(contents, tables.TAGGING)}.",
-        f"**DA-Transformer on film reviews**: {describe_ours(contents, cuts)}.",
+        f"{_describe_pairs(contents, tagging.PARTS_OF_SPEECH, 'adapted', 'vanilla')}.",
+        f"**Transformer against no positions**: "
+        f"{_describe_pairs(contents, encoded, 'vanilla', 'no_positions')}.",
+        f"**DA-Transformer on tagging**: {describe_ours(contents, tagging.TITLES)}.",
+        f"**DA-Transformer on film reviews**: {describe_ours(contents, reviews.TITLES)}.",
         f"**Does the order of methods change with the length of reviews?** "
         f"{_capitalize(reviews.describe_order(contents))}.",
         f"**Texts of {LENGTHS[-1]} tokens**: {_describe_growth(contents)}.",
@@ -98,7 +100,7 @@ def describe_ours(contents: Contents, titles: Mapping[str, str]) -> str:
 
     Args:
       contents: Stored results by experiment.
-      titles: Short title of each experiment.
+      titles: Short titles by experiment.
     """
     words = {
         outcomes.BETTER: "better than",
@@ -121,12 +123,16 @@ def describe_ours(contents: Contents, titles: Mapping[str, str]) -> str:
     return ". ".join(map(_capitalize, parts)) if parts else NOT_RUN
 
 
-def _describe_sinusoids(contents: Contents) -> str:
-    """Describe the t-tests of the Transformer against no positions, on tagging and reviews."""
-    found = {
-        EXPERIMENTS[name].title: tables.compare(contents, name, "vanilla", "no_positions")
-        for name in (*tables.TAGGING, *reviews.NAMES.values())
-    }
+def _describe_pairs(contents: Contents, titles: Mapping[str, str], first: str, second: str) -> str:
+    """Describe the t-tests of two methods on several experiments in one phrase.
+
+    Args:
+      contents: Stored results by experiment.
+      titles: Short titles by experiment.
+      first: Attention variant.
+      second: Attention variant that it is compared with.
+    """
+    found = {title: tables.compare(contents, name, first, second) for name, title in titles.items()}
     return outcomes.describe_outcomes(found)
 
 

@@ -1,9 +1,10 @@
-"""Parts of tables that several sections of the report share, and the tables of tagging and heads.
+"""Tables that several sections of the report share, and the tables of heads.
 
 A cell contains the mean ± standard deviation over seeds, on the test set, of the setting that was
 chosen on the validation set. A difference is that of a row's method minus another method.
 """
 
+import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -28,7 +29,6 @@ from experiments.papers.when_to_use.settings import ENCODERS, EXPERIMENTS, OURS
 Contents = Mapping[str, Any]  # experiment -> stored results, or None if it was not run
 Scores = Mapping[str, Mapping[int, float]]  # method -> seed -> value on the test set
 CRITERIA = {name: "f1" if name == "wnut17" else "accuracy" for name in EXPERIMENTS}
-TAGGING = {"ud_en": "parts of speech", "wnut17": "named entities"}  # short titles
 DETECTABLE = "detectable difference"  # title of a row
 
 
@@ -136,23 +136,44 @@ def join_columns(titles: Sequence[str], columns: Mapping[str, Sequence[str]]) ->
     return markdown_table(["method", *columns], [list(row) for row in rows])
 
 
-def tagging_table(contents: Contents) -> str:
-    """Return a Markdown table of the taggers, with differences from DA-Transformer."""
-    if not any(contents[name] for name in TAGGING):
+def scores_table(contents: Contents, titles: Mapping[str, str]) -> str:
+    """Return a Markdown table of encoders: the main metric, the best of each column in bold.
+
+    Args:
+      contents: Stored results by experiment.
+      titles: Titles of the columns by experiment.
+    """
+    if not any(contents[name] for name in titles):
         return NOT_RUN_SENTENCE
     columns = {}
-    for name, short_title in TAGGING.items():
-        metric, title = CRITERIA[name], EXPERIMENTS[name].title
+    for name, title in titles.items():
+        metric = CRITERIA[name]
         scores = find_scores(contents, name, metric, ENCODERS)
-        cells = score_cells(metric, scores, ENCODERS)
-        columns[f"{title}, {metric_title(metric)}"] = [
+        columns[title] = [
             format_baseline(contents, name),
-            *cells,
-            EMPTY,
+            *score_cells(metric, scores, ENCODERS),
         ]
-        differences, detectable = difference_cells(metric, scores, ENCODERS, OURS)
-        columns[f"{short_title}, minus {method_title(OURS)}"] = [EMPTY, *differences, detectable]
-    return join_columns(["no model", *map(method_title, ENCODERS), DETECTABLE], columns)
+    return join_columns(["no model", *map(method_title, ENCODERS)], columns)
+
+
+def differences_table(contents: Contents, titles: Mapping[str, str], bases: Iterable[str]) -> str:
+    """Return a Markdown table of the main metric of encoders minus that of other methods.
+
+    Experiments that were not run are left out. Return "" if none was run.
+
+    Args:
+      contents: Stored results by experiment.
+      titles: Titles of the columns by experiment.
+      bases: Methods that are subtracted from the others.
+    """
+    columns = {}
+    for base, (name, title) in itertools.product(bases, titles.items()):
+        metric = CRITERIA[name]
+        if scores := find_scores(contents, name, metric, ENCODERS):
+            cells, detectable = difference_cells(metric, scores, ENCODERS, base)
+            columns[f"{title}, minus {method_title(base)}"] = [*cells, detectable]
+    rows = [*map(method_title, ENCODERS), DETECTABLE]
+    return join_columns(rows, columns) if columns else ""
 
 
 def format_baseline(contents: Contents, experiment: str) -> str:
