@@ -177,8 +177,11 @@ def _describe_remedies(contents: Contents) -> str:
 
 
 def _describe_pruning(contents: Contents) -> str:
-    """Describe the t-tests of every order of pruning against the random order."""
-    parts = []
+    """Describe the t-tests of every order of pruning against the random order.
+
+    Experiments with the same outcomes are described together.
+    """
+    titles: dict[str, list[str]] = {}
     for name, experiment in EXPERIMENTS.items():
         orders = tables.find_pruning(contents, name).get("orders", {})
         found = {
@@ -188,6 +191,7 @@ def _describe_pruning(contents: Contents) -> str:
         }
         groups = outcomes.group_names(found).items()
         if groups:
-            phrases = [f"{kind}: {', '.join(names)}" for kind, names in groups]
-            parts.append(f"{experiment.title} ({'; '.join(phrases)})")
-    return "; ".join(parts) if parts else NOT_RUN
+            phrase = ", ".join(f"{kind}: {', '.join(names)}" for kind, names in groups)
+            titles.setdefault(phrase, []).append(experiment.title)
+    parts = [f"{'; '.join(names)} ({phrase})" for phrase, names in titles.items()]
+    return ". ".join(map(_capitalize, parts)) if parts else NOT_RUN
