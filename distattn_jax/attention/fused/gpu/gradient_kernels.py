@@ -31,6 +31,7 @@ from distattn_jax.attention.fused.gpu.relation_tiles import name_ends, view_rela
 from distattn_jax.attention.fused.gpu.tile_view import view_tile
 from distattn_jax.attention.fused.gpu.tile_weights import (
     Shape,
+    add_vectors,
     compute_score_gradient,
     compute_weights,
     drop,
@@ -85,6 +86,13 @@ def query_gradient(
         totals, sums, ends = state
         key, value = tile.wait("key"), tile.wait("value")
         positions = wait_for_positions(score_map, context, tile)
+        per_row = context.vectors["negative_delta"]
+        per_column = tile.load_vector("received_cotangent") if has_received else None
+        initial_gradient = None
+        if positions is None and not score_map.has_dropout:
+            # The matrix product dO · V begins with g - D, which saves an addition.
+            initial_gradient = add_vectors(None, per_row, per_column, tile.shape)
+            per_row = per_column = None
         products, weight_gradient = multiply_rows_and_columns(
             score_map,
             context,
@@ -92,6 +100,7 @@ def query_gradient(
             (context.resident["query"], key),
             (context.resident["values_cotangent"], value),
             positions=positions,
+            initial_gradient=initial_gradient,
         )
         tile.release("value")
         view = view_tile(score_map, context, tile, products, for_gradient=True, needs_weights=False)
@@ -105,8 +114,8 @@ def query_gradient(
             tile,
             weights,
             weight_gradient,
-            per_column=tile.load_vector("received_cotangent") if has_received else None,
-            per_row=context.vectors["negative_delta"],
+            per_row=per_row,
+            per_column=per_column,
             factor=view.far_derivative,
         )
         if has_products:

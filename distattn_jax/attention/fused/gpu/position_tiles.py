@@ -93,6 +93,7 @@ def multiply_rows_and_columns(
     tile: Tile,
     *pairs: tuple[Any, Any],
     positions: PositionTile | None,
+    initial_gradient: jax.Array | None = None,
 ) -> tuple[jax.Array, ...]:
     """Return a bᵀ for each pair (a, b) of matrices, with the terms that positions add.
 
@@ -106,9 +107,17 @@ def multiply_rows_and_columns(
       tile: Position and properties of the tile.
       *pairs: Matrices in shared memory that belong to the rows and to the columns of the tile.
       positions: Queries and position vectors of the tile, or None.
+      initial_gradient: Tile that is added to the products of the second pair, if `positions` is
+        None. None adds nothing.
     """
     if positions is None:
-        initial = initial_products(score_map, context, tile, with_cotangent=len(pairs) > 1)
+        initial = initial_products(
+            score_map,
+            context,
+            tile,
+            with_cotangent=len(pairs) > 1,
+            initial_gradient=initial_gradient,
+        )
         return mosaic.multiply_transposed(*pairs, initial=initial)
     query, lower, upper, _ = positions
     if score_map.is_transposed:

@@ -113,7 +113,12 @@ def view_relations(score_map: ScoreMap, context: WarpgroupContext, tile: Tile) -
 
 
 def initial_products(
-    score_map: ScoreMap, context: WarpgroupContext, tile: Tile, *, with_cotangent: bool = False
+    score_map: ScoreMap,
+    context: WarpgroupContext,
+    tile: Tile,
+    *,
+    with_cotangent: bool = False,
+    initial_gradient: jax.Array | None = None,
 ) -> tuple[jax.Array, ...] | None:
     """Return the tiles to which a kernel adds its matrix products. None stands for zeros.
 
@@ -124,18 +129,24 @@ def initial_products(
       with_cotangent: If False, return one tile for the products q · k, with the relation products.
         If True, return a second tile for the products dO · v, with the cotangent of the relation
         weights.
+      initial_gradient: Tile that is added to the second tile. None adds nothing.
     """
     scoring = score_map.scoring
     is_present = {"relation_products": scoring.has_relation_products}
     if with_cotangent:
         is_present["relation_cotangent"] = scoring.has_relation_weights
-    if not any(is_present.values()):
-        return None
-    relations = view_relations(score_map, context, tile)
-    return tuple(
-        relations.read(name) if present else mosaic.full(tile.shape, 0.0)
+    initial: dict[str, Any] = {
+        name: view_relations(score_map, context, tile).read(name) if present else None
         for name, present in is_present.items()
-    )
+    }
+    if initial_gradient is not None:
+        cotangent = initial["relation_cotangent"]
+        initial["relation_cotangent"] = (
+            initial_gradient if cotangent is None else initial_gradient + cotangent
+        )
+    if all(x is None for x in initial.values()):
+        return None
+    return tuple(mosaic.full(tile.shape, 0.0) if x is None else x for x in initial.values())
 
 
 def name_ends(stem: str, sides: tuple[int, ...], ends: list[jax.Array]) -> dict[str, jax.Array]:

@@ -1,5 +1,8 @@
 """Attention weights of a tile, dropout, and the gradient of the scores of a tile."""
 
+import functools
+import operator
+
 import jax
 import jax.numpy as jnp
 
@@ -62,13 +65,33 @@ def compute_score_gradient(
         weight_gradient *= read_dropout_scale(context.scalars)
     if factor is not None:
         weight_gradient *= factor
+        per_row = None if per_row is None else per_row * factor
+        per_column = None if per_column is None else per_column * factor
+    return weights * add_vectors(weight_gradient, per_row, per_column, tile.shape)
+
+
+def add_vectors(
+    entries: jax.Array | None,
+    per_row: jax.Array | None,
+    per_column: jax.Array | None,
+    shape: Shape,
+) -> jax.Array:
+    """Return the sum of a tile, a per-row vector and a per-column vector.
+
+    At least one of them is not None.
+
+    Args:
+      entries: Tile. None adds nothing.
+      per_row: Per-row vector. None adds nothing.
+      per_column: Per-column vector. None adds nothing.
+      shape: Number of rows and number of columns of the tile.
+    """
+    terms = [] if entries is None else [entries]
     if per_row is not None:
-        per_row = per_row if factor is None else per_row * factor
-        weight_gradient += mosaic.expand_per_row(per_row, tile.shape)
+        terms.append(mosaic.expand_per_row(per_row, shape))
     if per_column is not None:
-        per_column = per_column if factor is None else per_column * factor
-        weight_gradient += mosaic.expand_per_column(per_column, tile.shape)
-    return weights * weight_gradient
+        terms.append(mosaic.expand_per_column(per_column, shape))
+    return functools.reduce(operator.add, terms)
 
 
 def drop(
