@@ -65,10 +65,9 @@ def sums_for_forward(plan: Plan, operands: Operands, schedule: Schedule, tile_co
     if not has_sums(plan, operands, drops_weights=True):
         return {}
     value = _zero_masked_keys(operands, operands.value)
-    ones = _zero_masked_keys(operands, jnp.ones_like(operands.value[..., :1]))
     return {
         "value_sum": _sum_skipped_keys(plan, operands, value, schedule, tile_columns),
-        "key_count": _sum_skipped_keys(plan, operands, ones, schedule, tile_columns),
+        "key_count": _count_skipped_keys(plan, operands, schedule, tile_columns),
     }
 
 
@@ -165,6 +164,21 @@ def _sum_skipped_keys(
     is_zero: Any = operands.is_zero_beyond_radius
     after = not plan.window.is_causal
     return sum_skipped_rows(x, schedule, is_zero, tile_columns, before=True, after=after)
+
+
+def _count_skipped_keys(
+    plan: Plan, operands: Operands, schedule: Schedule, tile_columns: int
+) -> Float[Array, "B N blocks 1"]:
+    """Return the number of visible keys that each block of queries skips."""
+    is_zero: Any = operands.is_zero_beyond_radius
+    if operands.key_mask is not None:
+        ones = _zero_masked_keys(operands, jnp.ones_like(operands.value[..., :1]))
+        return _sum_skipped_keys(plan, operands, ones, schedule, tile_columns)
+    keys = operands.key_lengths[:, None, None]
+    count = jnp.minimum(schedule.start * tile_columns, keys)
+    if not plan.window.is_causal:
+        count += keys - jnp.minimum(schedule.end * tile_columns, keys)
+    return jnp.where(is_zero[:, :, None], count, 0).astype(jnp.float32)[..., None]
 
 
 def _sum_skipped_queries(
