@@ -151,6 +151,19 @@ def test_dot_product_of_lengths_that_end_inside_a_tile():
     assert_close(fused, run_oracle(oracles.dot_product(), arrays), "float16")
 
 
+@pytest.mark.usefixtures("tile_sizes")
+@pytest.mark.parametrize("variant", [DotProduct(), DistanceAware(*LOCAL_AND_DISTANT)])
+def test_only_heads_with_large_scores_need_a_maximum(variant):
+    """One head has scores around 150, the other one has scores around 1."""
+    sizes = Sizes(batch=1, queries=256, keys=256, heads=2, width=16, value_width=16)
+    query, key, value = inputs(sizes, "bfloat16")
+    query = query * jnp.asarray([1, 150], query.dtype)[None, None, :, None]
+    fused = compare_with_reference(
+        (query, key, value), variant, ("values", "logsumexp"), logsumexp=True
+    )
+    assert fused["logsumexp"][0, 1].max() > 300
+
+
 def test_lengths_that_are_multiples_of_a_tile():
     """Kernels then contain no code for tiles with padded keys."""
     sizes = Sizes(batch=1, queries=40, keys=256, heads=1, width=16, value_width=16)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from distattn_jax.attention.fused.gpu.tile_configs import count_examples
-from distattn_jax.attention.fused.runs import Distinctions, Schedule
+from distattn_jax.attention.fused.runs import Distinctions, Schedule, join_parts
 from distattn_jax.attention.fused.schedule import (
     ScheduleInputs,
     schedule_diagonal_blocks,
@@ -337,6 +337,57 @@ def test_tiles_in_the_order_of_their_columns(make_schedule):
     np.testing.assert_array_equal(runs[..., 1:, 0], runs[..., :-1, 1])
     np.testing.assert_array_equal(runs[..., 0, 0], schedule.start)
     np.testing.assert_array_equal(runs[..., -1, 1], schedule.end)
+
+
+@pytest.mark.parametrize("restriction", ["no restriction", "causal", "window"])
+def test_parts_of_a_block_visit_their_own_tiles(restriction):
+    (part_rows, tile_columns, rows), parts = TILES[0], 3
+    inputs, _ = random_maps(restriction, True, (rows, COLUMNS), (part_rows, tile_columns))
+    alone = schedule_query_blocks(inputs, rows, part_rows, tile_columns, distinctions=DISTANCE)
+    joined = join_parts(alone, parts)
+    missing = joined.blocks * parts - alone.start.shape[2]
+    assert (joined.blocks, missing) == (4, 2)
+    *runs, bounds = np.moveaxis(np.asarray(joined.runs), 3, 0)
+    first, last = np.moveaxis(bounds, -1, 0)
+    tiles = np.arange(-(-COLUMNS // tile_columns))
+
+    def find_tiles(runs):
+        return (runs[..., :1] <= tiles) & (tiles < runs[..., 1:])
+
+    for run, expected in zip(runs, np.moveaxis(np.asarray(alone.runs), 3, 0), strict=True):
+        found = find_tiles(run)
+        np.testing.assert_array_equal(found[:, :, :-missing], find_tiles(expected))
+        assert not found[:, :, -missing:].any()
+        assert ((first[..., None] <= run) & (run <= last[..., None])).all()
+    visited = sum(map(find_tiles, runs)).reshape(*first.shape[:2], joined.blocks, parts, -1)
+    expected = visited.any(axis=3)
+    in_bounds = find_tiles(bounds[:, :, ::parts])
+    assert in_bounds[expected].all()
+    is_used = expected.any(axis=-1)
+    np.testing.assert_array_equal(first[:, :, ::parts][is_used], expected.argmax(-1)[is_used])
+    backwards = expected[..., ::-1].argmax(-1)
+    np.testing.assert_array_equal(last[:, :, ::parts][is_used], len(tiles) - backwards[is_used])
+    assert (first == last)[:, :, ::parts][~is_used].all()
+
+
+@pytest.mark.parametrize("distinctions", [DOT_PRODUCT, DISTANCE])
+def test_heads_with_small_scores_have_kinds_of_their_own(distinctions):
+    length = jnp.asarray([640])
+    inputs = ScheduleInputs(
+        length,
+        length,
+        0 * length,
+        Window(right=0),
+        radius=jnp.asarray([[20, 20]]),
+        has_small_scores=jnp.asarray([[True, False]]),
+    )
+    schedule = schedule_query_blocks(inputs, 640, 128, 64, distinctions=distinctions)
+    small, others = count_tiles(schedule)[0]
+    is_small = np.asarray([kind.has_small_scores for kind in schedule.kinds])
+    assert small[is_small].sum() == others[~is_small].sum() - small[~is_small].sum() > 0
+    assert not others[is_small].any()
+    masked = [kind for kind in schedule.kinds if kind.has_small_scores and kind.is_masked]
+    assert not masked
 
 
 @pytest.mark.parametrize("window", [Window(), Window(right=0), Window(5, 3)])

@@ -1,19 +1,21 @@
 """Schedules of the kernels of one attention call, for all examples and heads."""
 
 from collections.abc import Callable
+from typing import Any
 
 import jax.numpy as jnp
 from jaxtyping import Array
 
 from distattn_jax.attention.fused import skipped_tiles
 from distattn_jax.attention.fused.operands import Operands, Plan
-from distattn_jax.attention.fused.runs import Schedule
+from distattn_jax.attention.fused.runs import Schedule, join_parts
 from distattn_jax.attention.fused.schedule import (
     ScheduleInputs,
     schedule_diagonal_blocks,
     schedule_key_blocks,
     schedule_query_blocks,
 )
+from distattn_jax.attention.fused.visible_columns import Window
 
 
 class CallSchedules:
@@ -46,25 +48,25 @@ class CallSchedules:
             full_keys=None if plan.has_padded_keys else operands.key.shape[1],
         )
 
-    def query_blocks(self, block_rows: int, tile_columns: int, **arguments: bool) -> Schedule:
+    def query_blocks(self, block_rows: int, tile_columns: int, **arguments: Any) -> Schedule:
         """Return the tiles of keys that each block of queries visits.
 
         Args:
           block_rows: Number of queries in a block.
           tile_columns: Number of keys in a tile.
-          **arguments: `drops_weights` and `needs_zero_tiles`, as in `_schedule`.
+          **arguments: Further arguments of `_schedule`.
         """
         return self._schedule(
             schedule_query_blocks, self.operands.query, block_rows, tile_columns, **arguments
         )
 
-    def key_blocks(self, block_rows: int, tile_columns: int, **arguments: bool) -> Schedule:
+    def key_blocks(self, block_rows: int, tile_columns: int, **arguments: Any) -> Schedule:
         """Return the tiles of queries that each block of keys visits.
 
         Args:
           block_rows: Number of keys in a block.
           tile_columns: Number of queries in a tile.
-          **arguments: `drops_weights` and `needs_zero_tiles`, as in `_schedule`.
+          **arguments: Further arguments of `_schedule`.
         """
         return self._schedule(
             schedule_key_blocks, self.operands.key, block_rows, tile_columns, **arguments
@@ -95,6 +97,8 @@ class CallSchedules:
         *,
         drops_weights: bool = False,
         needs_zero_tiles: bool = True,
+        parts: int = 1,
+        uses_small_scores: bool = False,
     ) -> Schedule:
         """Return a schedule for all examples and heads.
 
@@ -105,20 +109,33 @@ class CallSchedules:
           tile_columns: Number of columns in a tile.
           drops_weights: True if dropout applies to the weights that the kernel sums.
           needs_zero_tiles: False if tiles whose scores are treated as 0 change no result.
+          parts: Number of parts of a block that may visit different tiles.
+          uses_small_scores: True if heads with small scores have kinds of tiles of their own.
         """
+        inputs = self.inputs
+        if uses_small_scores:
+            inputs = inputs._replace(has_small_scores=self.operands.has_small_scores)
+        parts = parts if self._may_visit_different_tiles() else 1
         has_sums = skipped_tiles.has_sums(self.plan, self.operands, drops_weights=drops_weights)
         has_zeros = self.operands.is_zero_beyond_radius is not None
         result = make_schedule(
-            self.inputs,
+            inputs,
             rows.shape[1],
-            block_rows,
+            block_rows // parts,
             tile_columns,
             distinctions=self.distinctions,
             visits_zero_tiles=needs_zero_tiles and has_zeros and not has_sums,
             # Neighbouring tiles share position vectors, which are copied once.
             keeps_column_order=self.plan.scoring.has_positions,
         )
-        return self._broadcast(result)
+        return self._broadcast(join_parts(result, parts) if parts > 1 else result)
+
+    def _may_visit_different_tiles(self) -> bool:
+        """Return True if the parts of a block see different columns, in the order of columns."""
+        window, operands = self.plan.window, self.operands
+        differs = operands.radius is not None or window != Window()
+        has_other_order = operands.mask is not None or operands.query_segments is not None
+        return differs and not has_other_order and not self.plan.scoring.has_positions
 
     def _broadcast(self, schedule: Schedule) -> Schedule:
         """Broadcast a schedule to all examples and heads."""

@@ -35,6 +35,7 @@ from distattn_jax.attention.fused.scoring import (
     RelationScoring,
     TableScoring,
 )
+from distattn_jax.attention.fused.small_scores import find_small_scores
 
 Logsumexp = Float[Array, "B N _"]
 
@@ -61,10 +62,11 @@ def fused_attention(make_kernels: KernelFactory, plan: Plan, operands: Operands)
       make_kernels: Returns the kernels for a plan and operands. It must be hashable, because it is
         a static argument of `jax.jit`.
       plan: Static options of the call.
-      operands: Arrays of the call. `radius` and `is_zero_beyond_radius` are None: they are computed
-        here.
+      operands: Arrays of the call. `radius`, `is_zero_beyond_radius` and `has_small_scores` are
+        None: they are computed here.
     """
     operands = _add_radius(plan, operands)
+    operands = operands._replace(has_small_scores=find_small_scores(plan, operands))
     if isinstance(plan.scoring, RelationScoring):
         return _attend_with_relations(make_kernels, plan, plan.scoring, operands)
     return _attend(make_kernels, plan, operands)[0]

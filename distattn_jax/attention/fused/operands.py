@@ -57,6 +57,8 @@ class Operands(NamedTuple):
         None, the function is evaluated at all distances.
       is_zero_beyond_radius: True for a head whose scores beyond the radius are all treated as 0:
         see `skipped_tiles`. None means that there are no such heads.
+      has_small_scores: True for a head whose scores are all small: see `small_scores`. None means
+        that no bound of the scores is known.
       key_table: Vectors that are added to the keys, one for each relation: see `relations`. None
         adds nothing. The kernels use `relation_products` instead.
       value_table: Vectors that are added to the values, one for each relation. None adds nothing.
@@ -88,6 +90,7 @@ class Operands(NamedTuple):
     tables: tuple[Float[Array, "B N D"], ...] = ()
     radius: Int[Array, "B N"] | None = None
     is_zero_beyond_radius: Bool[Array, "B N"] | None = None
+    has_small_scores: Bool[Array, "B N"] | None = None
     key_table: Float[Array, "#N R H"] | None = None
     value_table: Float[Array, "#N R E"] | None = None
     relation_bias: Float[Array, "#N R"] | None = None

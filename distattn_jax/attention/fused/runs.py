@@ -11,6 +11,8 @@ the tiles that require this.
     FAR               all entries are visible, and f is constant because |i - j| >= radius (see
                       `saturation`) with all keys before or all keys after all queries (`is_far`)
     ZERO              all entries are visible, and all scores are treated as 0 (`is_zero`)
+    SMALL PLAIN       as PLAIN, in a head whose scores are all small (`has_small_scores`)
+    SMALL FAR         as FAR, in a head whose scores are all small
     MASKED FAR        as FAR, but some entries may be masked
     MASKED ZERO       as ZERO, but some entries may be masked
 
@@ -26,6 +28,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Int
 
+from distattn_jax.attention.fused.visible_columns import UNBOUNDED
+
 
 class TileKind(NamedTuple):
     """Kind of tile: properties that a kernel can rely on.
@@ -36,12 +40,14 @@ class TileKind(NamedTuple):
       is_masked: True if some entries of the tiles may be masked.
       side: 1 if no key of a tile is after a query of the tile, -1 if no key is before a query, 0 if
         a tile may have keys before a query and keys after a query, or if the side does not matter.
+      has_small_scores: True if all scores of the head are small: see `small_scores`.
     """
 
     is_far: bool = False
     is_zero: bool = False
     is_masked: bool = False
     side: int = 0
+    has_small_scores: bool = False
 
 
 class Distinctions(NamedTuple):
@@ -90,13 +96,22 @@ class Schedule(NamedTuple):
       start: Index of the first tile that a block visits.
       end: Index of the last tile that a block visits, plus 1.
       is_in_column_order: True if each run begins where the previous run ends.
+      parts: Number of parts of a block. If a block has several parts, each part has its own entry
+        in `runs`, `start` and `end`, at the index block * parts + part. `runs` then has one more
+        entry at its end: the first tile that a part of the block visits, and the last one plus 1.
     """
 
     kinds: tuple[TileKind, ...]
-    runs: Int[Array, "#B #N blocks runs 2"]
-    start: Int[Array, "#B #N blocks"]
-    end: Int[Array, "#B #N blocks"]
+    runs: Int[Array, "#B #N _ runs 2"]
+    start: Int[Array, "#B #N _"]
+    end: Int[Array, "#B #N _"]
     is_in_column_order: bool = False
+    parts: int = 1
+
+    @property
+    def blocks(self) -> int:
+        """Number of blocks."""
+        return self.start.shape[2] // self.parts
 
 
 def stack_runs(
@@ -123,6 +138,43 @@ def stack_runs(
     stacked = jnp.stack((starts, jnp.maximum(starts, ends)), axis=-1)
     kinds = tuple(run.kind for run in runs)
     return Schedule(kinds, stacked, start, end, keeps_column_order)
+
+
+def divide_by_size(run: Run, has_small_scores: Array) -> list[Run]:
+    """Return the run for heads with small scores, and the run for all other heads.
+
+    Args:
+      run: Run of all heads.
+      has_small_scores: True for heads with small scores. It broadcasts to (B, N, blocks).
+    """
+    middle = jnp.where(has_small_scores, run.end, run.start)
+    small = run.kind._replace(has_small_scores=True)
+    return [run._replace(kind=small, end=middle), run._replace(start=middle)]
+
+
+def join_parts(schedule: Schedule, parts: int) -> Schedule:
+    """Return the schedule of blocks that consist of several parts, given that of the parts.
+
+    A part skips the tiles of its block that only other parts visit.
+
+    Args:
+      schedule: Tiles that each part visits, in the order of their columns.
+      parts: Number of parts of a block. The last block may lack some of them.
+    """
+    missing = -schedule.start.shape[2] % parts
+    start, end, runs = (
+        jnp.pad(x, ((0, 0), (0, 0), (0, missing), *[(0, 0)] * (x.ndim - 3)))
+        for x in (schedule.start, schedule.end, schedule.runs)
+    )
+    is_empty = start >= end
+    by_block = (*start.shape[:2], -1, parts)
+    last = jnp.where(is_empty, 0, end).reshape(by_block).max(axis=3)
+    first = jnp.where(is_empty, UNBOUNDED, start).reshape(by_block).min(axis=3)
+    bounds = jnp.stack((jnp.minimum(first, last), last), axis=-1)
+    bounds = jnp.repeat(bounds, parts, axis=2)[:, :, :, None]
+    runs = jnp.clip(runs, bounds[..., :1], bounds[..., 1:])  # Runs without tiles may be outside.
+    runs = jnp.concatenate((runs, bounds), axis=3)
+    return schedule._replace(runs=runs, start=start, end=end, parts=parts)
 
 
 def mask_run(run: Run) -> Run:

@@ -62,7 +62,7 @@ def compute_radius(
     coefficients = unstack_coefficients(stacked[:, :, None, :])  # each (B, N, 1)
     largest_factor = coefficients.height / LOG2E
     if not scoring.is_additive:
-        largest_factor *= _largest_product(query, key)[..., None]
+        largest_factor *= largest_product(query, key)[..., None]
     distances = Distances(lambda: distance)
     f = scoring.evaluate(distances, coefficients)
     cotangent = FunctionCotangent(lambda: jnp.ones_like(f), lambda: f)
@@ -95,13 +95,13 @@ def compute_table_radius(
     distance = jnp.abs(relative[None, :] + operands.offset[:, None])[:, None, :]
     largest = functools.reduce(jnp.maximum, map(jnp.abs, tables)) / LOG2E
     # A bound that is NaN fails the comparison, so its distance counts as near.
-    is_far = largest * _largest_product(query, key)[..., None] <= tolerance
+    is_far = largest * largest_product(query, key)[..., None] <= tolerance
     radius = jnp.where(is_far, 0, distance + 1).max(axis=-1)
     is_zero = radius <= distance.max(axis=-1)
     return jnp.where(is_zero, radius, UNBOUNDED), is_zero
 
 
-def _largest_product(
+def largest_product(
     query: Float[Array, "B T N H"], key: Float[Array, "B S K H"]
 ) -> Float[Array, "B N"]:
     """Return an upper bound of |q · k| for each head, the product of the largest norms."""

@@ -32,6 +32,7 @@ from distattn_jax.attention.fused.runs import (
     Distinctions,
     Run,
     Schedule,
+    divide_by_size,
     mask_run,
     stack_runs,
 )
@@ -58,6 +59,8 @@ class ScheduleInputs(NamedTuple):
         that no tile is far.
       is_zero_beyond_radius: True for heads whose scores beyond the radius are all treated as 0.
         None means that there are no such heads.
+      has_small_scores: True for heads whose scores are all small. None means that kernels do not
+        distinguish them.
       key_mask: True for keys that are visible. None means that all keys are visible.
       query_segments: Segment of each query. None means one segment.
       key_segments: Segment of each key. None means one segment.
@@ -71,6 +74,7 @@ class ScheduleInputs(NamedTuple):
     window: Window = Window()
     radius: Int[Array, "B N"] | None = None
     is_zero_beyond_radius: Bool[Array, "B N"] | None = None
+    has_small_scores: Bool[Array, "B N"] | None = None
     key_mask: Bool[Array, "#B #N S"] | None = None
     query_segments: Int[Array, "B T"] | None = None
     key_segments: Int[Array, "B S"] | None = None
@@ -297,7 +301,13 @@ def _make_schedule(
     if inputs.window.is_causal:  # All unmasked tiles are on the same side of the diagonal.
         near = [Run(near[0 if side_before_diagonal == 1 else -1].kind, *near_range)]
     first, last = jnp.maximum(plain_start, start), jnp.minimum(plain_end, end)
-    runs += [run.intersect(first, last) for run in (*first_far, *near, *last_far)]
+    for run in (*first_far, *near, *last_far):
+        plain = run.intersect(first, last)
+        is_divided = run.kind.is_far or not distinctions.far
+        if inputs.has_small_scores is not None and is_divided and not run.kind.is_zero:
+            runs += divide_by_size(plain, inputs.has_small_scores[:, :, None])
+        else:
+            runs.append(plain)
     if ends_masked:
         runs += [run.intersect(jnp.maximum(plain_end, start), end) for run in masked]
     keeps_column_order |= not masks_any_tile

@@ -62,7 +62,7 @@ class WarpgroupContext(NamedTuple):
         `TileConfig.held` are tiles in registers on a GPU.
       vectors: Resident vectors in registers, one number per row.
       scalars: Scalars of the example and the head.
-      skipped_sums: References to the sums over the tiles that the thread block skips, in global
+      skipped_sums: References to the sums over the tiles that the warpgroup skips, in global
         memory.
       operand_scratch: Buffer that `mosaic.accumulate_products` needs in the CPU interpreter. It is
         None on a GPU.
@@ -119,8 +119,9 @@ class KernelInputs(NamedTuple):
       entries: Arrays with one number for each entry of the score map, shape (B, N, rows, columns).
         Examples or heads share an array whose axis has size 1.
       scalars: A few numbers for each example and head, shape (B, N, count).
-      runs: Runs of tiles of the schedule, shape (B, N, blocks, runs, 2).
-      skipped_sums: Sums over the tiles that each thread block skips, shape (B, N, blocks, W).
+      runs: Runs of tiles of the schedule: see `Schedule.runs`.
+      skipped_sums: Sums over the tiles that each thread block skips, or each of its parts, shape
+        (B, N, blocks * parts, W).
       gathered: Matrices that stay in global memory, where `KernelBody.step` reads single entries.
     """
 

@@ -1,5 +1,7 @@
 """Functions that call the six kernels on a Hopper GPU."""
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
@@ -36,6 +38,7 @@ from distattn_jax.attention.fused.operands import (
 )
 from distattn_jax.attention.fused.runs import Schedule
 from distattn_jax.attention.fused.score_map import make_score_map
+from distattn_jax.attention.fused.scoring import MASKED_SCORE
 
 
 def make_kernels(plan: Plan, operands: Operands) -> Kernels:
@@ -76,8 +79,17 @@ class _KernelCall:
         query, key, value = self.operands[:3]
         config = self.configs.forward
         schedule = self.schedules.query_blocks(
-            config.block_rows, config.columns, drops_weights=True
+            config.block_rows,
+            config.columns,
+            drops_weights=True,
+            parts=config.warpgroups,
+            uses_small_scores=config.uses_small_scores,
         )
+        scalars = {}
+        if any(kind.has_small_scores for kind in schedule.kinds):
+            has_small_scores: Any = self.operands.has_small_scores
+            maximum = jnp.where(has_small_scores, 0.0, MASKED_SCORE)
+            scalars["initial_maximum"] = maximum[..., None]
         relations = self.relations.inputs()
         skipped_sums = skipped_tiles.sums_for_forward(
             self.plan, self.operands, schedule, config.columns
@@ -92,6 +104,7 @@ class _KernelCall:
             streamed={"key": key, "value": value},
             gathered=relations.matrices,
             skipped_sums=skipped_sums,
+            scalars=scalars,
             output_types={
                 "values": matrix_type(query, value.shape[-1]),
                 "logsumexp": self.arrays.vector_type(query),
@@ -99,7 +112,7 @@ class _KernelCall:
             },
         )
         # The vector may be longer than all blocks together. Its end is not written by the kernel.
-        written = schedule.start.shape[2] * config.block_rows
+        written = schedule.blocks * config.block_rows
         logsumexp = outputs["logsumexp"]
         if written < logsumexp.shape[-1]:
             is_written = jnp.arange(logsumexp.shape[-1]) < written
@@ -116,7 +129,7 @@ class _KernelCall:
         relations = self.relations.inputs(backward.relation_cotangent)
         config = self.configs.query_gradient
         schedule = self.schedules.query_blocks(
-            config.block_rows, config.columns, needs_zero_tiles=False
+            config.block_rows, config.columns, needs_zero_tiles=False, parts=config.warpgroups
         )
         streamed = {"key": key, "value": value}
         if received_cotangent is not None:
@@ -168,7 +181,9 @@ class _KernelCall:
         )
         relations = self.relations.inputs(backward.relation_cotangent)
         config = self.configs.key_gradient
-        schedule = self.schedules.key_blocks(config.block_rows, config.columns, drops_weights=True)
+        schedule = self.schedules.key_blocks(
+            config.block_rows, config.columns, drops_weights=True, parts=config.warpgroups
+        )
         trained_width = self.plan.trained_key_width or key.shape[-1]
         key_width = min(mosaic.round_up_width(trained_width), key.shape[-1])
         resident = {"key": key, "value": value}
@@ -270,7 +285,9 @@ class _KernelCall:
         """Return the attention that each key receives, summed over the queries."""
         query, key = self.operands[:2]
         config = self.configs.received
-        schedule = self.schedules.key_blocks(config.block_rows, config.columns)
+        schedule = self.schedules.key_blocks(
+            config.block_rows, config.columns, parts=config.warpgroups
+        )
         skipped_sums = skipped_tiles.sums_for_received(
             self.plan, self.operands, schedule, config.columns, logsumexp=logsumexp
         )
@@ -305,7 +322,9 @@ class _KernelCall:
         query, key = self.operands[:2]
         received_cotangent = self.arrays.pad_vector(received_cotangent)
         config = self.configs.attention_given
-        schedule = self.schedules.query_blocks(config.block_rows, config.columns)
+        schedule = self.schedules.query_blocks(
+            config.block_rows, config.columns, parts=config.warpgroups
+        )
         skipped_sums = skipped_tiles.sums_for_attention_given(
             self.plan,
             self.operands,
@@ -345,6 +364,7 @@ class _KernelCall:
         skipped_sums: dict[str, Array],
         output_types: dict[str, jax.ShapeDtypeStruct],
         moving: dict[str, Array] | None = None,
+        scalars: dict[str, Array] | None = None,
         is_transposed: bool = False,
     ) -> dict[str, Array]:
         """Run one kernel and return its outputs by name.
@@ -360,6 +380,7 @@ class _KernelCall:
           output_types: Shapes and dtypes of the outputs.
           moving: Matrices and vectors that belong to rows which move with the columns, in a kernel
             whose blocks are blocks of diagonals. None in all other kernels.
+          scalars: Numbers of each example and head that no other kernel needs.
           is_transposed: True if the rows of the score map are keys.
         """
         tables: dict[str, Array] = name_tables(self.plan, self.operands, name)
@@ -388,7 +409,7 @@ class _KernelCall:
             },
             moving={} if moving is None else moving,
             entries=entry_masks,
-            scalars=self.scalars,
+            scalars={**self.scalars, **(scalars or {})},
             runs=schedule.runs,
             skipped_sums=skipped_sums,
             gathered=gathered,

@@ -156,9 +156,11 @@ class RelationArrays:
         assert self.scoring is not None
         length = self.operands.query.shape[1]
         first, end = (
-            jnp.repeat(bound * config.columns, config.block_rows, axis=2)[:, :, :length]
+            jnp.repeat(bound * config.columns, config.block_rows // schedule.parts, axis=2)
             for bound in (schedule.start, schedule.end)
         )
         return relations.find_written_entries(
-            (first, end), self.operands.offset, self.scoring.clip_distance
+            (first[:, :, :length], end[:, :, :length]),
+            self.operands.offset,
+            self.scoring.clip_distance,
         )

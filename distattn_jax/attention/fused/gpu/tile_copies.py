@@ -29,10 +29,11 @@ def copy_tiles(refs, memory, grid_index, schedule, config, origin, iteration) ->
     Returns:
       The number of tiles that were copied.
     """
-    read_run = functools.partial(read_run_of_block, refs, grid_index)
+    read_run = functools.partial(read_run_of_part, refs, grid_index, schedule, 0)
     block_row = grid_index[2] * config.block_rows
     reused_blocks = count_reused_blocks(refs, config)
-    first = read_run(0)[0]  # With reused blocks, tiles are in the order of their columns.
+    # With reused blocks, tiles are in the order of their columns.
+    first, end = read_bounds(refs, grid_index, schedule)
 
     def copy_block(name, block):
         """Copy a block of diagonals or moving rows. Block 0 belongs to the first tile."""
@@ -98,16 +99,33 @@ def copy_tiles(refs, memory, grid_index, schedule, config, origin, iteration) ->
 
     count = len(schedule.kinds)
     if schedule.is_in_column_order:
-        shift, end = iteration - first, read_run(count - 1)[1]
+        shift = iteration - first
         lax.fori_loop(first, end, lambda i, _: copy_tile(i, i + shift), None)
         return end + shift
     iteration, _ = visit_tiles(read_run, range(count), step, iteration, ())
     return iteration
 
 
-def read_run_of_block(refs, grid_index, run) -> list[jax.Array]:
-    """Return the first tile and the end of a run of a block."""
-    return [read_scalar(refs.runs, (*grid_index, run), end) for end in (0, 1)]
+def index_part(grid_index, schedule, warpgroup) -> tuple[jax.Array, ...]:
+    """Return the index of the part of a block that a warpgroup computes, in arrays of all parts."""
+    *others, block = grid_index
+    return (*others, block if schedule.parts == 1 else block * schedule.parts + warpgroup)
+
+
+def read_run_of_part(refs, grid_index, schedule, warpgroup, run) -> list[jax.Array]:
+    """Return the first tile and the end of a run of a warpgroup."""
+    part = index_part(grid_index, schedule, warpgroup)
+    return [read_scalar(refs.runs, (*part, run), end) for end in (0, 1)]
+
+
+def read_bounds(refs, grid_index, schedule) -> tuple[jax.Array, jax.Array]:
+    """Return the first tile that a block visits, and its last tile plus 1.
+
+    The result has a meaning only if the tiles are in the order of their columns.
+    """
+    read_run = functools.partial(read_run_of_part, refs, grid_index, schedule, 0)
+    last = read_run(len(schedule.kinds) - (schedule.parts == 1))
+    return (read_run(0) if schedule.parts == 1 else last)[0], last[1]
 
 
 def read_scalar(ref: Any, index: tuple[Any, ...], i: int) -> jax.Array:

@@ -51,7 +51,9 @@ from distattn_jax.attention.fused.gpu.shared_memory import (
 from distattn_jax.attention.fused.gpu.tile_configs import TileConfig, count_examples
 from distattn_jax.attention.fused.gpu.tile_copies import (
     copy_tiles,
-    read_run_of_block,
+    index_part,
+    read_bounds,
+    read_run_of_part,
     read_scalar,
     slice_rows,
     visit_tiles,
@@ -108,7 +110,8 @@ def run_tile_loop(
       origin: Index of the diagonal row = column in `inputs.diagonals`, or in `inputs.resident` of a
         kernel with moving rows. It is at least the number of columns of all tiles.
     """
-    batch, heads, blocks, *_ = inputs.runs.shape
+    batch, heads = inputs.runs.shape[:2]
+    blocks = schedule.blocks
     copied = {name: x for name, x in output_types.items() if name not in body.scattered}
     examples = count_examples(batch, heads * blocks) if config.visits_examples else 1
 
@@ -215,7 +218,7 @@ def _compute_tiles(
       The number of tiles that the warpgroup has computed.
     """
     body, schedule, config, origin, inputs, outputs, memory = kernel
-    read_run = functools.partial(read_run_of_block, inputs, grid_index)
+    read_run = functools.partial(read_run_of_part, inputs, grid_index, schedule, warpgroup)
     row = grid_index[2] * config.block_rows + warpgroup * config.rows
     buffer = slot * config.warpgroups + warpgroup
     groups = [
@@ -225,13 +228,29 @@ def _compute_tiles(
     # All boundaries are read before the warpgroup waits for its rows, so that it waits only once.
     starts = [read_run(indices[0])[0] for _, indices in groups]
     ends = [*starts[1:], read_run(len(schedule.kinds) - 1)[1]]
+    first, last = read_bounds(inputs, grid_index, schedule)
     context = _make_context(kernel, grid_index, warpgroup, buffer, row)
 
     reused_blocks = count_reused_blocks(inputs, config)
     for name, count in reused_blocks.items():
         for block in range(count):
             plgpu.barrier_wait(memory.full[name].at[block])
-    shift = iteration - starts[0]
+    shift = iteration - first
+
+    def skip_tiles(start, end):
+        """Skip tiles of the block that only other warpgroups visit."""
+
+        def skip_tile(index, _):
+            tile, _ = _make_tile(
+                kernel, row, warpgroup, index, index + shift, schedule.kinds[0], reused_blocks
+            )
+            for name in memory.ring:
+                tile.skip(name)
+
+        if schedule.parts > 1:
+            lax.fori_loop(start, end, skip_tile, None)
+
+    skip_tiles(first, starts[0])
     state = body.initialize(context)
     for (kind, indices), start, end in zip(groups, starts, ends, strict=True):
 
@@ -255,11 +274,13 @@ def _compute_tiles(
                 lambda index, state, step=step: step(index, index + shift, state),
                 state,
             )
-            iteration = end + shift
         else:
             runs = range(indices[0], indices[-1] + 1)
             iteration, state = visit_tiles(read_run, runs, step, iteration, state)
 
+    if schedule.is_in_column_order:
+        skip_tiles(ends[-1], last)
+        iteration = last + shift
     copy_next_rows()
     results = body.finish(context, state)
     if not memory.outputs.keys() >= results.keys():
@@ -300,6 +321,7 @@ def _make_context(
         plgpu.barrier_wait(barrier.at[buffer])
     buffers = {name: ref.at[buffer] for name, ref in memory.resident.items()}
     scratch = memory.operand_scratch
+    part = index_part(grid_index, kernel.schedule, warpgroup)
 
     def global_rows(name, start, length):
         ref = inputs.gathered[name] if name in inputs.gathered else outputs[name]
@@ -316,7 +338,7 @@ def _make_context(
             name: mosaic.load_per_row(ref) for name, ref in buffers.items() if len(ref.shape) == 1
         },
         scalars=scalars,
-        skipped_sums={name: ref.at[*grid_index] for name, ref in inputs.skipped_sums.items()},
+        skipped_sums={name: ref.at[*part] for name, ref in inputs.skipped_sums.items()},
         operand_scratch=None if scratch is None else scratch.at[warpgroup],
         global_rows=global_rows,
         scratch={name: ref.at[warpgroup] for name, ref in memory.scratch.items()},

@@ -64,7 +64,9 @@ def forward(score_map: ScoreMap, shape: Shape, width: int) -> KernelBody:
     def initialize(context):
         total = mosaic.full((shape[0], width), 0.0)
         weight_sum = mosaic.full(shape[:1], 0.0)
-        maximum = mosaic.full(shape[:1], MASKED_SCORE)
+        # The maximum of heads with small scores is 0 from the beginning.
+        initial_maximum = context.scalars.get("initial_maximum", (MASKED_SCORE,))
+        maximum = mosaic.full(shape[:1], initial_maximum[0])
         if "value_sum" in context.skipped_sums:
             # All skipped scores are 0. Relative to a maximum of 0, each key has the weight 1.
             value_sum = mosaic.load_per_column_from_global(context.skipped_sums["value_sum"])
@@ -100,7 +102,9 @@ def forward(score_map: ScoreMap, shape: Shape, width: int) -> KernelBody:
         view = view_tile(score_map, context, tile, products)
         if has_weights:  # before the weights replace the scores in the registers
             view_relations(score_map, context, tile).write("band_scores", view.scores)
-        new_maximum = jnp.maximum(maximum, view.scores.max(axis=1) * view.score_multiplier)
+        new_maximum = maximum
+        if not tile.kind.has_small_scores:
+            new_maximum = jnp.maximum(maximum, view.scores.max(axis=1) * view.score_multiplier)
         weights = compute_weights(view, mosaic.expand_per_row(new_maximum, tile.shape))
         if view.visible is not None:
             weights = jnp.where(view.visible, weights, 0.0)
@@ -109,15 +113,16 @@ def forward(score_map: ScoreMap, shape: Shape, width: int) -> KernelBody:
     def step(context, tile, state):
         maximum, weight_sum, total, ends = state
         new_maximum, weights, row_sum = weigh(context, tile, maximum)
-        correction = jnp.exp2(maximum - new_maximum)
-        weight_sum = weight_sum * correction + row_sum
-        total *= mosaic.expand_per_row(correction, total.shape)
+        if not tile.kind.has_small_scores:
+            correction = jnp.exp2(maximum - new_maximum)
+            weight_sum *= correction
+            total *= mosaic.expand_per_row(correction, total.shape)
+            ends = [end * correction for end in ends]
+        weight_sum += row_sum
         weights = drop(score_map, context, tile, weights)
         if has_weights:
             kept_sum = mosaic.sum_rows(weights) if score_map.has_dropout else row_sum
-            ends = view_relations(score_map, context, tile).add_ends(
-                [end * correction for end in ends], sides, weights, kept_sum
-            )
+            ends = view_relations(score_map, context, tile).add_ends(ends, sides, weights, kept_sum)
         value = tile.wait("value")
         (total,) = mosaic.accumulate_products(
             (total,), ((weights, value),), scratch=context.operand_scratch

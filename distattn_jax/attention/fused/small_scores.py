@@ -1,0 +1,62 @@
+"""Heads with small scores, whose softmax needs no maximum.
+
+A softmax divides 2^(e_j - m) by the sum of these powers, where e_j are the scores to base 2. The
+result is the same for every number m. The largest score as m makes sure that no power overflows,
+but a kernel spends many instructions on it: it compares all scores, and rescales its sums whenever
+it finds a larger one.
+
+If no score of a head is larger than `LIMIT` in absolute value, m = 0 is safe as well. The sums of
+2^20 powers times values up to 2^7 then stay below 2^127, and no power is below 2^-126. This holds
+for bfloat16, which has the range of float32, but not for float16.
+
+The norms of queries and keys bound the scores: |q · k| <= |q| |k|.
+"""
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float
+
+from distattn_jax.attention.fused.distance_functions import Distances, unstack_coefficients
+from distattn_jax.attention.fused.operands import Operands, Plan
+from distattn_jax.attention.fused.saturation import largest_product
+from distattn_jax.attention.fused.scoring import DistanceScoring, DotProductScoring
+
+LIMIT = 96.0  # of scores to base 2
+
+
+def find_small_scores(plan: Plan, operands: Operands) -> Bool[Array, "B N"] | None:
+    """Return True for each head whose scores are all small.
+
+    Return None for scorings without a simple bound, and for dtypes that need a maximum.
+    """
+    scoring, dtype = plan.scoring, operands.query.dtype
+    if dtype != jnp.bfloat16:
+        return None
+    query, key, coefficients = jax.lax.stop_gradient(
+        (operands.query, operands.key, operands.coefficients)
+    )
+    largest: Float[Array, "B N"] | float
+    if type(scoring) is DotProductScoring:
+        largest = abs(scoring.score_multiplier(None))
+    elif isinstance(scoring, DistanceScoring) and not scoring.is_additive:
+        largest = _largest_factor(scoring, coefficients, query.shape[1] + key.shape[1])
+    else:
+        return None
+    return largest * largest_product(query, key) <= LIMIT  # False for NaN
+
+
+def _largest_factor(
+    scoring: DistanceScoring, stacked: Float[Array, "B N 4"], distances: int
+) -> Float[Array, "B N"]:
+    """Return the largest absolute value of height f, by which a score is multiplied.
+
+    Args:
+      scoring: Scoring with the distance function f.
+      stacked: Coefficients of f.
+      distances: Number of distances. The far value of f belongs to all distances beyond them.
+    """
+    coefficients = unstack_coefficients(stacked[:, :, None, :])  # each (B, N, 1)
+    distance = jnp.arange(distances, dtype=jnp.float32)[None, None, :]
+    f = scoring.evaluate(Distances(lambda: distance), coefficients)
+    largest = jnp.maximum(jnp.abs(f), jnp.abs(coefficients.far)) * jnp.abs(coefficients.height)
+    return largest.max(axis=-1)
