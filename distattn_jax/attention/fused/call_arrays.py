@@ -6,7 +6,12 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from distattn_jax.attention.fused.distance_functions import Coefficients, unstack_coefficients
-from distattn_jax.attention.fused.operands import Operands, Plan
+from distattn_jax.attention.fused.operands import (
+    BackwardOperands,
+    Operands,
+    Plan,
+    select_precision,
+)
 from distattn_jax.attention.fused.scoring import DistanceScoring, TableScoring
 
 Pad = Callable[[Array], Array]
@@ -87,6 +92,18 @@ def compute_coefficient_gradients(
     height = sums["log_height"] / unstack_coefficients(coefficients).height
     far = jnp.zeros_like(height)
     return jnp.stack(Coefficients(sums["slope"], sums["shift"], height, far), axis=-1)
+
+
+def compute_negative_delta(backward: BackwardOperands) -> Float[Array, "B N T"]:
+    """Return `BackwardOperands.negative_delta`, for kernels that do not compute it."""
+    delta = jnp.einsum(
+        "btne,btne->bnt",
+        backward.values,
+        backward.values_cotangent,
+        preferred_element_type=jnp.float32,
+        precision=select_precision(backward.values.dtype),
+    )
+    return -delta if backward.other_delta is None else backward.other_delta - delta
 
 
 def sum_groups(gradient: Float[Array, "B S N W"], key_heads: int) -> Float[Array, "B S K W"]:

@@ -28,7 +28,6 @@ from distattn_jax.attention.fused.operands import (
     BackwardOperands,
     Operands,
     Plan,
-    select_precision,
 )
 from distattn_jax.attention.fused.scoring import (
     DistanceScoring,
@@ -155,29 +154,31 @@ def _run_backward(
     operands, values, logsumexp, weights = residuals
     (values_cotangent, received_cotangent, logsumexp_cotangent), weights_cotangent = cotangents
     kernels = make_kernels(plan, operands)
-    negative_delta = -jnp.einsum(
-        "btne,btne->bnt",
-        values,
-        values_cotangent,
-        preferred_element_type=jnp.float32,
-        precision=select_precision(values.dtype),
-    )
+    deltas = []
     if received_cotangent is not None:
-        negative_delta -= kernels.attention_given(logsumexp, received_cotangent)
+        deltas.append(-kernels.attention_given(logsumexp, received_cotangent))
     if logsumexp_cotangent is not None:
-        negative_delta += logsumexp_cotangent
+        deltas.append(logsumexp_cotangent)
     if weights_cotangent is not None:
         if operands.dropout_words is None:
             # The weights of a query sum to 1, so adding one number to all cotangents changes no
             # gradient. With this number, far tiles of relation 0 add nothing.
             weights_cotangent -= weights_cotangent[..., :1]
-        negative_delta -= jnp.einsum(
-            "btnr,btnr->bnt", weights, weights_cotangent, precision=jax.lax.Precision.HIGHEST
+        deltas.append(
+            -jnp.einsum(
+                "btnr,btnr->bnt", weights, weights_cotangent, precision=jax.lax.Precision.HIGHEST
+            )
         )
     backward_operands = BackwardOperands(
-        values_cotangent, received_cotangent, logsumexp, negative_delta, weights_cotangent
+        values_cotangent,
+        received_cotangent,
+        logsumexp,
+        values,
+        other_delta=functools.reduce(jnp.add, deltas) if deltas else None,
+        relation_cotangent=weights_cotangent,
     )
-    query_gradients = kernels.query_gradient(backward_operands)
+    query_gradients, negative_delta = kernels.query_gradient(backward_operands)
+    backward_operands = backward_operands._replace(negative_delta=negative_delta)
     key, value = kernels.key_gradient(backward_operands)
     if operands.positions is not None and kernels.position_gradient is not None:
         positions = kernels.position_gradient(backward_operands)

@@ -51,7 +51,8 @@ class Kernels(NamedTuple):
     Attributes:
       forward: Computes the output O, shape (B, T, N, E), the logsumexp, and the relation weights or
         None.
-      query_gradient: Computes the gradients of queries, coefficients and relation products.
+      query_gradient: Computes the gradients of queries, coefficients and relation products, and
+        `BackwardOperands.negative_delta` for the other kernels.
       key_gradient: Computes the gradients of the keys and of the values.
       received: Computes the attention that each key receives, Σ_i A_ij, shape (B, N, S), from the
         logsumexp.
@@ -62,7 +63,7 @@ class Kernels(NamedTuple):
     """
 
     forward: Callable[[], tuple[Array, Array, Array | None]]
-    query_gradient: Callable[[BackwardOperands], QueryGradients]
+    query_gradient: Callable[[BackwardOperands], tuple[QueryGradients, Array]]
     key_gradient: Callable[[BackwardOperands], tuple[Array, Array]]
     received: Callable[[Array], Array]
     attention_given: Callable[[Array, Array], Array]

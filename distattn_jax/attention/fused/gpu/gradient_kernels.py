@@ -52,17 +52,18 @@ def query_gradient(
 ) -> KernelBody:
     """Return the body of the kernel for the gradients of the queries and the coefficients.
 
-    Inputs: `query`, `values_cotangent`, `logsumexp` and `negative_delta` for the rows of the score
-    map. `key`, `value` and, if `has_received` is True, `received_cotangent` for its columns.
+    Inputs: `query`, `values_cotangent`, `logsumexp`, and `values` or `other_delta` or both for the
+    rows of the score map. Without the output `values`, `other_delta` is -D. `key`, `value` and, if
+    `has_received` is True, `received_cotangent` for its columns.
 
-    Outputs: `query`, the gradient of the queries, and one output with one number per query for each
-    of the scoring's `gradient_names`. For `DistanceScoring`, these are `slope`, `shift` and
-    `log_height`. The caller sums each of them over the queries, to obtain the gradients of slope,
-    shift and the logarithm of the height. For relation products there are two more outputs:
-    `band_gradient`, the gradient of the scores of the entries between the ends, and
-    `gradient_after`, its sum over the entries of relation 2k. A causal mask leaves no
-    `gradient_after`. With position vectors there is one more output: `position_query`, the gradient
-    of the queries that are multiplied by position vectors.
+    Outputs: `query`, the gradient of the queries, `negative_delta`, which is -D_i of each query i,
+    and one output with one number per query for each of the scoring's `gradient_names`. For
+    `DistanceScoring`, these are `slope`, `shift` and `log_height`. The caller sums each of them
+    over the queries, to obtain the gradients of slope, shift and the logarithm of the height. For
+    relation products there are two more outputs: `band_gradient`, the gradient of the scores of the
+    entries between the ends, and `gradient_after`, its sum over the entries of relation 2k. A
+    causal mask leaves no `gradient_after`. With position vectors there is one more output:
+    `position_query`, the gradient of the queries that are multiplied by position vectors.
 
     Args:
       score_map: Scoring and masking of the score map, which has one row per query.
@@ -80,13 +81,19 @@ def query_gradient(
         ends = [mosaic.full(shape[:1], 0.0) for _ in sides]
         sums = [mosaic.full(shape[:1], 0.0) for _ in range(score_map.scoring.summed_gradients)]
         totals = [mosaic.full((shape[0], width), 0.0) for _ in range(1 + has_positions)]
-        return tuple(totals), sums, ends
+        negative_delta = context.vectors.get("other_delta", mosaic.full(shape[:1], 0.0))
+        if "values" in context.resident:
+            values, cotangent = (
+                mosaic.load_tile(context.resident[name]) for name in ("values", "values_cotangent")
+            )
+            negative_delta -= mosaic.sum_rows(values * cotangent)
+        return tuple(totals), sums, ends, negative_delta
 
     def step(context, tile, state):
-        totals, sums, ends = state
+        totals, sums, ends, negative_delta = state
         key, value = tile.wait("key"), tile.wait("value")
         positions = wait_for_positions(score_map, context, tile)
-        per_row = context.vectors["negative_delta"]
+        per_row = negative_delta
         per_column = tile.load_vector("received_cotangent") if has_received else None
         initial_gradient = None
         if positions is None and not score_map.has_dropout:
@@ -136,10 +143,10 @@ def query_gradient(
         tile.release("key")
         if positions is not None:
             positions.release()
-        return totals, sums, ends
+        return totals, sums, ends, negative_delta
 
     def finish(context, state):
-        (total, *_), sums, ends = state
+        (total, *_), sums, ends, negative_delta = state
         names = score_map.scoring.gradient_names
         # The gradient log_height follows from dQ: see `DistanceScoring.summed_gradients`.
         if len(sums) < len(names):
@@ -150,6 +157,7 @@ def query_gradient(
         totals = dict(zip(("query", "position_query"), state[0], strict=False))
         return {
             **{name: x * multiplier for name, x in totals.items()},
+            "negative_delta": negative_delta,
             **coefficients,
             **name_ends("gradient", sides, ends),
         }

@@ -78,10 +78,10 @@ class KernelArrays:
 
     def pad(self, backward: BackwardOperands) -> BackwardOperands:
         """Pad the vectors of the backward pass to a multiple of all block sizes."""
-        cotangent = backward.received_cotangent
+        names = ("received_cotangent", "other_delta", "negative_delta")
+        vectors = {name: getattr(backward, name) for name in names}
         return backward._replace(
-            received_cotangent=None if cotangent is None else self.pad_vector(cotangent),
-            negative_delta=self.pad_vector(backward.negative_delta),
+            **{name: self.pad_vector(x) for name, x in vectors.items() if x is not None}
         )
 
     def pad_vector(self, vector: Num[Array, "#B #N L"]) -> Num[Array, "#B #N _"]:

@@ -10,6 +10,7 @@ from distattn_jax.attention.fused import skipped_tiles
 from distattn_jax.attention.fused.call_arrays import (
     collect_scalars,
     compute_coefficient_gradients,
+    compute_negative_delta,
     name_tables,
     sum_groups,
 )
@@ -27,7 +28,7 @@ from distattn_jax.attention.fused.gpu.kernel_body import (
     count_leading_rows,
 )
 from distattn_jax.attention.fused.gpu.relation_arrays import RelationArrays
-from distattn_jax.attention.fused.gpu.tile_configs import select_tile_configs
+from distattn_jax.attention.fused.gpu.tile_configs import MAX_WIDE_WIDTH, select_tile_configs
 from distattn_jax.attention.fused.gpu.tile_loop import run_tile_loop
 from distattn_jax.attention.fused.kernels import Kernels, QueryGradients
 from distattn_jax.attention.fused.operands import (
@@ -111,29 +112,32 @@ class _KernelCall:
                 **self.relations.weight_types(),
             },
         )
-        # The vector may be longer than all blocks together. Its end is not written by the kernel.
         written = schedule.blocks * config.block_rows
-        logsumexp = outputs["logsumexp"]
-        if written < logsumexp.shape[-1]:
-            is_written = jnp.arange(logsumexp.shape[-1]) < written
-            logsumexp = jnp.where(is_written[None, None, :], logsumexp, EMPTY_LOGSUMEXP)
+        logsumexp = self._fill_unwritten(outputs["logsumexp"], written, EMPTY_LOGSUMEXP)
         weights = self.relations.assemble_weights(outputs, logsumexp, schedule, config)
         return outputs["values"], logsumexp, weights
 
-    def query_gradient(self, backward: BackwardOperands) -> QueryGradients:
-        """Return the gradients of queries, coefficients and relation products."""
+    def query_gradient(self, backward: BackwardOperands) -> tuple[QueryGradients, Array]:
+        """Return the gradients of queries, coefficients and relation products, and -D.
+
+        -D is `BackwardOperands.negative_delta`.
+        """
         query, key, value = self.operands[:3]
-        values_cotangent, received_cotangent, logsumexp, negative_delta, _ = self.arrays.pad(
-            backward
-        )
+        delta_inputs = {"values": backward.values}
+        if key.shape[-1] > MAX_WIDE_WIDTH:  # The values would need too much shared memory.
+            delta_inputs = {}
+            backward = backward._replace(other_delta=compute_negative_delta(backward))
+        backward = self.arrays.pad(backward)
+        if backward.other_delta is not None:
+            delta_inputs["other_delta"] = backward.other_delta
         relations = self.relations.inputs(backward.relation_cotangent)
         config = self.configs.query_gradient
         schedule = self.schedules.query_blocks(
             config.block_rows, config.columns, needs_zero_tiles=False, parts=config.warpgroups
         )
         streamed = {"key": key, "value": value}
-        if received_cotangent is not None:
-            streamed["received_cotangent"] = received_cotangent
+        if backward.received_cotangent is not None:
+            streamed["received_cotangent"] = backward.received_cotangent
         names = self.plan.scoring.gradient_names
         outputs = self._run(
             "query_gradient",
@@ -142,14 +146,14 @@ class _KernelCall:
                 config.tile_shape,
                 query.shape[-1],
                 query.dtype,
-                has_received=received_cotangent is not None,
+                has_received=backward.received_cotangent is not None,
             ),
             schedule,
             resident={
                 "query": query,
-                "values_cotangent": values_cotangent,
-                "logsumexp": logsumexp,
-                "negative_delta": negative_delta,
+                "values_cotangent": backward.values_cotangent,
+                "logsumexp": backward.logsumexp,
+                **delta_inputs,
                 **self.position_query,
                 **relations.vectors,
             },
@@ -159,26 +163,26 @@ class _KernelCall:
             output_types={
                 "query": matrix_type(query, query.shape[-1]),
                 **{name: matrix_type(x, x.shape[-1]) for name, x in self.position_query.items()},
-                **dict.fromkeys(names, self.arrays.vector_type(query)),
+                **dict.fromkeys(("negative_delta", *names), self.arrays.vector_type(query)),
                 **self.relations.gradient_types(),
             },
         )
         sums = {name: outputs[name][:, :, : query.shape[1]].sum(axis=-1) for name in names}
-        return QueryGradients(
+        gradients = QueryGradients(
             query=outputs["query"],
             coefficients=compute_coefficient_gradients(self.plan, self.operands, sums),
             relation_products=self.relations.assemble_gradient(outputs, schedule, config),
             position_query=outputs.get("position_query"),
         )
+        written = schedule.blocks * config.block_rows
+        return gradients, self._fill_unwritten(outputs["negative_delta"], written, 0.0)
 
     def key_gradient(
         self, backward: BackwardOperands
     ) -> tuple[Float[Array, "B S K H"], Float[Array, "B S K E"]]:
         """Return the gradients of the keys and of the values."""
         query, key, value = self.operands[:3]
-        values_cotangent, received_cotangent, logsumexp, negative_delta, _ = self.arrays.pad(
-            backward
-        )
+        backward = self.arrays.pad(backward)
         relations = self.relations.inputs(backward.relation_cotangent)
         config = self.configs.key_gradient
         schedule = self.schedules.key_blocks(
@@ -187,15 +191,15 @@ class _KernelCall:
         trained_width = self.plan.trained_key_width or key.shape[-1]
         key_width = min(mosaic.round_up_width(trained_width), key.shape[-1])
         resident = {"key": key, "value": value}
-        if received_cotangent is not None:
-            resident["received_cotangent"] = received_cotangent
+        if backward.received_cotangent is not None:
+            resident["received_cotangent"] = backward.received_cotangent
         skipped_sums = skipped_tiles.sums_for_key_gradient(
             self.plan,
             self.operands,
             schedule,
             config.columns,
-            logsumexp=logsumexp,
-            values_cotangent=values_cotangent,
+            logsumexp=backward.logsumexp,
+            values_cotangent=backward.values_cotangent,
         )
         outputs = self._run(
             "key_gradient",
@@ -203,15 +207,13 @@ class _KernelCall:
                 make_score_map(self.plan, self.operands, is_transposed=True),
                 config.tile_shape,
                 (key_width, value.shape[-1]),
-                has_received=received_cotangent is not None,
+                has_received=backward.received_cotangent is not None,
             ),
             schedule,
             resident=resident,
             streamed={
                 "query": query,
-                "values_cotangent": values_cotangent,
-                "logsumexp": logsumexp,
-                "negative_delta": negative_delta,
+                **_collect_query_inputs(backward),
                 **self.position_query,
                 **relations.vectors,
             },
@@ -232,9 +234,7 @@ class _KernelCall:
     def position_gradient(self, backward: BackwardOperands) -> Float[Array, "#B D #N H"]:
         """Return the gradient of the position vectors."""
         query, key, value = self.operands[:3]
-        values_cotangent, received_cotangent, logsumexp, negative_delta, _ = self.arrays.pad(
-            backward
-        )
+        backward = self.arrays.pad(backward)
         config = self.configs.position_gradient
         assert self.operands.positions is not None, "other scorings have no position vectors"
         positions = self.arrays.arrange_by_diagonal(self.operands.positions, is_transposed=True)
@@ -244,8 +244,8 @@ class _KernelCall:
         # which one is shifted by a tile.
         shifts = {"lower_positions": config.rows, "upper_positions": 0}
         moving = {"key": key, "value": value}
-        if received_cotangent is not None:
-            moving["received_cotangent"] = received_cotangent
+        if backward.received_cotangent is not None:
+            moving["received_cotangent"] = backward.received_cotangent
         outputs = self._run(
             "position_gradient",
             gradient_kernels.position_gradient(
@@ -253,15 +253,13 @@ class _KernelCall:
                 config.tile_shape,
                 key.shape[-1],
                 query.dtype,
-                has_received=received_cotangent is not None,
+                has_received=backward.received_cotangent is not None,
             ),
             self.schedules.diagonal_blocks(config.block_rows, config.columns, length, origin),
             resident={name: shift_rows(positions, shift, length) for name, shift in shifts.items()},
             streamed={
                 "query": query,
-                "values_cotangent": values_cotangent,
-                "logsumexp": logsumexp,
-                "negative_delta": negative_delta,
+                **_collect_query_inputs(backward),
                 **self.position_query,
             },
             gathered={},
@@ -352,6 +350,25 @@ class _KernelCall:
         )
         return outputs["attention_given"][:, :, : query.shape[1]]
 
+    def _fill_unwritten(
+        self, vector: Float[Array, "B N _"], written: int, number: float
+    ) -> Float[Array, "B N _"]:
+        """Return a vector of queries that all kernels can read.
+
+        The padded vector may be longer than all blocks of the kernel that wrote it. Kernels whose
+        columns are queries read at most up to the end of their last tile.
+
+        Args:
+          vector: Output of a kernel whose rows are queries.
+          written: Number of entries that the kernel has written.
+          number: Number that replaces the other entries.
+        """
+        queries = self.operands.query.shape[1]
+        if all(queries + -queries % config.columns <= written for config in self.configs):
+            return vector
+        is_written = jnp.arange(vector.shape[-1]) < written
+        return jnp.where(is_written[None, None, :], vector, number)
+
     def _run(
         self,
         name: str,
@@ -417,3 +434,9 @@ class _KernelCall:
         columns = self.operands.query if is_transposed else self.operands.key
         origin = self.arrays.padded_length(columns.shape[1])
         return run_tile_loop(body, inputs, output_types, schedule, config, name, origin)
+
+
+def _collect_query_inputs(backward: BackwardOperands) -> dict[str, Any]:
+    """Return the inputs of a gradient kernel whose columns are queries, besides the queries."""
+    names = ("values_cotangent", "logsumexp", "negative_delta")
+    return {name: getattr(backward, name) for name in names}

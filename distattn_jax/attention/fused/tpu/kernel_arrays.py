@@ -41,6 +41,7 @@ class KernelArrays:
 
     def query_inputs(self, backward: BackwardOperands) -> dict[str, Array]:
         """Return the inputs of a gradient kernel that belong to queries, besides the queries."""
+        assert backward.negative_delta is not None, "`query_gradient` computes it"
         return {
             "values_cotangent": _transpose(backward.values_cotangent, self.padded_queries),
             "logsumexp": backward.logsumexp[:, :, None],

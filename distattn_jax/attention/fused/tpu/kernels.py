@@ -10,6 +10,7 @@ from distattn_jax.attention.fused import skipped_tiles
 from distattn_jax.attention.fused.call_arrays import (
     collect_scalars,
     compute_coefficient_gradients,
+    compute_negative_delta,
     name_tables,
     sum_groups,
 )
@@ -88,8 +89,10 @@ class _KernelCall:
         weights = self._restore_relations(outputs, "relation_weights")
         return values, outputs["logsumexp"][:, :, 0], weights
 
-    def query_gradient(self, backward: BackwardOperands) -> QueryGradients:
-        """Return the gradients of queries and coefficients."""
+    def query_gradient(self, backward: BackwardOperands) -> tuple[QueryGradients, Array]:
+        """Return the gradients of queries and coefficients, and the negative delta."""
+        negative_delta = compute_negative_delta(backward)
+        backward = backward._replace(negative_delta=negative_delta)
         arrays, (queries, keys) = self.arrays, self.config
         width, names = arrays.query.shape[2], self.plan.scoring.gradient_names
         outputs = self._run(
@@ -119,12 +122,13 @@ class _KernelCall:
             relation_cotangent=backward.relation_cotangent,
         )
         sums = {name: outputs[name][:, :, 0, : arrays.queries].sum(axis=-1) for name in names}
-        return QueryGradients(
+        gradients = QueryGradients(
             query=restore(outputs["query"], arrays.queries),
             coefficients=compute_coefficient_gradients(self.plan, self.operands, sums),
             relation_products=self._restore_relations(outputs, GRADIENT),
             **self._restore_position_gradients(outputs),
         )
+        return gradients, negative_delta
 
     def key_gradient(
         self, backward: BackwardOperands
