@@ -103,7 +103,9 @@ def compute_negative_delta(backward: BackwardOperands) -> Float[Array, "B N T"]:
         preferred_element_type=jnp.float32,
         precision=select_precision(backward.values.dtype),
     )
-    return -delta if backward.other_delta is None else backward.other_delta - delta
+    return (
+        -delta if backward.other_negative_delta is None else backward.other_negative_delta - delta
+    )
 
 
 def sum_groups(gradient: Float[Array, "B S N W"], key_heads: int) -> Float[Array, "B S K W"]:

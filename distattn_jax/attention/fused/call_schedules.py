@@ -107,7 +107,8 @@ class CallSchedules:
           rows: Query or key, the array that is divided into blocks.
           block_rows: Number of rows in a block.
           tile_columns: Number of columns in a tile.
-          drops_weights: True if dropout applies to the weights that the kernel sums.
+          drops_weights: True if dropout, if there is any, applies to the weights that the kernel
+            sums.
           needs_zero_tiles: False if tiles whose scores are treated as 0 change no result.
           parts: Number of parts of a block that may visit different tiles.
           uses_small_scores: True if heads with small scores have kinds of tiles of their own.
@@ -131,11 +132,11 @@ class CallSchedules:
         return self._broadcast(join_parts(result, parts) if parts > 1 else result)
 
     def _may_visit_different_tiles(self) -> bool:
-        """Return True if the parts of a block see different columns, in the order of columns."""
+        """Return True if parts of a block may need different tiles, in the order of columns."""
         window, operands = self.plan.window, self.operands
         differs = operands.radius is not None or window != Window()
-        has_other_order = operands.mask is not None or operands.query_segments is not None
-        return differs and not has_other_order and not self.plan.scoring.has_positions
+        may_leave_column_order = operands.mask is not None or operands.query_segments is not None
+        return differs and not may_leave_column_order and not self.plan.scoring.has_positions
 
     def _broadcast(self, schedule: Schedule) -> Schedule:
         """Broadcast a schedule to all examples and heads."""

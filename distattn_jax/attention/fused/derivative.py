@@ -174,7 +174,7 @@ def _run_backward(
         received_cotangent,
         logsumexp,
         values,
-        other_delta=functools.reduce(jnp.add, deltas) if deltas else None,
+        other_negative_delta=functools.reduce(jnp.add, deltas) if deltas else None,
         relation_cotangent=weights_cotangent,
     )
     query_gradients, negative_delta = kernels.query_gradient(backward_operands)

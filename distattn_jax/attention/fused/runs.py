@@ -98,7 +98,7 @@ class Schedule(NamedTuple):
       is_in_column_order: True if each run begins where the previous run ends.
       parts: Number of parts of a block. If a block has several parts, each part has its own entry
         in `runs`, `start` and `end`, at the index block * parts + part. `runs` then has one more
-        entry at its end: the first tile that a part of the block visits, and the last one plus 1.
+        entry at its end: the first tile that any part of the block visits, and the last one plus 1.
     """
 
     kinds: tuple[TileKind, ...]
@@ -140,7 +140,7 @@ def stack_runs(
     return Schedule(kinds, stacked, start, end, keeps_column_order)
 
 
-def divide_by_size(run: Run, has_small_scores: Array) -> list[Run]:
+def separate_small_scores(run: Run, has_small_scores: Array) -> list[Run]:
     """Return the run for heads with small scores, and the run for all other heads.
 
     Args:
@@ -153,7 +153,7 @@ def divide_by_size(run: Run, has_small_scores: Array) -> list[Run]:
 
 
 def join_parts(schedule: Schedule, parts: int) -> Schedule:
-    """Return the schedule of blocks that consist of several parts, given that of the parts.
+    """Combine the schedule of parts into that of blocks.
 
     A part skips the tiles of its block that only other parts visit.
 
@@ -172,7 +172,7 @@ def join_parts(schedule: Schedule, parts: int) -> Schedule:
     first = jnp.where(is_empty, UNBOUNDED, start).reshape(by_block).min(axis=3)
     bounds = jnp.stack((jnp.minimum(first, last), last), axis=-1)
     bounds = jnp.repeat(bounds, parts, axis=2)[:, :, :, None]
-    runs = jnp.clip(runs, bounds[..., :1], bounds[..., 1:])  # Runs without tiles may be outside.
+    runs = jnp.clip(runs, bounds[..., :1], bounds[..., 1:])  # Empty runs may be outside.
     runs = jnp.concatenate((runs, bounds), axis=3)
     return schedule._replace(runs=runs, start=start, end=end, parts=parts)
 

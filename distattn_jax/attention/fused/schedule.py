@@ -32,8 +32,8 @@ from distattn_jax.attention.fused.runs import (
     Distinctions,
     Run,
     Schedule,
-    divide_by_size,
     mask_run,
+    separate_small_scores,
     stack_runs,
 )
 from distattn_jax.attention.fused.visible_columns import (
@@ -305,7 +305,7 @@ def _make_schedule(
         plain = run.intersect(first, last)
         is_divided = run.kind.is_far or not distinctions.far
         if inputs.has_small_scores is not None and is_divided and not run.kind.is_zero:
-            runs += divide_by_size(plain, inputs.has_small_scores[:, :, None])
+            runs += separate_small_scores(plain, inputs.has_small_scores[:, :, None])
         else:
             runs.append(plain)
     if ends_masked:

@@ -5,9 +5,9 @@ result is the same for every number m. The largest score as m makes sure that no
 but a kernel spends many instructions on it: it compares all scores, and rescales its sums whenever
 it finds a larger one.
 
-If no score of a head is larger than `LIMIT` in absolute value, m = 0 is safe as well. The sums of
-2^20 powers times values up to 2^7 then stay below 2^127, and no power is below 2^-126. This holds
-for bfloat16, which has the range of float32, but not for float16.
+If no score of a head is larger than `LIMIT` in absolute value, m = 0 is safe as well. The sum of
+2^20 powers times values up to 2^10 is below 2^127, and no power is below 2^-126. This holds for
+bfloat16, which has the range of float32, but not for float16. Larger values are not detected.
 
 The norms of queries and keys bound the scores: |q · k| <= |q| |k|.
 """
@@ -21,7 +21,7 @@ from distattn_jax.attention.fused.operands import Operands, Plan
 from distattn_jax.attention.fused.saturation import largest_product
 from distattn_jax.attention.fused.scoring import DistanceScoring, DotProductScoring
 
-LIMIT = 96.0  # of scores to base 2
+LIMIT = 96.0  # largest absolute score, to base 2
 
 
 def find_small_scores(plan: Plan, operands: Operands) -> Bool[Array, "B N"] | None:
@@ -48,7 +48,7 @@ def find_small_scores(plan: Plan, operands: Operands) -> Bool[Array, "B N"] | No
 def _largest_factor(
     scoring: DistanceScoring, stacked: Float[Array, "B N 4"], distances: int
 ) -> Float[Array, "B N"]:
-    """Return the largest absolute value of height f, by which a score is multiplied.
+    """Return the largest absolute value of height · f, by which ReLU(q · k) is multiplied.
 
     Args:
       scoring: Scoring with the distance function f.

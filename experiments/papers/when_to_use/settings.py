@@ -25,7 +25,7 @@ __all__ = [
 ]
 
 OURS = "distance_aware"
-REMEDY = "distance_aware_score_bias"  # near keys keep their share of the attention in long texts
+REMEDY = "distance_aware_score_bias"  # was meant to reduce the attention to far keys
 TRAINED_LENGTH = 256  # tokens of an example, for language models
 LONGER_TRAINED_LENGTH = 512  # the same, for a second experiment on language models
 BATCH_TOKENS = 4096  # tokens of a batch, for language models
@@ -50,7 +50,7 @@ class Experiment(NamedTuple):
       recipe: Name of the recipe.
       options: Options that differ from the recipe, as on the command line.
       methods: Attention variants, one run each.
-      files: Options of the raw files, with placeholders.
+      files: Options that name the raw files, with placeholders.
     """
 
     title: str
@@ -113,7 +113,7 @@ EXPERIMENTS = {
         "tagging",
         (*TAGGING, "--epochs", "10", "--data.batch-size", "64"),
     ),
-    # A letter of Greek or Vietnamese takes two or three bytes.
+    # Greek and accented letters take two or three bytes.
     **{
         name: Experiment(
             f"parts of speech, UD {treebank}",

@@ -42,13 +42,13 @@ def list_sections(contents: Contents, folder: AnyPath) -> list[str]:
 
 def list_findings(contents: Contents, folder: AnyPath) -> list[str]:
     """Return sentences that state the main results, composed from our numbers and the t-tests."""
-    encoded = tagging.TITLES | {name: f"IMDB {title}" for name, title in reviews.TITLES.items()}
+    titles = tagging.TITLES | {name: f"IMDB {title}" for name, title in reviews.TITLES.items()}
     findings = [
         f"**TENER against the Transformer**: on named entities (its own claim): "
         f"{describe_pair(contents, 'wnut17', 'adapted', 'vanilla')}; on parts of speech: "
         f"{_describe_pairs(contents, tagging.PARTS_OF_SPEECH, 'adapted', 'vanilla')}.",
         f"**Transformer against no positions**: "
-        f"{_describe_pairs(contents, encoded, 'vanilla', 'no_positions')}.",
+        f"{_describe_pairs(contents, titles, 'vanilla', 'no_positions')}.",
         f"**DA-Transformer on tagging**: {describe_ours(contents, tagging.TITLES)}.",
         f"**DA-Transformer on film reviews**: {describe_ours(contents, reviews.TITLES)}.",
         f"**Does the order of methods change with the length of reviews?** "
@@ -191,7 +191,7 @@ def _describe_pruning(contents: Contents) -> str:
         }
         groups = outcomes.group_names(found).items()
         if groups:
-            phrase = ", ".join(f"{kind}: {', '.join(names)}" for kind, names in groups)
+            phrase = "; ".join(f"{kind}: {', '.join(names)}" for kind, names in groups)
             titles.setdefault(phrase, []).append(experiment.title)
     parts = [f"{'; '.join(names)} ({phrase})" for phrase, names in titles.items()]
     return ". ".join(map(_capitalize, parts)) if parts else NOT_RUN

@@ -1,7 +1,8 @@
 """Tables that several sections of the report share, and the tables of heads.
 
 A cell contains the mean ± standard deviation over seeds, on the test set, of the setting that was
-chosen on the validation set. A difference is that of a row's method minus another method.
+chosen on the validation set. A difference is the score of the method of a row minus that of another
+method.
 """
 
 import itertools
@@ -137,7 +138,7 @@ def join_columns(titles: Sequence[str], columns: Mapping[str, Sequence[str]]) ->
 
 
 def scores_table(contents: Contents, titles: Mapping[str, str]) -> str:
-    """Return a Markdown table of encoders: the main metric, the best of each column in bold.
+    """Return a Markdown table of the main metric of the encoders, best of each column in bold.
 
     Args:
       contents: Stored results by experiment.

@@ -52,9 +52,10 @@ def query_gradient(
 ) -> KernelBody:
     """Return the body of the kernel for the gradients of the queries and the coefficients.
 
-    Inputs: `query`, `values_cotangent`, `logsumexp`, and `values` or `other_delta` or both for the
-    rows of the score map. Without the output `values`, `other_delta` is -D. `key`, `value` and, if
-    `has_received` is True, `received_cotangent` for its columns.
+    Inputs: `query`, `values_cotangent`, `logsumexp`, and `values` or `other_negative_delta` or both
+    for the rows of the score map. If `values`, the output of the forward kernel, is absent,
+    `other_negative_delta` is -D. `key`, `value` and, if `has_received` is True,
+    `received_cotangent` for its columns.
 
     Outputs: `query`, the gradient of the queries, `negative_delta`, which is -D_i of each query i,
     and one output with one number per query for each of the scoring's `gradient_names`. For
@@ -81,7 +82,7 @@ def query_gradient(
         ends = [mosaic.full(shape[:1], 0.0) for _ in sides]
         sums = [mosaic.full(shape[:1], 0.0) for _ in range(score_map.scoring.summed_gradients)]
         totals = [mosaic.full((shape[0], width), 0.0) for _ in range(1 + has_positions)]
-        negative_delta = context.vectors.get("other_delta", mosaic.full(shape[:1], 0.0))
+        negative_delta = context.vectors.get("other_negative_delta", mosaic.full(shape[:1], 0.0))
         if "values" in context.resident:
             values, cotangent = (
                 mosaic.load_tile(context.resident[name]) for name in ("values", "values_cotangent")
@@ -97,7 +98,7 @@ def query_gradient(
         per_column = tile.load_vector("received_cotangent") if has_received else None
         initial_gradient = None
         if positions is None and not score_map.has_dropout:
-            # The matrix product dO · V begins with g - D, which saves an addition.
+            # The accumulator of dO · V starts at g - D, which saves an addition.
             initial_gradient = add_vectors(None, per_row, per_column, tile.shape)
             per_row = per_column = None
         products, weight_gradient = multiply_rows_and_columns(

@@ -78,7 +78,7 @@ class KernelArrays:
 
     def pad(self, backward: BackwardOperands) -> BackwardOperands:
         """Pad the vectors of the backward pass to a multiple of all block sizes."""
-        names = ("received_cotangent", "other_delta", "negative_delta")
+        names = ("received_cotangent", "other_negative_delta", "negative_delta")
         vectors = {name: getattr(backward, name) for name in names}
         return backward._replace(
             **{name: self.pad_vector(x) for name, x in vectors.items() if x is not None}

@@ -126,10 +126,10 @@ class _KernelCall:
         delta_inputs = {"values": backward.values}
         if key.shape[-1] > MAX_WIDE_WIDTH:  # The values would need too much shared memory.
             delta_inputs = {}
-            backward = backward._replace(other_delta=compute_negative_delta(backward))
+            backward = backward._replace(other_negative_delta=compute_negative_delta(backward))
         backward = self.arrays.pad(backward)
-        if backward.other_delta is not None:
-            delta_inputs["other_delta"] = backward.other_delta
+        if backward.other_negative_delta is not None:
+            delta_inputs["other_negative_delta"] = backward.other_negative_delta
         relations = self.relations.inputs(backward.relation_cotangent)
         config = self.configs.query_gradient
         schedule = self.schedules.query_blocks(
@@ -353,7 +353,7 @@ class _KernelCall:
     def _fill_unwritten(
         self, vector: Float[Array, "B N _"], written: int, number: float
     ) -> Float[Array, "B N _"]:
-        """Return a vector of queries that all kernels can read.
+        """Return the vector with `number` in entries that are not written, if a kernel reads them.
 
         The padded vector may be longer than all blocks of the kernel that wrote it. Kernels whose
         columns are queries read at most up to the end of their last tile.

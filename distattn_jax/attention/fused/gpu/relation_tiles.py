@@ -129,7 +129,8 @@ def initial_products(
       with_cotangent: If False, return one tile for the products q · k, with the relation products.
         If True, return a second tile for the products dO · v, with the cotangent of the relation
         weights.
-      initial_gradient: Tile that is added to the second tile. None adds nothing.
+      initial_gradient: Tile that is added to the second tile, which must be requested. None adds
+        nothing.
     """
     scoring = score_map.scoring
     is_present = {"relation_products": scoring.has_relation_products}

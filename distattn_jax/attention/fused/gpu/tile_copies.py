@@ -27,7 +27,7 @@ def copy_tiles(refs, memory, grid_index, schedule, config, origin, iteration) ->
       iteration: Number of tiles that were copied for earlier examples.
 
     Returns:
-      The number of tiles that were copied.
+      The number of tiles that were copied for this and earlier examples.
     """
     read_run = functools.partial(read_run_of_part, refs, grid_index, schedule, 0)
     block_row = grid_index[2] * config.block_rows
@@ -107,7 +107,7 @@ def copy_tiles(refs, memory, grid_index, schedule, config, origin, iteration) ->
 
 
 def index_part(grid_index, schedule, warpgroup) -> tuple[jax.Array, ...]:
-    """Return the index of the part of a block that a warpgroup computes, in arrays of all parts."""
+    """Return the indices of example, head and part that a warpgroup computes."""
     *others, block = grid_index
     return (*others, block if schedule.parts == 1 else block * schedule.parts + warpgroup)
 
@@ -115,13 +115,14 @@ def index_part(grid_index, schedule, warpgroup) -> tuple[jax.Array, ...]:
 def read_run_of_part(refs, grid_index, schedule, warpgroup, run) -> list[jax.Array]:
     """Return the first tile and the end of a run of a warpgroup."""
     part = index_part(grid_index, schedule, warpgroup)
-    return [read_scalar(refs.runs, (*part, run), end) for end in (0, 1)]
+    return [read_scalar(refs.runs, (*part, run), i) for i in (0, 1)]
 
 
 def read_bounds(refs, grid_index, schedule) -> tuple[jax.Array, jax.Array]:
     """Return the first tile that a block visits, and its last tile plus 1.
 
-    The result has a meaning only if the tiles are in the order of their columns.
+    The tiles must be in the order of their columns. If a block has several parts, the bounds follow
+    the last run.
     """
     read_run = functools.partial(read_run_of_part, refs, grid_index, schedule, 0)
     last = read_run(len(schedule.kinds) - (schedule.parts == 1))

@@ -210,12 +210,12 @@ def _compute_tiles(
       grid_index: Indices of example, head and block.
       warpgroup: Index of the warpgroup.
       slot: Number of the buffers that contain the rows.
-      iteration: Number of tiles that the warpgroup has computed in earlier examples.
+      iteration: Number of tiles that the warpgroup has computed or skipped in earlier examples.
       copy_next_rows: Starts to copy the rows of the next example. It also waits until the previous
         outputs are written.
 
     Returns:
-      The number of tiles that the warpgroup has computed.
+      The number of tiles that the warpgroup has computed or skipped, in this and earlier examples.
     """
     body, schedule, config, origin, inputs, outputs, memory = kernel
     read_run = functools.partial(read_run_of_part, inputs, grid_index, schedule, warpgroup)
@@ -361,7 +361,7 @@ def _make_tile(
       row: Index of the first row of the tile.
       warpgroup: Index of the warpgroup.
       index: Index of the tile among the tiles of its rows.
-      iteration: Number of tiles that the warpgroup has computed before.
+      iteration: Number of tiles that the warpgroup has computed or skipped before.
       kind: Properties of the tile.
       reused_blocks: Number of blocks that a tile reuses from the previous tile, by array.
     """

@@ -45,15 +45,15 @@ def compute_score_gradient(
 ) -> jax.Array:
     """Return factor * A (dO · V + g - D), where A (dO · V + g - D) is the gradient of the scores.
 
-    See `fused.kernels`. The factor costs no instruction per entry: the instruction that adds g - D
-    to dO · V also multiplies.
+    See `fused.kernels`. If vectors are added, the factor costs no instruction per entry: the
+    instruction that adds g - D to dO · V also multiplies.
 
     Args:
       score_map: Scoring and masking of the map.
       context: Data of the warpgroup.
       tile: Position of the tile.
       weights: Weights A.
-      weight_gradient: Products dO · V.
+      weight_gradient: Products dO · V, or dO · V + g - D if both vectors are None.
       per_row: Per-row vector that is added: -D if rows are queries, g if rows are keys. None adds
         nothing.
       per_column: Per-column vector that is added: -D if columns are queries, g if columns are keys.
