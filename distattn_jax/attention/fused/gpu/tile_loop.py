@@ -27,7 +27,7 @@ operations, and the results are deterministic.
 import functools
 import itertools
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.experimental.pallas as pl
@@ -37,55 +37,31 @@ from jax import lax
 
 from distattn_jax.attention.fused import varying
 from distattn_jax.attention.fused.gpu import mosaic, registers
-from distattn_jax.attention.fused.gpu.kernel_body import (
-    KernelBody,
-    KernelInputs,
-    Tile,
-    WarpgroupContext,
-)
+from distattn_jax.attention.fused.gpu.kernel_body import KernelBody, KernelInputs
 from distattn_jax.attention.fused.gpu.shared_memory import (
     SharedMemory,
     allocate,
     count_reused_blocks,
 )
+from distattn_jax.attention.fused.gpu.tile_access import (
+    GridIndex,
+    Kernel,
+    make_context,
+    make_tile,
+)
 from distattn_jax.attention.fused.gpu.tile_configs import TileConfig, count_examples
 from distattn_jax.attention.fused.gpu.tile_copies import (
     copy_tiles,
-    index_part,
     read_bounds,
     read_run_of_part,
-    read_scalar,
     slice_rows,
     visit_tiles,
 )
-from distattn_jax.attention.fused.runs import Schedule, TileKind
+from distattn_jax.attention.fused.runs import Schedule
 
 # Registers per thread. An SM has 64K registers: the memory warpgroup leaves most to the others.
 COMPUTE_REGISTERS = {1: 240, 2: 240, 3: 160, 4: 112}  # by the number of compute warpgroups
 MEMORY_REGISTERS = 24
-GridIndex = tuple[jax.Array, jax.Array, jax.Array]  # of an example, a head and a block
-
-
-class _Kernel(NamedTuple):
-    """Everything that all warpgroups of a kernel share.
-
-    Attributes:
-      body: Computation of the kernel.
-      schedule: Kinds of the runs, and their order.
-      config: Tile sizes, number of warpgroups and number of pipeline stages.
-      origin: Index of the diagonal row = column.
-      inputs: References to the inputs in global memory.
-      outputs: References to the outputs in global memory, by name.
-      memory: Buffers and barriers in shared memory.
-    """
-
-    body: KernelBody
-    schedule: Schedule
-    config: TileConfig
-    origin: int
-    inputs: KernelInputs
-    outputs: dict[str, Any]
-    memory: SharedMemory
 
 
 def run_tile_loop(
@@ -116,7 +92,7 @@ def run_tile_loop(
     examples = count_examples(batch, heads * blocks) if config.visits_examples else 1
 
     def kernel(refs: KernelInputs, outputs: dict[str, Any], memory: SharedMemory):
-        shared = _Kernel(body, schedule, config, origin, refs, outputs, memory)
+        shared = Kernel(body, schedule, config, origin, refs, outputs, memory)
         first, head, block = (lax.axis_index(axis) for axis in ("example", "head", "block"))
         warpgroup = lax.axis_index("warpgroup")
 
@@ -183,7 +159,7 @@ def run_tile_loop(
     return varying.mark_varying(run(inputs), varying.varying_axes(inputs))
 
 
-def _copy_rows(kernel: _Kernel, warpgroup: jax.Array, grid_index: GridIndex, slot: Any) -> None:
+def _copy_rows(kernel: Kernel, warpgroup: jax.Array, grid_index: GridIndex, slot: Any) -> None:
     """Copy the rows of a compute warpgroup into its buffers with the number `slot`."""
     config, memory = kernel.config, kernel.memory
     row = grid_index[2] * config.block_rows + warpgroup * config.rows
@@ -196,7 +172,7 @@ def _copy_rows(kernel: _Kernel, warpgroup: jax.Array, grid_index: GridIndex, slo
 
 
 def _compute_tiles(
-    kernel: _Kernel,
+    kernel: Kernel,
     grid_index: GridIndex,
     warpgroup: jax.Array,
     slot: Any,
@@ -229,7 +205,7 @@ def _compute_tiles(
     starts = [read_run(indices[0])[0] for _, indices in groups]
     ends = [*starts[1:], read_run(len(schedule.kinds) - 1)[1]]
     first, last = read_bounds(inputs, grid_index, schedule)
-    context = _make_context(kernel, grid_index, warpgroup, buffer, row)
+    context = make_context(kernel, grid_index, warpgroup, buffer, row)
 
     reused_blocks = count_reused_blocks(inputs, config)
     for name, count in reused_blocks.items():
@@ -241,7 +217,7 @@ def _compute_tiles(
         """Skip tiles of the block that only other warpgroups visit."""
 
         def skip_tile(index, _):
-            tile, _ = _make_tile(
+            tile, _ = make_tile(
                 kernel, row, warpgroup, index, index + shift, schedule.kinds[0], reused_blocks
             )
             for name in memory.ring:
@@ -256,7 +232,7 @@ def _compute_tiles(
 
         def step(index, iteration, state, kind=kind):
             first_row = row + index * config.columns - origin if inputs.moving else row
-            tile, release_loaded = _make_tile(
+            tile, release_loaded = make_tile(
                 kernel, first_row, warpgroup, index, iteration, kind, reused_blocks
             )
             resident = {
@@ -298,137 +274,3 @@ def _compute_tiles(
         rows = slice_rows(outputs[name], grid_index, row, config.rows)
         plgpu.copy_smem_to_gmem(computed, rows)
     return iteration
-
-
-def _make_context(
-    kernel: _Kernel, grid_index: GridIndex, warpgroup: jax.Array, buffer: Any, row: jax.Array
-) -> WarpgroupContext:
-    """Return the context of a warpgroup, after waiting for the copy of its rows.
-
-    Args:
-      kernel: Computation, references and buffers.
-      grid_index: Indices of example, head and block.
-      warpgroup: Index of the warpgroup.
-      buffer: Index of the buffers that contain its rows.
-      row: Index of its first row.
-    """
-    inputs, outputs, memory = kernel.inputs, kernel.outputs, kernel.memory
-    scalars = {
-        name: tuple(read_scalar(ref, grid_index[:2], i) for i in range(ref.shape[-1]))
-        for name, ref in inputs.scalars.items()
-    }
-    for barrier in memory.arrived.values():
-        plgpu.barrier_wait(barrier.at[buffer])
-    buffers = {name: ref.at[buffer] for name, ref in memory.resident.items()}
-    scratch = memory.operand_scratch
-    part = index_part(grid_index, kernel.schedule, warpgroup)
-
-    def global_rows(name, start, length):
-        ref = inputs.gathered[name] if name in inputs.gathered else outputs[name]
-        return slice_rows(ref, grid_index, start, length)
-
-    return WarpgroupContext(
-        row=row,
-        resident={
-            name: mosaic.load_operand(ref) if name in kernel.config.held else ref
-            for name, ref in buffers.items()
-            if len(ref.shape) == 2
-        },
-        vectors={
-            name: mosaic.load_per_row(ref) for name, ref in buffers.items() if len(ref.shape) == 1
-        },
-        scalars=scalars,
-        skipped_sums={name: ref.at[*part] for name, ref in inputs.skipped_sums.items()},
-        operand_scratch=None if scratch is None else scratch.at[warpgroup],
-        global_rows=global_rows,
-        scratch={name: ref.at[warpgroup] for name, ref in memory.scratch.items()},
-    )
-
-
-def _make_tile(
-    kernel: _Kernel,
-    row: jax.Array,
-    warpgroup: jax.Array,
-    index: jax.Array,
-    iteration: jax.Array,
-    kind: TileKind,
-    reused_blocks: dict[str, int],
-) -> tuple[Tile, Callable[[], None]]:
-    """Return a tile, and a function that frees the slots of all vectors that the tile has loaded.
-
-    Args:
-      kernel: Computation, references and buffers.
-      row: Index of the first row of the tile.
-      warpgroup: Index of the warpgroup.
-      index: Index of the tile among the tiles of its rows.
-      iteration: Number of tiles that the warpgroup has computed or skipped before.
-      kind: Properties of the tile.
-      reused_blocks: Number of blocks that a tile reuses from the previous tile, by array.
-    """
-    config, memory = kernel.config, kernel.memory
-
-    def find_slot(name, block):
-        return lax.rem(iteration + block, memory.ring[name].shape[0])
-
-    def wait(name):
-        # A tile waits for its last block, and releases its first block. Warpgroup i uses block i.
-        count = reused_blocks.get(name, 0)
-        plgpu.barrier_wait(memory.full[name].at[find_slot(name, count)])
-        return memory.ring[name].at[find_slot(name, warpgroup if count else 0)]
-
-    def wait_diagonals(name):
-        count = reused_blocks[name]
-        plgpu.barrier_wait(memory.full[name].at[find_slot(name, count)])
-        blocks = (find_slot(name, count - warpgroup - i) for i in (0, 1))
-        lower, upper = (memory.ring[name].at[block] for block in blocks)
-        return lower, upper
-
-    def release(name):
-        plgpu.barrier_arrive(memory.free[name].at[find_slot(name, 0)])
-
-    loaded = []
-
-    def load(name, read):
-        loaded.append(name)
-        return read(wait(name))
-
-    def release_loaded():
-        # A copy must not overwrite numbers that a thread still reads. If the tile ends with a
-        # product that depends on these numbers, all of them have been read.
-        if loaded and not kernel.body.ends_with_product:
-            plgpu.commit_smem()
-        for name in loaded:
-            release(name)
-
-    rows = pl.ds(warpgroup * config.rows, config.rows)
-
-    def load_row_vector(name):
-        return load(name, lambda ref: mosaic.load_per_row(ref.at[rows]))
-
-    def load_entries(name):
-        return load(name, lambda ref: mosaic.load_entries(ref.at[rows]))
-
-    def skip(name):
-        wait(name)
-        release(name)
-
-    def load_diagonals(name):
-        window = pl.ds(warpgroup * config.rows, config.rows + config.columns)
-        return load(name, lambda ref: registers.load_diagonals(ref.at[window], config.tile_shape))
-
-    tile = Tile(
-        row=row,
-        column=index * config.columns,
-        kind=kind,
-        shape=config.tile_shape,
-        wait=wait,
-        release=release,
-        load_vector=functools.partial(load, read=mosaic.load_per_column),
-        load_row_vector=load_row_vector,
-        load_diagonals=load_diagonals,
-        wait_diagonals=wait_diagonals,
-        load_entries=load_entries,
-        skip=skip,
-        streamed=memory.ring,
-    )
-    return tile, release_loaded

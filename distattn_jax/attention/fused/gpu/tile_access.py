@@ -1,0 +1,180 @@
+"""Inputs of a tile as a compute warpgroup sees them, in shared memory and in registers."""
+
+import functools
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.experimental.pallas as pl
+import jax.experimental.pallas.mosaic_gpu as plgpu
+from jax import lax
+
+from distattn_jax.attention.fused.gpu import mosaic, registers
+from distattn_jax.attention.fused.gpu.kernel_body import (
+    KernelBody,
+    KernelInputs,
+    Tile,
+    WarpgroupContext,
+)
+from distattn_jax.attention.fused.gpu.shared_memory import SharedMemory
+from distattn_jax.attention.fused.gpu.tile_configs import TileConfig
+from distattn_jax.attention.fused.gpu.tile_copies import index_part, read_scalar, slice_rows
+from distattn_jax.attention.fused.runs import Schedule, TileKind
+
+GridIndex = tuple[jax.Array, jax.Array, jax.Array]  # of an example, a head and a block
+
+
+class Kernel(NamedTuple):
+    """Everything that all warpgroups of a kernel share.
+
+    Attributes:
+      body: Computation of the kernel.
+      schedule: Kinds of the runs, and their order.
+      config: Tile sizes, number of warpgroups and number of pipeline stages.
+      origin: Index of the diagonal row = column.
+      inputs: References to the inputs in global memory.
+      outputs: References to the outputs in global memory, by name.
+      memory: Buffers and barriers in shared memory.
+    """
+
+    body: KernelBody
+    schedule: Schedule
+    config: TileConfig
+    origin: int
+    inputs: KernelInputs
+    outputs: dict[str, Any]
+    memory: SharedMemory
+
+
+def make_context(
+    kernel: Kernel, grid_index: GridIndex, warpgroup: jax.Array, buffer: Any, row: jax.Array
+) -> WarpgroupContext:
+    """Return the context of a warpgroup, after waiting for the copy of its rows.
+
+    Args:
+      kernel: Computation, references and buffers.
+      grid_index: Indices of example, head and block.
+      warpgroup: Index of the warpgroup.
+      buffer: Index of the buffers that contain its rows.
+      row: Index of its first row.
+    """
+    inputs, outputs, memory = kernel.inputs, kernel.outputs, kernel.memory
+    scalars = {
+        name: tuple(read_scalar(ref, grid_index[:2], i) for i in range(ref.shape[-1]))
+        for name, ref in inputs.scalars.items()
+    }
+    for barrier in memory.arrived.values():
+        plgpu.barrier_wait(barrier.at[buffer])
+    buffers = {name: ref.at[buffer] for name, ref in memory.resident.items()}
+    scratch = memory.operand_scratch
+    part = index_part(grid_index, kernel.schedule, warpgroup)
+
+    def global_rows(name, start, length):
+        ref = inputs.gathered[name] if name in inputs.gathered else outputs[name]
+        return slice_rows(ref, grid_index, start, length)
+
+    return WarpgroupContext(
+        row=row,
+        resident={
+            name: mosaic.load_operand(ref) if name in kernel.config.held else ref
+            for name, ref in buffers.items()
+            if len(ref.shape) == 2
+        },
+        vectors={
+            name: mosaic.load_per_row(ref) for name, ref in buffers.items() if len(ref.shape) == 1
+        },
+        scalars=scalars,
+        skipped_sums={name: ref.at[*part] for name, ref in inputs.skipped_sums.items()},
+        operand_scratch=None if scratch is None else scratch.at[warpgroup],
+        global_rows=global_rows,
+        scratch={name: ref.at[warpgroup] for name, ref in memory.scratch.items()},
+    )
+
+
+def make_tile(
+    kernel: Kernel,
+    row: jax.Array,
+    warpgroup: jax.Array,
+    index: jax.Array,
+    iteration: jax.Array,
+    kind: TileKind,
+    reused_blocks: dict[str, int],
+) -> tuple[Tile, Callable[[], None]]:
+    """Return a tile, and a function that frees the slots of all vectors that the tile has loaded.
+
+    Args:
+      kernel: Computation, references and buffers.
+      row: Index of the first row of the tile.
+      warpgroup: Index of the warpgroup.
+      index: Index of the tile among the tiles of its rows.
+      iteration: Number of tiles that the warpgroup has computed or skipped before.
+      kind: Properties of the tile.
+      reused_blocks: Number of blocks that a tile reuses from the previous tile, by array.
+    """
+    config, memory = kernel.config, kernel.memory
+
+    def find_slot(name, block):
+        return lax.rem(iteration + block, memory.ring[name].shape[0])
+
+    def wait(name):
+        # A tile waits for its last block, and releases its first block. Warpgroup i uses block i.
+        count = reused_blocks.get(name, 0)
+        plgpu.barrier_wait(memory.full[name].at[find_slot(name, count)])
+        return memory.ring[name].at[find_slot(name, warpgroup if count else 0)]
+
+    def wait_diagonals(name):
+        count = reused_blocks[name]
+        plgpu.barrier_wait(memory.full[name].at[find_slot(name, count)])
+        blocks = (find_slot(name, count - warpgroup - i) for i in (0, 1))
+        lower, upper = (memory.ring[name].at[block] for block in blocks)
+        return lower, upper
+
+    def release(name):
+        plgpu.barrier_arrive(memory.free[name].at[find_slot(name, 0)])
+
+    loaded = []
+
+    def load(name, read):
+        loaded.append(name)
+        return read(wait(name))
+
+    def release_loaded():
+        # A copy must not overwrite numbers that a thread still reads. If the tile ends with a
+        # product that depends on these numbers, all of them have been read.
+        if loaded and not kernel.body.ends_with_product:
+            plgpu.commit_smem()
+        for name in loaded:
+            release(name)
+
+    rows = pl.ds(warpgroup * config.rows, config.rows)
+
+    def load_row_vector(name):
+        return load(name, lambda ref: mosaic.load_per_row(ref.at[rows]))
+
+    def load_entries(name):
+        return load(name, lambda ref: mosaic.load_entries(ref.at[rows]))
+
+    def skip(name):
+        wait(name)
+        release(name)
+
+    def load_diagonals(name):
+        window = pl.ds(warpgroup * config.rows, config.rows + config.columns)
+        return load(name, lambda ref: registers.load_diagonals(ref.at[window], config.tile_shape))
+
+    tile = Tile(
+        row=row,
+        column=index * config.columns,
+        kind=kind,
+        shape=config.tile_shape,
+        wait=wait,
+        release=release,
+        load_vector=functools.partial(load, read=mosaic.load_per_column),
+        load_row_vector=load_row_vector,
+        load_diagonals=load_diagonals,
+        wait_diagonals=wait_diagonals,
+        load_entries=load_entries,
+        skip=skip,
+        streamed=memory.ring,
+    )
+    return tile, release_loaded
