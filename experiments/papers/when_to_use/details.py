@@ -3,7 +3,7 @@
 from experiments.papers import report_sections, stored_results
 from experiments.papers.comparison_tables import settings_table
 from experiments.papers.formatting import NOT_RUN_SENTENCE
-from experiments.papers.when_to_use import language_models, tables
+from experiments.papers.when_to_use import language_models, tables, tagging
 from experiments.papers.when_to_use.settings import (
     EXPERIMENTS,
     LONGER_TRAINED_LENGTH,
@@ -36,6 +36,8 @@ def list_details(contents: Contents, folder: stored_results.AnyPath) -> list[str
             parts += [f"{name}:", settings_table(results)]
     return [
         *parts,
+        "### Tagging: gains over no positions",
+        tables.differences_table(contents, tagging.TITLES, ("no_positions",)) or NOT_RUN_SENTENCE,
         *_list_language_models(contents),
         f"### Does a remedy keep attention from far tokens? (trained on {TRAINED_LENGTH} tokens)",
         language_models.remedies_table(contents),
