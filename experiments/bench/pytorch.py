@@ -178,13 +178,14 @@ def _make_t5(query: Any, key: Any, value: Any) -> Peer:
     return lambda: attend(query, key, value, score_mod=add_bias), (table,)
 
 
-# Each function takes query, key and value of shape (B, N, L, H).
+# Each function takes query, key and value of shape (B, N, L, H). The gradients of w and v take many
+# seconds, and come last.
 PEERS: dict[str, Callable[..., Peer]] = {
     "torch_sdpa": _make_sdpa,
-    "torch_flex_distance_aware": _make_distance_aware,
     "torch_flex_relative_position_keys": _make_relative_keys,
     "torch_flex_alibi": _make_alibi,
     "torch_flex_t5_bias": _make_t5,
+    "torch_flex_distance_aware": _make_distance_aware,
 }
 
 
