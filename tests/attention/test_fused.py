@@ -151,21 +151,6 @@ def test_dot_product_of_lengths_that_end_inside_a_tile():
     assert_close(fused, run_oracle(oracles.dot_product(), arrays), "float16")
 
 
-@pytest.mark.parametrize("variant", [DotProduct(), DistanceAware(*LOCAL_AND_DISTANT)])
-def test_only_heads_with_large_scores_need_a_maximum(variant, monkeypatch):
-    """One head has scores around 150, the other one has scores around 1."""
-    monkeypatch.setattr("distattn_jax.attention.fused.gpu.tile_configs.MIN_LONG_LENGTH", 1)
-    sizes = Sizes(batch=1, queries=192, keys=256, heads=2, width=16, value_width=16)
-    query, key, value = inputs(sizes, "bfloat16")
-    query = query * jnp.asarray([1, 150], query.dtype)[None, None, :, None]
-    exact = [x.astype(jnp.float32) for x in (query, key, value)]
-    expected = attention(*exact, variant, implementation="reference", logsumexp=True)
-    fused = attention(query, key, value, variant, implementation="pallas", logsumexp=True)
-    assert fused.logsumexp[0, 1].max() > 300
-    for name in ("values", "logsumexp"):
-        assert_close({name: getattr(fused, name)}, {name: getattr(expected, name)}, "bfloat16")
-
-
 def test_lengths_that_are_multiples_of_a_tile():
     """Kernels then contain no code for tiles with padded keys."""
     sizes = Sizes(batch=1, queries=40, keys=256, heads=1, width=16, value_width=16)

@@ -25,7 +25,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Array, Bool, Int
 
 from distattn_jax.attention.fused.distance_functions import (
     LOG2E,
@@ -34,6 +34,7 @@ from distattn_jax.attention.fused.distance_functions import (
     unstack_coefficients,
 )
 from distattn_jax.attention.fused.operands import Operands
+from distattn_jax.attention.fused.product_bounds import largest_product
 from distattn_jax.attention.fused.scoring import DistanceScoring
 from distattn_jax.attention.fused.visible_columns import UNBOUNDED
 
@@ -99,17 +100,3 @@ def compute_table_radius(
     radius = jnp.where(is_far, 0, distance + 1).max(axis=-1)
     is_zero = radius <= distance.max(axis=-1)
     return jnp.where(is_zero, radius, UNBOUNDED), is_zero
-
-
-def largest_product(
-    query: Float[Array, "B T N H"], key: Float[Array, "B S K H"]
-) -> Float[Array, "B N"]:
-    """Return an upper bound of |q · k| for each head, the product of the largest norms."""
-    group_size = query.shape[2] // key.shape[2]
-    return _largest_norm(query) * jnp.repeat(_largest_norm(key), group_size, axis=1)
-
-
-def _largest_norm(x: Float[Array, "B L N W"]) -> Float[Array, "B N"]:
-    """Return the largest Euclidean norm among the L rows of each head."""
-    squares = jnp.square(x.astype(jnp.float32)).sum(axis=-1)
-    return jnp.sqrt(squares.max(axis=1))

@@ -9,7 +9,8 @@ If no score of a head is larger than `LIMIT` in absolute value, m = 0 is safe as
 2^20 powers times values up to 2^10 is below 2^127, and no power is below 2^-126. This holds for
 bfloat16, which has the range of float32, but not for float16. Larger values are not detected.
 
-The norms of queries and keys bound the scores: |q · k| <= |q| |k|.
+The norms of queries and keys bound the scores: |q · k| <= |q| |k|. Their computation pays only for
+long sequences.
 """
 
 import jax
@@ -18,19 +19,22 @@ from jaxtyping import Array, Bool, Float
 
 from distattn_jax.attention.fused.distance_functions import Distances, unstack_coefficients
 from distattn_jax.attention.fused.operands import Operands, Plan
-from distattn_jax.attention.fused.saturation import largest_product
+from distattn_jax.attention.fused.product_bounds import largest_product
 from distattn_jax.attention.fused.scoring import DistanceScoring, DotProductScoring
 
 LIMIT = 96.0  # largest absolute score, to base 2
+MIN_LENGTH = 1024  # of queries and of keys
 
 
 def find_small_scores(plan: Plan, operands: Operands) -> Bool[Array, "B N"] | None:
     """Return True for each head whose scores are all small.
 
-    Return None for scorings without a simple bound, and for dtypes that need a maximum.
+    Return None for scorings without a simple bound, for dtypes that need a maximum, and for short
+    sequences.
     """
-    scoring, dtype = plan.scoring, operands.query.dtype
-    if dtype != jnp.bfloat16:
+    scoring = plan.scoring
+    is_short = min(operands.query.shape[1], operands.key.shape[1]) < MIN_LENGTH
+    if is_short or operands.query.dtype != jnp.bfloat16:
         return None
     query, key, coefficients = jax.lax.stop_gradient(
         (operands.query, operands.key, operands.coefficients)

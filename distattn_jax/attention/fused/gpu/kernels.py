@@ -8,28 +8,14 @@ from jaxtyping import Array, Float
 
 from distattn_jax.attention.fused import skipped_tiles
 from distattn_jax.attention.fused.call_arrays import (
-    collect_scalars,
     compute_coefficient_gradients,
     compute_negative_delta,
-    name_tables,
     sum_groups,
 )
-from distattn_jax.attention.fused.call_schedules import CallSchedules
 from distattn_jax.attention.fused.gpu import gradient_kernels, mosaic, weight_kernels
-from distattn_jax.attention.fused.gpu.kernel_arrays import (
-    KernelArrays,
-    matrix_type,
-    pad_moving_rows,
-    shift_rows,
-)
-from distattn_jax.attention.fused.gpu.kernel_body import (
-    KernelBody,
-    KernelInputs,
-    count_leading_rows,
-)
-from distattn_jax.attention.fused.gpu.relation_arrays import RelationArrays
-from distattn_jax.attention.fused.gpu.tile_configs import MAX_WIDE_WIDTH, select_tile_configs
-from distattn_jax.attention.fused.gpu.tile_loop import run_tile_loop
+from distattn_jax.attention.fused.gpu.kernel_arrays import matrix_type, shift_rows
+from distattn_jax.attention.fused.gpu.kernel_call import KernelCall
+from distattn_jax.attention.fused.gpu.tile_configs import MAX_WIDE_WIDTH
 from distattn_jax.attention.fused.kernels import Kernels, QueryGradients
 from distattn_jax.attention.fused.operands import (
     EMPTY_LOGSUMEXP,
@@ -37,14 +23,13 @@ from distattn_jax.attention.fused.operands import (
     Operands,
     Plan,
 )
-from distattn_jax.attention.fused.runs import Schedule
 from distattn_jax.attention.fused.score_map import make_score_map
 from distattn_jax.attention.fused.scoring import MASKED_SCORE
 
 
 def make_kernels(plan: Plan, operands: Operands) -> Kernels:
     """Return the kernels for Hopper GPUs, bound to the plan and the operands."""
-    call = _KernelCall(plan, operands)
+    call = _Kernels(plan, operands)
     return Kernels(
         forward=call.forward,
         query_gradient=call.query_gradient,
@@ -55,19 +40,8 @@ def make_kernels(plan: Plan, operands: Operands) -> Kernels:
     )
 
 
-class _KernelCall:
-    """The six kernels of one attention call as methods, and the inputs that all of them share."""
-
-    def __init__(self, plan: Plan, operands: Operands):
-        self.plan, self.operands = plan, operands
-        self.configs = select_tile_configs(plan, operands)
-        self.arrays = KernelArrays(operands, self.configs.vector_multiple)
-        self.relations = RelationArrays(plan, operands, self.configs.vector_multiple)
-        self.schedules = CallSchedules(plan, operands)
-        self.scalars = collect_scalars(plan, operands)
-        self.position_query = {}
-        if operands.position_query is not None:
-            self.position_query["position_query"] = operands.position_query
+class _Kernels(KernelCall):
+    """The six kernels of one attention call as methods."""
 
     def forward(
         self,
@@ -84,7 +58,7 @@ class _KernelCall:
             config.columns,
             drops_weights=True,
             parts=config.warpgroups,
-            uses_small_scores=config.uses_small_scores,
+            uses_small_scores=True,
         )
         scalars = {}
         if any(kind.has_small_scores for kind in schedule.kinds):
@@ -95,7 +69,7 @@ class _KernelCall:
         skipped_sums = skipped_tiles.sums_for_forward(
             self.plan, self.operands, schedule, config.columns
         )
-        outputs = self._run(
+        outputs = self.run(
             "forward",
             weight_kernels.forward(
                 make_score_map(self.plan, self.operands), config.tile_shape, value.shape[-1]
@@ -113,7 +87,7 @@ class _KernelCall:
             },
         )
         written = schedule.blocks * config.block_rows
-        logsumexp = self._fill_unwritten(outputs["logsumexp"], written, EMPTY_LOGSUMEXP)
+        logsumexp = self.fill_unwritten(outputs["logsumexp"], written, EMPTY_LOGSUMEXP)
         weights = self.relations.assemble_weights(outputs, logsumexp, schedule, config)
         return outputs["values"], logsumexp, weights
 
@@ -139,7 +113,7 @@ class _KernelCall:
         if backward.received_cotangent is not None:
             streamed["received_cotangent"] = backward.received_cotangent
         names = self.plan.scoring.gradient_names
-        outputs = self._run(
+        outputs = self.run(
             "query_gradient",
             gradient_kernels.query_gradient(
                 make_score_map(self.plan, self.operands),
@@ -175,7 +149,7 @@ class _KernelCall:
             position_query=outputs.get("position_query"),
         )
         written = schedule.blocks * config.block_rows
-        return gradients, self._fill_unwritten(outputs["negative_delta"], written, 0.0)
+        return gradients, self.fill_unwritten(outputs["negative_delta"], written, 0.0)
 
     def key_gradient(
         self, backward: BackwardOperands
@@ -201,7 +175,7 @@ class _KernelCall:
             logsumexp=backward.logsumexp,
             values_cotangent=backward.values_cotangent,
         )
-        outputs = self._run(
+        outputs = self.run(
             "key_gradient",
             gradient_kernels.key_gradient(
                 make_score_map(self.plan, self.operands, is_transposed=True),
@@ -246,7 +220,7 @@ class _KernelCall:
         moving = {"key": key, "value": value}
         if backward.received_cotangent is not None:
             moving["received_cotangent"] = backward.received_cotangent
-        outputs = self._run(
+        outputs = self.run(
             "position_gradient",
             gradient_kernels.position_gradient(
                 make_score_map(self.plan, self.operands, is_transposed=True, has_moving_rows=True),
@@ -290,7 +264,7 @@ class _KernelCall:
             self.plan, self.operands, schedule, config.columns, logsumexp=logsumexp
         )
         relations = self.relations.inputs()
-        outputs = self._run(
+        outputs = self.run(
             "received",
             weight_kernels.received(
                 make_score_map(self.plan, self.operands, is_transposed=True), config.tile_shape
@@ -331,7 +305,7 @@ class _KernelCall:
             received_cotangent=received_cotangent,
         )
         relations = self.relations.inputs()
-        outputs = self._run(
+        outputs = self.run(
             "attention_given",
             weight_kernels.attention_given(
                 make_score_map(self.plan, self.operands), config.tile_shape
@@ -349,91 +323,6 @@ class _KernelCall:
             output_types={"attention_given": self.arrays.vector_type(query)},
         )
         return outputs["attention_given"][:, :, : query.shape[1]]
-
-    def _fill_unwritten(
-        self, vector: Float[Array, "B N _"], written: int, number: float
-    ) -> Float[Array, "B N _"]:
-        """Return the vector with `number` in entries that are not written, if a kernel reads them.
-
-        The padded vector may be longer than all blocks of the kernel that wrote it. Kernels whose
-        columns are queries read at most up to the end of their last tile.
-
-        Args:
-          vector: Output of a kernel whose rows are queries.
-          written: Number of entries that the kernel has written.
-          number: Number that replaces the other entries.
-        """
-        queries = self.operands.query.shape[1]
-        if all(queries + -queries % config.columns <= written for config in self.configs):
-            return vector
-        is_written = jnp.arange(vector.shape[-1]) < written
-        return jnp.where(is_written[None, None, :], vector, number)
-
-    def _run(
-        self,
-        name: str,
-        body: KernelBody,
-        schedule: Schedule,
-        *,
-        resident: dict[str, Array],
-        streamed: dict[str, Array],
-        gathered: dict[str, Array],
-        skipped_sums: dict[str, Array],
-        output_types: dict[str, jax.ShapeDtypeStruct],
-        moving: dict[str, Array] | None = None,
-        scalars: dict[str, Array] | None = None,
-        is_transposed: bool = False,
-    ) -> dict[str, Array]:
-        """Run one kernel and return its outputs by name.
-
-        Args:
-          name: Name of the kernel, which is also the name of a field of `TileConfigs`.
-          body: Computation of the kernel.
-          schedule: Tiles that each block of rows visits.
-          resident: Matrices and vectors that belong to the rows of the score map.
-          streamed: Matrices and vectors that belong to the columns of the score map.
-          gathered: Matrices of which the kernel reads single entries.
-          skipped_sums: Sums over the tiles that are skipped, which the kernel adds to its results.
-          output_types: Shapes and dtypes of the outputs.
-          moving: Matrices and vectors that belong to rows which move with the columns, in a kernel
-            whose blocks are blocks of diagonals. None in all other kernels.
-          scalars: Numbers of each example and head that no other kernel needs.
-          is_transposed: True if the rows of the score map are keys.
-        """
-        tables: dict[str, Array] = name_tables(self.plan, self.operands, name)
-        if moving is None and self.operands.positions is not None:
-            tables["positions"] = self.operands.positions
-        config = getattr(self.configs, name)
-        row_masks, column_masks, entry_masks = self.arrays.masks(is_transposed=is_transposed)
-        if moving is not None:
-            moving = {
-                name: pad_moving_rows(x, config) for name, x in {**moving, **row_masks}.items()
-            }
-            entry_masks = {
-                name: jnp.pad(
-                    x,
-                    ((0, 0), (0, 0), (count_leading_rows(config), config.block_rows), (0, 0)),
-                )
-                for name, x in entry_masks.items()
-            }
-            row_masks = {}
-        inputs = KernelInputs(
-            resident={**resident, **row_masks},
-            streamed={**streamed, **column_masks},
-            diagonals={
-                name: self.arrays.arrange_by_diagonal(table, is_transposed=is_transposed)
-                for name, table in tables.items()
-            },
-            moving={} if moving is None else moving,
-            entries=entry_masks,
-            scalars={**self.scalars, **(scalars or {})},
-            runs=schedule.runs,
-            skipped_sums=skipped_sums,
-            gathered=gathered,
-        )
-        columns = self.operands.query if is_transposed else self.operands.key
-        origin = self.arrays.padded_length(columns.shape[1])
-        return run_tile_loop(body, inputs, output_types, schedule, config, name, origin)
 
 
 def _collect_query_inputs(backward: BackwardOperands) -> dict[str, Any]:

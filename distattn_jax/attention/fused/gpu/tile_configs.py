@@ -23,8 +23,6 @@ class TileConfig(NamedTuple):
         after the other.
       held: Names of the resident matrices that are kept in registers. A matrix product then reads
         only its other operand from shared memory.
-      uses_small_scores: If True, the forward kernel computes no maximum in heads with small scores.
-        To find these heads takes time, which pays only for long sequences.
     """
 
     rows: int
@@ -33,7 +31,6 @@ class TileConfig(NamedTuple):
     stages: int = 2
     visits_examples: bool = False
     held: tuple[str, ...] = ()
-    uses_small_scores: bool = False
 
     @property
     def tile_shape(self) -> tuple[int, int]:
@@ -145,12 +142,6 @@ MIN_LONG_LENGTH = 1024  # of queries and of keys
 def select_tile_configs(plan: Plan, operands: Operands) -> TileConfigs:
     """Return the tile configurations for the arrays and the scoring of a call."""
     is_short = min(operands.query.shape[1], operands.key.shape[1]) < MIN_LONG_LENGTH
-    configs = _select_sizes(plan, operands, is_short=is_short)
-    return configs._replace(forward=configs.forward._replace(uses_small_scores=not is_short))
-
-
-def _select_sizes(plan: Plan, operands: Operands, *, is_short: bool) -> TileConfigs:
-    """Return the sizes of tiles, and the numbers of warpgroups and stages."""
     is_wide = max(operands.query.shape[-1], operands.value.shape[-1]) > MAX_NARROW_WIDTH
     if plan.scoring.has_positions:
         if is_wide:

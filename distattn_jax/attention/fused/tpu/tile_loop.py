@@ -15,7 +15,7 @@ the kernel computes the current one.
 
 import functools
 import itertools
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.experimental.pallas as pl
@@ -35,10 +35,10 @@ from distattn_jax.attention.fused.tpu.kernel_body import (
     KernelInputs,
     Tile,
 )
+from distattn_jax.attention.fused.tpu.scratch import SLOTS, Scratch, scratch_types
 from distattn_jax.attention.fused.tpu.tile_configs import MULTIPLE, TileConfig
 from distattn_jax.attention.fused.tpu.tile_runs import TileRun, list_runs
 
-SLOTS = 2
 ROUNDED_ROWS = 16  # at a time: a register of bfloat16 numbers, and a divisor of all widths
 VMEM_LIMIT_BYTES = 56 * 2**20  # A TPU v5p has 64 MiB, a TPU v5e or v6e has 128 MiB.
 
@@ -154,7 +154,7 @@ def _call_kernel(
             name: (whole if name in body.summed_outputs else resident)(x)
             for name, x in output_types.items()
         },
-        scratch_shapes=_scratch_types(body, inputs, output_types, config, is_transposed),
+        scratch_shapes=scratch_types(body, inputs, output_types, config, is_transposed),
         compiler_params=pltpu.CompilerParams(
             # Only one core may compute a head whose examples share buffers or sums.
             dimension_semantics=(
@@ -190,69 +190,10 @@ def _keep_in_hbm(inputs: KernelInputs) -> KernelInputs:
     )
 
 
-class _Scratch(NamedTuple):
-    """Buffers in VMEM and semaphores of the copies.
-
-    Attributes:
-      slots: Two slots for each streamed array.
-      arrived: A semaphore for each slot of each streamed array, in the order of `slots`.
-      body: Buffers of the kernel body.
-      kept: Buffers of the kernel body that keep their contents from block to block.
-      sums: Float32 buffers for the summed outputs of 16 bits. Others are summed in place.
-    """
-
-    slots: dict[str, Any]
-    arrived: Any
-    body: dict[str, Any]
-    kept: dict[str, Any]
-    sums: dict[str, Any]
-
-
-def _scratch_types(
-    body: KernelBody,
-    inputs: KernelInputs,
-    output_types: dict[str, jax.ShapeDtypeStruct],
-    config: TileConfig,
-    is_transposed: bool,
-) -> tuple[_Scratch]:
-    """Return the types of all buffers and semaphores of a program."""
-    _, tile_columns = config.divide(is_transposed=is_transposed)
-    shapes: dict[str, tuple[int, int]] = {
-        name: (tile_columns, array.shape[3])
-        if name in ROW_ARRAYS
-        else (array.shape[2], tile_columns)
-        for name, array in inputs.streamed.items()
-    }
-    shapes |= dict.fromkeys(inputs.entries, config.shape)
-    shapes |= dict.fromkeys(inputs.diagonals, (1, config.queries + config.keys))
-    for name, array in inputs.positions.items():
-        shapes[name] = (array.shape[2], config.queries + config.keys)
-    arrays = inputs.streamed | inputs.entries | inputs.diagonals | inputs.positions
-    slots = {
-        name: pltpu.VMEM((SLOTS, *shape), arrays[name].dtype) for name, shape in shapes.items()
-    }
-    return (
-        _Scratch(
-            slots=slots,
-            arrived=pltpu.SemaphoreType.DMA((len(slots), SLOTS)),
-            body={
-                name: pltpu.VMEM(x, jnp.float32) if isinstance(x, tuple) else x
-                for name, x in body.scratch.items()
-            },
-            kept=dict(body.kept),
-            sums={
-                name: pltpu.VMEM(output_types[name].shape[2:], jnp.float32)
-                for name in body.summed_outputs
-                if output_types[name].dtype != jnp.float32
-            },
-        ),
-    )
-
-
 def _run_block(
     refs: KernelInputs,
     outputs: dict[str, Any],
-    scratch: _Scratch,
+    scratch: Scratch,
     *,
     body: KernelBody,
     kinds: tuple[TileKind, ...],
@@ -375,9 +316,7 @@ def _run_block(
             _round(total, target)
 
 
-def _make_context(
-    refs: KernelInputs, scratch: _Scratch, block: Array, start: Array
-) -> BlockContext:
+def _make_context(refs: KernelInputs, scratch: Scratch, block: Array, start: Array) -> BlockContext:
     """Return the context of a program.
 
     Args:
