@@ -6,7 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from distattn_jax.attention.fused.gpu.tile_configs import count_examples
+from distattn_jax.attention.fused.gpu.tile_configs import TileConfig, count_thread_blocks
 from distattn_jax.attention.fused.runs import Distinctions, Schedule, join_parts
 from distattn_jax.attention.fused.schedule import (
     ScheduleInputs,
@@ -289,10 +289,7 @@ def test_diagonal_blocks_cover_every_visible_pair(block_rows, window):
                 assert tile * size < lengths[example, 0], "a tile beyond the queries is visited"
 
 
-@pytest.mark.parametrize(
-    ("batch", "blocks", "expected"),
-    [(64, 24, 4), (64, 64, 16), (2, 24, 1), (7, 1000, 7), (1, 9, 1)],
-)
-def test_thread_blocks_visit_several_examples_if_there_are_many_blocks(batch, blocks, expected):
-    # 64 examples with 24 blocks each: 384 thread blocks with 4 examples fill 132 processors thrice.
-    assert count_examples(batch, blocks) == expected
+@pytest.mark.parametrize(("blocks", "expected"), [(7, 7), (999, 132)])
+def test_persistent_kernels_have_at_most_one_thread_block_per_processor(blocks, expected):
+    assert count_thread_blocks(TileConfig(is_persistent=True), blocks) == expected
+    assert count_thread_blocks(TileConfig(is_persistent=False), blocks) == blocks

@@ -70,8 +70,8 @@ class Distances(NamedTuple):
       share_diagonals: Returns its argument, a tile that is constant along each diagonal. A kernel
         then computes about half of the entries of the tile, and copies the other half.
       reciprocal: Returns 1 / x.
-      stored: Returns f of all entries, if a kernel has computed f before. None means that f is
-        computed from the distances.
+      stored: Returns f of all entries, if a table contains f or a kernel has computed f before.
+        None means that f is computed from the distances.
     """
 
     entries: Callable[[], Array]
@@ -107,13 +107,27 @@ class DistanceFunction(NamedTuple):
       is_nonnegative: True if f is never negative. Multiplying scores by a constant f >= 0 does not
         change the order of the scores. A kernel may therefore compute the maximum first and
         multiply afterwards.
-      is_cheap: True if evaluating f takes less time than storing and reading it once.
+      is_cheap: True if evaluating f takes less time than reading it.
     """
 
     evaluate: Callable[[Distances, Coefficients], Array]
     gradients: Callable[[FunctionCotangent, Distances, Array, Coefficients], SlopeAndShiftGradients]
     is_nonnegative: bool = False
     is_cheap: bool = False
+
+
+def evaluate_at(
+    function: DistanceFunction, distance: Float[Array, "#B #N D"], stacked: Float[Array, "B N 4"]
+) -> Float[Array, "B N D"]:
+    """Return f of each head at some distances.
+
+    Args:
+      function: Distance function f.
+      distance: Distances, which examples or heads may share.
+      stacked: Coefficients of each head.
+    """
+    coefficients = unstack_coefficients(stacked[:, :, None, :])  # each (B, N, 1)
+    return function.evaluate(Distances(lambda: distance), coefficients)
 
 
 def _sigmoid(distances, coefficients):

@@ -22,6 +22,7 @@ tiles where their sum is 0 or known: see `skipped_tiles`.
 The ends of a run are indices of tiles.
 """
 
+import itertools
 from typing import NamedTuple
 
 import jax
@@ -112,6 +113,16 @@ class Schedule(NamedTuple):
     def blocks(self) -> int:
         """Number of blocks."""
         return self.start.shape[2] // self.parts
+
+    @property
+    def loops(self) -> list[tuple[TileKind, range]]:
+        """Kind and runs of each loop of a kernel: neighbouring runs of one kind share a loop."""
+        loops, start = [], 0
+        for kind, runs in itertools.groupby(self.kinds):
+            end = start + len(list(runs))
+            loops.append((kind, range(start, end)))
+            start = end
+        return loops
 
 
 def stack_runs(

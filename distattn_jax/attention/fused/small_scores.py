@@ -17,7 +17,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
-from distattn_jax.attention.fused.distance_functions import Distances, unstack_coefficients
+from distattn_jax.attention.fused.distance_functions import evaluate_at, unstack_coefficients
 from distattn_jax.attention.fused.operands import Operands, Plan
 from distattn_jax.attention.fused.product_bounds import largest_product
 from distattn_jax.attention.fused.scoring import DistanceScoring, DotProductScoring
@@ -59,8 +59,8 @@ def _largest_factor(
       stacked: Coefficients of f.
       distances: Number of distances. The far value of f belongs to all distances beyond them.
     """
-    coefficients = unstack_coefficients(stacked[:, :, None, :])  # each (B, N, 1)
     distance = jnp.arange(distances, dtype=jnp.float32)[None, None, :]
-    f = scoring.evaluate(Distances(lambda: distance), coefficients)
-    largest = jnp.maximum(jnp.abs(f), jnp.abs(coefficients.far)) * jnp.abs(coefficients.height)
-    return largest.max(axis=-1)
+    f = evaluate_at(scoring.function, distance, stacked)
+    coefficients = unstack_coefficients(stacked)
+    largest = jnp.maximum(jnp.abs(f).max(axis=-1), jnp.abs(coefficients.far))
+    return largest * jnp.abs(coefficients.height)

@@ -11,9 +11,11 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Num
 
 from distattn_jax.attention.fused.call_arrays import collect_masks
+from distattn_jax.attention.fused.distance_functions import evaluate_at
 from distattn_jax.attention.fused.gpu.kernel_body import count_leading_rows
-from distattn_jax.attention.fused.gpu.tile_configs import TileConfig
-from distattn_jax.attention.fused.operands import BackwardOperands, Operands
+from distattn_jax.attention.fused.gpu.tile_configs import TileConfig, is_short
+from distattn_jax.attention.fused.operands import BackwardOperands, Operands, Plan
+from distattn_jax.attention.fused.scoring import DistanceScoring
 
 
 class KernelArrays:
@@ -105,6 +107,22 @@ class KernelArrays:
         batch, length, *_ = rows.shape
         heads = self.operands.query.shape[2]
         return jax.ShapeDtypeStruct((batch, heads, self.padded_length(length)), jnp.float32)
+
+
+def tabulate_function(plan: Plan, operands: Operands) -> dict[str, Float[Array, "B N D"]]:
+    """Return a table of the distance function f by relative position, as in `Operands.tables`.
+
+    The name of the table is "function". The dict is empty if the kernels compute f from the
+    distances. On an H200, short sequences read f faster than they compute it, unless f is cheap.
+    """
+    scoring, (query, key) = plan.scoring, operands[:2]
+    if not isinstance(scoring, DistanceScoring) or scoring.function.is_cheap:
+        return {}
+    if not is_short(operands) or operands.radius is not None:
+        return {}
+    relative = jnp.arange(-key.shape[1], query.shape[1] + 1, dtype=jnp.float32)
+    distance = jnp.abs(relative[None, :] + operands.offset[:, None])[:, None, :]
+    return {"function": evaluate_at(scoring.function, distance, operands.coefficients)}
 
 
 def shift_rows(

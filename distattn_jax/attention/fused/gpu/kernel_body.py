@@ -16,6 +16,22 @@ from distattn_jax.attention.fused.gpu.tile_configs import TileConfig
 from distattn_jax.attention.fused.runs import TileKind
 
 
+class GridIndex(NamedTuple):
+    """Position of a block of rows among all blocks of a kernel.
+
+    Attributes:
+      example: Index of the example.
+      head: Index of the head.
+      block: Index of the block among the blocks of the head.
+      heads: Number of heads.
+    """
+
+    example: jax.Array
+    head: jax.Array
+    block: jax.Array
+    heads: int
+
+
 class Tile(NamedTuple):
     """One tile of the score map inside a compute warpgroup.
 

@@ -6,7 +6,11 @@ from jaxtyping import Array, Float
 
 from distattn_jax.attention.fused.call_arrays import collect_scalars, name_tables
 from distattn_jax.attention.fused.call_schedules import CallSchedules
-from distattn_jax.attention.fused.gpu.kernel_arrays import KernelArrays, pad_moving_rows
+from distattn_jax.attention.fused.gpu.kernel_arrays import (
+    KernelArrays,
+    pad_moving_rows,
+    tabulate_function,
+)
 from distattn_jax.attention.fused.gpu.kernel_body import (
     KernelBody,
     KernelInputs,
@@ -27,7 +31,8 @@ class KernelCall:
         self.configs = select_tile_configs(plan, operands)
         self.arrays = KernelArrays(operands, self.configs.vector_multiple)
         self.relations = RelationArrays(plan, operands, self.configs.vector_multiple)
-        self.schedules = CallSchedules(plan, operands)
+        self.function_table = tabulate_function(plan, operands)
+        self.schedules = CallSchedules(plan, operands, near_sides=not self.function_table)
         self.scalars = collect_scalars(plan, operands)
         self.position_query = {}
         if operands.position_query is not None:
@@ -83,7 +88,7 @@ class KernelCall:
           scalars: Numbers of each example and head that no other kernel needs.
           is_transposed: True if the rows of the score map are keys.
         """
-        tables: dict[str, Array] = name_tables(self.plan, self.operands, name)
+        tables = {**name_tables(self.plan, self.operands, name), **self.function_table}
         if moving is None and self.operands.positions is not None:
             tables["positions"] = self.operands.positions
         config = getattr(self.configs, name)

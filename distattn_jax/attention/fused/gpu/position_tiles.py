@@ -20,7 +20,7 @@ import jax
 from distattn_jax.attention.fused.gpu import mosaic, skew
 from distattn_jax.attention.fused.gpu.kernel_body import Tile, WarpgroupContext
 from distattn_jax.attention.fused.gpu.relation_tiles import initial_products
-from distattn_jax.attention.fused.gpu.tile_configs import MAX_NARROW_WIDTH
+from distattn_jax.attention.fused.gpu.tile_configs import MAX_WIDTH
 from distattn_jax.attention.fused.score_map import ScoreMap
 
 SKEW, UNSKEW = "skew", "unskew"  # names of buffers in shared memory
@@ -127,7 +127,7 @@ def multiply_rows_and_columns(
     select = functools.partial(
         skew.skew, context.scratch[SKEW], keeps_rows=not score_map.is_transposed
     )
-    if query.shape[-1] > MAX_NARROW_WIDTH:  # All products at once would need too many registers.
+    if query.shape[-1] > MAX_WIDTH:  # All products at once would need too many registers.
         selected = select(*mosaic.multiply_transposed(*position_pairs))
         zeros = [mosaic.full(tile.shape, 0.0) for _ in pairs[1:]]
         return mosaic.multiply_transposed(*pairs, initial=(selected, *zeros))

@@ -15,14 +15,15 @@ class SharedMemory(NamedTuple):
     """Buffers in shared memory and their barriers.
 
     Attributes:
-      resident: Rows of each warpgroup. If the thread block visits several examples, each warpgroup
-        has two buffers, because the rows of the next example arrive early.
+      resident: Rows of each warpgroup. If the thread block computes several blocks of rows, each
+        warpgroup has two buffers, because the rows of the next block arrive early.
       arrived: Barriers that complete when the rows of a warpgroup have been copied.
       ring: Slots for the streamed columns, for diagonals, for moving rows and for the tiles of
         arrays of entries.
       full: Barriers that complete when a slot has been filled.
       free: Barriers that complete when all warpgroups have released a slot.
-      outputs: Outputs of each warpgroup, except for those that replace resident rows.
+      outputs: Outputs of each warpgroup, except for those that replace resident rows. If there are
+        two buffers for resident rows, no output replaces them.
       operand_scratch: Buffer of each warpgroup for `mosaic.accumulate_products`, or None on a GPU.
       scratch: Buffers of each warpgroup, as in `KernelBody.scratch`.
     """
@@ -51,7 +52,7 @@ def allocate(
       inputs: Input arrays of the kernel.
       output_types: Shapes and dtypes of the outputs, by name.
       config: Tile sizes.
-      row_slots: Number of examples whose rows are in shared memory at the same time.
+      row_slots: Number of blocks whose rows are in shared memory at the same time.
     """
 
     def scratch(count: int, length: int, array: Any) -> Any:
@@ -97,7 +98,7 @@ def allocate(
         outputs={
             name: rows(array)
             for name, array in output_types.items()
-            if not _replaces_resident(name, array, inputs)
+            if row_slots > 1 or not _replaces_resident(name, array, inputs)
         },
         operand_scratch=mosaic.operand_scratch(
             (config.warpgroups, config.rows, config.columns), dtype

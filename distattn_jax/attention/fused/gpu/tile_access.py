@@ -11,6 +11,7 @@ from jax import lax
 
 from distattn_jax.attention.fused.gpu import mosaic, registers
 from distattn_jax.attention.fused.gpu.kernel_body import (
+    GridIndex,
     KernelBody,
     KernelInputs,
     Tile,
@@ -18,10 +19,14 @@ from distattn_jax.attention.fused.gpu.kernel_body import (
 )
 from distattn_jax.attention.fused.gpu.shared_memory import SharedMemory
 from distattn_jax.attention.fused.gpu.tile_configs import TileConfig
-from distattn_jax.attention.fused.gpu.tile_copies import index_part, read_scalar, slice_rows
+from distattn_jax.attention.fused.gpu.tile_copies import (
+    index_part,
+    read_bounds,
+    read_run_of_part,
+    read_scalar,
+    slice_rows,
+)
 from distattn_jax.attention.fused.runs import Schedule, TileKind
-
-GridIndex = tuple[jax.Array, jax.Array, jax.Array]  # of an example, a head and a block
 
 
 class Kernel(NamedTuple):
@@ -46,23 +51,56 @@ class Kernel(NamedTuple):
     memory: SharedMemory
 
 
+class BlockNumbers(NamedTuple):
+    """Numbers that a compute warpgroup reads from global memory for a block of rows.
+
+    Attributes:
+      bounds: First tile that the block visits, and its last tile plus 1.
+      starts: First tile of each loop of the warpgroup.
+      end: Last tile of the last loop, plus 1.
+      scalars: Scalars of the example and the head.
+    """
+
+    bounds: tuple[jax.Array, jax.Array]
+    starts: list[jax.Array]
+    end: jax.Array
+    scalars: dict[str, tuple[jax.Array, ...]]
+
+
+def read_numbers(kernel: Kernel, warpgroup: jax.Array, grid_index: GridIndex) -> BlockNumbers:
+    """Read all numbers of a block that a warpgroup needs, so that it waits for them only once."""
+    schedule, inputs = kernel.schedule, kernel.inputs
+    read_run = functools.partial(read_run_of_part, inputs, grid_index, schedule, warpgroup)
+    return BlockNumbers(
+        bounds=read_bounds(inputs, grid_index, schedule),
+        starts=[read_run(runs[0])[0] for _, runs in schedule.loops],
+        end=read_run(len(schedule.kinds) - 1)[1],
+        scalars={
+            name: tuple(read_scalar(ref, grid_index[:2], i) for i in range(ref.shape[-1]))
+            for name, ref in inputs.scalars.items()
+        },
+    )
+
+
 def make_context(
-    kernel: Kernel, grid_index: GridIndex, warpgroup: jax.Array, buffer: Any, row: jax.Array
+    kernel: Kernel,
+    grid_index: GridIndex,
+    warpgroup: jax.Array,
+    scalars: dict[str, tuple[jax.Array, ...]],
+    buffer: Any,
+    row: jax.Array,
 ) -> WarpgroupContext:
     """Return the context of a warpgroup, after waiting for the copy of its rows.
 
     Args:
       kernel: Computation, references and buffers.
-      grid_index: Indices of example, head and block.
+      grid_index: Position of the block.
       warpgroup: Index of the warpgroup.
+      scalars: Scalars of the example and the head.
       buffer: Index of the buffers that contain its rows.
       row: Index of its first row.
     """
     inputs, outputs, memory = kernel.inputs, kernel.outputs, kernel.memory
-    scalars = {
-        name: tuple(read_scalar(ref, grid_index[:2], i) for i in range(ref.shape[-1]))
-        for name, ref in inputs.scalars.items()
-    }
     for barrier in memory.arrived.values():
         plgpu.barrier_wait(barrier.at[buffer])
     buffers = {name: ref.at[buffer] for name, ref in memory.resident.items()}

@@ -4,10 +4,10 @@ import math
 from typing import NamedTuple
 
 from distattn_jax.attention.fused.operands import Operands, Plan
-from distattn_jax.attention.fused.scoring import DotProductScoring
+from distattn_jax.attention.fused.scoring import DotProductScoring, TableScoring
+from distattn_jax.attention.fused.visible_columns import Window
 
 PROCESSORS = 132  # of an H200
-MAX_EXAMPLES = 16
 
 
 class TileConfig(NamedTuple):
@@ -19,17 +19,17 @@ class TileConfig(NamedTuple):
       warpgroups: Number of compute warpgroups of a thread block. One additional warpgroup copies
         the columns into shared memory.
       stages: Number of tiles whose columns are in shared memory at the same time.
-      visits_examples: If True, a thread block may process the same block of several examples, one
-        after the other.
+      is_persistent: If True, each processor runs one thread block, which computes many blocks of
+        rows, one after the other. If False, there is one thread block for each block of rows.
       held: Names of the resident matrices that are kept in registers. A matrix product then reads
         only its other operand from shared memory.
     """
 
-    rows: int
-    columns: int
+    rows: int = 64
+    columns: int = 64
     warpgroups: int = 2
     stages: int = 2
-    visits_examples: bool = False
+    is_persistent: bool = False
     held: tuple[str, ...] = ()
 
     @property
@@ -43,23 +43,14 @@ class TileConfig(NamedTuple):
         return self.rows * self.warpgroups
 
 
-def count_examples(batch: int, blocks: int) -> int:
-    """Return the number of examples that a thread block visits, a divisor of the batch size.
-
-    Thread blocks run in waves, one on each processor. Starting a thread block takes about as long
-    as computing one block of a short sequence.
+def count_thread_blocks(config: TileConfig, blocks: int) -> int:
+    """Return the number of thread blocks of a kernel.
 
     Args:
-      batch: Number of examples.
-      blocks: Number of blocks of each example.
+      config: Tile sizes.
+      blocks: Number of blocks of rows, summed over all examples and heads.
     """
-
-    def estimate_time(examples: int) -> int:
-        waves = math.ceil(batch // examples * blocks / PROCESSORS)
-        return waves * (examples + 1)
-
-    divisors = [count for count in range(1, MAX_EXAMPLES + 1) if batch % count == 0]
-    return min(divisors, key=estimate_time)
+    return min(blocks, PROCESSORS) if config.is_persistent else blocks
 
 
 class TileConfigs(NamedTuple):
@@ -70,111 +61,179 @@ class TileConfigs(NamedTuple):
     key_gradient: TileConfig
     received: TileConfig
     attention_given: TileConfig
-    position_gradient: TileConfig = TileConfig(rows=64, columns=64)
+    position_gradient: TileConfig = TileConfig()
 
     @property
     def vector_multiple(self) -> int:
         """Least common multiple of all block and tile sizes. Vectors are padded to a multiple."""
         return math.lcm(*(size for config in self for size in (config.block_rows, config.columns)))
 
+    def persist(self, *kernels: str) -> "TileConfigs":
+        """Return the configurations with some persistent kernels. No name means all kernels."""
+        changed = {
+            name: getattr(self, name)._replace(is_persistent=True)
+            for name in kernels or self._fields
+        }
+        return self._replace(**changed)
 
-# SHORT, LONG and LONG_DOT_PRODUCT are the fastest sizes measured on an H200 among those that spill
-# no registers inside the tile loop. The sizes of WIDE, and those for masks, segments and dropout,
-# have few spills, but were not compared with others. A third warpgroup hides more latency, but
-# leaves processors idle if the score map is short.
+
+# SHORT, NARROW, LONG and their versions for the dot product are the fastest sizes measured on an
+# H200 among those that spill few registers. The sizes for masks, segments and dropout were compared
+# with few others, and those of WIDE with none.
+WIDE = TileConfigs(
+    forward=TileConfig(columns=128),
+    query_gradient=TileConfig(),
+    key_gradient=TileConfig(),
+    received=TileConfig(columns=128),
+    attention_given=TileConfig(columns=128),
+)
 SHORT = TileConfigs(
-    forward=TileConfig(rows=64, columns=128),
-    query_gradient=TileConfig(rows=64, columns=64),
-    key_gradient=TileConfig(rows=64, columns=64, stages=3),
-    received=TileConfig(rows=64, columns=64, warpgroups=4),
-    attention_given=TileConfig(rows=64, columns=64, warpgroups=4),
-)
-MANY_SHORT = TileConfigs(*(config._replace(visits_examples=True) for config in SHORT))
+    forward=TileConfig(warpgroups=4, stages=3),
+    query_gradient=TileConfig(),
+    key_gradient=TileConfig(stages=3),
+    received=TileConfig(columns=128, warpgroups=4),
+    attention_given=TileConfig(columns=128, warpgroups=4),
+).persist()
+SHORT_DOT_PRODUCT = SHORT._replace(
+    query_gradient=TileConfig(columns=128),
+    key_gradient=TileConfig(columns=128, stages=3),
+).persist()
+# Narrow heads need fewer registers, which wider tiles can use.
+NARROW = SHORT._replace(
+    forward=TileConfig(columns=128, warpgroups=4),
+    query_gradient=TileConfig(columns=128),
+    key_gradient=TileConfig(columns=128),
+).persist()
 LONG = TileConfigs(
-    forward=TileConfig(rows=64, columns=128, warpgroups=3),
-    query_gradient=TileConfig(rows=64, columns=64, warpgroups=3),
-    key_gradient=TileConfig(rows=64, columns=64, stages=3, held=("key",)),
-    received=TileConfig(rows=64, columns=128, warpgroups=3),
-    attention_given=TileConfig(rows=64, columns=128, warpgroups=3),
+    forward=TileConfig(columns=128, warpgroups=3),
+    query_gradient=TileConfig(warpgroups=3),
+    key_gradient=TileConfig(stages=3, held=("key",)),
+    received=TileConfig(columns=128, warpgroups=4),
+    attention_given=TileConfig(columns=128, warpgroups=4, stages=3),
 )
-LONG_DOT_PRODUCT = LONG._replace(
-    key_gradient=TileConfig(rows=64, columns=64, warpgroups=3, stages=3)
+LONG_DOT_PRODUCT = LONG._replace(key_gradient=TileConfig(columns=128, stages=3)).persist(
+    "forward", "query_gradient"
 )
-WIDE = SHORT._replace(
-    key_gradient=TileConfig(rows=64, columns=64),
-    received=TileConfig(rows=64, columns=128),
-    attention_given=TileConfig(rows=64, columns=128),
-)
+# With masks or segments, two warpgroups with more registers are faster than three.
+LONG_RESTRICTED = LONG._replace(forward=WIDE.forward, query_gradient=WIDE.query_gradient)
 # For wide keys of which a narrow part needs a gradient, and narrow values.
+SHORT_WIDE_KEYS = WIDE.persist()
 LONG_WIDE_KEYS = LONG._replace(
-    query_gradient=TileConfig(rows=64, columns=64),
-    key_gradient=TileConfig(rows=64, columns=64, stages=3),
-)
+    query_gradient=TileConfig(),
+    key_gradient=TileConfig(stages=3),
+    received=TileConfig(columns=128, warpgroups=3),
+    attention_given=TileConfig(columns=128, warpgroups=3),
+).persist("forward", "query_gradient", "key_gradient")
 # For keys of which at most 128 columns need a gradient, and others do not.
-VERY_WIDE_KEYS = TileConfigs(*[TileConfig(rows=64, columns=64)] * len(TileConfigs._fields))
+VERY_WIDE_KEYS = TileConfigs(*[TileConfig()] * len(TileConfigs._fields))
 # With a mask, segments or received attention, two warpgroups would need too much shared memory.
-RESTRICTED_VERY_WIDE_KEYS = VERY_WIDE_KEYS._replace(
-    key_gradient=TileConfig(rows=64, columns=64, warpgroups=1)
-)
-MANY_SHORT_WIDE_KEYS = TileConfigs(*(config._replace(visits_examples=True) for config in WIDE))
+RESTRICTED_VERY_WIDE_KEYS = VERY_WIDE_KEYS._replace(key_gradient=TileConfig(warpgroups=1))
 # With position vectors, tiles are square: a tile needs the vectors of exactly two blocks of 64.
 # The bandwidth of shared memory limits these kernels. They hold as many matrices in registers as
 # possible without spills.
 POSITIONS = TileConfigs(
-    forward=TileConfig(rows=64, columns=64, held=("query", "position_query")),
-    query_gradient=TileConfig(rows=64, columns=64, held=("position_query",)),
-    key_gradient=TileConfig(rows=64, columns=64, held=("key",)),
-    received=TileConfig(rows=64, columns=64, held=("key",)),
-    attention_given=TileConfig(rows=64, columns=64, held=("query", "position_query")),
-    position_gradient=TileConfig(rows=64, columns=64, held=("lower_positions",)),
+    forward=TileConfig(held=("query", "position_query")),
+    query_gradient=TileConfig(held=("position_query",)),
+    key_gradient=TileConfig(held=("key",)),
+    received=TileConfig(held=("key",)),
+    attention_given=TileConfig(held=("query", "position_query")),
+    position_gradient=TileConfig(held=("lower_positions",)),
 )
 # Two warpgroups of wide heads would need too much shared memory.
-ONE_WARPGROUP = TileConfig(rows=64, columns=64, warpgroups=1)
+ONE_WARPGROUP = TileConfig(warpgroups=1)
 WIDE_POSITIONS = TileConfigs(*[ONE_WARPGROUP] * len(TileConfigs._fields))._replace(
     position_gradient=ONE_WARPGROUP._replace(stages=1)
 )
-LONG_POSITIONS = POSITIONS._replace(forward=TileConfig(rows=64, columns=64, warpgroups=3))
-MAX_NARROW_WIDTH = 64  # of queries, keys and values
+LONG_POSITIONS = POSITIONS._replace(forward=TileConfig(warpgroups=3))
+MAX_NARROW_WIDTH = 32  # of queries, keys and values
+MAX_WIDTH = 64  # of queries, keys and values
 MAX_WIDE_WIDTH = 128  # of queries and keys: wider keys have a part without gradient
 MIN_LONG_LENGTH = 1024  # of queries and of keys
 
 
+def is_short(operands: Operands) -> bool:
+    """Return True if there are few queries or few keys."""
+    return min(operands.query.shape[1], operands.key.shape[1]) < MIN_LONG_LENGTH
+
+
 def select_tile_configs(plan: Plan, operands: Operands) -> TileConfigs:
     """Return the tile configurations for the arrays and the scoring of a call."""
-    is_short = min(operands.query.shape[1], operands.key.shape[1]) < MIN_LONG_LENGTH
-    is_wide = max(operands.query.shape[-1], operands.value.shape[-1]) > MAX_NARROW_WIDTH
+    widest = max(operands.query.shape[-1], operands.value.shape[-1])
     if plan.scoring.has_positions:
-        if is_wide:
+        if widest > MAX_WIDTH:
             return WIDE_POSITIONS
         # With a mask, a third warpgroup would need too much shared memory.
-        return POSITIONS if is_short or operands.mask is not None else LONG_POSITIONS
-    is_dot_product = (
-        isinstance(plan.scoring, DotProductScoring) and not plan.scoring.distinctions.far
-    )
+        is_small = is_short(operands) or operands.mask is not None
+        return POSITIONS if is_small else LONG_POSITIONS
     if operands.key.shape[-1] > MAX_WIDE_WIDTH:
         more_inputs = (operands.mask, operands.key_mask, operands.query_segments)
         has_more_inputs = plan.received or any(x is not None for x in more_inputs)
         return RESTRICTED_VERY_WIDE_KEYS if has_more_inputs else VERY_WIDE_KEYS
-    if is_dot_product and _has_wide_constant_keys(plan, operands):
-        return MANY_SHORT_WIDE_KEYS if is_short else LONG_WIDE_KEYS
-    if is_wide:
+    if _is_dot_product(plan) and _has_wide_constant_keys(plan, operands):
+        return SHORT_WIDE_KEYS if is_short(operands) else LONG_WIDE_KEYS
+    if widest > MAX_WIDTH:
         # With a mask, wider tiles of the forward kernel would need too much shared memory.
         return WIDE if operands.mask is None else WIDE._replace(forward=WIDE.query_gradient)
-    if is_short:
-        # With a distance function and dropout, the loop over examples was slower on an H200.
-        has_slow_loop = operands.dropout_words is not None and not is_dot_product
-        return SHORT if has_slow_loop else MANY_SHORT
-    if operands.mask is not None or operands.query_segments is not None:
-        if is_dot_product:
-            return LONG
-        return LONG._replace(forward=SHORT.forward, query_gradient=SHORT.query_gradient)
-    if is_dot_product:
-        return LONG_DOT_PRODUCT
-    return LONG if operands.dropout_words is None else LONG._replace(forward=SHORT.forward)
+    if is_short(operands):
+        return _select_short(plan, operands, widest)
+    return _select_long(plan, operands)
+
+
+def _select_short(plan: Plan, operands: Operands, widest: int) -> TileConfigs:
+    """Return the tile configurations for short sequences and heads up to `MAX_WIDTH`."""
+    if widest <= MAX_NARROW_WIDTH:
+        configs = NARROW
+    else:
+        configs = SHORT_DOT_PRODUCT if _is_dot_product(plan) else SHORT
+    if plan.window != Window():  # Wider tiles would contain few visible entries.
+        configs = configs._replace(query_gradient=SHORT.query_gradient)
+    if plan.window != Window() or operands.dropout_words is not None:
+        configs = configs._replace(key_gradient=SHORT.key_gradient)
+    rows = {"key_gradient": operands.key.shape[1], "received": operands.key.shape[1]}
+    fitted = {
+        name: _fit_warpgroups(config, rows.get(name, operands.query.shape[1]))
+        for name, config in configs._asdict().items()
+    }
+    return TileConfigs(**fitted)
+
+
+def _fit_warpgroups(config: TileConfig, length: int) -> TileConfig:
+    """Return the configuration with half of the warpgroups, if half of the last block is empty."""
+    if config.warpgroups == 4 and -length % config.block_rows >= config.block_rows // 2:
+        return config._replace(warpgroups=2)
+    return config
+
+
+def _select_long(plan: Plan, operands: Operands) -> TileConfigs:
+    """Return the tile configurations for long sequences and heads up to `MAX_WIDTH`.
+
+    Persistent kernels are faster if all blocks of rows need about the same time.
+    """
+    has_dropout = operands.dropout_words is not None
+    if operands.query_segments is not None:
+        configs = LONG if _is_dot_product(plan) else LONG_RESTRICTED
+        return configs if operands.mask is not None or has_dropout else configs.persist()
+    if operands.mask is not None:
+        return LONG if _is_dot_product(plan) else LONG_RESTRICTED
+    if _is_dot_product(plan):
+        if not has_dropout:
+            return LONG_DOT_PRODUCT
+        key_gradient = TileConfig(warpgroups=3, stages=3)  # Wider tiles would spill registers.
+        return LONG_DOT_PRODUCT._replace(key_gradient=key_gradient)
+    if has_dropout:
+        return LONG._replace(forward=WIDE.forward)
+    if operands.key_mask is not None or isinstance(plan.scoring, TableScoring):
+        return LONG
+    return LONG.persist("forward", "attention_given")
+
+
+def _is_dot_product(plan: Plan) -> bool:
+    """Return True if scores are dot products without further terms."""
+    return isinstance(plan.scoring, DotProductScoring) and not plan.scoring.distinctions.far
 
 
 def _has_wide_constant_keys(plan: Plan, operands: Operands) -> bool:
     """Return True if keys are wide, but their gradient and the values are narrow."""
     widths = (plan.trained_key_width or operands.key.shape[-1], operands.value.shape[-1])
     is_restricted = operands.mask is not None or operands.dropout_words is not None
-    return operands.key.shape[-1] > MAX_NARROW_WIDTH >= max(widths) and not is_restricted
+    return operands.key.shape[-1] > MAX_WIDTH >= max(widths) and not is_restricted

@@ -1,6 +1,7 @@
 """Memory warpgroup of a kernel, which copies the inputs of each tile into shared memory."""
 
 import functools
+from collections.abc import Sequence
 from typing import Any
 
 import jax
@@ -9,31 +10,32 @@ import jax.experimental.pallas.mosaic_gpu as plgpu
 import jax.numpy as jnp
 from jax import lax
 
-from distattn_jax.attention.fused.gpu.kernel_body import count_leading_rows
+from distattn_jax.attention.fused.gpu.kernel_body import GridIndex, count_leading_rows
 from distattn_jax.attention.fused.gpu.shared_memory import count_reused_blocks
 from distattn_jax.attention.fused.gpu.tile_configs import TileConfig
 
 
-def copy_tiles(refs, memory, grid_index, schedule, config, origin, iteration) -> jax.Array:
+def copy_tiles(refs, memory, grid_index, bounds, schedule, config, origin, iteration) -> jax.Array:
     """Copy the tiles of all runs of a block into the ring buffer.
 
     Args:
       refs: References to the inputs in global memory.
       memory: Buffers and barriers in shared memory.
-      grid_index: Indices of example, head and block.
+      grid_index: Position of the block.
+      bounds: First tile that the block visits, and its last tile plus 1.
       schedule: Kinds of the runs, and their order.
       config: Tile sizes.
       origin: Index of the diagonal row = column.
-      iteration: Number of tiles that were copied for earlier examples.
+      iteration: Number of tiles that were copied for earlier blocks.
 
     Returns:
-      The number of tiles that were copied for this and earlier examples.
+      The number of tiles that were copied for this and earlier blocks.
     """
     read_run = functools.partial(read_run_of_part, refs, grid_index, schedule, 0)
-    block_row = grid_index[2] * config.block_rows
+    block_row = grid_index.block * config.block_rows
     reused_blocks = count_reused_blocks(refs, config)
     # With reused blocks, tiles are in the order of their columns.
-    first, end = read_bounds(refs, grid_index, schedule)
+    first, end = bounds
 
     def copy_block(name, block):
         """Copy a block of diagonals or moving rows. Block 0 belongs to the first tile."""
@@ -108,8 +110,8 @@ def copy_tiles(refs, memory, grid_index, schedule, config, origin, iteration) ->
 
 def index_part(grid_index, schedule, warpgroup) -> tuple[jax.Array, ...]:
     """Return the indices of example, head and part that a warpgroup computes."""
-    *others, block = grid_index
-    return (*others, block if schedule.parts == 1 else block * schedule.parts + warpgroup)
+    example, head, block, _ = grid_index
+    return example, head, block if schedule.parts == 1 else block * schedule.parts + warpgroup
 
 
 def read_run_of_part(refs, grid_index, schedule, warpgroup, run) -> list[jax.Array]:
@@ -129,7 +131,7 @@ def read_bounds(refs, grid_index, schedule) -> tuple[jax.Array, jax.Array]:
     return (read_run(0) if schedule.parts == 1 else last)[0], last[1]
 
 
-def read_scalar(ref: Any, index: tuple[Any, ...], i: int) -> jax.Array:
+def read_scalar(ref: Any, index: Sequence[Any], i: int) -> jax.Array:
     """Read one number from global memory.
 
     Inside a `shard_map`, the type of the number lists the mesh axes over which the number varies.
@@ -166,20 +168,20 @@ def visit_tiles(read_run, runs, step, iteration, state):
     return lax.fori_loop(runs.start, runs.stop, visit_run, (iteration, state))
 
 
-def slice_rows(ref: Any, grid_index: tuple[jax.Array, ...], start: jax.Array, length: int) -> Any:
+def slice_rows(ref: Any, grid_index: GridIndex, start: jax.Array, length: int) -> Any:
     """Return a reference to `length` rows of a matrix, or entries of a vector, of one head.
 
     Args:
       ref: Matrix of shape (B, L, N, W), or vector of shape (B, N, L). A matrix may have one
         example or fewer heads.
-      grid_index: Indices of example, head and block.
+      grid_index: Position of the block.
       start: Index of the first row or entry.
       length: Number of rows or entries.
     """
     if len(ref.shape) == 3:
         return ref.at[*_shared_index(ref, grid_index), pl.ds(start, length)]
-    example, head, _ = grid_index
-    group_size = lax.axis_size("head") // ref.shape[2]
+    example, head, _, heads = grid_index
+    group_size = heads // ref.shape[2]
     if group_size > 1:
         head = lax.div(head, group_size)
     return ref.at[0 if ref.shape[0] == 1 else example, pl.ds(start, length), head]
@@ -187,7 +189,7 @@ def slice_rows(ref: Any, grid_index: tuple[jax.Array, ...], start: jax.Array, le
 
 def _slice_tile(
     ref: Any,
-    grid_index: tuple[jax.Array, ...],
+    grid_index: GridIndex,
     row: jax.Array,
     column: jax.Array,
     config: TileConfig,
@@ -196,7 +198,7 @@ def _slice_tile(
 
     Args:
       ref: Array of shape (B, N, rows, columns).
-      grid_index: Indices of example, head and block.
+      grid_index: Position of the block.
       row: Index of the first row.
       column: Index of the first column.
       config: Tile sizes.
@@ -205,7 +207,9 @@ def _slice_tile(
     return ref.at[*_shared_index(ref, grid_index), rows, pl.ds(column, config.columns)]
 
 
-def _shared_index(ref: Any, grid_index: tuple[jax.Array, ...]) -> tuple[Any, Any]:
+def _shared_index(ref: Any, grid_index: GridIndex) -> tuple[Any, Any]:
     """Return the indices of example and head in an array that examples or heads may share."""
-    example, head, _ = grid_index
-    return (0 if ref.shape[0] == 1 else example, 0 if ref.shape[1] == 1 else head)
+    return (
+        0 if ref.shape[0] == 1 else grid_index.example,
+        0 if ref.shape[1] == 1 else grid_index.head,
+    )

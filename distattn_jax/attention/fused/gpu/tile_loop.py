@@ -17,16 +17,15 @@ and columns together. They are copied into the ring buffer with the columns of t
 The kernel `position_gradient` keeps a block of diagonals instead of a block of rows. The rows of
 its tiles move with their columns, and are copied into the ring buffer as well.
 
-If there are many short sequences, a thread block processes a block of rows of one example after the
-other. The inputs of the next example then arrive while the current example is computed.
+A persistent kernel has one thread block per processor, which computes one block of rows after the
+other. The inputs of the next block arrive while the current block is computed. This pays off if
+sequences are short.
 
 Each output entry is computed by one warpgroup, tile after tile. Hence there are no atomic
 operations, and the results are deterministic.
 """
 
 import functools
-import itertools
-from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -37,19 +36,20 @@ from jax import lax
 
 from distattn_jax.attention.fused import varying
 from distattn_jax.attention.fused.gpu import mosaic, registers
-from distattn_jax.attention.fused.gpu.kernel_body import KernelBody, KernelInputs
+from distattn_jax.attention.fused.gpu.kernel_body import GridIndex, KernelBody, KernelInputs
 from distattn_jax.attention.fused.gpu.shared_memory import (
     SharedMemory,
     allocate,
     count_reused_blocks,
 )
 from distattn_jax.attention.fused.gpu.tile_access import (
-    GridIndex,
+    BlockNumbers,
     Kernel,
     make_context,
     make_tile,
+    read_numbers,
 )
-from distattn_jax.attention.fused.gpu.tile_configs import TileConfig, count_examples
+from distattn_jax.attention.fused.gpu.tile_configs import TileConfig, count_thread_blocks
 from distattn_jax.attention.fused.gpu.tile_copies import (
     copy_tiles,
     read_bounds,
@@ -87,71 +87,78 @@ def run_tile_loop(
         kernel with moving rows. It is at least the number of columns of all tiles.
     """
     batch, heads = inputs.runs.shape[:2]
-    blocks = schedule.blocks
+    blocks = batch * heads * schedule.blocks
+    thread_blocks = count_thread_blocks(config, blocks)
+    is_loop = thread_blocks < blocks  # over the blocks of rows of a thread block
     copied = {name: x for name, x in output_types.items() if name not in body.scattered}
-    examples = count_examples(batch, heads * blocks) if config.visits_examples else 1
 
     def kernel(refs: KernelInputs, outputs: dict[str, Any], memory: SharedMemory):
         shared = Kernel(body, schedule, config, origin, refs, outputs, memory)
-        first, head, block = (lax.axis_index(axis) for axis in ("example", "head", "block"))
-        warpgroup = lax.axis_index("warpgroup")
+        thread_block, warpgroup = (lax.axis_index(axis) for axis in ("thread_block", "warpgroup"))
+        count = (blocks - 1 - thread_block) // thread_blocks + 1 if is_loop else 1
 
-        def visit_examples(visit):
-            """Call visit(grid_index, is_last, slot, iteration) for each example.
+        def locate(i) -> GridIndex:
+            """Return the position of block i of the thread block."""
+            number = thread_block + i * thread_blocks
+            number, block = lax.div(number, schedule.blocks), lax.rem(number, schedule.blocks)
+            return GridIndex(lax.div(number, heads), lax.rem(number, heads), block, heads)
 
-            The result of a call is the iteration of the next call. The slots of successive examples
-            differ.
+        def visit_blocks(read, visit):
+            """Call visit(i, numbers, iteration) for each block of rows i of the thread block.
+
+            The result of a call is the iteration of the next call. The numbers are the result of
+            read(grid_index). They are read while the previous block is computed.
             """
 
-            def step(i, iteration):
-                grid_index = (first * examples + i, head, block)
-                return visit(grid_index, i == examples - 1, i & 1, iteration)
+            def step(i, carry):
+                iteration, numbers = carry
+                next_numbers = read(locate(jnp.minimum(i + 1, count - 1)))
+                return visit(i, numbers, iteration), next_numbers
 
-            if examples == 1:
-                step(0, jnp.int32(0))
+            first = jnp.int32(0), read(locate(0))
+            if is_loop:
+                lax.fori_loop(0, count, step, first)
             else:
-                lax.fori_loop(0, examples, step, jnp.int32(0))
+                visit(0, first[1], first[0])
 
         @pl.when(warpgroup < config.warpgroups)
         def _():
             plgpu.set_max_registers(COMPUTE_REGISTERS[config.warpgroups], action="increase")
             copy_rows = functools.partial(_copy_rows, shared, warpgroup)
-            copy_rows((first * examples, head, block), 0)
+            copy_rows(locate(0), 0)
 
-            def compute(grid_index, is_last, slot, iteration):
-                def copy_next_rows():
-                    plgpu.wait_smem_to_gmem(0)  # The buffers of the previous outputs are free then.
-                    example, *others = grid_index
-                    pl.when(~is_last)(lambda: copy_rows((example + 1, *others), 1 - slot))
-
-                return _compute_tiles(
-                    shared,
-                    grid_index,
-                    warpgroup,
-                    slot,
-                    iteration,
-                    copy_next_rows if examples > 1 else lambda: None,
+            def compute(i, numbers, iteration):
+                grid_index = locate(i)
+                if is_loop:
+                    pl.when(i + 1 < count)(lambda: copy_rows(locate(i + 1), (i + 1) & 1))
+                iteration, results = _compute_tiles(
+                    shared, grid_index, warpgroup, numbers, i & 1, iteration
                 )
+                if is_loop:  # The previous outputs must have left their buffers.
+                    plgpu.wait_smem_to_gmem(0, wait_read_only=True)
+                _write_outputs(shared, grid_index, warpgroup, results)
+                return iteration
 
-            visit_examples(compute)
+            visit_blocks(functools.partial(read_numbers, shared, warpgroup), compute)
             plgpu.wait_smem_to_gmem(0)
 
         @pl.when(warpgroup == config.warpgroups)
         def _():
             plgpu.set_max_registers(MEMORY_REGISTERS, action="decrease")
-            visit_examples(
-                lambda grid_index, is_last, slot, iteration: copy_tiles(
-                    refs, memory, grid_index, schedule, config, origin, iteration
-                )
+            visit_blocks(
+                lambda grid_index: read_bounds(refs, grid_index, schedule),
+                lambda i, bounds, iteration: copy_tiles(
+                    refs, memory, locate(i), bounds, schedule, config, origin, iteration
+                ),
             )
 
     kernel.__name__ = name
     run = plgpu.kernel(
         kernel,
         out_type=output_types,
-        scratch_types=(allocate(body, inputs, copied, config, min(examples, 2)),),
-        grid=(batch // examples, heads, blocks),
-        grid_names=("example", "head", "block"),
+        scratch_types=(allocate(body, inputs, copied, config, row_slots=1 + is_loop),),
+        grid=(thread_blocks,),
+        grid_names=("thread_block",),
         num_threads=config.warpgroups + 1,
         thread_name="warpgroup",
         **mosaic.kernel_options(),
@@ -162,7 +169,7 @@ def run_tile_loop(
 def _copy_rows(kernel: Kernel, warpgroup: jax.Array, grid_index: GridIndex, slot: Any) -> None:
     """Copy the rows of a compute warpgroup into its buffers with the number `slot`."""
     config, memory = kernel.config, kernel.memory
-    row = grid_index[2] * config.block_rows + warpgroup * config.rows
+    row = grid_index.block * config.block_rows + warpgroup * config.rows
     buffer = slot * config.warpgroups + warpgroup
     for name, ref in kernel.inputs.resident.items():
         rows = slice_rows(ref, grid_index, row, config.rows)
@@ -175,37 +182,30 @@ def _compute_tiles(
     kernel: Kernel,
     grid_index: GridIndex,
     warpgroup: jax.Array,
+    numbers: BlockNumbers,
     slot: Any,
     iteration: jax.Array,
-    copy_next_rows: Callable[[], None],
-) -> jax.Array:
-    """Compute all tiles of the rows of one warpgroup, and start to write its outputs.
+) -> tuple[jax.Array, dict[str, jax.Array]]:
+    """Compute all tiles of the rows of one warpgroup.
 
     Args:
       kernel: Computation, references and buffers.
-      grid_index: Indices of example, head and block.
+      grid_index: Position of the block.
       warpgroup: Index of the warpgroup.
+      numbers: Numbers of the block.
       slot: Number of the buffers that contain the rows.
-      iteration: Number of tiles that the warpgroup has computed or skipped in earlier examples.
-      copy_next_rows: Starts to copy the rows of the next example. It also waits until the previous
-        outputs are written.
+      iteration: Number of tiles that the warpgroup has computed or skipped in earlier blocks.
 
     Returns:
-      The number of tiles that the warpgroup has computed or skipped, in this and earlier examples.
+      The number of tiles that the warpgroup has computed or skipped in this and earlier blocks, and
+      the outputs of the warpgroup by name.
     """
-    body, schedule, config, origin, inputs, outputs, memory = kernel
+    body, schedule, config, origin, inputs, _, memory = kernel
     read_run = functools.partial(read_run_of_part, inputs, grid_index, schedule, warpgroup)
-    row = grid_index[2] * config.block_rows + warpgroup * config.rows
+    row = grid_index.block * config.block_rows + warpgroup * config.rows
     buffer = slot * config.warpgroups + warpgroup
-    groups = [
-        (kind, [i for i, _ in equal])
-        for kind, equal in itertools.groupby(enumerate(schedule.kinds), key=lambda pair: pair[1])
-    ]
-    # All boundaries are read before the warpgroup waits for its rows, so that it waits only once.
-    starts = [read_run(indices[0])[0] for _, indices in groups]
-    ends = [*starts[1:], read_run(len(schedule.kinds) - 1)[1]]
-    first, last = read_bounds(inputs, grid_index, schedule)
-    context = make_context(kernel, grid_index, warpgroup, buffer, row)
+    (first, last), starts, end, scalars = numbers
+    context = make_context(kernel, grid_index, warpgroup, scalars, buffer, row)
 
     reused_blocks = count_reused_blocks(inputs, config)
     for name, count in reused_blocks.items():
@@ -228,7 +228,8 @@ def _compute_tiles(
 
     skip_tiles(first, starts[0])
     state = body.initialize(context)
-    for (kind, indices), start, end in zip(groups, starts, ends, strict=True):
+    ends = [*starts[1:], end]
+    for (kind, runs), start, end in zip(schedule.loops, starts, ends, strict=True):
 
         def step(index, iteration, state, kind=kind):
             first_row = row + index * config.columns - origin if inputs.moving else row
@@ -251,26 +252,29 @@ def _compute_tiles(
                 state,
             )
         else:
-            runs = range(indices[0], indices[-1] + 1)
             iteration, state = visit_tiles(read_run, runs, step, iteration, state)
 
     if schedule.is_in_column_order:
         skip_tiles(ends[-1], last)
         iteration = last + shift
-    copy_next_rows()
-    results = body.finish(context, state)
+    return iteration, body.finish(context, state)
+
+
+def _write_outputs(
+    kernel: Kernel, grid_index: GridIndex, warpgroup: jax.Array, results: dict[str, jax.Array]
+) -> None:
+    """Start to copy the outputs of a warpgroup to global memory."""
+    config, memory = kernel.config, kernel.memory
+    row = grid_index.block * config.block_rows + warpgroup * config.rows
     if not memory.outputs.keys() >= results.keys():
         plgpu.commit_smem()  # complete the reads of resident rows that outputs replace
     buffers = {
-        name: memory.outputs[name].at[warpgroup]
-        if name in memory.outputs
-        else memory.resident[name].at[buffer]
+        name: (memory.outputs if name in memory.outputs else memory.resident)[name].at[warpgroup]
         for name in results
     }
     for name, value in results.items():
-        buffers[name][...] = value.astype(outputs[name].dtype)
+        buffers[name][...] = value.astype(kernel.outputs[name].dtype)
     plgpu.commit_smem()
     for name, computed in buffers.items():
-        rows = slice_rows(outputs[name], grid_index, row, config.rows)
+        rows = slice_rows(kernel.outputs[name], grid_index, row, config.rows)
         plgpu.copy_smem_to_gmem(computed, rows)
-    return iteration

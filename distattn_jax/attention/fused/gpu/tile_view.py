@@ -223,12 +223,16 @@ def _tile_distances(score_map: ScoreMap, context: WarpgroupContext, tile: Tile) 
             distance = jnp.abs(_relative_positions(score_map, context, tile))
         return registers.share_diagonals(distance)
 
+    stored = None
+    if "function" in tile.streamed:
+        stored = functools.partial(tile.load_diagonals, "function")
     is_geometric = side != 0 and not is_interpreted()
     return Distances(
         entries=entries,
         geometric=_geometric_distances(score_map, context, tile) if is_geometric else None,
         share_diagonals=registers.share_diagonals,
         reciprocal=registers.reciprocal,
+        stored=stored,
     )
 
 
