@@ -181,13 +181,15 @@ def select_tile_configs(plan: Plan, operands: Operands) -> TileConfigs:
 
 def _select_short(plan: Plan, operands: Operands, widest: int) -> TileConfigs:
     """Return the tile configurations for short sequences and heads up to `MAX_WIDTH`."""
-    if widest <= MAX_NARROW_WIDTH:
+    is_narrow = widest <= MAX_NARROW_WIDTH
+    configs = SHORT_DOT_PRODUCT if _is_dot_product(plan) else SHORT
+    if is_narrow:
         configs = NARROW
-    else:
-        configs = SHORT_DOT_PRODUCT if _is_dot_product(plan) else SHORT
-    if plan.window != Window():  # Wider tiles would contain few visible entries.
+    has_window, has_dropout = plan.window != Window(), operands.dropout_words is not None
+    if has_window:  # Wider tiles would contain few visible entries.
         configs = configs._replace(query_gradient=SHORT.query_gradient)
-    if plan.window != Window() or operands.dropout_words is not None:
+    # Wider tiles would spill registers.
+    if has_window or has_dropout or (plan.received and not is_narrow):
         configs = configs._replace(key_gradient=SHORT.key_gradient)
     rows = {"key_gradient": operands.key.shape[1], "received": operands.key.shape[1]}
     fitted = {
