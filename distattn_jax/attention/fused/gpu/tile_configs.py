@@ -114,8 +114,9 @@ LONG = TileConfigs(
 LONG_DOT_PRODUCT = LONG._replace(key_gradient=TileConfig(columns=128, stages=3)).persist(
     "forward", "query_gradient"
 )
-# With masks or segments, two warpgroups with more registers are faster than three.
-LONG_RESTRICTED = LONG._replace(forward=WIDE.forward, query_gradient=WIDE.query_gradient)
+# With masks or dropout, the query gradient needs more registers than three warpgroups have.
+LONG_MASKED = LONG._replace(forward=TileConfig(warpgroups=4, stages=3), query_gradient=TileConfig())
+LONG_SEGMENTS = LONG._replace(forward=WIDE.forward, query_gradient=WIDE.query_gradient)
 # For wide keys of which a narrow part needs a gradient, and narrow values.
 SHORT_WIDE_KEYS = WIDE.persist()
 LONG_WIDE_KEYS = LONG._replace(
@@ -191,6 +192,8 @@ def _select_short(plan: Plan, operands: Operands, widest: int) -> TileConfigs:
     # Wider tiles would spill registers.
     if has_window or has_dropout or (plan.received and not is_narrow):
         configs = configs._replace(key_gradient=SHORT.key_gradient)
+    if operands.query_segments is not None:  # Smaller blocks skip more tiles.
+        configs = configs._replace(forward=SHORT.forward._replace(warpgroups=2))
     rows = {"key_gradient": operands.key.shape[1], "received": operands.key.shape[1]}
     fitted = {
         name: _fit_warpgroups(config, rows.get(name, operands.query.shape[1]))
@@ -213,18 +216,19 @@ def _select_long(plan: Plan, operands: Operands) -> TileConfigs:
     """
     has_dropout = operands.dropout_words is not None
     if operands.query_segments is not None:
-        configs = LONG if _is_dot_product(plan) else LONG_RESTRICTED
+        configs = LONG if _is_dot_product(plan) else LONG_SEGMENTS
         return configs if operands.mask is not None or has_dropout else configs.persist()
-    if operands.mask is not None:
-        return LONG if _is_dot_product(plan) else LONG_RESTRICTED
     if _is_dot_product(plan):
-        if not has_dropout:
-            return LONG_DOT_PRODUCT
-        key_gradient = TileConfig(warpgroups=3, stages=3)  # Wider tiles would spill registers.
-        return LONG_DOT_PRODUCT._replace(key_gradient=key_gradient)
+        if operands.mask is not None:
+            return LONG
+        if has_dropout:  # Wider tiles would spill registers.
+            return LONG_DOT_PRODUCT._replace(key_gradient=TileConfig(warpgroups=3, stages=3))
+        return LONG_DOT_PRODUCT
     if has_dropout:
-        return LONG._replace(forward=WIDE.forward)
-    if operands.key_mask is not None or isinstance(plan.scoring, TableScoring):
+        return LONG_MASKED
+    if operands.mask is not None or operands.key_mask is not None:
+        return LONG_MASKED.persist("query_gradient", "key_gradient")
+    if isinstance(plan.scoring, TableScoring):
         return LONG
     return LONG.persist("forward", "attention_given")
 
