@@ -80,6 +80,26 @@ def timing_bars(times: Times, *, unit: str, mark_one: bool = False, columns: int
         return finish_layout(figure)
 
 
+def select_common(times: Times) -> Times:
+    """Leave out the panels with few cases, and the cases that another panel lacks.
+
+    A panel has few cases if it has fewer than half of the cases of the largest panel. If the other
+    panels have no case in common, nothing is left out.
+
+    Args:
+      times: Dict from the panel title to a dict from the case name to its time or a message.
+    """
+    largest = max(map(len, times.values()))
+    panels = {title: panel for title, panel in times.items() if 2 * len(panel) >= largest}
+    common = set.intersection(*map(set, panels.values()))
+    if not common:
+        return times
+    return {
+        title: {case: time for case, time in panel.items() if case in common}
+        for title, panel in panels.items()
+    }
+
+
 def _case_colour(case: str) -> str:
     """Return the colour of the bar of a benchmark case.
 

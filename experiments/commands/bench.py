@@ -232,7 +232,8 @@ def print_table(content: Mapping[str, Any], rows: Iterable[Row]) -> Iterator[Row
 def draw_figure(content: Mapping[str, Any], rows: Sequence[Row], folder: epath.Path) -> None:
     """Draw the times of a forward and backward pass, and save the figure as `folder/bench.png`.
 
-    The figure has one panel per shape.
+    The figure has one panel per shape. Shapes with few cases are left out, and cases that were not
+    measured at every other shape.
 
     Args:
       content: Setup of the benchmark, from `describe_setup`.
@@ -241,7 +242,7 @@ def draw_figure(content: Mapping[str, Any], rows: Sequence[Row], folder: epath.P
     """
     try:
         from distattn_jax import plot
-        from experiments.bench.figure import timing_bars
+        from experiments.bench.figure import select_common, timing_bars
     except ModuleNotFoundError as error:
         print(f"no figure: {error.name} is not installed. Use --draw where it is.")
         return
@@ -261,7 +262,7 @@ def draw_figure(content: Mapping[str, Any], rows: Sequence[Row], folder: epath.P
     unit = f"time / {REFERENCE_CASE.replace('_', ' ')}" if relative else "milliseconds"
     letters = "B: batch size, N: heads, L: length, H: width of a head"
     label = f"forward + backward, {unit}\n{letters}"
-    figure = timing_bars(times, unit=label, mark_one=relative)
+    figure = timing_bars(select_common(times), unit=label, mark_one=relative)
     path = folder / "bench.png"
     plot.save(figure, path)
     print(path)

@@ -5,7 +5,7 @@ from matplotlib.colors import to_hex
 
 from distattn_jax import plot
 from distattn_jax.plot.style import GREY
-from experiments.bench.figure import timing_bars
+from experiments.bench.figure import select_common, timing_bars
 
 TIMES = {
     "short": {"vanilla": 1.0, "distance_aware_xla": 30, "peer": 1.5, "never": "refused"},
@@ -38,3 +38,11 @@ def test_a_figure_of_one_bar_has_room_for_its_title_and_label():
 def test_at_least_one_time_is_required():
     with pytest.raises(ValueError, match=r"times must hold at least one time; got none in"):
         timing_bars({"short": {"vanilla": "refused"}}, unit="ms")
+
+
+def test_figures_leave_out_shapes_with_few_cases_and_cases_of_few_shapes():
+    complete = {"vanilla": 1.0, "distance_aware": "refused", "alibi": 2.0}
+    times = {"short": {**complete, "torch": 3.0}, "long": complete, "longest": {"vanilla": 1.0}}
+    assert select_common(times) == {"short": complete, "long": complete}
+    different = {"short": {"vanilla": 1.0}, "long": {"alibi": 1.0}}
+    assert select_common(different) == different

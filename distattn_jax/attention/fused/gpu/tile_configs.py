@@ -3,11 +3,13 @@
 import math
 from typing import NamedTuple
 
+import jax
+
 from distattn_jax.attention.fused.operands import Operands, Plan
 from distattn_jax.attention.fused.scoring import DotProductScoring, TableScoring
 from distattn_jax.attention.fused.visible_columns import Window
 
-PROCESSORS = 132  # of an H200
+H200_PROCESSORS = 132
 
 
 class TileConfig(NamedTuple):
@@ -43,6 +45,12 @@ class TileConfig(NamedTuple):
         return self.rows * self.warpgroups
 
 
+def count_processors() -> int:
+    """Return the number of processors of the local GPU, or of an H200 if there is no local GPU."""
+    gpus = [device for device in jax.local_devices() if device.platform == "gpu"]
+    return getattr(gpus[0], "core_count", H200_PROCESSORS) if gpus else H200_PROCESSORS
+
+
 def count_thread_blocks(config: TileConfig, blocks: int) -> int:
     """Return the number of thread blocks of a kernel.
 
@@ -50,7 +58,7 @@ def count_thread_blocks(config: TileConfig, blocks: int) -> int:
       config: Tile sizes.
       blocks: Number of blocks of rows, summed over all examples and heads.
     """
-    return min(blocks, PROCESSORS) if config.is_persistent else blocks
+    return min(blocks, count_processors()) if config.is_persistent else blocks
 
 
 class TileConfigs(NamedTuple):
