@@ -81,10 +81,10 @@ def timing_bars(times: Times, *, unit: str, mark_one: bool = False, columns: int
 
 
 def select_common(times: Times) -> Times:
-    """Leave out the panels with few cases, and the cases that another panel lacks.
+    """Leave out the panels with few cases, and the cases that one of the remaining panels lacks.
 
-    A panel has few cases if it has fewer than half of the cases of the largest panel. If the other
-    panels have no case in common, nothing is left out.
+    A panel has few cases if it has fewer than half of the cases of the largest panel. If the
+    remaining panels have no case in common, nothing is left out.
 
     Args:
       times: Dict from the panel title to a dict from the case name to its time or a message.

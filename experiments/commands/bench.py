@@ -232,8 +232,8 @@ def print_table(content: Mapping[str, Any], rows: Iterable[Row]) -> Iterator[Row
 def draw_figure(content: Mapping[str, Any], rows: Sequence[Row], folder: epath.Path) -> None:
     """Draw the times of a forward and backward pass, and save the figure as `folder/bench.png`.
 
-    The figure has one panel per shape. Shapes with few cases are left out, and cases that were not
-    measured at every other shape.
+    The figure has one panel per shape. It leaves out the shapes with few cases, and the cases that
+    one of the remaining shapes lacks.
 
     Args:
       content: Setup of the benchmark, from `describe_setup`.

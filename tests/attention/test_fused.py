@@ -151,6 +151,16 @@ def test_dot_product_of_lengths_that_end_inside_a_tile():
     assert_close(fused, run_oracle(oracles.dot_product(), arrays), "float16")
 
 
+def test_thread_blocks_divide_the_blocks_of_rows(monkeypatch):
+    """Four thread blocks compute six blocks of 128 queries or keys."""
+    module = "distattn_jax.attention.fused.gpu.tile_configs"
+    monkeypatch.setattr(f"{module}.count_processors", lambda: 4)
+    jax.clear_caches()
+    sizes = Sizes(batch=3, queries=130, keys=140, heads=1, width=16, value_width=16)
+    compare_with_reference(inputs(sizes, "float16"), DotProduct(), is_causal=True)
+    jax.clear_caches()
+
+
 def test_lengths_that_are_multiples_of_a_tile():
     """Kernels then contain no code for tiles with padded keys."""
     sizes = Sizes(batch=1, queries=40, keys=256, heads=1, width=16, value_width=16)

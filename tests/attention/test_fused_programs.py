@@ -12,6 +12,7 @@ from jax.sharding import AxisType, NamedSharding, PartitionSpec
 
 from distattn_jax.attention import (
     MAPPINGS,
+    Adapted,
     DistanceAware,
     DistanceBias,
     DotProduct,
@@ -183,6 +184,34 @@ def test_every_kernel_lowers(variant, sizes, arguments):
     arrays = inputs(sizes._replace(heads=2), "float16")
     program = functools.partial(outputs_and_gradients, implementation="pallas", **arguments)
     assert "mosaic_gpu" in lower(program, *arrays, variant)
+
+
+PERSISTENT = {
+    "dot product": (DotProduct(), 256, {}),
+    "TENER": (Adapted(jnp.ones((2, 64)), jnp.ones((2, 64))), 256, {"received": True}),
+    "distance, long": (distance_aware(), 1024, {}),
+}
+
+
+@pytest.mark.parametrize(("variant", "length", "arguments"), PERSISTENT.values(), ids=PERSISTENT)
+def test_a_mask_with_segments_in_persistent_kernels_fits_into_shared_memory(
+    variant, length, arguments, monkeypatch
+):
+    """With one processor, persistent kernels have two buffers for the rows of a block."""
+    module = "distattn_jax.attention.fused.gpu.tile_configs"
+    monkeypatch.setattr(f"{module}.count_processors", lambda: 1)
+    sizes = Sizes(batch=2, queries=length, keys=length, heads=2, width=64, value_width=64)
+    types = jax.eval_shape(lambda: (*inputs(sizes, "bfloat16"), variant))
+    segments = jnp.zeros((2, length), jnp.int32)
+    program = functools.partial(
+        outputs_and_gradients,
+        implementation="pallas",
+        mask=jnp.ones((2, 1, length, length), bool),
+        query_segments=segments,
+        key_segments=segments,
+        **arguments,
+    )
+    assert "mosaic_gpu" in lower(program, *types)
 
 
 @pytest.fixture(params=["cuda", "tpu"])

@@ -290,6 +290,10 @@ def test_diagonal_blocks_cover_every_visible_pair(block_rows, window):
 
 
 @pytest.mark.parametrize(("blocks", "expected"), [(7, 7), (999, 132)])
-def test_persistent_kernels_have_at_most_one_thread_block_per_processor(blocks, expected):
+def test_persistent_kernels_have_at_most_one_thread_block_per_processor(
+    blocks, expected, monkeypatch
+):
+    module = "distattn_jax.attention.fused.gpu.tile_configs"
+    monkeypatch.setattr(f"{module}.count_processors", lambda: 132)
     assert count_thread_blocks(TileConfig(is_persistent=True), blocks) == expected
     assert count_thread_blocks(TileConfig(is_persistent=False), blocks) == blocks

@@ -113,7 +113,8 @@ def tabulate_function(plan: Plan, operands: Operands) -> dict[str, Float[Array, 
     """Return a table of the distance function f by relative position, as in `Operands.tables`.
 
     The name of the table is "function". The dict is empty if the kernels compute f from the
-    distances. On an H200, short sequences read f faster than they compute it, unless f is cheap.
+    distances. If sequences are short, kernels read f faster than they compute it on an H200, unless
+    f is cheap. There is no table if there is a radius: far tiles would not release its slot.
     """
     scoring, (query, key) = plan.scoring, operands[:2]
     if not isinstance(scoring, DistanceScoring) or scoring.function.is_cheap:

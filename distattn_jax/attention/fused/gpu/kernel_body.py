@@ -17,7 +17,7 @@ from distattn_jax.attention.fused.runs import TileKind
 
 
 class GridIndex(NamedTuple):
-    """Position of a block of rows among all blocks of a kernel.
+    """Indices of a block of rows, and the number of heads.
 
     Attributes:
       example: Index of the example.
@@ -70,7 +70,7 @@ class Tile(NamedTuple):
 
 
 class WarpgroupContext(NamedTuple):
-    """Data of a compute warpgroup that are the same for all of its tiles.
+    """Data of a compute warpgroup that are the same for all tiles of a block of rows.
 
     Attributes:
       row: Index of the first row of the warpgroup.
@@ -136,7 +136,7 @@ class KernelInputs(NamedTuple):
         Examples or heads share an array whose axis has size 1.
       scalars: A few numbers for each example and head, shape (B, N, count).
       runs: Runs of tiles of the schedule: see `Schedule.runs`.
-      skipped_sums: Sums over the tiles that each thread block skips, or each of its parts, shape
+      skipped_sums: Sums over the tiles that each block of rows skips, or each of its parts, shape
         (B, N, blocks * parts, W).
       gathered: Matrices that stay in global memory, where `KernelBody.step` reads single entries.
     """

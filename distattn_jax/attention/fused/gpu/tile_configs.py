@@ -21,8 +21,9 @@ class TileConfig(NamedTuple):
       warpgroups: Number of compute warpgroups of a thread block. One additional warpgroup copies
         the columns into shared memory.
       stages: Number of tiles whose columns are in shared memory at the same time.
-      is_persistent: If True, each processor runs one thread block, which computes many blocks of
-        rows, one after the other. If False, there is one thread block for each block of rows.
+      is_persistent: If True, there are at most as many thread blocks as processors. Each of them
+        computes one block of rows after the other. If False, there is one thread block for each
+        block of rows.
       held: Names of the resident matrices that are kept in registers. A matrix product then reads
         only its other operand from shared memory.
     """
@@ -41,12 +42,15 @@ class TileConfig(NamedTuple):
 
     @property
     def block_rows(self) -> int:
-        """Number of rows of a thread block, summed over its compute warpgroups."""
+        """Number of rows of a block, summed over the compute warpgroups of a thread block."""
         return self.rows * self.warpgroups
 
 
 def count_processors() -> int:
-    """Return the number of processors of the local GPU, or of an H200 if there is no local GPU."""
+    """Return the number of processors (streaming multiprocessors) of the local GPU.
+
+    Without a local GPU, return that of an H200.
+    """
     gpus = [device for device in jax.local_devices() if device.platform == "gpu"]
     return getattr(gpus[0], "core_count", H200_PROCESSORS) if gpus else H200_PROCESSORS
 
@@ -76,18 +80,21 @@ class TileConfigs(NamedTuple):
         """Least common multiple of all block and tile sizes. Vectors are padded to a multiple."""
         return math.lcm(*(size for config in self for size in (config.block_rows, config.columns)))
 
-    def persist(self, *kernels: str) -> "TileConfigs":
-        """Return the configurations with some persistent kernels. No name means all kernels."""
-        changed = {
-            name: getattr(self, name)._replace(is_persistent=True)
-            for name in kernels or self._fields
-        }
-        return self._replace(**changed)
+    def make_persistent(self, *kernels: str) -> "TileConfigs":
+        """Return the configurations with some persistent kernels.
+
+        Args:
+          *kernels: Names of the kernels. No name means all kernels without position vectors.
+        """
+        names = kernels or [name for name in self._fields if name != "position_gradient"]
+        return self._replace(
+            **{name: getattr(self, name)._replace(is_persistent=True) for name in names}
+        )
 
 
-# SHORT, NARROW, LONG and their versions for the dot product are the fastest sizes measured on an
-# H200 among those that spill few registers. The sizes for masks, segments and dropout were compared
-# with few others, and those of WIDE with none.
+# SHORT, NARROW and LONG, with those for the dot product, are the fastest sizes measured on an H200
+# among those that spill few registers. The sizes for masks, segments and dropout were compared with
+# few others, and those of WIDE with none.
 WIDE = TileConfigs(
     forward=TileConfig(columns=128),
     query_gradient=TileConfig(),
@@ -101,17 +108,17 @@ SHORT = TileConfigs(
     key_gradient=TileConfig(stages=3),
     received=TileConfig(columns=128, warpgroups=4),
     attention_given=TileConfig(columns=128, warpgroups=4),
-).persist()
+).make_persistent()
 SHORT_DOT_PRODUCT = SHORT._replace(
     query_gradient=TileConfig(columns=128),
     key_gradient=TileConfig(columns=128, stages=3),
-).persist()
+).make_persistent()
 # Narrow heads need fewer registers, which wider tiles can use.
 NARROW = SHORT._replace(
     forward=TileConfig(columns=128, warpgroups=4),
     query_gradient=TileConfig(columns=128),
     key_gradient=TileConfig(columns=128),
-).persist()
+).make_persistent()
 LONG = TileConfigs(
     forward=TileConfig(columns=128, warpgroups=3),
     query_gradient=TileConfig(warpgroups=3),
@@ -119,20 +126,19 @@ LONG = TileConfigs(
     received=TileConfig(columns=128, warpgroups=4),
     attention_given=TileConfig(columns=128, warpgroups=4, stages=3),
 )
-LONG_DOT_PRODUCT = LONG._replace(key_gradient=TileConfig(columns=128, stages=3)).persist(
-    "forward", "query_gradient"
-)
-# With masks or dropout, the query gradient needs more registers than three warpgroups have.
+LONG_DOT_PRODUCT = LONG._replace(key_gradient=TileConfig(columns=128, stages=3))
+# With a distance function and masks or dropout, the query gradient needs more registers than three
+# warpgroups have.
 LONG_MASKED = LONG._replace(forward=TileConfig(warpgroups=4, stages=3), query_gradient=TileConfig())
-LONG_SEGMENTS = LONG._replace(forward=WIDE.forward, query_gradient=WIDE.query_gradient)
+LONG_SEGMENTS = LONG._replace(forward=TileConfig(columns=128), query_gradient=TileConfig())
 # For wide keys of which a narrow part needs a gradient, and narrow values.
-SHORT_WIDE_KEYS = WIDE.persist()
+SHORT_WIDE_KEYS = WIDE.make_persistent()
 LONG_WIDE_KEYS = LONG._replace(
     query_gradient=TileConfig(),
     key_gradient=TileConfig(stages=3),
     received=TileConfig(columns=128, warpgroups=3),
     attention_given=TileConfig(columns=128, warpgroups=3),
-).persist("forward", "query_gradient", "key_gradient")
+)
 # For keys of which at most 128 columns need a gradient, and others do not.
 VERY_WIDE_KEYS = TileConfigs(*[TileConfig()] * len(TileConfigs._fields))
 # With a mask, segments or received attention, two warpgroups would need too much shared memory.
@@ -161,7 +167,7 @@ MIN_LONG_LENGTH = 1024  # of queries and of keys
 
 
 def is_short(operands: Operands) -> bool:
-    """Return True if there are few queries or few keys."""
+    """Return True if there are fewer than `MIN_LONG_LENGTH` queries or keys."""
     return min(operands.query.shape[1], operands.key.shape[1]) < MIN_LONG_LENGTH
 
 
@@ -179,7 +185,11 @@ def select_tile_configs(plan: Plan, operands: Operands) -> TileConfigs:
         has_more_inputs = plan.received or any(x is not None for x in more_inputs)
         return RESTRICTED_VERY_WIDE_KEYS if has_more_inputs else VERY_WIDE_KEYS
     if _is_dot_product(plan) and _has_wide_constant_keys(plan, operands):
-        return SHORT_WIDE_KEYS if is_short(operands) else LONG_WIDE_KEYS
+        if is_short(operands):
+            return SHORT_WIDE_KEYS
+        if not _has_equal_blocks(plan, operands):
+            return LONG_WIDE_KEYS
+        return LONG_WIDE_KEYS.make_persistent("forward", "query_gradient", "key_gradient")
     if widest > MAX_WIDTH:
         # With a mask, wider tiles of the forward kernel would need too much shared memory.
         return WIDE if operands.mask is None else WIDE._replace(forward=WIDE.query_gradient)
@@ -197,48 +207,72 @@ def _select_short(plan: Plan, operands: Operands, widest: int) -> TileConfigs:
     has_window, has_dropout = plan.window != Window(), operands.dropout_words is not None
     if has_window:  # Wider tiles would contain few visible entries.
         configs = configs._replace(query_gradient=SHORT.query_gradient)
-    # Wider tiles would spill registers.
-    if has_window or has_dropout or (plan.received and not is_narrow):
+    # Wider tiles would need too many registers, or too much shared memory for a mask.
+    needs_more = has_dropout or ((plan.received or operands.mask is not None) and not is_narrow)
+    if has_window or needs_more:
         configs = configs._replace(key_gradient=SHORT.key_gradient)
     if operands.query_segments is not None:  # Smaller blocks skip more tiles.
         configs = configs._replace(forward=SHORT.forward._replace(warpgroups=2))
-    rows = {"key_gradient": operands.key.shape[1], "received": operands.key.shape[1]}
+    lengths = dict.fromkeys(("key_gradient", "received"), operands.key.shape[1])
     fitted = {
-        name: _fit_warpgroups(config, rows.get(name, operands.query.shape[1]))
+        name: _fit_warpgroups(config, operands, lengths.get(name, operands.query.shape[1]))
         for name, config in configs._asdict().items()
     }
     return TileConfigs(**fitted)
 
 
-def _fit_warpgroups(config: TileConfig, length: int) -> TileConfig:
-    """Return the configuration with half of the warpgroups, if half of the last block is empty."""
-    if config.warpgroups == 4 and -length % config.block_rows >= config.block_rows // 2:
+def _fit_warpgroups(config: TileConfig, operands: Operands, length: int) -> TileConfig:
+    """Return the configuration with two instead of four warpgroups, if this wastes less time.
+
+    This is so if there are fewer blocks than processors, or if at least half of the last block of
+    each head would be empty.
+
+    Args:
+      config: Configuration of a kernel.
+      operands: Arrays of the call.
+      length: Number of rows.
+    """
+    batch, _, heads, _ = operands.query.shape
+    blocks = batch * heads * math.ceil(length / config.block_rows)
+    is_half_empty = -length % config.block_rows >= config.block_rows // 2
+    if config.warpgroups == 4 and (is_half_empty or blocks < count_processors()):
         return config._replace(warpgroups=2)
     return config
 
 
 def _select_long(plan: Plan, operands: Operands) -> TileConfigs:
-    """Return the tile configurations for long sequences and heads up to `MAX_WIDTH`.
-
-    Persistent kernels are faster if all blocks of rows need about the same time.
-    """
+    """Return the tile configurations for long sequences and heads up to `MAX_WIDTH`."""
     has_dropout = operands.dropout_words is not None
     if operands.query_segments is not None:
-        configs = LONG if _is_dot_product(plan) else LONG_SEGMENTS
-        return configs if operands.mask is not None or has_dropout else configs.persist()
+        return LONG if _is_dot_product(plan) else LONG_SEGMENTS
     if _is_dot_product(plan):
         if operands.mask is not None:
             return LONG
+        configs = LONG_DOT_PRODUCT
         if has_dropout:  # Wider tiles would spill registers.
-            return LONG_DOT_PRODUCT._replace(key_gradient=TileConfig(warpgroups=3, stages=3))
-        return LONG_DOT_PRODUCT
+            configs = configs._replace(key_gradient=TileConfig(warpgroups=3, stages=3))
+        if not _has_equal_blocks(plan, operands):
+            return configs
+        return configs.make_persistent("forward", "query_gradient")
     if has_dropout:
         return LONG_MASKED
     if operands.mask is not None or operands.key_mask is not None:
-        return LONG_MASKED.persist("query_gradient", "key_gradient")
-    if isinstance(plan.scoring, TableScoring):
+        if plan.window != Window():
+            return LONG_MASKED
+        return LONG_MASKED.make_persistent("query_gradient", "key_gradient")
+    if isinstance(plan.scoring, TableScoring) or not _has_equal_blocks(plan, operands):
         return LONG
-    return LONG.persist("forward", "attention_given")
+    return LONG.make_persistent("forward")
+
+
+def _has_equal_blocks(plan: Plan, operands: Operands) -> bool:
+    """Return True if all blocks of rows visit about as many tiles.
+
+    Persistent kernels are faster then. Otherwise the GPU distributes the blocks better: it starts
+    the next thread block on the first processor that is free.
+    """
+    skips_tiles = operands.is_zero_beyond_radius is not None or operands.query_segments is not None
+    return plan.window == Window() and not skips_tiles
 
 
 def _is_dot_product(plan: Plan) -> bool:

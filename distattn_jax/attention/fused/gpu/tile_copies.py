@@ -34,11 +34,13 @@ def copy_tiles(refs, memory, grid_index, bounds, schedule, config, origin, itera
     read_run = functools.partial(read_run_of_part, refs, grid_index, schedule, 0)
     block_row = grid_index.block * config.block_rows
     reused_blocks = count_reused_blocks(refs, config)
-    # With reused blocks, tiles are in the order of their columns.
     first, end = bounds
 
     def copy_block(name, block):
-        """Copy a block of diagonals or moving rows. Block 0 belongs to the first tile."""
+        """Copy a block of diagonals or moving rows. Block 0 belongs to the first tile.
+
+        The tiles are in the order of their columns.
+        """
         ref, slots = (refs.diagonals | refs.moving)[name], memory.ring[name].shape[0]
         if name in refs.diagonals:
             start = origin + block_row - first * config.columns
@@ -123,8 +125,8 @@ def read_run_of_part(refs, grid_index, schedule, warpgroup, run) -> list[jax.Arr
 def read_bounds(refs, grid_index, schedule) -> tuple[jax.Array, jax.Array]:
     """Return the first tile that a block visits, and its last tile plus 1.
 
-    The tiles must be in the order of their columns. If a block has several parts, the bounds follow
-    the last run.
+    The result is meaningless if the tiles are not in the order of their columns. If a block has
+    several parts, the bounds follow the last run.
     """
     read_run = functools.partial(read_run_of_part, refs, grid_index, schedule, 0)
     last = read_run(len(schedule.kinds) - (schedule.parts == 1))

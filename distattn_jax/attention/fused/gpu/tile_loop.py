@@ -18,8 +18,8 @@ The kernel `position_gradient` keeps a block of diagonals instead of a block of 
 its tiles move with their columns, and are copied into the ring buffer as well.
 
 A persistent kernel has one thread block per processor, which computes one block of rows after the
-other. The inputs of the next block arrive while the current block is computed. This pays off if
-sequences are short.
+other. The inputs of the next block arrive while the current block is computed: the thread block
+keeps the rows of two blocks.
 
 Each output entry is computed by one warpgroup, tile after tile. Hence there are no atomic
 operations, and the results are deterministic.
@@ -79,8 +79,7 @@ def run_tile_loop(
       body: Computation of the kernel.
       inputs: Input arrays of the kernel.
       output_types: Shapes and dtypes of the outputs, by name.
-      schedule: Kinds of the runs, and their order. The kernel has one loop for each kind, or
-        for each run if the tiles are in the order of their columns.
+      schedule: Kinds of the runs, and their order. The kernel has the loops `Schedule.loops`.
       config: Tile sizes, number of warpgroups and number of pipeline stages.
       name: Name of the kernel in profiles.
       origin: Index of the diagonal row = column in `inputs.diagonals`, or in `inputs.resident` of a
@@ -89,25 +88,32 @@ def run_tile_loop(
     batch, heads = inputs.runs.shape[:2]
     blocks = batch * heads * schedule.blocks
     thread_blocks = count_thread_blocks(config, blocks)
-    is_loop = thread_blocks < blocks  # over the blocks of rows of a thread block
+    is_loop = thread_blocks < blocks  # True if thread blocks compute several blocks of rows
+    assert not (is_loop and count_reused_blocks(inputs, config)), "their slots are counted once"
+    # If a thread block had the same block of all of its heads, a causal mask would give the last
+    # thread blocks much more work than the first.
+    rotation = 1 if thread_blocks % schedule.blocks == 0 else 0
+    rounds, rest = divmod(blocks, thread_blocks)
     copied = {name: x for name, x in output_types.items() if name not in body.scattered}
 
     def kernel(refs: KernelInputs, outputs: dict[str, Any], memory: SharedMemory):
         shared = Kernel(body, schedule, config, origin, refs, outputs, memory)
         thread_block, warpgroup = (lax.axis_index(axis) for axis in ("thread_block", "warpgroup"))
-        count = (blocks - 1 - thread_block) // thread_blocks + 1 if is_loop else 1
+        is_in_last_round = lax.rem(thread_block + rounds * rotation, thread_blocks) < rest
+        count = rounds + is_in_last_round.astype(jnp.int32)
 
         def locate(i) -> GridIndex:
-            """Return the position of block i of the thread block."""
-            number = thread_block + i * thread_blocks
+            """Return the position of the i-th block of rows of this thread block."""
+            number = i * thread_blocks + lax.rem(thread_block + i * rotation, thread_blocks)
             number, block = lax.div(number, schedule.blocks), lax.rem(number, schedule.blocks)
             return GridIndex(lax.div(number, heads), lax.rem(number, heads), block, heads)
 
         def visit_blocks(read, visit):
             """Call visit(i, numbers, iteration) for each block of rows i of the thread block.
 
-            The result of a call is the iteration of the next call. The numbers are the result of
-            read(grid_index). They are read while the previous block is computed.
+            `iteration` is the number of tiles before the block, and `visit` returns that before the
+            next block. `numbers` is the result of read(grid_index), which is called while the
+            previous block is computed.
             """
 
             def step(i, carry):
@@ -192,7 +198,7 @@ def _compute_tiles(
       kernel: Computation, references and buffers.
       grid_index: Position of the block.
       warpgroup: Index of the warpgroup.
-      numbers: Numbers of the block.
+      numbers: Ranges of tiles and scalars of the block.
       slot: Number of the buffers that contain the rows.
       iteration: Number of tiles that the warpgroup has computed or skipped in earlier blocks.
 
