@@ -197,7 +197,7 @@ PERSISTENT = {
 def test_a_mask_with_segments_in_persistent_kernels_fits_into_shared_memory(
     variant, length, arguments, monkeypatch
 ):
-    """With one processor, persistent kernels have two buffers for the rows of a block."""
+    """Persistent kernels have two buffers for the rows of a block, if there is one processor."""
     module = "distattn_jax.attention.fused.gpu.tile_configs"
     monkeypatch.setattr(f"{module}.count_processors", lambda: 1)
     sizes = Sizes(batch=2, queries=length, keys=length, heads=2, width=64, value_width=64)
