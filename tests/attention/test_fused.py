@@ -19,6 +19,7 @@ from distattn_jax.attention import (
     attention,
     early_add,
 )
+from distattn_jax.attention.fused.gpu import tile_configs
 from distattn_jax.attention.fused.interpreter import interpreted
 from tests import oracles
 from tests.attention.cases import TOLERANCE, Sizes, inputs, needs_kernels
@@ -34,7 +35,7 @@ def kernels(monkeypatch):
 
     With one processor, one thread block of a persistent kernel computes all blocks of rows.
     """
-    monkeypatch.setattr("distattn_jax.attention.fused.gpu.tile_configs.count_processors", lambda: 1)
+    monkeypatch.setattr(tile_configs, "count_processors", lambda: 1)
     if jax.default_backend() == "gpu":
         yield
         return
@@ -137,7 +138,7 @@ def make_mask(*shape: int) -> np.ndarray:
 def tile_sizes(request, monkeypatch):
     """Use the tile sizes of short or of long score maps."""
     if request.param == "long":
-        monkeypatch.setattr("distattn_jax.attention.fused.gpu.tile_configs.MIN_LONG_LENGTH", 1)
+        monkeypatch.setattr(tile_configs, "MIN_LONG_LENGTH", 1)
     jax.clear_caches()  # compiled programs contain the tile sizes
     yield
     jax.clear_caches()
@@ -153,12 +154,9 @@ def test_dot_product_of_lengths_that_end_inside_a_tile():
 
 def test_thread_blocks_divide_the_blocks_of_rows(monkeypatch):
     """Four thread blocks compute six blocks of 128 queries or keys."""
-    module = "distattn_jax.attention.fused.gpu.tile_configs"
-    monkeypatch.setattr(f"{module}.count_processors", lambda: 4)
-    jax.clear_caches()
+    monkeypatch.setattr(tile_configs, "count_processors", lambda: 4)
     sizes = Sizes(batch=3, queries=130, keys=140, heads=1, width=16, value_width=16)
     compare_with_reference(inputs(sizes, "float16"), DotProduct(), is_causal=True)
-    jax.clear_caches()
 
 
 def test_lengths_that_are_multiples_of_a_tile():

@@ -103,6 +103,12 @@ class Operands(NamedTuple):
         """True if all queries have the same relation products, those of a bias."""
         return self.relation_products is not None and self.relation_products.shape[1] == 1
 
+    @property
+    def table_distances(self) -> Int[Array, "B 1 D"]:
+        """Distance |i - j| that each number of a table belongs to, in the order of `tables`."""
+        relative = jnp.arange(-self.key.shape[1], self.query.shape[1] + 1, dtype=jnp.int32)
+        return jnp.abs(relative[None, :] + self.offset[:, None])[:, None, :]
+
 
 class BackwardOperands(NamedTuple):
     """Inputs of the backward kernels in addition to `Operands`.

@@ -92,8 +92,7 @@ def compute_table_radius(
       the largest distance.
     """
     query, key, tables = jax.lax.stop_gradient((operands.query, operands.key, operands.tables))
-    relative = jnp.arange(-key.shape[1], query.shape[1] + 1, dtype=jnp.int32)
-    distance = jnp.abs(relative[None, :] + operands.offset[:, None])[:, None, :]
+    distance = operands.table_distances
     largest = functools.reduce(jnp.maximum, map(jnp.abs, tables)) / LOG2E
     # A bound that is NaN fails the comparison, so its distance counts as near.
     is_far = largest * largest_product(query, key)[..., None] <= tolerance

@@ -116,14 +116,13 @@ def tabulate_function(plan: Plan, operands: Operands) -> dict[str, Float[Array, 
     distances. If sequences are short, kernels read f faster than they compute it on an H200, unless
     f is cheap. There is no table if there is a radius: far tiles would not release its slot.
     """
-    scoring, (query, key) = plan.scoring, operands[:2]
+    scoring = plan.scoring
     if not isinstance(scoring, DistanceScoring) or scoring.function.is_cheap:
         return {}
     if not is_short(operands) or operands.radius is not None:
         return {}
-    relative = jnp.arange(-key.shape[1], query.shape[1] + 1, dtype=jnp.float32)
-    distance = jnp.abs(relative[None, :] + operands.offset[:, None])[:, None, :]
-    return {"function": evaluate_at(scoring.function, distance, operands.coefficients)}
+    distances = operands.table_distances.astype(jnp.float32)
+    return {"function": evaluate_at(scoring.function, distances, operands.coefficients)}
 
 
 def shift_rows(

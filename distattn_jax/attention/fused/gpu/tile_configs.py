@@ -259,6 +259,7 @@ def _select_long(plan: Plan, operands: Operands) -> TileConfigs:
     if operands.mask is not None or operands.key_mask is not None:
         if plan.window != Window():
             return LONG_MASKED
+        # Blocks of 128 rows are small enough to divide the work of different heads evenly.
         return LONG_MASKED.make_persistent("query_gradient", "key_gradient")
     if isinstance(plan.scoring, TableScoring) or not _has_equal_blocks(plan, operands):
         return LONG

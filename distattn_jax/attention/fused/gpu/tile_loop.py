@@ -89,9 +89,9 @@ def run_tile_loop(
     blocks = batch * heads * schedule.blocks
     thread_blocks = count_thread_blocks(config, blocks)
     is_loop = thread_blocks < blocks  # True if thread blocks compute several blocks of rows
-    assert not (is_loop and count_reused_blocks(inputs, config)), "their slots are counted once"
-    # If a thread block had the same block of all of its heads, a causal mask would give the last
-    # thread blocks much more work than the first.
+    assert not (is_loop and count_reused_blocks(inputs, config)), "no reuse in persistent kernels"
+    # In each round, every thread block computes one block of rows. Without the rotation, a thread
+    # block might get the last block of every head, which has the most work under a causal mask.
     rotation = 1 if thread_blocks % schedule.blocks == 0 else 0
     rounds, rest = divmod(blocks, thread_blocks)
     copied = {name: x for name, x in output_types.items() if name not in body.scattered}
