@@ -203,7 +203,6 @@ def key_gradient(
         """Add the gradient of the values. The gradient of the keys is 0."""
         key_total, value_total = state
         tile.skip("query")
-        tile.skip("negative_delta")
         weights = drop(score_map, context, tile, weigh_zero_scores(score_map, context, tile))
         (value_total,) = mosaic.accumulate_products(
             (value_total,),

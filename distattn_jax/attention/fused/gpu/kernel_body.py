@@ -42,15 +42,15 @@ class Tile(NamedTuple):
       shape: Number of rows and number of columns.
       wait: Waits until a streamed matrix has arrived, and returns its reference in shared memory.
       release: Frees the slot of a streamed matrix for the next copy.
-      load_vector: Waits for a streamed vector and loads it. The slots of all numbers that a tile
-        loads are freed after the tile.
-      load_row_vector: Waits for a vector of moving rows and loads it.
-      load_diagonals: Waits for the diagonals of a tile and loads one number for each entry.
+      load_vector: Loads a streamed vector. All vectors and entries have arrived before the tile
+        begins. Their slots are freed after the tile.
+      load_row_vector: Loads a vector of moving rows.
+      load_diagonals: Loads one number for each entry from a vector of diagonals.
       wait_diagonals: Waits for the vectors of the diagonals of a square tile. Returns references to
         the vectors of the diagonals 0 to rows - 1 and rows to 2 rows - 1, where the entry
         (row, column) of the tile belongs to the diagonal row - column + columns.
-      load_entries: Waits for the tile of an array of entries and loads it.
-      skip: Waits for an array that this tile does not use, and frees its slot.
+      load_entries: Loads the tile of an array of entries.
+      skip: Waits for a matrix that this tile does not use, and frees its slot.
       streamed: Names of all arrays in the ring buffer.
     """
 

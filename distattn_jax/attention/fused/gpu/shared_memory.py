@@ -11,6 +11,9 @@ from distattn_jax.attention.fused.gpu.kernel_body import KernelBody, KernelInput
 from distattn_jax.attention.fused.gpu.tile_configs import TileConfig
 
 
+NUMBERS = "numbers"  # key of the barriers in `SharedMemory` that belong to no single matrix
+
+
 class SharedMemory(NamedTuple):
     """Buffers in shared memory and their barriers.
 
@@ -20,8 +23,9 @@ class SharedMemory(NamedTuple):
       arrived: Barriers that complete when the rows of a warpgroup have been copied.
       ring: Slots for the streamed columns, for diagonals, for moving rows and for the tiles of
         arrays of entries.
-      full: Barriers that complete when a slot has been filled.
-      free: Barriers that complete when all warpgroups have released a slot.
+      full: Barriers that complete when a slot has been filled. Each matrix has its own barriers. All
+        vectors and entries share the barriers `NUMBERS`, so that a tile waits for them only once.
+      free: Barriers that complete when all warpgroups have released a slot, with the same names.
       outputs: Outputs of each warpgroup, except for those that replace resident rows. If there are
         two buffers for resident rows, no output replaces them.
       operand_scratch: Buffer of each warpgroup for `mosaic.accumulate_products`, or None on a GPU.
@@ -60,8 +64,8 @@ def allocate(
             return mosaic.plain_scratch((count, length), array.dtype)
         return mosaic.matrix_scratch((count, length, array.shape[-1]), array.dtype)
 
-    def barriers(names: Any, count: int, arrivals: int = 1) -> dict[str, Any]:
-        return {name: plgpu.Barrier(num_arrivals=arrivals, num_barriers=count) for name in names}
+    def barrier(count: int, arrivals: int = 1) -> Any:
+        return plgpu.Barrier(num_arrivals=arrivals, num_barriers=count)
 
     dtype = next(iter(inputs.streamed.values())).dtype
     rows = functools.partial(scratch, config.warpgroups, config.rows)
@@ -69,32 +73,26 @@ def allocate(
     tile = (config.stages, config.block_rows, config.columns)
     ring = {name: columns(array) for name, array in inputs.streamed.items()}
     ring |= {name: mosaic.plain_scratch(tile, x.dtype) for name, x in inputs.entries.items()}
-    full = barriers(ring, config.stages)
-    free = barriers(ring, config.stages, arrivals=config.warpgroups)
     windows = dict.fromkeys(inputs.moving, config.block_rows)
     windows |= dict.fromkeys(inputs.diagonals, config.block_rows + config.columns)
-    reused_blocks = count_reused_blocks(inputs, config)
+    slots = dict.fromkeys([*ring, *windows], config.stages)
+    for name, count in count_reused_blocks(inputs, config).items():
+        slots[name], windows[name] = config.stages + count, config.rows
     for name, array in {**inputs.moving, **inputs.diagonals}.items():
-        if name in reused_blocks:
-            slots, length, copies = config.stages + reused_blocks[name], config.rows, 1
-        else:
-            slots, length, copies = (
-                config.stages,
-                windows[name],
-                2 if name in inputs.diagonals else 1,
-            )
-        ring[name] = scratch(slots, length, array)
-        full |= barriers([name], slots, arrivals=copies)
-        free |= barriers([name], slots, arrivals=config.warpgroups)
+        ring[name] = scratch(slots[name], windows[name], array)
+    numbers = find_numbers(inputs)
+    copies = {name: 1 for name in ring if name not in numbers}
+    if numbers:
+        copies[NUMBERS], slots[NUMBERS] = sum(numbers.values()), config.stages
     return SharedMemory(
         resident={
             name: scratch(row_slots * config.warpgroups, config.rows, array)
             for name, array in inputs.resident.items()
         },
-        arrived=barriers(inputs.resident, row_slots * config.warpgroups),
+        arrived={name: barrier(row_slots * config.warpgroups) for name in inputs.resident},
         ring=ring,
-        full=full,
-        free=free,
+        full={name: barrier(slots[name], count) for name, count in copies.items()},
+        free={name: barrier(slots[name], config.warpgroups) for name in copies},
         outputs={
             name: rows(array)
             for name, array in output_types.items()
@@ -118,6 +116,17 @@ def _replaces_resident(name: str, output: jax.ShapeDtypeStruct, inputs: KernelIn
         and len(rows.shape) == len(output.shape) == 4
         and (rows.dtype, rows.shape[-1]) == (output.dtype, output.shape[-1])
     )
+
+
+def find_numbers(inputs: KernelInputs) -> dict[str, int]:
+    """Return the number of copies per tile of each array that uses the barriers `NUMBERS`."""
+    columns = {**inputs.streamed, **inputs.moving}
+    return {
+        **{name: 1 for name, x in columns.items() if len(x.shape) == 3},
+        **{name: 1 for name in inputs.entries},
+        # A copy is limited to 256 rows. The window of a tile on the diagonals needs two.
+        **{name: 2 for name, x in inputs.diagonals.items() if len(x.shape) == 3},
+    }
 
 
 def count_reused_blocks(inputs: KernelInputs, config: TileConfig) -> dict[str, int]:

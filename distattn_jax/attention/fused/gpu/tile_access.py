@@ -17,7 +17,7 @@ from distattn_jax.attention.fused.gpu.kernel_body import (
     Tile,
     WarpgroupContext,
 )
-from distattn_jax.attention.fused.gpu.shared_memory import SharedMemory
+from distattn_jax.attention.fused.gpu.shared_memory import NUMBERS, SharedMemory
 from distattn_jax.attention.fused.gpu.tile_configs import TileConfig
 from distattn_jax.attention.fused.gpu.tile_copies import (
     index_part,
@@ -138,7 +138,7 @@ def make_tile(
     kind: TileKind,
     reused_blocks: dict[str, int],
 ) -> tuple[Tile, Callable[[], None]]:
-    """Return a tile, and a function that frees the slots of all vectors that the tile has loaded.
+    """Return a tile after its numbers have arrived, and a function that frees their slots.
 
     Args:
       kernel: Computation, references and buffers.
@@ -170,19 +170,21 @@ def make_tile(
     def release(name):
         plgpu.barrier_arrive(memory.free[name].at[find_slot(name, 0)])
 
-    loaded = []
+    slot, loaded = lax.rem(iteration, config.stages), []
+    if NUMBERS in memory.full:
+        plgpu.barrier_wait(memory.full[NUMBERS].at[slot])
 
     def load(name, read):
         loaded.append(name)
-        return read(wait(name))
+        return read(memory.ring[name].at[slot])
 
-    def release_loaded():
+    def release_numbers():
         # A copy must not overwrite numbers that a thread still reads. If the tile ends with a
         # product that depends on these numbers, all of them have been read.
         if loaded and not kernel.body.ends_with_product:
             plgpu.commit_smem()
-        for name in loaded:
-            release(name)
+        if NUMBERS in memory.free:
+            plgpu.barrier_arrive(memory.free[NUMBERS].at[slot])
 
     rows = pl.ds(warpgroup * config.rows, config.rows)
 
@@ -215,4 +217,4 @@ def make_tile(
         skip=skip,
         streamed=memory.ring,
     )
-    return tile, release_loaded
+    return tile, release_numbers

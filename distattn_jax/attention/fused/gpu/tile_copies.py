@@ -11,7 +11,11 @@ import jax.numpy as jnp
 from jax import lax
 
 from distattn_jax.attention.fused.gpu.kernel_body import GridIndex, count_leading_rows
-from distattn_jax.attention.fused.gpu.shared_memory import count_reused_blocks
+from distattn_jax.attention.fused.gpu.shared_memory import (
+    NUMBERS,
+    count_reused_blocks,
+    find_numbers,
+)
 from distattn_jax.attention.fused.gpu.tile_configs import TileConfig
 
 
@@ -33,7 +37,7 @@ def copy_tiles(refs, memory, grid_index, bounds, schedule, config, origin, itera
     """
     read_run = functools.partial(read_run_of_part, refs, grid_index, schedule, 0)
     block_row = grid_index.block * config.block_rows
-    reused_blocks = count_reused_blocks(refs, config)
+    reused_blocks, numbers = count_reused_blocks(refs, config), find_numbers(refs)
     first, end = bounds
 
     def copy_block(name, block):
@@ -78,18 +82,21 @@ def copy_tiles(refs, memory, grid_index, bounds, schedule, config, origin, itera
         for name, ref in refs.entries.items():
             sources[name] = _slice_tile(ref, grid_index, first_row, column, config)
         for name, source in sources.items():
-            wait_until_free(name)
-            plgpu.copy_gmem_to_smem(source, memory.ring[name].at[slot], memory.full[name].at[slot])
-        for name, ref in refs.diagonals.items():
-            if name in reused_blocks:
+            if name not in numbers:
+                wait_until_free(name)
+                copy = plgpu.copy_gmem_to_smem
+                copy(source, memory.ring[name].at[slot], memory.full[name].at[slot])
+        if numbers:
+            wait_until_free(NUMBERS)
+        for name in numbers:
+            full = memory.full[NUMBERS].at[slot]
+            if name in sources:
+                plgpu.copy_gmem_to_smem(sources[name], memory.ring[name].at[slot], full)
                 continue
-            wait_until_free(name)
             start = origin + block_row - (tile + 1) * config.columns
-            # The window is copied in two parts, because a copy is limited to 256 rows.
             for offset, rows in ((0, config.block_rows), (config.block_rows, config.columns)):
-                part = slice_rows(ref, grid_index, start + offset, rows)
-                buffer = memory.ring[name].at[slot, pl.ds(offset, rows)]
-                plgpu.copy_gmem_to_smem(part, buffer, memory.full[name].at[slot])
+                part = slice_rows(refs.diagonals[name], grid_index, start + offset, rows)
+                plgpu.copy_gmem_to_smem(part, memory.ring[name].at[slot, pl.ds(offset, rows)], full)
         for name, count in reused_blocks.items():
             copy_block(name, iteration + count)
 

@@ -38,6 +38,7 @@ from distattn_jax.attention.fused import varying
 from distattn_jax.attention.fused.gpu import mosaic, registers
 from distattn_jax.attention.fused.gpu.kernel_body import GridIndex, KernelBody, KernelInputs
 from distattn_jax.attention.fused.gpu.shared_memory import (
+    NUMBERS,
     SharedMemory,
     allocate,
     count_reused_blocks,
@@ -223,11 +224,13 @@ def _compute_tiles(
         """Skip tiles of the block that only other warpgroups visit."""
 
         def skip_tile(index, _):
-            tile, _ = make_tile(
+            tile, release_numbers = make_tile(
                 kernel, row, warpgroup, index, index + shift, schedule.kinds[0], reused_blocks
             )
-            for name in memory.ring:
-                tile.skip(name)
+            for name in memory.full:
+                if name != NUMBERS:
+                    tile.skip(name)
+            release_numbers()
 
         if schedule.parts > 1:
             lax.fori_loop(start, end, skip_tile, None)
@@ -239,7 +242,7 @@ def _compute_tiles(
 
         def step(index, iteration, state, kind=kind):
             first_row = row + index * config.columns - origin if inputs.moving else row
-            tile, release_loaded = make_tile(
+            tile, release_numbers = make_tile(
                 kernel, first_row, warpgroup, index, iteration, kind, reused_blocks
             )
             resident = {
@@ -247,7 +250,7 @@ def _compute_tiles(
                 for name, matrix in context.resident.items()
             }
             state = body.step(context._replace(resident=resident), tile, state)
-            release_loaded()
+            release_numbers()
             return state
 
         if schedule.is_in_column_order:  # A loop ends where the next begins.

@@ -108,29 +108,7 @@ def _table_entries(scoring: TableScoring, tile: Tile) -> TableEntries:
 
 def view_visibility(score_map: ScoreMap, context: WarpgroupContext, tile: Tile) -> jax.Array | None:
     """Return a mask that is True for visible entries, or None if all entries are visible."""
-    if tile.kind.is_masked:
-        return _visible_entries(score_map, context, tile)
-    # Free the slots of the streamed vectors that only masked tiles use. There is no mask of pairs,
-    # because all of its tiles are masked.
-    if score_map.has_key_mask and not score_map.is_transposed:
-        tile.skip("key_mask")
-    if score_map.has_segments:
-        tile.skip("column_segments")
-    # With moving rows, a mask of keys or segments makes all tiles masked.
-    return None
-
-
-def view_zero_scores(
-    score_map: ScoreMap, context: WarpgroupContext, tile: Tile
-) -> jax.Array | None:
-    """Return the mask of visible entries of a tile whose scores are treated as 0.
-
-    The result is None if all entries are visible. The function also frees the slot of the table,
-    which the tile does not use.
-    """
-    if isinstance(score_map.scoring, TableScoring):
-        tile.skip("table")
-    return view_visibility(score_map, context, tile)
+    return _visible_entries(score_map, context, tile) if tile.kind.is_masked else None
 
 
 def _visible_entries(score_map: ScoreMap, context: WarpgroupContext, tile: Tile) -> jax.Array:

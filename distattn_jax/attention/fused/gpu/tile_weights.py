@@ -8,7 +8,7 @@ import jax.numpy as jnp
 
 from distattn_jax.attention.fused.gpu import mosaic
 from distattn_jax.attention.fused.gpu.kernel_body import Tile, WarpgroupContext
-from distattn_jax.attention.fused.gpu.tile_view import kept_by_dropout, view_zero_scores
+from distattn_jax.attention.fused.gpu.tile_view import kept_by_dropout, view_visibility
 from distattn_jax.attention.fused.score_map import (
     ScoreMap,
     TileView,
@@ -26,7 +26,7 @@ def compute_weights(view: TileView, logarithm: jax.Array) -> jax.Array:
 
 def weigh_zero_scores(score_map: ScoreMap, context: WarpgroupContext, tile: Tile) -> jax.Array:
     """Return 2^-logsumexp for each visible entry, in a tile whose columns are queries."""
-    visible = view_zero_scores(score_map, context, tile)
+    visible = view_visibility(score_map, context, tile)
     logsumexp = mosaic.expand_per_column(tile.load_vector("logsumexp"), tile.shape)
     weights = jnp.exp2(-logsumexp)
     return weights if visible is None else jnp.where(visible, weights, 0.0)

@@ -22,7 +22,7 @@ from distattn_jax.attention.fused.gpu.position_tiles import (
     scratch_buffers,
 )
 from distattn_jax.attention.fused.gpu.relation_tiles import name_ends, view_relations
-from distattn_jax.attention.fused.gpu.tile_view import view_tile, view_zero_scores
+from distattn_jax.attention.fused.gpu.tile_view import view_tile, view_visibility
 from distattn_jax.attention.fused.gpu.tile_weights import (
     Shape,
     compute_weights,
@@ -79,7 +79,7 @@ def forward(score_map: ScoreMap, shape: Shape, width: int) -> KernelBody:
     def weigh_zeros(context, tile, maximum):
         """Do the same as `weigh` for a tile whose scores are treated as 0."""
         tile.skip("key")
-        visible = view_zero_scores(score_map, context, tile)
+        visible = view_visibility(score_map, context, tile)
         if visible is None:
             new_maximum = jnp.maximum(maximum, 0.0)
             weight = jnp.exp2(-new_maximum)
@@ -214,7 +214,7 @@ def attention_given(score_map: ScoreMap, shape: Shape) -> KernelBody:
 
     def step_of_zero_scores(context, tile, state):
         tile.skip("key")
-        visible = view_zero_scores(score_map, context, tile)
+        visible = view_visibility(score_map, context, tile)
         cotangent = mosaic.expand_per_column(tile.load_vector("received_cotangent"), tile.shape)
         weight = jnp.exp2(-context.vectors["logsumexp"])
         given = cotangent * mosaic.expand_per_row(weight, tile.shape)
