@@ -194,9 +194,11 @@ def make_tables(
 
 
 def stack(arrays: tuple[Array, ...], shape: tuple[int, int]) -> Array:
-    """Broadcast arrays of at most two axes to (batch, heads), and stack them on a new last axis."""
-    broadcast = []
-    for array in arrays:
-        array = array.reshape((1,) * (2 - array.ndim) + array.shape)
-        broadcast.append(jnp.broadcast_to(array, shape))
-    return jnp.stack(broadcast, axis=-1)
+    """Broadcast arrays of at most two axes to (batch, heads), and stack them on a new last axis.
+
+    The stacked array is broadcast, so that a gradient needs one sum over the examples instead of
+    one for each array.
+    """
+    padded = (array.reshape((1,) * (2 - array.ndim) + array.shape) for array in arrays)
+    stacked = jnp.stack(jnp.broadcast_arrays(*padded), axis=-1)
+    return jnp.broadcast_to(stacked, (*shape, len(arrays)))

@@ -31,7 +31,7 @@ COLUMNS = 29
 
 
 DOT_PRODUCT = Distinctions()
-DISTANCE = Distinctions(far=True, near_sides=True)
+DISTANCE = Distinctions(far=True)
 RELATIONS = Distinctions(far=True, far_sides=True)
 SUMMED = ("no restriction", "causal", "key mask")  # Prefix sums may replace skipped tiles.
 # Combinations of `saturates`, `distinctions` and `visits_zero_tiles`.
@@ -172,13 +172,13 @@ def test_far_tiles_under_every_restriction(restriction, make_schedule):
 
 SEGMENTS = jnp.arange(640)[None] // 300
 LOOPS = {  # number of loops of a kernel with blocks of queries
-    "no restriction": ({}, 6),  # FAR, BEFORE, PLAIN, AFTER, FAR, MASKED
-    "no padded keys": ({"full_keys": 640}, 5),  # FAR, BEFORE, PLAIN, AFTER, FAR
-    "a last tile with fewer keys": ({"full_keys": 600}, 6),
+    "no restriction": ({}, 4),  # FAR, PLAIN, FAR, MASKED
+    "no padded keys": ({"full_keys": 640}, 3),  # FAR, PLAIN, FAR
+    "a last tile with fewer keys": ({"full_keys": 600}, 4),
     "no padded keys, causal": ({"full_keys": 640, "window": Window(right=0)}, 3),
-    "causal": ({"window": Window(right=0)}, 3),  # FAR, BEFORE, MASKED
+    "causal": ({"window": Window(right=0)}, 3),  # FAR, PLAIN, MASKED
     "mask": ({"has_mask": True}, 2),  # MASKED FAR, MASKED
-    "segments": (dict.fromkeys(("query_segments", "key_segments"), SEGMENTS), 6),
+    "segments": (dict.fromkeys(("query_segments", "key_segments"), SEGMENTS), 4),  # MASKED FAR, MASKED, FAR, PLAIN
 }
 
 

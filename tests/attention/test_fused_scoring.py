@@ -7,10 +7,8 @@ import pytest
 
 from distattn_jax.attention import fused
 from distattn_jax.attention.fused.distance_functions import (
-    COLUMN_GROUP,
     Distances,
     FunctionCotangent,
-    GeometricDistances,
     unstack_coefficients,
 )
 from distattn_jax.attention.fused.runs import Schedule
@@ -57,21 +55,11 @@ def test_a_sigmoid_with_extreme_coefficients_is_not_nan(slope, shift):
 
 
 def assert_values(function, slope_and_shift, f, nearest):
-    """Compare with NumPy, for all distances at once and extended from the last columns."""
+    """Compare the values of a distance function with NumPy."""
     distance = nearest + np.arange(64.0)[:, None] + np.arange(63.0, -1, -1)[None, :]
-    entries = jnp.asarray(distance, jnp.float32)
-
-    def extend(nearest_group, factor):
-        groups = [nearest_group]
-        while len(groups) < 64 // COLUMN_GROUP:
-            groups.insert(0, groups[0] * factor)
-        return jnp.concatenate(groups, axis=1)
-
-    geometric = GeometricDistances(lambda: entries[:, -COLUMN_GROUP:], extend)
-    coefficients = make_coefficients(*slope_and_shift)
-    for distances in (Distances(lambda: entries), Distances(lambda: entries, geometric)):
-        actual = function.evaluate(distances, coefficients)
-        np.testing.assert_allclose(actual, f(distance, *slope_and_shift), rtol=1e-4, atol=1e-6)
+    distances = Distances(lambda: jnp.asarray(distance, jnp.float32))
+    actual = function.evaluate(distances, make_coefficients(*slope_and_shift))
+    np.testing.assert_allclose(actual, f(distance, *slope_and_shift), rtol=1e-4, atol=1e-6)
 
 
 @pytest.mark.parametrize("is_far", [False, True])

@@ -69,29 +69,32 @@ def collect_masks(
 
 
 def compute_coefficient_gradients(
-    plan: Plan, operands: Operands, sums: dict[str, Array]
+    plan: Plan, operands: Operands, parts: dict[str, Float[Array, "B N T"]]
 ) -> Float[Array, "B N C"]:
     """Return the gradients of all coefficients: slope, shift, height and far value.
 
     The gradient of the height is computed from the gradient of its logarithm. The gradient of the
     far value is 0, because the far value is treated as a constant. If tables contain the function,
-    the coefficients are its parameters, and `sums` are their gradients.
+    the coefficients are its parameters.
 
     Args:
       plan: Static options of the call.
       operands: Arrays of the call.
-      sums: Gradients `slope`, `shift` and `log_height` (logarithm of the height), or one gradient
-        per parameter. Each has the shape (B, N). The dict is empty for the dot product, which has
-        no coefficients.
+      parts: Part of each query of the gradients `slope`, `shift` and `log_height` (logarithm of the
+        height), or of the gradient of each parameter. The dict is empty for the dot product, which
+        has no coefficients.
     """
     coefficients = operands.coefficients
-    if not sums:
+    if not parts:
         return jnp.zeros_like(coefficients)
+    # One sum of stacked arrays is one operation on the chip instead of several.
+    sums = jnp.stack([parts[name] for name in plan.scoring.gradient_names]).sum(axis=-1)
     if isinstance(plan.scoring, TableScoring):
-        return jnp.stack(list(sums.values()), axis=-1)
-    height = sums["log_height"] / unstack_coefficients(coefficients).height
+        return jnp.moveaxis(sums, 0, -1)
+    slope, shift, log_height = sums
+    height = log_height / unstack_coefficients(coefficients).height
     far = jnp.zeros_like(height)
-    return jnp.stack(Coefficients(sums["slope"], sums["shift"], height, far), axis=-1)
+    return jnp.stack(Coefficients(slope, shift, height, far), axis=-1)
 
 
 def compute_negative_delta(backward: BackwardOperands) -> Float[Array, "B N T"]:
@@ -103,9 +106,7 @@ def compute_negative_delta(backward: BackwardOperands) -> Float[Array, "B N T"]:
         preferred_element_type=jnp.float32,
         precision=select_precision(backward.values.dtype),
     )
-    return (
-        -delta if backward.other_negative_delta is None else backward.other_negative_delta - delta
-    )
+    return -delta if backward.other_delta is None else -(backward.other_delta + delta)
 
 
 def sum_groups(gradient: Float[Array, "B S N W"], key_heads: int) -> Float[Array, "B S K W"]:

@@ -21,19 +21,14 @@ from distattn_jax.attention.fused.visible_columns import Window
 class CallSchedules:
     """Schedules of the kernels of one attention call."""
 
-    def __init__(self, plan: Plan, operands: Operands, *, near_sides: bool = True):
+    def __init__(self, plan: Plan, operands: Operands):
         """Prepare the inputs of the schedules from the static options and the arrays of a call.
 
         Args:
           plan: Static options of the call.
           operands: Arrays of the call.
-          near_sides: False if the kernels need no separate loops for near tiles before, on and
-            after the diagonal.
         """
         self.plan, self.operands = plan, operands
-        distinctions = plan.scoring.distinctions
-        near_sides = near_sides and distinctions.near_sides
-        self.distinctions = distinctions._replace(near_sides=near_sides)
         self.inputs = ScheduleInputs(
             query_lengths=operands.query_lengths,
             key_lengths=operands.key_lengths,
@@ -124,7 +119,7 @@ class CallSchedules:
             rows.shape[1],
             block_rows // parts,
             tile_columns,
-            distinctions=self.distinctions,
+            distinctions=self.plan.scoring.distinctions,
             visits_zero_tiles=needs_zero_tiles and has_zeros and not has_sums,
             # Neighbouring tiles share position vectors, which are copied once.
             keeps_column_order=self.plan.scoring.has_positions,

@@ -154,18 +154,18 @@ def _run_backward(
     operands, values, logsumexp, weights = residuals
     (values_cotangent, received_cotangent, logsumexp_cotangent), weights_cotangent = cotangents
     kernels = make_kernels(plan, operands)
-    negative_deltas = []  # parts of -D besides -dO · O
+    other_deltas = []  # parts of D besides dO · O
     if received_cotangent is not None:
-        negative_deltas.append(-kernels.attention_given(logsumexp, received_cotangent))
+        other_deltas.append(kernels.attention_given(logsumexp, received_cotangent))
     if logsumexp_cotangent is not None:
-        negative_deltas.append(logsumexp_cotangent)
+        other_deltas.append(-logsumexp_cotangent)
     if weights_cotangent is not None:
         if operands.dropout_words is None:
             # The weights of a query sum to 1, so adding one number to all cotangents changes no
             # gradient. With this number, far tiles of relation 0 add nothing.
             weights_cotangent -= weights_cotangent[..., :1]
-        negative_deltas.append(
-            -jnp.einsum(
+        other_deltas.append(
+            jnp.einsum(
                 "btnr,btnr->bnt", weights, weights_cotangent, precision=jax.lax.Precision.HIGHEST
             )
         )
@@ -174,9 +174,7 @@ def _run_backward(
         received_cotangent,
         logsumexp,
         values,
-        other_negative_delta=(
-            functools.reduce(jnp.add, negative_deltas) if negative_deltas else None
-        ),
+        other_delta=functools.reduce(jnp.add, other_deltas) if other_deltas else None,
         relation_cotangent=weights_cotangent,
     )
     query_gradients, negative_delta = kernels.query_gradient(backward_operands)

@@ -17,8 +17,6 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 LOG2E = math.log2(math.e)
-# Columns of a tile that neighbouring threads of a GPU hold in the same register.
-COLUMN_GROUP = 8
 
 
 class Coefficients(NamedTuple):
@@ -42,31 +40,11 @@ def unstack_coefficients(stacked: Float[Array, "*shape 4"]) -> Coefficients:
     return Coefficients(*jnp.moveaxis(stacked, -1, 0))
 
 
-class GeometricDistances(NamedTuple):
-    """Distances of a tile in which no key is after a query, or no key is before a query.
-
-    The columns are divided into groups of `COLUMN_GROUP` columns. From one group to the next, the
-    distance R changes by `COLUMN_GROUP`, and c b^R changes by the factor b^COLUMN_GROUP, where b
-    and c are constants. A kernel therefore evaluates c b^R in the nearest group, which has the
-    smallest distances, and obtains all other groups by multiplication.
-
-    Attributes:
-      nearest: Returns the distances R in the nearest group.
-      extend: Returns c b^R for the whole tile. The arguments are c b^R in the nearest group, and
-        the factor b^COLUMN_GROUP.
-    """
-
-    nearest: Callable[[], Array]
-    extend: Callable[[Array, Array], Array]
-
-
 class Distances(NamedTuple):
     """Distances |i - j| of the entries of a tile.
 
     Attributes:
       entries: Returns all distances. It is a function, so that unused distances are not computed.
-      geometric: Distances by groups of columns, for a fast evaluation of exponentials of the
-        distance. It is None in a tile that may have keys before a query and keys after a query.
       share_diagonals: Returns its argument, a tile that is constant along each diagonal. A kernel
         then computes about half of the entries of the tile, and copies the other half.
       reciprocal: Returns 1 / x.
@@ -75,7 +53,6 @@ class Distances(NamedTuple):
     """
 
     entries: Callable[[], Array]
-    geometric: GeometricDistances | None = None
     share_diagonals: Callable[[Array], Array] = lambda x: x
     reciprocal: Callable[[Array], Array] = lambda x: 1 / x
     stored: Callable[[], Array] | None = None
@@ -137,12 +114,7 @@ def _sigmoid(distances, coefficients):
     The result is then exactly 0 or 1, and never NaN.
     """
     slope, shift = coefficients.slope * -LOG2E, coefficients.shift * -LOG2E
-    if distances.geometric is None:
-        power = jnp.exp2(distances.entries() * slope + shift)
-    else:
-        nearest = jnp.exp2(distances.geometric.nearest() * slope + shift)
-        power = distances.geometric.extend(nearest, jnp.exp2(COLUMN_GROUP * slope))
-    return distances.reciprocal(1 + power)
+    return distances.reciprocal(1 + jnp.exp2(distances.entries() * slope + shift))
 
 
 def _sigmoid_gradients(cotangent, distances, f, coefficients):

@@ -15,28 +15,24 @@ from distattn_jax.attention.fused.visible_columns import UNBOUNDED
 
 
 class TileLimits(NamedTuple):
-    """Tile indices where the near columns and the diagonal of each block of rows begin and end.
+    """Tile indices where the near columns of each block of rows begin and end.
 
     A column is near a block if some distance between them is below the radius of the head. Rows and
     columns are compared by their positions in the sequence.
 
     Attributes:
       near_start: First tile that contains a distance below the radius.
-      diagonal_start: First tile that contains a column after the first row of the block.
-      diagonal_end: First tile whose columns are all at or after the last row of the block.
       near_end: First tile after the block whose distances are all at least the radius.
     """
 
     near_start: Array
-    diagonal_start: Array
-    diagonal_end: Array
     near_end: Array
 
 
 def find_tile_limits(
     radius: Int[Array, "B N"] | None, position: Array, block_rows: int, tile_columns: int
 ) -> TileLimits:
-    """Return where the near columns and the diagonal of each block of rows begin and end.
+    """Return where the near columns of each block of rows begin and end.
 
     Args:
       radius: Smallest distance at which the distance function is treated as constant. None means
@@ -48,12 +44,8 @@ def find_tile_limits(
     if radius is None:
         radius = jnp.full((1, 1), UNBOUNDED, jnp.int32)
     largest_near_distance = jnp.clip(radius, 1, UNBOUNDED)[:, :, None] - 1
-    diagonal_start = jnp.maximum(position + 1, 0) // tile_columns
-    diagonal_end = count_tiles(jnp.maximum(position + block_rows - 1, 0), tile_columns)
     return TileLimits(
         near_start=jnp.maximum(position - largest_near_distance, 0) // tile_columns,
-        diagonal_start=diagonal_start,
-        diagonal_end=jnp.maximum(diagonal_start, diagonal_end),
         near_end=count_tiles(
             jnp.maximum(position + block_rows + largest_near_distance, 0), tile_columns
         ),
@@ -68,11 +60,11 @@ def divide_by_distance(
     has_radius: bool,
     is_zero_beyond_radius: Bool[Array, "B N"] | None,
     masks_zero_tiles: bool,
-) -> tuple[list[Run], list[Run], list[Run]]:
-    """Return the far runs before the near tiles, the near runs, and the far runs after them.
+) -> tuple[list[Run], Run, list[Run]]:
+    """Return the far runs before the near tiles, the run of near tiles, and the far runs after it.
 
     Args:
-      limits: Tiles where the near columns and the diagonal of each block begin and end.
+      limits: Tiles where the near columns of each block begin and end.
       distinctions: Properties of tiles for which the kernels need separate loops.
       side_before_diagonal: `TileKind.side` of the tiles before the diagonal.
       has_radius: True if the heads have a radius. If False, no tile is far.
@@ -101,13 +93,7 @@ def divide_by_distance(
         return runs
 
     first, last = side_before_diagonal, -side_before_diagonal
-    near = [Run(PLAIN, near_start, near_end)]
-    if distinctions.near_sides:
-        near = [
-            Run(TileKind(side=first), near_start, limits.diagonal_start),
-            Run(PLAIN, limits.diagonal_start, limits.diagonal_end),
-            Run(TileKind(side=last), limits.diagonal_end, near_end),
-        ]
+    near = Run(PLAIN, near_start, near_end)
     return far_runs(0, near_start, first), near, far_runs(near_end, UNBOUNDED, last)
 
 

@@ -119,11 +119,11 @@ class BackwardOperands(NamedTuple):
         not request the received attention.
       logsumexp: Logsumexp of the scores of each query, to base 2. Its last axis may be padded.
       values: Output values O.
-      other_negative_delta: -(Σ_j A_ij g_j - dz_i) for each query i, where A are the attention
-        weights, and dz is the cotangent of the logsumexp. With relation weights W, the sum also
-        contains Σ_r W_ir G_ir. None means 0.
-      negative_delta: -D_i = `other_negative_delta` - dO_i · O_i for each query i. Its last axis may
-        be padded. It is None before the kernel `query_gradient`, which computes it.
+      other_delta: Σ_j A_ij g_j - dz_i for each query i, where A are the attention weights, and dz
+        is the cotangent of the logsumexp. With relation weights W, the sum also contains
+        Σ_r W_ir G_ir. None means 0.
+      negative_delta: -D_i = -(`other_delta` + dO_i · O_i) for each query i. Its last axis may be
+        padded. It is None before the kernel `query_gradient`, which computes it.
       relation_cotangent: Cotangent G of the relation weights. None if there are no such weights.
     """
 
@@ -131,7 +131,7 @@ class BackwardOperands(NamedTuple):
     received_cotangent: Float[Array, "B N _"] | None
     logsumexp: Float[Array, "B N _"]
     values: Float[Array, "B T N E"]
-    other_negative_delta: Float[Array, "B N T"] | None = None
+    other_delta: Float[Array, "B N T"] | None = None
     negative_delta: Float[Array, "B N _"] | None = None
     relation_cotangent: Float[Array, "B T N R"] | None = None
 

@@ -6,8 +6,6 @@ the tiles that require this.
 
     MASKED            some entries may be masked (`is_masked`)
     PLAIN             all entries are visible
-    BEFORE DIAGONAL   all entries are visible, and no key is after a query (`side` 1)
-    AFTER DIAGONAL    all entries are visible, and no key is before a query (`side` -1)
     FAR               all entries are visible, and f is constant because |i - j| >= radius (see
                       `saturation`) with all keys before or all keys after all queries (`is_far`)
     ZERO              all entries are visible, and all scores are treated as 0 (`is_zero`)
@@ -57,12 +55,10 @@ class Distinctions(NamedTuple):
     Attributes:
       far: True if tiles beyond the radius differ from all other tiles.
       far_sides: True if far tiles before the diagonal differ from far tiles after the diagonal.
-      near_sides: True if tiles before, on and after the diagonal differ within the radius.
     """
 
     far: bool = False
     far_sides: bool = False
-    near_sides: bool = False
 
 
 MASKED, PLAIN = TileKind(is_masked=True), TileKind()

@@ -255,7 +255,7 @@ def _make_schedule(
     Args:
       inputs: Restrictions and distances.
       columns: Columns that the rows of each block see.
-      limits: Tiles where the near columns and the diagonal of each block begin and end.
+      limits: Tiles where the near columns of each block begin and end.
       tile_columns: Number of columns of a tile.
       distinctions: Properties of tiles for which the kernels need separate loops.
       starts_masked: True if the first visited tiles may be masked.
@@ -287,9 +287,8 @@ def _make_schedule(
     )
     if inputs.window.is_causal:  # The last keys, or the first queries, are masked.
         first_far, last_far = (first_far, []) if side_before_diagonal == 1 else ([], last_far)
-    near_range = near[0].start, near[-1].end
     if masks_any_tile:
-        masked = [*map(mask_run, first_far), Run(MASKED, *near_range), *map(mask_run, last_far)]
+        masked = [*map(mask_run, (*first_far, near, *last_far))]
     else:
         masked = [Run(MASKED, 0, UNBOUNDED)]
     if inputs.has_mask:
@@ -298,10 +297,8 @@ def _make_schedule(
     runs = []
     if starts_masked:
         runs += [run.intersect(start, jnp.minimum(plain_start, end)) for run in masked]
-    if inputs.window.is_causal:  # All unmasked tiles are on the same side of the diagonal.
-        near = [Run(near[0 if side_before_diagonal == 1 else -1].kind, *near_range)]
     first, last = jnp.maximum(plain_start, start), jnp.minimum(plain_end, end)
-    for run in (*first_far, *near, *last_far):
+    for run in (*first_far, near, *last_far):
         plain = run.intersect(first, last)
         is_divided = run.kind.is_far or not distinctions.far
         if inputs.has_small_scores is not None and is_divided and not run.kind.is_zero:

@@ -122,7 +122,7 @@ class DistanceScoring:
     scale: float
     function: DistanceFunction
     is_additive: bool
-    distinctions = Distinctions(far=True, near_sides=True)
+    distinctions = Distinctions(far=True)
     gradient_names = ("slope", "shift", "log_height")
     has_relation_products = False
     has_relation_weights = False

@@ -15,7 +15,6 @@ from jax.experimental.mosaic.gpu import FragmentedArray, utils
 from jaxlib.mlir import ir
 from jaxlib.mlir.dialects import arith, llvm, vector
 
-from distattn_jax.attention.fused.distance_functions import COLUMN_GROUP
 from distattn_jax.attention.fused.gpu import registers
 from distattn_jax.attention.fused.interpreter import is_interpreted
 
@@ -166,7 +165,8 @@ def _map_band(
     for position in np.ndindex(result.shape):
         entries: list[Any] = []
         for i in (0, 1):
-            query, key = 64 * position[0] + 8 * position[4], COLUMN_GROUP * position[1] + i
+            query = 64 * position[0] + 8 * position[4]
+            key = registers.COLUMN_GROUP * position[1] + i
             if band.is_transposed:
                 query, key = key, query
             column = key - query
@@ -195,7 +195,7 @@ def _first_entry(band: Band, first: ir.Value, ref: ir.Value | None, stride: int)
         _extract(
             FragmentedArray.broadcasted_iota(
                 first.type,
-                (64, COLUMN_GROUP),
+                (64, registers.COLUMN_GROUP),
                 axis,
                 layout=plgpu.Layout.WGMMA.to_mgpu(),
                 is_signed=True,

@@ -52,9 +52,9 @@ def query_gradient(
 ) -> KernelBody:
     """Return the body of the kernel for the gradients of the queries and the coefficients.
 
-    Inputs: `query`, `values_cotangent`, `logsumexp`, and `values` or `other_negative_delta` or both
-    for the rows of the score map. If `values`, the output of the forward kernel, is absent,
-    `other_negative_delta` is -D. `key`, `value` and, if `has_received` is True,
+    Inputs: `query`, `values_cotangent`, `logsumexp`, and `values` or `other_delta` or both for the
+    rows of the score map. If `values`, the output of the forward kernel, is absent, `other_delta`
+    is D. `key`, `value` and, if `has_received` is True,
     `received_cotangent` for its columns.
 
     Outputs: `query`, the gradient of the queries, `negative_delta`, which is -D_i of each query i,
@@ -82,13 +82,13 @@ def query_gradient(
         ends = [mosaic.full(shape[:1], 0.0) for _ in sides]
         sums = [mosaic.full(shape[:1], 0.0) for _ in range(score_map.scoring.summed_gradients)]
         totals = [mosaic.full((shape[0], width), 0.0) for _ in range(1 + has_positions)]
-        negative_delta = context.vectors.get("other_negative_delta", mosaic.full(shape[:1], 0.0))
+        delta = context.vectors.get("other_delta", mosaic.full(shape[:1], 0.0))
         if "values" in context.resident:
             values, cotangent = (
                 mosaic.load_tile(context.resident[name]) for name in ("values", "values_cotangent")
             )
-            negative_delta -= mosaic.sum_rows(values * cotangent)
-        return tuple(totals), sums, ends, negative_delta
+            delta += mosaic.sum_rows(values * cotangent)
+        return tuple(totals), sums, ends, -delta
 
     def step(context, tile, state):
         totals, sums, ends, negative_delta = state

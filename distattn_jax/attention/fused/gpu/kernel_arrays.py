@@ -13,7 +13,7 @@ from jaxtyping import Array, Float, Num
 from distattn_jax.attention.fused.call_arrays import collect_masks
 from distattn_jax.attention.fused.distance_functions import evaluate_at
 from distattn_jax.attention.fused.gpu.kernel_body import count_leading_rows
-from distattn_jax.attention.fused.gpu.tile_configs import TileConfig, is_short
+from distattn_jax.attention.fused.gpu.tile_configs import TileConfig
 from distattn_jax.attention.fused.operands import BackwardOperands, Operands, Plan
 from distattn_jax.attention.fused.scoring import DistanceScoring
 
@@ -80,7 +80,7 @@ class KernelArrays:
 
     def pad(self, backward: BackwardOperands) -> BackwardOperands:
         """Pad the vectors of the backward pass to a multiple of all block sizes."""
-        names = ("received_cotangent", "other_negative_delta", "negative_delta")
+        names = ("received_cotangent", "other_delta", "negative_delta")
         vectors = {name: getattr(backward, name) for name in names}
         return backward._replace(
             **{name: self.pad_vector(x) for name, x in vectors.items() if x is not None}
@@ -112,14 +112,11 @@ class KernelArrays:
 def tabulate_function(plan: Plan, operands: Operands) -> dict[str, Float[Array, "B N D"]]:
     """Return a table of the distance function f by relative position, as in `Operands.tables`.
 
-    The name of the table is "function". The dict is empty if the kernels compute f from the
-    distances. If sequences are short, kernels read f faster than they compute it on an H200, unless
-    f is cheap. There is no table if there is a radius: far tiles would not release its slot.
+    The name of the table is "function". The dict is empty if f is cheap: the kernels then compute f
+    from the distances.
     """
     scoring = plan.scoring
     if not isinstance(scoring, DistanceScoring) or scoring.function.is_cheap:
-        return {}
-    if not is_short(operands) or operands.radius is not None:
         return {}
     distances = operands.table_distances.astype(jnp.float32)
     return {"function": evaluate_at(scoring.function, distances, operands.coefficients)}

@@ -32,7 +32,7 @@ class KernelCall:
         self.arrays = KernelArrays(operands, self.configs.vector_multiple)
         self.relations = RelationArrays(plan, operands, self.configs.vector_multiple)
         self.function_table = tabulate_function(plan, operands)
-        self.schedules = CallSchedules(plan, operands, near_sides=not self.function_table)
+        self.schedules = CallSchedules(plan, operands)
         self.scalars = collect_scalars(plan, operands)
         self.position_query = {}
         if operands.position_query is not None:

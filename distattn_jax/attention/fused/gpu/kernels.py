@@ -100,10 +100,10 @@ class _Kernels(KernelCall):
         delta_inputs = {"values": backward.values}
         if key.shape[-1] > MAX_WIDE_WIDTH:  # The values would need too much shared memory.
             delta_inputs = {}
-            backward = backward._replace(other_negative_delta=compute_negative_delta(backward))
+            backward = backward._replace(other_delta=-compute_negative_delta(backward))
         backward = self.arrays.pad(backward)
-        if backward.other_negative_delta is not None:
-            delta_inputs["other_negative_delta"] = backward.other_negative_delta
+        if backward.other_delta is not None:
+            delta_inputs["other_delta"] = backward.other_delta
         relations = self.relations.inputs(backward.relation_cotangent)
         config = self.configs.query_gradient
         schedule = self.schedules.query_blocks(
@@ -141,10 +141,10 @@ class _Kernels(KernelCall):
                 **self.relations.gradient_types(),
             },
         )
-        sums = {name: outputs[name][:, :, : query.shape[1]].sum(axis=-1) for name in names}
+        parts = {name: outputs[name][:, :, : query.shape[1]] for name in names}
         gradients = QueryGradients(
             query=outputs["query"],
-            coefficients=compute_coefficient_gradients(self.plan, self.operands, sums),
+            coefficients=compute_coefficient_gradients(self.plan, self.operands, parts),
             relation_products=self.relations.assemble_gradient(outputs, schedule, config),
             position_query=outputs.get("position_query"),
         )

@@ -15,11 +15,12 @@ import numpy as np
 from jax import lax
 from jax.experimental.mosaic.gpu import FragmentedArray, utils
 from jaxlib.mlir import ir
-from jaxlib.mlir.dialects import arith, llvm, memref, vector
+from jaxlib.mlir.dialects import arith, memref, vector
 
-from distattn_jax.attention.fused.distance_functions import COLUMN_GROUP
 from distattn_jax.attention.fused.gpu import mosaic
 from distattn_jax.attention.fused.interpreter import is_interpreted
+
+COLUMN_GROUP = 8  # columns of a tile that neighbouring threads hold in the same register
 
 
 def map_registers(
@@ -78,24 +79,6 @@ def copy_operand(operand: Any, index: jax.Array) -> Any:
 
     zero = lax.shift_right_arithmetic(index, jnp.int32(31))
     return map_registers(combine, operand.shape, operand, zero, dtype=operand.dtype)
-
-
-def reciprocal(tile: jax.Array) -> jax.Array:
-    """Return 1 / tile with one instruction per entry. The result is 0 for entries above 2¹²⁶."""
-    if is_interpreted():
-        return 1 / tile
-
-    def invert(tile):
-        registers = np.empty_like(tile)
-        for index, pair in np.ndenumerate(tile):
-            for i in range(2):
-                x = vector.extract(pair, dynamic_position=[], static_position=[i])
-                x = llvm.inline_asm(x.type, [x], "rcp.approx.ftz.f32 $0, $1;", "=f,f")
-                pair = vector.insert(x, pair, dynamic_position=[], static_position=[i])
-            registers[index] = pair
-        return registers
-
-    return map_registers(invert, tile.shape, tile)
 
 
 def gather(ref: Any, *indices: jax.Array) -> jax.Array:
@@ -184,36 +167,3 @@ def share_diagonals(tile: jax.Array) -> jax.Array:
         return tile
 
     return map_registers(copy_registers, tile.shape, tile)
-
-
-def extend_geometric(
-    nearest: jax.Array, factor: jax.Array, columns: int, *, is_increasing: bool
-) -> jax.Array:
-    """Return a tile with the entries c b^R, where R is the distance |i - j| of query i and key j.
-
-    The numbers b and c are constant in the tile. The columns are divided into groups of
-    `COLUMN_GROUP` columns. Only the entries of the group with the smallest distances are given.
-    Each further group is the previous group times `factor`.
-
-    Args:
-      nearest: Entries of the group with the smallest distances, which is the first group of the
-        tile if `is_increasing` is True, otherwise the last group.
-      factor: The number b^COLUMN_GROUP.
-      columns: Number of columns of the tile.
-      is_increasing: True if the distance increases with the column index.
-    """
-
-    def extend(nearest, factor):
-        upper, lower = nearest[0, 0, 0, 0, :, 0, 0, 0, 0]  # rows i and i + 8
-        factor = vector.broadcast(upper.type, factor.item())
-        # Moving 8 rows down is the same as moving 8 columns to the left. One sequence of groups
-        # therefore serves both halves of the rows, shifted by one group.
-        groups = [lower, upper] if is_increasing else [upper, lower]
-        while len(groups) < columns // COLUMN_GROUP + 1:
-            groups.append(arith.mulf(groups[-1], factor))
-        if not is_increasing:
-            groups.reverse()
-        registers = np.stack([groups[1:], groups[:-1]], axis=-1)  # rows i, and i + 8
-        return registers.reshape(1, -1, 1, 1, 2, 1, 1, 1, 1)
-
-    return map_registers(extend, (nearest.shape[0], columns), nearest, factor)

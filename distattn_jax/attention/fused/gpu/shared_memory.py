@@ -10,8 +10,7 @@ from distattn_jax.attention.fused.gpu import mosaic
 from distattn_jax.attention.fused.gpu.kernel_body import KernelBody, KernelInputs
 from distattn_jax.attention.fused.gpu.tile_configs import TileConfig
 
-
-NUMBERS = "numbers"  # key of the barriers in `SharedMemory` that belong to no single matrix
+NUMBERS = "numbers"  # name of the barriers that all vectors and entries of a tile share
 
 
 class SharedMemory(NamedTuple):
@@ -23,8 +22,8 @@ class SharedMemory(NamedTuple):
       arrived: Barriers that complete when the rows of a warpgroup have been copied.
       ring: Slots for the streamed columns, for diagonals, for moving rows and for the tiles of
         arrays of entries.
-      full: Barriers that complete when a slot has been filled. Each matrix has its own barriers. All
-        vectors and entries share the barriers `NUMBERS`, so that a tile waits for them only once.
+      full: Barriers that complete when a slot has been filled. Each matrix has its own barriers.
+        Vectors and entries share the barriers `NUMBERS`, so that a tile waits for them only once.
       free: Barriers that complete when all warpgroups have released a slot, with the same names.
       outputs: Outputs of each warpgroup, except for those that replace resident rows. If there are
         two buffers for resident rows, no output replaces them.
@@ -123,7 +122,7 @@ def find_numbers(inputs: KernelInputs) -> dict[str, int]:
     columns = {**inputs.streamed, **inputs.moving}
     return {
         **{name: 1 for name, x in columns.items() if len(x.shape) == 3},
-        **{name: 1 for name in inputs.entries},
+        **dict.fromkeys(inputs.entries, 1),
         # A copy is limited to 256 rows. The window of a tile on the diagonals needs two.
         **{name: 2 for name, x in inputs.diagonals.items() if len(x.shape) == 3},
     }

@@ -6,7 +6,12 @@ from typing import NamedTuple
 import jax
 
 from distattn_jax.attention.fused.operands import Operands, Plan
-from distattn_jax.attention.fused.scoring import DotProductScoring, TableScoring
+from distattn_jax.attention.fused.scoring import (
+    DistanceScoring,
+    DotProductScoring,
+    RelationScoring,
+    TableScoring,
+)
 from distattn_jax.attention.fused.visible_columns import Window
 
 H200_PROCESSORS = 132
@@ -92,9 +97,8 @@ class TileConfigs(NamedTuple):
         )
 
 
-# SHORT, NARROW and LONG, with those for the dot product, are the fastest sizes measured on an H200
-# among those that spill few registers. The sizes for masks, segments and dropout were compared with
-# few others, and those of WIDE with none.
+# The sizes for heads up to 64 wide are the fastest measured on an H200 among those that spill few
+# registers. Those for wider heads were compared with few others.
 WIDE = TileConfigs(
     forward=TileConfig(columns=128),
     query_gradient=TileConfig(),
@@ -105,13 +109,9 @@ WIDE = TileConfigs(
 SHORT = TileConfigs(
     forward=TileConfig(warpgroups=4, stages=3),
     query_gradient=TileConfig(),
-    key_gradient=TileConfig(stages=3),
+    key_gradient=TileConfig(columns=128, stages=3),
     received=TileConfig(columns=128, warpgroups=4),
     attention_given=TileConfig(columns=128, warpgroups=4),
-).make_persistent()
-SHORT_DOT_PRODUCT = SHORT._replace(
-    query_gradient=TileConfig(columns=128),
-    key_gradient=TileConfig(columns=128, stages=3),
 ).make_persistent()
 # Narrow heads need fewer registers, which wider tiles can use.
 NARROW = SHORT._replace(
@@ -119,21 +119,31 @@ NARROW = SHORT._replace(
     query_gradient=TileConfig(columns=128),
     key_gradient=TileConfig(columns=128),
 ).make_persistent()
+# Smaller tiles, which need fewer registers and less shared memory.
+SMALL_KEY_GRADIENT = TileConfig(stages=3)
 LONG = TileConfigs(
-    forward=TileConfig(columns=128, warpgroups=3),
+    forward=TileConfig(warpgroups=4, stages=4),
     query_gradient=TileConfig(warpgroups=3),
-    key_gradient=TileConfig(stages=3, held=("key",)),
+    key_gradient=TileConfig(columns=128, stages=3),
     received=TileConfig(columns=128, warpgroups=4),
     attention_given=TileConfig(columns=128, warpgroups=4, stages=3),
 )
-LONG_DOT_PRODUCT = LONG._replace(key_gradient=TileConfig(columns=128, stages=3))
-# With a distance function and masks or dropout, the query gradient needs more registers than three
-# warpgroups have.
-LONG_MASKED = LONG._replace(forward=TileConfig(warpgroups=4, stages=3), query_gradient=TileConfig())
-LONG_SEGMENTS = LONG._replace(forward=TileConfig(columns=128), query_gradient=TileConfig())
+LONG_RELATIONS = LONG._replace(forward=TileConfig(columns=128, warpgroups=3))
+LONG_TABLES = LONG_RELATIONS._replace(query_gradient=TileConfig(columns=128))
+# For a distance function that is computed in the kernels.
+LONG_COMPUTED = LONG_RELATIONS._replace(key_gradient=TileConfig(warpgroups=3, stages=3))
+LONG_SEGMENTS = LONG._replace(
+    forward=TileConfig(warpgroups=4, stages=3),
+    query_gradient=TileConfig(),
+    key_gradient=TileConfig(columns=128),
+)
+LONG_KEY_MASK = LONG_SEGMENTS._replace(key_gradient=LONG.key_gradient)
+# For a mask of pairs or dropout, which need shared memory or registers.
+LONG_MASKED = LONG_SEGMENTS._replace(key_gradient=TileConfig(stages=3, held=("key",)))
 # For wide keys of which a narrow part needs a gradient, and narrow values.
 SHORT_WIDE_KEYS = WIDE.make_persistent()
 LONG_WIDE_KEYS = LONG._replace(
+    forward=TileConfig(columns=128, warpgroups=3),
     query_gradient=TileConfig(),
     key_gradient=TileConfig(stages=3),
     received=TileConfig(columns=128, warpgroups=3),
@@ -201,22 +211,27 @@ def select_tile_configs(plan: Plan, operands: Operands) -> TileConfigs:
 def _select_short(plan: Plan, operands: Operands, widest: int) -> TileConfigs:
     """Return the tile configurations for short sequences and heads up to `MAX_WIDTH`."""
     is_narrow = widest <= MAX_NARROW_WIDTH
-    configs = SHORT_DOT_PRODUCT if _is_dot_product(plan) else SHORT
-    if is_narrow:
-        configs = NARROW
-    has_window, has_dropout = plan.window != Window(), operands.dropout_words is not None
-    if has_window:  # Wider tiles would contain few visible entries.
+    has_mask, has_dropout = operands.mask is not None, operands.dropout_words is not None
+    has_segments = operands.query_segments is not None
+    needs_many_registers = _is_tabulated(plan) or isinstance(plan.scoring, RelationScoring)
+    configs = NARROW if is_narrow else SHORT
+    if not needs_many_registers and not is_narrow:
+        configs = configs._replace(query_gradient=NARROW.query_gradient)
+    # Wider tiles would contain few visible entries, or need more registers or shared memory.
+    if plan.window != Window() or (has_dropout and not _is_dot_product(plan)):
         configs = configs._replace(query_gradient=SHORT.query_gradient)
-    # Wider tiles would need too many registers, or too much shared memory for a mask.
-    needs_more = has_dropout or ((plan.received or operands.mask is not None) and not is_narrow)
-    if has_window or needs_more:
-        configs = configs._replace(key_gradient=SHORT.key_gradient)
-    if operands.query_segments is not None:  # Smaller blocks skip more tiles.
+    if plan.window != Window() or has_dropout or has_mask or has_segments:
+        configs = configs._replace(key_gradient=SMALL_KEY_GRADIENT)
+    if not is_narrow and (_is_computed(plan) or isinstance(plan.scoring, RelationScoring)):
+        configs = configs._replace(key_gradient=SMALL_KEY_GRADIENT)
+    if is_narrow and has_mask:
+        configs = configs._replace(forward=SHORT.forward, key_gradient=TileConfig(warpgroups=4))
+    if has_segments:  # Smaller blocks skip more tiles.
         configs = configs._replace(forward=SHORT.forward._replace(warpgroups=2))
     lengths = dict.fromkeys(("key_gradient", "received"), operands.key.shape[1])
     fitted = {
         name: _fit_warpgroups(config, operands, lengths.get(name, operands.query.shape[1]))
-        for name, config in configs._asdict().items()
+        for name, config in configs.make_persistent()._asdict().items()
     }
     return TileConfigs(**fitted)
 
@@ -242,28 +257,38 @@ def _fit_warpgroups(config: TileConfig, operands: Operands, length: int) -> Tile
 
 def _select_long(plan: Plan, operands: Operands) -> TileConfigs:
     """Return the tile configurations for long sequences and heads up to `MAX_WIDTH`."""
-    has_dropout = operands.dropout_words is not None
+    is_dot_product, has_dropout = _is_dot_product(plan), operands.dropout_words is not None
     if operands.query_segments is not None:
-        return LONG if _is_dot_product(plan) else LONG_SEGMENTS
-    if _is_dot_product(plan):
-        if operands.mask is not None:
-            return LONG
-        configs = LONG_DOT_PRODUCT
-        if has_dropout:  # Wider tiles would spill registers.
-            configs = configs._replace(key_gradient=TileConfig(warpgroups=3, stages=3))
-        if not _has_equal_blocks(plan, operands):
-            return configs
-        return configs.make_persistent("forward", "query_gradient")
-    if has_dropout:
-        return LONG_MASKED
-    if operands.mask is not None or operands.key_mask is not None:
-        if plan.window != Window():
-            return LONG_MASKED
-        # Blocks of 128 rows are small enough to divide the work of different heads evenly.
-        return LONG_MASKED.make_persistent("query_gradient", "key_gradient")
+        return LONG_SEGMENTS
+    if operands.mask is not None or (has_dropout and not is_dot_product):
+        configs = LONG_MASKED
+    elif operands.key_mask is not None and not is_dot_product:
+        configs = LONG_KEY_MASK
+    else:
+        return _select_unmasked(plan, operands)
+    if has_dropout or plan.window != Window():
+        return configs
+    # Blocks of 128 rows are small enough to divide the work of different heads evenly.
+    return configs.make_persistent("query_gradient", "key_gradient")
+
+
+def _select_unmasked(plan: Plan, operands: Operands) -> TileConfigs:
+    """Return the tile configurations for long sequences without a mask or segments."""
+    configs = LONG
+    if isinstance(plan.scoring, TableScoring):
+        configs = LONG_TABLES
+    elif isinstance(plan.scoring, RelationScoring):
+        configs = LONG_RELATIONS
+    elif _is_computed(plan):
+        configs = LONG_COMPUTED
+    # Wider tiles would spill registers with dropout, and contain few visible entries with a window.
+    if operands.dropout_words is not None or plan.window.left is not None:
+        configs = configs._replace(key_gradient=LONG_COMPUTED.key_gradient)
     if isinstance(plan.scoring, TableScoring) or not _has_equal_blocks(plan, operands):
-        return LONG
-    return LONG.make_persistent("forward")
+        return configs
+    if _is_dot_product(plan):
+        return configs.make_persistent("forward", "query_gradient")
+    return configs.make_persistent("forward")
 
 
 def _has_equal_blocks(plan: Plan, operands: Operands) -> bool:
@@ -279,6 +304,16 @@ def _has_equal_blocks(plan: Plan, operands: Operands) -> bool:
 def _is_dot_product(plan: Plan) -> bool:
     """Return True if scores are dot products without further terms."""
     return isinstance(plan.scoring, DotProductScoring) and not plan.scoring.distinctions.far
+
+
+def _is_tabulated(plan: Plan) -> bool:
+    """Return True if the kernels read the distance function from a table, and differentiate it."""
+    return isinstance(plan.scoring, DistanceScoring) and not plan.scoring.function.is_cheap
+
+
+def _is_computed(plan: Plan) -> bool:
+    """Return True if the kernels compute the distance function."""
+    return isinstance(plan.scoring, DistanceScoring) and plan.scoring.function.is_cheap
 
 
 def _has_wide_constant_keys(plan: Plan, operands: Operands) -> bool:

@@ -13,13 +13,10 @@ import jax.numpy as jnp
 
 from distattn_jax import hash
 from distattn_jax.attention.fused.distance_functions import (
-    COLUMN_GROUP,
     Distances,
-    GeometricDistances,
 )
 from distattn_jax.attention.fused.gpu import mosaic, registers
 from distattn_jax.attention.fused.gpu.kernel_body import Tile, WarpgroupContext
-from distattn_jax.attention.fused.interpreter import is_interpreted
 from distattn_jax.attention.fused.score_map import (
     ScoreMap,
     TileView,
@@ -155,79 +152,30 @@ def _visible_entries(score_map: ScoreMap, context: WarpgroupContext, tile: Tile)
     return functools.reduce(operator.and_, conditions)
 
 
-def _relative_positions(
-    score_map: ScoreMap, context: WarpgroupContext, tile: Tile, sign: int = 1
-) -> jax.Array:
-    """Return sign * (position of query - position of key) for each entry of a tile, as float32.
+def _relative_positions(score_map: ScoreMap, context: WarpgroupContext, tile: Tile) -> jax.Array:
+    """Return (position of query - position of key) for each entry of a tile, as float32.
 
     Integers are exact in float32 up to 2²⁴.
     """
-    row_step, column_step = _position_steps(score_map, sign)
-    rows = mosaic.row_indices(tile.shape[0]).astype(jnp.float32) * row_step
-    columns = mosaic.column_indices(tile.shape[1]).astype(jnp.float32) * column_step
-    rows += _first_relative_position(score_map, context, tile) * sign
+    rows, columns = mosaic.row_indices(tile.shape[0]), mosaic.column_indices(tile.shape[1])
+    offset = read_lengths(context.scalars).offset
+    if score_map.is_transposed:
+        rows, columns = tile.column + offset - tile.row - rows, columns
+    else:
+        rows, columns = tile.row + offset - tile.column + rows, -columns
+    rows, columns = rows.astype(jnp.float32), columns.astype(jnp.float32)
     return mosaic.expand_per_row(rows, tile.shape) + mosaic.expand_per_column(columns, tile.shape)
 
 
-def _first_relative_position(
-    score_map: ScoreMap, context: WarpgroupContext, tile: Tile
-) -> jax.Array:
-    """Return (position of query - position of key) for entry (0, 0) of a tile."""
-    offset = read_lengths(context.scalars).offset
-    if score_map.is_transposed:
-        query, key = tile.column, tile.row
-    else:
-        query, key = tile.row, tile.column
-    return (query + offset - key).astype(jnp.float32)
-
-
-def _position_steps(score_map: ScoreMap, sign: int) -> tuple[int, int]:
-    """Return how sign * (position of query - position of key) changes per row and per column."""
-    return (-sign, sign) if score_map.is_transposed else (sign, -sign)
-
-
 def _tile_distances(score_map: ScoreMap, context: WarpgroupContext, tile: Tile) -> Distances:
-    """Return the distances |i - j| of a tile.
-
-    `Distances.geometric` is None in the interpreter, and in a tile that may have keys before a
-    query and keys after a query.
-    """
-    side = tile.kind.side
-
-    def entries():
-        if side:
-            distance = _relative_positions(score_map, context, tile, side)
-        else:
-            distance = jnp.abs(_relative_positions(score_map, context, tile))
-        return registers.share_diagonals(distance)
-
+    """Return the distances |i - j| of a tile, and f if a table contains it."""
     stored = None
     if "function" in tile.streamed:
         stored = functools.partial(tile.load_diagonals, "function")
-    is_geometric = side != 0 and not is_interpreted()
     return Distances(
-        entries=entries,
-        geometric=_geometric_distances(score_map, context, tile) if is_geometric else None,
-        share_diagonals=registers.share_diagonals,
-        reciprocal=registers.reciprocal,
-        stored=stored,
-    )
-
-
-def _geometric_distances(
-    score_map: ScoreMap, context: WarpgroupContext, tile: Tile
-) -> GeometricDistances:
-    """Return the distances by groups of columns, for a tile with all keys on one side of a query.
-
-    Either no key is after a query, or no key is before a query.
-    """
-    (rows, columns), side = tile.shape, tile.kind.side
-    is_increasing = _position_steps(score_map, side)[1] > 0
-    first_column = tile.column if is_increasing else tile.column + columns - COLUMN_GROUP
-    nearest_group = tile._replace(column=first_column, shape=(rows, COLUMN_GROUP))
-    return GeometricDistances(
-        nearest=lambda: _relative_positions(score_map, context, nearest_group, side),
-        extend=functools.partial(
-            registers.extend_geometric, columns=columns, is_increasing=is_increasing
+        entries=lambda: registers.share_diagonals(
+            jnp.abs(_relative_positions(score_map, context, tile))
         ),
+        share_diagonals=registers.share_diagonals,
+        stored=stored,
     )

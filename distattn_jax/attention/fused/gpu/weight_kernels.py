@@ -224,14 +224,13 @@ def attention_given(score_map: ScoreMap, shape: Shape) -> KernelBody:
     def step(context, tile, state):
         if tile.kind.is_zero:
             return step_of_zero_scores(context, tile, state)
-        # The load completes while the products are computed.
-        cotangent = mosaic.expand_per_column(tile.load_vector("received_cotangent"), tile.shape)
         products = multiply_score_operands(
             score_map, context, tile, (context.resident["query"], tile.wait("key"))
         )
         tile.release("key")
         view = view_tile(score_map, context, tile, products)
         logsumexp = mosaic.expand_per_row(context.vectors["logsumexp"], tile.shape)
+        cotangent = mosaic.expand_per_column(tile.load_vector("received_cotangent"), tile.shape)
         return state + (compute_weights(view, logsumexp) * cotangent).sum(axis=1)
 
     def finish(context, state):

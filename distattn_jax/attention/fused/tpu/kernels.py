@@ -51,7 +51,7 @@ class _KernelCall:
         self.config = select_tile_config(operands.query.shape[1], operands.key.shape[1])
         self.arrays = KernelArrays(operands, self.config)
         # Tiles on both sides of the diagonal read f from VMEM in the same way.
-        self.schedules = CallSchedules(plan, operands, near_sides=False)
+        self.schedules = CallSchedules(plan, operands)
         self.scalars = collect_scalars(plan, operands)
         self.queries = {"query": self.arrays.query}
         if operands.position_query is not None:
@@ -121,10 +121,10 @@ class _KernelCall:
             },
             relation_cotangent=backward.relation_cotangent,
         )
-        sums = {name: outputs[name][:, :, 0, : arrays.queries].sum(axis=-1) for name in names}
+        parts = {name: outputs[name][:, :, 0, : arrays.queries] for name in names}
         gradients = QueryGradients(
             query=restore(outputs["query"], arrays.queries),
-            coefficients=compute_coefficient_gradients(self.plan, self.operands, sums),
+            coefficients=compute_coefficient_gradients(self.plan, self.operands, parts),
             relation_products=self._restore_relations(outputs, GRADIENT),
             **self._restore_position_gradients(outputs),
         )
