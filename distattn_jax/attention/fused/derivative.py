@@ -90,19 +90,20 @@ def _attend_with_relations(
     """Compute relative position attention: multiply by the tables outside of the kernels."""
     batch, _, heads, _ = operands.query.shape
     radius = jnp.full((batch, heads), scoring.clip_distance, jnp.int32)
-    value_table, products = operands.value_table, relations.compute_products(operands)
-    operands = operands._replace(
-        key_table=None, value_table=None, relation_bias=None, radius=radius
+    products, first_products = relations.compute_products(operands)
+    kernel_operands = operands._replace(
+        key_table=None,
+        value_table=None,
+        relation_bias=None,
+        radius=radius,
+        relation_products=products,
     )
-    first_score = None
-    if products is not None:
-        first_score = jnp.moveaxis(products[..., 0] * scoring.scale, 1, 2)
-        operands = operands._replace(relation_products=products - products[..., :1])
-    (values, received, logsumexp), weights = _attend(make_kernels, plan, operands)
-    if value_table is not None and weights is not None:
-        added = relations.sum_relation_values(weights, value_table, values.dtype)
+    (values, received, logsumexp), weights = _attend(make_kernels, plan, kernel_operands)
+    if operands.value_table is not None and weights is not None:
+        added = relations.sum_relation_values(weights, operands.value_table, values.dtype)
         values = (values.astype(jnp.float32) + added).astype(values.dtype)
-    if logsumexp is not None and first_score is not None:
+    if logsumexp is not None and first_products is not None:
+        first_score = jnp.moveaxis(first_products * scoring.scale, 1, 2)
         logsumexp += jnp.where(jnp.isfinite(logsumexp), first_score, 0)
     return Outputs(values, received, logsumexp)
 

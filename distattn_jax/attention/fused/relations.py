@@ -25,8 +25,8 @@ are band tiles. Each pair (i, r) with 0 < r < 2k belongs to one key, so that ban
 entries of W and dP without conflicts. A band tile is computed before the logsumexp of its rows is
 known. It writes scores instead of weights, and `assemble_weights` computes the weights.
 
-Adding one number to all scores of a query changes its logsumexp, but no weight. P[i, 0] is
-therefore subtracted from row i of P: far tiles with relation 0 then add nothing.
+Adding one number to all scores of a query changes its logsumexp, but no weight. The kernels
+therefore receive P[i, r] - P[i, 0]: far tiles with relation 0 then add nothing.
 """
 
 import functools
@@ -68,17 +68,24 @@ def resize_table(table: Float[Array, "#N _ W"], clip_distance: int) -> Float[Arr
     return jnp.concatenate([*first, table, *last], axis=1)
 
 
-def compute_products(operands: Operands) -> Float[Array, "#B #T N R"] | None:
-    """Return the relation products P from the table of keys or the relation bias, or None.
+def compute_products(
+    operands: Operands,
+) -> tuple[Float[Array, "#B #T N R"] | None, Float[Array, "#B #T N"] | None]:
+    """Return P[i, r] - P[i, 0] and P[i, 0], from the table of keys or the relation bias.
 
-    All examples and queries share the products of a bias.
+    All examples and queries share the products of a bias. The results are None if there is neither
+    a table nor a bias.
     """
-    if operands.key_table is not None:
-        return multiply_relations(operands.query, operands.key_table)
-    if operands.relation_bias is None:
-        return None
-    shape = (1, 1, operands.query.shape[2], operands.relation_bias.shape[1])
-    return jnp.broadcast_to(operands.relation_bias[None, None], shape)
+    table, bias = operands.key_table, operands.relation_bias
+    if table is not None:
+        # Subtracting the first vector of the table takes less time than subtracting P[i, 0].
+        products = multiply_relations(operands.query, table - table[:, :1])
+        return products, multiply_relations(operands.query, table[:, :1])[..., 0]
+    if bias is None:
+        return None, None
+    shape = (1, 1, operands.query.shape[2], bias.shape[1])
+    bias = jnp.broadcast_to(bias[None, None], shape)
+    return bias - bias[..., :1], bias[..., 0]
 
 
 def multiply_relations(

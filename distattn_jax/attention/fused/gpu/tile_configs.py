@@ -102,10 +102,11 @@ class TileConfigs(NamedTuple):
 WIDE = TileConfigs(
     forward=TileConfig(columns=128),
     query_gradient=TileConfig(),
-    key_gradient=TileConfig(),
+    key_gradient=TileConfig(stages=3),
     received=TileConfig(columns=128),
     attention_given=TileConfig(columns=128),
 )
+WIDE_DOT_PRODUCT = WIDE._replace(forward=TileConfig(warpgroups=3), key_gradient=TileConfig())
 SHORT = TileConfigs(
     forward=TileConfig(warpgroups=4, stages=3),
     query_gradient=TileConfig(),
@@ -141,7 +142,7 @@ LONG_KEY_MASK = LONG_SEGMENTS._replace(key_gradient=LONG.key_gradient)
 # For a mask of pairs or dropout, which need shared memory or registers.
 LONG_MASKED = LONG_SEGMENTS._replace(key_gradient=TileConfig(stages=3, held=("key",)))
 # For wide keys of which a narrow part needs a gradient, and narrow values.
-SHORT_WIDE_KEYS = WIDE.make_persistent()
+SHORT_WIDE_KEYS = WIDE._replace(key_gradient=TileConfig()).make_persistent()
 LONG_WIDE_KEYS = LONG._replace(
     forward=TileConfig(columns=128, warpgroups=3),
     query_gradient=TileConfig(),
@@ -201,8 +202,9 @@ def select_tile_configs(plan: Plan, operands: Operands) -> TileConfigs:
             return LONG_WIDE_KEYS
         return LONG_WIDE_KEYS.make_persistent("forward", "query_gradient", "key_gradient")
     if widest > MAX_WIDTH:
-        # With a mask, wider tiles of the forward kernel would need too much shared memory.
-        return WIDE if operands.mask is None else WIDE._replace(forward=WIDE.query_gradient)
+        if operands.mask is not None:  # Wider tiles would need too much shared memory.
+            return WIDE._replace(forward=WIDE.query_gradient)
+        return WIDE_DOT_PRODUCT if _is_dot_product(plan) else WIDE
     if is_short(operands):
         return _select_short(plan, operands, widest)
     return _select_long(plan, operands)
