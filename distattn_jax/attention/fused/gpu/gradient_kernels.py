@@ -44,7 +44,7 @@ from distattn_jax.attention.fused.score_map import (
     compute_gradient_multiplier,
     read_dropout_scale,
 )
-from distattn_jax.attention.fused.scoring import TableScoring
+from distattn_jax.attention.fused.scoring import DotProductScoring, TableScoring
 
 
 def query_gradient(
@@ -266,7 +266,15 @@ def key_gradient(
             ),
         }
 
-    return KernelBody(initialize, step, finish, scratch=scratch_buffers(score_map))
+    # Tiles of the dot product are faster if all weights are computed before the score gradient.
+    is_dot_product = type(score_map.scoring) is DotProductScoring
+    return KernelBody(
+        initialize,
+        step,
+        finish,
+        scratch=scratch_buffers(score_map),
+        late_vectors=("logsumexp", "negative_delta") if is_dot_product else (),
+    )
 
 
 def position_gradient(

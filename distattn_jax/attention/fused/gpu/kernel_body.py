@@ -43,7 +43,7 @@ class Tile(NamedTuple):
       wait: Waits until a streamed matrix has arrived, and returns its reference in shared memory.
       release: Frees the slot of a streamed matrix for the next copy.
       load_vector: Loads a streamed vector. All vectors and entries have arrived before the tile
-        begins. Their slots are freed after the tile.
+        begins, except for `KernelBody.late_vectors`. Their slots are freed after the tile.
       load_row_vector: Loads a vector of moving rows.
       load_diagonals: Loads one number for each entry from a vector of diagonals.
       wait_diagonals: Waits for the vectors of the diagonals of a square tile. Returns references to
@@ -109,6 +109,8 @@ class KernelBody(NamedTuple):
       scratch: Number of entries and dtype of each buffer that a warpgroup needs, by name.
       ends_with_product: True if `step` ends with a matrix product that depends on all numbers which
         the tile has loaded.
+      late_vectors: Names of streamed vectors for which `step` waits when it loads them, instead of
+        before the tile. The compiler does not move instructions across this wait.
     """
 
     initialize: Callable[[WarpgroupContext], Any]
@@ -117,6 +119,7 @@ class KernelBody(NamedTuple):
     scattered: tuple[str, ...] = ()
     scratch: Mapping[str, tuple[int, Any]] = MappingProxyType({})
     ends_with_product: bool = True
+    late_vectors: tuple[str, ...] = ()
 
 
 class KernelInputs(NamedTuple):

@@ -22,8 +22,9 @@ class SharedMemory(NamedTuple):
       arrived: Barriers that complete when the rows of a warpgroup have been copied.
       ring: Slots for the streamed columns, for diagonals, for moving rows and for the tiles of
         arrays of entries.
-      full: Barriers that complete when a slot has been filled. Each matrix has its own barriers.
-        Vectors and entries share the barriers `NUMBERS`, so that a tile waits for them only once.
+      full: Barriers that complete when a slot has been filled. Each matrix and each late vector has
+        its own barriers. All other vectors and entries share the barriers `NUMBERS`, so that a tile
+        waits for them only once.
       free: Barriers that complete when all warpgroups have released a slot, with the same names.
       outputs: Outputs of each warpgroup, except for those that replace resident rows. If there are
         two buffers for resident rows, no output replaces them.
@@ -79,10 +80,10 @@ def allocate(
         slots[name], windows[name] = config.stages + count, config.rows
     for name, array in {**inputs.moving, **inputs.diagonals}.items():
         ring[name] = scratch(slots[name], windows[name], array)
-    numbers = find_numbers(inputs)
-    copies = {name: 1 for name in ring if name not in numbers}
-    if numbers:
-        copies[NUMBERS], slots[NUMBERS] = sum(numbers.values()), config.stages
+    shared = _count_copies(body, inputs)
+    copies = {name: 1 for name in ring if name not in shared}
+    if shared:
+        copies[NUMBERS], slots[NUMBERS] = sum(shared.values()), config.stages
     return SharedMemory(
         resident={
             name: scratch(row_slots * config.warpgroups, config.rows, array)
@@ -117,11 +118,12 @@ def _replaces_resident(name: str, output: jax.ShapeDtypeStruct, inputs: KernelIn
     )
 
 
-def find_numbers(inputs: KernelInputs) -> dict[str, int]:
+def _count_copies(body: KernelBody, inputs: KernelInputs) -> dict[str, int]:
     """Return the number of copies per tile of each array that uses the barriers `NUMBERS`."""
     columns = {**inputs.streamed, **inputs.moving}
+    vectors = [name for name, x in columns.items() if len(x.shape) == 3]
     return {
-        **{name: 1 for name, x in columns.items() if len(x.shape) == 3},
+        **{name: 1 for name in vectors if name not in body.late_vectors},
         **dict.fromkeys(inputs.entries, 1),
         # A copy is limited to 256 rows. The window of a tile on the diagonals needs two.
         **{name: 2 for name, x in inputs.diagonals.items() if len(x.shape) == 3},

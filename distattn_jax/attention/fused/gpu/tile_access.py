@@ -138,7 +138,7 @@ def make_tile(
     kind: TileKind,
     reused_blocks: dict[str, int],
 ) -> tuple[Tile, Callable[[], None]]:
-    """Return a tile after its numbers have arrived, and a function that frees their slots.
+    """Return a tile after its vectors and entries have arrived, and a function to free their slots.
 
     Args:
       kernel: Computation, references and buffers.
@@ -176,7 +176,7 @@ def make_tile(
 
     def load(name, read):
         loaded.append(name)
-        return read(memory.ring[name].at[slot])
+        return read(wait(name) if name in memory.full else memory.ring[name].at[slot])
 
     def release_numbers():
         # A copy must not overwrite numbers that a thread still reads. If the tile ends with a
@@ -185,6 +185,9 @@ def make_tile(
             plgpu.commit_smem()
         if NUMBERS in memory.free:
             plgpu.barrier_arrive(memory.free[NUMBERS].at[slot])
+        for name in loaded:
+            if name in memory.free:
+                release(name)
 
     rows = pl.ds(warpgroup * config.rows, config.rows)
 

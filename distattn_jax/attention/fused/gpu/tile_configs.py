@@ -102,11 +102,11 @@ class TileConfigs(NamedTuple):
 WIDE = TileConfigs(
     forward=TileConfig(columns=128),
     query_gradient=TileConfig(),
-    key_gradient=TileConfig(stages=3),
+    key_gradient=TileConfig(),
     received=TileConfig(columns=128),
     attention_given=TileConfig(columns=128),
 )
-WIDE_DOT_PRODUCT = WIDE._replace(forward=TileConfig(warpgroups=3), key_gradient=TileConfig())
+WIDE_DOT_PRODUCT = WIDE._replace(forward=TileConfig(warpgroups=3))
 SHORT = TileConfigs(
     forward=TileConfig(warpgroups=4, stages=3),
     query_gradient=TileConfig(),
@@ -142,7 +142,7 @@ LONG_KEY_MASK = LONG_SEGMENTS._replace(key_gradient=LONG.key_gradient)
 # For a mask of pairs or dropout, which need shared memory or registers.
 LONG_MASKED = LONG_SEGMENTS._replace(key_gradient=TileConfig(stages=3, held=("key",)))
 # For wide keys of which a narrow part needs a gradient, and narrow values.
-SHORT_WIDE_KEYS = WIDE._replace(key_gradient=TileConfig()).make_persistent()
+SHORT_WIDE_KEYS = WIDE.make_persistent()
 LONG_WIDE_KEYS = LONG._replace(
     forward=TileConfig(columns=128, warpgroups=3),
     query_gradient=TileConfig(),
@@ -213,18 +213,20 @@ def select_tile_configs(plan: Plan, operands: Operands) -> TileConfigs:
 def _select_short(plan: Plan, operands: Operands, widest: int) -> TileConfigs:
     """Return the tile configurations for short sequences and heads up to `MAX_WIDTH`."""
     is_narrow = widest <= MAX_NARROW_WIDTH
-    has_mask, has_dropout = operands.mask is not None, operands.dropout_words is not None
-    has_segments = operands.query_segments is not None
-    needs_many_registers = _is_tabulated(plan) or isinstance(plan.scoring, RelationScoring)
+    has_window, has_mask = plan.window != Window(), operands.mask is not None
+    has_dropout, has_segments = (
+        operands.dropout_words is not None,
+        operands.query_segments is not None,
+    )
+    is_dot_product, has_relations = _is_dot_product(plan), isinstance(plan.scoring, RelationScoring)
     configs = NARROW if is_narrow else SHORT
-    if not needs_many_registers and not is_narrow:
+    if not is_narrow and not has_relations and not _is_tabulated(plan):
         configs = configs._replace(query_gradient=NARROW.query_gradient)
     # Wider tiles would contain few visible entries, or need more registers or shared memory.
-    if plan.window != Window() or (has_dropout and not _is_dot_product(plan)):
+    if has_window or (has_dropout and not is_dot_product):
         configs = configs._replace(query_gradient=SHORT.query_gradient)
-    if plan.window != Window() or has_dropout or has_mask or has_segments:
-        configs = configs._replace(key_gradient=SMALL_KEY_GRADIENT)
-    if not is_narrow and (_is_computed(plan) or isinstance(plan.scoring, RelationScoring)):
+    needs_registers = _is_computed(plan) or has_relations or (plan.received and is_dot_product)
+    if has_window or has_mask or has_dropout or has_segments or (needs_registers and not is_narrow):
         configs = configs._replace(key_gradient=SMALL_KEY_GRADIENT)
     if is_narrow and has_mask:
         configs = configs._replace(forward=SHORT.forward, key_gradient=TileConfig(warpgroups=4))

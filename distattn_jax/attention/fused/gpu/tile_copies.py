@@ -11,11 +11,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from distattn_jax.attention.fused.gpu.kernel_body import GridIndex, count_leading_rows
-from distattn_jax.attention.fused.gpu.shared_memory import (
-    NUMBERS,
-    count_reused_blocks,
-    find_numbers,
-)
+from distattn_jax.attention.fused.gpu.shared_memory import NUMBERS, count_reused_blocks
 from distattn_jax.attention.fused.gpu.tile_configs import TileConfig
 
 
@@ -37,7 +33,8 @@ def copy_tiles(refs, memory, grid_index, bounds, schedule, config, origin, itera
     """
     read_run = functools.partial(read_run_of_part, refs, grid_index, schedule, 0)
     block_row = grid_index.block * config.block_rows
-    reused_blocks, numbers = count_reused_blocks(refs, config), find_numbers(refs)
+    reused_blocks = count_reused_blocks(refs, config)
+    numbers = [name for name in memory.ring if name not in memory.full]
     first, end = bounds
 
     def copy_block(name, block):
