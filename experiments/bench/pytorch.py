@@ -10,7 +10,7 @@ launch.
 
 import dataclasses
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from statistics import median
 from typing import Any
 
@@ -18,6 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from distattn_jax.attention import alibi_slopes, t5_buckets
+from experiments.bench.cases import REFERENCE_CASE
 from experiments.bench.shapes import Shape
 from experiments.bench.table import Row
 from experiments.bench.variants import DEVIATION, GLOBAL, LOCAL, MAX_DISTANCE, V
@@ -45,22 +46,29 @@ def find_version() -> str:
     return torch.__version__
 
 
+def select_peers(cases: Sequence[str]) -> list[str]:
+    """Return the names of the functions of `PEERS` that compute one of the cases."""
+    return [name for name, (case, _) in PEERS.items() if case in cases]
+
+
 def measure_pytorch(
-    name: str, shape: Shape, dtype: str, repeats: int, deadline: float
+    peers: Sequence[str], name: str, shape: Shape, dtype: str, repeats: int, deadline: float
 ) -> Iterator[Row]:
-    """Time the attention functions of PyTorch, and yield one row for each function of `PEERS`.
+    """Time attention functions of PyTorch, and yield one row for each of them.
 
     Args:
+      peers: Names of the functions in `PEERS`.
       name: Name of the shape.
       shape: Sizes of the arrays.
       dtype: Name of the dtype of the inputs.
       repeats: Number of timings, of which the median is reported.
       deadline: Value of `time.monotonic()` after which no further function is timed.
     """
-    for case, make_peer in PEERS.items():
+    for peer in peers:
         if time.monotonic() > deadline:
             return
-        row = Row(name, case, implementation=IMPLEMENTATION)
+        row = Row(name, peer, implementation=IMPLEMENTATION)
+        _, make_peer = PEERS[peer]
         try:
             forward, both, message = _measure_peer(make_peer, shape, dtype, repeats)
             yield dataclasses.replace(row, forward_ms=forward, both_ms=both, message=message)
@@ -178,14 +186,14 @@ def _make_t5(query: Any, key: Any, value: Any) -> Peer:
     return lambda: attend(query, key, value, score_mod=add_bias), (table,)
 
 
-# Each function takes query, key and value of shape (B, N, L, H). The gradients of w and v take many
-# seconds, and come last.
-PEERS: dict[str, Callable[..., Peer]] = {
-    "torch_sdpa": _make_sdpa,
-    "torch_flex_relative_position_keys": _make_relative_keys,
-    "torch_flex_alibi": _make_alibi,
-    "torch_flex_t5_bias": _make_t5,
-    "torch_flex_distance_aware": _make_distance_aware,
+# The case of the benchmark that each function computes, and the function. It takes query, key and
+# value of shape (B, N, L, H). The gradients of w and v take many seconds, and come last.
+PEERS: dict[str, tuple[str, Callable[..., Peer]]] = {
+    "torch_sdpa": (REFERENCE_CASE, _make_sdpa),
+    "torch_flex_relative_position_keys": ("relative_position_keys", _make_relative_keys),
+    "torch_flex_alibi": ("alibi", _make_alibi),
+    "torch_flex_t5_bias": ("t5_bias", _make_t5),
+    "torch_flex_distance_aware": ("distance_aware", _make_distance_aware),
 }
 
 

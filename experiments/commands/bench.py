@@ -50,7 +50,7 @@ class Bench(Options):
         choices=("auto", "bfloat16", "float16", "float32"),
     )
     repeats: int = option(5, "number of timings; the median is reported")
-    peers: bool = option(False, "whether to time PyTorch's attention too, after all other cases")
+    peers: bool = option(False, "whether to time the same cases with PyTorch, after all others")
     processes: int = option(
         0,
         "processes that compile; 0: one for each core if there is a GPU, otherwise 1; with 1, no "
@@ -183,15 +183,18 @@ def measure_all(bench: Bench, setup: Mapping[str, Any], deadline: float) -> Iter
             if row.case == REFERENCE_CASE:
                 references[name] = row
             yield add_rates(row, shape, references[name])
-    for name, shape in shapes.items() if bench.peers else ():
-        for row in pytorch.measure_pytorch(name, shape, settings.dtype, bench.repeats, deadline):
+    peers = pytorch.select_peers(bench.cases) if bench.peers else []
+    for name, shape in shapes.items():
+        for row in pytorch.measure_pytorch(
+            peers, name, shape, settings.dtype, bench.repeats, deadline
+        ):
             yield add_rates(row, shape, references[name])
 
 
 def report_left_out(bench: Bench, rows: Sequence[Row]) -> None:
     """Print the cases that did not start before the limit of time, and how to add them."""
     done = {(row.shape, row.case) for row in rows}
-    peers = tuple(pytorch.PEERS) if bench.peers else ()
+    peers = pytorch.select_peers(bench.cases) if bench.peers else []
     left_out = {
         shape: [case for case in (*bench.cases, *peers) if (shape, case) not in done]
         for shape in bench.shapes

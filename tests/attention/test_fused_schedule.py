@@ -178,7 +178,10 @@ LOOPS = {  # number of loops of a kernel with blocks of queries
     "no padded keys, causal": ({"full_keys": 640, "window": Window(right=0)}, 3),
     "causal": ({"window": Window(right=0)}, 3),  # FAR, PLAIN, MASKED
     "mask": ({"has_mask": True}, 2),  # MASKED FAR, MASKED
-    "segments": (dict.fromkeys(("query_segments", "key_segments"), SEGMENTS), 4),  # MASKED FAR, MASKED, FAR, PLAIN
+    "segments": (
+        dict.fromkeys(("query_segments", "key_segments"), SEGMENTS),
+        4,
+    ),  # MASKED FAR, MASKED, FAR, PLAIN
 }
 
 
