@@ -78,7 +78,7 @@ KERNEL_MAPPINGS: dict[Any, _KernelMapping] = {
 
 
 def uses_tables(variant: Variant) -> bool:
-    """Return True if the kernels read the function of the relative position from a table."""
+    """Return True if the function of the relative position and its derivatives need tables."""
     if isinstance(variant, DistanceAware):
         return variant.mapping not in KERNEL_MAPPINGS
     return isinstance(variant, DistanceBias) and not (_is_alibi(variant) or is_t5(variant))

@@ -123,9 +123,9 @@ def _make_distance_aware(query: Any, key: Any, value: Any) -> Peer:
     w, v = torch.tensor(halves, device="cuda"), torch.full((heads,), V, device="cuda")
 
     def adjust_score(score, example, head, i, j):
-        shape_of_head = v[head]  # FlexAttention allows one indexing of an array with a gradient.
+        v_of_head = v[head]  # FlexAttention allows one indexing of an array with a gradient.
         x = w[head] * (i - j).abs()
-        factor = (1 + torch.exp(shape_of_head)) * torch.sigmoid(x - shape_of_head)
+        factor = (1 + torch.exp(v_of_head)) * torch.sigmoid(x - v_of_head)
         return torch.relu(score) * factor
 
     attend = _compile_flex()
@@ -186,8 +186,8 @@ def _make_t5(query: Any, key: Any, value: Any) -> Peer:
     return lambda: attend(query, key, value, score_mod=add_bias), (table,)
 
 
-# The case of the benchmark that each function computes, and the function. It takes query, key and
-# value of shape (B, N, L, H). The gradients of w and v take many seconds, and come last.
+# Case that each function computes, and the function of query, key and value, shape (B, N, L, H).
+# The gradients of w and v take many seconds, and come last.
 PEERS: dict[str, tuple[str, Callable[..., Peer]]] = {
     "torch_sdpa": (REFERENCE_CASE, _make_sdpa),
     "torch_flex_relative_position_keys": ("relative_position_keys", _make_relative_keys),

@@ -183,7 +183,7 @@ def measure_all(bench: Bench, setup: Mapping[str, Any], deadline: float) -> Iter
             if row.case == REFERENCE_CASE:
                 references[name] = row
             yield add_rates(row, shape, references[name])
-    peers = pytorch.select_peers(bench.cases) if bench.peers else []
+    peers = pytorch.select_peers((REFERENCE_CASE, *bench.cases)) if bench.peers else []
     for name, shape in shapes.items():
         for row in pytorch.measure_pytorch(
             peers, name, shape, settings.dtype, bench.repeats, deadline
@@ -194,7 +194,7 @@ def measure_all(bench: Bench, setup: Mapping[str, Any], deadline: float) -> Iter
 def report_left_out(bench: Bench, rows: Sequence[Row]) -> None:
     """Print the cases that did not start before the limit of time, and how to add them."""
     done = {(row.shape, row.case) for row in rows}
-    peers = pytorch.select_peers(bench.cases) if bench.peers else []
+    peers = pytorch.select_peers((REFERENCE_CASE, *bench.cases)) if bench.peers else []
     left_out = {
         shape: [case for case in (*bench.cases, *peers) if (shape, case) not in done]
         for shape in bench.shapes

@@ -185,21 +185,31 @@ def test_every_kernel_lowers(variant, sizes, arguments):
     assert "mosaic_gpu" in lower(program, *arrays, variant)
 
 
-def test_a_mask_with_segments_in_persistent_kernels_fits_into_shared_memory(monkeypatch):
+def ripple(distance, parameters):
+    """Return a bias with 4 parameters per head, so that the kernels read 5 tables."""
+    height, decay, frequency, phase = parameters
+    return height * jnp.exp(-decay * jnp.abs(distance)) * jnp.cos(frequency * distance + phase)
+
+
+@pytest.mark.parametrize(
+    "variant", [DotProduct(), DistanceBias(4 * (jnp.ones(2),), ripple)], ids=["dot product", "bias"]
+)
+def test_a_mask_with_segments_in_persistent_kernels_fits_into_shared_memory(variant, monkeypatch):
     """Persistent kernels have two buffers for the rows of a block, if there is one processor."""
     module = "distattn_jax.attention.fused.gpu.tile_configs"
     monkeypatch.setattr(f"{module}.count_processors", lambda: 1)
     sizes = Sizes(batch=2, queries=256, keys=256, heads=2, width=64, value_width=64)
-    types = jax.eval_shape(lambda: (*inputs(sizes, "bfloat16"), DotProduct()))
+    types = jax.eval_shape(lambda: inputs(sizes, "bfloat16"))
     segments = jnp.zeros((2, 256), jnp.int32)
     program = functools.partial(
         outputs_and_gradients,
         implementation="pallas",
+        received=True,
         mask=jnp.ones((2, 1, 256, 256), bool),
         query_segments=segments,
         key_segments=segments,
     )
-    assert "mosaic_gpu" in lower(program, *types)
+    assert "mosaic_gpu" in lower(program, *types, variant)
 
 
 @pytest.fixture(params=["cuda", "tpu"])

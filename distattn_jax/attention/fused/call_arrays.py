@@ -31,7 +31,7 @@ def collect_scalars(plan: Plan, operands: Operands) -> dict[str, Array]:
 
 
 def name_tables(plan: Plan, operands: Operands, kernel: str) -> dict[str, Float[Array, "B N D"]]:
-    """Return the tables of relative positions that a kernel reads, by name.
+    """Return the tables of `TableScoring` that a kernel reads, by name.
 
     Args:
       plan: Static options of the call.
@@ -74,8 +74,8 @@ def compute_coefficient_gradients(
     """Return the gradients of all coefficients: slope, shift, height and far value.
 
     The gradient of the height is computed from the gradient of its logarithm. The gradient of the
-    far value is 0, because the far value is treated as a constant. If tables contain the function,
-    the coefficients are its parameters.
+    far value is 0, because the far value is treated as a constant. For `TableScoring`, the
+    coefficients are the parameters of f.
 
     Args:
       plan: Static options of the call.
@@ -97,8 +97,8 @@ def compute_coefficient_gradients(
     return jnp.stack(Coefficients(slope, shift, height, far), axis=-1)
 
 
-def compute_negative_delta(backward: BackwardOperands) -> Float[Array, "B N T"]:
-    """Return `BackwardOperands.negative_delta`, for kernels that do not compute it."""
+def compute_delta(backward: BackwardOperands) -> Float[Array, "B N T"]:
+    """Return D of each query, for kernels that do not compute it."""
     delta = jnp.einsum(
         "btne,btne->bnt",
         backward.values,
@@ -106,7 +106,7 @@ def compute_negative_delta(backward: BackwardOperands) -> Float[Array, "B N T"]:
         preferred_element_type=jnp.float32,
         precision=select_precision(backward.values.dtype),
     )
-    return -delta if backward.other_delta is None else -(backward.other_delta + delta)
+    return delta if backward.other_delta is None else backward.other_delta + delta
 
 
 def sum_groups(gradient: Float[Array, "B S N W"], key_heads: int) -> Float[Array, "B S K W"]:

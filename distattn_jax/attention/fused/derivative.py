@@ -90,20 +90,19 @@ def _attend_with_relations(
     """Compute relative position attention: multiply by the tables outside of the kernels."""
     batch, _, heads, _ = operands.query.shape
     radius = jnp.full((batch, heads), scoring.clip_distance, jnp.int32)
-    products, first_products = relations.compute_products(operands)
     kernel_operands = operands._replace(
         key_table=None,
         value_table=None,
         relation_bias=None,
         radius=radius,
-        relation_products=products,
+        relation_products=relations.compute_products(operands),
     )
     (values, received, logsumexp), weights = _attend(make_kernels, plan, kernel_operands)
     if operands.value_table is not None and weights is not None:
         added = relations.sum_relation_values(weights, operands.value_table, values.dtype)
         values = (values.astype(jnp.float32) + added).astype(values.dtype)
-    if logsumexp is not None and first_products is not None:
-        first_score = jnp.moveaxis(first_products * scoring.scale, 1, 2)
+    if logsumexp is not None and kernel_operands.relation_products is not None:
+        first_score = scoring.scale * jnp.moveaxis(relations.compute_first_product(operands), 1, 2)
         logsumexp += jnp.where(jnp.isfinite(logsumexp), first_score, 0)
     return Outputs(values, received, logsumexp)
 

@@ -84,7 +84,8 @@ class DistanceFunction(NamedTuple):
       is_nonnegative: True if f is never negative. Multiplying scores by a constant f >= 0 does not
         change the order of the scores. A kernel may therefore compute the maximum first and
         multiply afterwards.
-      is_cheap: True if evaluating f takes less time than reading it, or storing and reading it.
+      is_cheap: True if kernels compute f faster than they read it from a table (GPU) or from a
+        stored tile (TPU).
     """
 
     evaluate: Callable[[Distances, Coefficients], Array]

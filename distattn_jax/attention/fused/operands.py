@@ -121,7 +121,7 @@ class BackwardOperands(NamedTuple):
       values: Output values O.
       other_delta: Σ_j A_ij g_j - dz_i for each query i, where A are the attention weights, and dz
         is the cotangent of the logsumexp. With relation weights W, the sum also contains
-        Σ_r W_ir G_ir. None means 0.
+        Σ_r W_ir G_ir. None means 0. A kernel without the input `values` gets D_i instead.
       negative_delta: -D_i = -(`other_delta` + dO_i · O_i) for each query i. Its last axis may be
         padded. It is None before the kernel `query_gradient`, which computes it.
       relation_cotangent: Cotangent G of the relation weights. None if there are no such weights.

@@ -68,24 +68,29 @@ def resize_table(table: Float[Array, "#N _ W"], clip_distance: int) -> Float[Arr
     return jnp.concatenate([*first, table, *last], axis=1)
 
 
-def compute_products(
-    operands: Operands,
-) -> tuple[Float[Array, "#B #T N R"] | None, Float[Array, "#B #T N"] | None]:
-    """Return P[i, r] - P[i, 0] and P[i, 0], from the table of keys or the relation bias.
+def compute_products(operands: Operands) -> Float[Array, "#B #T N R"] | None:
+    """Return P[i, r] - P[i, 0] from the table of keys or the relation bias, or None.
 
-    All examples and queries share the products of a bias. The results are None if there is neither
-    a table nor a bias.
+    All examples and queries share the products of a bias.
     """
     table, bias = operands.key_table, operands.relation_bias
     if table is not None:
         # Subtracting the first vector of the table takes less time than subtracting P[i, 0].
-        products = multiply_relations(operands.query, table - table[:, :1])
-        return products, multiply_relations(operands.query, table[:, :1])[..., 0]
-    if bias is None:
-        return None, None
-    shape = (1, 1, operands.query.shape[2], bias.shape[1])
-    bias = jnp.broadcast_to(bias[None, None], shape)
-    return bias - bias[..., :1], bias[..., 0]
+        return multiply_relations(operands.query, table - table[:, :1])
+    return None if bias is None else _broadcast_bias(operands, bias - bias[:, :1])
+
+
+def compute_first_product(operands: Operands) -> Float[Array, "#B #T N"]:
+    """Return P[i, 0] from the table of keys or the relation bias."""
+    if operands.key_table is not None:
+        return multiply_relations(operands.query, operands.key_table[:, :1])[..., 0]
+    assert operands.relation_bias is not None, "there is a table or a bias"
+    return _broadcast_bias(operands, operands.relation_bias[:, :1])[..., 0]
+
+
+def _broadcast_bias(operands: Operands, bias: Float[Array, "#N R"]) -> Float[Array, "1 1 N R"]:
+    """Return a bias of relations as an array that all examples and queries share."""
+    return jnp.broadcast_to(bias[None, None], (1, 1, operands.query.shape[2], bias.shape[1]))
 
 
 def multiply_relations(

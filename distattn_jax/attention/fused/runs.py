@@ -37,8 +37,8 @@ class TileKind(NamedTuple):
       is_far: True if the distance function is treated as constant in each of the tiles.
       is_zero: True if all scores of the tiles are treated as 0.
       is_masked: True if some entries of the tiles may be masked.
-      side: 1 if no key of a tile is after a query of the tile, -1 if no key is before a query, 0 if
-        a tile may have keys before a query and keys after a query, or if the side does not matter.
+      side: 1 if all keys of a far tile are before all of its queries, -1 if they are after them. It
+        is 0 in all other tiles, or if the side does not matter.
       has_small_scores: True if all scores of the head are small: see `small_scores`.
     """
 

@@ -13,7 +13,7 @@ Q and K are left out.
 If scores are multiplied by f and Q · K · height · |f(∞)| is also at most the tolerance, all scores
 of the head beyond the radius are treated as 0 (see `skipped_tiles`).
 
-If tables contain f, the scores of a head are treated as 0 beyond a radius for which
+With `TableScoring`, the scores of a head are treated as 0 beyond a radius for which
 
     Q · K · max(|f(R)|, |∂f(R)/∂θ|)  <=  tolerance      for all R >= radius and all parameters θ
 

@@ -224,7 +224,7 @@ def schedule_diagonal_blocks(
     end = jnp.where(window_hides_all, 0, jnp.minimum(query_lengths, key_lengths - first))
     end = jnp.maximum(count_tiles(end, tile_size), start)
     if inputs.has_mask or inputs.key_mask is not None or inputs.query_segments is not None:
-        return stack_runs([Run(MASKED, start, end)], start, end)
+        return stack_runs([Run(MASKED, start, end)], start, end, keeps_column_order=True)
     plain_start = jnp.clip(count_tiles(-first, tile_size), start, end)
     plain_end = jnp.clip((key_lengths - last_tile) // tile_size, plain_start, end)
     plain_end = jnp.where(window_hides_none, plain_end, plain_start)

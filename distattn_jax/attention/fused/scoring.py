@@ -61,6 +61,7 @@ class DotProductScoring:
 
     scale: float
     distinctions = Distinctions()
+    is_dot_product = True
     has_relation_products = False
     has_relation_weights = False
     has_positions = False
@@ -123,6 +124,7 @@ class DistanceScoring:
     function: DistanceFunction
     is_additive: bool
     distinctions = Distinctions(far=True)
+    is_dot_product = False
     gradient_names = ("slope", "shift", "log_height")
     has_relation_products = False
     has_relation_weights = False
@@ -295,6 +297,7 @@ class TableScoring:
     is_additive: bool
     parameters: int
     distinctions = Distinctions()  # Reading a constant from a table takes as long as reading f.
+    is_dot_product = False
     has_relation_products = False
     has_relation_weights = False
     has_positions = False
@@ -382,6 +385,7 @@ class RelationScoring(DotProductScoring):
     has_relation_products: bool
     has_relation_weights: bool
     distinctions = Distinctions(far=True, far_sides=True)
+    is_dot_product = False
 
 
 @dataclasses.dataclass(frozen=True)
@@ -393,6 +397,7 @@ class PositionScoring(DotProductScoring):
     from the queries q.
     """
 
+    is_dot_product = False
     has_positions = True
 
 

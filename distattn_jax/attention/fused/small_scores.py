@@ -40,7 +40,7 @@ def find_small_scores(plan: Plan, operands: Operands) -> Bool[Array, "B N"] | No
         (operands.query, operands.key, operands.coefficients)
     )
     largest: Float[Array, "B N"] | float
-    if type(scoring) is DotProductScoring:
+    if isinstance(scoring, DotProductScoring) and scoring.is_dot_product:
         largest = abs(scoring.score_multiplier(None))
     elif isinstance(scoring, DistanceScoring) and not scoring.is_additive:
         largest = _largest_factor(scoring, coefficients, query.shape[1] + key.shape[1])

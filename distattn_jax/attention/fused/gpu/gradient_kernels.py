@@ -44,7 +44,7 @@ from distattn_jax.attention.fused.score_map import (
     compute_gradient_multiplier,
     read_dropout_scale,
 )
-from distattn_jax.attention.fused.scoring import DotProductScoring, TableScoring
+from distattn_jax.attention.fused.scoring import TableScoring
 
 
 def query_gradient(
@@ -52,10 +52,9 @@ def query_gradient(
 ) -> KernelBody:
     """Return the body of the kernel for the gradients of the queries and the coefficients.
 
-    Inputs: `query`, `values_cotangent`, `logsumexp`, and `values` or `other_delta` or both for the
-    rows of the score map. If `values`, the output of the forward kernel, is absent, `other_delta`
-    is D. `key`, `value` and, if `has_received` is True,
-    `received_cotangent` for its columns.
+    Inputs for the rows of the score map: `query`, `values_cotangent`, `logsumexp`, and `values`
+    (the output of the forward kernel), `other_delta`, or both. Without `values`, `other_delta` is
+    D. Inputs for its columns: `key`, `value` and, if `has_received` is True, `received_cotangent`.
 
     Outputs: `query`, the gradient of the queries, `negative_delta`, which is -D_i of each query i,
     and one output with one number per query for each of the scoring's `gradient_names`. For
@@ -179,9 +178,10 @@ def key_gradient(
 ) -> KernelBody:
     """Return the body of the kernel for the gradients of keys and values.
 
-    Inputs: `key`, `value` and, if `has_received` is True, `received_cotangent` for the rows of the
-    score map. `query`, `values_cotangent`, `logsumexp` and `negative_delta` for its columns. If
-    tiles are skipped, `skipped_sums["value"]` is their part of the gradient of the values.
+    Inputs for the rows of the score map: `key`, `value` and, if `has_received` is True,
+    `received_cotangent`. Inputs for its columns: `query`, `values_cotangent`, `logsumexp` and
+    `negative_delta`. If tiles are skipped, `skipped_sums["value"]` is their part of the gradient of
+    the values.
 
     Outputs: `key`, the gradient of the keys, and `value`, the gradient of the values.
 
@@ -266,14 +266,11 @@ def key_gradient(
             ),
         }
 
-    # Tiles of the dot product are faster if all weights are computed before the score gradient.
-    is_dot_product = type(score_map.scoring) is DotProductScoring
+    # The compiler moves no instructions across the wait for -D, so that it computes all weights
+    # first. This is faster for the dot product.
+    late_vectors = ("logsumexp", "negative_delta") if score_map.scoring.is_dot_product else ()
     return KernelBody(
-        initialize,
-        step,
-        finish,
-        scratch=scratch_buffers(score_map),
-        late_vectors=("logsumexp", "negative_delta") if is_dot_product else (),
+        initialize, step, finish, scratch=scratch_buffers(score_map), late_vectors=late_vectors
     )
 
 
@@ -282,10 +279,10 @@ def position_gradient(
 ) -> KernelBody:
     """Return the body of the kernel for the gradient of the position vectors.
 
-    Inputs: `lower_positions` and `upper_positions` for the diagonals of the score map. A warpgroup
-    has one tile of diagonals from each of them. `key`, `value` and, if `has_received` is True,
-    `received_cotangent` for its moving rows. `query`, `position_query`, `values_cotangent`,
-    `logsumexp` and `negative_delta` for its columns.
+    Inputs for the diagonals of the score map: `lower_positions` and `upper_positions`. A warpgroup
+    has one tile of diagonals from each of them. Inputs for its moving rows: `key`, `value` and, if
+    `has_received` is True, `received_cotangent`. Inputs for its columns: `query`, `position_query`,
+    `values_cotangent`, `logsumexp` and `negative_delta`.
 
     Outputs: `lower_positions` and `upper_positions`, two parts of the gradient. A position vector
     that occurs in both inputs has a part in each output.

@@ -43,7 +43,8 @@ class Tile(NamedTuple):
       wait: Waits until a streamed matrix has arrived, and returns its reference in shared memory.
       release: Frees the slot of a streamed matrix for the next copy.
       load_vector: Loads a streamed vector. All vectors and entries have arrived before the tile
-        begins, except for `KernelBody.late_vectors`. Their slots are freed after the tile.
+        begins, except for `KernelBody.late_vectors`. The slots of all of them are freed after the
+        tile.
       load_row_vector: Loads a vector of moving rows.
       load_diagonals: Loads one number for each entry from a vector of diagonals.
       wait_diagonals: Waits for the vectors of the diagonals of a square tile. Returns references to
@@ -51,7 +52,7 @@ class Tile(NamedTuple):
         (row, column) of the tile belongs to the diagonal row - column + columns.
       load_entries: Loads the tile of an array of entries.
       skip: Waits for a matrix that this tile does not use, and frees its slot.
-      streamed: Names of all arrays in the ring buffer.
+      ring_names: Names of all arrays in the ring buffer.
     """
 
     row: jax.Array
@@ -66,7 +67,7 @@ class Tile(NamedTuple):
     wait_diagonals: Callable[[str], tuple[Any, Any]]
     load_entries: Callable[[str], jax.Array]
     skip: Callable[[str], None]
-    streamed: Collection[str]
+    ring_names: Collection[str]
 
 
 class WarpgroupContext(NamedTuple):
@@ -110,7 +111,8 @@ class KernelBody(NamedTuple):
       ends_with_product: True if `step` ends with a matrix product that depends on all numbers which
         the tile has loaded.
       late_vectors: Names of streamed vectors for which `step` waits when it loads them, instead of
-        before the tile. The compiler does not move instructions across this wait.
+        before the tile. The compiler does not move instructions across this wait. `step` loads
+        each of them at most once.
     """
 
     initialize: Callable[[WarpgroupContext], Any]

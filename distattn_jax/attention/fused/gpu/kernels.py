@@ -9,7 +9,7 @@ from jaxtyping import Array, Float
 from distattn_jax.attention.fused import skipped_tiles
 from distattn_jax.attention.fused.call_arrays import (
     compute_coefficient_gradients,
-    compute_negative_delta,
+    compute_delta,
     sum_groups,
 )
 from distattn_jax.attention.fused.gpu import gradient_kernels, mosaic, weight_kernels
@@ -100,7 +100,7 @@ class _Kernels(KernelCall):
         delta_inputs = {"values": backward.values}
         if key.shape[-1] > MAX_WIDE_WIDTH:  # The values would need too much shared memory.
             delta_inputs = {}
-            backward = backward._replace(other_delta=-compute_negative_delta(backward))
+            backward = backward._replace(other_delta=compute_delta(backward))
         backward = self.arrays.pad(backward)
         if backward.other_delta is not None:
             delta_inputs["other_delta"] = backward.other_delta

@@ -70,18 +70,18 @@ def wait_for_positions(
     """Wait for the queries and position vectors of a tile. Return None for other scorings."""
     if not score_map.scoring.has_positions:
         return None
-    if "positions" in tile.streamed:
+    if "positions" in tile.ring_names:
         lower, upper = tile.wait_diagonals("positions")
     else:
         lower, upper = (context.resident[f"{part}_positions"] for part in ("lower", "upper"))
-    if "position_query" in tile.streamed:
+    if "position_query" in tile.ring_names:
         query = tile.wait("position_query")
     else:
         query = context.resident["position_query"]
 
     def release():
         for name in ("positions", "position_query"):
-            if name in tile.streamed:
+            if name in tile.ring_names:
                 tile.release(name)
 
     return PositionTile(query, lower, upper, release)

@@ -81,7 +81,7 @@ class RelationTile(NamedTuple):
     def _read_end(self, name: str) -> jax.Array:
         """Return a tile with the number of its query for each entry, or zeros without a vector."""
         if self.is_transposed:
-            vector = self.tile.load_vector(name) if name in self.tile.streamed else None
+            vector = self.tile.load_vector(name) if name in self.tile.ring_names else None
         else:
             vector = self.context.vectors.get(name)
         if vector is None:

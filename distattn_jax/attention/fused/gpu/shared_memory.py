@@ -10,7 +10,7 @@ from distattn_jax.attention.fused.gpu import mosaic
 from distattn_jax.attention.fused.gpu.kernel_body import KernelBody, KernelInputs
 from distattn_jax.attention.fused.gpu.tile_configs import TileConfig
 
-NUMBERS = "numbers"  # name of the barriers that all vectors and entries of a tile share
+VECTORS = "vectors"  # name of the barriers that vectors and entries share, except for late vectors
 
 
 class SharedMemory(NamedTuple):
@@ -23,7 +23,7 @@ class SharedMemory(NamedTuple):
       ring: Slots for the streamed columns, for diagonals, for moving rows and for the tiles of
         arrays of entries.
       full: Barriers that complete when a slot has been filled. Each matrix and each late vector has
-        its own barriers. All other vectors and entries share the barriers `NUMBERS`, so that a tile
+        its own barriers. All other vectors and entries share the barriers `VECTORS`, so that a tile
         waits for them only once.
       free: Barriers that complete when all warpgroups have released a slot, with the same names.
       outputs: Outputs of each warpgroup, except for those that replace resident rows. If there are
@@ -80,10 +80,10 @@ def allocate(
         slots[name], windows[name] = config.stages + count, config.rows
     for name, array in {**inputs.moving, **inputs.diagonals}.items():
         ring[name] = scratch(slots[name], windows[name], array)
-    shared = _count_copies(body, inputs)
-    copies = {name: 1 for name in ring if name not in shared}
-    if shared:
-        copies[NUMBERS], slots[NUMBERS] = sum(shared.values()), config.stages
+    vector_copies = _count_vector_copies(body, inputs)
+    copies = {name: 1 for name in ring if name not in vector_copies}
+    if vector_copies:
+        copies[VECTORS], slots[VECTORS] = sum(vector_copies.values()), config.stages
     return SharedMemory(
         resident={
             name: scratch(row_slots * config.warpgroups, config.rows, array)
@@ -118,8 +118,8 @@ def _replaces_resident(name: str, output: jax.ShapeDtypeStruct, inputs: KernelIn
     )
 
 
-def _count_copies(body: KernelBody, inputs: KernelInputs) -> dict[str, int]:
-    """Return the number of copies per tile of each array that uses the barriers `NUMBERS`."""
+def _count_vector_copies(body: KernelBody, inputs: KernelInputs) -> dict[str, int]:
+    """Return the number of copies per tile of each array that uses the barriers `VECTORS`."""
     columns = {**inputs.streamed, **inputs.moving}
     vectors = [name for name, x in columns.items() if len(x.shape) == 3]
     return {
@@ -138,6 +138,7 @@ def count_reused_blocks(inputs: KernelInputs, config: TileConfig) -> dict[str, i
     them, and one new block. Each block is therefore copied once, and has a slot of its own.
     """
     counts = {name: config.warpgroups for name, x in inputs.diagonals.items() if len(x.shape) == 4}
-    assert not counts or config.rows == config.columns, "diagonals with vectors need square tiles"
     moving = {name: config.warpgroups - 1 for name, x in inputs.moving.items() if len(x.shape) == 4}
-    return counts | moving
+    counts |= moving
+    assert not counts or config.rows == config.columns, "reused blocks need square tiles"
+    return counts

@@ -17,7 +17,7 @@ from distattn_jax.attention.fused.gpu.kernel_body import (
     Tile,
     WarpgroupContext,
 )
-from distattn_jax.attention.fused.gpu.shared_memory import NUMBERS, SharedMemory
+from distattn_jax.attention.fused.gpu.shared_memory import VECTORS, SharedMemory
 from distattn_jax.attention.fused.gpu.tile_configs import TileConfig
 from distattn_jax.attention.fused.gpu.tile_copies import (
     index_part,
@@ -138,7 +138,9 @@ def make_tile(
     kind: TileKind,
     reused_blocks: dict[str, int],
 ) -> tuple[Tile, Callable[[], None]]:
-    """Return a tile after its vectors and entries have arrived, and a function to free their slots.
+    """Return a tile, and a function that frees the slots of its vectors and entries.
+
+    All of them have arrived, except for `KernelBody.late_vectors`.
 
     Args:
       kernel: Computation, references and buffers.
@@ -171,23 +173,25 @@ def make_tile(
         plgpu.barrier_arrive(memory.free[name].at[find_slot(name, 0)])
 
     slot, loaded = lax.rem(iteration, config.stages), []
-    if NUMBERS in memory.full:
-        plgpu.barrier_wait(memory.full[NUMBERS].at[slot])
+    if VECTORS in memory.full:
+        plgpu.barrier_wait(memory.full[VECTORS].at[slot])
 
     def load(name, read):
+        assert name not in memory.full or name not in loaded, "a tile loads a late vector once"
         loaded.append(name)
         return read(wait(name) if name in memory.full else memory.ring[name].at[slot])
 
-    def release_numbers():
+    def release_vectors():
         # A copy must not overwrite numbers that a thread still reads. If the tile ends with a
         # product that depends on these numbers, all of them have been read.
         if loaded and not kernel.body.ends_with_product:
             plgpu.commit_smem()
-        if NUMBERS in memory.free:
-            plgpu.barrier_arrive(memory.free[NUMBERS].at[slot])
-        for name in loaded:
-            if name in memory.free:
-                release(name)
+        if VECTORS in memory.free:
+            plgpu.barrier_arrive(memory.free[VECTORS].at[slot])
+        for name in kernel.body.late_vectors:
+            if name not in loaded:
+                wait(name)
+            release(name)
 
     rows = pl.ds(warpgroup * config.rows, config.rows)
 
@@ -218,6 +222,6 @@ def make_tile(
         wait_diagonals=wait_diagonals,
         load_entries=load_entries,
         skip=skip,
-        streamed=memory.ring,
+        ring_names=memory.ring,
     )
-    return tile, release_numbers
+    return tile, release_vectors

@@ -8,7 +8,6 @@ import jax
 from distattn_jax.attention.fused.operands import Operands, Plan
 from distattn_jax.attention.fused.scoring import (
     DistanceScoring,
-    DotProductScoring,
     RelationScoring,
     TableScoring,
 )
@@ -89,7 +88,7 @@ class TileConfigs(NamedTuple):
         """Return the configurations with some persistent kernels.
 
         Args:
-          *kernels: Names of the kernels. No name means all kernels without position vectors.
+          *kernels: Names of the kernels. No name means all kernels except `position_gradient`.
         """
         names = kernels or [name for name in self._fields if name != "position_gradient"]
         return self._replace(
@@ -122,6 +121,7 @@ NARROW = SHORT._replace(
 ).make_persistent()
 # Smaller tiles, which need fewer registers and less shared memory.
 SMALL_KEY_GRADIENT = TileConfig(stages=3)
+# For the dot product, and for distance functions that are read from a table.
 LONG = TileConfigs(
     forward=TileConfig(warpgroups=4, stages=4),
     query_gradient=TileConfig(warpgroups=3),
@@ -130,9 +130,10 @@ LONG = TileConfigs(
     attention_given=TileConfig(columns=128, warpgroups=4, stages=3),
 )
 LONG_RELATIONS = LONG._replace(forward=TileConfig(columns=128, warpgroups=3))
-LONG_TABLES = LONG_RELATIONS._replace(query_gradient=TileConfig(columns=128))
+LONG_TABLE_SCORING = LONG_RELATIONS._replace(query_gradient=TileConfig(columns=128))
+LONG_SMALL_KEY_GRADIENT = TileConfig(warpgroups=3, stages=3)
 # For a distance function that is computed in the kernels.
-LONG_COMPUTED = LONG_RELATIONS._replace(key_gradient=TileConfig(warpgroups=3, stages=3))
+LONG_COMPUTED = LONG_RELATIONS._replace(key_gradient=LONG_SMALL_KEY_GRADIENT)
 LONG_SEGMENTS = LONG._replace(
     forward=TileConfig(warpgroups=4, stages=3),
     query_gradient=TileConfig(),
@@ -150,7 +151,7 @@ LONG_WIDE_KEYS = LONG._replace(
     received=TileConfig(columns=128, warpgroups=3),
     attention_given=TileConfig(columns=128, warpgroups=3),
 )
-# For keys of which at most 128 columns need a gradient, and others do not.
+# For keys wider than 128, of which at most 128 columns need a gradient.
 VERY_WIDE_KEYS = TileConfigs(*[TileConfig()] * len(TileConfigs._fields))
 # With a mask, segments or received attention, two warpgroups would need too much shared memory.
 RESTRICTED_VERY_WIDE_KEYS = VERY_WIDE_KEYS._replace(key_gradient=TileConfig(warpgroups=1))
@@ -195,7 +196,7 @@ def select_tile_configs(plan: Plan, operands: Operands) -> TileConfigs:
         more_inputs = (operands.mask, operands.key_mask, operands.query_segments)
         has_more_inputs = plan.received or any(x is not None for x in more_inputs)
         return RESTRICTED_VERY_WIDE_KEYS if has_more_inputs else VERY_WIDE_KEYS
-    if _is_dot_product(plan) and _has_wide_constant_keys(plan, operands):
+    if plan.scoring.is_dot_product and _has_wide_constant_keys(plan, operands):
         if is_short(operands):
             return SHORT_WIDE_KEYS
         if not _has_equal_blocks(plan, operands):
@@ -204,7 +205,7 @@ def select_tile_configs(plan: Plan, operands: Operands) -> TileConfigs:
     if widest > MAX_WIDTH:
         if operands.mask is not None:  # Wider tiles would need too much shared memory.
             return WIDE._replace(forward=WIDE.query_gradient)
-        return WIDE_DOT_PRODUCT if _is_dot_product(plan) else WIDE
+        return WIDE_DOT_PRODUCT if plan.scoring.is_dot_product else WIDE
     if is_short(operands):
         return _select_short(plan, operands, widest)
     return _select_long(plan, operands)
@@ -214,16 +215,16 @@ def _select_short(plan: Plan, operands: Operands, widest: int) -> TileConfigs:
     """Return the tile configurations for short sequences and heads up to `MAX_WIDTH`."""
     is_narrow = widest <= MAX_NARROW_WIDTH
     has_window, has_mask = plan.window != Window(), operands.mask is not None
-    has_dropout, has_segments = (
-        operands.dropout_words is not None,
-        operands.query_segments is not None,
-    )
-    is_dot_product, has_relations = _is_dot_product(plan), isinstance(plan.scoring, RelationScoring)
+    has_dropout = operands.dropout_words is not None
+    has_segments = operands.query_segments is not None
+    is_dot_product = plan.scoring.is_dot_product
+    has_relations = isinstance(plan.scoring, RelationScoring)
     configs = NARROW if is_narrow else SHORT
     if not is_narrow and not has_relations and not _is_tabulated(plan):
         configs = configs._replace(query_gradient=NARROW.query_gradient)
     # Wider tiles would contain few visible entries, or need more registers or shared memory.
-    if has_window or (has_dropout and not is_dot_product):
+    has_many_tables = isinstance(plan.scoring, TableScoring) and has_mask
+    if has_window or (has_dropout and not is_dot_product) or has_many_tables:
         configs = configs._replace(query_gradient=SHORT.query_gradient)
     needs_registers = _is_computed(plan) or has_relations or (plan.received and is_dot_product)
     if has_window or has_mask or has_dropout or has_segments or (needs_registers and not is_narrow):
@@ -261,36 +262,40 @@ def _fit_warpgroups(config: TileConfig, operands: Operands, length: int) -> Tile
 
 def _select_long(plan: Plan, operands: Operands) -> TileConfigs:
     """Return the tile configurations for long sequences and heads up to `MAX_WIDTH`."""
-    is_dot_product, has_dropout = _is_dot_product(plan), operands.dropout_words is not None
-    if operands.query_segments is not None:
-        return LONG_SEGMENTS
-    if operands.mask is not None or (has_dropout and not is_dot_product):
+    is_dot_product, has_dropout = plan.scoring.is_dot_product, operands.dropout_words is not None
+    has_segments = operands.query_segments is not None
+    if operands.mask is not None or (has_dropout and (has_segments or not is_dot_product)):
         configs = LONG_MASKED
+    elif has_segments:
+        configs = LONG_SEGMENTS
     elif operands.key_mask is not None and not is_dot_product:
         configs = LONG_KEY_MASK
     else:
         return _select_unmasked(plan, operands)
-    if has_dropout or plan.window != Window():
+    if has_dropout or has_segments or plan.window != Window():
         return configs
     # Blocks of 128 rows are small enough to divide the work of different heads evenly.
     return configs.make_persistent("query_gradient", "key_gradient")
 
 
 def _select_unmasked(plan: Plan, operands: Operands) -> TileConfigs:
-    """Return the tile configurations for long sequences without a mask or segments."""
+    """Return the tile configurations for long sequences without a mask of pairs and segments.
+
+    The dot product may have a mask of keys.
+    """
     configs = LONG
     if isinstance(plan.scoring, TableScoring):
-        configs = LONG_TABLES
+        configs = LONG_TABLE_SCORING
     elif isinstance(plan.scoring, RelationScoring):
         configs = LONG_RELATIONS
     elif _is_computed(plan):
         configs = LONG_COMPUTED
     # Wider tiles would spill registers with dropout, and contain few visible entries with a window.
     if operands.dropout_words is not None or plan.window.left is not None:
-        configs = configs._replace(key_gradient=LONG_COMPUTED.key_gradient)
+        configs = configs._replace(key_gradient=LONG_SMALL_KEY_GRADIENT)
     if isinstance(plan.scoring, TableScoring) or not _has_equal_blocks(plan, operands):
         return configs
-    if _is_dot_product(plan):
+    if plan.scoring.is_dot_product:
         return configs.make_persistent("forward", "query_gradient")
     return configs.make_persistent("forward")
 
@@ -305,18 +310,13 @@ def _has_equal_blocks(plan: Plan, operands: Operands) -> bool:
     return plan.window == Window() and not skips_tiles
 
 
-def _is_dot_product(plan: Plan) -> bool:
-    """Return True if scores are dot products without further terms."""
-    return isinstance(plan.scoring, DotProductScoring) and not plan.scoring.distinctions.far
-
-
 def _is_tabulated(plan: Plan) -> bool:
-    """Return True if the kernels read the distance function from a table, and differentiate it."""
+    """Return True for a `DistanceScoring` whose function the kernels read from a table."""
     return isinstance(plan.scoring, DistanceScoring) and not plan.scoring.function.is_cheap
 
 
 def _is_computed(plan: Plan) -> bool:
-    """Return True if the kernels compute the distance function."""
+    """Return True for a `DistanceScoring` whose function the kernels compute."""
     return isinstance(plan.scoring, DistanceScoring) and plan.scoring.function.is_cheap
 
 

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from distattn_jax.attention.fused.gpu.kernel_body import GridIndex, count_leading_rows
-from distattn_jax.attention.fused.gpu.shared_memory import NUMBERS, count_reused_blocks
+from distattn_jax.attention.fused.gpu.shared_memory import VECTORS, count_reused_blocks
 from distattn_jax.attention.fused.gpu.tile_configs import TileConfig
 
 
@@ -34,7 +34,7 @@ def copy_tiles(refs, memory, grid_index, bounds, schedule, config, origin, itera
     read_run = functools.partial(read_run_of_part, refs, grid_index, schedule, 0)
     block_row = grid_index.block * config.block_rows
     reused_blocks = count_reused_blocks(refs, config)
-    numbers = [name for name in memory.ring if name not in memory.full]
+    vectors = [name for name in memory.ring if name not in memory.full]
     first, end = bounds
 
     def copy_block(name, block):
@@ -79,14 +79,14 @@ def copy_tiles(refs, memory, grid_index, bounds, schedule, config, origin, itera
         for name, ref in refs.entries.items():
             sources[name] = _slice_tile(ref, grid_index, first_row, column, config)
         for name, source in sources.items():
-            if name not in numbers:
+            if name not in vectors:
                 wait_until_free(name)
                 copy = plgpu.copy_gmem_to_smem
                 copy(source, memory.ring[name].at[slot], memory.full[name].at[slot])
-        if numbers:
-            wait_until_free(NUMBERS)
-        for name in numbers:
-            full = memory.full[NUMBERS].at[slot]
+        if vectors:
+            wait_until_free(VECTORS)
+        for name in vectors:
+            full = memory.full[VECTORS].at[slot]
             if name in sources:
                 plgpu.copy_gmem_to_smem(sources[name], memory.ring[name].at[slot], full)
                 continue

@@ -17,9 +17,9 @@ and columns together. They are copied into the ring buffer with the columns of t
 The kernel `position_gradient` keeps a block of diagonals instead of a block of rows. The rows of
 its tiles move with their columns, and are copied into the ring buffer as well.
 
-A persistent kernel has one thread block per processor, which computes one block of rows after the
-other. The inputs of the next block arrive while the current block is computed: the thread block
-keeps the rows of two blocks.
+A persistent kernel has at most one thread block per processor, which computes one block of rows
+after the other. The inputs of the next block arrive while the current block is computed: the thread
+block keeps the rows of two blocks.
 
 Each output entry is computed by one warpgroup, tile after tile. Hence there are no atomic
 operations, and the results are deterministic.
@@ -38,7 +38,7 @@ from distattn_jax.attention.fused import varying
 from distattn_jax.attention.fused.gpu import mosaic, registers
 from distattn_jax.attention.fused.gpu.kernel_body import GridIndex, KernelBody, KernelInputs
 from distattn_jax.attention.fused.gpu.shared_memory import (
-    NUMBERS,
+    VECTORS,
     SharedMemory,
     allocate,
     count_reused_blocks,
@@ -112,9 +112,9 @@ def run_tile_loop(
         def visit_blocks(read, visit):
             """Call visit(i, numbers, iteration) for each block of rows i of the thread block.
 
-            `iteration` is the number of tiles before the block, and `visit` returns that before the
-            next block. `numbers` is the result of read(grid_index), which is called while the
-            previous block is computed.
+            `iteration` is the number of tiles before the block. `visit` returns the number of tiles
+            up to the end of the block. `numbers` is the result of read(grid_index), which is called
+            while the previous block is computed.
             """
 
             def step(i, carry):
@@ -224,13 +224,13 @@ def _compute_tiles(
         """Skip tiles of the block that only other warpgroups visit."""
 
         def skip_tile(index, _):
-            tile, release_numbers = make_tile(
+            tile, release_vectors = make_tile(
                 kernel, row, warpgroup, index, index + shift, schedule.kinds[0], reused_blocks
             )
             for name in memory.full:
-                if name != NUMBERS:
+                if name not in (VECTORS, *body.late_vectors):
                     tile.skip(name)
-            release_numbers()
+            release_vectors()
 
         if schedule.parts > 1:
             lax.fori_loop(start, end, skip_tile, None)
@@ -242,7 +242,7 @@ def _compute_tiles(
 
         def step(index, iteration, state, kind=kind):
             first_row = row + index * config.columns - origin if inputs.moving else row
-            tile, release_numbers = make_tile(
+            tile, release_vectors = make_tile(
                 kernel, first_row, warpgroup, index, iteration, kind, reused_blocks
             )
             resident = {
@@ -250,7 +250,7 @@ def _compute_tiles(
                 for name, matrix in context.resident.items()
             }
             state = body.step(context._replace(resident=resident), tile, state)
-            release_numbers()
+            release_vectors()
             return state
 
         if schedule.is_in_column_order:  # A loop ends where the next begins.

@@ -1,4 +1,4 @@
-"""Scores, visibility and distances of one tile.
+"""Scores, visibility, distances and dropout mask of one tile.
 
 The rows of a tile are queries and the columns are keys. If the score map is transposed, the rows
 are keys and the columns are queries.
@@ -48,8 +48,8 @@ def view_tile(
       products: Products q · k of the tile.
       for_gradient: If True, keep the intermediate results from which the gradient of the scores is
         computed.
-      needs_weights: False if the kernel computes nothing but the gradient of the products. The
-        kernel may then have to multiply the weights by a derivative: see
+      needs_weights: False if the kernel needs nothing but the gradient of the products in far
+        tiles. It may then have to multiply the weights by a derivative: see
         `TileScores.log_derivative`.
     """
     scoring: Any = score_map.scoring
@@ -170,7 +170,7 @@ def _relative_positions(score_map: ScoreMap, context: WarpgroupContext, tile: Ti
 def _tile_distances(score_map: ScoreMap, context: WarpgroupContext, tile: Tile) -> Distances:
     """Return the distances |i - j| of a tile, and f if a table contains it."""
     stored = None
-    if "function" in tile.streamed:
+    if "function" in tile.ring_names:
         stored = functools.partial(tile.load_diagonals, "function")
     return Distances(
         entries=lambda: registers.share_diagonals(

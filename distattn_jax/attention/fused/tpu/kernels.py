@@ -10,7 +10,7 @@ from distattn_jax.attention.fused import skipped_tiles
 from distattn_jax.attention.fused.call_arrays import (
     collect_scalars,
     compute_coefficient_gradients,
-    compute_negative_delta,
+    compute_delta,
     name_tables,
     sum_groups,
 )
@@ -91,7 +91,7 @@ class _KernelCall:
 
     def query_gradient(self, backward: BackwardOperands) -> tuple[QueryGradients, Array]:
         """Return the gradients of queries and coefficients, and the negative delta."""
-        negative_delta = compute_negative_delta(backward)
+        negative_delta = -compute_delta(backward)
         backward = backward._replace(negative_delta=negative_delta)
         arrays, (queries, keys) = self.arrays, self.config
         width, names = arrays.query.shape[2], self.plan.scoring.gradient_names
