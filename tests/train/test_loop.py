@@ -41,10 +41,9 @@ def test_metrics_are_the_same_if_devices_share_batches_and_heads(
 def test_a_run_can_be_resumed_on_another_mesh(finished_run, texts, tmp_path, eight_devices):
     config = short_config(texts, tmp_path, steps_at_once=1)
     train(config, (8, 1), stop_at=13)
-    train(config, (2, 1), stop_at=24)
-    run = train(config, (1, 1))
+    run = train(config, (2, 1))
     assert_same_metrics(finished_run, run)
-    assert [line["steps"] for line in Run(epath.Path(run)).timings] == [13, 14, 10]
+    assert [line["steps"] for line in Run(epath.Path(run)).timings] == [13, 20]
 
 
 def test_metrics_do_not_depend_on_the_number_of_steps_in_a_call(finished_run, texts, tmp_path):
