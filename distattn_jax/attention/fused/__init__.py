@@ -22,8 +22,8 @@ from distattn_jax.attention.fused.scoring import (
     PositionScoring,
     RelationScoring,
     Scoring,
-    TableScoring,
 )
+from distattn_jax.attention.fused.table_scoring import TableScoring
 
 __all__ = [
     "CLIPPED",

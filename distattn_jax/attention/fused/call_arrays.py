@@ -12,7 +12,8 @@ from distattn_jax.attention.fused.operands import (
     Plan,
     select_precision,
 )
-from distattn_jax.attention.fused.scoring import DistanceScoring, TableScoring
+from distattn_jax.attention.fused.scoring import DistanceScoring
+from distattn_jax.attention.fused.table_scoring import TableScoring
 
 Pad = Callable[[Array], Array]
 

@@ -29,12 +29,9 @@ from distattn_jax.attention.fused.operands import (
     Operands,
     Plan,
 )
-from distattn_jax.attention.fused.scoring import (
-    DistanceScoring,
-    RelationScoring,
-    TableScoring,
-)
+from distattn_jax.attention.fused.scoring import DistanceScoring, RelationScoring
 from distattn_jax.attention.fused.small_scores import find_small_scores
+from distattn_jax.attention.fused.table_scoring import TableScoring
 
 Logsumexp = Float[Array, "B N _"]
 

@@ -7,13 +7,9 @@ import jax.numpy as jnp
 
 from distattn_jax.attention.fused.distance_functions import Coefficients, Distances
 from distattn_jax.attention.fused.operands import Operands, Plan
-from distattn_jax.attention.fused.scoring import (
-    MASKED_SCORE,
-    CoefficientGradients,
-    Scoring,
-    TableEntries,
-    TileScores,
-)
+from distattn_jax.attention.fused.scoring import Scoring
+from distattn_jax.attention.fused.table_scoring import TableEntries
+from distattn_jax.attention.fused.tile_scores import MASKED_SCORE, CoefficientGradients, TileScores
 from distattn_jax.attention.fused.visible_columns import Window
 
 Scalars = dict[str, tuple[jax.Array, ...]]  # of one example and head: see `collect_scalars`

@@ -44,7 +44,7 @@ from distattn_jax.attention.fused.score_map import (
     compute_gradient_multiplier,
     read_dropout_scale,
 )
-from distattn_jax.attention.fused.scoring import TableScoring
+from distattn_jax.attention.fused.table_scoring import TableScoring
 
 
 def query_gradient(

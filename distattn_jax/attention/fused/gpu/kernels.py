@@ -24,7 +24,7 @@ from distattn_jax.attention.fused.operands import (
     Plan,
 )
 from distattn_jax.attention.fused.score_map import make_score_map
-from distattn_jax.attention.fused.scoring import MASKED_SCORE
+from distattn_jax.attention.fused.tile_scores import MASKED_SCORE
 
 
 def make_kernels(plan: Plan, operands: Operands) -> Kernels:

@@ -125,7 +125,7 @@ def _count_vector_copies(body: KernelBody, inputs: KernelInputs) -> dict[str, in
     return {
         **{name: 1 for name in vectors if name not in body.late_vectors},
         **dict.fromkeys(inputs.entries, 1),
-        # A copy is limited to 256 rows. The window of a tile on the diagonals needs two.
+        # The window of a tile on the diagonals is copied in two parts.
         **{name: 2 for name, x in inputs.diagonals.items() if len(x.shape) == 3},
     }
 

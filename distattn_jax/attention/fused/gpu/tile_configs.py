@@ -6,11 +6,8 @@ from typing import NamedTuple
 import jax
 
 from distattn_jax.attention.fused.operands import Operands, Plan
-from distattn_jax.attention.fused.scoring import (
-    DistanceScoring,
-    RelationScoring,
-    TableScoring,
-)
+from distattn_jax.attention.fused.scoring import DistanceScoring, RelationScoring
+from distattn_jax.attention.fused.table_scoring import TableScoring
 from distattn_jax.attention.fused.visible_columns import Window
 
 H200_PROCESSORS = 132
@@ -144,7 +141,7 @@ LONG_KEY_MASK = LONG_SEGMENTS._replace(key_gradient=LONG.key_gradient)
 LONG_MASKED = LONG_SEGMENTS._replace(key_gradient=TileConfig(stages=3, held=("key",)))
 # For wide keys of which a narrow part needs a gradient, and narrow values.
 SHORT_WIDE_KEYS = WIDE.make_persistent()
-LONG_WIDE_KEYS = LONG._replace(
+LONG_WIDE_KEYS = TileConfigs(
     forward=TileConfig(columns=128, warpgroups=3),
     query_gradient=TileConfig(),
     key_gradient=TileConfig(stages=3),

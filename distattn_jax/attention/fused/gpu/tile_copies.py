@@ -69,6 +69,9 @@ def copy_tiles(refs, memory, grid_index, bounds, schedule, config, origin, itera
             def _():
                 plgpu.barrier_wait(memory.free[name].at[slot])
 
+        def copy(source, buffer, barrier):
+            plgpu.copy_gmem_to_smem(source, buffer, memory.full[barrier].at[slot])
+
         sources = {
             name: slice_rows(ref, grid_index, column, config.columns)
             for name, ref in refs.streamed.items()
@@ -81,19 +84,18 @@ def copy_tiles(refs, memory, grid_index, bounds, schedule, config, origin, itera
         for name, source in sources.items():
             if name not in vectors:
                 wait_until_free(name)
-                copy = plgpu.copy_gmem_to_smem
-                copy(source, memory.ring[name].at[slot], memory.full[name].at[slot])
+                copy(source, memory.ring[name].at[slot], name)
         if vectors:
             wait_until_free(VECTORS)
         for name in vectors:
-            full = memory.full[VECTORS].at[slot]
             if name in sources:
-                plgpu.copy_gmem_to_smem(sources[name], memory.ring[name].at[slot], full)
+                copy(sources[name], memory.ring[name].at[slot], VECTORS)
                 continue
+            # The window is copied in two parts, because a copy is limited to 256 rows.
             start = origin + block_row - (tile + 1) * config.columns
             for offset, rows in ((0, config.block_rows), (config.block_rows, config.columns)):
                 part = slice_rows(refs.diagonals[name], grid_index, start + offset, rows)
-                plgpu.copy_gmem_to_smem(part, memory.ring[name].at[slot, pl.ds(offset, rows)], full)
+                copy(part, memory.ring[name].at[slot, pl.ds(offset, rows)], VECTORS)
         for name, count in reused_blocks.items():
             copy_block(name, iteration + count)
 

@@ -12,9 +12,7 @@ import jax
 import jax.numpy as jnp
 
 from distattn_jax import hash
-from distattn_jax.attention.fused.distance_functions import (
-    Distances,
-)
+from distattn_jax.attention.fused.distance_functions import Distances
 from distattn_jax.attention.fused.gpu import mosaic, registers
 from distattn_jax.attention.fused.gpu.kernel_body import Tile, WarpgroupContext
 from distattn_jax.attention.fused.score_map import (
@@ -23,11 +21,8 @@ from distattn_jax.attention.fused.score_map import (
     read_coefficients,
     read_lengths,
 )
-from distattn_jax.attention.fused.scoring import (
-    DistanceScoring,
-    TableEntries,
-    TableScoring,
-)
+from distattn_jax.attention.fused.scoring import DistanceScoring
+from distattn_jax.attention.fused.table_scoring import TableEntries, TableScoring
 
 
 def view_tile(

@@ -17,7 +17,8 @@ from distattn_jax.attention.fused.score_map import (
     read_coefficients,
     read_lengths,
 )
-from distattn_jax.attention.fused.scoring import DistanceScoring, TableEntries, TableScoring
+from distattn_jax.attention.fused.scoring import DistanceScoring
+from distattn_jax.attention.fused.table_scoring import TableEntries, TableScoring
 from distattn_jax.attention.fused.tpu.distance_tiles import read_distances
 from distattn_jax.attention.fused.tpu.kernel_body import BlockContext, Tile
 from distattn_jax.attention.fused.tpu.position_tiles import read_positions
