@@ -24,7 +24,6 @@ from distattn_jax.attention.fused.distance_functions import (
     Distances,
     unstack_coefficients,
 )
-from distattn_jax.attention.fused.saturation import compute_radius
 from distattn_jax.attention.fused.visible_columns import UNBOUNDED
 from distattn_jax.attention.softmax import masked_softmax
 from distattn_jax.attention.variants import early_add
@@ -166,7 +165,7 @@ def test_saturating_mappings_have_a_small_radius(mapping, width, tolerance, monk
     results = []
 
     def record_radius(make_kernels, plan, operands):
-        results.append(compute_radius(plan.scoring, operands, plan.tolerance))
+        results.append(plan.scoring.find_radius(operands, plan.tolerance))
         return Outputs(jnp.zeros_like(operands.query), None, None)
 
     monkeypatch.setattr(derivative, "fused_attention", record_radius)

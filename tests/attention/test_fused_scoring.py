@@ -12,7 +12,7 @@ from distattn_jax.attention.fused.distance_functions import (
     unstack_coefficients,
 )
 from distattn_jax.attention.fused.runs import Schedule
-from distattn_jax.attention.fused.saturation import compute_radius, compute_table_radius
+from distattn_jax.attention.fused.saturation import find_table_radius
 from distattn_jax.attention.fused.skipped_tiles import sum_skipped_rows
 from distattn_jax.attention.fused.visible_columns import UNBOUNDED
 from tests.attention.cases import needs_kernels
@@ -126,7 +126,7 @@ def test_beyond_the_radius_scores_and_slope_derivatives_are_within_the_tolerance
     far = f(T + S, *slope_and_shift)
     operands = make_operands(query, key, [*slope_and_shift, HEIGHT, far])
     scoring = fused.DistanceScoring(0.25, function, is_additive)
-    radius, skips = compute_radius(scoring, operands, tolerance)
+    radius, skips = scoring.find_radius(operands, tolerance)
 
     distance, step = np.arange(T + S), 1e-6
     largest = HEIGHT / fused.LOG2E
@@ -156,7 +156,7 @@ def test_with_tolerance_0_nothing_changes_in_float32(name):
     query = np.random.default_rng(0).normal(size=(1, length, 1, 16))
     operands = make_operands(query, query, [*slope_and_shift, HEIGHT, far])
     scoring = fused.DistanceScoring(0.25, function, is_additive=False)
-    radius = int(compute_radius(scoring, operands, 0.0)[0][0, 0])
+    radius = int(scoring.find_radius(operands, 0.0)[0][0, 0])
     assert 0 < radius < length
 
     distances = Distances(lambda: jnp.arange(2.0 * length))
@@ -190,7 +190,7 @@ def test_each_head_has_its_own_radius_and_nan_is_never_far():
     coefficients = [[-0.5, -0.5, np.nan], [0.3] * 3, [1.0] * 3, [0.0] * 3]
     operands = make_operands(query, query[:, :40], coefficients)
     scoring = fused.DistanceScoring(0.25, fused.SIGMOID, is_additive=False)
-    radius, skips = compute_radius(scoring, operands, 2.0**-10)
+    radius, skips = scoring.find_radius(operands, 2.0**-10)
     assert 10 < radius[0, 0] < 40
     assert radius[0, 1] <= 1, "scores of zero have no error"
     assert radius[0, 2] == UNBOUNDED
@@ -208,13 +208,13 @@ def test_a_head_skips_distances_at_which_its_tables_are_small():
         tables=tuple(jnp.asarray(table[None], jnp.float32) for table in (f, derivative)),
         offset=jnp.asarray([7]),
     )
-    radius, skips = compute_table_radius(operands, 2.0**-10)
+    radius, skips = find_table_radius(operands, 2.0**-10)
     assert skips.tolist() == [[True, False, True]]
     assert radius.tolist() == [[30, UNBOUNDED, 0]]
 
 
 def make_operands(query, key, coefficients) -> fused.Operands:
-    """Operands for `compute_radius`; each coefficient is one number, or one number per head."""
+    """Operands for `find_radius`; each coefficient is one number, or one number per head."""
     query, key = jnp.asarray(query, jnp.bfloat16), jnp.asarray(key, jnp.bfloat16)
     rows = [np.atleast_1d(coefficient) for coefficient in coefficients]
     coefficients = jnp.asarray(np.stack(rows, axis=-1)[None], jnp.float32)

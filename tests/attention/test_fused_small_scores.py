@@ -8,7 +8,8 @@ import pytest
 from distattn_jax.attention import DistanceAware, DotProduct, attention
 from distattn_jax.attention.fused import small_scores
 from distattn_jax.attention.fused.interpreter import interpreted
-from distattn_jax.attention.fused.operands import Operands, Plan
+from distattn_jax.attention.fused.kernels import Plan
+from distattn_jax.attention.fused.operands import Operands
 from distattn_jax.attention.fused.scoring import DotProductScoring
 from distattn_jax.attention.fused.visible_columns import Window
 from tests.attention.cases import TOLERANCE, Sizes, inputs, needs_kernels

@@ -14,7 +14,8 @@ from distattn_jax.attention.fused.distance_functions import (
     Coefficients,
     DistanceFunction,
 )
-from distattn_jax.attention.fused.operands import BackwardOperands, Operands, Plan
+from distattn_jax.attention.fused.kernels import Plan
+from distattn_jax.attention.fused.operands import BackwardOperands, Operands
 from distattn_jax.attention.fused.relations import resize_table
 from distattn_jax.attention.fused.scoring import (
     DistanceScoring,
@@ -22,8 +23,8 @@ from distattn_jax.attention.fused.scoring import (
     PositionScoring,
     RelationScoring,
     Scoring,
+    TableScoring,
 )
-from distattn_jax.attention.fused.table_scoring import TableScoring
 
 __all__ = [
     "CLIPPED",

@@ -5,15 +5,8 @@ from collections.abc import Callable
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from distattn_jax.attention.fused.distance_functions import Coefficients, unstack_coefficients
-from distattn_jax.attention.fused.operands import (
-    BackwardOperands,
-    Operands,
-    Plan,
-    select_precision,
-)
-from distattn_jax.attention.fused.scoring import DistanceScoring
-from distattn_jax.attention.fused.table_scoring import TableScoring
+from distattn_jax.attention.fused.kernels import Plan
+from distattn_jax.attention.fused.operands import BackwardOperands, Operands, select_precision
 
 Pad = Callable[[Array], Array]
 
@@ -23,7 +16,7 @@ def collect_scalars(plan: Plan, operands: Operands) -> dict[str, Array]:
     batch, _, heads, _ = operands.query.shape
     lengths = jnp.stack((operands.query_lengths, operands.key_lengths, operands.offset), axis=-1)
     scalars = {"lengths": jnp.broadcast_to(lengths[:, None], (batch, heads, 3))}
-    if isinstance(plan.scoring, DistanceScoring):
+    if plan.scoring.function is not None:
         scalars["coefficients"] = operands.coefficients
     if operands.dropout_words is not None and operands.dropout_scale is not None:
         scalars["dropout_words"] = operands.dropout_words
@@ -72,30 +65,19 @@ def collect_masks(
 def compute_coefficient_gradients(
     plan: Plan, operands: Operands, parts: dict[str, Float[Array, "B N T"]]
 ) -> Float[Array, "B N C"]:
-    """Return the gradients of all coefficients: slope, shift, height and far value.
-
-    The gradient of the height is computed from the gradient of its logarithm. The gradient of the
-    far value is 0, because the far value is treated as a constant. For `TableScoring`, the
-    coefficients are the parameters of f.
+    """Return the gradients of all coefficients.
 
     Args:
       plan: Static options of the call.
       operands: Arrays of the call.
-      parts: Part of each query of the gradients `slope`, `shift` and `log_height` (logarithm of the
-        height), or of the gradient of each parameter. The dict is empty for the dot product, which
-        has no coefficients.
+      parts: Part of each query of the gradients, by the names in `Scoring.gradient_names`.
     """
     coefficients = operands.coefficients
     if not parts:
         return jnp.zeros_like(coefficients)
     # One sum of stacked arrays is one operation on the chip instead of several.
     sums = jnp.stack([parts[name] for name in plan.scoring.gradient_names]).sum(axis=-1)
-    if isinstance(plan.scoring, TableScoring):
-        return jnp.moveaxis(sums, 0, -1)
-    slope, shift, log_height = sums
-    height = log_height / unstack_coefficients(coefficients).height
-    far = jnp.zeros_like(height)
-    return jnp.stack(Coefficients(slope, shift, height, far), axis=-1)
+    return plan.scoring.combine_gradients(sums, coefficients)
 
 
 def compute_delta(backward: BackwardOperands) -> Float[Array, "B N T"]:

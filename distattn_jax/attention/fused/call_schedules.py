@@ -7,7 +7,8 @@ import jax.numpy as jnp
 from jaxtyping import Array
 
 from distattn_jax.attention.fused import skipped_tiles
-from distattn_jax.attention.fused.operands import Operands, Plan
+from distattn_jax.attention.fused.kernels import Plan
+from distattn_jax.attention.fused.operands import Operands
 from distattn_jax.attention.fused.runs import Schedule, join_parts
 from distattn_jax.attention.fused.schedule import (
     ScheduleInputs,

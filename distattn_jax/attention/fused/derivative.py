@@ -20,18 +20,11 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
-from distattn_jax.attention.fused import relations, saturation
+from distattn_jax.attention.fused import relations
 from distattn_jax.attention.fused.distance_functions import LOG2E
-from distattn_jax.attention.fused.kernels import KernelFactory
-from distattn_jax.attention.fused.operands import (
-    EMPTY_LOGSUMEXP,
-    BackwardOperands,
-    Operands,
-    Plan,
-)
-from distattn_jax.attention.fused.scoring import DistanceScoring, RelationScoring
+from distattn_jax.attention.fused.kernels import KernelFactory, Plan
+from distattn_jax.attention.fused.operands import EMPTY_LOGSUMEXP, BackwardOperands, Operands
 from distattn_jax.attention.fused.small_scores import find_small_scores
-from distattn_jax.attention.fused.table_scoring import TableScoring
 
 Logsumexp = Float[Array, "B N _"]
 
@@ -63,8 +56,8 @@ def fused_attention(make_kernels: KernelFactory, plan: Plan, operands: Operands)
     """
     operands = _add_radius(plan, operands)
     operands = operands._replace(has_small_scores=find_small_scores(plan, operands))
-    if isinstance(plan.scoring, RelationScoring):
-        return _attend_with_relations(make_kernels, plan, plan.scoring, operands)
+    if plan.scoring.clip_distance:
+        return _attend_with_relations(make_kernels, plan, operands)
     return _attend(make_kernels, plan, operands)[0]
 
 
@@ -72,21 +65,17 @@ def _add_radius(plan: Plan, operands: Operands) -> Operands:
     """Return the operands with the radius of each head, if the plan has a tolerance."""
     if plan.tolerance is None:
         return operands
-    if isinstance(plan.scoring, DistanceScoring):
-        radius, is_zero = saturation.compute_radius(plan.scoring, operands, plan.tolerance)
-    elif isinstance(plan.scoring, TableScoring) and not plan.scoring.is_additive:
-        radius, is_zero = saturation.compute_table_radius(operands, plan.tolerance)
-    else:
+    found = plan.scoring.find_radius(operands, plan.tolerance)
+    if found is None:
         return operands
+    radius, is_zero = found
     return operands._replace(radius=radius, is_zero_beyond_radius=is_zero)
 
 
-def _attend_with_relations(
-    make_kernels: KernelFactory, plan: Plan, scoring: RelationScoring, operands: Operands
-) -> Outputs:
+def _attend_with_relations(make_kernels: KernelFactory, plan: Plan, operands: Operands) -> Outputs:
     """Compute relative position attention: multiply by the tables outside of the kernels."""
     batch, _, heads, _ = operands.query.shape
-    radius = jnp.full((batch, heads), scoring.clip_distance, jnp.int32)
+    radius = jnp.full((batch, heads), plan.scoring.clip_distance, jnp.int32)
     kernel_operands = operands._replace(
         key_table=None,
         value_table=None,
@@ -99,7 +88,8 @@ def _attend_with_relations(
         added = relations.sum_relation_values(weights, operands.value_table, values.dtype)
         values = (values.astype(jnp.float32) + added).astype(values.dtype)
     if logsumexp is not None and kernel_operands.relation_products is not None:
-        first_score = scoring.scale * jnp.moveaxis(relations.compute_first_product(operands), 1, 2)
+        first_product = jnp.moveaxis(relations.compute_first_product(operands), 1, 2)
+        first_score = plan.scoring.scale * first_product
         logsumexp += jnp.where(jnp.isfinite(logsumexp), first_score, 0)
     return Outputs(values, received, logsumexp)
 

@@ -6,8 +6,8 @@ import functools
 from collections.abc import Iterator
 from typing import Any
 
-from distattn_jax.attention.fused.kernels import KernelFactory, Kernels
-from distattn_jax.attention.fused.operands import Operands, Plan
+from distattn_jax.attention.fused.kernels import KernelFactory, Kernels, Plan
+from distattn_jax.attention.fused.operands import Operands
 
 _interpreted = contextvars.ContextVar("interpreted", default=False)
 

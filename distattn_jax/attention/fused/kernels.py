@@ -21,7 +21,35 @@ from typing import NamedTuple
 
 from jaxtyping import Array, Float
 
-from distattn_jax.attention.fused.operands import BackwardOperands, Operands, Plan
+from distattn_jax.attention.fused.operands import BackwardOperands, Operands
+from distattn_jax.attention.fused.scoring import Scoring
+from distattn_jax.attention.fused.visible_columns import Window
+
+
+class Plan(NamedTuple):
+    """Options of the kernels that are fixed when the program is traced.
+
+    Attributes:
+      scoring: Function from products q · k to scores.
+      window: Largest number of positions by which a visible key may be before and after a query.
+      received: If True, compute the attention that each key receives, summed over the queries.
+      logsumexp: If True, return the logsumexp of the scores of each query.
+      tolerance: Largest allowed error of a score from treating the distance function as constant at
+        large distances. If it is 0, the function is treated as constant only where its value in
+        float32 is constant. If it is None, the function is evaluated at all distances.
+      trained_key_width: Number of columns of the keys that need a gradient. They are the first
+        columns. The kernels may return zeros for the gradient of the others. None stands for all.
+      has_padded_keys: False if no example has padded keys. Kernels are then compiled without the
+        code for tiles with padded keys, if tiles divide the number of keys.
+    """
+
+    scoring: Scoring
+    window: Window
+    received: bool
+    logsumexp: bool
+    tolerance: float | None
+    trained_key_width: int | None = None
+    has_padded_keys: bool = True
 
 
 class QueryGradients(NamedTuple):

@@ -1,13 +1,10 @@
-"""Arguments of the fused kernels: arrays, and options that are fixed when tracing."""
+"""Arrays that the fused kernels receive."""
 
 from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Bool, Float, Int, Int8, UInt32
-
-from distattn_jax.attention.fused.scoring import Scoring
-from distattn_jax.attention.fused.visible_columns import Window
 
 # Logsumexp of a query without a visible key: its weights 2^(score - logsumexp) are all 0. It is
 # finite, because infinity minus infinity would be NaN.
@@ -134,29 +131,3 @@ class BackwardOperands(NamedTuple):
     other_delta: Float[Array, "B N T"] | None = None
     negative_delta: Float[Array, "B N _"] | None = None
     relation_cotangent: Float[Array, "B T N R"] | None = None
-
-
-class Plan(NamedTuple):
-    """Options of the kernels that are fixed when the program is traced.
-
-    Attributes:
-      scoring: Function from products q · k to scores.
-      window: Largest number of positions by which a visible key may be before and after a query.
-      received: If True, compute the attention that each key receives, summed over the queries.
-      logsumexp: If True, return the logsumexp of the scores of each query.
-      tolerance: Largest allowed error of a score from treating the distance function as constant at
-        large distances. If it is 0, the function is treated as constant only where its value in
-        float32 is constant. If it is None, the function is evaluated at all distances.
-      trained_key_width: Number of columns of the keys that need a gradient. They are the first
-        columns. The kernels may return zeros for the gradient of the others. None stands for all.
-      has_padded_keys: False if no example has padded keys. Kernels are then compiled without the
-        code for tiles with padded keys, if tiles divide the number of keys.
-    """
-
-    scoring: Scoring
-    window: Window
-    received: bool
-    logsumexp: bool
-    tolerance: float | None
-    trained_key_width: int | None = None
-    has_padded_keys: bool = True

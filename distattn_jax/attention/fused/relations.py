@@ -133,7 +133,7 @@ def assemble_weights(
     logsumexp: Float[Array, "B N _"],
     is_kept: Bool[Array, "B T N R"],
     *,
-    multiplier: float,
+    multiplier: Array | float,
     dropout_scale: Float[Array, "B N 1"] | None,
 ) -> Float[Array, "B T N R"]:
     """Return the relation weights W from the outputs of the forward kernel.

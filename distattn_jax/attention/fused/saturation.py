@@ -25,31 +25,31 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Int
+from jaxtyping import Array, Bool, Float, Int
 
 from distattn_jax.attention.fused.distance_functions import (
     LOG2E,
+    DistanceFunction,
     Distances,
     FunctionCotangent,
     unstack_coefficients,
 )
 from distattn_jax.attention.fused.operands import Operands
-from distattn_jax.attention.fused.product_bounds import largest_product
-from distattn_jax.attention.fused.scoring import DistanceScoring
 from distattn_jax.attention.fused.visible_columns import UNBOUNDED
 
 
-def compute_radius(
-    scoring: DistanceScoring, operands: Operands, tolerance: float
+def find_function_radius(
+    function: DistanceFunction, operands: Operands, tolerance: float, *, is_additive: bool
 ) -> tuple[Int[Array, "B N"], Bool[Array, "B N"]]:
     """Compute the saturation radius of each head.
 
     At distances of at least the radius, the kernels treat the distance function as constant.
 
     Args:
-      scoring: Scoring with the distance function f.
+      function: Distance function f.
       operands: Arrays of the call. Queries, keys and coefficients determine the radius.
       tolerance: Largest allowed error of a score.
+      is_additive: True if f is added to scores, False if scores are multiplied by f.
 
     Returns:
       The radius of each head, and a mask that is True for heads whose scores beyond the radius are
@@ -62,23 +62,23 @@ def compute_radius(
     distance = jnp.arange(scanned, dtype=jnp.float32)[None, None, :]
     coefficients = unstack_coefficients(stacked[:, :, None, :])  # each (B, N, 1)
     largest_factor = coefficients.height / LOG2E
-    if not scoring.is_additive:
+    if not is_additive:
         largest_factor *= largest_product(query, key)[..., None]
     distances = Distances(lambda: distance)
-    f = scoring.evaluate(distances, coefficients)
+    f = function.evaluate(distances, coefficients)
     cotangent = FunctionCotangent(lambda: jnp.ones_like(f), lambda: f)
-    slope_derivative: Any = scoring.function.gradients(cotangent, distances, f, coefficients)[0]
+    slope_derivative: Any = function.gradients(cotangent, distances, f, coefficients)[0]
     change = jnp.maximum(jnp.abs(f - coefficients.far), jnp.abs(slope_derivative))
     # A bound that is NaN fails the comparison, so its distance counts as near.
     near = jnp.where(largest_factor * change <= tolerance, 0, distance + 1)
-    is_zero = (largest_factor * jnp.abs(coefficients.far) <= tolerance) & (not scoring.is_additive)
+    is_zero = (largest_factor * jnp.abs(coefficients.far) <= tolerance) & (not is_additive)
     radius = near.max(axis=-1).astype(jnp.int32)
     # If f does not saturate within the scanned range, never treat it as constant: with an offset,
     # distances may be larger than this range.
     return jnp.where(radius == scanned, UNBOUNDED, radius), is_zero[..., 0]
 
 
-def compute_table_radius(
+def find_table_radius(
     operands: Operands, tolerance: float
 ) -> tuple[Int[Array, "B N"], Bool[Array, "B N"]]:
     """Compute the radius beyond which scores are treated as 0, for scores multiplied by a table.
@@ -99,3 +99,17 @@ def compute_table_radius(
     radius = jnp.where(is_far, 0, distance + 1).max(axis=-1)
     is_zero = radius <= distance.max(axis=-1)
     return jnp.where(is_zero, radius, UNBOUNDED), is_zero
+
+
+def largest_product(
+    query: Float[Array, "B T N H"], key: Float[Array, "B S K H"]
+) -> Float[Array, "B N"]:
+    """Return an upper bound of |q · k| for each head, the product of the largest norms."""
+    group_size = query.shape[2] // key.shape[2]
+    return _largest_norm(query) * jnp.repeat(_largest_norm(key), group_size, axis=1)
+
+
+def _largest_norm(x: Float[Array, "B L N W"]) -> Float[Array, "B N"]:
+    """Return the largest Euclidean norm among the L rows of each head."""
+    squares = jnp.square(x.astype(jnp.float32)).sum(axis=-1)
+    return jnp.sqrt(squares.max(axis=1))

@@ -6,10 +6,15 @@ import jax
 import jax.numpy as jnp
 
 from distattn_jax.attention.fused.distance_functions import Coefficients, Distances
-from distattn_jax.attention.fused.operands import Operands, Plan
-from distattn_jax.attention.fused.scoring import Scoring
-from distattn_jax.attention.fused.table_scoring import TableEntries
-from distattn_jax.attention.fused.tile_scores import MASKED_SCORE, CoefficientGradients, TileScores
+from distattn_jax.attention.fused.kernels import Plan
+from distattn_jax.attention.fused.operands import Operands
+from distattn_jax.attention.fused.scoring import (
+    MASKED_SCORE,
+    CoefficientGradients,
+    Scoring,
+    TableEntries,
+    TileScores,
+)
 from distattn_jax.attention.fused.visible_columns import Window
 
 Scalars = dict[str, tuple[jax.Array, ...]]  # of one example and head: see `collect_scalars`
@@ -81,7 +86,7 @@ class TileView(NamedTuple):
     Attributes:
       scoring: Function from products q · k to scores.
       tile_scores: Scores, and the intermediate results for their gradient.
-      distances: Distances |i - j| of the entries, or the numbers of tables for their relative
+      positions: Distances |i - j| of the entries, or the numbers of tables for their relative
         positions. It is None if the scores of the tile do not depend on positions.
       visible: Mask that is True for visible entries, or None if all entries are visible.
       coefficients: Coefficients of the distance function of the head, or None for the dot product.
@@ -89,7 +94,7 @@ class TileView(NamedTuple):
 
     scoring: Any
     tile_scores: TileScores
-    distances: Distances | TableEntries | None
+    positions: Distances | TableEntries | None
     visible: jax.Array | None
     coefficients: Coefficients | None
 
@@ -141,15 +146,9 @@ class TileView(NamedTuple):
     def coefficient_gradients(
         self, score_gradient: jax.Array, product_gradient: jax.Array
     ) -> CoefficientGradients:
-        """Return the terms of the coefficient gradients, before the sum over the tile.
-
-        Returns one array of the shape of the tile for the slope, a second array for the shift and,
-        if f is added to the scores, a third array for the logarithm of the height. For a table,
-        returns one array for each parameter of f. None stands for an array of zeros. The tuple is
-        empty for the dot product.
-        """
+        """Return the terms of the coefficient gradients: see `Scoring.coefficient_gradients`."""
         return self.scoring.coefficient_gradients(
-            score_gradient, product_gradient, self.distances, self.tile_scores, self.coefficients
+            score_gradient, product_gradient, self.positions, self.tile_scores, self.coefficients
         )
 
 
@@ -171,5 +170,4 @@ def read_dropout_scale(scalars: Scalars) -> Any:
 
 def compute_gradient_multiplier(score_map: ScoreMap, scalars: Scalars) -> Any:
     """Return the factor by which a kernel multiplies the gradients after the last tile."""
-    scoring: Any = score_map.scoring
-    return scoring.gradient_multiplier(read_coefficients(scalars))
+    return score_map.scoring.gradient_multiplier(read_coefficients(scalars))

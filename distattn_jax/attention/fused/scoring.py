@@ -9,60 +9,161 @@ logsumexp.
 """
 
 import dataclasses
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import jax.numpy as jnp
-from jaxtyping import Array
+from jaxtyping import Array, Bool, Float, Int
 
+from distattn_jax.attention.fused import saturation
 from distattn_jax.attention.fused.distance_functions import (
     LOG2E,
     Coefficients,
     DistanceFunction,
     Distances,
     FunctionCotangent,
+    evaluate_at,
+    unstack_coefficients,
 )
+from distattn_jax.attention.fused.operands import Operands
 from distattn_jax.attention.fused.runs import Distinctions
-from distattn_jax.attention.fused.table_scoring import TableScoring
-from distattn_jax.attention.fused.tile_scores import MASKED_SCORE, CoefficientGradients, TileScores
+
+CoefficientGradients = tuple[Array | None, ...]  # entry by entry; None means zero
+Radius = tuple[Int[Array, "B N"], Bool[Array, "B N"]]
+NO_FUNCTION: DistanceFunction | None = None
+MASKED_SCORE = -1e30  # finite, because infinity minus infinity would be NaN
+
+
+class TileScores(NamedTuple):
+    """Scores of a tile, and the intermediate results from which their gradient is computed.
+
+    Attributes:
+      scores: Scores before the multiplication by `score_multiplier`.
+      products: Products q · k.
+      f: Distance function of each entry. If the score contains a ReLU, f is set to 0 where the
+        product is negative. The attribute is None if `is_far`, and may be None if no gradient is
+        computed.
+      is_far: True if f is the same in the whole tile, because every key of the tile is far from
+        every query of the tile.
+      log_derivative: Base-2 logarithm of the derivative of the scores by the products q · k, which
+        is the same in the whole tile. The kernel multiplies the weights by this derivative, and
+        `product_gradient` does not. The attribute is None if `product_gradient` does it.
+    """
+
+    scores: Array
+    products: Array
+    f: Array | None = None
+    is_far: bool = False
+    log_derivative: Array | None = None
+
+
+class TableEntries(NamedTuple):
+    """Functions that load the numbers of a tile from tables of relative positions.
+
+    Attributes:
+      value: Returns the function f of the relative position of each entry.
+      derivatives: Each of them returns the derivative of f with respect to one parameter.
+    """
+
+    value: Callable[[], Array]
+    derivatives: tuple[Callable[[], Array], ...]
 
 
 @dataclasses.dataclass(frozen=True)
-class DotProductScoring:
-    """Dot-product attention: the score is scale q · k.
+class Scoring:
+    """Base class of scorings. Its defaults are those of the score scale q · k.
+
+    The attributes tell the kernels which inputs, outputs and loops a scoring needs. A scoring that
+    turns one of them into a field writes `dataclasses.field()`, so that it has no default.
 
     Attributes:
       scale: Factor of the product q · k.
+      is_dot_product: True if the score is scale q · k, and nothing else.
+      distinctions: Properties of tiles for which the kernels need separate loops.
+      function: Function f of the distance, computed from the coefficients of a head. None if the
+        scoring has no such function.
+      is_additive: False if ReLU(q · k) is multiplied by f. True if f is added, or if there is no f.
+      reads_tables: True if tables contain f and its derivatives: see `Operands.tables`.
+      clip_distance: The distance k at which relations are clipped. 0 means no relations.
+      has_relation_products: True if there is an array P of relation products: see `relations`.
+      has_relation_weights: True if the relation weights W are computed.
+      has_positions: True if position vectors are multiplied by position queries.
+      gradient_names: Names of the coefficient gradients in the outputs of a kernel.
     """
 
     scale: float
+    is_dot_product = False
     distinctions = Distinctions()
-    is_dot_product = True
+    function = NO_FUNCTION
+    is_additive = True
+    reads_tables = False
+    clip_distance = 0
     has_relation_products = False
     has_relation_weights = False
     has_positions = False
-    summed_gradients = 0
-    gradient_names = ()
 
-    def score_multiplier(self, coefficients: None, *, is_far: bool = False) -> float:
-        """Return the factor that turns scores into base-2 logarithms of unnormalised weights."""
+    @property
+    def gradient_names(self) -> tuple[str, ...]:
+        return ()
+
+    @property
+    def summed_gradients(self) -> int:
+        """Number of coefficient gradients that kernels sum over all tiles."""
+        return len(self.gradient_names)
+
+    def read_positions(
+        self,
+        read_distances: Callable[[], Distances],
+        read_tables: Callable[[], TableEntries],
+        *,
+        is_far: bool,
+    ) -> Any:
+        """Return the input of `score` that depends on positions, or None.
+
+        Args:
+          read_distances: Returns the distances of the tile.
+          read_tables: Returns the numbers of the tables for the entries of the tile.
+          is_far: True for a far tile, in which f is constant.
+        """
+        return None
+
+    def score_multiplier(self, coefficients: Any, *, is_far: bool = False) -> Array | float:
+        """Return the factor that turns scores into base-2 logarithms of unnormalised weights.
+
+        Args:
+          coefficients: Coefficients of the head, or None if there are none.
+          is_far: True for a far tile, in which f is constant. If scores are multiplied by f and f
+            is never negative, the factor of a far tile includes f.
+        """
         return self.scale * LOG2E
 
-    def gradient_multiplier(self, coefficients: None) -> float:
+    def gradient_multiplier(self, coefficients: Any) -> Array | float:
         """Return the factor by which kernels multiply all gradients after the last tile."""
         return self.scale
 
     def score(
-        self,
-        products: Array,
-        distances: Distances | None,
-        coefficients: None,
-        *,
-        for_gradient: bool,
+        self, products: Array, positions: Any, coefficients: Any, *, for_gradient: bool
     ) -> TileScores:
-        """Return the scores of a tile."""
+        """Return the scores of a tile.
+
+        Args:
+          products: Products q · k.
+          positions: Distances or numbers of tables, from `read_positions`. None in a far tile, and
+            if the scoring reads no positions.
+          coefficients: Coefficients of the head, or None if there are none.
+          for_gradient: If True, keep f for the gradient of the scores.
+        """
         return TileScores(products, products)
 
+    def score_derivatives(self, products: Array, coefficients: Any) -> TileScores | None:
+        """Return the scores of a far tile for a kernel that needs only the gradient of products.
+
+        None means that the kernel must call `score` instead.
+        """
+        return None
+
     def product_gradient(
-        self, score_gradient: Array, tile_scores: TileScores, coefficients: None
+        self, score_gradient: Array, tile_scores: TileScores, coefficients: Any
     ) -> Array:
         """Return the gradient of the products q · k, computed from the gradient of the scores."""
         return score_gradient
@@ -71,16 +172,52 @@ class DotProductScoring:
         self,
         score_gradient: Array,
         product_gradient: Array,
-        distances: Distances | None,
+        positions: Any,
         tile_scores: TileScores,
-        coefficients: None,
+        coefficients: Any,
     ) -> CoefficientGradients:
-        """Return an empty tuple, because the dot product has no coefficients."""
+        """Return the terms of the coefficient gradients, before the sum over the tile.
+
+        There is one array of the shape of the tile for each of the first `summed_gradients`
+        coefficients in `gradient_names`. None stands for an array of zeros.
+        """
         return ()
+
+    def combine_gradients(
+        self, sums: Float[Array, "C B N"], coefficients: Float[Array, "B N C"]
+    ) -> Float[Array, "B N C"]:
+        """Return the gradient of `Operands.coefficients`.
+
+        Args:
+          sums: Gradients in the order of `gradient_names`, summed over the queries.
+          coefficients: Coefficients of all heads.
+        """
+        return jnp.moveaxis(sums, 0, -1)
+
+    def find_radius(self, operands: Operands, tolerance: float) -> Radius | None:
+        """Return the saturation radius of each head, and where scores beyond it are treated as 0.
+
+        None means that f is evaluated at all distances: see `saturation`.
+        """
+        return None
+
+    def largest_factor(self, operands: Operands) -> Float[Array, "B N"] | float | None:
+        """Return the largest |score / (q · k)| of each head, to base 2. None means unknown."""
+        return None
 
 
 @dataclasses.dataclass(frozen=True)
-class DistanceScoring:
+class DotProductScoring(Scoring):
+    """Dot-product attention: the score is scale q · k."""
+
+    is_dot_product = True
+
+    def largest_factor(self, operands):
+        return abs(self.score_multiplier(None))
+
+
+@dataclasses.dataclass(frozen=True)
+class DistanceScoring(Scoring):
     """Distance-aware attention with a function f of the distance |i - j|.
 
     The score is height ReLU(q · k) f, or scale q · k + height f if `is_additive`. The height is one
@@ -88,21 +225,15 @@ class DistanceScoring:
     the scale.
 
     Attributes:
-      scale: Factor of the product q · k.
       function: Distance function f.
       is_additive: If True, height f is added to scale q · k. If False, ReLU(q · k) is multiplied by
         height f.
     """
 
-    scale: float
-    function: DistanceFunction
-    is_additive: bool
+    function: DistanceFunction = dataclasses.field()
+    is_additive: bool = dataclasses.field()
     distinctions = Distinctions(far=True)
-    is_dot_product = False
     gradient_names = ("slope", "shift", "log_height")
-    has_relation_products = False
-    has_relation_weights = False
-    has_positions = False
 
     @property
     def summed_gradients(self) -> int:
@@ -115,24 +246,17 @@ class DistanceScoring:
         """
         return 3 if self.is_additive else 2
 
-    def score_multiplier(
-        self, coefficients: Coefficients, *, is_far: bool = False
-    ) -> Array | float:
-        """Return the factor that turns scores into base-2 logarithms of unnormalised weights.
+    def read_positions(self, read_distances, read_tables, *, is_far):
+        return None if is_far else read_distances()
 
-        Args:
-          coefficients: Coefficients of the head.
-          is_far: True for a far tile, in which f is constant. If scores are multiplied by f and f
-            is never negative, the factor of a far tile includes f.
-        """
+    def score_multiplier(self, coefficients, *, is_far=False):
         if self.is_additive:
             return 1.0
         if is_far and self.function.is_nonnegative:
             return coefficients.height * coefficients.far
         return coefficients.height
 
-    def gradient_multiplier(self, coefficients: Coefficients) -> Array | float:
-        """Return the factor by which kernels multiply all gradients after the last tile."""
+    def gradient_multiplier(self, coefficients):
         return self.score_multiplier(coefficients) / LOG2E
 
     def evaluate(self, distances: Distances, coefficients: Coefficients) -> Array:
@@ -141,22 +265,7 @@ class DistanceScoring:
             return distances.stored()
         return distances.share_diagonals(self.function.evaluate(distances, coefficients))
 
-    def score(
-        self,
-        products: Array,
-        distances: Distances | None,
-        coefficients: Coefficients,
-        *,
-        for_gradient: bool,
-    ) -> TileScores:
-        """Return the scores of a tile.
-
-        Args:
-          products: Products q · k.
-          distances: Distances of the entries. None means a far tile, in which f is constant.
-          coefficients: Coefficients of the head.
-          for_gradient: If True, keep f for the gradient of the scores.
-        """
+    def score(self, products, distances, coefficients, *, for_gradient):
         is_far = distances is None
         if self.is_additive:
             f = coefficients.far if distances is None else self.evaluate(distances, coefficients)
@@ -173,27 +282,20 @@ class DistanceScoring:
         f = jnp.where(products > 0, f, 0.0)  # applies the ReLU to the gradient as well
         return TileScores(products * f, products, f)
 
-    def score_derivatives(self, products: Array, coefficients: Coefficients) -> TileScores | None:
-        """Return the scores of a far tile for a kernel that needs only the gradient of products.
+    def score_derivatives(self, products, coefficients):
+        """Return scores whose weights, times f, are the derivatives of the softmax by the products.
 
         The derivative of a score by its product is f if the product is positive, otherwise 0.
         Entries with derivative 0 get the score -1e30, so that their weights are 0. The kernel
         multiplies all other weights by f. This takes fewer operations than `score` and
         `product_gradient`. The result is None if f may be negative, because it has no logarithm.
-
-        Args:
-          products: Products q · k.
-          coefficients: Coefficients of the head.
         """
         if self.is_additive or not self.function.is_nonnegative:
             return None
         scores = jnp.where(products > 0, products, MASKED_SCORE)
         return TileScores(scores, products, is_far=True, log_derivative=jnp.log2(coefficients.far))
 
-    def product_gradient(
-        self, score_gradient: Array, tile_scores: TileScores, coefficients: Coefficients
-    ) -> Array:
-        """Return the gradient of the products q · k, computed from the gradient of the scores."""
+    def product_gradient(self, score_gradient, tile_scores, coefficients):
         if self.is_additive:
             return score_gradient * (self.scale * LOG2E)
         if tile_scores.log_derivative is not None:
@@ -203,26 +305,8 @@ class DistanceScoring:
         return score_gradient * tile_scores.f
 
     def coefficient_gradients(
-        self,
-        score_gradient: Array,
-        product_gradient: Array,
-        distances: Distances | None,
-        tile_scores: TileScores,
-        coefficients: Coefficients,
-    ) -> CoefficientGradients:
-        """Return the terms of the coefficient gradients, before the sum over the tile.
-
-        Returns one array of the shape of the tile for the slope, a second array for the shift and,
-        if `is_additive` is True, a third array for the logarithm of the height. The gradient of a
-        coefficient is the sum of its array over all tiles. None stands for an array of zeros.
-
-        Args:
-          score_gradient: Gradient of the scores of the tile.
-          product_gradient: Gradient of the products q · k of the tile.
-          distances: Distances of the entries. None means a far tile, in which f is constant.
-          tile_scores: Scores of the tile.
-          coefficients: Coefficients of the head.
-        """
+        self, score_gradient, product_gradient, distances, tile_scores, coefficients
+    ):
         f = coefficients.far if tile_scores.f is None else tile_scores.f
         if self.is_additive:
             cotangent = FunctionCotangent(
@@ -235,14 +319,94 @@ class DistanceScoring:
                 of_log=lambda: product_gradient * tile_scores.products,
             )
         if distances is None:
-            gradients: CoefficientGradients = (None, None)
+            gradients = (None, None)
         else:
             gradients = self.function.gradients(cotangent, distances, f, coefficients)
         return (*gradients, cotangent.of_log()) if self.is_additive else gradients
 
+    def combine_gradients(self, sums, coefficients):
+        """Return the gradients of slope, shift, height and far value.
+
+        The gradient of the height is computed from the gradient of its logarithm. The gradient of
+        the far value is 0, because the far value is treated as a constant.
+        """
+        slope, shift, log_height = sums
+        height = log_height / unstack_coefficients(coefficients).height
+        return jnp.stack(Coefficients(slope, shift, height, jnp.zeros_like(height)), axis=-1)
+
+    def find_radius(self, operands, tolerance):
+        return saturation.find_function_radius(
+            self.function, operands, tolerance, is_additive=self.is_additive
+        )
+
+    def largest_factor(self, operands):
+        if self.is_additive:
+            return None
+        longest = operands.query.shape[1] + operands.key.shape[1]
+        distance = jnp.arange(longest, dtype=jnp.float32)[None, None, :]
+        f = evaluate_at(self.function, distance, operands.coefficients)
+        coefficients = unstack_coefficients(operands.coefficients)
+        # The far value of f belongs to all distances beyond the longest one.
+        largest = jnp.maximum(jnp.abs(f).max(axis=-1), jnp.abs(coefficients.far))
+        return largest * jnp.abs(coefficients.height)
+
 
 @dataclasses.dataclass(frozen=True)
-class RelationScoring(DotProductScoring):
+class TableScoring(Scoring):
+    """Attention with any function f of the relative position i - j, which a table contains.
+
+    The score is ReLU(q · k) f, or scale q · k + f if `is_additive`. Scores are to base 2: the table
+    includes log2(e) and, if `is_additive` is False, the scale.
+
+    Attributes:
+      is_additive: If True, f is added to scale q · k. If False, ReLU(q · k) is multiplied by f.
+      parameters: Number of parameters of f. There is one more table for each of them, which
+        contains the derivative of f with respect to the parameter.
+    """
+
+    is_additive: bool = dataclasses.field()
+    parameters: int
+    reads_tables = True
+
+    @property
+    def gradient_names(self):
+        return tuple(f"parameter_{i}" for i in range(self.parameters))
+
+    def read_positions(self, read_distances, read_tables, *, is_far):
+        return read_tables()  # Reading a constant from a table takes as long as reading f.
+
+    def score_multiplier(self, coefficients, *, is_far=False):
+        return 1.0
+
+    def gradient_multiplier(self, coefficients):
+        return 1 / LOG2E
+
+    def score(self, products, tables, coefficients, *, for_gradient):
+        f = tables.value()
+        if self.is_additive:
+            return TileScores(products * (self.scale * LOG2E) + f, products)
+        if not for_gradient:
+            return TileScores(jnp.maximum(products, 0.0) * f, products)
+        f = jnp.where(products > 0, f, 0.0)  # applies the ReLU to the gradient as well
+        return TileScores(products * f, products, f)
+
+    def product_gradient(self, score_gradient, tile_scores, coefficients):
+        factor = self.scale * LOG2E if tile_scores.f is None else tile_scores.f
+        return score_gradient * factor
+
+    def coefficient_gradients(
+        self, score_gradient, product_gradient, tables, tile_scores, coefficients
+    ):
+        if not self.is_additive:
+            score_gradient *= jnp.maximum(tile_scores.products, 0.0)  # now the gradient of f
+        return tuple(score_gradient * derivative() for derivative in tables.derivatives)
+
+    def find_radius(self, operands, tolerance):
+        return None if self.is_additive else saturation.find_table_radius(operands, tolerance)
+
+
+@dataclasses.dataclass(frozen=True)
+class RelationScoring(Scoring):
     """Relative position attention: the score is scale (q · k + P[i, r]) for the relation r.
 
     See `relations`. The kernels start the sum of each product q · k at P[i, r], so that scores and
@@ -254,15 +418,14 @@ class RelationScoring(DotProductScoring):
       has_relation_weights: True if the relation weights W are computed.
     """
 
-    clip_distance: int
-    has_relation_products: bool
-    has_relation_weights: bool
+    clip_distance: int = dataclasses.field()
+    has_relation_products: bool = dataclasses.field()
+    has_relation_weights: bool = dataclasses.field()
     distinctions = Distinctions(far=True, far_sides=True)
-    is_dot_product = False
 
 
 @dataclasses.dataclass(frozen=True)
-class PositionScoring(DotProductScoring):
+class PositionScoring(Scoring):
     """Transformer-XL attention: the score is scale (q · k + p · R[i - j]).
 
     R contains one vector per relative position i - j. The kernels add p · R[i - j] to each product
@@ -270,8 +433,4 @@ class PositionScoring(DotProductScoring):
     from the queries q.
     """
 
-    is_dot_product = False
     has_positions = True
-
-
-Scoring = DotProductScoring | DistanceScoring | TableScoring | RelationScoring | PositionScoring

@@ -26,7 +26,8 @@ from typing import Any
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
-from distattn_jax.attention.fused.operands import Operands, Plan
+from distattn_jax.attention.fused.kernels import Plan
+from distattn_jax.attention.fused.operands import Operands
 from distattn_jax.attention.fused.runs import Schedule
 from distattn_jax.attention.fused.visible_columns import Window
 

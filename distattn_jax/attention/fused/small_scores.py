@@ -15,12 +15,11 @@ long sequences.
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float
+from jaxtyping import Array, Bool
 
-from distattn_jax.attention.fused.distance_functions import evaluate_at, unstack_coefficients
-from distattn_jax.attention.fused.operands import Operands, Plan
-from distattn_jax.attention.fused.product_bounds import largest_product
-from distattn_jax.attention.fused.scoring import DistanceScoring, DotProductScoring
+from distattn_jax.attention.fused.kernels import Plan
+from distattn_jax.attention.fused.operands import Operands
+from distattn_jax.attention.fused.saturation import largest_product
 
 LIMIT = 96.0  # largest absolute score, to base 2
 MIN_LENGTH = 1024  # of queries and of keys
@@ -32,35 +31,11 @@ def find_small_scores(plan: Plan, operands: Operands) -> Bool[Array, "B N"] | No
     Return None for scorings without a simple bound, for dtypes that need a maximum, and for short
     sequences.
     """
-    scoring = plan.scoring
     is_short = min(operands.query.shape[1], operands.key.shape[1]) < MIN_LENGTH
     if is_short or operands.query.dtype != jnp.bfloat16:
         return None
-    query, key, coefficients = jax.lax.stop_gradient(
-        (operands.query, operands.key, operands.coefficients)
-    )
-    largest: Float[Array, "B N"] | float
-    if isinstance(scoring, DotProductScoring) and scoring.is_dot_product:
-        largest = abs(scoring.score_multiplier(None))
-    elif isinstance(scoring, DistanceScoring) and not scoring.is_additive:
-        largest = _largest_factor(scoring, coefficients, query.shape[1] + key.shape[1])
-    else:
+    operands = jax.lax.stop_gradient(operands)
+    largest = plan.scoring.largest_factor(operands)
+    if largest is None:
         return None
-    return largest * largest_product(query, key) <= LIMIT  # False for NaN
-
-
-def _largest_factor(
-    scoring: DistanceScoring, stacked: Float[Array, "B N 4"], distances: int
-) -> Float[Array, "B N"]:
-    """Return the largest absolute value of height · f, by which ReLU(q · k) is multiplied.
-
-    Args:
-      scoring: Scoring with the distance function f.
-      stacked: Coefficients of f.
-      distances: Number of distances. The far value of f belongs to all distances beyond them.
-    """
-    distance = jnp.arange(distances, dtype=jnp.float32)[None, None, :]
-    f = evaluate_at(scoring.function, distance, stacked)
-    coefficients = unstack_coefficients(stacked)
-    largest = jnp.maximum(jnp.abs(f).max(axis=-1), jnp.abs(coefficients.far))
-    return largest * jnp.abs(coefficients.height)
+    return largest * largest_product(operands.query, operands.key) <= LIMIT  # False for NaN

@@ -44,7 +44,6 @@ from distattn_jax.attention.fused.score_map import (
     compute_gradient_multiplier,
     read_dropout_scale,
 )
-from distattn_jax.attention.fused.table_scoring import TableScoring
 
 
 def query_gradient(
@@ -169,7 +168,7 @@ def query_gradient(
         scattered=("band_gradient",) * has_products,
         scratch=scratch_buffers(score_map, gradient_dtype=dtype),
         # The sums of coefficient gradients use tables of derivatives.
-        ends_with_product=not isinstance(score_map.scoring, TableScoring),
+        ends_with_product=not score_map.scoring.reads_tables,
     )
 
 

@@ -14,8 +14,8 @@ from distattn_jax.attention.fused.call_arrays import collect_masks
 from distattn_jax.attention.fused.distance_functions import evaluate_at
 from distattn_jax.attention.fused.gpu.kernel_body import count_leading_rows
 from distattn_jax.attention.fused.gpu.tile_configs import TileConfig
-from distattn_jax.attention.fused.operands import BackwardOperands, Operands, Plan
-from distattn_jax.attention.fused.scoring import DistanceScoring
+from distattn_jax.attention.fused.kernels import Plan
+from distattn_jax.attention.fused.operands import BackwardOperands, Operands
 
 
 class KernelArrays:
@@ -115,11 +115,11 @@ def tabulate_function(plan: Plan, operands: Operands) -> dict[str, Float[Array, 
     The name of the table is "function". The dict is empty if f is cheap: the kernels then compute f
     from the distances.
     """
-    scoring = plan.scoring
-    if not isinstance(scoring, DistanceScoring) or scoring.function.is_cheap:
+    function = plan.scoring.function
+    if function is None or function.is_cheap:
         return {}
     distances = operands.table_distances.astype(jnp.float32)
-    return {"function": evaluate_at(scoring.function, distances, operands.coefficients)}
+    return {"function": evaluate_at(function, distances, operands.coefficients)}
 
 
 def shift_rows(

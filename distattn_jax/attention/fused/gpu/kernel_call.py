@@ -19,7 +19,8 @@ from distattn_jax.attention.fused.gpu.kernel_body import (
 from distattn_jax.attention.fused.gpu.relation_arrays import RelationArrays
 from distattn_jax.attention.fused.gpu.tile_configs import select_tile_configs
 from distattn_jax.attention.fused.gpu.tile_loop import run_tile_loop
-from distattn_jax.attention.fused.operands import Operands, Plan
+from distattn_jax.attention.fused.kernels import Plan
+from distattn_jax.attention.fused.operands import Operands
 from distattn_jax.attention.fused.runs import Schedule
 
 

@@ -16,15 +16,10 @@ from distattn_jax.attention.fused.gpu import gradient_kernels, mosaic, weight_ke
 from distattn_jax.attention.fused.gpu.kernel_arrays import matrix_type, shift_rows
 from distattn_jax.attention.fused.gpu.kernel_call import KernelCall
 from distattn_jax.attention.fused.gpu.tile_configs import MAX_WIDE_WIDTH
-from distattn_jax.attention.fused.kernels import Kernels, QueryGradients
-from distattn_jax.attention.fused.operands import (
-    EMPTY_LOGSUMEXP,
-    BackwardOperands,
-    Operands,
-    Plan,
-)
+from distattn_jax.attention.fused.kernels import Kernels, Plan, QueryGradients
+from distattn_jax.attention.fused.operands import EMPTY_LOGSUMEXP, BackwardOperands, Operands
 from distattn_jax.attention.fused.score_map import make_score_map
-from distattn_jax.attention.fused.tile_scores import MASKED_SCORE
+from distattn_jax.attention.fused.scoring import MASKED_SCORE
 
 
 def make_kernels(plan: Plan, operands: Operands) -> Kernels:

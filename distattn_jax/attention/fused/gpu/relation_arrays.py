@@ -9,10 +9,10 @@ from jaxtyping import Array, Float
 from distattn_jax.attention.fused import relations
 from distattn_jax.attention.fused.gpu.relation_tiles import SUFFIXES
 from distattn_jax.attention.fused.gpu.tile_configs import TileConfig
-from distattn_jax.attention.fused.operands import Operands, Plan
+from distattn_jax.attention.fused.kernels import Plan
+from distattn_jax.attention.fused.operands import Operands
 from distattn_jax.attention.fused.relations import AFTER, BEFORE, Ends, end_sides
 from distattn_jax.attention.fused.runs import Schedule
-from distattn_jax.attention.fused.scoring import RelationScoring
 
 Outputs = dict[str, Array]
 
@@ -44,7 +44,7 @@ class RelationArrays:
         self.operands = operands
         batch, length, heads, _ = operands.query.shape
         self.padding = -length % length_multiple
-        self.scoring = plan.scoring if isinstance(plan.scoring, RelationScoring) else None
+        self.scoring = plan.scoring
         self.sides = end_sides(is_causal=plan.window.is_causal)
         self.vector_shape = (batch, heads, length + self.padding)
 
@@ -76,18 +76,17 @@ class RelationArrays:
 
     def weight_types(self) -> dict[str, jax.ShapeDtypeStruct]:
         """Return the types of the outputs of the forward kernel for the relation weights."""
-        if self.scoring is None or not self.scoring.has_relation_weights:
+        if not self.scoring.has_relation_weights:
             return {}
         return self._types("band_scores", [f"weight{SUFFIXES[side]}" for side in self.sides])
 
     def gradient_types(self) -> dict[str, jax.ShapeDtypeStruct]:
         """Return the types of the outputs of `query_gradient` for the relation products."""
-        if self.scoring is None or not self.scoring.has_relation_products:
+        if not self.scoring.has_relation_products:
             return {}
         return self._types("band_gradient", ["gradient_after"] if AFTER in self.sides else [])
 
     def _types(self, matrix: str, vectors: list[str]) -> dict[str, jax.ShapeDtypeStruct]:
-        assert self.scoring is not None
         batch, heads, length = self.vector_shape
         shape = (batch, length, heads, 2 * self.scoring.clip_distance + 1)
         vector_type = jax.ShapeDtypeStruct(self.vector_shape, jnp.float32)
@@ -111,7 +110,7 @@ class RelationArrays:
           schedule: Tiles that the kernel visits.
           config: Tile configuration of the kernel.
         """
-        if self.scoring is None or not self.scoring.has_relation_weights:
+        if not self.scoring.has_relation_weights:
             return None
         is_kept = self._find_written_entries(schedule, config)
         operands, clip_distance = self.operands, self.scoring.clip_distance
@@ -139,7 +138,7 @@ class RelationArrays:
           schedule: Tiles that the kernel visits.
           config: Tile configuration of the kernel.
         """
-        if self.scoring is None or not self.scoring.has_relation_products:
+        if not self.scoring.has_relation_products:
             return None
         gradient = relations.assemble_product_gradient(
             outputs["band_gradient"][:, : self.operands.query.shape[1]],
@@ -153,7 +152,6 @@ class RelationArrays:
 
     def _find_written_entries(self, schedule: Schedule, config: TileConfig) -> Array:
         """Return True for each query and relation whose key is in a visited tile."""
-        assert self.scoring is not None
         length = self.operands.query.shape[1]
         first, end = (
             jnp.repeat(bound * config.columns, config.block_rows // schedule.parts, axis=2)

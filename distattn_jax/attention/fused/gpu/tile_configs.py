@@ -5,9 +5,8 @@ from typing import NamedTuple
 
 import jax
 
-from distattn_jax.attention.fused.operands import Operands, Plan
-from distattn_jax.attention.fused.scoring import DistanceScoring, RelationScoring
-from distattn_jax.attention.fused.table_scoring import TableScoring
+from distattn_jax.attention.fused.kernels import Plan
+from distattn_jax.attention.fused.operands import Operands
 from distattn_jax.attention.fused.visible_columns import Window
 
 H200_PROCESSORS = 132
@@ -215,12 +214,12 @@ def _select_short(plan: Plan, operands: Operands, widest: int) -> TileConfigs:
     has_dropout = operands.dropout_words is not None
     has_segments = operands.query_segments is not None
     is_dot_product = plan.scoring.is_dot_product
-    has_relations = isinstance(plan.scoring, RelationScoring)
+    has_relations = plan.scoring.clip_distance > 0
     configs = NARROW if is_narrow else SHORT
     if not is_narrow and not has_relations and not _is_tabulated(plan):
         configs = configs._replace(query_gradient=NARROW.query_gradient)
     # Wider tiles would contain few visible entries, or need more registers or shared memory.
-    has_many_tables = isinstance(plan.scoring, TableScoring) and has_mask
+    has_many_tables = plan.scoring.reads_tables and has_mask
     if has_window or (has_dropout and not is_dot_product) or has_many_tables:
         configs = configs._replace(query_gradient=SHORT.query_gradient)
     needs_registers = _is_computed(plan) or has_relations or (plan.received and is_dot_product)
@@ -281,16 +280,16 @@ def _select_unmasked(plan: Plan, operands: Operands) -> TileConfigs:
     The dot product may have a mask of keys.
     """
     configs = LONG
-    if isinstance(plan.scoring, TableScoring):
+    if plan.scoring.reads_tables:
         configs = LONG_TABLE_SCORING
-    elif isinstance(plan.scoring, RelationScoring):
+    elif plan.scoring.clip_distance:
         configs = LONG_RELATIONS
     elif _is_computed(plan):
         configs = LONG_COMPUTED
     # Wider tiles would spill registers with dropout, and contain few visible entries with a window.
     if operands.dropout_words is not None or plan.window.left is not None:
         configs = configs._replace(key_gradient=LONG_SMALL_KEY_GRADIENT)
-    if isinstance(plan.scoring, TableScoring) or not _has_equal_blocks(plan, operands):
+    if plan.scoring.reads_tables or not _has_equal_blocks(plan, operands):
         return configs
     if plan.scoring.is_dot_product:
         return configs.make_persistent("forward", "query_gradient")
@@ -308,13 +307,13 @@ def _has_equal_blocks(plan: Plan, operands: Operands) -> bool:
 
 
 def _is_tabulated(plan: Plan) -> bool:
-    """Return True for a `DistanceScoring` whose function the kernels read from a table."""
-    return isinstance(plan.scoring, DistanceScoring) and not plan.scoring.function.is_cheap
+    """Return True for a distance function that the kernels read from a table."""
+    return plan.scoring.function is not None and not plan.scoring.function.is_cheap
 
 
 def _is_computed(plan: Plan) -> bool:
-    """Return True for a `DistanceScoring` whose function the kernels compute."""
-    return isinstance(plan.scoring, DistanceScoring) and plan.scoring.function.is_cheap
+    """Return True for a distance function that the kernels compute."""
+    return plan.scoring.function is not None and plan.scoring.function.is_cheap
 
 
 def _has_wide_constant_keys(plan: Plan, operands: Operands) -> bool:

@@ -6,7 +6,6 @@ are keys and the columns are queries.
 
 import functools
 import operator
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -21,8 +20,7 @@ from distattn_jax.attention.fused.score_map import (
     read_coefficients,
     read_lengths,
 )
-from distattn_jax.attention.fused.scoring import DistanceScoring
-from distattn_jax.attention.fused.table_scoring import TableEntries, TableScoring
+from distattn_jax.attention.fused.scoring import Scoring, TableEntries
 
 
 def view_tile(
@@ -47,21 +45,20 @@ def view_tile(
         tiles. It may then have to multiply the weights by a derivative: see
         `TileScores.log_derivative`.
     """
-    scoring: Any = score_map.scoring
+    scoring = score_map.scoring
     coefficients = read_coefficients(context.scalars)
-    distances: Distances | TableEntries | None = None
-    if isinstance(scoring, TableScoring):
-        distances = _table_entries(scoring, tile)
-    elif isinstance(scoring, DistanceScoring) and not tile.kind.is_far:
-        distances = _tile_distances(score_map, context, tile)
+    positions = scoring.read_positions(
+        lambda: _tile_distances(score_map, context, tile),
+        lambda: _table_entries(scoring, tile),
+        is_far=tile.kind.is_far,
+    )
     visible = view_visibility(score_map, context, tile)
     tile_scores = None
-    if tile.kind.is_far and not needs_weights and isinstance(scoring, DistanceScoring):
-        assert coefficients is not None, "a distance function has coefficients"
+    if tile.kind.is_far and not needs_weights:
         tile_scores = scoring.score_derivatives(products, coefficients)
     if tile_scores is None:
-        tile_scores = scoring.score(products, distances, coefficients, for_gradient=for_gradient)
-    return TileView(scoring, tile_scores, distances, visible, coefficients)
+        tile_scores = scoring.score(products, positions, coefficients, for_gradient=for_gradient)
+    return TileView(scoring, tile_scores, positions, visible, coefficients)
 
 
 def kept_by_dropout(score_map: ScoreMap, context: WarpgroupContext, tile: Tile) -> jax.Array:
@@ -88,7 +85,7 @@ def kept_by_dropout(score_map: ScoreMap, context: WarpgroupContext, tile: Tile) 
     return hash.is_kept(row_hash ^ column_hash, row_shift + column_shift, threshold)
 
 
-def _table_entries(scoring: TableScoring, tile: Tile) -> TableEntries:
+def _table_entries(scoring: Scoring, tile: Tile) -> TableEntries:
     """Return functions that load the numbers of a tile from the tables of a kernel."""
     return TableEntries(
         value=functools.partial(tile.load_diagonals, "table"),

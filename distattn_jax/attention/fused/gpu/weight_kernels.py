@@ -37,7 +37,7 @@ from distattn_jax.attention.fused.score_map import (
     read_dropout_scale,
     read_lengths,
 )
-from distattn_jax.attention.fused.tile_scores import MASKED_SCORE
+from distattn_jax.attention.fused.scoring import MASKED_SCORE
 
 
 def forward(score_map: ScoreMap, shape: Shape, width: int) -> KernelBody:

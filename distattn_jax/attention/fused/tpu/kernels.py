@@ -15,11 +15,10 @@ from distattn_jax.attention.fused.call_arrays import (
     sum_groups,
 )
 from distattn_jax.attention.fused.call_schedules import CallSchedules
-from distattn_jax.attention.fused.kernels import Kernels, QueryGradients
-from distattn_jax.attention.fused.operands import BackwardOperands, Operands, Plan
+from distattn_jax.attention.fused.kernels import Kernels, Plan, QueryGradients
+from distattn_jax.attention.fused.operands import BackwardOperands, Operands
 from distattn_jax.attention.fused.runs import Schedule
 from distattn_jax.attention.fused.score_map import make_score_map
-from distattn_jax.attention.fused.scoring import DistanceScoring, RelationScoring
 from distattn_jax.attention.fused.tpu import gradient_kernels, weight_kernels
 from distattn_jax.attention.fused.tpu.bands import count_rows
 from distattn_jax.attention.fused.tpu.distance_tiles import keep_distances
@@ -249,7 +248,7 @@ class _KernelCall:
           name: "relation_weights", or the gradient of the relation products.
         """
         scoring = self.plan.scoring
-        if not isinstance(scoring, RelationScoring):
+        if not scoring.clip_distance:
             return {}
         rows = count_rows(scoring.clip_distance)
         if name == GRADIENT and self.operands.shares_relation_products:
@@ -265,7 +264,6 @@ class _KernelCall:
         """Return an output by relation in the shape of the operands, or None if it is absent."""
         if name not in outputs:
             return None
-        assert isinstance(self.plan.scoring, RelationScoring)
         relations = 2 * self.plan.scoring.clip_distance + 1
         if name == GRADIENT and self.operands.shares_relation_products:
             return outputs[name][:, :, :relations].sum(axis=3)[None]
@@ -317,8 +315,7 @@ class _KernelCall:
                 dict.fromkeys(shared, LANES) | dict.fromkeys(by_query, self.config.queries),
                 streamed=by_query if is_transposed else (),
             )
-        scoring = self.plan.scoring
-        if isinstance(scoring, DistanceScoring):
+        if self.plan.scoring.function is not None:
             query_tiles = self.arrays.padded_queries // self.config.queries
             key_tiles = self.arrays.padded_keys // self.config.keys
             body = keep_distances(

@@ -2,14 +2,12 @@
 
 import functools
 import operator
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 from jax.experimental.pallas import tpu as pltpu
 
 from distattn_jax import hash
-from distattn_jax.attention.fused.distance_functions import Distances
 from distattn_jax.attention.fused.interpreter import is_interpreted
 from distattn_jax.attention.fused.score_map import (
     ScoreMap,
@@ -17,8 +15,7 @@ from distattn_jax.attention.fused.score_map import (
     read_coefficients,
     read_lengths,
 )
-from distattn_jax.attention.fused.scoring import DistanceScoring
-from distattn_jax.attention.fused.table_scoring import TableEntries, TableScoring
+from distattn_jax.attention.fused.scoring import Scoring, TableEntries
 from distattn_jax.attention.fused.tpu.distance_tiles import read_distances
 from distattn_jax.attention.fused.tpu.kernel_body import BlockContext, Tile
 from distattn_jax.attention.fused.tpu.position_tiles import read_positions
@@ -44,20 +41,20 @@ def view_tile(
       for_gradient: If True, keep the intermediate results from which the gradient of the scores is
         computed.
     """
-    scoring: Any = score_map.scoring
+    scoring = score_map.scoring
     coefficients = read_coefficients(context.scalars)
-    distances: Distances | TableEntries | None = None
-    if isinstance(scoring, TableScoring):
-        distances = _table_entries(scoring, tile)
-    elif isinstance(scoring, DistanceScoring) and not tile.kind.is_far:
-        distances = read_distances(score_map, context, tile)
+    positions = scoring.read_positions(
+        lambda: read_distances(score_map, context, tile),
+        lambda: _table_entries(scoring, tile),
+        is_far=tile.kind.is_far,
+    )
     visible = view_visibility(score_map, context, tile)
     if scoring.has_positions:
         products += read_positions(score_map, context, tile)
     if scoring.has_relation_products:
         products += read_relations(score_map, context, tile, "relation_products")
-    tile_scores = scoring.score(products, distances, coefficients, for_gradient=for_gradient)
-    return TileView(scoring, tile_scores, distances, visible, coefficients)
+    tile_scores = scoring.score(products, positions, coefficients, for_gradient=for_gradient)
+    return TileView(scoring, tile_scores, positions, visible, coefficients)
 
 
 def kept_by_dropout(context: BlockContext, tile: Tile) -> jax.Array:
@@ -111,7 +108,7 @@ def _relative_positions(context: BlockContext, tile: Tile) -> jax.Array:
     return lane_indices(tile.shape) - sublane_indices(tile.shape) + first
 
 
-def _table_entries(scoring: TableScoring, tile: Tile) -> TableEntries:
+def _table_entries(scoring: Scoring, tile: Tile) -> TableEntries:
     """Return functions that expand the streamed tables of a tile."""
 
     def expand(name: str) -> jax.Array:

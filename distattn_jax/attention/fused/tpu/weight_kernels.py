@@ -23,7 +23,7 @@ from distattn_jax.attention.fused.score_map import (
     read_dropout_scale,
     read_lengths,
 )
-from distattn_jax.attention.fused.tile_scores import MASKED_SCORE
+from distattn_jax.attention.fused.scoring import MASKED_SCORE
 from distattn_jax.attention.fused.tpu.kernel_body import BlockContext, KernelBody, Tile
 from distattn_jax.attention.fused.tpu.products import multiply
 from distattn_jax.attention.fused.tpu.registers import LANES, lane_indices, to_column
