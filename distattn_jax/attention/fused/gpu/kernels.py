@@ -31,6 +31,7 @@ def make_kernels(plan: Plan, operands: Operands) -> Kernels:
         key_gradient=call.key_gradient,
         received=call.received,
         attention_given=call.attention_given,
+        padded_queries=call.arrays.padded_length(operands.query.shape[1]),
         position_gradient=call.position_gradient,
     )
 
