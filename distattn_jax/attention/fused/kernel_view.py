@@ -1,12 +1,14 @@
 """Base class `KernelView`: how the kernels see a variant.
 
-Each variant with kernels has one module in `fused.variants`, with a subclass of `KernelView`. Its
-method `make_form` writes the variant in the form that the kernels compute: a scoring, and the
-arrays that the scoring needs. The arrays depend on the positions of the first query and of the
-first key, which may be traced, so that a form can be made for any block of keys.
+Each variant with kernels has one module in `fused.variants`, with a subclass of `KernelView` that
+`register` adds to the table `KERNEL_VIEWS`. Its method `make_form` writes the variant in the form
+that the kernels compute: a scoring, and the arrays that the scoring needs. The arrays depend on the
+positions of the first query and of the first key, which may be traced, so that a form can be made
+for any block of keys.
 """
 
 import abc
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
@@ -14,6 +16,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
 from distattn_jax.attention.fused.scoring import Scoring
+from distattn_jax.attention.variants import Variant
 
 LENGTH_MULTIPLE = 8  # of the padded queries and keys
 
@@ -123,6 +126,23 @@ class KernelView(abc.ABC):
         The kernels then run only if the call names them.
         """
         return False
+
+
+KERNEL_VIEWS: dict[type[Variant], KernelView] = {}
+
+
+def register(variant: type[Variant]) -> Callable[[type[KernelView]], type[KernelView]]:
+    """Return a decorator of the view of a variant, which replaces an earlier view of the variant.
+
+    A view serves one exact type. A subclass of the variant may have other scores, so that it needs
+    a view of its own.
+    """
+
+    def add(view: type[KernelView]) -> type[KernelView]:
+        KERNEL_VIEWS[variant] = view()
+        return view
+
+    return add
 
 
 def broadcast_heads(variant: Any, heads: int) -> Any:

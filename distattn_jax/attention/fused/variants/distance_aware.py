@@ -20,7 +20,7 @@ from distattn_jax.attention.fused.distance_functions import (
     Coefficients,
     DistanceFunction,
 )
-from distattn_jax.attention.fused.kernel_view import Block, KernelForm, KernelView
+from distattn_jax.attention.fused.kernel_view import Block, KernelForm, KernelView, register
 from distattn_jax.attention.fused.position_tables import (
     count_parameters,
     make_tables,
@@ -79,6 +79,7 @@ MAPPING_FORMS: dict[Any, _MappingForm] = {
 }
 
 
+@register(DistanceAware)
 class DistanceAwareView(KernelView):
     """Distance-aware attention, with the early adjustments."""
 

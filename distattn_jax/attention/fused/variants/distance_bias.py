@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 
 from distattn_jax.attention.fused.distance_functions import LINEAR, LOG2E, Coefficients
-from distattn_jax.attention.fused.kernel_view import KernelForm, KernelView
+from distattn_jax.attention.fused.kernel_view import KernelForm, KernelView, register
 from distattn_jax.attention.fused.position_tables import (
     count_parameters,
     make_tables,
@@ -19,6 +19,7 @@ from distattn_jax.attention.fused.scoring import DistanceScoring, RelationScorin
 from distattn_jax.attention.variants import DistanceBias, T5Buckets, alibi
 
 
+@register(DistanceBias)
 class DistanceBiasView(KernelView):
     """Dot-product attention with a bias that is a function of the relative position."""
 

@@ -6,10 +6,18 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from distattn_jax.attention.fused.kernel_view import Block, KernelForm, KernelView, broadcast_heads
+from distattn_jax.attention.fused.kernel_view import (
+    Block,
+    KernelForm,
+    KernelView,
+    broadcast_heads,
+    register,
+)
 from distattn_jax.attention.fused.scoring import DotProductScoring
+from distattn_jax.attention.variants import DotProduct
 
 
+@register(DotProduct)
 class DotProductView(KernelView):
     """Dot-product attention."""
 

@@ -1,11 +1,12 @@
 """Relative position attention (Shaw et al. 2018) in the kernels: see `relations`."""
 
-from distattn_jax.attention.fused.kernel_view import KernelForm, KernelView
+from distattn_jax.attention.fused.kernel_view import KernelForm, KernelView, register
 from distattn_jax.attention.fused.relations import resize_table, unsupported_distance_reason
 from distattn_jax.attention.fused.scoring import DotProductScoring, RelationScoring
 from distattn_jax.attention.variants import RelativePosition
 
 
+@register(RelativePosition)
 class RelativePositionView(KernelView):
     """Relative position attention, with tables for keys, for values, or for both."""
 

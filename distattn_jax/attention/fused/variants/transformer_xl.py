@@ -3,13 +3,14 @@
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from distattn_jax.attention.fused.kernel_view import Block, KernelForm, KernelView
+from distattn_jax.attention.fused.kernel_view import Block, KernelForm, KernelView, register
 from distattn_jax.attention.fused.scoring import PositionScoring
 from distattn_jax.attention.variants import TransformerXL, sinusoid
 
 LARGEST_POSITIONS = 2**22  # numbers: the buffers of their gradient take 32 MiB of VMEM
 
 
+@register(TransformerXL)
 class TransformerXLView(KernelView):
     """Transformer-XL attention."""
 
