@@ -1,83 +1,23 @@
 """Attention as a pure function of arrays, with six attention variants."""
 
+import warnings
+from typing import Any
+
+from distattn_jax.attention import variants
 from distattn_jax.attention.arguments import Attended
 from distattn_jax.attention.call import attention
 from distattn_jax.attention.implementations import IMPLEMENTATIONS
 from distattn_jax.attention.softmax import masked_softmax
-from distattn_jax.attention.variants import (
-    ADJUSTMENTS,
-    BIAS_FUNCTIONS,
-    MAPPINGS,
-    Adapted,
-    Adjustment,
-    BiasFunction,
-    DistanceAware,
-    DistanceBias,
-    DotProduct,
-    Mapping,
-    RelativePosition,
-    T5Buckets,
-    TransformerXL,
-    Variant,
-    alibi,
-    alibi_slopes,
-    clip,
-    early_add,
-    early_multiply,
-    exponent,
-    init_bias_parameters,
-    kerple_log,
-    kerple_power,
-    late_add,
-    late_multiply,
-    learnable_sigmoid,
-    linear,
-    product,
-    promote,
-    sigmoid,
-    sinusoid,
-    static,
-    t5_buckets,
-    variant,
-)
+from distattn_jax.attention.variants import *  # noqa: F403  all names that a variant exports
 
-__all__ = [
-    "ADJUSTMENTS",
-    "BIAS_FUNCTIONS",
-    "IMPLEMENTATIONS",
-    "MAPPINGS",
-    "Adapted",
-    "Adjustment",
-    "Attended",
-    "BiasFunction",
-    "DistanceAware",
-    "DistanceBias",
-    "DotProduct",
-    "Mapping",
-    "RelativePosition",
-    "T5Buckets",
-    "TransformerXL",
-    "Variant",
-    "alibi",
-    "alibi_slopes",
-    "attention",
-    "clip",
-    "early_add",
-    "early_multiply",
-    "exponent",
-    "init_bias_parameters",
-    "kerple_log",
-    "kerple_power",
-    "late_add",
-    "late_multiply",
-    "learnable_sigmoid",
-    "linear",
-    "masked_softmax",
-    "product",
-    "promote",
-    "sigmoid",
-    "sinusoid",
-    "static",
-    "t5_buckets",
-    "variant",
-]
+__all__ = ["IMPLEMENTATIONS", "Attended", "attention", "masked_softmax"]
+__all__ += variants.__all__
+
+
+def __getattr__(name: str) -> Any:
+    """Return an attribute under its old name, with a warning."""
+    if name == "Mapping":
+        message = "attention.Mapping is deprecated: use attention.MappingFunction."
+        warnings.warn(message, DeprecationWarning, stacklevel=2)
+        return variants.MappingFunction
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

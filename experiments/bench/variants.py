@@ -15,7 +15,7 @@ from distattn_jax.attention import (
     DistanceAware,
     DistanceBias,
     DotProduct,
-    Mapping,
+    MappingFunction,
     RelativePosition,
     TransformerXL,
     early_multiply,
@@ -42,7 +42,7 @@ def distance_aware(
     *,
     weights: tuple[float, float] = MIXED,
     largest_weighted_distance: float | None = None,
-    mapping: Mapping = learnable_sigmoid,
+    mapping: MappingFunction = learnable_sigmoid,
     tolerance: float | None = None,
 ) -> DistanceAware:
     """Return distance-aware attention.

@@ -25,7 +25,7 @@ from distattn_jax.attention.variants.distance_bias import DistanceBias
 from distattn_jax.attention.variants.dot_product import DotProduct
 from distattn_jax.attention.variants.mappings import (
     MAPPINGS,
-    Mapping,
+    MappingFunction,
     clip,
     exponent,
     learnable_sigmoid,
@@ -37,11 +37,13 @@ from distattn_jax.attention.variants.sinusoid import sinusoid
 from distattn_jax.attention.variants.transformer_xl import TransformerXL
 from distattn_jax.attention.variants.variant import (
     Variant,
-    compute_relative_positions,
     product,
     promote,
     static,
     variant,
+)
+from distattn_jax.attention.variants.variant import (
+    compute_relative_positions as compute_relative_positions,
 )
 
 __all__ = [
@@ -54,7 +56,7 @@ __all__ = [
     "DistanceAware",
     "DistanceBias",
     "DotProduct",
-    "Mapping",
+    "MappingFunction",
     "RelativePosition",
     "T5Buckets",
     "TransformerXL",
@@ -62,7 +64,6 @@ __all__ = [
     "alibi",
     "alibi_slopes",
     "clip",
-    "compute_relative_positions",
     "early_add",
     "early_multiply",
     "exponent",

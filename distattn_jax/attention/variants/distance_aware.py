@@ -34,7 +34,7 @@ from jaxtyping import Array, Float, Int, PyTree
 from distattn_jax.attention.variants.mappings import (
     MAPPINGS,
     SHAPE_NAMES,
-    Mapping,
+    MappingFunction,
     largest_exponent,
     learnable_sigmoid,
 )
@@ -101,7 +101,7 @@ class DistanceAware(Variant):
 
     weight: Float[Array, " #N"]
     shape: PyTree[Float[Array, "_ ..."]]
-    mapping: Mapping | str = static(learnable_sigmoid)
+    mapping: MappingFunction | str = static(learnable_sigmoid)
     adjust: Adjustment | str = static(early_multiply)
     tolerance: float | None = static(None)
     score_bias: Float[Array, " #N"] | None = None

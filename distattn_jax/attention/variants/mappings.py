@@ -23,7 +23,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 LARGEST_EXPONENT = 60.0  # for float32
-Mapping = Callable[[Float[Array, "..."], Any], Float[Array, "..."]]
+MappingFunction = Callable[[Float[Array, "..."], Any], Float[Array, "..."]]
 
 
 def learnable_sigmoid(x: Float[Array, "..."], shape: Float[Array, "..."]) -> Float[Array, "..."]:
@@ -72,12 +72,12 @@ def largest_exponent(x: Array) -> float:
     return 600.0 if x.dtype == jnp.float64 else LARGEST_EXPONENT
 
 
-MAPPINGS: dict[str, Mapping] = {
+MAPPINGS: dict[str, MappingFunction] = {
     f.__name__: f for f in (learnable_sigmoid, sigmoid, exponent, linear, clip)
 }
 
 # Names of the arrays in `shape`. One array stands alone, several arrays are a tuple.
-SHAPE_NAMES: dict[Mapping, tuple[str, ...]] = {
+SHAPE_NAMES: dict[MappingFunction, tuple[str, ...]] = {
     learnable_sigmoid: ("v",),
     sigmoid: (),
     exponent: (),
