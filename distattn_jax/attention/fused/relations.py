@@ -38,7 +38,7 @@ from jaxtyping import Array, Bool, Float, Int, UInt32
 from distattn_jax import hash
 from distattn_jax.attention.fused.operands import Operands, select_precision
 
-BEFORE, AFTER = 1, -1  # sides of keys that precede and follow the query, as in `runs.TileKind`
+BEFORE, AFTER = 1, -1  # sides of keys that precede and follow the query, as in `TileKind`
 
 
 class Ends(NamedTuple):

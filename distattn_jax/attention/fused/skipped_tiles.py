@@ -15,7 +15,7 @@ dO is the cotangent of the values. g_j is the cotangent of the attention that ke
 The sums must contain visible keys only. Lengths, a mask of keys and a causal mask allow this. A
 mask of pairs, segments and windows do not. With dropout, `forward` and `key_gradient` have no such
 sums either, because each query drops different keys. Where there are no sums, the kernels visit the
-tiles as ZERO tiles (see `runs`).
+tiles as ZERO tiles (see `tile_runs`).
 
 Each function `sums_for_...` returns a dict of sums of shape (B, N, blocks, W). The dict is empty if
 there are no sums.
@@ -28,7 +28,7 @@ from jaxtyping import Array, Bool, Float
 
 from distattn_jax.attention.fused.kernels import Plan
 from distattn_jax.attention.fused.operands import Operands
-from distattn_jax.attention.fused.runs import Schedule
+from distattn_jax.attention.fused.tile_runs import TileSchedule
 from distattn_jax.attention.fused.visible_columns import Window
 
 Sums = dict[str, Array]
@@ -51,7 +51,9 @@ def has_sums(plan: Plan, operands: Operands, *, drops_weights: bool) -> bool:
     return operands.is_zero_beyond_radius is not None and not is_restricted
 
 
-def sums_for_forward(plan: Plan, operands: Operands, schedule: Schedule, tile_columns: int) -> Sums:
+def sums_for_forward(
+    plan: Plan, operands: Operands, schedule: TileSchedule, tile_columns: int
+) -> Sums:
     """Return the sums over skipped keys that the kernel `forward` adds.
 
     `value_sum` is the sum of the values of the keys that a block of queries skips. `key_count` is
@@ -75,7 +77,7 @@ def sums_for_forward(plan: Plan, operands: Operands, schedule: Schedule, tile_co
 def sums_for_key_gradient(
     plan: Plan,
     operands: Operands,
-    schedule: Schedule,
+    schedule: TileSchedule,
     tile_columns: int,
     *,
     logsumexp: Float[Array, "B N _"],
@@ -103,7 +105,7 @@ def sums_for_key_gradient(
 def sums_for_received(
     plan: Plan,
     operands: Operands,
-    schedule: Schedule,
+    schedule: TileSchedule,
     tile_columns: int,
     *,
     logsumexp: Float[Array, "B N _"],
@@ -128,7 +130,7 @@ def sums_for_received(
 def sums_for_attention_given(
     plan: Plan,
     operands: Operands,
-    schedule: Schedule,
+    schedule: TileSchedule,
     tile_columns: int,
     *,
     received_cotangent: Float[Array, "B N _"],
@@ -155,7 +157,7 @@ def _sum_skipped_keys(
     plan: Plan,
     operands: Operands,
     x: Float[Array, "B S K W"],
-    schedule: Schedule,
+    schedule: TileSchedule,
     tile_columns: int,
 ) -> Float[Array, "B N blocks W"]:
     """Sum the rows of x over the keys that each block of queries skips.
@@ -168,7 +170,7 @@ def _sum_skipped_keys(
 
 
 def _count_skipped_keys(
-    plan: Plan, operands: Operands, schedule: Schedule, tile_columns: int
+    plan: Plan, operands: Operands, schedule: TileSchedule, tile_columns: int
 ) -> Float[Array, "B N blocks 1"]:
     """Return the number of visible keys that each block of queries skips."""
     is_zero: Any = operands.is_zero_beyond_radius
@@ -186,7 +188,7 @@ def _sum_skipped_queries(
     plan: Plan,
     operands: Operands,
     x: Float[Array, "B T N W"],
-    schedule: Schedule,
+    schedule: TileSchedule,
     tile_columns: int,
 ) -> Float[Array, "B N blocks W"]:
     """Sum the rows of x over the queries that each block of keys skips.
@@ -201,7 +203,7 @@ def _sum_skipped_queries(
 
 def sum_skipped_rows(
     x: Float[Array, "B L K W"],
-    schedule: Schedule,
+    schedule: TileSchedule,
     is_zero_beyond_radius: Bool[Array, "B N"],
     tile_columns: int,
     *,

@@ -26,7 +26,7 @@ from distattn_jax.attention.fused.gpu.tile_copies import (
     read_scalar,
     slice_rows,
 )
-from distattn_jax.attention.fused.runs import Schedule, TileKind
+from distattn_jax.attention.fused.tile_runs import TileKind, TileSchedule
 
 
 class Kernel(NamedTuple):
@@ -43,7 +43,7 @@ class Kernel(NamedTuple):
     """
 
     body: KernelBody
-    schedule: Schedule
+    schedule: TileSchedule
     config: TileConfig
     origin: int
     inputs: KernelInputs

@@ -58,7 +58,7 @@ from distattn_jax.attention.fused.gpu.tile_copies import (
     slice_rows,
     visit_tiles,
 )
-from distattn_jax.attention.fused.runs import Schedule
+from distattn_jax.attention.fused.tile_runs import TileSchedule
 
 # Registers per thread. An SM has 64K registers: the memory warpgroup leaves most to the others.
 COMPUTE_REGISTERS = {1: 240, 2: 240, 3: 160, 4: 112}  # by the number of compute warpgroups
@@ -69,7 +69,7 @@ def run_tile_loop(
     body: KernelBody,
     inputs: KernelInputs,
     output_types: dict[str, jax.ShapeDtypeStruct],
-    schedule: Schedule,
+    schedule: TileSchedule,
     config: TileConfig,
     name: str,
     origin: int,
@@ -80,7 +80,7 @@ def run_tile_loop(
       body: Computation of the kernel.
       inputs: Input arrays of the kernel.
       output_types: Shapes and dtypes of the outputs, by name.
-      schedule: Kinds of the runs, and their order. The kernel has the loops `Schedule.loops`.
+      schedule: Kinds of the runs, and their order. The kernel has the loops `TileSchedule.loops`.
       config: Tile sizes, number of warpgroups and number of pipeline stages.
       name: Name of the kernel in profiles.
       origin: Index of the diagonal row = column in `inputs.diagonals`, or in `inputs.resident` of a

@@ -26,7 +26,7 @@ from jaxtyping import Array
 
 from distattn_jax.attention.fused import varying
 from distattn_jax.attention.fused.interpreter import is_interpreted
-from distattn_jax.attention.fused.runs import Schedule, TileKind
+from distattn_jax.attention.fused.tile_runs import TileKind, TileSchedule
 from distattn_jax.attention.fused.tpu.fold_batches import fold_batches
 from distattn_jax.attention.fused.tpu.kernel_body import (
     ROW_ARRAYS,
@@ -47,7 +47,7 @@ def run_tile_loop(
     body: KernelBody,
     inputs: KernelInputs,
     output_types: dict[str, jax.ShapeDtypeStruct],
-    schedule: Schedule,
+    schedule: TileSchedule,
     config: TileConfig,
     name: str,
     *,
@@ -88,7 +88,7 @@ def run_tile_loop(
 def _call_kernel(
     body: KernelBody,
     output_types: dict[str, jax.ShapeDtypeStruct],
-    schedule: Schedule,
+    schedule: TileSchedule,
     config: TileConfig,
     name: str,
     is_transposed: bool,
