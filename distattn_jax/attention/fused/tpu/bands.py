@@ -20,12 +20,13 @@ selection for each of the 9 bits of the shifts. Moves by multiples of 8 rows cos
 
 import jax
 import jax.numpy as jnp
-from jax.experimental.pallas import tpu as pltpu
 
 from distattn_jax.attention.fused.tpu.registers import (
     LANES,
     SUBLANES,
     lane_indices,
+    move_down,
+    move_up,
     sublane_indices,
 )
 
@@ -72,7 +73,7 @@ def expand_band(array: jax.Array, shifts: jax.Array, clip_distance: int) -> jax.
     """
     last = 2 * clip_distance
     relation = band_relations(shifts)
-    inner = move_down(array, shifts)[:ROWS]
+    inner = move_down(array, shifts, BITS)[:ROWS]
     inner = jnp.where(relation <= 0, array[:1], inner)
     return jnp.where(relation >= last, array[last : last + 1], inner)
 
@@ -98,7 +99,7 @@ def collapse_band(
         for end, is_end in zip(ends, (relation <= 0, relation >= last), strict=True)
     )
     rows = count_rows(clip_distance)
-    inner = move_up(squares, shifts, rows)
+    inner = move_up(squares, shifts, rows, BITS)
     row = sublane_indices((rows, LANES))
     result = jnp.where(row < last, inner, 0.0)
     result = jnp.where(row == 0, before, result)
@@ -109,49 +110,3 @@ def count_rows(clip_distance: int) -> int:
     """Return the number of relations, rounded up to a multiple of 8."""
     relations = 2 * clip_distance + 1
     return relations + -relations % SUBLANES
-
-
-def move_down(array: jax.Array, shifts: jax.Array, bits: int = BITS) -> jax.Array:
-    """Return an array whose column i is moved down by shift_i rows, after zeros.
-
-    The result has at least 2^bits more rows than the array.
-
-    Args:
-      array: Array of 128 columns.
-      shifts: Number of rows for each column, shape (1, 128).
-      bits: Number of bits of the shifts.
-    """
-    rows = _append_zeros(array, SUBLANES)
-    for bit in range(bits):
-        step = 1 << bit
-        if step < SUBLANES:  # The last rows, which are zeros, become the first rows.
-            moved = pltpu.roll(rows, step, 0)
-        else:
-            moved = jnp.concatenate([jnp.zeros((step, LANES), rows.dtype), rows])
-            rows = _append_zeros(rows, step)
-        rows = jnp.where((shifts & step) != 0, moved, rows)
-    return rows
-
-
-def move_up(array: jax.Array, shifts: jax.Array, count: int, bits: int = BITS) -> jax.Array:
-    """Return the first rows of an array whose column i is moved up by shift_i rows.
-
-    Args:
-      array: Array of 128 columns and at most count + 2^bits rows.
-      shifts: Number of rows for each column, shape (1, 128).
-      count: Number of rows of the result, a multiple of 8.
-      bits: Number of bits of the shifts.
-    """
-    rows = _append_zeros(array, count + (1 << bits) - array.shape[0])
-    for bit in reversed(range(bits)):
-        step = 1 << bit
-        if step < SUBLANES:
-            moved = pltpu.roll(rows, rows.shape[0] - step, 0)
-        else:  # Smaller bits move the result by less than `step` rows.
-            moved, rows = rows[step : count + 2 * step], rows[: count + step]
-        rows = jnp.where((shifts & step) != 0, moved, rows)
-    return rows[:count]
-
-
-def _append_zeros(array: jax.Array, count: int) -> jax.Array:
-    return jnp.concatenate([array, jnp.zeros((count, LANES), array.dtype)])

@@ -19,8 +19,7 @@ from distattn_jax.attention.fused.score_map import (
 )
 from distattn_jax.attention.fused.tpu.kernel_body import BlockContext, KernelBody, Shape, Tile
 from distattn_jax.attention.fused.tpu.position_tiles import add_gradients
-from distattn_jax.attention.fused.tpu.products import multiply
-from distattn_jax.attention.fused.tpu.registers import LANES
+from distattn_jax.attention.fused.tpu.registers import LANES, multiply
 from distattn_jax.attention.fused.tpu.relation_tiles import (
     GRADIENT,
     add_gradient,

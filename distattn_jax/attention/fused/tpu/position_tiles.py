@@ -14,10 +14,14 @@ import jax.experimental.pallas as pl
 import jax.numpy as jnp
 
 from distattn_jax.attention.fused.score_map import ScoreMap
-from distattn_jax.attention.fused.tpu.bands import move_down, move_up
 from distattn_jax.attention.fused.tpu.kernel_body import BlockContext, Tile
-from distattn_jax.attention.fused.tpu.products import multiply
-from distattn_jax.attention.fused.tpu.registers import LANES, lane_indices
+from distattn_jax.attention.fused.tpu.registers import (
+    LANES,
+    lane_indices,
+    move_down,
+    move_up,
+    multiply,
+)
 
 BITS = 8  # of a shift
 LANES_BITS = LANES.bit_length() - 1

@@ -23,8 +23,7 @@ from distattn_jax.attention.fused.score_map import (
 )
 from distattn_jax.attention.fused.scoring import MASKED_SCORE
 from distattn_jax.attention.fused.tpu.kernel_body import BlockContext, KernelBody, Shape, Tile
-from distattn_jax.attention.fused.tpu.products import multiply
-from distattn_jax.attention.fused.tpu.registers import LANES, lane_indices, to_column
+from distattn_jax.attention.fused.tpu.registers import LANES, lane_indices, multiply, to_column
 from distattn_jax.attention.fused.tpu.relation_tiles import (
     add_weights,
     finish_weights,
