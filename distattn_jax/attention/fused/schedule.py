@@ -111,11 +111,7 @@ def schedule_query_blocks(
     """Return the tiles of keys that each block of queries visits.
 
     Args:
-      inputs: Restrictions and distances.
       length: Number of queries.
-      block_rows: Number of queries in a block.
-      tile_columns: Number of keys in a tile.
-      distinctions: Properties of tiles for which the kernels need separate loops.
       visits_zero_tiles: If False, skip the tiles whose scores are all treated as 0.
       keeps_column_order: If True, visit the tiles in the order of their columns. If False, runs of
         the same kind become neighbours if segments or a mask of pairs may mask any tile.
@@ -199,12 +195,9 @@ def schedule_diagonal_blocks(
     """Return the tiles of queries that each block of diagonals visits.
 
     The rows of the tiles are keys. The first visited tile may begin before key 0. All sizes are
-    multiples of `tile_size`.
+    multiples of `tile_size`. The inputs have no radius.
 
     Args:
-      inputs: Restrictions. `radius` and `is_zero_beyond_radius` are None.
-      blocks: Number of blocks.
-      block_rows: Number of diagonals in a block.
       tile_size: Number of keys and number of queries in a tile.
       origin: Index of the diagonal of query 0 and key 0. Diagonal x contains the queries i and keys
         j with j - i = x - origin.
@@ -258,18 +251,11 @@ def _make_schedule(
     """Return the schedule of blocks that see the given columns.
 
     Args:
-      inputs: Restrictions and distances.
-      columns: Columns that the rows of each block see.
-      limits: Tiles where the near columns of each block begin and end.
-      tile_columns: Number of columns of a tile.
-      distinctions: Properties of tiles for which the kernels need separate loops.
       starts_masked: True if the first visited tiles may be masked.
       ends_masked: True if the last visited tiles may be masked.
       masks_any_tile: True if there are segments, which may mask any tile.
       side_before_diagonal: `TileKind.side` of the tiles before the diagonal: 1 if the columns are
         keys, -1 if they are queries.
-      visits_zero_tiles: As in `schedule_query_blocks`.
-      keeps_column_order: As in `schedule_query_blocks`.
     """
     end = count_tiles(jnp.maximum(columns.end, 0), tile_columns)
     start = jnp.minimum(jnp.maximum(columns.start, 0) // tile_columns, end)
@@ -356,7 +342,6 @@ class CallSchedules:
         """Return the tiles of keys that each block of queries visits.
 
         Args:
-          sizes: Sizes of the blocks and tiles of the kernel.
           drops_weights: True if dropout, if there is any, applies to the weights that the kernel
             sums.
           needs_zero_tiles: False if tiles whose scores are treated as 0 change no result.
@@ -370,12 +355,7 @@ class CallSchedules:
         return self._schedule(schedule_query_blocks, inputs, length, sizes, visits_zero_tiles)
 
     def key_blocks(self, sizes: TileSizes, *, drops_weights: bool = False) -> TileSchedule:
-        """Return the tiles of queries that each block of keys visits.
-
-        Args:
-          sizes: Sizes of the blocks and tiles of the kernel.
-          drops_weights: As in `query_blocks`.
-        """
+        """Return the tiles of queries that each block of keys visits."""
         visits_zero_tiles = self._needs_zero_tiles(drops_weights)
         length = self.operands.key.shape[1]
         return self._schedule(schedule_key_blocks, self.inputs, length, sizes, visits_zero_tiles)
@@ -384,8 +364,6 @@ class CallSchedules:
         """Return the tiles that each block of diagonals visits.
 
         Args:
-          sizes: Sizes of the blocks and tiles of the kernel.
-          length: Number of diagonals.
           origin: Index of the diagonal of query 0 and key 0.
         """
         blocks = length // sizes.block_rows

@@ -18,7 +18,8 @@ sums either, because each query drops different keys. Where there are no sums, t
 tiles as ZERO tiles (see `tile_runs`).
 
 Each function `sums_for_...` returns a dict of sums of shape (B, N, blocks, W). The dict is empty if
-there are no sums.
+there are no sums. `schedule` contains the tiles that each block visits, and `tile_columns` is the
+number of keys, or of queries, in such a tile.
 """
 
 from typing import Any
@@ -38,8 +39,6 @@ def has_sums(plan: Plan, operands: Operands, *, drops_weights: bool) -> bool:
     """Return True if a kernel adds sums over the tiles beyond the radius and skips these tiles.
 
     Args:
-      plan: Static options of the call.
-      operands: Arrays of the call.
       drops_weights: True if dropout applies to the weights that the kernel sums.
     """
     is_restricted = (
@@ -58,12 +57,6 @@ def sums_for_forward(
 
     `value_sum` is the sum of the values of the keys that a block of queries skips. `key_count` is
     the number of these keys.
-
-    Args:
-      plan: Static options of the call.
-      operands: Arrays of the call.
-      schedule: Tiles of keys that each block of queries visits.
-      tile_columns: Number of keys in a tile.
     """
     if not has_sums(plan, operands, drops_weights=True):
         return {}
@@ -87,14 +80,6 @@ def sums_for_key_gradient(
 
     `value` is the sum of (2^-logsumexp times the cotangent of the values) over the queries that a
     block of keys skips.
-
-    Args:
-      plan: Static options of the call.
-      operands: Arrays of the call.
-      schedule: Tiles of queries that each block of keys visits.
-      tile_columns: Number of queries in a tile.
-      logsumexp: Logsumexp of each query to base 2.
-      values_cotangent: Cotangent of the output values.
     """
     if not has_sums(plan, operands, drops_weights=True):
         return {}
@@ -113,13 +98,6 @@ def sums_for_received(
     """Return the sums over skipped queries that the kernel `received` adds.
 
     `received` is the sum of 2^-logsumexp over the queries that a block of keys skips.
-
-    Args:
-      plan: Static options of the call.
-      operands: Arrays of the call.
-      schedule: Tiles of queries that each block of keys visits.
-      tile_columns: Number of queries in a tile.
-      logsumexp: Logsumexp of each query to base 2.
     """
     if not has_sums(plan, operands, drops_weights=False):
         return {}
@@ -139,13 +117,6 @@ def sums_for_attention_given(
 
     `attention_given` is the sum of the cotangent of the received attention over the keys that a
     block of queries skips.
-
-    Args:
-      plan: Static options of the call.
-      operands: Arrays of the call.
-      schedule: Tiles of keys that each block of queries visits.
-      tile_columns: Number of keys in a tile.
-      received_cotangent: Cotangent of the received attention. Its last axis may be padded.
     """
     if not has_sums(plan, operands, drops_weights=False):
         return {}
@@ -264,10 +235,5 @@ def _zero_masked_keys(operands: Operands, x: Float[Array, "B S K W"]) -> Float[A
 def _as_matrix(
     vector: Float[Array, "B N _"], rows: Float[Array, "B L K W"]
 ) -> Float[Array, "B L N 1"]:
-    """Rearrange (B, N, padded length) to (B, L, N, 1), without the padding beyond L.
-
-    Args:
-      vector: One number for each query or key of each head.
-      rows: Array whose second axis has the length L.
-    """
+    """Rearrange (B, N, padded length) to (B, L, N, 1), where L is the length of `rows`."""
     return jnp.moveaxis(vector[:, :, : rows.shape[1]], 1, 2)[..., None]

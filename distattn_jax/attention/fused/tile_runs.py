@@ -130,8 +130,6 @@ def stack_runs(
 
     Args:
       runs: Runs of each block, without overlap.
-      start: Index of the first tile of each block.
-      end: Index of the last tile of each block, plus 1.
       keeps_column_order: If False, runs of the same kind become neighbours.
     """
     if not keeps_column_order:
@@ -153,7 +151,6 @@ def separate_small_scores(run: TileRun, has_small_scores: Array) -> list[TileRun
     """Return the run for heads with small scores, and the run for all other heads.
 
     Args:
-      run: Run of all heads.
       has_small_scores: True for heads with small scores. It broadcasts to (B, N, blocks).
     """
     middle = jnp.where(has_small_scores, run.end, run.start)
@@ -216,8 +213,6 @@ def find_tile_limits(
       radius: Smallest distance at which the distance function is treated as constant. None means
         that no tile is far.
       position: For each block, the column that is aligned with its first row.
-      block_rows: Number of rows in a block.
-      tile_columns: Number of columns in a tile.
     """
     if radius is None:
         radius = jnp.full((1, 1), UNBOUNDED, jnp.int32)
@@ -242,8 +237,6 @@ def divide_by_distance(
     """Return the far runs before the near tiles, the run of near tiles, and the far runs after it.
 
     Args:
-      limits: Tiles where the near columns of each block begin and end.
-      distinctions: Properties of tiles for which the kernels need separate loops.
       side_before_diagonal: `TileKind.side` of the tiles before the diagonal.
       has_radius: True if the heads have a radius. If False, no tile is far.
       is_zero_beyond_radius: True for heads whose scores beyond the radius are all treated as 0.

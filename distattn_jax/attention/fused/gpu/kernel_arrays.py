@@ -50,7 +50,6 @@ class KernelArrays:
         Args:
           table: One number or vector for each relative position, as in `Operands.tables` or
             `Operands.positions`.
-          is_transposed: True if the rows of the score map are keys.
         """
         rows, columns = self.operands.query.shape[1], self.operands.key.shape[1]
         axis = 2 if table.ndim == 3 else 1
@@ -69,7 +68,6 @@ class KernelArrays:
 
         Args:
           gradient: Gradient in the order of `arrange_by_diagonal`, of each example and head.
-          positions: Position vectors, which examples or heads may share.
         """
         queries = self.operands.query.shape[1]
         start = self.padded_length(queries) - queries

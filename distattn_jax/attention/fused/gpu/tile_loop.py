@@ -77,14 +77,11 @@ def run_tile_loop(
     """Run a kernel over all blocks of all heads, and return its outputs by name.
 
     Args:
-      body: Computation of the kernel.
-      inputs: Input arrays of the kernel.
-      output_types: Shapes and dtypes of the outputs, by name.
-      schedule: Kinds of the runs, and their order. The kernel has the loops `TileSchedule.loops`.
-      config: Tile sizes, number of warpgroups and number of pipeline stages.
       name: Name of the kernel in profiles.
-      origin: Index of the diagonal row = column in `inputs.diagonals`, or in `inputs.resident` of a
-        kernel with moving rows. It is at least the number of columns of all tiles.
+      origin: Index of the main diagonal (row = column) among the diagonals of the score map. The
+        first diagonals belong to entries right of the main diagonal, so that `origin` is at least
+        the number of columns of the map. `inputs.diagonals` is indexed by diagonal, and so is
+        `inputs.resident` of a kernel with moving rows.
     """
     batch, heads = inputs.runs.shape[:2]
     blocks = batch * heads * schedule.blocks
@@ -196,9 +193,6 @@ def _compute_tiles(
     """Compute all tiles of the rows of one warpgroup.
 
     Args:
-      kernel: Computation, references and buffers.
-      grid_index: Position of the block.
-      warpgroup: Index of the warpgroup.
       numbers: Ranges of tiles and scalars of the block.
       slot: Number of the buffers that contain the rows.
       iteration: Number of tiles that the warpgroup has computed or skipped in earlier blocks.

@@ -7,7 +7,9 @@ the contribution of the skipped tiles, `skipped_sums`, before the first visited 
 keys.
 
 In relative position attention, the forward kernel also computes the relation weights: see
-`relations`. It writes the entries between the ends tile by tile, and sums the ends in its state.
+`relations`. A query has one key for each relation from 1 to 2k - 1. The kernel writes the scores of
+these entries to global memory, tile by tile. A query has many keys of the end relations 0 and 2k.
+The kernel sums their weights in its state, one sum for each of the `ends`.
 
 In Transformer-XL attention, the products q · k include the products p · R of other queries p and of
 position vectors R: see `position_tiles`.
@@ -46,9 +48,9 @@ def forward(call: KernelCall, shape: Shape) -> KernelBody:
 
     Outputs: `values`, the weighted sum of values of each query, and `logsumexp`, the base-2
     logsumexp of the scores of each query. For relation weights there are three more outputs:
-    `band_scores`, the scores of the entries between the ends before the multiplication by
-    `score_multiplier`, and the sums `weight_before` and `weight_after` of the end relations. A
-    causal mask leaves no `weight_after`.
+    `band_scores`, the scores of the relations 1 to 2k - 1 before the multiplication by
+    `score_multiplier`, and `weight_before` and `weight_after`, the sums of the weights of the
+    relations 0 and 2k. Under a causal mask, no key has relation 2k, and there is no `weight_after`.
     """
     score_map, width = call.score_map, call.output_types["values"].shape[-1]
     has_weights = score_map.scoring.has_relation_weights

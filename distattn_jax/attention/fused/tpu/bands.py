@@ -37,12 +37,7 @@ BITS = 9  # of a shift
 
 
 def compute_shifts(offset: jax.Array, clip_distance: int) -> jax.Array:
-    """Return the number of rows by which each column is moved, shape (1, 128).
-
-    Args:
-      offset: Position of query 0 minus the position of key 0.
-      clip_distance: The distance k at which relations are clipped, from 1 to 128.
-    """
+    """Return the number of rows by which each column is moved, shape (1, 128)."""
     return lane_indices((1, LANES)) + ((offset & (LANES - 1)) + LANES - clip_distance)
 
 
@@ -52,7 +47,6 @@ def find_square(query: jax.Array | int, key: jax.Array | int, offset: jax.Array 
     Args:
       query: Index of the first query, a multiple of 128.
       key: Index of the first key, a multiple of 128.
-      offset: Position of query 0 minus the position of key 0.
     """
     bits = LANES.bit_length() - 1
     return jnp.clip((key >> bits) - (query >> bits) - (offset >> bits) + 2, 0, LAST)
@@ -68,8 +62,6 @@ def expand_band(array: jax.Array, shifts: jax.Array, clip_distance: int) -> jax.
 
     Args:
       array: Array by relation, with at least 2k + 1 rows.
-      shifts: Result of `compute_shifts`.
-      clip_distance: The distance k at which relations are clipped.
     """
     last = 2 * clip_distance
     relation = band_relations(shifts)
@@ -87,8 +79,6 @@ def collapse_band(
 
     Args:
       squares: Squares 1 to 4 of a band, shape (512, 128).
-      shifts: Result of `compute_shifts`.
-      clip_distance: The distance k at which relations are clipped.
       ends: Sums of the entries of relation 0 and of relation 2k outside of these squares, shape
         (1, 128).
     """

@@ -48,8 +48,6 @@ def add_gradients(
     vector has numbers.
 
     Args:
-      context: Data of the program, which owns a block of queries.
-      tile: Position and properties of the tile.
       product_gradient: Gradient of the products of the tile.
       origin: Index of the diagonal query = key.
     """

@@ -33,8 +33,6 @@ def multiply(left: jax.Array, right: jax.Array, axes: tuple[int, int]) -> jax.Ar
     """Multiply two matrices, and return the product in float32.
 
     Args:
-      left: First matrix.
-      right: Second matrix, of the same dtype.
       axes: Axis of each matrix over which the products are summed.
     """
     return lax.dot_general(
@@ -52,7 +50,6 @@ def move_down(array: jax.Array, shifts: jax.Array, bits: int) -> jax.Array:
     The result has at least 2^bits more rows than the array.
 
     Args:
-      array: Array of 128 columns.
       shifts: Number of rows for each column, shape (1, 128).
       bits: Number of bits of the shifts.
     """
@@ -73,9 +70,6 @@ def move_up(array: jax.Array, shifts: jax.Array, count: int, bits: int) -> jax.A
 
     Args:
       array: Array of 128 columns and at most count + 2^bits rows.
-      shifts: Number of rows for each column, shape (1, 128).
-      count: Number of rows of the result, a multiple of 8.
-      bits: Number of bits of the shifts.
     """
     rows = _append_zeros(array, count + (1 << bits) - array.shape[0])
     for bit in reversed(range(bits)):

@@ -90,17 +90,13 @@ def run_tile_loop(
     """Run a kernel over all blocks of all heads, and return its outputs by name.
 
     Args:
-      body: Computation of the kernel.
-      inputs: Input arrays of the kernel.
       output_types: Shapes (B, N, W, L) and dtypes of the outputs, by name. If the batch of a summed
         output is 1, the output is also summed over all examples.
-      schedule: Kinds of the runs, and their order. The kernel has one loop for each kind, or
-        for each run if the tiles are in the order of their columns.
-      config: Tile sizes.
       name: Name of the kernel in profiles.
       is_transposed: True if a program owns a block of keys, False for a block of queries.
-      origin: Index of the diagonal query = key in `inputs.diagonals`, a multiple of 128 that is at
-        least the number of keys.
+      origin: Index of the main diagonal (query = key) in `inputs.diagonals`. The first diagonals
+        belong to the last keys, so that `origin` is at least the number of keys. It is a multiple
+        of 128.
     """
     batch = inputs.runs.shape[0]
 
@@ -263,12 +259,9 @@ def _list_runs(runs: Int[Array, "B N blocks R 2"]) -> Int[Array, "B N blocks _"]
 
 
 def _fold_batches(call: Callable[[KernelInputs], dict[str, Array]]) -> Callable[..., Any]:
-    """Return a function that treats the axis of a `vmap` as more examples.
+    """Return `call`, which runs a kernel, with support of `vmap`: its axis adds examples.
 
     Pallas cannot batch the arrays that a kernel copies from HBM.
-
-    Args:
-      call: Runs a kernel on its inputs.
     """
     run = jax.custom_batching.custom_vmap(call)
 
@@ -327,19 +320,13 @@ def _run_block(
     is_transposed: bool,
     origin: int,
 ) -> None:
-    """Compute the outputs of one block of rows.
+    """Compute the outputs of one block of rows. This is the program of the kernel.
+
+    `refs`, `outputs` and `scratch` are references.
 
     Args:
-      refs: References to the inputs of the kernel.
-      outputs: References to the outputs of the block, by name.
-      scratch: Buffers in VMEM and semaphores.
-      body: Computation of the kernel.
-      loops: As in `TileSchedule.loops`.
-      config: Tile sizes.
       counts: Number of examples and number of heads of the kernel.
       examples_per_sum: Number of examples over which each summed output is summed.
-      is_transposed: True if the rows are keys.
-      origin: Index of the diagonal query = key in `refs.diagonals`.
     """
     head, example, block = (pl.program_id(axis) for axis in range(3))
     block_rows, tile_columns = config.divide(is_transposed=is_transposed)
@@ -437,14 +424,7 @@ def _run_block(
 
 
 def _make_context(refs: KernelInputs, scratch: Scratch, block: Array, start: Array) -> BlockContext:
-    """Return the context of a program.
-
-    Args:
-      refs: References to the inputs.
-      scratch: Buffers of the program.
-      block: Index of the block of rows.
-      start: Index of the first row of the block.
-    """
+    """Return the context of a program."""
     return BlockContext(
         start=start,
         load=lambda name: (refs.resident | refs.shared)[name][0, 0],
@@ -478,7 +458,6 @@ def _shared_index(
     """Return the indices of example and head in an array that examples or heads may share.
 
     Args:
-      shape: Shape of the array, which begins with the number of examples and of heads.
       counts: Number of examples and number of heads of the kernel.
       indices: Index of the example and index of the head of the kernel.
     """
