@@ -34,7 +34,7 @@ LAYERS = {
     "distattn_jax.modules": {"attention"},
     "distattn_jax.attention": {"fused", "fused.gpu", "fused.tpu", "hash", "tree", "variants"},
     "distattn_jax.attention.variants": {"tree"},
-    "distattn_jax.attention.fused": {"hash"},
+    "distattn_jax.attention.fused": {"attention.variants", "hash"},
     "distattn_jax.attention.fused.gpu": {"attention.fused", "hash"},
     "distattn_jax.attention.fused.tpu": {"attention.fused", "hash"},
     "distattn_jax.hash": set(),

@@ -98,6 +98,13 @@ class AttentionCall(NamedTuple):
         """True if `jax.export` exports the call for a batch or a length that is not yet known."""
         return any(map(is_symbolic_dim, (*self.query.shape, *self.key.shape)))
 
+    def unsupported_dtype_reason(self, *dtypes: str) -> str | None:
+        """Return None if query, key and value have one of the dtypes, otherwise an error text."""
+        found = {str(x.dtype) for x in (self.query, self.key, self.value)}
+        if len(found) == 1 and found <= {*dtypes}:
+            return None
+        return f"query, key and value must all be {' or '.join(dtypes)}; got {sorted(found)}"
+
 
 class Head(NamedTuple):
     """Arguments of `attention` for one head of one example.

@@ -9,9 +9,10 @@ import jax.numpy as jnp
 from jax.sharding import AxisType
 from jaxtyping import Array, Bool, Int
 
-from distattn_jax.attention import gpu_inputs
+from distattn_jax.attention import devices
 from distattn_jax.attention.arguments import Attended, AttentionCall
-from distattn_jax.attention.variants import DotProduct
+from distattn_jax.attention.fused.kernel_view import Block
+from distattn_jax.attention.fused.variants.dot_product import write_as_dot_product, written_width
 
 MAX_WIDTH = 128
 MIN_CAPABILITY = 8.0
@@ -24,18 +25,22 @@ FASTER_FROM_LENGTH = 1024
 
 def run(call: AttentionCall) -> Attended:
     """Compute attention with cuDNN, after writing the variant as dot-product attention."""
-    call = gpu_inputs.write_as_dot_product(call)
+    arrays = call.query, call.key, call.value
+    first_key = jnp.zeros_like(call.offset)
+    block = Block(*arrays, call.offset, first_key, call.options.scale)
+    query, key = write_as_dot_product(call.variant, block)
     queries, value_width = call.query.shape[1], call.value.shape[3]
-    width = max(call.query.shape[-1], value_width)
+    width = max(query.shape[-1], value_width)
     width += -width % WIDTH_MULTIPLE
-    query, key, value = (
-        gpu_inputs.pad_rows(x, length_multiple=LENGTH_MULTIPLE, width=width)
-        for x in (call.query, call.key, call.value)
-    )
+
+    def pad(x: Array) -> Array:
+        length_padding = (0, -x.shape[1] % LENGTH_MULTIPLE)
+        return jnp.pad(x, ((0, 0), length_padding, (0, 0), (0, width - x.shape[-1])))
+
     values = jax.nn.dot_product_attention(
-        query,
-        key,
-        value,
+        pad(query),
+        pad(key),
+        pad(call.value),
         scale=call.options.scale,
         is_causal=call.options.is_causal,
         query_seq_lengths=_sequence_lengths(call.query_lengths, call.query),
@@ -67,10 +72,10 @@ def unsupported_reason(call: AttentionCall) -> str | None:
         return "it needs shapes of known size"
     if call.options.is_causal and not call.options.aligned:
         return "its causal mask has no offset: query_offset must be 0"
-    reason = gpu_inputs.unsupported_dtype_reason(call)
+    reason = call.unsupported_dtype_reason("bfloat16", "float16")
     if reason is not None:
         return reason
-    width = jax.eval_shape(gpu_inputs.write_as_dot_product, call).query.shape[-1]
+    width = written_width(call.variant, call.query)
     if max(width, call.value.shape[-1]) > MAX_WIDTH:
         return (
             f"heads written as dot-product attention must be at most {MAX_WIDTH} wide; "
@@ -79,7 +84,7 @@ def unsupported_reason(call: AttentionCall) -> str | None:
     if AxisType.Explicit in jax.typeof(call.query).sharding.mesh.axis_types:
         return "it does not support a mesh with Explicit axes"
     # JAX refuses to trace cuDNN attention on a machine without a suitable GPU.
-    capabilities = gpu_inputs.cuda_capabilities()
+    capabilities = devices.cuda_capabilities()
     if not capabilities or min(capabilities) < MIN_CAPABILITY:
         return f"there is no CUDA device of compute capability {MIN_CAPABILITY} or newer"
     return None
@@ -87,7 +92,8 @@ def unsupported_reason(call: AttentionCall) -> str | None:
 
 def is_faster(call: AttentionCall) -> bool:
     """Return True if cuDNN is faster than our kernels, for a call that cuDNN supports."""
-    if not isinstance(call.variant, DotProduct) or call.has_symbolic_shape:
+    is_dot_product = call.variant.as_dot_product is not None and not call.variant.uses_positions
+    if not is_dot_product or call.has_symbolic_shape:
         return False
     lengths = (call.query.shape[1], call.key.shape[1])
     return call.query.shape[3] > FASTER_ABOVE_WIDTH and min(lengths) >= FASTER_FROM_LENGTH
@@ -104,9 +110,9 @@ def _sequence_lengths(lengths: Array | None, x: Array) -> Int[Array, " B"] | Non
       x: Query or key, before it is padded to an even length.
     """
     batch, length = x.shape[:2]
-    if lengths is None and length % LENGTH_MULTIPLE == 0:
-        return None
-    return jnp.maximum(gpu_inputs.fill_lengths(lengths, batch, length), 1)
+    if lengths is not None:
+        return jnp.maximum(lengths, 1)
+    return jnp.full((batch,), length, jnp.int32) if length % LENGTH_MULTIPLE else None
 
 
 def _has_visible_key(call: AttentionCall) -> Bool[Array, "B T 1 1"]:

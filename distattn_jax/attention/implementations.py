@@ -13,10 +13,10 @@ from typing import NamedTuple
 
 import jax
 
-from distattn_jax.attention import cudnn, pallas, reference, xla
+from distattn_jax.attention import cudnn, devices, fused_kernels, reference, xla
 from distattn_jax.attention.arguments import Attended, AttentionCall
 
-Run = Callable[[AttentionCall], Attended]
+Compute = Callable[[AttentionCall], Attended]
 
 
 class Implementation(NamedTuple):
@@ -29,7 +29,7 @@ class Implementation(NamedTuple):
         `run` supports the call.
     """
 
-    run: Run
+    run: Compute
     platform: str | None
     unsupported_reason: Callable[[AttentionCall], str | None]
 
@@ -43,8 +43,8 @@ def _always_supported(call: AttentionCall) -> None:
 # chosen where it may lose too many digits.
 IMPLEMENTATIONS = {
     "pallas": (
-        Implementation(pallas.run_on_gpu, "cuda", pallas.unsupported_reason_on_gpu),
-        Implementation(pallas.run_on_tpu, "tpu", pallas.unsupported_reason_on_tpu),
+        Implementation(fused_kernels.run_on_gpu, "cuda", fused_kernels.unsupported_reason_on_gpu),
+        Implementation(fused_kernels.run_on_tpu, "tpu", fused_kernels.unsupported_reason_on_tpu),
     ),
     "cudnn": (Implementation(cudnn.run, "cuda", cudnn.unsupported_reason),),
     "xla": (Implementation(xla.run, None, _always_supported),),
@@ -68,19 +68,13 @@ def compute(call: AttentionCall, name: str | None) -> Attended:
     return _select_by_device(name, call).run(call)
 
 
-def local_platform() -> str:
-    """Return the platform of the local devices: "cpu", "cuda", "rocm" or "tpu"."""
-    devices = jax.local_devices()
-    return "cuda" if devices[0].platform == "gpu" else devices[0].platform
-
-
 def _select_by_device(name: str, call: AttentionCall) -> Implementation:
     """Return the named implementation for the local devices.
 
     Without a GPU or TPU, return the first that supports the call: its program may be lowered for
     another machine, or run by an interpreter.
     """
-    platform = local_platform()
+    platform = devices.local_platform()
     named = IMPLEMENTATIONS[name]
     candidates = [each for each in named if each.platform in (None, platform)] or named
     reasons = [each.unsupported_reason(call) for each in candidates]
@@ -94,9 +88,9 @@ def _select_by_device(name: str, call: AttentionCall) -> Implementation:
 
 def _compute_by_first_supported(call: AttentionCall) -> Attended:
     """Compute attention with the first implementation that supports the call and the platform."""
-    branches: dict[str, Run] = {}
+    branches: dict[str, Compute] = {}
     names = ["cudnn", *IMPLEMENTATIONS] if cudnn.is_faster(call) else list(IMPLEMENTATIONS)
-    if pallas.may_lose_digits(call):
+    if fused_kernels.may_lose_digits(call):
         names.remove("pallas")
     for implementation in itertools.chain(*(IMPLEMENTATIONS[name] for name in names)):
         if implementation.unsupported_reason(call) is not None:
@@ -113,7 +107,7 @@ def _compute_by_first_supported(call: AttentionCall) -> Attended:
 # Under jit, repeated calls outside of any other jit share one compilation.
 @functools.partial(jax.jit, static_argnames=("branches", "fallback"), inline=True)
 def _run_on_platform(
-    call: AttentionCall, branches: tuple[tuple[str, Run], ...], fallback: Run
+    call: AttentionCall, branches: tuple[tuple[str, Compute], ...], fallback: Compute
 ) -> Attended:
     """Compute attention with the implementation for the platform of the lowered program.
 

@@ -26,9 +26,8 @@ from distattn_jax.attention import (
     T5Buckets,
     TransformerXL,
     attention,
+    devices,
     early_add,
-    implementations,
-    pallas,
 )
 from distattn_jax.attention.fused.tile_runs import TileKind
 from distattn_jax.attention.fused.tpu import kernels, tile_configs
@@ -221,8 +220,8 @@ def assume_tpu(kind: str, tile: tuple[int, int] | None) -> Iterator[None]:
     """
     with contextlib.ExitStack() as stack:
         patch = mock.patch.object
-        stack.enter_context(patch(implementations, "local_platform", new=lambda: "tpu"))
-        stack.enter_context(patch(pallas, "tpu_kinds", new=lambda: [kind]))
+        stack.enter_context(patch(devices, "local_platform", new=lambda: "tpu"))
+        stack.enter_context(patch(devices, "tpu_kinds", new=lambda: [kind]))
         stack.enter_context(patch(tile_configs, "local_kind", new=lambda: kind))
         if tile is not None:
             config = tile_configs.TileConfig(*tile)

@@ -20,13 +20,13 @@ from distattn_jax.attention import (
     TransformerXL,
     Variant,
     attention,
-    pallas,
+    fused_kernels,
     xla,
 )
 from tests import oracles
 
 needs_kernels = pytest.mark.skipif(
-    jax.__version_info__ < pallas.OLDEST_JAX, reason="the fused kernels need a newer JAX"
+    jax.__version_info__ < fused_kernels.OLDEST_JAX, reason="the fused kernels need a newer JAX"
 )
 CLOSE = {"rtol": 1e-5, "atol": 1e-6}  # two float32 computations of one number
 TOLERANCE = {"float64": 1e-11, "float32": 2e-5, "float16": 4e-3, "bfloat16": 3e-2}

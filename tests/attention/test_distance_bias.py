@@ -17,7 +17,7 @@ from distattn_jax.attention import (
     alibi,
     alibi_slopes,
     attention,
-    gpu_inputs,
+    devices,
     init_bias_parameters,
     kerple_log,
     kerple_power,
@@ -179,7 +179,7 @@ def test_equal_options_of_buckets_do_not_retrace():
 
 
 def test_cudnn_refuses_the_variant_and_none_falls_back(monkeypatch):
-    monkeypatch.setattr(gpu_inputs, "cuda_capabilities", lambda: [9.0])
+    monkeypatch.setattr(devices, "cuda_capabilities", lambda: [9.0])
     qkv, variant = inputs(Sizes(), "bfloat16"), DistanceBias(jnp.ones(3), alibi)
     with pytest.raises(ValueError, match="DistanceBias cannot be written as dot-product attention"):
         attention(*qkv, variant, implementation="cudnn")

@@ -18,7 +18,7 @@ from distattn_jax.attention import (
     RelativePosition,
     TransformerXL,
     attention,
-    implementations,
+    devices,
 )
 from distattn_jax.attention.variants import early_add, late_multiply
 from distattn_jax.guiding import map_discrimination, pattern_decorrelation
@@ -215,7 +215,7 @@ def test_a_mask_with_segments_in_persistent_kernels_fits_into_shared_memory(vari
 @pytest.fixture(params=["cuda", "tpu"])
 def platform(request, monkeypatch):
     """Let `implementation="pallas"` select the kernels for a platform."""
-    monkeypatch.setattr(implementations, "local_platform", lambda: request.param)
+    monkeypatch.setattr(devices, "local_platform", lambda: request.param)
     return request.param
 
 

@@ -5,13 +5,20 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from distattn_jax.attention import fused
 from distattn_jax.attention.fused.distance_functions import (
+    CLIPPED,
+    EXPONENTIAL,
+    LINEAR,
+    LOG2E,
+    SIGMOID,
+    Coefficients,
     Distances,
     FunctionCotangent,
     unstack_coefficients,
 )
+from distattn_jax.attention.fused.operands import Operands
 from distattn_jax.attention.fused.saturation import find_table_radius
+from distattn_jax.attention.fused.scoring import DistanceScoring, DotProductScoring
 from distattn_jax.attention.fused.skipped_tiles import sum_skipped_rows
 from distattn_jax.attention.fused.tile_runs import TileSchedule
 from distattn_jax.attention.fused.visible_columns import UNBOUNDED
@@ -22,21 +29,21 @@ HEIGHT = 0.7
 
 # A distance function, slope and shift of one head, and the same function in NumPy.
 RISING = {
-    "sigmoid": (fused.SIGMOID, (0.4, -0.7), lambda R, a, b: 1 / (1 + np.exp(-a * R - b))),
-    "linear": (fused.LINEAR, (0.1, 0.4), lambda R, a, b: a * R + b),
-    "clipped": (fused.CLIPPED, (0.33, 4.0), lambda R, a, b: np.minimum(a * R, b)),
-    "exponential": (fused.EXPONENTIAL, (0.37, 2.0), lambda R, a, b: 2 ** np.minimum(a * R, b)),
+    "sigmoid": (SIGMOID, (0.4, -0.7), lambda R, a, b: 1 / (1 + np.exp(-a * R - b))),
+    "linear": (LINEAR, (0.1, 0.4), lambda R, a, b: a * R + b),
+    "clipped": (CLIPPED, (0.33, 4.0), lambda R, a, b: np.minimum(a * R, b)),
+    "exponential": (EXPONENTIAL, (0.37, 2.0), lambda R, a, b: 2 ** np.minimum(a * R, b)),
 }
 FALLING = {
     f"falling {name}": (function, (-slope, shift), f)
     for name, (function, (slope, shift), f) in RISING.items()
 }
-CONSTANT = {"constant sigmoid": (fused.SIGMOID, (0.0, -0.7), RISING["sigmoid"][2])}  # w = 0
+CONSTANT = {"constant sigmoid": (SIGMOID, (0.0, -0.7), RISING["sigmoid"][2])}  # w = 0
 HEADS = RISING | FALLING | CONSTANT
 
 
-def make_coefficients(slope, shift, height=HEIGHT, far=0.0) -> fused.Coefficients:
-    return fused.Coefficients(*map(jnp.float32, (slope, shift, height, far)))
+def make_coefficients(slope, shift, height=HEIGHT, far=0.0) -> Coefficients:
+    return Coefficients(*map(jnp.float32, (slope, shift, height, far)))
 
 
 @pytest.mark.parametrize("name", HEADS)
@@ -67,7 +74,7 @@ def assert_values(function, slope_and_shift, f, nearest):
 @pytest.mark.parametrize("name", HEADS)
 def test_gradients_are_derivatives_of_the_score(name, is_additive, is_far):
     function, slope_and_shift, _ = HEADS[name]
-    scoring = fused.DistanceScoring(0.25, function, is_additive)
+    scoring = DistanceScoring(0.25, function, is_additive)
     gradients = assert_derivatives(
         scoring, make_coefficients(*slope_and_shift, far=0.6), is_far=is_far
     )
@@ -76,7 +83,7 @@ def test_gradients_are_derivatives_of_the_score(name, is_additive, is_far):
 
 
 def test_the_gradient_of_the_dot_product_is_its_derivative():
-    assert not assert_derivatives(fused.DotProductScoring(0.25), None, is_far=False)
+    assert not assert_derivatives(DotProductScoring(0.25), None, is_far=False)
 
 
 def assert_derivatives(scoring, coefficients, *, is_far):
@@ -89,7 +96,7 @@ def assert_derivatives(scoring, coefficients, *, is_far):
     distances = None if is_far else Distances(lambda: entries)
 
     def natural_scores(products, coefficients, for_gradient=False):
-        multiplier = scoring.score_multiplier(coefficients, is_far=is_far) / fused.LOG2E
+        multiplier = scoring.score_multiplier(coefficients, is_far=is_far) / LOG2E
         tile_scores = scoring.score(products, distances, coefficients, for_gradient=for_gradient)
         return tile_scores.scores * multiplier
 
@@ -125,11 +132,11 @@ def test_beyond_the_radius_scores_and_slope_derivatives_are_within_the_tolerance
     query, key = generator.normal(size=(1, T, 1, 16)), generator.normal(size=(1, S, 1, 16))
     far = f(T + S, *slope_and_shift)
     operands = make_operands(query, key, [*slope_and_shift, HEIGHT, far])
-    scoring = fused.DistanceScoring(0.25, function, is_additive)
+    scoring = DistanceScoring(0.25, function, is_additive)
     radius, skips = scoring.find_radius(operands, tolerance)
 
     distance, step = np.arange(T + S), 1e-6
-    largest = HEIGHT / fused.LOG2E
+    largest = HEIGHT / LOG2E
     if not is_additive:
         largest *= largest_norm(query) * largest_norm(key)
     error = largest * np.abs(f(distance, *slope_and_shift) - far)
@@ -155,7 +162,7 @@ def test_with_tolerance_0_nothing_changes_in_float32(name):
         far = f(2 * length, *slope_and_shift)
     query = np.random.default_rng(0).normal(size=(1, length, 1, 16))
     operands = make_operands(query, query, [*slope_and_shift, HEIGHT, far])
-    scoring = fused.DistanceScoring(0.25, function, is_additive=False)
+    scoring = DistanceScoring(0.25, function, is_additive=False)
     radius = int(scoring.find_radius(operands, 0.0)[0][0, 0])
     assert 0 < radius < length
 
@@ -170,7 +177,7 @@ def test_with_tolerance_0_nothing_changes_in_float32(name):
 
 
 def test_far_weights_that_contain_the_derivative_give_the_gradient_of_the_products():
-    scoring = fused.DistanceScoring(0.25, fused.SIGMOID, is_additive=False)
+    scoring = DistanceScoring(0.25, SIGMOID, is_additive=False)
     coefficients = make_coefficients(0.5, 1.0, far=0.75)
     products = jnp.asarray([-2.0, 0.0, 0.5, 3.0])
     plain = scoring.score(products, None, coefficients, for_gradient=True)
@@ -180,7 +187,7 @@ def test_far_weights_that_contain_the_derivative_give_the_gradient_of_the_produc
     weights = jnp.exp2(folded.scores * multiplier + folded.log_derivative)
     actual = scoring.product_gradient(weights, folded, coefficients)
     np.testing.assert_allclose(actual, expected, rtol=1e-6)
-    linear = fused.DistanceScoring(0.25, fused.LINEAR, is_additive=False)
+    linear = DistanceScoring(0.25, LINEAR, is_additive=False)
     assert linear.score_derivatives(products, coefficients) is None, "f may be negative"
 
 
@@ -189,7 +196,7 @@ def test_each_head_has_its_own_radius_and_nan_is_never_far():
     query[:, :, 1] = 0
     coefficients = [[-0.5, -0.5, np.nan], [0.3] * 3, [1.0] * 3, [0.0] * 3]
     operands = make_operands(query, query[:, :40], coefficients)
-    scoring = fused.DistanceScoring(0.25, fused.SIGMOID, is_additive=False)
+    scoring = DistanceScoring(0.25, SIGMOID, is_additive=False)
     radius, skips = scoring.find_radius(operands, 2.0**-10)
     assert 10 < radius[0, 0] < 40
     assert radius[0, 1] <= 1, "scores of zero have no error"
@@ -213,13 +220,13 @@ def test_a_head_skips_distances_at_which_its_tables_are_small():
     assert radius.tolist() == [[30, UNBOUNDED, 0]]
 
 
-def make_operands(query, key, coefficients) -> fused.Operands:
+def make_operands(query, key, coefficients) -> Operands:
     """Operands for `find_radius`; each coefficient is one number, or one number per head."""
     query, key = jnp.asarray(query, jnp.bfloat16), jnp.asarray(key, jnp.bfloat16)
     rows = [np.atleast_1d(coefficient) for coefficient in coefficients]
     coefficients = jnp.asarray(np.stack(rows, axis=-1)[None], jnp.float32)
     lengths = jnp.zeros(1, jnp.int32)
-    return fused.Operands(query, key, key, coefficients, lengths, lengths, lengths)
+    return Operands(query, key, key, coefficients, lengths, lengths, lengths)
 
 
 def largest_norm(x) -> float:

@@ -16,10 +16,10 @@ from distattn_jax.attention import (
     T5Buckets,
     TransformerXL,
     attention,
-    gpu_inputs,
-    implementations,
-    pallas,
+    devices,
+    fused_kernels,
 )
+from distattn_jax.attention.fused.variants import transformer_xl
 from distattn_jax.attention.variants import late_multiply
 from distattn_jax.attention.variants.variant import variant
 from tests.attention.cases import Sizes, inputs
@@ -78,7 +78,7 @@ CASES += [("tpu", *item) for item in UNSUPPORTED_ON_TPU.items()]
 
 @pytest.mark.parametrize(("platform", "reason", "arguments"), CASES)
 def test_the_error_names_the_reason_and_none_falls_back(platform, reason, arguments, monkeypatch):
-    monkeypatch.setattr(implementations, "local_platform", lambda: platform)
+    monkeypatch.setattr(devices, "local_platform", lambda: platform)
     arguments = dict(arguments)
     sizes = Sizes(width=arguments.pop("width", 4))
     query, key, value = inputs(sizes, arguments.pop("dtype", "bfloat16"))
@@ -86,12 +86,12 @@ def test_the_error_names_the_reason_and_none_falls_back(platform, reason, argume
     variant = arguments.pop("variant", DotProduct())
     capabilities = arguments.pop("capabilities", [])
     if platform == "cuda":
-        monkeypatch.setattr(pallas, "OLDEST_JAX", arguments.pop("oldest_jax", (0, 1)))
-    largest_positions = arguments.pop("largest_positions", pallas.LARGEST_POSITIONS)
-    monkeypatch.setattr(pallas, "LARGEST_POSITIONS", largest_positions)
+        monkeypatch.setattr(fused_kernels, "OLDEST_JAX", arguments.pop("oldest_jax", (0, 1)))
+    largest_positions = arguments.pop("largest_positions", transformer_xl.LARGEST_POSITIONS)
+    monkeypatch.setattr(transformer_xl, "LARGEST_POSITIONS", largest_positions)
     tpu_kinds = arguments.pop("tpu_kinds", [])
-    monkeypatch.setattr(gpu_inputs, "cuda_capabilities", lambda: capabilities)
-    monkeypatch.setattr(pallas, "tpu_kinds", lambda: tpu_kinds)
+    monkeypatch.setattr(devices, "cuda_capabilities", lambda: capabilities)
+    monkeypatch.setattr(devices, "tpu_kinds", lambda: tpu_kinds)
     message = f"'pallas' does not support this call: .*{re.escape(reason)}.*Change that"
     with pytest.raises(ValueError, match=message):
         attention(query, key, value, variant, implementation="pallas", **arguments)

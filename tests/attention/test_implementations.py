@@ -14,7 +14,7 @@ from distattn_jax.attention import (
     DistanceAware,
     DotProduct,
     attention,
-    gpu_inputs,
+    devices,
     implementations,
 )
 from distattn_jax.attention.implementations import Implementation
@@ -50,7 +50,7 @@ def test_cudnn_names_what_it_does_not_support_and_none_falls_back(reason, argume
     qkv = inputs(sizes, arguments.pop("dtype", "bfloat16"))
     variant = arguments.pop("variant", DotProduct())
     capabilities = [] if reason == "no CUDA device" else [8.0]
-    monkeypatch.setattr(gpu_inputs, "cuda_capabilities", lambda: capabilities)
+    monkeypatch.setattr(devices, "cuda_capabilities", lambda: capabilities)
     with pytest.raises(ValueError, match=f"'cudnn' does not support this call: .*{reason}"):
         attention(*qkv, variant, implementation="cudnn", **arguments)
     assert attention(*qkv, variant, **arguments).values.shape == (2, 5, 3, 6)
@@ -102,7 +102,7 @@ def chosen(monkeypatch):
         implementation.update(branches)
         return fallback(call)
 
-    monkeypatch.setattr(gpu_inputs, "cuda_capabilities", lambda: [9.0])
+    monkeypatch.setattr(devices, "cuda_capabilities", lambda: [9.0])
     monkeypatch.setattr(implementations, "_run_on_platform", run_on_platform)
     return implementation
 

@@ -13,8 +13,8 @@ from distattn_jax.attention import (
     DistanceAware,
     DotProduct,
     attention,
+    devices,
     early_add,
-    implementations,
 )
 from distattn_jax.attention.fused import interpreter
 from distattn_jax.attention.fused.tpu import distance_tiles, tile_configs
@@ -31,7 +31,7 @@ SIZES = Sizes(batch=1, queries=200, keys=300, heads=2, width=24, value_width=16)
 def _small_tiles_on_a_tpu(monkeypatch):
     monkeypatch.setattr(tile_configs, "DEFAULT", tile_configs.TileConfig(128, 128))
     monkeypatch.setattr(distance_tiles, "MOST_TILES", 2)  # Diagonals of tiles share them.
-    monkeypatch.setattr(implementations, "local_platform", lambda: "tpu")
+    monkeypatch.setattr(devices, "local_platform", lambda: "tpu")
 
 
 def inverse_square(x, shape):

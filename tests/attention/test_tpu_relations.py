@@ -12,7 +12,7 @@ from distattn_jax.attention import (
     RelativePosition,
     T5Buckets,
     attention,
-    implementations,
+    devices,
 )
 from distattn_jax.attention.fused import interpreter
 from distattn_jax.attention.fused.tpu import bands, tile_configs
@@ -34,7 +34,7 @@ SIZES = Sizes(batch=1, queries=130, keys=600, heads=2, width=24, value_width=16)
 @pytest.fixture(autouse=True)
 def _tiles_of_four_squares_on_a_tpu(monkeypatch):
     monkeypatch.setattr(tile_configs, "DEFAULT", tile_configs.TileConfig(256, 256))
-    monkeypatch.setattr(implementations, "local_platform", lambda: "tpu")
+    monkeypatch.setattr(devices, "local_platform", lambda: "tpu")
 
 
 def test_two_tables_with_far_tiles_on_both_sides():

@@ -6,7 +6,7 @@ import time
 import jax
 import pytest
 
-from distattn_jax.attention import pallas
+from distattn_jax.attention import fused_kernels
 from distattn_jax.attention.fused.tile_runs import TileKind
 from experiments.bench import tpu_cases, tpu_compile, tpu_table
 
@@ -153,7 +153,7 @@ def test_the_pages_hold_the_stored_results():
     reason="libtpu, the compiler for TPUs, is not installed: pip install '.[tpu]' on x86_64",
 )
 @pytest.mark.skipif(
-    jax.__version_info__ < pallas.OLDEST_JAX, reason="the fused kernels need a newer JAX"
+    jax.__version_info__ < fused_kernels.OLDEST_JAX, reason="the fused kernels need a newer JAX"
 )
 @pytest.mark.parametrize(
     "name",

@@ -11,6 +11,10 @@ received attention and the cotangent dz of the logsumexp:
 With relation weights W_ir and their cotangent G (see `relations`), D_i also contains Σ_r W_ir G_ir.
 
 The residuals are the operands, the values, one logsumexp per query and W. There is no (T, S) array.
+
+`forward_block` and `backward_block` compute one block of keys alone. If z is the logsumexp over all
+blocks and D belongs to the values of all blocks, then A = e^(s - z), and the gradients of the
+blocks add up to those of the whole.
 """
 
 import functools
@@ -44,6 +48,23 @@ class Outputs(NamedTuple):
     logsumexp: Float[Array, "B N T"] | None
 
 
+class BlockOutputs(NamedTuple):
+    """Outputs of the forward kernels for the operands of a call, or for one block of its keys.
+
+    Attributes:
+      values: Weighted sums of values, without the vectors of `Operands.value_table`.
+      logsumexp: Logsumexp of the scores of each query, to base 2. Its last axis may be padded. It
+        is `EMPTY_LOGSUMEXP` for a query without a visible key.
+      received: Attention that each key receives, summed over the queries. None unless requested.
+      relation_weights: Relation weights W of each query. None for other scorings.
+    """
+
+    values: Float[Array, "B T N E"]
+    logsumexp: Float[Array, "B N _"]
+    received: Float[Array, "B N S"] | None
+    relation_weights: Float[Array, "B T N R"] | None
+
+
 def fused_attention(make_kernels: KernelFactory, plan: Plan, operands: Operands) -> Outputs:
     """Compute attention with the kernels for one type of chip.
 
@@ -51,47 +72,42 @@ def fused_attention(make_kernels: KernelFactory, plan: Plan, operands: Operands)
       make_kernels: Returns the kernels for a plan and operands. It must be hashable, because it is
         a static argument of `jax.jit`.
       plan: Static options of the call.
-      operands: Arrays of the call. `radius`, `is_zero_beyond_radius` and `has_small_scores` are
-        None: they are computed here.
+      operands: Arrays of the call, before `complete_operands`.
     """
-    operands = _add_radius(plan, operands)
-    operands = operands._replace(has_small_scores=find_small_scores(plan, operands))
-    if plan.scoring.clip_distance:
-        return _attend_with_relations(make_kernels, plan, operands)
-    return _attend(make_kernels, plan, operands)[0]
-
-
-def _add_radius(plan: Plan, operands: Operands) -> Operands:
-    """Return the operands with the radius of each head, if the plan has a tolerance."""
-    if plan.tolerance is None:
-        return operands
-    found = plan.scoring.find_radius(operands, plan.tolerance)
-    if found is None:
-        return operands
-    radius, is_zero = found
-    return operands._replace(radius=radius, is_zero_beyond_radius=is_zero)
-
-
-def _attend_with_relations(make_kernels: KernelFactory, plan: Plan, operands: Operands) -> Outputs:
-    """Compute relative position attention: multiply by the tables outside of the kernels."""
-    batch, _, heads, _ = operands.query.shape
-    radius = jnp.full((batch, heads), plan.scoring.clip_distance, jnp.int32)
-    kernel_operands = operands._replace(
-        key_table=None,
-        value_table=None,
-        relation_bias=None,
-        radius=radius,
-        relation_products=relations.compute_products(operands),
-    )
-    (values, received, logsumexp), weights = _attend(make_kernels, plan, kernel_operands)
+    outputs, weights = _attend(make_kernels, plan, complete_operands(plan, operands))
+    values, received, logsumexp = outputs
     if operands.value_table is not None and weights is not None:
         added = relations.sum_relation_values(weights, operands.value_table, values.dtype)
         values = (values.astype(jnp.float32) + added).astype(values.dtype)
-    if logsumexp is not None and kernel_operands.relation_products is not None:
+    if logsumexp is not None and plan.scoring.has_relation_products:
         first_product = jnp.moveaxis(relations.compute_first_product(operands), 1, 2)
         first_score = plan.scoring.scale * first_product
         logsumexp += jnp.where(jnp.isfinite(logsumexp), first_score, 0)
     return Outputs(values, received, logsumexp)
+
+
+def complete_operands(plan: Plan, operands: Operands) -> Operands:
+    """Return the operands with the fields that are computed from other operands.
+
+    These are the radius of each head, the heads with small scores, and the relation products, which
+    replace the tables and biases of relations.
+    """
+    found = None
+    if plan.tolerance is not None:
+        found = plan.scoring.find_radius(operands, plan.tolerance)
+    if found is not None:
+        operands = operands._replace(radius=found[0], is_zero_beyond_radius=found[1])
+    operands = operands._replace(has_small_scores=find_small_scores(plan, operands))
+    if not plan.scoring.clip_distance:
+        return operands
+    batch, _, heads, _ = operands.query.shape
+    return operands._replace(
+        key_table=None,
+        value_table=None,
+        relation_bias=None,
+        radius=jnp.full((batch, heads), plan.scoring.clip_distance, jnp.int32),
+        relation_products=relations.compute_products(operands),
+    )
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0, 1))
@@ -103,10 +119,12 @@ def _attend(
 
 
 def _forward(make_kernels: KernelFactory, plan: Plan, operands: Operands):
-    values, received, logsumexp, weights = _run_forward(make_kernels, plan, operands)
-    requested = _natural_logsumexp(logsumexp, values.shape[1]) if plan.logsumexp else None
-    outputs = Outputs(values, received, requested), weights
-    return outputs, (operands, values, logsumexp, weights)
+    block = forward_block(make_kernels, plan, operands)
+    logsumexp = None
+    if plan.logsumexp:
+        logsumexp = to_natural_logsumexp(block.logsumexp, block.values.shape[1])
+    outputs = Outputs(block.values, block.received, logsumexp), block.relation_weights
+    return outputs, (operands, block)
 
 
 def _backward(make_kernels: KernelFactory, plan: Plan, residuals: Any, cotangents: Any):
@@ -120,30 +138,29 @@ _jit = functools.partial(jax.jit, static_argnames=("make_kernels", "plan"))
 
 
 @_jit
-def _run_forward(make_kernels: KernelFactory, plan: Plan, operands: Operands):
+def forward_block(make_kernels: KernelFactory, plan: Plan, operands: Operands) -> BlockOutputs:
+    """Run the forward kernels for complete operands."""
     kernels = make_kernels(plan, operands)
     values, logsumexp, weights = kernels.forward()
     if operands.query_mask is not None:
         values, logsumexp, weights = _empty_masked_queries(
             operands.query_mask, values, logsumexp, weights
         )
-    return values, kernels.received(logsumexp) if plan.received else None, logsumexp, weights
+    received = kernels.received(logsumexp) if plan.received else None
+    return BlockOutputs(values, logsumexp, received, weights)
 
 
 @_jit
 def _run_backward(
     make_kernels: KernelFactory, plan: Plan, residuals: Any, cotangents: Any
 ) -> Operands:
-    """Return `Operands` with the gradients of the differentiable operands.
-
-    All other fields are None.
-    """
-    operands, values, logsumexp, weights = residuals
+    """Return the gradients of the operands, as `backward_block` does."""
+    operands, block = residuals
     (values_cotangent, received_cotangent, logsumexp_cotangent), weights_cotangent = cotangents
-    kernels = make_kernels(plan, operands)
     other_deltas = []  # parts of D besides dO · O
     if received_cotangent is not None:
-        other_deltas.append(kernels.attention_given(logsumexp, received_cotangent))
+        kernels = make_kernels(plan, operands)
+        other_deltas.append(kernels.attention_given(block.logsumexp, received_cotangent))
     if logsumexp_cotangent is not None:
         other_deltas.append(-logsumexp_cotangent)
     if weights_cotangent is not None:
@@ -153,22 +170,50 @@ def _run_backward(
             weights_cotangent -= weights_cotangent[..., :1]
         other_deltas.append(
             jnp.einsum(
-                "btnr,btnr->bnt", weights, weights_cotangent, precision=jax.lax.Precision.HIGHEST
+                "btnr,btnr->bnt",
+                block.relation_weights,
+                weights_cotangent,
+                precision=jax.lax.Precision.HIGHEST,
             )
         )
-    backward_operands = BackwardOperands(
+    backward = BackwardOperands(
         values_cotangent,
         received_cotangent,
-        logsumexp,
-        values,
+        block.logsumexp,
+        block.values,
         other_delta=functools.reduce(jnp.add, other_deltas) if other_deltas else None,
         relation_cotangent=weights_cotangent,
     )
-    query_gradients, negative_delta = kernels.query_gradient(backward_operands)
-    backward_operands = backward_operands._replace(negative_delta=negative_delta)
-    key, value = kernels.key_gradient(backward_operands)
+    return backward_block(make_kernels, plan, operands, backward)
+
+
+@_jit
+def backward_block(
+    make_kernels: KernelFactory, plan: Plan, operands: Operands, backward: BackwardOperands
+) -> Operands:
+    """Run the backward kernels for complete operands.
+
+    Args:
+      make_kernels: Returns the kernels for a plan and operands.
+      plan: Static options of the call.
+      operands: Arrays of the call, or of one block of its keys.
+      backward: Cotangents, and the values and the logsumexp of the whole call. The logsumexp may
+        come from `from_natural_logsumexp`.
+
+    Returns:
+      `Operands` with the gradients of the differentiable operands. All other fields are None.
+    """
+    kernels = make_kernels(plan, operands)
+    padding = max(0, kernels.padded_queries - backward.logsumexp.shape[-1])
+    logsumexp = jnp.pad(
+        backward.logsumexp, ((0, 0), (0, 0), (0, padding)), constant_values=EMPTY_LOGSUMEXP
+    )
+    backward = backward._replace(logsumexp=logsumexp)
+    query_gradients, negative_delta = kernels.query_gradient(backward)
+    backward = backward._replace(negative_delta=negative_delta)
+    key, value = kernels.key_gradient(backward)
     if operands.positions is not None and kernels.position_gradient is not None:
-        positions = kernels.position_gradient(backward_operands)
+        positions = kernels.position_gradient(backward)
         query_gradients = query_gradients._replace(positions=positions)
     no_gradients: Any = (None,) * len(operands)
     return Operands(*no_gradients)._replace(key=key, value=value, **query_gradients._asdict())
@@ -189,7 +234,12 @@ def _empty_masked_queries(
     return values, jnp.where(padded, logsumexp, EMPTY_LOGSUMEXP), weights
 
 
-def _natural_logsumexp(logsumexp: Logsumexp, queries: int) -> Float[Array, "B N T"]:
+def to_natural_logsumexp(logsumexp: Logsumexp, queries: int) -> Float[Array, "B N T"]:
     """Convert the logsumexp of the kernels, to base 2 and padded, to the natural logarithm."""
     logsumexp = logsumexp[:, :, :queries]
     return jnp.where(logsumexp < EMPTY_LOGSUMEXP / 2, logsumexp / LOG2E, -jnp.inf)
+
+
+def from_natural_logsumexp(logsumexp: Float[Array, "B N T"]) -> Logsumexp:
+    """Convert a logsumexp to base 2, with the number of the kernels for -inf."""
+    return jnp.where(jnp.isfinite(logsumexp), logsumexp * LOG2E, EMPTY_LOGSUMEXP)

@@ -45,8 +45,8 @@ def _interpret(make_kernels: KernelFactory) -> KernelFactory:
     """Return a factory of the same kernels that run in an interpreter wherever they are traced."""
 
     def interpret_kernel(kernel: Any) -> Any:
-        if kernel is None:
-            return None
+        if not callable(kernel):
+            return kernel
 
         def run(*arguments):
             with interpreted():

@@ -113,6 +113,11 @@ class KernelCalls(abc.ABC):
         """
 
     @property
+    @abc.abstractmethod
+    def padded_queries(self) -> int:
+        """Length of the logsumexp that the kernels read, at least T."""
+
+    @property
     def trained_key_width(self) -> int:
         """Number of columns of the gradient of the keys that `key_gradient` computes."""
         return self.operands.key.shape[-1]
@@ -125,6 +130,7 @@ class KernelCalls(abc.ABC):
             key_gradient=self.key_gradient,
             received=self.received,
             attention_given=self.attention_given,
+            padded_queries=self.padded_queries,
             position_gradient=self.position_gradient,
         )
 

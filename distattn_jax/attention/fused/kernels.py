@@ -86,6 +86,7 @@ class Kernels(NamedTuple):
         logsumexp.
       attention_given: Computes Σ_j A_ij g_j, shape (B, N, T), from the logsumexp and the cotangent
         g of the received attention, shape (B, N, S).
+      padded_queries: Length of the logsumexp that the kernels read, at least T.
       position_gradient: Computes the gradient of the position vectors. None if `query_gradient`
         computes it.
     """
@@ -95,6 +96,7 @@ class Kernels(NamedTuple):
     key_gradient: Callable[[BackwardOperands], tuple[Array, Array]]
     received: Callable[[Array], Array]
     attention_given: Callable[[Array, Array], Array]
+    padded_queries: int
     position_gradient: Callable[[BackwardOperands], Array] | None = None
 
 

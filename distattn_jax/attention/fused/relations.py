@@ -38,6 +38,7 @@ from jaxtyping import Array, Bool, Float, Int, UInt32
 from distattn_jax import hash
 from distattn_jax.attention.fused.operands import Operands, select_precision
 
+MAX_CLIP_DISTANCE = 128  # of relative positions
 BEFORE, AFTER = 1, -1  # sides of keys that precede and follow the query, as in `TileKind`
 
 
@@ -56,6 +57,13 @@ class Ends(NamedTuple):
 def end_sides(*, is_causal: bool) -> tuple[int, ...]:
     """Return the sides of the end relations that visible keys can have."""
     return (BEFORE,) if is_causal else (BEFORE, AFTER)
+
+
+def unsupported_distance_reason(clip_distance: int) -> str | None:
+    """Return why the kernels do not support a clip distance, or None if they support it."""
+    if clip_distance <= MAX_CLIP_DISTANCE:
+        return None
+    return f"relations must be clipped at most at {MAX_CLIP_DISTANCE}; got {clip_distance}"
 
 
 def resize_table(table: Float[Array, "#N _ W"], clip_distance: int) -> Float[Array, "#N _ W"]:

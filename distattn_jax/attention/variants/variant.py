@@ -49,6 +49,12 @@ class Variant(abc.ABC):
     appends_constants: ClassVar[bool] = False
     uses_positions: ClassVar[bool] = True
 
+    def __init_subclass__(cls, **arguments: Any):
+        super().__init_subclass__(**arguments)
+        # A subclass with other scores must say again how it is written as a dot product.
+        if "scores" in vars(cls) and "as_dot_product" not in vars(cls):
+            cls.as_dot_product = None
+
     def default_scale(self, width: int) -> float:
         """Return the factor of the products of queries and keys for heads of width `width`."""
         return 1 / math.sqrt(width)

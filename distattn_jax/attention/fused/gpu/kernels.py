@@ -58,6 +58,10 @@ class _HopperKernels(KernelCalls):
         return TileSizes(config.block_rows, config.columns, parts=config.warpgroups)
 
     @property
+    def padded_queries(self) -> int:
+        return self.arrays.padded_length(self.operands.query.shape[1])
+
+    @property
     def trained_key_width(self) -> int:
         width = self.operands.key.shape[-1]
         return min(mosaic.round_up_width(self.plan.trained_key_width or width), width)

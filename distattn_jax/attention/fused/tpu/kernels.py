@@ -46,6 +46,10 @@ class _TPUKernels(KernelCalls):
         is_transposed = kernel in ("key_gradient", "received")
         return TileSizes(*self.config.divide(is_transposed=is_transposed))
 
+    @property
+    def padded_queries(self) -> int:
+        return self.arrays.padded_queries
+
     def delta_inputs(self, backward: BackwardOperands) -> dict[str, Array]:
         return {"negative_delta": -compute_delta(backward)}
 

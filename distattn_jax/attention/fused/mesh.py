@@ -16,49 +16,45 @@ import jax.numpy as jnp
 from jax.sharding import AbstractMesh, AxisType, NamedSharding, PartitionSpec, reshard
 from jaxtyping import Array
 
-from distattn_jax.attention.fused import Operands, varying
+from distattn_jax.attention.fused import varying
+from distattn_jax.attention.fused.attend import Inputs
 from distattn_jax.attention.fused.derivative import Outputs
 
 HEAD_AXES = ("model", "heads", "tensor", "tp")
 AxisNames = tuple[str, ...] | None
 
 
-def run_sharded(attend: Callable[[Operands], Outputs], operands: Operands) -> Outputs:
-    """Run `attend` on each device with its own shard of the operands, and return its outputs.
-
-    Args:
-      attend: Computes fused attention.
-      operands: Arrays of the call.
-    """
-    mesh = jax.typeof(operands.query).sharding.mesh
+def run_sharded(attend: Callable[[Inputs], Outputs], inputs: Inputs) -> Outputs:
+    """Run `attend` on each device with its own share of the inputs, and return its outputs."""
+    mesh = jax.typeof(inputs.query).sharding.mesh
     if mesh.empty:
         mesh = jax.sharding.get_abstract_mesh()
     if mesh.empty or set(mesh.axis_types) == {AxisType.Manual}:
-        return attend(varying.mark_varying(operands, varying.varying_axes(operands)))
-    specs = operand_specs(mesh, operands)
+        return attend(varying.mark_varying(inputs, varying.varying_axes(inputs)))
+    specs = input_specs(mesh, inputs)
     axes = specs.query[2] or ()
     shards = math.prod(mesh.shape[name] for name in ((axes,) if isinstance(axes, str) else axes))
-    if operands.key.shape[2] % shards:  # Devices cannot share a key head, so each gets a copy.
-        operands = _repeat_key_heads(operands)
+    if inputs.key.shape[2] % shards:  # Devices cannot share a key head, so each gets a copy.
+        inputs = _repeat_key_heads(inputs)
     if AxisType.Explicit in mesh.axis_types:
-        operands = jax.tree.map(
-            lambda array, spec: reshard(array, NamedSharding(mesh, spec)), operands, specs
+        inputs = jax.tree.map(
+            lambda array, spec: reshard(array, NamedSharding(mesh, spec)), inputs, specs
         )
-    per_head: Any = PartitionSpec(*specs.coefficients[:2])
+    per_head: Any = PartitionSpec(specs.query[0], specs.query[2])
     return jax.shard_map(
         attend,
         mesh=mesh,
         in_specs=(specs,),
         out_specs=Outputs(specs.query, per_head, per_head),
         check_vma=False,
-    )(operands)
+    )(inputs)
 
 
-def _repeat_key_heads(operands: Operands) -> Operands:
-    """Return operands with a copy of the keys and values for each query head."""
-    group_size = operands.query.shape[2] // operands.key.shape[2]
-    key, value = (jnp.repeat(x, group_size, axis=2) for x in (operands.key, operands.value))
-    return operands._replace(key=key, value=value)
+def _repeat_key_heads(inputs: Inputs) -> Inputs:
+    """Return inputs with a copy of the keys and values for each query head."""
+    group_size = inputs.query.shape[2] // inputs.key.shape[2]
+    key, value = (jnp.repeat(x, group_size, axis=2) for x in (inputs.key, inputs.value))
+    return inputs._replace(key=key, value=value)
 
 
 def is_partly_manual() -> bool:
@@ -67,35 +63,27 @@ def is_partly_manual() -> bool:
     return AxisType.Manual in types and len(types) > 1
 
 
-def operand_specs(mesh: AbstractMesh, operands: Operands) -> Any:
-    """Return the partition spec of each operand: batch and heads are sharded as in the query."""
-    batch, heads = _batch_and_head_axes(mesh, operands.query)
-    per_row, per_head = PartitionSpec(batch, None, heads), PartitionSpec(batch, heads)
-    specs: dict[str, Any] = {
-        **dict.fromkeys(("query", "key", "value", "position_query"), per_row),
-        **dict.fromkeys(("coefficients", "dropout_words", "dropout_scale"), per_head),
-        **dict.fromkeys(("query_lengths", "key_lengths", "offset"), PartitionSpec(batch)),
-        **dict.fromkeys(("query_segments", "key_segments"), PartitionSpec(batch)),
-    }
-    specs["tables"] = (per_head,) * len(operands.tables)
-    for name in ("key_mask", "query_mask", "mask"):
-        array = getattr(operands, name)
-        if array is not None:
-            is_shared = [size == 1 for size in array.shape[:2]]
-            specs[name] = PartitionSpec(
-                None if is_shared[0] else batch, None if is_shared[1] else heads
-            )
-    for name in ("key_table", "value_table", "relation_bias"):  # Heads may share a table.
-        table = getattr(operands, name)
-        if table is not None:
-            specs[name] = PartitionSpec(None if table.shape[0] == 1 else heads)
-    if operands.positions is not None:  # Examples or heads may share the position vectors.
-        is_shared = [operands.positions.shape[axis] == 1 for axis in (0, 2)]
-        specs["positions"] = PartitionSpec(
-            None if is_shared[0] else batch, None, None if is_shared[1] else heads
+def input_specs(mesh: AbstractMesh, inputs: Inputs) -> Any:
+    """Return the partition spec of each input: batch and heads are sharded as in the query.
+
+    Examples or heads share an array whose axis has size 1: each device gets a copy of it.
+    """
+    batch, heads = _batch_and_head_axes(mesh, inputs.query)
+
+    def make_spec(array: Array, *names: AxisNames) -> PartitionSpec:
+        return PartitionSpec(
+            *(None if size == 1 else name for size, name in zip(array.shape, names, strict=False))
         )
-    present = {name: spec for name, spec in specs.items() if getattr(operands, name) is not None}
-    return Operands(**present)
+
+    per_head = ("mask", "dropout_words", "dropout_scale")
+    specs: dict[str, Any] = {
+        name: make_spec(array, batch, heads if name in per_head else None)
+        for name, array in inputs._asdict().items()
+        if name != "variant" and array is not None
+    }
+    specs |= dict.fromkeys(("query", "key", "value"), PartitionSpec(batch, None, heads))
+    variant = jax.tree.map(lambda leaf: make_spec(leaf, heads), inputs.variant)
+    return Inputs(variant=variant, **specs)
 
 
 def _batch_and_head_axes(mesh: AbstractMesh, query: Array) -> tuple[AxisNames, AxisNames]:

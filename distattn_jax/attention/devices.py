@@ -1,0 +1,27 @@
+"""Local devices, as far as the choice of an implementation depends on them."""
+
+import jax
+
+
+def local_platform() -> str:
+    """Return the platform of the local devices: "cpu", "cuda", "rocm" or "tpu"."""
+    devices = jax.local_devices()
+    return "cuda" if devices[0].platform == "gpu" else devices[0].platform
+
+
+def cuda_capabilities() -> list[float]:
+    """Return the compute capability of each local CUDA device, such as 9.0 for Hopper.
+
+    The list is empty on a machine without CUDA devices, where a program can still be lowered for a
+    GPU of another machine.
+    """
+    try:
+        devices = jax.local_devices(backend="cuda")
+    except RuntimeError:
+        return []
+    return [float(device.compute_capability) for device in devices]
+
+
+def tpu_kinds() -> list[str]:
+    """Return the kind of each local TPU device, such as "TPU v5e". The list may be empty."""
+    return [device.device_kind for device in jax.local_devices() if device.platform == "tpu"]

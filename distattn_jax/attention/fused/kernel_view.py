@@ -1,0 +1,130 @@
+"""Base class `KernelView`: how the kernels see a variant.
+
+Each variant with kernels has one module in `fused.variants`, with a subclass of `KernelView`. Its
+method `make_form` writes the variant in the form that the kernels compute: a scoring, and the
+arrays that the scoring needs. The arrays depend on the positions of the first query and of the
+first key, which may be traced, so that a form can be made for any block of keys.
+"""
+
+import abc
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Int
+
+from distattn_jax.attention.fused.scoring import Scoring
+
+LENGTH_MULTIPLE = 8  # of the padded queries and keys
+
+
+class Block(NamedTuple):
+    """Queries, keys and values of a call, or of one block of its keys, without padding.
+
+    Attributes:
+      query: Queries.
+      key: Keys. The number of key heads K is N or a divisor of N.
+      value: Values.
+      first_query: Position of the first query, of each example or of all examples.
+      first_key: Position of the first key, of each example or of all examples.
+      scale: Factor of the products of queries and keys.
+    """
+
+    query: Float[Array, "B T N H"]
+    key: Float[Array, "B S K H"]
+    value: Float[Array, "B S K E"]
+    first_query: Int[Array, "#B"]
+    first_key: Int[Array, "#B"]
+    scale: float
+
+    @property
+    def offset(self) -> Int[Array, "#B"]:
+        """Position of the first query minus the position of the first key."""
+        return self.first_query - self.first_key
+
+    @property
+    def padded_lengths(self) -> tuple[int, int]:
+        """Number of queries and of keys, rounded up to a number that the kernels support."""
+        queries, keys = (x.shape[1] + -x.shape[1] % LENGTH_MULTIPLE for x in (self.query, self.key))
+        return queries, keys
+
+    @property
+    def relative_positions(self) -> Int[Array, " D"]:
+        """Values of i - j from -S to T for padded queries i and keys j, without the offset."""
+        queries, keys = self.padded_lengths
+        return jnp.arange(-keys, queries + 1, dtype=jnp.int32)
+
+    def per_head(self, numbers: tuple[Float[Array, " #N"], ...]) -> Float[Array, "B N C"]:
+        """Stack C numbers of each head, and broadcast them to all examples and heads.
+
+        The stacked array is broadcast, so that a gradient needs one sum over the examples instead
+        of one for each of the C numbers.
+        """
+        stacked = jnp.stack(jnp.broadcast_arrays(*numbers), axis=-1)
+        batch, _, heads, _ = self.query.shape
+        return jnp.broadcast_to(stacked[None], (batch, heads, len(numbers)))
+
+
+class KernelForm(NamedTuple):
+    """Variant in the form that the kernels compute. See `Operands` for most of the arrays.
+
+    Query, key and tables are not padded: the caller pads their lengths and widths.
+
+    Attributes:
+      scoring: Function from products q · k to scores.
+      query: Queries that are multiplied by keys.
+      key: Keys.
+      coefficients: Coefficients of the scoring. None if it has none.
+      tables: Tables of `TableScoring`.
+      key_table: Vectors that are added to the keys, one for each relation, or None.
+      value_table: Vectors that are added to the values, one for each relation, or None.
+      relation_bias: Number that is added to the products of the keys of each relation, or None.
+      position_query: Queries that are multiplied by position vectors, or None.
+      positions: Position vectors, one for each of `Block.relative_positions`, or None.
+      tolerance: Largest error of a score from treating the function of the distance as constant.
+        None evaluates the function at all distances.
+      trained_key_width: Number of columns of the key that need a gradient. None stands for all.
+    """
+
+    scoring: Scoring
+    query: Float[Array, "B T N H"]
+    key: Float[Array, "B S K H"]
+    coefficients: Float[Array, "B N C"] | None = None
+    tables: tuple[Float[Array, "B N D"], ...] = ()
+    key_table: Float[Array, "#N R H"] | None = None
+    value_table: Float[Array, "#N R E"] | None = None
+    relation_bias: Float[Array, "#N R"] | None = None
+    position_query: Float[Array, "B T N H"] | None = None
+    positions: Float[Array, "#B D #N H"] | None = None
+    tolerance: float | None = None
+    trained_key_width: int | None = None
+
+
+class KernelView(abc.ABC):
+    """How the kernels see one type of variant."""
+
+    @abc.abstractmethod
+    def make_form(self, variant: Any, block: Block) -> KernelForm:
+        """Return the scoring and the arrays of a variant."""
+
+    def unsupported_reason(self, variant: Any, block: Block, chip: str) -> str | None:
+        """Return why the kernels cannot compute a variant, or None if they can.
+
+        Args:
+          variant: Attention variant.
+          block: Arrays of the call, of which only shapes and dtypes may be used.
+          chip: "gpu" or "tpu".
+        """
+        return None
+
+    def may_lose_digits(self, variant: Any) -> bool:
+        """Return True if scores may be so large that the kernels lose too many digits.
+
+        The kernels then run only if the call names them.
+        """
+        return False
+
+
+def broadcast_heads(variant: Any, heads: int) -> Any:
+    """Return a variant with one copy of each shared array for each head."""
+    return jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (heads, *leaf.shape[1:])), variant)

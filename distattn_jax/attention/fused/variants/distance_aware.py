@@ -1,0 +1,143 @@
+"""Distance-aware attention in the kernels.
+
+The mappings of the paper are written as height times a distance function f of slope, shift and
+|i - j|. Tables contain any other mapping.
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array
+
+from distattn_jax.attention.fused.distance_functions import (
+    CLIPPED,
+    EXPONENTIAL,
+    LINEAR,
+    LOG2E,
+    SIGMOID,
+    Coefficients,
+    DistanceFunction,
+)
+from distattn_jax.attention.fused.kernel_view import Block, KernelForm, KernelView
+from distattn_jax.attention.fused.position_tables import (
+    count_parameters,
+    make_tables,
+    unsupported_parameters_reason,
+)
+from distattn_jax.attention.fused.scoring import DistanceScoring, TableScoring
+from distattn_jax.attention.variants import DistanceAware, early_add, early_multiply, mappings
+
+MIN_V = -80.0  # of a learnable sigmoid, so that e^v does not underflow
+DEFAULT_TOLERANCE = 2.0**-10  # about the rounding error of a score from 16-bit inputs
+MIN_SATURATED_LENGTH = 1024  # shorter maps have too few tiles for skipping to pay off
+
+
+class _MappingForm(NamedTuple):
+    """Mapping of the paper, written as height times a distance function f.
+
+    Attributes:
+      function: Distance function f.
+      coefficients: Computes slope, shift and height from the distance weight w and the parameters
+        `shape` of the mapping.
+    """
+
+    function: DistanceFunction
+    coefficients: Callable[[Array, Any], tuple[Array, Array, Array]]
+
+
+def _learnable_sigmoid(weight, shape):
+    v = jnp.clip(shape, MIN_V, mappings.LARGEST_EXPONENT)
+    return weight, -v, 1 + jnp.exp(v)
+
+
+def _sigmoid(weight, shape):
+    return weight, jnp.zeros_like(weight), jnp.ones_like(weight)
+
+
+def _exponent(weight, shape):
+    largest_exponent = jnp.full_like(weight, mappings.LARGEST_EXPONENT * LOG2E)
+    return weight * LOG2E, largest_exponent, jnp.ones_like(weight)
+
+
+def _linear(weight, shape):
+    slope, intercept = shape
+    return slope * weight, intercept, jnp.ones_like(weight)
+
+
+def _clip(weight, shape):
+    return weight, jax.lax.stop_gradient(shape), jnp.ones_like(weight)
+
+
+MAPPING_FORMS: dict[Any, _MappingForm] = {
+    mappings.learnable_sigmoid: _MappingForm(SIGMOID, _learnable_sigmoid),
+    mappings.sigmoid: _MappingForm(SIGMOID, _sigmoid),
+    mappings.exponent: _MappingForm(EXPONENTIAL, _exponent),
+    mappings.linear: _MappingForm(LINEAR, _linear),
+    mappings.clip: _MappingForm(CLIPPED, _clip),
+}
+
+
+class DistanceAwareView(KernelView):
+    """Distance-aware attention, with the early adjustments."""
+
+    def make_form(self, variant, block):
+        is_additive = variant.adjust == early_add
+        factor = LOG2E if is_additive else LOG2E * block.scale
+        tables = ()
+        if variant.mapping in MAPPING_FORMS:
+            scoring = DistanceScoring(
+                block.scale, MAPPING_FORMS[variant.mapping].function, is_additive
+            )
+            coefficients = block.per_head(_make_coefficients(variant, block, factor))
+        else:
+            scoring = TableScoring(block.scale, is_additive, count_parameters(variant))
+            coefficients, tables = make_tables(DistanceAware.coefficients, variant, block, factor)
+        return KernelForm(
+            scoring,
+            block.query,
+            block.key,
+            coefficients,
+            tables,
+            tolerance=_select_tolerance(variant, block),
+        )
+
+    def unsupported_reason(self, variant, block, chip):
+        if variant.adjust not in (early_multiply, early_add):
+            return "it cannot adjust weights after the softmax: adjust must be early"
+        if variant.score_bias is not None:
+            return "it cannot add a score_bias"
+        if variant.mapping in MAPPING_FORMS:
+            return None
+        return unsupported_parameters_reason(variant)
+
+    def may_lose_digits(self, variant):
+        """Return True for the mapping `exponent`, which may multiply scores by e⁶⁰.
+
+        Kernels do not store weights. They compute scores a second time in the backward pass, and
+        subtract the logsumexp. Rounding such a large score changes it by more than the largest
+        exponent of a float32, so that gradients may not be finite.
+        """
+        return variant.mapping == mappings.exponent
+
+
+def _make_coefficients(variant: DistanceAware, block: Block, factor: float) -> Coefficients:
+    """Return the coefficients of the distance function f of each head."""
+    mapping: Any = variant.mapping
+    slope, shift, height = MAPPING_FORMS[mapping].coefficients(variant.weight, variant.shape)
+    # f at a distance beyond all others, rounded exactly as the mapping rounds it.
+    longest = block.query.shape[1] + block.key.shape[1]
+    far = jax.lax.stop_gradient(mapping(variant.weight * longest, variant.shape) / height)
+    return Coefficients(slope, shift, height * factor, far)
+
+
+def _select_tolerance(variant: DistanceAware, block: Block) -> float | None:
+    """Return the tolerance of the variant, or the default for the dtype and the lengths."""
+    tolerance = variant.tolerance
+    if tolerance is None:
+        tolerance = DEFAULT_TOLERANCE if block.value.dtype.itemsize <= 2 else 0.0
+    elif tolerance > 0:
+        return tolerance
+    longest = max(block.query.shape[1], block.key.shape[1])
+    return tolerance if longest >= MIN_SATURATED_LENGTH else None

@@ -1,0 +1,58 @@
+"""Dot-product attention in the kernels, and variants that can be written as dot products."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from distattn_jax.attention.fused.kernel_view import Block, KernelForm, KernelView, broadcast_heads
+from distattn_jax.attention.fused.scoring import DotProductScoring
+
+
+class DotProductView(KernelView):
+    """Dot-product attention."""
+
+    def make_form(self, variant, block):
+        return KernelForm(DotProductScoring(block.scale), block.query, block.key)
+
+
+class AsDotProductView(KernelView):
+    """Any variant that defines `as_dot_product`, such as `Adapted`."""
+
+    def make_form(self, variant, block):
+        query, key = write_as_dot_product(variant, block)
+        return KernelForm(
+            DotProductScoring(block.scale),
+            query,
+            key,
+            trained_key_width=block.key.shape[-1] if variant.appends_constants else None,
+        )
+
+
+def write_as_dot_product(variant: Any, block: Block) -> tuple[Array, Array]:
+    """Return queries and keys, often with wider heads, whose dot products are the scores."""
+    heads, dtype = block.query.shape[2], block.query.dtype
+    group_size = heads // block.key.shape[2]
+    key = jnp.repeat(block.key, group_size, axis=2) if group_size > 1 else block.key
+    offset = jnp.broadcast_to(block.offset, (block.query.shape[0],))
+
+    def one_head(variant, query, key, offset):
+        return variant.as_dot_product(query, key, offset)
+
+    per_head = jax.vmap(one_head, (0, 1, 1, None), out_axes=1)
+    per_example = jax.vmap(per_head, (None, 0, 0, 0))
+    query, key = per_example(broadcast_heads(variant, heads), block.query, key, offset)
+    key = key[:, :, ::group_size]  # equal for all query heads of a group
+    return query.astype(dtype), key.astype(dtype)
+
+
+def written_width(variant: Any, query: Float[Array, "B T N H"]) -> int:
+    """Return the width of heads after `write_as_dot_product`, or H for other variants."""
+    if variant.as_dot_product is None:
+        return query.shape[-1]
+    one_head = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape[1:], x.dtype), variant)
+    vector = jax.ShapeDtypeStruct((1, query.shape[-1]), query.dtype)
+    offset = jax.ShapeDtypeStruct((), jnp.int32)
+    written, _ = jax.eval_shape(type(variant).as_dot_product, one_head, vector, vector, offset)
+    return written.shape[-1]

@@ -1,0 +1,179 @@
+"""Implementation "pallas": the fused kernels of the package `fused`, on GPUs and on TPUs."""
+
+import functools
+from collections.abc import Sequence
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array
+
+from distattn_jax.attention import devices
+from distattn_jax.attention.arguments import Attended, AttentionCall
+from distattn_jax.attention.dropout import drop_threshold, kept_scale, make_head_words
+from distattn_jax.attention.fused import attend, interpreter, mesh
+from distattn_jax.attention.fused.kernel_view import Block
+from distattn_jax.attention.fused.kernels import KernelFactory
+from distattn_jax.attention.fused.variants import find_view
+from distattn_jax.attention.fused.variants.dot_product import written_width
+from distattn_jax.attention.fused.visible_columns import UNBOUNDED, Window
+
+OLDEST_JAX = (0, 11)
+HOPPER = 9  # compute capability: only this generation has the matrix instructions of the kernels
+OLD_TPUS = ("TPU v2", "TPU v3", "TPU v4")  # too little memory near the processor
+GPU_WIDTHS = (16, 32, 64, 128)  # widths of heads in the kernels
+# Keys with appended constants may be wider, because the constants need no gradient.
+GPU_KEY_WIDTHS = (*GPU_WIDTHS, 2 * GPU_WIDTHS[-1])
+TPU_WIDTHS = tuple(range(16, 257, 16))
+
+
+def run_on_gpu(call: AttentionCall) -> Attended:
+    """Compute attention with the kernels for GPUs."""
+    # Import the kernels only here: importing Pallas takes long, and an old JAX lacks Mosaic GPU.
+    from distattn_jax.attention.fused.gpu.kernels import make_kernels
+
+    return _run(call, make_kernels, GPU_KEY_WIDTHS)
+
+
+def run_on_tpu(call: AttentionCall) -> Attended:
+    """Compute attention with the kernels for TPUs."""
+    from distattn_jax.attention.fused.tpu.kernels import make_kernels
+
+    return _run(call, make_kernels, TPU_WIDTHS)
+
+
+def _run(call: AttentionCall, make_kernels: KernelFactory, widths: tuple[int, ...]) -> Attended:
+    """Compute attention with fused kernels, on each device for its own examples and heads.
+
+    Args:
+      call: Arguments of attention.
+      make_kernels: Returns the kernels for a plan and operands.
+      widths: Widths of heads that the kernels support, in ascending order.
+    """
+    options = call.options
+    # A larger limit would overflow when a position is added to it.
+    limits = options.window or (UNBOUNDED, UNBOUNDED)
+    window = Window(*(limit if limit < UNBOUNDED else None for limit in limits))
+    settings = attend.Settings(
+        scale=options.scale,
+        window=window._replace(right=0) if options.is_causal else window,
+        received=options.received,
+        logsumexp=options.logsumexp,
+        widths=widths,
+    )
+    inputs = attend.Inputs(
+        query=call.query,
+        key=call.key,
+        value=call.value,
+        variant=call.variant,
+        first_query=call.offset,
+        first_key=jnp.zeros_like(call.offset),
+        mask=call.mask,
+        query_lengths=call.query_lengths,
+        key_lengths=call.key_lengths,
+        query_segments=call.query_segments,
+        key_segments=call.key_segments,
+        **_make_dropout(call),
+    )
+    kernels = interpreter.select_kernels(make_kernels)
+    attend_on_device = functools.partial(attend.attend, kernels, settings)
+    values, received, logsumexp = mesh.run_sharded(attend_on_device, inputs)
+    return Attended(values, received=received, logsumexp=logsumexp)
+
+
+def _make_dropout(call: AttentionCall) -> dict[str, Array]:
+    """Return the hash words and the scale of dropout for each example and head, by name.
+
+    They are made before the call is divided among devices, because they depend on the indices of
+    examples and heads.
+    """
+    if call.dropout_rate is None or call.dropout_words is None:
+        return {}
+    batch, _, heads, _ = call.query.shape
+    query_words, key_words = make_head_words(
+        call.dropout_words,
+        jnp.arange(batch, dtype=jnp.int32)[:, None],
+        jnp.arange(heads, dtype=jnp.int32)[None, :],
+    )
+    threshold = jnp.broadcast_to(drop_threshold(call.dropout_rate), (batch, heads))
+    return {
+        "dropout_words": jnp.stack((query_words, key_words, threshold), axis=-1),
+        "dropout_scale": jnp.broadcast_to(kept_scale(call.dropout_rate), (batch, heads, 1)),
+    }
+
+
+def unsupported_reason_on_gpu(call: AttentionCall) -> str | None:
+    """Return why the kernels for GPUs do not support a call, or None if they support the call."""
+    widest = max(call.query.shape[-1], call.value.shape[-1])
+    if widest > GPU_WIDTHS[-1]:
+        return f"heads must be at most {GPU_WIDTHS[-1]} wide; got {widest}"
+    widths = GPU_KEY_WIDTHS if call.variant.appends_constants else GPU_WIDTHS
+    reason = (
+        _unsupported_variant_reason(call, "gpu")
+        or call.unsupported_dtype_reason("bfloat16", "float16")
+        or _unsupported_call_reason(call, widths)
+    )
+    if reason is not None:
+        return reason
+    # Without any GPU the call is supported: the program may be lowered for another machine.
+    capabilities = devices.cuda_capabilities()
+    if any(int(capability) != HOPPER for capability in capabilities):
+        return f"it needs Hopper GPUs, compute capability {HOPPER}; got {capabilities}"
+    return None
+
+
+def unsupported_reason_on_tpu(call: AttentionCall) -> str | None:
+    """Return why the kernels for TPUs do not support a call, or None if they support the call."""
+    reason = _unsupported_variant_reason(call, "tpu") or call.unsupported_dtype_reason(
+        "bfloat16", "float32"
+    )
+    if reason is not None:
+        return reason
+    kinds = devices.tpu_kinds()
+    old = [kind for kind in kinds if kind.startswith(OLD_TPUS)]
+    if old:
+        return f"it needs a TPU v5e or newer; got {old[0]}"
+    # Elsewhere, most float32 programs never run on a TPU: keep their tracing fast, and allow
+    # forward-mode differentiation, which the kernels lack.
+    is_float32 = call.query.dtype == jnp.float32
+    if is_float32 and not kinds and not interpreter.is_interpreted():
+        return "float32 inputs need a local TPU"
+    return _unsupported_call_reason(call, TPU_WIDTHS)
+
+
+def may_lose_digits(call: AttentionCall) -> bool:
+    """Return True if scores may be so large that the kernels lose too many digits."""
+    view = find_view(call.variant)
+    return view is not None and view.may_lose_digits(call.variant)
+
+
+def _unsupported_variant_reason(call: AttentionCall, chip: str) -> str | None:
+    """Return why no kernel supports the variant or the outputs of a call, or None."""
+    view = find_view(call.variant)
+    if view is None:
+        return f"there is no kernel for {type(call.variant).__name__}"
+    if call.has_symbolic_shape:
+        return "it needs shapes of known size"
+    return view.unsupported_reason(call.variant, _make_block(call), chip)
+
+
+def _unsupported_call_reason(call: AttentionCall, widths: Sequence[int]) -> str | None:
+    """Return why no kernel supports the shapes, options, JAX version or mesh of a call, or None."""
+    if call.options.weights:
+        return "it does not store the attention weights: weights must be False"
+    width = written_width(call.variant, call.query)
+    widest = max(width, call.value.shape[-1])
+    if widest > widths[-1]:
+        written = "" if width == call.query.shape[-1] else " written as dot-product attention"
+        return f"heads{written} must be at most {widths[-1]} wide; got {widest}"
+    version = tuple(int(part) for part in jax.__version__.split(".")[:2])
+    if version < OLDEST_JAX:
+        return f"it needs JAX {'.'.join(map(str, OLDEST_JAX))} or newer; this is {jax.__version__}"
+    if mesh.is_partly_manual():
+        return "it does not support a shard_map over only some of the axes of the mesh"
+    return None
+
+
+def _make_block(call: AttentionCall) -> Block:
+    """Return the arrays of a call in the form that a kernel view receives."""
+    first_key = jnp.zeros_like(call.offset)
+    return Block(call.query, call.key, call.value, call.offset, first_key, call.options.scale)
