@@ -118,7 +118,7 @@ class KernelCalls(abc.ABC):
         """Length of the logsumexp that the kernels read, at least T."""
 
     @property
-    def trained_key_width(self) -> int:
+    def key_gradient_width(self) -> int:
         """Number of columns of the gradient of the keys that `key_gradient` computes."""
         return self.operands.key.shape[-1]
 
@@ -222,7 +222,7 @@ class KernelCalls(abc.ABC):
                 values_cotangent=backward.values_cotangent,
             ),
             output_types={
-                "key": self._matrix_type(key, self.trained_key_width),
+                "key": self._matrix_type(key, self.key_gradient_width),
                 "value": self._matrix_type(value, value.shape[-1]),
             },
             is_transposed=True,
@@ -231,7 +231,7 @@ class KernelCalls(abc.ABC):
         key_gradient, value_gradient = (
             _sum_groups(outputs[name], key.shape[2]) for name in ("key", "value")
         )
-        padding = (0, key.shape[-1] - self.trained_key_width)
+        padding = (0, key.shape[-1] - self.key_gradient_width)
         return jnp.pad(key_gradient, ((0, 0), (0, 0), (0, 0), padding)), value_gradient
 
     def received(self, logsumexp: Float[Array, "B N _"]) -> Float[Array, "B N S"]:

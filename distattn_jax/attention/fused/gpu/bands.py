@@ -106,8 +106,8 @@ def select_outside_band(tile: jax.Array, band: Band, *, before: bool) -> jax.Arr
     return registers.map_registers(select, tile.shape, band.first, tile)
 
 
-# These programs receive the column and the address of the first entry of a thread. The differences
-# to the entry in question are constants of the program, so that few registers are required.
+# This PTX code receives the column and the address of the first entry of a thread. The differences
+# to the entry in question are constants of the code, so that few registers are required.
 # Predicates avoid branches. The comparison of unsigned integers is True for entries in the band.
 _LOAD_FROM_BAND = """{{
     .reg .pred p;
@@ -141,12 +141,13 @@ _SELECT_AFTER = """{{
 def _map_band(
     program: str, constraints: str, band: Band, first: Any, tiles: Any, ref: ir.Value | None = None
 ) -> Any:
-    """Return the registers that a program computes for each entry of tiles.
+    """Return the registers that PTX code computes for each entry of tiles.
 
     Args:
-      program: Program for one entry. Its arguments are the entries of the tiles, the column index
+      program: PTX code for one entry. Its arguments are the entries of the tiles, the column index
         and, with a matrix, the address.
-      constraints: Types of the arguments and of the result. A result begins with "=".
+      constraints: Register types of the result, if there is one, and of the arguments. The type of
+        a result begins with "=".
       first: Column of entry (0, 0), as an array with one MLIR value.
       tiles: Registers of tiles.
       ref: Rows of a matrix in global memory, or None.
@@ -177,7 +178,7 @@ def _map_band(
 
 
 def _first_entry(band: Band, first: ir.Value, ref: ir.Value | None, stride: int) -> list[ir.Value]:
-    """Return the column and the address of the first entry of a tile that a thread stores.
+    """Return the column and the address of the first entry of a tile that a thread holds.
 
     Args:
       ref: Rows of a matrix in global memory. None returns no address.

@@ -62,7 +62,7 @@ class _HopperKernels(KernelCalls):
         return self.arrays.padded_length(self.operands.query.shape[1])
 
     @property
-    def trained_key_width(self) -> int:
+    def key_gradient_width(self) -> int:
         width = self.operands.key.shape[-1]
         return min(mosaic.round_up_width(self.plan.trained_key_width or width), width)
 

@@ -1,8 +1,9 @@
 """Tiles of Mosaic GPU whose registers are computed one by one; only a GPU can check this code.
 
-A tile has the layout of a WGMMA accumulator (see `mosaic`). Axis 1 of its registers numbers
-groups of COLUMN_GROUP columns. Axis 4 has two entries, for the rows i and i + 8, where 8 is also
-COLUMN_GROUP. A register holds two adjacent entries of a row.
+A tile has the layout of a WGMMA accumulator (see `mosaic`). Mosaic GPU arranges the registers of a
+thread in an array, of which this code uses three axes. Axis 0 numbers groups of 64 rows, axis 1
+numbers groups of 8 columns (COLUMN_GROUP), and axis 4 has two entries, for the rows i and i + 8. A
+register holds two adjacent entries of a row.
 """
 
 from collections.abc import Callable

@@ -171,7 +171,7 @@ def run_tile_loop(
 
 
 def _copy_rows(kernel: Kernel, warpgroup: jax.Array, grid_index: GridIndex, slot: Any) -> None:
-    """Copy the rows of a compute warpgroup into its buffers with the number `slot`."""
+    """Copy the rows of a compute warpgroup into its buffers with the index `slot`, 0 or 1."""
     config, memory = kernel.config, kernel.memory
     row = grid_index.block * config.block_rows + warpgroup * config.rows
     buffer = slot * config.warpgroups + warpgroup
@@ -194,7 +194,7 @@ def _compute_tiles(
 
     Args:
       numbers: Ranges of tiles and scalars of the block.
-      slot: Number of the buffers that contain the rows.
+      slot: Index of the buffers that contain the rows: 0 or 1.
       iteration: Number of tiles that the warpgroup has computed or skipped in earlier blocks.
 
     Returns:

@@ -73,5 +73,5 @@ def _select_window(tile: Tile, positions: jax.Array, first: int) -> jax.Array:
 
 
 def _shifts() -> jax.Array:
-    """Return the number of rows between the diagonal and the key of each query."""
+    """Return the number of rows by which the column of each query moves: 128 - i for query i."""
     return LANES - lane_indices((1, LANES))

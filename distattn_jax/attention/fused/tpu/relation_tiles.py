@@ -5,9 +5,9 @@ products P and the cotangent G of the relation weights. Kernels of a block of qu
 inputs to bands once (see `bands`). Kernels of a block of keys expand them for each tile of queries
 that is not far. A bias that all queries share has one group of 128 equal columns.
 
-The relation weights W are sums of unnormalised weights, relative to the reference of their query
-when the tile was visited. The band stores this reference, so that the last step can normalise all
-weights.
+The relation weights W are sums of unnormalised weights 2^(score - reference). The reference of a
+query may change from tile to tile: see `weight_kernels.forward`. The buffer `relation_reference`
+keeps it for each square of a band, so that the last step can normalise all weights.
 """
 
 from collections.abc import Iterable

@@ -66,7 +66,8 @@ class RunNumbers(NamedTuple):
     Attributes:
       start: Index of the first tile.
       end: Index of the last tile plus 1.
-      shift: Number of tiles in all runs before this run, minus `start`.
+      shift: Number of tiles in all runs before this run, minus `start`. The sum of `shift` and the
+        index of a tile is even if the tile is copied to slot 0, and odd for slot 1.
       next_tile: First tile of the next run that is not empty, or -1 after the last run.
     """
 
