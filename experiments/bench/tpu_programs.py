@@ -29,7 +29,7 @@ from distattn_jax.attention import (
     devices,
     early_add,
 )
-from distattn_jax.attention.fused.runs import TileKind
+from distattn_jax.attention.fused.tile_runs import TileKind
 from distattn_jax.attention.fused.tpu import kernels, tile_configs
 from experiments.bench.tpu_layouts import attend_side_by_side
 

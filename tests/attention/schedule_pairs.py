@@ -6,8 +6,8 @@ from typing import NamedTuple
 import jax.numpy as jnp
 import numpy as np
 
-from distattn_jax.attention.fused.runs import Schedule
 from distattn_jax.attention.fused.schedule import ScheduleInputs
+from distattn_jax.attention.fused.tile_runs import TileSchedule
 from distattn_jax.attention.fused.visible_columns import Window
 
 RESTRICTIONS = {
@@ -94,7 +94,7 @@ def random_maps(
 class ScheduledPairs:
     """Run of the schedule in which each pair of a query and a key is visited."""
 
-    def __init__(self, schedule: Schedule, blocks: np.ndarray, tiles: np.ndarray):
+    def __init__(self, schedule: TileSchedule, blocks: np.ndarray, tiles: np.ndarray):
         """Locate all pairs; `blocks` and `tiles` are their block and tile indices, (T, S)."""
         self.kinds, runs = schedule.kinds, np.asarray(schedule.runs)
         assert runs.shape[2:] == (blocks.max() + 1, len(self.kinds), 2)

@@ -41,7 +41,7 @@ def small_tiles(monkeypatch):
     from distattn_jax.attention.fused.gpu import tile_configs
 
     configs = tile_configs.TileConfigs(*[tile_configs.TileConfig(rows=64, columns=32)] * 5)
-    select = "distattn_jax.attention.fused.gpu.kernel_call.select_tile_configs"
+    select = "distattn_jax.attention.fused.gpu.kernels.select_tile_configs"
     monkeypatch.setattr(select, lambda plan, operands: configs)
     jax.clear_caches()  # compiled programs contain the tile sizes
     yield

@@ -7,13 +7,13 @@ import numpy as np
 import pytest
 
 from distattn_jax.attention.fused.gpu.tile_configs import TileConfig, count_thread_blocks
-from distattn_jax.attention.fused.runs import Distinctions, Schedule, join_parts
 from distattn_jax.attention.fused.schedule import (
     ScheduleInputs,
     schedule_diagonal_blocks,
     schedule_key_blocks,
     schedule_query_blocks,
 )
+from distattn_jax.attention.fused.tile_runs import Distinctions, TileSchedule, join_parts
 from distattn_jax.attention.fused.visible_columns import Window
 from tests.attention.cases import needs_kernels
 from tests.attention.schedule_pairs import (
@@ -96,7 +96,7 @@ def test_key_blocks_cover_every_query_that_sees_them(block_rows, tile_columns, r
             assert pairs.visible[skipped].all(), "a prefix sum contains visible queries only"
 
 
-def count_tiles(schedule: Schedule) -> np.ndarray:
+def count_tiles(schedule: TileSchedule) -> np.ndarray:
     """Return the number of tiles of each run, summed over all blocks: (B, N, runs)."""
     return np.diff(np.asarray(schedule.runs))[..., 0].sum(axis=2)
 

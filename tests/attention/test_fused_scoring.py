@@ -17,10 +17,10 @@ from distattn_jax.attention.fused.distance_functions import (
     unstack_coefficients,
 )
 from distattn_jax.attention.fused.operands import Operands
-from distattn_jax.attention.fused.runs import Schedule
 from distattn_jax.attention.fused.saturation import find_table_radius
 from distattn_jax.attention.fused.scoring import DistanceScoring, DotProductScoring
 from distattn_jax.attention.fused.skipped_tiles import sum_skipped_rows
+from distattn_jax.attention.fused.tile_runs import TileSchedule
 from distattn_jax.attention.fused.visible_columns import UNBOUNDED
 from tests.attention.cases import needs_kernels
 
@@ -239,7 +239,7 @@ def test_sums_of_skipped_rows_equal_a_loop():
     B, L, N, W, columns = 3, 21, 2, 4, 8
     rows = generator.normal(size=(B, L, N, W)).astype(np.float32)
     starts, ends = np.sort(generator.integers(0, 4, (2, B, N, 5)), axis=0)
-    schedule = Schedule((), jnp.zeros((B, N, 5, 0, 2)), jnp.asarray(starts), jnp.asarray(ends))
+    schedule = TileSchedule((), jnp.zeros((B, N, 5, 0, 2)), jnp.asarray(starts), jnp.asarray(ends))
     skips = np.asarray([[True, False], [True, True], [False, True]])
     for before, after in ((True, True), (True, False), (False, True)):
         sums = sum_skipped_rows(

@@ -13,9 +13,9 @@ from distattn_jax.attention.fused.distance_functions import (
     Coefficients,
     FunctionCotangent,
 )
-from distattn_jax.attention.fused.runs import TileKind
 from distattn_jax.attention.fused.score_map import ScoreMap
 from distattn_jax.attention.fused.scoring import DistanceScoring
+from distattn_jax.attention.fused.tile_runs import TileKind
 from distattn_jax.attention.fused.tpu.distance_tiles import view_distances
 from distattn_jax.attention.fused.tpu.kernel_body import BlockContext, Tile
 from distattn_jax.attention.fused.visible_columns import Window

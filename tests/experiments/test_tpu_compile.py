@@ -7,7 +7,7 @@ import jax
 import pytest
 
 from distattn_jax.attention import fused_kernels
-from distattn_jax.attention.fused.runs import TileKind
+from distattn_jax.attention.fused.tile_runs import TileKind
 from experiments.bench import tpu_cases, tpu_compile, tpu_table
 
 COMPILED = {

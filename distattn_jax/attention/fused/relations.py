@@ -39,7 +39,7 @@ from distattn_jax import hash
 from distattn_jax.attention.fused.operands import Operands, select_precision
 
 MAX_CLIP_DISTANCE = 128  # of relative positions
-BEFORE, AFTER = 1, -1  # sides of keys that precede and follow the query, as in `runs.TileKind`
+BEFORE, AFTER = 1, -1  # sides of keys that precede and follow the query, as in `TileKind`
 
 
 class Ends(NamedTuple):
@@ -125,8 +125,6 @@ def sum_relation_values(
     """Return Σ_r W[i, r] A^V_r for each query i, in float32.
 
     Args:
-      weights: Relation weights W.
-      table: Table A^V of values.
       dtype: Dtype of the queries of the call, which determines the precision.
     """
     precision = select_precision(dtype)
@@ -149,10 +147,8 @@ def assemble_weights(
     Args:
       scores: Scores of the entries between the ends. Masked entries have the score -1e30.
       ends: Sums of the weights of the end relations.
-      logsumexp: Logsumexp of each query to base 2. Its last axis may be padded.
       is_kept: True for entries of `scores` that the kernel has written and dropout keeps.
       multiplier: Factor that turns scores into base-2 logarithms of unnormalised weights.
-      dropout_scale: Factor of the kept weights, or None without dropout.
     """
     weights = jnp.exp2(scores * multiplier - _as_column(logsumexp, scores))
     if dropout_scale is not None:
@@ -189,8 +185,6 @@ def find_written_entries(
     Args:
       visited_keys: First visited key of each query, and last visited key plus 1. They may lie
         beyond the keys.
-      offset: Position of query 0 minus the position of key 0.
-      clip_distance: The largest distance k of a relation.
     """
     first, end = (jnp.moveaxis(bound, 1, 2)[..., None] for bound in visited_keys)
     _, key = _indices(first.shape[1], offset, clip_distance)
@@ -203,15 +197,7 @@ def find_kept_entries(
     offset: Int[Array, " B"],
     clip_distance: int,
 ) -> Bool[Array, "B T N R"]:
-    """Return True for each query i and relation r whose key is not dropped.
-
-    Args:
-      dropout_words: Hash words of the queries and of the keys, and the threshold below which an
-        entry is dropped.
-      queries: Number of queries T.
-      offset: Position of query 0 minus the position of key 0.
-      clip_distance: The largest distance k of a relation.
-    """
+    """Return True for each query i and relation r whose key is not dropped."""
     query, key = _indices(queries, offset, clip_distance)
     query_word, key_word, threshold = jnp.moveaxis(dropout_words, -1, 0)[:, :, None, :, None]
     query_hash, query_shift = hash.hash_indices(query_word, query, shift=16)

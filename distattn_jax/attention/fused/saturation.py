@@ -46,8 +46,6 @@ def find_function_radius(
     At distances of at least the radius, the kernels treat the distance function as constant.
 
     Args:
-      function: Distance function f.
-      operands: Arrays of the call. Queries, keys and coefficients determine the radius.
       tolerance: Largest allowed error of a score.
       is_additive: True if f is added to scores, False if scores are multiplied by f.
 
@@ -84,7 +82,6 @@ def find_table_radius(
     """Compute the radius beyond which scores are treated as 0, for scores multiplied by a table.
 
     Args:
-      operands: Arrays of the call. Queries, keys and tables determine the radius.
       tolerance: Largest allowed error of a score.
 
     Returns:

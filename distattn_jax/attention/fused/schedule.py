@@ -2,8 +2,7 @@
 
 The rows of a block are queries and the columns of its tiles are keys, or the rows are keys and the
 columns are queries. The intersection of the visible columns of all restrictions (see
-`visible_columns`) and the distances (see `distance_runs`) determine the kinds and runs of tiles
-(see `runs`).
+`visible_columns`) and the distances determine the kinds and runs of tiles (see `tile_runs`).
 
 A kernel compiles one loop per kind. A schedule therefore contains only the kinds that the
 call needs. Segments, or a mask of pairs, may mask any tile. Only then are there MASKED FAR and
@@ -15,23 +14,26 @@ both would need more registers.
 Query i has position i + offset, and key j has position j.
 """
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Int
 
-from distattn_jax.attention.fused.distance_runs import (
-    TileLimits,
-    count_tiles,
-    divide_by_distance,
-    find_tile_limits,
-)
-from distattn_jax.attention.fused.runs import (
+from distattn_jax.attention.fused import skipped_tiles
+from distattn_jax.attention.fused.kernels import Plan
+from distattn_jax.attention.fused.operands import Operands
+from distattn_jax.attention.fused.tile_runs import (
     MASKED,
     PLAIN,
     Distinctions,
-    Run,
-    Schedule,
+    TileLimits,
+    TileRun,
+    TileSchedule,
+    count_tiles,
+    divide_by_distance,
+    find_tile_limits,
+    join_parts,
     mask_run,
     separate_small_scores,
     stack_runs,
@@ -45,6 +47,20 @@ from distattn_jax.attention.fused.visible_columns import (
     columns_of_segments,
     intersect,
 )
+
+
+class TileSizes(NamedTuple):
+    """Sizes of the blocks and tiles of a kernel.
+
+    Attributes:
+      block_rows: Number of rows (queries, keys or diagonals) in a block.
+      columns: Number of columns in a tile.
+      parts: Number of parts of a block that can visit different tiles.
+    """
+
+    block_rows: int
+    columns: int
+    parts: int = 1
 
 
 class ScheduleInputs(NamedTuple):
@@ -91,17 +107,12 @@ def schedule_query_blocks(
     distinctions: Distinctions,
     visits_zero_tiles: bool = False,
     keeps_column_order: bool = False,
-) -> Schedule:
+) -> TileSchedule:
     """Return the tiles of keys that each block of queries visits.
 
     Args:
-      inputs: Restrictions and distances.
       length: Number of queries.
-      block_rows: Number of queries in a block.
-      tile_columns: Number of keys in a tile.
-      distinctions: Properties of tiles for which the kernels need separate loops.
-      visits_zero_tiles: If True, visit the tiles whose scores are all treated as 0. If False, skip
-        them.
+      visits_zero_tiles: If False, skip the tiles whose scores are all treated as 0.
       keeps_column_order: If True, visit the tiles in the order of their columns. If False, runs of
         the same kind become neighbours if segments or a mask of pairs may mask any tile.
     """
@@ -145,22 +156,12 @@ def schedule_key_blocks(
     distinctions: Distinctions,
     visits_zero_tiles: bool = False,
     keeps_column_order: bool = False,
-) -> Schedule:
+) -> TileSchedule:
     """Return the tiles of queries that each block of keys visits.
 
     Padded queries count as visible, because their weights are 0. Masked keys between the first and
-    the last visible key are visited, because the kernels set the outputs of masked keys to 0.
-
-    Args:
-      inputs: Restrictions and distances.
-      length: Number of keys.
-      block_rows: Number of keys in a block.
-      tile_columns: Number of queries in a tile.
-      distinctions: Properties of tiles for which the kernels need separate loops.
-      visits_zero_tiles: If True, visit the tiles whose scores are all treated as 0. If False, skip
-        them.
-      keeps_column_order: If True, visit the tiles in the order of their columns. If False, runs of
-        the same kind become neighbours if segments or a mask of pairs may mask any tile.
+    the last visible key are visited, because the kernels set the outputs of masked keys to 0. The
+    arguments are those of `schedule_query_blocks`, with queries and keys exchanged.
     """
     start = _block_starts(length, block_rows)
     position = start - _per_block(inputs.offset)  # query index at the position of the first key
@@ -190,16 +191,13 @@ def schedule_key_blocks(
 
 def schedule_diagonal_blocks(
     inputs: ScheduleInputs, blocks: int, block_rows: int, tile_size: int, origin: int
-) -> Schedule:
+) -> TileSchedule:
     """Return the tiles of queries that each block of diagonals visits.
 
     The rows of the tiles are keys. The first visited tile may begin before key 0. All sizes are
-    multiples of `tile_size`.
+    multiples of `tile_size`. The inputs have no radius.
 
     Args:
-      inputs: Restrictions. `radius` and `is_zero_beyond_radius` are None.
-      blocks: Number of blocks.
-      block_rows: Number of diagonals in a block.
       tile_size: Number of keys and number of queries in a tile.
       origin: Index of the diagonal of query 0 and key 0. Diagonal x contains the queries i and keys
         j with j - i = x - origin.
@@ -224,14 +222,14 @@ def schedule_diagonal_blocks(
     end = jnp.where(window_hides_all, 0, jnp.minimum(query_lengths, key_lengths - first))
     end = jnp.maximum(count_tiles(end, tile_size), start)
     if inputs.has_mask or inputs.key_mask is not None or inputs.query_segments is not None:
-        return stack_runs([Run(MASKED, start, end)], start, end, keeps_column_order=True)
+        return stack_runs([TileRun(MASKED, start, end)], start, end, keeps_column_order=True)
     plain_start = jnp.clip(count_tiles(-first, tile_size), start, end)
     plain_end = jnp.clip((key_lengths - last_tile) // tile_size, plain_start, end)
     plain_end = jnp.where(window_hides_none, plain_end, plain_start)
     runs = [
-        Run(MASKED, start, plain_start),
-        Run(PLAIN, plain_start, plain_end),
-        Run(MASKED, plain_end, end),
+        TileRun(MASKED, start, plain_start),
+        TileRun(PLAIN, plain_start, plain_end),
+        TileRun(MASKED, plain_end, end),
     ]
     return stack_runs(runs, start, end, keeps_column_order=True)
 
@@ -249,22 +247,15 @@ def _make_schedule(
     side_before_diagonal: int,
     visits_zero_tiles: bool,
     keeps_column_order: bool,
-) -> Schedule:
+) -> TileSchedule:
     """Return the schedule of blocks that see the given columns.
 
     Args:
-      inputs: Restrictions and distances.
-      columns: Columns that the rows of each block see.
-      limits: Tiles where the near columns of each block begin and end.
-      tile_columns: Number of columns of a tile.
-      distinctions: Properties of tiles for which the kernels need separate loops.
       starts_masked: True if the first visited tiles may be masked.
       ends_masked: True if the last visited tiles may be masked.
       masks_any_tile: True if there are segments, which may mask any tile.
       side_before_diagonal: `TileKind.side` of the tiles before the diagonal: 1 if the columns are
         keys, -1 if they are queries.
-      visits_zero_tiles: If False, skip the tiles whose scores are all treated as 0.
-      keeps_column_order: If True, the tiles are visited in the order of their columns.
     """
     end = count_tiles(jnp.maximum(columns.end, 0), tile_columns)
     start = jnp.minimum(jnp.maximum(columns.start, 0) // tile_columns, end)
@@ -290,7 +281,7 @@ def _make_schedule(
     if masks_any_tile:
         masked = [*map(mask_run, (*first_far, near, *last_far))]
     else:
-        masked = [Run(MASKED, 0, UNBOUNDED)]
+        masked = [TileRun(MASKED, 0, UNBOUNDED)]
     if inputs.has_mask:
         runs = [run.intersect(start, end) for run in masked]
         return stack_runs(runs, start, end, keeps_column_order=keeps_column_order)
@@ -319,3 +310,105 @@ def _per_block(per_example: Int[Array, " B"]) -> Int[Array, "B 1 1"]:
 def _block_starts(length: int, block_rows: int) -> Int[Array, "1 1 blocks"]:
     """Return the index of the first row of each block."""
     return jnp.arange(0, length, block_rows, dtype=jnp.int32)[None, None, :]
+
+
+class CallSchedules:
+    """Schedules of the kernels of one attention call, for all examples and heads."""
+
+    def __init__(self, plan: Plan, operands: Operands):
+        self.plan, self.operands = plan, operands
+        self.inputs = ScheduleInputs(
+            query_lengths=operands.query_lengths,
+            key_lengths=operands.key_lengths,
+            offset=operands.offset,
+            window=plan.window,
+            radius=operands.radius,
+            is_zero_beyond_radius=operands.is_zero_beyond_radius,
+            key_mask=operands.key_mask,
+            query_segments=operands.query_segments,
+            key_segments=operands.key_segments,
+            has_mask=operands.mask is not None,
+            full_keys=None if plan.has_padded_keys else operands.key.shape[1],
+        )
+
+    def query_blocks(
+        self,
+        sizes: TileSizes,
+        *,
+        drops_weights: bool = False,
+        needs_zero_tiles: bool = True,
+        separates_small_scores: bool = False,
+    ) -> TileSchedule:
+        """Return the tiles of keys that each block of queries visits.
+
+        Args:
+          drops_weights: True if dropout, if there is any, applies to the weights that the kernel
+            sums.
+          needs_zero_tiles: False if tiles whose scores are treated as 0 change no result.
+          separates_small_scores: True if heads with small scores have kinds of tiles of their own.
+        """
+        inputs = self.inputs
+        if separates_small_scores:
+            inputs = inputs._replace(has_small_scores=self.operands.has_small_scores)
+        visits_zero_tiles = needs_zero_tiles and self._needs_zero_tiles(drops_weights)
+        length = self.operands.query.shape[1]
+        return self._schedule(schedule_query_blocks, inputs, length, sizes, visits_zero_tiles)
+
+    def key_blocks(self, sizes: TileSizes, *, drops_weights: bool = False) -> TileSchedule:
+        """Return the tiles of queries that each block of keys visits."""
+        visits_zero_tiles = self._needs_zero_tiles(drops_weights)
+        length = self.operands.key.shape[1]
+        return self._schedule(schedule_key_blocks, self.inputs, length, sizes, visits_zero_tiles)
+
+    def diagonal_blocks(self, sizes: TileSizes, length: int, origin: int) -> TileSchedule:
+        """Return the tiles that each block of diagonals visits.
+
+        Args:
+          origin: Index of the diagonal of query 0 and key 0.
+        """
+        blocks = length // sizes.block_rows
+        return self._broadcast(
+            schedule_diagonal_blocks(self.inputs, blocks, sizes.block_rows, sizes.columns, origin)
+        )
+
+    def _needs_zero_tiles(self, drops_weights: bool) -> bool:
+        """Return True if there are tiles of zero scores which no sum replaces."""
+        has_sums = skipped_tiles.has_sums(self.plan, self.operands, drops_weights=drops_weights)
+        return self.operands.is_zero_beyond_radius is not None and not has_sums
+
+    def _schedule(
+        self,
+        make_schedule: Callable[..., TileSchedule],
+        inputs: ScheduleInputs,
+        length: int,
+        sizes: TileSizes,
+        visits_zero_tiles: bool,
+    ) -> TileSchedule:
+        """Return the schedule of each part of a block, joined to the schedule of blocks."""
+        parts = sizes.parts if self._may_visit_different_tiles() else 1
+        result = make_schedule(
+            inputs,
+            length,
+            sizes.block_rows // parts,
+            sizes.columns,
+            distinctions=self.plan.scoring.distinctions,
+            visits_zero_tiles=visits_zero_tiles,
+            # Neighbouring tiles share position vectors, which are copied once.
+            keeps_column_order=self.plan.scoring.has_positions,
+        )
+        return self._broadcast(join_parts(result, parts) if parts > 1 else result)
+
+    def _may_visit_different_tiles(self) -> bool:
+        """Return True if parts of a block may need different tiles, in the order of columns."""
+        window, operands = self.plan.window, self.operands
+        differs = operands.radius is not None or window != Window()
+        may_leave_column_order = operands.mask is not None or operands.query_segments is not None
+        return differs and not may_leave_column_order and not self.plan.scoring.has_positions
+
+    def _broadcast(self, schedule: TileSchedule) -> TileSchedule:
+        """Broadcast a schedule to all examples and heads."""
+        batch, _, heads, _ = self.operands.query.shape
+        runs, start, end = (
+            jnp.broadcast_to(x, (batch, heads, *x.shape[2:])) for x in schedule[1:4]
+        )
+        return schedule._replace(runs=runs, start=start, end=end)

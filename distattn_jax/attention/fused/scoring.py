@@ -26,7 +26,7 @@ from distattn_jax.attention.fused.distance_functions import (
     unstack_coefficients,
 )
 from distattn_jax.attention.fused.operands import Operands
-from distattn_jax.attention.fused.runs import Distinctions
+from distattn_jax.attention.fused.tile_runs import Distinctions
 
 CoefficientGradients = tuple[Array | None, ...]  # entry by entry; None means zero
 Radius = tuple[Int[Array, "B N"], Bool[Array, "B N"]]

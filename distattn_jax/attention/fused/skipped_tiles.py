@@ -15,10 +15,11 @@ dO is the cotangent of the values. g_j is the cotangent of the attention that ke
 The sums must contain visible keys only. Lengths, a mask of keys and a causal mask allow this. A
 mask of pairs, segments and windows do not. With dropout, `forward` and `key_gradient` have no such
 sums either, because each query drops different keys. Where there are no sums, the kernels visit the
-tiles as ZERO tiles (see `runs`).
+tiles as ZERO tiles (see `tile_runs`).
 
 Each function `sums_for_...` returns a dict of sums of shape (B, N, blocks, W). The dict is empty if
-there are no sums.
+there are no sums. `schedule` contains the tiles that each block visits, and `tile_columns` is the
+number of keys, or of queries, in such a tile.
 """
 
 from typing import Any
@@ -28,7 +29,7 @@ from jaxtyping import Array, Bool, Float
 
 from distattn_jax.attention.fused.kernels import Plan
 from distattn_jax.attention.fused.operands import Operands
-from distattn_jax.attention.fused.runs import Schedule
+from distattn_jax.attention.fused.tile_runs import TileSchedule
 from distattn_jax.attention.fused.visible_columns import Window
 
 Sums = dict[str, Array]
@@ -38,8 +39,6 @@ def has_sums(plan: Plan, operands: Operands, *, drops_weights: bool) -> bool:
     """Return True if a kernel adds sums over the tiles beyond the radius and skips these tiles.
 
     Args:
-      plan: Static options of the call.
-      operands: Arrays of the call.
       drops_weights: True if dropout applies to the weights that the kernel sums.
     """
     is_restricted = (
@@ -51,17 +50,13 @@ def has_sums(plan: Plan, operands: Operands, *, drops_weights: bool) -> bool:
     return operands.is_zero_beyond_radius is not None and not is_restricted
 
 
-def sums_for_forward(plan: Plan, operands: Operands, schedule: Schedule, tile_columns: int) -> Sums:
+def sums_for_forward(
+    plan: Plan, operands: Operands, schedule: TileSchedule, tile_columns: int
+) -> Sums:
     """Return the sums over skipped keys that the kernel `forward` adds.
 
     `value_sum` is the sum of the values of the keys that a block of queries skips. `key_count` is
     the number of these keys.
-
-    Args:
-      plan: Static options of the call.
-      operands: Arrays of the call.
-      schedule: Tiles of keys that each block of queries visits.
-      tile_columns: Number of keys in a tile.
     """
     if not has_sums(plan, operands, drops_weights=True):
         return {}
@@ -75,7 +70,7 @@ def sums_for_forward(plan: Plan, operands: Operands, schedule: Schedule, tile_co
 def sums_for_key_gradient(
     plan: Plan,
     operands: Operands,
-    schedule: Schedule,
+    schedule: TileSchedule,
     tile_columns: int,
     *,
     logsumexp: Float[Array, "B N _"],
@@ -85,14 +80,6 @@ def sums_for_key_gradient(
 
     `value` is the sum of (2^-logsumexp times the cotangent of the values) over the queries that a
     block of keys skips.
-
-    Args:
-      plan: Static options of the call.
-      operands: Arrays of the call.
-      schedule: Tiles of queries that each block of keys visits.
-      tile_columns: Number of queries in a tile.
-      logsumexp: Logsumexp of each query to base 2.
-      values_cotangent: Cotangent of the output values.
     """
     if not has_sums(plan, operands, drops_weights=True):
         return {}
@@ -103,7 +90,7 @@ def sums_for_key_gradient(
 def sums_for_received(
     plan: Plan,
     operands: Operands,
-    schedule: Schedule,
+    schedule: TileSchedule,
     tile_columns: int,
     *,
     logsumexp: Float[Array, "B N _"],
@@ -111,13 +98,6 @@ def sums_for_received(
     """Return the sums over skipped queries that the kernel `received` adds.
 
     `received` is the sum of 2^-logsumexp over the queries that a block of keys skips.
-
-    Args:
-      plan: Static options of the call.
-      operands: Arrays of the call.
-      schedule: Tiles of queries that each block of keys visits.
-      tile_columns: Number of queries in a tile.
-      logsumexp: Logsumexp of each query to base 2.
     """
     if not has_sums(plan, operands, drops_weights=False):
         return {}
@@ -128,7 +108,7 @@ def sums_for_received(
 def sums_for_attention_given(
     plan: Plan,
     operands: Operands,
-    schedule: Schedule,
+    schedule: TileSchedule,
     tile_columns: int,
     *,
     received_cotangent: Float[Array, "B N _"],
@@ -137,13 +117,6 @@ def sums_for_attention_given(
 
     `attention_given` is the sum of the cotangent of the received attention over the keys that a
     block of queries skips.
-
-    Args:
-      plan: Static options of the call.
-      operands: Arrays of the call.
-      schedule: Tiles of keys that each block of queries visits.
-      tile_columns: Number of keys in a tile.
-      received_cotangent: Cotangent of the received attention. Its last axis may be padded.
     """
     if not has_sums(plan, operands, drops_weights=False):
         return {}
@@ -155,7 +128,7 @@ def _sum_skipped_keys(
     plan: Plan,
     operands: Operands,
     x: Float[Array, "B S K W"],
-    schedule: Schedule,
+    schedule: TileSchedule,
     tile_columns: int,
 ) -> Float[Array, "B N blocks W"]:
     """Sum the rows of x over the keys that each block of queries skips.
@@ -168,7 +141,7 @@ def _sum_skipped_keys(
 
 
 def _count_skipped_keys(
-    plan: Plan, operands: Operands, schedule: Schedule, tile_columns: int
+    plan: Plan, operands: Operands, schedule: TileSchedule, tile_columns: int
 ) -> Float[Array, "B N blocks 1"]:
     """Return the number of visible keys that each block of queries skips."""
     is_zero: Any = operands.is_zero_beyond_radius
@@ -186,7 +159,7 @@ def _sum_skipped_queries(
     plan: Plan,
     operands: Operands,
     x: Float[Array, "B T N W"],
-    schedule: Schedule,
+    schedule: TileSchedule,
     tile_columns: int,
 ) -> Float[Array, "B N blocks W"]:
     """Sum the rows of x over the queries that each block of keys skips.
@@ -201,7 +174,7 @@ def _sum_skipped_queries(
 
 def sum_skipped_rows(
     x: Float[Array, "B L K W"],
-    schedule: Schedule,
+    schedule: TileSchedule,
     is_zero_beyond_radius: Bool[Array, "B N"],
     tile_columns: int,
     *,
@@ -262,10 +235,5 @@ def _zero_masked_keys(operands: Operands, x: Float[Array, "B S K W"]) -> Float[A
 def _as_matrix(
     vector: Float[Array, "B N _"], rows: Float[Array, "B L K W"]
 ) -> Float[Array, "B L N 1"]:
-    """Rearrange (B, N, padded length) to (B, L, N, 1), without the padding beyond L.
-
-    Args:
-      vector: One number for each query or key of each head.
-      rows: Array whose second axis has the length L.
-    """
+    """Rearrange (B, N, padded length) to (B, L, N, 1), where L is the length of `rows`."""
     return jnp.moveaxis(vector[:, :, : rows.shape[1]], 1, 2)[..., None]

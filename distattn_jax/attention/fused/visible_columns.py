@@ -67,9 +67,7 @@ def columns_in_window(window: Window, position: Array, block_rows: int) -> Colum
     """Return the columns inside the windows of the rows of each block.
 
     Args:
-      window: Limits of the distance between a row and a column.
       position: For each block, the column that is aligned with its first row.
-      block_rows: Number of rows of a block.
     """
     last = position + block_rows - 1
     columns = Columns()
@@ -94,11 +92,6 @@ def columns_of_segments(
     """Return the columns whose segments occur in the rows of each block.
 
     If the segments are not sorted, the range may contain columns of other segments.
-
-    Args:
-      row_segments: Segment of each row.
-      column_segments: Segment of each column.
-      block_rows: Number of rows of a block.
     """
     padding = -row_segments.shape[1] % block_rows
     padded = jnp.pad(row_segments, ((0, 0), (0, padding)), mode="edge")

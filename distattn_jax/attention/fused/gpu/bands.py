@@ -52,7 +52,6 @@ def gather_band(ref: Any, band: Band, *, before: jax.Array, after: jax.Array) ->
 
     Args:
       ref: Rows of a matrix of float32 in global memory, which the kernel does not write.
-      band: Entries of the tile that are read.
       before: Tile with the entries that belong to columns before the band.
       after: Tile with the entries that belong to columns after the band.
     """
@@ -73,8 +72,6 @@ def scatter_band(ref: Any, band: Band, tile: jax.Array) -> None:
 
     Args:
       ref: Rows of a matrix of float32 in global memory. No other warpgroup may write to them.
-      band: Entries of the tile that are written.
-      tile: Entries.
     """
     if is_interpreted():
         rows, columns = band.indices(tile.shape)
@@ -95,8 +92,6 @@ def select_outside_band(tile: jax.Array, band: Band, *, before: bool) -> jax.Arr
     """Return the entries of a tile on one side of the band, and zeros for all other entries.
 
     Args:
-      tile: Entries.
-      band: Band of the tile.
       before: If True, select the entries that belong to columns before the band. If False, select
         those that belong to columns after the band.
     """
@@ -111,8 +106,8 @@ def select_outside_band(tile: jax.Array, band: Band, *, before: bool) -> jax.Arr
     return registers.map_registers(select, tile.shape, band.first, tile)
 
 
-# These programs receive the column and the address of the first entry of a thread. The differences
-# to the entry in question are constants of the program, so that few registers are required.
+# This PTX code receives the column and the address of the first entry of a thread. The differences
+# to the entry in question are constants of the code, so that few registers are required.
 # Predicates avoid branches. The comparison of unsigned integers is True for entries in the band.
 _LOAD_FROM_BAND = """{{
     .reg .pred p;
@@ -146,13 +141,13 @@ _SELECT_AFTER = """{{
 def _map_band(
     program: str, constraints: str, band: Band, first: Any, tiles: Any, ref: ir.Value | None = None
 ) -> Any:
-    """Return the registers that a program computes for each entry of tiles.
+    """Return the registers that PTX code computes for each entry of tiles.
 
     Args:
-      program: Program for one entry. Its arguments are the entries of the tiles, the column index
+      program: PTX code for one entry. Its arguments are the entries of the tiles, the column index
         and, with a matrix, the address.
-      constraints: Types of the arguments and of the result. A result begins with "=".
-      band: Band of the tile.
+      constraints: Register types of the result, if there is one, and of the arguments. The type of
+        a result begins with "=".
       first: Column of entry (0, 0), as an array with one MLIR value.
       tiles: Registers of tiles.
       ref: Rows of a matrix in global memory, or None.
@@ -183,11 +178,9 @@ def _map_band(
 
 
 def _first_entry(band: Band, first: ir.Value, ref: ir.Value | None, stride: int) -> list[ir.Value]:
-    """Return the column and the address of the first entry of a tile that a thread stores.
+    """Return the column and the address of the first entry of a tile that a thread holds.
 
     Args:
-      band: Band of the tile.
-      first: Column of entry (0, 0).
       ref: Rows of a matrix in global memory. None returns no address.
       stride: Distance of two rows of the matrix in entries.
     """

@@ -7,8 +7,9 @@ tile: see `skipped_tiles`. In tiles whose scores are treated as 0, the kernels n
 queries and keys.
 
 In relative position attention, the kernel `query_gradient` also computes the gradient of the
-relation products: see `relations`. It writes the entries between the ends tile by tile, and sums
-the ends in its state.
+relation products: see `relations`. A query has one key for each relation from 1 to 2k - 1. The
+kernel writes the gradients of these entries to global memory, tile by tile. Many keys have the end
+relation 2k: the kernel sums their gradients in its state (`ends`). The gradient of relation 0 is 0.
 
 In Transformer-XL attention, the products q · k include the products p · R of other queries p and of
 position vectors R: see `position_tiles`. Only then is there a kernel `position_gradient`.
@@ -38,39 +39,31 @@ from distattn_jax.attention.fused.gpu.tile_weights import (
     is_visible_key,
     weigh_zero_scores,
 )
+from distattn_jax.attention.fused.kernel_calls import KernelCall
 from distattn_jax.attention.fused.relations import AFTER
-from distattn_jax.attention.fused.score_map import (
-    ScoreMap,
-    compute_gradient_multiplier,
-    read_dropout_scale,
-)
+from distattn_jax.attention.fused.score_map import compute_gradient_multiplier, read_dropout_scale
 
 
-def query_gradient(
-    score_map: ScoreMap, shape: Shape, width: int, dtype: Any, *, has_received: bool
-) -> KernelBody:
+def query_gradient(call: KernelCall, shape: Shape) -> KernelBody:
     """Return the body of the kernel for the gradients of the queries and the coefficients.
 
     Inputs for the rows of the score map: `query`, `values_cotangent`, `logsumexp`, and `values`
     (the output of the forward kernel), `other_delta`, or both. Without `values`, `other_delta` is
-    D. Inputs for its columns: `key`, `value` and, if `has_received` is True, `received_cotangent`.
+    D. Inputs for its columns: `key`, `value` and, if the received attention has a cotangent,
+    `received_cotangent`.
 
     Outputs: `query`, the gradient of the queries, `negative_delta`, which is -D_i of each query i,
     and one output with one number per query for each of the scoring's `gradient_names`. For
     `DistanceScoring`, these are `slope`, `shift` and `log_height`. The caller sums each of them
     over the queries, to obtain the gradients of slope, shift and the logarithm of the height. For
     relation products there are two more outputs: `band_gradient`, the gradient of the scores of the
-    entries between the ends, and `gradient_after`, its sum over the entries of relation 2k. A
-    causal mask leaves no `gradient_after`. With position vectors there is one more output:
-    `position_query`, the gradient of the queries that are multiplied by position vectors.
-
-    Args:
-      score_map: Scoring and masking of the score map, which has one row per query.
-      shape: Number of rows and number of columns of a tile.
-      width: Width of the queries.
-      dtype: Dtype of the queries.
-      has_received: True if the attention that each key receives has a cotangent.
+    relations 1 to 2k - 1, and `gradient_after`, its sum over the entries of relation 2k. Under a
+    causal mask, no key has relation 2k, and there is no `gradient_after`. With position vectors
+    there is one more output: `position_query`, the gradient of the queries that are multiplied by
+    position vectors.
     """
+    score_map, has_received = call.score_map, call.has_received_cotangent
+    width, dtype = call.output_types["query"].shape[-1], call.output_types["query"].dtype
     has_products = score_map.scoring.has_relation_products
     has_positions = score_map.scoring.has_positions
     sides = (AFTER,) if has_products and not score_map.window.is_causal else ()
@@ -172,24 +165,19 @@ def query_gradient(
     )
 
 
-def key_gradient(
-    score_map: ScoreMap, shape: Shape, widths: tuple[int, int], *, has_received: bool
-) -> KernelBody:
+def key_gradient(call: KernelCall, shape: Shape) -> KernelBody:
     """Return the body of the kernel for the gradients of keys and values.
 
-    Inputs for the rows of the score map: `key`, `value` and, if `has_received` is True,
-    `received_cotangent`. Inputs for its columns: `query`, `values_cotangent`, `logsumexp` and
-    `negative_delta`. If tiles are skipped, `skipped_sums["value"]` is their part of the gradient of
-    the values.
+    Inputs for the rows of the score map: `key`, `value` and, if the received attention has a
+    cotangent, `received_cotangent`. Inputs for its columns: `query`, `values_cotangent`,
+    `logsumexp` and `negative_delta`. If tiles are skipped, `skipped_sums["value"]` is their part of
+    the gradient of the values.
 
-    Outputs: `key`, the gradient of the keys, and `value`, the gradient of the values.
-
-    Args:
-      score_map: Scoring and masking of the score map, which has one row per key.
-      shape: Number of rows and number of columns of a tile.
-      widths: Number of columns of the keys that need a gradient, and width of the values.
-      has_received: True if the attention that each key receives has a cotangent.
+    Outputs: `key`, the gradient of the first columns of the keys, those that need a gradient, and
+    `value`, the gradient of the values.
     """
+    score_map, has_received = call.score_map, call.has_received_cotangent
+    widths = [call.output_types[name].shape[-1] for name in ("key", "value")]
 
     def initialize(context):
         key_total, value_total = (mosaic.full((shape[0], width), 0.0) for width in widths)
@@ -273,26 +261,20 @@ def key_gradient(
     )
 
 
-def position_gradient(
-    score_map: ScoreMap, shape: Shape, width: int, dtype: Any, *, has_received: bool
-) -> KernelBody:
+def position_gradient(call: KernelCall, shape: Shape) -> KernelBody:
     """Return the body of the kernel for the gradient of the position vectors.
 
     Inputs for the diagonals of the score map: `lower_positions` and `upper_positions`. A warpgroup
     has one tile of diagonals from each of them. Inputs for its moving rows: `key`, `value` and, if
-    `has_received` is True, `received_cotangent`. Inputs for its columns: `query`, `position_query`,
-    `values_cotangent`, `logsumexp` and `negative_delta`.
+    the received attention has a cotangent, `received_cotangent`. Inputs for its columns: `query`,
+    `position_query`, `values_cotangent`, `logsumexp` and `negative_delta`.
 
     Outputs: `lower_positions` and `upper_positions`, two parts of the gradient. A position vector
     that occurs in both inputs has a part in each output.
-
-    Args:
-      score_map: Scoring and masking of the score map, which has one row per key.
-      shape: Number of rows and number of columns of a tile.
-      width: Width of the position vectors.
-      dtype: Dtype of the position vectors.
-      has_received: True if the attention that each key receives has a cotangent.
     """
+    score_map, has_received = call.score_map, call.has_received_cotangent
+    *_, width = call.streamed["query"].shape
+    dtype = call.streamed["query"].dtype
 
     def initialize(context):
         clear_buffers(context)

@@ -6,40 +6,39 @@ which have one number per relative position. Matrices need no such padding: the 
 GPU reads zeros beyond their end, and writes nothing there.
 """
 
-import jax
 import jax.numpy as jnp
+from jax import ShapeDtypeStruct
 from jaxtyping import Array, Float, Num
 
-from distattn_jax.attention.fused.call_arrays import collect_masks
 from distattn_jax.attention.fused.distance_functions import evaluate_at
 from distattn_jax.attention.fused.gpu.kernel_body import count_leading_rows
 from distattn_jax.attention.fused.gpu.tile_configs import TileConfig
 from distattn_jax.attention.fused.kernels import Plan
-from distattn_jax.attention.fused.operands import BackwardOperands, Operands
+from distattn_jax.attention.fused.operands import Operands
+from distattn_jax.attention.fused.score_map import ScoreMap
 
 
 class KernelArrays:
-    """Arrays of the kernels of one attention call."""
+    """Arrays of the kernels of one attention call.
+
+    Attributes:
+      operands: Arrays of the call.
+      length_multiple: Vectors are padded to a multiple of this number.
+    """
 
     def __init__(self, operands: Operands, length_multiple: int):
-        """Store the operands.
-
-        Args:
-          operands: Arrays of the call.
-          length_multiple: Vectors are padded to a multiple of this number.
-        """
         self.operands, self.length_multiple = operands, length_multiple
 
-    def masks(self, *, is_transposed: bool) -> tuple[dict[str, Array], ...]:
-        """Return the masks and segments of rows, of columns and of entries, by name."""
-        rows, columns = collect_masks(
-            self.operands, self.pad_vector, self.pad_vector, is_transposed=is_transposed
-        )
-        entries: dict[str, Array] = {}
+    def mask_entries(self, score_map: ScoreMap, config: TileConfig) -> dict[str, Array]:
+        """Return the mask of pairs by its name, with the orientation of a score map."""
+        if self.operands.mask is None:
+            return {}
         mask = self.operands.mask
-        if mask is not None:
-            entries["mask"] = jnp.swapaxes(mask, 2, 3) if is_transposed else mask
-        return rows, columns, entries
+        mask = jnp.swapaxes(mask, 2, 3) if score_map.is_transposed else mask
+        if score_map.has_moving_rows:
+            rows = (count_leading_rows(config), config.block_rows)
+            mask = jnp.pad(mask, ((0, 0), (0, 0), rows, (0, 0)))
+        return {"mask": mask}
 
     def arrange_by_diagonal(
         self, table: Float[Array, "..."], *, is_transposed: bool
@@ -51,7 +50,6 @@ class KernelArrays:
         Args:
           table: One number or vector for each relative position, as in `Operands.tables` or
             `Operands.positions`.
-          is_transposed: True if the rows of the score map are keys.
         """
         rows, columns = self.operands.query.shape[1], self.operands.key.shape[1]
         axis = 2 if table.ndim == 3 else 1
@@ -70,7 +68,6 @@ class KernelArrays:
 
         Args:
           gradient: Gradient in the order of `arrange_by_diagonal`, of each example and head.
-          positions: Position vectors, which examples or heads may share.
         """
         queries = self.operands.query.shape[1]
         start = self.padded_length(queries) - queries
@@ -78,13 +75,18 @@ class KernelArrays:
         axes = [axis for axis in (0, 2) if positions.shape[axis] == 1]
         return gradient.sum(axis=axes, keepdims=True).astype(positions.dtype)
 
-    def pad(self, backward: BackwardOperands) -> BackwardOperands:
-        """Pad the vectors of the backward pass to a multiple of all block sizes."""
-        names = ("received_cotangent", "other_delta", "negative_delta")
-        vectors = {name: getattr(backward, name) for name in names}
-        return backward._replace(
-            **{name: self.pad_vector(x) for name, x in vectors.items() if x is not None}
-        )
+    def pad_vectors(self, arrays: dict[str, Array]) -> dict[str, Array]:
+        """Pad the vectors among some arrays to a multiple of all block sizes."""
+        return {name: self.pad_vector(x) if x.ndim == 3 else x for name, x in arrays.items()}
+
+    def pad_types(self, types: dict[str, ShapeDtypeStruct]) -> dict[str, ShapeDtypeStruct]:
+        """Pad the types of the vectors among some outputs to a multiple of all block sizes."""
+        return {
+            name: ShapeDtypeStruct((*x.shape[:2], self.padded_length(x.shape[2])), x.dtype)
+            if len(x.shape) == 3
+            else x
+            for name, x in types.items()
+        }
 
     def pad_vector(self, vector: Num[Array, "#B #N L"]) -> Num[Array, "#B #N _"]:
         """Pad a vector with zeros to a multiple of all block sizes."""
@@ -94,19 +96,6 @@ class KernelArrays:
     def padded_length(self, length: int) -> int:
         """Return the next multiple of all block sizes."""
         return length + -length % self.length_multiple
-
-    def key_type(self, rows: Float[Array, "B S K W"], width: int) -> jax.ShapeDtypeStruct:
-        """Return the type of a gradient of keys or values, with one part for each query head."""
-        batch, length, *_ = rows.shape
-        return jax.ShapeDtypeStruct(
-            (batch, length, self.operands.query.shape[2], width), rows.dtype
-        )
-
-    def vector_type(self, rows: Float[Array, "B L N W"]) -> jax.ShapeDtypeStruct:
-        """Return the type of a padded vector with one number for each row of each query head."""
-        batch, length, *_ = rows.shape
-        heads = self.operands.query.shape[2]
-        return jax.ShapeDtypeStruct((batch, heads, self.padded_length(length)), jnp.float32)
 
 
 def tabulate_function(plan: Plan, operands: Operands) -> dict[str, Float[Array, "B N D"]]:
@@ -136,8 +125,3 @@ def pad_moving_rows(x: Num[Array, "..."], config: TileConfig) -> Num[Array, "...
     widths = [(0, 0)] * x.ndim
     widths[2 if x.ndim == 3 else 1] = (count_leading_rows(config), config.block_rows)
     return jnp.pad(x, widths)
-
-
-def matrix_type(rows: Float[Array, "B L N _"], width: int) -> jax.ShapeDtypeStruct:
-    """Return the type of a matrix like `rows` whose last axis has the size `width`."""
-    return jax.ShapeDtypeStruct((*rows.shape[:3], width), rows.dtype)

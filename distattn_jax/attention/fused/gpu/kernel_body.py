@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import jax
 
 from distattn_jax.attention.fused.gpu.tile_configs import TileConfig
-from distattn_jax.attention.fused.runs import TileKind
+from distattn_jax.attention.fused.tile_runs import TileKind
 
 
 class GridIndex(NamedTuple):
@@ -140,7 +140,7 @@ class KernelInputs(NamedTuple):
       entries: Arrays with one number for each entry of the score map, shape (B, N, rows, columns).
         Examples or heads share an array whose axis has size 1.
       scalars: A few numbers for each example and head, shape (B, N, count).
-      runs: Runs of tiles of the schedule: see `Schedule.runs`.
+      runs: Runs of tiles of the schedule: see `TileSchedule.runs`.
       skipped_sums: Sums over the tiles that each block of rows skips, or each of its parts, shape
         (B, N, blocks * parts, W).
       gathered: Matrices that stay in global memory, where `KernelBody.step` reads single entries.

@@ -2,8 +2,9 @@
 
 A tile belongs to one warpgroup of 128 threads and has a multiple of 64 rows. Tiles have the layout
 of a WGMMA accumulator. A per-row vector has one number for each row of a tile, and a per-column
-vector has one number for each column. A thread that stores entries of row i also stores number i of
-every per-row vector, and likewise for columns. Expanding a vector to a tile thus moves no data.
+vector has one number for each column. A thread that holds entries of row i in its registers also
+holds number i of every per-row vector, and likewise for columns. Expanding a vector to a tile thus
+moves no data.
 """
 
 from collections.abc import Sequence

@@ -30,7 +30,6 @@ def scratch_buffers(score_map: ScoreMap, *, gradient_dtype: Any = None) -> dict[
     """Return the size and the dtype of the buffers that a kernel needs, by name.
 
     Args:
-      score_map: Scoring of the map.
       gradient_dtype: Dtype of the queries, if the kernel calls `gradient_by_diagonal`.
     """
     if not score_map.scoring.has_positions:
@@ -102,11 +101,7 @@ def multiply_rows_and_columns(
     products include the cotangents of relation weights.
 
     Args:
-      score_map: Scoring and orientation of the map.
-      context: Data of the warpgroup.
-      tile: Position and properties of the tile.
       *pairs: Matrices in shared memory that belong to the rows and to the columns of the tile.
-      positions: Queries and position vectors of the tile, or None.
       initial_gradient: Tile that is added to the products of the second pair, if `positions` is
         None. None adds nothing.
     """
@@ -138,14 +133,7 @@ def multiply_rows_and_columns(
 def multiply_score_operands(
     score_map: ScoreMap, context: WarpgroupContext, tile: Tile, pair: tuple[Any, Any]
 ) -> jax.Array:
-    """Return the products of queries and keys, with the terms that positions add.
-
-    Args:
-      score_map: Scoring and orientation of the map.
-      context: Data of the warpgroup.
-      tile: Position and properties of the tile.
-      pair: Matrices in shared memory that belong to the rows and to the columns of the tile.
-    """
+    """Return the products of a pair of queries and keys, with the terms that positions add."""
     positions = wait_for_positions(score_map, context, tile)
     (products,) = multiply_rows_and_columns(score_map, context, tile, pair, positions=positions)
     if positions is not None:

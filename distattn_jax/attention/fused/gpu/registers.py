@@ -1,8 +1,9 @@
 """Tiles of Mosaic GPU whose registers are computed one by one; only a GPU can check this code.
 
-A tile has the layout of a WGMMA accumulator (see `mosaic`). Axis 1 of its registers numbers
-groups of COLUMN_GROUP columns. Axis 4 has two entries, for the rows i and i + 8, where 8 is also
-COLUMN_GROUP. A register holds two adjacent entries of a row.
+A tile has the layout of a WGMMA accumulator (see `mosaic`). Mosaic GPU arranges the registers of a
+thread in an array, of which this code uses three axes. Axis 0 numbers groups of 64 rows, axis 1
+numbers groups of 8 columns (COLUMN_GROUP), and axis 4 has two entries, for the rows i and i + 8. A
+register holds two adjacent entries of a row.
 """
 
 from collections.abc import Callable
@@ -31,9 +32,7 @@ def map_registers(
     Args:
       function: Returns the registers of the tile, given the arguments as arrays of MLIR values. For
         a reference, it receives the reference as one MLIR value.
-      shape: Shape of the tile.
       *arguments: Tiles, scalars or references to shared memory.
-      dtype: Dtype of the tile.
     """
     layout = plgpu.Layout.WGMMA
     return_type = plgpu.ShapeDtypeStruct(shape, dtype, layout=layout)
@@ -64,7 +63,6 @@ def copy_operand(operand: Any, index: jax.Array) -> Any:
     which is 0.
 
     Args:
-      operand: Matrix in registers.
       index: Index of the tile, at least 0.
     """
     if is_interpreted():
@@ -123,7 +121,6 @@ def load_diagonals(ref: Any, shape: tuple[int, int]) -> jax.Array:
 
     Args:
       ref: Vector in shared memory with as many numbers as the tile has rows and columns together.
-      shape: Number of rows and number of columns of the tile.
     """
     rows = mosaic.expand_per_row(mosaic.row_indices(shape[0]), shape)
     diagonals = rows - mosaic.expand_per_column(mosaic.column_indices(shape[1]), shape) + shape[1]
@@ -151,12 +148,10 @@ def load_diagonals(ref: Any, shape: tuple[int, int]) -> jax.Array:
 def share_diagonals(tile: jax.Array) -> jax.Array:
     """Return the tile unchanged, but let the compiler compute only about half of its entries.
 
-    Entry (i + 8, j + 8) of the tile equals entry (i, j), and the two entries are in registers of
-    the same thread. This function copies the register of (i, j) to (i + 8, j + 8). The compiler
-    then removes the code that computes (i + 8, j + 8), because its result is not used.
-
-    Args:
-      tile: Tile in which entry (i, j) depends on i - j alone (a Toeplitz tile).
+    Entry (i, j) of the tile must depend on i - j alone (a Toeplitz tile). Entry (i + 8, j + 8) then
+    equals entry (i, j), and the two entries are in registers of the same thread. This function
+    copies the register of (i, j) to (i + 8, j + 8). The compiler then removes the code that
+    computes (i + 8, j + 8), because its result is not used.
     """
     if is_interpreted():
         return tile

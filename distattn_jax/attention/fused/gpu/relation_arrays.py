@@ -4,15 +4,16 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jaxtyping import Array, Bool, Float
 
 from distattn_jax.attention.fused import relations
 from distattn_jax.attention.fused.gpu.relation_tiles import SUFFIXES
 from distattn_jax.attention.fused.gpu.tile_configs import TileConfig
+from distattn_jax.attention.fused.kernel_calls import KernelCall
 from distattn_jax.attention.fused.kernels import Plan
 from distattn_jax.attention.fused.operands import Operands
 from distattn_jax.attention.fused.relations import AFTER, BEFORE, Ends, end_sides
-from distattn_jax.attention.fused.runs import Schedule
+from distattn_jax.attention.fused.tile_runs import TileSchedule
 
 Outputs = dict[str, Array]
 
@@ -30,17 +31,13 @@ class RelationInputs(NamedTuple):
 
 
 class RelationArrays:
-    """Inputs and outputs by relation of the kernels of one attention call."""
+    """Inputs and outputs by relation of the kernels of one attention call.
+
+    The number of queries is padded to a multiple of `length_multiple`, so that a kernel never reads
+    or writes beyond the end of an array.
+    """
 
     def __init__(self, plan: Plan, operands: Operands, length_multiple: int):
-        """Prepare the arrays.
-
-        Args:
-          plan: Static options of the call.
-          operands: Arrays of the call.
-          length_multiple: Number of queries is padded to a multiple of this number, so that a
-            kernel never reads or writes beyond the end of an array.
-        """
         self.operands = operands
         batch, length, heads, _ = operands.query.shape
         self.padding = -length % length_multiple
@@ -48,22 +45,17 @@ class RelationArrays:
         self.sides = end_sides(is_causal=plan.window.is_causal)
         self.vector_shape = (batch, heads, length + self.padding)
 
-    def inputs(self, cotangent: Float[Array, "B T N R"] | None = None) -> RelationInputs:
-        """Return the relation products and the cotangent of the relation weights.
-
-        Args:
-          cotangent: Cotangent of the relation weights in a backward kernel, otherwise None.
-        """
+    def inputs(self, arrays: dict[str, Float[Array, "#B #T N R"]]) -> RelationInputs:
+        """Return the inputs of a kernel from `KernelCall.relations`."""
+        # The products of relation 0 are 0, so it needs no vector. Without dropout, its cotangent is
+        # 0, too: see `derivative`.
+        sides = {"relation_products": {AFTER}, "relation_cotangent": {AFTER}}
+        if self.operands.dropout_words is not None:
+            sides["relation_cotangent"] = {BEFORE, AFTER}
         result = RelationInputs({}, {})
-        if self.operands.relation_products is not None:
-            products = self.operands.relation_products
-            shape = (*self.operands.query.shape[:3], products.shape[3])
-            # The products of relation 0 are 0, so it needs no vector.
-            self._add(result, "relation_products", jnp.broadcast_to(products, shape), {AFTER})
-        if cotangent is not None:
-            has_dropout = self.operands.dropout_words is not None
-            sides = {BEFORE, AFTER} if has_dropout else {AFTER}
-            self._add(result, "relation_cotangent", cotangent, sides)
+        for name, array in arrays.items():
+            shape = (*self.operands.query.shape[:3], array.shape[3])
+            self._add(result, name, jnp.broadcast_to(array, shape), sides[name])
         return result
 
     def _add(self, result: RelationInputs, name: str, array: Array, sides: set[int]) -> None:
@@ -74,17 +66,13 @@ class RelationArrays:
             end = array[..., 0 if side == BEFORE else -1]
             result.vectors[name + SUFFIXES[side]] = jnp.moveaxis(end, 1, 2)
 
-    def weight_types(self) -> dict[str, jax.ShapeDtypeStruct]:
-        """Return the types of the outputs of the forward kernel for the relation weights."""
-        if not self.scoring.has_relation_weights:
-            return {}
-        return self._types("band_scores", [f"weight{SUFFIXES[side]}" for side in self.sides])
-
-    def gradient_types(self) -> dict[str, jax.ShapeDtypeStruct]:
-        """Return the types of the outputs of `query_gradient` for the relation products."""
-        if not self.scoring.has_relation_products:
-            return {}
-        return self._types("band_gradient", ["gradient_after"] if AFTER in self.sides else [])
+    def output_types(self, kernel: str) -> dict[str, jax.ShapeDtypeStruct]:
+        """Return the types of the outputs by relation of a kernel, given its name."""
+        if kernel == "forward" and self.scoring.has_relation_weights:
+            return self._types("band_scores", [f"weight{SUFFIXES[side]}" for side in self.sides])
+        if kernel == "query_gradient" and self.scoring.has_relation_products:
+            return self._types("band_gradient", ["gradient_after"] if AFTER in self.sides else [])
+        return {}
 
     def _types(self, matrix: str, vectors: list[str]) -> dict[str, jax.ShapeDtypeStruct]:
         batch, heads, length = self.vector_shape
@@ -95,62 +83,52 @@ class RelationArrays:
             **dict.fromkeys(vectors, vector_type),
         }
 
-    def assemble_weights(
-        self,
-        outputs: Outputs,
-        logsumexp: Float[Array, "B N _"],
-        schedule: Schedule,
-        config: TileConfig,
-    ) -> Float[Array, "B T N R"] | None:
-        """Return the relation weights, or None if they are not requested.
+    def assemble(self, outputs: Outputs, call: KernelCall, config: TileConfig) -> Outputs:
+        """Return the relation weights, or the gradient of the relation products, by name.
 
-        Args:
-          outputs: Outputs of the forward kernel.
-          logsumexp: Logsumexp of each query to base 2.
-          schedule: Tiles that the kernel visits.
-          config: Tile configuration of the kernel.
+        The dict is empty if the kernel has no outputs by relation.
         """
-        if not self.scoring.has_relation_weights:
-            return None
-        is_kept = self._find_written_entries(schedule, config)
-        operands, clip_distance = self.operands, self.scoring.clip_distance
+        if "band_scores" in outputs:
+            is_written = self._find_written_entries(call.schedule, config)
+            return {"relation_weights": self._assemble_weights(outputs, is_written)}
+        if "band_gradient" in outputs:
+            is_written = self._find_written_entries(call.schedule, config)
+            return {"relation_products": self._assemble_gradient(outputs, is_written)}
+        return {}
+
+    def _assemble_weights(
+        self, outputs: Outputs, is_kept: Bool[Array, "B T N R"]
+    ) -> Float[Array, "B T N R"]:
+        """Return the relation weights from the outputs of the forward kernel."""
+        operands, queries = self.operands, self.operands.query.shape[1]
         if operands.dropout_words is not None:
-            queries = operands.query.shape[1]
             is_kept &= relations.find_kept_entries(
-                operands.dropout_words, queries, operands.offset, clip_distance
+                operands.dropout_words, queries, operands.offset, self.scoring.clip_distance
             )
         return relations.assemble_weights(
-            outputs["band_scores"][:, : self.operands.query.shape[1]],
+            outputs["band_scores"][:, :queries],
             Ends(outputs["weight_before"], outputs.get("weight_after")),
-            logsumexp,
+            outputs["logsumexp"],
             is_kept,
             multiplier=self.scoring.score_multiplier(None),
-            dropout_scale=self.operands.dropout_scale,
+            dropout_scale=operands.dropout_scale,
         )
 
-    def assemble_gradient(
-        self, outputs: Outputs, schedule: Schedule, config: TileConfig
-    ) -> Float[Array, "#B #T N R"] | None:
-        """Return the gradient of the relation products, or None if there are no products.
-
-        Args:
-          outputs: Outputs of the kernel `query_gradient`.
-          schedule: Tiles that the kernel visits.
-          config: Tile configuration of the kernel.
-        """
-        if not self.scoring.has_relation_products:
-            return None
+    def _assemble_gradient(
+        self, outputs: Outputs, is_written: Bool[Array, "B T N R"]
+    ) -> Float[Array, "#B #T N R"]:
+        """Return the gradient of the relation products from the outputs of `query_gradient`."""
         gradient = relations.assemble_product_gradient(
             outputs["band_gradient"][:, : self.operands.query.shape[1]],
             outputs.get("gradient_after"),
-            self._find_written_entries(schedule, config),
+            is_written,
             self.scoring.scale,
         )
         if self.operands.shares_relation_products:
             return gradient.sum(axis=(0, 1), keepdims=True)
         return gradient
 
-    def _find_written_entries(self, schedule: Schedule, config: TileConfig) -> Array:
+    def _find_written_entries(self, schedule: TileSchedule, config: TileConfig) -> Array:
         """Return True for each query and relation whose key is in a visited tile."""
         length = self.operands.query.shape[1]
         first, end = (

@@ -61,8 +61,6 @@ class RelationTile(NamedTuple):
 
         Args:
           sums: Sum of each row for each end relation.
-          sides: Side of each end relation.
-          entries: Entries of the tile.
           row_sum: Sum of each row of `entries`. None computes it where it is required.
         """
         if self.tile.kind.is_far:
@@ -123,9 +121,6 @@ def initial_products(
     """Return the tiles to which a kernel adds its matrix products. None stands for zeros.
 
     Args:
-      score_map: Scoring and orientation of the map.
-      context: Data of the warpgroup.
-      tile: Position and properties of the tile.
       with_cotangent: If False, return one tile for the products q · k, with the relation products.
         If True, return a second tile for the products dO · v, with the cotangent of the relation
         weights.

@@ -84,7 +84,6 @@ def unskew(scratch: Any, tile: jax.Array, *, keeps_rows: bool) -> tuple[jax.Arra
     Args:
       scratch: Buffer of `UNSKEW_ENTRIES` numbers of the dtype of the result, which only this
         warpgroup uses. It was cleared by `clear`.
-      tile: Entries.
       keeps_rows: True if a number stays in its row, False if it stays in its column.
     """
     if is_interpreted():
@@ -168,11 +167,17 @@ def _indices() -> tuple[jax.Array, jax.Array]:
 
 
 class _Thread(NamedTuple):
-    """Indices of a thread: twice its warp, and its row and column in a group of 8 x 8 entries."""
+    """Position of a thread in a tile: its warp, and its place in each group of 8 x 8 entries.
+
+    Attributes:
+      double_warp: Index of the warp times 2. The rows of the warp begin with row 8 * `double_warp`.
+      lane_row: Row in a group, from 0 to 7.
+      lane_column: Column of the first of two entries in a group: 0, 2, 4 or 6.
+    """
 
     double_warp: ir.Value
     lane_row: ir.Value
-    lane_column: ir.Value  # of the first of two entries: 0, 2, 4 or 6
+    lane_column: ir.Value
 
     @classmethod
     def current(cls) -> "_Thread":

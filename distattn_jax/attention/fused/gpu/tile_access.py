@@ -26,7 +26,7 @@ from distattn_jax.attention.fused.gpu.tile_copies import (
     read_scalar,
     slice_rows,
 )
-from distattn_jax.attention.fused.runs import Schedule, TileKind
+from distattn_jax.attention.fused.tile_runs import TileKind, TileSchedule
 
 
 class Kernel(NamedTuple):
@@ -34,16 +34,16 @@ class Kernel(NamedTuple):
 
     Attributes:
       body: Computation of the kernel.
-      schedule: Kinds of the runs, and their order.
+      schedule: Tiles that each block of rows visits.
       config: Tile sizes, number of warpgroups and number of pipeline stages.
-      origin: Index of the diagonal row = column.
+      origin: Index of the main diagonal: see `run_tile_loop`.
       inputs: References to the inputs in global memory.
       outputs: References to the outputs in global memory, by name.
       memory: Buffers and barriers in shared memory.
     """
 
     body: KernelBody
-    schedule: Schedule
+    schedule: TileSchedule
     config: TileConfig
     origin: int
     inputs: KernelInputs
@@ -93,12 +93,7 @@ def make_context(
     """Return the context of a warpgroup, after waiting for the copy of its rows.
 
     Args:
-      kernel: Computation, references and buffers.
-      grid_index: Position of the block.
-      warpgroup: Index of the warpgroup.
-      scalars: Scalars of the example and the head.
       buffer: Index of the buffers that contain its rows.
-      row: Index of its first row.
     """
     inputs, outputs, memory = kernel.inputs, kernel.outputs, kernel.memory
     for barrier in memory.arrived.values():
@@ -143,13 +138,9 @@ def make_tile(
     All of them have arrived, except for `KernelBody.late_vectors`.
 
     Args:
-      kernel: Computation, references and buffers.
-      row: Index of the first row of the tile.
-      warpgroup: Index of the warpgroup.
       index: Index of the tile among the tiles of its rows.
       iteration: Number of tiles that the warpgroup has computed or skipped before.
-      kind: Properties of the tile.
-      reused_blocks: Number of blocks that a tile reuses from the previous tile, by array.
+      reused_blocks: Result of `count_reused_blocks`.
     """
     config, memory = kernel.config, kernel.memory
 

@@ -19,13 +19,7 @@ def copy_tiles(refs, memory, grid_index, bounds, schedule, config, origin, itera
     """Copy the tiles of all runs of a block into the ring buffer.
 
     Args:
-      refs: References to the inputs in global memory.
-      memory: Buffers and barriers in shared memory.
-      grid_index: Position of the block.
       bounds: First tile that the block visits, and its last tile plus 1.
-      schedule: Kinds of the runs, and their order.
-      config: Tile sizes.
-      origin: Index of the diagonal row = column.
       iteration: Number of tiles that were copied for earlier blocks.
 
     Returns:
@@ -158,7 +152,6 @@ def visit_tiles(read_run, runs, step, iteration, state):
       step: Returns the state after a tile, given the index of the tile, the number of the
         iteration and the state before the tile.
       iteration: Number of tiles before the first run.
-      state: State before the first tile.
     """
 
     def visit_run(i, carry):
@@ -182,9 +175,6 @@ def slice_rows(ref: Any, grid_index: GridIndex, start: jax.Array, length: int) -
     Args:
       ref: Matrix of shape (B, L, N, W), or vector of shape (B, N, L). A matrix may have one
         example or fewer heads.
-      grid_index: Position of the block.
-      start: Index of the first row or entry.
-      length: Number of rows or entries.
     """
     if len(ref.shape) == 3:
         return ref.at[*_shared_index(ref, grid_index), pl.ds(start, length)]
@@ -202,15 +192,7 @@ def _slice_tile(
     column: jax.Array,
     config: TileConfig,
 ) -> Any:
-    """Return a reference to one tile of an array of entries, with all rows of the block.
-
-    Args:
-      ref: Array of shape (B, N, rows, columns).
-      grid_index: Position of the block.
-      row: Index of the first row.
-      column: Index of the first column.
-      config: Tile sizes.
-    """
+    """Return a reference to the tiles of all warpgroups in an array of `KernelInputs.entries`."""
     rows = pl.ds(row, config.block_rows)
     return ref.at[*_shared_index(ref, grid_index), rows, pl.ds(column, config.columns)]
 

@@ -58,7 +58,7 @@ from distattn_jax.attention.fused.gpu.tile_copies import (
     slice_rows,
     visit_tiles,
 )
-from distattn_jax.attention.fused.runs import Schedule
+from distattn_jax.attention.fused.tile_runs import TileSchedule
 
 # Registers per thread. An SM has 64K registers: the memory warpgroup leaves most to the others.
 COMPUTE_REGISTERS = {1: 240, 2: 240, 3: 160, 4: 112}  # by the number of compute warpgroups
@@ -69,7 +69,7 @@ def run_tile_loop(
     body: KernelBody,
     inputs: KernelInputs,
     output_types: dict[str, jax.ShapeDtypeStruct],
-    schedule: Schedule,
+    schedule: TileSchedule,
     config: TileConfig,
     name: str,
     origin: int,
@@ -77,14 +77,11 @@ def run_tile_loop(
     """Run a kernel over all blocks of all heads, and return its outputs by name.
 
     Args:
-      body: Computation of the kernel.
-      inputs: Input arrays of the kernel.
-      output_types: Shapes and dtypes of the outputs, by name.
-      schedule: Kinds of the runs, and their order. The kernel has the loops `Schedule.loops`.
-      config: Tile sizes, number of warpgroups and number of pipeline stages.
       name: Name of the kernel in profiles.
-      origin: Index of the diagonal row = column in `inputs.diagonals`, or in `inputs.resident` of a
-        kernel with moving rows. It is at least the number of columns of all tiles.
+      origin: Index of the main diagonal (row = column) among the diagonals of the score map. The
+        first diagonals belong to entries right of the main diagonal, so that `origin` is at least
+        the number of columns of the map. `inputs.diagonals` is indexed by diagonal, and so is
+        `inputs.resident` of a kernel with moving rows.
     """
     batch, heads = inputs.runs.shape[:2]
     blocks = batch * heads * schedule.blocks
@@ -174,7 +171,7 @@ def run_tile_loop(
 
 
 def _copy_rows(kernel: Kernel, warpgroup: jax.Array, grid_index: GridIndex, slot: Any) -> None:
-    """Copy the rows of a compute warpgroup into its buffers with the number `slot`."""
+    """Copy the rows of a compute warpgroup into its buffers with the index `slot`, 0 or 1."""
     config, memory = kernel.config, kernel.memory
     row = grid_index.block * config.block_rows + warpgroup * config.rows
     buffer = slot * config.warpgroups + warpgroup
@@ -196,11 +193,8 @@ def _compute_tiles(
     """Compute all tiles of the rows of one warpgroup.
 
     Args:
-      kernel: Computation, references and buffers.
-      grid_index: Position of the block.
-      warpgroup: Index of the warpgroup.
       numbers: Ranges of tiles and scalars of the block.
-      slot: Number of the buffers that contain the rows.
+      slot: Index of the buffers that contain the rows: 0 or 1.
       iteration: Number of tiles that the warpgroup has computed or skipped in earlier blocks.
 
     Returns:

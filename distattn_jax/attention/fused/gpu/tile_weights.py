@@ -49,10 +49,6 @@ def compute_score_gradient(
     instruction that adds g - D to dO · V also multiplies.
 
     Args:
-      score_map: Scoring and masking of the map.
-      context: Data of the warpgroup.
-      tile: Position of the tile.
-      weights: Weights A.
       weight_gradient: Products dO · V, or dO · V + g - D if both vectors are None.
       per_row: Per-row vector that is added: -D if rows are queries, g if rows are keys. None adds
         nothing.
@@ -78,13 +74,7 @@ def add_vectors(
 ) -> jax.Array:
     """Return the sum of a tile, a per-row vector and a per-column vector.
 
-    At least one of them is not None.
-
-    Args:
-      entries: Tile. None adds nothing.
-      per_row: Per-row vector. None adds nothing.
-      per_column: Per-column vector. None adds nothing.
-      shape: Number of rows and number of columns of the tile.
+    None adds nothing. At least one of the three is not None.
     """
     terms = [] if entries is None else [entries]
     if per_row is not None:

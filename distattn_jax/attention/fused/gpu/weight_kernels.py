@@ -7,7 +7,9 @@ the contribution of the skipped tiles, `skipped_sums`, before the first visited 
 keys.
 
 In relative position attention, the forward kernel also computes the relation weights: see
-`relations`. It writes the entries between the ends tile by tile, and sums the ends in its state.
+`relations`. A query has one key for each relation from 1 to 2k - 1. The kernel writes the scores of
+these entries to global memory, tile by tile. A query has many keys of the end relations 0 and 2k.
+The kernel sums their weights in its state, one sum for each of the `ends`.
 
 In Transformer-XL attention, the products q · k include the products p · R of other queries p and of
 position vectors R: see `position_tiles`.
@@ -30,17 +32,14 @@ from distattn_jax.attention.fused.gpu.tile_weights import (
     is_visible_key,
     weigh_zero_scores,
 )
+from distattn_jax.attention.fused.kernel_calls import KernelCall
 from distattn_jax.attention.fused.operands import EMPTY_LOGSUMEXP
 from distattn_jax.attention.fused.relations import end_sides
-from distattn_jax.attention.fused.score_map import (
-    ScoreMap,
-    read_dropout_scale,
-    read_lengths,
-)
+from distattn_jax.attention.fused.score_map import read_dropout_scale, read_lengths
 from distattn_jax.attention.fused.scoring import MASKED_SCORE
 
 
-def forward(score_map: ScoreMap, shape: Shape, width: int) -> KernelBody:
+def forward(call: KernelCall, shape: Shape) -> KernelBody:
     """Return the body of the forward kernel, an online softmax.
 
     Inputs: `query` for the rows of the score map, `key` and `value` for its columns. If tiles are
@@ -49,15 +48,11 @@ def forward(score_map: ScoreMap, shape: Shape, width: int) -> KernelBody:
 
     Outputs: `values`, the weighted sum of values of each query, and `logsumexp`, the base-2
     logsumexp of the scores of each query. For relation weights there are three more outputs:
-    `band_scores`, the scores of the entries between the ends before the multiplication by
-    `score_multiplier`, and the sums `weight_before` and `weight_after` of the end relations. A
-    causal mask leaves no `weight_after`.
-
-    Args:
-      score_map: Scoring and masking of the score map, which has one row per query.
-      shape: Number of rows and number of columns of a tile.
-      width: Width of the values.
+    `band_scores`, the scores of the relations 1 to 2k - 1 before the multiplication by
+    `score_multiplier`, and `weight_before` and `weight_after`, the sums of the weights of the
+    relations 0 and 2k. Under a causal mask, no key has relation 2k, and there is no `weight_after`.
     """
+    score_map, width = call.score_map, call.output_types["values"].shape[-1]
     has_weights = score_map.scoring.has_relation_weights
     sides = end_sides(is_causal=score_map.window.is_causal) if has_weights else ()
 
@@ -152,18 +147,15 @@ def forward(score_map: ScoreMap, shape: Shape, width: int) -> KernelBody:
     )
 
 
-def received(score_map: ScoreMap, shape: Shape) -> KernelBody:
+def received(call: KernelCall, shape: Shape) -> KernelBody:
     """Return the body of the kernel for the attention that each key receives.
 
     Inputs: `key` for the rows of the score map, `query` and `logsumexp` for its columns. If tiles
     are skipped, `skipped_sums["received"]` is the attention received from the skipped queries.
 
     Output: `received`, the attention that each key receives, summed over all queries.
-
-    Args:
-      score_map: Scoring and masking of the score map, which has one row per key.
-      shape: Number of rows and number of columns of a tile.
     """
+    score_map = call.score_map
 
     def initialize(context):
         sums = context.skipped_sums
@@ -190,7 +182,7 @@ def received(score_map: ScoreMap, shape: Shape) -> KernelBody:
     return KernelBody(initialize, step, finish, scratch=buffers, ends_with_product=False)
 
 
-def attention_given(score_map: ScoreMap, shape: Shape) -> KernelBody:
+def attention_given(call: KernelCall, shape: Shape) -> KernelBody:
     """Return the body of the kernel that computes Σ_j A_ij g_j for each query i.
 
     A are the attention weights, and g_j is the cotangent of the attention that key j receives.
@@ -200,11 +192,8 @@ def attention_given(score_map: ScoreMap, shape: Shape) -> KernelBody:
     the skipped keys.
 
     Output: `attention_given`, the sum Σ_j A_ij g_j of each query.
-
-    Args:
-      score_map: Scoring and masking of the score map, which has one row per query.
-      shape: Number of rows and number of columns of a tile.
     """
+    score_map = call.score_map
 
     def initialize(context):
         if "attention_given" not in context.skipped_sums:

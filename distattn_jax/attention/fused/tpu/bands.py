@@ -20,12 +20,13 @@ selection for each of the 9 bits of the shifts. Moves by multiples of 8 rows cos
 
 import jax
 import jax.numpy as jnp
-from jax.experimental.pallas import tpu as pltpu
 
 from distattn_jax.attention.fused.tpu.registers import (
     LANES,
     SUBLANES,
     lane_indices,
+    move_down,
+    move_up,
     sublane_indices,
 )
 
@@ -36,12 +37,7 @@ BITS = 9  # of a shift
 
 
 def compute_shifts(offset: jax.Array, clip_distance: int) -> jax.Array:
-    """Return the number of rows by which each column is moved, shape (1, 128).
-
-    Args:
-      offset: Position of query 0 minus the position of key 0.
-      clip_distance: The distance k at which relations are clipped, from 1 to 128.
-    """
+    """Return the number of rows by which each column is moved, shape (1, 128)."""
     return lane_indices((1, LANES)) + ((offset & (LANES - 1)) + LANES - clip_distance)
 
 
@@ -51,7 +47,6 @@ def find_square(query: jax.Array | int, key: jax.Array | int, offset: jax.Array 
     Args:
       query: Index of the first query, a multiple of 128.
       key: Index of the first key, a multiple of 128.
-      offset: Position of query 0 minus the position of key 0.
     """
     bits = LANES.bit_length() - 1
     return jnp.clip((key >> bits) - (query >> bits) - (offset >> bits) + 2, 0, LAST)
@@ -67,12 +62,10 @@ def expand_band(array: jax.Array, shifts: jax.Array, clip_distance: int) -> jax.
 
     Args:
       array: Array by relation, with at least 2k + 1 rows.
-      shifts: Result of `compute_shifts`.
-      clip_distance: The distance k at which relations are clipped.
     """
     last = 2 * clip_distance
     relation = band_relations(shifts)
-    inner = move_down(array, shifts)[:ROWS]
+    inner = move_down(array, shifts, BITS)[:ROWS]
     inner = jnp.where(relation <= 0, array[:1], inner)
     return jnp.where(relation >= last, array[last : last + 1], inner)
 
@@ -86,8 +79,6 @@ def collapse_band(
 
     Args:
       squares: Squares 1 to 4 of a band, shape (512, 128).
-      shifts: Result of `compute_shifts`.
-      clip_distance: The distance k at which relations are clipped.
       ends: Sums of the entries of relation 0 and of relation 2k outside of these squares, shape
         (1, 128).
     """
@@ -98,7 +89,7 @@ def collapse_band(
         for end, is_end in zip(ends, (relation <= 0, relation >= last), strict=True)
     )
     rows = count_rows(clip_distance)
-    inner = move_up(squares, shifts, rows)
+    inner = move_up(squares, shifts, rows, BITS)
     row = sublane_indices((rows, LANES))
     result = jnp.where(row < last, inner, 0.0)
     result = jnp.where(row == 0, before, result)
@@ -109,49 +100,3 @@ def count_rows(clip_distance: int) -> int:
     """Return the number of relations, rounded up to a multiple of 8."""
     relations = 2 * clip_distance + 1
     return relations + -relations % SUBLANES
-
-
-def move_down(array: jax.Array, shifts: jax.Array, bits: int = BITS) -> jax.Array:
-    """Return an array whose column i is moved down by shift_i rows, after zeros.
-
-    The result has at least 2^bits more rows than the array.
-
-    Args:
-      array: Array of 128 columns.
-      shifts: Number of rows for each column, shape (1, 128).
-      bits: Number of bits of the shifts.
-    """
-    rows = _append_zeros(array, SUBLANES)
-    for bit in range(bits):
-        step = 1 << bit
-        if step < SUBLANES:  # The last rows, which are zeros, become the first rows.
-            moved = pltpu.roll(rows, step, 0)
-        else:
-            moved = jnp.concatenate([jnp.zeros((step, LANES), rows.dtype), rows])
-            rows = _append_zeros(rows, step)
-        rows = jnp.where((shifts & step) != 0, moved, rows)
-    return rows
-
-
-def move_up(array: jax.Array, shifts: jax.Array, count: int, bits: int = BITS) -> jax.Array:
-    """Return the first rows of an array whose column i is moved up by shift_i rows.
-
-    Args:
-      array: Array of 128 columns and at most count + 2^bits rows.
-      shifts: Number of rows for each column, shape (1, 128).
-      count: Number of rows of the result, a multiple of 8.
-      bits: Number of bits of the shifts.
-    """
-    rows = _append_zeros(array, count + (1 << bits) - array.shape[0])
-    for bit in reversed(range(bits)):
-        step = 1 << bit
-        if step < SUBLANES:
-            moved = pltpu.roll(rows, rows.shape[0] - step, 0)
-        else:  # Smaller bits move the result by less than `step` rows.
-            moved, rows = rows[step : count + 2 * step], rows[: count + step]
-        rows = jnp.where((shifts & step) != 0, moved, rows)
-    return rows[:count]
-
-
-def _append_zeros(array: jax.Array, count: int) -> jax.Array:
-    return jnp.concatenate([array, jnp.zeros((count, LANES), array.dtype)])

@@ -37,13 +37,12 @@ def keep_distances(
     *,
     needs_distances: bool,
 ) -> KernelBody:
-    """Return a kernel body that stores f before it computes a tile that is near the diagonal.
+    """Return a kernel body that stores f before it computes a tile that is not far.
 
-    If f is cheap to evaluate and diagonals would have to share slots, return `body` unchanged.
+    The scoring has a distance function f. If f is cheap to evaluate and diagonals would have to
+    share slots, return `body` unchanged.
 
     Args:
-      body: Computation of the kernel.
-      score_map: Scoring and masking of the score map. The scoring has a distance function.
       shape: Number of keys and number of queries of a tile.
       diagonals: Number of diagonals of tiles of the score map.
       needs_distances: True if the kernel computes gradients of the coefficients of f. It then also
@@ -108,7 +107,7 @@ def _store(score_map: ScoreMap, context: BlockContext, tile: Tile) -> None:
 
 
 def _find_slot(context: BlockContext, tile: Tile) -> jax.Array:
-    """Return the slot of the diagonal of a tile."""
+    """Return the index of the slot in VMEM for f of a tile. All tiles of a diagonal share it."""
     keys, queries = tile.shape
     slots = context.kept["f"].shape[0]
     diagonal = lax.div(tile.query, queries) - lax.div(tile.key, keys)

@@ -12,15 +12,14 @@ Arrays in VMEM are transposed: queries have shape (H, queries), and a tile has s
 import jax
 import jax.numpy as jnp
 
+from distattn_jax.attention.fused.kernel_calls import KernelCall
 from distattn_jax.attention.fused.score_map import (
-    ScoreMap,
     compute_gradient_multiplier,
     read_dropout_scale,
 )
-from distattn_jax.attention.fused.tpu.kernel_body import BlockContext, KernelBody, Tile
+from distattn_jax.attention.fused.tpu.kernel_body import BlockContext, KernelBody, Shape, Tile
 from distattn_jax.attention.fused.tpu.position_tiles import add_gradients
-from distattn_jax.attention.fused.tpu.products import multiply
-from distattn_jax.attention.fused.tpu.registers import LANES
+from distattn_jax.attention.fused.tpu.registers import LANES, multiply
 from distattn_jax.attention.fused.tpu.relation_tiles import (
     GRADIENT,
     add_gradient,
@@ -39,34 +38,23 @@ from distattn_jax.attention.fused.tpu.tile_weights import (
 )
 
 
-def query_gradient(
-    score_map: ScoreMap,
-    queries: int,
-    width: int,
-    *,
-    has_received: bool,
-    has_bias: bool,
-    origin: int,
-) -> KernelBody:
+def query_gradient(call: KernelCall, shape: Shape) -> KernelBody:
     """Return the body of the kernel for the gradients of the queries and the coefficients.
 
     Inputs: resident `query`, `values_cotangent`, `logsumexp` and `negative_delta`; streamed `key`,
-    `value` and, if `has_received` is True, `received_cotangent`.
+    `value` and, if the received attention has a cotangent, `received_cotangent`.
 
     Outputs: `query`, the gradient of the queries, and one output with one number per query for each
     of the scoring's `gradient_names`. The caller sums each of them over the queries. A scoring with
     relation products has the output `relation_products_gradient`. A scoring with positions has the
     outputs `position_query` and `positions`, the gradient of the position vectors before scaling.
-
-    Args:
-      score_map: Scoring and masking of the score map, which has one row per query.
-      queries: Number of queries of a block.
-      width: Width of the queries.
-      has_received: True if the attention that each key receives has a cotangent.
-      has_bias: True if all queries share their relation products. The gradient is then summed over
-        the groups of 128 queries.
-      origin: Index of the diagonal query = key in the gradient of the position vectors.
     """
+    score_map, queries, has_received = call.score_map, shape[1], call.has_received_cotangent
+    products = call.relations.get("relation_products")
+    # The gradient of a bias, which all queries share, is summed over the groups of 128 queries.
+    has_bias = products is not None and products.shape[1] == 1
+    width = call.resident["query"].shape[-1]
+    origin = call.schedule.blocks * queries  # number of queries with their padding
     names = score_map.scoring.gradient_names
     summed = names[: score_map.scoring.summed_gradients]
 
@@ -122,23 +110,16 @@ def query_gradient(
     return KernelBody(scratch, fill_with_zeros, step, finish, summed_outputs)
 
 
-def key_gradient(
-    score_map: ScoreMap, keys: int, widths: tuple[int, int], *, has_received: bool
-) -> KernelBody:
+def key_gradient(call: KernelCall, shape: Shape) -> KernelBody:
     """Return the body of the kernel for the gradients of keys and values.
 
-    Inputs: resident `key`, `value` and, if `has_received` is True, `received_cotangent`; streamed
-    `query`, `values_cotangent`, `logsumexp` and `negative_delta`. If tiles are skipped,
-    `skipped_sums["value"]` is their part of the gradient of the values.
+    Inputs: resident `key`, `value` and, if the received attention has a cotangent,
+    `received_cotangent`; streamed `query`, `values_cotangent`, `logsumexp` and `negative_delta`. If
+    tiles are skipped, `skipped_sums["value"]` is their part of the gradient of the values.
 
     Outputs: `key`, the gradient of the keys, and `value`, the gradient of the values.
-
-    Args:
-      score_map: Scoring and masking of the score map, which has one row per key.
-      keys: Number of keys of a block.
-      widths: Width of the keys and width of the values.
-      has_received: True if the attention that each key receives has a cotangent.
     """
+    score_map, keys, has_received = call.score_map, shape[0], call.has_received_cotangent
 
     def initialize(context: BlockContext) -> None:
         fill_with_zeros(context)
@@ -184,5 +165,5 @@ def key_gradient(
         value = context.scratch["value"][...] * read_dropout_scale(context.scalars)
         return {"key": jnp.where(is_visible, key, 0.0), "value": jnp.where(is_visible, value, 0.0)}
 
-    scratch = {"key": (widths[0], keys), "value": (widths[1], keys)}
+    scratch = {name: (call.output_types[name].shape[-1], keys) for name in ("key", "value")}
     return KernelBody(scratch, initialize, step, finish)

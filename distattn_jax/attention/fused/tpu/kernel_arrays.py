@@ -10,9 +10,11 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Num
 
-from distattn_jax.attention.fused.call_arrays import collect_masks
-from distattn_jax.attention.fused.operands import BackwardOperands, Operands
+from distattn_jax.attention.fused.kernel_calls import KernelCall
+from distattn_jax.attention.fused.operands import Operands
+from distattn_jax.attention.fused.tpu.bands import count_rows
 from distattn_jax.attention.fused.tpu.registers import LANES, SUBLANES
+from distattn_jax.attention.fused.tpu.relation_tiles import GRADIENT
 from distattn_jax.attention.fused.tpu.tile_configs import TileConfig
 
 
@@ -20,57 +22,36 @@ class KernelArrays:
     """Arrays of the kernels of one attention call."""
 
     def __init__(self, operands: Operands, config: TileConfig):
-        """Transpose and pad the operands.
-
-        Args:
-          operands: Arrays of the call.
-          config: Tile sizes.
-        """
         self.operands = operands
         self.queries, self.keys = operands.query.shape[1], operands.key.shape[1]
         self.padded_queries = self.queries + -self.queries % config.queries
         self.padded_keys = self.keys + -self.keys % config.keys
-        self.query = _transpose(operands.query, self.padded_queries)
-        self.key = _transpose(operands.key, self.padded_keys)
-        self.key_rows = jnp.swapaxes(self.key, 2, 3)  # The compiler removes unused copies.
-        self.value = _transpose(operands.value, self.padded_keys)
 
-    def transpose_queries(self, query: Float[Array, "B T N H"]) -> Float[Array, "B N H _"]:
-        """Transpose and pad a matrix with one row per query."""
-        return _transpose(query, self.padded_queries)
-
-    def query_inputs(self, backward: BackwardOperands) -> dict[str, Array]:
-        """Return the inputs of a gradient kernel that belong to queries, besides the queries."""
-        assert backward.negative_delta is not None, "`query_gradient` computes it"
-        return {
-            "values_cotangent": _transpose(backward.values_cotangent, self.padded_queries),
-            "logsumexp": backward.logsumexp[:, :, None],
-            "negative_delta": self.pad_queries(backward.negative_delta),
-        }
-
-    def received_cotangent(self, backward: BackwardOperands) -> dict[str, Array]:
-        """Return the cotangent of the received attention by its name, or an empty dict."""
-        cotangent = backward.received_cotangent
-        return {} if cotangent is None else {"received_cotangent": self.pad_keys(cotangent)}
-
-    def masks(self, *, is_transposed: bool) -> tuple[dict[str, Array], ...]:
-        """Return the masks and segments of rows, of columns and of entries, by name."""
-        rows, columns = collect_masks(
-            self.operands, self.pad_queries, self.pad_keys, is_transposed=is_transposed
-        )
-        entries: dict[str, Array] = {}
-        if self.operands.mask is not None:
-            mask = jnp.swapaxes(self.operands.mask[:, :, : self.queries, : self.keys], 2, 3)
-            padding = (self.padded_keys - self.keys, self.padded_queries - self.queries)
-            widths = ((0, 0), (0, 0), (0, padding[0]), (0, padding[1]))
-            entries["mask"] = jnp.pad(mask, widths)
-        return rows, columns, entries
-
-    def arrange_by_diagonal(self, table: Float[Array, "B N D"]) -> Float[Array, "B N 1 _"]:
-        """Return a table in which element `padded_keys` + query - key belongs to an entry.
+    def arrange(self, arrays: dict[str, Array], *, is_keys: bool) -> dict[str, Array]:
+        """Return matrices and vectors of `KernelCall` in the layout of the kernels.
 
         Args:
-          table: One number for each relative position, as in `Operands.tables`.
+          arrays: Arrays by name.
+          is_keys: True if the arrays belong to keys, False if they belong to queries.
+        """
+        length = self.padded_keys if is_keys else self.padded_queries
+        return {
+            name: _pad_vector(x, length) if x.ndim == 3 else _transpose(x, length)
+            for name, x in arrays.items()
+        }
+
+    def mask_entries(self) -> dict[str, Array]:
+        """Return the mask of pairs by its name, with one row per key, or an empty dict."""
+        if self.operands.mask is None:
+            return {}
+        mask = jnp.swapaxes(self.operands.mask[:, :, : self.queries, : self.keys], 2, 3)
+        padding = (self.padded_keys - self.keys, self.padded_queries - self.queries)
+        return {"mask": jnp.pad(mask, ((0, 0), (0, 0), (0, padding[0]), (0, padding[1])))}
+
+    def arrange_by_diagonal(self, table: Float[Array, "B N D"]) -> Float[Array, "B N 1 _"]:
+        """Return one of `Operands.tables` arranged by diagonal, with padding.
+
+        Element `padded_keys` + query - key belongs to the entry of a query and a key.
         """
         length = self.padded_keys + self.padded_queries
         before = self.padded_keys - self.keys
@@ -78,36 +59,15 @@ class KernelArrays:
         return jnp.pad(table, ((0, 0), (0, 0), (before, after)))[:, :, None, :length]
 
     def arrange_positions(self, positions: Float[Array, "#B D #N H"]) -> Float[Array, "#B #N H _"]:
-        """Return position vectors, where column `padded_queries` + key - query is of an entry.
+        """Return the position vectors arranged by diagonal, with padding.
 
-        Args:
-          positions: Position vectors, as in `Operands.positions`.
+        Column `padded_queries` + key - query belongs to the entry of a query and a key.
         """
         length = self.padded_keys + self.padded_queries
         before = self.padded_queries - self.queries
         flipped = jnp.flip(positions, axis=1)
         padding = ((0, 0), (before, max(0, length - before - flipped.shape[1])), (0, 0), (0, 0))
         return jnp.transpose(jnp.pad(flipped, padding)[:, :length], (0, 2, 3, 1))
-
-    def restore_positions(
-        self, gradient: Float[Array, "#B N _ 128"], positions: Float[Array, "#B D #N H"]
-    ) -> Float[Array, "#B D #N H"]:
-        """Return the gradient of the position vectors from the output of a kernel.
-
-        Args:
-          gradient: Output `positions` of the kernel `query_gradient`.
-          positions: Position vectors, as in `Operands.positions`.
-        """
-        batch, heads, _, lanes = gradient.shape
-        groups = gradient.reshape(batch, heads, -1, positions.shape[3], lanes)
-        by_diagonal = jnp.transpose(groups, (0, 2, 4, 1, 3)).reshape(
-            batch, -1, heads, positions.shape[3]
-        )
-        before = self.padded_queries - self.queries
-        flipped = by_diagonal[:, before : before + positions.shape[1]]
-        missing = positions.shape[1] - flipped.shape[1]
-        result = jnp.flip(jnp.pad(flipped, ((0, 0), (0, missing), (0, 0), (0, 0))), axis=1)
-        return result if positions.shape[2] == heads else result.sum(axis=2, keepdims=True)
 
     def arrange_by_relation(self, array: Float[Array, "#B _ N R"]) -> Float[Array, "#B N _ _"]:
         """Return an array by relation with one row per relation and one column per query.
@@ -122,26 +82,81 @@ class KernelArrays:
         padding = -array.shape[3] % SUBLANES
         return _transpose(jnp.pad(array, ((0, 0), (0, 0), (0, 0), (0, padding))), length)
 
-    def pad_queries(self, vector: Num[Array, "#B #N _"]) -> Num[Array, "#B #N 1 _"]:
-        """Pad a vector of one number per query with zeros, and insert an axis of size 1."""
-        return _pad_vector(vector, self.padded_queries)
+    def output_types(self, call: KernelCall) -> dict[str, jax.ShapeDtypeStruct]:
+        """Return the types of all outputs of a kernel in the layout of the kernels."""
+        types = {}
+        batch, _, heads, _ = self.operands.query.shape
+        length = self.padded_keys if call.score_map.is_transposed else self.padded_queries
+        for name, x in call.output_types.items():
+            width = 1 if len(x.shape) == 3 else x.shape[3]
+            types[name] = jax.ShapeDtypeStruct((batch, heads, width, length), x.dtype)
+        return types | self._relation_types(call) | self._position_types(call)
 
-    def pad_keys(self, vector: Num[Array, "#B #N _"]) -> Num[Array, "#B #N 1 _"]:
-        """Pad a vector of one number per key with zeros, and insert an axis of size 1."""
-        return _pad_vector(vector, self.padded_keys)
+    def restore_outputs(self, outputs: dict[str, Array], call: KernelCall) -> dict[str, Array]:
+        """Return the outputs of a kernel in the layout of `KernelCall`. Vectors stay padded."""
+        length = self.keys if call.score_map.is_transposed else self.queries
+        restored = {
+            name: outputs[name][:, :, 0] if len(x.shape) == 3 else _restore(outputs[name], length)
+            for name, x in call.output_types.items()
+        }
+        relations = 2 * call.score_map.scoring.clip_distance + 1
+        if "relation_weights" in outputs:
+            weights = _restore(outputs["relation_weights"], length)
+            restored["relation_weights"] = weights[..., :relations]
+        if GRADIENT in outputs:
+            if self.operands.shares_relation_products:
+                gradient = outputs[GRADIENT][:, :, :relations].sum(axis=3)[None]
+            else:
+                gradient = _restore(outputs[GRADIENT], length)[..., :relations]
+            restored["relation_products"] = gradient
+        if "positions" in outputs:
+            restored["positions"] = self._restore_positions(outputs["positions"], call)
+        return restored
 
-    def query_type(self, width: int, dtype=jnp.float32) -> jax.ShapeDtypeStruct:
-        """Return the type of an output with one column per query."""
-        batch, heads = self.query.shape[:2]
-        return jax.ShapeDtypeStruct((batch, heads, width, self.padded_queries), dtype)
+    def _relation_types(self, call: KernelCall) -> dict[str, jax.ShapeDtypeStruct]:
+        """Return the type of the output by relation of a kernel by its name, or an empty dict."""
+        batch, _, heads, _ = self.operands.query.shape
+        scoring = call.score_map.scoring
+        rows = count_rows(scoring.clip_distance)
+        by_query = jax.ShapeDtypeStruct((batch, heads, rows, self.padded_queries), jnp.float32)
+        if call.name == "forward" and scoring.has_relation_weights:
+            return {"relation_weights": by_query}
+        if call.name == "query_gradient" and scoring.has_relation_products:
+            summed = jax.ShapeDtypeStruct((1, heads, rows, LANES), jnp.float32)
+            return {GRADIENT: summed if self.operands.shares_relation_products else by_query}
+        return {}
 
-    def key_type(self, width: int, dtype=jnp.float32) -> jax.ShapeDtypeStruct:
-        """Return the type of an output with one column per key, for every query head."""
-        batch, heads = self.query.shape[:2]
-        return jax.ShapeDtypeStruct((batch, heads, width, self.padded_keys), dtype)
+    def _position_types(self, call: KernelCall) -> dict[str, jax.ShapeDtypeStruct]:
+        """Return the type of the gradient of the position vectors by its name, or an empty dict."""
+        positions = self.operands.positions
+        if call.name != "query_gradient" or positions is None:
+            return {}
+        heads, width = self.operands.query.shape[2:]
+        rows = (self.padded_queries + self.padded_keys) // LANES * width
+        # Shared vectors of all heads are summed after the kernel, before they are rounded.
+        dtype = positions.dtype if positions.shape[2] == heads else jnp.float32
+        return {"positions": jax.ShapeDtypeStruct((positions.shape[0], heads, rows, LANES), dtype)}
+
+    def _restore_positions(
+        self, gradient: Float[Array, "#B N _ 128"], call: KernelCall
+    ) -> Float[Array, "#B D #N H"]:
+        """Return the gradient of the position vectors in the shape of the operand."""
+        positions, scoring = self.operands.positions, call.score_map.scoring
+        assert positions is not None, "the kernel has computed their gradient"
+        batch, heads, _, lanes = gradient.shape
+        groups = gradient.reshape(batch, heads, -1, positions.shape[3], lanes)
+        by_diagonal = jnp.transpose(groups, (0, 2, 4, 1, 3)).reshape(
+            batch, -1, heads, positions.shape[3]
+        )
+        before = self.padded_queries - self.queries
+        flipped = by_diagonal[:, before : before + positions.shape[1]]
+        missing = positions.shape[1] - flipped.shape[1]
+        result = jnp.flip(jnp.pad(flipped, ((0, 0), (0, missing), (0, 0), (0, 0))), axis=1)
+        result = result if positions.shape[2] == heads else result.sum(axis=2, keepdims=True)
+        return (result * scoring.scale).astype(positions.dtype)
 
 
-def restore(x: Float[Array, "B N W _"], length: int) -> Float[Array, "B {length} N W"]:
+def _restore(x: Float[Array, "B N W _"], length: int) -> Float[Array, "B {length} N W"]:
     """Transpose an output of a kernel to (B, L, N, W), and remove its padding."""
     return jnp.transpose(x, (0, 3, 1, 2))[:, :length]
 

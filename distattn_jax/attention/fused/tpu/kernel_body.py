@@ -17,10 +17,11 @@ from typing import Any, NamedTuple
 
 import jax
 
-from distattn_jax.attention.fused.runs import TileKind
 from distattn_jax.attention.fused.score_map import Scalars
+from distattn_jax.attention.fused.tile_runs import TileKind
 
 ROW_ARRAYS = ("key_rows",)
+Shape = tuple[int, int]  # keys and queries of a tile
 
 
 class Tile(NamedTuple):

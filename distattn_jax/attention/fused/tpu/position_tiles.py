@@ -14,10 +14,14 @@ import jax.experimental.pallas as pl
 import jax.numpy as jnp
 
 from distattn_jax.attention.fused.score_map import ScoreMap
-from distattn_jax.attention.fused.tpu.bands import move_down, move_up
 from distattn_jax.attention.fused.tpu.kernel_body import BlockContext, Tile
-from distattn_jax.attention.fused.tpu.products import multiply
-from distattn_jax.attention.fused.tpu.registers import LANES, lane_indices
+from distattn_jax.attention.fused.tpu.registers import (
+    LANES,
+    lane_indices,
+    move_down,
+    move_up,
+    multiply,
+)
 
 BITS = 8  # of a shift
 LANES_BITS = LANES.bit_length() - 1
@@ -44,8 +48,6 @@ def add_gradients(
     vector has numbers.
 
     Args:
-      context: Data of the program, which owns a block of queries.
-      tile: Position and properties of the tile.
       product_gradient: Gradient of the products of the tile.
       origin: Index of the diagonal query = key.
     """
@@ -71,5 +73,5 @@ def _select_window(tile: Tile, positions: jax.Array, first: int) -> jax.Array:
 
 
 def _shifts() -> jax.Array:
-    """Return the number of rows between the diagonal and the key of each query."""
+    """Return the number of rows by which the column of each query moves: 128 - i for query i."""
     return LANES - lane_indices((1, LANES))

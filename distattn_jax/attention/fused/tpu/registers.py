@@ -1,8 +1,14 @@
-"""Indices of lanes and sublanes, and the size of a register."""
+"""Operations on matrices in registers: indices, products, and columns that move up or down.
+
+A register has 8 rows (sublanes) and 128 columns (lanes).
+"""
 
 import jax
 import jax.numpy as jnp
 from jax import lax
+from jax.experimental.pallas import tpu as pltpu
+
+from distattn_jax.attention.fused.operands import select_precision
 
 LANES = 128
 SUBLANES = 8
@@ -21,3 +27,60 @@ def sublane_indices(shape: tuple[int, int]) -> jax.Array:
 def to_column(row: jax.Array) -> jax.Array:
     """Return a row of shape (1, n) as a column of shape (n, 1)."""
     return jnp.transpose(jnp.broadcast_to(row, (LANES, row.shape[1])))[:, :1]
+
+
+def multiply(left: jax.Array, right: jax.Array, axes: tuple[int, int]) -> jax.Array:
+    """Multiply two matrices, and return the product in float32.
+
+    Args:
+      axes: Axis of each matrix over which the products are summed.
+    """
+    return lax.dot_general(
+        left,
+        right,
+        (((axes[0],), (axes[1],)), ((), ())),
+        precision=select_precision(left.dtype),
+        preferred_element_type=jnp.float32,
+    )
+
+
+def move_down(array: jax.Array, shifts: jax.Array, bits: int) -> jax.Array:
+    """Return an array whose column i is moved down by shift_i rows, after zeros.
+
+    The result has at least 2^bits more rows than the array.
+
+    Args:
+      shifts: Number of rows for each column, shape (1, 128).
+      bits: Number of bits of the shifts.
+    """
+    rows = _append_zeros(array, SUBLANES)
+    for bit in range(bits):
+        step = 1 << bit
+        if step < SUBLANES:  # The last rows, which are zeros, become the first rows.
+            moved = pltpu.roll(rows, step, 0)
+        else:
+            moved = jnp.concatenate([jnp.zeros((step, LANES), rows.dtype), rows])
+            rows = _append_zeros(rows, step)
+        rows = jnp.where((shifts & step) != 0, moved, rows)
+    return rows
+
+
+def move_up(array: jax.Array, shifts: jax.Array, count: int, bits: int) -> jax.Array:
+    """Return the first rows of an array whose column i is moved up by shift_i rows.
+
+    Args:
+      array: Array of 128 columns and at most count + 2^bits rows.
+    """
+    rows = _append_zeros(array, count + (1 << bits) - array.shape[0])
+    for bit in reversed(range(bits)):
+        step = 1 << bit
+        if step < SUBLANES:
+            moved = pltpu.roll(rows, rows.shape[0] - step, 0)
+        else:  # Smaller bits move the result by less than `step` rows.
+            moved, rows = rows[step : count + 2 * step], rows[: count + step]
+        rows = jnp.where((shifts & step) != 0, moved, rows)
+    return rows[:count]
+
+
+def _append_zeros(array: jax.Array, count: int) -> jax.Array:
+    return jnp.concatenate([array, jnp.zeros((count, LANES), array.dtype)])

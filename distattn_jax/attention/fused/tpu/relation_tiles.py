@@ -5,9 +5,9 @@ products P and the cotangent G of the relation weights. Kernels of a block of qu
 inputs to bands once (see `bands`). Kernels of a block of keys expand them for each tile of queries
 that is not far. A bias that all queries share has one group of 128 equal columns.
 
-The relation weights W are sums of unnormalised weights, relative to the reference of their query
-when the tile was visited. The band stores this reference, so that the last step can normalise all
-weights.
+The relation weights W are sums of unnormalised weights 2^(score - reference). The reference of a
+query may change from tile to tile: see `weight_kernels.forward`. The buffer `relation_reference`
+keeps it for each square of a band, so that the last step can normalise all weights.
 """
 
 from collections.abc import Iterable
@@ -39,8 +39,6 @@ def expand_inputs(
     """Return a kernel body that expands its inputs by relation to bands.
 
     Args:
-      body: Computation of the kernel.
-      score_map: Scoring and masking of the score map.
       blocks: Number of columns of each input by relation in VMEM, by the name of the input.
       streamed: Names of the inputs that belong to the columns of the score map.
     """
@@ -69,15 +67,9 @@ def expand_inputs(
 
 
 def read_relations(score_map: ScoreMap, context: BlockContext, tile: Tile, name: str) -> jax.Array:
-    """Return the number of an input by relation for each entry of a tile.
+    """Return the number that an input by relation, given its name, has for each entry of a tile.
 
     In a far tile, all keys of a query have the same number, so that the result has one row.
-
-    Args:
-      score_map: Scoring and masking of the score map.
-      context: Data of the program.
-      tile: Position and properties of the tile.
-      name: Name of the input.
     """
     band = context.scratch[_band_name(name)]
     if tile.kind.is_far:
@@ -92,7 +84,7 @@ def read_relations(score_map: ScoreMap, context: BlockContext, tile: Tile, name:
 
 
 def weight_scratch(score_map: ScoreMap, queries: int) -> dict[str, tuple[int, ...]]:
-    """Return the buffers for the relation weights, or an empty dict if there are no weights."""
+    """Return the shapes of the buffers for the relation weights, or an empty dict."""
     if not score_map.scoring.has_relation_weights:
         return {}
     groups = queries // LANES
@@ -104,13 +96,7 @@ def weight_scratch(score_map: ScoreMap, queries: int) -> dict[str, tuple[int, ..
 
 
 def scale_weights(score_map: ScoreMap, context: BlockContext, correction: jax.Array) -> None:
-    """Multiply the sums of weights by a factor, after a change of the reference of their queries.
-
-    Args:
-      score_map: Scoring and masking of the score map.
-      context: Data of the program.
-      correction: Factor of each query, shape (1, queries).
-    """
+    """Multiply the sums of weights by a factor per query, after a change of the reference."""
     if score_map.scoring.has_relation_weights:
         for side in _sides(score_map):
             context.scratch[ENDS[side]][...] *= correction
@@ -126,9 +112,6 @@ def add_weights(
     """Add the weights of a tile to the relation weights of its queries.
 
     Args:
-      score_map: Scoring and masking of the score map.
-      context: Data of the program.
-      tile: Position and properties of the tile.
       weights: Weights relative to `reference`, after dropout.
       reference: Reference of each query, shape (1, queries).
     """
@@ -154,8 +137,6 @@ def finish_weights(
     """Return the relation weights by their name, or an empty dict if there are no weights.
 
     Args:
-      score_map: Scoring and masking of the score map.
-      context: Data of the program after the last tile.
       reference: Reference of each query, shape (1, queries).
       normaliser: Factor that turns weights relative to `reference` into attention weights.
     """
@@ -183,10 +164,9 @@ def finish_weights(
 
 
 def gradient_scratch(score_map: ScoreMap, queries: int) -> dict[str, tuple[int, ...]]:
-    """Return the buffers for the gradient of the relation products, or an empty dict.
+    """Return the shape of the buffer for the gradient of the relation products, or an empty dict.
 
     Args:
-      score_map: Scoring and masking of the score map.
       queries: Number of columns of the gradient: the queries of a block, or 128 for a bias.
     """
     if not score_map.scoring.has_relation_products:
@@ -212,13 +192,7 @@ def add_gradient(
 def finish_gradient(
     score_map: ScoreMap, context: BlockContext, multiplier: Any
 ) -> dict[str, jax.Array]:
-    """Return the gradient of the relation products by its name, or an empty dict.
-
-    Args:
-      score_map: Scoring and masking of the score map.
-      context: Data of the program after the last tile.
-      multiplier: Factor of the gradient.
-    """
+    """Return the gradient of the relation products by its name, or an empty dict."""
     if not score_map.scoring.has_relation_products:
         return {}
     band = context.scratch[GRADIENT]

@@ -14,20 +14,20 @@ the kernel computes the current one.
 """
 
 import functools
-import itertools
-from typing import Any
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import jax
+import jax.custom_batching
 import jax.experimental.pallas as pl
 import jax.numpy as jnp
 from jax import lax
 from jax.experimental.pallas import tpu as pltpu
-from jaxtyping import Array
+from jaxtyping import Array, Int
 
 from distattn_jax.attention.fused import varying
 from distattn_jax.attention.fused.interpreter import is_interpreted
-from distattn_jax.attention.fused.runs import Schedule, TileKind
-from distattn_jax.attention.fused.tpu.fold_batches import fold_batches
+from distattn_jax.attention.fused.tile_runs import TileKind, TileSchedule
 from distattn_jax.attention.fused.tpu.kernel_body import (
     ROW_ARRAYS,
     BlockContext,
@@ -35,19 +35,53 @@ from distattn_jax.attention.fused.tpu.kernel_body import (
     KernelInputs,
     Tile,
 )
-from distattn_jax.attention.fused.tpu.scratch import SLOTS, Scratch, scratch_types
 from distattn_jax.attention.fused.tpu.tile_configs import MULTIPLE, TileConfig
-from distattn_jax.attention.fused.tpu.tile_runs import TileRun, list_runs
 
 ROUNDED_ROWS = 16  # at a time: a register of bfloat16 numbers, and a divisor of all widths
+SLOTS = 2  # of each streamed array
 VMEM_LIMIT_BYTES = 56 * 2**20  # A TPU v5p has 64 MiB, a TPU v5e or v6e has 128 MiB.
+
+
+class Scratch(NamedTuple):
+    """Buffers in VMEM and semaphores of the copies.
+
+    Attributes:
+      slots: Two slots for each streamed array.
+      arrived: A semaphore for each slot of each streamed array, in the order of `slots`.
+      body: Buffers of the kernel body.
+      kept: Buffers of the kernel body that keep their contents from block to block.
+      sums: Float32 buffers for the summed outputs of 16 bits. Others are summed in place.
+    """
+
+    slots: dict[str, Any]
+    arrived: Any
+    body: dict[str, Any]
+    kept: dict[str, Any]
+    sums: dict[str, Any]
+
+
+class RunNumbers(NamedTuple):
+    """Numbers of a run of consecutive tiles that a kernel reads.
+
+    Attributes:
+      start: Index of the first tile.
+      end: Index of the last tile plus 1.
+      shift: Number of tiles in all runs before this run, minus `start`. The sum of `shift` and the
+        index of a tile is even if the tile is copied to slot 0, and odd for slot 1.
+      next_tile: First tile of the next run that is not empty, or -1 after the last run.
+    """
+
+    start: Array
+    end: Array
+    shift: Array
+    next_tile: Array
 
 
 def run_tile_loop(
     body: KernelBody,
     inputs: KernelInputs,
     output_types: dict[str, jax.ShapeDtypeStruct],
-    schedule: Schedule,
+    schedule: TileSchedule,
     config: TileConfig,
     name: str,
     *,
@@ -57,17 +91,13 @@ def run_tile_loop(
     """Run a kernel over all blocks of all heads, and return its outputs by name.
 
     Args:
-      body: Computation of the kernel.
-      inputs: Input arrays of the kernel.
       output_types: Shapes (B, N, W, L) and dtypes of the outputs, by name. If the batch of a summed
         output is 1, the output is also summed over all examples.
-      schedule: Kinds of the runs, and their order. The kernel has one loop for each kind, or
-        for each run if the tiles are in the order of their columns.
-      config: Tile sizes.
       name: Name of the kernel in profiles.
       is_transposed: True if a program owns a block of keys, False for a block of queries.
-      origin: Index of the diagonal query = key in `inputs.diagonals`, a multiple of 128 that is at
-        least the number of keys.
+      origin: Index of the main diagonal (query = key) in `inputs.diagonals`. The first diagonals
+        belong to the last keys, so that `origin` is at least the number of keys. It is a multiple
+        of 128.
     """
     batch = inputs.runs.shape[0]
 
@@ -82,13 +112,13 @@ def run_tile_loop(
         }
         return _call_kernel(body, types, schedule, config, name, is_transposed, origin, inputs)
 
-    return fold_batches(call)(varying.mark_varying(inputs, varying.varying_axes(inputs)))
+    return _fold_batches(call)(varying.mark_varying(inputs, varying.varying_axes(inputs)))
 
 
 def _call_kernel(
     body: KernelBody,
     output_types: dict[str, jax.ShapeDtypeStruct],
-    schedule: Schedule,
+    schedule: TileSchedule,
     config: TileConfig,
     name: str,
     is_transposed: bool,
@@ -101,7 +131,7 @@ def _call_kernel(
     # Each program copies the last two axes of an array in SMEM.
     scalars = {name: array[:, :, None] for name, array in inputs.scalars.items()}
     sums = {name: jnp.swapaxes(array, 2, 3) for name, array in inputs.skipped_sums.items()}
-    runs = list_runs(inputs.runs)[:, :, :, None]
+    runs = _list_runs(inputs.runs)[:, :, :, None]
     arrays = inputs._replace(scalars=scalars, skipped_sums=sums, runs=runs)
 
     def whole(array: Any, memory_space: Any = None) -> pl.BlockSpec:
@@ -136,7 +166,7 @@ def _call_kernel(
     kernel = functools.partial(
         _run_block,
         body=body,
-        kinds=schedule.kinds,
+        loops=schedule.loops,
         config=config,
         counts=(batch, heads),
         examples_per_sum={
@@ -154,7 +184,7 @@ def _call_kernel(
             name: (whole if name in body.summed_outputs else resident)(x)
             for name, x in output_types.items()
         },
-        scratch_shapes=scratch_types(body, inputs, output_types, config, is_transposed),
+        scratch_shapes=_scratch_types(body, inputs, output_types, config, is_transposed),
         compiler_params=pltpu.CompilerParams(
             # Only one core may compute a head whose examples share buffers or sums.
             dimension_semantics=(
@@ -169,6 +199,94 @@ def _call_kernel(
         interpret=pltpu.InterpretParams() if is_interpreted() else False,
     )
     return run(arrays if is_interpreted() else _keep_in_hbm(arrays))
+
+
+def _scratch_types(
+    body: KernelBody,
+    inputs: KernelInputs,
+    output_types: dict[str, jax.ShapeDtypeStruct],
+    config: TileConfig,
+    is_transposed: bool,
+) -> tuple[Scratch]:
+    """Return the types of all buffers and semaphores of a program."""
+    _, tile_columns = config.divide(is_transposed=is_transposed)
+    shapes: dict[str, tuple[int, int]] = {
+        name: (tile_columns, array.shape[3])
+        if name in ROW_ARRAYS
+        else (array.shape[2], tile_columns)
+        for name, array in inputs.streamed.items()
+    }
+    shapes |= dict.fromkeys(inputs.entries, config.shape)
+    shapes |= dict.fromkeys(inputs.diagonals, (1, config.queries + config.keys))
+    for name, array in inputs.positions.items():
+        shapes[name] = (array.shape[2], config.queries + config.keys)
+    arrays = inputs.streamed | inputs.entries | inputs.diagonals | inputs.positions
+    slots = {
+        name: pltpu.VMEM((SLOTS, *shape), arrays[name].dtype) for name, shape in shapes.items()
+    }
+    return (
+        Scratch(
+            slots=slots,
+            arrived=pltpu.SemaphoreType.DMA((len(slots), SLOTS)),
+            body={
+                name: pltpu.VMEM(x, jnp.float32) if isinstance(x, tuple) else x
+                for name, x in body.scratch.items()
+            },
+            kept=dict(body.kept),
+            sums={
+                name: pltpu.VMEM(output_types[name].shape[2:], jnp.float32)
+                for name in body.summed_outputs
+                if output_types[name].dtype != jnp.float32
+            },
+        ),
+    )
+
+
+def _list_runs(runs: Int[Array, "B N blocks R 2"]) -> Int[Array, "B N blocks _"]:
+    """Return the first tile of each block, or -1, followed by the numbers of each `RunNumbers`."""
+    start, end = runs[..., 0], runs[..., 1]
+    count, index = runs.shape[3], jnp.arange(runs.shape[3], dtype=jnp.int32)
+    is_empty = start >= end
+    lengths = jnp.where(is_empty, 0, end - start)
+    shift = jnp.cumsum(lengths, axis=-1) - lengths - start
+    # Index of the first non-empty run at or after each run, or `count`.
+    following = lax.cummin(jnp.where(is_empty, count, index), axis=3, reverse=True)
+    following = jnp.pad(following, ((0, 0), (0, 0), (0, 0), (0, 1)), constant_values=count)
+    starts = jnp.pad(start, ((0, 0), (0, 0), (0, 0), (0, 1)), constant_values=-1)
+    first_tiles = jnp.take_along_axis(starts, following, axis=3)
+    numbers = jnp.stack(RunNumbers(start, end, shift, first_tiles[..., 1:]), axis=-1)
+    flat = numbers.reshape(*runs.shape[:3], -1)
+    return jnp.concatenate((first_tiles[..., :1], flat), axis=-1).astype(jnp.int32)
+
+
+def _fold_batches(call: Callable[[KernelInputs], dict[str, Array]]) -> Callable[..., Any]:
+    """Return `call`, which runs a kernel, with support of `vmap`: its axis adds examples.
+
+    Pallas cannot batch the arrays that a kernel copies from HBM.
+    """
+    run = jax.custom_batching.custom_vmap(call)
+
+    @run.def_vmap
+    def _(size: int, arguments_batched: list[Any], inputs: KernelInputs):
+        (is_batched,) = arguments_batched
+        batch = inputs.runs.shape[is_batched.runs]
+
+        def fold(x: Array, is_batched: bool, is_shared: bool) -> Array:
+            if is_shared and not is_batched:
+                return x
+            x = x if is_batched else jnp.broadcast_to(x, (size, *x.shape))
+            x = jnp.broadcast_to(x, (size, batch, *x.shape[2:]))
+            return x.reshape(-1, *x.shape[2:])
+
+        folded = jax.tree.map(
+            lambda x, is_batched: fold(x, is_batched, x.shape[is_batched] == 1), inputs, is_batched
+        )
+        runs = fold(inputs.runs, is_batched.runs, is_shared=False)
+        outputs = _fold_batches(call)(folded._replace(runs=runs))
+        outputs = {name: x.reshape(size, -1, *x.shape[1:]) for name, x in outputs.items()}
+        return outputs, dict.fromkeys(outputs, True)
+
+    return run
 
 
 def _keep_in_hbm(inputs: KernelInputs) -> KernelInputs:
@@ -196,26 +314,20 @@ def _run_block(
     scratch: Scratch,
     *,
     body: KernelBody,
-    kinds: tuple[TileKind, ...],
+    loops: list[tuple[TileKind, range]],
     config: TileConfig,
     counts: tuple[int, int],
     examples_per_sum: dict[str, int],
     is_transposed: bool,
     origin: int,
 ) -> None:
-    """Compute the outputs of one block of rows.
+    """Compute the outputs of one block of rows. This is the program of the kernel.
+
+    `refs`, `outputs` and `scratch` are references.
 
     Args:
-      refs: References to the inputs of the kernel.
-      outputs: References to the outputs of the block, by name.
-      scratch: Buffers in VMEM and semaphores.
-      body: Computation of the kernel.
-      kinds: Properties of the tiles of each run.
-      config: Tile sizes.
       counts: Number of examples and number of heads of the kernel.
       examples_per_sum: Number of examples over which each summed output is summed.
-      is_transposed: True if the rows are keys.
-      origin: Index of the diagonal query = key in `refs.diagonals`.
     """
     head, example, block = (pl.program_id(axis) for axis in range(3))
     block_rows, tile_columns = config.divide(is_transposed=is_transposed)
@@ -259,9 +371,11 @@ def _run_block(
             for copy in make_copies(tile, slot):
                 copy.start()
 
-    def read_run(i: Array | int) -> TileRun:
-        first = 1 + i * len(TileRun._fields)
-        return TileRun(*(refs.runs[0, 0, 0, 0, first + j] for j in range(len(TileRun._fields))))
+    def read_run(i: Array | int) -> RunNumbers:
+        first = 1 + i * len(RunNumbers._fields)
+        return RunNumbers(
+            *(refs.runs[0, 0, 0, 0, first + j] for j in range(len(RunNumbers._fields)))
+        )
 
     start_copies(refs.runs[0, 0, 0, 0, 0], jnp.int32(0))
     sums = {name: scratch.sums.get(name, outputs[name].at[0, 0]) for name in body.summed_outputs}
@@ -292,17 +406,11 @@ def _run_block(
 
         lax.fori_loop(run.start, run.end, step, None)
 
-    for kind, equal in itertools.groupby(enumerate(kinds), key=lambda pair: pair[1]):
-        indices = [i for i, _ in equal]
-        if len(indices) == 1:
-            visit_run(indices[0], kind)
+    for kind, runs in loops:
+        if len(runs) == 1:
+            visit_run(runs.start, kind)
         else:  # The code of a kind exists once, in a loop over its runs.
-            lax.fori_loop(
-                indices[0],
-                indices[-1] + 1,
-                lambda i, _, kind=kind: visit_run(i, kind),
-                None,
-            )
+            lax.fori_loop(runs.start, runs.stop, lambda i, _, kind=kind: visit_run(i, kind), None)
     for name, output in body.finish(context).items():
         if name in sums:
             sums[name][...] += output
@@ -317,14 +425,7 @@ def _run_block(
 
 
 def _make_context(refs: KernelInputs, scratch: Scratch, block: Array, start: Array) -> BlockContext:
-    """Return the context of a program.
-
-    Args:
-      refs: References to the inputs.
-      scratch: Buffers of the program.
-      block: Index of the block of rows.
-      start: Index of the first row of the block.
-    """
+    """Return the context of a program."""
     return BlockContext(
         start=start,
         load=lambda name: (refs.resident | refs.shared)[name][0, 0],
@@ -358,7 +459,6 @@ def _shared_index(
     """Return the indices of example and head in an array that examples or heads may share.
 
     Args:
-      shape: Shape of the array, which begins with the number of examples and of heads.
       counts: Number of examples and number of heads of the kernel.
       indices: Index of the example and index of the head of the kernel.
     """

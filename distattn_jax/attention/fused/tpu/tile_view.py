@@ -34,10 +34,6 @@ def view_tile(
     """Return the scores of a tile, with their distances and visibility mask.
 
     Args:
-      score_map: Scoring and masking of the map.
-      context: Data of the program.
-      tile: Position and properties of the tile.
-      products: Products q · k of the tile.
       for_gradient: If True, keep the intermediate results from which the gradient of the scores is
         computed.
     """

@@ -18,7 +18,6 @@ def compute_weights(view: TileView, logarithm: jax.Array) -> jax.Array:
     """Return 2^(score - logarithm) for visible entries, and 0 for masked entries.
 
     Args:
-      view: Scores of the tile.
       logarithm: Maximum or logsumexp of each query to base 2, shape (1, queries).
     """
     return zero_masked(jnp.exp2(view.log_weights - logarithm), view.visible)
@@ -50,10 +49,6 @@ def compute_score_gradient(
     """Return the gradient of the scores, A_ij (dO_i · V_j + g_j - D_i).
 
     Args:
-      score_map: Scoring and masking of the score map.
-      context: Data of the program.
-      tile: Position of the tile.
-      weights: Attention weights A.
       weight_gradient: Products dO_i · V_j.
       per_query: Numbers -D_i, shape (1, queries).
       per_key: Numbers g_j, shape (1, keys), or None if g is 0.

@@ -9,24 +9,21 @@ Arrays in VMEM, except `key_rows`, are transposed: queries have shape (H, querie
 shape (keys, queries).
 """
 
-from typing import Any
-
 import jax
 import jax.experimental.pallas as pl
 import jax.numpy as jnp
 from jax.experimental.pallas import tpu as pltpu
 
+from distattn_jax.attention.fused.kernel_calls import KernelCall
 from distattn_jax.attention.fused.operands import EMPTY_LOGSUMEXP
 from distattn_jax.attention.fused.score_map import (
-    ScoreMap,
     TileView,
     read_dropout_scale,
     read_lengths,
 )
 from distattn_jax.attention.fused.scoring import MASKED_SCORE
-from distattn_jax.attention.fused.tpu.kernel_body import BlockContext, KernelBody, Tile
-from distattn_jax.attention.fused.tpu.products import multiply
-from distattn_jax.attention.fused.tpu.registers import LANES, lane_indices, to_column
+from distattn_jax.attention.fused.tpu.kernel_body import BlockContext, KernelBody, Shape, Tile
+from distattn_jax.attention.fused.tpu.registers import LANES, lane_indices, multiply, to_column
 from distattn_jax.attention.fused.tpu.relation_tiles import (
     add_weights,
     finish_weights,
@@ -47,7 +44,7 @@ from distattn_jax.attention.fused.tpu.tile_weights import (
 SMALLEST_SUM, LARGEST_SUM = 2.0**-64, 2.0**64
 
 
-def forward(score_map: ScoreMap, shape: tuple[int, int], width: int, dtype: Any) -> KernelBody:
+def forward(call: KernelCall, shape: Shape) -> KernelBody:
     """Return the body of the forward kernel, an online softmax.
 
     The weights of a query are powers 2^(score - reference). The usual reference is the maximum of
@@ -61,14 +58,9 @@ def forward(score_map: ScoreMap, shape: tuple[int, int], width: int, dtype: Any)
 
     Outputs: `values`, the weighted sum of values of each query, `logsumexp`, the base-2 logsumexp
     of the scores of each query, and `relation_weights` if the scoring has relation weights.
-
-    Args:
-      score_map: Scoring and masking of the score map, which has one row per query.
-      shape: Number of keys and number of queries of a tile.
-      width: Width of the values.
-      dtype: Data type of the values.
     """
-    queries = shape[1]
+    score_map, queries = call.score_map, shape[1]
+    width, dtype = call.streamed["value"].shape[-1], call.streamed["value"].dtype
 
     def initialize(context: BlockContext) -> None:
         buffers = {name: x for name, x in context.scratch.items() if name != "weights"}
@@ -156,18 +148,15 @@ def forward(score_map: ScoreMap, shape: tuple[int, int], width: int, dtype: Any)
     return KernelBody(scratch, initialize, step, finish)
 
 
-def received(score_map: ScoreMap, keys: int) -> KernelBody:
+def received(call: KernelCall, shape: Shape) -> KernelBody:
     """Return the body of the kernel for the attention that each key receives.
 
     Inputs: resident `key`, streamed `query` and `logsumexp`. If tiles are skipped,
     `skipped_sums["received"]` is the attention received from the skipped queries.
 
     Output: `received`, the attention that each key receives, summed over all queries.
-
-    Args:
-      score_map: Scoring and masking of the score map, which has one row per key.
-      keys: Number of keys of a block.
     """
+    score_map, keys = call.score_map, shape[0]
 
     def weigh(context: BlockContext, tile: Tile) -> jax.Array:
         logsumexp = tile.load("logsumexp")
@@ -191,7 +180,7 @@ def received(score_map: ScoreMap, keys: int) -> KernelBody:
     return KernelBody({"received": (keys, LANES)}, fill_with_zeros, step, finish)
 
 
-def attention_given(score_map: ScoreMap, queries: int) -> KernelBody:
+def attention_given(call: KernelCall, shape: Shape) -> KernelBody:
     """Return the body of the kernel that computes Σ_j A_ij g_j for each query i.
 
     A are the attention weights, and g_j is the cotangent of the attention that key j receives.
@@ -200,11 +189,8 @@ def attention_given(score_map: ScoreMap, queries: int) -> KernelBody:
     are skipped, `skipped_sums["attention_given"]` is the sum of g_j over the skipped keys.
 
     Output: `attention_given`, the sum Σ_j A_ij g_j of each query.
-
-    Args:
-      score_map: Scoring and masking of the score map, which has one row per query.
-      queries: Number of queries of a block.
     """
+    score_map, queries = call.score_map, shape[1]
 
     def initialize(context: BlockContext) -> None:
         fill_with_zeros(context)

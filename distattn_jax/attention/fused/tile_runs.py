@@ -1,4 +1,4 @@
-"""Runs of consecutive tiles, and the properties that the tiles of a run share.
+"""Runs of consecutive tiles, and the properties (kinds) that the tiles of a run share.
 
 Tiles with the same properties are of one kind. A run consists of consecutive tiles of one kind. A
 kernel has one loop per kind, so that it applies a mask or evaluates the distance function f only in
@@ -16,8 +16,6 @@ the tiles that require this.
 
 ZERO tiles belong to heads whose scores beyond the radius are all treated as 0. Kernels skip these
 tiles where their sum is 0 or known: see `skipped_tiles`.
-
-The ends of a run are indices of tiles.
 """
 
 import itertools
@@ -25,7 +23,7 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Int
+from jaxtyping import Array, Bool, Int
 
 from distattn_jax.attention.fused.visible_columns import UNBOUNDED
 
@@ -64,7 +62,7 @@ class Distinctions(NamedTuple):
 MASKED, PLAIN = TileKind(is_masked=True), TileKind()
 
 
-class Run(NamedTuple):
+class TileRun(NamedTuple):
     """Run of consecutive tiles of each block.
 
     Attributes:
@@ -77,12 +75,12 @@ class Run(NamedTuple):
     start: Array | int
     end: Array | int
 
-    def intersect(self, start: Array | int, end: Array | int) -> "Run":
+    def intersect(self, start: Array | int, end: Array | int) -> "TileRun":
         """Return the part of the run from tile `start` to tile `end` - 1."""
         return self._replace(start=jnp.maximum(self.start, start), end=jnp.minimum(self.end, end))
 
 
-class Schedule(NamedTuple):
+class TileSchedule(NamedTuple):
     """Tiles that each block of rows visits, as runs of consecutive tiles.
 
     Attributes:
@@ -112,7 +110,11 @@ class Schedule(NamedTuple):
 
     @property
     def loops(self) -> list[tuple[TileKind, range]]:
-        """Kind and runs of each loop of a kernel: neighbouring runs of one kind share a loop."""
+        """Loops of a kernel: a kind of tiles, and the range of the runs that the loop visits.
+
+        Neighbouring runs of one kind share a loop. The range contains indices into `kinds` and into
+        axis 3 of `runs`.
+        """
         loops, start = [], 0
         for kind, runs in itertools.groupby(self.kinds):
             end = start + len(list(runs))
@@ -122,14 +124,12 @@ class Schedule(NamedTuple):
 
 
 def stack_runs(
-    runs: list[Run], start: Array, end: Array, *, keeps_column_order: bool = False
-) -> Schedule:
+    runs: list[TileRun], start: Array, end: Array, *, keeps_column_order: bool = False
+) -> TileSchedule:
     """Combine the runs of all blocks into a schedule.
 
     Args:
       runs: Runs of each block, without overlap.
-      start: Index of the first tile of each block.
-      end: Index of the last tile of each block, plus 1.
       keeps_column_order: If False, runs of the same kind become neighbours.
     """
     if not keeps_column_order:
@@ -144,14 +144,13 @@ def stack_runs(
         starts = jnp.concatenate((first, ends[..., :-1]), axis=-1)
     stacked = jnp.stack((starts, jnp.maximum(starts, ends)), axis=-1)
     kinds = tuple(run.kind for run in runs)
-    return Schedule(kinds, stacked, start, end, keeps_column_order)
+    return TileSchedule(kinds, stacked, start, end, keeps_column_order)
 
 
-def separate_small_scores(run: Run, has_small_scores: Array) -> list[Run]:
+def separate_small_scores(run: TileRun, has_small_scores: Array) -> list[TileRun]:
     """Return the run for heads with small scores, and the run for all other heads.
 
     Args:
-      run: Run of all heads.
       has_small_scores: True for heads with small scores. It broadcasts to (B, N, blocks).
     """
     middle = jnp.where(has_small_scores, run.end, run.start)
@@ -159,7 +158,7 @@ def separate_small_scores(run: Run, has_small_scores: Array) -> list[Run]:
     return [run._replace(kind=small, end=middle), run._replace(start=middle)]
 
 
-def join_parts(schedule: Schedule, parts: int) -> Schedule:
+def join_parts(schedule: TileSchedule, parts: int) -> TileSchedule:
     """Combine the schedule of parts into that of blocks.
 
     A part skips the tiles of its block that only other parts visit.
@@ -184,6 +183,91 @@ def join_parts(schedule: Schedule, parts: int) -> Schedule:
     return schedule._replace(runs=runs, start=start, end=end, parts=parts)
 
 
-def mask_run(run: Run) -> Run:
+def mask_run(run: TileRun) -> TileRun:
     """Return the run with masked tiles."""
     return run._replace(kind=run.kind._replace(is_masked=True))
+
+
+class TileLimits(NamedTuple):
+    """Tiles where the near columns of each block of rows begin and end.
+
+    A tile is far if all distances between its queries and its keys are at least the radius of the
+    head (see `saturation`). The distance function is treated as constant in far tiles. A column is
+    near a block if some distance between them is below the radius.
+
+    Attributes:
+      near_start: Index of the first tile that contains a distance below the radius.
+      near_end: Index of the first tile after the block whose distances are all at least the radius.
+    """
+
+    near_start: Array
+    near_end: Array
+
+
+def find_tile_limits(
+    radius: Int[Array, "B N"] | None, position: Array, block_rows: int, tile_columns: int
+) -> TileLimits:
+    """Return where the near columns of each block of rows begin and end.
+
+    Args:
+      radius: Smallest distance at which the distance function is treated as constant. None means
+        that no tile is far.
+      position: For each block, the column that is aligned with its first row.
+    """
+    if radius is None:
+        radius = jnp.full((1, 1), UNBOUNDED, jnp.int32)
+    largest_near_distance = jnp.clip(radius, 1, UNBOUNDED)[:, :, None] - 1
+    return TileLimits(
+        near_start=jnp.maximum(position - largest_near_distance, 0) // tile_columns,
+        near_end=count_tiles(
+            jnp.maximum(position + block_rows + largest_near_distance, 0), tile_columns
+        ),
+    )
+
+
+def divide_by_distance(
+    limits: TileLimits,
+    distinctions: Distinctions,
+    *,
+    side_before_diagonal: int,
+    has_radius: bool,
+    is_zero_beyond_radius: Bool[Array, "B N"] | None,
+    masks_zero_tiles: bool,
+) -> tuple[list[TileRun], TileRun, list[TileRun]]:
+    """Return the far runs before the near tiles, the run of near tiles, and the far runs after it.
+
+    Args:
+      side_before_diagonal: `TileKind.side` of the tiles before the diagonal.
+      has_radius: True if the heads have a radius. If False, no tile is far.
+      is_zero_beyond_radius: True for heads whose scores beyond the radius are all treated as 0.
+        None means that there are no such heads, or that their far tiles are skipped.
+      masks_zero_tiles: True if tiles of zero scores may be masked. All of them are then of a masked
+        kind, so that one loop visits them.
+    """
+    is_zero = None if is_zero_beyond_radius is None else is_zero_beyond_radius[:, :, None]
+    has_far = distinctions.far and has_radius
+    near_start: Array | int = limits.near_start
+    near_end: Array | int = limits.near_end
+    if not has_far:  # Only heads with zero scores beyond the radius have far tiles.
+        near_start = 0 if is_zero is None else jnp.where(is_zero, near_start, 0)
+        near_end = UNBOUNDED if is_zero is None else jnp.where(is_zero, near_end, UNBOUNDED)
+
+    def far_runs(start: Array | int, end: Array | int, side: int) -> list[TileRun]:
+        runs, far_end = [], end
+        if is_zero is not None:
+            zero = TileKind(is_zero=True, is_masked=masks_zero_tiles)
+            runs.append(TileRun(zero, start, jnp.where(is_zero, end, start)))
+            far_end = jnp.where(is_zero, start, end)
+        if has_far:
+            kind = TileKind(is_far=True, side=side if distinctions.far_sides else 0)
+            runs.append(TileRun(kind, start, far_end))
+        return runs
+
+    first, last = side_before_diagonal, -side_before_diagonal
+    near = TileRun(PLAIN, near_start, near_end)
+    return far_runs(0, near_start, first), near, far_runs(near_end, UNBOUNDED, last)
+
+
+def count_tiles(length: Array, tile_columns: int) -> Array:
+    """Return the number of tiles that cover `length` columns."""
+    return (length + tile_columns - 1) // tile_columns

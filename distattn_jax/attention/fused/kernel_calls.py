@@ -1,0 +1,414 @@
+"""Calls of the kernels: what each kernel reads, visits and returns, on every type of chip.
+
+The rows of the score map of a kernel stay in the memory near the processor, and its columns are
+streamed tile by tile:
+
+    rows      columns    kernels
+    queries   keys       forward, query_gradient, attention_given
+    keys      queries    key_gradient, received
+
+A type of chip has a subclass of `KernelCalls`. It adds the sizes of tiles, the layout of arrays in
+memory, and the bodies of the kernels.
+"""
+
+import abc
+from collections.abc import Callable
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from distattn_jax.attention.fused import skipped_tiles
+from distattn_jax.attention.fused.kernels import Kernels, Plan, QueryGradients
+from distattn_jax.attention.fused.operands import BackwardOperands, Operands, select_precision
+from distattn_jax.attention.fused.schedule import CallSchedules, TileSizes
+from distattn_jax.attention.fused.score_map import ScoreMap, make_score_map
+from distattn_jax.attention.fused.tile_runs import TileSchedule
+
+Arrays = dict[str, Array]  # by name
+
+
+class KernelCall(NamedTuple):
+    """One call of a kernel, before a chip arranges the arrays in memory.
+
+    Matrices have the shape (B, L, N, W), and vectors have the shape (B, N, L), where L is the
+    number of queries or keys. The length L of a vector may be padded.
+
+    Attributes:
+      name: Name of the kernel, a field of `Kernels`.
+      score_map: Scoring, masking and orientation of the score map.
+      schedule: Tiles that each block of rows visits.
+      resident: Matrices and vectors that belong to the rows of the score map.
+      streamed: Matrices and vectors that belong to the columns of the score map.
+      moving: Matrices and vectors that belong to keys, in the GPU kernel `position_gradient`: see
+        `ScoreMap.has_moving_rows`. Its resident matrices belong to diagonals.
+      relations: Arrays of the shape (B, T, N, R) with one number for each query and relation: see
+        `relations`.
+      tables: Tables of `TableScoring` that the kernel reads.
+      skipped_sums: Sums over the tiles that the kernel skips, which it adds to its results.
+      output_types: Shapes and dtypes of the outputs, which belong to the rows of the score map.
+    """
+
+    name: str
+    score_map: ScoreMap
+    schedule: TileSchedule
+    resident: Arrays
+    streamed: Arrays
+    moving: Arrays
+    relations: Arrays
+    tables: Arrays
+    skipped_sums: Arrays
+    output_types: dict[str, jax.ShapeDtypeStruct]
+
+    @property
+    def has_received_cotangent(self) -> bool:
+        """True if the attention that each key receives has a cotangent."""
+        return "received_cotangent" in {**self.resident, **self.streamed, **self.moving}
+
+
+class KernelCalls(abc.ABC):
+    """Kernels of one attention call, as methods that return the results of `Kernels`.
+
+    Attributes:
+      plan: Static options of the call.
+      operands: Arrays of the call.
+      schedules: Tiles that the blocks of each kernel visit.
+      scalars: A few numbers for each example and head, shape (B, N, count), by name.
+      queries: Matrices with one row per query that each kernel needs, by name.
+      separates_small_scores: True if the kernel `forward` has loops of its own for heads with small
+        scores.
+      position_gradient: The kernel `position_gradient`, or None if `query_gradient` computes the
+        gradient of the position vectors.
+    """
+
+    separates_small_scores = False
+    position_gradient: Callable[[BackwardOperands], Array] | None = None
+
+    def __init__(self, plan: Plan, operands: Operands):
+        self.plan, self.operands = plan, operands
+        self.schedules = CallSchedules(plan, operands)
+        self.scalars = _collect_scalars(plan, operands)
+        self.queries = {"query": operands.query}
+        if operands.position_query is not None:
+            self.queries["position_query"] = operands.position_query
+
+    @abc.abstractmethod
+    def tile_sizes(self, kernel: str) -> TileSizes:
+        """Return the sizes of the blocks and tiles of a kernel, given its name."""
+
+    @abc.abstractmethod
+    def delta_inputs(self, backward: BackwardOperands) -> Arrays:
+        """Return the inputs from which `query_gradient` gets D: see `BackwardOperands`.
+
+        The kernel returns `negative_delta` unless it is one of these inputs.
+        """
+
+    @abc.abstractmethod
+    def run(self, call: KernelCall) -> Arrays:
+        """Run a kernel. Return its outputs by name, in the layout of `KernelCall`.
+
+        Outputs in addition to `KernelCall.output_types`: `relation_weights` of `forward`, and
+        `relation_products` and `positions` of `query_gradient`, if the scoring has them.
+        """
+
+    @property
+    @abc.abstractmethod
+    def padded_queries(self) -> int:
+        """Length of the logsumexp that the kernels read, at least T."""
+
+    @property
+    def key_gradient_width(self) -> int:
+        """Number of columns of the gradient of the keys that `key_gradient` computes."""
+        return self.operands.key.shape[-1]
+
+    def bind(self) -> Kernels:
+        """Return the methods as the interface of all chips."""
+        return Kernels(
+            forward=self.forward,
+            query_gradient=self.query_gradient,
+            key_gradient=self.key_gradient,
+            received=self.received,
+            attention_given=self.attention_given,
+            padded_queries=self.padded_queries,
+            position_gradient=self.position_gradient,
+        )
+
+    def forward(
+        self,
+    ) -> tuple[Float[Array, "B T N E"], Float[Array, "B N _"], Float[Array, "B T N R"] | None]:
+        """Return the weighted sum of values, the logsumexp and the relation weights of each query.
+
+        The logsumexp is to base 2, and its last axis may be padded. The relation weights are None
+        if they are not requested.
+        """
+        query, key, value = self.operands[:3]
+        sizes = self.tile_sizes("forward")
+        schedule = self.schedules.query_blocks(
+            sizes, drops_weights=True, separates_small_scores=self.separates_small_scores
+        )
+        call = self.make_call(
+            "forward",
+            schedule,
+            resident=self.queries,
+            streamed={"key": key, "value": value},
+            skipped_sums=skipped_tiles.sums_for_forward(
+                self.plan, self.operands, schedule, sizes.columns
+            ),
+            output_types={
+                "values": self._matrix_type(query, value.shape[-1]),
+                "logsumexp": self._vector_type(query),
+            },
+        )
+        outputs = self.run(call)
+        return outputs["values"], outputs["logsumexp"], outputs.get("relation_weights")
+
+    def query_gradient(self, backward: BackwardOperands) -> tuple[QueryGradients, Array]:
+        """Return the gradients of queries, coefficients and relation products, and -D.
+
+        -D is `BackwardOperands.negative_delta`.
+        """
+        query, key, value = self.operands[:3]
+        names = self.plan.scoring.gradient_names
+        delta_inputs = self.delta_inputs(backward)
+        vectors = [*names] if "negative_delta" in delta_inputs else ["negative_delta", *names]
+        call = self.make_call(
+            "query_gradient",
+            self.schedules.query_blocks(self.tile_sizes("query_gradient"), needs_zero_tiles=False),
+            resident={
+                **self.queries,
+                "values_cotangent": backward.values_cotangent,
+                "logsumexp": backward.logsumexp,
+                **delta_inputs,
+            },
+            streamed={"key": key, "value": value, **_received_cotangent(backward)},
+            relation_cotangent=backward.relation_cotangent,
+            skipped_sums={},  # f is 0 in skipped tiles, so their gradients are 0
+            output_types={
+                **{name: self._matrix_type(x, x.shape[-1]) for name, x in self.queries.items()},
+                **dict.fromkeys(vectors, self._vector_type(query)),
+            },
+        )
+        outputs = self.run(call)
+        parts = [outputs[name][:, :, : query.shape[1]] for name in names]
+        gradients = QueryGradients(
+            query=outputs["query"],
+            coefficients=self._combine_coefficient_gradients(parts),
+            relation_products=outputs.get("relation_products"),
+            position_query=outputs.get("position_query"),
+            positions=outputs.get("positions"),
+        )
+        return gradients, {**delta_inputs, **outputs}["negative_delta"]
+
+    def key_gradient(
+        self, backward: BackwardOperands
+    ) -> tuple[Float[Array, "B S K H"], Float[Array, "B S K E"]]:
+        """Return the gradients of the keys and of the values."""
+        key, value = self.operands[1:3]
+        sizes = self.tile_sizes("key_gradient")
+        schedule = self.schedules.key_blocks(sizes, drops_weights=True)
+        call = self.make_call(
+            "key_gradient",
+            schedule,
+            resident={"key": key, "value": value, **_received_cotangent(backward)},
+            streamed=self.query_inputs(backward),
+            relation_cotangent=backward.relation_cotangent,
+            skipped_sums=skipped_tiles.sums_for_key_gradient(
+                self.plan,
+                self.operands,
+                schedule,
+                sizes.columns,
+                logsumexp=backward.logsumexp,
+                values_cotangent=backward.values_cotangent,
+            ),
+            output_types={
+                "key": self._matrix_type(key, self.key_gradient_width),
+                "value": self._matrix_type(value, value.shape[-1]),
+            },
+            is_transposed=True,
+        )
+        outputs = self.run(call)
+        key_gradient, value_gradient = (
+            _sum_groups(outputs[name], key.shape[2]) for name in ("key", "value")
+        )
+        padding = (0, key.shape[-1] - self.key_gradient_width)
+        return jnp.pad(key_gradient, ((0, 0), (0, 0), (0, 0), padding)), value_gradient
+
+    def received(self, logsumexp: Float[Array, "B N _"]) -> Float[Array, "B N S"]:
+        """Return the attention that each key receives, summed over the queries."""
+        key = self.operands.key
+        sizes = self.tile_sizes("received")
+        schedule = self.schedules.key_blocks(sizes)
+        call = self.make_call(
+            "received",
+            schedule,
+            resident={"key": key},
+            streamed={**self.queries, "logsumexp": logsumexp},
+            skipped_sums=skipped_tiles.sums_for_received(
+                self.plan, self.operands, schedule, sizes.columns, logsumexp=logsumexp
+            ),
+            output_types={"received": self._vector_type(key)},
+            is_transposed=True,
+        )
+        return self.run(call)["received"][:, :, : key.shape[1]]
+
+    def attention_given(
+        self, logsumexp: Float[Array, "B N _"], received_cotangent: Float[Array, "B N S"]
+    ) -> Float[Array, "B N T"]:
+        """Return Σ_j A_ij g_j for each query i.
+
+        A are the attention weights, and g_j is the cotangent of the attention that key j receives.
+        """
+        query, key = self.operands[:2]
+        sizes = self.tile_sizes("attention_given")
+        schedule = self.schedules.query_blocks(sizes)
+        call = self.make_call(
+            "attention_given",
+            schedule,
+            resident={**self.queries, "logsumexp": logsumexp},
+            streamed={"key": key, "received_cotangent": received_cotangent},
+            skipped_sums=skipped_tiles.sums_for_attention_given(
+                self.plan,
+                self.operands,
+                schedule,
+                sizes.columns,
+                received_cotangent=received_cotangent,
+            ),
+            output_types={"attention_given": self._vector_type(query)},
+        )
+        return self.run(call)["attention_given"][:, :, : query.shape[1]]
+
+    def make_call(
+        self,
+        name: str,
+        schedule: TileSchedule,
+        *,
+        resident: Arrays,
+        streamed: Arrays,
+        output_types: dict[str, jax.ShapeDtypeStruct],
+        skipped_sums: Arrays,
+        moving: Arrays | None = None,
+        relation_cotangent: Float[Array, "B T N R"] | None = None,
+        is_transposed: bool = False,
+    ) -> KernelCall:
+        """Return the call of a kernel, with the masks, tables and relations that it needs.
+
+        The arguments are fields of `KernelCall`, except for `relation_cotangent`, the cotangent of
+        the relation weights in a gradient kernel, and `is_transposed`, which is True if the rows of
+        the score map are keys. `moving` is None if the rows do not move.
+        """
+        score_map = make_score_map(
+            self.plan,
+            self.operands,
+            is_transposed=is_transposed,
+            has_moving_rows=moving is not None,
+        )
+        row_masks, column_masks = _collect_masks(self.operands, is_transposed=is_transposed)
+        if moving is None:
+            resident, moving = {**resident, **row_masks}, {}
+        else:
+            moving = {**moving, **row_masks}
+        relations = {
+            "relation_products": self.operands.relation_products,
+            "relation_cotangent": relation_cotangent,
+        }
+        table_names = ["table"]
+        if name == "query_gradient":  # Only this kernel reads derivatives.
+            table_names += self.plan.scoring.gradient_names
+        return KernelCall(
+            name,
+            score_map,
+            schedule,
+            resident=resident,
+            streamed={**streamed, **column_masks},
+            moving=moving,
+            relations={name: x for name, x in relations.items() if x is not None},
+            tables=dict(zip(table_names, self.operands.tables, strict=False)),
+            skipped_sums=skipped_sums,
+            output_types=output_types,
+        )
+
+    def query_inputs(self, backward: BackwardOperands) -> Arrays:
+        """Return the inputs of a gradient kernel whose columns are queries."""
+        names = ("values_cotangent", "logsumexp", "negative_delta")
+        return {**self.queries, **{name: getattr(backward, name) for name in names}}
+
+    def _matrix_type(self, rows: Float[Array, "B L _ _"], width: int) -> jax.ShapeDtypeStruct:
+        """Return the type of a matrix with the rows and the dtype of another, for all N heads."""
+        batch, length, *_ = rows.shape
+        return jax.ShapeDtypeStruct(
+            (batch, length, self.operands.query.shape[2], width), rows.dtype
+        )
+
+    def _vector_type(self, rows: Float[Array, "B L _ _"]) -> jax.ShapeDtypeStruct:
+        """Return the type of a vector with one number for each row of a matrix and each head."""
+        batch, length, *_ = rows.shape
+        return jax.ShapeDtypeStruct((batch, self.operands.query.shape[2], length), jnp.float32)
+
+    def _combine_coefficient_gradients(
+        self, parts: list[Float[Array, "B N T"]]
+    ) -> Float[Array, "B N C"]:
+        """Return the gradients of all coefficients.
+
+        Args:
+          parts: Part of each query of the gradients, in the order of `Scoring.gradient_names`.
+        """
+        coefficients = self.operands.coefficients
+        if not parts:
+            return jnp.zeros_like(coefficients)
+        # One sum of stacked arrays is one operation on the chip instead of several.
+        return self.plan.scoring.combine_gradients(jnp.stack(parts).sum(axis=-1), coefficients)
+
+
+def compute_delta(backward: BackwardOperands) -> Float[Array, "B N T"]:
+    """Return D of each query, for kernels that do not compute it."""
+    delta = jnp.einsum(
+        "btne,btne->bnt",
+        backward.values,
+        backward.values_cotangent,
+        preferred_element_type=jnp.float32,
+        precision=select_precision(backward.values.dtype),
+    )
+    return delta if backward.other_delta is None else backward.other_delta + delta
+
+
+def _received_cotangent(backward: BackwardOperands) -> Arrays:
+    """Return the cotangent of the received attention by its name, or an empty dict."""
+    cotangent = backward.received_cotangent
+    return {} if cotangent is None else {"received_cotangent": cotangent}
+
+
+def _collect_scalars(plan: Plan, operands: Operands) -> Arrays:
+    """Return a few numbers for each example and head, shape (B, N, count), by name."""
+    batch, _, heads, _ = operands.query.shape
+    lengths = jnp.stack((operands.query_lengths, operands.key_lengths, operands.offset), axis=-1)
+    scalars = {"lengths": jnp.broadcast_to(lengths[:, None], (batch, heads, 3))}
+    if plan.scoring.function is not None:
+        scalars["coefficients"] = operands.coefficients
+    if operands.dropout_words is not None and operands.dropout_scale is not None:
+        scalars["dropout_words"] = operands.dropout_words
+        scalars["dropout_scale"] = operands.dropout_scale
+    return scalars
+
+
+def _collect_masks(operands: Operands, *, is_transposed: bool) -> tuple[Arrays, Arrays]:
+    """Return the key mask and the segments of the rows and of the columns, by name."""
+    rows: Arrays = {}
+    columns: Arrays = {}
+    if operands.key_mask is not None:
+        key_mask = operands.key_mask.astype(jnp.float32)
+        (rows if is_transposed else columns)["key_mask"] = key_mask
+    if operands.query_segments is not None and operands.key_segments is not None:
+        query_segments = operands.query_segments.astype(jnp.int32)[:, None]
+        key_segments = operands.key_segments.astype(jnp.int32)[:, None]
+        rows["row_segments"] = key_segments if is_transposed else query_segments
+        columns["column_segments"] = query_segments if is_transposed else key_segments
+    return rows, columns
+
+
+def _sum_groups(gradient: Float[Array, "B S N W"], key_heads: int) -> Float[Array, "B S K W"]:
+    """Sum the parts of a gradient over the query heads that share one of K key heads."""
+    if gradient.shape[2] == key_heads:
+        return gradient
+    parts = gradient.reshape(*gradient.shape[:2], key_heads, -1, gradient.shape[3])
+    return parts.astype(jnp.float32).sum(axis=3).astype(gradient.dtype)
