@@ -42,13 +42,7 @@ def run_on_tpu(call: AttentionCall) -> Attended:
 
 
 def _run(call: AttentionCall, make_kernels: KernelFactory, widths: tuple[int, ...]) -> Attended:
-    """Compute attention with fused kernels, on each device for its own examples and heads.
-
-    Args:
-      call: Arguments of attention.
-      make_kernels: Returns the kernels for a plan and operands.
-      widths: Widths of heads that the kernels support, in ascending order.
-    """
+    """Compute attention with fused kernels, on each device for its own examples and heads."""
     options = call.options
     # A larger limit would overflow when a position is added to it.
     limits = options.window or (UNBOUNDED, UNBOUNDED)

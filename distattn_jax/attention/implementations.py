@@ -109,12 +109,6 @@ def _compute_by_first_supported(call: AttentionCall) -> Attended:
 def _run_on_platform(
     call: AttentionCall, branches: tuple[tuple[str, Compute], ...], fallback: Compute
 ) -> Attended:
-    """Compute attention with the implementation for the platform of the lowered program.
-
-    Args:
-      call: Arguments of `attention`.
-      branches: Names of platforms, each with the implementation for this platform.
-      fallback: Implementation for all other platforms.
-    """
+    """Compute attention with the implementation for the platform of the lowered program."""
     # Checkpoint the fallback, so that its residuals are not stored when another branch runs.
     return jax.lax.platform_dependent(call, default=jax.checkpoint(fallback), **dict(branches))

@@ -48,12 +48,8 @@ def _run(call: AttentionCall, *, rows: int | None, recompute: bool) -> Attended:
 def _attend_in_blocks(head: Head, options: Options, rows: int | None, recompute: bool) -> Attended:
     """Compute attention of one head of one example, `rows` queries at a time.
 
-    Args:
-      head: Arguments of the head.
-      options: Arguments of `attention` that are Python values.
-      rows: Number of queries of a block. None means one block of all queries.
-      recompute: If True, compute every block again in the backward pass instead of storing it. At
-        most one block of the (T, S) map then exists at a time: memory is linear in length.
+    If `recompute` is True, every block is computed again in the backward pass instead of stored. At
+    most one block of the (T, S) map then exists at a time: memory is linear in length.
     """
     if rows is None:
         query, prepared = head.variant.prepare(head.query, head.key, head.offset)
@@ -97,14 +93,7 @@ def _attend_in_blocks(head: Head, options: Options, rows: int | None, recompute:
 
 
 def _attend_block(head: Head, options: Options, prepared: Any, block: QueryBlock) -> Attended:
-    """Compute attention of a block of queries.
-
-    Args:
-      head: Arguments of the whole head.
-      options: Arguments of `attention` that are Python values.
-      prepared: Second output of `Variant.prepare`, shared by all blocks.
-      block: Queries of the block, with their mask and segments.
-    """
+    """Compute attention of a block of queries."""
     offset = head.offset + block.start
     scores = head.variant.block_scores(block.query, prepared, offset, block.start, options.scale)
     weighted_values = functools.partial(
