@@ -43,13 +43,15 @@ def write_as_dot_product(variant: Any, block: Block) -> tuple[Array, Array]:
     heads, dtype = block.query.shape[2], block.query.dtype
     group_size = heads // block.key.shape[2]
     key = jnp.repeat(block.key, group_size, axis=2) if group_size > 1 else block.key
-    offset = jnp.broadcast_to(block.offset, (block.query.shape[0],))
+    # Examples with one offset share the terms that depend on positions alone.
+    is_shared = block.offset.shape[0] == 1
+    offset, offset_axis = (block.offset[0], None) if is_shared else (block.offset, 0)
 
     def one_head(variant, query, key, offset):
         return variant.as_dot_product(query, key, offset)
 
     per_head = jax.vmap(one_head, (0, 1, 1, None), out_axes=1)
-    per_example = jax.vmap(per_head, (None, 0, 0, 0))
+    per_example = jax.vmap(per_head, (None, 0, 0, offset_axis))
     query, key = per_example(broadcast_heads(variant, heads), block.query, key, offset)
     key = key[:, :, ::group_size]  # equal for all query heads of a group
     return query.astype(dtype), key.astype(dtype)
