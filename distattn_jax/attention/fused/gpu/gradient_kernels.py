@@ -44,6 +44,7 @@ from distattn_jax.attention.fused.score_map import (
     compute_gradient_multiplier,
     read_dropout_scale,
 )
+from distattn_jax.attention.fused.scoring import Scoring
 
 
 def query_gradient(
@@ -265,12 +266,22 @@ def key_gradient(
             ),
         }
 
-    # The compiler moves no instructions across the wait for -D, so that it computes all weights
-    # first. This is faster for the dot product.
-    late_vectors = ("logsumexp", "negative_delta") if score_map.scoring.is_dot_product else ()
     return KernelBody(
-        initialize, step, finish, scratch=scratch_buffers(score_map), late_vectors=late_vectors
+        initialize,
+        step,
+        finish,
+        scratch=scratch_buffers(score_map),
+        late_vectors=late_vectors(score_map.scoring),
     )
+
+
+def late_vectors(scoring: Scoring) -> tuple[str, ...]:
+    """Return `KernelBody.late_vectors` of the kernel `key_gradient`.
+
+    The compiler moves no instructions across the wait for -D, so that it computes all weights
+    first. This is faster for the dot product.
+    """
+    return ("logsumexp", "negative_delta") if scoring.is_dot_product else ()
 
 
 def position_gradient(

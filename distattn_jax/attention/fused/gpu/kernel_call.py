@@ -16,9 +16,11 @@ from distattn_jax.attention.fused.gpu.kernel_body import (
     KernelInputs,
     count_leading_rows,
 )
+from distattn_jax.attention.fused.gpu.kernel_types import list_types
 from distattn_jax.attention.fused.gpu.relation_arrays import RelationArrays
-from distattn_jax.attention.fused.gpu.tile_configs import select_tile_configs
+from distattn_jax.attention.fused.gpu.shared_memory import allocate, collect_types, count_bytes
 from distattn_jax.attention.fused.gpu.tile_loop import run_tile_loop
+from distattn_jax.attention.fused.gpu.tile_selection import select_tile_configs
 from distattn_jax.attention.fused.kernels import Plan
 from distattn_jax.attention.fused.operands import Operands
 from distattn_jax.attention.fused.runs import Schedule
@@ -120,6 +122,10 @@ class KernelCall:
             skipped_sums=skipped_sums,
             gathered=gathered,
         )
+        types = collect_types(body, inputs, output_types)
+        expected = list_types(name, self.plan, self.operands)
+        size, expected_size = (count_bytes(allocate(x, config, 1)) for x in (types, expected))
+        assert size == expected_size, f"`list_types` must list the arrays of the kernel {name}"
         columns = self.operands.query if is_transposed else self.operands.key
         origin = self.arrays.padded_length(columns.shape[1])
         return run_tile_loop(body, inputs, output_types, schedule, config, name, origin)
