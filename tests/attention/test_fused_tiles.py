@@ -5,6 +5,7 @@ import itertools
 
 import jax
 import jax.numpy as jnp
+import jaxtyping
 import pytest
 from jax.experimental.mosaic.gpu.core import artificial_shared_memory_limit
 
@@ -103,7 +104,9 @@ def needed_bytes(plan, operands, configs):
 
 
 @pytest.mark.parametrize("scoring", SCORINGS.values(), ids=SCORINGS)
-def test_the_kernels_of_every_call_fit_into_shared_memory(scoring):
+def test_the_kernels_of_every_call_fit_into_shared_memory(scoring, monkeypatch):
+    # The checks of types would take most of the time.
+    monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)
     switches = ("segments", "received", "dropout")
     for length, width, mask, *values in itertools.product(
         (768, 2048), (16, 32, 64, 128), (None, "keys", "pairs"), *[(False, True)] * 3

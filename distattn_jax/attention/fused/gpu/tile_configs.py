@@ -1,4 +1,4 @@
-"""Tile sizes, warpgroups and pipeline stages of each kernel."""
+"""Types of the tile sizes, warpgroups and pipeline stages of a kernel: see `tile_selection`."""
 
 import math
 from typing import NamedTuple

@@ -84,19 +84,19 @@ class Facts:
         self.many_rows = is_occupied and -rows % 256 < 128
 
     @property
-    def has_large_entries(self) -> bool:
+    def large_entries(self) -> bool:
         """True for a mask of pairs or dropout, if they need much shared memory or registers."""
         return self.mask or (self.dropout and (self.segments or not self.dot_product))
 
     @property
-    def is_restricted(self) -> bool:
+    def restricted(self) -> bool:
         """True for masks, segments or dropout, if they change the fastest tiles of long calls."""
-        may_be_restricted = self.key_mask or self.dropout
-        return self.mask or self.segments or (may_be_restricted and not self.dot_product)
+        has_entries = self.mask or self.segments
+        return has_entries or (not self.dot_product and (self.key_mask or self.dropout))
 
     @property
-    def is_uneven(self) -> bool:
-        """True for a window, segments or dropout."""
+    def uneven(self) -> bool:
+        """True for a window, segments or dropout: persistent kernels are slower then."""
         return self.window or self.segments or self.dropout
 
     @property
@@ -139,8 +139,8 @@ WINDOW = "Wider tiles would contain few visible entries."
 NARROW = "Narrow heads need fewer registers, which wider tiles or more warpgroups can use."
 FILLED = "Smaller blocks use more processors, or have fewer empty rows."
 EQUAL = "Blocks with equal work start without a pause in a persistent kernel."
-UNEQUAL = "The GPU gives the next block to the first processor that is free."
-DIVISIBLE = "Blocks of 128 rows are small enough to divide the work of different heads evenly."
+FREE = "The GPU gives the next block to the first processor that is free."
+EVEN = "Blocks of 128 rows are small enough to divide the work of different heads evenly."
 HELD = "The bandwidth of shared memory is the limit, and matrices in registers need none."
 
 # Tiles are square, because a tile needs the position vectors of exactly two blocks of 64.
@@ -174,7 +174,7 @@ WIDE_CONSTANTS = [
     Row((*FORWARD, *WEIGHTS), always, TileConfig(columns=128, warpgroups=3), FASTEST),
     Row(QUERY, lambda c: c.equal_blocks, persistent(), EQUAL),
     Row(KEY, lambda c: c.equal_blocks, persistent(stages=3), EQUAL),
-    Row(KEY, always, TileConfig(stages=3), UNEQUAL),
+    Row(KEY, always, TileConfig(stages=3), FREE),
     Row(ALL, always, TileConfig(), SMALLER),
 ]
 WIDE = [
@@ -202,7 +202,7 @@ SHORT = [
     Row(KEY, lambda c: c.narrow and c.mask and c.many_rows, persistent(warpgroups=4), NARROW),
     Row(KEY, lambda c: c.narrow and c.mask, persistent(), FILLED),
     Row(KEY, lambda c: c.window, persistent(stages=3), WINDOW),
-    Row(KEY, lambda c: c.mask or c.is_uneven, persistent(stages=3), REGISTERS),
+    Row(KEY, lambda c: c.mask or c.uneven, persistent(stages=3), REGISTERS),
     Row(KEY, lambda c: c.needs_registers and not c.narrow, persistent(stages=3), REGISTERS),
     Row(KEY, lambda c: c.narrow, persistent(columns=128), FASTEST),
     Row(KEY, always, persistent(columns=128, stages=3), FASTEST),
@@ -211,7 +211,7 @@ SHORT = [
     Row(ALL, always, persistent(), SMALLER),
 ]
 LONG = [
-    Row(FORWARD, lambda c: c.is_restricted, TileConfig(warpgroups=4, stages=3), REGISTERS),
+    Row(FORWARD, lambda c: c.restricted, TileConfig(warpgroups=4, stages=3), REGISTERS),
     Row(FORWARD, lambda c: c.tables, TileConfig(columns=128, warpgroups=3), FASTEST),
     Row(
         FORWARD,
@@ -219,34 +219,19 @@ LONG = [
         persistent(columns=128, warpgroups=3),
         EQUAL,
     ),
-    Row(
-        FORWARD,
-        lambda c: c.relations or c.computed,
-        TileConfig(columns=128, warpgroups=3),
-        UNEQUAL,
-    ),
+    Row(FORWARD, lambda c: c.relations or c.computed, TileConfig(columns=128, warpgroups=3), FREE),
     Row(FORWARD, lambda c: c.equal_blocks, persistent(warpgroups=4, stages=4), EQUAL),
-    Row(FORWARD, always, TileConfig(warpgroups=4, stages=4), UNEQUAL),
-    Row(QUERY, lambda c: c.is_restricted and not c.is_uneven, persistent(), DIVISIBLE),
-    Row(QUERY, lambda c: c.is_restricted, TileConfig(), REGISTERS),
+    Row(FORWARD, always, TileConfig(warpgroups=4, stages=4), FREE),
+    Row(QUERY, lambda c: c.restricted and not c.uneven, persistent(), EVEN),
+    Row(QUERY, lambda c: c.restricted, TileConfig(), REGISTERS),
     Row(QUERY, lambda c: c.tables, TileConfig(columns=128), FASTEST),
     Row(QUERY, lambda c: c.dot_product and c.equal_blocks, persistent(warpgroups=3), EQUAL),
-    Row(QUERY, always, TileConfig(warpgroups=3), UNEQUAL),
-    Row(
-        KEY,
-        lambda c: c.has_large_entries and not c.is_uneven,
-        persistent(stages=3, held=("key",)),
-        DIVISIBLE,
-    ),
-    Row(KEY, lambda c: c.has_large_entries, TileConfig(stages=3, held=("key",)), REGISTERS),
+    Row(QUERY, always, TileConfig(warpgroups=3), FREE),
+    Row(KEY, lambda c: c.large_entries and not c.uneven, persistent(stages=3, held=("key",)), EVEN),
+    Row(KEY, lambda c: c.large_entries, TileConfig(stages=3, held=("key",)), REGISTERS),
     Row(KEY, lambda c: c.segments, TileConfig(columns=128), FASTEST),
-    Row(
-        KEY,
-        lambda c: c.is_restricted and not c.is_uneven,
-        persistent(columns=128, stages=3),
-        DIVISIBLE,
-    ),
-    Row(KEY, lambda c: c.is_restricted, TileConfig(columns=128, stages=3), FASTEST),
+    Row(KEY, lambda c: c.restricted and not c.uneven, persistent(columns=128, stages=3), EVEN),
+    Row(KEY, lambda c: c.restricted, TileConfig(columns=128, stages=3), FASTEST),
     Row(KEY, lambda c: c.dropout or c.computed, TileConfig(warpgroups=3, stages=3), REGISTERS),
     Row(KEY, lambda c: c.left_window, TileConfig(warpgroups=3, stages=3), WINDOW),
     Row(KEY, always, TileConfig(columns=128, stages=3), FASTEST),
@@ -298,7 +283,10 @@ def _select(kernel: str, plan: Plan, operands: Operands, limit: int) -> TileConf
 
 
 def count_shared_memory(kernel: str, plan: Plan, operands: Operands, config: TileConfig) -> int:
-    """Return the bytes of shared memory that a thread block of a kernel needs."""
+    """Return the bytes of shared memory that Mosaic GPU requests for a thread block of a kernel.
+
+    The query gradient of keys wider than 128 may have no reductions, and then needs fewer bytes.
+    """
     batch, _, heads, _ = operands.query.shape
     rows = (operands.key if kernel in KEY_ROWS else operands.query).shape[1]
     blocks = batch * heads * math.ceil(rows / config.block_rows)
