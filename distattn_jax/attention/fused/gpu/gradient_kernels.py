@@ -42,6 +42,7 @@ from distattn_jax.attention.fused.gpu.tile_weights import (
 from distattn_jax.attention.fused.kernel_calls import KernelCall
 from distattn_jax.attention.fused.relations import AFTER
 from distattn_jax.attention.fused.score_map import compute_gradient_multiplier, read_dropout_scale
+from distattn_jax.attention.fused.scoring import Scoring
 
 
 def query_gradient(call: KernelCall, shape: Shape) -> KernelBody:
@@ -253,12 +254,22 @@ def key_gradient(call: KernelCall, shape: Shape) -> KernelBody:
             ),
         }
 
-    # The compiler moves no instructions across the wait for -D, so that it computes all weights
-    # first. This is faster for the dot product.
-    late_vectors = ("logsumexp", "negative_delta") if score_map.scoring.is_dot_product else ()
     return KernelBody(
-        initialize, step, finish, scratch=scratch_buffers(score_map), late_vectors=late_vectors
+        initialize,
+        step,
+        finish,
+        scratch=scratch_buffers(score_map),
+        late_vectors=late_vectors(score_map.scoring),
     )
+
+
+def late_vectors(scoring: Scoring) -> tuple[str, ...]:
+    """Return `KernelBody.late_vectors` of the kernel `key_gradient`.
+
+    The compiler moves no instructions across the wait for -D, so that it computes all weights
+    first. This is faster for the dot product.
+    """
+    return ("logsumexp", "negative_delta") if scoring.is_dot_product else ()
 
 
 def position_gradient(call: KernelCall, shape: Shape) -> KernelBody:

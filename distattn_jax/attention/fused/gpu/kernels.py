@@ -17,9 +17,12 @@ from distattn_jax.attention.fused.gpu.kernel_arrays import (
     tabulate_function,
 )
 from distattn_jax.attention.fused.gpu.kernel_body import KernelInputs
+from distattn_jax.attention.fused.gpu.kernel_types import list_types
 from distattn_jax.attention.fused.gpu.relation_arrays import RelationArrays
-from distattn_jax.attention.fused.gpu.tile_configs import MAX_WIDE_WIDTH, select_tile_configs
+from distattn_jax.attention.fused.gpu.shared_memory import allocate, collect_types, count_bytes
+from distattn_jax.attention.fused.gpu.tile_configs import MAX_WIDE_WIDTH
 from distattn_jax.attention.fused.gpu.tile_loop import run_tile_loop
+from distattn_jax.attention.fused.gpu.tile_selection import select_tile_configs
 from distattn_jax.attention.fused.kernel_calls import KernelCall, KernelCalls, compute_delta
 from distattn_jax.attention.fused.kernels import Kernels, Plan
 from distattn_jax.attention.fused.operands import EMPTY_LOGSUMEXP, BackwardOperands, Operands
@@ -128,11 +131,18 @@ class _HopperKernels(KernelCalls):
             skipped_sums=call.skipped_sums,
             gathered=relations.matrices,
         )
+        body = BODIES[call.name](call, config.tile_shape)
+        output_types = self.arrays.pad_types(call.output_types)
+        output_types |= self.relations.output_types(call.name)
+        types = collect_types(body, inputs, output_types)
+        expected = list_types(call.name, self.plan, self.operands)
+        size, expected_size = (count_bytes(allocate(x, config, 1)) for x in (types, expected))
+        assert size == expected_size, f"`list_types` must list the arrays of {call.name}"
         columns = self.operands.query if is_transposed else self.operands.key
         outputs = run_tile_loop(
-            BODIES[call.name](call, config.tile_shape),
+            body,
             inputs,
-            {**self.arrays.pad_types(call.output_types), **self.relations.output_types(call.name)},
+            output_types,
             call.schedule,
             config,
             call.name,

@@ -47,22 +47,32 @@ class RelationArrays:
 
     def inputs(self, arrays: dict[str, Float[Array, "#B #T N R"]]) -> RelationInputs:
         """Return the inputs of a kernel from `KernelCall.relations`."""
-        # The products of relation 0 are 0, so it needs no vector. Without dropout, its cotangent is
-        # 0, too: see `derivative`.
-        sides = {"relation_products": {AFTER}, "relation_cotangent": {AFTER}}
-        if self.operands.dropout_words is not None:
-            sides["relation_cotangent"] = {BEFORE, AFTER}
         result = RelationInputs({}, {})
         for name, array in arrays.items():
             shape = (*self.operands.query.shape[:3], array.shape[3])
-            self._add(result, name, jnp.broadcast_to(array, shape), sides[name])
+            self._add(result, name, jnp.broadcast_to(array, shape))
         return result
 
-    def _add(self, result: RelationInputs, name: str, array: Array, sides: set[int]) -> None:
+    def vector_names(self, *, has_cotangent: bool) -> list[str]:
+        """Return the names of the vectors in the result of `inputs`."""
+        names = ["relation_products"] * (self.operands.relation_products is not None)
+        names += ["relation_cotangent"] * has_cotangent
+        return [name + SUFFIXES[side] for name in names for side in self._vector_sides(name)]
+
+    def _vector_sides(self, name: str) -> list[int]:
+        """Return the sides of the end relations whose numbers are not all 0.
+
+        The products of relation 0 are 0, and without dropout its cotangent is 0, too: see
+        `derivative`.
+        """
+        has_before = name == "relation_cotangent" and self.operands.dropout_words is not None
+        return [side for side in self.sides if side == AFTER or has_before]
+
+    def _add(self, result: RelationInputs, name: str, array: Array) -> None:
         """Add an array by relation to `result`, with the numbers of its ends as vectors."""
         array = jnp.pad(array, ((0, 0), (0, self.padding), (0, 0), (0, 0)))
         result.matrices[name] = array
-        for side in sides.intersection(self.sides):
+        for side in self._vector_sides(name):
             end = array[..., 0 if side == BEFORE else -1]
             result.vectors[name + SUFFIXES[side]] = jnp.moveaxis(end, 1, 2)
 

@@ -1,15 +1,20 @@
-"""Buffers and barriers of a thread block in shared memory."""
+"""Buffers and barriers of a thread block in shared memory, and their number of bytes."""
 
 import functools
+import math
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import jax
 import jax.experimental.pallas.mosaic_gpu as plgpu
+import jax.numpy as jnp
 
 from distattn_jax.attention.fused.gpu import mosaic
 from distattn_jax.attention.fused.gpu.kernel_body import KernelBody, KernelInputs
 from distattn_jax.attention.fused.gpu.tile_configs import TileConfig
 
+ALIGNMENT = 1024  # bytes: Mosaic GPU rounds up the size of each buffer to a multiple
+BARRIER_BYTES = 8
 VECTORS = "vectors"  # name of the barriers that vectors and entries share, except for late vectors
 
 
@@ -42,75 +47,97 @@ class SharedMemory(NamedTuple):
     scratch: dict[str, Any]
 
 
-def allocate(
-    body: KernelBody,
-    inputs: KernelInputs,
-    output_types: dict[str, jax.ShapeDtypeStruct],
-    config: TileConfig,
-    row_slots: int,
-) -> SharedMemory:
+class KernelTypes(NamedTuple):
+    """Arrays of a kernel that are copied through shared memory, or their types.
+
+    Attributes:
+      resident, streamed, diagonals, moving, entries: Inputs, as in `KernelInputs`.
+      outputs: Outputs, except for `KernelBody.scattered`.
+      scratch: Buffers of each warpgroup, as in `KernelBody.scratch`.
+      late_vectors: Names of vectors with barriers of their own, as in `KernelBody.late_vectors`.
+    """
+
+    resident: dict[str, Any]
+    streamed: dict[str, Any]
+    diagonals: dict[str, Any]
+    moving: dict[str, Any]
+    entries: dict[str, Any]
+    outputs: dict[str, Any]
+    scratch: Mapping[str, tuple[int, Any]]
+    late_vectors: tuple[str, ...]
+
+
+def collect_types(
+    body: KernelBody, inputs: KernelInputs, output_types: dict[str, Any]
+) -> KernelTypes:
+    """Return the arrays of a kernel that are copied through shared memory."""
+    outputs = {name: x for name, x in output_types.items() if name not in body.scattered}
+    return KernelTypes(*inputs[:5], outputs, body.scratch, body.late_vectors)
+
+
+def allocate(types: KernelTypes, config: TileConfig, row_slots: int) -> SharedMemory:
     """Return the types of all shared-memory buffers and barriers of a thread block.
 
     Args:
-      body: Computation of the kernel.
-      inputs: Input arrays of the kernel.
-      output_types: Shapes and dtypes of the outputs, by name.
+      types: Arrays of the kernel.
       config: Tile sizes.
       row_slots: Number of blocks whose rows are in shared memory at the same time.
     """
-
-    def scratch(count: int, length: int, array: Any) -> Any:
-        if len(array.shape) == 3:
-            return mosaic.plain_scratch((count, length), array.dtype)
-        return mosaic.matrix_scratch((count, length, array.shape[-1]), array.dtype)
-
-    def barrier(count: int, arrivals: int = 1) -> Any:
-        return plgpu.Barrier(num_arrivals=arrivals, num_barriers=count)
-
-    dtype = next(iter(inputs.streamed.values())).dtype
-    rows = functools.partial(scratch, config.warpgroups, config.rows)
-    columns = functools.partial(scratch, config.stages, config.columns)
+    dtype = next(iter(types.streamed.values())).dtype
+    rows = functools.partial(_buffer, config.warpgroups, config.rows)
+    columns = functools.partial(_buffer, config.stages, config.columns)
     tile = (config.stages, config.block_rows, config.columns)
-    ring = {name: columns(array) for name, array in inputs.streamed.items()}
-    ring |= {name: mosaic.plain_scratch(tile, x.dtype) for name, x in inputs.entries.items()}
-    windows = dict.fromkeys(inputs.moving, config.block_rows)
-    windows |= dict.fromkeys(inputs.diagonals, config.block_rows + config.columns)
+    ring = {name: columns(array) for name, array in types.streamed.items()}
+    ring |= {name: mosaic.plain_scratch(tile, x.dtype) for name, x in types.entries.items()}
+    windows = dict.fromkeys(types.moving, config.block_rows)
+    windows |= dict.fromkeys(types.diagonals, config.block_rows + config.columns)
     slots = dict.fromkeys([*ring, *windows], config.stages)
-    for name, count in count_reused_blocks(inputs, config).items():
+    for name, count in count_reused_blocks(types, config).items():
         slots[name], windows[name] = config.stages + count, config.rows
-    for name, array in {**inputs.moving, **inputs.diagonals}.items():
-        ring[name] = scratch(slots[name], windows[name], array)
-    vector_copies = _count_vector_copies(body, inputs)
+    for name, array in {**types.moving, **types.diagonals}.items():
+        ring[name] = _buffer(slots[name], windows[name], array)
+    vector_copies = _count_vector_copies(types)
     copies = {name: 1 for name in ring if name not in vector_copies}
     if vector_copies:
         copies[VECTORS], slots[VECTORS] = sum(vector_copies.values()), config.stages
     return SharedMemory(
         resident={
-            name: scratch(row_slots * config.warpgroups, config.rows, array)
-            for name, array in inputs.resident.items()
+            name: _buffer(row_slots * config.warpgroups, config.rows, array)
+            for name, array in types.resident.items()
         },
-        arrived={name: barrier(row_slots * config.warpgroups) for name in inputs.resident},
+        arrived={name: _barrier(row_slots * config.warpgroups) for name in types.resident},
         ring=ring,
-        full={name: barrier(slots[name], count) for name, count in copies.items()},
-        free={name: barrier(slots[name], config.warpgroups) for name in copies},
+        full={name: _barrier(slots[name], count) for name, count in copies.items()},
+        free={name: _barrier(slots[name], config.warpgroups) for name in copies},
         outputs={
             name: rows(array)
-            for name, array in output_types.items()
-            if row_slots > 1 or not _replaces_resident(name, array, inputs)
+            for name, array in types.outputs.items()
+            if row_slots > 1 or not _replaces_resident(name, array, types)
         },
         operand_scratch=mosaic.operand_scratch(
             (config.warpgroups, config.rows, config.columns), dtype
         ),
         scratch={
             name: mosaic.plain_scratch((config.warpgroups, count), kind)
-            for name, (count, kind) in body.scratch.items()
+            for name, (count, kind) in types.scratch.items()
         },
     )
 
 
-def _replaces_resident(name: str, output: jax.ShapeDtypeStruct, inputs: KernelInputs) -> bool:
+def _buffer(count: int, length: int, array: Any) -> Any:
+    """Return the type of `count` buffers, each for `length` rows of a matrix or a vector."""
+    if len(array.shape) == 3:
+        return mosaic.plain_scratch((count, length), array.dtype)
+    return mosaic.matrix_scratch((count, length, array.shape[-1]), array.dtype)
+
+
+def _barrier(count: int, arrivals: int = 1) -> Any:
+    return plgpu.Barrier(num_arrivals=arrivals, num_barriers=count)
+
+
+def _replaces_resident(name: str, output: jax.ShapeDtypeStruct, types: KernelTypes) -> bool:
     """Return True if an output uses the buffer of the resident matrix with the same name."""
-    rows = inputs.resident.get(name)
+    rows = types.resident.get(name)
     return (
         rows is not None
         and len(rows.shape) == len(output.shape) == 4
@@ -118,19 +145,19 @@ def _replaces_resident(name: str, output: jax.ShapeDtypeStruct, inputs: KernelIn
     )
 
 
-def _count_vector_copies(body: KernelBody, inputs: KernelInputs) -> dict[str, int]:
+def _count_vector_copies(types: KernelTypes) -> dict[str, int]:
     """Return the number of copies per tile of each array that uses the barriers `VECTORS`."""
-    columns = {**inputs.streamed, **inputs.moving}
+    columns = {**types.streamed, **types.moving}
     vectors = [name for name, x in columns.items() if len(x.shape) == 3]
     return {
-        **{name: 1 for name in vectors if name not in body.late_vectors},
-        **dict.fromkeys(inputs.entries, 1),
+        **{name: 1 for name in vectors if name not in types.late_vectors},
+        **dict.fromkeys(types.entries, 1),
         # The window of a tile on the diagonals is copied in two parts.
-        **{name: 2 for name, x in inputs.diagonals.items() if len(x.shape) == 3},
+        **{name: 2 for name, x in types.diagonals.items() if len(x.shape) == 3},
     }
 
 
-def count_reused_blocks(inputs: KernelInputs, config: TileConfig) -> dict[str, int]:
+def count_reused_blocks(inputs: KernelInputs | KernelTypes, config: TileConfig) -> dict[str, int]:
     """Return the number of blocks that a tile reuses from the previous tile, by array.
 
     The result contains the matrices of diagonals and of moving rows. Their blocks have as many rows
@@ -142,3 +169,16 @@ def count_reused_blocks(inputs: KernelInputs, config: TileConfig) -> dict[str, i
     counts |= moving
     assert not counts or config.rows == config.columns, "reused blocks need square tiles"
     return counts
+
+
+def count_bytes(memory: SharedMemory) -> int:
+    """Return the bytes of the buffers and barriers on a GPU."""
+    total = 0
+    for buffer in jax.tree.leaves(memory._replace(operand_scratch=None)):
+        is_barrier = isinstance(buffer, plgpu.Barrier)
+        if is_barrier:
+            total += BARRIER_BYTES * math.prod(buffer.num_barriers)
+        else:
+            size = math.prod(buffer.shape) * jnp.dtype(buffer.dtype).itemsize
+            total += size + -size % ALIGNMENT
+    return total

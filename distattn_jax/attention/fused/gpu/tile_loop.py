@@ -41,6 +41,7 @@ from distattn_jax.attention.fused.gpu.shared_memory import (
     VECTORS,
     SharedMemory,
     allocate,
+    collect_types,
     count_reused_blocks,
 )
 from distattn_jax.attention.fused.gpu.tile_access import (
@@ -92,7 +93,7 @@ def run_tile_loop(
     # block might get the last block of every head, which has the most work under a causal mask.
     rotation = 1 if thread_blocks % schedule.blocks == 0 else 0
     rounds, rest = divmod(blocks, thread_blocks)
-    copied = {name: x for name, x in output_types.items() if name not in body.scattered}
+    types = collect_types(body, inputs, output_types)
 
     def kernel(refs: KernelInputs, outputs: dict[str, Any], memory: SharedMemory):
         shared = Kernel(body, schedule, config, origin, refs, outputs, memory)
@@ -160,7 +161,7 @@ def run_tile_loop(
     run = plgpu.kernel(
         kernel,
         out_type=output_types,
-        scratch_types=(allocate(body, inputs, copied, config, row_slots=1 + is_loop),),
+        scratch_types=(allocate(types, config, row_slots=1 + is_loop),),
         grid=(thread_blocks,),
         grid_names=("thread_block",),
         num_threads=config.warpgroups + 1,

@@ -1,0 +1,121 @@
+"""Types of the arrays of each kernel, which are known before its tile sizes are chosen.
+
+A call chooses tile sizes before it makes the arrays of its kernels, because the arrays are padded
+to multiples of the tile sizes. Shared memory depends on the number of axes of an array, on the
+width of a matrix and on the dtype. All other axes have size 1 in these types.
+"""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from distattn_jax.attention.fused.gpu import gradient_kernels, mosaic
+from distattn_jax.attention.fused.gpu.position_tiles import scratch_buffers
+from distattn_jax.attention.fused.gpu.relation_arrays import RelationArrays
+from distattn_jax.attention.fused.gpu.shared_memory import KernelTypes
+from distattn_jax.attention.fused.gpu.tile_configs import MAX_WIDE_WIDTH
+from distattn_jax.attention.fused.kernels import Plan
+from distattn_jax.attention.fused.operands import Operands
+from distattn_jax.attention.fused.score_map import make_score_map
+
+Types = dict[str, Any]
+VECTOR = jax.ShapeDtypeStruct((1, 1, 1), jnp.float32)  # integers have as many bytes
+KEY_ROWS = ("key_gradient", "received")  # kernels whose rows are keys
+SCATTERED = ("band_scores", "band_gradient")  # outputs that are never in shared memory
+
+
+def list_types(kernel: str, plan: Plan, operands: Operands) -> KernelTypes:
+    """Return the types of the arrays that a kernel of a call copies through shared memory.
+
+    Args:
+      kernel: Name of the kernel, which is a field of `TileConfigs`.
+      plan: Static options of the call.
+      operands: Arrays of the call, or their types.
+    """
+    scoring = plan.scoring
+    queries, keys = _list_inputs(kernel, plan, operands)
+    outputs = _list_outputs(kernel, plan, operands)
+    resident, streamed, moving = queries, keys, {}
+    if kernel in KEY_ROWS:
+        resident, streamed = keys, queries
+    tables = operands.tables if kernel == "query_gradient" else operands.tables[:1]
+    diagonals: Types = {f"table_{i}": VECTOR for i in range(len(tables))}
+    if scoring.function is not None and not scoring.function.is_cheap:
+        diagonals["function"] = VECTOR
+    if kernel == "position_gradient":
+        resident, streamed, moving = outputs, queries, keys
+    elif scoring.has_positions:
+        diagonals["positions"] = queries["query"]
+    arranges_gradient = kernel in ("query_gradient", "position_gradient")
+    return KernelTypes(
+        resident,
+        streamed,
+        diagonals,
+        moving,
+        entries=_drop_absent({"mask": operands.mask}),
+        outputs=outputs,
+        scratch=scratch_buffers(
+            make_score_map(plan, operands),
+            gradient_dtype=operands.query.dtype if arranges_gradient else None,
+        ),
+        late_vectors=gradient_kernels.late_vectors(scoring) if kernel == "key_gradient" else (),
+    )
+
+
+def _list_inputs(kernel: str, plan: Plan, operands: Operands) -> tuple[Types, Types]:
+    """Return the types of the inputs with one row per query, and of those with one row per key."""
+    query, key, value = (_matrix_type(x, x.shape[-1]) for x in operands[:3])
+    is_gradient, is_query_gradient = kernel.endswith("gradient"), kernel == "query_gradient"
+    is_very_wide = key.shape[-1] > MAX_WIDE_WIDTH
+    has_weights = plan.scoring.has_relation_weights
+    has_other_delta = plan.received or plan.logsumexp or has_weights or is_very_wide
+    has_received_cotangent = kernel == "attention_given" or (is_gradient and plan.received)
+    relations = RelationArrays(plan, operands, length_multiple=1)
+    queries = {
+        "query": query,
+        "position_query": query if plan.scoring.has_positions else None,
+        "values": value if is_query_gradient and not is_very_wide else None,
+        "values_cotangent": value if is_gradient else None,
+        "logsumexp": VECTOR if kernel != "forward" else None,
+        "other_delta": VECTOR if is_query_gradient and has_other_delta else None,
+        "negative_delta": VECTOR if is_gradient and not is_query_gradient else None,
+        "query_segments": VECTOR if operands.query_segments is not None else None,
+        **dict.fromkeys(relations.vector_names(has_cotangent=is_gradient and has_weights), VECTOR),
+    }
+    keys = {
+        "key": key,
+        "value": value if kernel == "forward" or is_gradient else None,
+        "received_cotangent": VECTOR if has_received_cotangent else None,
+        "key_mask": VECTOR if operands.key_mask is not None else None,
+        "key_segments": VECTOR if operands.key_segments is not None else None,
+    }
+    return _drop_absent(queries), _drop_absent(keys)
+
+
+def _list_outputs(kernel: str, plan: Plan, operands: Operands) -> Types:
+    """Return the types of the outputs that are copied from shared memory."""
+    query, key, value = (_matrix_type(x, x.shape[-1]) for x in operands[:3])
+    relations = RelationArrays(plan, operands, length_multiple=1)
+    outputs: Types = {kernel: VECTOR}
+    if kernel == "forward":
+        outputs = {"values": value, "logsumexp": VECTOR, **relations.output_types(kernel)}
+    elif kernel == "query_gradient":
+        vectors = dict.fromkeys(("negative_delta", *plan.scoring.gradient_names), VECTOR)
+        outputs = {"query": query, **vectors, **relations.output_types(kernel)}
+        outputs |= {"position_query": query} if plan.scoring.has_positions else {}
+    elif kernel == "key_gradient":
+        trained_width = plan.trained_key_width or key.shape[-1]
+        width = min(mosaic.round_up_width(trained_width), key.shape[-1])
+        outputs = {"key": _matrix_type(key, width), "value": value}
+    elif kernel == "position_gradient":
+        outputs = dict.fromkeys(("lower_positions", "upper_positions"), query)
+    return {name: x for name, x in outputs.items() if name not in SCATTERED}
+
+
+def _matrix_type(x: Any, width: int) -> jax.ShapeDtypeStruct:
+    return jax.ShapeDtypeStruct((1, 1, 1, width), x.dtype)
+
+
+def _drop_absent(types: dict[str, Any]) -> Types:
+    return {name: x for name, x in types.items() if x is not None}

@@ -1,0 +1,295 @@
+"""Selection of the tile sizes, warpgroups and pipeline stages of each kernel.
+
+There is a table of configurations for each kind of call, in the order of preference. A kernel gets
+the first one whose condition holds and whose buffers fit into shared memory. The preferences were
+measured on an H200, among configurations that spill few registers. Those for heads wider than 64
+were compared with few others.
+"""
+
+import functools
+import math
+from collections.abc import Callable
+from typing import NamedTuple
+
+from distattn_jax.attention.fused.gpu import tile_configs
+from distattn_jax.attention.fused.gpu.kernel_types import KEY_ROWS, list_types
+from distattn_jax.attention.fused.gpu.shared_memory import allocate, count_bytes
+from distattn_jax.attention.fused.gpu.tile_configs import (
+    MAX_NARROW_WIDTH,
+    MAX_WIDE_WIDTH,
+    MAX_WIDTH,
+    TileConfig,
+    TileConfigs,
+    count_thread_blocks,
+)
+from distattn_jax.attention.fused.kernels import Plan
+from distattn_jax.attention.fused.operands import Operands
+from distattn_jax.attention.fused.visible_columns import Window
+
+HOPPER_SHARED_MEMORY = 227 * 1024  # bytes of a thread block
+REDUCTION_BYTES = 2048  # Mosaic GPU reserves them for the sums and maxima of tiles
+WITHOUT_REDUCTIONS = ("key_gradient", "position_gradient")
+
+
+class Facts:
+    """Properties of a call and of one of its kernels, on which the fastest configuration depends.
+
+    Attributes:
+      positions: True if the scoring has position vectors.
+      dot_product: True if the score is the scaled product of query and key.
+      tables: True if the scoring reads tables.
+      relations: True if the scoring has relations.
+      tabulated: True for a distance function that the kernels read from a table.
+      computed: True for a distance function that the kernels compute.
+      mask: True for a mask of pairs.
+      key_mask: True for a mask of keys.
+      segments: True for segments.
+      dropout: True for dropout.
+      window: True if the window is limited.
+      left_window: True if the window is limited for keys before the query.
+      received: True if the attention that each key receives is computed.
+      narrow: True if queries, keys and values are at most 32 wide.
+      wide: True if queries, keys or values are wider than 64.
+      very_wide: True if queries and keys are wider than 128. At most 128 columns of the keys then
+        need a gradient.
+      wide_constants: True if keys are wider than 64, but their gradient and the values are not.
+      short: True if there are fewer than `MIN_LONG_LENGTH` queries or keys.
+      equal_blocks: True if all blocks of rows visit about as many tiles.
+      many_rows: True if there are at least as many blocks of 256 rows as processors, and if more
+        than half of the last block of each head is filled.
+    """
+
+    def __init__(self, kernel: str, plan: Plan, operands: Operands):
+        scoring, (batch, queries, heads, width) = plan.scoring, operands.query.shape
+        keys, value_width = operands.key.shape[1], operands.value.shape[-1]
+        self.positions, self.dot_product = scoring.has_positions, scoring.is_dot_product
+        self.tables, self.relations = scoring.reads_tables, scoring.clip_distance > 0
+        self.computed = scoring.function is not None and scoring.function.is_cheap
+        self.tabulated = scoring.function is not None and not self.computed
+        self.mask, self.key_mask = operands.mask is not None, operands.key_mask is not None
+        self.segments = operands.query_segments is not None
+        self.dropout = operands.dropout_words is not None
+        self.window, self.left_window = plan.window != Window(), plan.window.left is not None
+        self.received = plan.received
+        self.narrow = max(width, value_width) <= MAX_NARROW_WIDTH
+        self.wide = max(width, value_width) > MAX_WIDTH
+        self.very_wide = width > MAX_WIDE_WIDTH
+        narrow_part = max(plan.trained_key_width or width, value_width)
+        self.wide_constants = width > MAX_WIDTH >= narrow_part
+        self.short = min(queries, keys) < tile_configs.MIN_LONG_LENGTH
+        skips_tiles = operands.is_zero_beyond_radius is not None or self.segments
+        self.equal_blocks = not (self.window or skips_tiles)
+        rows = keys if kernel in KEY_ROWS else queries
+        is_occupied = batch * heads * math.ceil(rows / 256) >= tile_configs.count_processors()
+        self.many_rows = is_occupied and -rows % 256 < 128
+
+    @property
+    def large_entries(self) -> bool:
+        """True for a mask of pairs or dropout, if they need much shared memory or registers."""
+        return self.mask or (self.dropout and (self.segments or not self.dot_product))
+
+    @property
+    def restricted(self) -> bool:
+        """True for masks, segments or dropout, if they change the fastest tiles of long calls."""
+        has_entries = self.mask or self.segments
+        return has_entries or (not self.dot_product and (self.key_mask or self.dropout))
+
+    @property
+    def uneven(self) -> bool:
+        """True for a window, segments or dropout: persistent kernels are slower then."""
+        return self.window or self.segments or self.dropout
+
+    @property
+    def needs_registers(self) -> bool:
+        """True if the key gradient needs more registers than that of the dot product."""
+        return self.computed or self.relations or (self.received and self.dot_product)
+
+
+class Row(NamedTuple):
+    """Preferred configuration of some kernels.
+
+    Attributes:
+      kernels: Names of the kernels.
+      applies: Condition of the row.
+      config: Configuration of the kernels.
+      reason: Advantage over the configurations of later rows.
+    """
+
+    kernels: tuple[str, ...]
+    applies: Callable[[Facts], bool]
+    config: TileConfig
+    reason: str
+
+
+def always(facts: Facts) -> bool:
+    """Return True, as the condition of a row that always applies."""
+    return True
+
+
+FORWARD, QUERY, KEY = ("forward",), ("query_gradient",), ("key_gradient",)
+WEIGHTS = ("received", "attention_given")
+POSITION = ("position_gradient",)
+ALL = (*FORWARD, *QUERY, *KEY, *WEIGHTS)  # for scorings without position vectors
+persistent = functools.partial(TileConfig, is_persistent=True)
+
+FASTEST = "It was the fastest of all that were compared."
+SMALLER = "It needs less shared memory than the rows above."
+REGISTERS = "Wider tiles would need more registers or shared memory."
+WINDOW = "Wider tiles would contain few visible entries."
+NARROW = "Narrow heads need fewer registers, which wider tiles or more warpgroups can use."
+FILLED = "Smaller blocks use more processors, or have fewer empty rows."
+EQUAL = "Blocks with equal work start without a pause in a persistent kernel."
+FREE = "The GPU gives the next block to the first processor that is free."
+EVEN = "Blocks of 128 rows are small enough to divide the work of different heads evenly."
+HELD = "The bandwidth of shared memory is the limit, and matrices in registers need none."
+
+# Tiles are square, because a tile needs the position vectors of exactly two blocks of 64.
+POSITIONS = [
+    Row(FORWARD, lambda c: not (c.wide or c.short or c.mask), TileConfig(warpgroups=3), FASTEST),
+    Row(
+        ("forward", "attention_given"),
+        lambda c: not c.wide,
+        TileConfig(held=("query", "position_query")),
+        HELD,
+    ),
+    Row(QUERY, lambda c: not c.wide, TileConfig(held=("position_query",)), HELD),
+    Row(KEY_ROWS, lambda c: not c.wide, TileConfig(held=("key",)), HELD),
+    Row(POSITION, lambda c: not c.wide, TileConfig(held=("lower_positions",)), HELD),
+    Row(ALL, always, TileConfig(warpgroups=1), SMALLER),
+]
+VERY_WIDE = [
+    Row(
+        KEY,
+        lambda c: c.mask or c.key_mask or c.segments or c.received,
+        TileConfig(warpgroups=1),
+        "More warpgroups would need more shared memory, and too much for values 128 wide.",
+    ),
+    Row(ALL, always, TileConfig(), FASTEST),
+    Row(ALL, always, TileConfig(warpgroups=1), SMALLER),
+]
+WIDE_CONSTANTS = [
+    Row((*FORWARD, *WEIGHTS), lambda c: c.short, persistent(columns=128), FASTEST),
+    Row((*QUERY, *KEY), lambda c: c.short, persistent(), REGISTERS),
+    Row(FORWARD, lambda c: c.equal_blocks, persistent(columns=128, warpgroups=3), EQUAL),
+    Row((*FORWARD, *WEIGHTS), always, TileConfig(columns=128, warpgroups=3), FASTEST),
+    Row(QUERY, lambda c: c.equal_blocks, persistent(), EQUAL),
+    Row(KEY, lambda c: c.equal_blocks, persistent(stages=3), EQUAL),
+    Row(KEY, always, TileConfig(stages=3), FREE),
+    Row(ALL, always, TileConfig(), SMALLER),
+]
+WIDE = [
+    Row(FORWARD, lambda c: c.dot_product and not c.mask, TileConfig(warpgroups=3), FASTEST),
+    Row(FORWARD, lambda c: not c.mask, TileConfig(columns=128), FASTEST),
+    Row(WEIGHTS, always, TileConfig(columns=128), FASTEST),
+    Row(ALL, always, TileConfig(), SMALLER),
+]
+SHORT = [
+    Row(FORWARD, lambda c: c.segments, persistent(stages=3), "Smaller blocks skip more tiles."),
+    Row(
+        FORWARD,
+        lambda c: c.narrow and c.many_rows and not c.mask,
+        persistent(columns=128, warpgroups=4),
+        NARROW,
+    ),
+    Row(FORWARD, lambda c: c.narrow and not c.mask, persistent(columns=128), FILLED),
+    Row(FORWARD, lambda c: c.many_rows, persistent(warpgroups=4, stages=3), FASTEST),
+    Row(FORWARD, always, persistent(stages=3), FILLED),
+    Row(QUERY, lambda c: c.window, persistent(), WINDOW),
+    Row(QUERY, lambda c: c.dropout and not c.dot_product, persistent(), REGISTERS),
+    Row(QUERY, lambda c: c.mask and c.tables, persistent(), REGISTERS),
+    Row(QUERY, lambda c: not c.narrow and (c.tabulated or c.relations), persistent(), REGISTERS),
+    Row(QUERY, always, persistent(columns=128), FASTEST),
+    Row(KEY, lambda c: c.narrow and c.mask and c.many_rows, persistent(warpgroups=4), NARROW),
+    Row(KEY, lambda c: c.narrow and c.mask, persistent(), FILLED),
+    Row(KEY, lambda c: c.window, persistent(stages=3), WINDOW),
+    Row(KEY, lambda c: c.mask or c.uneven, persistent(stages=3), REGISTERS),
+    Row(KEY, lambda c: c.needs_registers and not c.narrow, persistent(stages=3), REGISTERS),
+    Row(KEY, lambda c: c.narrow, persistent(columns=128), FASTEST),
+    Row(KEY, always, persistent(columns=128, stages=3), FASTEST),
+    Row(WEIGHTS, lambda c: c.many_rows, persistent(columns=128, warpgroups=4), FASTEST),
+    Row(WEIGHTS, always, persistent(columns=128), FILLED),
+    Row(ALL, always, persistent(), SMALLER),
+]
+LONG = [
+    Row(FORWARD, lambda c: c.restricted, TileConfig(warpgroups=4, stages=3), REGISTERS),
+    Row(FORWARD, lambda c: c.tables, TileConfig(columns=128, warpgroups=3), FASTEST),
+    Row(
+        FORWARD,
+        lambda c: (c.relations or c.computed) and c.equal_blocks,
+        persistent(columns=128, warpgroups=3),
+        EQUAL,
+    ),
+    Row(FORWARD, lambda c: c.relations or c.computed, TileConfig(columns=128, warpgroups=3), FREE),
+    Row(FORWARD, lambda c: c.equal_blocks, persistent(warpgroups=4, stages=4), EQUAL),
+    Row(FORWARD, always, TileConfig(warpgroups=4, stages=4), FREE),
+    Row(QUERY, lambda c: c.restricted and not c.uneven, persistent(), EVEN),
+    Row(QUERY, lambda c: c.restricted, TileConfig(), REGISTERS),
+    Row(QUERY, lambda c: c.tables, TileConfig(columns=128), FASTEST),
+    Row(QUERY, lambda c: c.dot_product and c.equal_blocks, persistent(warpgroups=3), EQUAL),
+    Row(QUERY, always, TileConfig(warpgroups=3), FREE),
+    Row(KEY, lambda c: c.large_entries and not c.uneven, persistent(stages=3, held=("key",)), EVEN),
+    Row(KEY, lambda c: c.large_entries, TileConfig(stages=3, held=("key",)), REGISTERS),
+    Row(KEY, lambda c: c.segments, TileConfig(columns=128), FASTEST),
+    Row(KEY, lambda c: c.restricted and not c.uneven, persistent(columns=128, stages=3), EVEN),
+    Row(KEY, lambda c: c.restricted, TileConfig(columns=128, stages=3), FASTEST),
+    Row(KEY, lambda c: c.dropout or c.computed, TileConfig(warpgroups=3, stages=3), REGISTERS),
+    Row(KEY, lambda c: c.left_window, TileConfig(warpgroups=3, stages=3), WINDOW),
+    Row(KEY, always, TileConfig(columns=128, stages=3), FASTEST),
+    Row(("received",), always, TileConfig(columns=128, warpgroups=4), FASTEST),
+    Row(("attention_given",), always, TileConfig(columns=128, warpgroups=4, stages=3), FASTEST),
+    Row(ALL, always, TileConfig(), SMALLER),
+]
+SMALLEST = Row((*ALL, *POSITION), always, TileConfig(warpgroups=1, stages=1), SMALLER)
+TABLES: list[tuple[Callable[[Facts], bool], list[Row]]] = [
+    (lambda c: c.positions, POSITIONS),
+    (lambda c: c.very_wide, VERY_WIDE),
+    (lambda c: c.dot_product and c.wide_constants and not (c.mask or c.dropout), WIDE_CONSTANTS),
+    (lambda c: c.wide, WIDE),
+    (lambda c: c.short, SHORT),
+    (always, LONG),
+]
+
+
+def select_tile_configs(
+    plan: Plan, operands: Operands, limit: int = HOPPER_SHARED_MEMORY
+) -> TileConfigs:
+    """Return the tile configurations for the arrays and the scoring of a call.
+
+    Args:
+      plan: Static options of the call.
+      operands: Arrays of the call, or their types.
+      limit: Bytes of shared memory of a thread block.
+
+    Raises:
+      ValueError: If the smallest configuration of a kernel needs more shared memory.
+    """
+    kernels = (*ALL, *POSITION) if plan.scoring.has_positions else ALL
+    return TileConfigs(**{name: _select(name, plan, operands, limit) for name in kernels})
+
+
+def _select(kernel: str, plan: Plan, operands: Operands, limit: int) -> TileConfig:
+    """Return the tile configuration of a kernel."""
+    facts, needed = Facts(kernel, plan, operands), 0
+    table = next(rows for applies, rows in TABLES if applies(facts))
+    for row in (*table, SMALLEST):
+        if kernel in row.kernels and row.applies(facts):
+            needed = count_shared_memory(kernel, plan, operands, row.config)
+            if needed <= limit:
+                return row.config
+    raise ValueError(
+        f"the kernel {kernel} must fit into {limit} bytes of shared memory; its smallest tiles "
+        f"need {needed}"
+    )
+
+
+def count_shared_memory(kernel: str, plan: Plan, operands: Operands, config: TileConfig) -> int:
+    """Return the bytes of shared memory that Mosaic GPU requests for a thread block of a kernel.
+
+    The query gradient of keys wider than 128 may have no reductions, and then needs fewer bytes.
+    """
+    batch, _, heads, _ = operands.query.shape
+    rows = (operands.key if kernel in KEY_ROWS else operands.query).shape[1]
+    blocks = batch * heads * math.ceil(rows / config.block_rows)
+    row_slots = 1 + (count_thread_blocks(config, blocks) < blocks)
+    buffers = count_bytes(allocate(list_types(kernel, plan, operands), config, row_slots))
+    return buffers + (0 if kernel in WITHOUT_REDUCTIONS else REDUCTION_BYTES)
