@@ -49,7 +49,7 @@ class TrainedModels(NamedTuple):
     @property
     def reads_single_texts(self) -> bool:
         """True if the input of the models is a single text, as in text classification."""
-        return isinstance(self.task, TextClassification)
+        return isinstance(self.task, TextClassification) and len(self.task.fields) == 1
 
 
 def load_models(path: AnyPath, result: Result) -> TrainedModels:

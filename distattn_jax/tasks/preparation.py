@@ -3,7 +3,7 @@
 import dataclasses
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 from tokenizers import Tokenizer
@@ -13,17 +13,16 @@ from distattn_jax.data import (
     TOKENIZERS,
     DataError,
     Ragged,
+    Table,
     TextBuilder,
     encode,
     iterate_split,
     load_embeddings,
     load_split,
 )
-from distattn_jax.tasks.text_task import DatasetConfig, EmbeddingConfig, VocabularyConfig
-from distattn_jax.train import Config
+from distattn_jax.train import Config, DataConfig
 from distattn_jax.train.run import experiment_folder
 
-ConfigType = TypeVar("ConfigType", bound=EmbeddingConfig)
 SPLITS = ("train", "validation", "test")
 
 
@@ -63,7 +62,7 @@ class PreparedData:
         }
 
 
-def open_dataset(config: DatasetConfig) -> TextBuilder:
+def open_dataset(config: DataConfig) -> TextBuilder:
     """Return the builder of the configured data set, and prepare its files if necessary."""
     name, folder = config.dataset, config.manual_dir
     builder = getattr(datasets, datasets.DATASETS[name])
@@ -107,7 +106,7 @@ def iterate_training_texts(dataset: TextBuilder, fields: Sequence[str]) -> Itera
         yield from (row[field] for field in fields)
 
 
-def train_tokenizer(texts: Iterable[str], config: VocabularyConfig) -> Tokenizer:
+def train_tokenizer(texts: Iterable[str], config: Any) -> Tokenizer:
     """Train a tokenizer on texts. The kind and the vocabulary size are options in `config`."""
     if config.tokenizer == "word_level":
         arguments = {"min_count": config.min_count, "max_size": config.vocabulary}
@@ -116,9 +115,7 @@ def train_tokenizer(texts: Iterable[str], config: VocabularyConfig) -> Tokenizer
     return TOKENIZERS[config.tokenizer](texts, **arguments)
 
 
-def initial_embeddings(
-    config: ConfigType, tokenizer: Tokenizer
-) -> tuple[ConfigType, np.ndarray | None, str]:
+def initial_embeddings(config: Any, tokenizer: Tokenizer) -> tuple[Any, np.ndarray | None, str]:
     """Load pre-trained word vectors as initial embeddings.
 
     Returns:
@@ -144,7 +141,7 @@ def initial_embeddings(
 
 
 def prepare_with_embeddings(
-    config: ConfigType,
+    config: Any,
     dataset: TextBuilder,
     tokenizer: Tokenizer,
     tables: Mapping[str, Any],
@@ -193,7 +190,7 @@ def prepare_with_embeddings(
 
 
 def describe_data(
-    config: DatasetConfig,
+    config: DataConfig,
     dataset: TextBuilder,
     tokenizer: Tokenizer,
     tables: Mapping[str, Any],
@@ -241,3 +238,35 @@ def describe_data(
         about["pretrained"] = dict(pretrained)
         digests["pre-trained weights"] = pretrained["digest"]
     return {**about, "digests": digests, "messages": list(lines)}, lines
+
+
+def describe_long_examples(
+    dataset: TextBuilder,
+    tables: Mapping[str, Table],
+    columns: tuple[str, ...],
+    longest: int,
+    *,
+    name: str,
+    unit: str,
+) -> list[str]:
+    """Return messages about the examples that are longer than `longest`.
+
+    Such examples of the training set are left out. Such examples of the other splits are kept
+    whole, because the metrics are about every word.
+
+    Args:
+      dataset: Builder of the data set.
+      tables: Examples of each split.
+      columns: Names of the columns whose lengths count.
+      longest: Largest length of a training example.
+      name: Name of the examples, in the plural.
+      unit: Unit of the lengths.
+    """
+    reason = f"with more than {longest} {unit} (--data.longest)"
+    left_out = dataset.info.splits["train"].num_examples - len(tables["train"])
+    lines = [f"left out: {left_out:,} {name} of train {reason}"] if left_out else []
+    for split in SPLITS[1:]:
+        kept = int((tables[split].lengths(columns) > longest).sum())
+        if kept:
+            lines.append(f"kept whole: {kept:,} {name} of {split} {reason}")
+    return lines

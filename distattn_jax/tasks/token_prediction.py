@@ -1,7 +1,7 @@
 """Shared base of tasks that predict tokens one after the other: data, model, loss and metrics."""
 
+import abc
 import contextlib
-import dataclasses
 import hashlib
 import json
 from collections.abc import Callable, Mapping, Sequence
@@ -23,18 +23,12 @@ from distattn_jax.data import (
     train_byte_level_bpe,
 )
 from distattn_jax.tasks.preparation import (
-    SPLITS,
     PreparedData,
     describe_data,
     iterate_training_texts,
+    open_dataset,
 )
-from distattn_jax.tasks.text_task import (
-    DatasetConfig,
-    MethodsConfig,
-    TextTask,
-    TransformerConfig,
-    model_arguments,
-)
+from distattn_jax.tasks.text_task import TextTask, model_arguments
 from distattn_jax.train import Batch, Setting, option, token_cross_entropy
 from distattn_jax.train.atomic_write import write_atomically
 
@@ -48,35 +42,13 @@ def norm_option(default: str) -> Any:
     )
 
 
-@dataclasses.dataclass(frozen=True)
-class TokenPredictionData(DatasetConfig):
-    """Options of the data set, the vocabulary and the batches, for tasks that predict tokens."""
-
-    vocabulary: int = option(8192, "largest number of subwords, trained on the training set")
-
-
-@dataclasses.dataclass(frozen=True)
-class TokenPredictionModelConfig(TransformerConfig):
-    """Options of the sizes and initial values of a model that predicts tokens."""
-
-    dropout_rate: tuple[float, ...] = option((0.1,), "dropout rate", grid=True)
-    inner_dropout: bool = option(
+def inner_dropout_option() -> Any:
+    """Return the option `inner_dropout` of a model."""
+    return option(
         True,
         "whether dropout is also applied to attention weights and to the hidden units of the "
         "feed-forward networks, besides embeddings and residual sums",
     )
-    heads: int = option(4, "attention heads")
-    head_features: int = option(64, "width of a head")
-    hidden_features: int = option(1024, "width of the hidden layer of the feed-forward networks")
-    norm: str = norm_option("after")
-
-
-@dataclasses.dataclass(frozen=True)
-class TokenPredictionConfig(MethodsConfig):
-    """Options of an experiment on the prediction of tokens."""
-
-    data: TokenPredictionData = TokenPredictionData()
-    model: TokenPredictionModelConfig = TokenPredictionModelConfig()
 
 
 class TokenPrediction(TextTask):
@@ -89,11 +61,13 @@ class TokenPrediction(TextTask):
     Attributes:
       network: Class of the model.
       predicted: Name of the column of the predicted tokens.
+      sequences: Dict from "encoder" or "decoder" to the column of its input sequences.
     """
 
     criterion: ClassVar[str] = "loss"
     network: ClassVar[Callable[..., nnx.Module]]
     predicted: ClassVar[str]
+    sequences: ClassVar[Mapping[str, str]]
 
     @property
     def max_length(self) -> int | None:
@@ -142,6 +116,45 @@ class TokenPrediction(TextTask):
         positions = jnp.arange(batch[self.predicted].shape[1])
         return positions[None, :] < self._lengths(batch)[:, None]
 
+    @classmethod
+    def prepare(cls, config: Any) -> PreparedData:
+        """Train a tokenizer of subwords on the training set, and read the examples."""
+        dataset = open_dataset(config.data)
+        fields = cls.find_fields(config.data, dataset)
+        tokenizer = load_or_train_tokenizer(dataset, fields, size=config.data.vocabulary)
+        tables = cls.read_tables(config, dataset, tokenizer)
+        lengths = {
+            name: [table.lengths((column,)) for table in tables.values()]
+            for name, column in cls.sequences.items()
+        }
+        means = {name: float(train.mean()) for name, (train, *_) in lengths.items()}
+        about, messages = describe_data(
+            config.data,
+            dataset,
+            tokenizer,
+            tables,
+            labels=(),
+            average_length=sum(means.values()),
+            sequence_lengths=means,
+            longest_sequences={
+                name: max(int(split.max()) for split in splits) for name, splits in lengths.items()
+            },
+            messages=cls.describe_examples(config.data, dataset, tables),
+        )
+        return PreparedData(config, tokenizer, tables, about, messages)
+
+    @classmethod
+    @abc.abstractmethod
+    def find_fields(cls, config: Any, dataset: TextBuilder) -> Sequence[str]:
+        """Return the names of the text fields of an example."""
+
+    @classmethod
+    @abc.abstractmethod
+    def describe_examples(
+        cls, config: Any, dataset: TextBuilder, tables: Mapping[str, Table]
+    ) -> list[str]:
+        """Return lines to print about the examples of all splits."""
+
 
 def load_or_train_tokenizer(dataset: TextBuilder, fields: Sequence[str], *, size: int) -> Tokenizer:
     """Return a tokenizer of subwords that is trained on the training set of a data set.
@@ -166,45 +179,3 @@ def load_or_train_tokenizer(dataset: TextBuilder, fields: Sequence[str], *, size
         path.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(path, tokenizer.to_str(pretty=True))
     return tokenizer
-
-
-def prepare_token_prediction(
-    config: TokenPredictionConfig,
-    dataset: TextBuilder,
-    fields: Sequence[str],
-    *,
-    read_table: Callable[[Any, TextBuilder, str, Tokenizer], Table],
-    columns: Mapping[str, str],
-    describe: Callable[[Mapping[str, Table]], Sequence[str]],
-) -> PreparedData:
-    """Train a tokenizer of subwords on the training set, and return all data of an experiment.
-
-    Args:
-      config: Config of the experiment.
-      dataset: Builder of the data set.
-      fields: Names of the text fields of an example.
-      read_table: Returns the examples of a split, called as `read_table(config, dataset, split,
-        tokenizer)`.
-      columns: Dict from "encoder" or "decoder" to the column of its input sequences.
-      describe: Returns lines to print about the examples of all splits.
-    """
-    tokenizer = load_or_train_tokenizer(dataset, fields, size=config.data.vocabulary)
-    tables = {split: read_table(config, dataset, split, tokenizer) for split in SPLITS}
-    means = {
-        name: float(tables["train"].lengths((column,)).mean()) for name, column in columns.items()
-    }
-    about, messages = describe_data(
-        config.data,
-        dataset,
-        tokenizer,
-        tables,
-        labels=(),
-        average_length=sum(means.values()),
-        sequence_lengths=means,
-        longest_sequences={
-            name: max(int(table.lengths((column,)).max()) for table in tables.values())
-            for name, column in columns.items()
-        },
-        messages=describe(tables),
-    )
-    return PreparedData(config, tokenizer, tables, about, messages)

@@ -30,7 +30,7 @@ def compute_outputs(task, model, batch):
     return np.asarray(outputs[0]), task.format_predictions(outputs) if predicts else None
 
 
-@pytest.mark.parametrize("name", TASKS)
+@pytest.mark.parametrize("name", [task.config_class.task for task in TASKS])
 def test_a_stored_run_loads_and_predicts_as_before(name, tmp_path):
     with tarfile.open(STORED / f"{name}.tar.xz") as archive:
         archive.extractall(tmp_path, filter="data")
