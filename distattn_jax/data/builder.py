@@ -5,8 +5,9 @@ import contextlib
 import hashlib
 import io
 import json
+import random
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -288,6 +289,20 @@ def iterate_split(builder: TextBuilder, split: str) -> Iterator[dict[str, Any]]:
             yield {name: _decode(value) for name, value in row.items()}
 
 
+def draw_disjoint(total: int, sizes: Sequence[int], *, seed: str) -> list[set[int]]:
+    """Draw disjoint random sets of row indices.
+
+    Args:
+      total: Number of rows to draw from. Row indices start at 0.
+      sizes: Number of rows in each set.
+      seed: Any text. Different seeds draw different rows.
+    """
+    if min(sizes) < 0 or sum(sizes) > total:
+        raise ValueError(f"sizes must be 0 or more and sum to at most {total}; got {list(sizes)}.")
+    rows = iter(random.Random(seed).sample(range(total), sum(sizes)))
+    return [{next(rows) for _ in range(size)} for size in sizes]
+
+
 def _describe_split(split: str, rows: int, published: int | None) -> str:
     """Return a line with the number of rows of a split and, if known, the published number."""
     if published is None:
@@ -307,9 +322,7 @@ def _decode(value: Any) -> Any:
 def _combine_digests(files: Mapping[str, Path], digests: Mapping[Path, str]) -> str:
     """Return a hash of the keys of the dict and of the names and contents of the files.
 
-    Args:
-      files: Dict from key to path of each file.
-      digests: Dict from path to the digest of the content of each file.
+    `digests` has the digest of the content of each file.
     """
     digest = hashlib.sha256()
     for name, path in sorted(files.items()):

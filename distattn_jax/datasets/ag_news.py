@@ -6,10 +6,9 @@ from typing import Any, ClassVar
 
 import tensorflow_datasets as tfds
 
-from distattn_jax.data.builder import Example, TextBuilder
+from distattn_jax.data.builder import Example, TextBuilder, draw_disjoint
 from distattn_jax.data.files import DataError
 from distattn_jax.data.rows import read_rows
-from distattn_jax.data.sampling import draw_disjoint
 
 COMMIT = "555590db4219b1243abb1918effd6a7425a2d75f"
 FOLDER = f"https://raw.githubusercontent.com/mhjabreel/CharCnn_Keras/{COMMIT}/data/ag_news_csv"
@@ -65,9 +64,7 @@ class AgNews(TextBuilder):
     def _read_examples(self, file: str, rows: set[int] | None = None) -> Iterator[Example]:
         """Yield the examples of a file.
 
-        Args:
-          file: `train` or `test`.
-          rows: Indices of the rows to yield, counted from 0. None yields all rows.
+        `rows` are the indices of the rows to yield, counted from 0. None yields all rows.
         """
         path, columns = self.raw_files[file], ("class", "title", "description")
         for number, (line, row) in enumerate(read_rows(path, columns=columns, header=False)):

@@ -6,10 +6,9 @@ from typing import Any, ClassVar
 
 import tensorflow_datasets as tfds
 
-from distattn_jax.data.builder import Example, TextBuilder
+from distattn_jax.data.builder import Example, TextBuilder, draw_disjoint
 from distattn_jax.data.files import DataError
 from distattn_jax.data.rows import read_rows
-from distattn_jax.data.sampling import draw_disjoint
 
 STARS = ("1", "2", "3", "4", "5")
 EMPTY = "empty reviews"

@@ -7,10 +7,9 @@ from typing import Any, ClassVar
 
 import tensorflow_datasets as tfds
 
-from distattn_jax.data.builder import Example, TextBuilder
+from distattn_jax.data.builder import Example, TextBuilder, draw_disjoint
 from distattn_jax.data.files import DataError, read_text
 from distattn_jax.data.rows import find_file, read_rows
-from distattn_jax.data.sampling import draw_disjoint
 
 CLASSES = ("negative", "positive")
 FOLDERS = {"neg": "negative", "pos": "positive"}  # in the folders train and test
@@ -72,9 +71,8 @@ class Imdb(TextBuilder):
     def _read_examples(self, split: str, rows: set[int] | None = None) -> Iterator[Example]:
         """Yield the examples of a published split.
 
-        Args:
-          split: `train` or `test`.
-          rows: Indices of the reviews to yield, counted from 0. None yields all reviews.
+        `rows` are the indices of the reviews to yield, counted from 0. None yields all
+        reviews.
         """
         reader = self._read_rows if split in self.raw_files else self._read_reviews
         for number, (place, text, label) in enumerate(reader(split)):

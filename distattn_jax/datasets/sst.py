@@ -86,10 +86,8 @@ def _make_layout(
 ) -> Layout:
     """Make the layout of a data set with one file per split.
 
-    Args:
-      name: File name in which `{}` stands for train, dev or test.
-      read: Function that yields the line number, label and text of every row of a file.
-      labels: Class of each label. Rows whose class is None are left out.
+    In the name, `{}` stands for train, dev or test. Rows whose class in `labels` is None are
+    left out.
     """
     parts = {"train": "train", "validation": "dev", "test": "test"}
     return Layout({split: name.format(part) for split, part in parts.items()}, read, labels)

@@ -137,11 +137,8 @@ def nan_where(
 def _merge_batch_axes(name: str, x: Any, batch: tuple[int, ...], trailing: int = 0) -> Any:
     """Broadcast the batch axes of an array to the sizes `batch` and merge them into one axis.
 
-    Args:
-      name: Name of the argument, for the error message.
-      x: Array whose batch axes may be missing or have size 1. None is returned unchanged.
-      batch: Sizes of the batch axes.
-      trailing: Number of axes after the batch axes.
+    Batch axes may be missing or have size 1, and `trailing` axes follow them. None is returned
+    unchanged. `name` is the name of the argument, for the error message.
     """
     if x is None:
         return None

@@ -155,14 +155,8 @@ def _plot_curves(
 ) -> Figure:
     """Plot curves in one panel.
 
-    Args:
-      x: Horizontal coordinates, shape (K,).
-      coefficients: Vertical coordinates of the curves, shape (M, K).
-      order: Indices of the curves in the order of the legend, shape (M,).
-      colours: Colours of the curves.
-      labels: Legend entries of the curves.
-      xlabel: Label of the horizontal axis.
-      ylabel: Label of the vertical axis.
+    The coefficients have shape (M, K) for M curves. `order` lists the curves in the order of
+    the legend.
     """
     legend_columns = -(-len(labels) // 16)
     entry = max(text_width(label, SETTINGS["legend.fontsize"]) for label in labels) + 0.6

@@ -95,13 +95,7 @@ def load_parameters(path: AnyPath, task: TextTask, *, average: int | None = None
 
 
 def _average_checkpoints(run: Run, count: int, like: Training) -> Any:
-    """Return the mean of the parameters in the last checkpoints of a run.
-
-    Args:
-      run: Folder of the run.
-      count: Number of checkpoints.
-      like: Shapes, dtypes and shardings of a checkpoint.
-    """
+    """Return the mean of the parameters in the last checkpoints of a run."""
     if count < 1:
         raise ValueError(f"average (--average) must be at least 1; got {count}.")
     total: Any = None

@@ -159,12 +159,7 @@ def _attend_in_two_levels(
 ) -> dict[str, PartAttention]:
     """Return the attention inside each text, and the attention between the texts.
 
-    Args:
-      encoder: Encoder of the words of a text.
-      sequence: Encoder of the vectors of all texts.
-      tokenizer: Tokenizer of the texts.
-      texts: Sentences of a document, or titles.
-      names: Name of a text, and name of the sequence of texts.
+    `names` are the name of a text, and the name of the sequence of texts.
     """
     if not texts:
         raise ValueError("texts (--text) must contain at least one word; got none.")

@@ -30,7 +30,7 @@ from distattn_jax.tasks.preparation import (
 )
 from distattn_jax.tasks.text_task import TextTask, model_arguments
 from distattn_jax.train import Batch, Setting, option, token_cross_entropy
-from distattn_jax.train.atomic_write import write_atomically
+from distattn_jax.train.run_files import write_atomically
 
 
 def norm_option(default: str) -> Any:

@@ -80,10 +80,8 @@ class Checkpoints:
     def _complete(self, step: int, written: Any) -> None:
         """Wait until Orbax has written a checkpoint, write its manifest, delete older checkpoints.
 
-        Args:
-          step: Step of the checkpoint.
-          written: Response of Orbax. Its method `result` also ends a thread and an event loop of
-            Orbax. Without this call, every checkpoint would leave them behind.
+        The method `result` of the response of Orbax also ends a thread and an event loop of
+        Orbax. Without this call, every checkpoint would leave them behind.
         """
         written.result()
         if jax.process_index() == 0:
@@ -208,9 +206,7 @@ class Checkpoints:
     def _describe_problems(self, problems: dict[int, str], *, used: int | None) -> str:
         """Return a paragraph about the checkpoints that cannot be used.
 
-        Args:
-          problems: Reason for each checkpoint, by step.
-          used: Step of the checkpoint that is used instead; None if there is none.
+        `used` is the step of the checkpoint that is used instead; None if there is none.
         """
         lines = [f"\n  step {step}: {reason}" for step, reason in problems.items()]
         if used is not None:

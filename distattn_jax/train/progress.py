@@ -183,10 +183,7 @@ def _fit_line(parts: list[str], fraction: float, width: int) -> str:
     If the line is too long, the bar is shortened first, then the bar is removed, then the metrics
     are removed from the last to the first.
 
-    Args:
-      parts: The step, the metrics, the speed and the time left, as text.
-      fraction: Completed fraction of the run, from 0 to 1.
-      width: Largest number of columns.
+    The parts are the step, the metrics, the speed and the time left.
     """
     text = "  ".join(parts)
     room = min(width - len(text) - 4, WIDEST_BAR)  # 4: two brackets and two spaces

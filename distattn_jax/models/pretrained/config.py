@@ -238,11 +238,6 @@ def _check_type(name: str, value: Any, expected: Any) -> Any:
 
     Raise a ValueError if the value is not of the expected type. If a float is expected, an integer
     is converted to float.
-
-    Args:
-      name: Name of the value, for error messages.
-      value: Value to check.
-      expected: Expected type.
     """
     if expected is float and isinstance(value, int) and not isinstance(value, bool):
         value = float(min(value, MAX_INTEGER))
