@@ -5,9 +5,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
-import tensorflow_datasets as tfds
-
-from distattn_jax.data.builder import Example, TextBuilder
+from distattn_jax.data.builder import Example, TextBuilder, classification_features
 from distattn_jax.data.files import DataError, read_lines
 from distattn_jax.data.rows import find_layout, read_rows
 
@@ -135,10 +133,7 @@ class Sst(TextBuilder):
         return files
 
     def features(self) -> dict[str, Any]:
-        return {
-            "text": tfds.features.Text(),
-            "label": tfds.features.ClassLabel(names=list(CLASSES)),
-        }
+        return classification_features(CLASSES)
 
     def read_splits(self) -> dict[str, Iterable[Example]]:
         return {split: self._read_examples(path) for split, path in self.raw_files.items()}

@@ -40,6 +40,12 @@ def _guides_where(condition: Callable[[Guide], bool]) -> tuple[str, ...]:
     return tuple(name for name, guide in GUIDES.items() if condition(guide))
 
 
+def _weight_option(name: str, default: float, explanation: str) -> Any:
+    """Return the option of the weight of a loss, which the guides with this weight use."""
+    methods = _guides_where(lambda guide: name in guide.weights)
+    return option((default,), explanation, grid=True, methods=methods, minimum=0)
+
+
 @dataclasses.dataclass(frozen=True)
 class FineTuningData(DataConfig):
     """Options of the data set and the batches, for fine-tuning a pre-trained model."""
@@ -75,27 +81,13 @@ class PretrainedModelConfig(ComputeConfig):
 class GuidingConfig(Options):
     """Options of guides. A guide is a set of auxiliary losses on the attention of the model."""
 
-    alpha: tuple[float, ...] = option(
-        (0.01,),
-        "weight of the map discrimination guide (MDG)",
-        grid=True,
-        methods=_guides_where(lambda guide: "alpha" in guide.weights),
-        minimum=0,
+    alpha: tuple[float, ...] = _weight_option(
+        "alpha", 0.01, "weight of the map discrimination guide (MDG)"
     )
-    beta: tuple[float, ...] = option(
-        (0.01,),
-        "weight of the pattern decorrelation guide (PDG)",
-        grid=True,
-        methods=_guides_where(lambda guide: "beta" in guide.weights),
-        minimum=0,
+    beta: tuple[float, ...] = _weight_option(
+        "beta", 0.01, "weight of the pattern decorrelation guide (PDG)"
     )
-    gamma: tuple[float, ...] = option(
-        (1.0,),
-        "weight of any other guide",
-        grid=True,
-        methods=_guides_where(lambda guide: "gamma" in guide.weights),
-        minimum=0,
-    )
+    gamma: tuple[float, ...] = _weight_option("gamma", 1.0, "weight of any other guide")
     layers: tuple[int, ...] = option(
         (),
         "guided layers, counted from 0; empty guides all layers",

@@ -18,7 +18,7 @@ SPEED_SECONDS = 30.0  # the speed is the mean over this time
 WIDEST_BAR, NARROWEST_BAR = 30, 5  # columns
 
 
-class Progress:
+class Progress(contextlib.AbstractContextManager):
     """Display the step, the metrics, the steps per second and the time left.
 
     Speed and time left are measured from the first line on, because the first step may include
@@ -114,9 +114,6 @@ class Progress:
         seconds = max(self._total - step, 0) * (now - first_time) / (step - first_step)
         shown = f"{speed:.3g}" if speed < 100 else f"{speed:.0f}"
         return f"{shown} {self._unit}/s", f"{_format_time(seconds)} left"
-
-    def __enter__(self) -> "Progress":
-        return self
 
     def __exit__(self, *exception: object) -> None:
         self.close()
