@@ -258,7 +258,7 @@ class TextBuilder(tfds.core.GeneratorBasedBuilder):
 
 
 def classification_features(names: Sequence[str] | None = None) -> dict[str, Any]:
-    """Return the TFDS features of a text with a label. None leaves the names of the classes open."""
+    """Return the TFDS features of a text with a label. None leaves the classes open."""
     label = tfds.features.ClassLabel(names=None if names is None else list(names))
     return {"text": tfds.features.Text(), "label": label}
 

@@ -25,6 +25,7 @@ from distattn_jax.plot.style import (
     SETTINGS,
     check_array,
     finish_layout,
+    frame_panel,
     head_colours,
     make_panels,
     text_width,
@@ -123,10 +124,7 @@ def coefficient_matrices(weights: Vector, shapes: Vector, *, length: int) -> Fig
         figure.set_layout_engine("compressed")  # It leaves no gaps between square maps.
         for i, (axes, (w, v), matrix) in enumerate(zip(grid, pairs, matrices, strict=True)):
             image = axes.imshow(matrix, cmap="RdBu_r", norm=scale, extent=edges)
-            axes.set_title(f"$w$ = {_format(w)}, $v$ = {_format(v)}")
-            axes.spines[:].set_visible(True)
-            for axis in (axes.xaxis, axes.yaxis):
-                axis.set_major_locator(MaxNLocator(5, integer=True, min_n_ticks=1))
+            frame_panel(axes, f"$w$ = {_format(w)}, $v$ = {_format(v)}")
             if i >= len(grid) - len(weights):
                 axes.set_xlabel("key position $j$")
             if i % len(weights) == 0:

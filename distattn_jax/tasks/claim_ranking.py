@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 from flax import nnx
-from jaxtyping import Array, Bool, Float
+from jaxtyping import Array, Float
 from tokenizers import Tokenizer
 
 from distattn_jax.data import DataError, Ragged, Table, TextBuilder
@@ -30,6 +30,7 @@ from distattn_jax.tasks.fine_tuning_data import (
 from distattn_jax.tasks.preparation import PreparedData
 from distattn_jax.tasks.ranking_metrics import RECALL_AT, retrieval_metrics
 from distattn_jax.train import Batch, Loss, Setting, weighted_sum
+from distattn_jax.train.losses import length_mask, masked_mean
 
 
 @dataclasses.dataclass(frozen=True)
@@ -79,7 +80,9 @@ class ClaimRanking(FineTuningTask):
 
         def mean(outputs: Any, batch: Batch) -> Float[Array, " B"]:
             losses = loss(outputs, {**batch, **_flatten_candidates(batch)})
-            return _masked_mean(losses.reshape(batch["tokens_words"].shape), _candidate_mask(batch))
+            return masked_mean(
+                losses.reshape(batch["tokens_words"].shape), length_mask(batch, "tokens")
+            )
 
         return mean
 
@@ -99,7 +102,7 @@ class ClaimRanking(FineTuningTask):
     def loss(self, outputs: CandidateOutput, batch: Batch) -> Float[Array, " B"]:
         relevant = batch["relevant"].astype(jnp.float32)
         losses = optax.sigmoid_binary_cross_entropy(outputs.scores, relevant)
-        return _masked_mean(losses, _candidate_mask(batch))
+        return masked_mean(losses, length_mask(batch, "tokens"))
 
     def counts(self, outputs: CandidateOutput, batch: Batch) -> dict[str, Array]:
         relevant = batch["relevant"].astype(jnp.float32)
@@ -175,16 +178,3 @@ def _flatten_candidates(batch: Batch) -> Batch:
         if f"{name}_words" in batch
     }
     return {**flat, "tokens_length": batch["tokens_words"].reshape(-1)}
-
-
-def _candidate_mask(batch: Batch) -> Bool[Array, "B C"]:
-    """Return a mask that is True for candidates and False for padding."""
-    return jnp.arange(batch["tokens_words"].shape[1])[None, :] < batch["tokens_length"][:, None]
-
-
-def _masked_mean(values: Float[Array, "B C"], mask: Bool[Array, "B C"]) -> Float[Array, " B"]:
-    """Return the mean of each row over the values where `mask` is True.
-
-    The mean is 0 for a row in which `mask` is False everywhere.
-    """
-    return jnp.where(mask, values, 0).sum(axis=-1) / jnp.maximum(mask.sum(axis=-1), 1)

@@ -41,6 +41,7 @@ from distattn_jax.tasks.preparation import (
 from distattn_jax.tasks.spans import count_spans, parse_tags, span_metrics
 from distattn_jax.tasks.text_task import PredictingTask, model_arguments
 from distattn_jax.train import Batch, Setting, option, token_cross_entropy
+from distattn_jax.train.losses import length_mask, masked_mean
 
 COLUMN = "words"
 
@@ -120,14 +121,13 @@ class Tagging(PredictingTask):
 
     def loss(self, outputs: Any, batch: Batch) -> Float[Array, " B"]:
         losses = token_cross_entropy(outputs.logits, batch["tags"])
-        total = jnp.where(_word_mask(batch), losses, 0).sum(axis=-1)
-        return total / jnp.maximum(batch["tags_length"], 1)
+        return masked_mean(losses, length_mask(batch, "tags"))
 
     def example_weights(self, batch: Batch) -> Float[Array, " B"]:
         return batch["weight"] * batch["tags_length"]
 
     def counts(self, outputs: Any, batch: Batch) -> dict[str, Array]:
-        valid = _word_mask(batch) & (batch["weight"] > 0)[:, None]
+        valid = length_mask(batch, "tags") & (batch["weight"] > 0)[:, None]
         return self._count(batch["tags"], outputs.logits.argmax(axis=-1), valid)
 
     def metrics(self, counts: Mapping[str, np.ndarray]) -> dict[str, float]:
@@ -150,7 +150,7 @@ class Tagging(PredictingTask):
         taken = table.take(np.arange(len(table)), int(table.lengths((COLUMN,)).max()))
         batch = {name: jnp.asarray(column) for name, column in taken.items()}
         predicted = jnp.asarray(counts.argmax(axis=1))[batch[COLUMN]]
-        found = jax.jit(self._count)(batch["tags"], predicted, _word_mask(batch))
+        found = jax.jit(self._count)(batch["tags"], predicted, length_mask(batch, "tags"))
         return self.metrics({name: np.asarray(count) for name, count in found.items()})
 
     def format_predictions(self, outputs: Any) -> list[str]:
@@ -236,12 +236,6 @@ class Tagging(PredictingTask):
         words = columns[COLUMN]
         assert isinstance(words, Ragged)
         return Table({**columns, "tags": Ragged(tags, words.offsets)})
-
-
-def _word_mask(batch: Batch) -> Bool[Array, "B T"]:
-    """Return a mask that is True for words and False for padding."""
-    positions = jnp.arange(batch["tags"].shape[1])
-    return positions[None, :] < batch["tags_length"][:, None]
 
 
 def encode_words(

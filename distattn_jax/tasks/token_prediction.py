@@ -12,7 +12,7 @@ import numpy as np
 import tokenizers
 from etils import epath
 from flax import nnx
-from jaxtyping import Array, Bool, Float
+from jaxtyping import Array, Float
 from tokenizers import Tokenizer
 
 from distattn_jax.data import (
@@ -30,6 +30,7 @@ from distattn_jax.tasks.preparation import (
 )
 from distattn_jax.tasks.text_task import TextTask, model_arguments
 from distattn_jax.train import Batch, Setting, option, token_cross_entropy
+from distattn_jax.train.losses import length_mask, masked_mean
 from distattn_jax.train.run_files import write_atomically
 
 
@@ -86,15 +87,14 @@ class TokenPrediction(TextTask):
         losses = token_cross_entropy(
             outputs.logits, batch[self.predicted], smoothing=self.label_smoothing
         )
-        total = jnp.where(self._mask(batch), losses, 0).sum(axis=-1)
-        return total / jnp.maximum(self._lengths(batch), 1)
+        return masked_mean(losses, length_mask(batch, self.predicted))
 
     def example_weights(self, batch: Batch) -> Float[Array, " B"]:
-        return batch["weight"] * self._lengths(batch)
+        return batch["weight"] * batch[f"{self.predicted}_length"]
 
     def counts(self, outputs: Any, batch: Batch) -> dict[str, Array]:
         tokens = batch[self.predicted]
-        counted = self._mask(batch) & (batch["weight"] > 0)[:, None]
+        counted = length_mask(batch, self.predicted) & (batch["weight"] > 0)[:, None]
         right = outputs.logits.argmax(axis=-1) == tokens
         return {
             "log_loss": jnp.where(counted, token_cross_entropy(outputs.logits, tokens), 0).sum(),
@@ -107,14 +107,6 @@ class TokenPrediction(TextTask):
             "perplexity": float(np.exp(counts["log_loss"] / counts["tokens"])),
             "accuracy": float(counts["right"] / counts["tokens"]),
         }
-
-    def _lengths(self, batch: Batch) -> Array:
-        return batch[f"{self.predicted}_length"]
-
-    def _mask(self, batch: Batch) -> Bool[Array, "B T"]:
-        """Return a mask that is True for predicted tokens and False for padding."""
-        positions = jnp.arange(batch[self.predicted].shape[1])
-        return positions[None, :] < self._lengths(batch)[:, None]
 
     @classmethod
     def prepare(cls, config: Any) -> PreparedData:
