@@ -84,29 +84,25 @@ class TextEncoder(nnx.Module):
 
     Args:
       vocabulary: Size V of the vocabulary. Token id 0 is padding.
-      method: Name of the attention method, a key of `METHODS`.
       sizes: Sizes of the model.
-      implementation: Implementation of the attention. None selects the fastest.
       dtype: Dtype of the computation. None uses the dtype of the parameters, float32.
       rngs: Random number generators. The stream `params` draws the parameters.
+      **arguments: `method` and `implementation` of `SequenceEncoder`.
     """
 
     def __init__(
         self,
         vocabulary: int,
         *,
-        method: str,
         sizes: Sizes,
-        implementation: str | None = None,
         dtype: Any = None,
         rngs: nnx.Rngs,
+        **arguments: Any,
     ):
         width = sizes.embedding_features
         self.embedding = nnx.Embed(vocabulary, width, dtype=dtype, rngs=rngs)
         self.project = nnx.Linear(width, sizes.features, dtype=dtype, rngs=rngs)
-        self.sequence = SequenceEncoder(
-            method=method, sizes=sizes, implementation=implementation, dtype=dtype, rngs=rngs
-        )
+        self.sequence = SequenceEncoder(sizes=sizes, dtype=dtype, rngs=rngs, **arguments)
 
     def __call__(
         self,

@@ -50,10 +50,8 @@ class Translator(nnx.Module):
         sentence, and is also the first input of the decoder.
       method: Name of the attention method, a key of `METHODS`.
       sizes: Sizes of encoder and decoder, which have the same number of layers.
-      norm: Place of the layer norms, "after" or "before", see `TransformerLayer`.
-      implementation: Implementation of the attention. None selects the fastest.
-      dtype: Dtype of the computation. None uses the dtype of the parameters, float32.
       rngs: Random number generators. The stream `params` draws the parameters.
+      **arguments: `norm`, `implementation` and `dtype` of `LanguageModel`.
     """
 
     def __init__(
@@ -62,20 +60,13 @@ class Translator(nnx.Module):
         *,
         method: str,
         sizes: Sizes,
-        norm: str = "after",
-        implementation: str | None = None,
-        dtype: Any = None,
         rngs: nnx.Rngs,
+        **arguments: Any,
     ):
-        shared: dict[str, Any] = {
-            "norm": norm,
-            "implementation": implementation,
-            "dtype": dtype,
-            "rngs": rngs,
-        }
-        self.encoder = Encoder(**get_method(method).stack_arguments(sizes), **shared)
+        stack_arguments = get_method(method).stack_arguments(sizes)
+        self.encoder = Encoder(**stack_arguments, rngs=rngs, **arguments)
         self.decoder = LanguageModel(
-            vocabulary, method=method, sizes=sizes, cross_attention=True, **shared
+            vocabulary, method=method, sizes=sizes, cross_attention=True, rngs=rngs, **arguments
         )
 
     def __call__(

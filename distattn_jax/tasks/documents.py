@@ -26,6 +26,7 @@ from distattn_jax.tasks.configs import (
 )
 from distattn_jax.tasks.preparation import (
     PreparedData,
+    TextLengths,
     iterate_training_texts,
     label_column,
     open_dataset,
@@ -114,12 +115,7 @@ class DocumentTask(PredictingTask):
             tokenizer,
             tables,
             embedding_path=("document", "words", "embedding", "embedding"),
-            average_length=float(len(column.inner.values) / len(tables["train"])),
-            sequence_lengths={
-                "words": float(column.inner.lengths.mean()),
-                "sentences": float(column.lengths.mean()),
-            },
-            longest_sequences=_longest_sequences(config.data, tables),
+            lengths=_measure_lengths(config.data, tables),
             messages=(truncated,),
             **cls.describe_answers(dataset, tables["train"]),
         )
@@ -213,13 +209,14 @@ def _encode_documents(
     return {"text": Nested.from_counts(encoded, [len(document) for document in documents], width)}
 
 
-def _longest_sequences(config: DocumentData, tables: Mapping[str, Table]) -> dict[str, int]:
-    """Return the largest number of words of a sentence and of sentences of a document.
-
-    Both are counted after truncation.
-    """
-    columns = [table.columns["text"] for table in tables.values()]
-    nested = [column for column in columns if isinstance(column, Nested)]
-    words = max(int(column.inner.lengths.max(initial=1)) for column in nested)
-    sentences = max(int(column.lengths.max(initial=1)) for column in nested)
-    return {"words": min(words, config.longest), "sentences": min(sentences, config.sentences)}
+def _measure_lengths(config: DocumentData, tables: Mapping[str, Any]) -> TextLengths:
+    """Return the numbers of words of the sentences, and of sentences of the documents."""
+    train, *_ = columns = [table.columns["text"] for table in tables.values()]
+    words = max(int(column.inner.lengths.max(initial=1)) for column in columns)
+    sentences = max(int(column.lengths.max(initial=1)) for column in columns)
+    means = {
+        "words": float(train.inner.lengths.mean()),
+        "sentences": float(train.lengths.mean()),
+    }
+    longest = {"words": min(words, config.longest), "sentences": min(sentences, config.sentences)}
+    return TextLengths(len(train.inner.values) / len(train), means, longest)

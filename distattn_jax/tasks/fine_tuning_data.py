@@ -31,7 +31,13 @@ from distattn_jax.models import PretrainedConfig
 from distattn_jax.models import pretrained as models
 from distattn_jax.tasks.fine_tuning import FineTuningConfig, FineTuningData
 from distattn_jax.tasks.guides import GUIDES
-from distattn_jax.tasks.preparation import SPLITS, PreparedData, describe_data, open_dataset
+from distattn_jax.tasks.preparation import (
+    SPLITS,
+    PreparedData,
+    TextLengths,
+    describe_data,
+    open_dataset,
+)
 
 COLUMNS = ("tokens", "types")
 
@@ -101,6 +107,7 @@ def prepare_fine_tuning(
     for split in SPLITS:
         tables[split], truncated[split] = make_table(texts[split], tokenizer, config.data.longest)
     lengths = _text_lengths(tables["train"])
+    mean_length, longest = float(lengths.mean()), int(lengths.max(initial=1))
     tables["train"], constants = _add_guide_columns(
         config, texts["train"], tokenizer, tables["train"]
     )
@@ -112,9 +119,7 @@ def prepare_fine_tuning(
         tokenizer,
         tables,
         labels=labels,
-        average_length=float(lengths.mean()),
-        sequence_lengths={"text": float(lengths.mean())},
-        longest_sequences={"text": int(lengths.max(initial=1))},
+        lengths=TextLengths(mean_length, {"text": mean_length}, {"text": longest}),
         messages=(
             f"{truncated['train']} of the texts of train are cut to {config.data.longest} tokens",
             f"{source['name']}: {sizes.family}, {sizes.layers} layers of {sizes.heads} heads, "

@@ -23,6 +23,7 @@ from distattn_jax.tasks.configs import (
 )
 from distattn_jax.tasks.preparation import (
     PreparedData,
+    TextLengths,
     open_dataset,
     prepare_with_embeddings,
     train_tokenizer,
@@ -100,9 +101,11 @@ class NewsRecommendation(TextTask):
             tokenizer,
             tables,
             embedding_path=("titles", "embedding", "embedding"),
-            average_length=mean_length,
-            sequence_lengths={"titles": mean_length},  # The lengths of histories are not counted.
-            longest_sequences={"titles": min(longest, TITLE_LENGTH), "user": HISTORY},
+            lengths=TextLengths(
+                mean_length,
+                {"titles": mean_length},  # The lengths of histories are not counted.
+                {"titles": min(longest, TITLE_LENGTH), "user": HISTORY},
+            ),
         )
 
     @classmethod

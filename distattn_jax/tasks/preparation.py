@@ -3,7 +3,7 @@
 import dataclasses
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from tokenizers import Tokenizer
@@ -24,6 +24,21 @@ from distattn_jax.train import Config, DataConfig
 from distattn_jax.train.run import experiment_folder
 
 SPLITS = ("train", "validation", "test")
+
+
+class TextLengths(NamedTuple):
+    """Numbers of tokens of the texts of a data set.
+
+    Attributes:
+      average: Mean length of a training example, before truncation.
+      means: Dict from the name of an encoder to the mean length of its input sequences.
+      longest: Dict from the name of an encoder to the largest length of its input sequences, after
+        truncation.
+    """
+
+    average: float
+    means: dict[str, float]
+    longest: dict[str, int]
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -147,9 +162,7 @@ def prepare_with_embeddings(
     tables: Mapping[str, Any],
     *,
     embedding_path: tuple[str, ...],
-    average_length: float,
-    sequence_lengths: Mapping[str, float],
-    longest_sequences: Mapping[str, int],
+    lengths: TextLengths,
     labels: tuple[str, ...] = (),
     messages: Sequence[str] = (),
     initial_parameters: Mapping[tuple[str | int, ...], np.ndarray] | None = None,
@@ -162,10 +175,7 @@ def prepare_with_embeddings(
       tokenizer: Tokenizer trained on the training set.
       tables: Examples of each split.
       embedding_path: Path of the embedding table among the model's parameters.
-      average_length: Mean number of tokens of a training example, before truncation.
-      sequence_lengths: Dict from the name of an encoder to the mean length of its input sequences.
-      longest_sequences: Dict from the name of an encoder to the largest length of its input
-        sequences, after truncation.
+      lengths: Lengths of the texts.
       labels: Names of the classes.
       messages: Further lines to print.
       initial_parameters: Initial values of parameters other than the embeddings, by parameter path.
@@ -181,9 +191,7 @@ def prepare_with_embeddings(
         tokenizer,
         tables,
         labels=labels,
-        average_length=average_length,
-        sequence_lengths=sequence_lengths,
-        longest_sequences=longest_sequences,
+        lengths=lengths,
         messages=(*messages, message),
     )
     return PreparedData(config, tokenizer, tables, about, lines, labels, parameters)
@@ -196,9 +204,7 @@ def describe_data(
     tables: Mapping[str, Any],
     *,
     labels: tuple[str, ...],
-    average_length: float,
-    sequence_lengths: Mapping[str, float],
-    longest_sequences: Mapping[str, int],
+    lengths: TextLengths,
     messages: Sequence[str],
     pretrained: Mapping[str, Any] | None = None,
 ) -> tuple[dict[str, Any], tuple[str, ...]]:
@@ -210,10 +216,7 @@ def describe_data(
       tokenizer: Tokenizer of the experiment.
       tables: Examples of each split.
       labels: Names of the classes.
-      average_length: Mean number of tokens of a training example.
-      sequence_lengths: Dict from the name of an encoder to the mean length of its input sequences.
-      longest_sequences: Dict from the name of an encoder to the largest length of its input
-        sequences, after truncation.
+      lengths: Lengths of the texts.
       messages: Further lines of text.
       pretrained: Description of the pre-trained model, or None without a pre-trained model.
     """
@@ -229,9 +232,9 @@ def describe_data(
         "dataset": config.dataset,
         "rows": {split: len(table) for split, table in tables.items()},
         "classes": len(labels),
-        "average_length": average_length,
-        "sequence_lengths": dict(sequence_lengths),
-        "longest_sequences": dict(longest_sequences),
+        "average_length": lengths.average,
+        "sequence_lengths": lengths.means,
+        "longest_sequences": lengths.longest,
         "vocabulary": vocabulary,
     }
     if pretrained is not None:

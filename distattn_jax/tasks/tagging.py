@@ -31,6 +31,7 @@ from distattn_jax.tasks.configs import (
 from distattn_jax.tasks.preparation import (
     SPLITS,
     PreparedData,
+    TextLengths,
     describe_long_examples,
     iterate_training_texts,
     open_dataset,
@@ -196,9 +197,7 @@ class Tagging(PredictingTask):
             tokenizer,
             tables,
             embedding_path=("embedding", "embedding"),
-            average_length=mean_length,
-            sequence_lengths={"encoder": mean_length},
-            longest_sequences={"encoder": longest},
+            lengths=TextLengths(mean_length, {"encoder": mean_length}, {"encoder": longest}),
             labels=labels,
             messages=(
                 *describe_long_examples(

@@ -21,6 +21,7 @@ from distattn_jax.tasks.configs import (
 )
 from distattn_jax.tasks.preparation import (
     PreparedData,
+    TextLengths,
     encode_fields,
     iterate_training_texts,
     label_column,
@@ -87,9 +88,11 @@ class TextClassification(Classification):
             tokenizer,
             tables,
             embedding_path=("text", "embedding", "embedding"),
-            average_length=float(sum(length.mean() for length in lengths)),
-            sequence_lengths={"text": float(np.mean(lengths))},
-            longest_sequences={"text": min(longest, config.data.longest)},
+            lengths=TextLengths(
+                float(sum(length.mean() for length in lengths)),
+                {"text": float(np.mean(lengths))},
+                {"text": min(longest, config.data.longest)},
+            ),
             labels=read_labels(dataset),
         )
 

@@ -24,6 +24,7 @@ from distattn_jax.data import (
 )
 from distattn_jax.tasks.preparation import (
     PreparedData,
+    TextLengths,
     describe_data,
     iterate_training_texts,
     open_dataset,
@@ -120,17 +121,14 @@ class TokenPrediction(TextTask):
             for name, column in cls.sequences.items()
         }
         means = {name: float(train.mean()) for name, (train, *_) in lengths.items()}
+        longest = {name: max(int(split.max()) for split in x) for name, x in lengths.items()}
         about, messages = describe_data(
             config.data,
             dataset,
             tokenizer,
             tables,
             labels=(),
-            average_length=sum(means.values()),
-            sequence_lengths=means,
-            longest_sequences={
-                name: max(int(split.max()) for split in splits) for name, splits in lengths.items()
-            },
+            lengths=TextLengths(sum(means.values()), means, longest),
             messages=cls.describe_examples(config.data, dataset, tables),
         )
         return PreparedData(config, tokenizer, tables, about, messages)
