@@ -13,6 +13,7 @@ from flax import nnx
 from distattn_jax import attention
 from distattn_jax.attention import (
     Adjustment,
+    Mapping,
     clip,
     early_multiply,
     exponent,
@@ -23,7 +24,7 @@ from distattn_jax.attention import (
 from distattn_jax.modules.initializers import Initializer, alternating_signs
 
 # Default initial parameters of each mapping.
-INITIAL_SHAPES: dict[attention.Mapping, Any] = {
+INITIAL_SHAPES: dict[Mapping, Any] = {
     learnable_sigmoid: 0.0,
     sigmoid: (),
     exponent: (),
@@ -58,7 +59,7 @@ class DistanceAware(nnx.Module):
         self,
         num_heads: int,
         *,
-        mapping: attention.Mapping | str = learnable_sigmoid,
+        mapping: Mapping | str = learnable_sigmoid,
         adjust: Adjustment | str = early_multiply,
         shape: Any = None,
         weight_init: Initializer = alternating_signs(),
