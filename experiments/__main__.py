@@ -58,7 +58,7 @@ def is_user_error(error: Exception) -> bool:
     if type(error).__module__.startswith(("distattn_jax.", "experiments.")):
         return True
     if isinstance(error, OSError):
-        from distattn_jax.train.atomic_write import is_disk_full  # Listing names needs no library.
+        from distattn_jax.train.run_files import is_disk_full  # Listing names needs no library.
 
         return is_disk_full(error)
     traceback = error.__traceback__

@@ -21,7 +21,6 @@ from distattn_jax.data.pretrained_tokenizer import (
     load_pretrained_tokenizer,
 )
 from distattn_jax.data.rows import find_file, read_rows
-from distattn_jax.data.sentences import split_sentences
 from distattn_jax.data.table import PADDING_ROW, Nested, Ragged, Table
 from distattn_jax.data.tokenizer import (
     END_TOKEN,
@@ -32,6 +31,7 @@ from distattn_jax.data.tokenizer import (
     encode,
     load_tokenizer,
     save_tokenizer,
+    split_sentences,
     train_byte_level_bpe,
     train_word_level,
     train_word_piece,

@@ -5,8 +5,9 @@ import contextlib
 import hashlib
 import io
 import json
+import random
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -256,6 +257,12 @@ class TextBuilder(tfds.core.GeneratorBasedBuilder):
         return iter(())
 
 
+def classification_features(names: Sequence[str] | None = None) -> dict[str, Any]:
+    """Return the TFDS features of a text with a label. None leaves the classes open."""
+    label = tfds.features.ClassLabel(names=None if names is None else list(names))
+    return {"text": tfds.features.Text(), "label": label}
+
+
 def load_split(builder: TextBuilder, split: str) -> list[dict[str, Any]]:
     """Load all examples of a split into memory. Prepare the data set first if necessary.
 
@@ -288,6 +295,41 @@ def iterate_split(builder: TextBuilder, split: str) -> Iterator[dict[str, Any]]:
             yield {name: _decode(value) for name, value in row.items()}
 
 
+def draw_disjoint(total: int, sizes: Sequence[int], *, seed: str) -> list[set[int]]:
+    """Draw disjoint random sets of row indices.
+
+    Args:
+      total: Number of rows to draw from. Row indices start at 0.
+      sizes: Number of rows in each set.
+      seed: Any text. Different seeds draw different rows.
+    """
+    if min(sizes) < 0 or sum(sizes) > total:
+        raise ValueError(f"sizes must be 0 or more and sum to at most {total}; got {list(sizes)}.")
+    rows = iter(random.Random(seed).sample(range(total), sum(sizes)))
+    return [{next(rows) for _ in range(size)} for size in sizes]
+
+
+def hold_out_tenth(
+    read: Callable[[str, set[int] | None], Iterable[Example]], *, seed: str
+) -> dict[str, Iterable[Example]]:
+    """Return the splits train, validation and test of a data set that publishes no validation set.
+
+    The split `validation` is a tenth of the published training rows, drawn at random.
+
+    Args:
+      read: Returns the examples of the published set "train" or "test" with the given row indices,
+        counted from 0. None means all rows.
+      seed: Any text. Different seeds draw different rows.
+    """
+    total = sum(1 for _ in read("train", None))
+    (validation,) = draw_disjoint(total, [round(total / 10)], seed=seed)
+    return {
+        "train": read("train", set(range(total)) - validation),
+        "validation": read("train", validation),
+        "test": read("test", None),
+    }
+
+
 def _describe_split(split: str, rows: int, published: int | None) -> str:
     """Return a line with the number of rows of a split and, if known, the published number."""
     if published is None:
@@ -307,9 +349,7 @@ def _decode(value: Any) -> Any:
 def _combine_digests(files: Mapping[str, Path], digests: Mapping[Path, str]) -> str:
     """Return a hash of the keys of the dict and of the names and contents of the files.
 
-    Args:
-      files: Dict from key to path of each file.
-      digests: Dict from path to the digest of the content of each file.
+    `digests` has the digest of the content of each file.
     """
     digest = hashlib.sha256()
     for name, path in sorted(files.items()):

@@ -168,9 +168,7 @@ def _read_words(path: Path, lines: list[tuple[int, list[str]]]) -> list[tuple[st
     as `3-4 don't` is treated as one word. Each part of the token has a head, and the first of these
     heads that lies outside the token is the head of the token. Empty nodes (`5.1`) are skipped.
 
-    Args:
-      path: File, for error messages.
-      lines: Pairs (line number, fields) of the sentence.
+    `lines` are pairs (line number, fields).
     """
     count = sum(fields[0].isdecimal() for _, fields in lines)
     forms: list[str] = []

@@ -180,10 +180,7 @@ def _unpack(url: str, path: Path, folder: Path, advice: str) -> None:
 def _check_names(url: str, names: Sequence[str], advice: str) -> None:
     """Raise `DataError` if unpacking an archive would write outside the target folder.
 
-    Args:
-      url: Address of the archive, for error messages.
-      names: Paths of the files in the archive.
-      advice: What a user can do instead, for error messages.
+    `advice` says what a user can do instead.
     """
     for name in names:
         path = PurePosixPath(name.replace("\\", "/"))

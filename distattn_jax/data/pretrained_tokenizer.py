@@ -222,9 +222,7 @@ def _make_ragged(rows: list[np.ndarray]) -> Ragged:
 def _load_bert(path: epath.Path, config_path: epath.Path) -> Tokenizer:
     """Build BERT's WordPiece tokenizer from a vocabulary file with one token per line.
 
-    Args:
-      path: File vocab.txt.
-      config_path: File tokenizer_config.json, which may be missing.
+    The file tokenizer_config.json may be missing.
     """
     pieces = [line.rstrip("\r") for line in read_text(path).rstrip("\r\n").split("\n")]
     ids = {piece: i for i, piece in enumerate(pieces)}

@@ -1,4 +1,4 @@
-"""Tokenizers of three kinds, each trained on given texts: words, word pieces, or byte pairs.
+"""Split texts into sentences, and into tokens: words, word pieces, or byte pairs.
 
 Training is deterministic, because checkpoints depend on the token ids: the same texts always result
 in the same ids. Id 0 is padding, and id 1 is an unknown word. Tokenizers for models that generate
@@ -8,6 +8,7 @@ characters are encoded like any other text.
 
 import itertools
 import json
+import re
 from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
@@ -32,6 +33,18 @@ SPECIAL_TOKENS = [PADDING_TOKEN, UNKNOWN_TOKEN]  # in the order of their ids
 END_TOKEN = "[END]"  # only in tokenizers that are trained with `end=True`
 TokenIds = Sequence[int] | Int[np.ndarray, " T"]
 CHUNK_SIZE = 10_000  # texts encoded at a time, because encodings need much more memory than ids
+# A sentence ends at one of these:
+# - marks and closing quotes or brackets, before white space or the end of the text;
+# - marks between a lower-case letter or digit and a capital ("fine.But"), common in reviews;
+# - a line break.
+SENTENCE_END = re.compile(
+    r"""
+      [.!?](?:\ *[.!?])*["')\]”’]*(?=\s|$)
+    | (?<=[a-z0-9])[.!?]+(?=[A-Z])
+    | [\r\n]+
+    """,
+    re.VERBOSE,
+)
 
 
 def train_word_level(
@@ -126,6 +139,21 @@ TOKENIZERS: dict[str, Callable[..., Tokenizer]] = {
     "word_piece": train_word_piece,
     "byte_level_bpe": train_byte_level_bpe,
 }
+
+
+def split_sentences(text: str) -> list[str]:
+    """Return the nonempty sentences of a text in order, without surrounding white space.
+
+    A sentence ends after a run of `.`, `!` and `?`, or at a line break. Marks inside a word or a
+    number (example.com, 3.5) are ignored. The abbreviation `Mr.` wrongly
+    ends a sentence.
+
+    >>> split_sentences("I paid 3.5 dollars... Worth it!!! (Really.)")
+    ['I paid 3.5 dollars...', 'Worth it!!!', '(Really.)']
+    """
+    cuts = [0, *(end.end() for end in SENTENCE_END.finditer(text)), len(text)]
+    pieces = (text[start:stop].strip() for start, stop in itertools.pairwise(cuts))
+    return [piece for piece in pieces if piece]
 
 
 def encode(tokenizer: Tokenizer, texts: Iterable[str]) -> Ragged:

@@ -116,11 +116,6 @@ def _parse_lines(
 ) -> dict[int, list[float]]:
     """Parse the vectors of the wanted words. If a word is repeated, its first line is used.
 
-    Args:
-      path: File, for error messages.
-      lines: Lines of the file.
-      wanted: Dict from each wanted word to its index.
-
     Returns:
       Dict from the index of each word that was found to its vector.
     """
@@ -171,9 +166,8 @@ def _is_number(field: bytes) -> bool:
 def _open(file: Path, member: str) -> Any:
     """Open a plain, .gz or .zip file for reading lines of bytes.
 
-    Args:
-      file: Path of the file.
-      member: Name of the file inside a .zip archive. Empty if the archive has only one file.
+    `member` is the name of the file inside a .zip archive. It is empty if the archive has only
+    one file.
     """
     if file.suffix == ".gz":
         return gzip.open(file)

@@ -52,33 +52,15 @@ if TYPE_CHECKING:
     from distattn_jax.datasets.text_files import TextFiles
     from distattn_jax.datasets.wmt14 import Wmt14De, Wmt14Fr
 else:
-    # The module that defines each public name.
+    # The module that defines each public name. By default, it has the name of the data set.
     _MODULES = {
-        "AgNews": "ag_news",
-        "Amazon": "amazon",
+        **{class_name: name for name, class_name in DATASETS.items()},
+        **dict.fromkeys(("CandidatePairs", "ClaimBuilder", "load_candidates"), "claim_builder"),
+        **dict.fromkeys(("Impression", "MindLarge"), "mind"),
+        **dict.fromkeys(("Wmt14De", "Wmt14Fr"), "wmt14"),
         "Bm25": "bm25",
-        "CandidatePairs": "claim_builder",
-        "ClaimBuilder": "claim_builder",
-        "Conll": "conll",
-        "CovidFact": "covid_fact",
-        "CrossGenre": "cross_genre",
-        "Imdb": "imdb",
-        "Impression": "mind",
-        "MedNli": "mednli",
-        "Mind": "mind",
-        "MindLarge": "mind",
         "Multi30k": "parallel_text",
-        "MultiNli": "multinli",
-        "Nearest": "nearest",
         "OnDiskImpressions": "on_disk_impressions",
-        "ParallelText": "parallel_text",
-        "PlainText": "plain_text",
-        "Snli": "snli",
-        "Sst": "sst",
-        "TextFiles": "text_files",
-        "Wmt14De": "wmt14",
-        "Wmt14Fr": "wmt14",
-        "load_candidates": "claim_builder",
     }
 
     def __getattr__(name: str) -> Any:

@@ -4,12 +4,9 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, ClassVar
 
-import tensorflow_datasets as tfds
-
-from distattn_jax.data.builder import Example, TextBuilder
+from distattn_jax.data.builder import Example, TextBuilder, classification_features, hold_out_tenth
 from distattn_jax.data.files import DataError
 from distattn_jax.data.rows import read_rows
-from distattn_jax.data.sampling import draw_disjoint
 
 COMMIT = "555590db4219b1243abb1918effd6a7425a2d75f"
 FOLDER = f"https://raw.githubusercontent.com/mhjabreel/CharCnn_Keras/{COMMIT}/data/ag_news_csv"
@@ -48,26 +45,15 @@ class AgNews(TextBuilder):
         return files
 
     def features(self) -> dict[str, Any]:
-        return {
-            "text": tfds.features.Text(),
-            "label": tfds.features.ClassLabel(names=list(TOPICS.values())),
-        }
+        return classification_features(list(TOPICS.values()))
 
     def read_splits(self) -> dict[str, Iterable[Example]]:
-        total = sum(1 for _ in self._read_examples("train"))
-        (validation,) = draw_disjoint(total, [round(total / 10)], seed="ag_news validation")
-        return {
-            "train": self._read_examples("train", set(range(total)) - validation),
-            "validation": self._read_examples("train", validation),
-            "test": self._read_examples("test"),
-        }
+        return hold_out_tenth(self._read_examples, seed="ag_news validation")
 
-    def _read_examples(self, file: str, rows: set[int] | None = None) -> Iterator[Example]:
+    def _read_examples(self, file: str, rows: set[int] | None) -> Iterator[Example]:
         """Yield the examples of a file.
 
-        Args:
-          file: `train` or `test`.
-          rows: Indices of the rows to yield, counted from 0. None yields all rows.
+        `rows` are the indices of the rows to yield, counted from 0. None yields all rows.
         """
         path, columns = self.raw_files[file], ("class", "title", "description")
         for number, (line, row) in enumerate(read_rows(path, columns=columns, header=False)):

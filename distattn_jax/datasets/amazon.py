@@ -4,12 +4,9 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, ClassVar
 
-import tensorflow_datasets as tfds
-
-from distattn_jax.data.builder import Example, TextBuilder
+from distattn_jax.data.builder import Example, TextBuilder, classification_features, draw_disjoint
 from distattn_jax.data.files import DataError
 from distattn_jax.data.rows import read_rows
-from distattn_jax.data.sampling import draw_disjoint
 
 STARS = ("1", "2", "3", "4", "5")
 EMPTY = "empty reviews"
@@ -50,7 +47,7 @@ class Amazon(TextBuilder):
         return {"reviews": found[0]}
 
     def features(self) -> dict[str, Any]:
-        return {"text": tfds.features.Text(), "label": tfds.features.ClassLabel(names=list(STARS))}
+        return classification_features(STARS)
 
     def read_splits(self) -> dict[str, Iterable[Example]]:
         with_text = 0

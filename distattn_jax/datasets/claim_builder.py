@@ -8,8 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow_datasets as tfds
 
-from distattn_jax.data.builder import Example, TextBuilder, load_split
-from distattn_jax.data.sampling import draw_disjoint
+from distattn_jax.data.builder import Example, TextBuilder, draw_disjoint, load_split
 from distattn_jax.data.table import Ragged
 from distattn_jax.datasets.bm25 import Bm25
 
@@ -98,11 +97,8 @@ class ClaimBuilder(TextBuilder):
     ) -> Iterator[Example]:
         """Yield the examples of a split.
 
-        Args:
-          split: Name of the split.
-          claims: Claims of the split.
-          pool: Indices of the papers that may be candidates.
-          index: BM25 index of the papers in `pool`, in the same order.
+        `pool` are the indices of the papers that may be candidates, in the order of
+        `index`.
         """
         generator = random.Random(f"{self.name} {split}")
         place = {paper: i for i, paper in enumerate(pool)}

@@ -102,8 +102,7 @@ def _begins_document(words: list[TaggedWord]) -> bool:
 def _check_tags(places: Mapping[str, str]) -> None:
     """Raise `DataError` if some tags mark parts of spans, but another tag does not fit to them.
 
-    Args:
-      places: File and line of the first word with each tag.
+    `places` is a dict from each tag to the file and line of the first word with this tag.
     """
     if not any(map(PART_TAG.fullmatch, places)):
         return

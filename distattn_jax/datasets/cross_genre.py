@@ -52,12 +52,7 @@ class CrossGenre(ClaimBuilder):
         return list(papers.values()), by_split, dict.fromkeys(SPLITS, range(len(papers)))
 
     def _read_pairs(self, claims: dict[str, str], papers: dict[str, int]) -> dict[str, list[int]]:
-        """Return a dict from the id of a claim to the indices of the papers that support it.
-
-        Args:
-          claims: Texts of the claims by id.
-          papers: Dict from the id of a paper to its index.
-        """
+        """Return a dict from the id of a claim to the indices of the papers that support it."""
         right: dict[str, list[int]] = {name: [] for name in claims}
         path = self.raw_files["pairs"]
         for line, row in read_rows(path, columns=("claim", "paper")):
@@ -105,9 +100,6 @@ def _group_by_shared_papers(papers: Sequence[Sequence[int]]) -> list[int]:
 
     If claims A and B share a paper, and B and C share a paper, then A, B and C are in the same
     group.
-
-    Args:
-      papers: Indices of the papers of every claim.
     """
     group_of_paper: dict[int, int] = {}
     for claim_papers in papers:

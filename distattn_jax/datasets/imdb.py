@@ -5,12 +5,9 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, ClassVar
 
-import tensorflow_datasets as tfds
-
-from distattn_jax.data.builder import Example, TextBuilder
+from distattn_jax.data.builder import Example, TextBuilder, classification_features, hold_out_tenth
 from distattn_jax.data.files import DataError, read_text
 from distattn_jax.data.rows import find_file, read_rows
-from distattn_jax.data.sampling import draw_disjoint
 
 CLASSES = ("negative", "positive")
 FOLDERS = {"neg": "negative", "pos": "positive"}  # in the folders train and test
@@ -55,26 +52,16 @@ class Imdb(TextBuilder):
         return files
 
     def features(self) -> dict[str, Any]:
-        return {
-            "text": tfds.features.Text(),
-            "label": tfds.features.ClassLabel(names=list(CLASSES)),
-        }
+        return classification_features(CLASSES)
 
     def read_splits(self) -> dict[str, Iterable[Example]]:
-        total = sum(1 for _ in self._read_examples("train"))
-        (validation,) = draw_disjoint(total, [round(total / 10)], seed="imdb validation")
-        return {
-            "train": self._read_examples("train", set(range(total)) - validation),
-            "validation": self._read_examples("train", validation),
-            "test": self._read_examples("test"),
-        }
+        return hold_out_tenth(self._read_examples, seed="imdb validation")
 
-    def _read_examples(self, split: str, rows: set[int] | None = None) -> Iterator[Example]:
+    def _read_examples(self, split: str, rows: set[int] | None) -> Iterator[Example]:
         """Yield the examples of a published split.
 
-        Args:
-          split: `train` or `test`.
-          rows: Indices of the reviews to yield, counted from 0. None yields all reviews.
+        `rows` are the indices of the reviews to yield, counted from 0. None yields all
+        reviews.
         """
         reader = self._read_rows if split in self.raw_files else self._read_reviews
         for number, (place, text, label) in enumerate(reader(split)):

@@ -243,10 +243,8 @@ def _decode_impression(features: Mapping[str, bytes]) -> Impression:
 def _add_news(path: Path, numbers: dict[str, int], titles: list[str]) -> int:
     """Read news.tsv, and append the news items that are not yet in `titles`.
 
-    Args:
-      path: File news.tsv.
-      numbers: Dict from the id of a news item to its index in `titles`. Updated in place.
-      titles: Title of every news item. Updated in place.
+    `numbers`, a dict from the id of a news item to its index, and `titles` are updated in
+    place.
 
     Returns:
       Number of rows of the file.
@@ -269,10 +267,6 @@ def _find_folder(folder: Path, part: str) -> Path:
     """Return the folder that contains news.tsv and behaviors.tsv of train or dev.
 
     The folder may be a subfolder of a folder with the same name.
-
-    Args:
-      folder: Folder in which to search.
-      part: `train` or `dev`.
     """
     names = [name.format(part) for name in FOLDERS]
     places = [folder / place for name in names for place in (name, f"{name}/{name}")]

@@ -123,11 +123,8 @@ class ImpressionLog:
     def _count_line(self, line: int, raw: bytes, usable: dict[datetime.date, bool]) -> None:
         """Check one line of the log, and update `self.left_out` and the argument `usable`.
 
-        Args:
-          line: Line number.
-          raw: Content of the line.
-          usable: For each day of the current shard, True if at least one line of this day is a
-            usable impression. Updated in place.
+        For each day of the current shard, `usable` is True if at least one line of this day
+        is a usable impression.
         """
         fields = self._split_fields(line, raw)
         day, impression = self._parse_day(line, fields), self._parse_impression(line, fields)

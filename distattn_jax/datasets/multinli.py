@@ -4,9 +4,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import ClassVar
 
-from distattn_jax.data.builder import Example
+from distattn_jax.data.builder import Example, draw_disjoint
 from distattn_jax.data.rows import find_layout
-from distattn_jax.data.sampling import draw_disjoint
 from distattn_jax.datasets.nli_builder import NliBuilder
 
 FILES = {"train": "train", "test": "dev_matched", "test_mismatched": "dev_mismatched"}

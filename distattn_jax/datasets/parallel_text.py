@@ -97,9 +97,7 @@ class ParallelText(TextBuilder):
     def _read_pairs(self, split: str, corpora: Iterable[str]) -> Iterator[Example]:
         """Yield the pairs of a split. Pairs with an empty side are left out and counted.
 
-        Args:
-          split: Name of the split.
-          corpora: Keys of the files of the split, without the language.
+        `corpora` are the keys of the files of the split, without the language.
         """
         for corpus in corpora:
             for texts in self._pair_sentences(corpus):

@@ -5,9 +5,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
-import tensorflow_datasets as tfds
-
-from distattn_jax.data.builder import Example, TextBuilder
+from distattn_jax.data.builder import Example, TextBuilder, classification_features
 from distattn_jax.data.files import DataError, read_lines
 from distattn_jax.data.rows import find_layout, read_rows
 
@@ -86,10 +84,8 @@ def _make_layout(
 ) -> Layout:
     """Make the layout of a data set with one file per split.
 
-    Args:
-      name: File name in which `{}` stands for train, dev or test.
-      read: Function that yields the line number, label and text of every row of a file.
-      labels: Class of each label. Rows whose class is None are left out.
+    In the name, `{}` stands for train, dev or test. Rows whose class in `labels` is None are
+    left out.
     """
     parts = {"train": "train", "validation": "dev", "test": "test"}
     return Layout({split: name.format(part) for split, part in parts.items()}, read, labels)
@@ -137,10 +133,7 @@ class Sst(TextBuilder):
         return files
 
     def features(self) -> dict[str, Any]:
-        return {
-            "text": tfds.features.Text(),
-            "label": tfds.features.ClassLabel(names=list(CLASSES)),
-        }
+        return classification_features(CLASSES)
 
     def read_splits(self) -> dict[str, Iterable[Example]]:
         return {split: self._read_examples(path) for split, path in self.raw_files.items()}

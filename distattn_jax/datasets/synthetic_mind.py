@@ -89,11 +89,6 @@ def _draw_click(topics: Sequence[Sequence[int]], favourite: int, generator: rand
     """Draw a news item that the user clicks, and return its id.
 
     The news item usually belongs to the favourite topic of the user.
-
-    Args:
-      topics: Indices of the news items of each topic.
-      favourite: Favourite topic of the user.
-      generator: Random number generator.
     """
     topic = favourite if generator.random() < FAVOURITE_SHARE else generator.randrange(TOPICS)
     return f"N{generator.choice(topics[topic])}"
@@ -105,12 +100,6 @@ def _draw_candidates(
     """Draw the candidates of an impression: one or two clicked, the others unclicked.
 
     The unclicked news items do not belong to the favourite topic.
-
-    Args:
-      topics: Indices of the news items of each topic.
-      favourite: Favourite topic of the user.
-      count: Number of candidates.
-      generator: Random number generator.
 
     Returns:
       Ids of the candidates in random order. Each id has the suffix -1 if the candidate was clicked
@@ -128,9 +117,7 @@ def _draw_candidates(
 def _draw_time(days: Sequence[int], generator: random.Random) -> str:
     """Draw a random time, formatted as in MIND, for example 11/13/2019 5:53:12 AM.
 
-    Args:
-      days: Days from which to draw, as numbers of days after `FIRST_DAY`.
-      generator: Random number generator.
+    The days are counted from `FIRST_DAY`.
     """
     time = FIRST_DAY + datetime.timedelta(generator.choice(days), generator.randrange(86_400))
     half = "AM" if time.hour < 12 else "PM"

@@ -17,7 +17,7 @@ from collections.abc import Sequence
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Int
 
-from distattn_jax.guiding.selection import check_integers
+from distattn_jax.guiding.arguments import check_integers
 from distattn_jax.guiding.target import Target, make_target
 
 
@@ -79,13 +79,7 @@ def delimiter(
 
 
 def _is_any_of(name: str, tokens: Int[Array, "B T"], ids: Sequence[int]) -> Bool[Array, "B T"]:
-    """Return a mask of the tokens whose id is one of `ids`.
-
-    Args:
-      name: Name of the argument, for error messages.
-      tokens: Token ids.
-      ids: Token ids to compare with, at least one.
-    """
+    """Return a mask of the tokens whose id is one of `ids`."""
     return jnp.isin(tokens, jnp.asarray(check_integers(name, ids), jnp.int32))
 
 

@@ -26,9 +26,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
 from distattn_jax.attention import promote
-from distattn_jax.guiding.selection import select_layers
-from distattn_jax.guiding.shapes import check_shape, padding_mask
-from distattn_jax.guiding.sharding import gather_heads
+from distattn_jax.guiding.arguments import check_shape, gather_heads, padding_mask, select_layers
 
 SCALINGS = ("mean", "sum")
 

@@ -19,8 +19,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
 from distattn_jax.attention import promote
-from distattn_jax.guiding.shapes import check_shape
-from distattn_jax.guiding.sharding import look_up
+from distattn_jax.guiding.arguments import check_shape, look_up
 from distattn_jax.guiding.target import Target, make_target
 
 

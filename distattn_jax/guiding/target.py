@@ -18,8 +18,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
 from distattn_jax.attention import promote
-from distattn_jax.guiding.selection import resolve_indices, select_layers
-from distattn_jax.guiding.shapes import check_shape, padding_mask
+from distattn_jax.guiding.arguments import check_shape, padding_mask, resolve_indices, select_layers
 
 
 class Target(NamedTuple):

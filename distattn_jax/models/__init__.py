@@ -10,12 +10,11 @@ from distattn_jax.models.document import (
 from distattn_jax.models.language_model import LanguageModel, LanguageModelOutput
 from distattn_jax.models.methods import METHODS, Method, Sizes
 from distattn_jax.models.news_recommender import NewsRecommender, RankingOutput
-from distattn_jax.models.pair_classifier import PairClassifier
 from distattn_jax.models.pretrained import PretrainedConfig, PretrainedEncoder
 from distattn_jax.models.pretrained_classifier import PretrainedClassifier
 from distattn_jax.models.sampling import Samples, sample
 from distattn_jax.models.tagger import Tagger, TaggerOutput
-from distattn_jax.models.text_classifier import ClassifierOutput, TextClassifier
+from distattn_jax.models.text_classifier import ClassifierOutput, PairClassifier, TextClassifier
 from distattn_jax.models.text_encoder import PooledOutput, SequenceEncoder, TextEncoder
 from distattn_jax.models.translator import Translator, TranslatorOutput, shift_right
 

@@ -137,11 +137,7 @@ def length_penalty_of(length: Any, exponent: float | Float[Array, ""]) -> Any:
 def _start_beams(state: Any, shape: tuple[int, int], *, longest: int, pad: int) -> _Beams:
     """Return the state of the search before the first step.
 
-    Args:
-      state: State of the decoder, with B rows.
-      shape: Number of examples B and number of hypotheses K.
-      longest: Largest number of tokens of a hypothesis.
-      pad: Id of the padding token.
+    `shape` is the number of examples B and of hypotheses K.
     """
     nothing = Hypotheses(
         tokens=jnp.full((*shape, longest), pad, jnp.int32),
@@ -175,10 +171,6 @@ def _best_extensions(
     """Return the 2K most probable extensions of the hypotheses of each example.
 
     At most K of them end with the end token, so that at least K remain unfinished.
-
-    Args:
-      log_probabilities: Logarithm of the probability of every hypothesis.
-      logits: Logits of the next token, one row for each hypothesis.
 
     Returns:
       The log-probability, the index of the extended hypothesis and the new token of every

@@ -4,7 +4,7 @@ One encoder turns the words of each sentence into a sentence vector. A second en
 sentence vectors into a document vector.
 """
 
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Unpack
 
 from flax import nnx
 from jaxtyping import Array, Float, Int
@@ -12,6 +12,7 @@ from jaxtyping import Array, Float, Int
 from distattn_jax.models.methods import Sizes
 from distattn_jax.models.text_classifier import ClassifierOutput
 from distattn_jax.models.text_encoder import SequenceEncoder, TextEncoder
+from distattn_jax.modules.dropout import DropoutOptions
 
 
 class DocumentEncoder(nnx.Module):
@@ -32,7 +33,7 @@ class DocumentEncoder(nnx.Module):
         tokens: Int[Array, "B S T"],
         words: Int[Array, "B S"],
         sentences: Int[Array, " B"],
-        **arguments: Any,
+        **options: Unpack[DropoutOptions],
     ) -> Float[Array, "B D"]:
         """Return the document vectors in float32.
 
@@ -40,11 +41,11 @@ class DocumentEncoder(nnx.Module):
           tokens: Token ids of S sentences with T words each.
           words: Number of valid words of each sentence. The rest is padding.
           sentences: Number of valid sentences of each document. The rest is padding.
-          **arguments: `dropout_rate` and `rngs` of `TextEncoder.__call__`.
+          **options: `dropout_rate` and `rngs`, see `DropoutOptions`.
         """
         batch, count, length = tokens.shape
-        vectors = self.words(tokens.reshape(-1, length), words.reshape(-1), **arguments).vector
-        return self.sentences(vectors.reshape(batch, count, -1), sentences, **arguments).vector
+        vectors = self.words(tokens.reshape(-1, length), words.reshape(-1), **options).vector
+        return self.sentences(vectors.reshape(batch, count, -1), sentences, **options).vector
 
 
 class DocumentClassifier(nnx.Module):
@@ -64,14 +65,14 @@ class DocumentClassifier(nnx.Module):
         self.document = DocumentEncoder(vocabulary, sizes=sizes, rngs=rngs, **arguments)
         self.classes = nnx.Linear(sizes.features, classes, rngs=rngs)
 
-    def __call__(self, *document: Array, **arguments: Any) -> ClassifierOutput:
+    def __call__(self, *document: Array, **options: Unpack[DropoutOptions]) -> ClassifierOutput:
         """Return the logits in float32.
 
         Args:
           *document: `tokens`, `words` and `sentences` of `DocumentEncoder.__call__`.
-          **arguments: `dropout_rate` and `rngs` of `TextEncoder.__call__`.
+          **options: `dropout_rate` and `rngs`, see `DropoutOptions`.
         """
-        return ClassifierOutput(self.classes(self.document(*document, **arguments)))
+        return ClassifierOutput(self.classes(self.document(*document, **options)))
 
 
 class RegressionOutput(NamedTuple):
@@ -98,11 +99,11 @@ class DocumentRegressor(nnx.Module):
         self.document = DocumentEncoder(vocabulary, sizes=sizes, rngs=rngs, **arguments)
         self.rating = nnx.Linear(sizes.features, 1, rngs=rngs)
 
-    def __call__(self, *document: Array, **arguments: Any) -> RegressionOutput:
+    def __call__(self, *document: Array, **options: Unpack[DropoutOptions]) -> RegressionOutput:
         """Return the predictions in float32.
 
         Args:
           *document: `tokens`, `words` and `sentences` of `DocumentEncoder.__call__`.
-          **arguments: `dropout_rate` and `rngs` of `TextEncoder.__call__`.
+          **options: `dropout_rate` and `rngs`, see `DropoutOptions`.
         """
-        return RegressionOutput(self.rating(self.document(*document, **arguments))[:, 0])
+        return RegressionOutput(self.rating(self.document(*document, **options))[:, 0])

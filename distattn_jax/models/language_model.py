@@ -6,7 +6,7 @@ translator.
 
 import math
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Unpack
 
 import jax
 import jax.numpy as jnp
@@ -15,9 +15,9 @@ from jaxtyping import Array, Float, Int
 
 from distattn_jax.models.methods import Sizes, get_method
 from distattn_jax.models.sampling import Samples, sample
-from distattn_jax.modules import Decoder, KeyValueCache, add_positions, dropout
-from distattn_jax.modules.decoder import KeyValue
-from distattn_jax.modules.dropout import Rate, Rngs
+from distattn_jax.modules import Decoder, KeyValueCache, add_positions
+from distattn_jax.modules.dropout import DropoutOptions, apply_dropout
+from distattn_jax.modules.layer_stack import KeyValue
 from distattn_jax.token_ids import END_ID, PADDING_ID
 
 
@@ -74,16 +74,14 @@ class TokenEmbedding(nnx.Module):
         tokens: Int[Array, "B T"],
         *,
         first: int | Int[Array, " B"] = 0,
-        dropout_rate: Rate = 0.0,
-        rngs: Rngs | None = None,
+        **options: Unpack[DropoutOptions],
     ) -> Float[Array, "B T D"]:
         """Return the embeddings of tokens.
 
         Args:
           tokens: Token ids.
           first: Position of the first token of each example.
-          dropout_rate: Dropout rate of the embeddings. May be traced.
-          rngs: Random number generators of dropout. None disables dropout.
+          **options: `dropout_rate` and `rngs`, see `DropoutOptions`.
         """
         x = self.embedding(tokens) * math.sqrt(self.features)
         scale = self.position_scale
@@ -91,7 +89,7 @@ class TokenEmbedding(nnx.Module):
             scale = jax.lax.stop_gradient(scale[...])
         if scale is not None:
             x = add_positions(x, first, scale=scale)
-        return dropout(x, dropout_rate, rngs)
+        return apply_dropout(x, options)
 
     def logits(self, x: Float[Array, "B T D"]) -> Float[Array, "B T V"]:
         """Return the products of every vector of x with all embeddings, in float32."""
@@ -152,9 +150,8 @@ class LanguageModel(nnx.Module):
         caches: Sequence[KeyValueCache] | None = None,
         cross_key_values: Sequence[KeyValue] | None = None,
         cross_lengths: Int[Array, " B"] | None = None,
-        dropout_rate: Rate = 0.0,
-        rngs: Rngs | None = None,
         weights: bool = False,
+        **options: Unpack[DropoutOptions],
     ) -> LanguageModelOutput:
         """Return the logits of the next token after each token.
 
@@ -164,21 +161,19 @@ class LanguageModel(nnx.Module):
           caches: Keys and values of earlier tokens, see `Decoder`.
           cross_key_values: Keys and values of an encoder, see `Decoder`.
           cross_lengths: Number of valid positions of the encoder.
-          dropout_rate: Dropout rate of embeddings and decoder. May be traced.
-          rngs: Random number generators of dropout. None disables dropout.
           weights: Also return the attention weights.
+          **options: `dropout_rate` and `rngs`, see `DropoutOptions`.
         """
         first = 0 if caches is None else caches[0].lengths
-        x = self.embedding(tokens, first=first, dropout_rate=dropout_rate, rngs=rngs)
+        x = self.embedding(tokens, first=first, **options)
         decoded = self.decoder(
             x,
             lengths=lengths,
             caches=caches,
             cross_key_values=cross_key_values,
             cross_lengths=cross_lengths,
-            dropout_rate=dropout_rate,
-            rngs=rngs,
             weights=weights,
+            **options,
         )
         logits = self.embedding.logits(decoded.values)
         return LanguageModelOutput(logits, decoded.weights, decoded.cross_weights, decoded.caches)

@@ -91,12 +91,9 @@ class Sizes:
 def _distance_aware(sizes: Sizes, *, rngs: nnx.Rngs, **options: Any) -> DistanceAware:
     """Make a distance-aware attention module.
 
-    Args:
-      sizes: Sizes and initial values of the model.
-      rngs: Random number generators of the parameters.
-      **options: Argument `mapping`, `adjust` or `score_bias` of `DistanceAware`. Without `mapping`,
-        the initial value of v (the shape of the sigmoid) is `sizes.initial_shape`. With `mapping`,
-        the mapping defines the initial values of its parameters.
+    Without the option `mapping`, the initial value of v (the shape of the sigmoid) is
+    `sizes.initial_shape`. With `mapping`, the mapping defines the initial values of its
+    parameters.
     """
     if "mapping" not in options:
         options["shape"] = sizes.initial_shape
@@ -106,13 +103,7 @@ def _distance_aware(sizes: Sizes, *, rngs: nnx.Rngs, **options: Any) -> Distance
 
 
 def _relative_position(sizes: Sizes, *, rngs: nnx.Rngs, **options: Any) -> RelativePosition:
-    """Make a relative position attention module (Shaw et al. 2018).
-
-    Args:
-      sizes: Sizes of the model.
-      rngs: Random number generators of the parameters.
-      **options: Other arguments of `RelativePosition`.
-    """
+    """Make a relative position attention module (Shaw et al. 2018)."""
     return RelativePosition(
         sizes.heads,
         sizes.head_features,
@@ -190,12 +181,7 @@ class Method:
 
 
 def _distance_aware_method(title: str, **options: Any) -> Method:
-    """Return the method that uses distance-aware attention with the given options.
-
-    Args:
-      title: Name of the option. For example, "linear" results in the method title "DA, linear".
-      **options: Argument `mapping`, `adjust` or `score_bias` of `DistanceAware`.
-    """
+    """Return the method that uses distance-aware attention with the given options."""
     variant = functools.partial(_distance_aware, **options)
     return Method(f"DA, {title}", variant, has_distance_weights=True)
 

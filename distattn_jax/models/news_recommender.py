@@ -5,13 +5,14 @@ user vector  = encoder and pooling over the vectors of the clicked titles
 score        = user vector · title vector of the candidate
 """
 
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Unpack
 
 import jax.numpy as jnp
 from flax import nnx
 from jaxtyping import Array, Float, Int
 
 from distattn_jax.models.text_encoder import SequenceEncoder, TextEncoder
+from distattn_jax.modules.dropout import DropoutOptions
 
 
 class RankingOutput(NamedTuple):
@@ -44,7 +45,7 @@ class NewsRecommender(nnx.Module):
         clicks: Int[Array, " B"],
         candidates: Int[Array, "B C T"],
         candidate_words: Int[Array, "B C"],
-        **arguments: Any,
+        **options: Unpack[DropoutOptions],
     ) -> RankingOutput:
         """Return the scores in float32. For a user without clicks all scores are 0.
 
@@ -54,13 +55,13 @@ class NewsRecommender(nnx.Module):
           clicks: Number of valid titles of each history. The rest is padding.
           candidates: Token ids of the C titles to score.
           candidate_words: Number of valid words of each candidate. The rest is padding.
-          **arguments: `dropout_rate` and `rngs` of `TextEncoder.__call__`.
+          **options: `dropout_rate` and `rngs`, see `DropoutOptions`.
         """
         batch, clicked, length = history.shape
         titles = jnp.concatenate([history, candidates], axis=1).reshape(-1, length)
         words = jnp.concatenate([history_words, candidate_words], axis=1).reshape(-1)
-        vectors = self.titles(titles, words, **arguments).vector.reshape(
+        vectors = self.titles(titles, words, **options).vector.reshape(
             batch, clicked + candidates.shape[1], -1
         )
-        user = self.user(vectors[:, :clicked], clicks, **arguments).vector
+        user = self.user(vectors[:, :clicked], clicks, **options).vector
         return RankingOutput(jnp.einsum("bd,bcd->bc", user, vectors[:, clicked:]))

@@ -1,11 +1,25 @@
-"""Text classifier: a text encoder followed by one dense layer (Wu et al. 2021)."""
+"""Classifiers of texts and of sentence pairs (Wu et al. 2021).
 
-from typing import Any, NamedTuple
+A text classifier is a text encoder followed by one dense layer. A classifier of pairs, e.g. for the
+data set SNLI, converts the first sentence to a vector a and the second to a vector b with the same
+encoder. The logits are
 
+    max(0, [a, b, |a - b|, a ⊙ b] W₁ + c₁) W₂ + c₂
+
+with trained kernels W and biases c, where ⊙ is the elementwise product. The paper does not describe
+how it combines two sentences. Here they are encoded separately: if they were concatenated, the
+method `no_positions` could not distinguish the first sentence from the second.
+"""
+
+from typing import Any, NamedTuple, Unpack
+
+import jax
+import jax.numpy as jnp
 from flax import nnx
 from jaxtyping import Array, Float, Int
 
 from distattn_jax.models.text_encoder import TextEncoder
+from distattn_jax.modules.dropout import CallOptions, DropoutOptions, apply_dropout
 
 
 class ClassifierOutput(NamedTuple):
@@ -37,14 +51,58 @@ class TextClassifier(nnx.Module):
         self.classes = nnx.Linear(self.text.project.out_features, classes, rngs=rngs)
 
     def __call__(
-        self, tokens: Int[Array, "B T"], lengths: Int[Array, " B"], **arguments: Any
+        self, tokens: Int[Array, "B T"], lengths: Int[Array, " B"], **options: Unpack[CallOptions]
     ) -> ClassifierOutput:
         """Return the logits in float32.
 
         Args:
           tokens: Token ids.
           lengths: Number of valid tokens of each text. The rest is padding.
-          **arguments: `dropout_rate`, `rngs`, `received` and `weights` of `TextEncoder.__call__`.
+          **options: `dropout_rate`, `rngs`, `received` and `weights`, see `CallOptions`.
         """
-        encoded = self.text(tokens, lengths, **arguments)
+        encoded = self.text(tokens, lengths, **options)
         return ClassifierOutput(self.classes(encoded.vector), encoded.received, encoded.weights)
+
+
+class PairClassifier(nnx.Module):
+    """Classify pairs of sentences.
+
+    Args:
+      vocabulary: Size V of the vocabulary. Token id 0 is padding.
+      classes: Number of classes C.
+      rngs: Random number generators. The stream `params` draws the parameters.
+      **arguments: `method`, `sizes`, `implementation` and `dtype` of `TextEncoder`.
+    """
+
+    def __init__(self, vocabulary: int, classes: int, *, rngs: nnx.Rngs, **arguments: Any):
+        self.text = TextEncoder(vocabulary, rngs=rngs, **arguments)
+        features = self.text.project.out_features
+        self.hidden = nnx.Linear(4 * features, features, rngs=rngs)
+        self.classes = nnx.Linear(features, classes, rngs=rngs)
+
+    def __call__(
+        self,
+        first: Int[Array, "B T"],
+        first_lengths: Int[Array, " B"],
+        second: Int[Array, "B T"],
+        second_lengths: Int[Array, " B"],
+        **options: Unpack[DropoutOptions],
+    ) -> ClassifierOutput:
+        """Return the logits in float32.
+
+        Args:
+          first: Token ids of the first sentences.
+          first_lengths: Number of valid tokens of each first sentence. The rest is padding.
+          second: Token ids of the second sentences.
+          second_lengths: Number of valid tokens of each second sentence. The rest is padding.
+          **options: `dropout_rate` and `rngs`, see `DropoutOptions`.
+        """
+        encoded = self.text(
+            jnp.concatenate([first, second]),
+            jnp.concatenate([first_lengths, second_lengths]),
+            **options,
+        )
+        a, b = jnp.split(encoded.vector, 2)
+        combined = jnp.concatenate([a, b, jnp.abs(a - b), a * b], axis=-1)
+        hidden = jax.nn.relu(self.hidden(combined))
+        return ClassifierOutput(self.classes(apply_dropout(hidden, options)))

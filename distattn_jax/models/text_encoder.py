@@ -1,14 +1,14 @@
 """Encoders of texts and of sequences of vectors, with any attention method."""
 
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Unpack
 
 import jax.numpy as jnp
 from flax import nnx
 from jaxtyping import Array, Float, Int
 
 from distattn_jax.models.methods import Sizes, get_method
-from distattn_jax.modules import AdditivePooling, Encoder, add_positions, dropout
-from distattn_jax.modules.dropout import Rate, Rngs
+from distattn_jax.modules import AdditivePooling, Encoder, add_positions
+from distattn_jax.modules.dropout import CallOptions, apply_dropout
 
 
 class PooledOutput(NamedTuple):
@@ -61,31 +61,19 @@ class SequenceEncoder(nnx.Module):
         self,
         x: Float[Array, "B T D"],
         lengths: Int[Array, " B"],
-        *,
-        dropout_rate: Rate = 0.0,
-        rngs: Rngs | None = None,
-        received: bool = False,
-        weights: bool = False,
+        **options: Unpack[CallOptions],
     ) -> PooledOutput:
         """Return the pooled vectors in float32. A sequence of length 0 has a vector of zeros.
 
         Args:
           x: Vectors, shape (B, T, D).
           lengths: Number of valid vectors of each sequence. The rest is padding.
-          dropout_rate: Dropout rate of the encoder and of the pooled vectors. May be traced.
-          rngs: Random number generators of dropout. None disables dropout.
-          received: Also return the attention that each key receives, shape (B, L, N, S).
-          weights: Also return the attention weights, shape (B, L, N, T, S).
+          **options: `dropout_rate`, `rngs`, `received` and `weights`, see `CallOptions`.
         """
         encoded = self.encoder(
-            add_positions(x) if self.positions else x,
-            lengths=lengths,
-            dropout_rate=dropout_rate,
-            rngs=rngs,
-            received=received,
-            weights=weights,
+            add_positions(x) if self.positions else x, lengths=lengths, **options
         )
-        vector = dropout(self.pooling(encoded.values, lengths=lengths), dropout_rate, rngs)
+        vector = apply_dropout(self.pooling(encoded.values, lengths=lengths), options)
         return PooledOutput(vector.astype(jnp.float32), encoded.received, encoded.weights)
 
 
@@ -96,56 +84,38 @@ class TextEncoder(nnx.Module):
 
     Args:
       vocabulary: Size V of the vocabulary. Token id 0 is padding.
-      method: Name of the attention method, a key of `METHODS`.
       sizes: Sizes of the model.
-      implementation: Implementation of the attention. None selects the fastest.
       dtype: Dtype of the computation. None uses the dtype of the parameters, float32.
       rngs: Random number generators. The stream `params` draws the parameters.
+      **arguments: `method` and `implementation` of `SequenceEncoder`.
     """
 
     def __init__(
         self,
         vocabulary: int,
         *,
-        method: str,
         sizes: Sizes,
-        implementation: str | None = None,
         dtype: Any = None,
         rngs: nnx.Rngs,
+        **arguments: Any,
     ):
         width = sizes.embedding_features
         self.embedding = nnx.Embed(vocabulary, width, dtype=dtype, rngs=rngs)
         self.project = nnx.Linear(width, sizes.features, dtype=dtype, rngs=rngs)
-        self.sequence = SequenceEncoder(
-            method=method, sizes=sizes, implementation=implementation, dtype=dtype, rngs=rngs
-        )
+        self.sequence = SequenceEncoder(sizes=sizes, dtype=dtype, rngs=rngs, **arguments)
 
     def __call__(
         self,
         tokens: Int[Array, "B T"],
         lengths: Int[Array, " B"],
-        *,
-        dropout_rate: Rate = 0.0,
-        rngs: Rngs | None = None,
-        received: bool = False,
-        weights: bool = False,
+        **options: Unpack[CallOptions],
     ) -> PooledOutput:
         """Return the pooled vectors in float32. A text of length 0 has a vector of zeros.
 
         Args:
           tokens: Token ids.
           lengths: Number of valid tokens of each text. The rest is padding.
-          dropout_rate: Dropout rate of embeddings, encoder and pooled vectors. May be traced.
-          rngs: Random number generators of dropout. None disables dropout.
-          received: Also return the attention that each key receives, shape (B, L, N, S).
-          weights: Also return the attention weights, shape (B, L, N, T, S).
+          **options: `dropout_rate`, `rngs`, `received` and `weights`, see `CallOptions`.
         """
-        x = self.project(dropout(self.embedding(tokens), dropout_rate, rngs))
-        return self.sequence(
-            x,
-            lengths,
-            dropout_rate=dropout_rate,
-            rngs=rngs,
-            received=received,
-            weights=weights,
-        )
+        x = self.project(apply_dropout(self.embedding(tokens), options))
+        return self.sequence(x, lengths, **options)

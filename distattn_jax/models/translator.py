@@ -1,7 +1,7 @@
 """Encoder-decoder Transformer that translates (Vaswani et al. 2017, Shaw et al. 2018)."""
 
 import functools
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Unpack
 
 import jax
 import jax.numpy as jnp
@@ -19,7 +19,7 @@ from distattn_jax.models.language_model import LanguageModel
 from distattn_jax.models.methods import Sizes, get_method
 from distattn_jax.models.sampling import Samples, sample
 from distattn_jax.modules import Encoder, EncoderOutput
-from distattn_jax.modules.dropout import Rate, Rngs
+from distattn_jax.modules.dropout import DropoutOptions
 from distattn_jax.token_ids import END_ID, PADDING_ID
 
 
@@ -50,10 +50,8 @@ class Translator(nnx.Module):
         sentence, and is also the first input of the decoder.
       method: Name of the attention method, a key of `METHODS`.
       sizes: Sizes of encoder and decoder, which have the same number of layers.
-      norm: Place of the layer norms, "after" or "before", see `TransformerLayer`.
-      implementation: Implementation of the attention. None selects the fastest.
-      dtype: Dtype of the computation. None uses the dtype of the parameters, float32.
       rngs: Random number generators. The stream `params` draws the parameters.
+      **arguments: `norm`, `implementation` and `dtype` of `LanguageModel`.
     """
 
     def __init__(
@@ -62,20 +60,13 @@ class Translator(nnx.Module):
         *,
         method: str,
         sizes: Sizes,
-        norm: str = "after",
-        implementation: str | None = None,
-        dtype: Any = None,
         rngs: nnx.Rngs,
+        **arguments: Any,
     ):
-        shared: dict[str, Any] = {
-            "norm": norm,
-            "implementation": implementation,
-            "dtype": dtype,
-            "rngs": rngs,
-        }
-        self.encoder = Encoder(**get_method(method).stack_arguments(sizes), **shared)
+        stack_arguments = get_method(method).stack_arguments(sizes)
+        self.encoder = Encoder(**stack_arguments, rngs=rngs, **arguments)
         self.decoder = LanguageModel(
-            vocabulary, method=method, sizes=sizes, cross_attention=True, **shared
+            vocabulary, method=method, sizes=sizes, cross_attention=True, rngs=rngs, **arguments
         )
 
     def __call__(
@@ -85,9 +76,8 @@ class Translator(nnx.Module):
         target_inputs: Int[Array, "B T"],
         target_lengths: Int[Array, " B"],
         *,
-        dropout_rate: Rate = 0.0,
-        rngs: Rngs | None = None,
         weights: bool = False,
+        **options: Unpack[DropoutOptions],
     ) -> TranslatorOutput:
         """Return the logits of the target tokens.
 
@@ -96,16 +86,15 @@ class Translator(nnx.Module):
           source_lengths: Number of valid source tokens. The rest is padding.
           target_inputs: Target tokens, shifted by one position with `shift_right`.
           target_lengths: Number of valid target tokens. The rest is padding.
-          dropout_rate: Dropout rate of embeddings, encoder and decoder. May be traced.
-          rngs: Random number generators of dropout. None disables dropout.
           weights: Also return the attention weights.
+          **options: `dropout_rate` and `rngs`, see `DropoutOptions`.
         """
-        options: dict[str, Any] = {"dropout_rate": dropout_rate, "rngs": rngs, "weights": weights}
-        encoded = self.encode(source, source_lengths, **options)
+        encoded = self.encode(source, source_lengths, weights=weights, **options)
         decoded = self.decoder(
             target_inputs,
             target_lengths,
             **self.cross_arguments(encoded, source_lengths),
+            weights=weights,
             **options,
         )
         return TranslatorOutput(
@@ -117,12 +106,10 @@ class Translator(nnx.Module):
         source: Int[Array, "B S"],
         source_lengths: Int[Array, " B"],
         *,
-        dropout_rate: Rate = 0.0,
-        rngs: Rngs | None = None,
         weights: bool = False,
+        **options: Unpack[DropoutOptions],
     ) -> EncoderOutput:
         """Return the output of the encoder. `__call__` describes the arguments."""
-        options: dict[str, Any] = {"dropout_rate": dropout_rate, "rngs": rngs}
         x = self.decoder.embedding(source, **options)
         return self.encoder(x, lengths=source_lengths, weights=weights, **options)
 
@@ -198,10 +185,7 @@ def _prepend_end(
 ) -> tuple[Int[Array, "B inputs"], Int[Array, " B"]]:
     """Return prompts that begin with the end token, and their lengths.
 
-    Args:
-      batch: Number of prompts B.
-      prompts: Token ids. None means prompts without a token.
-      lengths: Number of valid tokens of each prompt, possibly 0. None means P.
+    None as `prompts` means prompts without a token. None as `lengths` means P.
     """
     end, ones = jnp.full((batch, 1), END_ID), jnp.ones(batch, jnp.int32)
     if prompts is None:

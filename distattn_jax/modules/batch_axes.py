@@ -10,6 +10,16 @@ from jaxtyping import Array, Bool, Float
 
 from distattn_jax.attention import Attended, Variant, attention
 
+# Arguments of `attention` with batch axes, and the number of axes that follow the batch axes.
+TRAILING_AXES = {
+    "mask": 3,
+    "query_lengths": 0,
+    "key_lengths": 0,
+    "query_offset": 0,
+    "query_segments": 1,
+    "key_segments": 1,
+}
+
 
 def attention_over_batch_axes(
     query: Float[Array, "*batch T N H"],
@@ -17,12 +27,6 @@ def attention_over_batch_axes(
     value: Float[Array, "*batch S K E"],
     variant: Variant,
     *,
-    mask: Array | None = None,
-    query_lengths: Array | None = None,
-    key_lengths: Array | None = None,
-    query_offset: int | Array = 0,
-    query_segments: Array | None = None,
-    key_segments: Array | None = None,
     precision: Any = None,
     **arguments: Any,
 ) -> Attended:
@@ -33,43 +37,23 @@ def attention_over_batch_axes(
       key: Keys, shape (..., S, K, H). K is N or a divisor of N.
       value: Values, shape (..., S, K, E).
       variant: Attention variant.
-      mask: True or 1 where a query may attend to a key, shape (..., N, T, S). Each axis may also
-        have size 1.
-      query_lengths: Number of valid queries, broadcastable to the batch axes.
-      key_lengths: Number of valid keys, broadcastable to the batch axes.
-      query_offset: Position of the first query minus position of the first key, a scalar or
-        broadcastable to the batch axes.
-      query_segments: Segment of each query, shape (..., T).
-      key_segments: Segment of each key, shape (..., S).
       precision: Precision of matrix products, as in `jax.lax.dot`. None means the default of JAX.
-      **arguments: Other arguments of `attention`.
+      **arguments: Other arguments of `attention`. Arrays with a batch axis have all batch axes, or
+        are broadcastable to them. `mask` may also have the numbers 0 and 1, and its axes heads,
+        queries and keys may have size 1.
     """
     batch = query.shape[:-3]
-    if mask is not None:
-        mask = as_boolean_mask(mask, (*batch, query.shape[-2], query.shape[-3], key.shape[-3]))
+    if arguments.get("mask") is not None:
+        shape = (*batch, query.shape[-2], query.shape[-3], key.shape[-3])
+        arguments["mask"] = as_boolean_mask(arguments["mask"], shape)
     if len(batch) != 1:
         query, key, value = (x.reshape(-1, *x.shape[-3:]) for x in (query, key, value))
-        mask = _merge_batch_axes("mask", mask, batch, trailing=3)
-        query_lengths = _merge_batch_axes("query_lengths", query_lengths, batch)
-        key_lengths = _merge_batch_axes("key_lengths", key_lengths, batch)
-        query_segments = _merge_batch_axes("query_segments", query_segments, batch, trailing=1)
-        key_segments = _merge_batch_axes("key_segments", key_segments, batch, trailing=1)
-        if jnp.ndim(query_offset):
-            query_offset = _merge_batch_axes("query_offset", query_offset, batch)
+        for name, trailing in TRAILING_AXES.items():
+            argument = arguments.get(name)
+            if argument is not None and (name != "query_offset" or jnp.ndim(argument)):
+                arguments[name] = _merge_batch_axes(name, argument, batch, trailing)
     with _matmul_precision(precision):
-        attended = attention(
-            query,
-            key,
-            value,
-            variant,
-            mask=mask,
-            query_lengths=query_lengths,
-            key_lengths=key_lengths,
-            query_offset=query_offset,
-            query_segments=query_segments,
-            key_segments=key_segments,
-            **arguments,
-        )
+        attended = attention(query, key, value, variant, **arguments)
     if len(batch) == 1:
         return attended
     return jax.tree.map(lambda x: x.reshape(*batch, *x.shape[1:]), attended)
@@ -134,17 +118,12 @@ def nan_where(
     return jax.tree.map(replace, attended)
 
 
-def _merge_batch_axes(name: str, x: Any, batch: tuple[int, ...], trailing: int = 0) -> Any:
+def _merge_batch_axes(name: str, x: Any, batch: tuple[int, ...], trailing: int) -> Array:
     """Broadcast the batch axes of an array to the sizes `batch` and merge them into one axis.
 
-    Args:
-      name: Name of the argument, for the error message.
-      x: Array whose batch axes may be missing or have size 1. None is returned unchanged.
-      batch: Sizes of the batch axes.
-      trailing: Number of axes after the batch axes.
+    Batch axes may be missing or have size 1, and `trailing` axes follow them. `name` is the name of
+    the argument, for the error message.
     """
-    if x is None:
-        return None
     x = jnp.asarray(x)
     leading, tail = x.shape[: x.ndim - trailing], x.shape[x.ndim - trailing :]
     if trailing == 3 and all(size == 1 for size in leading):

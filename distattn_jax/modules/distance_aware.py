@@ -107,10 +107,7 @@ class DistanceAware(nnx.Module):
 def _initial_shape(mapping: Any, shape: Any, num_heads: int) -> Any:
     """Return the initial parameters of a mapping, as a pytree of numbers and arrays.
 
-    Args:
-      mapping: Mapping from weighted distances to coefficients.
-      shape: Argument `shape` of `DistanceAware`.
-      num_heads: Number of attention heads N.
+    `shape` is the argument of `DistanceAware`.
     """
 
     def check(x: Any) -> Any:

@@ -1,20 +1,40 @@
-"""Stack of Transformer layers, the common base of encoder and decoder."""
+"""Transformer encoder and decoder: stacks of layers with any attention variant."""
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, Unpack
 
 import jax.numpy as jnp
 from flax import nnx
-from jaxtyping import Array
+from jaxtyping import Array, Bool, Float, Int, Shaped
 
 from distattn_jax.attention import Variant
+from distattn_jax.modules.batch_axes import as_boolean_mask
+from distattn_jax.modules.dropout import CallOptions, DropoutOptions
+from distattn_jax.modules.key_value_cache import KeyValueCache
+from distattn_jax.modules.memory import SegmentMemory
 from distattn_jax.modules.transformer_layer import EncoderOutput, TransformerLayer
+
+KeyValue = tuple[Array, Array]  # keys and values of cross-attention, each of shape (B, E, K, H)
 
 
 class LayerStack(nnx.Module):
     """Transformer layers with equal arguments, and the layer norm after the last layer.
 
-    `Encoder` describes the arguments.
+    Args:
+      num_layers: Number of layers L.
+      features: Width D of inputs and outputs.
+      num_heads: Number of attention heads N.
+      variant: Called as `variant(rngs=rngs)` once for each layer, to make the module that builds
+        the attention variant, e.g. `functools.partial(DistanceAware, num_heads)`. None means
+        dot-product attention.
+      norm: "after" normalizes each residual sum. "before" normalizes the inputs of attention and
+        feed-forward network in each layer, and the output of the last layer.
+      layer_norm: Makes a layer norm, called as `layer_norm(features, dtype=..., param_dtype=...,
+        rngs=...)`.
+      dtype: Dtype of the computation. None uses the promoted dtype of inputs and parameters.
+      param_dtype: Dtype of the parameters.
+      rngs: Random number generators. The stream `params` draws the parameters.
+      **layer_arguments: Other arguments of `TransformerLayer`.
 
     Attributes:
       layers: Transformer layers.
@@ -57,6 +77,179 @@ class LayerStack(nnx.Module):
         self.final_norm = nnx.data(layer_norm(features, **dtypes) if norm == "before" else None)
 
 
-def stack_layers(outputs: list[EncoderOutput], field: str) -> Array:
-    """Return a field of the outputs of all layers, stacked along a new second axis."""
-    return jnp.stack([getattr(output, field) for output in outputs], axis=1)
+def stack_layers(outputs: list[EncoderOutput], field: str) -> Array | None:
+    """Return a field of the outputs of all layers, stacked along a new second axis.
+
+    The result is None if the layers did not return the field.
+    """
+    arrays = [getattr(output, field) for output in outputs]
+    return None if not arrays or arrays[0] is None else jnp.stack(arrays, axis=1)
+
+
+class Encoder(LayerStack):
+    """A stack of Transformer layers.
+
+    `LayerStack` describes the arguments.
+    """
+
+    def __call__(
+        self,
+        x: Float[Array, "B T D"],
+        *,
+        lengths: Int[Array, " B"] | None = None,
+        segments: Int[Array, "B T"] | None = None,
+        mask: Shaped[Array, "#B #N #T #S"] | None = None,
+        is_causal: bool = False,
+        memory: SegmentMemory | None = None,
+        **options: Unpack[CallOptions],
+    ) -> EncoderOutput:
+        """Apply all layers.
+
+        Args:
+          x: Embedded tokens, shape (B, T, D).
+          lengths: Number of valid tokens of each example. The rest is padding.
+          segments: Sequence of each token, shape (B, T), for several sequences packed into a row.
+            Tokens attend only to tokens of the same sequence. Must be None with a memory.
+          mask: True or 1 where a query may attend to a key, shape (B, N, T, S). Each axis may also
+            have size 1. With a memory of M positions, S = M + T.
+          is_causal: Hide later tokens from each query.
+          memory: Inputs of each layer for earlier segments. If passed, the output contains the
+            memory with this segment appended.
+          **options: `dropout_rate`, `rngs`, `received` and `weights`, see `CallOptions`.
+        """
+        if memory is not None:
+            heads = self.layers[0].attention.num_heads
+            mask = _hide_empty_slots(mask, memory.filled, heads, x.shape[1])
+        inputs, outputs = [], []
+        for index, layer in enumerate(self.layers):
+            inputs.append(x)
+            output = layer(
+                x,
+                memory=None if memory is None else memory.states[index],
+                lengths=lengths,
+                segments=segments,
+                mask=mask,
+                is_causal=is_causal,
+                **options,
+            )
+            x = output.values
+            outputs.append(output)
+        if self.final_norm is not None:
+            x = self.final_norm(x)
+        return EncoderOutput(
+            x,
+            received=stack_layers(outputs, "received"),
+            weights=stack_layers(outputs, "weights"),
+            memory=None if memory is None else memory.append(jnp.stack(inputs), lengths),
+        )
+
+
+def _hide_empty_slots(
+    mask: Array | None, filled: Bool[Array, "B M"], heads: int, tokens: int
+) -> Bool[Array, "#B #N #T S"]:
+    """Return a mask that hides the empty memory slots and all keys that `mask` hides.
+
+    The keys of `mask` are the memory slots, followed by the tokens of the segment. A mask of
+    None hides no key.
+    """
+    visible = jnp.pad(filled, ((0, 0), (0, tokens)), constant_values=True)[:, None, None, :]
+    if mask is None:
+        return visible
+    batch, _, _, keys = visible.shape
+    return as_boolean_mask(mask, (batch, heads, tokens, keys)) & visible
+
+
+class DecoderOutput(NamedTuple):
+    """Output of a decoder. Fields that were not requested are None.
+
+    Attributes:
+      values: Output of the last layer.
+      weights: Attention weights of each query (T) over the keys (S).
+      cross_weights: Attention weights of each query (T) over the positions of the encoder (E).
+      caches: Cache of each layer, with the keys and values of this call appended.
+    """
+
+    values: Float[Array, "B T D"]
+    weights: Float[Array, "B L N T S"] | None = None
+    cross_weights: Float[Array, "B L N T E"] | None = None
+    caches: tuple[KeyValueCache, ...] | None = None
+
+
+class Decoder(LayerStack):
+    """A stack of Transformer layers with causal attention.
+
+    With `cross_attention=True`, every layer also attends to the output of an encoder.
+    `LayerStack` describes the arguments. Cross-attention is always dot-product attention.
+    """
+
+    def __call__(
+        self,
+        x: Float[Array, "B T D"],
+        *,
+        lengths: Int[Array, " B"] | None = None,
+        caches: Sequence[KeyValueCache] | None = None,
+        cross_key_values: Sequence[KeyValue] | None = None,
+        cross_lengths: Int[Array, " B"] | None = None,
+        weights: bool = False,
+        **options: Unpack[DropoutOptions],
+    ) -> DecoderOutput:
+        """Apply all layers.
+
+        Args:
+          x: Embedded tokens, shape (B, T, D).
+          lengths: Number of valid tokens of each example. The rest is padding.
+          caches: Cache of each layer, from `init_caches` or from the output of an earlier call. The
+            tokens of x follow the cached tokens.
+          cross_key_values: Result of `project_cross`. Required with cross-attention.
+          cross_lengths: Number of valid positions of the encoder. The rest is padding.
+          weights: Also return the attention weights of every layer. With caches, S is the number of
+            tokens for which the caches have room.
+          **options: `dropout_rate` and `rngs`, see `DropoutOptions`.
+        """
+        outputs, new_caches = [], []
+        for index, layer in enumerate(self.layers):
+            output = layer(
+                x,
+                lengths=lengths,
+                is_causal=True,
+                cache=None if caches is None else caches[index],
+                cross_key_value=None if cross_key_values is None else cross_key_values[index],
+                cross_lengths=cross_lengths,
+                weights=weights,
+                **options,
+            )
+            x = output.values
+            outputs.append(output)
+            if output.cache is not None:
+                new_caches.append(output.cache)
+        return DecoderOutput(
+            x if self.final_norm is None else self.final_norm(x),
+            weights=stack_layers(outputs, "weights"),
+            cross_weights=stack_layers(outputs, "cross_weights"),
+            caches=tuple(new_caches) or None,
+        )
+
+    def project_cross(self, encoded: Float[Array, "B E D"]) -> tuple[KeyValue, ...]:
+        """Return the keys and values of the cross-attention of every layer.
+
+        The keys and values do not depend on the tokens of the decoder. A program that decodes one
+        token after the other can therefore compute them once, before the first token.
+
+        Args:
+          encoded: Output of the encoder.
+        """
+        return tuple(layer.project_cross(encoded) for layer in self.layers)
+
+    def init_caches(self, batch: int, room: int) -> tuple[KeyValueCache, ...]:
+        """Return an empty cache for every layer.
+
+        Args:
+          batch: Number of examples B.
+          room: Largest number of tokens S of an example.
+        """
+        caches = []
+        for layer in self.layers:
+            heads, width = layer.attention.num_kv_heads, layer.attention.head_dim
+            dtype = layer.attention.dtype or jnp.float32
+            caches.append(KeyValueCache.empty(batch, room, heads, width, dtype))
+        return tuple(caches)

@@ -80,10 +80,8 @@ def _clip_table(
 ) -> Float[Array, "#N relations H"] | None:
     """Return a table in which all relative positions beyond a distance have the same vector.
 
-    Args:
-      table: Table with one vector for each relative position from -k to k.
-      distance: Distance at which relative positions are clipped. -1 sets all vectors to 0. None
-        clips nothing.
+    The table has one vector for each relative position from -k to k. A distance of -1 sets all
+    vectors to 0, and None clips nothing.
     """
     if table is None:
         return None

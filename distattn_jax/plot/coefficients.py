@@ -25,6 +25,7 @@ from distattn_jax.plot.style import (
     SETTINGS,
     check_array,
     finish_layout,
+    frame_panel,
     head_colours,
     make_panels,
     text_width,
@@ -123,10 +124,7 @@ def coefficient_matrices(weights: Vector, shapes: Vector, *, length: int) -> Fig
         figure.set_layout_engine("compressed")  # It leaves no gaps between square maps.
         for i, (axes, (w, v), matrix) in enumerate(zip(grid, pairs, matrices, strict=True)):
             image = axes.imshow(matrix, cmap="RdBu_r", norm=scale, extent=edges)
-            axes.set_title(f"$w$ = {_format(w)}, $v$ = {_format(v)}")
-            axes.spines[:].set_visible(True)
-            for axis in (axes.xaxis, axes.yaxis):
-                axis.set_major_locator(MaxNLocator(5, integer=True, min_n_ticks=1))
+            frame_panel(axes, f"$w$ = {_format(w)}, $v$ = {_format(v)}")
             if i >= len(grid) - len(weights):
                 axes.set_xlabel("key position $j$")
             if i % len(weights) == 0:
@@ -155,14 +153,8 @@ def _plot_curves(
 ) -> Figure:
     """Plot curves in one panel.
 
-    Args:
-      x: Horizontal coordinates, shape (K,).
-      coefficients: Vertical coordinates of the curves, shape (M, K).
-      order: Indices of the curves in the order of the legend, shape (M,).
-      colours: Colours of the curves.
-      labels: Legend entries of the curves.
-      xlabel: Label of the horizontal axis.
-      ylabel: Label of the vertical axis.
+    The coefficients have shape (M, K) for M curves. `order` lists the curves in the order of
+    the legend.
     """
     legend_columns = -(-len(labels) // 16)
     entry = max(text_width(label, SETTINGS["legend.fontsize"]) for label in labels) + 0.6

@@ -254,12 +254,7 @@ def _describe_layers(
 ) -> list[HeadPositions] | None:
     """Return what the heads of the selected layers compute from positions.
 
-    Args:
-      variants: Attention variant of each layer, or None.
-      maps: Attention weights of all layers, shape (L, N, T, S).
-      indices: Selected layers.
-      place: Name of the part, for error messages.
-      causal: True if no query attends to a later key.
+    `maps` has shape (L, N, T, S). `place` is the name of the part, for error messages.
     """
     if variants is None:
         return None

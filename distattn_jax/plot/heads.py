@@ -91,12 +91,7 @@ def _rank_heads(title: str, weight: Any, shape: Any, paired: bool) -> tuple[np.n
 def _draw_bars(axes: Axes, values: np.ndarray, colours: Any, name: str, sorted_by: str) -> None:
     """Draw one bar per head: the mean over seeds, with a line from the minimum to the maximum.
 
-    Args:
-      axes: Axes to draw in.
-      values: Values of the sorted heads, shape (seeds, heads).
-      colours: One colour for all bars, or one per bar.
-      name: Symbol of the values, "w" or "v".
-      sorted_by: Symbol by which the heads are sorted.
+    The values have shape (seeds, heads).
     """
     ranks = np.arange(1, values.shape[1] + 1)
     axes.bar(ranks, values.mean(0), color=colours, width=0.75)

@@ -5,7 +5,6 @@ j, clipped to -k..k, in a table for keys and in a table for values.
 """
 
 from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
 from jaxtyping import Array
@@ -13,7 +12,13 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from distattn_jax.plot.style import check_array, finish_layout, make_panels, use_style
+from distattn_jax.plot.style import (
+    check_array,
+    finish_layout,
+    frame_panel,
+    make_panels,
+    use_style,
+)
 
 Vector = np.ndarray | Array
 
@@ -29,7 +34,7 @@ def relation_norms(norms: Mapping[str, Vector], positions: Vector) -> Figure:
     """
     positions = check_array("positions", positions, ("R",))
     arrays = _check_tables("norms", norms, ("L", "N", len(positions)))
-    layers, most_heads = _count_layers("norms", arrays), max(map(_count_rows, arrays.values()))
+    layers, most_heads = _count_layers("norms", arrays), max(x.shape[1] for x in arrays.values())
     with use_style():
         width = min(max(2.2, 0.9 + 0.045 * len(positions)), 4.0)
         figure, grid = make_panels(len(arrays), layers, width=width, height=0.9 + 0.14 * most_heads)
@@ -45,7 +50,7 @@ def relation_norms(norms: Mapping[str, Vector], positions: Vector) -> Figure:
                     vmax=values.max() or 1,
                     extent=edges,
                 )
-                _style_panel(axes, f"{title}, layer {layer + 1}")
+                frame_panel(axes, f"{title}, layer {layer + 1}")
                 axes.set_xlabel("relative position $r = j - i$")
                 if layer == 0:
                     axes.set_ylabel("head")
@@ -79,7 +84,7 @@ def relation_similarities(similarities: Mapping[str, Vector], positions: Vector)
                 vmax=1,
                 extent=(first, last, last, first),
             )
-            _style_panel(axes, f"{title}, layer {layer + 1}")
+            frame_panel(axes, f"{title}, layer {layer + 1}")
             if i >= len(grid) - layers:
                 axes.set_xlabel("relative position")
             if layer == 0:
@@ -106,18 +111,6 @@ def _count_layers(name: str, tables: Mapping[str, np.ndarray]) -> int:
             f"got layers {sorted(layers)}."
         )
     return layers.pop()
-
-
-def _count_rows(table: np.ndarray) -> int:
-    return table.shape[1]
-
-
-def _style_panel(axes: Axes, title: str) -> None:
-    """Set the title, a frame and ticks at whole numbers."""
-    axes.set_title(title)
-    axes.spines[:].set_visible(True)
-    for axis in (axes.xaxis, axes.yaxis):
-        axis.set_major_locator(MaxNLocator(5, integer=True, min_n_ticks=1))
 
 
 def _add_colour_bar(

@@ -18,6 +18,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.font_manager import FontProperties
 from matplotlib.textpath import TextPath
+from matplotlib.ticker import MaxNLocator
 from PIL import Image
 
 # The colour-blind-safe palette of Okabe and Ito, without yellow, which is hard to see on white.
@@ -207,6 +208,14 @@ def add_legend_above(figure: Figure, handles: Sequence[Any], names: Sequence[str
     further_rows = -(-len(names) // columns) - 1
     figure.set_figheight(figure.get_figheight() + 0.17 * further_rows)
     figure.legend(handles, names, loc="outside upper center", ncols=columns)
+
+
+def frame_panel(axes: Axes, title: str) -> None:
+    """Set the title, a frame and ticks at whole numbers."""
+    axes.set_title(title)
+    axes.spines[:].set_visible(True)
+    for axis in (axes.xaxis, axes.yaxis):
+        axis.set_major_locator(MaxNLocator(5, integer=True, min_n_ticks=1))
 
 
 def check_array(name: str, array: Any, shape: tuple[str | int, ...]) -> np.ndarray:

@@ -4,12 +4,14 @@ Each task has a file with its config, its model, loss and metrics, and the prepa
 """
 
 from distattn_jax.tasks.claim_ranking import ClaimRanking, ClaimRankingConfig, ClaimRankingData
-from distattn_jax.tasks.document_classification import (
+from distattn_jax.tasks.configs import ModelConfig
+from distattn_jax.tasks.documents import (
     DocumentClassification,
     DocumentClassificationConfig,
+    DocumentData,
+    DocumentRegression,
+    DocumentRegressionConfig,
 )
-from distattn_jax.tasks.document_regression import DocumentRegression, DocumentRegressionConfig
-from distattn_jax.tasks.documents import DocumentData
 from distattn_jax.tasks.far_attention import FarAttention, measure_far_attention
 from distattn_jax.tasks.fine_tuning import GuidingConfig, PretrainedModelConfig
 from distattn_jax.tasks.guides import GUIDES, Guide, GuideOptions
@@ -35,11 +37,6 @@ from distattn_jax.tasks.news_recommendation import (
     NewsRecommendation,
     NewsRecommendationConfig,
     NewsRecommendationData,
-)
-from distattn_jax.tasks.pair_classification import (
-    PairClassification,
-    PairClassificationConfig,
-    PairClassificationData,
 )
 from distattn_jax.tasks.preparation import PreparedData
 from distattn_jax.tasks.pretrained_classification import (
@@ -73,12 +70,15 @@ from distattn_jax.tasks.text_attention import (
     attend_with_encoder,
 )
 from distattn_jax.tasks.text_classification import (
+    PairClassification,
+    PairClassificationConfig,
+    PairClassificationData,
     TextClassification,
     TextClassificationConfig,
     TextClassificationData,
 )
 from distattn_jax.tasks.text_lengths import LengthResult, measure_perplexity
-from distattn_jax.tasks.text_task import ModelConfig, TextTask
+from distattn_jax.tasks.text_task import TextTask
 from distattn_jax.tasks.translation import (
     Translation,
     TranslationConfig,

@@ -96,10 +96,6 @@ def _split_words(tokenizer: Tokenizer, tokens: Tokens) -> tuple[list[str], np.nd
 
     A word is a run of letters and digits or one punctuation mark. A token belongs to the word of
     its first character. The last token, which ends the sentence, is a word of its own.
-
-    Args:
-      tokenizer: Tokenizer of the sentence.
-      tokens: Token ids with the end token.
     """
     ends = [0, *(len(tokenizer.decode(tokens[: i + 1])) for i in range(len(tokens) - 1))]
     text = tokenizer.decode(tokens[:-1])

@@ -8,16 +8,17 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 from flax import nnx
-from jaxtyping import Array, Bool, Float
+from jaxtyping import Array, Float
 from tokenizers import Tokenizer
 
 from distattn_jax.data import DataError, Ragged, Table, TextBuilder
 from distattn_jax.datasets import ClaimBuilder, load_candidates
 from distattn_jax.models import PretrainedClassifier
+from distattn_jax.tasks.configs import dataset_option
 from distattn_jax.tasks.fine_tuning import (
     FineTuningConfig,
     FineTuningData,
-    Guidance,
+    FineTuningTask,
     make_classifier,
 )
 from distattn_jax.tasks.fine_tuning_data import (
@@ -28,8 +29,8 @@ from distattn_jax.tasks.fine_tuning_data import (
 )
 from distattn_jax.tasks.preparation import PreparedData
 from distattn_jax.tasks.ranking_metrics import RECALL_AT, retrieval_metrics
-from distattn_jax.tasks.text_task import TextTask, dataset_option
-from distattn_jax.train import Batch, Loss, Setting, WeightedLoss, weighted_sum
+from distattn_jax.train import Batch, Loss, Setting, weighted_sum
+from distattn_jax.train.losses import length_mask, masked_mean
 
 
 @dataclasses.dataclass(frozen=True)
@@ -63,7 +64,7 @@ class CandidateOutput(NamedTuple):
     weights: Float[Array, "K L N T S"] | None = None
 
 
-class ClaimRanking(TextTask):
+class ClaimRanking(FineTuningTask):
     """Score the relevance of every candidate paper of a claim.
 
     An example is a claim with its candidates. The loss of an example, and each auxiliary loss on
@@ -71,13 +72,19 @@ class ClaimRanking(TextTask):
     """
 
     criterion: ClassVar[str] = "mrr"
-    length_columns = ("tokens",)
+    config_class = ClaimRankingConfig
     length_unit = "candidates"
 
-    def __init__(self, config: ClaimRankingConfig, **arguments: Any):
-        super().__init__(config, **arguments)
-        self.guidance = Guidance(config, self.tokenizer, per_example=mean_over_candidates)
-        self.constants = self.guidance.select_constants(self.constants)
+    def per_example(self, loss: Loss) -> Loss:
+        """Return the mean of a loss over the candidates of a claim."""
+
+        def mean(outputs: Any, batch: Batch) -> Float[Array, " B"]:
+            losses = loss(outputs, {**batch, **_flatten_candidates(batch)})
+            return masked_mean(
+                losses.reshape(batch["tokens_words"].shape), length_mask(batch, "tokens")
+            )
+
+        return mean
 
     @property
     def max_length(self) -> int | None:
@@ -92,22 +99,10 @@ class ClaimRanking(TextTask):
         scores = outputs.logits.reshape(batch["tokens_words"].shape)
         return CandidateOutput(scores, outputs.received, outputs.weights)
 
-    def apply_for_training(
-        self, model: Any, batch: Batch, setting: Setting, rngs: nnx.Rngs | None
-    ) -> Any:
-        rate = setting["dropout_rate"]
-        return self.call_model(model, batch, dropout_rate=rate, rngs=rngs, **self.guidance.outputs)
-
     def loss(self, outputs: CandidateOutput, batch: Batch) -> Float[Array, " B"]:
         relevant = batch["relevant"].astype(jnp.float32)
         losses = optax.sigmoid_binary_cross_entropy(outputs.scores, relevant)
-        return _masked_mean(losses, _candidate_mask(batch))
-
-    def weighted_losses(self, setting: Setting) -> Mapping[str, WeightedLoss]:
-        return self.guidance.weighted_losses(setting)
-
-    def select_columns(self, table: Table) -> Table:
-        return self.guidance.select_columns(table)
+        return masked_mean(losses, length_mask(batch, "tokens"))
 
     def counts(self, outputs: CandidateOutput, batch: Batch) -> dict[str, Array]:
         relevant = batch["relevant"].astype(jnp.float32)
@@ -137,22 +132,22 @@ class ClaimRanking(TextTask):
         )
         return {name: float(values.mean()) for name, values in metrics.items()}
 
+    @classmethod
+    def prepare(cls, config: Any) -> PreparedData:
+        """Prepare a data set of claims with candidates, and load the pre-trained model."""
+        return prepare_fine_tuning(config, read_texts)
 
-def prepare(config: ClaimRankingConfig) -> PreparedData:
-    """Prepare a data set of claims with candidates, and load the pre-trained model."""
-    return prepare_fine_tuning(config, read_texts)
+    @classmethod
+    def read_table(
+        cls, config: Any, dataset: TextBuilder, split: str, tokenizer: Tokenizer
+    ) -> Table:
+        """Return the examples of a split. Each example is a claim with its candidates.
 
-
-def read_table(
-    config: ClaimRankingConfig, dataset: TextBuilder, split: str, tokenizer: Tokenizer
-) -> Table:
-    """Return the examples of a split. Each example is a claim with its candidates.
-
-    An example contains the token ids of each pair (claim, candidate) and the relevance of each
-    candidate.
-    """
-    texts = read_texts(dataset, split, config.data)
-    return make_table(texts, tokenizer, config.data.longest)[0]
+        An example contains the token ids of each pair (claim, candidate) and the relevance of each
+        candidate.
+        """
+        texts = read_texts(dataset, split, config.data)
+        return make_table(texts, tokenizer, config.data.longest)[0]
 
 
 def read_texts(dataset: TextBuilder, split: str, config: FineTuningData) -> EncoderTexts:
@@ -172,20 +167,6 @@ def read_texts(dataset: TextBuilder, split: str, config: FineTuningData) -> Enco
     return EncoderTexts([claims[i] for i in places], [papers[i] for i in places], kept, answers)
 
 
-def mean_over_candidates(loss: Loss) -> Loss:
-    """Return a loss function with one value per claim: the mean of `loss` over the candidates.
-
-    Args:
-      loss: Loss function with one value per candidate.
-    """
-
-    def mean(outputs: Any, batch: Batch) -> Float[Array, " B"]:
-        losses = loss(outputs, {**batch, **_flatten_candidates(batch)})
-        return _masked_mean(losses.reshape(batch["tokens_words"].shape), _candidate_mask(batch))
-
-    return mean
-
-
 def _flatten_candidates(batch: Batch) -> Batch:
     """Return the token columns with one row for each candidate, and the column `tokens_length`.
 
@@ -197,16 +178,3 @@ def _flatten_candidates(batch: Batch) -> Batch:
         if f"{name}_words" in batch
     }
     return {**flat, "tokens_length": batch["tokens_words"].reshape(-1)}
-
-
-def _candidate_mask(batch: Batch) -> Bool[Array, "B C"]:
-    """Return a mask that is True for candidates and False for padding."""
-    return jnp.arange(batch["tokens_words"].shape[1])[None, :] < batch["tokens_length"][:, None]
-
-
-def _masked_mean(values: Float[Array, "B C"], mask: Bool[Array, "B C"]) -> Float[Array, " B"]:
-    """Return the mean of each row over the values where `mask` is True.
-
-    The mean is 0 for a row in which `mask` is False everywhere.
-    """
-    return jnp.where(mask, values, 0).sum(axis=-1) / jnp.maximum(mask.sum(axis=-1), 1)

@@ -1,50 +1,207 @@
-"""Documents: options, columns and statistics that all tasks on documents share.
+"""Tasks on documents: classification, and regression of a rating, e.g. the stars of a review.
 
 A document is split into sentences, and each sentence into tokens.
 """
 
+import abc
 import dataclasses
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
+import jax.numpy as jnp
 import numpy as np
+from flax import nnx
+from jaxtyping import Array, Float
 from tokenizers import Tokenizer
 
 from distattn_jax.data import Nested, Table, TextBuilder, encode, round_length, split_sentences
-from distattn_jax.tasks.preparation import PreparedData, prepare_with_embeddings
-from distattn_jax.tasks.text_task import AttentionConfig, TextDataConfig, dataset_option
-from distattn_jax.train import Batch, option
+from distattn_jax.models import DocumentClassifier, DocumentRegressor
+from distattn_jax.tasks.classification import Classification
+from distattn_jax.tasks.configs import (
+    MethodsConfig,
+    ModelConfig,
+    WordConfig,
+    dataset_option,
+    tokenizer_option,
+)
+from distattn_jax.tasks.preparation import (
+    PreparedData,
+    TextLengths,
+    iterate_training_texts,
+    label_column,
+    open_dataset,
+    prepare_with_embeddings,
+    read_examples,
+    read_labels,
+    train_tokenizer,
+)
+from distattn_jax.tasks.text_task import PredictingTask, model_arguments
+from distattn_jax.train import Batch, Setting, option, weighted_sum
 
 
 @dataclasses.dataclass(frozen=True)
-class DocumentData(TextDataConfig):
+class DocumentData(WordConfig):
     """Options of the data set, the vocabulary and the batches, for tasks on documents."""
 
     dataset: str = dataset_option("amazon")
-    longest: int = option(512, "maximum number of tokens of a sentence; the rest is cut")
-    sentences: int = option(32, "maximum number of sentences of a document; the rest is cut")
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self.require_at_least(1, "sentences")
+    tokenizer: str = tokenizer_option()
+    longest: int = option(512, "maximum number of tokens of a sentence; the rest is cut", minimum=1)
+    sentences: int = option(
+        32, "maximum number of sentences of a document; the rest is cut", minimum=1
+    )
 
 
 @dataclasses.dataclass(frozen=True)
-class DocumentConfig(AttentionConfig):
-    """Options of an experiment on documents, shared by all tasks on documents."""
+class DocumentClassificationConfig(MethodsConfig):
+    """Options of an experiment on document classification."""
 
+    task: ClassVar[str] = "document_classification"
     data: DocumentData = DocumentData()
+    model: ModelConfig = ModelConfig()
 
 
-def encode_documents(
+@dataclasses.dataclass(frozen=True)
+class DocumentRegressionConfig(MethodsConfig):
+    """Options of an experiment on document regression."""
+
+    task: ClassVar[str] = "document_regression"
+    data: DocumentData = DocumentData()
+    model: ModelConfig = ModelConfig()
+
+
+class DocumentTask(PredictingTask):
+    """Task whose examples are documents."""
+
+    length_columns = ("text",)
+    length_unit = "sentences"
+
+    @property
+    def max_length(self) -> int | None:
+        return self.config.data.sentences
+
+    def call_model(self, model: Any, batch: Batch, **arguments: Any) -> Any:
+        return model(batch["text"], batch["text_words"], batch["text_length"], **arguments)
+
+    def encode(self, rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+        return _encode_documents(rows, self.tokenizer, self.config.data.longest)
+
+    @classmethod
+    def read_table(
+        cls, config: Any, dataset: TextBuilder, split: str, tokenizer: Tokenizer
+    ) -> Table:
+        """Return the examples of a split: the answers, and the token ids of each sentence."""
+        rows = read_examples(dataset, split)
+        documents = _encode_documents(rows, tokenizer, config.data.longest)
+        return Table({**documents, **cls.read_answers(rows)})
+
+    @classmethod
+    @abc.abstractmethod
+    def read_answers(cls, rows: Sequence[Mapping[str, Any]]) -> dict[str, np.ndarray]:
+        """Return the column that the model predicts."""
+
+    @classmethod
+    def prepare(cls, config: Any) -> PreparedData:
+        dataset = open_dataset(config.data)
+        tokenizer = train_tokenizer(iterate_training_texts(dataset, ("text",)), config.data)
+        tables = cls.read_tables(config, dataset, tokenizer)
+        column = tables["train"].columns["text"]
+        truncated = (
+            f"{column.truncated} of {len(column.inner)} sentences of train are cut to "
+            f"{column.width} tokens"
+        )
+        return prepare_with_embeddings(
+            config,
+            dataset,
+            tokenizer,
+            tables,
+            embedding_path=("document", "words", "embedding", "embedding"),
+            lengths=_measure_lengths(config.data, tables),
+            messages=(truncated,),
+            **cls.describe_answers(dataset, tables["train"]),
+        )
+
+    @classmethod
+    @abc.abstractmethod
+    def describe_answers(cls, dataset: TextBuilder, train_table: Table) -> dict[str, Any]:
+        """Return `labels` or `initial_parameters` of `prepare_with_embeddings`."""
+
+
+class DocumentClassification(DocumentTask, Classification):
+    """Assign one class to each document."""
+
+    config_class = DocumentClassificationConfig
+
+    def make_model(self, setting: Setting, *, rngs: nnx.Rngs) -> DocumentClassifier:
+        arguments = model_arguments(self, setting)
+        return DocumentClassifier(classes=len(self.labels), rngs=rngs, **arguments)
+
+    @classmethod
+    def read_answers(cls, rows: Sequence[Mapping[str, Any]]) -> dict[str, np.ndarray]:
+        return label_column(rows)
+
+    @classmethod
+    def describe_answers(cls, dataset: TextBuilder, train_table: Table) -> dict[str, Any]:
+        return {"labels": read_labels(dataset)}
+
+
+class DocumentRegression(DocumentTask):
+    """Predict the rating of each document. The ratings are the numeric labels of the data set.
+
+    The initial bias of the model's output is the mean rating of the training set.
+    """
+
+    criterion: ClassVar[str] = "rmse"
+    config_class = DocumentRegressionConfig
+
+    def make_model(self, setting: Setting, *, rngs: nnx.Rngs) -> DocumentRegressor:
+        return DocumentRegressor(rngs=rngs, **model_arguments(self, setting))
+
+    def loss(self, outputs: Any, batch: Batch) -> Float[Array, " B"]:
+        return jnp.square(outputs.rating - batch["rating"])
+
+    def counts(self, outputs: Any, batch: Batch) -> dict[str, Array]:
+        error = outputs.rating - batch["rating"]
+        return {
+            "squared": weighted_sum(jnp.square(error), batch["weight"]),
+            "absolute": weighted_sum(jnp.abs(error), batch["weight"]),
+            "examples": batch["weight"].sum(),
+        }
+
+    def metrics(self, counts: Mapping[str, np.ndarray]) -> dict[str, float]:
+        return {
+            "rmse": float(np.sqrt(counts["squared"] / counts["examples"])),
+            "mae": float(counts["absolute"] / counts["examples"]),
+        }
+
+    def baseline(self, train_table: Any, table: Any) -> dict[str, float]:
+        """Return the errors of always predicting the mean rating of the training set."""
+        error = table.columns["rating"] - _mean_rating(train_table)
+        return {"rmse": float(np.sqrt((error**2).mean())), "mae": float(np.abs(error).mean())}
+
+    def format_predictions(self, outputs: Any) -> list[str]:
+        return [f"{rating:.2f}" for rating in np.asarray(outputs.rating)]
+
+    @classmethod
+    def read_answers(cls, rows: Sequence[Mapping[str, Any]]) -> dict[str, np.ndarray]:
+        # TFDS numbers the labels "1" to "5" from 0.
+        return {"rating": np.asarray([row["label"] + 1 for row in rows], np.float32)}
+
+    @classmethod
+    def describe_answers(cls, dataset: TextBuilder, train_table: Table) -> dict[str, Any]:
+        return {"initial_parameters": {("rating", "bias"): _mean_rating(train_table)[None]}}
+
+
+def _mean_rating(table: Table) -> np.ndarray:
+    """Return the mean rating of a table, as a float32 scalar array."""
+    return np.asarray(table.columns["rating"].mean(), np.float32)  # type: ignore[union-attr]
+
+
+def _encode_documents(
     rows: Sequence[Mapping[str, Any]], tokenizer: Tokenizer, longest: int
 ) -> dict[str, Nested]:
     """Return the column `text`: the token ids of every sentence of every document.
 
-    Args:
-      rows: Examples with the field `text`.
-      tokenizer: Converts sentences to token ids.
-      longest: Maximum number of tokens of a sentence. Longer sentences are truncated.
+    Sentences with more than `longest` tokens are truncated.
     """
     documents = [split_sentences(row["text"]) for row in rows]
     encoded = encode(tokenizer, [sentence for document in documents for sentence in document])
@@ -52,62 +209,14 @@ def encode_documents(
     return {"text": Nested.from_counts(encoded, [len(document) for document in documents], width)}
 
 
-def call_on_documents(model: Any, batch: Batch, **arguments: Any) -> Any:
-    """Call a document model with the columns of a batch."""
-    return model(batch["text"], batch["text_words"], batch["text_length"], **arguments)
-
-
-def prepare_documents(
-    config: Any,
-    dataset: TextBuilder,
-    tokenizer: Tokenizer,
-    tables: Mapping[str, Table],
-    *,
-    labels: tuple[str, ...] = (),
-    initial_parameters: Mapping[tuple[str | int, ...], np.ndarray] | None = None,
-) -> PreparedData:
-    """Load the initial embeddings, and return the prepared data of a task on documents.
-
-    Args:
-      config: Config of the experiment.
-      dataset: Builder of the data set.
-      tokenizer: Tokenizer trained on the training set.
-      tables: Examples of each split.
-      labels: Names of the classes.
-      initial_parameters: Initial values of parameters other than the embeddings, by parameter path.
-        Parameters that are not listed start with random values.
-    """
-    column = tables["train"].columns["text"]
-    assert isinstance(column, Nested)
-    truncated = (
-        f"{column.truncated} of {len(column.inner)} sentences of train are cut to "
-        f"{column.width} tokens"
-    )
-    return prepare_with_embeddings(
-        config,
-        dataset,
-        tokenizer,
-        tables,
-        embedding_path=("document", "words", "embedding", "embedding"),
-        average_length=float(len(column.inner.values) / len(tables["train"])),
-        sequence_lengths={
-            "words": float(column.inner.lengths.mean()),
-            "sentences": float(column.lengths.mean()),
-        },
-        longest_sequences=_longest_sequences(config.data, tables),
-        labels=labels,
-        messages=(truncated,),
-        initial_parameters=initial_parameters,
-    )
-
-
-def _longest_sequences(config: DocumentData, tables: Mapping[str, Table]) -> dict[str, int]:
-    """Return the largest number of words of a sentence and of sentences of a document.
-
-    Both are counted after truncation.
-    """
-    columns = [table.columns["text"] for table in tables.values()]
-    nested = [column for column in columns if isinstance(column, Nested)]
-    words = max(int(column.inner.lengths.max(initial=1)) for column in nested)
-    sentences = max(int(column.lengths.max(initial=1)) for column in nested)
-    return {"words": min(words, config.longest), "sentences": min(sentences, config.sentences)}
+def _measure_lengths(config: DocumentData, tables: Mapping[str, Any]) -> TextLengths:
+    """Return the numbers of words of the sentences, and of sentences of the documents."""
+    train, *_ = columns = [table.columns["text"] for table in tables.values()]
+    words = max(int(column.inner.lengths.max(initial=1)) for column in columns)
+    sentences = max(int(column.lengths.max(initial=1)) for column in columns)
+    means = {
+        "words": float(train.inner.lengths.mean()),
+        "sentences": float(train.lengths.mean()),
+    }
+    longest = {"words": min(words, config.longest), "sentences": min(sentences, config.sentences)}
+    return TextLengths(len(train.inner.values) / len(train), means, longest)

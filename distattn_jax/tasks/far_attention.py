@@ -88,11 +88,7 @@ def _far_share(
 ) -> Float[Array, "L N"]:
     """Return the share of far keys in the attention of one model on one example.
 
-    Args:
-      task: Task of the run.
-      params: Parameters of one model.
-      batch: Columns of one example without padding.
-      distance: Largest distance of a key that is not far.
+    The batch has one example without padding. A key is far if its distance is above `distance`.
     """
     model = nnx.merge(model_graph(task), params)
     weights = task.call_model(model, batch, weights=True).weights[0]  # (L, N, T, T)

@@ -9,17 +9,27 @@ set.
 
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import jax.numpy as jnp
-import numpy as np
 from flax import nnx
 from tokenizers import Tokenizer
 
 from distattn_jax.data import Table
 from distattn_jax.models import PretrainedClassifier, PretrainedConfig
+from distattn_jax.tasks.configs import ComputeConfig
 from distattn_jax.tasks.guides import GUIDES, Guide, GuideOptions
-from distattn_jax.tasks.text_task import ComputeConfig, DatasetConfig, TextTask
-from distattn_jax.train import Config, Loss, Options, Setting, WeightedLoss, option
+from distattn_jax.tasks.text_task import TextTask
+from distattn_jax.train import (
+    Batch,
+    Config,
+    DataConfig,
+    Loss,
+    Options,
+    Setting,
+    WeightedLoss,
+    option,
+)
 
 PERIODS = (".", "Ġ.", "▁.")  # spelled by each family of tokenizers, with and without a space
 DELIMITERS = ("[SEP]", "</s>")
@@ -30,11 +40,19 @@ def _guides_where(condition: Callable[[Guide], bool]) -> tuple[str, ...]:
     return tuple(name for name, guide in GUIDES.items() if condition(guide))
 
 
+def _weight_option(name: str, default: float, explanation: str) -> Any:
+    """Return the option of the weight of a loss, which the guides with this weight use."""
+    methods = _guides_where(lambda guide: name in guide.weights)
+    return option((default,), explanation, grid=True, methods=methods, minimum=0)
+
+
 @dataclasses.dataclass(frozen=True)
-class FineTuningData(DatasetConfig):
+class FineTuningData(DataConfig):
     """Options of the data set and the batches, for fine-tuning a pre-trained model."""
 
-    longest: int = option(512, "maximum number of tokens of a text or pair; the rest is cut")
+    longest: int = option(
+        512, "maximum number of tokens of a text or pair; the rest is cut", minimum=1
+    )
     share: float = option(1.0, "fraction of the training set to learn from")
     parses: str = option(
         "", "folder with the parsed training set (CoNLL-U)", methods=("dependency",)
@@ -45,7 +63,6 @@ class FineTuningData(DatasetConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self.require_at_least(1, "longest")
         self.require(0 < self.share <= 1, "share", "above 0 and at most 1")
 
 
@@ -55,7 +72,7 @@ class PretrainedModelConfig(ComputeConfig):
 
     pretrained: str = option("", "folder or hub name of the pre-trained model")
     dropout_rate: tuple[float, ...] = option(
-        (0.1,), "dropout rate; replaces the rate in the model's config.json", grid=True
+        (0.1,), "dropout rate; replaces the rate in the model's config.json", grid=True, minimum=0
     )
     remat: bool = option(False, "recompute each layer in the backward pass, to save memory")
 
@@ -64,28 +81,18 @@ class PretrainedModelConfig(ComputeConfig):
 class GuidingConfig(Options):
     """Options of guides. A guide is a set of auxiliary losses on the attention of the model."""
 
-    alpha: tuple[float, ...] = option(
-        (0.01,),
-        "weight of the map discrimination guide (MDG)",
-        grid=True,
-        methods=_guides_where(lambda guide: "alpha" in guide.weights),
+    alpha: tuple[float, ...] = _weight_option(
+        "alpha", 0.01, "weight of the map discrimination guide (MDG)"
     )
-    beta: tuple[float, ...] = option(
-        (0.01,),
-        "weight of the pattern decorrelation guide (PDG)",
-        grid=True,
-        methods=_guides_where(lambda guide: "beta" in guide.weights),
+    beta: tuple[float, ...] = _weight_option(
+        "beta", 0.01, "weight of the pattern decorrelation guide (PDG)"
     )
-    gamma: tuple[float, ...] = option(
-        (1.0,),
-        "weight of any other guide",
-        grid=True,
-        methods=_guides_where(lambda guide: "gamma" in guide.weights),
-    )
+    gamma: tuple[float, ...] = _weight_option("gamma", 1.0, "weight of any other guide")
     layers: tuple[int, ...] = option(
         (),
         "guided layers, counted from 0; empty guides all layers",
         methods=_guides_where(lambda guide: bool(guide.terms)),
+        minimum=0,
     )
     layer: tuple[int, ...] = option(
         (ALL_LAYERS,),
@@ -108,12 +115,11 @@ class GuidingConfig(Options):
         4096,
         "number of frequent tokens whose pointwise mutual information is used",
         methods=("pmi",),
+        minimum=1,
     )
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self.require_at_least(0, "alpha", "beta", "gamma", "layers")
-        self.require_at_least(1, "pmi_tokens")
         self.require(self.temperature > 0, "temperature", "above 0")
         self.require(len(set(self.layers)) == len(self.layers), "layers", "different ones")
         unset = self.layer == (ALL_LAYERS,)
@@ -140,51 +146,50 @@ class FineTuningConfig(Config):
     guiding: GuidingConfig = GuidingConfig()
 
 
-class Guidance:
-    """Auxiliary losses on the attention in one run, and the arrays that these losses need.
+class FineTuningTask(TextTask):
+    """Task that fine-tunes a pre-trained encoder, with the auxiliary losses of a guide.
 
-    Args:
-      config: Options of the run. The only entry of `methods` is the name of a guide, which is a set
-        of auxiliary losses.
-      tokenizer: Tokenizer of the pre-trained model.
-      per_example: Function that converts a loss with one value per text into a loss with one value
-        per example.
+    The only entry of `config.methods` is the name of the guide.
+
+    Attributes:
+      losses: Auxiliary losses on the attention by name, without their weights.
     """
 
-    def __init__(
-        self,
-        config: FineTuningConfig,
-        tokenizer: Tokenizer,
-        per_example: Callable[[Loss], Loss] = lambda loss: loss,
-    ):
-        self._guide = GUIDES[config.method]
-        options = guide_options(config.guiding, tokenizer)
-        self._single_layer = options.single_layer
-        self.losses = {
-            name: per_example(loss) for name, loss in self._guide.losses(options).items()
-        }
+    length_columns = ("tokens",)
 
-    @property
-    def outputs(self) -> dict[str, bool]:
-        """Keyword arguments that make the model return the attention arrays that `losses` need."""
-        return {"received": self._guide.received, "weights": self._guide.maps}
+    def __init__(self, config: FineTuningConfig, **arguments: Any):
+        super().__init__(config, **arguments)
+        self.guide = GUIDES[config.method]
+        options = guide_options(config.guiding, self.tokenizer)
+        self._single_layer = options.single_layer
+        losses = self.guide.losses(options)
+        self.losses = {name: self.per_example(loss) for name, loss in losses.items()}
+        constants = self.constants
+        self.constants = {name: constants[name] for name in self.guide.constants if constants}
+
+    def per_example(self, loss: Loss) -> Loss:
+        """Convert a loss with one value per text into a loss with one value per example."""
+        return loss
+
+    def apply_for_training(
+        self, model: Any, batch: Batch, setting: Setting, rngs: nnx.Rngs | None
+    ) -> Any:
+        return self.call_model(
+            model,
+            batch,
+            dropout_rate=setting["dropout_rate"],
+            rngs=rngs,
+            received=self.guide.received,
+            weights=self.guide.maps,
+        )
 
     def weighted_losses(self, setting: Setting) -> Mapping[str, WeightedLoss]:
-        """Return the auxiliary losses on the attention by name, each with its weight.
-
-        Args:
-          setting: Hyperparameters of the model, which include the weights.
-        """
-        return self._guide.weigh(self.losses, setting, single_layer=self._single_layer)
-
-    def select_constants(self, constants: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """Return the constant arrays that the auxiliary losses of this run need."""
-        return {name: constants[name] for name in self._guide.constants if constants}
+        return self.guide.weigh(self.losses, setting, single_layer=self._single_layer)
 
     def select_columns(self, table: Table) -> Table:
         """Return a copy of the training table without the columns that only other guides need."""
         unused = {name for guide in GUIDES.values() for name in guide.columns}
-        unused -= set(self._guide.columns)
+        unused -= set(self.guide.columns)
         columns = {name: c for name, c in table.columns.items() if name not in unused}
         return dataclasses.replace(table, columns=columns)
 

@@ -1,9 +1,14 @@
-"""Data for fine-tuning: token ids, and columns for auxiliary losses on the attention (guides)."""
+"""Data for fine-tuning: token ids, columns for guides, and the pre-trained model.
+
+A guide is a set of auxiliary losses on the attention.
+"""
 
 import dataclasses
+import hashlib
 import random
 from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
 from tokenizers import Tokenizer
@@ -22,11 +27,17 @@ from distattn_jax.data import (
     load_word_vectors,
     round_length,
 )
+from distattn_jax.models import PretrainedConfig
 from distattn_jax.models import pretrained as models
-from distattn_jax.tasks import pretrained_source
 from distattn_jax.tasks.fine_tuning import FineTuningConfig, FineTuningData
 from distattn_jax.tasks.guides import GUIDES
-from distattn_jax.tasks.preparation import SPLITS, PreparedData, describe_data, open_dataset
+from distattn_jax.tasks.preparation import (
+    SPLITS,
+    PreparedData,
+    TextLengths,
+    describe_data,
+    open_dataset,
+)
 
 COLUMNS = ("tokens", "types")
 
@@ -65,7 +76,7 @@ def check(config: FineTuningConfig) -> None:
     for method, name in (("dependency", "parses"), ("word_similarity", "vectors")):
         if method in config.methods and not getattr(config.data, name):
             raise DataError(f"the guide {method} needs --data.{name}; got none.")
-    pretrained_source.check_fits(config)
+    check_fits(config)
 
 
 def prepare_fine_tuning(
@@ -85,7 +96,7 @@ def prepare_fine_tuning(
     dataset = open_dataset(config.data)
     folder = models.resolve_folder(config.model.pretrained)
     tokenizer = load_pretrained_tokenizer(folder)
-    sizes = pretrained_source.read_sizes(config.model.pretrained)
+    sizes = read_sizes(config.model.pretrained)
     if tokenizer.get_vocab_size() > sizes.vocabulary:
         raise DataError(
             f"{folder}: the tokenizer must have at most the {sizes.vocabulary} tokens of the "
@@ -96,10 +107,11 @@ def prepare_fine_tuning(
     for split in SPLITS:
         tables[split], truncated[split] = make_table(texts[split], tokenizer, config.data.longest)
     lengths = _text_lengths(tables["train"])
+    mean_length, longest = float(lengths.mean()), int(lengths.max(initial=1))
     tables["train"], constants = _add_guide_columns(
         config, texts["train"], tokenizer, tables["train"]
     )
-    source = pretrained_source.describe_source(config.model.pretrained, sizes)
+    source = describe_source(config.model.pretrained, sizes)
     labels = read_labels(dataset)
     about, messages = describe_data(
         config.data,
@@ -107,9 +119,7 @@ def prepare_fine_tuning(
         tokenizer,
         tables,
         labels=labels,
-        average_length=float(lengths.mean()),
-        sequence_lengths={"text": float(lengths.mean())},
-        longest_sequences={"text": int(lengths.max(initial=1))},
+        lengths=TextLengths(mean_length, {"text": mean_length}, {"text": longest}),
         messages=(
             f"{truncated['train']} of the texts of train are cut to {config.data.longest} tokens",
             f"{source['name']}: {sizes.family}, {sizes.layers} layers of {sizes.heads} heads, "
@@ -172,12 +182,6 @@ def _add_guide_columns(
     Pointwise mutual information is computed from the tokenized texts or pairs. In claim ranking,
     the tokens of a claim are therefore counted once for each candidate of the claim.
 
-    Args:
-      config: Config of the experiment.
-      texts: Texts of the training set.
-      tokenizer: Tokenizer of the pre-trained model.
-      table: Training table.
-
     Returns:
       The table with the added columns, and constant arrays that the losses need in addition to a
       batch.
@@ -210,13 +214,7 @@ def _add_guide_columns(
 
 
 def _group(column: Ragged, texts: EncoderTexts, longest: int) -> Ragged | Nested:
-    """Convert a column with one row per text or pair to a column with one row per example.
-
-    Args:
-      column: Column with one sequence per text or pair.
-      texts: Texts of the split. `texts.counts` is the number of texts or pairs of each example.
-      longest: Maximum length of a sequence.
-    """
+    """Convert a column with one row per text or pair to a column with one row per example."""
     if texts.counts is None:
         return column
     width = round_length(int(column.lengths.max(initial=1)), longest)
@@ -228,3 +226,59 @@ def _text_lengths(table: Table) -> np.ndarray:
     inner = column.inner if isinstance(column, Nested) else column
     assert isinstance(inner, Ragged)
     return inner.lengths
+
+
+def read_sizes(name: str) -> PretrainedConfig:
+    """Return the sizes of a pre-trained model. The pooler of the model is left out.
+
+    Args:
+      name: Folder or hub name of the model.
+    """
+    return dataclasses.replace(models.read_config(models.resolve_folder(name)), pooler=False)
+
+
+def check_fits(config: Any) -> None:
+    """Raise `ValueError` if a config exceeds the limits of its pre-trained model.
+
+    The checks are on the maximum text length, the indices of the guided layers, and the number of
+    devices among which the heads are divided.
+    """
+    source = config.model.pretrained
+    sizes = read_sizes(source)
+    if config.data.longest > sizes.max_length:
+        raise ValueError(
+            f"--data.longest must be at most {sizes.max_length}, the positions of {source}; "
+            f"got {config.data.longest}."
+        )
+    for name in ("layers", "layer"):
+        layers = getattr(config.guiding, name)
+        if any(layer >= sizes.layers for layer in layers):
+            raise ValueError(
+                f"--guiding.{name} must be below {sizes.layers}, the layers of {source}; "
+                f"got {layers}."
+            )
+    if sizes.heads % config.mesh.model:
+        raise ValueError(
+            f"--mesh.model must divide {sizes.heads}, the heads of {source}; "
+            f"got {config.mesh.model}."
+        )
+
+
+def describe_source(name: str, sizes: PretrainedConfig) -> dict[str, Any]:
+    """Return the name, digest, dtypes and sizes of a pre-trained model, to store in data.json."""
+    folder = models.resolve_folder(name)
+    return {
+        "name": Path(name).name,
+        "digest": _digest_weights(folder),
+        "stored": models.stored_dtypes(folder),
+        "config": dataclasses.asdict(sizes),
+    }
+
+
+def _digest_weights(folder: Path) -> str:
+    """Return a short SHA-256 digest of the weight files."""
+    digest = hashlib.sha256()
+    for path in models.weight_files(folder):
+        with path.open("rb") as file:
+            digest.update(hashlib.file_digest(file, "sha256").digest())
+    return digest.hexdigest()[:16]

@@ -123,9 +123,7 @@ def _bind_options(
 def _select_layer(loss: Loss, layer: Float[Array, ""]) -> Loss:
     """Return a loss function that applies `loss` to the attention of a single layer.
 
-    Args:
-      loss: Loss function of the attention of any number of layers.
-      layer: Index of the layer, as a float scalar.
+    The index of the layer is a float scalar.
     """
 
     def loss_of_layer(outputs: Any, batch: Batch) -> Float[Array, " B"]:
@@ -165,12 +163,8 @@ def _make_pattern_guide(
 ) -> Guide:
     """Return a guide with an auxiliary loss that makes attention maps similar to a target pattern.
 
-    Args:
-      title: Name of the guide in tables and figures.
-      name: Name of the loss.
-      target: Function (batch, options) that returns the target pattern.
-      columns: Names of columns of the training set that `target` needs.
-      constants: Names of constant arrays that `target` needs.
+    `columns` and `constants` name the columns of the training set and the constant arrays that
+    `target` needs.
     """
 
     def loss(outputs: Any, batch: Batch, options: GuideOptions) -> Float[Array, " B"]:

@@ -49,7 +49,7 @@ class TrainedModels(NamedTuple):
     @property
     def reads_single_texts(self) -> bool:
         """True if the input of the models is a single text, as in text classification."""
-        return isinstance(self.task, TextClassification)
+        return isinstance(self.task, TextClassification) and len(self.task.fields) == 1
 
 
 def load_models(path: AnyPath, result: Result) -> TrainedModels:
@@ -130,10 +130,8 @@ def _compare_vectors(
 ) -> RelationTable:
     """Compare the position vectors of one table.
 
-    Args:
-      table: Position vectors for -k..k, so that it has 2k+1 rows.
-      causal: True leaves out positive relative positions.
-      max_distance: Largest |j - i| to compare. None compares all.
+    The rows of the table are the relative positions -k..k. `causal` leaves out the positive
+    ones. A `max_distance` of None compares all.
     """
     k = table.shape[2] // 2
     farthest = k if max_distance is None else min(k, max_distance)
@@ -148,10 +146,6 @@ def _compare_vectors(
 
 def _stack_layers(params: Any, names: Collection[str]) -> dict[str, dict[str, np.ndarray]]:
     """Return parameters of attention variants, stacked over the layers of each encoder or decoder.
-
-    Args:
-      params: Parameters of all models of a run, with a leading axis over models M.
-      names: Names of the parameters.
 
     Returns:
       Dict from the name of the encoder or decoder to a dict from the name of the parameter to an
@@ -264,10 +258,7 @@ def distance_profile(
 def _chunks(table: Any, texts: int, length: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     """Yield the token ids and lengths of the first texts of a table, `CHUNK` texts at a time.
 
-    Args:
-      table: Examples with the column `text`.
-      texts: Number of texts to use.
-      length: Number of tokens to which each text is padded or truncated.
+    Each text is padded or truncated to `length` tokens.
     """
     for start in range(0, min(texts, len(table)), CHUNK):
         rows = np.arange(start, min(start + CHUNK, texts, len(table)))

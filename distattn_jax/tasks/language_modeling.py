@@ -9,39 +9,35 @@ from tokenizers import Tokenizer
 
 from distattn_jax.data import END_ID, Ragged, Table, TextBuilder, encode, iterate_split
 from distattn_jax.models import LanguageModel
-from distattn_jax.tasks.preparation import PreparedData, open_dataset
-from distattn_jax.tasks.text_task import dataset_option
+from distattn_jax.tasks.configs import MethodsConfig, TransformerConfig, dataset_option
 from distattn_jax.tasks.token_prediction import (
     TokenPrediction,
-    TokenPredictionConfig,
-    TokenPredictionData,
-    TokenPredictionModelConfig,
+    inner_dropout_option,
     norm_option,
-    prepare_token_prediction,
 )
-from distattn_jax.train import Batch, option
+from distattn_jax.train import Batch, DataConfig, option
 
 COLUMN = "tokens"
 
 
 @dataclasses.dataclass(frozen=True)
-class LanguageModelingData(TokenPredictionData):
+class LanguageModelingData(DataConfig):
     """Options of the data set, the vocabulary and the batches, for language modeling."""
 
     dataset: str = dataset_option("plain_text", "imdb")
-    longest: int = option(256, "tokens of an example; texts are joined and cut into examples")
-    batch_size: int = option(32, "number of examples in a batch, over all devices")
+    vocabulary: int = option(8192, "largest number of subwords, trained on the training set")
+    longest: int = option(
+        256, "tokens of an example; texts are joined and cut into examples", minimum=1
+    )
+    batch_size: int = option(32, "number of examples in a batch, over all devices", minimum=1)
     validation_tokens: int = option(
-        0, "number of tokens at the start of the validation set that are used; 0 for all"
+        0,
+        "number of tokens at the start of the validation set that are used; 0 for all",
+        minimum=0,
     )
     test_tokens: int = option(
-        0, "number of tokens at the start of the test set that are used; 0 for all"
+        0, "number of tokens at the start of the test set that are used; 0 for all", minimum=0
     )
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self.require_at_least(1, "longest")
-        self.require_at_least(0, "validation_tokens", "test_tokens")
 
     def count_used(self, split: str, available: int) -> int:
         """Return the number of tokens at the start of a split that are used.
@@ -55,15 +51,22 @@ class LanguageModelingData(TokenPredictionData):
 
 
 @dataclasses.dataclass(frozen=True)
-class LanguageModelConfig(TokenPredictionModelConfig):
+class LanguageModelConfig(TransformerConfig):
     """Options of the sizes and initial values of the language model."""
 
-    layers: int = option(4, "layers of the decoder")
+    dropout_rate: tuple[float, ...] = option((0.1,), "dropout rate", grid=True, minimum=0)
+    inner_dropout: bool = inner_dropout_option()
+    layers: int = option(4, "layers of the decoder", minimum=1)
+    heads: int = option(4, "attention heads", minimum=1)
+    head_features: int = option(64, "width of a head", minimum=1)
+    hidden_features: int = option(
+        1024, "width of the hidden layer of the feed-forward networks", minimum=1
+    )
     norm: str = norm_option("before")
 
 
 @dataclasses.dataclass(frozen=True)
-class LanguageModelingConfig(TokenPredictionConfig):
+class LanguageModelingConfig(MethodsConfig):
     """Options of an experiment on language modeling."""
 
     task: ClassVar[str] = "language_modeling"
@@ -74,46 +77,42 @@ class LanguageModelingConfig(TokenPredictionConfig):
 class LanguageModeling(TokenPrediction):
     """Predict every token of a text from the tokens before it."""
 
+    config_class = LanguageModelingConfig
     length_columns = (COLUMN,)
     network = LanguageModel
     predicted: ClassVar[str] = COLUMN
+    sequences: ClassVar[Mapping[str, str]] = {"decoder": COLUMN}
 
     def call_model(self, model: Any, batch: Batch, **arguments: Any) -> Any:
         return model(batch["inputs"], batch["inputs_length"], **arguments)
 
+    @classmethod
+    def find_fields(cls, config: Any, dataset: TextBuilder) -> tuple[str, ...]:
+        return ("text",)
 
-def prepare(config: LanguageModelingConfig) -> PreparedData:
-    """Prepare a data set of texts."""
-    return prepare_token_prediction(
-        config,
-        open_dataset(config.data),
-        ("text",),
-        read_table=read_table,
-        columns={"decoder": COLUMN},
-        describe=describe_tokens,
-    )
+    @classmethod
+    def describe_examples(
+        cls, config: Any, dataset: TextBuilder, tables: Mapping[str, Table]
+    ) -> list[str]:
+        splits = tables.items()
+        counts = (f"{table.lengths((COLUMN,)).sum():,} of {split}" for split, table in splits)
+        return [f"tokens: {', '.join(counts)}"]
 
+    @classmethod
+    def read_table(
+        cls, config: Any, dataset: TextBuilder, split: str, tokenizer: Tokenizer
+    ) -> Table:
+        """Return the examples of a split: predicted tokens, and the token before each as input.
 
-def describe_tokens(tables: Mapping[str, Table]) -> list[str]:
-    """Return a message about the number of tokens of every split."""
-    counts = (f"{table.lengths((COLUMN,)).sum():,} of {split}" for split, table in tables.items())
-    return [f"tokens: {', '.join(counts)}"]
-
-
-def read_table(
-    config: LanguageModelingConfig, dataset: TextBuilder, split: str, tokenizer: Tokenizer
-) -> Table:
-    """Return the examples of a split: predicted tokens, and the token before each as input.
-
-    All texts are joined, with [END] after each text, and cut into examples of `longest` tokens. The
-    options `validation_tokens` and `test_tokens` keep only the start of the joined texts. The last
-    example may be shorter. The first input of an example is the last token of the example before
-    it. The first input of the first example is [END].
-    """
-    rows = iterate_split(dataset, split)
-    tokens = encode(tokenizer, (row["text"] for row in rows)).values
-    tokens = tokens[: config.data.count_used(split, len(tokens))]
-    starts = np.arange(0, len(tokens), config.data.longest, dtype=np.int64)
-    offsets = np.append(starts, len(tokens))
-    inputs = np.concatenate([[END_ID], tokens[:-1]]).astype(np.int32)
-    return Table({"inputs": Ragged(inputs, offsets), COLUMN: Ragged(tokens, offsets)})
+        All texts are joined, with [END] after each text, and cut into examples of `longest` tokens.
+        The options `validation_tokens` and `test_tokens` keep only the start of the joined texts.
+        The last example may be shorter. The first input of an example is the last token of the
+        example before it. The first input of the first example is [END].
+        """
+        rows = iterate_split(dataset, split)
+        tokens = encode(tokenizer, (row["text"] for row in rows)).values
+        tokens = tokens[: config.data.count_used(split, len(tokens))]
+        starts = np.arange(0, len(tokens), config.data.longest, dtype=np.int64)
+        offsets = np.append(starts, len(tokens))
+        inputs = np.concatenate([[END_ID], tokens[:-1]]).astype(np.int32)
+        return Table({"inputs": Ragged(inputs, offsets), COLUMN: Ragged(tokens, offsets)})

@@ -37,7 +37,7 @@ def load_config(path: AnyPath) -> Config:
     run = Run(epath.Path(path))
     saved = {name: value for name, value in run.read_config().items() if name != "format"}
     try:
-        return options_from_dict(find_task(str(saved.pop("task", None))).config(), saved)
+        return options_from_dict(find_task(str(saved.pop("task", None))).config_class(), saved)
     except ValueError as error:
         raise RunError(f"{run.path / 'config.json'}: {error}") from None
 
@@ -50,7 +50,7 @@ def load_task(path: AnyPath, config: Config | None = None) -> TextTask:
       config: Config of the task. If None, the config that is stored in the folder is used.
     """
     folder, config = epath.Path(path), config or load_config(path)
-    return find_task(config.task).task(
+    return find_task(config.task)(
         config,
         tokenizer=data.load_tokenizer(folder / "tokenizer.json"),
         labels=tuple(map(str, read_json(folder / "labels.json", list) or ())),
@@ -95,13 +95,7 @@ def load_parameters(path: AnyPath, task: TextTask, *, average: int | None = None
 
 
 def _average_checkpoints(run: Run, count: int, like: Training) -> Any:
-    """Return the mean of the parameters in the last checkpoints of a run.
-
-    Args:
-      run: Folder of the run.
-      count: Number of checkpoints.
-      like: Shapes, dtypes and shardings of a checkpoint.
-    """
+    """Return the mean of the parameters in the last checkpoints of a run."""
     if count < 1:
         raise ValueError(f"average (--average) must be at least 1; got {count}.")
     total: Any = None

@@ -14,43 +14,47 @@ from distattn_jax.datasets import Mind, OnDiskImpressions
 from distattn_jax.datasets.mind import HISTORY
 from distattn_jax.datasets.on_disk_impressions import TITLE_LENGTH
 from distattn_jax.models import NewsRecommender
+from distattn_jax.tasks.configs import (
+    MethodsConfig,
+    ModelConfig,
+    WordConfig,
+    dataset_option,
+    tokenizer_option,
+)
 from distattn_jax.tasks.preparation import (
-    SPLITS,
     PreparedData,
+    TextLengths,
     open_dataset,
     prepare_with_embeddings,
     train_tokenizer,
 )
 from distattn_jax.tasks.ranking_metrics import impression_metrics, softmax_loss
-from distattn_jax.tasks.text_task import (
-    AttentionConfig,
-    TextTask,
-    VocabularyConfig,
-    dataset_option,
-    model_arguments,
-)
+from distattn_jax.tasks.text_task import TextTask, model_arguments
 from distattn_jax.train import Batch, Setting, weighted_sum
 
 
 @dataclasses.dataclass(frozen=True)
-class NewsRecommendationData(VocabularyConfig):
+class NewsRecommendationData(WordConfig):
     """Options of the data set, the vocabulary and the batches, for news recommendation."""
 
     dataset: str = dataset_option("mind", "mind_large")
+    tokenizer: str = tokenizer_option()
 
 
 @dataclasses.dataclass(frozen=True)
-class NewsRecommendationConfig(AttentionConfig):
+class NewsRecommendationConfig(MethodsConfig):
     """Options of an experiment on news recommendation."""
 
     task: ClassVar[str] = "news_recommendation"
     data: NewsRecommendationData = NewsRecommendationData()
+    model: ModelConfig = ModelConfig()
 
 
 class NewsRecommendation(TextTask):
     """Rank candidate news items for a reader. The metrics are means over impressions."""
 
     criterion: ClassVar[str] = "auc"
+    config_class = NewsRecommendationConfig
     length_columns = ("candidates",)
     length_unit = "candidates"
 
@@ -83,30 +87,31 @@ class NewsRecommendation(TextTask):
         names = ("auc", "mrr", "ndcg@5", "ndcg@10")
         return {name: float(counts[name] / counts["impressions"]) for name in names}
 
+    @classmethod
+    def prepare(cls, config: Any) -> PreparedData:
+        dataset = open_dataset(config.data)
+        assert isinstance(dataset, Mind)
+        tokenizer = train_tokenizer(iter(dataset.training_titles), config.data)
+        tables = cls.read_tables(config, dataset, tokenizer)
+        mean_length = float(tables["train"].title_lengths[1:].mean())
+        longest = max(int(table.title_lengths.max()) for table in tables.values())
+        return prepare_with_embeddings(
+            config,
+            dataset,
+            tokenizer,
+            tables,
+            embedding_path=("titles", "embedding", "embedding"),
+            lengths=TextLengths(
+                mean_length,
+                {"titles": mean_length},  # The lengths of histories are not counted.
+                {"titles": min(longest, TITLE_LENGTH), "user": HISTORY},
+            ),
+        )
 
-def prepare(config: NewsRecommendationConfig) -> PreparedData:
-    """Prepare a log of impressions and the titles of its news."""
-    dataset = open_dataset(config.data)
-    assert isinstance(dataset, Mind)
-    tokenizer = train_tokenizer(iter(dataset.training_titles), config.data)
-    tables = {split: read_table(config, dataset, split, tokenizer) for split in SPLITS}
-    mean_length = float(tables["train"].title_lengths[1:].mean())
-    longest = max(int(table.title_lengths.max()) for table in tables.values())
-    return prepare_with_embeddings(
-        config,
-        dataset,
-        tokenizer,
-        tables,
-        embedding_path=("titles", "embedding", "embedding"),
-        average_length=mean_length,
-        sequence_lengths={"titles": mean_length},  # The lengths of histories are not counted.
-        longest_sequences={"titles": min(longest, TITLE_LENGTH), "user": HISTORY},
-    )
-
-
-def read_table(
-    config: NewsRecommendationConfig, dataset: TextBuilder, split: str, tokenizer: Tokenizer
-) -> OnDiskImpressions:
-    """Return the impressions of a split, which stay on disk until a batch needs them."""
-    assert isinstance(dataset, Mind)
-    return OnDiskImpressions.from_builder(dataset, split, tokenizer)
+    @classmethod
+    def read_table(
+        cls, config: Any, dataset: TextBuilder, split: str, tokenizer: Tokenizer
+    ) -> OnDiskImpressions:
+        """Return the impressions of a split, which stay on disk until a batch needs them."""
+        assert isinstance(dataset, Mind)
+        return OnDiskImpressions.from_builder(dataset, split, tokenizer)

@@ -3,7 +3,7 @@
 import dataclasses
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import Any, NamedTuple
 
 import numpy as np
 from tokenizers import Tokenizer
@@ -13,18 +13,32 @@ from distattn_jax.data import (
     TOKENIZERS,
     DataError,
     Ragged,
+    Table,
     TextBuilder,
     encode,
     iterate_split,
     load_embeddings,
     load_split,
 )
-from distattn_jax.tasks.text_task import DatasetConfig, EmbeddingConfig, VocabularyConfig
-from distattn_jax.train import Config
+from distattn_jax.train import Config, DataConfig
 from distattn_jax.train.run import experiment_folder
 
-ConfigType = TypeVar("ConfigType", bound=EmbeddingConfig)
 SPLITS = ("train", "validation", "test")
+
+
+class TextLengths(NamedTuple):
+    """Numbers of tokens of the texts of a data set.
+
+    Attributes:
+      average: Mean length of a training example, before truncation.
+      means: Dict from the name of an encoder to the mean length of its input sequences.
+      longest: Dict from the name of an encoder to the largest length of its input sequences, after
+        truncation.
+    """
+
+    average: float
+    means: dict[str, float]
+    longest: dict[str, int]
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -63,7 +77,7 @@ class PreparedData:
         }
 
 
-def open_dataset(config: DatasetConfig) -> TextBuilder:
+def open_dataset(config: DataConfig) -> TextBuilder:
     """Return the builder of the configured data set, and prepare its files if necessary."""
     name, folder = config.dataset, config.manual_dir
     builder = getattr(datasets, datasets.DATASETS[name])
@@ -107,7 +121,7 @@ def iterate_training_texts(dataset: TextBuilder, fields: Sequence[str]) -> Itera
         yield from (row[field] for field in fields)
 
 
-def train_tokenizer(texts: Iterable[str], config: VocabularyConfig) -> Tokenizer:
+def train_tokenizer(texts: Iterable[str], config: Any) -> Tokenizer:
     """Train a tokenizer on texts. The kind and the vocabulary size are options in `config`."""
     if config.tokenizer == "word_level":
         arguments = {"min_count": config.min_count, "max_size": config.vocabulary}
@@ -116,9 +130,7 @@ def train_tokenizer(texts: Iterable[str], config: VocabularyConfig) -> Tokenizer
     return TOKENIZERS[config.tokenizer](texts, **arguments)
 
 
-def initial_embeddings(
-    config: ConfigType, tokenizer: Tokenizer
-) -> tuple[ConfigType, np.ndarray | None, str]:
+def initial_embeddings(config: Any, tokenizer: Tokenizer) -> tuple[Any, np.ndarray | None, str]:
     """Load pre-trained word vectors as initial embeddings.
 
     Returns:
@@ -144,15 +156,13 @@ def initial_embeddings(
 
 
 def prepare_with_embeddings(
-    config: ConfigType,
+    config: Any,
     dataset: TextBuilder,
     tokenizer: Tokenizer,
     tables: Mapping[str, Any],
     *,
     embedding_path: tuple[str, ...],
-    average_length: float,
-    sequence_lengths: Mapping[str, float],
-    longest_sequences: Mapping[str, int],
+    lengths: TextLengths,
     labels: tuple[str, ...] = (),
     messages: Sequence[str] = (),
     initial_parameters: Mapping[tuple[str | int, ...], np.ndarray] | None = None,
@@ -165,10 +175,7 @@ def prepare_with_embeddings(
       tokenizer: Tokenizer trained on the training set.
       tables: Examples of each split.
       embedding_path: Path of the embedding table among the model's parameters.
-      average_length: Mean number of tokens of a training example, before truncation.
-      sequence_lengths: Dict from the name of an encoder to the mean length of its input sequences.
-      longest_sequences: Dict from the name of an encoder to the largest length of its input
-        sequences, after truncation.
+      lengths: Lengths of the texts.
       labels: Names of the classes.
       messages: Further lines to print.
       initial_parameters: Initial values of parameters other than the embeddings, by parameter path.
@@ -184,24 +191,20 @@ def prepare_with_embeddings(
         tokenizer,
         tables,
         labels=labels,
-        average_length=average_length,
-        sequence_lengths=sequence_lengths,
-        longest_sequences=longest_sequences,
+        lengths=lengths,
         messages=(*messages, message),
     )
     return PreparedData(config, tokenizer, tables, about, lines, labels, parameters)
 
 
 def describe_data(
-    config: DatasetConfig,
+    config: DataConfig,
     dataset: TextBuilder,
     tokenizer: Tokenizer,
     tables: Mapping[str, Any],
     *,
     labels: tuple[str, ...],
-    average_length: float,
-    sequence_lengths: Mapping[str, float],
-    longest_sequences: Mapping[str, int],
+    lengths: TextLengths,
     messages: Sequence[str],
     pretrained: Mapping[str, Any] | None = None,
 ) -> tuple[dict[str, Any], tuple[str, ...]]:
@@ -213,10 +216,7 @@ def describe_data(
       tokenizer: Tokenizer of the experiment.
       tables: Examples of each split.
       labels: Names of the classes.
-      average_length: Mean number of tokens of a training example.
-      sequence_lengths: Dict from the name of an encoder to the mean length of its input sequences.
-      longest_sequences: Dict from the name of an encoder to the largest length of its input
-        sequences, after truncation.
+      lengths: Lengths of the texts.
       messages: Further lines of text.
       pretrained: Description of the pre-trained model, or None without a pre-trained model.
     """
@@ -232,12 +232,44 @@ def describe_data(
         "dataset": config.dataset,
         "rows": {split: len(table) for split, table in tables.items()},
         "classes": len(labels),
-        "average_length": average_length,
-        "sequence_lengths": dict(sequence_lengths),
-        "longest_sequences": dict(longest_sequences),
+        "average_length": lengths.average,
+        "sequence_lengths": lengths.means,
+        "longest_sequences": lengths.longest,
         "vocabulary": vocabulary,
     }
     if pretrained is not None:
         about["pretrained"] = dict(pretrained)
         digests["pre-trained weights"] = pretrained["digest"]
     return {**about, "digests": digests, "messages": list(lines)}, lines
+
+
+def describe_long_examples(
+    dataset: TextBuilder,
+    tables: Mapping[str, Table],
+    columns: tuple[str, ...],
+    longest: int,
+    *,
+    name: str,
+    unit: str,
+) -> list[str]:
+    """Return messages about the examples that are longer than `longest`.
+
+    Such examples of the training set are left out. Such examples of the other splits are kept
+    whole, because the metrics are about every word.
+
+    Args:
+      dataset: Builder of the data set.
+      tables: Examples of each split.
+      columns: Names of the columns whose lengths count.
+      longest: Largest length of a training example.
+      name: Name of the examples, in the plural.
+      unit: Unit of the lengths.
+    """
+    reason = f"with more than {longest} {unit} (--data.longest)"
+    left_out = dataset.info.splits["train"].num_examples - len(tables["train"])
+    lines = [f"left out: {left_out:,} {name} of train {reason}"] if left_out else []
+    for split in SPLITS[1:]:
+        kept = int((tables[split].lengths(columns) > longest).sum())
+        if kept:
+            lines.append(f"kept whole: {kept:,} {name} of {split} {reason}")
+    return lines

@@ -11,10 +11,11 @@ from tokenizers import Tokenizer
 from distattn_jax.data import Table, TextBuilder, encode_pairs
 from distattn_jax.models import PretrainedClassifier
 from distattn_jax.tasks.classification import Classification, macro_precision, macro_recall
+from distattn_jax.tasks.configs import dataset_option
 from distattn_jax.tasks.fine_tuning import (
     FineTuningConfig,
     FineTuningData,
-    Guidance,
+    FineTuningTask,
     make_classifier,
 )
 from distattn_jax.tasks.fine_tuning_data import (
@@ -30,8 +31,7 @@ from distattn_jax.tasks.preparation import (
     read_examples,
     read_labels,
 )
-from distattn_jax.tasks.text_task import dataset_option
-from distattn_jax.train import Batch, Setting, WeightedLoss
+from distattn_jax.train import Batch, Setting
 
 PAIR, TEXT = ("premise", "hypothesis"), ("text",)
 
@@ -51,34 +51,20 @@ class PretrainedClassificationConfig(FineTuningConfig):
     data: PretrainedClassificationData = PretrainedClassificationData()
 
 
-class PretrainedClassification(Classification):
+class PretrainedClassification(FineTuningTask, Classification):
     """Assign one class to each text, or to each pair of sentences."""
 
-    length_columns = ("tokens",)
+    config_class = PretrainedClassificationConfig
 
     def __init__(self, config: PretrainedClassificationConfig, **arguments: Any):
         super().__init__(config, **arguments)
         self.fields = text_fields(config.data)
-        self.guidance = Guidance(config, self.tokenizer)
-        self.constants = self.guidance.select_constants(self.constants)
 
     def make_model(self, setting: Setting, *, rngs: nnx.Rngs) -> PretrainedClassifier:
         return make_classifier(self, len(self.labels), rngs)
 
     def call_model(self, model: Any, batch: Batch, **arguments: Any) -> Any:
         return model(batch["tokens"], batch["tokens_length"], batch["types"], **arguments)
-
-    def apply_for_training(
-        self, model: Any, batch: Batch, setting: Setting, rngs: nnx.Rngs | None
-    ) -> Any:
-        rate = setting["dropout_rate"]
-        return self.call_model(model, batch, dropout_rate=rate, rngs=rngs, **self.guidance.outputs)
-
-    def weighted_losses(self, setting: Setting) -> Mapping[str, WeightedLoss]:
-        return self.guidance.weighted_losses(setting)
-
-    def select_columns(self, table: Table) -> Table:
-        return self.guidance.select_columns(table)
 
     def metrics(self, counts: Mapping[str, np.ndarray]) -> dict[str, float]:
         confusion = np.asarray(counts["confusion"], np.float64)
@@ -93,18 +79,18 @@ class PretrainedClassification(Classification):
         columns = encode_pairs(self.tokenizer, first, second, self.config.data.longest).columns
         return {name: columns[name] for name in COLUMNS}
 
+    @classmethod
+    def prepare(cls, config: Any) -> PreparedData:
+        """Prepare a data set of labelled texts or pairs, and load the pre-trained model."""
+        return prepare_fine_tuning(config, read_texts, read_labels=read_labels)
 
-def prepare(config: PretrainedClassificationConfig) -> PreparedData:
-    """Prepare a data set of labelled texts or pairs, and load the pre-trained model."""
-    return prepare_fine_tuning(config, read_texts, read_labels=read_labels)
-
-
-def read_table(
-    config: PretrainedClassificationConfig, dataset: TextBuilder, split: str, tokenizer: Tokenizer
-) -> Table:
-    """Return the examples of a split: the label, token ids and token types of each text or pair."""
-    texts = read_texts(dataset, split, config.data)
-    return make_table(texts, tokenizer, config.data.longest)[0]
+    @classmethod
+    def read_table(
+        cls, config: Any, dataset: TextBuilder, split: str, tokenizer: Tokenizer
+    ) -> Table:
+        """Return the examples of a split: label, token ids and token types of each text or pair."""
+        texts = read_texts(dataset, split, config.data)
+        return make_table(texts, tokenizer, config.data.longest)[0]
 
 
 def read_texts(dataset: TextBuilder, split: str, config: FineTuningData) -> EncoderTexts:

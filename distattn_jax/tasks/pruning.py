@@ -130,11 +130,7 @@ def _concentration(
 ) -> Float[Array, "L N"]:
     """Return the concentration of the attention that keys receive, for one model.
 
-    Args:
-      task: Task of the run.
-      params: Parameters of the model.
-      batch: Columns of the examples.
-      sizes: Number of keys of each example, without padding.
+    `sizes` are the numbers of keys of the examples, without padding.
     """
     model = nnx.merge(model_graph(task), params)
     received = task.call_model(model, batch, weights=True).weights.sum(axis=-2)  # (B, L, N, S)

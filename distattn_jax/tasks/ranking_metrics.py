@@ -173,9 +173,7 @@ def _recall(clicked: Bool[Array, "B C"], k: int) -> Float[Array, " B"]:
 def _ndcg(clicked: Bool[Array, "B C"], k: int) -> Float[Array, " B"]:
     """Return the normalised discounted cumulative gain (nDCG@k) of each row.
 
-    Args:
-      clicked: True for clicked candidates. The candidates are sorted by descending score.
-      k: Number of candidates, from the top of the ranking, that are evaluated.
+    The candidates are sorted by descending score.
     """
     discounts = jnp.where(_ranks(clicked) <= k, 1 / jnp.log2(1 + _ranks(clicked)), 0)
     best_order = jnp.arange(clicked.shape[1])[None, :] < clicked.sum(axis=-1)[:, None]

@@ -1,118 +1,46 @@
-"""Definitions of all tasks by name, and functions that make a trainer from a config."""
+"""All tasks, and functions that make a trainer from a config."""
 
-from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 from jax.sharding import Mesh
-from tokenizers import Tokenizer
 
-from distattn_jax.data import DataError, TextBuilder
+from distattn_jax.data import DataError
 from distattn_jax.names import suggest
-from distattn_jax.tasks import (
-    claim_ranking,
-    document_classification,
-    document_regression,
-    language_modeling,
-    news_recommendation,
-    pair_classification,
-    pretrained_classification,
-    tagging,
-    text_classification,
-    translation,
-)
+from distattn_jax.tasks.claim_ranking import ClaimRanking
+from distattn_jax.tasks.documents import DocumentClassification, DocumentRegression
+from distattn_jax.tasks.language_modeling import LanguageModeling
+from distattn_jax.tasks.news_recommendation import NewsRecommendation
 from distattn_jax.tasks.preparation import PreparedData, open_dataset, read_labels
+from distattn_jax.tasks.pretrained_classification import PretrainedClassification
+from distattn_jax.tasks.tagging import Tagging
+from distattn_jax.tasks.text_classification import PairClassification, TextClassification
 from distattn_jax.tasks.text_task import TextTask
+from distattn_jax.tasks.translation import Translation
 from distattn_jax.train import Config, Run, Trainer, open_run
 
-
-class TaskDefinition(NamedTuple):
-    """Classes and functions of one task.
-
-    Attributes:
-      config: Config class, with the options of the task.
-      task: Task class, with the model, the loss and the metrics.
-      prepare: Function that prepares the data of an experiment.
-      read_table: Function that returns the examples of one split.
-    """
-
-    config: type[Config]
-    task: type[TextTask]
-    prepare: Callable[[Any], PreparedData]
-    read_table: Callable[[Any, TextBuilder, str, Tokenizer], Any]
+TASKS: list[type[TextTask]] = [
+    TextClassification,
+    PairClassification,
+    DocumentClassification,
+    DocumentRegression,
+    NewsRecommendation,
+    PretrainedClassification,
+    ClaimRanking,
+    LanguageModeling,
+    Tagging,
+    Translation,
+]
 
 
-TASKS = {
-    "text_classification": TaskDefinition(
-        text_classification.TextClassificationConfig,
-        text_classification.TextClassification,
-        text_classification.prepare,
-        text_classification.read_table,
-    ),
-    "pair_classification": TaskDefinition(
-        pair_classification.PairClassificationConfig,
-        pair_classification.PairClassification,
-        pair_classification.prepare,
-        pair_classification.read_table,
-    ),
-    "document_classification": TaskDefinition(
-        document_classification.DocumentClassificationConfig,
-        document_classification.DocumentClassification,
-        document_classification.prepare,
-        document_classification.read_table,
-    ),
-    "document_regression": TaskDefinition(
-        document_regression.DocumentRegressionConfig,
-        document_regression.DocumentRegression,
-        document_regression.prepare,
-        document_regression.read_table,
-    ),
-    "news_recommendation": TaskDefinition(
-        news_recommendation.NewsRecommendationConfig,
-        news_recommendation.NewsRecommendation,
-        news_recommendation.prepare,
-        news_recommendation.read_table,
-    ),
-    "pretrained_classification": TaskDefinition(
-        pretrained_classification.PretrainedClassificationConfig,
-        pretrained_classification.PretrainedClassification,
-        pretrained_classification.prepare,
-        pretrained_classification.read_table,
-    ),
-    "claim_ranking": TaskDefinition(
-        claim_ranking.ClaimRankingConfig,
-        claim_ranking.ClaimRanking,
-        claim_ranking.prepare,
-        claim_ranking.read_table,
-    ),
-    "language_modeling": TaskDefinition(
-        language_modeling.LanguageModelingConfig,
-        language_modeling.LanguageModeling,
-        language_modeling.prepare,
-        language_modeling.read_table,
-    ),
-    "tagging": TaskDefinition(
-        tagging.TaggingConfig,
-        tagging.Tagging,
-        tagging.prepare,
-        tagging.read_table,
-    ),
-    "translation": TaskDefinition(
-        translation.TranslationConfig,
-        translation.Translation,
-        translation.prepare,
-        translation.read_table,
-    ),
-}
-
-
-def find_task(name: str) -> TaskDefinition:
-    """Return the definition of a task.
+def find_task(name: str) -> type[TextTask]:
+    """Return the class of a task.
 
     Raise `ValueError` if the name is unknown. The error message suggests a known name.
     """
-    if name not in TASKS:
-        raise ValueError(f"unknown task {name!r}: {suggest(name, TASKS)}")
-    return TASKS[name]
+    known = {task.config_class.task: task for task in TASKS}
+    if name not in known:
+        raise ValueError(f"unknown task {name!r}: {suggest(name, known)}")
+    return known[name]
 
 
 def prepare(config: Config) -> PreparedData:
@@ -127,7 +55,7 @@ def make_task(config: Config, prepared: PreparedData) -> TextTask:
       config: Config of the run, with exactly one entry in `methods`.
       prepared: Data of the experiment.
     """
-    return find_task(config.task).task(
+    return find_task(config.task)(
         config,
         tokenizer=prepared.tokenizer,
         labels=prepared.labels,

@@ -97,10 +97,8 @@ def _find_run(folder: epath.Path, method: str) -> Run:
 def _comparable(config: Any, reader: Config) -> dict[str, Any]:
     """Return the options that must be equal in a search and in the runs that use its result.
 
-    Args:
-      config: Config of the search, or of the run that uses its result. Source of the options.
-      reader: Config of the run that uses the result of the search. Options that the method of this
-        run does not use are left out.
+    The options are those of `config`, without the options that the method of `reader`, the run
+    that uses the result, does not use.
     """
     ignored = MAY_DIFFER | set(list_grid_axes(config).values())
     read = options_read_by(reader, reader.method)

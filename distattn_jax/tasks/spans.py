@@ -83,11 +83,6 @@ def _find_spans(
 ) -> tuple[Bool[Array, "B T"], Int[Array, "B T"], Int[Array, "B T"]]:
     """Find the spans that tags mark.
 
-    Args:
-      indices: Index of the tag of each word.
-      valid: True for words and False for padding.
-      tags: Prefix and type of every tag.
-
     Returns:
       Three arrays: True for the first word of each span; the position after the last word of the
       span that a word is in; and the number of the type of each word.

@@ -21,9 +21,18 @@ from distattn_jax.data import (
     train_word_level,
 )
 from distattn_jax.models import Tagger
+from distattn_jax.tasks.configs import (
+    MethodsConfig,
+    TransformerConfig,
+    WordConfig,
+    dataset_option,
+    embedding_option,
+)
 from distattn_jax.tasks.preparation import (
     SPLITS,
     PreparedData,
+    TextLengths,
+    describe_long_examples,
     iterate_training_texts,
     open_dataset,
     prepare_with_embeddings,
@@ -31,15 +40,9 @@ from distattn_jax.tasks.preparation import (
     read_labels,
 )
 from distattn_jax.tasks.spans import count_spans, parse_tags, span_metrics
-from distattn_jax.tasks.text_task import (
-    EmbeddingConfig,
-    EmbeddingModelConfig,
-    PredictingTask,
-    WordConfig,
-    dataset_option,
-    model_arguments,
-)
+from distattn_jax.tasks.text_task import PredictingTask, model_arguments
 from distattn_jax.train import Batch, Setting, option, token_cross_entropy
+from distattn_jax.train.losses import length_mask, masked_mean
 
 COLUMN = "words"
 
@@ -49,29 +52,24 @@ class TaggingData(WordConfig):
     """Options of the data set, the vocabulary and the batches, for tagging."""
 
     dataset: str = dataset_option("conll")
-    longest: int = option(256, "training sentences with more words are left out")
-    spelling_bytes: int = option(24, "largest number of bytes of a word; the rest is cut")
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self.require_at_least(1, "longest", "spelling_bytes")
-
-
-@dataclasses.dataclass(frozen=True)
-class TaggingModelConfig(EmbeddingModelConfig):
-    """Options of the sizes and initial values of the tagger."""
-
-    spelling_features: int = option(
-        32, "width of the vector of the spelling of a word; 0 for words without spelling"
+    longest: int = option(256, "training sentences with more words are left out", minimum=1)
+    spelling_bytes: int = option(
+        24, "largest number of bytes of a word; the rest is cut", minimum=1
     )
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self.require_at_least(0, "spelling_features")
+
+@dataclasses.dataclass(frozen=True)
+class TaggingModelConfig(TransformerConfig):
+    """Options of the sizes and initial values of the tagger."""
+
+    embedding_features: int = embedding_option()
+    spelling_features: int = option(
+        32, "width of the vector of the spelling of a word; 0 for words without spelling", minimum=0
+    )
 
 
 @dataclasses.dataclass(frozen=True)
-class TaggingConfig(EmbeddingConfig):
+class TaggingConfig(MethodsConfig):
     """Options of an experiment on tagging."""
 
     task: ClassVar[str] = "tagging"
@@ -87,6 +85,7 @@ class Tagging(PredictingTask):
     recall and F1 over all spans of a split, by the rules of conlleval.
     """
 
+    config_class = TaggingConfig
     length_columns = (COLUMN,)
     length_unit = "words"
 
@@ -123,14 +122,13 @@ class Tagging(PredictingTask):
 
     def loss(self, outputs: Any, batch: Batch) -> Float[Array, " B"]:
         losses = token_cross_entropy(outputs.logits, batch["tags"])
-        total = jnp.where(_word_mask(batch), losses, 0).sum(axis=-1)
-        return total / jnp.maximum(batch["tags_length"], 1)
+        return masked_mean(losses, length_mask(batch, "tags"))
 
     def example_weights(self, batch: Batch) -> Float[Array, " B"]:
         return batch["weight"] * batch["tags_length"]
 
     def counts(self, outputs: Any, batch: Batch) -> dict[str, Array]:
-        valid = _word_mask(batch) & (batch["weight"] > 0)[:, None]
+        valid = length_mask(batch, "tags") & (batch["weight"] > 0)[:, None]
         return self._count(batch["tags"], outputs.logits.argmax(axis=-1), valid)
 
     def metrics(self, counts: Mapping[str, np.ndarray]) -> dict[str, float]:
@@ -153,7 +151,7 @@ class Tagging(PredictingTask):
         taken = table.take(np.arange(len(table)), int(table.lengths((COLUMN,)).max()))
         batch = {name: jnp.asarray(column) for name, column in taken.items()}
         predicted = jnp.asarray(counts.argmax(axis=1))[batch[COLUMN]]
-        found = jax.jit(self._count)(batch["tags"], predicted, _word_mask(batch))
+        found = jax.jit(self._count)(batch["tags"], predicted, length_mask(batch, "tags"))
         return self.metrics({name: np.asarray(count) for name, count in found.items()})
 
     def format_predictions(self, outputs: Any) -> list[str]:
@@ -170,10 +168,7 @@ class Tagging(PredictingTask):
     ) -> dict[str, Array]:
         """Return the number of words, of right tags and, if the tags mark spans, of spans.
 
-        Args:
-          true: Index of the true tag of each word.
-          predicted: Index of the predicted tag of each word.
-          valid: True for the words to count, and False for padding.
+        `valid` is True for the words to count, and False for padding.
         """
         right = valid & (true == predicted)
         counts = {
@@ -183,11 +178,63 @@ class Tagging(PredictingTask):
         spans = self.spans
         return counts if spans is None else counts | count_spans(true, predicted, valid, spans)
 
+    @classmethod
+    def prepare(cls, config: Any) -> PreparedData:
+        dataset = open_dataset(config.data)
+        tokenizer = train_word_level(
+            iterate_training_texts(dataset, ("text",)),
+            min_count=config.data.min_count,
+            max_size=config.data.vocabulary,
+            split_punctuation=False,
+        )
+        tables = cls.read_tables(config, dataset, tokenizer)
+        mean_length = float(tables["train"].lengths((COLUMN,)).mean())
+        longest = max(int(table.lengths((COLUMN,)).max()) for table in tables.values())
+        labels = read_labels(dataset)
+        return prepare_with_embeddings(
+            config,
+            dataset,
+            tokenizer,
+            tables,
+            embedding_path=("embedding", "embedding"),
+            lengths=TextLengths(mean_length, {"encoder": mean_length}, {"encoder": longest}),
+            labels=labels,
+            messages=(
+                *describe_long_examples(
+                    dataset,
+                    tables,
+                    (COLUMN,),
+                    config.data.longest,
+                    name="sentences",
+                    unit="words",
+                ),
+                *describe_words(config.data, tables, labels),
+            ),
+        )
 
-def _word_mask(batch: Batch) -> Bool[Array, "B T"]:
-    """Return a mask that is True for words and False for padding."""
-    positions = jnp.arange(batch["tags"].shape[1])
-    return positions[None, :] < batch["tags_length"][:, None]
+    @classmethod
+    def read_table(
+        cls, config: Any, dataset: TextBuilder, split: str, tokenizer: Tokenizer
+    ) -> Table:
+        """Return the examples of a split: the token id, the spelling and the tag of each word.
+
+        Training sentences with more than `longest` words are left out.
+        """
+        rows = read_examples(dataset, split)
+        if split == "train":
+            longest = config.data.longest
+            short = [row for row in rows if len(row["label"]) <= longest]
+            if not short:
+                raise DataError(
+                    f"--data.longest ({longest}) must be at least the number of words of some "
+                    f"training sentence; all {len(rows):,} sentences are longer."
+                )
+            rows = short
+        columns = encode_words([row["text"] for row in rows], tokenizer, config.data.spelling_bytes)
+        tags = np.asarray([tag for row in rows for tag in row["label"]], np.int32)
+        words = columns[COLUMN]
+        assert isinstance(words, Ragged)
+        return Table({**columns, "tags": Ragged(tags, words.offsets)})
 
 
 def encode_words(
@@ -213,54 +260,6 @@ def encode_words(
     }
 
 
-def prepare(config: TaggingConfig) -> PreparedData:
-    """Prepare a data set of tagged sentences."""
-    dataset = open_dataset(config.data)
-    tokenizer = train_word_level(
-        iterate_training_texts(dataset, ("text",)),
-        min_count=config.data.min_count,
-        max_size=config.data.vocabulary,
-        split_punctuation=False,
-    )
-    tables = {split: read_table(config, dataset, split, tokenizer) for split in SPLITS}
-    mean_length = float(tables["train"].lengths((COLUMN,)).mean())
-    longest = max(int(table.lengths((COLUMN,)).max()) for table in tables.values())
-    labels = read_labels(dataset)
-    return prepare_with_embeddings(
-        config,
-        dataset,
-        tokenizer,
-        tables,
-        embedding_path=("embedding", "embedding"),
-        average_length=mean_length,
-        sequence_lengths={"encoder": mean_length},
-        longest_sequences={"encoder": longest},
-        labels=labels,
-        messages=(
-            *describe_long_sentences(config.data, dataset, tables),
-            *describe_words(config.data, tables, labels),
-        ),
-    )
-
-
-def describe_long_sentences(
-    config: TaggingData, dataset: TextBuilder, tables: Mapping[str, Table]
-) -> list[str]:
-    """Return messages about the sentences with more than `longest` words.
-
-    Such sentences of the training set are left out. Such sentences of the other splits are kept
-    whole, because every word counts in the metrics.
-    """
-    reason = f"with more than {config.longest} words (--data.longest)"
-    left_out = dataset.info.splits["train"].num_examples - len(tables["train"])
-    lines = [f"left out: {left_out:,} sentences of train {reason}"] if left_out else []
-    for split in SPLITS[1:]:
-        kept = int((tables[split].lengths((COLUMN,)) > config.longest).sum())
-        if kept:
-            lines.append(f"kept whole: {kept:,} sentences of {split} {reason}")
-    return lines
-
-
 def describe_words(
     config: TaggingData, tables: Mapping[str, Table], labels: Sequence[str]
 ) -> list[str]:
@@ -282,27 +281,3 @@ def describe_words(
             f"{config.spelling_bytes} bytes (--data.spelling-bytes); their spelling is cut"
         )
     return lines
-
-
-def read_table(
-    config: TaggingConfig, dataset: TextBuilder, split: str, tokenizer: Tokenizer
-) -> Table:
-    """Return the examples of a split: the token id, the spelling and the tag of each word.
-
-    Training sentences with more than `longest` words are left out.
-    """
-    rows = read_examples(dataset, split)
-    if split == "train":
-        longest = config.data.longest
-        short = [row for row in rows if len(row["label"]) <= longest]
-        if not short:
-            raise DataError(
-                f"--data.longest ({longest}) must be at least the number of words of some training "
-                f"sentence; all {len(rows):,} sentences are longer."
-            )
-        rows = short
-    columns = encode_words([row["text"] for row in rows], tokenizer, config.data.spelling_bytes)
-    tags = np.asarray([tag for row in rows for tag in row["label"]], np.int32)
-    words = columns[COLUMN]
-    assert isinstance(words, Ragged)
-    return Table({**columns, "tags": Ragged(tags, words.offsets)})

@@ -29,8 +29,8 @@ from distattn_jax.models import (
 )
 from distattn_jax.tasks.decoding import translate_tokens
 from distattn_jax.tasks.load import LoadedModel
-from distattn_jax.tasks.pair_classification import FIELDS as PAIR_FIELDS
 from distattn_jax.tasks.tagging import Tagging
+from distattn_jax.tasks.text_classification import PairClassification
 
 UNKNOWN_TOKENS = (UNKNOWN_TOKEN, "<unk>")  # of BERT and our own tokenizers, of RoBERTa and ALBERT
 
@@ -84,7 +84,7 @@ def attend_to_texts(loaded: LoadedModel, texts: Sequence[str]) -> dict[str, Part
         case PairClassifier():
             _check_count(texts, (2,), "a classifier of pairs")
             parts, _ = _attend_with_text_encoder(model.text, tokenizer, texts)
-            return dict(zip(PAIR_FIELDS, parts, strict=True))
+            return dict(zip(PairClassification.fields, parts, strict=True))
         case DocumentClassifier() | DocumentRegressor():
             _check_count(texts, (1,), "a model of documents")
             sentences = split_sentences(texts[0])[: task.config.data.sentences]
@@ -159,12 +159,7 @@ def _attend_in_two_levels(
 ) -> dict[str, PartAttention]:
     """Return the attention inside each text, and the attention between the texts.
 
-    Args:
-      encoder: Encoder of the words of a text.
-      sequence: Encoder of the vectors of all texts.
-      tokenizer: Tokenizer of the texts.
-      texts: Sentences of a document, or titles.
-      names: Name of a text, and name of the sequence of texts.
+    `names` are the name of a text, and the name of the sequence of texts.
     """
     if not texts:
         raise ValueError("texts (--text) must contain at least one word; got none.")

@@ -1,18 +1,27 @@
-"""Text classification: one label for each text."""
+"""Classification of texts, or of pairs of sentences: one label for each example."""
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar
 
+import numpy as np
 from flax import nnx
 from tokenizers import Tokenizer
 
 from distattn_jax.data import Table, TextBuilder
-from distattn_jax.models import TextClassifier
+from distattn_jax.models import PairClassifier, TextClassifier
 from distattn_jax.tasks.classification import Classification
+from distattn_jax.tasks.configs import (
+    MethodsConfig,
+    ModelConfig,
+    WordConfig,
+    dataset_option,
+    longest_option,
+    tokenizer_option,
+)
 from distattn_jax.tasks.preparation import (
-    SPLITS,
     PreparedData,
+    TextLengths,
     encode_fields,
     iterate_training_texts,
     label_column,
@@ -22,71 +31,102 @@ from distattn_jax.tasks.preparation import (
     read_labels,
     train_tokenizer,
 )
-from distattn_jax.tasks.text_task import (
-    AttentionConfig,
-    TextDataConfig,
-    dataset_option,
-    model_arguments,
-)
-from distattn_jax.train import Batch, Setting
-
-FIELDS = ("text",)
+from distattn_jax.tasks.text_task import model_arguments
+from distattn_jax.train import Batch, Config, Setting
 
 
 @dataclasses.dataclass(frozen=True)
-class TextClassificationData(TextDataConfig):
+class TextClassificationData(WordConfig):
     """Options of the data set, the vocabulary and the batches, for text classification."""
 
     dataset: str = dataset_option("nearest", "text_files", "ag_news", "sst", "imdb")
+    tokenizer: str = tokenizer_option()
+    longest: int = longest_option()
 
 
 @dataclasses.dataclass(frozen=True)
-class TextClassificationConfig(AttentionConfig):
+class TextClassificationConfig(MethodsConfig):
     """Options of an experiment on text classification."""
 
     task: ClassVar[str] = "text_classification"
     data: TextClassificationData = TextClassificationData()
+    model: ModelConfig = ModelConfig()
 
 
 class TextClassification(Classification):
-    """Assign one class to each text."""
+    """Assign one class to each text.
 
-    length_columns = FIELDS
+    Attributes:
+      network: Class of the model. It reads the token ids and the lengths of every field in turn.
+    """
 
-    def make_model(self, setting: Setting, *, rngs: nnx.Rngs) -> TextClassifier:
+    config_class: ClassVar[type[Config]] = TextClassificationConfig
+    length_columns: tuple[str, ...] = ("text",)
+    network: ClassVar[Callable[..., nnx.Module]] = TextClassifier
+
+    def make_model(self, setting: Setting, *, rngs: nnx.Rngs) -> nnx.Module:
         arguments = model_arguments(self, setting)
-        return TextClassifier(classes=len(self.labels), rngs=rngs, **arguments)
+        return self.network(classes=len(self.labels), rngs=rngs, **arguments)
 
     def call_model(self, model: Any, batch: Batch, **arguments: Any) -> Any:
-        return model(batch["text"], batch["text_length"], **arguments)
+        texts = (batch[name] for field in self.fields for name in (field, f"{field}_length"))
+        return model(*texts, **arguments)
 
     def encode(self, rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-        return encode_fields(rows, FIELDS, self.tokenizer)
+        return encode_fields(rows, self.fields, self.tokenizer)
+
+    @classmethod
+    def prepare(cls, config: Any) -> PreparedData:
+        dataset = open_dataset(config.data)
+        tokenizer = train_tokenizer(iterate_training_texts(dataset, cls.fields), config.data)
+        tables = cls.read_tables(config, dataset, tokenizer)
+        lengths = [tables["train"].lengths((field,)) for field in cls.fields]
+        longest = max(int(table.lengths(cls.fields).max(initial=1)) for table in tables.values())
+        return prepare_with_embeddings(
+            config,
+            dataset,
+            tokenizer,
+            tables,
+            embedding_path=("text", "embedding", "embedding"),
+            lengths=TextLengths(
+                float(sum(length.mean() for length in lengths)),
+                {"text": float(np.mean(lengths))},
+                {"text": min(longest, config.data.longest)},
+            ),
+            labels=read_labels(dataset),
+        )
+
+    @classmethod
+    def read_table(
+        cls, config: Any, dataset: TextBuilder, split: str, tokenizer: Tokenizer
+    ) -> Table:
+        """Return the examples of a split: the label, and the token ids of each field."""
+        rows = read_examples(dataset, split)
+        return Table({**encode_fields(rows, cls.fields, tokenizer), **label_column(rows)})
 
 
-def prepare(config: TextClassificationConfig) -> PreparedData:
-    """Prepare a data set of labelled texts."""
-    dataset = open_dataset(config.data)
-    tokenizer = train_tokenizer(iterate_training_texts(dataset, FIELDS), config.data)
-    tables = {split: read_table(config, dataset, split, tokenizer) for split in SPLITS}
-    mean_length = float(tables["train"].lengths(FIELDS).mean())
-    longest = max(int(table.lengths(FIELDS).max(initial=1)) for table in tables.values())
-    return prepare_with_embeddings(
-        config,
-        dataset,
-        tokenizer,
-        tables,
-        embedding_path=("text", "embedding", "embedding"),
-        average_length=mean_length,
-        sequence_lengths={"text": mean_length},
-        longest_sequences={"text": min(longest, config.data.longest)},
-        labels=read_labels(dataset),
-    )
+@dataclasses.dataclass(frozen=True)
+class PairClassificationData(WordConfig):
+    """Options of the data set, the vocabulary and the batches, for pair classification."""
+
+    dataset: str = dataset_option("snli")
+    tokenizer: str = tokenizer_option()
+    longest: int = longest_option()
 
 
-def read_table(
-    config: TextClassificationConfig, dataset: TextBuilder, split: str, tokenizer: Tokenizer
-) -> Table:
-    """Return the examples of a split: the label and the token ids of each text."""
-    rows = read_examples(dataset, split)
-    return Table({**encode_fields(rows, FIELDS, tokenizer), **label_column(rows)})
+@dataclasses.dataclass(frozen=True)
+class PairClassificationConfig(MethodsConfig):
+    """Options of an experiment on pair classification."""
+
+    task: ClassVar[str] = "pair_classification"
+    data: PairClassificationData = PairClassificationData()
+    model: ModelConfig = ModelConfig()
+
+
+class PairClassification(TextClassification):
+    """Assign one class to each pair of sentences, a premise and a hypothesis."""
+
+    config_class = PairClassificationConfig
+    fields = ("premise", "hypothesis")
+    length_columns = fields
+    network = PairClassifier

@@ -1,7 +1,7 @@
 """Shared base of tasks that predict tokens one after the other: data, model, loss and metrics."""
 
+import abc
 import contextlib
-import dataclasses
 import hashlib
 import json
 from collections.abc import Callable, Mapping, Sequence
@@ -12,7 +12,7 @@ import numpy as np
 import tokenizers
 from etils import epath
 from flax import nnx
-from jaxtyping import Array, Bool, Float
+from jaxtyping import Array, Float
 from tokenizers import Tokenizer
 
 from distattn_jax.data import (
@@ -23,20 +23,16 @@ from distattn_jax.data import (
     train_byte_level_bpe,
 )
 from distattn_jax.tasks.preparation import (
-    SPLITS,
     PreparedData,
+    TextLengths,
     describe_data,
     iterate_training_texts,
+    open_dataset,
 )
-from distattn_jax.tasks.text_task import (
-    DatasetConfig,
-    MethodsConfig,
-    TextTask,
-    TransformerConfig,
-    model_arguments,
-)
+from distattn_jax.tasks.text_task import TextTask, model_arguments
 from distattn_jax.train import Batch, Setting, option, token_cross_entropy
-from distattn_jax.train.atomic_write import write_atomically
+from distattn_jax.train.losses import length_mask, masked_mean
+from distattn_jax.train.run_files import write_atomically
 
 
 def norm_option(default: str) -> Any:
@@ -48,35 +44,13 @@ def norm_option(default: str) -> Any:
     )
 
 
-@dataclasses.dataclass(frozen=True)
-class TokenPredictionData(DatasetConfig):
-    """Options of the data set, the vocabulary and the batches, for tasks that predict tokens."""
-
-    vocabulary: int = option(8192, "largest number of subwords, trained on the training set")
-
-
-@dataclasses.dataclass(frozen=True)
-class TokenPredictionModelConfig(TransformerConfig):
-    """Options of the sizes and initial values of a model that predicts tokens."""
-
-    dropout_rate: tuple[float, ...] = option((0.1,), "dropout rate", grid=True)
-    inner_dropout: bool = option(
+def inner_dropout_option() -> Any:
+    """Return the option `inner_dropout` of a model."""
+    return option(
         True,
         "whether dropout is also applied to attention weights and to the hidden units of the "
         "feed-forward networks, besides embeddings and residual sums",
     )
-    heads: int = option(4, "attention heads")
-    head_features: int = option(64, "width of a head")
-    hidden_features: int = option(1024, "width of the hidden layer of the feed-forward networks")
-    norm: str = norm_option("after")
-
-
-@dataclasses.dataclass(frozen=True)
-class TokenPredictionConfig(MethodsConfig):
-    """Options of an experiment on the prediction of tokens."""
-
-    data: TokenPredictionData = TokenPredictionData()
-    model: TokenPredictionModelConfig = TokenPredictionModelConfig()
 
 
 class TokenPrediction(TextTask):
@@ -89,11 +63,13 @@ class TokenPrediction(TextTask):
     Attributes:
       network: Class of the model.
       predicted: Name of the column of the predicted tokens.
+      sequences: Dict from "encoder" or "decoder" to the column of its input sequences.
     """
 
     criterion: ClassVar[str] = "loss"
     network: ClassVar[Callable[..., nnx.Module]]
     predicted: ClassVar[str]
+    sequences: ClassVar[Mapping[str, str]]
 
     @property
     def max_length(self) -> int | None:
@@ -112,15 +88,14 @@ class TokenPrediction(TextTask):
         losses = token_cross_entropy(
             outputs.logits, batch[self.predicted], smoothing=self.label_smoothing
         )
-        total = jnp.where(self._mask(batch), losses, 0).sum(axis=-1)
-        return total / jnp.maximum(self._lengths(batch), 1)
+        return masked_mean(losses, length_mask(batch, self.predicted))
 
     def example_weights(self, batch: Batch) -> Float[Array, " B"]:
-        return batch["weight"] * self._lengths(batch)
+        return batch["weight"] * batch[f"{self.predicted}_length"]
 
     def counts(self, outputs: Any, batch: Batch) -> dict[str, Array]:
         tokens = batch[self.predicted]
-        counted = self._mask(batch) & (batch["weight"] > 0)[:, None]
+        counted = length_mask(batch, self.predicted) & (batch["weight"] > 0)[:, None]
         right = outputs.logits.argmax(axis=-1) == tokens
         return {
             "log_loss": jnp.where(counted, token_cross_entropy(outputs.logits, tokens), 0).sum(),
@@ -134,13 +109,41 @@ class TokenPrediction(TextTask):
             "accuracy": float(counts["right"] / counts["tokens"]),
         }
 
-    def _lengths(self, batch: Batch) -> Array:
-        return batch[f"{self.predicted}_length"]
+    @classmethod
+    def prepare(cls, config: Any) -> PreparedData:
+        """Train a tokenizer of subwords on the training set, and read the examples."""
+        dataset = open_dataset(config.data)
+        fields = cls.find_fields(config.data, dataset)
+        tokenizer = load_or_train_tokenizer(dataset, fields, size=config.data.vocabulary)
+        tables = cls.read_tables(config, dataset, tokenizer)
+        lengths = {
+            name: [table.lengths((column,)) for table in tables.values()]
+            for name, column in cls.sequences.items()
+        }
+        means = {name: float(train.mean()) for name, (train, *_) in lengths.items()}
+        longest = {name: max(int(split.max()) for split in x) for name, x in lengths.items()}
+        about, messages = describe_data(
+            config.data,
+            dataset,
+            tokenizer,
+            tables,
+            labels=(),
+            lengths=TextLengths(sum(means.values()), means, longest),
+            messages=cls.describe_examples(config.data, dataset, tables),
+        )
+        return PreparedData(config, tokenizer, tables, about, messages)
 
-    def _mask(self, batch: Batch) -> Bool[Array, "B T"]:
-        """Return a mask that is True for predicted tokens and False for padding."""
-        positions = jnp.arange(batch[self.predicted].shape[1])
-        return positions[None, :] < self._lengths(batch)[:, None]
+    @classmethod
+    @abc.abstractmethod
+    def find_fields(cls, config: Any, dataset: TextBuilder) -> Sequence[str]:
+        """Return the names of the text fields of an example."""
+
+    @classmethod
+    @abc.abstractmethod
+    def describe_examples(
+        cls, config: Any, dataset: TextBuilder, tables: Mapping[str, Table]
+    ) -> list[str]:
+        """Return lines to print about the examples of all splits."""
 
 
 def load_or_train_tokenizer(dataset: TextBuilder, fields: Sequence[str], *, size: int) -> Tokenizer:
@@ -166,45 +169,3 @@ def load_or_train_tokenizer(dataset: TextBuilder, fields: Sequence[str], *, size
         path.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(path, tokenizer.to_str(pretty=True))
     return tokenizer
-
-
-def prepare_token_prediction(
-    config: TokenPredictionConfig,
-    dataset: TextBuilder,
-    fields: Sequence[str],
-    *,
-    read_table: Callable[[Any, TextBuilder, str, Tokenizer], Table],
-    columns: Mapping[str, str],
-    describe: Callable[[Mapping[str, Table]], Sequence[str]],
-) -> PreparedData:
-    """Train a tokenizer of subwords on the training set, and return all data of an experiment.
-
-    Args:
-      config: Config of the experiment.
-      dataset: Builder of the data set.
-      fields: Names of the text fields of an example.
-      read_table: Returns the examples of a split, called as `read_table(config, dataset, split,
-        tokenizer)`.
-      columns: Dict from "encoder" or "decoder" to the column of its input sequences.
-      describe: Returns lines to print about the examples of all splits.
-    """
-    tokenizer = load_or_train_tokenizer(dataset, fields, size=config.data.vocabulary)
-    tables = {split: read_table(config, dataset, split, tokenizer) for split in SPLITS}
-    means = {
-        name: float(tables["train"].lengths((column,)).mean()) for name, column in columns.items()
-    }
-    about, messages = describe_data(
-        config.data,
-        dataset,
-        tokenizer,
-        tables,
-        labels=(),
-        average_length=sum(means.values()),
-        sequence_lengths=means,
-        longest_sequences={
-            name: max(int(table.lengths((column,)).max()) for table in tables.values())
-            for name, column in columns.items()
-        },
-        messages=describe(tables),
-    )
-    return PreparedData(config, tokenizer, tables, about, messages)

@@ -1,7 +1,6 @@
 """Translation: sentences of one language into sentences of another."""
 
 import dataclasses
-import functools
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
@@ -11,23 +10,26 @@ from tokenizers import Tokenizer
 from distattn_jax.data import DataError, Table, TextBuilder, encode, iterate_split
 from distattn_jax.models import METHODS, Translator, shift_right
 from distattn_jax.models.methods import SAME_AS_KEYS
-from distattn_jax.tasks.preparation import SPLITS, PreparedData, open_dataset
-from distattn_jax.tasks.text_task import RELATIVE_POSITION_METHODS, dataset_option
+from distattn_jax.tasks.configs import (
+    RELATIVE_POSITION_METHODS,
+    MethodsConfig,
+    TransformerConfig,
+    dataset_option,
+)
+from distattn_jax.tasks.preparation import describe_long_examples
 from distattn_jax.tasks.token_prediction import (
     TokenPrediction,
-    TokenPredictionConfig,
-    TokenPredictionData,
-    TokenPredictionModelConfig,
-    prepare_token_prediction,
+    inner_dropout_option,
+    norm_option,
 )
-from distattn_jax.train import Batch, option
+from distattn_jax.train import Batch, DataConfig, option
 
 COLUMNS = ("source", "target")
 SWITCHED_METHODS = tuple(name for name, method in METHODS.items() if method.has_switches)
 
 
 @dataclasses.dataclass(frozen=True)
-class TranslationData(TokenPredictionData):
+class TranslationData(DataConfig):
     """Options of the data set, the languages, the vocabulary and the batches, for translation."""
 
     dataset: str = dataset_option("multi30k", "parallel_text", "wmt14_de", "wmt14_fr")
@@ -37,38 +39,49 @@ class TranslationData(TokenPredictionData):
         32_768, "largest number of subwords of both languages together, trained on the training set"
     )
     longest: int = option(
-        128, "training pairs with more tokens on a side, [END] included, are left out"
+        128,
+        "training pairs with more tokens on a side, [END] included, are left out",
+        minimum=2,  # a token and [END]
     )
     batch_tokens: int = option(
         4096,
         "largest number of source tokens, and of target tokens, in a batch with its padding, over "
         "all devices; 0 for batches of batch_size examples",
+        minimum=0,
     )
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self.require_at_least(2, "longest")  # a token and [END]
-        self.require_at_least(0, "batch_tokens")
         self.require(self.source != self.target, "target", f"another language than {self.source!r}")
 
 
 @dataclasses.dataclass(frozen=True)
-class TranslationModelConfig(TokenPredictionModelConfig):
+class TranslationModelConfig(TransformerConfig):
     """Options of the sizes and initial values of the translator."""
 
-    layers: int = option(3, "layers of the encoder, and of the decoder")
+    dropout_rate: tuple[float, ...] = option((0.1,), "dropout rate", grid=True, minimum=0)
+    inner_dropout: bool = inner_dropout_option()
+    layers: int = option(3, "layers of the encoder, and of the decoder", minimum=1)
+    heads: int = option(4, "attention heads", minimum=1)
+    head_features: int = option(64, "width of a head", minimum=1)
+    hidden_features: int = option(
+        1024, "width of the hidden layer of the feed-forward networks", minimum=1
+    )
+    norm: str = norm_option("after")
     key_distance: tuple[int, ...] = option(
         (16,),
         "distance at which relative positions are clipped for the keys, if below max_distance; -1 "
         "removes the position vectors of the keys",
         grid=True,
         methods=SWITCHED_METHODS,
+        minimum=-1,
     )
     value_distance: tuple[int, ...] = option(
         (SAME_AS_KEYS,),
         f"like key_distance, but for the values; {SAME_AS_KEYS} means key_distance",
         grid=True,
         methods=SWITCHED_METHODS,
+        minimum=SAME_AS_KEYS,
     )
     sinusoids: tuple[int, ...] = option(
         (0,), "1 adds sinusoidal positions, 0 does not", grid=True, methods=SWITCHED_METHODS
@@ -81,13 +94,11 @@ class TranslationModelConfig(TokenPredictionModelConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self.require_at_least(-1, "key_distance")
-        self.require_at_least(SAME_AS_KEYS, "value_distance")
         self.require(set(self.sinusoids) <= {0, 1}, "sinusoids", "0 or 1")
 
 
 @dataclasses.dataclass(frozen=True)
-class TranslationConfig(TokenPredictionConfig):
+class TranslationConfig(MethodsConfig):
     """Options of an experiment on translation."""
 
     task: ClassVar[str] = "translation"
@@ -109,11 +120,16 @@ class TranslationConfig(TokenPredictionConfig):
 
 
 class Translation(TokenPrediction):
-    """Translate sentences: predict the tokens of the target, given the source."""
+    """Translate sentences: predict the tokens of the target, given the source.
 
+    Both languages have one vocabulary.
+    """
+
+    config_class = TranslationConfig
     length_columns = COLUMNS
     network = Translator
     predicted: ClassVar[str] = "target"
+    sequences: ClassVar[Mapping[str, str]] = {"encoder": "source", "decoder": "target"}
 
     @property
     def label_smoothing(self) -> float:
@@ -124,18 +140,40 @@ class Translation(TokenPrediction):
         source = batch["source"], batch["source_length"]
         return model(*source, inputs, batch["target_length"], **arguments)
 
+    @classmethod
+    def find_fields(cls, config: Any, dataset: TextBuilder) -> tuple[str, ...]:
+        return find_languages(config, dataset)
 
-def prepare(config: TranslationConfig) -> PreparedData:
-    """Prepare a data set of sentence pairs, with one vocabulary for both languages."""
-    dataset = open_dataset(config.data)
-    return prepare_token_prediction(
-        config,
-        dataset,
-        find_languages(config.data, dataset),
-        read_table=read_table,
-        columns={"encoder": "source", "decoder": "target"},
-        describe=functools.partial(describe_long_pairs, config.data, dataset),
-    )
+    @classmethod
+    def describe_examples(
+        cls, config: Any, dataset: TextBuilder, tables: Mapping[str, Table]
+    ) -> list[str]:
+        return describe_long_examples(
+            dataset, tables, COLUMNS, config.longest, name="pairs", unit="tokens on a side"
+        )
+
+    @classmethod
+    def read_table(
+        cls, config: Any, dataset: TextBuilder, split: str, tokenizer: Tokenizer
+    ) -> Table:
+        """Return the examples of a split: the token ids of both sentences, each with [END].
+
+        Training pairs that are longer than `longest` on a side are left out.
+        """
+        languages = find_languages(config.data, dataset)
+        rows = iterate_split(dataset, split)
+        both = encode(tokenizer, (row[language] for row in rows for language in languages))
+        is_source = np.arange(len(both)) % 2 == 0
+        columns = {"source": both.select(is_source), "target": both.select(~is_source)}
+        if split == "train":
+            short = Table(columns).lengths(COLUMNS) <= config.data.longest
+            if not short.any():
+                raise DataError(
+                    f"--data.longest ({config.data.longest}) must be at least the length of some "
+                    f"training pair; all {len(short):,} pairs are longer."
+                )
+            columns = {name: column.select(short) for name, column in columns.items()}
+        return Table(columns)
 
 
 def find_languages(config: TranslationData, dataset: TextBuilder) -> tuple[str, str]:
@@ -149,44 +187,3 @@ def find_languages(config: TranslationData, dataset: TextBuilder) -> tuple[str, 
                 f"got {language!r}."
             )
     return config.source, config.target
-
-
-def describe_long_pairs(
-    config: TranslationData, dataset: TextBuilder, tables: Mapping[str, Table]
-) -> list[str]:
-    """Return messages about the pairs with more than `longest` tokens on a side.
-
-    Such pairs of the training set are left out. Such pairs of the other splits are kept whole,
-    because a translator must translate every sentence.
-    """
-    reason = f"with more than {config.longest} tokens on a side (--data.longest)"
-    left_out = dataset.info.splits["train"].num_examples - len(tables["train"])
-    lines = [f"left out: {left_out:,} pairs of train {reason}"] if left_out else []
-    for split in SPLITS[1:]:
-        kept = int((tables[split].lengths(COLUMNS) > config.longest).sum())
-        if kept:
-            lines.append(f"kept whole: {kept:,} pairs of {split} {reason}")
-    return lines
-
-
-def read_table(
-    config: TranslationConfig, dataset: TextBuilder, split: str, tokenizer: Tokenizer
-) -> Table:
-    """Return the examples of a split: the token ids of both sentences, each with [END].
-
-    Training pairs that are longer than `longest` on a side are left out.
-    """
-    languages = find_languages(config.data, dataset)
-    rows = iterate_split(dataset, split)
-    both = encode(tokenizer, (row[language] for row in rows for language in languages))
-    is_source = np.arange(len(both)) % 2 == 0
-    columns = {"source": both.select(is_source), "target": both.select(~is_source)}
-    if split == "train":
-        short = Table(columns).lengths(COLUMNS) <= config.data.longest
-        if not short.any():
-            raise DataError(
-                f"--data.longest ({config.data.longest}) must be at least the length of some "
-                f"training pair; all {len(short):,} pairs are longer."
-            )
-        columns = {name: column.select(short) for name, column in columns.items()}
-    return Table(columns)

@@ -1,6 +1,7 @@
 """Batches of a task's tables, and the placement of batches on the devices of a mesh."""
 
 import concurrent.futures
+import contextlib
 from typing import Any, NamedTuple
 
 import jax
@@ -98,7 +99,7 @@ class Stacked(NamedTuple):
     end: np.int32
 
 
-class BatchLoader:
+class BatchLoader(contextlib.AbstractContextManager):
     """Load consecutive batches onto the devices.
 
     Batches of the same padded length are stacked, so that one transfer and one program serve
@@ -163,9 +164,6 @@ class BatchLoader:
     def close(self) -> None:
         """Stop the threads."""
         self._threads.shutdown(cancel_futures=True)
-
-    def __enter__(self) -> "BatchLoader":
-        return self
 
     def __exit__(self, *_: Any) -> None:
         self.close()

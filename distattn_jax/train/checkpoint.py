@@ -8,12 +8,12 @@ of integers, so it is equal on every mesh.
 """
 
 import concurrent.futures
+import contextlib
 import logging
 import os
 import sys
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +35,7 @@ class CheckpointError(Exception):
     """Raised when a checkpoint cannot be written, or when checkpoints exist and none is usable."""
 
 
-class Checkpoints:
+class Checkpoints(contextlib.AbstractContextManager):
     """The checkpoints of one run.
 
     Args:
@@ -80,10 +80,8 @@ class Checkpoints:
     def _complete(self, step: int, written: Any) -> None:
         """Wait until Orbax has written a checkpoint, write its manifest, delete older checkpoints.
 
-        Args:
-          step: Step of the checkpoint.
-          written: Response of Orbax. Its method `result` also ends a thread and an event loop of
-            Orbax. Without this call, every checkpoint would leave them behind.
+        The method `result` of the response of Orbax also ends a thread and an event loop of
+        Orbax. Without this call, every checkpoint would leave them behind.
         """
         written.result()
         if jax.process_index() == 0:
@@ -101,7 +99,7 @@ class Checkpoints:
         kept = {path.name for path in (*checkpoints, *map(manifest.manifest_path, checkpoints))}
         for path in self.directory.iterdir():
             if path.name.partition(".")[0].isdigit() and path.name not in kept:
-                with suppress(OSError):
+                with contextlib.suppress(OSError):
                     path.rmtree() if path.is_dir() else path.unlink()
 
     def wait(self) -> None:
@@ -208,9 +206,7 @@ class Checkpoints:
     def _describe_problems(self, problems: dict[int, str], *, used: int | None) -> str:
         """Return a paragraph about the checkpoints that cannot be used.
 
-        Args:
-          problems: Reason for each checkpoint, by step.
-          used: Step of the checkpoint that is used instead; None if there is none.
+        `used` is the step of the checkpoint that is used instead; None if there is none.
         """
         lines = [f"\n  step {step}: {reason}" for step, reason in problems.items()]
         if used is not None:
@@ -225,7 +221,7 @@ class Checkpoints:
             "1, remove this folder."
         )
 
-    @contextmanager
+    @contextlib.contextmanager
     def _explain_failure(self, step: int) -> Iterator[None]:
         """Turn an error about a checkpoint that cannot be written into a `CheckpointError`."""
         try:
@@ -250,9 +246,6 @@ class Checkpoints:
         finally:
             self._thread.shutdown()
             logging.getLogger("absl").removeFilter(self._filter)
-
-    def __enter__(self) -> "Checkpoints":
-        return self
 
     def __exit__(self, *_: Any) -> None:
         self.close()

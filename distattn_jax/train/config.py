@@ -6,7 +6,8 @@ combination of these values and each seed. All models are trained side by side i
 """
 
 import dataclasses
-from typing import Any, ClassVar, TypeVar
+import functools
+from typing import ClassVar, TypeVar
 
 from distattn_jax.train.options import Options, is_read_by, iterate_options, option, replace_options
 
@@ -19,19 +20,21 @@ MAX_SEEDS, MAX_EPOCHS = 100_000, 1_000_000
 
 @dataclasses.dataclass(frozen=True)
 class DataConfig(Options):
-    """Options that define how examples are divided into batches."""
+    """Options that select a data set and define how its examples are divided into batches."""
 
-    batch_size: int = option(64, "number of examples in a batch, over all devices")
-    buckets: int = option(4, "number of different lengths that batches are padded to")
+    batch_size: int = option(64, "number of examples in a batch, over all devices", minimum=1)
+    buckets: int = option(4, "number of different lengths that batches are padded to", minimum=1)
     seed: int = option(
-        0, "seed of the order of examples; all methods and all model seeds use the same order"
+        0,
+        "seed of the order of examples; all methods and all model seeds use the same order",
+        minimum=0,
+        maximum=SEED_LIMIT - 1,
     )
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self.require_at_least(1, "batch_size", "buckets")
-        self.require_at_least(0, "seed")
-        self.require_at_most(SEED_LIMIT - 1, "seed")
+    dataset: str = option("", "name of the data set")
+    directory: str = option("data", "folder of prepared data sets", changes_result=False)
+    manual_dir: str = option(
+        "", "folder with the raw files; empty downloads them if possible", changes_result=False
+    )
 
     @property
     def batch_tokens(self) -> int:
@@ -50,56 +53,53 @@ class DataConfig(Options):
 class OptimizerConfig(Options):
     """Options of Adam, its learning rate and its weight decay."""
 
-    learning_rate: tuple[float, ...] = option((1e-3,), "peak learning rate", grid=True)
+    learning_rate: tuple[float, ...] = option((1e-3,), "peak learning rate", grid=True, minimum=0)
     schedule: str = option(
         "constant",
         "learning-rate schedule after warm-up",
         choices=("constant", "linear", "cosine", "inverse_square_root"),
     )
-    warmup_steps: int = option(0, "steps in which the learning rate rises to its peak")
+    warmup_steps: int = option(
+        0, "steps in which the learning rate rises to its peak", minimum=0, maximum=MAX_STEPS
+    )
     weight_decay: float = option(
-        0.0, "decoupled weight decay (AdamW) of matrices; biases and norms are not decayed"
+        0.0,
+        "decoupled weight decay (AdamW) of matrices; biases and norms are not decayed",
+        minimum=0,
     )
     b1: float = option(0.9, "decay of the first moment")
     b2: float = option(0.999, "decay of the second moment")
     epsilon: float = option(1e-8, "number added to the root of the second moment")
-    clip_norm: float = option(0.0, "largest global gradient norm; 0 disables clipping")
+    clip_norm: float = option(0.0, "largest global gradient norm; 0 disables clipping", minimum=0)
     accumulate: int = option(
-        1, "number of parts of a batch, computed one after another to save memory"
+        1, "number of parts of a batch, computed one after another to save memory", minimum=1
     )
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self.require_at_least(0, "learning_rate", "warmup_steps", "weight_decay", "clip_norm")
-        self.require_at_least(1, "accumulate")
-        self.require_at_most(MAX_STEPS, "warmup_steps")
         for name in ("b1", "b2"):
             self.require(0 <= getattr(self, name) < 1, name, "in [0, 1)")
         self.require(self.epsilon > 0, "epsilon", "above 0")
 
 
-def _placement(default: Any, explanation: str) -> Any:
-    """Declare an option that cannot change results, such as the place where a run is stored."""
-    return option(default, explanation, changes_result=False)
+# Declares an option that cannot change results, such as the place where a run is stored.
+_placement = functools.partial(option, changes_result=False)
 
 
 @dataclasses.dataclass(frozen=True)
 class MeshConfig(Options):
     """Numbers of devices and processes. Batches are sharded over `data`, heads over `model`."""
 
-    data: int = _placement(0, "devices that share a batch; 0 means all devices divided by `model`")
-    model: int = _placement(1, "devices that share the heads")
+    data: int = _placement(
+        0, "devices that share a batch; 0 means all devices divided by `model`", minimum=0
+    )
+    model: int = _placement(1, "devices that share the heads", minimum=1)
     coordinator: str = _placement("", "host:port of process 0, for runs of several processes")
     processes: int = _placement(
-        0, "number of processes; 0 for a single process or automatic detection"
+        0, "number of processes; 0 for a single process or automatic detection", minimum=0
     )
     process: int = _placement(-1, "index of this process; -1 for automatic detection")
     cluster: bool = _placement(False, "detect all hosts automatically, as on a Cloud TPU slice")
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self.require_at_least(0, "data", "processes")
-        self.require_at_least(1, "model")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -107,24 +107,18 @@ class OutputConfig(Options):
     """Options of the files that a run writes."""
 
     directory: str = _placement("runs", "folder of all runs (a local folder or a bucket)")
-    log_every: int = _placement(50, "steps between two lines of metrics")
-    evaluate_every: int = (
-        option(  # A validation may find better parameters, so it decides a result.
-            0, "steps between two validations; 0 for once an epoch"
-        )
+    log_every: int = _placement(50, "steps between two lines of metrics", minimum=1)
+    # A validation may find better parameters, so this option can change results.
+    evaluate_every: int = option(0, "steps between two validations; 0 for once an epoch", minimum=0)
+    checkpoint_every: int = _placement(
+        0, "steps between two checkpoints; 0 for every validation", minimum=0
     )
-    checkpoint_every: int = _placement(0, "steps between two checkpoints; 0 for every validation")
     keep: int = _placement(
-        2, "number of checkpoints kept; each contains the best parameters so far"
+        2, "number of checkpoints kept; each contains the best parameters so far", minimum=1
     )
     test: bool = _placement(True, "evaluate on the test set at the end; a search does not")
     tensorboard: bool = _placement(True, "write TensorBoard events")
     profile: bool = _placement(False, "write a profile of five steps")
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self.require_at_least(1, "log_every", "keep")
-        self.require_at_least(0, "evaluate_every", "checkpoint_every")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -140,10 +134,20 @@ class Config(Options):
     methods: tuple[str, ...] = option(
         (), "attention variants or guides to compare, one run each", changes_result=False
     )
-    seeds: int = option(1, "number of seeds, trained side by side for each setting of the grid")
-    seed: int = option(0, "first of the consecutive seeds")
-    epochs: float = option(1.0, "number of passes over the training set")
-    steps: int = option(0, "number of training steps; 0 computes it from the epochs")
+    seeds: int = option(
+        1,
+        "number of seeds, trained side by side for each setting of the grid",
+        minimum=1,
+        maximum=MAX_SEEDS,
+    )
+    seed: int = option(0, "first of the consecutive seeds", minimum=0)
+    epochs: float = option(1.0, "number of passes over the training set", maximum=MAX_EPOCHS)
+    steps: int = option(
+        0,
+        "number of training steps; 0 computes it from the epochs",
+        minimum=0,
+        maximum=MAX_STEPS,
+    )
     search: str = option(
         "", "folder of a finished search; each method uses its best setting found there"
     )
@@ -151,11 +155,13 @@ class Config(Options):
         0,
         "largest number of models computed at a time, in equal groups, to save memory; 0 for all",
         changes_result=False,
+        minimum=0,
     )
     steps_at_once: int = option(
         0,
         "largest number of steps in one call of the compiled program; 0 for about 0.25 s of steps",
         changes_result=False,
+        minimum=0,
     )
     data: DataConfig = DataConfig()
     optimizer: OptimizerConfig = OptimizerConfig()
@@ -166,13 +172,8 @@ class Config(Options):
         super().__post_init__()
         is_folder_name = self.name not in ("", ".", "..") and not set("/\\\0") & set(self.name)
         self.require(is_folder_name, "name", "a folder name, without / or \\")
-        self.require_at_least(1, "seeds")
-        self.require_at_least(0, "seed", "steps", "models_at_once", "steps_at_once")
-        self.require_at_most(MAX_SEEDS, "seeds")
         self.require_at_most(SEED_LIMIT - self.seeds, "seed")
         self.require(self.epochs > 0, "epochs", "above 0")
-        self.require_at_most(MAX_EPOCHS, "epochs")
-        self.require_at_most(MAX_STEPS, "steps")
         self.require(len(self.methods) > 0, "methods", "at least one name")
         if not self.data.batch_tokens and self.data.batch_size % self.optimizer.accumulate:
             raise ValueError(

@@ -46,10 +46,7 @@ def watch_for_stop() -> Iterator[Callable[[int], signal.Signals | None]]:
 def _receive(number: signal.Signals, received: list[signal.Signals], several: bool) -> None:
     """Record a signal, and tell the user what a Ctrl-C does.
 
-    Args:
-      number: The signal.
-      received: Signals received before, to which this one is added.
-      several: True if the run has several processes.
+    `several` is True if the run has several processes.
     """
     if number == signal.SIGINT:
         if signal.SIGINT in received:
@@ -69,10 +66,6 @@ def _forward_signals(
 
     A signal handler of Python runs in the main thread, and only after the current call into XLA. A
     long step would delay it. The thread reads the signals from a pipe, which Python writes at once.
-
-    Args:
-      watched: Signals to forward.
-      receive: Function to call with the signal.
     """
     read_end, write_end = os.pipe()
     os.set_blocking(write_end, False)

@@ -13,8 +13,7 @@ import numpy as np
 from etils import epath
 
 from distattn_jax.data.files import DataError
-from distattn_jax.train.atomic_write import write_atomically
-from distattn_jax.train.run_files import read_json_lines
+from distattn_jax.train.run_files import read_json_lines, write_atomically
 from distattn_jax.train.tensorboard import EventWriter
 
 Line = dict[str, Any]

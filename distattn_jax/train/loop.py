@@ -29,8 +29,8 @@ from distattn_jax.train.dispatch import DispatchLimit
 from distattn_jax.train.evaluation import evaluate, lower_evaluation
 from distattn_jax.train.interrupt import watch_for_stop
 from distattn_jax.train.members import group_size, list_members, stack_members
-from distattn_jax.train.metrics import score
 from distattn_jax.train.optimizer import make_schedule
+from distattn_jax.train.results import score
 from distattn_jax.train.run import Run
 from distattn_jax.train.run_logger import RunLogger
 from distattn_jax.train.state import (
@@ -216,9 +216,7 @@ class Trainer:
     def _next_stop(self, step: int, start: int) -> int:
         """Return the next step after which the host logs, validates, saves, profiles or ends.
 
-        Args:
-          step: Number of steps done.
-          start: Number of steps that were done before this process resumed the run.
+        `start` steps were done before this process resumed the run.
         """
         intervals = (self.config.output.log_every, self.evaluate_every, self.save_every)
         stops = [step - step % every + every for every in intervals]
@@ -318,11 +316,8 @@ class Trainer:
     def _profile(self, run: Run, done: int, total: int, state: TrainState) -> None:
         """Start or stop the profile of the run, if it is due.
 
-        Args:
-          run: Folder of the run.
-          done: Number of steps done since this process started.
-          total: Value of `done` after the last step of the run.
-          state: State after the steps done.
+        `done` is the number of steps since this process started, and `total` its value
+        after the last step of the run.
         """
         if not self.config.output.profile:
             return

@@ -12,7 +12,7 @@ import chex
 import jax
 import jax.numpy as jnp
 import optax
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Bool, Float, Int
 
 # A function of the model's outputs and a batch.
 Loss = Callable[[Any, dict[str, Array]], Float[Array, " B"]]
@@ -80,6 +80,16 @@ def weighted_sum(values: Float[Array, " B"], weights: Float[Array, " B"]) -> Flo
     Examples of weight 0, such as padding, contribute 0 even where their value is NaN.
     """
     return jnp.where(weights > 0, weights * jnp.where(weights > 0, values, 0), 0).sum()
+
+
+def length_mask(batch: Mapping[str, Array], name: str) -> Bool[Array, "B T"]:
+    """Return a mask that is True for the elements of a column of sequences, False for padding."""
+    return jnp.arange(batch[name].shape[1])[None, :] < batch[f"{name}_length"][:, None]
+
+
+def masked_mean(values: Float[Array, "B T"], mask: Bool[Array, "B T"]) -> Float[Array, " B"]:
+    """Return the mean of each row over the values where `mask` is True, or 0 if there are none."""
+    return jnp.where(mask, values, 0).sum(axis=-1) / jnp.maximum(mask.sum(axis=-1), 1)
 
 
 def token_cross_entropy(

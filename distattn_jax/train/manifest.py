@@ -11,7 +11,7 @@ from typing import Any
 
 from etils import epath
 
-from distattn_jax.train.atomic_write import write_atomically
+from distattn_jax.train.run_files import write_atomically
 
 
 def manifest_path(checkpoint: epath.Path) -> epath.Path:

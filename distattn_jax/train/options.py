@@ -6,7 +6,8 @@ has a dotted name such as `optimizer.learning_rate`. The metadata of a field con
 - `grid`: True if the values of the option form an axis of the hyperparameter grid;
 - `changes_result`: False for options that only affect where or how a run is computed and stored;
 - `methods`: names of the methods (attention variants or guides) that use the option, or None if all
-  methods use it.
+  methods use it;
+- `minimum`, `maximum`: smallest and largest allowed value, or None.
 """
 
 import argparse
@@ -31,6 +32,8 @@ def option(
     grid: bool = False,
     changes_result: bool = True,
     methods: tuple[str, ...] | None = None,
+    minimum: float | int | None = None,
+    maximum: float | int | None = None,
 ) -> Any:
     """Declare one option as a dataclass field.
 
@@ -42,6 +45,8 @@ def option(
       changes_result: False if the option cannot change the result of a run.
       methods: Names of the methods (attention variants or guides) that use this option. None
         means that all methods use this option.
+      minimum: Smallest allowed value; None for no limit.
+      maximum: Largest allowed value; None for no limit.
     """
     return dataclasses.field(
         default=default,
@@ -51,6 +56,8 @@ def option(
             "grid": grid,
             "changes_result": changes_result,
             "methods": methods,
+            "minimum": minimum,
+            "maximum": maximum,
         },
     )
 
@@ -73,6 +80,10 @@ class Options:
                     )
             if field.metadata.get("grid"):
                 self.require(len(values) > 0, field.name, "at least one value")
+            if field.metadata.get("minimum") is not None:
+                self.require_at_least(field.metadata["minimum"], field.name)
+            if field.metadata.get("maximum") is not None:
+                self.require_at_most(field.metadata["maximum"], field.name)
 
     def _check_type(self, field: dataclasses.Field) -> None:
         """Raise an error unless the value of an option has the declared type."""

@@ -1,12 +1,62 @@
-"""Agreement between the processes of a run."""
+"""Processes of a run: they agree on values, and one of them holds the lock on the folder."""
 
+import contextlib
+import datetime
+import errno
+import fcntl
 import json
-from collections.abc import Callable
+import os
+import socket
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import jax
 import numpy as np
 from jax.experimental import multihost_utils
+
+# Errors of file systems that have no locks, such as some network mounts.
+NO_LOCKS = (errno.ENOSYS, errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP)
+
+
+class LockedError(Exception):
+    """Raised when another process holds a lock. The message describes this process."""
+
+
+@contextlib.contextmanager
+def hold_lock(path: Path) -> Iterator[None]:
+    """Hold an exclusive lock on a file. The file names the process that holds the lock.
+
+    The file stays when the lock is released. A file system without locks locks nothing.
+
+    Args:
+      path: File, which is created if it does not exist.
+
+    Raises:
+      LockedError: Another process holds the lock.
+    """
+    with path.open("a+") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise LockedError(_describe_holder(path)) from None
+        except OSError as error:
+            if error.errno not in NO_LOCKS:
+                raise
+        file.truncate(0)
+        now = datetime.datetime.now().astimezone().isoformat(sep=" ", timespec="seconds")
+        file.write(json.dumps({"pid": os.getpid(), "host": socket.gethostname(), "since": now}))
+        file.flush()
+        yield
+
+
+def _describe_holder(path: Path) -> str:
+    """Return the process, the machine and the time that a locked file names."""
+    try:
+        holder = json.loads(path.read_text())
+        return f"process {holder['pid']} on {holder['host']}, since {holder['since']}"
+    except (OSError, ValueError, LookupError, TypeError):  # It is being written.
+        return "another process"
 
 
 def call_in_first_process(function: Callable[[], Any]) -> Any:

@@ -18,7 +18,7 @@ SPEED_SECONDS = 30.0  # the speed is the mean over this time
 WIDEST_BAR, NARROWEST_BAR = 30, 5  # columns
 
 
-class Progress:
+class Progress(contextlib.AbstractContextManager):
     """Display the step, the metrics, the steps per second and the time left.
 
     Speed and time left are measured from the first line on, because the first step may include
@@ -115,9 +115,6 @@ class Progress:
         shown = f"{speed:.3g}" if speed < 100 else f"{speed:.0f}"
         return f"{shown} {self._unit}/s", f"{_format_time(seconds)} left"
 
-    def __enter__(self) -> "Progress":
-        return self
-
     def __exit__(self, *exception: object) -> None:
         self.close()
 
@@ -183,10 +180,7 @@ def _fit_line(parts: list[str], fraction: float, width: int) -> str:
     If the line is too long, the bar is shortened first, then the bar is removed, then the metrics
     are removed from the last to the first.
 
-    Args:
-      parts: The step, the metrics, the speed and the time left, as text.
-      fraction: Completed fraction of the run, from 0 to 1.
-      width: Largest number of columns.
+    The parts are the step, the metrics, the speed and the time left.
     """
     text = "  ".join(parts)
     room = min(width - len(text) - 4, WIDEST_BAR)  # 4: two brackets and two spaces

@@ -10,9 +10,16 @@ from typing import Any
 
 import numpy as np
 
-from distattn_jax.train.metrics import score
-
 Result = Mapping[str, Any]
+LOWER_IS_BETTER = frozenset({"loss", "perplexity", "rmse", "mae"})
+
+
+def score(metric: str, value: float | np.ndarray) -> float | np.ndarray:
+    """Return the value of a metric, negated if lower values are better.
+
+    A higher score is therefore better for every metric.
+    """
+    return -value if metric in LOWER_IS_BETTER else value
 
 
 def group_by_setting(result: Result) -> list[list[int]]:

@@ -14,16 +14,20 @@ from typing import Any, NamedTuple
 import jax
 from etils import epath
 
-from distattn_jax.train.atomic_write import write_atomically
 from distattn_jax.train.config import Config
-from distattn_jax.train.lock import LockedError, hold_lock
 from distattn_jax.train.options import (
     describe_differences,
     options_to_dict,
     result_options,
 )
-from distattn_jax.train.processes import call_in_first_process
-from distattn_jax.train.run_files import read_json, read_json_lines, read_result
+from distattn_jax.train.processes import LockedError, call_in_first_process, hold_lock
+from distattn_jax.train.run_files import (
+    read_json,
+    read_json_lines,
+    read_result,
+    write_atomically,
+    write_json,
+)
 
 AnyPath = str | Path | epath.Path
 FORMAT = 3  # version of the files of a run; raised when older runs can no longer be read
@@ -255,11 +259,6 @@ def environment() -> dict[str, Any]:
         "devices": jax.device_count(),
         "processes": jax.process_count(),
     }
-
-
-def write_json(path: epath.Path, content: Any) -> None:
-    """Write a JSON file atomically: a killed process leaves no incomplete file."""
-    write_atomically(path, json.dumps(content, indent=2) + "\n")
 
 
 def _version(package: str) -> str | None:

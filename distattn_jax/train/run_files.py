@@ -1,5 +1,12 @@
-"""Read the JSON files of a run. Errors name the file, and the line of a file with lines."""
+"""Read and write the files of a run.
 
+Files are written atomically: they are complete or absent, even if their process is killed. Errors
+about a file that is read name the file, and the line of a file with lines.
+"""
+
+import errno
+import json
+import os
 from collections.abc import Collection
 from typing import Any
 
@@ -67,13 +74,7 @@ def read_result(path: epath.Path) -> dict[str, Any] | None:
 
 
 def _is_member(member: Any, criterion: str, splits: Collection[str]) -> bool:
-    """Return True if a part of a result is complete: seed, setting and metrics of one model.
-
-    Args:
-      member: Part of the result.
-      criterion: Name of the metric that each split must have.
-      splits: Names of the splits.
-    """
+    """Return True if a part of a result is complete: seed, setting and metrics of one model."""
     if not isinstance(member, dict) or not isinstance(member.get("seed"), int):
         return False
     parts = [member.get(name) for name in ("setting", *splits)]
@@ -81,3 +82,31 @@ def _is_member(member: Any, criterion: str, splits: Collection[str]) -> bool:
         isinstance(part, dict) and all(isinstance(value, int | float) for value in part.values())
         for part in parts
     ) and all(criterion in member[split] for split in splits)
+
+
+def is_disk_full(error: BaseException) -> bool:
+    """Return True if an error says that the disk, or the user's share of it, is full."""
+    return isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
+
+
+def write_atomically(path: epath.Path, text: str) -> None:
+    """Write a file under a temporary name, then rename it.
+
+    The file has either its old or its new content at any time, also after a power failure.
+    """
+    partial = path.with_name(f"{path.name}.{os.getpid()}.partial")
+    try:
+        with partial.open("w", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            if "://" not in str(path):
+                os.fsync(file.fileno())
+        partial.replace(path)
+    except BaseException:
+        partial.unlink(missing_ok=True)
+        raise
+
+
+def write_json(path: epath.Path, content: Any) -> None:
+    """Write a JSON file atomically: a killed process leaves no incomplete file."""
+    write_atomically(path, json.dumps(content, indent=2) + "\n")

@@ -1,5 +1,6 @@
 """Logging of a run: metrics to files, progress to the terminal, and a check for finite losses."""
 
+import contextlib
 import time
 from collections.abc import Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -20,7 +21,7 @@ class NonFiniteError(Exception):
     """Raised when a loss or a gradient is not finite."""
 
 
-class RunLogger:
+class RunLogger(contextlib.AbstractContextManager):
     """Write the metrics of a run, and raise an error if a loss or a gradient is not finite.
 
     A thread copies the sums of a window of steps to the host and writes them, while the device
@@ -162,9 +163,6 @@ class RunLogger:
             f"the loss or its gradient is not finite at step {bad[member] + 1} (member {member}, "
             f"learning rate {rate:.3g} on average around it). {kept}"
         )
-
-    def __enter__(self) -> "RunLogger":
-        return self
 
     def __exit__(self, *_: Any) -> None:
         self._thread.shutdown()

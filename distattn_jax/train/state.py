@@ -159,12 +159,7 @@ def _state_creator(task: Task) -> Callable[..., Training]:
 
 
 def _replace_parameters(params: Any, given: InitialParameters) -> Any:
-    """Return a copy of `params` in which the parameters in `given` have the given values.
-
-    Args:
-      params: Nested dictionaries of arrays.
-      given: Arrays by parameter path.
-    """
+    """Return a copy of `params` in which the parameters in `given` have the given values."""
     flat = nnx.traversals.flatten_mapping(params)
     for path, array in given.items():
         if path not in flat or flat[path].shape != array.shape:

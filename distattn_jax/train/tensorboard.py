@@ -13,6 +13,7 @@ The data of a record is a protobuf message `Event`. Only these fields are needed
 A field is encoded as the varint of (field number << 3) | wire type, followed by its content.
 """
 
+import contextlib
 import itertools
 import os
 import socket
@@ -47,7 +48,7 @@ def crc32c(data: bytes) -> int:
     return remainder ^ 0xFFFFFFFF
 
 
-class EventWriter:
+class EventWriter(contextlib.AbstractContextManager):
     """Write scalars to a new TensorBoard event file.
 
     Args:
@@ -91,9 +92,6 @@ class EventWriter:
         data = _key(1, EIGHT_BYTES) + struct.pack("<d", self._clock()) + fields
         length = struct.pack("<Q", len(data))
         self._file.write(length + _masked_checksum(length) + data + _masked_checksum(data))
-
-    def __enter__(self) -> "EventWriter":
-        return self
 
     def __exit__(self, *exception: object) -> None:
         self.close()

@@ -25,7 +25,6 @@ from distattn_jax.tasks import (
     TextTask,
 )
 from distattn_jax.train import (
-    DataConfig,
     OptimizerConfig,
     Options,
     OutputConfig,
@@ -37,6 +36,15 @@ TIMED_GUIDES = tuple(
     name for name, guide in GUIDES.items() if not guide.columns and not guide.constants
 )
 NEVER = 10**9  # steps between validations and checkpoints, which are not timed
+
+
+@dataclasses.dataclass(frozen=True)
+class BatchConfig(Options):
+    """Options that define how examples are divided into batches."""
+
+    batch_size: int = option(64, "number of examples in a batch, over all devices", minimum=1)
+    buckets: int = option(4, "number of different lengths that batches are padded to", minimum=1)
+    seed: int = option(0, "seed of the order of examples", minimum=0, maximum=2**32 - 1)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -61,7 +69,7 @@ class SpeedConfig(Options):
         "", "folder for speed.json (for guides guiding_speed.json); empty writes no file"
     )
     remat: bool = option(False, "recompute each layer in the backward pass (only for guides)")
-    data: DataConfig = DataConfig()
+    data: BatchConfig = BatchConfig()
     model: ModelConfig = ModelConfig()
     optimizer: OptimizerConfig = OptimizerConfig()
 

@@ -9,7 +9,7 @@ from etils import epath
 
 from distattn_jax.tasks import LanguageModelingConfig, read_split
 from distattn_jax.tasks.load import load_parameters, load_task
-from distattn_jax.train.atomic_write import write_atomically
+from distattn_jax.train.run_files import write_atomically
 from experiments.commands.perplexity import add_runs_and_lengths
 from experiments.commands.train import enable_compilation_cache
 from experiments.papers.formatting import markdown_table

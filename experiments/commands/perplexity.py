@@ -10,8 +10,8 @@ from etils import epath
 from distattn_jax.tasks import LanguageModelingConfig, load_config, measure_perplexity
 from distattn_jax.tasks.text_lengths import LengthResult, results_to_json
 from distattn_jax.train import RunError
-from distattn_jax.train.atomic_write import write_atomically
 from distattn_jax.train.members import list_members
+from distattn_jax.train.run_files import write_atomically
 from experiments.commands.evaluate import format_metrics
 from experiments.commands.train import enable_compilation_cache
 from experiments.papers.formatting import markdown_table

@@ -14,11 +14,11 @@ from distattn_jax import sharding
 from distattn_jax.tasks import make_trainer, open_task_run, prepare
 from distattn_jax.tasks.search import apply_search
 from distattn_jax.train import Config, MeshConfig, Run, RunError, Terminated, Trainer
-from distattn_jax.train.atomic_write import is_disk_full
 from distattn_jax.train.members import varied_axes
 from distattn_jax.train.options import list_set_options, parse_options
 from distattn_jax.train.progress import show_elapsed
 from distattn_jax.train.run import experiment_folder
+from distattn_jax.train.run_files import is_disk_full
 from experiments.bench.programs import is_out_of_memory
 from experiments.recipes import DEFAULT, load_recipe
 

@@ -8,11 +8,11 @@ metric, and the number of settings that were tried.
 from collections.abc import Iterable, Mapping, Sequence
 
 from distattn_jax.tasks.guides import GUIDES
-from distattn_jax.train.metrics import score
 from distattn_jax.train.results import (
     Result,
     group_by_setting,
     measured_splits,
+    score,
     select_members,
     values_by_seed,
 )

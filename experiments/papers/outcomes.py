@@ -3,8 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from distattn_jax.train.metrics import score
-from distattn_jax.train.results import Result, values_by_seed
+from distattn_jax.train.results import Result, score, values_by_seed
 from experiments.papers.formatting import (
     NOT_RUN,
     format_difference,

@@ -14,8 +14,7 @@ from typing import Any
 import numpy as np
 from etils import epath
 
-from distattn_jax.train.atomic_write import write_atomically
-from distattn_jax.train.run_files import read_json
+from distattn_jax.train.run_files import read_json, write_atomically
 
 AnyPath = str | Path | epath.Path
 FOLDER = Path(__file__).parent.parent / "results"

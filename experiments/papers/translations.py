@@ -17,8 +17,7 @@ from etils import epath
 
 from distattn_jax.data.files import DataError, read_text
 from distattn_jax.train import Run, RunError
-from distattn_jax.train.atomic_write import write_atomically
-from distattn_jax.train.run_files import read_json
+from distattn_jax.train.run_files import read_json, write_atomically
 
 FOLDER = "translations"
 

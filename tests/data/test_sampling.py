@@ -2,7 +2,7 @@
 
 import pytest
 
-from distattn_jax.data.sampling import draw_disjoint
+from distattn_jax.data.builder import draw_disjoint
 
 
 def test_the_sets_are_disjoint_and_have_their_sizes():

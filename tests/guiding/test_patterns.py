@@ -8,7 +8,7 @@ import pytest
 from jax.sharding import AxisType, NamedSharding, PartitionSpec
 
 from distattn_jax import guiding
-from distattn_jax.guiding import PmiTable, relations, selection
+from distattn_jax.guiding import PmiTable, arguments, relations
 from tests.guiding import oracles
 from tests.guiding.cases import CLOSE, draw
 from tests.unchecked import as_users_have_it
@@ -148,7 +148,7 @@ def test_token_ids_must_be_a_nonempty_sequence_of_integers():
     with pytest.raises(ValueError, match="periods must contain at least one number; got none"):
         guiding.period(TOKENS, LENGTHS, periods=())
     with pytest.raises(ValueError, match="delimiters must be a sequence of integers; got 1"):
-        as_users_have_it(selection).check_integers("delimiters", 1)
+        as_users_have_it(arguments).check_integers("delimiters", 1)
 
 
 def test_errors_name_the_array_with_a_wrong_shape():

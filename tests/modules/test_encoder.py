@@ -260,7 +260,7 @@ def test_errors_name_the_invalid_argument():
             )
     memory = SegmentMemory.empty(L, 4, 4, D)
     with pytest.raises(ValueError, match="mask must have the axes of the attention weights"):
-        as_users_have_it(modules.encoder).Encoder(L, D, N, rngs=nnx.Rngs(0))(
+        as_users_have_it(modules.layer_stack).Encoder(L, D, N, rngs=nnx.Rngs(0))(
             draw(4, 4, D), memory=memory, mask=jnp.ones((4, 8), bool)
         )
     with pytest.raises(ValueError, match=r"features \(10\) must be a multiple of num_heads \(4\)"):

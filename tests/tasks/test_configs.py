@@ -41,7 +41,7 @@ from distattn_jax.train.options import (
 )
 from experiments.recipes import list_recipes, load_recipe
 
-CONFIGS = {name: definition.config() for name, definition in TASKS.items()}
+CONFIGS = {task.config_class.task: task.config_class() for task in TASKS}
 
 
 @pytest.mark.parametrize("name", list_recipes())
@@ -54,7 +54,7 @@ def test_a_recipe_is_a_frozen_value_of_a_known_task(name):
         first = dataclasses.fields(part)[0].name
         with pytest.raises(dataclasses.FrozenInstanceError):
             setattr(part, first, getattr(part, first))
-    assert type(config) is TASKS[config.task].config
+    assert type(config) is type(CONFIGS[config.task])
     # The copy is built from the defaults, so that every value is checked again.
     assert options_from_dict(type(config)(), options_to_dict(config)) == config
     assert config.name == name  # A report finds the recipe by the name of the experiment.
@@ -337,3 +337,11 @@ def test_the_devices_of_a_mesh_have_equally_many_heads(config, model):
     with pytest.raises(ValueError, match=r"model.heads \(6\) must be a multiple of mesh.model"):
         config(model=model(heads=6), mesh=MeshConfig(model=4))
     config(model=model(heads=8), mesh=MeshConfig(model=4))
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_a_group_of_options_has_at_most_two_base_classes_with_options(name):
+    config = CONFIGS[name]
+    for group in (config, config.data, config.model):
+        levels = [base for base in type(group).mro() if dataclasses.is_dataclass(base)]
+        assert len(levels) <= 3, levels

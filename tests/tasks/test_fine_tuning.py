@@ -18,8 +18,7 @@ from distattn_jax.tasks import (
     PretrainedModelConfig,
     prepare,
 )
-from distattn_jax.tasks.fine_tuning_data import sample_rows
-from distattn_jax.tasks.pretrained_source import describe_source
+from distattn_jax.tasks.fine_tuning_data import describe_source, sample_rows
 from distattn_jax.train import MeshConfig
 from distattn_jax.train.members import list_members, placeholder_setting
 from tests.train import pretrained, tiny

@@ -36,7 +36,7 @@ BYTES = train_byte_level_bpe(["the service was awful"], size=259, end=True)
 
 def make_loaded(config, tokenizer=WORDS):
     """Return a model with random parameters, as if it had been loaded."""
-    task = find_task(config.task).task(config, tokenizer=tokenizer, labels=("a", "b"))
+    task = find_task(config.task)(config, tokenizer=tokenizer, labels=("a", "b"))
     setting = jax.tree.map(jnp.float32, list_members(config)[0].setting)
     model = task.make_model(setting, rngs=nnx.Rngs(0))
     return LoadedModel(task, model, tokenizer, ("a", "b"), config)

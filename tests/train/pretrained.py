@@ -50,7 +50,7 @@ def make_task(folder, config, **arguments):
       config: Config of one method of a fine-tuning task.
       **arguments: Further arguments of the task.
     """
-    return find_task(config.task).task(
+    return find_task(config.task)(
         config,
         tokenizer=load_pretrained_tokenizer(folder),
         labels=LABELS,

@@ -8,7 +8,7 @@ import pytest
 from distattn_jax import sharding
 from distattn_jax.tasks import TextClassificationData
 from distattn_jax.train import evaluate
-from distattn_jax.train.metrics import score
+from distattn_jax.train.results import score
 from tests.train import tiny
 
 CONFIG = tiny.make_config(seeds=2)

@@ -11,7 +11,7 @@ import sys
 
 import pytest
 
-from distattn_jax.train.lock import LockedError, hold_lock
+from distattn_jax.train.processes import LockedError, hold_lock
 
 HOLD_AND_WAIT = """
 import importlib.util, pathlib, sys

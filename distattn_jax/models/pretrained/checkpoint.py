@@ -235,10 +235,6 @@ def _get_parameter(module: Any, path: ParameterPath) -> Any:
 def _locate_tensors(files: list[Any], config: PretrainedConfig) -> tuple[dict[str, Any], list[str]]:
     """Find the tensors of an encoder in open safetensors files.
 
-    Args:
-      files: Open files of the checkpoint.
-      config: Configuration of the encoder.
-
     Returns:
       A dict from the normalized name of each tensor to (file, name in the file), and a list with a
       description of each unexpected tensor.
@@ -293,9 +289,7 @@ def _join_problems(problems: list[str]) -> str:
 def _conversion_advice(source: str, folder: str) -> str:
     """Return the part of an error message that explains how to convert a pickle checkpoint.
 
-    Args:
-      source: Folder of the pickle checkpoint, or its name on the Hugging Face hub.
-      folder: Folder to which the converted checkpoint should be written.
+    `source` is the folder of the pickle checkpoint, or its name on the Hugging Face hub.
     """
     return (
         "a pickle (.bin) may run any code and is not read. Convert it where transformers is "

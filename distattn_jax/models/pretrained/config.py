@@ -78,40 +78,36 @@ class PretrainedConfig:
         _check_choice("family", self.family, FAMILIES)
         _check_choice("activation", self.activation, tuple(ACTIVATIONS))
         for field in dataclasses.fields(self):
-            value = getattr(self, field.name)
-            if field.type is int and field.name != "padding" and value < 1:
-                raise ValueError(f"{field.name} must be at least 1; got {value}.")
-            if field.name.endswith("dropout_rate") and not 0 <= value < 1:
-                raise ValueError(f"{field.name} must be from 0 to below 1; got {value}.")
-        if self.layers > MAX_LAYERS:
-            raise ValueError(f"layers must be at most {MAX_LAYERS}; got {self.layers}.")
-        if not 0 < self.epsilon < 1:
-            raise ValueError(f"epsilon must be above 0 and below 1; got {self.epsilon}.")
-        if not 0 <= self.padding < self.vocabulary:
-            raise ValueError(
-                f"padding must be a token, 0 to {self.vocabulary - 1}; got {self.padding}."
+            name, value = field.name, getattr(self, field.name)
+            if field.type is int and name != "padding":
+                _check(value >= 1, f"{name} must be at least 1; got {value}.")
+            if name.endswith("dropout_rate"):
+                _check(0 <= value < 1, f"{name} must be from 0 to below 1; got {value}.")
+        features, heads, layers, groups = self.features, self.heads, self.layers, self.groups
+        _check(layers <= MAX_LAYERS, f"layers must be at most {MAX_LAYERS}; got {layers}.")
+        _check(0 < self.epsilon < 1, f"epsilon must be above 0 and below 1; got {self.epsilon}.")
+        _check(
+            0 <= self.padding < self.vocabulary,
+            f"padding must be a token, 0 to {self.vocabulary - 1}; got {self.padding}.",
+        )
+        _check(
+            self.max_length >= 1,
+            f"positions must be above {self.first_position}, the first position of a text; "
+            f"got {self.positions}.",
+        )
+        _check(
+            features % heads == 0, f"features ({features}) must be a multiple of heads ({heads})."
+        )
+        _check(layers % groups == 0, f"layers ({layers}) must be a multiple of groups ({groups}).")
+        if self.family != "albert":
+            _check(
+                self.embedding_features == features,
+                f"embedding_features must be features ({features}) for {self.family}; "
+                f"got {self.embedding_features}.",
             )
-        if self.max_length < 1:
-            raise ValueError(
-                f"positions must be above {self.first_position}, the first position of a text; "
-                f"got {self.positions}."
-            )
-        if self.features % self.heads:
-            raise ValueError(
-                f"features ({self.features}) must be a multiple of heads ({self.heads})."
-            )
-        if self.layers % self.groups:
-            raise ValueError(
-                f"layers ({self.layers}) must be a multiple of groups ({self.groups})."
-            )
-        if self.family != "albert" and self.embedding_features != self.features:
-            raise ValueError(
-                f"embedding_features must be features ({self.features}) for {self.family}; "
-                f"got {self.embedding_features}."
-            )
-        if self.family != "albert" and self.groups != self.layers:
-            raise ValueError(
-                f"groups must be layers ({self.layers}) for {self.family}; got {self.groups}."
+            _check(
+                groups == layers,
+                f"groups must be layers ({layers}) for {self.family}; got {groups}.",
             )
 
     @property
@@ -238,17 +234,18 @@ def _check_type(name: str, value: Any, expected: Any) -> Any:
 
     Raise a ValueError if the value is not of the expected type. If a float is expected, an integer
     is converted to float.
-
-    Args:
-      name: Name of the value, for error messages.
-      value: Value to check.
-      expected: Expected type.
     """
     if expected is float and isinstance(value, int) and not isinstance(value, bool):
         value = float(min(value, MAX_INTEGER))
     if not isinstance(value, expected) or isinstance(value, bool):
         raise ValueError(f"{name} must be of type {expected.__name__}; got {value!r}.")
     return value
+
+
+def _check(condition: bool, message: str) -> None:
+    """Raise a ValueError with this message unless the condition is True."""
+    if not condition:
+        raise ValueError(message)
 
 
 def _check_choice(name: str, value: str, choices: tuple[str, ...]) -> None:

@@ -146,11 +146,8 @@ def _dense_tensors(
 ) -> dict[ParameterPath, StoredTensor]:
     """Return a dict from parameter path to stored tensor for kernel and bias of a dense layer.
 
-    Args:
-      path: Path of the dense layer in the encoder.
-      name: Name of the dense layer in the checkpoint.
-      inputs: Shape of the input axes of the kernel.
-      outputs: Shape of the output axes of the kernel.
+    The path is that in the encoder, and the name is that in the checkpoint. `inputs` and
+    `outputs` are the shapes of the axes of the kernel.
     """
     shape = (int(np.prod(outputs)), int(np.prod(inputs)))
     return {
@@ -160,13 +157,7 @@ def _dense_tensors(
 
 
 def _norm_tensors(path: ParameterPath, name: str, width: int) -> dict[ParameterPath, StoredTensor]:
-    """Return a dict from parameter path to stored tensor for scale and bias of a layer norm.
-
-    Args:
-      path: Path of the layer norm in the encoder.
-      name: Name of the layer norm in the checkpoint.
-      width: Number of features.
-    """
+    """Return a dict from parameter path to stored tensor for scale and bias of a layer norm."""
     return {
         (*path, "scale"): StoredTensor(f"{name}.weight", (width,), (width,)),
         (*path, "bias"): StoredTensor(f"{name}.bias", (width,), (width,)),

@@ -11,8 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from distattn_jax.train.metrics import score
-from distattn_jax.train.results import Result, values_by_seed
+from distattn_jax.train.results import Result, score, values_by_seed
 from experiments.papers import outcomes
 from experiments.papers.formatting import (
     EMPTY,
