@@ -5,6 +5,7 @@ j, clipped to -k..k, in a table for keys and in a table for values.
 """
 
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 from jaxtyping import Array
