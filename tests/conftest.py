@@ -46,7 +46,11 @@ settings.load_profile("default")
 
 
 LONG_TESTS = (
+    "test_da_recipes.py",
     "test_five_minutes.py",
+    "test_loop.py",
+    "test_members.py",
+    "test_translate.py",
     "test_notebooks.py",
     "test_killed.py",
     "test_tpu_kernels.py",

@@ -97,7 +97,7 @@ def steps():
 
 
 def train_three_steps(step, training, config):
-    lengths = ([6, 3, 5, 1], [4, 4, 2, 6], [1, 6, 6, 2])  # One shape, so that steps compile once.
+    lengths = ([6, 3, 5, 1], [4, 4, 2], [1, 6, 6, 2])
     batches = [tiny.make_batch(one, seed=seed) for seed, one in enumerate(lengths)]
     state, _ = tiny.train(step, training, config, batches)
     return jax.tree.map(np.asarray, state.params)
