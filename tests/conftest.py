@@ -22,6 +22,7 @@ PACKAGE = Path(__file__).parent.parent / "distattn_jax"
 SELF_CHECKED = {"distattn_jax.attention.call", "distattn_jax.modules.batch_axes"}
 
 callbacks.skip_device_copies()
+compiler.share_contexts()
 annotations.skip_functions_without_annotations()
 jax.config.update("jax_num_cpu_devices", 8)
 jax.config.update("jax_numpy_rank_promotion", "raise")
@@ -45,7 +46,11 @@ settings.load_profile("default")
 
 
 LONG_TESTS = (
+    "test_da_recipes.py",
     "test_five_minutes.py",
+    "test_loop.py",
+    "test_members.py",
+    "test_translate.py",
     "test_notebooks.py",
     "test_killed.py",
     "test_tpu_kernels.py",

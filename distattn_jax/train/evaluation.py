@@ -4,7 +4,7 @@ A run trains several models side by side, one for each seed and each setting of 
 """
 
 import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import jax
@@ -17,7 +17,7 @@ from distattn_jax.train.batching import BatchLoader, empty_stack, make_batches
 from distattn_jax.train.dispatch import DispatchLimit
 from distattn_jax.train.members import group_size, list_members
 from distattn_jax.train.step import Counts, make_count_step, make_count_steps
-from distattn_jax.train.task import Batch, Task
+from distattn_jax.train.task import Task
 
 
 def evaluate(task: Task, params: Any, table: Any, mesh: Mesh) -> dict[str, np.ndarray]:
@@ -64,15 +64,11 @@ def _count_steps(task: Task, mesh: Mesh) -> jax.stages.Wrapped:
     return make_count_steps(task, group=_group_size(task), out_sharding=replicated(mesh))
 
 
-@functools.lru_cache(maxsize=8)
-def _count_step(task: Task) -> Callable[[Any, Batch], Counts]:
-    """Return the evaluation step of a task; cached, so that it is traced once for each shape."""
-    return make_count_step(task, group=_group_size(task))
-
-
 def _empty_counts(task: Task, params: Any, batches: Batches, mesh: Mesh) -> Counts:
     """Return counts of all models that are 0, on the devices."""
-    shapes = jax.eval_shape(_count_step(task), params, batches[0])
+    # The columns of the batches that the program receives, so that the step is not traced again.
+    batch = {name: column for name, column in batches[0].items() if name != "index"}
+    shapes = jax.eval_shape(make_count_step(task, group=_group_size(task)), params, batch)
     zeros = {name: np.zeros(shape.shape, shape.dtype) for name, shape in shapes.items()}
     return jax.device_put(zeros, replicated(mesh))
 

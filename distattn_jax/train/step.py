@@ -201,8 +201,9 @@ def make_count_steps(task: Task, *, group: int = 0, out_sharding: Any = None) ->
     return jax.jit(count_steps, out_shardings=out_sharding)
 
 
+@functools.lru_cache(maxsize=8)
 def make_count_step(task: Task, *, group: int = 0) -> Callable[[Any, Batch], Counts]:
-    """Return the evaluation step of all models on one batch.
+    """Return the evaluation step of all models on one batch; cached, so that it is traced once.
 
     The step is a function of (params, batch) that returns the counts of every model. Counts are
     sums over the examples of a batch, from which the metrics are computed.
@@ -219,6 +220,7 @@ def make_count_step(task: Task, *, group: int = 0) -> Callable[[Any, Batch], Cou
         loss = weighted_sum(task.loss(outputs, batch), weight)
         return {"loss": loss, "weight": weight.sum(), **task.counts(outputs, batch)}
 
+    @jax.jit
     def count_step(params: Any, batch: Batch) -> Counts:
         if not group:
             return jax.vmap(count_member, in_axes=(0, None))(params, batch)

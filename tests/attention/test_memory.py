@@ -19,7 +19,6 @@ from tests.attention.cases import VARIANTS, Sizes, inputs
 from tests.compiler import AS_USERS_HAVE_IT
 from tests.programs import iterate_shapes
 
-pytestmark = pytest.mark.usefixtures("optimised")
 HEADS, WIDTH = 16, 64
 
 
@@ -38,7 +37,10 @@ def make_variants():
 
 
 def count_temporary_maps(variant, length, backward, **arguments):
-    """Return the temporary memory in units of one float32 (T, S) map of all heads."""
+    """Return the temporary memory in units of one float32 (T, S) map of all heads.
+
+    The optimizations that the tests leave out follow the assignment of memory.
+    """
     call = functools.partial(attention, implementation="xla", **arguments)
 
     def forward(query, key, value, variant):

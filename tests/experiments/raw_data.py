@@ -53,7 +53,7 @@ def write_amazon(folder):
 
 
 def write_mind(folder):
-    write_mind_log(folder, users=8, news=40, impressions=40, seed=0, candidates=5)
+    write_mind_log(folder, users=8, news=40, impressions=40, seed=0, candidates=2)
 
 
 WRITERS = {

@@ -3,6 +3,7 @@
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from flax import nnx
 
 from distattn_jax.tasks import load, measure_far_attention, prepare
 from distattn_jax.train import RunError
@@ -12,10 +13,11 @@ from tests.tasks.letters import make_config
 def test_far_attention_equals_a_loop_over_queries(letters_run, letters_folder):
     found = measure_far_attention(letters_run, (16, 24), distance=5, split="train", examples=1)
     model = load(letters_run).model
+    attend = nnx.jit(lambda model, *inputs: model(*inputs, weights=True).weights)
     tokens = prepare(make_config(letters_folder)).tables["train"].columns["inputs"].values
     for length, result in found.items():
         inputs = jnp.asarray(tokens[None, :length])
-        weights = np.asarray(model(inputs, jnp.array([length]), weights=True).weights)[0, 0]
+        weights = np.asarray(attend(model, inputs, jnp.array([length])))[0, 0]
         shares, uniform = [], []
         for i in range(length // 2, length):
             shares.append(weights[:, i, : i - 5].sum(axis=-1) / weights[:, i].sum(axis=-1))

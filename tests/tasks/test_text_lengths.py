@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from flax import nnx
 
 from distattn_jax.tasks import load, measure_perplexity, prepare
 from distattn_jax.train import RunError
@@ -17,13 +18,14 @@ from tests.tasks.letters import make_config
 def test_perplexity_of_each_position_equals_a_loop_over_examples(letters_run, letters_folder):
     results = measure_perplexity(letters_run, (48, 96), split="train", tokens=200)
     loaded = load(letters_run)
+    predict = nnx.jit(lambda model, *inputs: jax.nn.log_softmax(model(*inputs).logits))
     tokens = prepare(make_config(letters_folder)).tables["train"].columns["tokens"].values[:192]
     before = np.append(2, tokens[:-1]).astype(np.int32)
     for length, result in results.items():
         losses = []
         for start in range(0, 192, length):
             inputs = jnp.asarray(before[None, start : start + length])
-            log_probabilities = jax.nn.log_softmax(loaded.model(inputs, jnp.array([length])).logits)
+            log_probabilities = predict(loaded.model, inputs, jnp.array([length]))
             predicted = tokens[start : start + length]
             losses.append(-np.asarray(log_probabilities)[0, np.arange(length), predicted])
         losses = np.asarray(losses)

@@ -32,18 +32,15 @@ def assert_same_metrics(one, two):
             np.testing.assert_allclose(after[name], before[name], rtol=1e-5, atol=1e-5)
 
 
-def test_metrics_are_the_same_if_devices_share_batches_and_heads(
+def test_devices_share_batches_and_heads_and_a_run_resumes_on_another_mesh(
     finished_run, texts, tmp_path, eight_devices
 ):
-    assert_same_metrics(finished_run, train(short_config(texts, tmp_path), (4, 2)))
-
-
-def test_a_run_can_be_resumed_on_another_mesh(finished_run, texts, tmp_path, eight_devices):
+    """The first mesh trains past an evaluation at step 15 and a checkpoint at step 20."""
     config = short_config(texts, tmp_path, steps_at_once=1)
-    train(config, (8, 1), stop_at=13)
+    train(config, (4, 2), stop_at=23)
     run = train(config, (2, 1))
     assert_same_metrics(finished_run, run)
-    assert [line["steps"] for line in Run(epath.Path(run)).timings] == [13, 20]
+    assert [line["steps"] for line in Run(epath.Path(run)).timings] == [23, 10]
 
 
 def test_metrics_do_not_depend_on_the_number_of_steps_in_a_call(finished_run, texts, tmp_path):
