@@ -35,13 +35,14 @@ TRAINING = {
 @pytest.fixture(scope="module")
 def ipython():
     """An IPython in this process. Its figures appear in the outputs."""
-    backend = matplotlib.get_backend()
+    backend, main = matplotlib.get_backend(), sys.modules["__main__"]
     shell = InteractiveShell.instance(config=Config({"HistoryManager": {"enabled": False}}))
     shell.enable_gui = lambda gui=None: None  # There are no windows.
     with matplotlib.rc_context():
         yield shell
     plt.switch_backend(backend)
     InteractiveShell.clear_instance()
+    sys.modules["__main__"] = main  # IPython replaces it, but new processes read its file.
 
 
 @pytest.fixture
