@@ -71,6 +71,12 @@ def format_p(p: float) -> str:
     return text if text != "0.05" else f"{p:.4f}"
 
 
+def write_p(p: float) -> str:
+    """Format a p value as "p = 0.04" or "p < 0.0001"."""
+    formatted = format_p(p)
+    return f"p {formatted}" if formatted.startswith("<") else f"p = {formatted}"
+
+
 def format_range(numbers: Iterable[int]) -> str:
     """Format counts as one number if all are equal, otherwise as a range such as "2 to 3"."""
     found = sorted(set(numbers))

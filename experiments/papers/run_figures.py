@@ -27,8 +27,8 @@ from distattn_jax.train.journal import Line, read
 from distattn_jax.train.members import list_members
 from distattn_jax.train.results import select_members
 from distattn_jax.train.run import Run
+from experiments.papers.figures import draw_alignment, draw_relations
 from experiments.papers.formatting import METHOD_ORDER, method_title
-from experiments.papers.translation_figures import draw_alignment, draw_relations
 from experiments.papers.translators import align_sentence, collect_relations
 
 AnyPath = str | Path | epath.Path

@@ -16,8 +16,11 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float
 
+from distattn_jax.train.metrics import score
+
 ALPHA, POWER = 0.05, 0.8
 ROUNDING = 1e-12  # Differences that vary by less than this fraction of the values are constant.
+BETTER, WORSE, UNCLEAR = "better", "worse", "not distinguishable"
 
 
 class Summary(NamedTuple):
@@ -45,6 +48,28 @@ class PairedTest(NamedTuple):
     t: float | None = None
     p: float | None = None
     detectable: float | None = None
+
+
+class Outcome(NamedTuple):
+    """Paired t-test of two methods, and the name of the metric that was compared."""
+
+    metric: str
+    test: PairedTest
+
+    @property
+    def kind(self) -> str:
+        """BETTER or WORSE than the second method if p < ALPHA, otherwise UNCLEAR."""
+        if self.test.p is None or self.test.p >= ALPHA:
+            return UNCLEAR
+        return BETTER if score(self.metric, self.test.difference) > 0 else WORSE
+
+
+def compare_values(
+    metric: str, first: Mapping[int, float], second: Mapping[int, float]
+) -> Outcome | None:
+    """Compare the values of two methods by seed. Return None if they share no seed."""
+    test = paired_t_test(first, second)
+    return None if test is None else Outcome(metric, test)
 
 
 def summarize(values: Iterable[float]) -> Summary:

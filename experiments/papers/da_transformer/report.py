@@ -1,25 +1,289 @@
-"""Report on the DA-Transformer paper (Wu et al. 2021): summary, details and figures."""
+"""Report on the DA-Transformer paper (Wu et al. 2021): tables, findings and figures."""
 
 from typing import Any
 
-from experiments.papers.da_transformer.details import list_details
+import numpy as np
+
+from experiments.papers import tables
 from experiments.papers.da_transformer.figures import list_pictures
-from experiments.papers.da_transformer.published import METRICS
-from experiments.papers.da_transformer.summary import list_findings, list_sections
-from experiments.papers.paper_report import Report
-from experiments.papers.stored_results import AnyPath, read_results
+from experiments.papers.da_transformer.settings import (
+    ADJUSTMENTS,
+    DATA_SETS,
+    MAPPINGS,
+    METRICS,
+    OURS,
+    ROWS,
+)
+from experiments.papers.formatting import (
+    EMPTY,
+    NOT_RUN,
+    NOT_RUN_SENTENCE,
+    format_mean,
+    format_value,
+    markdown_table,
+    method_title,
+    metric_title,
+)
+from experiments.papers.page import Report, read_published
+from experiments.papers.results import Results
+from experiments.papers.stored_results import SEARCHED, find_option
+from experiments.papers.tables import Column, Outcomes, join
+
+SUMMARY_DATA = ("ag", "sst", "snli", "amazon")
+SUMMARY_TITLES = {
+    **{name: f"{DATA_SETS[name]}, accuracy (%)" for name in SUMMARY_DATA},
+    "amazon_rating": "Amazon ratings, RMSE (lower is better)",
+}
+LEVEL_TITLES = {
+    **DATA_SETS,
+    "amazon_rating": "Amazon ratings",
+    "mind_made_up": "artificial log instead of MIND",
+}
+FAR = 10  # A key is far if it is more than this many words away.
+FLAT = 1.05  # A query is flat if its largest weight is below this multiple of the uniform weight.
 
 
-def read_contents(folder: AnyPath) -> dict[str, Any]:
-    """Return the stored results by experiment. The value is None if the experiment was not run."""
-    return {name: read_results(name, folder) for name in METRICS}
+def compare_with_ours(results: Results, experiment: str, methods: Any) -> Outcomes:
+    """Compare DA-Transformer with each other method on the test set: DA-Transformer minus it."""
+    metric = METRICS[experiment][0]
+    frame = results.scores(experiment, metric)
+    return {m: tables.compare(frame, metric, OURS, m) for m in methods if m != OURS}
+
+
+def outcomes(results: Results) -> str:
+    """Return the findings of all comparisons with DA-Transformer."""
+    compared = {
+        f"DA-Transformer against {title}": {
+            DATA_SETS[name]: compare_with_ours(results, name, [method])[method]
+            for name in SUMMARY_DATA
+        }
+        for method, title in (("vanilla", "the Transformer"), ("no_positions", "no positions"))
+    }
+    for title, name, methods in (
+        ("DA-Transformer on ratings as numbers", "amazon_rating", ROWS),
+        ("The paper's mapping and adjustment against others", "ag", (*MAPPINGS, *ADJUSTMENTS)),
+    ):
+        found = compare_with_ours(results, name, methods)
+        compared[title] = {method_title(method): one for method, one in found.items()}
+    return tables.outcomes_table(compared)
+
+
+def methods(results: Results, experiment: str, kind: str = "compared") -> str:
+    """Return a table with one row per method: our results, published ones, and t-tests.
+
+    Args:
+      results: Results.
+      experiment: Name of the experiment.
+      kind: "compared", "mappings" or "adjustments".
+    """
+    rows = {"compared": ROWS, "mappings": (OURS, *MAPPINGS), "adjustments": (OURS, *ADJUSTMENTS)}
+    chosen = rows[kind]
+    if not (set(chosen) - {OURS}) & results.runs(experiment).keys():
+        return NOT_RUN_SENTENCE
+    columns = [Column("seeds", tables.count_seeds(results, experiment))]
+    # Rating regression uses the search of rating classification.
+    tried = results.count_settings(experiment.removesuffix("_rating") + SEARCHED)
+    if kind == "compared" and tried:
+        counts = {method: str(tried.get(method, 1)) for method in results.runs(experiment)}
+        columns.append(Column("settings tried", counts))
+    published = read_published("da_transformer").get(experiment, {})
+    for metric in METRICS[experiment]:
+        cells = tables.mean_cells(results.scores(experiment, metric), metric)
+        value = results.baseline(experiment, metric)
+        cells[""] = EMPTY if value is None else format_value(metric, value)
+        columns.append(Column(metric_title(metric), cells))
+        if published.keys() & set(chosen):
+            numbers = {m: row[metric] for m, row in published.items()}
+            columns.append(Column("published", numbers, EMPTY))
+    criterion = METRICS[experiment][0]
+    title = f"DA minus it, {metric_title(criterion, unit=False)}"
+    columns += tables.difference_and_p(title, compare_with_ours(results, experiment, chosen))
+    columns = [column._replace(cells={"": EMPTY, **column.cells}) for column in columns]
+    titles = {method: method_title(method) for method in chosen}
+    if results.baseline(experiment, criterion) is not None:
+        titles = {"": tables.baseline_title(results, experiment), **titles}
+    return join("method", titles, columns)
+
+
+def best_methods(results: Results, experiment: str) -> str:
+    """Return a t-test of the best two methods."""
+    return tables.best_two(results, experiment, ROWS)
+
+
+def scores(results: Results) -> str:
+    """Return the test results on all data sets, with cells "ours / published"."""
+    published, columns = read_published("da_transformer"), []
+    for name, title in SUMMARY_TITLES.items():
+        metric = METRICS[name][0]
+        ours = tables.mean_cells(results.scores(name, metric), metric)
+        theirs = published.get(name, {})
+        cells = {
+            method: f"{ours.get(method, NOT_RUN)} / {theirs.get(method, {}).get(metric, EMPTY)}"
+            for method in ROWS
+        }
+        seeds = tables.count_seeds(results, name)
+        note = f", {seeds[OURS]} seeds" if OURS in seeds else ""
+        columns.append(
+            Column(f"{title}{note}", {"": tables.format_baseline(results, name), **cells})
+        )
+    return join("method", {"": "no model", **{m: method_title(m) for m in ROWS}}, columns)
+
+
+def differences(results: Results) -> str:
+    """Return the t-tests of DA-Transformer minus each method, on each data set."""
+    columns = [
+        tables.difference_column(title.partition(",")[0], compare_with_ours(results, name, ROWS))
+        for name, title in SUMMARY_TITLES.items()
+    ]
+    rows = [*(method for method in ROWS if method != OURS), tables.DETECTABLE]
+    return join("DA-Transformer minus", rows, columns)
+
+
+def forms(results: Results) -> str:
+    """Return a table of the forms of distance-aware attention on AG's News."""
+    metric = METRICS["ag"][0]
+    frame = results.scores("ag", metric)
+    found = compare_with_ours(results, "ag", (*MAPPINGS, *ADJUSTMENTS))
+    parts = {OURS: "the paper's form", **dict.fromkeys(MAPPINGS, "mapping")}
+    parts |= dict.fromkeys(ADJUSTMENTS, "adjustment")
+    columns = [
+        Column("changed part", parts),
+        Column("seeds", tables.count_seeds(results, "ag")),
+        Column(metric_title(metric), tables.mean_cells(frame, metric)),
+        *tables.difference_and_p("DA minus it", found),
+    ]
+    return join("form", list(parts), columns)
+
+
+def _speed_lines(results: Results) -> dict[str, Any]:
+    """Return the measured training steps by method."""
+    return {line["method"]: line for line in results.part("speed", "lines") or ()}
+
+
+def cost(results: Results, name: str) -> str:
+    """Return what DA-Transformer costs more than the Transformer: "parameters", "time", "device".
+
+    Return "not run" if one of the two was not measured.
+    """
+    lines = _speed_lines(results)
+    if not {OURS, "vanilla"} <= lines.keys():
+        return NOT_RUN
+    ours, vanilla = lines[OURS], lines["vanilla"]
+    return {
+        "parameters": str(ours["parameters"] - vanilla["parameters"]),
+        "time": f"{ours['bare'] / vanilla['bare']:.2f}",
+        "device": results.part("speed", "environment", "device"),
+    }[name]
+
+
+def costs(results: Results) -> str:
+    """Return a table with one row per method: parameters, and time per training step."""
+    lines = results.part("speed", "lines") or []
+    vanilla = {line["seeds"]: line for line in lines if line["method"] == "vanilla"}
+    rows = []
+    for line in lines:
+        base = vanilla.get(line["seeds"])
+        rows.append(
+            [
+                method_title(line["method"]),
+                f"{line['parameters']:,}",
+                EMPTY if base is None else f"{line['parameters'] - base['parameters']:+,}",
+                str(line["seeds"]),
+                f"{line['bare']:.2f}",
+                EMPTY if base is None else f"{line['bare'] / base['bare']:.2f}",
+            ]
+        )
+    header = ["method", "parameters", "more than Transformer", "models", "ms per step"]
+    table = markdown_table([*header, "ratio to Transformer"], rows)
+    return table if rows else NOT_RUN_SENTENCE
+
+
+def speed_option(results: Results, *names: str) -> str:
+    """Return an option of the measured training steps."""
+    return str(find_option(results.part("speed", "config"), *names) or NOT_RUN)
+
+
+def signs(results: Results, *experiments: str) -> str:
+    """Return a table of w and v of all heads, and of the length of the sequences.
+
+    Before training, half of all heads have w > 0.
+    """
+    rows = []
+    for name in experiments:
+        lengths = results.part(name, "data", "sequence_lengths")
+        for level, heads in results.part(name, "heads").items():
+            weight, shape = np.asarray(heads["weight"]), np.asarray(heads["shape"])
+            share = (weight > 0).reshape(len(weight), -1).mean(axis=1)
+            rows.append(
+                [
+                    f"{LEVEL_TITLES[name]}, {level}",
+                    f"{lengths[level]:.1f}" if level in lengths else EMPTY,
+                    format_mean("accuracy", share),
+                    f"{np.median(weight[weight < 0]):.3f}",
+                    f"{np.median(weight[weight > 0]):.3f}",
+                    f"{shape.mean():.2f}",
+                ]
+            )
+    header = ["heads of", "sequence length", "w > 0 (% of heads)", "median w < 0", "median w > 0"]
+    return markdown_table([*header, "mean v"], rows) if rows else NOT_RUN_SENTENCE
+
+
+def distances(results: Results) -> str:
+    """Return a table of the share of attention at distances above FAR words."""
+    rows = []
+    for name in METRICS:
+        profiles = results.part(name, "distances")
+        if OURS not in profiles:
+            continue
+        far = {
+            method: np.asarray(p["heads"])[:, FAR + 1 :].sum(1) for method, p in profiles.items()
+        }
+        weight = np.asarray(profiles[OURS]["weight"])
+        groups = [
+            np.asarray(profiles[OURS]["uniform"])[FAR + 1 :].sum(keepdims=True),
+            far.get("vanilla", np.zeros(0)),
+            far[OURS][weight < 0],
+            far[OURS][weight > 0],
+        ]
+        cells = [f"{100 * group.mean():.1f}" if group.size else EMPTY for group in groups]
+        rows.append([DATA_SETS[name], *cells])
+    header = [f"attention (%) on words more than {FAR} away", "uniform attention", "Transformer"]
+    table = markdown_table([*header, "DA heads, w < 0", "DA heads, w > 0"], rows)
+    return table if rows else NOT_RUN_SENTENCE
+
+
+def flat_queries(results: Results, method: str) -> str:
+    """Return how many queries of Figure 8 have nearly uniform attention, such as "0 of 60"."""
+    attention = results.part("ag", "attention", method)
+    if not attention:
+        return NOT_RUN
+    strongest = np.asarray(attention["maps"]).max(axis=-1)
+    flat = int((strongest < FLAT / len(attention["tokens"])).sum())
+    return f"{flat} of {strongest.size}"
+
+
+def messages(results: Results) -> str:
+    """Return the messages from the preparation of each data set."""
+    return tables.data_messages(results, DATA_SETS)
+
+
+def every_seed(results: Results) -> str:
+    """Return the results of every seed."""
+    return tables.seeds_tables(results, METRICS)
+
+
+def runs(results: Results) -> str:
+    """Return device, versions, commit, steps and minutes of every run, searches first."""
+    return tables.provenance_table(results, [*(name + SEARCHED for name in METRICS), *METRICS])
 
 
 REPORT = Report(
     paper="da",
-    read_contents=read_contents,
-    list_findings=list_findings,
-    list_sections=list_sections,
-    list_details=list_details,
+    folder="da_transformer",
+    experiments=tuple(METRICS),
+    parts=(
+        *(outcomes, methods, best_methods, scores, differences, forms, cost, costs),
+        *(speed_option, signs, distances, flat_queries, messages, every_seed, runs),
+    ),
     list_pictures=list_pictures,
 )

@@ -23,10 +23,16 @@ from distattn_jax.plot.style import (
     make_panels,
     use_style,
 )
-from experiments.papers.line_labels import Line, label_lines
-from experiments.papers.pictures import Picture
-from experiments.papers.statistics import summarize
-from experiments.papers.when_to_use import language_models, reviews
+from experiments.papers.figures import Line, label_lines
+from experiments.papers.page import Picture
+from experiments.papers.results import Results
+from experiments.papers.when_to_use.language_models import (
+    compare_trainings,
+    far_shares,
+    list_measured,
+    perplexities,
+    uniform_share,
+)
 from experiments.papers.when_to_use.settings import (
     CUTS,
     ENCODERS,
@@ -35,7 +41,6 @@ from experiments.papers.when_to_use.settings import (
     OURS,
     TRAINED_LENGTH,
 )
-from experiments.papers.when_to_use.tables import Contents
 
 NAME = "when_to_use_lengths"
 CAPTION = "Language models and film reviews by length of the text"
@@ -68,32 +73,24 @@ FAMILIES = (
 )
 
 
-def list_pictures(contents: Contents) -> Iterator[Picture]:
-    """Yield the figure if language models were run.
-
-    Args:
-      contents: Stored results by experiment. The value is None if the experiment was not run.
-    """
-    if language_models.list_measured(contents):
-        yield Picture(NAME, CAPTION, functools.partial(draw_lengths, contents))
+def list_pictures(results: Results) -> Iterator[Picture]:
+    """Yield the figure if language models were run."""
+    if list_measured(results):
+        yield Picture(NAME, CAPTION, functools.partial(draw_lengths, results))
 
 
-def draw_lengths(contents: Contents) -> Figure:
-    """Draw one panel for each question. A panel is left out if its runs are missing.
-
-    Args:
-      contents: Stored results by experiment.
-    """
+def draw_lengths(results: Results) -> Figure:
+    """Draw one panel for each question. A panel is left out if its runs are missing."""
     draws = [_draw_perplexity, _draw_far_attention]
-    if any(language_models.compare_trainings(contents, LENGTHS[-1]).values()):
+    if any(compare_trainings(results, LENGTHS[-1]).values()):
         draws.append(_draw_trainings)
-    if find_gains(contents):
+    if find_gains(results):
         draws.append(_draw_gains)
     with use_style():
         rows, columns = grid_shape(len(draws), max_columns=2)
         figure, panels = make_panels(rows, columns, width=4.6, height=3.6)
         for draw, axes in zip(draws, panels, strict=False):
-            draw(axes, contents)
+            draw(axes, results)
         for axes in panels[len(draws) :]:
             axes.remove()
         return finish_layout(figure)
@@ -113,7 +110,7 @@ def choose_methods(ranked: Sequence[str]) -> dict[str, Line]:
     return chosen
 
 
-def find_gains(contents: Contents) -> dict[str, list[np.ndarray]]:
+def find_gains(results: Results) -> dict[str, list[np.ndarray]]:
     """Return the accuracy of each method minus that without positions, in points.
 
     Methods that were not run at every length are left out.
@@ -121,30 +118,24 @@ def find_gains(contents: Contents) -> dict[str, list[np.ndarray]]:
     Returns:
       Dict from the method to an array over seeds for each cut of reviews.
     """
-    found = reviews.find_accuracies(contents)
-    gains = {}
-    for method in ENCODERS:
-        pairs = [
-            (found.get(cut, {}).get(method), found.get(cut, {}).get("no_positions")) for cut in CUTS
+    frames = [results.scores(f"imdb_{cut}", "accuracy") for cut in CUTS]
+    return {
+        method: [
+            100 * (frame[method] - frame["no_positions"]).dropna().to_numpy() for frame in frames
         ]
-        if method != "no_positions" and all(a and b for a, b in pairs):
-            gains[method] = [
-                100 * np.asarray([a[seed] - b[seed] for seed in a if seed in b])  # type: ignore[index,union-attr,operator]
-                for a, b in pairs
-            ]
-    return gains
+        for method in ENCODERS
+        if method != "no_positions"
+        and all(method in frame and "no_positions" in frame for frame in frames)
+    }
 
 
-def _draw_perplexity(axes: Axes, contents: Contents) -> None:
+def _draw_perplexity(axes: Axes, results: Results) -> None:
     """Draw the perplexity of the test set, with the methods that are not chosen in grey."""
-    measured = language_models.list_measured(contents)
+    measured = list_measured(results)
     lines, ends = choose_methods(measured), {}
-    found = [language_models.find_perplexities(contents, length) for length in LENGTHS]
+    found = [perplexities(results, length).mean() for length in LENGTHS]
     for method in measured:
-        means = [
-            summarize(scores[method].values()).mean if method in scores else float("nan")
-            for scores in found
-        ]
+        means = [scores.get(method, float("nan")) for scores in found]
         if method in lines:
             _draw_line(axes, means, method, lines[method])
             ends[method] = means[-1]
@@ -161,16 +152,16 @@ def _draw_perplexity(axes: Axes, contents: Contents) -> None:
     label_lines(axes, ends, lines, strong=OURS)
 
 
-def _draw_far_attention(axes: Axes, contents: Contents) -> None:
+def _draw_far_attention(axes: Axes, results: Results) -> None:
     """Draw the share of the attention on far tokens, and that of uniform attention."""
-    lines, ends = choose_methods(language_models.list_measured(contents)), {}
+    lines, ends = choose_methods(list_measured(results)), {}
     for method, line in lines.items():
-        found = [language_models.far_shares(contents, method, length) for length in LENGTHS]
+        found = [far_shares(results, method, length) for length in LENGTHS]
         percent = [100 * float(share.mean()) for share in found if share is not None]
         if len(percent) == len(LENGTHS):
             _draw_line(axes, percent, method, line)
             ends[method] = percent[-1]
-    uniform = [100 * language_models.uniform_share(contents, length) for length in LENGTHS]
+    uniform = [100 * uniform_share(results, length) for length in LENGTHS]
     if np.isfinite(uniform).all():
         lines[UNIFORM], ends[UNIFORM] = Line(GREY, ":"), uniform[-1]
         _draw_line(axes, uniform, UNIFORM, lines[UNIFORM])
@@ -185,30 +176,26 @@ def _draw_far_attention(axes: Axes, contents: Contents) -> None:
     label_lines(axes, ends, lines, strong=OURS)
 
 
-def find_training_effects(contents: Contents) -> dict[str, list[float]]:
+def find_training_effects(results: Results) -> dict[str, list[float]]:
     """Return the change of the perplexity, in percent, by training on longer texts.
 
     Returns:
       Dict from the method to the change at each length of the test set, best method first.
     """
-    found = [
-        [language_models.find_perplexities(contents, length, trained=n) for length in LENGTHS]
+    before, after = (
+        [perplexities(results, length, n).mean() for length in LENGTHS]
         for n in (TRAINED_LENGTH, LONGER_TRAINED_LENGTH)
-    ]
+    )
     return {
-        method: [
-            100 * (summarize(after[method].values()).mean / summarize(before[method].values()).mean)
-            - 100
-            for before, after in zip(*found, strict=True)
-        ]
-        for method in language_models.list_measured(contents)
-        if all(method in scores for lengths in found for scores in lengths)
+        method: [100 * b[method] / a[method] - 100 for a, b in zip(before, after, strict=True)]
+        for method in list_measured(results)
+        if all(method in means for means in (*before, *after))
     }
 
 
-def _draw_trainings(axes: Axes, contents: Contents) -> None:
+def _draw_trainings(axes: Axes, results: Results) -> None:
     """Draw the change of the perplexity by training on longer texts, by length of the test set."""
-    effects = find_training_effects(contents)
+    effects = find_training_effects(results)
     lines = choose_methods(list(effects))
     for method, line in lines.items():
         _draw_line(axes, effects[method], method, line)
@@ -224,14 +211,14 @@ def _draw_trainings(axes: Axes, contents: Contents) -> None:
     label_lines(axes, {m: effects[m][-1] for m in lines}, lines, strong=OURS)
 
 
-def _draw_gains(axes: Axes, contents: Contents) -> None:
+def _draw_gains(axes: Axes, results: Results) -> None:
     """Draw the gain of each method over no positions, mean ± standard deviation over seeds."""
-    gains = find_gains(contents)
+    gains = find_gains(results)
     lines = {method: Line(METHOD_COLOURS[method]) for method in gains}
     ends = {}
     for i, (method, values) in enumerate(gains.items()):
-        means = np.asarray([summarize(one).mean for one in values])
-        spread = np.asarray([summarize(one).std or 0.0 for one in values])
+        means = np.asarray([one.mean() for one in values])
+        spread = np.asarray([one.std(ddof=1) if len(one) > 1 else 0.0 for one in values])
         # Each method is moved sideways a little, so that lines of the spread do not overlap.
         places = np.asarray(CUTS) * 2 ** (0.06 * (i - (len(gains) - 1) / 2))
         colour = lines[method].colour

@@ -1,38 +1,620 @@
-"""Report on where distance helps: summary, details and figures."""
+"""Report on where distance helps: tables, findings, figures, and a table of advice.
 
+A cell contains the mean ± standard deviation over seeds, on the test set, of the setting that was
+chosen on the validation set. A difference is the score of the method of a row minus that of another
+method.
+"""
+
+import itertools
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import NamedTuple
 
-from experiments.papers.paper_report import Report
-from experiments.papers.shaw import report as shaw
-from experiments.papers.stored_results import AnyPath, read_results
-from experiments.papers.when_to_use.advice import advice_table
-from experiments.papers.when_to_use.details import list_details
+import numpy as np
+import pandas as pd
+
+from experiments.papers import tables
+from experiments.papers.formatting import (
+    EMPTY,
+    METHOD_ORDER,
+    NOT_RUN,
+    NOT_RUN_SENTENCE,
+    format_value,
+    markdown_table,
+    method_title,
+    metric_title,
+    write_p,
+)
+from experiments.papers.page import Report
+from experiments.papers.results import Results
+from experiments.papers.shaw.settings import POSITIONS
+from experiments.papers.statistics import (
+    ALPHA,
+    BETTER,
+    UNCLEAR,
+    WORSE,
+    interaction_test,
+    rank_correlation,
+)
+from experiments.papers.tables import Column, Outcomes, join
 from experiments.papers.when_to_use.figures import list_pictures
-from experiments.papers.when_to_use.settings import EXPERIMENTS
-from experiments.papers.when_to_use.summary import list_findings, list_sections
+from experiments.papers.when_to_use.language_models import (
+    LONGEST,
+    METRIC,
+    NAMES,
+    compare_trainings,
+    far_shares,
+    list_measured,
+    perplexities,
+    uniform_share,
+)
+from experiments.papers.when_to_use.settings import (
+    CUTS,
+    ENCODERS,
+    EXPERIMENTS,
+    LENGTHS,
+    LONGER_TRAINED_LENGTH,
+    OURS,
+    REMEDY,
+    TRAINED_LENGTH,
+    TREEBANKS,
+)
 
 PAGE = Path(__file__).parent.parent.parent.parent / "docs" / "when_to_use.md"
+PARTS_OF_SPEECH = {
+    "ud_en": "UD English-EWT",
+    **{name: f"UD {treebank}" for name, treebank in TREEBANKS.items()},
+}
+REVIEWS = {f"imdb_{cut}": f"{cut} words" for cut in CUTS}
+# Titles of the columns of a table by experiment.
+TITLES = {"tagging": PARTS_OF_SPEECH | {"wnut17": "WNUT-17"}, "reviews": REVIEWS}
+ENCODER_DATA = TITLES["tagging"] | {name: f"IMDB {title}" for name, title in REVIEWS.items()}
+CRITERIA = {name: "f1" if name == "wnut17" else "accuracy" for name in ENCODER_DATA}
+# Forms of distance-aware attention that may give far tokens less attention in long texts.
+REMEDIES = (OURS, "distance_aware_linear", "distance_aware_early_add", REMEDY)
+SHOWN = ("vanilla", "no_positions", OURS)  # methods whose figures the advice shows, if run
 
 
-def read_contents(folder: AnyPath) -> dict[str, Any]:
-    """Return the stored results by experiment. The value is None if the experiment was not run."""
-    return {name: read_results(name, folder) for name in EXPERIMENTS}
+def encoder_scores(results: Results, experiment: str) -> pd.DataFrame:
+    """Return the main metric of the encoders on the test set, by seed and method."""
+    frame = results.scores(experiment, CRITERIA[experiment])
+    return frame[[method for method in ENCODERS if method in frame]]
 
 
-def list_pages(folder: AnyPath) -> dict[Path, str]:
-    """Return the part of each page of the documentation that is made from stored results."""
-    others = {name: read_results(name, folder) for name in ("ag", "sst")}
-    others["multi30k_small"] = shaw.read_contents(folder)["multi30k_small"]
-    return {PAGE: advice_table(read_contents(folder), others) + "\n"}
+def compare_encoders(results: Results, titles: Iterable[str], first: str, second: str) -> Outcomes:
+    """Compare two methods on several experiments. The keys are titles of the experiments."""
+    return {
+        ENCODER_DATA[name]: tables.compare(
+            encoder_scores(results, name), CRITERIA[name], first, second
+        )
+        for name in titles
+    }
+
+
+# Findings.
+
+
+def outcomes(results: Results) -> str:
+    """Return the comparisons that the papers claim, with differences."""
+    compared = {
+        "TENER against the Transformer, named entities (its own claim)": compare_encoders(
+            results, ["wnut17"], "adapted", "vanilla"
+        ),
+        "TENER against the Transformer, parts of speech": compare_encoders(
+            results, PARTS_OF_SPEECH, "adapted", "vanilla"
+        ),
+        "Transformer against no positions": compare_encoders(
+            results, ENCODER_DATA, "vanilla", "no_positions"
+        ),
+    }
+    return tables.outcomes_table(compared)
+
+
+def more_outcomes(results: Results) -> str:
+    """Return which comparisons are better or worse, without differences."""
+    compared: dict[str, Outcomes] = {
+        f"DA-Transformer against {method_title(method)}": compare_encoders(
+            results, ENCODER_DATA, OURS, method
+        )
+        for method in ENCODERS
+        if method != OURS
+    }
+    for length in (LONGER_TRAINED_LENGTH, LONGEST):
+        title = (
+            f"Training on {LONGER_TRAINED_LENGTH} instead of {TRAINED_LENGTH} tokens, at {length}"
+        )
+        found = compare_trainings(results, length)
+        compared[title] = {method_title(method): one for method, one in found.items()}
+    for name, experiment in EXPERIMENTS.items():
+        for order, one in compare_pruning(results, name).items():
+            title = f"Half of the heads pruned, {order} first, against a random order"
+            compared[title] = {**compared.get(title, {}), experiment.title: one}
+    return tables.outcomes_table(compared, figures=False)
+
+
+def order_frames(results: Results) -> tuple[dict[int, pd.DataFrame], list[str]]:
+    """Return the accuracies by cut of reviews, and the methods that were run at every cut."""
+    found = {cut: encoder_scores(results, f"imdb_{cut}") for cut in CUTS}
+    found = {cut: frame for cut, frame in found.items() if len(frame.columns) > 1}
+    return found, [m for m in ENCODERS if found and all(m in frame for frame in found.values())]
+
+
+def order_test(results: Results) -> float | None:
+    """Return p of the F test of whether differences between methods depend on the length.
+
+    Return None if fewer than two methods, lengths or seeds were run, or no test is possible.
+    """
+    found, methods = order_frames(results)
+    frames = [frame[methods].dropna() for frame in found.values()]
+    seeds = sorted(set.intersection(*(set(one.index) for one in frames))) if frames else []
+    if min(len(methods), len(found), len(seeds)) < 2:
+        return None
+    values = np.asarray([[one[method].loc[seeds] for one in frames] for method in methods])
+    return interaction_test(values)
+
+
+def order_p(results: Results) -> str:
+    """Return the p value of `order_test`, such as "p = 0.33"."""
+    p = order_test(results)
+    return NOT_RUN if p is None else write_p(p)
+
+
+def order_methods(results: Results) -> str:
+    """Return what `order_test` compares, such as "2 methods at 64, 128 words"."""
+    found, methods = order_frames(results)
+    return f"{len(methods)} methods at {', '.join(map(str, found)) or 'no'} words"
+
+
+def order_swaps(results: Results) -> str:
+    """Return the pairs of methods that change their order, if the F test finds a difference.
+
+    A pair changes its order if one of the two is better at some cut and the other one is better at
+    another cut, both with p < ALPHA.
+    """
+    found, methods = order_frames(results)
+    p, swaps = order_test(results), []
+    for first, second in itertools.combinations(methods, 2):
+        kinds = {}
+        for cut, frame in found.items():
+            outcome = tables.compare(frame, "accuracy", first, second)
+            kinds[cut] = UNCLEAR if outcome is None else outcome.kind
+        better, worse = (
+            ", ".join(str(cut) for cut, one in kinds.items() if one == kind)
+            for kind in (BETTER, WORSE)
+        )
+        if better and worse:
+            names = f"{method_title(first)} is better than {method_title(second)}"
+            swaps.append(f"{names} at {better} words and worse at {worse}")
+    return "; ".join(swaps) or "none" if p is not None and p < ALPHA else "not counted"
+
+
+def order_correlation(results: Results) -> str:
+    """Return the rank correlation of the methods at the shortest and at the longest cut."""
+    found, methods = order_frames(results)
+    if len(methods) < 3 or len(found) < 2:
+        return NOT_RUN
+    first, *_, last = (list(frame[methods].mean()) for frame in found.values())
+    return f"{rank_correlation(first, last):.2f}"
+
+
+def growth(results: Results, kind: str) -> str:
+    """Return how much the perplexity of methods grows from trained to longest texts.
+
+    Args:
+      results: Results.
+      kind: "worse" lists the methods that get worse, "kept" all others.
+    """
+    frames = [perplexities(results, length) for length in (LONGEST, TRAINED_LENGTH)]
+    cells = []
+    for method in list_measured(results):
+        long, short = (tables.by_seed(frame, method) for frame in frames)
+        outcome = tables.compare_values(METRIC, long, short)
+        if outcome is not None and (outcome.kind == WORSE) == (kind == "worse"):
+            ratio = frames[0][method].mean() / frames[1][method].mean()
+            cells.append(f"{method_title(method)} {ratio:.2f}")
+    return "; ".join(cells) or "none"
+
+
+def remedy(results: Results, method: str) -> str:
+    """Return the perplexity of the longest texts minus that of DA-Transformer."""
+    outcome = tables.compare(perplexities(results, LONGEST), METRIC, method, OURS)
+    return NOT_RUN if outcome is None else f"{outcome.kind}, {tables.describe(outcome)}"
+
+
+def missing(results: Results) -> str:
+    """Return the experiments and methods that were not run. Language models must be measured."""
+    lines = []
+    measured = {name: list_measured(results, trained) for trained, name in NAMES.items()}
+    for name, experiment in EXPERIMENTS.items():
+        found = measured.get(name, results.runs(name))
+        absent = [method_title(method) for method in experiment.methods if method not in found]
+        if absent:
+            everything = not results.runs(name)
+            lines.append(
+                f"{experiment.title} ({'all methods' if everything else '; '.join(absent)})"
+            )
+    return "; ".join(lines) or "none"
+
+
+# Tables of encoders.
+
+
+def scores(results: Results, kind: str) -> str:
+    """Return the main metric of the encoders, best of each column in bold.
+
+    Args:
+      results: Results.
+      kind: "tagging" or "reviews".
+    """
+    columns = []
+    for name, title in TITLES[kind].items():
+        cells = tables.mean_cells(encoder_scores(results, name), CRITERIA[name], bold_best=True)
+        baseline = tables.format_baseline(results, name, name=False)
+        columns.append(Column(title, {"": baseline, **cells}))
+    rows = {"": "no model", **{method: method_title(method) for method in ENCODERS}}
+    is_run = any(results.runs(name) for name in TITLES[kind])
+    return join("method", rows, columns if is_run else [])
+
+
+def differences(results: Results, kind: str, *bases: str) -> str:
+    """Return the main metric of encoders minus that of other methods.
+
+    Args:
+      results: Results.
+      kind: "tagging" or "reviews".
+      *bases: Methods that are subtracted.
+    """
+    columns = []
+    for base, (name, title) in itertools.product(bases, TITLES[kind].items()):
+        frame = encoder_scores(results, name)
+        if len(frame):
+            found = tables.minus(frame, CRITERIA[name], base, ENCODERS)
+            heading = f"{title}, minus {method_title(base)}"
+            columns.append(tables.difference_column(heading, found, base))
+    return join("method", [*ENCODERS, tables.DETECTABLE], columns)
+
+
+# Tables of language models.
+
+
+def lengths(results: Results) -> str:
+    """Return the models of the main trained length, best on the longest texts first.
+
+    Columns: perplexity by length, its difference from DA-Transformer at both ends, and the share of
+    the attention on far tokens in the longest texts.
+    """
+    measured = list_measured(results)
+    columns = _perplexity_columns(results, TRAINED_LENGTH)
+    for length in (TRAINED_LENGTH, LONGEST):
+        columns.append(_minus_ours(results, length, measured))
+    columns.append(_far_column(results, measured))
+    return join("method", [*measured, tables.DETECTABLE] if measured else [], columns)
+
+
+def longer_training(results: Results) -> str:
+    """Return the models that were trained on longer texts: perplexity, and its difference."""
+    trained = LONGER_TRAINED_LENGTH
+    columns = _perplexity_columns(results, trained)
+    columns += [_training_column(results, length) for length in (trained, LONGEST)]
+    measured = list_measured(results, trained)
+    return join("method", [*measured, tables.DETECTABLE] if measured else [], columns)
+
+
+def trainings(results: Results) -> str:
+    """Return the difference of both trained lengths at every test length."""
+    measured = list_measured(results, LONGER_TRAINED_LENGTH)
+    columns = [_training_column(results, length) for length in LENGTHS]
+    return join("method", [*measured, tables.DETECTABLE] if measured else [], columns)
+
+
+def remedies(results: Results) -> str:
+    """Return perplexity and attention on far tokens of the remedies."""
+    columns = []
+    for length in (TRAINED_LENGTH, LONGEST):
+        frame = perplexities(results, length)
+        frame = frame[[method for method in REMEDIES if method in frame]]
+        cells = tables.mean_cells(frame, METRIC, bold_best=True)
+        columns.append(Column(f"{length} tokens, perplexity", cells))
+        columns.append(_minus_ours(results, length, REMEDIES))
+    columns.append(_far_column(results, REMEDIES))
+    return join("method", REMEDIES if list_measured(results) else [], columns)
+
+
+def _perplexity_columns(results: Results, trained: int) -> list[Column]:
+    """Return the columns of perplexities, one for each length at which any method was measured."""
+    frames = {length: perplexities(results, length, trained) for length in LENGTHS}
+    return [
+        Column(
+            f"{length} tokens",
+            {tables.DETECTABLE: EMPTY, **tables.mean_cells(frame, METRIC, bold_best=True)},
+        )
+        for length, frame in frames.items()
+        if len(frame)
+    ]
+
+
+def _minus_ours(results: Results, length: int, rows: Sequence[str]) -> Column:
+    """Return a column of perplexities minus that of DA-Transformer."""
+    found = tables.minus(perplexities(results, length), METRIC, OURS, rows)
+    title = f"{length} tokens, minus {method_title(OURS)}"
+    return tables.difference_column(title, found, OURS)
+
+
+def _training_column(results: Results, length: int) -> Column:
+    """Return a column of differences between both trained lengths."""
+    title = f"{length} tokens, minus training on {TRAINED_LENGTH}"
+    return tables.difference_column(title, compare_trainings(results, length))
+
+
+def _far_column(results: Results, rows: Sequence[str]) -> Column:
+    """Return a column of the attention on far tokens in the longest texts."""
+    cells = {method: _format_share(far_shares(results, method, LONGEST)) for method in rows}
+    return Column(f"{LONGEST} tokens, far attention (%)", {**cells, tables.DETECTABLE: EMPTY})
+
+
+def _format_share(share: np.ndarray | None) -> str:
+    return NOT_RUN if share is None else f"{100 * share.mean():.0f}"
+
+
+def far(results: Results, word: str) -> str:
+    """Return the share of the attention on far tokens, by length.
+
+    The heads of DA-Transformer also have rows of their own, by the sign of w.
+
+    Args:
+      results: Results.
+      word: Trained length.
+    """
+    trained = int(word)
+    lengths = [length for length in LENGTHS if length > trained]
+    weight = np.asarray(results.part(NAMES[trained], "heads", OURS).get("weight", ()))
+    rows = []
+    for method in list_measured(results, trained):
+        shares = [far_shares(results, method, length, trained) for length in lengths]
+        if all(share is None for share in shares):
+            continue
+        rows.append([method_title(method), *map(_format_share, shares)])
+        if method == OURS and weight.size:
+            for sign, chosen in (("<", weight < 0), (">", weight > 0)):
+                parts = (None if share is None else share[chosen] for share in shares)
+                title = f"{method_title(method)}, heads with w {sign} 0"
+                rows.append([title, *map(_format_share, parts)])
+    uniform = (uniform_share(results, length, trained) for length in lengths)
+    rows.insert(0, ["uniform attention", *(f"{100 * share:.0f}" for share in uniform)])
+    header = f"attention (%) on tokens more than {trained} tokens away"
+    table = markdown_table([header, *(f"{length} tokens" for length in lengths)], rows)
+    return table if len(rows) > 1 else NOT_RUN_SENTENCE
+
+
+def positions(results: Results, word: str) -> str:
+    """Return the perplexity by position in the longest texts.
+
+    Args:
+      results: Results.
+      word: Trained length.
+    """
+    found = {
+        method: results.part(NAMES[int(word)], METRIC, method, "lengths", str(LONGEST))
+        for method in list_measured(results, int(word))
+    }
+    columns = []
+    for i, start in enumerate(next(iter(found.values()))["starts"] if found else ()):
+        means = {m: np.mean(one["by_position"], axis=0)[i] for m, one in found.items()}
+        columns.append(Column(f"from {start}", {m: f"{mean:.1f}" for m, mean in means.items()}))
+    return join("method", list(found), columns)
+
+
+# Tables of heads.
+
+
+def layers(results: Results) -> str:
+    """Return w and v of the heads of DA-Transformer, by task and layer."""
+    rows = []
+    for name, experiment in EXPERIMENTS.items():
+        heads = results.part(name, "heads", OURS)
+        weight, shape = (np.asarray(heads.get(key, [[]])) for key in ("weight", "shape"))
+        for layer in range(weight.shape[1]):
+            w = weight[:, layer]
+            medians = [
+                f"{np.median(w[sign]):.3f}" if sign.any() else EMPTY for sign in (w < 0, w > 0)
+            ]
+            share, v = f"{100 * (w > 0).mean():.0f}", f"{shape[:, layer].mean():.2f}"
+            rows.append([experiment.title, str(layer + 1), share, *medians, v])
+    header = ["heads of", "layer", "w > 0 (% of heads)", "median w < 0", "median w > 0", "mean v"]
+    return markdown_table(header, rows) if rows else NOT_RUN_SENTENCE
+
+
+def pruning(results: Results) -> str:
+    """Return the main validation metric of DA-Transformer without heads, by order of pruning.
+
+    The last column compares the order with the random one at the middle number of pruned heads.
+    """
+    rows, header = [], []
+    for name, experiment in EXPERIMENTS.items():
+        found = results.part(name, "heads", OURS, "pruning")
+        if not found:
+            continue
+        metric, tests = found["criterion"], compare_pruning(results, name)
+        header = [f"without {count} of {found['heads']}" for count in found["counts"]]
+        whole = format_value(metric, float(np.mean(found["whole"])))
+        for order, values in found["orders"].items():
+            cells = [format_value(metric, float(mean)) for mean in np.mean(values, axis=0)]
+            test = tables.format_outcome(tests[order]) if order in tests else EMPTY
+            task = f"{experiment.title}, {metric_title(metric)}"
+            rows.append([task, order, whole, *cells, test])
+    columns = ["heads of", "pruned first", "all heads", *header, "middle minus random"]
+    return markdown_table(columns, rows) if rows else NOT_RUN_SENTENCE
+
+
+def compare_pruning(results: Results, experiment: str) -> Outcomes:
+    """Compare each order of pruning with the random order, with half of the heads."""
+    found = results.part(experiment, "heads", OURS, "pruning")
+    if not found:
+        return {}
+    split = f"without {found['counts'][len(found['counts']) // 2]}"
+    frame = results.scores(f"{experiment}, pruning", found["criterion"], split)
+    return tables.minus(frame, found["criterion"], "random", frame)
+
+
+# Details.
+
+
+def commands(results: Results) -> str:
+    """Return the commands of all runs."""
+    return "\n".join(one.command(name) for name, one in EXPERIMENTS.items())
+
+
+def messages(results: Results) -> str:
+    """Return the messages from the preparation of each data set."""
+    titles = {name: experiment.title for name, experiment in EXPERIMENTS.items()}
+    return tables.data_messages(results, titles)
+
+
+def settings(results: Results) -> str:
+    """Return all settings of all experiments."""
+    found = [
+        f"{name}:\n\n{tables.settings_table(results, name)}"
+        for name in EXPERIMENTS
+        if results.runs(name)
+    ]
+    return "\n\n".join(found) or NOT_RUN_SENTENCE
+
+
+def every_seed(results: Results) -> str:
+    """Return the results of every seed."""
+    return tables.seeds_tables(results, EXPERIMENTS)
+
+
+def runs(results: Results) -> str:
+    """Return device, versions, commit, steps and minutes of every run."""
+    return tables.provenance_table(results, EXPERIMENTS)
+
+
+# Advice.
+
+
+class Task(NamedTuple):
+    """Line of the table of advice: task, data, metric, and values by seed and method."""
+
+    title: str
+    data: str
+    metric: str
+    frame: pd.DataFrame
+
+
+def advice(results: Results) -> str:
+    """Return a Markdown table: task, recommended attention, and the figures of the reason.
+
+    The recommended method has the best mean on the test set. Methods that a paired t-test over
+    seeds does not distinguish from it are listed as well.
+    """
+    rows = [[task.title, _recommend(task), _give_reason(task)] for task in _list_tasks(results)]
+    lines = [["if your task is ...", "use ...", "because ..."], ["---"] * 3, *rows]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines) + "\n"  # All cells are text.
+
+
+def _list_tasks(results: Results) -> list[Task]:
+    """Return all lines of the table of advice."""
+    longest = f"imdb_{CUTS[-1]}"
+    languages = f"to tag parts of speech in other languages (mean of {len(TREEBANKS)})"
+    treebanks = f"UD {', '.join(TREEBANKS.values())}"
+    simple = (
+        ("to find named entities", "wnut17", "WNUT-17", "f1"),
+        ("to tag parts of speech", "ud_en", "UD English-EWT", "accuracy"),
+        ("to classify short texts", "ag", "AG's News", "accuracy"),
+        ("to classify sentences", "sst", "SST", "accuracy"),
+        ("to classify long texts", longest, EXPERIMENTS[longest].title, "accuracy"),
+        ("to translate", "multi30k_small", "Multi30k", "bleu"),
+    )
+    tasks = []
+    for title, name, data, metric in simple:
+        known = (*POSITIONS, "no_positions") if metric == "bleu" else METHOD_ORDER
+        frame = results.scores(name, metric)
+        tasks.append(Task(title, data, metric, frame[[m for m in known if m in frame]]))
+    tasks.insert(2, Task(languages, treebanks, "accuracy", average_languages(results)))
+    return [*tasks, *_list_language_models(results)]
+
+
+def average_languages(results: Results) -> pd.DataFrame:
+    """Return the accuracy of parts of speech, averaged over `TREEBANKS`.
+
+    Methods and seeds that were not run on all treebanks are left out.
+    """
+    frames = [encoder_scores(results, name) for name in TREEBANKS]
+    mean = sum(frames[1:], frames[0]) / len(frames)
+    found = mean.dropna(axis=1, how="all").dropna(axis=0, how="all")
+    return found[[method for method in ENCODERS if method in found]]
+
+
+def _list_language_models(results: Results) -> list[Task]:
+    """Return the lines on language models.
+
+    Models that were trained on longer texts have a line if the advice of the first line does not
+    hold for them, so that no line repeats another one.
+    """
+    short, long, other = (
+        Task(
+            f"a language model of texts {texts}",
+            f"IMDB, {length} tokens",
+            METRIC,
+            perplexities(results, length, trained),
+        )
+        for trained, length, texts in (
+            (TRAINED_LENGTH, TRAINED_LENGTH, "as long as in training"),
+            (TRAINED_LENGTH, LONGEST, f"{LONGEST // TRAINED_LENGTH} times as long"),
+            (
+                *(LONGER_TRAINED_LENGTH, LONGER_TRAINED_LENGTH),
+                f"of {LONGER_TRAINED_LENGTH} tokens, as in training",
+            ),
+        )
+    )
+    best = find_best(other)
+    is_new = bool(best) and best[0] not in find_best(short)
+    return [short, long, other] if is_new else [short, long]
+
+
+def find_best(task: Task) -> list[str]:
+    """Return the method with the best mean, then all methods that are not distinguishable from it.
+
+    Return [] if fewer than two methods were run.
+    """
+    if len(task.frame.columns) < 2:
+        return []
+    best, *rest = tables.rank(task.frame, task.metric)
+    found = {m: tables.compare(task.frame, task.metric, best, m) for m in rest}
+    return [best, *tables.group_by_kind(found)[UNCLEAR]]
+
+
+def _recommend(task: Task) -> str:
+    """Return the best method, and the methods that are not distinguishable from it."""
+    if not (found := find_best(task)):
+        return NOT_RUN
+    best, *others = map(method_title, found)
+    return f"**{best}**" + (f" (not distinguishable: {'; '.join(others)})" if others else "")
+
+
+def _give_reason(task: Task) -> str:
+    """Return the figures of the best method and of the methods in `SHOWN`."""
+    if len(task.frame.columns) < 2:
+        return NOT_RUN
+    ranked = tables.rank(task.frame, task.metric)
+    cells = tables.mean_cells(task.frame, task.metric)
+    shown = [method for i, method in enumerate(ranked) if i == 0 or method in SHOWN]
+    counts = f"{len(ranked)} methods, {task.frame[ranked[0]].count()} seeds"
+    figures = "; ".join(f"{method_title(method)} {cells[method]}" for method in shown)
+    return f"{task.data}, {metric_title(task.metric)}, {counts}: {figures}"
 
 
 REPORT = Report(
     paper="when_to_use",
-    read_contents=read_contents,
-    list_findings=list_findings,
-    list_sections=list_sections,
-    list_details=list_details,
+    folder="when_to_use",
+    experiments=tuple(EXPERIMENTS),
+    parts=(
+        *(outcomes, more_outcomes, order_p, order_methods, order_swaps, order_correlation),
+        *(growth, remedy, missing, scores, differences, lengths, longer_training, trainings),
+        *(remedies, far, positions, layers, pruning, commands, messages, settings),
+        *(every_seed, runs),
+    ),
     list_pictures=list_pictures,
-    list_pages=list_pages,
+    pages={PAGE: advice},
 )

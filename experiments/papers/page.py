@@ -1,0 +1,110 @@
+"""Reports: Markdown templates that are filled with tables and figures of the results.
+
+A template is plain Markdown. `{name argument ...}` is replaced by the text that a function of this
+name returns for the results and the arguments, such as `{mean ag accuracy vanilla}`.
+"""
+
+import csv
+import dataclasses
+import re
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+from etils import epath
+from matplotlib.figure import Figure
+
+from distattn_jax import plot
+from experiments.papers import tables
+from experiments.papers.results import Results
+from experiments.papers.stored_results import FOLDER, AnyPath, read_notes
+
+PAPERS = Path(__file__).parent
+DOTS_PER_INCH = 120
+
+Part = Callable[..., str]  # text of a template, from the results and words
+
+
+class Picture(NamedTuple):
+    """A figure that can be drawn from stored results.
+
+    Attributes:
+      name: File name without the ending ".png".
+      caption: Caption in the report.
+      draw: Function that draws the figure.
+    """
+
+    name: str
+    caption: str
+    draw: Callable[[], Figure]
+
+
+@dataclasses.dataclass(frozen=True)
+class Report:
+    """Report on a paper or on a question, computed from stored results.
+
+    If an experiment has no stored results, the report says "not run".
+
+    Attributes:
+      paper: "da", "guiding", "shaw" or "when_to_use".
+      folder: Folder of the templates summary.md and details.md, in `experiments/papers`.
+      experiments: Names of the experiments.
+      parts: Functions that the templates use.
+      list_pictures: Function that returns every figure for which results are stored.
+      pages: Functions that return the generated part of pages of the documentation, by page.
+    """
+
+    paper: str
+    folder: str
+    experiments: tuple[str, ...]
+    parts: tuple[Part, ...]
+    list_pictures: Callable[[Results], Iterable[Picture]]
+    pages: Mapping[Path, Part] = dataclasses.field(default_factory=dict)
+
+    def draw_figures(self, results: Results, output: AnyPath) -> None:
+        """Draw all figures, and save them as PNG files in `output/figures`."""
+        for name, _, draw in self.list_pictures(results):
+            path = epath.Path(output) / "figures" / f"{name}.png"
+            plot.save(draw(), path, dpi=DOTS_PER_INCH)
+
+    def summarize(self, results: Results, *, figures: str = "results/figures") -> str:
+        """Return a summary as Markdown: findings, the main tables, and links to figures.
+
+        Args:
+          results: Results.
+          figures: Path of the folder of figures, for links.
+        """
+        text = self._fill("summary.md", results)
+        found = self.list_pictures(results)
+        links = ", ".join(f"[{caption}]({figures}/{name}.png)" for name, caption, _ in found)
+        return f"{text}\nFigures: {links}.\n" if links else text
+
+    def detail(self, results: Results, folder: AnyPath = FOLDER) -> str:
+        """Return the full report as Markdown: how the runs were made, then texts and tables."""
+        return read_notes(self.paper, folder) + self._fill("details.md", results)
+
+    def _fill(self, template: str, results: Results) -> str:
+        """Replace the words in braces of a template."""
+        parts = {part.__name__: part for part in (*tables.PARTS, *self.parts)}
+
+        def replace(match: re.Match[str]) -> str:
+            name, *words = match[1].split()
+            return parts[name](results, *words)
+
+        text = (PAPERS / self.folder / template).read_text()
+        return re.sub(r"\n{3,}", "\n\n", re.sub(r"\{([^{}]+)\}", replace, text))
+
+
+def read_published(folder: str) -> dict[str, dict[str, dict[str, str]]]:
+    """Return the published numbers of a paper as printed: table -> row -> column -> number.
+
+    Args:
+      folder: Folder of the file published.csv, in `experiments/papers`.
+    """
+    found: dict[str, dict[str, dict[str, str]]] = {}
+    with (PAPERS / folder / "published.csv").open(newline="", encoding="utf-8") as file:
+        for line in csv.DictReader(file):
+            table, row = line.pop("table"), line.pop("row")
+            numbers = {column: number for column, number in line.items() if number}
+            found.setdefault(table, {})[row] = numbers
+    return found
