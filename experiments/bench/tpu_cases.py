@@ -7,11 +7,6 @@ MAIN_GENERATIONS = ("v5e", "v6e")
 WIDTHS = (64, 128)
 LENGTHS = (2048, 32768)
 SCHEDULED = ("splash", "dot_product", "distance_aware")
-LAYOUTS = {  # of heads of width 64: title by program
-    "splash": "plain: splash attention",
-    "side_by_side": "plain: two heads side by side",
-    "dot_product": "transposed: dot product",
-}
 TILE = (512, 512)
 TILE_SIZES = (256, 512, 1024)
 SPLASH_TILES = ((512, 512), (1024, 512), (512, 1024))
@@ -27,15 +22,6 @@ def schedule_cases() -> list[Case]:
         Case(program, generation, sizes, TILE)
         for generation in MAIN_GENERATIONS
         for program in programs
-    ]
-
-
-def layout_cases() -> list[Case]:
-    """Return the cases that compare layouts of heads of width 64, at equal sizes of tiles."""
-    return [
-        Case(program, generation, SMALL, TILE)
-        for generation in MAIN_GENERATIONS
-        for program in LAYOUTS
     ]
 
 
@@ -93,7 +79,6 @@ def tile_cases() -> list[Case]:
 
 GROUPS = {
     "schedule": schedule_cases,
-    "layouts": layout_cases,
     "memory": memory_cases,
     "training": training_cases,
     "compilation": compilation_cases,

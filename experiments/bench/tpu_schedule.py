@@ -21,7 +21,6 @@ KERNELS = (
     "received",
     "attention_given",
     "splash",
-    "side_by_side",
 )
 REGION = re.compile(r"(Start|End) region (\d+)")
 BRANCH = re.compile(r"sbr\.rel \(.*?\) target = \$region(\d+)")
