@@ -55,7 +55,6 @@ PUBLISHED: dict[str, Any] = {
 }
 MAX_WIDTH = 14.0  # inches
 METHOD_OFFSET, SEED_OFFSET = 0.11, 0.05  # Option values are 1 apart on the horizontal axis.
-BASELINE: dict[str, Any] = {"color": INK, "linestyle": "--", "linewidth": 1.2}
 DEVIATION: dict[str, Any] = {"linewidth": SPREAD["linewidth"], "label": SPREAD["label"]}
 LABEL_GAP = 0.062  # height of a line of text, as a share of the height of a panel
 HIGHEST_LABEL = 0.97  # place of the highest label, as a share of the height of a panel
@@ -203,8 +202,9 @@ def sweep_figure(
     option_values: Sequence[int],
     xlabel: str,
     ylabel: str | Mapping[str, str],
-    baseline: tuple[str, Seeds] | None = None,
+    baselines: Mapping[str, Mapping[str, Seeds]] | None = None,
     differences: Collection[str] = (),
+    from_zero: bool = False,
     labels: Mapping[str, str] | None = None,
 ) -> Figure:
     """Plot a metric against an option, with one line per method in every panel.
@@ -218,9 +218,10 @@ def sweep_figure(
       xlabel: Label of the horizontal axis.
       ylabel: Label of the vertical axis. If it is a string, all panels have the same vertical axis.
         If it is a mapping from panel titles to labels, every panel has its own vertical axis.
-      baseline: (legend entry, metric of each seed with shape (seeds,)). Every panel shows the mean
-        as a dashed line and one standard deviation as a band. None draws no baseline.
+      baselines: baselines[title][method] is the metric of each seed, shape (seeds,), of a method
+        without the option. Its mean is a dashed line, one standard deviation a band.
       differences: Titles of the panels that show differences. These panels have a line at 0.
+      from_zero: Whether the vertical axes begin at 0.
       labels: Legend entries by method. A method without an entry appears under its own name.
     """
     if not option_values or not any(panels.values()):
@@ -247,18 +248,33 @@ def sweep_figure(
             _draw_sweep(axes, title, option_values, panel, colours)
             if title in differences:
                 axes.axhline(0, color=INK, linewidth=0.6, zorder=1)
-            if baseline is not None:
-                _draw_baseline(axes, check_array("baseline", baseline[1], ("seeds",)))
+            for method, seeds in (baselines or {}).get(title, {}).items():
+                values = check_array("baseline", seeds, ("seeds",))
+                mean, spread = values.mean(), values.std(ddof=1) if len(values) > 1 else 0.0
+                style = _baseline_style(method)
+                axes.axhspan(mean - spread, mean + spread, color=style["color"], alpha=0.08, lw=0)
+                axes.axhline(mean, **style)
+            if from_zero:
+                axes.set_ylim(bottom=0)
         for axes in grid[len(panels) :]:
             axes.remove()
         if shares_axis:
             _share_limits([axes for axes in figure.axes if axes.lines])
-        handles = _legend_handles(methods, colours, labels or {}, baseline)
+        handles = {
+            _label(labels, method): Line2D([], [], **_baseline_style(method))
+            for panel in (baselines or {}).values()
+            for method in panel
+        }
+        for method in methods:
+            line = Line2D([], [], color=colours[method], marker="o", markersize=4)
+            handles[_label(labels, method)] = line
         values = [
             seeds for panel in panels.values() for by in panel.values() for seeds in by.values()
         ]
-        if all(np.size(seeds) == 1 for seeds in values):
-            del handles[DEVIATION["label"]]
+        if not all(np.size(seeds) == 1 for seeds in values):
+            bar = Line2D([], [], color=INK, marker="|", markersize=10, linestyle="none")
+            handles[DEVIATION["label"]] = bar
+        handles[SEED["label"]] = Line2D([], [], **SEED)
         add_legend_above(figure, list(handles.values()), list(handles))
         return finish_layout(figure)
 
@@ -319,11 +335,14 @@ def _draw_line(axes: Axes, x: np.ndarray, values: Sequence[np.ndarray | None], c
         axes.plot(beside, seeds, **SEED | {"markeredgecolor": colour, "zorder": 2})
 
 
-def _draw_baseline(axes: Axes, values: np.ndarray) -> None:
-    """Draw the mean of the baseline as a dashed line, and one standard deviation as a band."""
-    mean, spread = values.mean(), values.std(ddof=1) if len(values) > 1 else 0.0
-    axes.axhspan(mean - spread, mean + spread, color=INK, alpha=0.08, lw=0)
-    axes.axhline(mean, **BASELINE)
+def _baseline_style(method: str) -> dict[str, Any]:
+    """Return Matplotlib's line properties for the mean of a baseline."""
+    colour = plot.METHOD_COLOURS.get(method, INK)
+    return {"color": colour, "linestyle": "--", "linewidth": 1.2}
+
+
+def _label(labels: Mapping[str, str] | None, method: str) -> str:
+    return (labels or {}).get(method, method.replace("_", " "))
 
 
 def _share_limits(grid: Sequence[Axes]) -> None:
@@ -331,21 +350,6 @@ def _share_limits(grid: Sequence[Axes]) -> None:
     lowest, highest = zip(*(axes.get_ylim() for axes in grid), strict=True)
     for axes in grid:
         axes.set_ylim(min(lowest), max(highest))
-
-
-def _legend_handles(
-    methods: Sequence[str],
-    colours: Mapping[str, str],
-    labels: Mapping[str, str],
-    baseline: tuple[str, Seeds] | None,
-) -> dict[str, Line2D]:
-    """Return a dict from legend labels to lines: baseline, methods, standard deviation, seed."""
-    handles = {} if baseline is None else {baseline[0]: Line2D([], [], **BASELINE)}
-    for method in methods:
-        name = labels.get(method, method.replace("_", " "))
-        handles[name] = Line2D([], [], color=colours[method], marker="o", markersize=4)
-    bar = Line2D([], [], color=INK, marker="|", markersize=10, linestyle="none")
-    return {**handles, DEVIATION["label"]: bar, SEED["label"]: Line2D([], [], **SEED)}
 
 
 class Line(NamedTuple):

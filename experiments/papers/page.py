@@ -7,9 +7,8 @@ name returns for the results and the arguments, such as `{mean ag accuracy vanil
 import csv
 import dataclasses
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import NamedTuple
 
 from etils import epath
 from matplotlib.figure import Figure
@@ -23,20 +22,7 @@ PAPERS = Path(__file__).parent
 DOTS_PER_INCH = 120
 
 Part = Callable[..., str]  # text of a template, from the results and words
-
-
-class Picture(NamedTuple):
-    """A figure that can be drawn from stored results.
-
-    Attributes:
-      name: File name without the ending ".png".
-      caption: Caption in the report.
-      draw: Function that draws the figure.
-    """
-
-    name: str
-    caption: str
-    draw: Callable[[], Figure]
+Pictures = dict[str, Callable[[], Figure]]  # functions that draw, by the name of the file
 
 
 @dataclasses.dataclass(frozen=True)
@@ -58,26 +44,31 @@ class Report:
     folder: str
     experiments: tuple[str, ...]
     parts: tuple[Part, ...]
-    list_pictures: Callable[[Results], Iterable[Picture]]
+    list_pictures: Callable[[Results], Pictures]
     pages: Mapping[Path, Part] = dataclasses.field(default_factory=dict)
 
     def draw_figures(self, results: Results, output: AnyPath) -> None:
         """Draw all figures, and save them as PNG files in `output/figures`."""
-        for name, _, draw in self.list_pictures(results):
-            path = epath.Path(output) / "figures" / f"{name}.png"
-            plot.save(draw(), path, dpi=DOTS_PER_INCH)
+        for name, draw in self.list_pictures(results).items():
+            plot.save(draw(), epath.Path(output) / "figures" / f"{name}.png", dpi=DOTS_PER_INCH)
 
     def summarize(self, results: Results, *, figures: str = "results/figures") -> str:
         """Return a summary as Markdown: findings, the main tables, and links to figures.
+
+        The last line of the template lists the figures. Those that were not run are left out.
 
         Args:
           results: Results.
           figures: Path of the folder of figures, for links.
         """
-        text = self._fill("summary.md", results)
-        found = self.list_pictures(results)
-        links = ", ".join(f"[{caption}]({figures}/{name}.png)" for name, caption, _ in found)
-        return f"{text}\nFigures: {links}.\n" if links else text
+        drawn = self.list_pictures(results)
+
+        def link(match: re.Match[str]) -> str:
+            found = re.findall(r"\[([^]]*)\]\((\w+)\)", match[0])
+            links = [f"[{text}]({figures}/{name}.png)" for text, name in found if name in drawn]
+            return f"Figures: {', '.join(links)}." if links else ""
+
+        return re.sub(r"^Figures: .*$", link, self._fill("summary.md", results), flags=re.M)
 
     def detail(self, results: Results, folder: AnyPath = FOLDER) -> str:
         """Return the full report as Markdown: how the runs were made, then texts and tables."""

@@ -90,7 +90,7 @@ class Results:
         members = (run["result"]["members"][0] for run in self.runs(experiment).values())
         return ("validation", "test") if all("test" in one for one in members) else ("validation",)
 
-    def count_settings(self, experiment: str) -> dict[str, int]:
+    def tried(self, experiment: str) -> dict[str, int]:
         """Return the number of settings that were tried, by method."""
         return {
             method: len(group_by_setting(run["result"]))

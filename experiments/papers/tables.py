@@ -5,6 +5,7 @@ A frame holds the values of one metric, with one row per seed and one column per
 a row without a cell shows "not run" or "-".
 """
 
+import fnmatch
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -221,41 +222,66 @@ def experiment_tables(results: Results, experiment: str, published: Published) -
             f"results must be at least one, all with one criterion; got {sorted(criteria)}."
         )
     parts = [comparison_table(results, experiment, published), best_two(results, experiment)]
-    if max(results.count_settings(experiment).values()) > 1:
+    if max(results.tried(experiment).values()) > 1:
         name = metric_title(results.criterion(experiment))
         parts += [f"All settings, by {name}:", settings_table(results, experiment)]
     return "\n\n".join(part for part in (*parts, seeds_table(results, experiment)) if part)
 
 
 def comparison_table(results: Results, experiment: str, published: Published) -> str:
-    """Return a Markdown table with one row per method: parameters, metrics, published numbers.
-
-    If the results contain a trivial baseline, such as the majority label, it is the first row.
-    """
+    """Return a Markdown table with one row per method: parameters, metrics, published numbers."""
     runs, criterion = results.runs(experiment), results.criterion(experiment)
     parameters = {method: f"{run['result']['parameters']:,}" for method, run in runs.items()}
-    columns = [Column("parameters", parameters, EMPTY)]
-    trivial = False
-    for split in results.splits(experiment):
-        rows = results.table[
-            (results.table.experiment == experiment) & (results.table.split == split)
-        ]
-        order = sorted(rows.metric.unique(), key=lambda m: (m != criterion, m == "loss"))
-        for metric in order:
-            cells = mean_cells(results.scores(experiment, metric, split), metric)
-            value = results.baseline(experiment, metric, split)
-            if value is not None:
-                cells[""], trivial = format_value(metric, value), True
-            columns.append(Column(f"{split} {metric_title(metric)}", cells, EMPTY))
-            if split == "test" and any(metric in numbers for numbers in published.values()):
-                printed = {m: numbers[metric] for m, numbers in published.items()}
-                columns.append(Column(f"published {metric_title(metric)}", printed, EMPTY))
-    columns.append(Column("seeds", count_seeds(results, experiment), EMPTY))
-    tried = results.count_settings(experiment)
+    rows = results.table[results.table.experiment == experiment]
+    metrics = {
+        f"{split} {metric_title(metric)}": (split, metric)
+        for split in results.splits(experiment)
+        for metric in sorted(
+            rows[rows.split == split].metric.unique(), key=lambda m: (m != criterion, m == "loss")
+        )
+    }
+    after, tried = [Column("seeds", count_seeds(results, experiment))], results.tried(experiment)
     if max(tried.values()) > 1:
-        columns.append(Column("settings tried", {m: str(n) for m, n in tried.items()}, EMPTY))
-    rows = {"": baseline_title(results, experiment)} if trivial else {}
-    return join("method", {**rows, **{m: method_title(m) for m in sort_methods(runs)}}, columns)
+        after.append(Column("settings tried", {m: str(n) for m, n in tried.items()}))
+    titles = {m: method_title(m) for m in METHOD_ORDER if m in runs}
+    before = [Column("parameters", parameters)]
+    return methods_table(results, experiment, titles, metrics, published, before, after)
+
+
+def methods_table(
+    results: Results,
+    experiment: str,
+    rows: Mapping[str, str],
+    metrics: Mapping[str, tuple[str, str]],
+    published: Published,
+    before: Sequence[Column] = (),
+    after: Sequence[Column] = (),
+) -> str:
+    """Return a Markdown table with one row per method. A trivial baseline is the first row.
+
+    Args:
+      results: Results.
+      experiment: Name of the experiment.
+      rows: Titles of the rows by method.
+      metrics: (split, metric) by title of the column.
+      published: Numbers as printed in the paper. A metric without published numbers of these
+        methods has no column of them.
+      before: Columns before the metrics.
+      after: Columns after the metrics.
+    """
+    columns, has_baseline = list(before), False
+    for title, (split, metric) in metrics.items():
+        cells = mean_cells(results.scores(experiment, metric, split), metric)
+        value = results.baseline(experiment, metric, split)
+        if value is not None:
+            cells[""], has_baseline = format_value(metric, value), True
+        columns.append(Column(title, cells))
+        numbers = {m: row[metric] for m, row in published.items() if metric in row}
+        if split == "test" and numbers.keys() & rows.keys():
+            columns.append(Column("published", numbers, EMPTY))
+    columns = [one._replace(cells={"": EMPTY, **one.cells}) for one in (*columns, *after)]
+    first = {"": baseline_title(results, experiment)} if has_baseline else {}
+    return join("method", {**first, **rows}, columns)
 
 
 def baseline_title(results: Results, experiment: str) -> str:
@@ -275,12 +301,6 @@ def format_baseline(results: Results, experiment: str, *, name: bool = True) -> 
         return EMPTY
     title = f" ({baseline_title(results, experiment)})" if name else ""
     return f"{format_value(criterion, value)}{title}"
-
-
-def sort_methods(methods: Iterable[str]) -> list[str]:
-    """Return methods in the order of all tables. Unknown methods come last."""
-    found = list(methods)
-    return [m for m in METHOD_ORDER if m in found] + [m for m in found if m not in METHOD_ORDER]
 
 
 def count_seeds(results: Results, experiment: str) -> dict[str, str]:
@@ -360,12 +380,6 @@ def seeds_table(results: Results, experiment: str) -> str:
     return seeds_of_frames(experiment, criterion, dict(zip(splits, frames, strict=True)))
 
 
-def seeds_tables(results: Results, experiments: Iterable[str]) -> str:
-    """Return the values of every seed of several experiments."""
-    found = filter(None, (seeds_table(results, name) for name in experiments))
-    return "\n\n".join(found) or NOT_RUN_SENTENCE
-
-
 def seeds_of_frames(title: str, metric: str, frames: Mapping[str, pd.DataFrame]) -> str:
     """Return a Markdown table of the values of every seed in several splits, with a heading."""
     first = next(iter(frames.values()))
@@ -396,27 +410,67 @@ def size(results: Results, experiment: str, name: str) -> str:
     return f"{about['rows'][name]:,}" if name in about["rows"] else EMPTY
 
 
-def data_messages(results: Results, titles: Mapping[str, str]) -> str:
+def messages(results: Results, *experiments: str) -> str:
     """Return a Markdown list of the messages from the preparation of each data set."""
-    found = {title: results.part(name, "data") for name, title in titles.items()}
-    lines = [f"- {title}: {'; '.join(_messages(one))}." for title, one in found.items() if one]
+    found = {name: results.part(name, "data") for name in experiments}
+    # Older results name the messages "said".
+    texts = {name: one.get("messages", one.get("said", [])) for name, one in found.items() if one}
+    lines = [f"- {name}: {'; '.join(lines)}." for name, lines in texts.items()]
     return "\n".join(lines) or NOT_RUN_SENTENCE
 
 
-def _messages(data: Mapping[str, Any]) -> list[str]:
-    """Return the messages of a data set, which older results name "said"."""
-    return data.get("messages", data.get("said", []))
+def settings(results: Results, *experiments: str) -> str:
+    """Return tables of all settings of experiments, such as searches."""
+    return "\n\n".join(f"{one}:\n\n{settings_table(results, one)}" for one in experiments)
 
 
-def provenance_table(results: Results, experiments: Iterable[str]) -> str:
-    """Return a Markdown table with device, versions, commit, steps and minutes of every run."""
+def seeds(results: Results, *patterns: str) -> str:
+    """Return tables of every seed of the experiments whose names fit patterns."""
+    found = [seeds_table(results, name) for name in find_names(results.contents, patterns)]
+    return "\n\n".join(filter(None, found)) or NOT_RUN_SENTENCE
+
+
+def runs(results: Results, *patterns: str) -> str:
+    """Return device, versions, commit, steps and minutes of every run of experiments."""
     rows = [
         _provenance_row(name, method, run)
-        for name in experiments
-        for method, run in results.stored.get(name, {}).get("runs", {}).items()
+        for name in find_names(results.stored, patterns)
+        for method, run in results.stored[name].get("runs", {}).items()
     ]
     header = ["run", "device", "versions", "commit", "models", "steps", "steps/s", "minutes"]
     return markdown_table(header, rows) if rows else NOT_RUN_SENTENCE
+
+
+def find_names(names: Iterable[str], patterns: Iterable[str]) -> list[str]:
+    """Return the names that fit any pattern such as "multinli*", each once, pattern by pattern."""
+    known = list(names)
+    return list(dict.fromkeys(n for one in patterns for n in fnmatch.filter(known, one)))
+
+
+def speed(results: Results, experiment: str, base: str) -> str:
+    """Return parameters, time and memory of a training step of each method, against a base."""
+    lines = results.part(experiment, "lines") or []
+    bases = {line["seeds"]: line for line in lines if line["method"] == base}
+    rows = []
+    for line in lines:
+        row, of_base = [method_title(line["method"]), str(line["seeds"])], bases[line["seeds"]]
+        for name, scale in (("parameters", None), ("bare", 1), ("peak_bytes", 1e9)):
+            value, other = line.get(name), of_base.get(name)
+            if value is None or other is None:
+                row += [EMPTY, EMPTY]
+            elif scale is None:
+                row += [f"{value:,}", f"{value - other:+,}"]
+            else:
+                row += [f"{value / scale:.2f}", f"{value / other:.3f}"]
+        rows.append(row)
+    header = ["method", "models", "parameters", "difference", "ms per step", "ratio", "GB", "ratio"]
+    return markdown_table(header, rows) if rows else NOT_RUN_SENTENCE
+
+
+def speed_option(results: Results, experiment: str, name: str) -> str:
+    """Return an option of measured training steps, or their device."""
+    about = results.part(experiment, "environment" if name == "device" else "config")
+    return str(about.get(name, NOT_RUN))
 
 
 def _provenance_row(experiment: str, method: str, run: Mapping[str, Any]) -> list[str]:
@@ -449,4 +503,6 @@ def difference(results: Results, experiment: str, metric: str, first: str, secon
     return format_outcome(compare(results.scores(experiment, metric), metric, first, second))
 
 
-PARTS: tuple[Callable[..., str], ...] = (*(mean, difference, size, settings_table, seeds_table),)
+PARTS: tuple[Callable[..., str], ...] = (
+    *(mean, difference, size, messages, settings, seeds, runs, speed, speed_option),
+)

@@ -1,7 +1,7 @@
 """Figures 1 to 8 of the DA-Transformer paper, and figures of the attention at each distance."""
 
 import functools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -20,10 +20,10 @@ from distattn_jax.plot.style import (
     method_colours,
     use_style,
 )
-from experiments.papers.da_transformer.settings import ADJUSTMENTS, DATA_SETS, MAPPINGS, OURS, ROWS
+from experiments.papers.da_transformer.settings import ADJUSTMENTS, MAPPINGS, OURS, ROWS
 from experiments.papers.figures import grouped_bars
 from experiments.papers.formatting import PERCENT_METRICS, method_title, metric_title
-from experiments.papers.page import Picture, read_published
+from experiments.papers.page import Pictures, read_published
 from experiments.papers.results import Results
 
 # Panels of Figures 4 and 5: experiment -> title, two metrics.
@@ -34,64 +34,51 @@ PANELS = {
 }
 
 
-def list_pictures(results: Results) -> Iterator[Picture]:
-    """Yield every figure for which results are stored."""
-    curves = functools.partial(plot.mapping_curves, [-2, -1, 0, 1, 2])
-    yield Picture("figure_1", "Figure 1: the learnable sigmoid", curves)
-    matrices = functools.partial(plot.coefficient_matrices, [1, -1], [-1, 1], length=20)
-    yield Picture("figure_2", "Figure 2: coefficients of four heads", matrices)
-    yield from _list_bars(results)
-    for name, caption, experiment in (
-        ("figure_6", "Figure 6: w and v of all heads, AG's News", "ag"),
-        ("figure_7", "Figure 7: w and v of all heads, MIND", "mind"),
-        ("figure_7_made_up", "Instead of Figure 7: w and v, artificial log", "mind_made_up"),
-    ):
-        if heads := results.part(experiment, "heads"):
-            yield Picture(name, caption, functools.partial(_draw_heads, heads))
-    if attention := results.part("ag", "attention"):
-        draw = functools.partial(_draw_maps, attention)
-        yield Picture("figure_8", "Figure 8: attention maps of one sentence", draw)
-    for experiment in ("ag", "sst"):
-        if profiles := results.part(experiment, "distances"):
-            caption = f"Attention by distance: {DATA_SETS[experiment]}"
-            draw = functools.partial(_draw_profile, profiles)
-            yield Picture(f"distances_{experiment}", caption, draw)
-
-
-def _list_bars(results: Results) -> Iterator[Picture]:
-    """Yield Figures 3, 4 and 5. Figures without results are left out."""
-    if results.runs("amazon_rating"):
-        panels = {metric_title(metric): ("amazon_rating", metric) for metric in ("rmse", "mae")}
-        draw = functools.partial(_draw_bars, results, panels, ROWS, lower_is_better=tuple(panels))
-        yield Picture("figure_3", "Figure 3: ratings as numbers", draw)
-    panels = {
+def list_pictures(results: Results) -> Pictures:
+    """Return every figure for which results are stored."""
+    found: Pictures = {
+        "figure_1": functools.partial(plot.mapping_curves, [-2, -1, 0, 1, 2]),
+        "figure_2": functools.partial(plot.coefficient_matrices, [1, -1], [-1, 1], length=20),
+    }
+    ratings = {metric_title(metric): ("amazon_rating", metric) for metric in ("rmse", "mae")}
+    forms = {
         f"{title}, {metric_title(metric)}": (experiment, metric)
         for experiment, (title, *metrics) in PANELS.items()
         for metric in metrics
     }
-    for name, caption, methods in (
-        ("figure_4", "Figure 4: mappings", MAPPINGS),
-        ("figure_5", "Figure 5: adjustments", ADJUSTMENTS),
+    for name, panels, methods, options in (
+        ("figure_3", ratings, ROWS, {"lower_is_better": tuple(ratings)}),
+        ("figure_4", forms, (*MAPPINGS, OURS), {"columns": 2}),
+        ("figure_5", forms, (*ADJUSTMENTS, OURS), {"columns": 2}),
     ):
-        if any(set(methods) & results.runs(experiment).keys() for experiment in PANELS):
-            draw = functools.partial(_draw_bars, results, panels, (*methods, OURS), columns=2)
-            yield Picture(name, caption, draw)
+        values, published = _select_bars(results, panels, methods)
+        if any(values.values()):
+            labels = {method: method_title(method) for method in methods}
+            found[name] = functools.partial(
+                grouped_bars, values, labels=labels, published=published, **options
+            )
+    for name, draw, experiment, part in (
+        ("figure_6", _draw_heads, "ag", "heads"),
+        ("figure_7", _draw_heads, "mind", "heads"),
+        ("figure_7_made_up", _draw_heads, "mind_made_up", "heads"),
+        ("figure_8", _draw_maps, "ag", "attention"),
+        ("distances_ag", _draw_profile, "ag", "distances"),
+        ("distances_sst", _draw_profile, "sst", "distances"),
+    ):
+        if selected := results.part(experiment, part):
+            found[name] = functools.partial(draw, selected)
+    return found
 
 
-def _draw_bars(
-    results: Results,
-    panels: Mapping[str, tuple[str, str]],
-    methods: Sequence[str],
-    **options: Any,
-) -> Figure:
-    """Draw a bar for our result with each method, and mark the published results.
+def _select_bars(
+    results: Results, panels: Mapping[str, tuple[str, str]], methods: Sequence[str]
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return our values and the published ones, by panel and method.
 
     Args:
       results: Results.
-      panels: (experiment, metric) by panel title. A panel that has only DA-Transformer is marked
-        "not run".
+      panels: (experiment, metric) by panel title. A panel that has only DA-Transformer is empty.
       methods: Methods to compare.
-      **options: Further arguments of `grouped_bars`.
     """
     values: dict[str, dict[str, np.ndarray]] = {}
     published: dict[str, dict[str, tuple[float, float]]] = {}
@@ -102,8 +89,7 @@ def _draw_bars(
         values[panel] = found if set(found) - {OURS} else {}
         rows = printed.get(experiment, {})
         published[panel] = {m: _parse_score(rows[m][metric]) for m in values[panel] if m in rows}
-    labels = {method: method_title(method) for method in methods}
-    return grouped_bars(values, labels=labels, published=published, **options)
+    return values, published
 
 
 def _draw_heads(heads: Mapping[str, Any]) -> Figure:

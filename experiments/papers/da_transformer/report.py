@@ -19,14 +19,13 @@ from experiments.papers.formatting import (
     NOT_RUN,
     NOT_RUN_SENTENCE,
     format_mean,
-    format_value,
     markdown_table,
     method_title,
     metric_title,
 )
 from experiments.papers.page import Report, read_published
 from experiments.papers.results import Results
-from experiments.papers.stored_results import SEARCHED, find_option
+from experiments.papers.stored_results import SEARCHED
 from experiments.papers.tables import Column, Outcomes, join
 
 SUMMARY_DATA = ("ag", "sst", "snli", "amazon")
@@ -77,32 +76,25 @@ def methods(results: Results, experiment: str, kind: str = "compared") -> str:
       kind: "compared", "mappings" or "adjustments".
     """
     rows = {"compared": ROWS, "mappings": (OURS, *MAPPINGS), "adjustments": (OURS, *ADJUSTMENTS)}
-    chosen = rows[kind]
+    chosen, metrics = rows[kind], METRICS[experiment]
     if not (set(chosen) - {OURS}) & results.runs(experiment).keys():
         return NOT_RUN_SENTENCE
-    columns = [Column("seeds", tables.count_seeds(results, experiment))]
+    before = [Column("seeds", tables.count_seeds(results, experiment))]
     # Rating regression uses the search of rating classification.
-    tried = results.count_settings(experiment.removesuffix("_rating") + SEARCHED)
+    tried = results.tried(experiment.removesuffix("_rating") + SEARCHED)
     if kind == "compared" and tried:
         counts = {method: str(tried.get(method, 1)) for method in results.runs(experiment)}
-        columns.append(Column("settings tried", counts))
-    published = read_published("da_transformer").get(experiment, {})
-    for metric in METRICS[experiment]:
-        cells = tables.mean_cells(results.scores(experiment, metric), metric)
-        value = results.baseline(experiment, metric)
-        cells[""] = EMPTY if value is None else format_value(metric, value)
-        columns.append(Column(metric_title(metric), cells))
-        if published.keys() & set(chosen):
-            numbers = {m: row[metric] for m, row in published.items()}
-            columns.append(Column("published", numbers, EMPTY))
-    criterion = METRICS[experiment][0]
-    title = f"DA minus it, {metric_title(criterion, unit=False)}"
-    columns += tables.difference_and_p(title, compare_with_ours(results, experiment, chosen))
-    columns = [column._replace(cells={"": EMPTY, **column.cells}) for column in columns]
-    titles = {method: method_title(method) for method in chosen}
-    if results.baseline(experiment, criterion) is not None:
-        titles = {"": tables.baseline_title(results, experiment), **titles}
-    return join("method", titles, columns)
+        before.append(Column("settings tried", counts))
+    title = f"DA minus it, {metric_title(metrics[0], unit=False)}"
+    return tables.methods_table(
+        results,
+        experiment,
+        {method: method_title(method) for method in chosen},
+        {metric_title(metric): ("test", metric) for metric in metrics},
+        read_published("da_transformer").get(experiment, {}),
+        before,
+        tables.difference_and_p(title, compare_with_ours(results, experiment, chosen)),
+    )
 
 
 def best_methods(results: Results, experiment: str) -> str:
@@ -155,52 +147,19 @@ def forms(results: Results) -> str:
     return join("form", list(parts), columns)
 
 
-def _speed_lines(results: Results) -> dict[str, Any]:
-    """Return the measured training steps by method."""
-    return {line["method"]: line for line in results.part("speed", "lines") or ()}
-
-
 def cost(results: Results, name: str) -> str:
-    """Return what DA-Transformer costs more than the Transformer: "parameters", "time", "device".
+    """Return what DA-Transformer costs more than the Transformer: "parameters" or "time".
 
     Return "not run" if one of the two was not measured.
     """
-    lines = _speed_lines(results)
+    lines = {line["method"]: line for line in results.part("speed", "lines") or ()}
     if not {OURS, "vanilla"} <= lines.keys():
         return NOT_RUN
     ours, vanilla = lines[OURS], lines["vanilla"]
     return {
         "parameters": str(ours["parameters"] - vanilla["parameters"]),
         "time": f"{ours['bare'] / vanilla['bare']:.2f}",
-        "device": results.part("speed", "environment", "device"),
     }[name]
-
-
-def costs(results: Results) -> str:
-    """Return a table with one row per method: parameters, and time per training step."""
-    lines = results.part("speed", "lines") or []
-    vanilla = {line["seeds"]: line for line in lines if line["method"] == "vanilla"}
-    rows = []
-    for line in lines:
-        base = vanilla.get(line["seeds"])
-        rows.append(
-            [
-                method_title(line["method"]),
-                f"{line['parameters']:,}",
-                EMPTY if base is None else f"{line['parameters'] - base['parameters']:+,}",
-                str(line["seeds"]),
-                f"{line['bare']:.2f}",
-                EMPTY if base is None else f"{line['bare'] / base['bare']:.2f}",
-            ]
-        )
-    header = ["method", "parameters", "more than Transformer", "models", "ms per step"]
-    table = markdown_table([*header, "ratio to Transformer"], rows)
-    return table if rows else NOT_RUN_SENTENCE
-
-
-def speed_option(results: Results, *names: str) -> str:
-    """Return an option of the measured training steps."""
-    return str(find_option(results.part("speed", "config"), *names) or NOT_RUN)
 
 
 def signs(results: Results, *experiments: str) -> str:
@@ -262,28 +221,13 @@ def flat_queries(results: Results, method: str) -> str:
     return f"{flat} of {strongest.size}"
 
 
-def messages(results: Results) -> str:
-    """Return the messages from the preparation of each data set."""
-    return tables.data_messages(results, DATA_SETS)
-
-
-def every_seed(results: Results) -> str:
-    """Return the results of every seed."""
-    return tables.seeds_tables(results, METRICS)
-
-
-def runs(results: Results) -> str:
-    """Return device, versions, commit, steps and minutes of every run, searches first."""
-    return tables.provenance_table(results, [*(name + SEARCHED for name in METRICS), *METRICS])
-
-
 REPORT = Report(
     paper="da",
     folder="da_transformer",
     experiments=tuple(METRICS),
     parts=(
-        *(outcomes, methods, best_methods, scores, differences, forms, cost, costs),
-        *(speed_option, signs, distances, flat_queries, messages, every_seed, runs),
+        *(outcomes, methods, best_methods, scores, differences, forms, cost),
+        *(signs, distances, flat_queries),
     ),
     list_pictures=list_pictures,
 )

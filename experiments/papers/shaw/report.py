@@ -5,18 +5,15 @@ seeds. The templates show it beside the published numbers.
 """
 
 import functools
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
 
-from distattn_jax import plot
-from distattn_jax.plot.style import GREY, add_legend_above, finish_layout, make_panels, use_style
 from distattn_jax.train.results import select_members
 from experiments.papers import tables
-from experiments.papers.figures import draw_alignment, draw_relations
+from experiments.papers.figures import draw_alignment, draw_relations, sweep_figure
 from experiments.papers.formatting import (
     EMPTY,
     NOT_RUN,
@@ -27,7 +24,7 @@ from experiments.papers.formatting import (
     method_title,
     metric_title,
 )
-from experiments.papers.page import Picture, Report
+from experiments.papers.page import Pictures, Report
 from experiments.papers.results import Results, split_setting
 from experiments.papers.shaw.settings import (
     DATA_SETS,
@@ -39,7 +36,7 @@ from experiments.papers.shaw.settings import (
     experiment_name,
     list_experiments,
 )
-from experiments.papers.stored_results import SEARCHED, find_option
+from experiments.papers.stored_results import find_option
 
 METRIC, LOWERCASE = "bleu", "bleu_lowercase"
 METRICS = (METRIC, LOWERCASE, "chrf")
@@ -157,13 +154,6 @@ def _translations(results: Results, experiment: str, method: str) -> dict[str, A
     return results.part(experiment, "runs", method, "translations", "test")
 
 
-def messages(results: Results) -> str:
-    """Return the messages from the preparation of each data set."""
-    return tables.data_messages(
-        results, {experiment_name(data, SIZES[0]): title for data, title in DATA_SETS.items()}
-    )
-
-
 def every_seed(results: Results) -> str:
     """Return a table with one row per trained model: validation loss and test scores."""
     rows = []
@@ -200,81 +190,44 @@ def signatures(results: Results) -> str:
     return "\n".join(found)
 
 
-def runs(results: Results) -> str:
-    """Return device, versions, commit, steps and minutes of every run, searches first."""
-    own = (*(experiment_name(data, size) for data in DATA_SETS for size in SIZES), *TINY)
-    names = [name for name in results.stored if name.startswith(own)]
-    searches = [name for name in names if name.endswith(SEARCHED)]
-    return tables.provenance_table(results, dict.fromkeys([*searches, *names]))
-
-
-# Figures.
-
-SEED: dict[str, Any] = {
-    "marker": "o",
-    "markersize": 3,
-    "markerfacecolor": "white",
-    "markeredgecolor": plot.METHOD_COLOURS[RELATIVE],
-    "markeredgewidth": 0.8,
-    "linestyle": "none",
-}
-DASHED: dict[str, Any] = {"linewidth": 1, "linestyle": "--"}
-
-
-def list_pictures(results: Results) -> Iterator[Picture]:
-    """Yield every figure for which results are stored."""
+def list_pictures(results: Results) -> Pictures:
+    """Return every figure for which results are stored."""
+    found: Pictures = {}
     if any(_distance_values(results, data, k) for data in DATA_SETS for k in DISTANCES):
-        draw = functools.partial(_draw_distances, results)
-        yield Picture("shaw_distances", "Table 2: BLEU by clipping distance", draw)
-    for data, title in DATA_SETS.items():
+        found["shaw_distances"] = functools.partial(_draw_distances, results)
+    for data in DATA_SETS:
         experiment = experiment_name(data, SIZES[0])
         if alignment := results.part(experiment, "alignment"):
-            caption = f"Attention from target to source words, {title}"
-            draw = functools.partial(draw_alignment, alignment)
-            yield Picture(f"shaw_attention_{data}", caption, draw)
-        for level, found in results.part(experiment, "relations").items():
+            found[f"shaw_attention_{data}"] = functools.partial(draw_alignment, alignment)
+        for level, relations in results.part(experiment, "relations").items():
             for kind in ("norms", "similarities"):
-                caption = f"Position vectors of the {level}, {kind}, {title}"
-                draw = functools.partial(draw_relations, found, kind)
-                yield Picture(f"shaw_{level}_{kind}_{data}", caption, draw)
+                draw = functools.partial(draw_relations, relations, kind)
+                found[f"shaw_{level}_{kind}_{data}"] = draw
+    return found
 
 
 def _draw_distances(results: Results) -> Figure:
     """Draw BLEU against the clipping distance k, one panel per data set, and the published BLEU."""
-    colours = plot.METHOD_COLOURS
-    found = {
-        data: {k: v for k in DISTANCES if (v := _distance_values(results, data, k))}
-        for data in DATA_SETS
-    }
-    run = {data: values for data, values in found.items() if values}
-    with use_style():
-        figure, grid = make_panels(1, len(run) + 1, width=2.6, height=2.4)
-        for axes, (data, values) in zip(grid, run.items(), strict=False):
-            places = [DISTANCES.index(k) for k in values]
-            axes.plot(places, [np.mean(of) for of in values.values()], color=colours[RELATIVE])
-            for place, of in zip(places, values.values(), strict=True):
-                axes.plot([place] * len(of), of, **SEED)
-            frame = results.scores(experiment_name(data, SIZES[0]), METRIC)
-            for method in ("vanilla", "no_positions"):
-                if method in frame:
-                    axes.axhline(float(frame[method].mean()), color=colours[method], **DASHED)
-            axes.set_title(DATA_SETS[data])
-        grid[-1].plot(
-            range(len(TABLE_2)), list(TABLE_2.values()), color=GREY, marker="D", markersize=3.5
-        )
-        grid[-1].set_title("WMT14 EN-DE, published")
-        for axes in grid:
-            axes.set(xlabel="clipping distance $k$", ylabel="BLEU")
-            axes.set_ylim(bottom=0)
-            axes.set_xticks(range(len(DISTANCES)), [str(k) for k in DISTANCES])
-        handles = {
-            "relative, mean": Line2D([], [], color=colours[RELATIVE]),
-            "one seed": Line2D([], [], **SEED),
-            "absolute": Line2D([], [], color=colours["vanilla"], **DASHED),
-            "no positions": Line2D([], [], color=colours["no_positions"], **DASHED),
-        }
-        add_legend_above(figure, list(handles.values()), list(handles))
-        return finish_layout(figure)
+    panels: dict[str, Any] = {}
+    baselines = {}
+    for data, title in DATA_SETS.items():
+        values = {k: v for k in DISTANCES if (v := _distance_values(results, data, k))}
+        frame = results.scores(experiment_name(data, SIZES[0]), METRIC)
+        if values:
+            panels[title] = {RELATIVE: values}
+            baselines[title] = {
+                m: frame[m].dropna() for m in ("vanilla", "no_positions") if m in frame
+            }
+    panels["WMT14 EN-DE, published"] = {"published": {k: [bleu] for k, bleu in TABLE_2.items()}}
+    return sweep_figure(
+        panels,
+        option_values=DISTANCES,
+        xlabel="clipping distance $k$",
+        ylabel=dict.fromkeys(panels, "BLEU"),
+        baselines=baselines,
+        from_zero=True,
+        labels={RELATIVE: "relative", "vanilla": "absolute"},
+    )
 
 
 def _distance_values(results: Results, data: str, k: int) -> list[float]:
@@ -289,7 +242,7 @@ REPORT = Report(
     experiments=tuple(list_experiments()),
     parts=(
         *(outcomes, model, plateau, best_model, best_tiny, tiny_rows, decoding),
-        *(messages, every_seed, signatures, runs),
+        *(every_seed, signatures),
     ),
     list_pictures=list_pictures,
 )

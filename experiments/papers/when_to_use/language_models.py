@@ -11,29 +11,21 @@ from experiments.papers import tables
 from experiments.papers.results import Results
 from experiments.papers.statistics import compare_values
 from experiments.papers.tables import Outcomes
-from experiments.papers.when_to_use.settings import (
-    EXPERIMENTS,
-    LENGTHS,
-    LONGER_TRAINED_LENGTH,
-    TRAINED_LENGTH,
-)
+from experiments.papers.when_to_use.settings import EXPERIMENTS, LENGTHS, TRAINED_LENGTHS
 
-# Experiments by trained length.
-NAMES = {
-    TRAINED_LENGTH: "imdb_language_model",
-    LONGER_TRAINED_LENGTH: "imdb_language_model_512",
-}
+SHORT, LONG = TRAINED_LENGTHS
+NAMES = {SHORT: "imdb_language_model", LONG: "imdb_language_model_512"}  # by trained length
 METRIC = "perplexity"
 LONGEST = LENGTHS[-1]
 
 
-def perplexities(results: Results, length: int, trained: int = TRAINED_LENGTH) -> pd.DataFrame:
+def perplexities(results: Results, length: int, trained: int = SHORT) -> pd.DataFrame:
     """Return the perplexity of texts of `length` tokens, by seed and method."""
     frame = results.scores(NAMES[trained], METRIC, f"{length} tokens")
     return frame[[method for method in EXPERIMENTS[NAMES[trained]].methods if method in frame]]
 
 
-def list_measured(results: Results, trained: int = TRAINED_LENGTH) -> list[str]:
+def list_measured(results: Results, trained: int = SHORT) -> list[str]:
     """Return the methods that were measured on the longest texts, best first."""
     return tables.rank(perplexities(results, LONGEST, trained), METRIC)
 
@@ -43,9 +35,7 @@ def compare_trainings(results: Results, length: int) -> Outcomes:
 
     An outcome is None if one of both was not run, or if both were run on different data.
     """
-    long, short = (
-        perplexities(results, length, n) for n in (LONGER_TRAINED_LENGTH, TRAINED_LENGTH)
-    )
+    short, long = (perplexities(results, length, trained) for trained in TRAINED_LENGTHS)
     data = [results.part(name, "data") for name in NAMES.values()]
     same = all(data[0].get(key) == data[1].get(key) for key in ("digests", "vocabulary"))
     return {
@@ -57,7 +47,7 @@ def compare_trainings(results: Results, length: int) -> Outcomes:
 
 
 def far_shares(
-    results: Results, method: str, length: int, trained: int = TRAINED_LENGTH
+    results: Results, method: str, length: int, trained: int = SHORT
 ) -> np.ndarray | None:
     """Return the attention on far tokens, shape (seeds, L, N), or None if it was not measured.
 
@@ -67,7 +57,7 @@ def far_shares(
     return np.asarray(found["heads"]) if found else None
 
 
-def uniform_share(results: Results, length: int, trained: int = TRAINED_LENGTH) -> float:
+def uniform_share(results: Results, length: int, trained: int = SHORT) -> float:
     """Return the share of far tokens if attention were uniform, or nan if it was not measured."""
     for found in results.part(NAMES[trained], "heads").values():
         if str(length) in found.get("far", {}):

@@ -39,9 +39,11 @@ from experiments.papers.statistics import (
 from experiments.papers.tables import Column, Outcomes, join
 from experiments.papers.when_to_use.figures import list_pictures
 from experiments.papers.when_to_use.language_models import (
+    LONG,
     LONGEST,
     METRIC,
     NAMES,
+    SHORT,
     compare_trainings,
     far_shares,
     list_measured,
@@ -53,10 +55,8 @@ from experiments.papers.when_to_use.settings import (
     ENCODERS,
     EXPERIMENTS,
     LENGTHS,
-    LONGER_TRAINED_LENGTH,
     OURS,
     REMEDY,
-    TRAINED_LENGTH,
     TREEBANKS,
 )
 
@@ -119,10 +119,8 @@ def more_outcomes(results: Results) -> str:
         for method in ENCODERS
         if method != OURS
     }
-    for length in (LONGER_TRAINED_LENGTH, LONGEST):
-        title = (
-            f"Training on {LONGER_TRAINED_LENGTH} instead of {TRAINED_LENGTH} tokens, at {length}"
-        )
+    for length in (LONG, LONGEST):
+        title = f"Training on {LONG} instead of {SHORT} tokens, at {length}"
         found = compare_trainings(results, length)
         compared[title] = {method_title(method): one for method, one in found.items()}
     for name, experiment in EXPERIMENTS.items():
@@ -204,7 +202,7 @@ def growth(results: Results, kind: str) -> str:
       results: Results.
       kind: "worse" lists the methods that get worse, "kept" all others.
     """
-    frames = [perplexities(results, length) for length in (LONGEST, TRAINED_LENGTH)]
+    frames = [perplexities(results, length) for length in (LONGEST, SHORT)]
     cells = []
     for method in list_measured(results):
         long, short = (tables.by_seed(frame, method) for frame in frames)
@@ -284,8 +282,8 @@ def lengths(results: Results) -> str:
     the attention on far tokens in the longest texts.
     """
     measured = list_measured(results)
-    columns = _perplexity_columns(results, TRAINED_LENGTH)
-    for length in (TRAINED_LENGTH, LONGEST):
+    columns = _perplexity_columns(results, SHORT)
+    for length in (SHORT, LONGEST):
         columns.append(_minus_ours(results, length, measured))
     columns.append(_far_column(results, measured))
     return join("method", [*measured, tables.DETECTABLE] if measured else [], columns)
@@ -293,7 +291,7 @@ def lengths(results: Results) -> str:
 
 def longer_training(results: Results) -> str:
     """Return the models that were trained on longer texts: perplexity, and its difference."""
-    trained = LONGER_TRAINED_LENGTH
+    trained = LONG
     columns = _perplexity_columns(results, trained)
     columns += [_training_column(results, length) for length in (trained, LONGEST)]
     measured = list_measured(results, trained)
@@ -302,7 +300,7 @@ def longer_training(results: Results) -> str:
 
 def trainings(results: Results) -> str:
     """Return the difference of both trained lengths at every test length."""
-    measured = list_measured(results, LONGER_TRAINED_LENGTH)
+    measured = list_measured(results, LONG)
     columns = [_training_column(results, length) for length in LENGTHS]
     return join("method", [*measured, tables.DETECTABLE] if measured else [], columns)
 
@@ -310,7 +308,7 @@ def trainings(results: Results) -> str:
 def remedies(results: Results) -> str:
     """Return perplexity and attention on far tokens of the remedies."""
     columns = []
-    for length in (TRAINED_LENGTH, LONGEST):
+    for length in (SHORT, LONGEST):
         frame = perplexities(results, length)
         frame = frame[[method for method in REMEDIES if method in frame]]
         cells = tables.mean_cells(frame, METRIC, bold_best=True)
@@ -342,7 +340,7 @@ def _minus_ours(results: Results, length: int, rows: Sequence[str]) -> Column:
 
 def _training_column(results: Results, length: int) -> Column:
     """Return a column of differences between both trained lengths."""
-    title = f"{length} tokens, minus training on {TRAINED_LENGTH}"
+    title = f"{length} tokens, minus training on {SHORT}"
     return tables.difference_column(title, compare_trainings(results, length))
 
 
@@ -456,40 +454,6 @@ def compare_pruning(results: Results, experiment: str) -> Outcomes:
     return tables.minus(frame, found["criterion"], "random", frame)
 
 
-# Details.
-
-
-def commands(results: Results) -> str:
-    """Return the commands of all runs."""
-    return "\n".join(one.command(name) for name, one in EXPERIMENTS.items())
-
-
-def messages(results: Results) -> str:
-    """Return the messages from the preparation of each data set."""
-    titles = {name: experiment.title for name, experiment in EXPERIMENTS.items()}
-    return tables.data_messages(results, titles)
-
-
-def settings(results: Results) -> str:
-    """Return all settings of all experiments."""
-    found = [
-        f"{name}:\n\n{tables.settings_table(results, name)}"
-        for name in EXPERIMENTS
-        if results.runs(name)
-    ]
-    return "\n\n".join(found) or NOT_RUN_SENTENCE
-
-
-def every_seed(results: Results) -> str:
-    """Return the results of every seed."""
-    return tables.seeds_tables(results, EXPERIMENTS)
-
-
-def runs(results: Results) -> str:
-    """Return device, versions, commit, steps and minutes of every run."""
-    return tables.provenance_table(results, EXPERIMENTS)
-
-
 # Advice.
 
 
@@ -560,11 +524,11 @@ def _list_language_models(results: Results) -> list[Task]:
             perplexities(results, length, trained),
         )
         for trained, length, texts in (
-            (TRAINED_LENGTH, TRAINED_LENGTH, "as long as in training"),
-            (TRAINED_LENGTH, LONGEST, f"{LONGEST // TRAINED_LENGTH} times as long"),
+            (SHORT, SHORT, "as long as in training"),
+            (SHORT, LONGEST, f"{LONGEST // SHORT} times as long"),
             (
-                *(LONGER_TRAINED_LENGTH, LONGER_TRAINED_LENGTH),
-                f"of {LONGER_TRAINED_LENGTH} tokens, as in training",
+                *(LONG, LONG),
+                f"of {LONG} tokens, as in training",
             ),
         )
     )
@@ -612,8 +576,7 @@ REPORT = Report(
     parts=(
         *(outcomes, more_outcomes, order_p, order_methods, order_swaps, order_correlation),
         *(growth, remedy, missing, scores, differences, lengths, longer_training, trainings),
-        *(remedies, far, positions, layers, pruning, commands, messages, settings),
-        *(every_seed, runs),
+        *(remedies, far, positions, layers, pruning),
     ),
     list_pictures=list_pictures,
     pages={PAGE: advice},
