@@ -9,7 +9,6 @@ LENGTHS = (2048, 32768)
 SCHEDULED = ("splash", "dot_product", "distance_aware")
 TILE = (512, 512)
 TILE_SIZES = (256, 512, 1024)
-SPLASH_TILES = ((512, 512), (1024, 512), (512, 1024))
 TRAINING = Sizes(batch=64, heads=12, length=512, width=64)
 SMALL = Sizes(batch=1, heads=2, length=2048, width=64)
 

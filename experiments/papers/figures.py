@@ -12,19 +12,7 @@ from matplotlib.patheffects import withStroke
 from matplotlib.ticker import MaxNLocator
 
 from distattn_jax import plot
-from distattn_jax.plot.style import (
-    GREY,
-    INK,
-    SETTINGS,
-    add_legend_above,
-    check_array,
-    finish_layout,
-    grid_shape,
-    make_panels,
-    method_colours,
-    text_width,
-    use_style,
-)
+from distattn_jax.plot import style
 from experiments.papers.formatting import method_title
 
 Seeds = np.ndarray | Array  # values (seeds,)
@@ -35,13 +23,13 @@ SEED: dict[str, Any] = {
     "marker": "o",
     "markersize": 3,
     "markerfacecolor": "white",
-    "markeredgecolor": INK,
+    "markeredgecolor": style.INK,
     "markeredgewidth": 0.6,
     "linestyle": "none",
     "label": "one seed",
 }
 SPREAD: dict[str, Any] = {
-    "color": INK,
+    "color": style.INK,
     "linewidth": 1.2,
     "path_effects": [withStroke(linewidth=2.8, foreground="white")],  # visible on dark bars
     "label": "mean ± standard deviation",
@@ -49,7 +37,7 @@ SPREAD: dict[str, Any] = {
 PUBLISHED: dict[str, Any] = {
     "marker": "D",
     "markersize": 4,
-    "color": GREY,
+    "color": style.GREY,
     "linewidth": 1.2,
     "label": "published",
 }
@@ -94,14 +82,16 @@ def grouped_bars(
     if not methods:
         raise ValueError(f"values must hold at least one method; got none in {list(values)}.")
     names = [labels.get(method, method.replace("_", " ")) for method in methods]
-    side = max(text_width(name, SETTINGS["ytick.labelsize"]) for name in names) + 0.3
-    title_width = max(text_width(title, SETTINGS["axes.titlesize"]) for title in values) + 0.3
-    rows, columns = grid_shape(len(values), max_columns=columns)
-    with use_style():
+    side = max(style.text_width(name, style.SETTINGS["ytick.labelsize"]) for name in names) + 0.3
+    title_width = (
+        max(style.text_width(title, style.SETTINGS["axes.titlesize"]) for title in values) + 0.3
+    )
+    rows, columns = style.grid_shape(len(values), max_columns=columns)
+    with style.use_style():
         bar_height = 0.32 if published else 0.25
         height = 0.65 + len(methods) * bar_height + 0.8 / rows  # The last term is for the legend.
         width = max(2.1, title_width) + side / columns
-        figure, grid = make_panels(rows, columns, width=width, height=height)
+        figure, grid = style.make_panels(rows, columns, width=width, height=height)
         for i, (axes, (title, panel)) in enumerate(zip(grid, values.items(), strict=False)):
             axes.set_title(title)
             axes.set_ylim(len(methods) - 0.4, -0.6)
@@ -111,15 +101,17 @@ def grouped_bars(
                 drawn = _draw_bars(axes, title, methods, panel, published.get(title, {}))
                 axes.set_xlim(_limits_with_zero(drawn) if from_zero else _limits(drawn))
                 if from_zero:
-                    axes.axvline(0, color=INK, linewidth=0.6)
+                    axes.axvline(0, color=style.INK, linewidth=0.6)
                 axes.set_xlabel("lower is better" if title in lower_is_better else "")
             else:
-                axes.text(0.5, 0.5, "not run", transform=axes.transAxes, color=GREY, ha="center")
+                axes.text(
+                    0.5, 0.5, "not run", transform=axes.transAxes, color=style.GREY, ha="center"
+                )
                 axes.set_xticks([])
         for axes in grid[len(values) :]:
             axes.remove()
         _add_note_and_legend(figure)
-        return finish_layout(figure)
+        return style.finish_layout(figure)
 
 
 def _draw_bars(
@@ -130,18 +122,18 @@ def _draw_bars(
     published: Mapping[str, Published],
 ) -> list[float]:
     """Draw the bars of one panel, and return the values that the horizontal axis must cover."""
-    colours = method_colours(methods)
+    colours = style.method_colours(methods)
     drawn: list[float] = []
     for row, method in enumerate(methods):
         if method in panel:
             name = f"values[{title!r}][{method!r}]"
-            seeds = check_array(name, panel[method], ("seeds",))
+            seeds = style.check_array(name, panel[method], ("seeds",))
             if not np.isfinite(seeds).all():
                 raise ValueError(f"{name} must be finite; got {seeds}.")
             drawn += _draw_bar(axes, row, seeds, colours[method])
         else:
             across = axes.get_yaxis_transform()
-            text = axes.text(0.03, row, "not run", transform=across, color=GREY, va="center")
+            text = axes.text(0.03, row, "not run", transform=across, color=style.GREY, va="center")
             text.set_path_effects([withStroke(linewidth=3, foreground="white")])
         if method in published:
             mean, spread = published[method]
@@ -171,11 +163,11 @@ def _add_note_and_legend(figure: Figure) -> None:
     cut = [axes.get_xlim()[0] > 0 for axes in figure.axes if axes.patches]
     if any(cut):
         which = "axes" if all(cut) else "some axes"
-        figure.supxlabel(f"{which} do not begin at 0", fontsize=8, color=GREY)
+        figure.supxlabel(f"{which} do not begin at 0", fontsize=8, color=style.GREY)
     found = [axes.get_legend_handles_labels() for axes in figure.axes]
     handles = {label: handle for pair in found for handle, label in zip(*pair, strict=True)}
     shown = [mark["label"] for mark in (SPREAD, SEED, PUBLISHED) if mark["label"] in handles]
-    add_legend_above(figure, [handles[label] for label in shown], shown)
+    style.add_legend_above(figure, [handles[label] for label in shown], shown)
 
 
 def _limits(drawn: list[float]) -> tuple[float, float]:
@@ -228,13 +220,13 @@ def sweep_figure(
         counts = f"{list(panels)} and {len(option_values)} option values"
         raise ValueError(f"panels and option_values must not be empty; got {counts}.")
     methods = list(dict.fromkeys(method for panel in panels.values() for method in panel))
-    colours, shares_axis = method_colours(methods), isinstance(ylabel, str)
-    with use_style():
+    colours, shares_axis = style.method_colours(methods), isinstance(ylabel, str)
+    with style.use_style():
         width = 0.7 + (0.2 + 0.13 * max(map(len, panels.values()))) * len(option_values)
         width = max(2.3, width)
         fitting = min(max(int(MAX_WIDTH // width), 1), 3)
-        rows, columns = grid_shape(len(panels), max_columns=fitting)
-        figure, grid = make_panels(rows, columns, width=width, height=2.7)
+        rows, columns = style.grid_shape(len(panels), max_columns=fitting)
+        figure, grid = style.make_panels(rows, columns, width=width, height=2.7)
         for i, (axes, (title, panel)) in enumerate(zip(grid, panels.items(), strict=False)):
             axes.set_title(title)
             axes.set(xlabel=xlabel, xlim=(-0.5, len(option_values) - 0.5))
@@ -242,18 +234,16 @@ def sweep_figure(
             if not shares_axis or i % columns == 0:
                 axes.set_ylabel(ylabel if isinstance(ylabel, str) else ylabel[title])
             if not panel:
-                axes.text(0.5, 0.5, "not run", transform=axes.transAxes, color=GREY, ha="center")
+                axes.text(
+                    0.5, 0.5, "not run", transform=axes.transAxes, color=style.GREY, ha="center"
+                )
                 axes.set_yticks([])
                 continue
             _draw_sweep(axes, title, option_values, panel, colours)
             if title in differences:
-                axes.axhline(0, color=INK, linewidth=0.6, zorder=1)
+                axes.axhline(0, color=style.INK, linewidth=0.6, zorder=1)
             for method, seeds in (baselines or {}).get(title, {}).items():
-                values = check_array("baseline", seeds, ("seeds",))
-                mean, spread = values.mean(), values.std(ddof=1) if len(values) > 1 else 0.0
-                style = _baseline_style(method)
-                axes.axhspan(mean - spread, mean + spread, color=style["color"], alpha=0.08, lw=0)
-                axes.axhline(mean, **style)
+                _draw_baseline(axes, method, style.check_array("baseline", seeds, ("seeds",)))
             if from_zero:
                 axes.set_ylim(bottom=0)
         for axes in grid[len(panels) :]:
@@ -272,19 +262,15 @@ def sweep_figure(
             seeds for panel in panels.values() for by in panel.values() for seeds in by.values()
         ]
         if not all(np.size(seeds) == 1 for seeds in values):
-            bar = Line2D([], [], color=INK, marker="|", markersize=10, linestyle="none")
+            bar = Line2D([], [], color=style.INK, marker="|", markersize=10, linestyle="none")
             handles[DEVIATION["label"]] = bar
         handles[SEED["label"]] = Line2D([], [], **SEED)
-        add_legend_above(figure, list(handles.values()), list(handles))
-        return finish_layout(figure)
+        style.add_legend_above(figure, list(handles.values()), list(handles))
+        return style.finish_layout(figure)
 
 
 def _draw_sweep(
-    axes: Axes,
-    title: str,
-    option_values: Sequence[int],
-    panel: Panel,
-    colours: Mapping[str, str],
+    axes: Axes, title: str, option_values: Sequence[int], panel: Panel, colours: Mapping[str, str]
 ) -> None:
     """Draw the line of every method in one panel, and mark the option values without results."""
     for k, (method, by_value) in enumerate(panel.items()):
@@ -294,7 +280,7 @@ def _draw_sweep(
             expected = list(option_values)
             raise ValueError(f"{name} must be of the option values {expected}; got {unknown}.")
         found = {
-            value: check_array(f"{name}[{value}]", seeds, ("seeds",))
+            value: style.check_array(f"{name}[{value}]", seeds, ("seeds",))
             for value, seeds in by_value.items()
         }
         x = np.arange(len(option_values)) + METHOD_OFFSET * (k - (len(panel) - 1) / 2)
@@ -305,7 +291,7 @@ def _draw_sweep(
                 *(k, 0.04, "not run"),
                 transform=axes.get_xaxis_transform(),
                 rotation=90,
-                color=GREY,
+                color=style.GREY,
                 ha="center",
                 path_effects=[withStroke(linewidth=3, foreground="white")],
                 zorder=3,
@@ -335,9 +321,18 @@ def _draw_line(axes: Axes, x: np.ndarray, values: Sequence[np.ndarray | None], c
         axes.plot(beside, seeds, **SEED | {"markeredgecolor": colour, "zorder": 2})
 
 
+def _draw_baseline(axes: Axes, method: str, values: np.ndarray) -> None:
+    """Draw the mean of a baseline as a dashed line, and one standard deviation as a band."""
+    mean, spread, line = values.mean(), 0.0, _baseline_style(method)
+    if len(values) > 1:
+        spread = values.std(ddof=1)
+    axes.axhspan(mean - spread, mean + spread, color=line["color"], alpha=0.08, lw=0)
+    axes.axhline(mean, **line)
+
+
 def _baseline_style(method: str) -> dict[str, Any]:
     """Return Matplotlib's line properties for the mean of a baseline."""
-    colour = plot.METHOD_COLOURS.get(method, INK)
+    colour = plot.METHOD_COLOURS.get(method, style.INK)
     return {"color": colour, "linestyle": "--", "linewidth": 1.2}
 
 
@@ -384,7 +379,7 @@ def label_lines(
             xytext=(1.07, place),
             xycoords="axes fraction",
             textcoords="axes fraction",
-            color=INK,
+            color=style.INK,
             fontsize=7.5,
             fontweight="bold" if method == strong else "normal",
             va="center",
@@ -451,8 +446,5 @@ def draw_alignment(alignment: Mapping[str, Any]) -> Figure:
         for layer, weights in enumerate(alignment["weights"])
     }
     return plot.attention_maps(
-        maps,
-        alignment["source"],
-        query_tokens=alignment["target"],
-        axis_names=("target", "source"),
+        maps, alignment["source"], query_tokens=alignment["target"], axis_names=("target", "source")
     )

@@ -1,11 +1,13 @@
 """Reports: Markdown templates that are filled with tables and figures of the results.
 
-A template is plain Markdown. `{name argument ...}` is replaced by the text that a function of this
-name returns for the results and the arguments, such as `{mean ag accuracy vanilla}`.
+A template is plain Markdown. `{name word ...}` is replaced by the text that a function of this name
+returns for the results and the words, such as `{mean ag accuracy vanilla}`. The function is in the
+module `report` of the folder of the template, or in `tables`.
 """
 
 import csv
 import dataclasses
+import importlib
 import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -35,7 +37,6 @@ class Report:
       paper: "da", "guiding", "shaw" or "when_to_use".
       folder: Folder of the templates summary.md and details.md, in `experiments/papers`.
       experiments: Names of the experiments.
-      parts: Functions that the templates use.
       list_pictures: Function that returns every figure for which results are stored.
       pages: Functions that return the generated part of pages of the documentation, by page.
     """
@@ -43,7 +44,6 @@ class Report:
     paper: str
     folder: str
     experiments: tuple[str, ...]
-    parts: tuple[Part, ...]
     list_pictures: Callable[[Results], Pictures]
     pages: Mapping[Path, Part] = dataclasses.field(default_factory=dict)
 
@@ -76,11 +76,12 @@ class Report:
 
     def _fill(self, template: str, results: Results) -> str:
         """Replace the words in braces of a template."""
-        parts = {part.__name__: part for part in (*tables.PARTS, *self.parts)}
+        module = importlib.import_module(f"experiments.papers.{self.folder}.report")
 
         def replace(match: re.Match[str]) -> str:
             name, *words = match[1].split()
-            return parts[name](results, *words)
+            part: Part = getattr(module, name, None) or getattr(tables, name)
+            return part(results, *words)
 
         text = (PAPERS / self.folder / template).read_text()
         return re.sub(r"\n{3,}", "\n\n", re.sub(r"\{([^{}]+)\}", replace, text))

@@ -85,6 +85,20 @@ class Results:
         """Return the name of the main metric of an experiment that was run."""
         return next(run["result"]["criterion"] for run in self.runs(experiment).values())
 
+    def test_metric(self, experiment: str) -> str:
+        """Return the metric that tests compare: BLEU of translations, or the main metric.
+
+        Return "" if the experiment was not run.
+        """
+        if (experiment, "bleu", "test") in self._groups:
+            return "bleu"
+        return self.criterion(experiment) if self.runs(experiment) else ""
+
+    def main_scores(self, experiment: str, methods: Iterable[str] | None = None) -> pd.DataFrame:
+        """Return `scores` of the metric that tests compare, with some or all methods."""
+        frame = self.scores(experiment, self.test_metric(experiment))
+        return frame if methods is None else frame[[one for one in methods if one in frame]]
+
     def splits(self, experiment: str) -> tuple[str, ...]:
         """Return ("validation", "test"), or ("validation",) if a run has no test scores."""
         members = (run["result"]["members"][0] for run in self.runs(experiment).values())

@@ -6,7 +6,8 @@ a row without a cell shows "not run" or "-".
 """
 
 import fnmatch
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import itertools
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import pandas as pd
@@ -19,6 +20,7 @@ from experiments.papers.formatting import (
     METHOD_ORDER,
     NOT_RUN,
     NOT_RUN_SENTENCE,
+    experiment_title,
     format_difference,
     format_mean,
     format_p,
@@ -172,35 +174,27 @@ def group_by_kind(found: Outcomes) -> dict[str, dict[Any, Outcome]]:
     }
 
 
-def outcomes_table(compared: Mapping[str, Outcomes], *, figures: bool = True) -> str:
-    """Return a Markdown table that sorts comparisons into better, worse and not distinguishable.
+def outcome_cells(found: Outcomes, *, figures: bool = True) -> str:
+    """Return three cells of a table with comparisons: better, worse and not distinguishable.
 
     Args:
-      compared: Comparisons by name, for each row.
+      found: Comparisons by name.
       figures: Whether to show differences, and the smallest p of those not distinguishable.
     """
-    groups = {row: group_by_kind(found) for row, found in compared.items()}
-
-    def format_cell(kind: str, found: Mapping[Any, Outcome]) -> str:
+    cells = []
+    for kind, of_kind in group_by_kind(found).items():
         shown = figures and kind != UNCLEAR
-        names = [f"{name} ({describe(one)})" if shown else name for name, one in found.items()]
-        p_values = [one.test.p for one in found.values() if one.test.p is not None]
+        names = [f"{name} ({describe(one)})" if shown else name for name, one in of_kind.items()]
+        p_values = [one.test.p for one in of_kind.values() if one.test.p is not None]
         note = f"; p from {format_p(min(p_values))}" if figures and not shown and p_values else ""
-        return f"{len(found)}: {'; '.join(names)}{note}" if found else "0"
+        cells.append(f"{len(of_kind)}: {'; '.join(names)}{note}" if of_kind else "0")
+    return " | ".join(cells if any(found.values()) else [NOT_RUN] * len(cells))
 
-    columns = [
-        Column(
-            kind,
-            {
-                row: format_cell(kind, by_kind[kind])
-                for row, by_kind in groups.items()
-                if any(by_kind.values())
-            },
-        )
-        for kind in (BETTER, WORSE, UNCLEAR)
-    ]
-    table = join("comparison", {row: row for row in compared}, columns)
-    return table.replace("---:", "---")  # All cells are text.
+
+def outcome_rows(compared: Mapping[str, Outcomes], *, figures: bool = True) -> str:
+    """Return rows of a table with the title and `outcome_cells` of comparisons."""
+    rows = {title: outcome_cells(found, figures=figures) for title, found in compared.items()}
+    return "\n".join(f"| {title} | {cells} |" for title, cells in rows.items())
 
 
 # Tables of one experiment.
@@ -419,7 +413,7 @@ def messages(results: Results, *experiments: str) -> str:
     return "\n".join(lines) or NOT_RUN_SENTENCE
 
 
-def settings(results: Results, *experiments: str) -> str:
+def all_settings(results: Results, *experiments: str) -> str:
     """Return tables of all settings of experiments, such as searches."""
     return "\n\n".join(f"{one}:\n\n{settings_table(results, one)}" for one in experiments)
 
@@ -498,11 +492,33 @@ def mean(results: Results, experiment: str, metric: str, method: str) -> str:
     return mean_cells(results.scores(experiment, metric), metric).get(method, NOT_RUN)
 
 
-def difference(results: Results, experiment: str, metric: str, first: str, second: str) -> str:
+def difference(results: Results, experiment: str, first: str, second: str) -> str:
     """Return the difference of two methods on the test set, such as "0.99 (p = 0.0014)"."""
-    return format_outcome(compare(results.scores(experiment, metric), metric, first, second))
+    metric = results.test_metric(experiment)
+    return format_outcome(compare(results.main_scores(experiment), metric, first, second))
 
 
-PARTS: tuple[Callable[..., str], ...] = (
-    *(mean, difference, size, messages, settings, seeds, runs, speed, speed_option),
-)
+def compared(
+    results: Results, firsts: str, seconds: str, experiments: str, *, figures: bool = True
+) -> str:
+    """Return `outcome_cells` of first methods against second ones on the test set.
+
+    Args:
+      results: Results.
+      firsts: Methods, joined by commas.
+      seconds: Methods, joined by commas.
+      experiments: Names of experiments, joined by commas. If there is one, methods name the
+        comparisons, otherwise experiments.
+      figures: Whether to show differences and p values.
+    """
+    found, names = {}, experiments.split(",")
+    for name, first, second in itertools.product(names, firsts.split(","), seconds.split(",")):
+        title = method_title(first if "," in firsts else second)
+        outcome = compare(results.main_scores(name), results.test_metric(name), first, second)
+        found[experiment_title(name) if len(names) > 1 else title] = outcome
+    return outcome_cells(found, figures=figures)
+
+
+def compared_names(results: Results, firsts: str, seconds: str, experiments: str) -> str:
+    """Return `compared` without differences and p values."""
+    return compared(results, firsts, seconds, experiments, figures=False)

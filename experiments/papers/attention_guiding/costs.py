@@ -1,33 +1,19 @@
 """Description of our guided models, and the cost of guiding: seconds, step time, memory."""
 
-import collections
-import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from distattn_jax.tasks.guides import GUIDES
-from experiments.papers.attention_guiding.selections import (
-    DATA_TITLES,
-    SWEEPS,
-    join_model_names,
-    model_name,
-    repetition_names,
-)
-from experiments.papers.attention_guiding.settings import RATES
-from experiments.papers.formatting import (
-    EMPTY,
-    NOT_RUN,
-    NOT_RUN_SENTENCE,
-    markdown_table,
-    method_title,
-)
+from experiments.papers import tables
+from experiments.papers.attention_guiding.selections import DATA, model_names
+from experiments.papers.formatting import EMPTY, NOT_RUN, experiment_title, method_title
 from experiments.papers.results import Results
-from experiments.papers.stored_results import SEARCHED, find_option
 from experiments.papers.tables import Column, join
 
 UNKNOWN = "not known"
+MODEL_FIELDS = ("family", "layers", "heads", "features")
 OPTIMIZER = "optimizer.name"
-# Options of the last columns of the table of models.
+# Columns of the table of models: title and option.
 OPTIONS = {
     "computed in": "model.dtype",
     "optimizer": OPTIMIZER,
@@ -39,40 +25,25 @@ OPTIONS = {
 }
 
 
-def models(results: Results) -> str:
-    """Return a table of the pre-trained model and options of every experiment.
-
-    Experiments with the same model and options share a row.
-    """
-    rows: dict[tuple[str, ...], list[str]] = {}
-    repeated = (name for data in DATA_TITLES for name in repetition_names(data))
-    for name in (*DATA_TITLES, *repeated, *SWEEPS):
-        for found in (name + RATES, name + SEARCHED, name):
-            if results.runs(found):
-                rows.setdefault(_model_cells(results.contents[found]), []).append(found)
-    header = ["experiments", "model", "digest", "family", "layers x heads", "width"]
-    lines = [[_join_experiments(names), *cells] for cells, names in rows.items()]
-    return (
-        markdown_table([*header, "stored weights", *OPTIONS], lines) if lines else NOT_RUN_SENTENCE
-    )
+def models(results: Results, *patterns: str) -> str:
+    """Return a table of the pre-trained model and options of the experiments of patterns."""
+    names = [n for n in tables.find_names(results.contents, patterns) if results.runs(n)]
+    about = {name: results.part(name, "data", "pretrained") for name in names}
+    columns = [Column(key, {n: one[key] for n, one in about.items()}) for key in ("name", "digest")]
+    for key in MODEL_FIELDS:
+        columns.append(Column(key, {n: str(one["config"][key]) for n, one in about.items()}))
+    stored = {n: " and ".join(t for t in one["stored"] if "F" in t) for n, one in about.items()}
+    columns.append(Column("stored weights", stored))
+    for title, option in OPTIONS.items():
+        columns.append(Column(title, {n: _join_option(results.runs(n), option) for n in names}))
+    return join("experiment", {name: name for name in names}, columns)
 
 
-def _model_cells(content: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return table cells with the pre-trained model and the options of an experiment."""
-    about = content["data"]["pretrained"]
-    config = about["config"]
-    size = (f"{config['layers']} x {config['heads']}", str(config["features"]))
-    stored = " and ".join(dtype for dtype in about["stored"] if "F" in dtype)  # floating point only
-    options = (_join_option(content, name) for name in OPTIONS.values())
-    return (about["name"], about["digest"], config["family"], *size, stored, *options)
-
-
-def _join_option(content: Mapping[str, Any], name: str) -> str:
+def _join_option(runs: Mapping[str, Any], name: str) -> str:
     """Return the distinct values of an option in all runs of an experiment, joined by commas."""
     found: dict[str, None] = {}
-    for run in content["runs"].values():
-        config = run["config"]
-        value = find_option(config, name)
+    for config in (run["config"] for run in runs.values()):
+        value = config.get(name)
         if value is None and name == OPTIMIZER:  # Newer results store only the weight decay.
             value = "adamw" if config.get("optimizer.weight_decay") else "adam"
         for one in value if isinstance(value, list) else [value]:
@@ -81,23 +52,12 @@ def _join_option(content: Mapping[str, Any], name: str) -> str:
     return ", ".join(found) or EMPTY
 
 
-def _join_experiments(names: Iterable[str]) -> str:
-    """Join names of experiments with commas, and abbreviate the names of sweeps and repetitions.
-
-    For example, multinli_share_20 and multinli_share_40 become "`multinli_share_*` (2)".
-    """
-    joined = (re.sub(r"_(share|again)_.*", r"_\1_*", name) for name in names)
-    counts = collections.Counter(joined)
-    return ", ".join(f"`{name}`" + f" ({n})" * (n > 1) for name, n in counts.items())
-
-
 def epochs(results: Results) -> str:
     """Return our rows of Table 4: seconds per epoch without and with AG, one row per model."""
-    found = [name for name in DATA_TITLES if results.runs(name)]
-    names = dict.fromkeys(join_model_names(results, [name]) for name in found) or [EMPTY]
+    found = dict.fromkeys(model_names(results, name) for name in DATA if results.runs(name))
     rows = [
-        [model, "ours", *(_format_epochs(results, n, model) for n in DATA_TITLES)]
-        for model in names
+        [model, "ours", *(_format_epochs(results, name, model) for name in DATA)]
+        for model in found or [EMPTY]
     ]
     return "\n".join(f"| {' | '.join(row)} |" for row in rows)
 
@@ -108,7 +68,7 @@ def _format_epochs(results: Results, data: str, model: str) -> str:
     Return "-" if the pre-trained model of the results is not `model`.
     """
     runs = results.runs(data)
-    if runs and model_name(results.contents[data]) != model:
+    if runs and model_names(results, data) != model:
         return EMPTY
     if not {"none", "ag"} <= runs.keys():
         return NOT_RUN
@@ -125,40 +85,13 @@ def _format_epochs(results: Results, data: str, model: str) -> str:
     return f"{plain:.1f} → {guided:.1f} ({100 * (guided / plain - 1):+.1f} %; {devices[1]})"
 
 
-def steps(results: Results) -> str:
-    """Return time and memory per training step, with one row per guide."""
-    lines = results.part("guiding_speed", "lines") or []
-    unguided = {line["seeds"]: line for line in lines if line["method"] == "none"}
-    rows = []
-    for line in lines:
-        base = unguided.get(line["seeds"], {})
-        row = [method_title(line["method"]), str(line["seeds"])]
-        for name, scale in (("bare", 1), ("peak_bytes", 1e9)):
-            value, reference = line.get(name), base.get(name)
-            row.append(EMPTY if value is None else f"{value / scale:.2f}")
-            row.append(f"{value / reference:.3f}" if value is not None and reference else EMPTY)
-        rows.append(row)
-    header = ["guide", "models", "ms per step", "ratio to no guide", "GB", "ratio to no guide"]
-    return markdown_table(header, rows) if rows else NOT_RUN_SENTENCE
-
-
-def speed_option(results: Results, name: str) -> str:
-    """Return an option of the measured training steps."""
-    return str(find_option(results.part("guiding_speed", "config"), name) or NOT_RUN)
-
-
-def step_device(results: Results) -> str:
-    """Return the device of the measured training steps."""
-    return results.part("guiding_speed", "environment", "device") or NOT_RUN
-
-
 def memory(results: Results) -> str:
     """Return device memory per model, with one row per guide."""
     columns = [Column("uses", {guide: _used_attention(guide) for guide in GUIDES})]
     for data, runs in _unguided_runs(results).items():
         used = {guide: _bytes_per_model(run) for guide, run in runs.items()}
         cells = {g: UNKNOWN if size is None else f"{size / 1e9:.2f}" for g, size in used.items()}
-        columns.append(Column(f"{DATA_TITLES[data]}, GB per model", cells))
+        columns.append(Column(f"{experiment_title(data)}, GB per model", cells))
         ratios = {guide: f"{ratio:.2f}" for guide, ratio in _memory_ratios(runs).items()}
         columns.append(Column("ratio to no guide", ratios, EMPTY))
     return join("guide", list(GUIDES), columns if len(columns) > 1 else [])
@@ -180,7 +113,7 @@ def costs(results: Results) -> str:
         for title, name in (("time", "bare"), ("memory", "peak_bytes"))
     }
     for data, runs in _unguided_runs(results).items():
-        ratios[f"{DATA_TITLES[data]}, memory"] = _memory_ratios(runs)
+        ratios[f"{experiment_title(data)}, memory"] = _memory_ratios(runs)
     kinds = {
         kind: [guide for guide in GUIDES if _used_attention(guide) == kind]
         for kind in ("received attention", "attention maps")
@@ -217,7 +150,7 @@ def _format_ratios(ratios: list[float], digits: int) -> str:
 
 def _unguided_runs(results: Results) -> dict[str, dict[str, Any]]:
     """Return the runs of the data sets that have a run without a guide."""
-    found = {name: results.runs(name) for name in DATA_TITLES}
+    found = {name: results.runs(name) for name in DATA}
     return {name: runs for name, runs in found.items() if "none" in runs}
 
 

@@ -1,7 +1,7 @@
 """Figures 3 to 6 of the attention-guiding paper, and its Table 2 as a figure."""
 
 import functools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import matplotlib
@@ -14,34 +14,17 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
 from distattn_jax import plot
-from distattn_jax.plot.style import (
-    GREY,
-    check_array,
-    finish_layout,
-    grid_shape,
-    make_panels,
-    use_style,
-)
-from experiments.papers.attention_guiding.selections import (
-    BASE,
-    DATA_TITLES,
-    LAYER_GUIDES,
-    LAYERS,
-    SHARE_GUIDES,
-    SHARES,
-    find_criterion,
-    join_model_names,
-    layer_frames,
-    share_frames,
-)
+from distattn_jax.plot import style
+from experiments.papers.attention_guiding import selections
+from experiments.papers.attention_guiding.selections import BASE, DATA, LAYER_GUIDES, SHARE_GUIDES
 from experiments.papers.figures import grouped_bars, sweep_figure
 from experiments.papers.formatting import (
-    METHOD_ORDER,
     PERCENT_METRICS,
+    experiment_title,
     method_title,
     metric_title,
 )
-from experiments.papers.page import Picture, read_published
+from experiments.papers.page import Pictures, read_published
 from experiments.papers.results import Results
 
 # Share of the weights beyond the colour scale: the first token would hide all others.
@@ -50,31 +33,20 @@ LAYERS_IN_A_COLUMN = 12  # of the legend, for each row of panels
 MARKERS = "osD^vP*X"  # Layers differ in marker too, for readers who cannot tell the colours apart.
 
 
-def list_pictures(results: Results) -> Iterator[Picture]:
-    """Yield every figure for which results are stored."""
-    gains = {data: found for data in DATA_TITLES if (found := _guide_gains(results, data))}
+def list_pictures(results: Results) -> Pictures:
+    """Return every figure for which results are stored."""
+    found: Pictures = {}
+    gains = {data: of_data for data in DATA if (of_data := _guide_gains(results, data))}
     if gains:
-        names = join_model_names(results, gains)
-        caption = (
-            f"Table 2 as a figure: gain of every guide over no guide, paired by seed, with {names}"
-        )
-        caption += "; published gains are of BERT"
-        yield Picture("guiding_table_2", caption, functools.partial(_draw_gains, results, gains))
-    suffix = f"MultiNLI, {join_model_names(results, [BASE])}"
-    if results.runs(LAYERS):
-        draw = functools.partial(_draw_layers, results)
-        yield Picture("guiding_figure_3", f"Figure 3: one guided layer; {suffix}", draw)
+        found["guiding_table_2"] = functools.partial(_draw_gains, results, gains)
+    if results.runs(selections.LAYERS):
+        found["guiding_figure_3"] = functools.partial(_draw_layers, results)
     if guided := results.part(BASE, "guided"):
-        caption = (
-            "Figure 4: mean attention map over all heads, for one pair of texts and the best model "
-            f"of each guide; {100 * BEYOND_SCALE:g} % of the weights exceed the scale; {suffix}"
-        )
-        yield Picture("guiding_figure_4", caption, functools.partial(_draw_maps, guided))
-        caption = "Figure 5: heads of these models by the principal components of their maps"
-        yield Picture("guiding_figure_5", caption, functools.partial(_draw_components, guided))
-    if any(len(frame) for share, frame in share_frames(results).items() if share < 100):
-        caption = f"Figure 6: part of the training set; {suffix}"
-        yield Picture("guiding_figure_6", caption, functools.partial(_draw_shares, results))
+        found["guiding_figure_4"] = functools.partial(_draw_maps, guided)
+        found["guiding_figure_5"] = functools.partial(_draw_components, guided)
+    if any(len(one) for share, one in selections.share_frames(results).items() if share < 100):
+        found["guiding_figure_6"] = functools.partial(_draw_shares, results)
+    return found
 
 
 def _scale(metric: str) -> int:
@@ -98,11 +70,8 @@ def _subtract_none(frame: pd.DataFrame) -> pd.DataFrame:
 
 def _guide_gains(results: Results, data: str) -> dict[str, np.ndarray]:
     """Return, for each guide, the gains in the main test metric over the run without a guide."""
-    if not results.runs(data):
-        return {}
-    metric = results.criterion(data)
-    gains = _scale(metric) * _subtract_none(results.scores(data, metric))
-    found = {g: gains[g].dropna().to_numpy() for g in METHOD_ORDER if g in gains}
+    gains = _scale(results.test_metric(data)) * _subtract_none(results.main_scores(data))
+    found = {guide: gains[guide].dropna().to_numpy() for guide in gains}
     return {guide: values for guide, values in found.items() if values.size}
 
 
@@ -114,7 +83,7 @@ def _draw_gains(results: Results, found: Mapping[str, Mapping[str, np.ndarray]])
     for data, by_guide in found.items():
         metric = results.criterion(data)
         unit = " (points)" if metric in PERCENT_METRICS else ""
-        title = f"{DATA_TITLES[data]}: gain in {metric_title(metric, unit=False)}{unit}"
+        title = f"{experiment_title(data)}: gain in {metric_title(metric, unit=False)}{unit}"
         printed = {
             guide: float(row[f"{data} {metric}"].rstrip("*"))
             for guide, row in numbers.items()
@@ -132,7 +101,7 @@ def _draw_gains(results: Results, found: Mapping[str, Mapping[str, np.ndarray]])
 
 def _draw_layers(results: Results) -> Figure:
     """Draw Figure 3: the main test metric against the guided layer, one panel per guide."""
-    frames, metric = layer_frames(results), find_criterion(results)
+    frames, metric = selections.layer_frames(results), selections.find_criterion(results)
     found = {guide: _values(frames, guide, metric) for guide in LAYER_GUIDES}
     panels = {method_title(g): {g: by_layer} if by_layer else {} for g, by_layer in found.items()}
     none = _values({0: results.scores(BASE, metric)}, "none", metric)
@@ -141,14 +110,14 @@ def _draw_layers(results: Results) -> Figure:
         option_values=list(frames),
         xlabel="guided layer",
         ylabel=f"test {metric_title(metric)}",
-        baseline=("no guide ± standard deviation", none[0]) if none else None,
+        baselines=dict.fromkeys(panels, {"no guide ± standard deviation": none[0]} if none else {}),
         labels={guide: method_title(guide) for guide in LAYER_GUIDES},
     )
 
 
 def _draw_shares(results: Results) -> Figure:
     """Draw Figure 6: test metric and gain of every guide against the share of the training set."""
-    frames, metric = share_frames(results), find_criterion(results)
+    frames, metric = selections.share_frames(results), selections.find_criterion(results)
     differences = {share: _subtract_none(frame) for share, frame in frames.items()}
     values, gains = (
         {guide: by for guide in SHARE_GUIDES if (by := _values(one, guide, metric))}
@@ -158,7 +127,7 @@ def _draw_shares(results: Results) -> Figure:
     panels = {metric_title(metric, unit=False): values, gain_title: gains}
     return sweep_figure(
         panels,
-        option_values=list(SHARES),
+        option_values=list(selections.SHARES),
         xlabel="share of the training set (%)",
         ylabel=dict(zip(panels, (f"test {metric_title(metric)}", "points"), strict=True)),
         differences=[gain_title],
@@ -203,7 +172,7 @@ def head_components(
         raise ValueError(f"columns must be at least 1; got {columns}.")
     layers = len(np.asarray(next(iter(points.values()))))
     arrays = {
-        title: check_array(f"points[{title!r}]", heads, (layers, "N", 2))
+        title: style.check_array(f"points[{title!r}]", heads, (layers, "N", 2))
         for title, heads in points.items()
     }
     every = np.concatenate([array.reshape(-1, 2) for array in arrays.values()])
@@ -211,11 +180,11 @@ def head_components(
     half = 1.08 * float((every.max(0) - every.min(0)).max() / 2 or 1)  # All points may coincide.
     shares = [""] * 2 if explained is None else [f" ({100 * share:.0f} %)" for share in explained]
     colours = matplotlib.colormaps["viridis"](np.linspace(0, 0.92, layers))
-    with use_style():
-        rows, columns = grid_shape(len(arrays), max_columns=columns)
+    with style.use_style():
+        rows, columns = style.grid_shape(len(arrays), max_columns=columns)
         legend_columns = -(-layers // (LAYERS_IN_A_COLUMN * rows))
         width = 2.4 + 0.5 * (legend_columns - 1) / columns
-        figure, grid = make_panels(rows, columns, width=width, height=2.5)
+        figure, grid = style.make_panels(rows, columns, width=width, height=2.5)
         for i, (axes, (title, heads)) in enumerate(zip(grid, arrays.items(), strict=False)):
             axes.set_title(title)
             _draw_heads(axes, heads, colours)
@@ -243,13 +212,13 @@ def head_components(
             title="layer",
             title_fontsize=8,
         )
-        return finish_layout(figure)
+        return style.finish_layout(figure)
 
 
 def _draw_heads(axes: Axes, heads: np.ndarray, colours: np.ndarray) -> None:
     """Draw the heads (L, N, 2) of one model as points, and two dotted lines through the origin."""
-    axes.axhline(0, color=GREY, linewidth=0.6, linestyle=":", zorder=0)
-    axes.axvline(0, color=GREY, linewidth=0.6, linestyle=":", zorder=0)
+    axes.axhline(0, color=style.GREY, linewidth=0.6, linestyle=":", zorder=0)
+    axes.axvline(0, color=style.GREY, linewidth=0.6, linestyle=":", zorder=0)
     for layer, (coordinates, colour) in enumerate(zip(heads, colours, strict=True)):
         axes.plot(*coordinates.T, **_marker(layer), color=colour, clip_on=False)
 

@@ -11,48 +11,31 @@ import pandas as pd
 
 from distattn_jax.tasks.guides import GUIDES
 from distattn_jax.train.results import Result, select_members
-from experiments.papers import tables
-from experiments.papers.attention_guiding.costs import (
-    costs,
-    epochs,
-    memory,
-    models,
-    speed_option,
-    step_device,
-    steps,
-)
+from experiments.papers import formatting, tables
+from experiments.papers.attention_guiding import selections
+from experiments.papers.attention_guiding.costs import costs, epochs, memory, models
 from experiments.papers.attention_guiding.figures import list_pictures
 from experiments.papers.attention_guiding.selections import (
     BASE,
-    DATA_TITLES,
-    LAYER_GUIDES,
+    DATA,
     LAYERS,
-    SHARE_GUIDES,
-    SWEEPS,
-    find_criterion,
-    join_model_names,
-    layer_frames,
+    model_names,
     repetition_frames,
-    repetition_names,
     share_frames,
 )
-from experiments.papers.attention_guiding.settings import RATES
 from experiments.papers.formatting import (
     EMPTY,
     NOT_RUN,
-    NOT_RUN_SENTENCE,
-    format_difference,
-    format_range,
-    format_value,
-    markdown_table,
+    experiment_title,
     method_title,
     metric_title,
 )
 from experiments.papers.page import Report, read_published
 from experiments.papers.results import HEAD_STATISTICS, Results
-from experiments.papers.statistics import ALPHA
 from experiments.papers.stored_results import SEARCHED
 from experiments.papers.tables import Column, Outcomes, join
+
+__all__ = ["REPORT", "costs", "epochs", "memory", "model_names", "models"]
 
 CLASSIFICATION = ("accuracy", "macro_precision", "macro_recall", "macro_f")
 RANKING = ("mrr", "recall@1", "recall@3", "recall@5", "recall@20")
@@ -70,46 +53,33 @@ GUIDE_ROWS = {
         )
     },
 }
-STATISTIC_TITLES = dict(
-    zip(
-        HEAD_STATISTICS,
-        ("spread of maps", "similarity of heads", "attention on special tokens"),
-        strict=True,
-    )
-)
+STATISTIC_TITLES = ("spread of maps", "similarity of heads", "attention on special tokens")
 
 
 # Findings.
 
 
-def outcomes(results: Results) -> str:
-    """Return the findings of all comparisons with no guide."""
+def sweep_outcomes(results: Results) -> str:
+    """Return the comparisons of both sweeps with no guide."""
     compared: dict[str, Outcomes] = {}
-    for data, title in DATA_TITLES.items():
-        name = metric_title(MEASURED[data][0], unit=False)
-        row = f"{title} ({join_model_names(results, [data])}), {name} of every guide"
-        found = compare_guides(results, data)
-        compared[row] = {method_title(guide): one for guide, one in found.items()}
-    metric = find_criterion(results)
+    metric = selections.find_criterion(results)
     compared["One guided layer (Figure 3)"] = {
         f"{method_title(guide)}, layer {layer}": tables.compare(frame, metric, guide, "none")
-        for guide in LAYER_GUIDES
-        for layer, frame in layer_frames(results).items()
+        for guide in selections.LAYER_GUIDES
+        for layer, frame in selections.layer_frames(results).items()
     }
-    for guide in (guide for guide in SHARE_GUIDES if guide != "none"):
+    for guide in (guide for guide in selections.SHARE_GUIDES if guide != "none"):
         compared[f"{method_title(guide)} on shares of the training set (Figure 6)"] = {
             f"{share} %": tables.compare(frame, metric, guide, "none")
             for share, frame in share_frames(results).items()
         }
-    return tables.outcomes_table(compared)
+    return tables.outcome_rows(compared)
 
 
 def compare_guides(results: Results, data: str) -> Outcomes:
     """Compare every guide with no guide on the test set."""
-    frame = results.scores(data, MEASURED[data][0])
-    return tables.minus(
-        frame, MEASURED[data][0], "none", [guide for guide in GUIDES if guide in frame]
-    )
+    frame, metric = results.main_scores(data, GUIDES), results.test_metric(data)
+    return tables.minus(frame, metric, "none", frame)
 
 
 def detectable(results: Results, data: str) -> str:
@@ -119,7 +89,7 @@ def detectable(results: Results, data: str) -> str:
 
 def repeated(results: Results, data: str) -> str:
     """Return the tests of guides against no guide, averaged over repeated runs of each seed."""
-    frames, metric = repetition_frames(results, data), MEASURED[data][0]
+    frames, metric = repetition_frames(results, data), results.test_metric(data)
     if not frames:
         return NOT_RUN
     mean = _average(frames)
@@ -137,15 +107,15 @@ def repetitions(results: Results, data: str, name: str) -> str:
       data: Name of the data set.
       name: "count", "lowest", "highest" or "range".
     """
-    frames, metric = repetition_frames(results, data), MEASURED[data][0]
+    frames, metric = repetition_frames(results, data), results.test_metric(data)
     if not frames:
         return NOT_RUN
     means = [frame["none"].mean() for frame in frames.values()]
     return {
         "count": str(len(frames)),
-        "lowest": format_value(metric, min(means)),
-        "highest": format_value(metric, max(means)),
-        "range": format_difference(metric, _ranges(frames).max()),
+        "lowest": formatting.format_value(metric, min(means)),
+        "highest": formatting.format_value(metric, max(means)),
+        "range": formatting.format_difference(metric, _ranges(frames).max()),
     }[name]
 
 
@@ -175,37 +145,30 @@ def model_rows(results: Results, data: str) -> str:
     means = [tables.mean_cells(results.scores(data, metric), metric) for metric in metrics]
     names = {"none": "", "ag": "+AG"} if results.runs(data) else {"": ""}
     for guide, suffix in names.items():
-        model = join_model_names(results, [data]) if guide else EMPTY
+        model = model_names(results, data) if guide else EMPTY
         rows.append([model + suffix, "ours", *(cells.get(guide, NOT_RUN) for cells in means)])
-    return markdown_table(["model", "origin", *map(metric_title, metrics)], rows)
+    return formatting.markdown_table(["model", "origin", *map(metric_title, metrics)], rows)
 
 
 def guide_rows(results: Results, data: str, table: str) -> str:
     """Return Table 2 or 3 for one data set: each metric of every guide, ours and as published."""
-    runs, blank = results.runs(data), {"": EMPTY}
-    columns = [Column("seeds", {**blank, **tables.count_seeds(results, data)})]
+    runs = results.runs(data)
+    before = [Column("seeds", tables.count_seeds(results, data))]
     if table == "2":
         weights = {guide: format_guide_weights(run["result"]) for guide, run in runs.items()}
         counts = {guide: str(n) for guide, n in count_settings(results, data).items()}
-        columns += [Column("weights", blank | weights), Column("settings tried", blank | counts)]
-    published = read_published("attention_guiding")[table]
-    for metric in MEASURED[data]:
-        cells = tables.mean_cells(results.scores(data, metric), metric)
-        value = results.baseline(data, metric)
-        cells[""] = EMPTY if value is None else format_value(metric, value)
-        columns.append(Column(metric_title(metric), cells))
-        if data in METRICS:
-            numbers = {g: _escape(row[f"{data} {metric}"]) for g, row in published.items()}
-            columns.append(Column("published", numbers, EMPTY))
-    rows = GUIDE_ROWS[table]
-    if results.baseline(data, MEASURED[data][0]) is not None:
-        rows = {"": tables.baseline_title(results, data), **rows}
-    return join("guide", rows, columns)
+        before += [Column("weights", weights), Column("settings tried", counts)]
+    published = {
+        guide: {name.split()[1]: _escape(n) for name, n in row.items() if name.startswith(data)}
+        for guide, row in read_published("attention_guiding")[table].items()
+    }
+    metrics = {metric_title(metric): ("test", metric) for metric in MEASURED[data]}
+    return tables.methods_table(results, data, GUIDE_ROWS[table], metrics, published, before)
 
 
 def guide_tests(results: Results, data: str, table: str) -> str:
     """Return two t-tests for each guide: minus no guide, and AG minus it."""
-    metric = MEASURED[data][0]
+    metric = results.test_metric(data)
     frame = results.scores(data, metric)
     guides = [guide for guide in GUIDE_ROWS[table] if guide in frame]
     if len(guides) < 2 or not {"none", "ag"} & set(guides):
@@ -218,30 +181,18 @@ def guide_tests(results: Results, data: str, table: str) -> str:
             if guide not in ("none", "ag")
         },
     }
-    columns, count = [], 0
+    columns = []
     for title, found in against.items():
         name = f"{title}, {metric_title(metric, unit=False)}"
         difference, *others = tables.difference_and_p(name, found)
         pairs = {guide: str(len(one.test.seeds)) for guide, one in found.items() if one}
         columns += [difference, Column("pairs", pairs, EMPTY), *others]
-        count += len(others[0].cells)
-    note = (
-        "Paired t-tests on the test set over the seeds that both have, two-sided, "
-        f"{count} in this table; p is not corrected. With a Bonferroni correction for their "
-        f"number, p would have to be below {ALPHA / max(count, 1):.2g} for a significance level "
-        f"of {ALPHA:g}."
-    )
-    return f"{join('guide', guides, columns)}\n\n{note}"
+    return join("guide", guides, columns)
 
 
 def best_guides(results: Results, data: str) -> str:
     """Return a t-test of the best two guides of Table 2."""
     return tables.best_two(results, data, GUIDE_ROWS["2"])
-
-
-def model_names(results: Results, data: str) -> str:
-    """Return the name of our pre-trained model, or "not run"."""
-    return join_model_names(results, [data])
 
 
 def format_guide_weights(result: Result) -> str:
@@ -257,7 +208,7 @@ def count_settings(results: Results, data: str) -> dict[str, int]:
     If the guide was trained with the loss weights that a search selected, the number is multiplied
     by the number of settings in the search.
     """
-    counts, tried = results.count_settings(data), results.count_settings(data + SEARCHED)
+    counts, tried = results.tried(data), results.tried(data + SEARCHED)
     for guide, searched in results.runs(data + SEARCHED).items():
         pair = [run["result"] for run in (searched, results.runs(data).get(guide)) if run]
         if len(pair) == 2 and format_guide_weights(pair[0]) == format_guide_weights(pair[1]):
@@ -268,11 +219,11 @@ def count_settings(results: Results, data: str) -> dict[str, int]:
 def guides(results: Results) -> str:
     """Return the results of all guides, their tests against no guide, and published gains."""
     columns = []
-    for data in (data for data in DATA_TITLES if results.runs(data)):
-        metric = MEASURED[data][0]
+    for data in (data for data in DATA if results.runs(data)):
+        metric = results.test_metric(data)
         cells = tables.mean_cells(results.scores(data, metric), metric)
         cells[""] = tables.format_baseline(results, data)
-        columns.append(Column(f"{DATA_TITLES[data]}, {metric_title(metric)}", cells))
+        columns.append(Column(f"{experiment_title(data)}, {metric_title(metric)}", cells))
         found = compare_guides(results, data)
         blank = {"": EMPTY, "none": EMPTY}
         tests = {guide: tables.format_outcome(one) for guide, one in found.items()}
@@ -315,7 +266,7 @@ def against_none(
       guides: Guides of the columns.
       metric: Name of the metric.
     """
-    columns, pairs = [], []
+    columns = []
     cells = {row: tables.mean_cells(frame, metric) for row, frame in frames.items()}
     for guide in guides:
         means = {row: by_guide[guide] for row, by_guide in cells.items() if guide in by_guide}
@@ -323,45 +274,28 @@ def against_none(
         if guide != "none":
             found = {row: tables.compare(f, metric, guide, "none") for row, f in frames.items()}
             columns += tables.difference_and_p("minus no guide", found, detectable=False)
-            tests = [one.test for one in found.values() if one is not None]
-            pairs += [len(test.seeds) for test in tests if test.p is not None]
-    table = join(title, {row: str(row) for row in frames}, columns)
-    note = f"\n\nMeans use all seeds of a guide. {count_tests(pairs)}" if pairs else ""
-    return table + note
-
-
-def count_tests(pairs: list[int]) -> str:
-    """Return a sentence on the number of t-tests, and of the seeds of each."""
-    return (
-        "Differences use the seeds that both have. "
-        f"{len(pairs)} paired t-tests over {format_range(pairs)} seeds, two-sided; p is not "
-        "corrected for the number of tests."
-    )
+    return join(title, {row: str(row) for row in frames}, columns)
 
 
 def layers(results: Results) -> str:
     """Return the main test metric by guided layer, with t-tests against no guide."""
-    return against_none("layer", layer_frames(results), LAYER_GUIDES, find_criterion(results))
+    frames, metric = selections.layer_frames(results), selections.find_criterion(results)
+    return against_none("layer", frames, selections.LAYER_GUIDES, metric)
 
 
 def shares(results: Results) -> str:
     """Return the main test metric by share of the training set, with t-tests against no guide."""
-    frames, metric = share_frames(results), find_criterion(results)
-    return against_none("training set (%)", frames, SHARE_GUIDES, metric)
-
-
-def shares_table(results: Results) -> str:
-    """Return the table of `shares` without its note."""
-    return shares(results).partition("\n\n")[0]
+    frames, metric = share_frames(results), selections.find_criterion(results)
+    return against_none("training set (%)", frames, selections.SHARE_GUIDES, metric)
 
 
 def repeated_runs(results: Results, data: str) -> str:
     """Return a table with one row per repetition, and a last row with the mean of each seed."""
-    frames, metric = repetition_frames(results, data), MEASURED[data][0]
+    frames, metric = repetition_frames(results, data), results.test_metric(data)
     if not frames:
-        return NOT_RUN_SENTENCE
+        return formatting.NOT_RUN_SENTENCE
     spans = [
-        f"{method_title(guide)} {format_difference(metric, span)}"
+        f"{method_title(guide)} {formatting.format_difference(metric, span)}"
         for guide, span in _ranges(frames).items()
     ]
     note = f"The largest range of a single seed: {', '.join(spans)}."
@@ -376,7 +310,7 @@ def repeated_runs(results: Results, data: str) -> str:
 def heads(results: Results) -> str:
     """Return head statistics of every guide, with t-tests against no guide."""
     columns: list[Column] = []
-    for name, title in STATISTIC_TITLES.items():
+    for name, title in zip(HEAD_STATISTICS, STATISTIC_TITLES, strict=True):
         frame = results.scores(BASE, name, "heads")
         if not columns:
             counts = {guide: str(frame[guide].count()) for guide in frame}
@@ -393,16 +327,10 @@ def head_pairs(results: Results) -> str:
     return next((str(one["pairs"]) for one in found), NOT_RUN)
 
 
-def messages(results: Results) -> str:
-    """Return the messages from the preparation of each data set."""
-    return tables.data_messages(results, DATA_TITLES)
-
-
-def every_seed(results: Results) -> str:
-    """Return the results of every seed. Each guided layer has a table of its own."""
-    parts = [tables.seeds_tables(results, (n for n in list_experiments() if n != LAYERS))]
-    metric = find_criterion(results)
-    by_split = {split: layer_frames(results, split) for split in ("validation", "test")}
+def every_seed_of_layers(results: Results) -> str:
+    """Return the results of every seed, for each guided layer."""
+    parts, metric = [], selections.find_criterion(results)
+    by_split = {s: selections.layer_frames(results, s) for s in ("validation", "test")}
     for layer in by_split["test"]:
         frames = {
             split: found[layer].drop(columns="none", errors="ignore")
@@ -413,28 +341,13 @@ def every_seed(results: Results) -> str:
     return "\n\n".join(parts)
 
 
-def list_experiments() -> list[str]:
-    """Return the names of all experiments: main ones, repetitions, and sweeps."""
-    repetitions = [name for data in DATA_TITLES for name in repetition_names(data)]
-    return [*DATA_TITLES, *repetitions, *SWEEPS]
-
-
-def runs(results: Results) -> str:
-    """Return device, versions, commit, steps and minutes of every run, searches first."""
-    names = list_experiments()
-    searches = [name + suffix for suffix in (RATES, SEARCHED) for name in names]
-    return tables.provenance_table(results, [*searches, *names])
-
-
 REPORT = Report(
     paper="guiding",
     folder="attention_guiding",
-    experiments=tuple(list_experiments()),
-    parts=(
-        *(outcomes, detectable, repeated, repetitions, models, model_rows, guide_rows),
-        *(guide_tests, best_guides, model_names, guides, layers, shares, shares_table),
-        *(repeated_runs, heads, head_pairs, messages, every_seed, runs),
-        *(costs, epochs, memory, speed_option, step_device, steps),
+    experiments=(
+        *DATA,
+        *(name for data in DATA for name in selections.repetition_names(data)),
+        *selections.SWEEPS,
     ),
     list_pictures=list_pictures,
 )

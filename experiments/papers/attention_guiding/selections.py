@@ -1,6 +1,6 @@
 """Selections of the results of attention guiding: sweeps, repeated runs, pre-trained models."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import pandas as pd
@@ -9,15 +9,9 @@ from distattn_jax.tasks.fine_tuning import ALL_LAYERS, FineTuningConfig
 from distattn_jax.train.options import options_read_by
 from experiments.papers.formatting import NOT_RUN
 from experiments.papers.results import Results, pivot, split_setting
-from experiments.papers.stored_results import find_option
 
-# Printed names of the main experiments. COVID-Fact is not a data set of the paper.
-DATA_TITLES = {
-    "multinli": "MultiNLI",
-    "mednli": "MedNLI",
-    "cross_genre": "Cross-genre-IR",
-    "covid_fact": "COVID-Fact",
-}
+# Main experiments. COVID-Fact is not a data set of the paper.
+DATA = ("multinli", "mednli", "cross_genre", "covid_fact")
 BASE = "multinli"  # the experiment that both sweeps vary
 SHARES = (20, 40, 60, 80, 100)  # percent of the training set; 100 is the experiment BASE itself
 LAYER_GUIDES = ("mdg", "pdg", "ag")
@@ -33,17 +27,10 @@ def find_criterion(results: Results) -> str:
     return "accuracy" if name is None else results.criterion(name)
 
 
-def model_name(content: Mapping[str, Any]) -> str:
-    """Return the name of the pre-trained model: the name of the folder that contains it."""
-    return content["data"]["pretrained"]["name"]
-
-
-def join_model_names(results: Results, experiments: Iterable[str]) -> str:
+def model_names(results: Results, *experiments: str) -> str:
     """Return the names of the pre-trained models, each once, joined by "and"."""
-    found = dict.fromkeys(
-        model_name(results.contents[name]) for name in experiments if results.runs(name)
-    )
-    return " and ".join(found) or NOT_RUN
+    found = (results.part(name, "data", "pretrained", "name") for name in experiments)
+    return " and ".join(dict.fromkeys(filter(None, found))) or NOT_RUN
 
 
 def list_layers(results: Results) -> range:
@@ -80,8 +67,7 @@ def share_frames(results: Results) -> dict[int, pd.DataFrame]:
     for share in SHARES:
         name = BASE if share == 100 else f"{BASE}_share_{share}"
         for guide, run in results.runs(name).items():
-            stored = find_option(run["config"], "data.share")
-            stored = 1.0 if stored is None else stored
+            stored = run["config"].get("data.share", 1.0)
             if guide in SHARE_GUIDES and round(100 * stored, 6) != share:
                 raise ValueError(f"{name} must be of {share} %; got data.share {stored}.")
         frames[share] = results.scores(name, metric).filter(list(SHARE_GUIDES))

@@ -11,15 +11,7 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
 from distattn_jax import plot
-from distattn_jax.plot.style import (
-    GREY,
-    check_array,
-    finish_layout,
-    head_colours,
-    make_panels,
-    method_colours,
-    use_style,
-)
+from distattn_jax.plot import style
 from experiments.papers.da_transformer.settings import ADJUSTMENTS, MAPPINGS, OURS, ROWS
 from experiments.papers.figures import grouped_bars
 from experiments.papers.formatting import PERCENT_METRICS, method_title, metric_title
@@ -162,10 +154,10 @@ def distance_profile(
         raise ValueError(f"weights must be of methods in {list(profiles)}; got {list(weights)}.")
     uniform = _check_shares("uniform", uniform, ("K",))
     distances = np.arange(len(uniform))
-    colours = method_colours(profiles)
+    colours = style.method_colours(profiles)
     handles: dict[str, Line2D] = {}
-    with use_style():
-        figure, (axes,) = make_panels(1, 1, width=6.4, height=3.2)
+    with style.use_style():
+        figure, (axes,) = style.make_panels(1, 1, width=6.4, height=3.2)
         for method, profile in profiles.items():
             heads = _check_shares(f"profiles[{method!r}]", profile, ("N", len(uniform)))
             label = labels.get(method, method.replace("_", " "))
@@ -174,16 +166,18 @@ def distance_profile(
                 line = axes.plot(distances, mean, "--", color=colours[method], zorder=3)[0]
                 handles[f"{label},\nmean of {_count_heads(len(heads))}"] = line
                 continue
-            weight = check_array(f"weights[{method!r}]", weights[method], (len(heads),))
+            weight = style.check_array(f"weights[{method!r}]", weights[method], (len(heads),))
             lines = [
                 axes.plot(distances, shares, color=colour, linewidth=1.1)[0]
-                for shares, colour in zip(heads, head_colours(weight), strict=True)
+                for shares, colour in zip(heads, style.head_colours(weight), strict=True)
             ]
             for kind, chosen in (("local ($w<0$)", weight < 0), ("global ($w>0$)", weight >= 0)):
                 if chosen.any():
                     darkest = np.argmax(np.where(chosen, np.abs(weight), -1))
                     handles[f"{label},\n{kind}, {_count_heads(chosen.sum())}"] = lines[darkest]
-        handles["uniform attention"] = axes.plot(distances, uniform, ":", color=GREY, zorder=3)[0]
+        handles["uniform attention"] = axes.plot(
+            distances, uniform, ":", color=style.GREY, zorder=3
+        )[0]
         axes.set(xlabel="distance $|i-j|$", ylabel="share of attention", yscale="log")
         axes.set_xlim(0, max(len(distances) - 1, 1))
         axes.xaxis.set_major_locator(MaxNLocator(8, integer=True))
@@ -195,7 +189,7 @@ def distance_profile(
             title="darker: larger $|w|$" if weights else None,
             title_fontsize=8,
         )
-        return finish_layout(figure)
+        return style.finish_layout(figure)
 
 
 def _check_shares(name: str, array: np.ndarray | Array, shape: tuple[str | int, ...]) -> np.ndarray:
@@ -203,7 +197,7 @@ def _check_shares(name: str, array: np.ndarray | Array, shape: tuple[str | int, 
 
     Raise a ValueError if the array has another shape, has negative values, or is all 0.
     """
-    shares = check_array(name, array, shape)
+    shares = style.check_array(name, array, shape)
     if not (shares.min() >= 0 and shares.max() > 0):
         span = f"{shares.min():g} to {shares.max():g}"
         raise ValueError(f"{name} must be shares, none below 0 and not all 0; got {span}.")

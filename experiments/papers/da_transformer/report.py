@@ -4,22 +4,13 @@ from typing import Any
 
 import numpy as np
 
-from experiments.papers import tables
+from experiments.papers import formatting, tables
 from experiments.papers.da_transformer.figures import list_pictures
-from experiments.papers.da_transformer.settings import (
-    ADJUSTMENTS,
-    DATA_SETS,
-    MAPPINGS,
-    METRICS,
-    OURS,
-    ROWS,
-)
+from experiments.papers.da_transformer.settings import ADJUSTMENTS, MAPPINGS, METRICS, OURS, ROWS
 from experiments.papers.formatting import (
     EMPTY,
     NOT_RUN,
-    NOT_RUN_SENTENCE,
-    format_mean,
-    markdown_table,
+    experiment_title,
     method_title,
     metric_title,
 )
@@ -28,15 +19,9 @@ from experiments.papers.results import Results
 from experiments.papers.stored_results import SEARCHED
 from experiments.papers.tables import Column, Outcomes, join
 
-SUMMARY_DATA = ("ag", "sst", "snli", "amazon")
 SUMMARY_TITLES = {
-    **{name: f"{DATA_SETS[name]}, accuracy (%)" for name in SUMMARY_DATA},
+    **{name: f"{experiment_title(name)}, accuracy (%)" for name in ("ag", "sst", "snli", "amazon")},
     "amazon_rating": "Amazon ratings, RMSE (lower is better)",
-}
-LEVEL_TITLES = {
-    **DATA_SETS,
-    "amazon_rating": "Amazon ratings",
-    "mind_made_up": "artificial log instead of MIND",
 }
 FAR = 10  # A key is far if it is more than this many words away.
 FLAT = 1.05  # A query is flat if its largest weight is below this multiple of the uniform weight.
@@ -44,27 +29,8 @@ FLAT = 1.05  # A query is flat if its largest weight is below this multiple of t
 
 def compare_with_ours(results: Results, experiment: str, methods: Any) -> Outcomes:
     """Compare DA-Transformer with each other method on the test set: DA-Transformer minus it."""
-    metric = METRICS[experiment][0]
-    frame = results.scores(experiment, metric)
+    frame, metric = results.main_scores(experiment), results.test_metric(experiment)
     return {m: tables.compare(frame, metric, OURS, m) for m in methods if m != OURS}
-
-
-def outcomes(results: Results) -> str:
-    """Return the findings of all comparisons with DA-Transformer."""
-    compared = {
-        f"DA-Transformer against {title}": {
-            DATA_SETS[name]: compare_with_ours(results, name, [method])[method]
-            for name in SUMMARY_DATA
-        }
-        for method, title in (("vanilla", "the Transformer"), ("no_positions", "no positions"))
-    }
-    for title, name, methods in (
-        ("DA-Transformer on ratings as numbers", "amazon_rating", ROWS),
-        ("The paper's mapping and adjustment against others", "ag", (*MAPPINGS, *ADJUSTMENTS)),
-    ):
-        found = compare_with_ours(results, name, methods)
-        compared[title] = {method_title(method): one for method, one in found.items()}
-    return tables.outcomes_table(compared)
 
 
 def methods(results: Results, experiment: str, kind: str = "compared") -> str:
@@ -78,7 +44,7 @@ def methods(results: Results, experiment: str, kind: str = "compared") -> str:
     rows = {"compared": ROWS, "mappings": (OURS, *MAPPINGS), "adjustments": (OURS, *ADJUSTMENTS)}
     chosen, metrics = rows[kind], METRICS[experiment]
     if not (set(chosen) - {OURS}) & results.runs(experiment).keys():
-        return NOT_RUN_SENTENCE
+        return formatting.NOT_RUN_SENTENCE
     before = [Column("seeds", tables.count_seeds(results, experiment))]
     # Rating regression uses the search of rating classification.
     tried = results.tried(experiment.removesuffix("_rating") + SEARCHED)
@@ -133,8 +99,7 @@ def differences(results: Results) -> str:
 
 def forms(results: Results) -> str:
     """Return a table of the forms of distance-aware attention on AG's News."""
-    metric = METRICS["ag"][0]
-    frame = results.scores("ag", metric)
+    frame, metric = results.main_scores("ag"), METRICS["ag"][0]
     found = compare_with_ours(results, "ag", (*MAPPINGS, *ADJUSTMENTS))
     parts = {OURS: "the paper's form", **dict.fromkeys(MAPPINGS, "mapping")}
     parts |= dict.fromkeys(ADJUSTMENTS, "adjustment")
@@ -175,16 +140,20 @@ def signs(results: Results, *experiments: str) -> str:
             share = (weight > 0).reshape(len(weight), -1).mean(axis=1)
             rows.append(
                 [
-                    f"{LEVEL_TITLES[name]}, {level}",
+                    f"{experiment_title(name)}, {level}",
                     f"{lengths[level]:.1f}" if level in lengths else EMPTY,
-                    format_mean("accuracy", share),
+                    formatting.format_mean("accuracy", share),
                     f"{np.median(weight[weight < 0]):.3f}",
                     f"{np.median(weight[weight > 0]):.3f}",
                     f"{shape.mean():.2f}",
                 ]
             )
     header = ["heads of", "sequence length", "w > 0 (% of heads)", "median w < 0", "median w > 0"]
-    return markdown_table([*header, "mean v"], rows) if rows else NOT_RUN_SENTENCE
+    return (
+        formatting.markdown_table([*header, "mean v"], rows)
+        if rows
+        else formatting.NOT_RUN_SENTENCE
+    )
 
 
 def distances(results: Results) -> str:
@@ -205,10 +174,10 @@ def distances(results: Results) -> str:
             far[OURS][weight > 0],
         ]
         cells = [f"{100 * group.mean():.1f}" if group.size else EMPTY for group in groups]
-        rows.append([DATA_SETS[name], *cells])
+        rows.append([experiment_title(name), *cells])
     header = [f"attention (%) on words more than {FAR} away", "uniform attention", "Transformer"]
-    table = markdown_table([*header, "DA heads, w < 0", "DA heads, w > 0"], rows)
-    return table if rows else NOT_RUN_SENTENCE
+    table = formatting.markdown_table([*header, "DA heads, w < 0", "DA heads, w > 0"], rows)
+    return table if rows else formatting.NOT_RUN_SENTENCE
 
 
 def flat_queries(results: Results, method: str) -> str:
@@ -222,12 +191,5 @@ def flat_queries(results: Results, method: str) -> str:
 
 
 REPORT = Report(
-    paper="da",
-    folder="da_transformer",
-    experiments=tuple(METRICS),
-    parts=(
-        *(outcomes, methods, best_methods, scores, differences, forms, cost),
-        *(signs, distances, flat_queries),
-    ),
-    list_pictures=list_pictures,
+    paper="da", folder="da_transformer", experiments=tuple(METRICS), list_pictures=list_pictures
 )

@@ -12,57 +12,26 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from distattn_jax.train.results import select_members
-from experiments.papers import tables
+from experiments.papers import formatting, tables
 from experiments.papers.figures import draw_alignment, draw_relations, sweep_figure
-from experiments.papers.formatting import (
-    EMPTY,
-    NOT_RUN,
-    NOT_RUN_SENTENCE,
-    format_mean,
-    format_value,
-    markdown_table,
-    method_title,
-    metric_title,
-)
+from experiments.papers.formatting import EMPTY, NOT_RUN, format_mean, format_value, metric_title
 from experiments.papers.page import Pictures, Report
 from experiments.papers.results import Results, split_setting
+from experiments.papers.shaw import settings
 from experiments.papers.shaw.settings import (
     DATA_SETS,
     DISTANCES,
-    POSITIONS,
     RELATIVE,
     SIZES,
     TINY,
     experiment_name,
-    list_experiments,
 )
-from experiments.papers.stored_results import find_option
 
 METRIC, LOWERCASE = "bleu", "bleu_lowercase"
 METRICS = (METRIC, LOWERCASE, "chrf")
 PLATEAU = 2  # The paper sees little variation from this clipping distance on.
 # Table 2 of the paper: BLEU by clipping distance k, EN-DE, base model.
 TABLE_2 = {0: 12.5, 1: 25.5, 2: 25.8, 4: 25.9, 16: 25.8, 64: 25.9, 256: 25.8}
-COMPARISONS = {
-    "Relative against absolute positions": (RELATIVE, "vanilla"),
-    "Relative and absolute against relative positions": ("relative_and_absolute", RELATIVE),
-    "Vectors of keys and values against keys only": (RELATIVE, "relative_position_keys"),
-    "Vectors of keys and values against values only": (RELATIVE, "relative_position_values"),
-}
-
-
-def outcomes(results: Results) -> str:
-    """Return the findings of all comparisons of positions."""
-    frames = {
-        f"{title} {size}": results.scores(experiment_name(data, size), METRIC)
-        for data, title in DATA_SETS.items()
-        for size in SIZES
-    }
-    compared = {
-        title: {name: tables.compare(one, METRIC, *methods) for name, one in frames.items()}
-        for title, methods in COMPARISONS.items()
-    }
-    return tables.outcomes_table(compared)
 
 
 def model(results: Results, experiment: str) -> str:
@@ -71,7 +40,7 @@ def model(results: Results, experiment: str) -> str:
     config: Mapping[str, Any] = next(
         (run["config"] for run in results.runs(experiment).values()), {}
     )
-    layers, features = (find_option(config, f"model.{name}") for name in ("layers", "features"))
+    layers, features = (config.get(f"model.{name}") for name in ("layers", "features"))
     return size if layers is None else f"{size} ({layers} + {layers} x {features})"
 
 
@@ -91,7 +60,7 @@ def best_model(results: Results) -> str:
     for size in SIZES:
         name = experiment_name("multi30k", size)
         losses, cells = results.scores(name, "loss", "validation"), results.scores(name, METRIC)
-        for method, positions in POSITIONS.items():
+        for method, positions in settings.POSITIONS.items():
             if method in cells:
                 cell = format_mean(METRIC, tables.by_seed(cells, method).values())
                 found.append((losses[method].mean(), f"{cell} ({size}, {positions})"))
@@ -157,7 +126,7 @@ def _translations(results: Results, experiment: str, method: str) -> dict[str, A
 def every_seed(results: Results) -> str:
     """Return a table with one row per trained model: validation loss and test scores."""
     rows = []
-    for name in list_experiments():
+    for name in settings.list_experiments():
         losses = results.scores(name, "loss", "validation")
         frames = {metric: results.scores(name, metric) for metric in METRICS}
         for method in losses:
@@ -167,16 +136,16 @@ def every_seed(results: Results) -> str:
                     format_value(metric, values[seed]) if seed in values else EMPTY
                     for metric, values in scores.items()
                 ]
-                row = [name, method_title(method), str(seed), format_value("loss", loss)]
+                row = [name, formatting.method_title(method), str(seed), format_value("loss", loss)]
                 rows.append([*row, *cells])
     header = ["experiment", "method", "seed", "validation loss", *map(metric_title, METRICS)]
-    return markdown_table(header, rows) if rows else NOT_RUN_SENTENCE
+    return formatting.markdown_table(header, rows) if rows else formatting.NOT_RUN_SENTENCE
 
 
 def signatures(results: Results) -> str:
     """Return the signatures of sacrebleu, and the settings of the decoding, as a Markdown list."""
     found: dict[str, None] = {}
-    for name in list_experiments():
+    for name in settings.list_experiments():
         for method in results.runs(name):
             if about := _translations(results, name, method):
                 for metric, signature in about.get("signatures", {}).items():
@@ -239,10 +208,6 @@ def _distance_values(results: Results, data: str, k: int) -> list[float]:
 REPORT = Report(
     paper="shaw",
     folder="shaw",
-    experiments=tuple(list_experiments()),
-    parts=(
-        *(outcomes, model, plateau, best_model, best_tiny, tiny_rows, decoding),
-        *(every_seed, signatures),
-    ),
+    experiments=tuple(settings.list_experiments()),
     list_pictures=list_pictures,
 )

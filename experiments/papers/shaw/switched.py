@@ -12,13 +12,7 @@ from typing import Any, NamedTuple
 
 from distattn_jax.models.methods import SAME_AS_KEYS
 from distattn_jax.train.results import group_by_setting
-from experiments.papers.shaw.settings import (
-    DATA_SETS,
-    DISTANCES,
-    RELATIVE,
-    SIZES,
-    experiment_name,
-)
+from experiments.papers.shaw.settings import DATA_SETS, DISTANCES, RELATIVE, SIZES, experiment_name
 from experiments.papers.stored_results import SEARCHED
 
 SWITCHED = "switched_positions"

@@ -6,7 +6,7 @@ longer texts, and the accuracy of classifiers of film reviews.
 
 import functools
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -201,7 +201,8 @@ def _gains_panel(gains: Mapping[str, Sequence[np.ndarray]]) -> Panel:
 
 def _draw_panel(axes: Axes, panel: Panel) -> None:
     """Draw the lines of a panel. DA-Transformer is thick and in front."""
-    grey, ours = {"linewidth": 0.8, "zorder": 1}, {"linewidth": 2.6, "zorder": 3}
+    grey: dict[str, Any] = {"linewidth": 0.8, "zorder": 1}
+    ours: dict[str, Any] = {"linewidth": 2.6, "zorder": 3}
     for i, (method, values) in enumerate(panel.values.items()):
         line = panel.lines.get(method)
         looks = grey if line is None else ours if method == OURS else {"linewidth": 1.5}

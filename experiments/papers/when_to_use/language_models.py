@@ -22,7 +22,7 @@ LONGEST = LENGTHS[-1]
 def perplexities(results: Results, length: int, trained: int = SHORT) -> pd.DataFrame:
     """Return the perplexity of texts of `length` tokens, by seed and method."""
     frame = results.scores(NAMES[trained], METRIC, f"{length} tokens")
-    return frame[[method for method in EXPERIMENTS[NAMES[trained]].methods if method in frame]]
+    return frame[[method for method in EXPERIMENTS[NAMES[trained]] if method in frame]]
 
 
 def list_measured(results: Results, trained: int = SHORT) -> list[str]:

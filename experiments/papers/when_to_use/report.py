@@ -6,193 +6,98 @@ method.
 """
 
 import itertools
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
 
-from experiments.papers import tables
-from experiments.papers.formatting import (
-    EMPTY,
-    METHOD_ORDER,
-    NOT_RUN,
-    NOT_RUN_SENTENCE,
-    format_value,
-    markdown_table,
-    method_title,
-    metric_title,
-    write_p,
-)
+from experiments.papers import formatting, statistics, tables
+from experiments.papers.formatting import EMPTY, NOT_RUN, experiment_title, method_title
 from experiments.papers.page import Report
 from experiments.papers.results import Results
 from experiments.papers.shaw.settings import POSITIONS
-from experiments.papers.statistics import (
-    ALPHA,
-    BETTER,
-    UNCLEAR,
-    WORSE,
-    interaction_test,
-    rank_correlation,
-)
 from experiments.papers.tables import Column, Outcomes, join
+from experiments.papers.when_to_use import language_models as lm
+from experiments.papers.when_to_use import settings
 from experiments.papers.when_to_use.figures import list_pictures
-from experiments.papers.when_to_use.language_models import (
-    LONG,
-    LONGEST,
-    METRIC,
-    NAMES,
-    SHORT,
-    compare_trainings,
-    far_shares,
-    list_measured,
-    perplexities,
-    uniform_share,
-)
-from experiments.papers.when_to_use.settings import (
-    CUTS,
-    ENCODERS,
-    EXPERIMENTS,
-    LENGTHS,
-    OURS,
-    REMEDY,
-    TREEBANKS,
-)
+from experiments.papers.when_to_use.language_models import LONG, LONGEST, METRIC, SHORT
+from experiments.papers.when_to_use.settings import CUTS, ENCODERS, EXPERIMENTS, LENGTHS, OURS
 
 PAGE = Path(__file__).parent.parent.parent.parent / "docs" / "when_to_use.md"
-PARTS_OF_SPEECH = {
-    "ud_en": "UD English-EWT",
-    **{name: f"UD {treebank}" for name, treebank in TREEBANKS.items()},
-}
-REVIEWS = {f"imdb_{cut}": f"{cut} words" for cut in CUTS}
-# Titles of the columns of a table by experiment.
-TITLES = {"tagging": PARTS_OF_SPEECH | {"wnut17": "WNUT-17"}, "reviews": REVIEWS}
-ENCODER_DATA = TITLES["tagging"] | {name: f"IMDB {title}" for name, title in REVIEWS.items()}
-CRITERIA = {name: "f1" if name == "wnut17" else "accuracy" for name in ENCODER_DATA}
+DATA = {"tagging": settings.TAGGING, "reviews": settings.REVIEWS}
 # Forms of distance-aware attention that may give far tokens less attention in long texts.
-REMEDIES = (OURS, "distance_aware_linear", "distance_aware_early_add", REMEDY)
+REMEDIES = (OURS, "distance_aware_linear", "distance_aware_early_add", settings.REMEDY)
 SHOWN = ("vanilla", "no_positions", OURS)  # methods whose figures the advice shows, if run
-
-
-def encoder_scores(results: Results, experiment: str) -> pd.DataFrame:
-    """Return the main metric of the encoders on the test set, by seed and method."""
-    frame = results.scores(experiment, CRITERIA[experiment])
-    return frame[[method for method in ENCODERS if method in frame]]
-
-
-def compare_encoders(results: Results, titles: Iterable[str], first: str, second: str) -> Outcomes:
-    """Compare two methods on several experiments. The keys are titles of the experiments."""
-    return {
-        ENCODER_DATA[name]: tables.compare(
-            encoder_scores(results, name), CRITERIA[name], first, second
-        )
-        for name in titles
-    }
 
 
 # Findings.
 
 
-def outcomes(results: Results) -> str:
-    """Return the comparisons that the papers claim, with differences."""
-    compared = {
-        "TENER against the Transformer, named entities (its own claim)": compare_encoders(
-            results, ["wnut17"], "adapted", "vanilla"
-        ),
-        "TENER against the Transformer, parts of speech": compare_encoders(
-            results, PARTS_OF_SPEECH, "adapted", "vanilla"
-        ),
-        "Transformer against no positions": compare_encoders(
-            results, ENCODER_DATA, "vanilla", "no_positions"
-        ),
-    }
-    return tables.outcomes_table(compared)
-
-
 def more_outcomes(results: Results) -> str:
-    """Return which comparisons are better or worse, without differences."""
-    compared: dict[str, Outcomes] = {
-        f"DA-Transformer against {method_title(method)}": compare_encoders(
-            results, ENCODER_DATA, OURS, method
-        )
-        for method in ENCODERS
-        if method != OURS
-    }
+    """Return which methods gain by longer training, and which orders of pruning are better."""
+    compared: dict[str, Outcomes] = {}
     for length in (LONG, LONGEST):
         title = f"Training on {LONG} instead of {SHORT} tokens, at {length}"
-        found = compare_trainings(results, length)
+        found = lm.compare_trainings(results, length)
         compared[title] = {method_title(method): one for method, one in found.items()}
-    for name, experiment in EXPERIMENTS.items():
+    for name in EXPERIMENTS:
         for order, one in compare_pruning(results, name).items():
             title = f"Half of the heads pruned, {order} first, against a random order"
-            compared[title] = {**compared.get(title, {}), experiment.title: one}
-    return tables.outcomes_table(compared, figures=False)
+            compared[title] = {**compared.get(title, {}), experiment_title(name): one}
+    return tables.outcome_rows(compared, figures=False)
 
 
-def order_frames(results: Results) -> tuple[dict[int, pd.DataFrame], list[str]]:
-    """Return the accuracies by cut of reviews, and the methods that were run at every cut."""
-    found = {cut: encoder_scores(results, f"imdb_{cut}") for cut in CUTS}
-    found = {cut: frame for cut, frame in found.items() if len(frame.columns) > 1}
-    return found, [m for m in ENCODERS if found and all(m in frame for frame in found.values())]
+def order(results: Results, name: str) -> str:
+    """Return whether the order of methods changes with the length of reviews.
 
+    An F test asks whether differences between methods depend on the length. Only if p < ALPHA, a
+    pair of methods changes its order if one of the two is better at some cut and the other one is
+    better at another cut, both with p < ALPHA.
 
-def order_test(results: Results) -> float | None:
-    """Return p of the F test of whether differences between methods depend on the length.
-
-    Return None if fewer than two methods, lengths or seeds were run, or no test is possible.
+    Args:
+      results: Results.
+      name: "methods", "p", "swaps", or "correlation" of the ranks at the shortest and longest cut.
     """
-    found, methods = order_frames(results)
-    frames = [frame[methods].dropna() for frame in found.values()]
-    seeds = sorted(set.intersection(*(set(one.index) for one in frames))) if frames else []
-    if min(len(methods), len(found), len(seeds)) < 2:
-        return None
-    values = np.asarray([[one[method].loc[seeds] for one in frames] for method in methods])
-    return interaction_test(values)
+    found = {cut: results.main_scores(f"imdb_{cut}", ENCODERS) for cut in CUTS}
+    frames = {cut: frame for cut, frame in found.items() if len(frame.columns) > 1}
+    methods = [m for m in ENCODERS if frames and all(m in one for one in frames.values())]
+    if name == "methods":
+        return f"{len(methods)} methods at {', '.join(map(str, frames)) or 'no'} words"
+    if min(len(methods), len(frames)) < 2:
+        return NOT_RUN
+    if name == "correlation":
+        first, *_, last = (list(frame[methods].mean()) for frame in frames.values())
+        return f"{statistics.rank_correlation(first, last):.2f}"
+    p = _order_test(list(frames.values()), methods)
+    if name == "p":
+        return NOT_RUN if p is None else formatting.write_p(p)
+    swaps = _list_swaps(frames, methods) if p is not None and p < statistics.ALPHA else []
+    return "; ".join(swaps) or "none"
 
 
-def order_p(results: Results) -> str:
-    """Return the p value of `order_test`, such as "p = 0.33"."""
-    p = order_test(results)
-    return NOT_RUN if p is None else write_p(p)
+def _order_test(frames: Sequence[pd.DataFrame], methods: Sequence[str]) -> float | None:
+    """Return p of the F test, or None if fewer than two seeds are complete."""
+    complete = [frame[methods].dropna() for frame in frames]
+    seeds = sorted(set.intersection(*(set(frame.index) for frame in complete)))
+    values = np.asarray([[one[method].loc[seeds] for one in complete] for method in methods])
+    return statistics.interaction_test(values) if len(seeds) > 1 else None
 
 
-def order_methods(results: Results) -> str:
-    """Return what `order_test` compares, such as "2 methods at 64, 128 words"."""
-    found, methods = order_frames(results)
-    return f"{len(methods)} methods at {', '.join(map(str, found)) or 'no'} words"
-
-
-def order_swaps(results: Results) -> str:
-    """Return the pairs of methods that change their order, if the F test finds a difference.
-
-    A pair changes its order if one of the two is better at some cut and the other one is better at
-    another cut, both with p < ALPHA.
-    """
-    found, methods = order_frames(results)
-    p, swaps = order_test(results), []
+def _list_swaps(frames: dict[int, pd.DataFrame], methods: Sequence[str]) -> list[str]:
+    """Return the pairs of methods that change their order."""
+    swaps = []
     for first, second in itertools.combinations(methods, 2):
-        kinds = {}
-        for cut, frame in found.items():
-            outcome = tables.compare(frame, "accuracy", first, second)
-            kinds[cut] = UNCLEAR if outcome is None else outcome.kind
+        found = {c: tables.compare(one, "accuracy", first, second) for c, one in frames.items()}
+        groups = tables.group_by_kind(found)
         better, worse = (
-            ", ".join(str(cut) for cut, one in kinds.items() if one == kind)
-            for kind in (BETTER, WORSE)
+            ", ".join(map(str, groups[kind])) for kind in (statistics.BETTER, statistics.WORSE)
         )
         if better and worse:
             names = f"{method_title(first)} is better than {method_title(second)}"
             swaps.append(f"{names} at {better} words and worse at {worse}")
-    return "; ".join(swaps) or "none" if p is not None and p < ALPHA else "not counted"
-
-
-def order_correlation(results: Results) -> str:
-    """Return the rank correlation of the methods at the shortest and at the longest cut."""
-    found, methods = order_frames(results)
-    if len(methods) < 3 or len(found) < 2:
-        return NOT_RUN
-    first, *_, last = (list(frame[methods].mean()) for frame in found.values())
-    return f"{rank_correlation(first, last):.2f}"
+    return swaps
 
 
 def growth(results: Results, kind: str) -> str:
@@ -202,12 +107,12 @@ def growth(results: Results, kind: str) -> str:
       results: Results.
       kind: "worse" lists the methods that get worse, "kept" all others.
     """
-    frames = [perplexities(results, length) for length in (LONGEST, SHORT)]
+    frames = [lm.perplexities(results, length) for length in (LONGEST, SHORT)]
     cells = []
-    for method in list_measured(results):
+    for method in lm.list_measured(results):
         long, short = (tables.by_seed(frame, method) for frame in frames)
-        outcome = tables.compare_values(METRIC, long, short)
-        if outcome is not None and (outcome.kind == WORSE) == (kind == "worse"):
+        outcome = statistics.compare_values(METRIC, long, short)
+        if outcome is not None and (outcome.kind == statistics.WORSE) == (kind == "worse"):
             ratio = frames[0][method].mean() / frames[1][method].mean()
             cells.append(f"{method_title(method)} {ratio:.2f}")
     return "; ".join(cells) or "none"
@@ -215,22 +120,20 @@ def growth(results: Results, kind: str) -> str:
 
 def remedy(results: Results, method: str) -> str:
     """Return the perplexity of the longest texts minus that of DA-Transformer."""
-    outcome = tables.compare(perplexities(results, LONGEST), METRIC, method, OURS)
+    outcome = tables.compare(lm.perplexities(results, LONGEST), METRIC, method, OURS)
     return NOT_RUN if outcome is None else f"{outcome.kind}, {tables.describe(outcome)}"
 
 
 def missing(results: Results) -> str:
     """Return the experiments and methods that were not run. Language models must be measured."""
     lines = []
-    measured = {name: list_measured(results, trained) for trained, name in NAMES.items()}
-    for name, experiment in EXPERIMENTS.items():
+    measured = {name: lm.list_measured(results, trained) for trained, name in lm.NAMES.items()}
+    for name, methods in EXPERIMENTS.items():
         found = measured.get(name, results.runs(name))
-        absent = [method_title(method) for method in experiment.methods if method not in found]
+        absent = "; ".join(method_title(method) for method in methods if method not in found)
         if absent:
             everything = not results.runs(name)
-            lines.append(
-                f"{experiment.title} ({'all methods' if everything else '; '.join(absent)})"
-            )
+            lines.append(f"{experiment_title(name)} ({'all methods' if everything else absent})")
     return "; ".join(lines) or "none"
 
 
@@ -245,13 +148,13 @@ def scores(results: Results, kind: str) -> str:
       kind: "tagging" or "reviews".
     """
     columns = []
-    for name, title in TITLES[kind].items():
-        cells = tables.mean_cells(encoder_scores(results, name), CRITERIA[name], bold_best=True)
+    for name in DATA[kind]:
+        frame = results.main_scores(name, ENCODERS)
+        cells = tables.mean_cells(frame, results.test_metric(name), bold_best=True)
         baseline = tables.format_baseline(results, name, name=False)
-        columns.append(Column(title, {"": baseline, **cells}))
+        columns.append(Column(experiment_title(name), {"": baseline, **cells}))
     rows = {"": "no model", **{method: method_title(method) for method in ENCODERS}}
-    is_run = any(results.runs(name) for name in TITLES[kind])
-    return join("method", rows, columns if is_run else [])
+    return join("method", rows, columns if any(map(results.runs, DATA[kind])) else [])
 
 
 def differences(results: Results, kind: str, *bases: str) -> str:
@@ -263,12 +166,12 @@ def differences(results: Results, kind: str, *bases: str) -> str:
       *bases: Methods that are subtracted.
     """
     columns = []
-    for base, (name, title) in itertools.product(bases, TITLES[kind].items()):
-        frame = encoder_scores(results, name)
-        if len(frame):
-            found = tables.minus(frame, CRITERIA[name], base, ENCODERS)
-            heading = f"{title}, minus {method_title(base)}"
-            columns.append(tables.difference_column(heading, found, base))
+    for base, name in itertools.product(bases, DATA[kind]):
+        if results.runs(name):
+            frame, metric = results.main_scores(name), results.test_metric(name)
+            found = tables.minus(frame, metric, base, ENCODERS)
+            title = f"{experiment_title(name)}, minus {method_title(base)}"
+            columns.append(tables.difference_column(title, found, base))
     return join("method", [*ENCODERS, tables.DETECTABLE], columns)
 
 
@@ -281,7 +184,7 @@ def lengths(results: Results) -> str:
     Columns: perplexity by length, its difference from DA-Transformer at both ends, and the share of
     the attention on far tokens in the longest texts.
     """
-    measured = list_measured(results)
+    measured = lm.list_measured(results)
     columns = _perplexity_columns(results, SHORT)
     for length in (SHORT, LONGEST):
         columns.append(_minus_ours(results, length, measured))
@@ -294,13 +197,13 @@ def longer_training(results: Results) -> str:
     trained = LONG
     columns = _perplexity_columns(results, trained)
     columns += [_training_column(results, length) for length in (trained, LONGEST)]
-    measured = list_measured(results, trained)
+    measured = lm.list_measured(results, trained)
     return join("method", [*measured, tables.DETECTABLE] if measured else [], columns)
 
 
 def trainings(results: Results) -> str:
     """Return the difference of both trained lengths at every test length."""
-    measured = list_measured(results, LONG)
+    measured = lm.list_measured(results, LONG)
     columns = [_training_column(results, length) for length in LENGTHS]
     return join("method", [*measured, tables.DETECTABLE] if measured else [], columns)
 
@@ -309,18 +212,18 @@ def remedies(results: Results) -> str:
     """Return perplexity and attention on far tokens of the remedies."""
     columns = []
     for length in (SHORT, LONGEST):
-        frame = perplexities(results, length)
+        frame = lm.perplexities(results, length)
         frame = frame[[method for method in REMEDIES if method in frame]]
         cells = tables.mean_cells(frame, METRIC, bold_best=True)
         columns.append(Column(f"{length} tokens, perplexity", cells))
         columns.append(_minus_ours(results, length, REMEDIES))
     columns.append(_far_column(results, REMEDIES))
-    return join("method", REMEDIES if list_measured(results) else [], columns)
+    return join("method", REMEDIES if lm.list_measured(results) else [], columns)
 
 
 def _perplexity_columns(results: Results, trained: int) -> list[Column]:
     """Return the columns of perplexities, one for each length at which any method was measured."""
-    frames = {length: perplexities(results, length, trained) for length in LENGTHS}
+    frames = {length: lm.perplexities(results, length, trained) for length in LENGTHS}
     return [
         Column(
             f"{length} tokens",
@@ -333,7 +236,7 @@ def _perplexity_columns(results: Results, trained: int) -> list[Column]:
 
 def _minus_ours(results: Results, length: int, rows: Sequence[str]) -> Column:
     """Return a column of perplexities minus that of DA-Transformer."""
-    found = tables.minus(perplexities(results, length), METRIC, OURS, rows)
+    found = tables.minus(lm.perplexities(results, length), METRIC, OURS, rows)
     title = f"{length} tokens, minus {method_title(OURS)}"
     return tables.difference_column(title, found, OURS)
 
@@ -341,12 +244,12 @@ def _minus_ours(results: Results, length: int, rows: Sequence[str]) -> Column:
 def _training_column(results: Results, length: int) -> Column:
     """Return a column of differences between both trained lengths."""
     title = f"{length} tokens, minus training on {SHORT}"
-    return tables.difference_column(title, compare_trainings(results, length))
+    return tables.difference_column(title, lm.compare_trainings(results, length))
 
 
 def _far_column(results: Results, rows: Sequence[str]) -> Column:
     """Return a column of the attention on far tokens in the longest texts."""
-    cells = {method: _format_share(far_shares(results, method, LONGEST)) for method in rows}
+    cells = {method: _format_share(lm.far_shares(results, method, LONGEST)) for method in rows}
     return Column(f"{LONGEST} tokens, far attention (%)", {**cells, tables.DETECTABLE: EMPTY})
 
 
@@ -365,10 +268,10 @@ def far(results: Results, word: str) -> str:
     """
     trained = int(word)
     lengths = [length for length in LENGTHS if length > trained]
-    weight = np.asarray(results.part(NAMES[trained], "heads", OURS).get("weight", ()))
+    weight = np.asarray(results.part(lm.NAMES[trained], "heads", OURS).get("weight", ()))
     rows = []
-    for method in list_measured(results, trained):
-        shares = [far_shares(results, method, length, trained) for length in lengths]
+    for method in lm.list_measured(results, trained):
+        shares = [lm.far_shares(results, method, length, trained) for length in lengths]
         if all(share is None for share in shares):
             continue
         rows.append([method_title(method), *map(_format_share, shares)])
@@ -377,11 +280,11 @@ def far(results: Results, word: str) -> str:
                 parts = (None if share is None else share[chosen] for share in shares)
                 title = f"{method_title(method)}, heads with w {sign} 0"
                 rows.append([title, *map(_format_share, parts)])
-    uniform = (uniform_share(results, length, trained) for length in lengths)
+    uniform = (lm.uniform_share(results, length, trained) for length in lengths)
     rows.insert(0, ["uniform attention", *(f"{100 * share:.0f}" for share in uniform)])
     header = f"attention (%) on tokens more than {trained} tokens away"
-    table = markdown_table([header, *(f"{length} tokens" for length in lengths)], rows)
-    return table if len(rows) > 1 else NOT_RUN_SENTENCE
+    table = formatting.markdown_table([header, *(f"{length} tokens" for length in lengths)], rows)
+    return table if len(rows) > 1 else formatting.NOT_RUN_SENTENCE
 
 
 def positions(results: Results, word: str) -> str:
@@ -392,8 +295,8 @@ def positions(results: Results, word: str) -> str:
       word: Trained length.
     """
     found = {
-        method: results.part(NAMES[int(word)], METRIC, method, "lengths", str(LONGEST))
-        for method in list_measured(results, int(word))
+        method: results.part(lm.NAMES[int(word)], METRIC, method, "lengths", str(LONGEST))
+        for method in lm.list_measured(results, int(word))
     }
     columns = []
     for i, start in enumerate(next(iter(found.values()))["starts"] if found else ()):
@@ -408,7 +311,7 @@ def positions(results: Results, word: str) -> str:
 def layers(results: Results) -> str:
     """Return w and v of the heads of DA-Transformer, by task and layer."""
     rows = []
-    for name, experiment in EXPERIMENTS.items():
+    for name in EXPERIMENTS:
         heads = results.part(name, "heads", OURS)
         weight, shape = (np.asarray(heads.get(key, [[]])) for key in ("weight", "shape"))
         for layer in range(weight.shape[1]):
@@ -417,9 +320,9 @@ def layers(results: Results) -> str:
                 f"{np.median(w[sign]):.3f}" if sign.any() else EMPTY for sign in (w < 0, w > 0)
             ]
             share, v = f"{100 * (w > 0).mean():.0f}", f"{shape[:, layer].mean():.2f}"
-            rows.append([experiment.title, str(layer + 1), share, *medians, v])
+            rows.append([experiment_title(name), str(layer + 1), share, *medians, v])
     header = ["heads of", "layer", "w > 0 (% of heads)", "median w < 0", "median w > 0", "mean v"]
-    return markdown_table(header, rows) if rows else NOT_RUN_SENTENCE
+    return formatting.markdown_table(header, rows) if rows else formatting.NOT_RUN_SENTENCE
 
 
 def pruning(results: Results) -> str:
@@ -428,20 +331,22 @@ def pruning(results: Results) -> str:
     The last column compares the order with the random one at the middle number of pruned heads.
     """
     rows, header = [], []
-    for name, experiment in EXPERIMENTS.items():
+    for name in EXPERIMENTS:
         found = results.part(name, "heads", OURS, "pruning")
         if not found:
             continue
         metric, tests = found["criterion"], compare_pruning(results, name)
         header = [f"without {count} of {found['heads']}" for count in found["counts"]]
-        whole = format_value(metric, float(np.mean(found["whole"])))
+        whole = formatting.format_value(metric, float(np.mean(found["whole"])))
         for order, values in found["orders"].items():
-            cells = [format_value(metric, float(mean)) for mean in np.mean(values, axis=0)]
+            cells = [
+                formatting.format_value(metric, float(mean)) for mean in np.mean(values, axis=0)
+            ]
             test = tables.format_outcome(tests[order]) if order in tests else EMPTY
-            task = f"{experiment.title}, {metric_title(metric)}"
+            task = f"{experiment_title(name)}, {formatting.metric_title(metric)}"
             rows.append([task, order, whole, *cells, test])
     columns = ["heads of", "pruned first", "all heads", *header, "middle minus random"]
-    return markdown_table(columns, rows) if rows else NOT_RUN_SENTENCE
+    return formatting.markdown_table(columns, rows) if rows else formatting.NOT_RUN_SENTENCE
 
 
 def compare_pruning(results: Results, experiment: str) -> Outcomes:
@@ -480,19 +385,19 @@ def advice(results: Results) -> str:
 def _list_tasks(results: Results) -> list[Task]:
     """Return all lines of the table of advice."""
     longest = f"imdb_{CUTS[-1]}"
-    languages = f"to tag parts of speech in other languages (mean of {len(TREEBANKS)})"
-    treebanks = f"UD {', '.join(TREEBANKS.values())}"
+    languages = f"to tag parts of speech in other languages (mean of {len(settings.TREEBANKS)})"
+    treebanks = ", ".join(map(experiment_title, settings.TREEBANKS))
     simple = (
         ("to find named entities", "wnut17", "WNUT-17", "f1"),
         ("to tag parts of speech", "ud_en", "UD English-EWT", "accuracy"),
         ("to classify short texts", "ag", "AG's News", "accuracy"),
         ("to classify sentences", "sst", "SST", "accuracy"),
-        ("to classify long texts", longest, EXPERIMENTS[longest].title, "accuracy"),
+        ("to classify long texts", longest, experiment_title(longest), "accuracy"),
         ("to translate", "multi30k_small", "Multi30k", "bleu"),
     )
     tasks = []
     for title, name, data, metric in simple:
-        known = (*POSITIONS, "no_positions") if metric == "bleu" else METHOD_ORDER
+        known = (*POSITIONS, "no_positions") if metric == "bleu" else formatting.METHOD_ORDER
         frame = results.scores(name, metric)
         tasks.append(Task(title, data, metric, frame[[m for m in known if m in frame]]))
     tasks.insert(2, Task(languages, treebanks, "accuracy", average_languages(results)))
@@ -504,7 +409,7 @@ def average_languages(results: Results) -> pd.DataFrame:
 
     Methods and seeds that were not run on all treebanks are left out.
     """
-    frames = [encoder_scores(results, name) for name in TREEBANKS]
+    frames = [results.main_scores(name, ENCODERS) for name in settings.TREEBANKS]
     mean = sum(frames[1:], frames[0]) / len(frames)
     found = mean.dropna(axis=1, how="all").dropna(axis=0, how="all")
     return found[[method for method in ENCODERS if method in found]]
@@ -521,15 +426,12 @@ def _list_language_models(results: Results) -> list[Task]:
             f"a language model of texts {texts}",
             f"IMDB, {length} tokens",
             METRIC,
-            perplexities(results, length, trained),
+            lm.perplexities(results, length, trained),
         )
         for trained, length, texts in (
             (SHORT, SHORT, "as long as in training"),
             (SHORT, LONGEST, f"{LONGEST // SHORT} times as long"),
-            (
-                *(LONG, LONG),
-                f"of {LONG} tokens, as in training",
-            ),
+            (*(LONG, LONG), f"of {LONG} tokens, as in training"),
         )
     )
     best = find_best(other)
@@ -546,7 +448,7 @@ def find_best(task: Task) -> list[str]:
         return []
     best, *rest = tables.rank(task.frame, task.metric)
     found = {m: tables.compare(task.frame, task.metric, best, m) for m in rest}
-    return [best, *tables.group_by_kind(found)[UNCLEAR]]
+    return [best, *tables.group_by_kind(found)[statistics.UNCLEAR]]
 
 
 def _recommend(task: Task) -> str:
@@ -566,18 +468,13 @@ def _give_reason(task: Task) -> str:
     shown = [method for i, method in enumerate(ranked) if i == 0 or method in SHOWN]
     counts = f"{len(ranked)} methods, {task.frame[ranked[0]].count()} seeds"
     figures = "; ".join(f"{method_title(method)} {cells[method]}" for method in shown)
-    return f"{task.data}, {metric_title(task.metric)}, {counts}: {figures}"
+    return f"{task.data}, {formatting.metric_title(task.metric)}, {counts}: {figures}"
 
 
 REPORT = Report(
     paper="when_to_use",
     folder="when_to_use",
     experiments=tuple(EXPERIMENTS),
-    parts=(
-        *(outcomes, more_outcomes, order_p, order_methods, order_swaps, order_correlation),
-        *(growth, remedy, missing, scores, differences, lengths, longer_training, trainings),
-        *(remedies, far, positions, layers, pruning),
-    ),
     list_pictures=list_pictures,
     pages={PAGE: advice},
 )
