@@ -37,6 +37,7 @@ from experiments.papers.statistics import BETTER, UNCLEAR, WORSE, Outcome, compa
 BASELINE_TITLES = {"accuracy": "majority label", "rmse": "mean rating", "mrr": "BM25"}
 TAGGING_BASELINE = "majority tag of each word"  # for every criterion of the task
 GUIDE_WEIGHTS = {name for guide in GUIDES.values() for name in guide.weights}
+MAX_NAMES = 12  # of the comparisons in a cell; a longer list is only counted
 DETECTABLE = "detectable difference"  # title of a row
 
 Cells = Mapping[Any, str]
@@ -187,7 +188,8 @@ def outcome_cells(found: Outcomes, *, figures: bool = True) -> str:
         names = [f"{name} ({describe(one)})" if shown else name for name, one in of_kind.items()]
         p_values = [one.test.p for one in of_kind.values() if one.test.p is not None]
         note = f"; p from {format_p(min(p_values))}" if figures and not shown and p_values else ""
-        cells.append(f"{len(of_kind)}: {'; '.join(names)}{note}" if of_kind else "0")
+        listed = f": {'; '.join(names)}" if len(names) <= MAX_NAMES else ""
+        cells.append(f"{len(of_kind)}{listed}{note}" if of_kind else "0")
     return " | ".join(cells if any(found.values()) else [NOT_RUN] * len(cells))
 
 
