@@ -77,7 +77,7 @@ def test_the_report_and_its_figures_are_written_beside_the_runs(logged):
     assert (logged / "report.md").read_text() == text
     assert text.startswith("# logged\n")
     assert "| Transformer | 7 | 37.50 ± 17.68 | 37.50 ± 17.68 | 2 |" in text
-    assert "Best on test accuracy: Adapted Transformer, then Transformer" in text
+    assert "| Adapted Transformer, then Transformer | 37.50 points |" in text
     assert "- DA-Transformer: not finished: step 10 of 20\n" in text
     assert "![learning curves](figures/learning_curves.png)" in text
     assert (logged / "figures" / "learning_curves.png").read_bytes().startswith(b"\x89PNG")

@@ -163,7 +163,7 @@ def test_standard_deviations_are_explained_only_if_there_are_some():
 
 
 def test_the_baseline_is_a_dashed_line_in_every_panel_with_results():
-    baselines = dict.fromkeys(PANELS, {"none": np.array([4.0, 6.0])})
+    baselines = {title: {"none": np.array([4.0, 6.0])} for title in PANELS}
     figure = sweep_figure(
         PANELS, option_values=[1, 2, 3], baselines=baselines, labels={"ag": "AG"}, **LABELS
     )
