@@ -143,8 +143,8 @@ def update_paper(paper: str) -> str:
     report.draw_figures(results, FOLDER)
     text = report.summarize(results)
     update_results_page(paper, text)
-    for page, part in report.pages.items():
-        update_results_page(paper, part(results), page)
+    for page, template in report.pages.items():
+        update_results_page(paper, report.fill(template, results), page)
     return text
 
 

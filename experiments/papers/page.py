@@ -38,14 +38,14 @@ class Report:
       folder: Folder of the templates summary.md and details.md, in `experiments/papers`.
       experiments: Names of the experiments.
       list_pictures: Function that returns every figure for which results are stored.
-      pages: Functions that return the generated part of pages of the documentation, by page.
+      pages: Templates of the generated parts of pages of the documentation, by page.
     """
 
     paper: str
     folder: str
     experiments: tuple[str, ...]
     list_pictures: Callable[[Results], Pictures]
-    pages: Mapping[Path, Part] = dataclasses.field(default_factory=dict)
+    pages: Mapping[Path, str] = dataclasses.field(default_factory=dict)
 
     def draw_figures(self, results: Results, output: AnyPath) -> None:
         """Draw all figures, and save them as PNG files in `output/figures`."""
@@ -68,13 +68,13 @@ class Report:
             links = [f"[{text}]({figures}/{name}.png)" for text, name in found if name in drawn]
             return f"Figures: {', '.join(links)}." if links else ""
 
-        return re.sub(r"^Figures: .*$", link, self._fill("summary.md", results), flags=re.M)
+        return re.sub(r"^Figures: .*$", link, self.fill("summary.md", results), flags=re.M)
 
     def detail(self, results: Results, folder: AnyPath = FOLDER) -> str:
         """Return the full report as Markdown: how the runs were made, then texts and tables."""
-        return read_notes(self.paper, folder) + self._fill("details.md", results)
+        return read_notes(self.paper, folder) + self.fill("details.md", results)
 
-    def _fill(self, template: str, results: Results) -> str:
+    def fill(self, template: str, results: Results) -> str:
         """Replace the words in braces of a template."""
         module = importlib.import_module(f"experiments.papers.{self.folder}.report")
 

@@ -8,6 +8,7 @@ format is read here:
 - runs of `switched_positions`: each kind of positions is also a method (see `shaw.switched`);
 - perplexities of language models: the split names the length of the texts, such as "512 tokens";
 - heads of guided models: the split is "heads";
+- time and memory of a training step: the split is "step", and the seed is 0;
 - pruned heads: the experiment is "NAME, pruning", the method is the order of pruning, and the split
   is "without N".
 
@@ -153,6 +154,7 @@ def _list_rows(name: str, content: Mapping[str, Any]) -> Iterator[Row]:
         for metric in HEAD_STATISTICS:
             yield from _list_seeds(name, method, heads["seeds"], "heads", metric, heads[metric])
     yield from _list_pruning(name, content)
+    yield from _list_steps(name, content)
 
 
 def _rank(method: str) -> int:
@@ -202,3 +204,18 @@ def _list_pruning(name: str, content: Mapping[str, Any]) -> Iterator[Row]:
                 *(f"{name}, pruning", order, range(len(values))),
                 *(f"without {count}", pruning["criterion"], values),
             )
+
+
+def _list_steps(name: str, content: Mapping[str, Any]) -> Iterator[Row]:
+    """Yield the memory of the training steps of runs, per model, and measured training steps."""
+    for method, run in content.get("runs", {}).items():
+        result = run["result"]
+        used, count = result.get("step_bytes"), len(result["members"])
+        if used is not None and result.get("at_once", count) >= count:
+            yield from _list_seeds(name, method, [0], "step", "bytes_per_model", [used / count])
+    for line in content.get("lines", ()):
+        setting = f"models={line['seeds']}"
+        is_first = line["seeds"] == content["lines"][0]["seeds"]
+        for metric in ("parameters", "bare", "peak_bytes"):
+            if line.get(metric) is not None:
+                yield (name, line["method"], setting, 0, "step", metric, line[metric], is_first)

@@ -88,12 +88,14 @@ def _format_epochs(results: Results, data: str, model: str) -> str:
 def memory(results: Results) -> str:
     """Return device memory per model, with one row per guide."""
     columns = [Column("uses", {guide: _used_attention(guide) for guide in GUIDES})]
-    for data, runs in _unguided_runs(results).items():
-        used = {guide: _bytes_per_model(run) for guide, run in runs.items()}
-        cells = {g: UNKNOWN if size is None else f"{size / 1e9:.2f}" for g, size in used.items()}
+    for data in (data for data in DATA if "none" in results.runs(data)):
+        used = results.scores(data, "bytes_per_model", "step")
+        cells = dict.fromkeys(results.runs(data), UNKNOWN)
+        cells |= {guide: f"{used[guide].iloc[0] / 1e9:.2f}" for guide in used}
         columns.append(Column(f"{experiment_title(data)}, GB per model", cells))
-        ratios = {guide: f"{ratio:.2f}" for guide, ratio in _memory_ratios(runs).items()}
-        columns.append(Column("ratio to no guide", ratios, EMPTY))
+        ratios = _ratios(results, data, "bytes_per_model")
+        cells = {guide: f"{ratio:.2f}" for guide, ratio in ratios.items()}
+        columns.append(Column("ratio to no guide", cells, EMPTY))
     return join("guide", list(GUIDES), columns if len(columns) > 1 else [])
 
 
@@ -103,33 +105,22 @@ def costs(results: Results) -> str:
     The first row is for guides that use received attention (the attention that each key receives,
     summed over queries). The second row is for guides that use whole attention maps.
     """
-    lines = {line["method"]: line for line in results.part("guiding_speed", "lines") or ()}
-    ratios = {
-        f"step of BERT, {title}": {
-            guide: line[name] / lines["none"][name]
-            for guide, line in lines.items()
-            if line.get(name) and lines.get("none", {}).get(name)
-        }
-        for title, name in (("time", "bare"), ("memory", "peak_bytes"))
-    }
-    for data, runs in _unguided_runs(results).items():
-        ratios[f"{experiment_title(data)}, memory"] = _memory_ratios(runs)
     kinds = {
         kind: [guide for guide in GUIDES if _used_attention(guide) == kind]
         for kind in ("received attention", "attention maps")
     }
+    measured = [("step of BERT, time", "guiding_speed", "bare", 3)]
+    measured.append(("step of BERT, memory", "guiding_speed", "peak_bytes", 3))
+    for data in (data for data in DATA if "none" in results.runs(data)):
+        measured.append((f"{experiment_title(data)}, memory", data, "bytes_per_model", 2))
     columns = []
-    for title, found in ratios.items():
-        digits = 3 if title.startswith("step") else 2
-        cells = {
-            kind: _format_ratios([found[guide] for guide in guides if guide in found], digits)
-            for kind, guides in kinds.items()
-        }
+    for title, name, metric, digits in measured:
+        ratios, cells = _ratios(results, name, metric), {}
+        for kind, guides in kinds.items():
+            found = sorted({f"{ratios[guide]:.{digits}f}" for guide in guides if guide in ratios})
+            cells[kind] = " to ".join(dict.fromkeys(found[:1] + found[-1:])) or NOT_RUN
         columns.append(Column(title, cells))
-    rows = {
-        kind: f"with {kind} ({', '.join(map(method_title, guides))})"
-        for kind, guides in kinds.items()
-    }
+    rows = {kind: f"with {kind} ({', '.join(map(method_title, g))})" for kind, g in kinds.items()}
     return join("guides", rows, columns)
 
 
@@ -140,32 +131,7 @@ def _used_attention(guide: str) -> str:
     return "received attention" if GUIDES[guide].received else EMPTY
 
 
-def _format_ratios(ratios: list[float], digits: int) -> str:
-    """Format ratios as a range such as "2.13 to 2.14", or as one number if all are equal."""
-    found = sorted({f"{ratio:.{digits}f}" for ratio in ratios})
-    if not found:
-        return NOT_RUN
-    return found[0] if len(found) == 1 else f"{found[0]} to {found[-1]}"
-
-
-def _unguided_runs(results: Results) -> dict[str, dict[str, Any]]:
-    """Return the runs of the data sets that have a run without a guide."""
-    found = {name: results.runs(name) for name in DATA}
-    return {name: runs for name, runs in found.items() if "none" in runs}
-
-
-def _memory_ratios(runs: Mapping[str, Any]) -> dict[str, float]:
-    """Return the memory of each guide divided by that of no guide. Unknown ones are left out."""
-    none = _bytes_per_model(runs["none"])
-    used = {guide: _bytes_per_model(run) for guide, run in runs.items()}
-    return {guide: size / none for guide, size in used.items() if size and none}
-
-
-def _bytes_per_model(run: Mapping[str, Any]) -> float | None:
-    """Return the device memory of a training step divided by the number of models in the run.
-
-    Return None if the memory was not measured, or if the models were not all trained at once.
-    """
-    result = run["result"]
-    used, count = result.get("step_bytes"), len(result["members"])
-    return None if used is None or result.get("at_once", count) < count else used / count
+def _ratios(results: Results, experiment: str, metric: str) -> dict[str, float]:
+    """Return a measurement of a training step with each guide, divided by that with no guide."""
+    frame = results.scores(experiment, metric, "step")
+    return (frame.iloc[0] / frame["none"].iloc[0]).to_dict() if "none" in frame else {}

@@ -15,15 +15,11 @@ from matplotlib.ticker import MaxNLocator
 
 from distattn_jax import plot
 from distattn_jax.plot import style
+from experiments.papers import formatting
 from experiments.papers.attention_guiding import selections
 from experiments.papers.attention_guiding.selections import BASE, DATA, LAYER_GUIDES, SHARE_GUIDES
 from experiments.papers.figures import grouped_bars, sweep_figure
-from experiments.papers.formatting import (
-    PERCENT_METRICS,
-    experiment_title,
-    method_title,
-    metric_title,
-)
+from experiments.papers.formatting import PERCENT_METRICS, method_title, metric_title
 from experiments.papers.page import Pictures, read_published
 from experiments.papers.results import Results
 
@@ -83,7 +79,9 @@ def _draw_gains(results: Results, found: Mapping[str, Mapping[str, np.ndarray]])
     for data, by_guide in found.items():
         metric = results.criterion(data)
         unit = " (points)" if metric in PERCENT_METRICS else ""
-        title = f"{experiment_title(data)}: gain in {metric_title(metric, unit=False)}{unit}"
+        title = (
+            f"{formatting.experiment_title(data)}: gain in {metric_title(metric, unit=False)}{unit}"
+        )
         printed = {
             guide: float(row[f"{data} {metric}"].rstrip("*"))
             for guide, row in numbers.items()

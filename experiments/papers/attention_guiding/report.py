@@ -15,21 +15,8 @@ from experiments.papers import formatting, tables
 from experiments.papers.attention_guiding import selections
 from experiments.papers.attention_guiding.costs import costs, epochs, memory, models
 from experiments.papers.attention_guiding.figures import list_pictures
-from experiments.papers.attention_guiding.selections import (
-    BASE,
-    DATA,
-    LAYERS,
-    model_names,
-    repetition_frames,
-    share_frames,
-)
-from experiments.papers.formatting import (
-    EMPTY,
-    NOT_RUN,
-    experiment_title,
-    method_title,
-    metric_title,
-)
+from experiments.papers.attention_guiding.selections import BASE, DATA, LAYERS, model_names
+from experiments.papers.formatting import EMPTY, NOT_RUN, method_title, metric_title
 from experiments.papers.page import Report, read_published
 from experiments.papers.results import HEAD_STATISTICS, Results
 from experiments.papers.stored_results import SEARCHED
@@ -71,7 +58,7 @@ def sweep_outcomes(results: Results) -> str:
     for guide in (guide for guide in selections.SHARE_GUIDES if guide != "none"):
         compared[f"{method_title(guide)} on shares of the training set (Figure 6)"] = {
             f"{share} %": tables.compare(frame, metric, guide, "none")
-            for share, frame in share_frames(results).items()
+            for share, frame in selections.share_frames(results).items()
         }
     return tables.outcome_rows(compared)
 
@@ -89,7 +76,7 @@ def detectable(results: Results, data: str) -> str:
 
 def repeated(results: Results, data: str) -> str:
     """Return the tests of guides against no guide, averaged over repeated runs of each seed."""
-    frames, metric = repetition_frames(results, data), results.test_metric(data)
+    frames, metric = selections.repetition_frames(results, data), results.test_metric(data)
     if not frames:
         return NOT_RUN
     mean = _average(frames)
@@ -107,7 +94,7 @@ def repetitions(results: Results, data: str, name: str) -> str:
       data: Name of the data set.
       name: "count", "lowest", "highest" or "range".
     """
-    frames, metric = repetition_frames(results, data), results.test_metric(data)
+    frames, metric = selections.repetition_frames(results, data), results.test_metric(data)
     if not frames:
         return NOT_RUN
     means = [frame["none"].mean() for frame in frames.values()]
@@ -223,7 +210,9 @@ def guides(results: Results) -> str:
         metric = results.test_metric(data)
         cells = tables.mean_cells(results.scores(data, metric), metric)
         cells[""] = tables.format_baseline(results, data)
-        columns.append(Column(f"{experiment_title(data)}, {metric_title(metric)}", cells))
+        columns.append(
+            Column(f"{formatting.experiment_title(data)}, {metric_title(metric)}", cells)
+        )
         found = compare_guides(results, data)
         blank = {"": EMPTY, "none": EMPTY}
         tests = {guide: tables.format_outcome(one) for guide, one in found.items()}
@@ -285,13 +274,13 @@ def layers(results: Results) -> str:
 
 def shares(results: Results) -> str:
     """Return the main test metric by share of the training set, with t-tests against no guide."""
-    frames, metric = share_frames(results), selections.find_criterion(results)
+    frames, metric = selections.share_frames(results), selections.find_criterion(results)
     return against_none("training set (%)", frames, selections.SHARE_GUIDES, metric)
 
 
 def repeated_runs(results: Results, data: str) -> str:
     """Return a table with one row per repetition, and a last row with the mean of each seed."""
-    frames, metric = repetition_frames(results, data), results.test_metric(data)
+    frames, metric = selections.repetition_frames(results, data), results.test_metric(data)
     if not frames:
         return formatting.NOT_RUN_SENTENCE
     spans = [

@@ -7,20 +7,17 @@ import numpy as np
 from experiments.papers import formatting, tables
 from experiments.papers.da_transformer.figures import list_pictures
 from experiments.papers.da_transformer.settings import ADJUSTMENTS, MAPPINGS, METRICS, OURS, ROWS
-from experiments.papers.formatting import (
-    EMPTY,
-    NOT_RUN,
-    experiment_title,
-    method_title,
-    metric_title,
-)
+from experiments.papers.formatting import EMPTY, NOT_RUN, method_title, metric_title
 from experiments.papers.page import Report, read_published
 from experiments.papers.results import Results
 from experiments.papers.stored_results import SEARCHED
 from experiments.papers.tables import Column, Outcomes, join
 
 SUMMARY_TITLES = {
-    **{name: f"{experiment_title(name)}, accuracy (%)" for name in ("ag", "sst", "snli", "amazon")},
+    **{
+        name: f"{formatting.experiment_title(name)}, accuracy (%)"
+        for name in ("ag", "sst", "snli", "amazon")
+    },
     "amazon_rating": "Amazon ratings, RMSE (lower is better)",
 }
 FAR = 10  # A key is far if it is more than this many words away.
@@ -117,14 +114,11 @@ def cost(results: Results, name: str) -> str:
 
     Return "not run" if one of the two was not measured.
     """
-    lines = {line["method"]: line for line in results.part("speed", "lines") or ()}
-    if not {OURS, "vanilla"} <= lines.keys():
+    frame = results.scores("speed", "parameters" if name == "parameters" else "bare", "step")
+    if not {OURS, "vanilla"} <= set(frame):
         return NOT_RUN
-    ours, vanilla = lines[OURS], lines["vanilla"]
-    return {
-        "parameters": str(ours["parameters"] - vanilla["parameters"]),
-        "time": f"{ours['bare'] / vanilla['bare']:.2f}",
-    }[name]
+    ours, vanilla = (frame[method].iloc[0] for method in (OURS, "vanilla"))
+    return f"{ours - vanilla:.0f}" if name == "parameters" else f"{ours / vanilla:.2f}"
 
 
 def signs(results: Results, *experiments: str) -> str:
@@ -140,7 +134,7 @@ def signs(results: Results, *experiments: str) -> str:
             share = (weight > 0).reshape(len(weight), -1).mean(axis=1)
             rows.append(
                 [
-                    f"{experiment_title(name)}, {level}",
+                    f"{formatting.experiment_title(name)}, {level}",
                     f"{lengths[level]:.1f}" if level in lengths else EMPTY,
                     formatting.format_mean("accuracy", share),
                     f"{np.median(weight[weight < 0]):.3f}",
@@ -174,7 +168,7 @@ def distances(results: Results) -> str:
             far[OURS][weight > 0],
         ]
         cells = [f"{100 * group.mean():.1f}" if group.size else EMPTY for group in groups]
-        rows.append([experiment_title(name), *cells])
+        rows.append([formatting.experiment_title(name), *cells])
     header = [f"attention (%) on words more than {FAR} away", "uniform attention", "Transformer"]
     table = formatting.markdown_table([*header, "DA heads, w < 0", "DA heads, w > 0"], rows)
     return table if rows else formatting.NOT_RUN_SENTENCE

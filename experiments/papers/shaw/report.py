@@ -18,14 +18,7 @@ from experiments.papers.formatting import EMPTY, NOT_RUN, format_mean, format_va
 from experiments.papers.page import Pictures, Report
 from experiments.papers.results import Results, split_setting
 from experiments.papers.shaw import settings
-from experiments.papers.shaw.settings import (
-    DATA_SETS,
-    DISTANCES,
-    RELATIVE,
-    SIZES,
-    TINY,
-    experiment_name,
-)
+from experiments.papers.shaw.settings import RELATIVE, SIZES, TINY, experiment_name
 
 METRIC, LOWERCASE = "bleu", "bleu_lowercase"
 METRICS = (METRIC, LOWERCASE, "chrf")
@@ -46,7 +39,7 @@ def model(results: Results, experiment: str) -> str:
 
 def plateau(results: Results, data: str) -> str:
     """Return the range of mean BLEU over the clipping distances of the plateau."""
-    frames = {k: _distance_values(results, data, k) for k in DISTANCES if k >= PLATEAU}
+    frames = {k: _distance_values(results, data, k) for k in settings.DISTANCES if k >= PLATEAU}
     means = {k: float(np.mean(values)) for k, values in frames.items() if values}
     if not means:
         return NOT_RUN
@@ -162,9 +155,13 @@ def signatures(results: Results) -> str:
 def list_pictures(results: Results) -> Pictures:
     """Return every figure for which results are stored."""
     found: Pictures = {}
-    if any(_distance_values(results, data, k) for data in DATA_SETS for k in DISTANCES):
+    if any(
+        _distance_values(results, data, k)
+        for data in settings.DATA_SETS
+        for k in settings.DISTANCES
+    ):
         found["shaw_distances"] = functools.partial(_draw_distances, results)
-    for data in DATA_SETS:
+    for data in settings.DATA_SETS:
         experiment = experiment_name(data, SIZES[0])
         if alignment := results.part(experiment, "alignment"):
             found[f"shaw_attention_{data}"] = functools.partial(draw_alignment, alignment)
@@ -179,8 +176,8 @@ def _draw_distances(results: Results) -> Figure:
     """Draw BLEU against the clipping distance k, one panel per data set, and the published BLEU."""
     panels: dict[str, Any] = {}
     baselines = {}
-    for data, title in DATA_SETS.items():
-        values = {k: v for k in DISTANCES if (v := _distance_values(results, data, k))}
+    for data, title in settings.DATA_SETS.items():
+        values = {k: v for k in settings.DISTANCES if (v := _distance_values(results, data, k))}
         frame = results.scores(experiment_name(data, SIZES[0]), METRIC)
         if values:
             panels[title] = {RELATIVE: values}
@@ -190,7 +187,7 @@ def _draw_distances(results: Results) -> Figure:
     panels["WMT14 EN-DE, published"] = {"published": {k: [bleu] for k, bleu in TABLE_2.items()}}
     return sweep_figure(
         panels,
-        option_values=DISTANCES,
+        option_values=settings.DISTANCES,
         xlabel="clipping distance $k$",
         ylabel=dict.fromkeys(panels, "BLEU"),
         baselines=baselines,

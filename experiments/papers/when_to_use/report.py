@@ -8,7 +8,6 @@ method.
 import itertools
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -359,116 +358,59 @@ def compare_pruning(results: Results, experiment: str) -> Outcomes:
     return tables.minus(frame, found["criterion"], "random", frame)
 
 
-# Advice.
+# Advice. The recommended method has the best mean on the test set. Methods that a paired t-test
+# over seeds does not distinguish from it are listed as well.
 
 
-class Task(NamedTuple):
-    """Line of the table of advice: task, data, metric, and values by seed and method."""
+def task_scores(results: Results, name: str) -> tuple[str, pd.DataFrame]:
+    """Return the metric of a task of the advice, and its values by seed and method.
 
-    title: str
-    data: str
-    metric: str
-    frame: pd.DataFrame
-
-
-def advice(results: Results) -> str:
-    """Return a Markdown table: task, recommended attention, and the figures of the reason.
-
-    The recommended method has the best mean on the test set. Methods that a paired t-test over
-    seeds does not distinguish from it are listed as well.
+    Args:
+      results: Results.
+      name: Name of an experiment, of several joined by "+", which are averaged, or the number of
+        tokens of texts of language models.
     """
-    rows = [[task.title, _recommend(task), _give_reason(task)] for task in _list_tasks(results)]
-    lines = [["if your task is ...", "use ...", "because ..."], ["---"] * 3, *rows]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines) + "\n"  # All cells are text.
+    if name.isdigit():
+        return METRIC, lm.perplexities(results, int(name))
+    first, *others = name.split("+")
+    metric = results.test_metric(first)
+    known = (*POSITIONS, "no_positions") if metric == "bleu" else formatting.METHOD_ORDER
+    frame = results.main_scores(first, known)
+    for other in others:  # Methods and seeds that were not run on all of them become empty.
+        frame = frame + results.main_scores(other, known)
+    return metric, frame.dropna(axis=1, how="all") / (1 + len(others))
 
 
-def _list_tasks(results: Results) -> list[Task]:
-    """Return all lines of the table of advice."""
-    longest = f"imdb_{CUTS[-1]}"
-    languages = f"to tag parts of speech in other languages (mean of {len(settings.TREEBANKS)})"
-    treebanks = ", ".join(map(experiment_title, settings.TREEBANKS))
-    simple = (
-        ("to find named entities", "wnut17", "WNUT-17", "f1"),
-        ("to tag parts of speech", "ud_en", "UD English-EWT", "accuracy"),
-        ("to classify short texts", "ag", "AG's News", "accuracy"),
-        ("to classify sentences", "sst", "SST", "accuracy"),
-        ("to classify long texts", longest, experiment_title(longest), "accuracy"),
-        ("to translate", "multi30k_small", "Multi30k", "bleu"),
-    )
-    tasks = []
-    for title, name, data, metric in simple:
-        known = (*POSITIONS, "no_positions") if metric == "bleu" else formatting.METHOD_ORDER
-        frame = results.scores(name, metric)
-        tasks.append(Task(title, data, metric, frame[[m for m in known if m in frame]]))
-    tasks.insert(2, Task(languages, treebanks, "accuracy", average_languages(results)))
-    return [*tasks, *_list_language_models(results)]
-
-
-def average_languages(results: Results) -> pd.DataFrame:
-    """Return the accuracy of parts of speech, averaged over `TREEBANKS`.
-
-    Methods and seeds that were not run on all treebanks are left out.
-    """
-    frames = [results.main_scores(name, ENCODERS) for name in settings.TREEBANKS]
-    mean = sum(frames[1:], frames[0]) / len(frames)
-    found = mean.dropna(axis=1, how="all").dropna(axis=0, how="all")
-    return found[[method for method in ENCODERS if method in found]]
-
-
-def _list_language_models(results: Results) -> list[Task]:
-    """Return the lines on language models.
-
-    Models that were trained on longer texts have a line if the advice of the first line does not
-    hold for them, so that no line repeats another one.
-    """
-    short, long, other = (
-        Task(
-            f"a language model of texts {texts}",
-            f"IMDB, {length} tokens",
-            METRIC,
-            lm.perplexities(results, length, trained),
-        )
-        for trained, length, texts in (
-            (SHORT, SHORT, "as long as in training"),
-            (SHORT, LONGEST, f"{LONGEST // SHORT} times as long"),
-            (*(LONG, LONG), f"of {LONG} tokens, as in training"),
-        )
-    )
-    best = find_best(other)
-    is_new = bool(best) and best[0] not in find_best(short)
-    return [short, long, other] if is_new else [short, long]
-
-
-def find_best(task: Task) -> list[str]:
+def find_best(metric: str, frame: pd.DataFrame) -> list[str]:
     """Return the method with the best mean, then all methods that are not distinguishable from it.
 
     Return [] if fewer than two methods were run.
     """
-    if len(task.frame.columns) < 2:
+    if len(frame.columns) < 2:
         return []
-    best, *rest = tables.rank(task.frame, task.metric)
-    found = {m: tables.compare(task.frame, task.metric, best, m) for m in rest}
+    best, *rest = tables.rank(frame, metric)
+    found = {method: tables.compare(frame, metric, best, method) for method in rest}
     return [best, *tables.group_by_kind(found)[statistics.UNCLEAR]]
 
 
-def _recommend(task: Task) -> str:
+def recommend(results: Results, name: str) -> str:
     """Return the best method, and the methods that are not distinguishable from it."""
-    if not (found := find_best(task)):
+    if not (found := find_best(*task_scores(results, name))):
         return NOT_RUN
     best, *others = map(method_title, found)
     return f"**{best}**" + (f" (not distinguishable: {'; '.join(others)})" if others else "")
 
 
-def _give_reason(task: Task) -> str:
+def reason(results: Results, name: str) -> str:
     """Return the figures of the best method and of the methods in `SHOWN`."""
-    if len(task.frame.columns) < 2:
+    metric, frame = task_scores(results, name)
+    if len(frame.columns) < 2:
         return NOT_RUN
-    ranked = tables.rank(task.frame, task.metric)
-    cells = tables.mean_cells(task.frame, task.metric)
+    ranked, cells = tables.rank(frame, metric), tables.mean_cells(frame, metric)
     shown = [method for i, method in enumerate(ranked) if i == 0 or method in SHOWN]
-    counts = f"{len(ranked)} methods, {task.frame[ranked[0]].count()} seeds"
+    counts = f"{len(ranked)} methods, {frame[ranked[0]].count()} seeds"
     figures = "; ".join(f"{method_title(method)} {cells[method]}" for method in shown)
-    return f"{task.data}, {formatting.metric_title(task.metric)}, {counts}: {figures}"
+    return f"{formatting.metric_title(metric)}, {counts}: {figures}"
 
 
 REPORT = Report(
@@ -476,5 +418,5 @@ REPORT = Report(
     folder="when_to_use",
     experiments=tuple(EXPERIMENTS),
     list_pictures=list_pictures,
-    pages={PAGE: advice},
+    pages={PAGE: "advice.md"},
 )
