@@ -3,6 +3,7 @@
 import numpy as np
 
 from experiments.papers.results import Results
+from experiments.papers.stored_results import FOLDER, read_results
 
 ENVIRONMENT = {
     "device": "a device",
@@ -70,6 +71,12 @@ def content(name, scores, metrics=("accuracy",), *, data=DATA, config=None, sett
 
 
 SPLITS = ("validation", "test")
+
+
+def read(*patterns):
+    """Return a copy of the stored results of this library, by experiment."""
+    names = [path.stem for one in patterns for path in sorted(FOLDER.glob(f"{one}.json"))]
+    return {name: read_results(name) for name in names}
 
 
 def make_results(*contents):

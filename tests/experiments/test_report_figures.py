@@ -248,10 +248,7 @@ def test_errors_of_profiles_name_the_argument():
         distance_profile({}, uniform=UNIFORM)
 
 
-POINTS = {
-    "no guide": np.arange(12.0).reshape(2, 3, 2),
-    "AG": -2 * np.arange(12.0).reshape(2, 3, 2),
-}
+POINTS = {"no guide": np.arange(12.0).reshape(2, 3, 2), "AG": -2 * np.arange(12.0).reshape(2, 3, 2)}
 
 
 def test_each_head_is_a_point_in_the_colour_of_its_layer():

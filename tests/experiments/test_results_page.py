@@ -42,8 +42,8 @@ def detail(paper):
 
 def advise():
     """Return the page of advice, and its table."""
-    ((page, part),) = WHEN_TO_USE.pages.items()
-    return page, part(load(stored_results.FOLDER))
+    ((page, template),) = WHEN_TO_USE.pages.items()
+    return page, WHEN_TO_USE.fill(template, load(stored_results.FOLDER))
 
 
 @pytest.mark.parametrize("paper", REPORTS)

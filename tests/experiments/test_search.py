@@ -39,12 +39,7 @@ def write_search(folder, search, *, best):
         ]
         run = folder / method
         run.mkdir()
-        result = {
-            "method": method,
-            "criterion": "accuracy",
-            "parameters": 1,
-            "members": members,
-        }
+        result = {"method": method, "criterion": "accuracy", "parameters": 1, "members": members}
         for name, content in (("config", config_to_json(one)), ("result", result), ("data", ABOUT)):
             (run / f"{name}.json").write_text(json.dumps(content))
     return str(folder)

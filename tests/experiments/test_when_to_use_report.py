@@ -2,210 +2,100 @@
 
 import numpy as np
 import pytest
-from matplotlib import image
 
 from experiments.papers.formatting import experiment_title
 from experiments.papers.when_to_use import figures, report
 from experiments.papers.when_to_use.language_models import NAMES, compare_trainings
 from experiments.papers.when_to_use.report import REPORT
-from experiments.papers.when_to_use.settings import CUTS, EXPERIMENTS, LENGTHS, OURS, TREEBANKS
+from experiments.papers.when_to_use.settings import CUTS, EXPERIMENTS, LENGTHS, TREEBANKS
 from tests.experiments import stored
 from tests.experiments.stored import find_row
 
 SEEDS = range(3)
-SETTINGS = [{"learning_rate": rate} for rate in (1e-3, 2e-3)]
-
-
-def content(name, methods, *, start=0.5, gain=0.1):
-    """Return the results of one experiment. Each method is better than the one before it.
-
-    Differences between methods vary with the seed, so that t-tests are possible.
-    """
-    metric = "f1" if name == "wnut17" else "accuracy"
-    scores = {
-        method: [start + rank * gain * (1 + 0.1 * seed) + 0.01 * seed for seed in SEEDS]
-        for rank, method in enumerate(methods)
-    }
-    more = {"task": "tagging", "baseline": {"test": {metric: 0.25}}}
-    return stored.content(name, scores, (metric,), settings=SETTINGS, **more)
-
-
-def heads():
-    """Return measures of DA-Transformer with 1 layer of 2 heads, one of which has w < 0."""
-    pruned = {"smallest absolute w": 0.0, "largest absolute w": 0.2, "most even attention": 0.01}
-    orders = {
-        name: [[0.9, 0.85 - cost * (1 + 0.1 * seed), 0.5] for seed in SEEDS]
-        for name, cost in pruned.items()
-    }
-    return {
-        "weight": [[[-0.5, 0.25]]] * len(SEEDS),
-        "shape": [[[0.5, 1.5]]] * len(SEEDS),
-        "pruning": {
-            **{"criterion": "accuracy", "counts": [0, 1, 2], "heads": 2},
-            "whole": [0.9] * len(SEEDS),
-            "orders": {"random": [[0.9, 0.8, 0.5]] * len(SEEDS), **orders},
-        },
-    }
-
-
-def language_models(growths, *, trained=256, start=100.0):
-    """Return language models: method -> factor of the perplexity when the length doubles."""
-    scores = {
-        method: [0.5 - 0.1 * rank * (1 + 0.1 * seed) - 0.01 * seed for seed in SEEDS]
-        for rank, method in enumerate(growths)
-    }
-    found = stored.content(NAMES[trained], scores, ("loss",))
-    found["perplexity"] = {
-        method: {
-            "lengths": {
-                str(length): {
-                    # The differences between lengths vary with the seed, as t-tests need it.
-                    "perplexity": [start * growth**i + seed * (1 + 0.1 * i) for seed in SEEDS],
-                    "starts": [0, 64],
-                    "by_position": [[90.0, start * growth**i]] * len(SEEDS),
-                }
-                for i, length in enumerate(LENGTHS)
-            }
-        }
-        for method, growth in growths.items()
-    }
-    far = {
-        str(length): {"heads": [[[0.1 * i, 0.02 * i]]] * len(SEEDS), "uniform": 0.15 * i}
-        for i, length in enumerate(LENGTHS)
-    }
-    found["heads"] = {method: {"far": far} for method in growths}
-    if OURS in growths:
-        found["heads"][OURS] |= heads()
-    return found
-
-
-@pytest.fixture(scope="module")
-def results():
-    tagged = content("wnut17", ("vanilla", "adapted", "distance_aware"))
-    tagged["heads"] = {"distance_aware": heads()}
-    growths = {"vanilla": 1.5, "distance_aware": 1.0, "alibi": 0.9}
-    return stored.make_results(tagged, language_models(growths))
-
-
-@pytest.fixture(scope="module")
-def summary(results):
-    return REPORT.summarize(results)
-
-
-@pytest.fixture(scope="module")
-def details(results):
-    return REPORT.detail(results, "")
-
-
-def test_tables_show_the_setting_that_is_best_on_the_validation_set(summary):
-    heading = "| method | UD English-EWT |"
-    # Seeds 0, 1 and 2 of vanilla: 50, 51 and 52. The second setting is worse on validation.
-    *others, named_entities = find_row(summary, "Transformer", heading)[1:]
-    assert named_entities == "51.00 ± 1.00"
-    assert set(others) == {"not run"}
-    assert find_row(summary, "no model", heading)[-1] == "25.00"
-    assert set(find_row(summary, "Transformer-XL", heading)[1:]) == {"not run"}
-
-
-def test_the_best_mean_is_bold_and_differences_are_those_of_the_row(summary):
-    # Seeds 0, 1 and 2 of DA-Transformer: 70, 73 and 76. Of the Transformer: 50, 51 and 52.
-    assert find_row(summary, "DA-Transformer", "| method | UD")[-1] == "**73.00 ± 3.00**"
-    heading = "| method | WNUT-17, minus DA-Transformer |"
-    assert find_row(summary, "DA-Transformer", heading)[1:] == ["-"]
-    assert find_row(summary, "Transformer", heading)[1].startswith("-22.00 (p = ")
-    assert find_row(summary, "detectable difference", heading)[1].endswith(" points")
-
-
-def test_findings_name_what_was_not_run(summary):
-    tener = find_row(summary, "TENER against the Transformer, named entities (its own claim)")
-    assert tener[1].startswith("1: Transformer (11.00 points")
-    speech = find_row(summary, "TENER against the Transformer, parts of speech")
-    assert speech[1:] == ["not run"] * 3
-    assert find_row(summary, "DA-Transformer against the Transformer")[1] == "1: WNUT-17"
-    assert "UD English-EWT (all methods)" in summary
-    assert "WNUT-17 (no positions; Transformer-RPR; Transformer-XL)" in summary
-
-
-def test_perplexities_are_sorted_by_the_longest_texts(summary):
-    lines = summary[summary.index("All lengths predict") :].splitlines()[4:7]
-    titles = [line.split("|")[1].strip() for line in lines]
-    assert titles == ["ALiBi", "DA-Transformer", "Transformer"]
-    assert lines[1].split("|")[2].strip() == "101.00 ± 1.00"
-    # (100 * 1.5**5 + 1.5) / 101, and (100 * 0.9**5 + 1.5) / 101
-    assert "Not worse: ALiBi 0.60; DA-Transformer 1.00. Worse: Transformer 7.53" in summary
-    assert lines[0].split("|")[-2].strip() == "30"  # far attention: mean of 50 and 10 %
-
-
-def test_far_attention_is_split_by_the_sign_of_w(details):
-    assert find_row(details, "uniform attention")[1:] == ["15", "30", "45", "60", "75"]
-    assert find_row(details, "DA-Transformer, heads with w < 0")[-1] == "50"
-    assert find_row(details, "DA-Transformer, heads with w > 0")[-1] == "10"
-
-
-def test_remedies_are_compared_with_distance_aware_attention():
-    growths = {"distance_aware": 1.1, "distance_aware_score_bias": 1.2}
-    table = report.remedies(stored.make_results(language_models(growths)))
-    assert find_row(table, "DA-Transformer")[3:] == ["**162.55 ± 1.50**", "-", "30"]
-    # 100 * (1.2**5 - 1.1**5) for every seed: no test is possible.
-    assert find_row(table, "DA, score bias")[3:] == ["250.33 ± 1.50", "87.78", "30"]
-    assert find_row(table, "DA, early add")[1:] == ["not run"] * 5
+LONG = "imdb_language_model_512"
 
 
 @pytest.fixture
-def two_trainings():
-    """Return language models of two trained lengths. The differences vary with the seed."""
-    short = language_models({"vanilla": 1.5, "alibi": 0.9})
-    long = language_models({"vanilla": 1.5, "t5_bias": 1.1}, trained=512)
-    for length in LENGTHS:
-        found = short["perplexity"]["vanilla"]["lengths"][str(length)]["perplexity"]
-        long["perplexity"]["vanilla"]["lengths"][str(length)]["perplexity"] = [
-            value - 10 - 0.1 * seed for seed, value in enumerate(found)
-        ]
-    return short, long
+def models():
+    """Return a copy of the stored results of language models."""
+    return stored.read("imdb_language_model*")
 
 
-def test_trainings_are_compared_at_the_same_length_of_the_test_set(two_trainings):
-    made = stored.make_results(*two_trainings)
-    row = find_row(report.longer_training(made), "Transformer")
-    assert row[1] == "**90.90 ± 0.90**"
-    assert row[-1].startswith("-10.10 (p < 0.0001")
-    table = report.trainings(made)
-    assert find_row(table, "T5 bias")[1:] == ["not run"] * len(LENGTHS)
-    assert all(cell.startswith("-10.10 ") for cell in find_row(table, "Transformer")[1:])
-    for length in (512, 8192):
-        row = find_row(
-            report.more_outcomes(made), f"Training on 512 instead of 256 tokens, at {length}"
-        )
-        assert row[1:] == ["1: Transformer", "0", "0"]
+def test_what_was_not_run_is_marked_and_named():
+    made = stored.make_results(stored.read("wnut17")["wnut17"])
+    summary = REPORT.summarize(made)
+    scores = find_row(summary, "Transformer", "| method | UD English-EWT |")
+    assert scores[1:] == [*["not run"] * 5, "15.72 ± 1.93"]
+    heading = "| method | WNUT-17, minus DA-Transformer |"
+    assert find_row(summary, "Transformer", heading)[1:] == ["-0.58 (p = 0.62)"]
+    assert find_row(summary, "DA-Transformer", heading)[1:] == ["-"]
+    speech = find_row(summary, "TENER against the Transformer, parts of speech")
+    assert speech[1:] == ["not run"] * 3
+    assert "UD English-EWT (all methods)" in summary
+    assert "WNUT-17 (" not in summary.partition("**Not run**")[2]
 
 
-def test_trainings_on_different_data_are_not_compared(two_trainings):
-    short, long = two_trainings
-    long["data"] = {**long["data"], "digests": {"raw files": "other"}}
-    made = stored.make_results(short, long)
+def test_trainings_are_compared_on_the_same_data_alone(models):
+    found = compare_trainings(stored.make_results(*models.values()), 512)
+    assert found["vanilla"].kind == "better"
+    assert "kerple_power" not in found
+    models[LONG]["data"]["vocabulary"] = 7
+    made = stored.make_results(*models.values())
     assert not any(compare_trainings(made, 512).values())
+    assert not figures.find_training_effects(made)
     row = find_row(report.more_outcomes(made), "Training on 512 instead of 256 tokens, at 512")
     assert row[1:] == ["not run"] * 3
 
 
-def test_a_language_model_without_perplexity_is_not_run(two_trainings):
-    del two_trainings[1]["perplexity"]["t5_bias"]
-    text = report.missing(stored.make_results(*two_trainings))
-    missing = text.partition("trained on 512 tokens (")[2].partition(")")[0].split("; ")
-    assert "T5 bias" in missing
-    assert "Transformer" not in missing
+def test_a_language_model_without_perplexity_is_not_run(models):
+    del models[LONG]["perplexity"]["t5_bias"]
+    text = report.missing(stored.make_results(*models.values()))
+    assert "trained on 512 tokens (T5 bias)" in text
 
 
-def test_longer_training_has_a_line_of_advice_only_if_it_is_new(two_trainings):
-    title = "a language model of texts of 512 tokens, as in training"
-    # Texts of 256 tokens: vanilla and ALiBi are equal. Texts of 512 tokens: T5 is better.
-    table = report.advice(stored.make_results(*two_trainings))
-    assert find_row(table, title)[1].startswith("**T5 bias**")
-    short, long = two_trainings
-    del long["perplexity"]["t5_bias"]
-    long["perplexity"]["alibi"] = short["perplexity"]["alibi"]
-    long["runs"]["alibi"] = short["runs"]["alibi"]
-    assert title not in report.advice(stored.make_results(*two_trainings))
+def test_perplexities_are_compared_with_those_of_distance_aware_attention(models):
+    lengths = models["imdb_language_model"]["perplexity"]
+    for method, growth in (("distance_aware", 1.1), ("distance_aware_score_bias", 1.2)):
+        for i, length in enumerate(LENGTHS):
+            values = [100 * growth**i + seed * (1 + 0.1 * i) for seed in range(5)]
+            lengths[method]["lengths"][str(length)]["perplexity"] = values
+    made = stored.make_results(*models.values())
+    # 100 * (1.2**5 - 1.1**5) for every seed: no test is possible.
+    row = find_row(report.remedies(made), "DA, score bias")
+    assert row[3:5] == ["251.83 ± 2.37", "87.78"]
+    assert "DA, score bias 2.47" in report.growth(made, "worse")  # 251.83 / 102
+    assert find_row(report.lengths(made), "DA-Transformer")[1] == "102.00 ± 1.58"
+
+
+def test_heads_are_split_by_the_sign_of_w(models):
+    heads = models["imdb_language_model"]["heads"]["distance_aware"]
+    heads["weight"], heads["shape"] = [[[-0.5, 0.25]]] * 5, [[[0.5, 1.5]]] * 5
+    for i, length in enumerate(LENGTHS):
+        heads["far"][str(length)] = {"heads": [[[0.1 * i, 0.02 * i]]] * 5, "uniform": 0.15 * i}
+    made = stored.make_results(*models.values())
+    table = report.far(made, "256")
+    assert find_row(table, "DA-Transformer")[-1] == "30"
+    assert find_row(table, "DA-Transformer, heads with w < 0")[-1] == "50"
+    assert find_row(table, "DA-Transformer, heads with w > 0")[-1] == "10"
+    row = find_row(report.layers(made), "language model of IMDB")
+    assert row[1:] == ["1", "50", "-0.500", "0.250", "1.00"]
+    heads["weight"] = [[[-0.5, -0.25]]] * 5
+    row = find_row(report.layers(made), "language model of IMDB")
+    assert row[1:5] == ["1", "0", "-0.375", "-"]
+
+
+def test_pruning_is_compared_with_a_random_order(models):
+    orders = {
+        "random": [[0.9, 0.8, 0.5]] * 5,
+        "largest absolute w": [[0.9, 0.65 - 0.02 * seed, 0.5] for seed in range(5)],
+    }
+    pruning = models["imdb_language_model"]["heads"]["distance_aware"]["pruning"]
+    pruning |= {"criterion": "accuracy", "orders": orders, "whole": [0.9] * 5}
+    table = report.pruning(stored.make_results(*models.values()))
+    (row,) = [line for line in table.splitlines() if "| largest absolute w |" in line][:1]
+    cells = [cell.strip() for cell in row.strip("|").split("|")]
+    assert cells[2:6] == ["90.00", "90.00", "61.00", "50.00"]
+    assert cells[6].startswith("-19.00 (p = ")
 
 
 def make_reviews(gains, *, noise=0.001):
@@ -261,31 +151,6 @@ def test_the_order_is_tested_on_methods_of_all_lengths_that_were_run():
     assert order({"vanilla": (0, None, None, 0)}, "p") == ["not run"]
 
 
-def test_reviews_are_compared_with_no_positions_and_sinusoids():
-    gains = {"no_positions": (0,) * 4, "vanilla": (0.02, 0.02, 0.02, None)}
-    made = stored.make_results(*make_reviews(gains))
-    scores = find_row(report.scores(made, "reviews"), "Transformer")
-    assert scores[-1] == "not run"
-    assert scores[1].startswith("**82.")
-    row = find_row(report.differences(made, "reviews", "no_positions", "vanilla"), "Transformer")
-    assert row[1].startswith(("1.", "2."))
-    assert row[4:] == ["not run", "-", "-", "-", "-"]
-
-
-def test_pruning_is_compared_with_a_random_order(details):
-    rows = [line for line in details.splitlines() if "| largest absolute w |" in line]
-    cells = [cell.strip() for cell in rows[0].strip("|").split("|")]
-    assert cells[2:6] == ["90.00", "90.00", "63.00", "50.00"]
-    assert cells[6].startswith("-17.00 (p = ")
-
-
-def test_a_layer_may_have_only_negative_weights():
-    tagged = content("wnut17", ("distance_aware",))
-    tagged["heads"] = {"distance_aware": heads() | {"weight": [[[-0.5, -0.25]]] * 3}}
-    row = find_row(report.layers(stored.make_results(tagged)), "WNUT-17")
-    assert row[1:] == ["1", "0", "-0.375", "-", "1.00"]
-
-
 @pytest.mark.parametrize(
     ("methods", "expected"),
     [
@@ -294,52 +159,50 @@ def test_a_layer_may_have_only_negative_weights():
             ("vanilla", "adapted"),
             [
                 "**Adapted Transformer**",
-                "WNUT-17, F1 (%), 2 methods, 3 seeds: Adapted Transformer 62.00 ± 2.00; "
+                "F1 (%), 2 methods, 3 seeds: Adapted Transformer 62.00 ± 2.00; "
                 "Transformer 51.00 ± 1.00",
             ],
         ),
     ],
 )
 def test_advice_needs_two_methods(methods, expected):
-    table = report.advice(stored.make_results(content("wnut17", methods)))
-    assert find_row(table, "to find named entities")[1:] == expected
+    scores = {"vanilla": [0.50, 0.51, 0.52], "adapted": [0.60, 0.62, 0.64]}
+    content = stored.content("wnut17", {method: scores[method] for method in methods}, ("f1",))
+    made = stored.make_results(content)
+    assert [report.recommend(made, "wnut17"), report.reason(made, "wnut17")] == expected
 
 
 def test_accuracies_of_parts_of_speech_are_averaged_over_languages():
-    orders = dict.fromkeys(TREEBANKS, ("vanilla", "adapted")) | {"ud_tr": ("adapted", "vanilla")}
-    contents = [content(name, methods) for name, methods in orders.items()]
-    # The first method has 0.50, 0.51 and 0.52 for seeds 0, 1 and 2, the second 0.60, 0.62 and 0.64.
-    averages = report.average_languages(stored.make_results(*contents))
+    low, high = [0.50, 0.51, 0.52], [0.60, 0.62, 0.64]
+    usual, turkish = {"vanilla": low, "adapted": high}, {"vanilla": high, "adapted": low}
+    scores = dict.fromkeys(TREEBANKS, usual) | {"ud_tr": turkish}
+    contents = [stored.content(name, of_name) for name, of_name in scores.items()]
+    _, averages = report.task_scores(stored.make_results(*contents), "+".join(TREEBANKS))
     share = 1 / len(TREEBANKS)
     assert averages.vanilla[1] == pytest.approx(0.51 * (1 - share) + 0.62 * share)
     assert averages.adapted[2] == pytest.approx(0.64 * (1 - share) + 0.52 * share)
-    assert report.average_languages(stored.make_results(*contents[:-1])).empty
+    _, averages = report.task_scores(stored.make_results(*contents[:-1]), "+".join(TREEBANKS))
+    assert averages.empty
 
 
-def test_details_have_commands_settings_positions_and_every_seed(details):
-    assert "python -m experiments train tagging --name wnut17" in details
-    # F1 of seeds 0, 1 and 2 of the third method is 0.70, 0.73 and 0.76 in both splits.
-    row = find_row(details, "DA-Transformer", "wnut17:")
-    assert row[1:] == ["0.001", *["73.00 ± 3.00"] * 2, "3", "yes"]
-    assert "| DA-Transformer | 90.0 | 100.0 |" in details
+def test_the_figure_has_a_panel_for_each_question_that_was_run(models):
+    def draw(*contents):
+        return figures.draw_lengths(stored.make_results(*contents)).axes
 
-
-def test_the_figure_has_a_panel_for_each_question_that_was_run(two_trainings, results, tmp_path):
-    REPORT.draw_figures(results, tmp_path)
-    (path,) = (tmp_path / "figures").iterdir()
-    assert image.imread(path).shape[1] > 700
-    assert len(figures.draw_lengths(stored.make_results(*two_trainings)).axes) == 3
+    assert len(draw(models["imdb_language_model"])) == 2
     reviews = make_reviews({"no_positions": (0,) * 4, "adapted": (0.1,) * 4})
-    *_, last = figures.draw_lengths(stored.make_results(*two_trainings, *reviews)).axes
+    *panels, last = draw(*models.values(), *reviews)
+    assert len(panels) == 3
     assert [text.get_text() for text in last.texts][1:] == ["no positions", "Adapted Transformer"]
 
 
-def test_the_effect_of_longer_training_is_a_change_in_percent(two_trainings):
-    # Perplexity at every length: 101 by training on 256 tokens, 90.9 by training on 512 tokens.
-    effects = figures.find_training_effects(stored.make_results(*two_trainings))
-    assert list(effects) == ["vanilla"]  # the other methods were trained on one length only
-    assert effects["vanilla"][0] == pytest.approx(-10)
-    assert len(effects["vanilla"]) == len(LENGTHS)
+def test_the_effect_of_longer_training_is_a_change_in_percent(models):
+    short, long = (one["perplexity"]["vanilla"]["lengths"] for one in models.values())
+    for length in LENGTHS:
+        long[str(length)]["perplexity"] = [0.9 * x for x in short[str(length)]["perplexity"]]
+    effects = figures.find_training_effects(stored.make_results(*models.values()))
+    assert effects["vanilla"] == pytest.approx([-10] * len(LENGTHS))
+    assert "kerple_power" not in effects  # It was trained on one length only.
 
 
 def test_the_figure_shows_the_best_of_each_family():
