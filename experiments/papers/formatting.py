@@ -102,3 +102,8 @@ def markdown_table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     """Return a Markdown table: the first column left-aligned, all others right-aligned."""
     lines = [header, ["---", *["---:"] * (len(header) - 1)], *rows]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def table_or_not_run(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Return a Markdown table, or "Not run." if it has no rows."""
+    return markdown_table(header, rows) if rows else NOT_RUN_SENTENCE

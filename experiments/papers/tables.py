@@ -63,7 +63,7 @@ def join(title: str, rows: Mapping[Any, str] | Iterable[str], columns: Sequence[
         [name, *(column.cells.get(row, column.missing) for column in columns)]
         for row, name in titles.items()
     ]
-    return formatting.markdown_table([title, *(column.title for column in columns)], lines)
+    return formatting.table_or_not_run([title, *(column.title for column in columns)], lines)
 
 
 # Cells.
@@ -452,7 +452,7 @@ def runs(results: Results, *patterns: str) -> str:
         for method, run in results.stored[name].get("runs", {}).items()
     ]
     header = ["run", "device", "versions", "commit", "models", "steps", "steps/s", "minutes"]
-    return formatting.markdown_table(header, rows) if rows else NOT_RUN_SENTENCE
+    return formatting.markdown_table(header, rows)
 
 
 def find_names(names: Iterable[str], patterns: Iterable[str]) -> list[str]:
@@ -463,25 +463,25 @@ def find_names(names: Iterable[str], patterns: Iterable[str]) -> list[str]:
 
 def speed(results: Results, experiment: str, base: str) -> str:
     """Return parameters, time and memory of a training step of each method, against a base."""
-    lines = results.part(experiment, "lines") or []
-    bases = {line["seeds"]: line for line in lines if line["method"] == base}
-    rows = []
-    for line in lines:
-        row, of_base = (
-            [formatting.method_title(line["method"]), str(line["seeds"])],
-            bases[line["seeds"]],
-        )
-        for name, scale in (("parameters", None), ("bare", 1), ("peak_bytes", 1e9)):
-            value, other = line.get(name), of_base.get(name)
-            if value is None or other is None:
-                row += [EMPTY, EMPTY]
-            elif scale is None:
-                row += [f"{value:,}", f"{value - other:+,}"]
-            else:
-                row += [f"{value / scale:.2f}", f"{value / other:.3f}"]
-        rows.append(row)
-    header = ["method", "models", "parameters", "difference", "ms per step", "ratio", "GB", "ratio"]
-    return formatting.markdown_table(header, rows) if rows else NOT_RUN_SENTENCE
+    rows = results.table[(results.table.experiment == experiment) & (results.table.split == "step")]
+    frame = rows.pivot(index=["setting", "method"], columns="metric", values="value")
+    columns: list[Column] = []
+    for name, title, scale in (("bare", "ms per step", 1), ("peak_bytes", "GB", 1e9)):
+        if name in frame:
+            of_base = frame[name].xs(base, level="method")
+            ratios = frame[name].div(of_base, level="setting").dropna()
+            cells = {row: f"{value / scale:.2f}" for row, value in frame[name].dropna().items()}
+            columns.append(Column(title, cells, EMPTY))
+            columns.append(Column("ratio", {k: f"{r:.3f}" for k, r in ratios.items()}, EMPTY))
+    if "parameters" in frame:
+        more = frame.parameters - frame.parameters.xs(base, level="method").iloc[0]
+        columns.append(Column("parameters", {k: f"{n:,.0f}" for k, n in frame.parameters.items()}))
+        columns.append(Column("difference", {k: f"{n:+,.0f}" for k, n in more.items()}))
+    titles = {
+        (setting, method): f"{formatting.method_title(method)}, {setting.replace('=', ' ')}"
+        for setting, method in zip(rows.setting, rows.method, strict=True)
+    }
+    return join("method", titles, columns)
 
 
 def speed_option(results: Results, experiment: str, name: str) -> str:
@@ -521,9 +521,7 @@ def difference(results: Results, experiment: str, first: str, second: str) -> st
     return format_outcome(compare(results.main_scores(experiment), metric, first, second))
 
 
-def compared(
-    results: Results, firsts: str, seconds: str, experiments: str, *, figures: bool = True
-) -> str:
+def compared(results: Results, firsts: str, seconds: str, experiments: str, *words: str) -> str:
     """Return `outcome_cells` of first methods against second ones on the test set.
 
     Args:
@@ -532,16 +530,31 @@ def compared(
       seconds: Methods, joined by commas.
       experiments: Names of experiments, joined by commas. If there is one, methods name the
         comparisons, otherwise experiments.
-      figures: Whether to show differences and p values.
+      *words: "names" omits differences and p values.
     """
     found, names = {}, experiments.split(",")
     for name, first, second in itertools.product(names, firsts.split(","), seconds.split(",")):
         title = formatting.method_title(first if "," in firsts else second)
         outcome = compare(results.main_scores(name), results.test_metric(name), first, second)
         found[formatting.experiment_title(name) if len(names) > 1 else title] = outcome
-    return outcome_cells(found, figures=figures)
+    return outcome_cells(found, figures="names" not in words)
 
 
-def compared_names(results: Results, firsts: str, seconds: str, experiments: str) -> str:
-    """Return `compared` without differences and p values."""
-    return compared(results, firsts, seconds, experiments, figures=False)
+def tested(results: Results, experiment: str, first: str, second: str) -> str:
+    """Return three cells: difference of two methods, p, and detectable difference."""
+    metric = results.test_metric(experiment)
+    outcome = compare(results.main_scores(experiment), metric, first, second)
+    cells = (column.cells.get(0, EMPTY) for column in difference_and_p("", {0: outcome}))
+    return " | ".join(cells)
+
+
+def detectable(results: Results, firsts: str, seconds: str, experiment: str) -> str:
+    """Return the range of detectable differences between methods, joined by commas."""
+    frame, metric = results.main_scores(experiment), results.test_metric(experiment)
+    pairs = itertools.product(firsts.split(","), seconds.split(","))
+    return detectable_range(compare(frame, metric, first, second) for first, second in pairs)
+
+
+def count(results: Results, experiment: str, method: str) -> str:
+    """Return the number of seeds of a method."""
+    return count_seeds(results, experiment).get(method, NOT_RUN)

@@ -69,11 +69,6 @@ def compare_guides(results: Results, data: str) -> Outcomes:
     return tables.minus(frame, metric, "none", frame)
 
 
-def detectable(results: Results, data: str) -> str:
-    """Return the range of detectable differences between a guide and no guide."""
-    return tables.detectable_range(compare_guides(results, data).values())
-
-
 def repeated(results: Results, data: str) -> str:
     """Return the tests of guides against no guide, averaged over repeated runs of each seed."""
     frames, metric = selections.repetition_frames(results, data), results.test_metric(data)

@@ -11,15 +11,8 @@ from experiments.papers.formatting import EMPTY, NOT_RUN, method_title, metric_t
 from experiments.papers.page import Report, read_published
 from experiments.papers.results import Results
 from experiments.papers.stored_results import SEARCHED
-from experiments.papers.tables import Column, Outcomes, join
+from experiments.papers.tables import Column, Outcomes
 
-SUMMARY_TITLES = {
-    **{
-        name: f"{formatting.experiment_title(name)}, accuracy (%)"
-        for name in ("ag", "sst", "snli", "amazon")
-    },
-    "amazon_rating": "Amazon ratings, RMSE (lower is better)",
-}
 FAR = 10  # A key is far if it is more than this many words away.
 FLAT = 1.05  # A query is flat if its largest weight is below this multiple of the uniform weight.
 
@@ -65,48 +58,12 @@ def best_methods(results: Results, experiment: str) -> str:
     return tables.best_two(results, experiment, ROWS)
 
 
-def scores(results: Results) -> str:
-    """Return the test results on all data sets, with cells "ours / published"."""
-    published, columns = read_published("da_transformer"), []
-    for name, title in SUMMARY_TITLES.items():
-        metric = METRICS[name][0]
-        ours = tables.mean_cells(results.scores(name, metric), metric)
-        theirs = published.get(name, {})
-        cells = {
-            method: f"{ours.get(method, NOT_RUN)} / {theirs.get(method, {}).get(metric, EMPTY)}"
-            for method in ROWS
-        }
-        seeds = tables.count_seeds(results, name)
-        note = f", {seeds[OURS]} seeds" if OURS in seeds else ""
-        columns.append(
-            Column(f"{title}{note}", {"": tables.format_baseline(results, name), **cells})
-        )
-    return join("method", {"": "no model", **{m: method_title(m) for m in ROWS}}, columns)
-
-
-def differences(results: Results) -> str:
-    """Return the t-tests of DA-Transformer minus each method, on each data set."""
-    columns = [
-        tables.difference_column(title.partition(",")[0], compare_with_ours(results, name, ROWS))
-        for name, title in SUMMARY_TITLES.items()
-    ]
-    rows = [*(method for method in ROWS if method != OURS), tables.DETECTABLE]
-    return join("DA-Transformer minus", rows, columns)
-
-
-def forms(results: Results) -> str:
-    """Return a table of the forms of distance-aware attention on AG's News."""
-    frame, metric = results.main_scores("ag"), METRICS["ag"][0]
-    found = compare_with_ours(results, "ag", (*MAPPINGS, *ADJUSTMENTS))
-    parts = {OURS: "the paper's form", **dict.fromkeys(MAPPINGS, "mapping")}
-    parts |= dict.fromkeys(ADJUSTMENTS, "adjustment")
-    columns = [
-        Column("changed part", parts),
-        Column("seeds", tables.count_seeds(results, "ag")),
-        Column(metric_title(metric), tables.mean_cells(frame, metric)),
-        *tables.difference_and_p("DA minus it", found),
-    ]
-    return join("form", list(parts), columns)
+def both(results: Results, experiment: str, method: str) -> str:
+    """Return the main test metric of a method as "ours / published"."""
+    metric = METRICS[experiment][0]
+    published = read_published("da_transformer").get(experiment, {}).get(method, {})
+    ours = tables.mean(results, experiment, metric, method)
+    return f"{ours} / {published.get(metric, EMPTY)}"
 
 
 def cost(results: Results, name: str) -> str:
@@ -143,11 +100,7 @@ def signs(results: Results, *experiments: str) -> str:
                 ]
             )
     header = ["heads of", "sequence length", "w > 0 (% of heads)", "median w < 0", "median w > 0"]
-    return (
-        formatting.markdown_table([*header, "mean v"], rows)
-        if rows
-        else formatting.NOT_RUN_SENTENCE
-    )
+    return formatting.table_or_not_run([*header, "mean v"], rows)
 
 
 def distances(results: Results) -> str:
@@ -170,8 +123,7 @@ def distances(results: Results) -> str:
         cells = [f"{100 * group.mean():.1f}" if group.size else EMPTY for group in groups]
         rows.append([formatting.experiment_title(name), *cells])
     header = [f"attention (%) on words more than {FAR} away", "uniform attention", "Transformer"]
-    table = formatting.markdown_table([*header, "DA heads, w < 0", "DA heads, w > 0"], rows)
-    return table if rows else formatting.NOT_RUN_SENTENCE
+    return formatting.table_or_not_run([*header, "DA heads, w < 0", "DA heads, w > 0"], rows)
 
 
 def flat_queries(results: Results, method: str) -> str:

@@ -132,7 +132,7 @@ def every_seed(results: Results) -> str:
                 row = [name, formatting.method_title(method), str(seed), format_value("loss", loss)]
                 rows.append([*row, *cells])
     header = ["experiment", "method", "seed", "validation loss", *map(metric_title, METRICS)]
-    return formatting.markdown_table(header, rows) if rows else formatting.NOT_RUN_SENTENCE
+    return formatting.table_or_not_run(header, rows)
 
 
 def signatures(results: Results) -> str:

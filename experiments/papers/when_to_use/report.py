@@ -321,7 +321,7 @@ def layers(results: Results) -> str:
             share, v = f"{100 * (w > 0).mean():.0f}", f"{shape[:, layer].mean():.2f}"
             rows.append([experiment_title(name), str(layer + 1), share, *medians, v])
     header = ["heads of", "layer", "w > 0 (% of heads)", "median w < 0", "median w > 0", "mean v"]
-    return formatting.markdown_table(header, rows) if rows else formatting.NOT_RUN_SENTENCE
+    return formatting.table_or_not_run(header, rows)
 
 
 def pruning(results: Results) -> str:
@@ -345,7 +345,7 @@ def pruning(results: Results) -> str:
             task = f"{experiment_title(name)}, {formatting.metric_title(metric)}"
             rows.append([task, order, whole, *cells, test])
     columns = ["heads of", "pruned first", "all heads", *header, "middle minus random"]
-    return formatting.markdown_table(columns, rows) if rows else formatting.NOT_RUN_SENTENCE
+    return formatting.table_or_not_run(columns, rows)
 
 
 def compare_pruning(results: Results, experiment: str) -> Outcomes:
