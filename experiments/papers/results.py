@@ -16,12 +16,14 @@ Whatever is no metric of a model, such as options and attention maps, stays in `
 """
 
 import functools
+import math
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import pandas as pd
 from etils import epath
 
+from distattn_jax.train.metrics import score
 from distattn_jax.train.results import Result, group_by_setting, select_members
 from experiments.papers.formatting import METHOD_ORDER
 from experiments.papers.shaw.switched import add_switched_runs
@@ -43,9 +45,9 @@ class Results:
       table: Long table with the columns COLUMNS.
     """
 
-    def __init__(self, stored: Mapping[str, Any]):
+    def __init__(self, stored: Mapping[str, Any], contents: Mapping[str, Any] | None = None):
         self.stored = dict(stored)
-        self.contents = add_switched_runs(self.stored)
+        self.contents = self.stored if contents is None else dict(contents)
         rows = (row for name, one in self.contents.items() for row in _list_rows(name, one))
         self.table = pd.DataFrame(rows, columns=list(COLUMNS)).astype(
             {"seed": int, "value": float, "chosen": bool}
@@ -126,7 +128,12 @@ def load_results(folder: AnyPath) -> Results:
         content = read_results(path.stem, folder) or {}
         if content.get("experiment") == path.stem and not isinstance(content.get("runs"), list):
             found[path.stem] = content
-    return Results(found)
+    return split_results(found)
+
+
+def split_results(stored: Mapping[str, Any]) -> Results:
+    """Return stored results, where kinds of positions that one run trained are separate runs."""
+    return Results(stored, add_switched_runs(stored))
 
 
 def split_setting(setting: str) -> dict[str, float]:
@@ -168,6 +175,8 @@ def _list_run(name: str, result: Result) -> Iterator[Row]:
         setting = _join_setting(member["setting"])
         for split in ("validation", "test"):
             for metric, value in member.get(split, {}).items():
+                if math.isnan(value):  # A diverged model is the worst one, not a missing one.
+                    value = float(score(metric, -math.inf))
                 yield (
                     *(name, result["method"], setting, member["seed"]),
                     *(split, metric, value, i in chosen),

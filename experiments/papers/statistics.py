@@ -77,7 +77,8 @@ def summarize(values: Iterable[float]) -> Summary:
     array = np.asarray(list(values), np.float64)
     if array.size == 0:
         raise ValueError("values must hold at least one number; got none.")
-    return Summary(float(array.mean()), float(array.std(ddof=1)) if array.size > 1 else None)
+    with np.errstate(invalid="ignore"):  # The values of diverged models are infinite.
+        return Summary(float(array.mean()), float(array.std(ddof=1)) if array.size > 1 else None)
 
 
 def paired_t_test(first: Mapping[int, float], second: Mapping[int, float]) -> PairedTest | None:

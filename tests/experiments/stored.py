@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from experiments.papers.results import Results
+from experiments.papers.results import split_results
 from experiments.papers.stored_results import FOLDER, read_results
 
 ENVIRONMENT = {
@@ -81,7 +81,7 @@ def read(*patterns):
 
 def make_results(*contents):
     """Return the results of several experiments."""
-    return Results({one["experiment"]: one for one in contents})
+    return split_results({one["experiment"]: one for one in contents})
 
 
 def find_row(text, name, heading=""):

@@ -86,6 +86,16 @@ def test_methods_are_compared_by_the_seeds_that_both_have():
     )
 
 
+def test_a_diverged_model_is_counted_as_the_worst_one():
+    nan = float("nan")
+    made = results({"vanilla": [2.0, nan, 2.0], "adapted": [5.0, 5.0, 5.0]}, ("loss",))
+    frame = made.scores(NAME, "loss")
+    assert tables.mean_cells(frame, "loss")["vanilla"] == "inf ± nan"
+    assert tables.rank(frame, "loss") == ["adapted", "vanilla"]
+    made = results({"vanilla": [0.5, nan], "adapted": [0.1, 0.1]}, ("accuracy",))
+    assert tables.rank(made.scores(NAME, "accuracy"), "accuracy") == ["adapted", "vanilla"]
+
+
 def test_a_row_holds_percentages_and_plain_losses():
     (row,) = compare_methods({"distance_aware": OURS})
     assert row == {
