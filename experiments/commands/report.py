@@ -2,6 +2,7 @@
 
 import argparse
 import importlib
+import importlib.util
 import itertools
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -15,7 +16,7 @@ from distattn_jax.train.journal import read
 from distattn_jax.train.options import options_read_by, result_options
 from experiments.papers.formatting import method_title
 from experiments.papers.stored_results import FOLDER, NEW_FOLDER, update_results_page
-from experiments.papers.translations import add_scores
+from experiments.papers.translations import MissingPackageError, add_scores
 from experiments.recipes import find_recipe
 
 if TYPE_CHECKING:
@@ -91,6 +92,14 @@ def make_parser() -> argparse.ArgumentParser:
     return parser
 
 
+def require_pandas() -> None:
+    """Raise MissingPackageError if pandas, which makes the tables, is not installed."""
+    if importlib.util.find_spec("pandas") is None:
+        raise MissingPackageError(
+            "reports need the package pandas: pip install 'distattn-jax[experiments]'."
+        )
+
+
 def load_paper(paper: str, folder: AnyPath) -> "tuple[Report, Results]":
     """Return the report on a paper, and the stored results.
 
@@ -100,8 +109,8 @@ def load_paper(paper: str, folder: AnyPath) -> "tuple[Report, Results]":
       paper: Name of the paper, a key of `PAPERS`.
       folder: Folder of the stored results.
     """
-    # Imported here, because drawing needs Matplotlib and --help does not.
-    from experiments.papers.results import load_results
+    require_pandas()
+    from experiments.papers.results import load_results  # --help needs neither pandas nor figures
 
     report: Report = importlib.import_module(f"experiments.papers.{PAPERS[paper]}.report").REPORT
     results = load_results(folder)
@@ -193,7 +202,7 @@ class FoundRun(NamedTuple):
 
 def _report_experiment(runs: list[FoundRun], directory: epath.Path, sentence: str | None) -> str:
     """Write report.md and the figures of an experiment, and return the Markdown of the report."""
-    # Imported here, because they need Matplotlib and pandas, and --help does not.
+    require_pandas()
     from experiments.papers.page import read_published
     from experiments.papers.results import Results
     from experiments.papers.run_figures import draw_run_figures

@@ -165,6 +165,13 @@ def test_two_experiments_of_one_name_are_rejected(folder, tmp_path):
     assert not (tmp_path / "reports").exists()
 
 
+def test_a_report_without_pandas_says_how_to_install_it(folder, monkeypatch):
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    for arguments in ([str(folder)], ["da"]):
+        with pytest.raises(RunError, match=r"reports need the package pandas: pip install 'dist"):
+            main(arguments)
+
+
 def test_a_path_without_a_run_is_an_error(tmp_path):
     with pytest.raises(RunError, match=f"got {tmp_path}, which holds none"):
         report([tmp_path])
