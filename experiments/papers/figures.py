@@ -20,13 +20,8 @@ Published = tuple[float | int, float | int | None]  # mean, standard deviation
 Panel = Mapping[str, Mapping[int, Seeds]]  # method -> option value -> values (seeds,)
 
 SEED: dict[str, Any] = {
-    "marker": "o",
-    "markersize": 3,
-    "markerfacecolor": "white",
-    "markeredgecolor": style.INK,
-    "markeredgewidth": 0.6,
-    "linestyle": "none",
-    "label": "one seed",
+    **{"marker": "o", "markersize": 3, "markerfacecolor": "white", "markeredgecolor": style.INK},
+    **{"markeredgewidth": 0.6, "linestyle": "none", "label": "one seed"},
 }
 SPREAD: dict[str, Any] = {
     "color": style.INK,
@@ -35,10 +30,7 @@ SPREAD: dict[str, Any] = {
     "label": "mean ± standard deviation",
 }
 PUBLISHED: dict[str, Any] = {
-    "marker": "D",
-    "markersize": 4,
-    "color": style.GREY,
-    "linewidth": 1.2,
+    **{"marker": "D", "markersize": 4, "color": style.GREY, "linewidth": 1.2},
     "label": "published",
 }
 MAX_WIDTH = 14.0  # inches

@@ -15,12 +15,9 @@ MODEL_FIELDS = ("family", "layers", "heads", "features")
 OPTIMIZER = "optimizer.name"
 # Columns of the table of models: title and option.
 OPTIONS = {
-    "computed in": "model.dtype",
-    "optimizer": OPTIMIZER,
-    "learning rate": "optimizer.learning_rate",
-    "epochs": "epochs",
-    "batch size": "data.batch_size",
-    "max tokens": "data.longest",
+    **{"computed in": "model.dtype", "optimizer": OPTIMIZER},
+    **{"learning rate": "optimizer.learning_rate", "epochs": "epochs"},
+    **{"batch size": "data.batch_size", "max tokens": "data.longest"},
     "scaling of MDG and PDG": "guiding.scaling",
 }
 
