@@ -63,7 +63,7 @@ def join(title: str, rows: Mapping[Any, str] | Iterable[str], columns: Sequence[
         [name, *(column.cells.get(row, column.missing) for column in columns)]
         for row, name in titles.items()
     ]
-    return formatting.table_or_not_run([title, *(column.title for column in columns)], lines)
+    return formatting.markdown_table([title, *(column.title for column in columns)], lines)
 
 
 # Cells.
@@ -452,7 +452,7 @@ def runs(results: Results, *patterns: str) -> str:
         for method, run in results.stored[name].get("runs", {}).items()
     ]
     header = ["run", "device", "versions", "commit", "models", "steps", "steps/s", "minutes"]
-    return formatting.markdown_table(header, rows)
+    return formatting.table_or_not_run(header, rows)
 
 
 def find_names(names: Iterable[str], patterns: Iterable[str]) -> list[str]:
