@@ -20,13 +20,7 @@ NO_END = -1  # id of an end token that is not in the vocabulary
 
 @functools.partial(jax.jit, static_argnames=("graph", "tokens", "beam_size", "cached"))
 def decode(
-    graph: Any,
-    params: Any,
-    source: Int[Array, "B S"],
-    *,
-    tokens: int,
-    beam_size: int,
-    cached: bool,
+    graph: Any, params: Any, source: Int[Array, "B S"], *, tokens: int, beam_size: int, cached: bool
 ) -> Hypotheses:
     """Translate sentences. Every translation has the same number of tokens.
 

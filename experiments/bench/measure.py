@@ -103,9 +103,7 @@ def measure_case(
       settings: Settings of the measurement.
     """
     row = dataclasses.replace(
-        row,
-        implementation=programs.implementation,
-        compile_seconds=programs.compile_seconds,
+        row, implementation=programs.implementation, compile_seconds=programs.compile_seconds
     )
     try:
         errors = measure_errors(programs, operands)

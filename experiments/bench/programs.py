@@ -144,8 +144,7 @@ def select_heads(operands: Operands, case: Case) -> Operands:
         value=operands.value[:, :, ends],
         variant=jax.tree.map(lambda leaf: leaf[heads], operands.variant),
         cotangent=Attended(
-            operands.cotangent.values[:, :, heads],
-            None if received is None else received[:, heads],
+            operands.cotangent.values[:, :, heads], None if received is None else received[:, heads]
         ),
         arguments=operands.arguments,
     )

@@ -24,13 +24,7 @@ from distattn_jax.tasks import (
     TextClassificationConfig,
     TextTask,
 )
-from distattn_jax.train import (
-    OptimizerConfig,
-    Options,
-    OutputConfig,
-    Trainer,
-    option,
-)
+from distattn_jax.train import OptimizerConfig, Options, OutputConfig, Trainer, option
 
 TIMED_GUIDES = tuple(
     name for name, guide in GUIDES.items() if not guide.columns and not guide.constants

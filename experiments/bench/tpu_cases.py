@@ -7,14 +7,8 @@ MAIN_GENERATIONS = ("v5e", "v6e")
 WIDTHS = (64, 128)
 LENGTHS = (2048, 32768)
 SCHEDULED = ("splash", "dot_product", "distance_aware")
-LAYOUTS = {  # of heads of width 64: title by program
-    "splash": "plain: splash attention",
-    "side_by_side": "plain: two heads side by side",
-    "dot_product": "transposed: dot product",
-}
 TILE = (512, 512)
 TILE_SIZES = (256, 512, 1024)
-SPLASH_TILES = ((512, 512), (1024, 512), (512, 1024))
 TRAINING = Sizes(batch=64, heads=12, length=512, width=64)
 SMALL = Sizes(batch=1, heads=2, length=2048, width=64)
 
@@ -27,15 +21,6 @@ def schedule_cases() -> list[Case]:
         Case(program, generation, sizes, TILE)
         for generation in MAIN_GENERATIONS
         for program in programs
-    ]
-
-
-def layout_cases() -> list[Case]:
-    """Return the cases that compare layouts of heads of width 64, at equal sizes of tiles."""
-    return [
-        Case(program, generation, SMALL, TILE)
-        for generation in MAIN_GENERATIONS
-        for program in LAYOUTS
     ]
 
 
@@ -93,7 +78,6 @@ def tile_cases() -> list[Case]:
 
 GROUPS = {
     "schedule": schedule_cases,
-    "layouts": layout_cases,
     "memory": memory_cases,
     "training": training_cases,
     "compilation": compilation_cases,

@@ -31,7 +31,6 @@ from distattn_jax.attention import (
 )
 from distattn_jax.attention.fused.tile_runs import TileKind
 from distattn_jax.attention.fused.tpu import kernels, tile_configs
-from experiments.bench.tpu_layouts import attend_side_by_side
 
 TOPOLOGIES = {"v5e": "v5e:2x2", "v5p": "v5p:2x2x1", "v6e": "v6e:2x2"}
 CLIP_DISTANCE, BUCKETS = 16, 32
@@ -56,8 +55,8 @@ class Case:
     """One program for one kind of TPU.
 
     Attributes:
-      program: Key of `VARIANTS` or `OPTIONS`, "splash", "side_by_side" or "training_step". The name
-        of a variant that ends in `XLA` stands for `implementation="xla"`.
+      program: Key of `VARIANTS` or `OPTIONS`, "splash" or "training_step". The name of a
+        variant that ends in `XLA` stands for `implementation="xla"`.
       generation: Generation of the TPU, a key of `TOPOLOGIES`.
       sizes: Sizes of the inputs. A training step has sizes of its own.
       tile: Number of queries and number of keys of a tile. None means the sizes of the library.
@@ -195,8 +194,6 @@ def lower_case(case: Case) -> Lowered:
     with assume_tpu(topology.devices[0].device_kind, case.tile), record_tile_kinds(tile_kinds):
         if case.mesh == (1, 1):
             place = SingleDeviceSharding(topology.devices[0])
-            if case.program == "side_by_side":
-                return Lowered(_lower_side_by_side(case, place), tile_kinds)
             return Lowered(_lower_gradients(case, lambda spec: place), tile_kinds)
         axis_types = (AxisType.Auto, AxisType.Auto)
         mesh = jax.make_mesh(
@@ -281,19 +278,6 @@ def _lower_gradients(case: Case, place: Callable[[P], Any]) -> Any:
         )
 
     return jax.jit(jax.grad(loss)).trace(inputs, traced).lower(lowering_platforms=("tpu",))
-
-
-def _lower_side_by_side(case: Case, place: Any) -> Any:
-    """Lower the kernels that compute two heads side by side.
-
-    Args:
-      case: A case with heads of width 64 and a size of tiles.
-      place: Sharding of the inputs.
-    """
-    batch, heads, length, width = case.sizes
-    rows = jax.ShapeDtypeStruct((batch, length, heads, width), jnp.bfloat16, sharding=place)
-    attend = jax.jit(functools.partial(attend_side_by_side, tile=case.tile or (512, 512)))
-    return attend.trace(*[rows] * 4).lower(lowering_platforms=("tpu",))
 
 
 def _make_splash_attention(sizes: Sizes, tile: tuple[int, int]) -> Callable[..., jax.Array]:

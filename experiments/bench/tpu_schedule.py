@@ -14,15 +14,7 @@ import re
 from pathlib import Path
 from typing import Any
 
-KERNELS = (
-    "forward",
-    "query_gradient",
-    "key_gradient",
-    "received",
-    "attention_given",
-    "splash",
-    "side_by_side",
-)
+KERNELS = ("forward", "query_gradient", "key_gradient", "received", "attention_given", "splash")
 REGION = re.compile(r"(Start|End) region (\d+)")
 BRANCH = re.compile(r"sbr\.rel \(.*?\) target = \$region(\d+)")
 BRANCH_DELAY = 4

@@ -67,9 +67,6 @@ def format_page(cases: Results) -> str:
         "### Scheduled bundles per tile",
         format_schedule(cases),
         _format_versions(cases, tpu_cases.schedule_cases()),
-        "### Layouts of heads of width 64",
-        format_layouts(cases),
-        _format_versions(cases, tpu_cases.layout_cases()),
         "### Temporary memory",
         format_memory(cases),
         _format_versions(cases, tpu_cases.memory_cases()),
@@ -112,15 +109,6 @@ def format_schedule(cases: Results) -> str:
     return _format_table(rows)
 
 
-def format_layouts(cases: Results) -> str:
-    """Return the bundles per tile and head of each layout, and their ratio to splash attention."""
-    rows = [["layout", *BUNDLE_COLUMNS]]
-    for program, title in tpu_cases.LAYOUTS.items():
-        listed = [case for case in tpu_cases.layout_cases() if case.program == program]
-        rows.append([title, *_format_bundles(cases, listed, NEAR)])
-    return _format_table(rows)
-
-
 def _format_bundles(cases: Results, listed: Sequence[Case], tile_kinds: Sequence[str]) -> list[str]:
     """Return the bundles of a tile, with the ratio to splash attention in parentheses.
 
@@ -149,9 +137,6 @@ def _count_bundles(
     """Return the bundles of one tile and one head, or None if the result lacks them."""
     if program == "splash":
         return next(iter(_find_loops(result, KERNELS[kernel][1])), None)
-    if program == "side_by_side":  # Its only loop computes two heads.
-        loops = _find_loops(result, f"side_by_side_{kernel}")
-        return loops[0] / 2 if len(loops) == 1 else None
     return find_bundles(result, kernel, tile_kinds)
 
 

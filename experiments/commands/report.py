@@ -2,6 +2,7 @@
 
 import argparse
 import importlib
+import importlib.util
 import itertools
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -13,15 +14,14 @@ from distattn_jax.tasks import load_config
 from distattn_jax.train import Config, OutputConfig, Run, RunError
 from distattn_jax.train.journal import read
 from distattn_jax.train.options import options_read_by, result_options
-from experiments.papers.comparison_tables import experiment_tables
-from experiments.papers.da_transformer.published import SCORES
 from experiments.papers.formatting import method_title
 from experiments.papers.stored_results import FOLDER, NEW_FOLDER, update_results_page
-from experiments.papers.translations import add_scores
+from experiments.papers.translations import MissingPackageError, add_scores
 from experiments.recipes import find_recipe
 
 if TYPE_CHECKING:
-    from experiments.papers.paper_report import Report
+    from experiments.papers.page import Report
+    from experiments.papers.results import Results
 
 AnyPath = str | Path | epath.Path
 GUIDE_WEIGHTS = ("guiding.alpha", "guiding.beta", "guiding.gamma")
@@ -51,7 +51,8 @@ def main(arguments: Sequence[str]) -> None:
         parser.error("--update reads and writes experiments/results: leave out other folders.")
     folder = options.results or FOLDER
     if options.details:
-        print(load_paper(paper, folder).detail(folder))
+        report_, results = load_paper(paper, folder)
+        print(report_.detail(results, folder))
     elif options.update:
         print(update_paper(paper))
     else:
@@ -91,8 +92,16 @@ def make_parser() -> argparse.ArgumentParser:
     return parser
 
 
-def load_paper(paper: str, folder: AnyPath) -> "Report":
-    """Return the report on a paper.
+def require_pandas() -> None:
+    """Raise MissingPackageError if pandas, which makes the tables, is not installed."""
+    if importlib.util.find_spec("pandas") is None:
+        raise MissingPackageError(
+            "reports need the package pandas: pip install 'distattn-jax[experiments]'."
+        )
+
+
+def load_paper(paper: str, folder: AnyPath) -> "tuple[Report, Results]":
+    """Return the report on a paper, and the stored results.
 
     Raise `RunError` if a folder of the user contains no results.
 
@@ -100,16 +109,18 @@ def load_paper(paper: str, folder: AnyPath) -> "Report":
       paper: Name of the paper, a key of `PAPERS`.
       folder: Folder of the stored results.
     """
-    # Imported here, because drawing needs Matplotlib and --help does not.
+    require_pandas()
+    from experiments.papers.results import load_results  # --help needs neither pandas nor figures
+
     report: Report = importlib.import_module(f"experiments.papers.{PAPERS[paper]}.report").REPORT
-    contents = report.read_contents(folder)
-    if folder != FOLDER and not any(contents.values()):
-        names = ", ".join(f"{name}.json" for name in contents)
+    results = load_results(folder)
+    if folder != FOLDER and not any(map(results.runs, report.experiments)):
+        names = ", ".join(f"{name}.json" for name in report.experiments)
         raise RunError(
             f"--results must be a folder with collected results, such as {names}; {folder} holds "
             "none of them. `collect` writes them."
         )
-    return report
+    return report, results
 
 
 def report_on_paper(paper: str, folder: AnyPath, output: AnyPath) -> str:
@@ -120,10 +131,10 @@ def report_on_paper(paper: str, folder: AnyPath, output: AnyPath) -> str:
       folder: Folder of the stored results.
       output: Folder to write to.
     """
-    report = load_paper(paper, folder)
+    report, results = load_paper(paper, folder)
     epath.Path(output).mkdir(parents=True, exist_ok=True)
-    report.draw_figures(folder, output)
-    text = report.summarize(folder, figures="figures")
+    report.draw_figures(results, output)
+    text = report.summarize(results, figures="figures")
     (epath.Path(output) / f"report_{paper}.md").write_text(text)
     return text
 
@@ -137,12 +148,12 @@ def update_paper(paper: str) -> str:
     Returns:
       Markdown of the report.
     """
-    report = load_paper(paper, FOLDER)
-    report.draw_figures(FOLDER, FOLDER)
-    text = report.summarize(FOLDER)
+    report, results = load_paper(paper, FOLDER)
+    report.draw_figures(results, FOLDER)
+    text = report.summarize(results)
     update_results_page(paper, text)
-    for page, part in report.list_pages(FOLDER).items():
-        update_results_page(paper, part, page)
+    for page, template in report.pages.items():
+        update_results_page(paper, report.fill(template, results), page)
     return text
 
 
@@ -191,13 +202,19 @@ class FoundRun(NamedTuple):
 
 def _report_experiment(runs: list[FoundRun], directory: epath.Path, sentence: str | None) -> str:
     """Write report.md and the figures of an experiment, and return the Markdown of the report."""
-    from experiments.papers.run_figures import draw_run_figures  # needs Matplotlib
+    require_pandas()
+    from experiments.papers.page import read_published
+    from experiments.papers.results import Results
+    from experiments.papers.run_figures import draw_run_figures
+    from experiments.papers.tables import experiment_tables
 
     name, recipe = runs[0].config.name, find_recipe(runs[0].config)
-    results = [run.result for run in runs if run.result is not None]
+    finished = {run.config.methods[0]: {"result": run.result} for run in runs if run.result}
     parts = [f"# {name}"]
-    if results:
-        parts.append(experiment_tables(results, published=SCORES.get(name)))
+    if finished:
+        results = Results({name: {"experiment": name, "runs": finished}})
+        published = read_published("da_transformer").get(name, {})
+        parts.append(experiment_tables(results, name, published))
     parts += _list_unfinished(runs)
     parts += _warn_of_differences(runs)
     directory.mkdir(parents=True, exist_ok=True)

@@ -14,11 +14,7 @@ from distattn_jax.tasks.alignment import Alignment, align_words, find_sharpest_l
 from distattn_jax.tasks.decoding import decode_lines, translate_tokens
 from distattn_jax.train import RunError
 from distattn_jax.train.progress import Progress
-from experiments.commands.evaluate import (
-    add_average_flag,
-    add_decoding_flags,
-    decoding_options,
-)
+from experiments.commands.evaluate import add_average_flag, add_decoding_flags, decoding_options
 from experiments.commands.predict import open_texts
 from experiments.commands.train import enable_compilation_cache
 

@@ -21,6 +21,20 @@ PERCENT_METRICS = (
 )
 POINT_METRICS = ("bleu", "bleu_lowercase", "chrf")  # from 0 to 100, by definition
 METHOD_ORDER = (*METHODS, *GUIDES)  # rows of every table
+EXPERIMENT_TITLES = {
+    **{"ag": "AG's News", "amazon": "Amazon Electronics", "sst": "SST", "snli": "SNLI"},
+    **{"mind": "MIND", "amazon_rating": "Amazon ratings"},
+    "mind_made_up": "artificial log instead of MIND",
+    **{"multinli": "MultiNLI", "mednli": "MedNLI", "cross_genre": "Cross-genre-IR"},
+    **{"covid_fact": "COVID-Fact", "wnut17": "WNUT-17"},
+    **{"ud_en": "UD English-EWT", "ud_fr": "UD French-Sequoia", "ud_el": "UD Greek-GDT"},
+    **{"ud_tr": "UD Turkish-IMST", "ud_vi": "UD Vietnamese-VTB"},
+    "imdb_language_model": "language model of IMDB",
+    "imdb_language_model_512": "language model of IMDB, trained on 512 tokens",
+    **{f"imdb_{cut}": f"IMDB {cut} words" for cut in (64, 128, 256, 512)},
+    "multi30k": "Multi30k",
+    "libreoffice": "LibreOffice help",
+}
 EMPTY = "-"  # a cell without a value
 NOT_RUN = "not run"  # a cell or a phrase
 NOT_RUN_SENTENCE = "Not run."
@@ -30,6 +44,13 @@ def method_title(method: str) -> str:
     """Return the printed name of a method: an attention variant or a guide."""
     known = METHODS | GUIDES
     return known[method].title if method in known else method.replace("_", " ")
+
+
+def experiment_title(experiment: str) -> str:
+    """Return the printed name of the data of an experiment, and of the size of a translator."""
+    data, _, size = experiment.partition("_")
+    known = EXPERIMENT_TITLES.get(experiment)
+    return known or f"{EXPERIMENT_TITLES.get(data, data)} {size}".strip()
 
 
 def metric_title(metric: str, *, unit: bool = True) -> str:
@@ -71,13 +92,18 @@ def format_p(p: float) -> str:
     return text if text != "0.05" else f"{p:.4f}"
 
 
-def format_range(numbers: Iterable[int]) -> str:
-    """Format counts as one number if all are equal, otherwise as a range such as "2 to 3"."""
-    found = sorted(set(numbers))
-    return str(found[0]) if len(found) == 1 else f"{found[0]} to {found[-1]}"
+def write_p(p: float) -> str:
+    """Format a p value as "p = 0.04" or "p < 0.0001"."""
+    formatted = format_p(p)
+    return f"p {formatted}" if formatted.startswith("<") else f"p = {formatted}"
 
 
 def markdown_table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     """Return a Markdown table: the first column left-aligned, all others right-aligned."""
     lines = [header, ["---", *["---:"] * (len(header) - 1)], *rows]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def table_or_not_run(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Return a Markdown table, or "Not run." if it has no rows."""
+    return markdown_table(header, rows) if rows else NOT_RUN_SENTENCE

@@ -27,8 +27,8 @@ from distattn_jax.train.journal import Line, read
 from distattn_jax.train.members import list_members
 from distattn_jax.train.results import select_members
 from distattn_jax.train.run import Run
+from experiments.papers.figures import draw_alignment, draw_relations
 from experiments.papers.formatting import METHOD_ORDER, method_title
-from experiments.papers.translation_figures import draw_alignment, draw_relations
 from experiments.papers.translators import align_sentence, collect_relations
 
 AnyPath = str | Path | epath.Path
@@ -60,11 +60,7 @@ def _make_figures(runs: dict[str, Run], sentence: str | None) -> Iterator[tuple[
     curves = plot_learning_curves(runs)
     if curves is not None:
         yield "learning_curves", curves
-    finished = {
-        method: run
-        for method, run in runs.items()
-        if run.result is not None and run.checkpoints.exists()
-    }
+    finished = {m: run for m, run in runs.items() if run.result and run.checkpoints.exists()}
     trained: dict[str, TrainedModels] = {
         method: load_models(finished[method].path, finished[method].result or {})
         for method in ("vanilla", "distance_aware")
@@ -76,19 +72,12 @@ def _make_figures(runs: dict[str, Run], sentence: str | None) -> Iterator[tuple[
         for level, (weight, shape) in levels.items():
             suffix = "" if len(levels) == 1 else f"_{level}"
             yield f"heads{suffix}", plot.head_parameters(weight[members], shape[members])
-            max_distance = max_sequence_length(runs["distance_aware"], level) - 1
-            for name, figure in plot_coefficients(
-                weight[best], shape[best], max_distance=max_distance
-            ):
-                yield f"{name}{suffix}", figure
-    if (
-        sentence is not None
-        and trained
-        and all(model.reads_single_texts for model in trained.values())
-    ):
-        attention = {
-            method: sentence_attention(model, sentence) for method, model in trained.items()
-        }
+            furthest = max_sequence_length(runs["distance_aware"], level) - 1
+            figures = plot_coefficients(weight[best], shape[best], max_distance=furthest)
+            yield from ((f"{name}{suffix}", figure) for name, figure in figures)
+    reads_texts = all(model.reads_single_texts for model in trained.values())
+    if sentence is not None and trained and reads_texts:
+        attention = {m: sentence_attention(model, sentence) for m, model in trained.items()}
         tokens = next(iter(attention.values())).tokens
         yield "attention", plot.attention_maps(select_maps(attention), tokens)
     yield from _make_translator_figures(finished, sentence)

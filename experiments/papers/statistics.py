@@ -16,8 +16,11 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float
 
+from distattn_jax.train.results import score
+
 ALPHA, POWER = 0.05, 0.8
 ROUNDING = 1e-12  # Differences that vary by less than this fraction of the values are constant.
+BETTER, WORSE, UNCLEAR = "better", "worse", "not distinguishable"
 
 
 class Summary(NamedTuple):
@@ -47,12 +50,35 @@ class PairedTest(NamedTuple):
     detectable: float | None = None
 
 
+class Outcome(NamedTuple):
+    """Paired t-test of two methods, and the name of the metric that was compared."""
+
+    metric: str
+    test: PairedTest
+
+    @property
+    def kind(self) -> str:
+        """BETTER or WORSE than the second method if p < ALPHA, otherwise UNCLEAR."""
+        if self.test.p is None or self.test.p >= ALPHA:
+            return UNCLEAR
+        return BETTER if score(self.metric, self.test.difference) > 0 else WORSE
+
+
+def compare_values(
+    metric: str, first: Mapping[int, float], second: Mapping[int, float]
+) -> Outcome | None:
+    """Compare the values of two methods by seed. Return None if they share no seed."""
+    test = paired_t_test(first, second)
+    return None if test is None else Outcome(metric, test)
+
+
 def summarize(values: Iterable[float]) -> Summary:
     """Return mean and sample standard deviation. Raise a ValueError if `values` is empty."""
     array = np.asarray(list(values), np.float64)
     if array.size == 0:
         raise ValueError("values must hold at least one number; got none.")
-    return Summary(float(array.mean()), float(array.std(ddof=1)) if array.size > 1 else None)
+    with np.errstate(invalid="ignore"):  # The values of diverged models are infinite.
+        return Summary(float(array.mean()), float(array.std(ddof=1)) if array.size > 1 else None)
 
 
 def paired_t_test(first: Mapping[int, float], second: Mapping[int, float]) -> PairedTest | None:

@@ -7,7 +7,7 @@ instead.
 """
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -54,22 +54,6 @@ def read_notes(paper: str, folder: AnyPath = FOLDER) -> str:
     """
     path = epath.Path(folder) / f"notes_{paper}.md"
     return f"{path.read_text()}\n" if path.exists() else ""
-
-
-def select_results(content: Mapping[str, Any], methods: Sequence[str]) -> list[dict[str, Any]]:
-    """Return the results of `methods`, in this order, without methods that were not run."""
-    return [content["runs"][method]["result"] for method in methods if method in content["runs"]]
-
-
-def find_option(config: Mapping[str, Any], *names: str) -> Any:
-    """Return the value of an option in a stored configuration, or None if the option is absent.
-
-    Args:
-      config: Stored configuration.
-      *names: Names that the option has had, since options were renamed after some results were
-        stored. The first of these names that the configuration contains is used.
-    """
-    return next((config[name] for name in names if name in config), None)
 
 
 def update_results_page(paper: str, text: str, path: Path = RESULTS_PAGE) -> None:

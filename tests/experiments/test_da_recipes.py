@@ -15,9 +15,9 @@ from experiments.commands.predict import predict
 from experiments.commands.train import train
 from experiments.papers import stored_results
 from experiments.papers.collecting import collect_results
-from experiments.papers.da_transformer.published import METRICS
 from experiments.papers.da_transformer.report import REPORT
-from experiments.papers.da_transformer.settings import search_config
+from experiments.papers.da_transformer.settings import METRICS, search_config
+from experiments.papers.results import load_results
 from experiments.recipes import load_recipe
 from tests.experiments.raw_data import WRITERS
 
@@ -84,7 +84,7 @@ def test_a_recipe_trains_and_measures_the_metrics_of_the_paper(recipe, tmp_path)
         for heads in content["heads"].values():
             assert [len(seed[0]) for seed in heads["weight"]] == [2, 2]  # two seeds, two heads
         stored_results.write_results(content, tmp_path)
-        assert content["data"]["messages"][0] in REPORT.detail(tmp_path)
+        assert content["data"]["messages"][0] in REPORT.detail(load_results(tmp_path))
     if recipe in PREDICTIONS:
         lines, pattern = PREDICTIONS[recipe]
         found = list(predict(load(run.path), io.StringIO(lines)))

@@ -20,10 +20,10 @@ from experiments.__main__ import main
 from experiments.commands.predict import predict
 from experiments.commands.train import train
 from experiments.papers import stored_results
-from experiments.papers.attention_guiding.published import CLASSIFICATION, RANKING
-from experiments.papers.attention_guiding.report import REPORT
+from experiments.papers.attention_guiding.report import CLASSIFICATION, RANKING, REPORT
 from experiments.papers.attention_guiding.settings import search_config
 from experiments.papers.collecting import collect_results
+from experiments.papers.results import load_results
 from experiments.recipes import load_recipe
 from tests.experiments.raw_data import make_text
 from tests.train.pretrained import WORDS, write_model
@@ -151,8 +151,8 @@ def test_pairs_are_classified_measured_and_collected(tmp_path, capsys, monkeypat
     assert content["data"]["pretrained"]["config"]["layers"] == 1
     assert content["runs"]["ag"]["config"]["model.pretrained"] == "model"
     stored_results.write_results(content, tmp_path)
-    assert f"| `multinli` | model | {content['data']['pretrained']['digest']} | bert |" in (
-        REPORT.detail(tmp_path)
+    assert f"| multinli | model | {content['data']['pretrained']['digest']} | bert |" in (
+        REPORT.detail(load_results(tmp_path))
     )
 
 

@@ -77,7 +77,7 @@ def test_the_report_and_its_figures_are_written_beside_the_runs(logged):
     assert (logged / "report.md").read_text() == text
     assert text.startswith("# logged\n")
     assert "| Transformer | 7 | 37.50 ± 17.68 | 37.50 ± 17.68 | 2 |" in text
-    assert "Best on test accuracy: Adapted Transformer, then Transformer" in text
+    assert "| Adapted Transformer, then Transformer | 37.50 points |" in text
     assert "- DA-Transformer: not finished: step 10 of 20\n" in text
     assert "![learning curves](figures/learning_curves.png)" in text
     assert (logged / "figures" / "learning_curves.png").read_bytes().startswith(b"\x89PNG")
@@ -163,6 +163,13 @@ def test_two_experiments_of_one_name_are_rejected(folder, tmp_path):
     with pytest.raises(RunError, match="experiments of different names"):
         report([folder, tmp_path / "elsewhere"], output=tmp_path / "reports")
     assert not (tmp_path / "reports").exists()
+
+
+def test_a_report_without_pandas_says_how_to_install_it(folder, monkeypatch):
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    for arguments in ([str(folder)], ["da"]):
+        with pytest.raises(RunError, match=r"reports need the package pandas: pip install 'dist"):
+            main(arguments)
 
 
 def test_a_path_without_a_run_is_an_error(tmp_path):

@@ -13,7 +13,7 @@ from distattn_jax.train.run import config_to_json
 from experiments.commands.search import main as search_command
 from experiments.papers.attention_guiding.settings import search_config
 from experiments.papers.da_transformer.settings import search_config as da_search_config
-from experiments.papers.when_to_use.settings import EXPERIMENTS
+from experiments.papers.page import PAPERS
 from experiments.recipes import load_recipe
 
 RAW, WEIGHTS = "raw files of the data", "pre-trained weights"
@@ -39,12 +39,7 @@ def write_search(folder, search, *, best):
         ]
         run = folder / method
         run.mkdir()
-        result = {
-            "method": method,
-            "criterion": "accuracy",
-            "parameters": 1,
-            "members": members,
-        }
+        result = {"method": method, "criterion": "accuracy", "parameters": 1, "members": members}
         for name, content in (("config", config_to_json(one)), ("result", result), ("data", ABOUT)):
             (run / f"{name}.json").write_text(json.dumps(content))
     return str(folder)
@@ -145,13 +140,13 @@ def test_ratings_use_the_search_of_the_classes_of_the_same_reviews(tmp_path):
 
 
 def test_all_methods_of_language_models_try_the_same_settings():
-    experiment = EXPERIMENTS["imdb_language_model"]
-    config = parse_options(
-        load_config(experiment.recipe), list(experiment.options), program="train"
-    )
+    lines = (PAPERS / "when_to_use" / "details.md").read_text().splitlines()
+    (command,) = [line for line in lines if "--name imdb_language_model " in line]
+    recipe, *options = command.partition(" train ")[2].split()
+    config = parse_options(load_config(recipe), options, program="train")
     tried = [
         [(member.setting["learning_rate"], member.setting["dropout_rate"]) for member in members]
-        for members in (list_members(config.for_method(method)) for method in experiment.methods)
+        for members in (list_members(config.for_method(method)) for method in config.methods)
     ]
     assert len(tried) == len(config.methods) == 18
     assert all(settings == tried[0] for settings in tried)

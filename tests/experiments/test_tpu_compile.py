@@ -60,14 +60,6 @@ def test_a_kernel_with_more_loops_than_kinds_of_tiles_has_no_bundles_per_tile():
     assert tpu_table.find_bundles(result, "forward", ("far",)) is None
 
 
-def test_two_heads_side_by_side_share_the_bundles_of_their_loop():
-    loops = {f"side_by_side_{kernel}.1": [300] for kernel in tpu_table.KERNELS}
-    cases = make_results("layouts", splash={"bundles": SPLASH}, side_by_side={"bundles": loops})
-    table = tpu_table.format_layouts(cases)
-    assert read_row(table, "plain: two heads side by side")[:2] == ["150 (1.50)", "150 (0.75)"]
-    assert read_row(table, "transposed: dot product") == ["-"] * 6
-
-
 def test_memory_is_divided_by_that_of_splash_attention():
     cases = make_results("memory", splash={"temporary_bytes": 2**21})
     assert read_row(tpu_table.format_memory(cases), "dot product") == ["1 (0.50)"] * 4

@@ -1,156 +1,135 @@
 """Figures 3 to 6 of the attention-guiding paper, and its Table 2 as a figure."""
 
 import functools
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+import matplotlib
 import numpy as np
+import pandas as pd
+from jaxtyping import Array
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.ticker import MaxNLocator
 
 from distattn_jax import plot
-from distattn_jax.train.results import values_by_seed
-from experiments.papers.attention_guiding import models, sweeps
-from experiments.papers.attention_guiding.head_components import head_components
-from experiments.papers.attention_guiding.published import METRICS, TABLE_2, select_data_set
-from experiments.papers.attention_guiding.sweep_figure import sweep_figure
-from experiments.papers.bars import grouped_bars
-from experiments.papers.formatting import (
-    METHOD_ORDER,
-    PERCENT_METRICS,
-    method_title,
-    metric_title,
-)
-from experiments.papers.pictures import Picture
+from distattn_jax.plot import style
+from experiments.papers import formatting
+from experiments.papers.attention_guiding import selections
+from experiments.papers.attention_guiding.selections import BASE, DATA, LAYER_GUIDES, SHARE_GUIDES
+from experiments.papers.figures import grouped_bars, sweep_figure
+from experiments.papers.formatting import PERCENT_METRICS, method_title, metric_title
+from experiments.papers.page import Pictures, read_published
+from experiments.papers.results import Results
 
 # Share of the weights beyond the colour scale: the first token would hide all others.
 BEYOND_SCALE = 0.05
+LAYERS_IN_A_COLUMN = 12  # of the legend, for each row of panels
+MARKERS = "osD^vP*X"  # Layers differ in marker too, for readers who cannot tell the colours apart.
 
 
-def list_pictures(contents: Mapping[str, Any]) -> Iterator[Picture]:
-    """Yield every figure for which results are stored.
-
-    Args:
-      contents: Stored results by experiment. The value is None if the experiment was not run.
-    """
-    compared = {name: contents[name] for name in models.DATA_TITLES if _guide_gains(contents[name])}
-    if compared:
-        caption = "Table 2 as a figure: gain of every guide over no guide, paired by seed, with "
-        caption += models.join_model_names(compared.values())
-        caption += "; published gains are of BERT" if compared.keys() & METRICS.keys() else ""
-        yield Picture("guiding_table_2", caption, functools.partial(_draw_gains, compared))
-    suffix = f"MultiNLI, {models.join_model_names([contents['multinli']])}"
-    layers = sweeps.group_by_layer(contents)
-    if any(layers.values()):
-        draw = functools.partial(_draw_layers, contents, layers)
-        yield Picture("guiding_figure_3", f"Figure 3: one guided layer; {suffix}", draw)
-    guided = (contents["multinli"] or {}).get("guided")
-    if guided:
-        caption = (
-            "Figure 4: mean attention map over all heads, for one pair of texts and the best model "
-            f"of each guide; {100 * BEYOND_SCALE:g} % of the weights exceed the scale; {suffix}"
-        )
-        yield Picture("guiding_figure_4", caption, functools.partial(_draw_maps, guided))
-        caption = "Figure 5: heads of these models by the principal components of their maps"
-        yield Picture("guiding_figure_5", caption, functools.partial(_draw_components, guided))
-    shares = sweeps.group_by_share(contents)
-    if any(set(by_share) - {100} for by_share in shares.values()):
-        caption = f"Figure 6: part of the training set; {suffix}"
-        yield Picture("guiding_figure_6", caption, functools.partial(_draw_shares, shares))
+def list_pictures(results: Results) -> Pictures:
+    """Return every figure for which results are stored."""
+    found: Pictures = {}
+    gains = {data: of_data for data in DATA if (of_data := _guide_gains(results, data))}
+    if gains:
+        found["guiding_table_2"] = functools.partial(_draw_gains, results, gains)
+    if results.runs(selections.LAYERS):
+        found["guiding_figure_3"] = functools.partial(_draw_layers, results)
+    if guided := results.part(BASE, "guided"):
+        found["guiding_figure_4"] = functools.partial(_draw_maps, guided)
+        found["guiding_figure_5"] = functools.partial(_draw_components, guided)
+    if any(len(one) for share, one in selections.share_frames(results).items() if share < 100):
+        found["guiding_figure_6"] = functools.partial(_draw_shares, results)
+    return found
 
 
-def _draw_gains(compared: Mapping[str, Any]) -> Figure:
-    """Draw a bar for the gain of every guide, and the published gains for BERT.
+def _scale(metric: str) -> int:
+    return 100 if metric in PERCENT_METRICS else 1
 
-    The gain is the main test metric with the guide minus the same metric without a guide.
 
-    Args:
-      compared: Stored results by data set. They must include the run without a guide and at least
-        one run with a guide.
-    """
-    gains: dict[str, dict[str, np.ndarray]] = {}
+def _values(frames: Mapping[int, pd.DataFrame], guide: str, metric: str) -> dict[int, np.ndarray]:
+    """Return the metric of every seed of a guide, for each frame that has it."""
+    found = {
+        k: _scale(metric) * frame[guide].dropna() for k, frame in frames.items() if guide in frame
+    }
+    return {k: values.to_numpy() for k, values in found.items() if len(values)}
+
+
+def _subtract_none(frame: pd.DataFrame) -> pd.DataFrame:
+    """Return the metric with each guide minus no guide, for the seeds that both have."""
+    if "none" not in frame:
+        return frame[[]]
+    return frame.drop(columns="none").sub(frame["none"], axis=0)
+
+
+def _guide_gains(results: Results, data: str) -> dict[str, np.ndarray]:
+    """Return, for each guide, the gains in the main test metric over the run without a guide."""
+    gains = _scale(results.test_metric(data)) * _subtract_none(results.main_scores(data))
+    found = {guide: gains[guide].dropna().to_numpy() for guide in gains}
+    return {guide: values for guide, values in found.items() if values.size}
+
+
+def _draw_gains(results: Results, found: Mapping[str, Mapping[str, np.ndarray]]) -> Figure:
+    """Draw a bar for the gain of every guide, and the published gains for BERT."""
+    gains: dict[str, Mapping[str, np.ndarray]] = {}
     published: dict[str, dict[str, tuple[float, None]]] = {}
-    for name, content in compared.items():
-        found = _guide_gains(content)
-        criterion = next(run["result"]["criterion"] for run in content["runs"].values())
-        unit = " (points)" if criterion in PERCENT_METRICS else ""
-        title = f"{models.DATA_TITLES[name]}: gain in {metric_title(criterion, unit=False)}{unit}"
-        gains[title], published[title] = found, {}
-        numbers = select_data_set(TABLE_2, name)
-        if criterion in numbers["none"]:
-            unguided = float(numbers["none"][criterion])
-            for guide in found:
-                number = numbers.get(guide, {}).get(criterion)
-                if number is not None:
-                    published[title][guide] = (float(number.rstrip("*")) - unguided, None)
+    numbers = read_published("attention_guiding")["2"]
+    for data, by_guide in found.items():
+        metric = results.criterion(data)
+        unit = " (points)" if metric in PERCENT_METRICS else ""
+        title = (
+            f"{formatting.experiment_title(data)}: gain in {metric_title(metric, unit=False)}{unit}"
+        )
+        printed = {
+            guide: float(row[f"{data} {metric}"].rstrip("*"))
+            for guide, row in numbers.items()
+            if f"{data} {metric}" in row
+        }
+        gains[title] = by_guide
+        published[title] = {
+            guide: (printed[guide] - printed["none"], None)
+            for guide in by_guide
+            if guide in printed
+        }
     labels = {guide: method_title(guide) for panel in gains.values() for guide in panel}
     return grouped_bars(gains, labels=labels, published=published, from_zero=True, columns=2)
 
 
-def _guide_gains(content: Mapping[str, Any] | None) -> dict[str, np.ndarray]:
-    """Return, for each guide, the gains in the main test metric over the run without a guide.
-
-    There is one gain for each seed that was run with and without the guide.
-    """
-    runs = (content or {}).get("runs", {})
-    if "none" not in runs:
-        return {}
-    found = {}
-    for guide in METHOD_ORDER:
-        if guide in runs and guide != "none":
-            gains = _subtract(runs[guide]["result"], runs["none"]["result"])
-            if gains.size:
-                found[guide] = gains
-    return found
-
-
-def _draw_layers(contents: Mapping[str, Any], layers: sweeps.Results) -> Figure:
+def _draw_layers(results: Results) -> Figure:
     """Draw Figure 3: the main test metric against the guided layer, one panel per guide."""
-    panels = {
-        method_title(guide): {guide: {layer: _values(result) for layer, result in by_layer.items()}}
-        if by_layer
-        else {}
-        for guide, by_layer in layers.items()
-    }
-    none = sweeps.find_unguided(contents)
+    frames, metric = selections.layer_frames(results), selections.find_criterion(results)
+    found = {guide: _values(frames, guide, metric) for guide in LAYER_GUIDES}
+    panels = {method_title(g): {g: by_layer} if by_layer else {} for g, by_layer in found.items()}
+    none = _values({0: results.scores(BASE, metric)}, "none", metric)
     return sweep_figure(
         panels,
-        option_values=list(sweeps.list_layers(contents)),
+        option_values=list(frames),
         xlabel="guided layer",
-        ylabel=f"test {metric_title(_find_criterion(layers))}",
-        baseline=None if none is None else ("no guide ± standard deviation", _values(none)),
-        labels={guide: method_title(guide) for guide in layers},
+        ylabel=f"test {metric_title(metric)}",
+        baselines=dict.fromkeys(panels, {"no guide ± standard deviation": none[0]} if none else {}),
+        labels={guide: method_title(guide) for guide in LAYER_GUIDES},
     )
 
 
-def _draw_shares(shares: sweeps.Results) -> Figure:
-    """Draw Figure 6: test metric and gain of every guide against the share of the training set.
-
-    The gain is the metric with the guide minus the metric without a guide.
-    """
-    criterion, none = _find_criterion(shares), shares["none"]
-    values = {
-        guide: {share: _values(result) for share, result in by_share.items()}
-        for guide, by_share in shares.items()
-        if by_share
-    }
-    gains = {
-        guide: {
-            share: _subtract(result, none[share])
-            for share, result in by_share.items()
-            if share in none
-        }
-        for guide, by_share in shares.items()
-        if by_share and guide != "none"
-    }
+def _draw_shares(results: Results) -> Figure:
+    """Draw Figure 6: test metric and gain of every guide against the share of the training set."""
+    frames, metric = selections.share_frames(results), selections.find_criterion(results)
+    differences = {share: _subtract_none(frame) for share, frame in frames.items()}
+    values, gains = (
+        {guide: by for guide in SHARE_GUIDES if (by := _values(one, guide, metric))}
+        for one in (frames, differences)
+    )
     gain_title = "minus no guide, paired by seed"
-    panels = {metric_title(criterion, unit=False): values, gain_title: gains}
+    panels = {metric_title(metric, unit=False): values, gain_title: gains}
     return sweep_figure(
         panels,
-        option_values=list(sweeps.SHARES),
+        option_values=list(selections.SHARES),
         xlabel="share of the training set (%)",
-        ylabel=dict(zip(panels, (f"test {metric_title(criterion)}", "points"), strict=True)),
+        ylabel=dict(zip(panels, (f"test {metric_title(metric)}", "points"), strict=True)),
         differences=[gain_title],
-        labels={guide: method_title(guide) for guide in shares},
+        labels={guide: method_title(guide) for guide in SHARE_GUIDES},
     )
 
 
@@ -168,31 +147,86 @@ def _draw_components(guided: Mapping[str, Any]) -> Figure:
     return head_components(points, explained=guided["explained"])
 
 
-def _values(result: Any) -> np.ndarray:
-    """Return the main test metric of every seed, shape (seeds,).
+def head_components(
+    points: Mapping[str, np.ndarray | Array],
+    *,
+    explained: Sequence[float] | None = None,
+    columns: int = 4,
+) -> Figure:
+    """Draw one panel per model, with one point per head. The colour shows the layer of the head.
 
-    Metrics that are fractions, such as accuracy, are multiplied by 100.
+    All panels share the same axes, so that distances between heads can be compared.
+
+    Args:
+      points: Coordinates of the heads of one model by panel title, shape (L, N, 2). The principal
+        components are the same for all models. A title may have several lines.
+      explained: Share of the variance that each of the two components explains, for the axis
+        labels. None omits the shares.
+      columns: Maximum number of panels in a row.
     """
-    criterion = result["criterion"]
-    scale = 100 if criterion in PERCENT_METRICS else 1
-    return scale * np.asarray(list(values_by_seed(result, "test", criterion).values()))
+    if not points:
+        raise ValueError("points must hold at least one model; got none.")
+    if columns < 1:
+        raise ValueError(f"columns must be at least 1; got {columns}.")
+    layers = len(np.asarray(next(iter(points.values()))))
+    arrays = {
+        title: style.check_array(f"points[{title!r}]", heads, (layers, "N", 2))
+        for title, heads in points.items()
+    }
+    every = np.concatenate([array.reshape(-1, 2) for array in arrays.values()])
+    middle = (every.max(0) + every.min(0)) / 2
+    half = 1.08 * float((every.max(0) - every.min(0)).max() / 2 or 1)  # All points may coincide.
+    shares = [""] * 2 if explained is None else [f" ({100 * share:.0f} %)" for share in explained]
+    colours = matplotlib.colormaps["viridis"](np.linspace(0, 0.92, layers))
+    with style.use_style():
+        rows, columns = style.grid_shape(len(arrays), max_columns=columns)
+        legend_columns = -(-layers // (LAYERS_IN_A_COLUMN * rows))
+        width = 2.4 + 0.5 * (legend_columns - 1) / columns
+        figure, grid = style.make_panels(rows, columns, width=width, height=2.5)
+        for i, (axes, (title, heads)) in enumerate(zip(grid, arrays.items(), strict=False)):
+            axes.set_title(title)
+            _draw_heads(axes, heads, colours)
+            axes.set_xlim(middle[0] - half, middle[0] + half)
+            axes.set_ylim(middle[1] - half, middle[1] + half)
+            axes.set_aspect("equal")
+            axes.xaxis.set_major_locator(MaxNLocator(4))
+            axes.yaxis.set_major_locator(MaxNLocator(4))
+            axes.set_xlabel(f"component 1{shares[0]}")
+            if i % columns == 0:
+                axes.set_ylabel(f"component 2{shares[1]}")
+            else:
+                axes.tick_params(labelleft=False)
+        for axes in grid[len(arrays) :]:
+            axes.remove()
+        handles = [
+            Line2D([], [], **_marker(layer), color=colours[layer]) for layer in range(layers)
+        ]
+        names = [str(layer + 1) for layer in range(layers)]
+        figure.legend(
+            handles,
+            names,
+            loc="outside right center",
+            ncols=legend_columns,
+            title="layer",
+            title_fontsize=8,
+        )
+        return style.finish_layout(figure)
 
 
-def _subtract(result: Any, none: Any) -> np.ndarray:
-    """Return the main test metric with a guide minus the same metric without a guide.
-
-    The array has one value for each seed that was run with and without the guide.
-
-    Metrics that are fractions, such as accuracy, are multiplied by 100.
-    """
-    criterion = result["criterion"]
-    first, second = (values_by_seed(one, "test", criterion) for one in (result, none))
-    scale = 100 if criterion in PERCENT_METRICS else 1
-    return scale * np.asarray([first[seed] - second[seed] for seed in first if seed in second])
+def _draw_heads(axes: Axes, heads: np.ndarray, colours: np.ndarray) -> None:
+    """Draw the heads (L, N, 2) of one model as points, and two dotted lines through the origin."""
+    axes.axhline(0, color=style.GREY, linewidth=0.6, linestyle=":", zorder=0)
+    axes.axvline(0, color=style.GREY, linewidth=0.6, linestyle=":", zorder=0)
+    for layer, (coordinates, colour) in enumerate(zip(heads, colours, strict=True)):
+        axes.plot(*coordinates.T, **_marker(layer), color=colour, clip_on=False)
 
 
-def _find_criterion(results: sweeps.Results) -> str:
-    """Return the name of the main metric, as stored in the first result."""
-    return next(
-        result["criterion"] for by_value in results.values() for result in by_value.values()
-    )
+def _marker(layer: int) -> dict[str, Any]:
+    """Return Matplotlib's line properties for the points of a layer, counted from 0."""
+    return {
+        "marker": MARKERS[layer % len(MARKERS)],
+        "markersize": 5,
+        "markeredgecolor": "white",
+        "markeredgewidth": 0.4,
+        "linestyle": "none",
+    }

@@ -26,11 +26,9 @@ the loss weights that the search found:
 import dataclasses
 from typing import Any
 
-PAPERS_RATE = 1e-5
 MDG_AND_PDG_WEIGHTS = (1e-1, 1e-2, 1e-3, 1e-4)
 OTHER_WEIGHTS = (1.0, 1e-1, 1e-2, 1e-3)
 SEARCH_SEEDS, SEARCH_AT_ONCE = 3, 12
-RATES = "_rates"  # suffix of the name of an experiment that searches the learning rate
 
 
 def search_config(config: Any) -> Any:
@@ -44,10 +42,7 @@ def search_config(config: Any) -> Any:
         seeds=SEARCH_SEEDS,
         models_at_once=SEARCH_AT_ONCE,
         guiding=dataclasses.replace(
-            config.guiding,
-            alpha=MDG_AND_PDG_WEIGHTS,
-            beta=MDG_AND_PDG_WEIGHTS,
-            gamma=OTHER_WEIGHTS,
+            config.guiding, alpha=MDG_AND_PDG_WEIGHTS, beta=MDG_AND_PDG_WEIGHTS, gamma=OTHER_WEIGHTS
         ),
         output=dataclasses.replace(config.output, test=False),
     )

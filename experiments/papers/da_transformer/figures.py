@@ -1,20 +1,22 @@
 """Figures 1 to 8 of the DA-Transformer paper, and figures of the attention at each distance."""
 
 import functools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from jaxtyping import Array
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.ticker import MaxNLocator
 
 from distattn_jax import plot
-from distattn_jax.train.results import values_by_seed
-from experiments.papers.bars import grouped_bars
-from experiments.papers.da_transformer.distance_profile import distance_profile
-from experiments.papers.da_transformer.published import SCORES
-from experiments.papers.da_transformer.settings import ADJUSTMENTS, DATA_SETS, MAPPINGS, OURS, ROWS
+from distattn_jax.plot import style
+from experiments.papers.da_transformer.settings import ADJUSTMENTS, MAPPINGS, OURS, ROWS
+from experiments.papers.figures import grouped_bars
 from experiments.papers.formatting import PERCENT_METRICS, method_title, metric_title
-from experiments.papers.pictures import Picture
+from experiments.papers.page import Pictures, read_published
+from experiments.papers.results import Results
 
 # Panels of Figures 4 and 5: experiment -> title, two metrics.
 PANELS = {
@@ -24,99 +26,62 @@ PANELS = {
 }
 
 
-def list_pictures(contents: Mapping[str, Any]) -> Iterator[Picture]:
-    """Yield every figure for which results are stored.
-
-    Args:
-      contents: Stored results by experiment. The value is None if the experiment was not run.
-    """
-    curves = functools.partial(plot.mapping_curves, [-2, -1, 0, 1, 2])
-    yield Picture("figure_1", "Figure 1: the learnable sigmoid", curves)
-    matrices = functools.partial(plot.coefficient_matrices, [1, -1], [-1, 1], length=20)
-    yield Picture("figure_2", "Figure 2: coefficients of four heads", matrices)
-    yield from _list_bars(contents)
-    for name, caption, experiment in (
-        ("figure_6", "Figure 6: w and v of all heads, AG's News", "ag"),
-        ("figure_7", "Figure 7: w and v of all heads, MIND", "mind"),
-        ("figure_7_made_up", "Instead of Figure 7: w and v, artificial log", "mind_made_up"),
-    ):
-        heads = (contents[experiment] or {}).get("heads")
-        if heads:
-            yield Picture(name, caption, functools.partial(_draw_heads, heads))
-    attention = (contents["ag"] or {}).get("attention")
-    if attention:
-        draw = functools.partial(_draw_maps, attention)
-        yield Picture("figure_8", "Figure 8: attention maps of one sentence", draw)
-    for experiment in ("ag", "sst"):
-        profiles = (contents[experiment] or {}).get("distances")
-        if profiles:
-            caption = f"Attention by distance: {DATA_SETS[experiment]}"
-            draw = functools.partial(_draw_profile, profiles)
-            yield Picture(f"distances_{experiment}", caption, draw)
-
-
-def _list_bars(contents: Mapping[str, Any]) -> Iterator[Picture]:
-    """Yield Figures 3, 4 and 5. Figures without results are left out."""
-    if contents["amazon_rating"] is not None:
-        panels = {metric_title(metric): ("amazon_rating", metric) for metric in ("rmse", "mae")}
-        draw = functools.partial(_draw_bars, contents, panels, ROWS, lower_is_better=tuple(panels))
-        yield Picture("figure_3", "Figure 3: ratings as numbers", draw)
-    panels = {
+def list_pictures(results: Results) -> Pictures:
+    """Return every figure for which results are stored."""
+    found: Pictures = {
+        "figure_1": functools.partial(plot.mapping_curves, [-2, -1, 0, 1, 2]),
+        "figure_2": functools.partial(plot.coefficient_matrices, [1, -1], [-1, 1], length=20),
+    }
+    ratings = {metric_title(metric): ("amazon_rating", metric) for metric in ("rmse", "mae")}
+    forms = {
         f"{title}, {metric_title(metric)}": (experiment, metric)
         for experiment, (title, *metrics) in PANELS.items()
         for metric in metrics
     }
-    for name, caption, methods in (
-        ("figure_4", "Figure 4: mappings", MAPPINGS),
-        ("figure_5", "Figure 5: adjustments", ADJUSTMENTS),
+    for name, panels, methods, options in (
+        ("figure_3", ratings, ROWS, {"lower_is_better": tuple(ratings)}),
+        ("figure_4", forms, (*MAPPINGS, OURS), {"columns": 2}),
+        ("figure_5", forms, (*ADJUSTMENTS, OURS), {"columns": 2}),
     ):
-        if any(_select_runs(contents, experiment, methods) for experiment in PANELS):
-            draw = functools.partial(_draw_bars, contents, panels, (*methods, OURS), columns=2)
-            yield Picture(name, caption, draw)
+        values, published = _select_bars(results, panels, methods)
+        if any(values.values()):
+            labels = {method: method_title(method) for method in methods}
+            found[name] = functools.partial(
+                grouped_bars, values, labels=labels, published=published, **options
+            )
+    for name, draw, experiment, part in (
+        ("figure_6", _draw_heads, "ag", "heads"),
+        ("figure_7", _draw_heads, "mind", "heads"),
+        ("figure_7_made_up", _draw_heads, "mind_made_up", "heads"),
+        ("figure_8", _draw_maps, "ag", "attention"),
+        ("distances_ag", _draw_profile, "ag", "distances"),
+        ("distances_sst", _draw_profile, "sst", "distances"),
+    ):
+        if selected := results.part(experiment, part):
+            found[name] = functools.partial(draw, selected)
+    return found
 
 
-def _draw_bars(
-    contents: Mapping[str, Any],
-    panels: Mapping[str, tuple[str, str]],
-    methods: Sequence[str],
-    **options: Any,
-) -> Figure:
-    """Draw a bar for our result with each method, and mark the published results.
+def _select_bars(
+    results: Results, panels: Mapping[str, tuple[str, str]], methods: Sequence[str]
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return our values and the published ones, by panel and method.
 
     Args:
-      contents: Stored results by experiment. The value is None if the experiment was not run.
-      panels: (experiment, metric) by panel title. A panel without results is marked "not run".
+      results: Results.
+      panels: (experiment, metric) by panel title. A panel that has only DA-Transformer is empty.
       methods: Methods to compare.
-      **options: Further arguments of `grouped_bars`.
     """
     values: dict[str, dict[str, np.ndarray]] = {}
     published: dict[str, dict[str, tuple[float, float]]] = {}
+    printed = read_published("da_transformer")
     for panel, (experiment, metric) in panels.items():
-        scale = 100 if metric in PERCENT_METRICS else 1
-        values[panel] = {
-            method: scale * np.asarray(list(values_by_seed(run["result"], "test", metric).values()))
-            for method, run in _select_runs(contents, experiment, methods).items()
-        }
-        scores = SCORES.get(experiment, {})
-        published[panel] = {
-            method: _parse_score(scores[method][metric])
-            for method in values[panel]
-            if method in scores
-        }
-    labels = {method: method_title(method) for method in methods}
-    return grouped_bars(values, labels=labels, published=published, **options)
-
-
-def _select_runs(
-    contents: Mapping[str, Any], experiment: str, methods: Sequence[str]
-) -> dict[str, Any]:
-    """Return the stored runs of `methods` by method. Methods without a run are omitted.
-
-    Return {} if no method other than DA-Transformer was run.
-    """
-    runs = (contents[experiment] or {}).get("runs", {})
-    found = {method: runs[method] for method in methods if method in runs}
-    return found if set(found) - {OURS} else {}
+        frame = results.scores(experiment, metric) * (100 if metric in PERCENT_METRICS else 1)
+        found = {m: frame[m].dropna().to_numpy() for m in methods if m in frame}
+        values[panel] = found if set(found) - {OURS} else {}
+        rows = printed.get(experiment, {})
+        published[panel] = {m: _parse_score(rows[m][metric]) for m in values[panel] if m in rows}
+    return values, published
 
 
 def _draw_heads(heads: Mapping[str, Any]) -> Figure:
@@ -161,3 +126,84 @@ def _parse_score(printed: str) -> tuple[float, float]:
     """Return mean and standard deviation of a printed number such as "93.01 ± 0.13"."""
     mean, spread = printed.split("±")
     return float(mean), float(spread)
+
+
+def distance_profile(
+    profiles: Mapping[str, np.ndarray | Array],
+    *,
+    uniform: np.ndarray | Array,
+    weights: Mapping[str, np.ndarray | Array] | None = None,
+    labels: Mapping[str, str] | None = None,
+) -> Figure:
+    """Plot the share of attention at each distance |i - j|, with a logarithmic vertical axis.
+
+    Each distance-aware head has its own line: blue for a distance weight w < 0, orange for w > 0,
+    darker for larger |w|. A method without distance weights has a single line, the mean over heads.
+
+    Args:
+      profiles: For each method, the shares of attention at distances 0 to K - 1, averaged over
+        queries and texts, shape (N heads, K).
+      uniform: Shares of attention at the same distances if all keys had equal weights, shape (K,).
+      weights: For each distance-aware method, the distance weights w of its heads, shape (N,).
+      labels: Legend entries by method. A method without an entry appears under its own name.
+    """
+    weights, labels = weights or {}, labels or {}
+    if not profiles:
+        raise ValueError("profiles must hold at least one method; got none.")
+    if any(method not in profiles for method in weights):
+        raise ValueError(f"weights must be of methods in {list(profiles)}; got {list(weights)}.")
+    uniform = _check_shares("uniform", uniform, ("K",))
+    distances = np.arange(len(uniform))
+    colours = style.method_colours(profiles)
+    handles: dict[str, Line2D] = {}
+    with style.use_style():
+        figure, (axes,) = style.make_panels(1, 1, width=6.4, height=3.2)
+        for method, profile in profiles.items():
+            heads = _check_shares(f"profiles[{method!r}]", profile, ("N", len(uniform)))
+            label = labels.get(method, method.replace("_", " "))
+            if method not in weights:
+                mean = heads.mean(0)
+                line = axes.plot(distances, mean, "--", color=colours[method], zorder=3)[0]
+                handles[f"{label},\nmean of {_count_heads(len(heads))}"] = line
+                continue
+            weight = style.check_array(f"weights[{method!r}]", weights[method], (len(heads),))
+            lines = [
+                axes.plot(distances, shares, color=colour, linewidth=1.1)[0]
+                for shares, colour in zip(heads, style.head_colours(weight), strict=True)
+            ]
+            for kind, chosen in (("local ($w<0$)", weight < 0), ("global ($w>0$)", weight >= 0)):
+                if chosen.any():
+                    darkest = np.argmax(np.where(chosen, np.abs(weight), -1))
+                    handles[f"{label},\n{kind}, {_count_heads(chosen.sum())}"] = lines[darkest]
+        handles["uniform attention"] = axes.plot(
+            distances, uniform, ":", color=style.GREY, zorder=3
+        )[0]
+        axes.set(xlabel="distance $|i-j|$", ylabel="share of attention", yscale="log")
+        axes.set_xlim(0, max(len(distances) - 1, 1))
+        axes.xaxis.set_major_locator(MaxNLocator(8, integer=True))
+        figure.legend(
+            list(handles.values()),
+            list(handles),
+            loc="outside right center",
+            labelspacing=0.8,
+            title="darker: larger $|w|$" if weights else None,
+            title_fontsize=8,
+        )
+        return style.finish_layout(figure)
+
+
+def _check_shares(name: str, array: np.ndarray | Array, shape: tuple[str | int, ...]) -> np.ndarray:
+    """Return the array as float64.
+
+    Raise a ValueError if the array has another shape, has negative values, or is all 0.
+    """
+    shares = style.check_array(name, array, shape)
+    if not (shares.min() >= 0 and shares.max() > 0):
+        span = f"{shares.min():g} to {shares.max():g}"
+        raise ValueError(f"{name} must be shares, none below 0 and not all 0; got {span}.")
+    return shares
+
+
+def _count_heads(count: int | np.integer) -> str:
+    """Format a number of heads as "1 head" or "2 heads"."""
+    return f"{count} head{'' if count == 1 else 's'}"

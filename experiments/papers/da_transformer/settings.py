@@ -14,16 +14,17 @@ from typing import Any
 
 from experiments.recipes.ag import METHODS as ROWS
 
-__all__ = ["ADJUSTMENTS", "DATA_SETS", "MAPPINGS", "OURS", "ROWS", "search_config"]
+__all__ = ["ADJUSTMENTS", "MAPPINGS", "METRICS", "OURS", "ROWS", "search_config"]
 
 OURS = "distance_aware"
-DATA_SETS = {
-    "ag": "AG's News",
-    "amazon": "Amazon Electronics",
-    "sst": "SST",
-    "snli": "SNLI",
-    "mind": "MIND",
-}  # recipe -> name of the data set
+CLASSIFICATION = ("accuracy", "macro_f")
+RANKING = ("auc", "mrr", "ndcg@5", "ndcg@10")
+# Metrics of Tables 3 to 5 and Figure 3, by experiment. The first one is the criterion.
+METRICS = {
+    **dict.fromkeys(("ag", "amazon", "sst", "snli"), CLASSIFICATION),
+    "amazon_rating": ("rmse", "mae"),
+    **dict.fromkeys(("mind", "mind_made_up"), RANKING),
+}
 MAPPINGS = (
     "distance_aware_clip",
     "distance_aware_linear",

@@ -18,20 +18,9 @@ POSITIONS = {
     RELATIVE: "relative",
     "relative_and_absolute": "relative and absolute",
 }
-# Table 3: method -> whether values and keys have position vectors.
-ABLATIONS = {
-    RELATIVE: ("yes", "yes"),
-    "relative_position_keys": ("no", "yes"),
-    "relative_position_values": ("yes", "no"),
-    "no_positions": ("no", "no"),
-}
-
 # Experiments with the recipe of a published model of Multi30k (Wu et al. 2021), each with
 # several learning rates or dropout rates -> where dropout is applied.
-TINY = {
-    "multi30k_tiny": "everywhere",
-    "multi30k_tiny_rates": "of embeddings and residual sums",
-}
+TINY = {"multi30k_tiny": "everywhere", "multi30k_tiny_rates": "of embeddings and residual sums"}
 
 # Experiment -> source sentence. The report draws the position vectors of these experiments, and
 # the attention between the words of the sentence and its translation.

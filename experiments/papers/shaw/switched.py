@@ -6,18 +6,14 @@ clipped for keys and for values: -1 means no position vectors, and a `value_dist
 the distance of the keys. `sinusoids` is 1 if sinusoidal position encodings are added.
 """
 
+import itertools
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 from distattn_jax.models.methods import SAME_AS_KEYS
 from distattn_jax.train.results import group_by_setting
-from experiments.papers.shaw.settings import (
-    DATA_SETS,
-    DISTANCES,
-    RELATIVE,
-    SIZES,
-    experiment_name,
-)
+from experiments.papers.shaw.settings import DATA_SETS, DISTANCES, RELATIVE, SIZES, experiment_name
+from experiments.papers.stored_results import SEARCHED
 
 SWITCHED = "switched_positions"
 BASE_DISTANCE = 16  # k of the base model in the paper
@@ -66,9 +62,7 @@ def split_run(run: Mapping[str, Any]) -> dict[Kind, dict[str, Any]]:
     return runs
 
 
-def add_switched_runs(
-    contents: Mapping[str, Any], stored: Mapping[str, Mapping[str, Any]]
-) -> dict[str, Any]:
+def add_switched_runs(stored: Mapping[str, Any]) -> dict[str, Any]:
     """Return the results by experiment, with a separate run for each part of a switched run.
 
     A part has the models of one kind of positions. It is added to these experiments:
@@ -79,22 +73,21 @@ def add_switched_runs(
       experiment of Table 2: the experiment of Table 2 with this k. Only the small model has one.
     - Other kinds of positions: the experiment of Tables 1 and 3.
 
-    A part never replaces another run of the experiment.
+    A part never replaces another run of the experiment. Searches stay as they are.
 
     Args:
-      contents: Stored results by experiment. The value is None if the experiment was not run.
-      stored: Stored results of all experiments whose names begin with a data set and a size, except
-        searches.
+      stored: Stored results by experiment.
     """
-    added = dict(contents)
-    for data in DATA_SETS:
-        for size in SIZES:
-            main = experiment_name(data, size)
-            for name, content in stored.items():
-                if name.startswith(main) and SWITCHED in content["runs"]:
-                    runs = split_run(content["runs"][SWITCHED])
-                    for target, kind in _find_targets(name, runs, data, size):
-                        added[target] = _add_run(added.get(target), content, target, kind, runs)
+    added = dict(stored)
+    for data, size in itertools.product(DATA_SETS, SIZES):
+        for name, content in stored.items():
+            is_part = name.startswith(experiment_name(data, size)) and not name.endswith(SEARCHED)
+            if is_part and SWITCHED in content["runs"]:
+                runs = split_run(content["runs"][SWITCHED])
+                for target, kind in _find_targets(name, runs, data, size):
+                    before = added.get(target) or {"data": content["data"], "runs": {}}
+                    parts = {kind.method: runs[kind], **before["runs"]}
+                    added[target] = {"experiment": target, **before, "runs": parts}
     return added
 
 
@@ -119,23 +112,3 @@ def _find_targets(
         is_sweep = len(distances) > 1 or name == own
         if is_relative and is_sweep and size == SIZES[0] and kind.distance in DISTANCES:
             yield own, kind
-
-
-def _add_run(
-    content: Mapping[str, Any] | None,
-    source: Mapping[str, Any],
-    name: str,
-    kind: Kind,
-    runs: Mapping[Kind, Any],
-) -> dict[str, Any]:
-    """Return the results of an experiment with one more run.
-
-    Args:
-      content: Results of the experiment, or None if there are none yet.
-      source: Results of the experiment that contains the switched run.
-      name: Name of the experiment.
-      kind: Kind of positions of the run to add.
-      runs: Parts of the switched run by kind of positions.
-    """
-    before = content or {"experiment": name, "data": source["data"], "runs": {}}
-    return {**before, "runs": {kind.method: runs[kind], **before["runs"]}}

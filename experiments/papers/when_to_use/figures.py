@@ -5,8 +5,8 @@ longer texts, and the accuracy of classifiers of film reviews.
 """
 
 import functools
-from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -14,89 +14,88 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
 from distattn_jax.models import METHODS
-from distattn_jax.plot.style import (
-    GREY,
-    METHOD_COLOURS,
-    PALETTE,
-    finish_layout,
-    grid_shape,
-    make_panels,
-    use_style,
-)
-from experiments.papers.line_labels import Line, label_lines
-from experiments.papers.pictures import Picture
-from experiments.papers.statistics import summarize
-from experiments.papers.when_to_use import language_models, reviews
-from experiments.papers.when_to_use.settings import (
-    CUTS,
-    ENCODERS,
-    LENGTHS,
-    LONGER_TRAINED_LENGTH,
-    OURS,
-    TRAINED_LENGTH,
-)
-from experiments.papers.when_to_use.tables import Contents
+from distattn_jax.plot import style
+from distattn_jax.plot.style import GREY, METHOD_COLOURS, PALETTE
+from experiments.papers.figures import Line, label_lines
+from experiments.papers.page import Pictures
+from experiments.papers.results import Results
+from experiments.papers.when_to_use import language_models
+from experiments.papers.when_to_use.language_models import list_measured, perplexities
+from experiments.papers.when_to_use.settings import CUTS, ENCODERS, LENGTHS, OURS, TRAINED_LENGTHS
 
-NAME = "when_to_use_lengths"
-CAPTION = "Language models and film reviews by length of the text"
 UNIFORM = "uniform attention"
+SHORT, LONG = TRAINED_LENGTHS
+# Methods of which the figure shows the best one on the longest texts, and their lines. Without a
+# colour, the line has the colour of the method in all figures. Some methods have pale colours for
+# areas, and lines need darker ones.
+FAMILIES: tuple[tuple[tuple[str, ...], Line], ...] = (
+    (("no_positions",), Line("")),
+    (("vanilla",), Line("")),
+    (("relative_position", "transformer_xl", "adapted"), Line("")),
+    ((OURS,), Line("")),
+    (tuple(m for m in METHODS if m.startswith(f"{OURS}_")), Line(METHOD_COLOURS[OURS], "--")),
+    (("alibi", "kerple_log", "kerple_power"), Line(PALETTE["sky"])),
+    (("t5_bias",), Line("#855a22")),
+)
 
 
-class Family(NamedTuple):
-    """Methods of which the figure shows the best one on the longest texts.
+class Panel(NamedTuple):
+    """Panel of the figure.
 
     Attributes:
-      methods: Attention variants.
-      colour: Colour of the line. None means the colour of the method in all figures.
-      style: Style of the line.
+      question: Title.
+      explanation: Description of what was measured, below the title.
+      ylabel: Label of the vertical axis.
+      values: Values at each place, by method.
+      lines: Appearance of the lines that have a label. All other lines are grey.
+      marks: Trained lengths, marked by vertical lines.
+      spread: Standard deviation at each place, by method.
+      places: Numbers of tokens or words.
     """
 
-    methods: tuple[str, ...]
-    colour: str | None = None
-    style: str = "-"
+    question: str
+    explanation: str
+    ylabel: str
+    values: Mapping[str, Sequence[float]]
+    lines: Mapping[str, Line]
+    marks: Sequence[int] = ()
+    spread: Mapping[str, np.ndarray] | None = None
+    places: Sequence[int] = LENGTHS
 
 
-# Some methods have pale colours for areas. Lines need darker ones.
-FAMILIES = (
-    Family(("no_positions",)),
-    Family(("vanilla",)),
-    Family(("relative_position", "transformer_xl", "adapted")),
-    Family((OURS,)),
-    Family(tuple(m for m in METHODS if m.startswith(f"{OURS}_")), METHOD_COLOURS[OURS], "--"),
-    Family(("alibi", "kerple_log", "kerple_power"), PALETTE["sky"]),
-    Family(("t5_bias",), "#855a22"),
-)
+def list_pictures(results: Results) -> Pictures:
+    """Return the figure if language models were run."""
+    draw = functools.partial(draw_lengths, results)
+    return {"when_to_use_lengths": draw} if list_measured(results) else {}
 
 
-def list_pictures(contents: Contents) -> Iterator[Picture]:
-    """Yield the figure if language models were run.
-
-    Args:
-      contents: Stored results by experiment. The value is None if the experiment was not run.
-    """
-    if language_models.list_measured(contents):
-        yield Picture(NAME, CAPTION, functools.partial(draw_lengths, contents))
-
-
-def draw_lengths(contents: Contents) -> Figure:
-    """Draw one panel for each question. A panel is left out if its runs are missing.
-
-    Args:
-      contents: Stored results by experiment.
-    """
-    draws = [_draw_perplexity, _draw_far_attention]
-    if any(language_models.compare_trainings(contents, LENGTHS[-1]).values()):
-        draws.append(_draw_trainings)
-    if find_gains(contents):
-        draws.append(_draw_gains)
-    with use_style():
-        rows, columns = grid_shape(len(draws), max_columns=2)
-        figure, panels = make_panels(rows, columns, width=4.6, height=3.6)
-        for draw, axes in zip(draws, panels, strict=False):
-            draw(axes, contents)
-        for axes in panels[len(draws) :]:
+def draw_lengths(results: Results) -> Figure:
+    """Draw one panel for each question. A panel is left out if its runs are missing."""
+    panels = [_perplexity_panel(results), _far_panel(results)]
+    effects = find_training_effects(results)
+    if effects:
+        explanation = f"trained on {LONG} instead of {SHORT} tokens, with as many tokens in total"
+        lines = choose_methods(list(effects))
+        panels.append(
+            Panel(
+                "Does it help to train on longer texts?",
+                explanation,
+                "change of perplexity (%, negative: better)",
+                {method: effects[method] for method in lines},
+                lines,
+                TRAINED_LENGTHS,
+            )
+        )
+    if gains := find_gains(results):
+        panels.append(_gains_panel(gains))
+    with style.use_style():
+        rows, columns = style.grid_shape(len(panels), max_columns=2)
+        figure, grid = style.make_panels(rows, columns, width=4.6, height=3.6)
+        for axes, panel in zip(grid, panels, strict=False):
+            _draw_panel(axes, panel)
+        for axes in grid[len(panels) :]:
             axes.remove()
-        return finish_layout(figure)
+        return style.finish_layout(figure)
 
 
 def choose_methods(ranked: Sequence[str]) -> dict[str, Line]:
@@ -106,14 +105,64 @@ def choose_methods(ranked: Sequence[str]) -> dict[str, Line]:
       ranked: Attention variants, best first.
     """
     chosen = {}
-    for family in FAMILIES:
-        best = next((method for method in ranked if method in family.methods), None)
+    for methods, line in FAMILIES:
+        best = next((method for method in ranked if method in methods), None)
         if best is not None:
-            chosen[best] = Line(family.colour or METHOD_COLOURS[best], family.style)
+            chosen[best] = line._replace(colour=line.colour or METHOD_COLOURS[best])
     return chosen
 
 
-def find_gains(contents: Contents) -> dict[str, list[np.ndarray]]:
+def _perplexity_panel(results: Results) -> Panel:
+    """Return the perplexity of the test set, with the methods that are not chosen in grey."""
+    measured = list_measured(results)
+    means = [perplexities(results, length).mean() for length in LENGTHS]
+    lines = choose_methods(measured)
+    note = "; grey: other methods" if len(measured) > len(lines) else ""
+    return Panel(
+        "How well do language models predict longer texts?",
+        f"small models, trained on texts of {SHORT} tokens{note}",
+        "perplexity (lower is better)",
+        {method: [one.get(method, float("nan")) for one in means] for method in measured},
+        lines,
+        (SHORT,),
+    )
+
+
+def _far_panel(results: Results) -> Panel:
+    """Return the share of the attention on far tokens, and that of uniform attention."""
+    lines, values = choose_methods(list_measured(results)), {}
+    for method in lines:
+        found = [language_models.far_shares(results, method, length) for length in LENGTHS]
+        percent = [100 * float(share.mean()) for share in found if share is not None]
+        if len(percent) == len(LENGTHS):
+            values[method] = percent
+    uniform = [100 * language_models.uniform_share(results, length) for length in LENGTHS]
+    if np.isfinite(uniform).all():
+        lines[UNIFORM], values[UNIFORM] = Line(GREY, ":"), uniform
+    explanation = f"the same models; far: more than {SHORT} tokens away"
+    question = "How much attention goes to far tokens?"
+    return Panel(question, explanation, "share of the attention (%)", values, lines, (SHORT,))
+
+
+def find_training_effects(results: Results) -> dict[str, list[float]]:
+    """Return the change of the perplexity, in percent, by training on longer texts.
+
+    Returns:
+      Dict from the method to the change at each length of the test set, best method first. Empty
+      if both trainings had different data.
+    """
+    compared = language_models.compare_trainings(results, LENGTHS[-1])
+    before, after = (
+        [perplexities(results, length, n).mean() for length in LENGTHS] for n in TRAINED_LENGTHS
+    )
+    return {
+        method: [100 * b[method] / a[method] - 100 for a, b in zip(before, after, strict=True)]
+        for method in list_measured(results)
+        if compared.get(method) and all(method in means for means in (*before, *after))
+    }
+
+
+def find_gains(results: Results) -> dict[str, list[np.ndarray]]:
     """Return the accuracy of each method minus that without positions, in points.
 
     Methods that were not run at every length are left out.
@@ -121,187 +170,76 @@ def find_gains(contents: Contents) -> dict[str, list[np.ndarray]]:
     Returns:
       Dict from the method to an array over seeds for each cut of reviews.
     """
-    found = reviews.find_accuracies(contents)
-    gains = {}
-    for method in ENCODERS:
-        pairs = [
-            (found.get(cut, {}).get(method), found.get(cut, {}).get("no_positions")) for cut in CUTS
-        ]
-        if method != "no_positions" and all(a and b for a, b in pairs):
-            gains[method] = [
-                100 * np.asarray([a[seed] - b[seed] for seed in a if seed in b])  # type: ignore[index,union-attr,operator]
-                for a, b in pairs
-            ]
-    return gains
-
-
-def _draw_perplexity(axes: Axes, contents: Contents) -> None:
-    """Draw the perplexity of the test set, with the methods that are not chosen in grey."""
-    measured = language_models.list_measured(contents)
-    lines, ends = choose_methods(measured), {}
-    found = [language_models.find_perplexities(contents, length) for length in LENGTHS]
-    for method in measured:
-        means = [
-            summarize(scores[method].values()).mean if method in scores else float("nan")
-            for scores in found
-        ]
-        if method in lines:
-            _draw_line(axes, means, method, lines[method])
-            ends[method] = means[-1]
-        else:
-            axes.plot(LENGTHS, means, color="#d0d0d0", linewidth=0.8, zorder=1)
-    _set_perplexity_axis(axes)
-    note = "; grey: other methods" if len(measured) > len(lines) else ""
-    _set_title(
-        axes,
-        "How well do language models predict longer texts?",
-        f"small models, trained on texts of {TRAINED_LENGTH} tokens{note}",
-    )
-    _finish_lengths(axes)
-    label_lines(axes, ends, lines, strong=OURS)
-
-
-def _draw_far_attention(axes: Axes, contents: Contents) -> None:
-    """Draw the share of the attention on far tokens, and that of uniform attention."""
-    lines, ends = choose_methods(language_models.list_measured(contents)), {}
-    for method, line in lines.items():
-        found = [language_models.far_shares(contents, method, length) for length in LENGTHS]
-        percent = [100 * float(share.mean()) for share in found if share is not None]
-        if len(percent) == len(LENGTHS):
-            _draw_line(axes, percent, method, line)
-            ends[method] = percent[-1]
-    uniform = [100 * language_models.uniform_share(contents, length) for length in LENGTHS]
-    if np.isfinite(uniform).all():
-        lines[UNIFORM], ends[UNIFORM] = Line(GREY, ":"), uniform[-1]
-        _draw_line(axes, uniform, UNIFORM, lines[UNIFORM])
-    axes.set_ylabel("share of the attention (%)")
-    axes.set_ylim(-3, 103)
-    _set_title(
-        axes,
-        "How much attention goes to far tokens?",
-        f"the same models; far: more than {TRAINED_LENGTH} tokens away",
-    )
-    _finish_lengths(axes)
-    label_lines(axes, ends, lines, strong=OURS)
-
-
-def find_training_effects(contents: Contents) -> dict[str, list[float]]:
-    """Return the change of the perplexity, in percent, by training on longer texts.
-
-    Returns:
-      Dict from the method to the change at each length of the test set, best method first.
-    """
-    found = [
-        [language_models.find_perplexities(contents, length, trained=n) for length in LENGTHS]
-        for n in (TRAINED_LENGTH, LONGER_TRAINED_LENGTH)
-    ]
+    frames = [results.scores(f"imdb_{cut}", "accuracy") for cut in CUTS]
     return {
         method: [
-            100 * (summarize(after[method].values()).mean / summarize(before[method].values()).mean)
-            - 100
-            for before, after in zip(*found, strict=True)
+            100 * (frame[method] - frame["no_positions"]).dropna().to_numpy() for frame in frames
         ]
-        for method in language_models.list_measured(contents)
-        if all(method in scores for lengths in found for scores in lengths)
+        for method in ENCODERS
+        if method != "no_positions" and all({method, "no_positions"} <= set(one) for one in frames)
     }
 
 
-def _draw_trainings(axes: Axes, contents: Contents) -> None:
-    """Draw the change of the perplexity by training on longer texts, by length of the test set."""
-    effects = find_training_effects(contents)
-    lines = choose_methods(list(effects))
-    for method, line in lines.items():
-        _draw_line(axes, effects[method], method, line)
-    axes.axhline(0, color=GREY, linewidth=1.0, linestyle=":")
-    axes.set_ylabel("change of perplexity (%, negative: better)")
-    _set_title(
-        axes,
-        "Does it help to train on longer texts?",
-        f"trained on {LONGER_TRAINED_LENGTH} instead of {TRAINED_LENGTH} tokens, "
-        "with as many tokens in total",
-    )
-    _finish_lengths(axes, trained=(TRAINED_LENGTH, LONGER_TRAINED_LENGTH))
-    label_lines(axes, {m: effects[m][-1] for m in lines}, lines, strong=OURS)
-
-
-def _draw_gains(axes: Axes, contents: Contents) -> None:
-    """Draw the gain of each method over no positions, mean ± standard deviation over seeds."""
-    gains = find_gains(contents)
+def _gains_panel(gains: Mapping[str, Sequence[np.ndarray]]) -> Panel:
+    """Return the gain of each method over no positions, mean ± standard deviation over seeds."""
+    values = {method: [float(one.mean()) for one in found] for method, found in gains.items()}
+    spread = {
+        method: np.asarray([one.std(ddof=1) if len(one) > 1 else 0.0 for one in found])
+        for method, found in gains.items()
+    }
     lines = {method: Line(METHOD_COLOURS[method]) for method in gains}
-    ends = {}
-    for i, (method, values) in enumerate(gains.items()):
-        means = np.asarray([summarize(one).mean for one in values])
-        spread = np.asarray([summarize(one).std or 0.0 for one in values])
-        # Each method is moved sideways a little, so that lines of the spread do not overlap.
-        places = np.asarray(CUTS) * 2 ** (0.06 * (i - (len(gains) - 1) / 2))
-        colour = lines[method].colour
-        axes.vlines(places, means - spread, means + spread, color=colour, linewidth=0.9, alpha=0.4)
-        _draw_line(axes, means, method, lines[method], places=places, marker="o")
-        ends[method] = means[-1]
-    axes.axhline(0, color=GREY, linewidth=1.0, linestyle=":")
-    axes.set_xscale("log", base=2)
-    axes.set_xticks(CUTS, [str(cut) for cut in CUTS])
-    axes.minorticks_off()
-    axes.set_xlim(right=CUTS[-1] * 2**0.2)
-    axes.set_xlabel("words of a review")
-    axes.set_ylabel("accuracy minus no positions (points)")
-    _set_title(
-        axes,
+    return Panel(
         "How much do positions help to classify film reviews?",
         "small classifiers; mean ± standard deviation over seeds",
-    )
-    lines["no_positions"], ends["no_positions"] = Line(GREY, ":"), 0.0
-    label_lines(axes, ends, lines, strong=OURS)
-
-
-def _draw_line(
-    axes: Axes,
-    values: Sequence[float] | np.ndarray,
-    method: str,
-    line: Line,
-    *,
-    places: Sequence[int] | np.ndarray = LENGTHS,
-    marker: str = "",
-) -> None:
-    """Draw the line of a method. DA-Transformer is thick and in front."""
-    ours = method == OURS
-    axes.plot(
-        places,
-        values,
-        color=line.colour,
-        linestyle=line.style,
-        linewidth=2.6 if ours else 1.5,
-        marker=marker,
-        markersize=3.5,
-        zorder=3 if ours else 2,
+        "accuracy minus no positions (points)",
+        {**values, "no_positions": [0.0] * len(CUTS)},
+        {**lines, "no_positions": Line(GREY, ":")},
+        spread=spread,
+        places=CUTS,
     )
 
 
-def _set_perplexity_axis(axes: Axes) -> None:
-    """Make the vertical axis logarithmic, with round numbers."""
-    axes.set_yscale("log")
-    axes.yaxis.set_major_locator(LogLocator(subs=(1, 1.2, 1.5, 2, 2.5, 3, 4, 6, 8)))
-    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-    axes.yaxis.set_minor_locator(NullLocator())
-    axes.set_ylabel("perplexity (lower is better)")
-
-
-def _finish_lengths(axes: Axes, *, trained: Sequence[int] = (TRAINED_LENGTH,)) -> None:
-    """Set the horizontal axis of language models, and mark the trained lengths."""
-    axes.set_xscale("log", base=2)
-    axes.set_xticks(LENGTHS, [str(length) for length in LENGTHS])
-    axes.xaxis.set_minor_locator(NullLocator())
-    axes.set_xlabel("tokens of a text")
-    axes.set_xlim(right=LENGTHS[-1])
-    for length in trained:
+def _draw_panel(axes: Axes, panel: Panel) -> None:
+    """Draw the lines of a panel. DA-Transformer is thick and in front."""
+    grey: dict[str, Any] = {"linewidth": 0.8, "zorder": 1}
+    ours: dict[str, Any] = {"linewidth": 2.6, "zorder": 3}
+    for i, (method, values) in enumerate(panel.values.items()):
+        line = panel.lines.get(method)
+        looks = grey if line is None else ours if method == OURS else {"linewidth": 1.5}
+        colour, dashes = line or ("#d0d0d0", "-")
+        places = np.asarray(panel.places, float)
+        if panel.spread and method in panel.spread:
+            # Each method is moved sideways a little, so that lines of the spread do not overlap.
+            places *= 2 ** (0.06 * (i - (len(panel.spread) - 1) / 2))
+            low, high = (values + sign * panel.spread[method] for sign in (-1, 1))
+            axes.vlines(places, low, high, color=colour, linewidth=0.9, alpha=0.4)
+            looks = {**looks, "marker": "o", "markersize": 3.5}
+        axes.plot(places, values, color=colour, linestyle=dashes, **looks)
+    if min(map(min, panel.values.values())) < 0:
+        axes.axhline(0, color=GREY, linewidth=1.0, linestyle=":")
+    for length in panel.marks:
         axes.axvline(length, color=GREY, linewidth=0.8, linestyle=":", zorder=0)
+    _set_axes(axes, panel)
+    ends = {method: panel.values[method][-1] for method in panel.lines if method in panel.values}
+    label_lines(axes, ends, panel.lines, strong=OURS)
 
 
-def _set_title(axes: Axes, question: str, explanation: str) -> None:
-    """Write a question above a panel, and below it in grey what was measured."""
-    axes.set_title(question, loc="left", pad=19, fontweight="bold")
+def _set_axes(axes: Axes, panel: Panel) -> None:
+    """Set the axes of a panel, and write its question and explanation above it."""
+    axes.set_xscale("log", base=2)
+    axes.set_xticks(panel.places, [str(place) for place in panel.places])
+    axes.xaxis.set_minor_locator(NullLocator())
+    axes.set_xlim(right=panel.places[-1] * (2**0.2 if panel.spread else 1))
+    axes.set_xlabel("words of a review" if panel.spread else "tokens of a text")
+    axes.set_ylabel(panel.ylabel)
+    if panel.ylabel.startswith("perplexity"):
+        axes.set_yscale("log")
+        axes.yaxis.set_major_locator(LogLocator(subs=(1, 1.2, 1.5, 2, 2.5, 3, 4, 6, 8)))
+        axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+        axes.yaxis.set_minor_locator(NullLocator())
+    axes.set_title(panel.question, loc="left", pad=19, fontweight="bold")
     axes.annotate(
-        explanation,
+        panel.explanation,
         (0, 1),
         xytext=(0, 6),
         xycoords="axes fraction",

@@ -1,38 +1,422 @@
-"""Report on where distance helps: summary, details and figures."""
+"""Report on where distance helps: tables, findings, figures, and a table of advice.
 
+A cell contains the mean ± standard deviation over seeds, on the test set, of the setting that was
+chosen on the validation set. A difference is the score of the method of a row minus that of another
+method.
+"""
+
+import itertools
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
-from experiments.papers.paper_report import Report
-from experiments.papers.shaw import report as shaw
-from experiments.papers.stored_results import AnyPath, read_results
-from experiments.papers.when_to_use.advice import advice_table
-from experiments.papers.when_to_use.details import list_details
+import numpy as np
+import pandas as pd
+
+from experiments.papers import formatting, statistics, tables
+from experiments.papers.formatting import EMPTY, NOT_RUN, experiment_title, method_title
+from experiments.papers.page import Report
+from experiments.papers.results import Results
+from experiments.papers.shaw.settings import POSITIONS
+from experiments.papers.tables import Column, Outcomes, join
+from experiments.papers.when_to_use import language_models as lm
+from experiments.papers.when_to_use import settings
 from experiments.papers.when_to_use.figures import list_pictures
-from experiments.papers.when_to_use.settings import EXPERIMENTS
-from experiments.papers.when_to_use.summary import list_findings, list_sections
+from experiments.papers.when_to_use.language_models import LONG, LONGEST, METRIC, SHORT
+from experiments.papers.when_to_use.settings import CUTS, ENCODERS, EXPERIMENTS, LENGTHS, OURS
 
 PAGE = Path(__file__).parent.parent.parent.parent / "docs" / "when_to_use.md"
+DATA = {"tagging": settings.TAGGING, "reviews": settings.REVIEWS}
+# Forms of distance-aware attention that may give far tokens less attention in long texts.
+REMEDIES = (OURS, "distance_aware_linear", "distance_aware_early_add", settings.REMEDY)
+SHOWN = ("vanilla", "no_positions", OURS)  # methods whose figures the advice shows, if run
 
 
-def read_contents(folder: AnyPath) -> dict[str, Any]:
-    """Return the stored results by experiment. The value is None if the experiment was not run."""
-    return {name: read_results(name, folder) for name in EXPERIMENTS}
+# Findings.
 
 
-def list_pages(folder: AnyPath) -> dict[Path, str]:
-    """Return the part of each page of the documentation that is made from stored results."""
-    others = {name: read_results(name, folder) for name in ("ag", "sst")}
-    others["multi30k_small"] = shaw.read_contents(folder)["multi30k_small"]
-    return {PAGE: advice_table(read_contents(folder), others) + "\n"}
+def more_outcomes(results: Results) -> str:
+    """Return which methods gain by longer training, and which orders of pruning are better."""
+    compared: dict[str, Outcomes] = {}
+    for length in (LONG, LONGEST):
+        title = f"Training on {LONG} instead of {SHORT} tokens, at {length}"
+        found = lm.compare_trainings(results, length)
+        compared[title] = {method_title(method): one for method, one in found.items()}
+    for name in EXPERIMENTS:
+        for order, one in compare_pruning(results, name).items():
+            title = f"Half of the heads pruned, {order} first, against a random order"
+            compared[title] = {**compared.get(title, {}), experiment_title(name): one}
+    return tables.outcome_rows(compared, figures=False)
+
+
+def order(results: Results, name: str) -> str:
+    """Return whether the order of methods changes with the length of reviews.
+
+    An F test asks whether differences between methods depend on the length. Only if p < ALPHA, a
+    pair of methods changes its order if one of the two is better at some cut and the other one is
+    better at another cut, both with p < ALPHA.
+
+    Args:
+      results: Results.
+      name: "methods", "p", "swaps", or "correlation" of the ranks at the shortest and longest cut.
+    """
+    found = {cut: results.main_scores(f"imdb_{cut}", ENCODERS) for cut in CUTS}
+    frames = {cut: frame for cut, frame in found.items() if len(frame.columns) > 1}
+    methods = [m for m in ENCODERS if frames and all(m in one for one in frames.values())]
+    if name == "methods":
+        return f"{len(methods)} methods at {', '.join(map(str, frames)) or 'no'} words"
+    if min(len(methods), len(frames)) < 2:
+        return NOT_RUN
+    if name == "correlation":
+        first, *_, last = (list(frame[methods].mean()) for frame in frames.values())
+        return f"{statistics.rank_correlation(first, last):.2f}"
+    p = _order_test(list(frames.values()), methods)
+    if name == "p":
+        return NOT_RUN if p is None else formatting.write_p(p)
+    swaps = _list_swaps(frames, methods) if p is not None and p < statistics.ALPHA else []
+    return "; ".join(swaps) or "none"
+
+
+def _order_test(frames: Sequence[pd.DataFrame], methods: Sequence[str]) -> float | None:
+    """Return p of the F test, or None if fewer than two seeds are complete."""
+    complete = [frame[methods].dropna() for frame in frames]
+    seeds = sorted(set.intersection(*(set(frame.index) for frame in complete)))
+    values = np.asarray([[one[method].loc[seeds] for one in complete] for method in methods])
+    return statistics.interaction_test(values) if len(seeds) > 1 else None
+
+
+def _list_swaps(frames: dict[int, pd.DataFrame], methods: Sequence[str]) -> list[str]:
+    """Return the pairs of methods that change their order."""
+    swaps = []
+    for first, second in itertools.combinations(methods, 2):
+        found = {c: tables.compare(one, "accuracy", first, second) for c, one in frames.items()}
+        groups = tables.group_by_kind(found)
+        better, worse = (
+            ", ".join(map(str, groups[kind])) for kind in (statistics.BETTER, statistics.WORSE)
+        )
+        if better and worse:
+            names = f"{method_title(first)} is better than {method_title(second)}"
+            swaps.append(f"{names} at {better} words and worse at {worse}")
+    return swaps
+
+
+def growth(results: Results, kind: str) -> str:
+    """Return how much the perplexity of methods grows from trained to longest texts.
+
+    Args:
+      results: Results.
+      kind: "worse" lists the methods that get worse, "kept" all others.
+    """
+    frames = [lm.perplexities(results, length) for length in (LONGEST, SHORT)]
+    cells = []
+    for method in lm.list_measured(results):
+        long, short = (tables.by_seed(frame, method) for frame in frames)
+        outcome = statistics.compare_values(METRIC, long, short)
+        if outcome is not None and (outcome.kind == statistics.WORSE) == (kind == "worse"):
+            ratio = frames[0][method].mean() / frames[1][method].mean()
+            cells.append(f"{method_title(method)} {ratio:.2f}")
+    return "; ".join(cells) or "none"
+
+
+def remedy(results: Results, method: str) -> str:
+    """Return the perplexity of the longest texts minus that of DA-Transformer."""
+    outcome = tables.compare(lm.perplexities(results, LONGEST), METRIC, method, OURS)
+    return NOT_RUN if outcome is None else f"{outcome.kind}, {tables.describe(outcome)}"
+
+
+def missing(results: Results) -> str:
+    """Return the experiments and methods that were not run. Language models must be measured."""
+    lines = []
+    measured = {name: lm.list_measured(results, trained) for trained, name in lm.NAMES.items()}
+    for name, methods in EXPERIMENTS.items():
+        found = measured.get(name, results.runs(name))
+        absent = "; ".join(method_title(method) for method in methods if method not in found)
+        if absent:
+            everything = not results.runs(name)
+            lines.append(f"{experiment_title(name)} ({'all methods' if everything else absent})")
+    return "; ".join(lines) or "none"
+
+
+# Tables of encoders.
+
+
+def scores(results: Results, kind: str) -> str:
+    """Return the main metric of the encoders, best of each column in bold.
+
+    Args:
+      results: Results.
+      kind: "tagging" or "reviews".
+    """
+    columns = []
+    for name in DATA[kind]:
+        frame = results.main_scores(name, ENCODERS)
+        cells = tables.mean_cells(frame, results.test_metric(name), bold_best=True)
+        baseline = tables.format_baseline(results, name, name=False)
+        columns.append(Column(experiment_title(name), {"": baseline, **cells}))
+    rows = {"": "no model", **{method: method_title(method) for method in ENCODERS}}
+    return join("method", rows, columns if any(map(results.runs, DATA[kind])) else [])
+
+
+def differences(results: Results, kind: str, *bases: str) -> str:
+    """Return the main metric of encoders minus that of other methods.
+
+    Args:
+      results: Results.
+      kind: "tagging" or "reviews".
+      *bases: Methods that are subtracted.
+    """
+    columns = []
+    for base, name in itertools.product(bases, DATA[kind]):
+        if results.runs(name):
+            frame, metric = results.main_scores(name), results.test_metric(name)
+            found = tables.minus(frame, metric, base, ENCODERS)
+            title = f"{experiment_title(name)}, minus {method_title(base)}"
+            columns.append(tables.difference_column(title, found, base))
+    return join("method", [*ENCODERS, tables.DETECTABLE], columns)
+
+
+# Tables of language models.
+
+
+def lengths(results: Results) -> str:
+    """Return the models of the main trained length, best on the longest texts first.
+
+    Columns: perplexity by length, its difference from DA-Transformer at both ends, and the share of
+    the attention on far tokens in the longest texts.
+    """
+    measured = lm.list_measured(results)
+    columns = _perplexity_columns(results, SHORT)
+    for length in (SHORT, LONGEST):
+        columns.append(_minus_ours(results, length, measured))
+    columns.append(_far_column(results, measured))
+    return join("method", [*measured, tables.DETECTABLE] if measured else [], columns)
+
+
+def longer_training(results: Results) -> str:
+    """Return the models that were trained on longer texts: perplexity, and its difference."""
+    trained = LONG
+    columns = _perplexity_columns(results, trained)
+    columns += [_training_column(results, length) for length in (trained, LONGEST)]
+    measured = lm.list_measured(results, trained)
+    return join("method", [*measured, tables.DETECTABLE] if measured else [], columns)
+
+
+def trainings(results: Results) -> str:
+    """Return the difference of both trained lengths at every test length."""
+    measured = lm.list_measured(results, LONG)
+    columns = [_training_column(results, length) for length in LENGTHS]
+    return join("method", [*measured, tables.DETECTABLE] if measured else [], columns)
+
+
+def remedies(results: Results) -> str:
+    """Return perplexity and attention on far tokens of the remedies."""
+    columns = []
+    for length in (SHORT, LONGEST):
+        frame = lm.perplexities(results, length)
+        frame = frame[[method for method in REMEDIES if method in frame]]
+        cells = tables.mean_cells(frame, METRIC, bold_best=True)
+        columns.append(Column(f"{length} tokens, perplexity", cells))
+        columns.append(_minus_ours(results, length, REMEDIES))
+    columns.append(_far_column(results, REMEDIES))
+    return join("method", REMEDIES if lm.list_measured(results) else [], columns)
+
+
+def _perplexity_columns(results: Results, trained: int) -> list[Column]:
+    """Return the columns of perplexities, one for each length at which any method was measured."""
+    frames = {length: lm.perplexities(results, length, trained) for length in LENGTHS}
+    return [
+        Column(
+            f"{length} tokens",
+            {tables.DETECTABLE: EMPTY, **tables.mean_cells(frame, METRIC, bold_best=True)},
+        )
+        for length, frame in frames.items()
+        if len(frame)
+    ]
+
+
+def _minus_ours(results: Results, length: int, rows: Sequence[str]) -> Column:
+    """Return a column of perplexities minus that of DA-Transformer."""
+    found = tables.minus(lm.perplexities(results, length), METRIC, OURS, rows)
+    title = f"{length} tokens, minus {method_title(OURS)}"
+    return tables.difference_column(title, found, OURS)
+
+
+def _training_column(results: Results, length: int) -> Column:
+    """Return a column of differences between both trained lengths."""
+    title = f"{length} tokens, minus training on {SHORT}"
+    return tables.difference_column(title, lm.compare_trainings(results, length))
+
+
+def _far_column(results: Results, rows: Sequence[str]) -> Column:
+    """Return a column of the attention on far tokens in the longest texts."""
+    cells = {method: _format_share(lm.far_shares(results, method, LONGEST)) for method in rows}
+    return Column(f"{LONGEST} tokens, far attention (%)", {**cells, tables.DETECTABLE: EMPTY})
+
+
+def _format_share(share: np.ndarray | None) -> str:
+    return NOT_RUN if share is None else f"{100 * share.mean():.0f}"
+
+
+def far(results: Results, word: str) -> str:
+    """Return the share of the attention on far tokens, by length.
+
+    The heads of DA-Transformer also have rows of their own, by the sign of w.
+
+    Args:
+      results: Results.
+      word: Trained length.
+    """
+    trained = int(word)
+    lengths = [length for length in LENGTHS if length > trained]
+    weight = np.asarray(results.part(lm.NAMES[trained], "heads", OURS).get("weight", ()))
+    rows = []
+    for method in lm.list_measured(results, trained):
+        shares = [lm.far_shares(results, method, length, trained) for length in lengths]
+        if all(share is None for share in shares):
+            continue
+        rows.append([method_title(method), *map(_format_share, shares)])
+        if method == OURS and weight.size:
+            for sign, chosen in (("<", weight < 0), (">", weight > 0)):
+                parts = (None if share is None else share[chosen] for share in shares)
+                title = f"{method_title(method)}, heads with w {sign} 0"
+                rows.append([title, *map(_format_share, parts)])
+    uniform = (lm.uniform_share(results, length, trained) for length in lengths)
+    rows.insert(0, ["uniform attention", *(f"{100 * share:.0f}" for share in uniform)])
+    header = f"attention (%) on tokens more than {trained} tokens away"
+    table = formatting.markdown_table([header, *(f"{length} tokens" for length in lengths)], rows)
+    return table if len(rows) > 1 else formatting.NOT_RUN_SENTENCE
+
+
+def positions(results: Results, word: str) -> str:
+    """Return the perplexity by position in the longest texts.
+
+    Args:
+      results: Results.
+      word: Trained length.
+    """
+    found = {
+        method: results.part(lm.NAMES[int(word)], METRIC, method, "lengths", str(LONGEST))
+        for method in lm.list_measured(results, int(word))
+    }
+    columns = []
+    for i, start in enumerate(next(iter(found.values()))["starts"] if found else ()):
+        means = {m: np.mean(one["by_position"], axis=0)[i] for m, one in found.items()}
+        columns.append(Column(f"from {start}", {m: f"{mean:.1f}" for m, mean in means.items()}))
+    return join("method", list(found), columns)
+
+
+# Tables of heads.
+
+
+def layers(results: Results) -> str:
+    """Return w and v of the heads of DA-Transformer, by task and layer."""
+    rows = []
+    for name in EXPERIMENTS:
+        heads = results.part(name, "heads", OURS)
+        weight, shape = (np.asarray(heads.get(key, [[]])) for key in ("weight", "shape"))
+        for layer in range(weight.shape[1]):
+            w = weight[:, layer]
+            medians = [
+                f"{np.median(w[sign]):.3f}" if sign.any() else EMPTY for sign in (w < 0, w > 0)
+            ]
+            share, v = f"{100 * (w > 0).mean():.0f}", f"{shape[:, layer].mean():.2f}"
+            rows.append([experiment_title(name), str(layer + 1), share, *medians, v])
+    header = ["heads of", "layer", "w > 0 (% of heads)", "median w < 0", "median w > 0", "mean v"]
+    return formatting.table_or_not_run(header, rows)
+
+
+def pruning(results: Results) -> str:
+    """Return the main validation metric of DA-Transformer without heads, by order of pruning.
+
+    The last column compares the order with the random one at the middle number of pruned heads.
+    """
+    rows, header = [], []
+    for name in EXPERIMENTS:
+        found = results.part(name, "heads", OURS, "pruning")
+        if not found:
+            continue
+        metric, tests = found["criterion"], compare_pruning(results, name)
+        header = [f"without {count} of {found['heads']}" for count in found["counts"]]
+        whole = formatting.format_value(metric, float(np.mean(found["whole"])))
+        for order, values in found["orders"].items():
+            cells = [
+                formatting.format_value(metric, float(mean)) for mean in np.mean(values, axis=0)
+            ]
+            test = tables.format_outcome(tests[order]) if order in tests else EMPTY
+            task = f"{experiment_title(name)}, {formatting.metric_title(metric)}"
+            rows.append([task, order, whole, *cells, test])
+    columns = ["heads of", "pruned first", "all heads", *header, "middle minus random"]
+    return formatting.table_or_not_run(columns, rows)
+
+
+def compare_pruning(results: Results, experiment: str) -> Outcomes:
+    """Compare each order of pruning with the random order, with half of the heads."""
+    found = results.part(experiment, "heads", OURS, "pruning")
+    if not found:
+        return {}
+    split = f"without {found['counts'][len(found['counts']) // 2]}"
+    frame = results.scores(f"{experiment}, pruning", found["criterion"], split)
+    return tables.minus(frame, found["criterion"], "random", frame)
+
+
+# Advice. The recommended method has the best mean on the test set. Methods that a paired t-test
+# over seeds does not distinguish from it are listed as well.
+
+
+def task_scores(results: Results, name: str) -> tuple[str, pd.DataFrame]:
+    """Return the metric of a task of the advice, and its values by seed and method.
+
+    Args:
+      results: Results.
+      name: Name of an experiment, of several joined by "+", which are averaged, or the number of
+        tokens of texts of language models.
+    """
+    if name.isdigit():
+        return METRIC, lm.perplexities(results, int(name))
+    first, *others = name.split("+")
+    metric = results.test_metric(first)
+    known = (*POSITIONS, "no_positions") if metric == "bleu" else formatting.METHOD_ORDER
+    frame = results.main_scores(first, known)
+    for other in others:  # Methods and seeds that were not run on all of them become empty.
+        frame = frame + results.main_scores(other, known)
+    return metric, frame.dropna(axis=1, how="all") / (1 + len(others))
+
+
+def find_best(metric: str, frame: pd.DataFrame) -> list[str]:
+    """Return the method with the best mean, then all methods that are not distinguishable from it.
+
+    Return [] if fewer than two methods were run.
+    """
+    if len(frame.columns) < 2:
+        return []
+    best, *rest = tables.rank(frame, metric)
+    found = {method: tables.compare(frame, metric, best, method) for method in rest}
+    return [best, *tables.group_by_kind(found)[statistics.UNCLEAR]]
+
+
+def recommend(results: Results, name: str) -> str:
+    """Return the best method, and the methods that are not distinguishable from it."""
+    if not (found := find_best(*task_scores(results, name))):
+        return NOT_RUN
+    best, *others = map(method_title, found)
+    return f"**{best}**" + (f" (not distinguishable: {'; '.join(others)})" if others else "")
+
+
+def reason(results: Results, name: str) -> str:
+    """Return the figures of the best method and of the methods in `SHOWN`."""
+    metric, frame = task_scores(results, name)
+    if len(frame.columns) < 2:
+        return NOT_RUN
+    ranked, cells = tables.rank(frame, metric), tables.mean_cells(frame, metric)
+    shown = [method for i, method in enumerate(ranked) if i == 0 or method in SHOWN]
+    counts = f"{len(ranked)} methods, {frame[ranked[0]].count()} seeds"
+    figures = "; ".join(f"{method_title(method)} {cells[method]}" for method in shown)
+    return f"{formatting.metric_title(metric)}, {counts}: {figures}"
 
 
 REPORT = Report(
     paper="when_to_use",
-    read_contents=read_contents,
-    list_findings=list_findings,
-    list_sections=list_sections,
-    list_details=list_details,
+    folder="when_to_use",
+    experiments=tuple(EXPERIMENTS),
     list_pictures=list_pictures,
-    list_pages=list_pages,
+    pages={PAGE: "advice.md"},
 )

@@ -1,0 +1,559 @@
+"""Cells and Markdown tables that several reports share.
+
+A frame holds the values of one metric, with one row per seed and one column per method
+(`Results.scores`). A table joins columns of cells: each column maps the keys of rows to cells, and
+a row without a cell shows "not run" or "-".
+"""
+
+import fnmatch
+import itertools
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import pandas as pd
+
+from distattn_jax.tasks.guides import GUIDES
+from distattn_jax.train.results import score, select_members
+from experiments.papers import formatting
+from experiments.papers.formatting import (
+    EMPTY,
+    METHOD_ORDER,
+    NOT_RUN,
+    NOT_RUN_SENTENCE,
+    format_value,
+)
+from experiments.papers.results import Results, split_setting
+from experiments.papers.statistics import BETTER, UNCLEAR, WORSE, Outcome, compare_values
+
+# Prediction without a model, by criterion.
+BASELINE_TITLES = {"accuracy": "majority label", "rmse": "mean rating", "mrr": "BM25"}
+TAGGING_BASELINE = "majority tag of each word"  # for every criterion of the task
+GUIDE_WEIGHTS = {name for guide in GUIDES.values() for name in guide.weights}
+MAX_NAMES = 12  # of the comparisons in a cell; a longer list is only counted
+DETECTABLE = "detectable difference"  # title of a row
+
+Cells = Mapping[Any, str]
+Published = Mapping[str, Mapping[str, str]]  # method -> metric -> printed number
+Outcomes = Mapping[Any, Outcome | None]
+
+
+class Column(NamedTuple):
+    """Column of a table: title, cells by row, and the cell of a row that has none."""
+
+    title: str
+    cells: Cells
+    missing: str = NOT_RUN
+
+
+def join(title: str, rows: Mapping[Any, str] | Iterable[str], columns: Sequence[Column]) -> str:
+    """Return a Markdown table, or "Not run." if it has no row or no column.
+
+    Args:
+      title: Title of the first column.
+      rows: Titles of the rows by key. A sequence contains methods.
+      columns: All other columns.
+    """
+    titles = (
+        rows if isinstance(rows, Mapping) else {row: formatting.method_title(row) for row in rows}
+    )
+    if not titles or not columns:
+        return NOT_RUN_SENTENCE
+    lines = [
+        [name, *(column.cells.get(row, column.missing) for column in columns)]
+        for row, name in titles.items()
+    ]
+    return formatting.markdown_table([title, *(column.title for column in columns)], lines)
+
+
+# Cells.
+
+
+def by_seed(frame: pd.DataFrame, method: str) -> dict[int, float]:
+    """Return the values of a method by seed, or {} if it was not run."""
+    return frame[method].dropna().to_dict() if method in frame else {}
+
+
+def mean_cells(frame: pd.DataFrame, metric: str, *, bold_best: bool = False) -> dict[str, str]:
+    """Return "mean ± standard deviation" of each method. The best of several can be bold."""
+    cells = {
+        method: formatting.format_mean(metric, by_seed(frame, method).values()) for method in frame
+    }
+    if bold_best and len(cells) > 1:
+        best = rank(frame, metric)[0]
+        cells[best] = f"**{cells[best]}**"
+    return cells
+
+
+def rank(frame: pd.DataFrame, metric: str) -> list[str]:
+    """Return the methods, best mean first."""
+    means = {method: score(metric, float(frame[method].mean())) for method in frame}
+    return sorted(means, key=means.__getitem__, reverse=True)
+
+
+def compare(frame: pd.DataFrame, metric: str, first: str, second: str) -> Outcome | None:
+    """Compare two methods by a paired t-test. Return None if they share no seed."""
+    return compare_values(metric, by_seed(frame, first), by_seed(frame, second))
+
+
+def minus(frame: pd.DataFrame, metric: str, base: str, rows: Iterable[str]) -> Outcomes:
+    """Compare each method with a base, which is subtracted and has no comparison of its own."""
+    return {method: compare(frame, metric, method, base) for method in rows if method != base}
+
+
+def describe(outcome: Outcome | None) -> str:
+    """Format a test as difference and p value, such as "-0.25 points, p = 0.00027"."""
+    if outcome is None:
+        return NOT_RUN
+    difference = formatting.format_difference(outcome.metric, outcome.test.difference)
+    return (
+        difference
+        if outcome.test.p is None
+        else f"{difference}, {formatting.write_p(outcome.test.p)}"
+    )
+
+
+def format_outcome(outcome: Outcome | None) -> str:
+    """Format a test as one table cell without a unit, such as "-0.25 (p = 0.00027)"."""
+    if outcome is None:
+        return NOT_RUN
+    difference = format_value(outcome.metric, outcome.test.difference)
+    return (
+        difference
+        if outcome.test.p is None
+        else f"{difference} ({formatting.write_p(outcome.test.p)})"
+    )
+
+
+def difference_column(title: str, found: Outcomes, base: str | None = None) -> Column:
+    """Return a column of differences with p values. The last row has the detectable differences.
+
+    Args:
+      title: Title of the column.
+      found: Comparisons by row.
+      base: Row of the method that is subtracted, which stays empty.
+    """
+    cells = {row: format_outcome(one) for row, one in found.items()}
+    own = {} if base is None else {base: EMPTY}
+    return Column(title, {**cells, **own, DETECTABLE: detectable_range(found.values())})
+
+
+def difference_and_p(title: str, found: Outcomes, *, detectable: bool = True) -> list[Column]:
+    """Return the columns difference, p and detectable difference. Rows without a test are empty."""
+    tests = {row: one for row, one in found.items() if one is not None}
+    tested = {row: one for row, one in tests.items() if one.test.p is not None}
+    columns = [
+        Column(
+            title,
+            {
+                row: formatting.format_difference(one.metric, one.test.difference)
+                for row, one in tests.items()
+            },
+            EMPTY,
+        ),
+        Column(
+            "p", {row: formatting.format_p(one.test.p or 0) for row, one in tested.items()}, EMPTY
+        ),
+    ]
+    if detectable:
+        cells = {
+            row: formatting.format_difference(one.metric, one.test.detectable or 0)
+            for row, one in tested.items()
+        }
+        columns.append(Column("detectable", cells, EMPTY))
+    return columns
+
+
+def detectable_range(found: Iterable[Outcome | None]) -> str:
+    """Format the range of detectable differences of several tests, such as "0.21 to 0.35"."""
+    differences = [
+        (one.test.detectable, one.metric)
+        for one in found
+        if one is not None and one.test.detectable is not None
+    ]
+    if not differences:
+        return NOT_RUN
+    (lowest, metric), (highest, _) = min(differences), max(differences)
+    return f"{format_value(metric, lowest)} to {formatting.format_difference(metric, highest)}"
+
+
+def group_by_kind(found: Outcomes) -> dict[str, dict[Any, Outcome]]:
+    """Return comparisons by their kind: BETTER, WORSE and UNCLEAR. None is left out."""
+    return {
+        kind: {name: one for name, one in found.items() if one is not None and one.kind == kind}
+        for kind in (BETTER, WORSE, UNCLEAR)
+    }
+
+
+def outcome_cells(found: Outcomes, *, figures: bool = True) -> str:
+    """Return three cells of a table with comparisons: better, worse and not distinguishable.
+
+    Args:
+      found: Comparisons by name.
+      figures: Whether to show differences, and the smallest p of those not distinguishable.
+    """
+    cells = []
+    for kind, of_kind in group_by_kind(found).items():
+        shown = figures and kind != UNCLEAR
+        names = [f"{name} ({describe(one)})" if shown else name for name, one in of_kind.items()]
+        p_values = [one.test.p for one in of_kind.values() if one.test.p is not None]
+        note = (
+            f"; p from {formatting.format_p(min(p_values))}"
+            if figures and not shown and p_values
+            else ""
+        )
+        listed = f": {'; '.join(names)}" if len(names) <= MAX_NAMES else ""
+        cells.append(f"{len(of_kind)}{listed}{note}" if of_kind else "0")
+    return " | ".join(cells if any(found.values()) else [NOT_RUN] * len(cells))
+
+
+def outcome_rows(compared: Mapping[str, Outcomes], *, figures: bool = True) -> str:
+    """Return rows of a table with the title and `outcome_cells` of comparisons."""
+    rows = {title: outcome_cells(found, figures=figures) for title, found in compared.items()}
+    return "\n".join(f"| {title} | {cells} |" for title, cells in rows.items())
+
+
+# Tables of one experiment.
+
+
+def experiment_tables(results: Results, experiment: str, published: Published) -> str:
+    """Return all Markdown tables of one experiment.
+
+    Args:
+      results: Results.
+      experiment: Name of the experiment.
+      published: Numbers as printed in the paper. A metric without published numbers has no column
+        of them.
+    """
+    runs = results.runs(experiment)
+    criteria = {run["result"]["criterion"] for run in runs.values()}
+    if len(criteria) != 1:
+        raise ValueError(
+            f"results must be at least one, all with one criterion; got {sorted(criteria)}."
+        )
+    parts = [comparison_table(results, experiment, published), best_two(results, experiment)]
+    if max(results.tried(experiment).values()) > 1:
+        name = formatting.metric_title(results.criterion(experiment))
+        parts += [f"All settings, by {name}:", settings_table(results, experiment)]
+    return "\n\n".join(part for part in (*parts, seeds_table(results, experiment)) if part)
+
+
+def comparison_table(results: Results, experiment: str, published: Published) -> str:
+    """Return a Markdown table with one row per method: parameters, metrics, published numbers."""
+    runs, criterion = results.runs(experiment), results.criterion(experiment)
+    parameters = {method: f"{run['result']['parameters']:,}" for method, run in runs.items()}
+    rows = results.table[results.table.experiment == experiment]
+    metrics = {
+        f"{split} {formatting.metric_title(metric)}": (split, metric)
+        for split in results.splits(experiment)
+        for metric in sorted(
+            rows[rows.split == split].metric.unique(), key=lambda m: (m != criterion, m == "loss")
+        )
+    }
+    after, tried = [Column("seeds", count_seeds(results, experiment))], results.tried(experiment)
+    if max(tried.values()) > 1:
+        after.append(Column("settings tried", {m: str(n) for m, n in tried.items()}))
+    titles = {m: formatting.method_title(m) for m in METHOD_ORDER if m in runs}
+    before = [Column("parameters", parameters)]
+    return methods_table(results, experiment, titles, metrics, published, before, after)
+
+
+def methods_table(
+    results: Results,
+    experiment: str,
+    rows: Mapping[str, str],
+    metrics: Mapping[str, tuple[str, str]],
+    published: Published,
+    before: Sequence[Column] = (),
+    after: Sequence[Column] = (),
+) -> str:
+    """Return a Markdown table with one row per method. A trivial baseline is the first row.
+
+    Args:
+      results: Results.
+      experiment: Name of the experiment.
+      rows: Titles of the rows by method.
+      metrics: (split, metric) by title of the column.
+      published: Numbers as printed in the paper. A metric without published numbers of these
+        methods has no column of them.
+      before: Columns before the metrics.
+      after: Columns after the metrics.
+    """
+    columns, has_baseline = list(before), False
+    for title, (split, metric) in metrics.items():
+        cells = mean_cells(results.scores(experiment, metric, split), metric)
+        value = results.baseline(experiment, metric, split)
+        if value is not None:
+            cells[""], has_baseline = format_value(metric, value), True
+        columns.append(Column(title, cells))
+        numbers = {m: row[metric] for m, row in published.items() if metric in row}
+        if split == "test" and numbers.keys() & rows.keys():
+            columns.append(Column("published", numbers, EMPTY))
+    columns = [one._replace(cells={"": EMPTY, **one.cells}) for one in (*columns, *after)]
+    first = {"": baseline_title(results, experiment)} if has_baseline else {}
+    return join("method", {**first, **rows}, columns)
+
+
+def baseline_title(results: Results, experiment: str) -> str:
+    """Return the name of the prediction without a model, such as "majority label"."""
+    result = next(iter(results.runs(experiment).values()))["result"]
+    is_tagging = result.get("task") == "tagging"
+    return TAGGING_BASELINE if is_tagging else BASELINE_TITLES[result["criterion"]]
+
+
+def format_baseline(results: Results, experiment: str, *, name: bool = True) -> str:
+    """Format the main test metric without a model, such as "25.00 (majority label)"."""
+    if not results.runs(experiment):
+        return EMPTY
+    criterion = results.criterion(experiment)
+    value = results.baseline(experiment, criterion)
+    if value is None:
+        return EMPTY
+    title = f" ({baseline_title(results, experiment)})" if name else ""
+    return f"{format_value(criterion, value)}{title}"
+
+
+def count_seeds(results: Results, experiment: str) -> dict[str, str]:
+    """Return the number of models of the chosen setting, by method."""
+    runs = results.runs(experiment)
+    return {method: str(len(select_members(run["result"]))) for method, run in runs.items()}
+
+
+def best_two(results: Results, experiment: str, methods: Iterable[str] = METHOD_ORDER) -> str:
+    """Return a table with a paired t-test of the best two methods on the test set.
+
+    Return "" if there is only one method, or no result on the test set.
+    """
+    if not results.runs(experiment) or "test" not in results.splits(experiment):
+        return ""
+    criterion = results.criterion(experiment)
+    frame = results.scores(experiment, criterion)
+    frame = frame[[method for method in frame if method in methods]]
+    if len(frame.columns) < 2:
+        return ""
+    best, second, *_ = rank(frame, criterion)
+    row = f"{formatting.method_title(best)}, then {formatting.method_title(second)}"
+    outcome = compare(frame, criterion, best, second)
+    test = None if outcome is None else outcome.test
+    difference, *others = difference_and_p("difference", {row: outcome})
+    t = {row: f"{test.t:.2f}"} if test is not None and test.t is not None else {}
+    seeds = {row: str(0 if test is None else len(test.seeds))}
+    columns = [difference, Column("seeds", seeds), Column("t", t, EMPTY), *others]
+    return join(
+        f"best on test {formatting.metric_title(criterion, unit=False)}", {row: row}, columns
+    )
+
+
+def settings_table(results: Results, experiment: str) -> str:
+    """Return a Markdown table with one row per method and point of its hyperparameter grid.
+
+    A row shows the options that vary in the grid, and the main metric on every evaluated split.
+    """
+    if not results.runs(experiment):
+        return NOT_RUN_SENTENCE
+    criterion, splits = results.criterion(experiment), results.splits(experiment)
+    rows = pd.concat(results.select(experiment, criterion, split) for split in splits)
+    rows = rows[rows.seed >= 0]
+    varied = dict.fromkeys(
+        option.partition("=")[0]
+        for _, settings in rows.groupby("method", sort=False).setting
+        for option in " ".join(settings.unique()).split()
+        if not settings.str.split().map(lambda options, o=option: o in options).all()
+    )
+    lines = []
+    for (method, setting), found in rows.groupby(["method", "setting"], sort=False):
+        values = split_setting(setting)
+        means = [
+            formatting.format_mean(criterion, found[found.split == split].value) for split in splits
+        ]
+        count = str(found.seed.nunique())
+        options = [format_option(method, name, values) for name in varied]
+        mark = "yes" if found.chosen.any() else ""
+        lines.append([formatting.method_title(method), *options, *means, count, mark])
+    header = ["method", *(name.replace("_", " ") for name in varied)]
+    header += [f"{split} {formatting.metric_title(criterion)}" for split in splits]
+    return formatting.markdown_table([*header, "seeds", "chosen"], lines)
+
+
+def format_option(method: str, name: str, setting: Mapping[str, float]) -> str:
+    """Format an option value as a table cell, or return "-" if the method ignores the option."""
+    unused = name not in setting
+    if method in GUIDES:
+        weights = GUIDES[method].weights
+        unused |= name in GUIDE_WEIGHTS and name not in weights
+        unused |= name == "layer" and not weights
+    return EMPTY if unused else f"{setting[name]:g}"
+
+
+def seeds_table(results: Results, experiment: str) -> str:
+    """Return the main metric as a Markdown table: one row per seed, one column per method."""
+    if not results.runs(experiment):
+        return ""
+    criterion, splits = results.criterion(experiment), results.splits(experiment)
+    frames = [results.scores(experiment, criterion, split) for split in splits]
+    return seeds_of_frames(experiment, criterion, dict(zip(splits, frames, strict=True)))
+
+
+def seeds_of_frames(title: str, metric: str, frames: Mapping[str, pd.DataFrame]) -> str:
+    """Return a Markdown table of the values of every seed in several splits, with a heading."""
+    first = next(iter(frames.values()))
+    columns = []
+    for method in first:
+        values = [by_seed(frame, method) for frame in frames.values()]
+        cells = {
+            seed: " / ".join(format_value(metric, one[seed]) for one in values)
+            for seed in values[0]
+        }
+        columns.append(Column(formatting.method_title(method), cells, EMPTY))
+    table = join("seed", {seed: str(seed) for seed in first.index}, columns)
+    return f"{title}, {formatting.metric_title(metric)}, {' / '.join(frames)}:\n\n{table}"
+
+
+# Tables of all experiments of a report.
+
+
+def size(results: Results, experiment: str, name: str) -> str:
+    """Return a size of the data: rows of a split, "classes", or "tokens" of an example."""
+    about = results.part(experiment, "data")
+    if not about:
+        return NOT_RUN
+    if name == "tokens":
+        return f"{about['average_length']:.1f}"
+    if name == "classes":
+        return str(about.get("classes") or EMPTY)  # A ranking task has no classes.
+    return f"{about['rows'][name]:,}" if name in about["rows"] else EMPTY
+
+
+def messages(results: Results, *experiments: str) -> str:
+    """Return a Markdown list of the messages from the preparation of each data set."""
+    found = {name: results.part(name, "data") for name in experiments}
+    # Older results name the messages "said".
+    texts = {name: one.get("messages", one.get("said", [])) for name, one in found.items() if one}
+    lines = [f"- {name}: {'; '.join(lines)}." for name, lines in texts.items()]
+    return "\n".join(lines) or NOT_RUN_SENTENCE
+
+
+def all_settings(results: Results, *experiments: str) -> str:
+    """Return tables of all settings of experiments, such as searches."""
+    return "\n\n".join(f"{one}:\n\n{settings_table(results, one)}" for one in experiments)
+
+
+def seeds(results: Results, *patterns: str) -> str:
+    """Return tables of every seed of the experiments whose names fit patterns."""
+    found = [seeds_table(results, name) for name in find_names(results.contents, patterns)]
+    return "\n\n".join(filter(None, found)) or NOT_RUN_SENTENCE
+
+
+def runs(results: Results, *patterns: str) -> str:
+    """Return device, versions, commit, steps and minutes of every run of experiments."""
+    rows = [
+        _provenance_row(name, method, run)
+        for name in find_names(results.stored, patterns)
+        for method, run in results.stored[name].get("runs", {}).items()
+    ]
+    header = ["run", "device", "versions", "commit", "models", "steps", "steps/s", "minutes"]
+    return formatting.table_or_not_run(header, rows)
+
+
+def find_names(names: Iterable[str], patterns: Iterable[str]) -> list[str]:
+    """Return the names that fit any pattern such as "multinli*", each once, pattern by pattern."""
+    known = list(names)
+    return list(dict.fromkeys(n for one in patterns for n in fnmatch.filter(known, one)))
+
+
+def speed(results: Results, experiment: str, base: str) -> str:
+    """Return parameters, time and memory of a training step of each method, against a base."""
+    rows = results.table[(results.table.experiment == experiment) & (results.table.split == "step")]
+    frame = rows.pivot(index=["setting", "method"], columns="metric", values="value")
+    columns: list[Column] = []
+    for name, title, scale in (("bare", "ms per step", 1), ("peak_bytes", "GB", 1e9)):
+        if name in frame:
+            of_base = frame[name].xs(base, level="method")
+            ratios = frame[name].div(of_base, level="setting").dropna()
+            cells = {row: f"{value / scale:.2f}" for row, value in frame[name].dropna().items()}
+            columns.append(Column(title, cells, EMPTY))
+            columns.append(Column("ratio", {k: f"{r:.3f}" for k, r in ratios.items()}, EMPTY))
+    if "parameters" in frame:
+        more = frame.parameters - frame.parameters.xs(base, level="method").iloc[0]
+        columns.append(Column("parameters", {k: f"{n:,.0f}" for k, n in frame.parameters.items()}))
+        columns.append(Column("difference", {k: f"{n:+,.0f}" for k, n in more.items()}))
+    titles = {
+        (setting, method): f"{formatting.method_title(method)}, {setting.replace('=', ' ')}"
+        for setting, method in zip(rows.setting, rows.method, strict=True)
+    }
+    return join("method", titles, columns)
+
+
+def speed_option(results: Results, experiment: str, name: str) -> str:
+    """Return an option of measured training steps, or their device."""
+    about = results.part(experiment, "environment" if name == "device" else "config")
+    return str(about.get(name, NOT_RUN))
+
+
+def _provenance_row(experiment: str, method: str, run: Mapping[str, Any]) -> list[str]:
+    """Return the cells of one run. They are empty if its environment or times were not stored."""
+    machine = [EMPTY] * 3
+    if run["environment"] is not None:
+        environment, packages = run["environment"], run["environment"]["packages"]
+        commit, *suffix = (environment["commit"] or EMPTY).split("-")  # 40 digits, or digits-dirty
+        versions = f"jax {packages['jax']}, flax {packages['flax']}"
+        machine = [environment["device"], versions, "-".join([commit[:10], *suffix])]
+    steps, times = run["result"]["steps"], [EMPTY] * 2
+    if run["seconds"]:
+        rate = steps / run["seconds"]
+        speed = f"{rate:.0f}" if rate >= 0.5 else f"{rate:.1g}"
+        times = [speed, f"{run['seconds'] / 60:.1f}"]
+    models = str(len(run["result"]["members"]))
+    return [f"{experiment}/{method}", *machine, models, str(steps), *times]
+
+
+# Parts of templates.
+
+
+def mean(results: Results, experiment: str, metric: str, method: str) -> str:
+    """Return "mean ± standard deviation" of a method on the test set, or "not run"."""
+    return mean_cells(results.scores(experiment, metric), metric).get(method, NOT_RUN)
+
+
+def difference(results: Results, experiment: str, first: str, second: str) -> str:
+    """Return the difference of two methods on the test set, such as "0.99 (p = 0.0014)"."""
+    metric = results.test_metric(experiment)
+    return format_outcome(compare(results.main_scores(experiment), metric, first, second))
+
+
+def compared(results: Results, firsts: str, seconds: str, experiments: str, *words: str) -> str:
+    """Return `outcome_cells` of first methods against second ones on the test set.
+
+    Args:
+      results: Results.
+      firsts: Methods, joined by commas.
+      seconds: Methods, joined by commas.
+      experiments: Names of experiments, joined by commas. If there is one, methods name the
+        comparisons, otherwise experiments.
+      *words: "names" omits differences and p values.
+    """
+    found, names = {}, experiments.split(",")
+    for name, first, second in itertools.product(names, firsts.split(","), seconds.split(",")):
+        title = formatting.method_title(first if "," in firsts else second)
+        outcome = compare(results.main_scores(name), results.test_metric(name), first, second)
+        found[formatting.experiment_title(name) if len(names) > 1 else title] = outcome
+    return outcome_cells(found, figures="names" not in words)
+
+
+def tested(results: Results, experiment: str, first: str, second: str) -> str:
+    """Return three cells: difference of two methods, p, and detectable difference."""
+    metric = results.test_metric(experiment)
+    outcome = compare(results.main_scores(experiment), metric, first, second)
+    cells = (column.cells.get(0, EMPTY) for column in difference_and_p("", {0: outcome}))
+    return " | ".join(cells)
+
+
+def detectable(results: Results, firsts: str, seconds: str, experiment: str) -> str:
+    """Return the range of detectable differences between methods, joined by commas."""
+    frame, metric = results.main_scores(experiment), results.test_metric(experiment)
+    pairs = itertools.product(firsts.split(","), seconds.split(","))
+    return detectable_range(compare(frame, metric, first, second) for first, second in pairs)
+
+
+def count(results: Results, experiment: str, method: str) -> str:
+    """Return the number of seeds of a method."""
+    return count_seeds(results, experiment).get(method, NOT_RUN)
