@@ -104,7 +104,7 @@ class KernelForm(NamedTuple):
 
 
 class KernelView(abc.ABC):
-    """How the kernels see one type of variant."""
+    """Translation of one type of variant for the kernels."""
 
     @abc.abstractmethod
     def make_form(self, variant: Any, block: Block) -> KernelForm:
