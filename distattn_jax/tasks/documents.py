@@ -17,34 +17,17 @@ from tokenizers import Tokenizer
 from distattn_jax.data import Nested, Table, TextBuilder, encode, round_length, split_sentences
 from distattn_jax.models import DocumentClassifier, DocumentRegressor
 from distattn_jax.tasks.classification import Classification
-from distattn_jax.tasks.configs import (
-    MethodsConfig,
-    ModelConfig,
-    WordConfig,
-    dataset_option,
-    tokenizer_option,
-)
-from distattn_jax.tasks.preparation import (
-    PreparedData,
-    TextLengths,
-    iterate_training_texts,
-    label_column,
-    open_dataset,
-    prepare_with_embeddings,
-    read_examples,
-    read_labels,
-    train_tokenizer,
-)
+from distattn_jax.tasks.configs import MethodsConfig, TokenizerConfig, dataset_option
+from distattn_jax.tasks.preparation import TextLengths, label_column, read_examples
 from distattn_jax.tasks.text_task import PredictingTask, model_arguments
 from distattn_jax.train import Batch, Setting, option, weighted_sum
 
 
 @dataclasses.dataclass(frozen=True)
-class DocumentData(WordConfig):
+class DocumentData(TokenizerConfig):
     """Options of the data set, the vocabulary and the batches, for tasks on documents."""
 
     dataset: str = dataset_option("amazon")
-    tokenizer: str = tokenizer_option()
     longest: int = option(512, "maximum number of tokens of a sentence; the rest is cut", minimum=1)
     sentences: int = option(
         32, "maximum number of sentences of a document; the rest is cut", minimum=1
@@ -57,7 +40,6 @@ class DocumentClassificationConfig(MethodsConfig):
 
     task: ClassVar[str] = "document_classification"
     data: DocumentData = DocumentData()
-    model: ModelConfig = ModelConfig()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -66,7 +48,6 @@ class DocumentRegressionConfig(MethodsConfig):
 
     task: ClassVar[str] = "document_regression"
     data: DocumentData = DocumentData()
-    model: ModelConfig = ModelConfig()
 
 
 class DocumentTask(PredictingTask):
@@ -74,6 +55,7 @@ class DocumentTask(PredictingTask):
 
     length_columns = ("text",)
     length_unit = "sentences"
+    embedding_path = ("document", "words", "embedding", "embedding")
 
     @property
     def max_length(self) -> int | None:
@@ -100,30 +82,30 @@ class DocumentTask(PredictingTask):
         """Return the column that the model predicts."""
 
     @classmethod
-    def prepare(cls, config: Any) -> PreparedData:
-        dataset = open_dataset(config.data)
-        tokenizer = train_tokenizer(iterate_training_texts(dataset, ("text",)), config.data)
-        tables = cls.read_tables(config, dataset, tokenizer)
+    def describe_examples(
+        cls, config: Any, dataset: TextBuilder, tables: Mapping[str, Any]
+    ) -> list[str]:
         column = tables["train"].columns["text"]
-        truncated = (
+        return [
             f"{column.truncated} of {len(column.inner)} sentences of train are cut to "
             f"{column.width} tokens"
-        )
-        return prepare_with_embeddings(
-            config,
-            dataset,
-            tokenizer,
-            tables,
-            embedding_path=("document", "words", "embedding", "embedding"),
-            lengths=_measure_lengths(config.data, tables),
-            messages=(truncated,),
-            **cls.describe_answers(dataset, tables["train"]),
-        )
+        ]
 
     @classmethod
-    @abc.abstractmethod
-    def describe_answers(cls, dataset: TextBuilder, train_table: Table) -> dict[str, Any]:
-        """Return `labels` or `initial_parameters` of `prepare_with_embeddings`."""
+    def measure_lengths(cls, config: DocumentData, tables: Mapping[str, Any]) -> TextLengths:
+        """Return the numbers of words of the sentences, and of sentences of the documents."""
+        train, *_ = columns = [table.columns["text"] for table in tables.values()]
+        words = max(int(column.inner.lengths.max(initial=1)) for column in columns)
+        sentences = max(int(column.lengths.max(initial=1)) for column in columns)
+        means = {
+            "words": float(train.inner.lengths.mean()),
+            "sentences": float(train.lengths.mean()),
+        }
+        longest = {
+            "words": min(words, config.longest),
+            "sentences": min(sentences, config.sentences),
+        }
+        return TextLengths(len(train.inner.values) / len(train), means, longest)
 
 
 class DocumentClassification(DocumentTask, Classification):
@@ -138,10 +120,6 @@ class DocumentClassification(DocumentTask, Classification):
     @classmethod
     def read_answers(cls, rows: Sequence[Mapping[str, Any]]) -> dict[str, np.ndarray]:
         return label_column(rows)
-
-    @classmethod
-    def describe_answers(cls, dataset: TextBuilder, train_table: Table) -> dict[str, Any]:
-        return {"labels": read_labels(dataset)}
 
 
 class DocumentRegression(DocumentTask):
@@ -187,8 +165,8 @@ class DocumentRegression(DocumentTask):
         return {"rating": np.asarray([row["label"] + 1 for row in rows], np.float32)}
 
     @classmethod
-    def describe_answers(cls, dataset: TextBuilder, train_table: Table) -> dict[str, Any]:
-        return {"initial_parameters": {("rating", "bias"): _mean_rating(train_table)[None]}}
+    def initial_parameters(cls, train_table: Any) -> dict[tuple[str | int, ...], np.ndarray]:
+        return {("rating", "bias"): _mean_rating(train_table)[None]}
 
 
 def _mean_rating(table: Table) -> np.ndarray:
@@ -207,16 +185,3 @@ def _encode_documents(
     encoded = encode(tokenizer, [sentence for document in documents for sentence in document])
     width = round_length(int(encoded.lengths.max(initial=1)), longest)
     return {"text": Nested.from_counts(encoded, [len(document) for document in documents], width)}
-
-
-def _measure_lengths(config: DocumentData, tables: Mapping[str, Any]) -> TextLengths:
-    """Return the numbers of words of the sentences, and of sentences of the documents."""
-    train, *_ = columns = [table.columns["text"] for table in tables.values()]
-    words = max(int(column.inner.lengths.max(initial=1)) for column in columns)
-    sentences = max(int(column.lengths.max(initial=1)) for column in columns)
-    means = {
-        "words": float(train.inner.lengths.mean()),
-        "sentences": float(train.lengths.mean()),
-    }
-    longest = {"words": min(words, config.longest), "sentences": min(sentences, config.sentences)}
-    return TextLengths(len(train.inner.values) / len(train), means, longest)

@@ -35,7 +35,7 @@ from distattn_jax.tasks.preparation import (
     SPLITS,
     PreparedData,
     TextLengths,
-    describe_data,
+    describe_prepared,
     open_dataset,
 )
 
@@ -113,12 +113,12 @@ def prepare_fine_tuning(
     )
     source = describe_source(config.model.pretrained, sizes)
     labels = read_labels(dataset)
-    about, messages = describe_data(
-        config.data,
+    parameters = models.read_parameters(folder, sizes).items()
+    return describe_prepared(
+        config,
         dataset,
         tokenizer,
         tables,
-        labels=labels,
         lengths=TextLengths(mean_length, {"text": mean_length}, {"text": longest}),
         messages=(
             f"{truncated['train']} of the texts of train are cut to {config.data.longest} tokens",
@@ -126,17 +126,9 @@ def prepare_fine_tuning(
             f"stored as {' and '.join(source['stored'])}",
         ),
         pretrained=source,
-    )
-    parameters = models.read_parameters(folder, sizes).items()
-    return PreparedData(
-        config,
-        tokenizer,
-        tables,
-        about,
-        messages,
-        labels,
-        {("encoder", *path): array for path, array in parameters},
-        constants,
+        labels=labels,
+        initial_parameters={("encoder", *path): array for path, array in parameters},
+        constants=constants,
     )
 
 

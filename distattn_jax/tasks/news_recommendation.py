@@ -14,31 +14,18 @@ from distattn_jax.datasets import Mind, OnDiskImpressions
 from distattn_jax.datasets.mind import HISTORY
 from distattn_jax.datasets.on_disk_impressions import TITLE_LENGTH
 from distattn_jax.models import NewsRecommender
-from distattn_jax.tasks.configs import (
-    MethodsConfig,
-    ModelConfig,
-    WordConfig,
-    dataset_option,
-    tokenizer_option,
-)
-from distattn_jax.tasks.preparation import (
-    PreparedData,
-    TextLengths,
-    open_dataset,
-    prepare_with_embeddings,
-    train_tokenizer,
-)
+from distattn_jax.tasks.configs import MethodsConfig, TokenizerConfig, dataset_option
+from distattn_jax.tasks.preparation import TextLengths, train_tokenizer
 from distattn_jax.tasks.ranking_metrics import impression_metrics, softmax_loss
 from distattn_jax.tasks.text_task import TextTask, model_arguments
 from distattn_jax.train import Batch, Setting, weighted_sum
 
 
 @dataclasses.dataclass(frozen=True)
-class NewsRecommendationData(WordConfig):
+class NewsRecommendationData(TokenizerConfig):
     """Options of the data set, the vocabulary and the batches, for news recommendation."""
 
     dataset: str = dataset_option("mind", "mind_large")
-    tokenizer: str = tokenizer_option()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -47,7 +34,6 @@ class NewsRecommendationConfig(MethodsConfig):
 
     task: ClassVar[str] = "news_recommendation"
     data: NewsRecommendationData = NewsRecommendationData()
-    model: ModelConfig = ModelConfig()
 
 
 class NewsRecommendation(TextTask):
@@ -57,6 +43,7 @@ class NewsRecommendation(TextTask):
     config_class = NewsRecommendationConfig
     length_columns = ("candidates",)
     length_unit = "candidates"
+    embedding_path = ("titles", "embedding", "embedding")
 
     @property
     def max_length(self) -> int | None:
@@ -88,24 +75,18 @@ class NewsRecommendation(TextTask):
         return {name: float(counts[name] / counts["impressions"]) for name in names}
 
     @classmethod
-    def prepare(cls, config: Any) -> PreparedData:
-        dataset = open_dataset(config.data)
+    def make_tokenizer(cls, config: Any, dataset: TextBuilder) -> Tokenizer:
         assert isinstance(dataset, Mind)
-        tokenizer = train_tokenizer(iter(dataset.training_titles), config.data)
-        tables = cls.read_tables(config, dataset, tokenizer)
+        return train_tokenizer(dataset.training_titles, config)
+
+    @classmethod
+    def measure_lengths(cls, config: Any, tables: Mapping[str, Any]) -> TextLengths:
         mean_length = float(tables["train"].title_lengths[1:].mean())
         longest = max(int(table.title_lengths.max()) for table in tables.values())
-        return prepare_with_embeddings(
-            config,
-            dataset,
-            tokenizer,
-            tables,
-            embedding_path=("titles", "embedding", "embedding"),
-            lengths=TextLengths(
-                mean_length,
-                {"titles": mean_length},  # The lengths of histories are not counted.
-                {"titles": min(longest, TITLE_LENGTH), "user": HISTORY},
-            ),
+        return TextLengths(
+            mean_length,
+            {"titles": mean_length},  # The lengths of histories are not counted.
+            {"titles": min(longest, TITLE_LENGTH), "user": HISTORY},
         )
 
     @classmethod

@@ -30,12 +30,8 @@ from distattn_jax.tasks.configs import (
 )
 from distattn_jax.tasks.preparation import (
     SPLITS,
-    PreparedData,
-    TextLengths,
     describe_long_examples,
     iterate_training_texts,
-    open_dataset,
-    prepare_with_embeddings,
     read_examples,
     read_labels,
 )
@@ -88,6 +84,8 @@ class Tagging(PredictingTask):
     config_class = TaggingConfig
     length_columns = (COLUMN,)
     length_unit = "words"
+    sequences: ClassVar[Mapping[str, str]] = {"encoder": COLUMN}
+    embedding_path = ("embedding", "embedding")
 
     def __init__(self, *arguments: Any, **options: Any):
         super().__init__(*arguments, **options)
@@ -179,38 +177,26 @@ class Tagging(PredictingTask):
         return counts if spans is None else counts | count_spans(true, predicted, valid, spans)
 
     @classmethod
-    def prepare(cls, config: Any) -> PreparedData:
-        dataset = open_dataset(config.data)
-        tokenizer = train_word_level(
-            iterate_training_texts(dataset, ("text",)),
-            min_count=config.data.min_count,
-            max_size=config.data.vocabulary,
+    def make_tokenizer(cls, config: Any, dataset: TextBuilder) -> Tokenizer:
+        return train_word_level(
+            iterate_training_texts(dataset, cls.fields),
+            min_count=config.min_count,
+            max_size=config.vocabulary,
             split_punctuation=False,
         )
-        tables = cls.read_tables(config, dataset, tokenizer)
-        mean_length = float(tables["train"].lengths((COLUMN,)).mean())
-        longest = max(int(table.lengths((COLUMN,)).max()) for table in tables.values())
-        labels = read_labels(dataset)
-        return prepare_with_embeddings(
-            config,
-            dataset,
-            tokenizer,
-            tables,
-            embedding_path=("embedding", "embedding"),
-            lengths=TextLengths(mean_length, {"encoder": mean_length}, {"encoder": longest}),
-            labels=labels,
-            messages=(
-                *describe_long_examples(
-                    dataset,
-                    tables,
-                    (COLUMN,),
-                    config.data.longest,
-                    name="sentences",
-                    unit="words",
-                ),
-                *describe_words(config.data, tables, labels),
-            ),
+
+    @classmethod
+    def list_labels(cls, dataset: TextBuilder) -> tuple[str, ...]:
+        return read_labels(dataset)
+
+    @classmethod
+    def describe_examples(
+        cls, config: Any, dataset: TextBuilder, tables: Mapping[str, Table]
+    ) -> list[str]:
+        long_examples = describe_long_examples(
+            dataset, tables, (COLUMN,), config.longest, name="sentences", unit="words"
         )
+        return [*long_examples, *describe_words(config, tables, read_labels(dataset))]
 
     @classmethod
     def read_table(

@@ -11,37 +11,23 @@ from tokenizers import Tokenizer
 from distattn_jax.data import Table, TextBuilder
 from distattn_jax.models import PairClassifier, TextClassifier
 from distattn_jax.tasks.classification import Classification
-from distattn_jax.tasks.configs import (
-    MethodsConfig,
-    ModelConfig,
-    WordConfig,
-    dataset_option,
-    longest_option,
-    tokenizer_option,
-)
+from distattn_jax.tasks.configs import MethodsConfig, TokenizerConfig, dataset_option
 from distattn_jax.tasks.preparation import (
-    PreparedData,
     TextLengths,
     encode_fields,
-    iterate_training_texts,
     label_column,
-    open_dataset,
-    prepare_with_embeddings,
     read_examples,
-    read_labels,
-    train_tokenizer,
 )
 from distattn_jax.tasks.text_task import model_arguments
-from distattn_jax.train import Batch, Config, Setting
+from distattn_jax.train import Batch, Config, Setting, option
 
 
 @dataclasses.dataclass(frozen=True)
-class TextClassificationData(WordConfig):
+class TextClassificationData(TokenizerConfig):
     """Options of the data set, the vocabulary and the batches, for text classification."""
 
     dataset: str = dataset_option("nearest", "text_files", "ag_news", "sst", "imdb")
-    tokenizer: str = tokenizer_option()
-    longest: int = longest_option()
+    longest: int = option(512, "maximum number of tokens of a text; the rest is cut", minimum=1)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -50,7 +36,6 @@ class TextClassificationConfig(MethodsConfig):
 
     task: ClassVar[str] = "text_classification"
     data: TextClassificationData = TextClassificationData()
-    model: ModelConfig = ModelConfig()
 
 
 class TextClassification(Classification):
@@ -62,6 +47,7 @@ class TextClassification(Classification):
 
     config_class: ClassVar[type[Config]] = TextClassificationConfig
     length_columns: tuple[str, ...] = ("text",)
+    embedding_path = ("text", "embedding", "embedding")
     network: ClassVar[Callable[..., nnx.Module]] = TextClassifier
 
     def make_model(self, setting: Setting, *, rngs: nnx.Rngs) -> nnx.Module:
@@ -76,24 +62,13 @@ class TextClassification(Classification):
         return encode_fields(rows, self.fields, self.tokenizer)
 
     @classmethod
-    def prepare(cls, config: Any) -> PreparedData:
-        dataset = open_dataset(config.data)
-        tokenizer = train_tokenizer(iterate_training_texts(dataset, cls.fields), config.data)
-        tables = cls.read_tables(config, dataset, tokenizer)
+    def measure_lengths(cls, config: Any, tables: Mapping[str, Any]) -> TextLengths:
         lengths = [tables["train"].lengths((field,)) for field in cls.fields]
         longest = max(int(table.lengths(cls.fields).max(initial=1)) for table in tables.values())
-        return prepare_with_embeddings(
-            config,
-            dataset,
-            tokenizer,
-            tables,
-            embedding_path=("text", "embedding", "embedding"),
-            lengths=TextLengths(
-                float(sum(length.mean() for length in lengths)),
-                {"text": float(np.mean(lengths))},
-                {"text": min(longest, config.data.longest)},
-            ),
-            labels=read_labels(dataset),
+        return TextLengths(
+            float(sum(length.mean() for length in lengths)),
+            {"text": float(np.mean(lengths))},
+            {"text": min(longest, config.longest)},
         )
 
     @classmethod
@@ -106,12 +81,10 @@ class TextClassification(Classification):
 
 
 @dataclasses.dataclass(frozen=True)
-class PairClassificationData(WordConfig):
+class PairClassificationData(TextClassificationData):
     """Options of the data set, the vocabulary and the batches, for pair classification."""
 
     dataset: str = dataset_option("snli")
-    tokenizer: str = tokenizer_option()
-    longest: int = longest_option()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -120,7 +93,6 @@ class PairClassificationConfig(MethodsConfig):
 
     task: ClassVar[str] = "pair_classification"
     data: PairClassificationData = PairClassificationData()
-    model: ModelConfig = ModelConfig()
 
 
 class PairClassification(TextClassification):

@@ -10,9 +10,18 @@ import numpy as np
 from flax import nnx
 from tokenizers import Tokenizer
 
-from distattn_jax.data import TextBuilder
+from distattn_jax.data import Table, TextBuilder
 from distattn_jax.models import Sizes
-from distattn_jax.tasks.preparation import SPLITS, PreparedData
+from distattn_jax.tasks.preparation import (
+    SPLITS,
+    PreparedData,
+    TextLengths,
+    describe_prepared,
+    initial_embeddings,
+    iterate_training_texts,
+    open_dataset,
+    train_tokenizer,
+)
 from distattn_jax.train import Batch, Config, Setting, Task
 
 
@@ -28,10 +37,17 @@ class TextTask(Task):
 
     Attributes:
       config_class: Class of the config, whose attribute `task` is the name of the task.
+      fields: Names of the text fields of an example.
+      sequences: Dict from the name of an encoder or decoder to the column of its input sequences.
+      embedding_path: Path of the embedding table among the model's parameters. It is empty if the
+        table cannot start with word vectors from a file.
     """
 
     config: Any
     config_class: ClassVar[type[Config]]
+    fields: tuple[str, ...] = ("text",)
+    sequences: ClassVar[Mapping[str, str]] = {}
+    embedding_path: ClassVar[tuple[str, ...]] = ()
 
     def __init__(
         self,
@@ -46,9 +62,61 @@ class TextTask(Task):
         self.data, self.constants = data or {}, constants or {}
 
     @classmethod
-    @abc.abstractmethod
     def prepare(cls, config: Any) -> PreparedData:
         """Prepare the data of an experiment, which all its runs share."""
+        dataset = open_dataset(config.data)
+        tokenizer = cls.make_tokenizer(config.data, dataset)
+        tables = cls.read_tables(config, dataset, tokenizer)
+        parameters = cls.initial_parameters(tables["train"])
+        messages = cls.describe_examples(config.data, dataset, tables)
+        if cls.embedding_path:
+            config, embeddings, message = initial_embeddings(config, tokenizer)
+            messages.append(message)
+            if embeddings is not None:
+                parameters[cls.embedding_path] = embeddings
+        return describe_prepared(
+            config,
+            dataset,
+            tokenizer,
+            tables,
+            lengths=cls.measure_lengths(config.data, tables),
+            messages=messages,
+            labels=cls.list_labels(dataset),
+            initial_parameters=parameters,
+        )
+
+    @classmethod
+    def make_tokenizer(cls, config: Any, dataset: TextBuilder) -> Tokenizer:
+        """Return a tokenizer that is trained on the training set."""
+        return train_tokenizer(iterate_training_texts(dataset, cls.fields), config)
+
+    @classmethod
+    def measure_lengths(cls, config: Any, tables: Mapping[str, Any]) -> TextLengths:
+        """Return the numbers of tokens of the texts."""
+        lengths = {
+            name: [table.lengths((column,)) for table in tables.values()]
+            for name, column in cls.sequences.items()
+        }
+        means = {name: float(train.mean()) for name, (train, *_) in lengths.items()}
+        longest = {name: max(int(split.max()) for split in x) for name, x in lengths.items()}
+        return TextLengths(sum(means.values()), means, longest)
+
+    @classmethod
+    def list_labels(cls, dataset: TextBuilder) -> tuple[str, ...]:
+        """Return the names of the classes; by default no names."""
+        return ()
+
+    @classmethod
+    def initial_parameters(cls, train_table: Any) -> dict[tuple[str | int, ...], np.ndarray]:
+        """Return the initial values of parameters that are computed from the training set."""
+        return {}
+
+    @classmethod
+    def describe_examples(
+        cls, config: Any, dataset: TextBuilder, tables: Mapping[str, Table]
+    ) -> list[str]:
+        """Return lines to print about the examples of all splits."""
+        return []
 
     @classmethod
     @abc.abstractmethod
@@ -95,13 +163,7 @@ class TextTask(Task):
 
 
 class PredictingTask(TextTask):
-    """Task that can make predictions for texts entered by a user.
-
-    Attributes:
-      fields: Names of the text fields of an example.
-    """
-
-    fields: tuple[str, ...] = ("text",)
+    """Task that can make predictions for texts entered by a user."""
 
     @abc.abstractmethod
     def encode(self, rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

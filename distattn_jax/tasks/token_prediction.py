@@ -1,7 +1,7 @@
 """Shared base of tasks that predict tokens one after the other: data, model, loss and metrics."""
 
-import abc
 import contextlib
+import dataclasses
 import hashlib
 import json
 from collections.abc import Callable, Mapping, Sequence
@@ -15,20 +15,9 @@ from flax import nnx
 from jaxtyping import Array, Float
 from tokenizers import Tokenizer
 
-from distattn_jax.data import (
-    DataError,
-    Table,
-    TextBuilder,
-    load_tokenizer,
-    train_byte_level_bpe,
-)
-from distattn_jax.tasks.preparation import (
-    PreparedData,
-    TextLengths,
-    describe_data,
-    iterate_training_texts,
-    open_dataset,
-)
+from distattn_jax.data import DataError, TextBuilder, load_tokenizer, train_byte_level_bpe
+from distattn_jax.tasks.configs import TransformerConfig
+from distattn_jax.tasks.preparation import iterate_training_texts
 from distattn_jax.tasks.text_task import TextTask, model_arguments
 from distattn_jax.train import Batch, Setting, option, token_cross_entropy
 from distattn_jax.train.losses import length_mask, masked_mean
@@ -44,13 +33,22 @@ def norm_option(default: str) -> Any:
     )
 
 
-def inner_dropout_option() -> Any:
-    """Return the option `inner_dropout` of a model."""
-    return option(
+@dataclasses.dataclass(frozen=True)
+class TokenModelConfig(TransformerConfig):
+    """Options of the sizes and initial values of a model that predicts tokens."""
+
+    dropout_rate: tuple[float, ...] = option((0.1,), "dropout rate", grid=True, minimum=0)
+    inner_dropout: bool = option(
         True,
         "whether dropout is also applied to attention weights and to the hidden units of the "
         "feed-forward networks, besides embeddings and residual sums",
     )
+    heads: int = option(4, "attention heads", minimum=1)
+    head_features: int = option(64, "width of a head", minimum=1)
+    hidden_features: int = option(
+        1024, "width of the hidden layer of the feed-forward networks", minimum=1
+    )
+    norm: str = norm_option("after")
 
 
 class TokenPrediction(TextTask):
@@ -63,13 +61,11 @@ class TokenPrediction(TextTask):
     Attributes:
       network: Class of the model.
       predicted: Name of the column of the predicted tokens.
-      sequences: Dict from "encoder" or "decoder" to the column of its input sequences.
     """
 
     criterion: ClassVar[str] = "loss"
     network: ClassVar[Callable[..., nnx.Module]]
     predicted: ClassVar[str]
-    sequences: ClassVar[Mapping[str, str]]
 
     @property
     def max_length(self) -> int | None:
@@ -110,40 +106,15 @@ class TokenPrediction(TextTask):
         }
 
     @classmethod
-    def prepare(cls, config: Any) -> PreparedData:
-        """Train a tokenizer of subwords on the training set, and read the examples."""
-        dataset = open_dataset(config.data)
-        fields = cls.find_fields(config.data, dataset)
-        tokenizer = load_or_train_tokenizer(dataset, fields, size=config.data.vocabulary)
-        tables = cls.read_tables(config, dataset, tokenizer)
-        lengths = {
-            name: [table.lengths((column,)) for table in tables.values()]
-            for name, column in cls.sequences.items()
-        }
-        means = {name: float(train.mean()) for name, (train, *_) in lengths.items()}
-        longest = {name: max(int(split.max()) for split in x) for name, x in lengths.items()}
-        about, messages = describe_data(
-            config.data,
-            dataset,
-            tokenizer,
-            tables,
-            labels=(),
-            lengths=TextLengths(sum(means.values()), means, longest),
-            messages=cls.describe_examples(config.data, dataset, tables),
-        )
-        return PreparedData(config, tokenizer, tables, about, messages)
+    def make_tokenizer(cls, config: Any, dataset: TextBuilder) -> Tokenizer:
+        """Return a tokenizer of subwords that is trained on the training set."""
+        fields = cls.find_fields(config, dataset)
+        return load_or_train_tokenizer(dataset, fields, size=config.vocabulary)
 
     @classmethod
-    @abc.abstractmethod
     def find_fields(cls, config: Any, dataset: TextBuilder) -> Sequence[str]:
         """Return the names of the text fields of an example."""
-
-    @classmethod
-    @abc.abstractmethod
-    def describe_examples(
-        cls, config: Any, dataset: TextBuilder, tables: Mapping[str, Table]
-    ) -> list[str]:
-        """Return lines to print about the examples of all splits."""
+        return cls.fields
 
 
 def load_or_train_tokenizer(dataset: TextBuilder, fields: Sequence[str], *, size: int) -> Tokenizer:
