@@ -19,6 +19,10 @@ class Classification(PredictingTask):
 
     criterion: ClassVar[str] = "accuracy"
 
+    @property
+    def max_length(self) -> int | None:
+        return self.config.data.longest
+
     @classmethod
     def list_labels(cls, dataset: TextBuilder) -> tuple[str, ...]:
         return read_labels(dataset)

@@ -29,7 +29,7 @@ from distattn_jax.data import (
 )
 from distattn_jax.models import PretrainedConfig
 from distattn_jax.models import pretrained as models
-from distattn_jax.tasks.fine_tuning import FineTuningConfig, FineTuningData
+from distattn_jax.tasks.configs import FineTuningConfig, FineTuningData
 from distattn_jax.tasks.guides import GUIDES
 from distattn_jax.tasks.preparation import (
     SPLITS,
@@ -82,15 +82,14 @@ def check(config: FineTuningConfig) -> None:
 def prepare_fine_tuning(
     config: FineTuningConfig,
     read_texts: ReadTexts,
-    *,
-    read_labels: Callable[[TextBuilder], tuple[str, ...]] = lambda dataset: (),
+    list_labels: Callable[[TextBuilder], tuple[str, ...]],
 ) -> PreparedData:
     """Prepare a data set and load the parameters of a pre-trained model.
 
     Args:
       config: Config of the experiment.
       read_texts: Function that returns the texts of one split.
-      read_labels: Function that returns the names of the classes.
+      list_labels: Function that returns the names of the classes.
     """
     check(config)
     dataset = open_dataset(config.data)
@@ -106,13 +105,12 @@ def prepare_fine_tuning(
     tables, truncated = {}, {}
     for split in SPLITS:
         tables[split], truncated[split] = make_table(texts[split], tokenizer, config.data.longest)
-    lengths = _text_lengths(tables["train"])
+    lengths = _list_texts(tables["train"]).lengths
     mean_length, longest = float(lengths.mean()), int(lengths.max(initial=1))
     tables["train"], constants = _add_guide_columns(
         config, texts["train"], tokenizer, tables["train"]
     )
     source = describe_source(config.model.pretrained, sizes)
-    labels = read_labels(dataset)
     parameters = models.read_parameters(folder, sizes).items()
     return describe_prepared(
         config,
@@ -126,7 +124,7 @@ def prepare_fine_tuning(
             f"stored as {' and '.join(source['stored'])}",
         ),
         pretrained=source,
-        labels=labels,
+        labels=list_labels(dataset),
         initial_parameters={("encoder", *path): array for path, array in parameters},
         constants=constants,
     )
@@ -180,10 +178,9 @@ def _add_guide_columns(
     """
     constants: dict[str, np.ndarray] = {}
     if "pmi" in config.methods:
-        tokens = table.columns["tokens"]
-        every_text = tokens.inner if isinstance(tokens, Nested) else tokens
-        assert isinstance(every_text, Ragged)
-        found = count_pmi(every_text, tokenizer.get_vocab_size(), size=config.guiding.pmi_tokens)
+        found = count_pmi(
+            _list_texts(table), tokenizer.get_vocab_size(), size=config.guiding.pmi_tokens
+        )
         constants |= {"pmi_row_of_token": found.row_of_token, "pmi_values": found.values}
     names = [name for method in config.methods for name in GUIDES[method].columns]
     if not names:
@@ -213,11 +210,12 @@ def _group(column: Ragged, texts: EncoderTexts, longest: int) -> Ragged | Nested
     return Nested.from_counts(column, texts.counts, width)
 
 
-def _text_lengths(table: Table) -> np.ndarray:
+def _list_texts(table: Table) -> Ragged:
+    """Return the token ids of each text or pair, also if an example has several of them."""
     column = table.columns["tokens"]
     inner = column.inner if isinstance(column, Nested) else column
     assert isinstance(inner, Ragged)
-    return inner.lengths
+    return inner
 
 
 def read_sizes(name: str) -> PretrainedConfig:

@@ -37,17 +37,16 @@ class NewsRecommendationConfig(MethodsConfig):
 
 
 class NewsRecommendation(TextTask):
-    """Rank candidate news items for a reader. The metrics are means over impressions."""
+    """Rank candidate news items for a reader. The metrics are means over impressions.
+
+    Impressions keep all their candidates, because the metrics depend on them.
+    """
 
     criterion: ClassVar[str] = "auc"
     config_class = NewsRecommendationConfig
     length_columns = ("candidates",)
     length_unit = "candidates"
     embedding_path = ("titles", "embedding", "embedding")
-
-    @property
-    def max_length(self) -> int | None:
-        return None  # Truncated candidates would change the metrics.
 
     def make_model(self, setting: Setting, *, rngs: nnx.Rngs) -> NewsRecommender:
         return NewsRecommender(rngs=rngs, **model_arguments(self, setting))

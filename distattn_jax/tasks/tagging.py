@@ -78,7 +78,8 @@ class Tagging(PredictingTask):
 
     The loss of an example is the mean over its words. The loss of a batch and of a split, and the
     accuracy, are means over all words. If the tags mark spans, the metrics also include precision,
-    recall and F1 over all spans of a split, by the rules of conlleval.
+    recall and F1 over all spans of a split, by the rules of conlleval. `read_table` obeys
+    --data.longest: no sentence is truncated.
     """
 
     config_class = TaggingConfig
@@ -94,10 +95,6 @@ class Tagging(PredictingTask):
     @property
     def criterion(self) -> str:  # type: ignore[override]
         return "accuracy" if self.spans is None else "f1"
-
-    @property
-    def max_length(self) -> int | None:
-        return None  # `read_table` obeys --data.longest. No sentence is truncated.
 
     def make_model(self, setting: Setting, *, rngs: nnx.Rngs) -> Tagger:
         return Tagger(

@@ -129,10 +129,6 @@ class TextTask(Task):
         return {split: cls.read_table(config, dataset, split, tokenizer) for split in SPLITS}
 
     @property
-    def max_length(self) -> int | None:
-        return self.config.data.longest
-
-    @property
     def uses_dropout(self) -> bool:
         return max(self.config.model.dropout_rate) > 0
 

@@ -56,7 +56,7 @@ class TokenPrediction(TextTask):
 
     The loss of an example is the mean over its predicted tokens, with label smoothing. The loss of
     a batch and of a split is the mean over all predicted tokens. Perplexity and accuracy are
-    computed without label smoothing.
+    computed without label smoothing. `read_table` obeys --data.longest: no example is truncated.
 
     Attributes:
       network: Class of the model.
@@ -66,10 +66,6 @@ class TokenPrediction(TextTask):
     criterion: ClassVar[str] = "loss"
     network: ClassVar[Callable[..., nnx.Module]]
     predicted: ClassVar[str]
-
-    @property
-    def max_length(self) -> int | None:
-        return None  # `read_table` obeys --data.longest. No example is truncated.
 
     @property
     def label_smoothing(self) -> float:

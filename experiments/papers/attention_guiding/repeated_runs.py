@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from distattn_jax.tasks.fine_tuning import FineTuningConfig
+from distattn_jax.tasks.configs import FineTuningConfig
 from distattn_jax.train.options import options_read_by
 from distattn_jax.train.results import Result, values_by_seed
 from experiments.papers import outcomes

@@ -6,7 +6,7 @@ Figure 3 varies the guided layer, Figure 6 the share of the training set.
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from distattn_jax.tasks.fine_tuning import ALL_LAYERS
+from distattn_jax.tasks.configs import ALL_LAYERS
 from distattn_jax.train.results import group_by_setting, values_by_seed
 from experiments.papers import outcomes, stored_results
 from experiments.papers.attention_guiding import models
