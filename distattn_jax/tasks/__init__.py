@@ -57,17 +57,8 @@ from distattn_jax.tasks.registry import (
     prepare,
     read_split,
 )
-from distattn_jax.tasks.tagging import (
-    Tagging,
-    TaggingConfig,
-    TaggingData,
-    TaggingModelConfig,
-)
-from distattn_jax.tasks.text_attention import (
-    PartAttention,
-    attend_to_texts,
-    attend_with_encoder,
-)
+from distattn_jax.tasks.tagging import Tagging, TaggingConfig, TaggingData, TaggingModelConfig
+from distattn_jax.tasks.text_attention import PartAttention, attend_to_texts, attend_with_encoder
 from distattn_jax.tasks.text_classification import (
     PairClassification,
     PairClassificationConfig,

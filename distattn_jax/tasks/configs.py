@@ -32,6 +32,16 @@ def dataset_option(*names: str) -> Any:
     return option(names[0], "name of the data set", choices=names)
 
 
+def tokenizer_option() -> Any:
+    """Return the option `tokenizer` of a task."""
+    return option("word_level", "kind of tokenizer", choices=tuple(TOKENIZERS))
+
+
+def longest_option() -> Any:
+    """Return the option `longest` of a task whose texts are cut."""
+    return option(512, "maximum number of tokens of a text; the rest is cut", minimum=1)
+
+
 def embedding_option() -> Any:
     """Return the option `embedding_features` of a model."""
     return option(300, "width of the embeddings, unless vectors are loaded", minimum=1)
@@ -49,13 +59,6 @@ class WordConfig(DataConfig):
     )
     min_count: int = option(1, "word_level: words less frequent than this are unknown", minimum=1)
     vectors: str = option("", "GloVe file (text, .gz or .zip) with the initial embeddings")
-
-
-@dataclasses.dataclass(frozen=True)
-class TokenizerConfig(WordConfig):
-    """Options of the data set, the batches, the vocabulary and the kind of tokenizer."""
-
-    tokenizer: str = option("word_level", "kind of tokenizer", choices=tuple(TOKENIZERS))
 
 
 @dataclasses.dataclass(frozen=True)

@@ -17,17 +17,18 @@ from tokenizers import Tokenizer
 from distattn_jax.data import Nested, Table, TextBuilder, encode, round_length, split_sentences
 from distattn_jax.models import DocumentClassifier, DocumentRegressor
 from distattn_jax.tasks.classification import Classification
-from distattn_jax.tasks.configs import MethodsConfig, TokenizerConfig, dataset_option
+from distattn_jax.tasks.configs import MethodsConfig, WordConfig, dataset_option, tokenizer_option
 from distattn_jax.tasks.preparation import TextLengths, label_column, read_examples
 from distattn_jax.tasks.text_task import PredictingTask, model_arguments
 from distattn_jax.train import Batch, Setting, option, weighted_sum
 
 
 @dataclasses.dataclass(frozen=True)
-class DocumentData(TokenizerConfig):
+class DocumentData(WordConfig):
     """Options of the data set, the vocabulary and the batches, for tasks on documents."""
 
     dataset: str = dataset_option("amazon")
+    tokenizer: str = tokenizer_option()
     longest: int = option(512, "maximum number of tokens of a sentence; the rest is cut", minimum=1)
     sentences: int = option(
         32, "maximum number of sentences of a document; the rest is cut", minimum=1

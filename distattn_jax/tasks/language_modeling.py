@@ -9,8 +9,8 @@ from tokenizers import Tokenizer
 
 from distattn_jax.data import END_ID, Ragged, Table, TextBuilder, encode, iterate_split
 from distattn_jax.models import LanguageModel
-from distattn_jax.tasks.configs import MethodsConfig, dataset_option
-from distattn_jax.tasks.token_prediction import TokenModelConfig, TokenPrediction, norm_option
+from distattn_jax.tasks.configs import MethodsConfig, TransformerConfig, dataset_option
+from distattn_jax.tasks.token_prediction import TokenPrediction, inner_dropout_option, norm_option
 from distattn_jax.train import Batch, DataConfig, option
 
 COLUMN = "tokens"
@@ -47,10 +47,17 @@ class LanguageModelingData(DataConfig):
 
 
 @dataclasses.dataclass(frozen=True)
-class LanguageModelConfig(TokenModelConfig):
+class LanguageModelConfig(TransformerConfig):
     """Options of the sizes and initial values of the language model."""
 
+    dropout_rate: tuple[float, ...] = option((0.1,), "dropout rate", grid=True, minimum=0)
+    inner_dropout: bool = inner_dropout_option()
     layers: int = option(4, "layers of the decoder", minimum=1)
+    heads: int = option(4, "attention heads", minimum=1)
+    head_features: int = option(64, "width of a head", minimum=1)
+    hidden_features: int = option(
+        1024, "width of the hidden layer of the feed-forward networks", minimum=1
+    )
     norm: str = norm_option("before")
 
 

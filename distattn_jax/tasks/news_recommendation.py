@@ -14,7 +14,7 @@ from distattn_jax.datasets import Mind, OnDiskImpressions
 from distattn_jax.datasets.mind import HISTORY
 from distattn_jax.datasets.on_disk_impressions import TITLE_LENGTH
 from distattn_jax.models import NewsRecommender
-from distattn_jax.tasks.configs import MethodsConfig, TokenizerConfig, dataset_option
+from distattn_jax.tasks.configs import MethodsConfig, WordConfig, dataset_option, tokenizer_option
 from distattn_jax.tasks.preparation import TextLengths, train_tokenizer
 from distattn_jax.tasks.ranking_metrics import impression_metrics, softmax_loss
 from distattn_jax.tasks.text_task import TextTask, model_arguments
@@ -22,10 +22,11 @@ from distattn_jax.train import Batch, Setting, weighted_sum
 
 
 @dataclasses.dataclass(frozen=True)
-class NewsRecommendationData(TokenizerConfig):
+class NewsRecommendationData(WordConfig):
     """Options of the data set, the vocabulary and the batches, for news recommendation."""
 
     dataset: str = dataset_option("mind", "mind_large")
+    tokenizer: str = tokenizer_option()
 
 
 @dataclasses.dataclass(frozen=True)

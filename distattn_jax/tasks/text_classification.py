@@ -11,23 +11,25 @@ from tokenizers import Tokenizer
 from distattn_jax.data import Table, TextBuilder
 from distattn_jax.models import PairClassifier, TextClassifier
 from distattn_jax.tasks.classification import Classification
-from distattn_jax.tasks.configs import MethodsConfig, TokenizerConfig, dataset_option
-from distattn_jax.tasks.preparation import (
-    TextLengths,
-    encode_fields,
-    label_column,
-    read_examples,
+from distattn_jax.tasks.configs import (
+    MethodsConfig,
+    WordConfig,
+    dataset_option,
+    longest_option,
+    tokenizer_option,
 )
+from distattn_jax.tasks.preparation import TextLengths, encode_fields, label_column, read_examples
 from distattn_jax.tasks.text_task import model_arguments
-from distattn_jax.train import Batch, Config, Setting, option
+from distattn_jax.train import Batch, Config, Setting
 
 
 @dataclasses.dataclass(frozen=True)
-class TextClassificationData(TokenizerConfig):
+class TextClassificationData(WordConfig):
     """Options of the data set, the vocabulary and the batches, for text classification."""
 
     dataset: str = dataset_option("nearest", "text_files", "ag_news", "sst", "imdb")
-    longest: int = option(512, "maximum number of tokens of a text; the rest is cut", minimum=1)
+    tokenizer: str = tokenizer_option()
+    longest: int = longest_option()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -81,10 +83,12 @@ class TextClassification(Classification):
 
 
 @dataclasses.dataclass(frozen=True)
-class PairClassificationData(TextClassificationData):
+class PairClassificationData(WordConfig):
     """Options of the data set, the vocabulary and the batches, for pair classification."""
 
     dataset: str = dataset_option("snli")
+    tokenizer: str = tokenizer_option()
+    longest: int = longest_option()
 
 
 @dataclasses.dataclass(frozen=True)

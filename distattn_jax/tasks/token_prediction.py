@@ -1,7 +1,6 @@
 """Shared base of tasks that predict tokens one after the other: data, model, loss and metrics."""
 
 import contextlib
-import dataclasses
 import hashlib
 import json
 from collections.abc import Callable, Mapping, Sequence
@@ -16,7 +15,6 @@ from jaxtyping import Array, Float
 from tokenizers import Tokenizer
 
 from distattn_jax.data import DataError, TextBuilder, load_tokenizer, train_byte_level_bpe
-from distattn_jax.tasks.configs import TransformerConfig
 from distattn_jax.tasks.preparation import iterate_training_texts
 from distattn_jax.tasks.text_task import TextTask, model_arguments
 from distattn_jax.train import Batch, Setting, option, token_cross_entropy
@@ -33,22 +31,13 @@ def norm_option(default: str) -> Any:
     )
 
 
-@dataclasses.dataclass(frozen=True)
-class TokenModelConfig(TransformerConfig):
-    """Options of the sizes and initial values of a model that predicts tokens."""
-
-    dropout_rate: tuple[float, ...] = option((0.1,), "dropout rate", grid=True, minimum=0)
-    inner_dropout: bool = option(
+def inner_dropout_option() -> Any:
+    """Return the option `inner_dropout` of a model."""
+    return option(
         True,
         "whether dropout is also applied to attention weights and to the hidden units of the "
         "feed-forward networks, besides embeddings and residual sums",
     )
-    heads: int = option(4, "attention heads", minimum=1)
-    head_features: int = option(64, "width of a head", minimum=1)
-    hidden_features: int = option(
-        1024, "width of the hidden layer of the feed-forward networks", minimum=1
-    )
-    norm: str = norm_option("after")
 
 
 class TokenPrediction(TextTask):

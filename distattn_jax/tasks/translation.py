@@ -13,10 +13,11 @@ from distattn_jax.models.methods import SAME_AS_KEYS
 from distattn_jax.tasks.configs import (
     RELATIVE_POSITION_METHODS,
     MethodsConfig,
+    TransformerConfig,
     dataset_option,
 )
 from distattn_jax.tasks.preparation import describe_long_examples
-from distattn_jax.tasks.token_prediction import TokenModelConfig, TokenPrediction
+from distattn_jax.tasks.token_prediction import TokenPrediction, inner_dropout_option, norm_option
 from distattn_jax.train import Batch, DataConfig, option
 
 COLUMNS = ("source", "target")
@@ -51,10 +52,18 @@ class TranslationData(DataConfig):
 
 
 @dataclasses.dataclass(frozen=True)
-class TranslationModelConfig(TokenModelConfig):
+class TranslationModelConfig(TransformerConfig):
     """Options of the sizes and initial values of the translator."""
 
+    dropout_rate: tuple[float, ...] = option((0.1,), "dropout rate", grid=True, minimum=0)
+    inner_dropout: bool = inner_dropout_option()
     layers: int = option(3, "layers of the encoder, and of the decoder", minimum=1)
+    heads: int = option(4, "attention heads", minimum=1)
+    head_features: int = option(64, "width of a head", minimum=1)
+    hidden_features: int = option(
+        1024, "width of the hidden layer of the feed-forward networks", minimum=1
+    )
+    norm: str = norm_option("after")
     key_distance: tuple[int, ...] = option(
         (16,),
         "distance at which relative positions are clipped for the keys, if below max_distance; -1 "
