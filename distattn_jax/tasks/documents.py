@@ -10,7 +10,6 @@ from typing import Any, ClassVar
 
 import jax.numpy as jnp
 import numpy as np
-from flax import nnx
 from jaxtyping import Array, Float
 from tokenizers import Tokenizer
 
@@ -19,8 +18,8 @@ from distattn_jax.models import DocumentClassifier, DocumentRegressor
 from distattn_jax.tasks.classification import Classification
 from distattn_jax.tasks.configs import MethodsConfig, WordConfig, dataset_option, tokenizer_option
 from distattn_jax.tasks.preparation import TextLengths, label_column, read_examples
-from distattn_jax.tasks.text_task import PredictingTask, model_arguments
-from distattn_jax.train import Batch, Setting, option, weighted_sum
+from distattn_jax.tasks.text_task import PredictingTask
+from distattn_jax.train import Batch, option, weighted_sum
 
 
 @dataclasses.dataclass(frozen=True)
@@ -56,14 +55,12 @@ class DocumentTask(PredictingTask):
 
     length_columns = ("text",)
     length_unit = "sentences"
+    inputs = ("text", "text_words", "text_length")
     embedding_path = ("document", "words", "embedding", "embedding")
 
     @property
     def max_length(self) -> int | None:
         return self.config.data.sentences
-
-    def call_model(self, model: Any, batch: Batch, **arguments: Any) -> Any:
-        return model(batch["text"], batch["text_words"], batch["text_length"], **arguments)
 
     def encode(self, rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         return _encode_documents(rows, self.tokenizer, self.config.data.longest)
@@ -113,10 +110,7 @@ class DocumentClassification(DocumentTask, Classification):
     """Assign one class to each document."""
 
     config_class = DocumentClassificationConfig
-
-    def make_model(self, setting: Setting, *, rngs: nnx.Rngs) -> DocumentClassifier:
-        arguments = model_arguments(self, setting)
-        return DocumentClassifier(classes=len(self.labels), rngs=rngs, **arguments)
+    network = DocumentClassifier
 
     @classmethod
     def read_answers(cls, rows: Sequence[Mapping[str, Any]]) -> dict[str, np.ndarray]:
@@ -131,9 +125,7 @@ class DocumentRegression(DocumentTask):
 
     criterion: ClassVar[str] = "rmse"
     config_class = DocumentRegressionConfig
-
-    def make_model(self, setting: Setting, *, rngs: nnx.Rngs) -> DocumentRegressor:
-        return DocumentRegressor(rngs=rngs, **model_arguments(self, setting))
+    network = DocumentRegressor
 
     def loss(self, outputs: Any, batch: Batch) -> Float[Array, " B"]:
         return jnp.square(outputs.rating - batch["rating"])

@@ -71,14 +71,9 @@ class FineTuningTask(TextTask):
     def apply_for_training(
         self, model: Any, batch: Batch, setting: Setting, rngs: nnx.Rngs | None
     ) -> Any:
-        return self.call_model(
-            model,
-            batch,
-            dropout_rate=setting["dropout_rate"],
-            rngs=rngs,
-            received=self.guide.received,
-            weights=self.guide.maps,
-        )
+        rate = setting["dropout_rate"]
+        attention = {"received": self.guide.received, "weights": self.guide.maps}
+        return self.call_model(model, batch, dropout_rate=rate, rngs=rngs, **attention)
 
     def weighted_losses(self, setting: Setting) -> Mapping[str, WeightedLoss]:
         return self.guide.weigh(self.losses, setting, single_layer=self._single_layer)

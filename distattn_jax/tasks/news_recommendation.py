@@ -5,7 +5,6 @@ from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import numpy as np
-from flax import nnx
 from jaxtyping import Array, Float
 from tokenizers import Tokenizer
 
@@ -17,8 +16,8 @@ from distattn_jax.models import NewsRecommender
 from distattn_jax.tasks.configs import MethodsConfig, WordConfig, dataset_option, tokenizer_option
 from distattn_jax.tasks.preparation import TextLengths, train_tokenizer
 from distattn_jax.tasks.ranking_metrics import impression_metrics, softmax_loss
-from distattn_jax.tasks.text_task import TextTask, model_arguments
-from distattn_jax.train import Batch, Setting, weighted_sum
+from distattn_jax.tasks.text_task import TextTask
+from distattn_jax.train import Batch, weighted_sum
 
 
 @dataclasses.dataclass(frozen=True)
@@ -47,20 +46,9 @@ class NewsRecommendation(TextTask):
     config_class = NewsRecommendationConfig
     length_columns = ("candidates",)
     length_unit = "candidates"
+    network = NewsRecommender
+    inputs = ("history", "history_words", "history_length", "candidates", "candidates_words")
     embedding_path = ("titles", "embedding", "embedding")
-
-    def make_model(self, setting: Setting, *, rngs: nnx.Rngs) -> NewsRecommender:
-        return NewsRecommender(rngs=rngs, **model_arguments(self, setting))
-
-    def call_model(self, model: Any, batch: Batch, **arguments: Any) -> Any:
-        return model(
-            batch["history"],
-            batch["history_words"],
-            batch["history_length"],
-            batch["candidates"],
-            batch["candidates_words"],
-            **arguments,
-        )
 
     def loss(self, outputs: Any, batch: Batch) -> Float[Array, " B"]:
         return softmax_loss(outputs.scores, batch["clicks"], batch["candidates_length"])

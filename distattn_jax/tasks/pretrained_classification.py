@@ -12,7 +12,6 @@ from distattn_jax.tasks.configs import FineTuningConfig, FineTuningData, dataset
 from distattn_jax.tasks.fine_tuning import FineTuningTask
 from distattn_jax.tasks.fine_tuning_data import COLUMNS, EncoderTexts, sample_rows
 from distattn_jax.tasks.preparation import label_column, read_examples
-from distattn_jax.train import Batch
 
 PAIR, TEXT = ("premise", "hypothesis"), ("text",)
 
@@ -36,13 +35,11 @@ class PretrainedClassification(FineTuningTask, Classification):
     """Assign one class to each text, or to each pair of sentences."""
 
     config_class = PretrainedClassificationConfig
+    inputs = ("tokens", "tokens_length", "types")
 
     def __init__(self, config: PretrainedClassificationConfig, **arguments: Any):
         super().__init__(config, **arguments)
         self.fields = text_fields(config.data)
-
-    def call_model(self, model: Any, batch: Batch, **arguments: Any) -> Any:
-        return model(batch["tokens"], batch["tokens_length"], batch["types"], **arguments)
 
     def metrics(self, counts: Mapping[str, np.ndarray]) -> dict[str, float]:
         confusion = np.asarray(counts["confusion"], np.float64)

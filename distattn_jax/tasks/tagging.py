@@ -7,8 +7,7 @@ from typing import Any, ClassVar
 import jax
 import jax.numpy as jnp
 import numpy as np
-from flax import nnx
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Array, Bool, Int
 from tokenizers import Tokenizer
 
 from distattn_jax.data import (
@@ -36,9 +35,10 @@ from distattn_jax.tasks.preparation import (
     read_labels,
 )
 from distattn_jax.tasks.spans import count_spans, parse_tags, span_metrics
-from distattn_jax.tasks.text_task import PredictingTask, model_arguments
-from distattn_jax.train import Batch, Setting, option, token_cross_entropy
-from distattn_jax.train.losses import length_mask, masked_mean
+from distattn_jax.tasks.text_task import PredictingTask
+from distattn_jax.tasks.token_prediction import TokenTask
+from distattn_jax.train import Batch, Setting, option
+from distattn_jax.train.losses import length_mask
 
 COLUMN = "words"
 
@@ -73,18 +73,19 @@ class TaggingConfig(MethodsConfig):
     model: TaggingModelConfig = TaggingModelConfig()
 
 
-class Tagging(PredictingTask):
+class Tagging(TokenTask, PredictingTask):
     """Assign a tag to each word of a sentence.
 
-    The loss of an example is the mean over its words. The loss of a batch and of a split, and the
-    accuracy, are means over all words. If the tags mark spans, the metrics also include precision,
-    recall and F1 over all spans of a split, by the rules of conlleval. `read_table` obeys
-    --data.longest: no sentence is truncated.
+    The accuracy is the mean over all words. If the tags mark spans, the metrics also include
+    precision, recall and F1 over all spans of a split, by the rules of conlleval.
     """
 
     config_class = TaggingConfig
     length_columns = (COLUMN,)
     length_unit = "words"
+    network = Tagger
+    inputs = (COLUMN, f"{COLUMN}_length", "spelling", "spelling_words")
+    predicted: ClassVar[str] = "tags"
     sequences: ClassVar[Mapping[str, str]] = {"encoder": COLUMN}
     embedding_path = ("embedding", "embedding")
 
@@ -96,17 +97,12 @@ class Tagging(PredictingTask):
     def criterion(self) -> str:  # type: ignore[override]
         return "accuracy" if self.spans is None else "f1"
 
-    def make_model(self, setting: Setting, *, rngs: nnx.Rngs) -> Tagger:
-        return Tagger(
-            classes=len(self.labels),
-            spelling_features=self.config.model.spelling_features,
-            rngs=rngs,
-            **model_arguments(self, setting),
-        )
-
-    def call_model(self, model: Any, batch: Batch, **arguments: Any) -> Any:
-        spelling = batch["spelling"], batch["spelling_words"]
-        return model(batch[COLUMN], batch[f"{COLUMN}_length"], *spelling, **arguments)
+    def model_arguments(self, setting: Setting) -> dict[str, Any]:
+        return {
+            **super().model_arguments(setting),
+            "classes": len(self.labels),
+            "spelling_features": self.config.model.spelling_features,
+        }
 
     def encode(self, rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         return encode_words(
@@ -115,15 +111,8 @@ class Tagging(PredictingTask):
             self.config.data.spelling_bytes,
         )
 
-    def loss(self, outputs: Any, batch: Batch) -> Float[Array, " B"]:
-        losses = token_cross_entropy(outputs.logits, batch["tags"])
-        return masked_mean(losses, length_mask(batch, "tags"))
-
-    def example_weights(self, batch: Batch) -> Float[Array, " B"]:
-        return batch["weight"] * batch["tags_length"]
-
     def counts(self, outputs: Any, batch: Batch) -> dict[str, Array]:
-        valid = length_mask(batch, "tags") & (batch["weight"] > 0)[:, None]
+        valid = self.find_counted(batch)
         return self._count(batch["tags"], outputs.logits.argmax(axis=-1), valid)
 
     def metrics(self, counts: Mapping[str, np.ndarray]) -> dict[str, float]:

@@ -19,8 +19,7 @@ from distattn_jax.tasks.configs import (
     tokenizer_option,
 )
 from distattn_jax.tasks.preparation import TextLengths, encode_fields, label_column, read_examples
-from distattn_jax.tasks.text_task import model_arguments
-from distattn_jax.train import Batch, Config, Setting
+from distattn_jax.train import Config
 
 
 @dataclasses.dataclass(frozen=True)
@@ -41,24 +40,13 @@ class TextClassificationConfig(MethodsConfig):
 
 
 class TextClassification(Classification):
-    """Assign one class to each text.
-
-    Attributes:
-      network: Class of the model. It reads the token ids and the lengths of every field in turn.
-    """
+    """Assign one class to each text."""
 
     config_class: ClassVar[type[Config]] = TextClassificationConfig
     length_columns: tuple[str, ...] = ("text",)
-    embedding_path = ("text", "embedding", "embedding")
     network: ClassVar[Callable[..., nnx.Module]] = TextClassifier
-
-    def make_model(self, setting: Setting, *, rngs: nnx.Rngs) -> nnx.Module:
-        arguments = model_arguments(self, setting)
-        return self.network(classes=len(self.labels), rngs=rngs, **arguments)
-
-    def call_model(self, model: Any, batch: Batch, **arguments: Any) -> Any:
-        texts = (batch[name] for field in self.fields for name in (field, f"{field}_length"))
-        return model(*texts, **arguments)
+    inputs: ClassVar[tuple[str, ...]] = ("text", "text_length")
+    embedding_path = ("text", "embedding", "embedding")
 
     def encode(self, rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         return encode_fields(rows, self.fields, self.tokenizer)
@@ -106,3 +94,4 @@ class PairClassification(TextClassification):
     fields = ("premise", "hypothesis")
     length_columns = fields
     network = PairClassifier
+    inputs = ("premise", "premise_length", "hypothesis", "hypothesis_length")

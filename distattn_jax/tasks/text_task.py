@@ -2,7 +2,7 @@
 
 import abc
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar
 
 import jax.numpy as jnp
@@ -37,6 +37,8 @@ class TextTask(Task):
 
     Attributes:
       config_class: Class of the config, whose attribute `task` is the name of the task.
+      network: Class of the model.
+      inputs: Names of the columns that are the arguments of the model, in their order.
       fields: Names of the text fields of an example.
       sequences: Dict from the name of an encoder or decoder to the column of its input sequences.
       embedding_path: Path of the embedding table among the model's parameters. It is empty if the
@@ -45,6 +47,8 @@ class TextTask(Task):
 
     config: Any
     config_class: ClassVar[type[Config]]
+    network: ClassVar[Callable[..., nnx.Module]]
+    inputs: ClassVar[tuple[str, ...]]
     fields: tuple[str, ...] = ("text",)
     sequences: ClassVar[Mapping[str, str]] = {}
     embedding_path: ClassVar[tuple[str, ...]] = ()
@@ -132,6 +136,27 @@ class TextTask(Task):
     def uses_dropout(self) -> bool:
         return max(self.config.model.dropout_rate) > 0
 
+    def make_model(self, setting: Setting, *, rngs: nnx.Rngs) -> nnx.Module:
+        return self.network(rngs=rngs, **self.model_arguments(setting))
+
+    def model_arguments(self, setting: Setting) -> dict[str, Any]:
+        """Return the arguments of `network`.
+
+        Hyperparameters in `setting` that are fields of `Sizes`, such as initial values of
+        parameters, replace the options of the config.
+        """
+        config = self.config.model
+        names = {field.name for field in dataclasses.fields(Sizes)}
+        options = {name: value for name, value in vars(config).items() if name in names}
+        chosen = {name: value for name, value in setting.items() if name in names}
+        return {
+            "vocabulary": self.tokenizer.get_vocab_size(),
+            "method": self.config.method,
+            "sizes": Sizes(**{**options, **chosen}),
+            "implementation": config.implementation or None,
+            "dtype": jnp.dtype(config.dtype),
+        }
+
     def apply(self, model: Any, batch: Batch) -> Any:
         return self.call_model(model, batch)
 
@@ -140,7 +165,6 @@ class TextTask(Task):
     ) -> Any:
         return self.call_model(model, batch, dropout_rate=setting["dropout_rate"], rngs=rngs)
 
-    @abc.abstractmethod
     def call_model(self, model: Any, batch: Batch, **arguments: Any) -> Any:
         """Call the model with the columns of a batch.
 
@@ -149,6 +173,7 @@ class TextTask(Task):
           batch: Columns of the examples.
           **arguments: Further arguments of the model: `dropout_rate`, `rngs`, `received`, ...
         """
+        return model(*(batch[name] for name in self.inputs), **arguments)
 
     def learning_rate_multiplier(self, path: tuple[str, ...], setting: Setting) -> Any:
         return setting.get("distance_rate", 1.0) if is_distance_parameter(path) else 1.0
@@ -180,24 +205,3 @@ def is_distance_parameter(path: tuple[str, ...]) -> bool:
     w is the distance weight of a head, and v is the shape of its sigmoid.
     """
     return "variant" in path and ("weight" in path or "shape" in path)
-
-
-def model_arguments(task: TextTask, setting: Setting) -> dict[str, Any]:
-    """Return the constructor arguments shared by all models with a selectable attention variant.
-
-    Args:
-      task: Task with its config and tokenizer.
-      setting: Hyperparameters of the model. Those that are fields of `Sizes`, such as initial
-        values of parameters, replace the options of the config.
-    """
-    config = task.config.model
-    names = {field.name for field in dataclasses.fields(Sizes)}
-    options = {name: value for name, value in vars(config).items() if name in names}
-    chosen = {name: value for name, value in setting.items() if name in names}
-    return {
-        "vocabulary": task.tokenizer.get_vocab_size(),
-        "method": task.config.method,
-        "sizes": Sizes(**{**options, **chosen}),
-        "implementation": config.implementation or None,
-        "dtype": jnp.dtype(config.dtype),
-    }

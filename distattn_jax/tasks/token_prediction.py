@@ -1,22 +1,21 @@
-"""Shared base of tasks that predict tokens one after the other: data, model, loss and metrics."""
+"""Shared bases of tasks that predict tags or tokens: loss, metrics and tokenizer of subwords."""
 
 import contextlib
 import hashlib
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 import jax.numpy as jnp
 import numpy as np
 import tokenizers
 from etils import epath
-from flax import nnx
-from jaxtyping import Array, Float
+from jaxtyping import Array, Bool, Float
 from tokenizers import Tokenizer
 
 from distattn_jax.data import DataError, TextBuilder, load_tokenizer, train_byte_level_bpe
 from distattn_jax.tasks.preparation import iterate_training_texts
-from distattn_jax.tasks.text_task import TextTask, model_arguments
+from distattn_jax.tasks.text_task import TextTask
 from distattn_jax.train import Batch, Setting, option, token_cross_entropy
 from distattn_jax.train.losses import length_mask, masked_mean
 from distattn_jax.train.run_files import write_atomically
@@ -40,30 +39,23 @@ def inner_dropout_option() -> Any:
     )
 
 
-class TokenPrediction(TextTask):
-    """Predict each token of a text from the tokens before it.
+class TokenTask(TextTask):
+    """Task with one prediction for each token, such as the tag of a word or the next token.
 
-    The loss of an example is the mean over its predicted tokens, with label smoothing. The loss of
-    a batch and of a split is the mean over all predicted tokens. Perplexity and accuracy are
-    computed without label smoothing. `read_table` obeys --data.longest: no example is truncated.
+    The loss of an example is the mean over its predictions, with label smoothing. The loss of a
+    batch and of a split is the mean over all predictions. `read_table` obeys --data.longest: no
+    example is truncated.
 
     Attributes:
-      network: Class of the model.
-      predicted: Name of the column of the predicted tokens.
+      predicted: Name of the column that the model predicts.
     """
 
-    criterion: ClassVar[str] = "loss"
-    network: ClassVar[Callable[..., nnx.Module]]
     predicted: ClassVar[str]
 
     @property
     def label_smoothing(self) -> float:
-        """Probability that is moved from the right token to all tokens, in the loss."""
+        """Probability that is moved from the right class to all classes, in the loss."""
         return 0.0
-
-    def make_model(self, setting: Setting, *, rngs: nnx.Rngs) -> nnx.Module:
-        norm = self.config.model.norm
-        return self.network(norm=norm, rngs=rngs, **model_arguments(self, setting))
 
     def loss(self, outputs: Any, batch: Batch) -> Float[Array, " B"]:
         losses = token_cross_entropy(
@@ -74,9 +66,24 @@ class TokenPrediction(TextTask):
     def example_weights(self, batch: Batch) -> Float[Array, " B"]:
         return batch["weight"] * batch[f"{self.predicted}_length"]
 
+    def find_counted(self, batch: Batch) -> Bool[Array, "B T"]:
+        """Return a mask of the predictions that metrics count. It is False for padding."""
+        return length_mask(batch, self.predicted) & (batch["weight"] > 0)[:, None]
+
+
+class TokenPrediction(TokenTask):
+    """Predict each token of a text from the tokens before it.
+
+    Perplexity and accuracy are computed without label smoothing.
+    """
+
+    criterion: ClassVar[str] = "loss"
+
+    def model_arguments(self, setting: Setting) -> dict[str, Any]:
+        return {**super().model_arguments(setting), "norm": self.config.model.norm}
+
     def counts(self, outputs: Any, batch: Batch) -> dict[str, Array]:
-        tokens = batch[self.predicted]
-        counted = length_mask(batch, self.predicted) & (batch["weight"] > 0)[:, None]
+        tokens, counted = batch[self.predicted], self.find_counted(batch)
         right = outputs.logits.argmax(axis=-1) == tokens
         return {
             "log_loss": jnp.where(counted, token_cross_entropy(outputs.logits, tokens), 0).sum(),
