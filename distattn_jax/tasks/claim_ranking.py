@@ -73,6 +73,10 @@ class ClaimRanking(FineTuningTask):
 
         return mean
 
+    @property
+    def logits(self) -> int:
+        return 1  # the relevance of the candidate
+
     def call_model(self, model: Any, batch: Batch, **arguments: Any) -> CandidateOutput:
         flat = _flatten_candidates(batch)
         outputs = model(flat["tokens"], flat["tokens_length"], flat["types"], **arguments)

@@ -156,6 +156,9 @@ def _guides_where(condition: Callable[[Guide], bool]) -> tuple[str, ...]:
     return tuple(name for name, guide in GUIDES.items() if condition(guide))
 
 
+GUIDES_WITH_LOSSES = _guides_where(lambda guide: bool(guide.terms))
+
+
 def _weight_option(name: str, default: float, explanation: str) -> Any:
     """Return the option of the weight of a loss, which the guides with this weight use."""
     methods = _guides_where(lambda guide: name in guide.weights)
@@ -207,14 +210,14 @@ class GuidingConfig(Options):
     layers: tuple[int, ...] = option(
         (),
         "guided layers, counted from 0; empty guides all layers",
-        methods=_guides_where(lambda guide: bool(guide.terms)),
+        methods=GUIDES_WITH_LOSSES,
         minimum=0,
     )
     layer: tuple[int, ...] = option(
         (ALL_LAYERS,),
         "the only guided layer; -1 guides the layers of the option `layers`",
         grid=True,
-        methods=_guides_where(lambda guide: bool(guide.terms)),
+        methods=GUIDES_WITH_LOSSES,
     )
     scaling: str = option(
         "mean",

@@ -49,15 +49,17 @@ class FineTuningTask(TextTask):
         constants = self.constants
         self.constants = {name: constants[name] for name in self.guide.constants if constants}
 
-    def make_model(self, setting: Setting, *, rngs: nnx.Rngs) -> PretrainedClassifier:
-        """Return a model with the architecture of the pre-trained one and random parameters.
+    @property
+    def logits(self) -> int:
+        """Number of logits of the model for each text or pair."""
+        return len(self.labels)
 
-        The model has one logit for each label, or a single one if the task has no labels.
-        """
+    def make_model(self, setting: Setting, *, rngs: nnx.Rngs) -> PretrainedClassifier:
+        """Return a model with the architecture of the pre-trained one and random parameters."""
         config = self.config.model
         return PretrainedClassifier(
             PretrainedConfig(**self.data["pretrained"]["config"]),
-            len(self.labels) or 1,
+            self.logits,
             implementation=config.implementation or None,
             dtype=jnp.dtype(config.dtype),
             remat=config.remat,

@@ -64,11 +64,13 @@ ReadTexts = Callable[[TextBuilder, str, FineTuningData], EncoderTexts]
 
 
 def check(config: FineTuningConfig) -> None:
-    """Raise an error if a required path is missing in the config.
+    """Raise an error if a required path is missing, or the config does not fit the model.
 
-    Also raise an error if the config exceeds the limits of the pre-trained model.
+    The limits of the pre-trained model are the length of a text, the number of layers, and the
+    number of heads, which are divided among devices.
     """
-    if not config.model.pretrained:
+    source = config.model.pretrained
+    if not source:
         raise DataError(
             f"the task {config.task} needs --model.pretrained, the folder or hub name of a "
             "pre-trained model."
@@ -76,7 +78,24 @@ def check(config: FineTuningConfig) -> None:
     for method, name in (("dependency", "parses"), ("word_similarity", "vectors")):
         if method in config.methods and not getattr(config.data, name):
             raise DataError(f"the guide {method} needs --data.{name}; got none.")
-    check_fits(config)
+    sizes = read_sizes(source)
+    if config.data.longest > sizes.max_length:
+        raise ValueError(
+            f"--data.longest must be at most {sizes.max_length}, the positions of {source}; "
+            f"got {config.data.longest}."
+        )
+    for name in ("layers", "layer"):
+        layers = getattr(config.guiding, name)
+        if any(layer >= sizes.layers for layer in layers):
+            raise ValueError(
+                f"--guiding.{name} must be below {sizes.layers}, the layers of {source}; "
+                f"got {layers}."
+            )
+    if sizes.heads % config.mesh.model:
+        raise ValueError(
+            f"--mesh.model must divide {sizes.heads}, the heads of {source}; "
+            f"got {config.mesh.model}."
+        )
 
 
 def prepare_fine_tuning(
@@ -225,33 +244,6 @@ def read_sizes(name: str) -> PretrainedConfig:
       name: Folder or hub name of the model.
     """
     return dataclasses.replace(models.read_config(models.resolve_folder(name)), pooler=False)
-
-
-def check_fits(config: Any) -> None:
-    """Raise `ValueError` if a config exceeds the limits of its pre-trained model.
-
-    The checks are on the maximum text length, the indices of the guided layers, and the number of
-    devices among which the heads are divided.
-    """
-    source = config.model.pretrained
-    sizes = read_sizes(source)
-    if config.data.longest > sizes.max_length:
-        raise ValueError(
-            f"--data.longest must be at most {sizes.max_length}, the positions of {source}; "
-            f"got {config.data.longest}."
-        )
-    for name in ("layers", "layer"):
-        layers = getattr(config.guiding, name)
-        if any(layer >= sizes.layers for layer in layers):
-            raise ValueError(
-                f"--guiding.{name} must be below {sizes.layers}, the layers of {source}; "
-                f"got {layers}."
-            )
-    if sizes.heads % config.mesh.model:
-        raise ValueError(
-            f"--mesh.model must divide {sizes.heads}, the heads of {source}; "
-            f"got {config.mesh.model}."
-        )
 
 
 def describe_source(name: str, sizes: PretrainedConfig) -> dict[str, Any]:

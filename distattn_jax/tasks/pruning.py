@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from flax import nnx
-from jaxtyping import Bool, Float
+from jaxtyping import Array, Bool, Float
 
 from distattn_jax import sharding
 from distattn_jax.tasks.inspection import distance_parameters

@@ -70,7 +70,7 @@ class TextTask(Task):
         """Prepare the data of an experiment, which all its runs share."""
         dataset = open_dataset(config.data)
         tokenizer = cls.make_tokenizer(config.data, dataset)
-        tables = cls.read_tables(config, dataset, tokenizer)
+        tables = {split: cls.read_table(config, dataset, split, tokenizer) for split in SPLITS}
         parameters = cls.initial_parameters(tables["train"])
         messages = cls.describe_examples(config.data, dataset, tables)
         if cls.embedding_path:
@@ -126,11 +126,6 @@ class TextTask(Task):
     @abc.abstractmethod
     def read_table(cls, config: Any, dataset: TextBuilder, split: str, tokenizer: Tokenizer) -> Any:
         """Return the examples of a split, encoded with the tokenizer."""
-
-    @classmethod
-    def read_tables(cls, config: Any, dataset: TextBuilder, tokenizer: Tokenizer) -> dict[str, Any]:
-        """Return the examples of all splits, encoded with the tokenizer."""
-        return {split: cls.read_table(config, dataset, split, tokenizer) for split in SPLITS}
 
     @property
     def uses_dropout(self) -> bool:
