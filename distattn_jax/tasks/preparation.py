@@ -163,6 +163,7 @@ def describe_prepared(
     *,
     lengths: TextLengths,
     messages: Sequence[str],
+    labels: tuple[str, ...] = (),
     pretrained: Mapping[str, Any] | None = None,
     **fields: Any,
 ) -> PreparedData:
@@ -175,8 +176,9 @@ def describe_prepared(
       tables: Examples of each split.
       lengths: Lengths of the texts.
       messages: Lines to print after those about the data set.
+      labels: Names of the classes.
       pretrained: Description of the pre-trained model, or None without a pre-trained model.
-      **fields: `labels`, `initial_parameters` and `constants` of `PreparedData`.
+      **fields: `initial_parameters` and `constants` of `PreparedData`.
     """
     vocabulary = tokenizer.get_vocab_size()
     counts = ", ".join(f"{len(table)} {split}" for split, table in tables.items())
@@ -189,7 +191,7 @@ def describe_prepared(
     about: dict[str, Any] = {
         "dataset": config.data.dataset,
         "rows": {split: len(table) for split, table in tables.items()},
-        "classes": len(fields.get("labels", ())),
+        "classes": len(labels),
         "average_length": lengths.average,
         "sequence_lengths": lengths.means,
         "longest_sequences": lengths.longest,
@@ -199,7 +201,7 @@ def describe_prepared(
         about["pretrained"] = dict(pretrained)
         digests["pre-trained weights"] = pretrained["digest"]
     about |= {"digests": digests, "messages": list(lines)}
-    return PreparedData(config, tokenizer, tables, about, lines, **fields)
+    return PreparedData(config, tokenizer, tables, about, lines, labels, **fields)
 
 
 def describe_long_examples(
