@@ -114,7 +114,7 @@ def received_concentration(
     rows = np.arange(min(examples, len(table)))
     lengths = table.lengths(task.length_columns)[rows]
     length = int(min(lengths.max(), task.max_length or lengths.max()))
-    batch = table.take(rows, length)
+    batch = jax.device_put(table.take(rows, length))
     sizes = jnp.asarray(np.minimum(lengths, length), jnp.float32)
 
     def measure_model(own: Any) -> Float[Array, "L N"]:
