@@ -4,7 +4,7 @@ One encoder turns the words of each sentence into a sentence vector. A second en
 sentence vectors into a document vector.
 """
 
-from typing import Any, NamedTuple, Unpack
+from typing import Any, NamedTuple
 
 from flax import nnx
 from jaxtyping import Array, Float, Int
@@ -12,7 +12,7 @@ from jaxtyping import Array, Float, Int
 from distattn_jax.models.methods import Sizes
 from distattn_jax.models.text_classifier import ClassifierOutput
 from distattn_jax.models.text_encoder import SequenceEncoder, TextEncoder
-from distattn_jax.modules.dropout import DropoutOptions
+from distattn_jax.modules.dropout import Rate, Rngs
 
 
 class DocumentEncoder(nnx.Module):
@@ -33,7 +33,9 @@ class DocumentEncoder(nnx.Module):
         tokens: Int[Array, "B S T"],
         words: Int[Array, "B S"],
         sentences: Int[Array, " B"],
-        **options: Unpack[DropoutOptions],
+        *,
+        dropout_rate: Rate = 0.0,
+        rngs: Rngs | None = None,
     ) -> Float[Array, "B D"]:
         """Return the document vectors in float32.
 
@@ -41,11 +43,16 @@ class DocumentEncoder(nnx.Module):
           tokens: Token ids of S sentences with T words each.
           words: Number of valid words of each sentence. The rest is padding.
           sentences: Number of valid sentences of each document. The rest is padding.
-          **options: `dropout_rate` and `rngs`, see `DropoutOptions`.
+          dropout_rate: Dropout rate of the whole model. May be traced.
+          rngs: Random number generators of dropout. None disables dropout.
         """
         batch, count, length = tokens.shape
-        vectors = self.words(tokens.reshape(-1, length), words.reshape(-1), **options).vector
-        return self.sentences(vectors.reshape(batch, count, -1), sentences, **options).vector
+        vectors = self.words(
+            tokens.reshape(-1, length), words.reshape(-1), dropout_rate=dropout_rate, rngs=rngs
+        ).vector
+        return self.sentences(
+            vectors.reshape(batch, count, -1), sentences, dropout_rate=dropout_rate, rngs=rngs
+        ).vector
 
 
 class DocumentClassifier(nnx.Module):
@@ -65,14 +72,19 @@ class DocumentClassifier(nnx.Module):
         self.document = DocumentEncoder(vocabulary, sizes=sizes, rngs=rngs, **arguments)
         self.classes = nnx.Linear(sizes.features, classes, rngs=rngs)
 
-    def __call__(self, *document: Array, **options: Unpack[DropoutOptions]) -> ClassifierOutput:
+    def __call__(
+        self, *document: Array, dropout_rate: Rate = 0.0, rngs: Rngs | None = None
+    ) -> ClassifierOutput:
         """Return the logits in float32.
 
         Args:
           *document: `tokens`, `words` and `sentences` of `DocumentEncoder.__call__`.
-          **options: `dropout_rate` and `rngs`, see `DropoutOptions`.
+          dropout_rate: Dropout rate of the whole model. May be traced.
+          rngs: Random number generators of dropout. None disables dropout.
         """
-        return ClassifierOutput(self.classes(self.document(*document, **options)))
+        return ClassifierOutput(
+            self.classes(self.document(*document, dropout_rate=dropout_rate, rngs=rngs))
+        )
 
 
 class RegressionOutput(NamedTuple):
@@ -99,11 +111,16 @@ class DocumentRegressor(nnx.Module):
         self.document = DocumentEncoder(vocabulary, sizes=sizes, rngs=rngs, **arguments)
         self.rating = nnx.Linear(sizes.features, 1, rngs=rngs)
 
-    def __call__(self, *document: Array, **options: Unpack[DropoutOptions]) -> RegressionOutput:
+    def __call__(
+        self, *document: Array, dropout_rate: Rate = 0.0, rngs: Rngs | None = None
+    ) -> RegressionOutput:
         """Return the predictions in float32.
 
         Args:
           *document: `tokens`, `words` and `sentences` of `DocumentEncoder.__call__`.
-          **options: `dropout_rate` and `rngs`, see `DropoutOptions`.
+          dropout_rate: Dropout rate of the whole model. May be traced.
+          rngs: Random number generators of dropout. None disables dropout.
         """
-        return RegressionOutput(self.rating(self.document(*document, **options))[:, 0])
+        return RegressionOutput(
+            self.rating(self.document(*document, dropout_rate=dropout_rate, rngs=rngs))[:, 0]
+        )

@@ -6,7 +6,7 @@ translator.
 
 import math
 from collections.abc import Sequence
-from typing import Any, NamedTuple, Unpack
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -16,7 +16,7 @@ from jaxtyping import Array, Float, Int
 from distattn_jax.models.methods import Sizes, get_method
 from distattn_jax.models.sampling import Samples, sample
 from distattn_jax.modules import Decoder, KeyValueCache, add_positions
-from distattn_jax.modules.dropout import DropoutOptions, apply_dropout
+from distattn_jax.modules.dropout import Rate, Rngs, dropout
 from distattn_jax.modules.layer_stack import KeyValue
 from distattn_jax.token_ids import END_ID, PADDING_ID
 
@@ -74,14 +74,16 @@ class TokenEmbedding(nnx.Module):
         tokens: Int[Array, "B T"],
         *,
         first: int | Int[Array, " B"] = 0,
-        **options: Unpack[DropoutOptions],
+        dropout_rate: Rate = 0.0,
+        rngs: Rngs | None = None,
     ) -> Float[Array, "B T D"]:
         """Return the embeddings of tokens.
 
         Args:
           tokens: Token ids.
           first: Position of the first token of each example.
-          **options: `dropout_rate` and `rngs`, see `DropoutOptions`.
+          dropout_rate: Dropout rate of the embeddings. May be traced.
+          rngs: Random number generators of dropout. None disables dropout.
         """
         x = self.embedding(tokens) * math.sqrt(self.features)
         scale = self.position_scale
@@ -89,7 +91,7 @@ class TokenEmbedding(nnx.Module):
             scale = jax.lax.stop_gradient(scale[...])
         if scale is not None:
             x = add_positions(x, first, scale=scale)
-        return apply_dropout(x, options)
+        return dropout(x, dropout_rate, rngs)
 
     def logits(self, x: Float[Array, "B T D"]) -> Float[Array, "B T V"]:
         """Return the products of every vector of x with all embeddings, in float32."""
@@ -150,8 +152,9 @@ class LanguageModel(nnx.Module):
         caches: Sequence[KeyValueCache] | None = None,
         cross_key_values: Sequence[KeyValue] | None = None,
         cross_lengths: Int[Array, " B"] | None = None,
+        dropout_rate: Rate = 0.0,
+        rngs: Rngs | None = None,
         weights: bool = False,
-        **options: Unpack[DropoutOptions],
     ) -> LanguageModelOutput:
         """Return the logits of the next token after each token.
 
@@ -162,10 +165,11 @@ class LanguageModel(nnx.Module):
           cross_key_values: Keys and values of an encoder, see `Decoder`.
           cross_lengths: Number of valid positions of the encoder.
           weights: Also return the attention weights.
-          **options: `dropout_rate` and `rngs`, see `DropoutOptions`.
+          dropout_rate: Dropout rate of the whole model. May be traced.
+          rngs: Random number generators of dropout. None disables dropout.
         """
         first = 0 if caches is None else caches[0].lengths
-        x = self.embedding(tokens, first=first, **options)
+        x = self.embedding(tokens, first=first, dropout_rate=dropout_rate, rngs=rngs)
         decoded = self.decoder(
             x,
             lengths=lengths,
@@ -173,7 +177,8 @@ class LanguageModel(nnx.Module):
             cross_key_values=cross_key_values,
             cross_lengths=cross_lengths,
             weights=weights,
-            **options,
+            dropout_rate=dropout_rate,
+            rngs=rngs,
         )
         logits = self.embedding.logits(decoded.values)
         return LanguageModelOutput(logits, decoded.weights, decoded.cross_weights, decoded.caches)

@@ -5,14 +5,14 @@ user vector  = encoder and pooling over the vectors of the clicked titles
 score        = user vector · title vector of the candidate
 """
 
-from typing import Any, NamedTuple, Unpack
+from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 from flax import nnx
 from jaxtyping import Array, Float, Int
 
 from distattn_jax.models.text_encoder import SequenceEncoder, TextEncoder
-from distattn_jax.modules.dropout import DropoutOptions
+from distattn_jax.modules.dropout import Rate, Rngs
 
 
 class RankingOutput(NamedTuple):
@@ -45,7 +45,9 @@ class NewsRecommender(nnx.Module):
         clicks: Int[Array, " B"],
         candidates: Int[Array, "B C T"],
         candidate_words: Int[Array, "B C"],
-        **options: Unpack[DropoutOptions],
+        *,
+        dropout_rate: Rate = 0.0,
+        rngs: Rngs | None = None,
     ) -> RankingOutput:
         """Return the scores in float32. For a user without clicks all scores are 0.
 
@@ -55,13 +57,14 @@ class NewsRecommender(nnx.Module):
           clicks: Number of valid titles of each history. The rest is padding.
           candidates: Token ids of the C titles to score.
           candidate_words: Number of valid words of each candidate. The rest is padding.
-          **options: `dropout_rate` and `rngs`, see `DropoutOptions`.
+          dropout_rate: Dropout rate of the whole model. May be traced.
+          rngs: Random number generators of dropout. None disables dropout.
         """
         batch, clicked, length = history.shape
         titles = jnp.concatenate([history, candidates], axis=1).reshape(-1, length)
         words = jnp.concatenate([history_words, candidate_words], axis=1).reshape(-1)
-        vectors = self.titles(titles, words, **options).vector.reshape(
+        vectors = self.titles(titles, words, dropout_rate=dropout_rate, rngs=rngs).vector.reshape(
             batch, clicked + candidates.shape[1], -1
         )
-        user = self.user(vectors[:, :clicked], clicks, **options).vector
+        user = self.user(vectors[:, :clicked], clicks, dropout_rate=dropout_rate, rngs=rngs).vector
         return RankingOutput(jnp.einsum("bd,bcd->bc", user, vectors[:, clicked:]))

@@ -3,7 +3,7 @@
 logits = W ReLU(h_CLS)                                                                      eq. 7
 """
 
-from typing import Any, Unpack
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -14,7 +14,7 @@ from distattn_jax.models.pretrained import PretrainedConfig, PretrainedEncoder
 from distattn_jax.models.pretrained.encoder import normal_init
 from distattn_jax.models.text_classifier import ClassifierOutput
 from distattn_jax.modules import dropout
-from distattn_jax.modules.dropout import CallOptions
+from distattn_jax.modules.dropout import Rate, Rngs
 
 
 class PretrainedClassifier(nnx.Module):
@@ -41,7 +41,11 @@ class PretrainedClassifier(nnx.Module):
         tokens: Int[Array, "B T"],
         lengths: Int[Array, " B"],
         types: Int[Array, "B T"] | None = None,
-        **options: Unpack[CallOptions],
+        *,
+        dropout_rate: Rate | None = None,
+        rngs: Rngs | None = None,
+        received: bool = False,
+        weights: bool = False,
     ) -> ClassifierOutput:
         """Return the logits in float32.
 
@@ -49,12 +53,21 @@ class PretrainedClassifier(nnx.Module):
           tokens: Token ids.
           lengths: Number of valid tokens of each text. The rest is padding.
           types: Token types. None means type 0 for all tokens.
-          **options: `dropout_rate`, `rngs`, `received` and `weights`, see `CallOptions`.
+          dropout_rate: Replaces every dropout rate of the configuration. May be traced.
+          rngs: Random number generators of dropout. None disables dropout.
+          received: Also return the attention that each key receives, shape (B, L, N, S).
+          weights: Also return the attention weights, shape (B, L, N, T, S).
         """
-        encoded = self.encoder(tokens, lengths, types, **options)
-        rate = options.get("dropout_rate")
-        if rate is None:
-            rate = self.encoder.config.classifier_dropout_rate
+        encoded = self.encoder(
+            tokens,
+            lengths,
+            types,
+            dropout_rate=dropout_rate,
+            rngs=rngs,
+            received=received,
+            weights=weights,
+        )
+        rate = self.encoder.config.classifier_dropout_rate if dropout_rate is None else dropout_rate
         first = jax.nn.relu(encoded.values[:, 0].astype(jnp.float32))
-        logits = self.classes(dropout(first, rate, options.get("rngs")))
+        logits = self.classes(dropout(first, rate, rngs))
         return ClassifierOutput(logits, encoded.received, encoded.weights)

@@ -1,6 +1,6 @@
 """Tagger: a Transformer encoder over words, and one dense layer for the tag of each word."""
 
-from typing import Any, NamedTuple, Unpack
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -9,7 +9,7 @@ from jaxtyping import Array, Float, Int
 
 from distattn_jax.models.methods import Sizes, get_method
 from distattn_jax.modules import Encoder, add_positions
-from distattn_jax.modules.dropout import CallOptions, apply_dropout
+from distattn_jax.modules.dropout import Rate, Rngs, dropout
 
 BYTES = 257  # padding, and every byte plus 1
 
@@ -113,7 +113,11 @@ class Tagger(nnx.Module):
         lengths: Int[Array, " B"],
         spelling: Int[Array, "B T K"] | None = None,
         spelling_lengths: Int[Array, "B T"] | None = None,
-        **options: Unpack[CallOptions],
+        *,
+        dropout_rate: Rate = 0.0,
+        rngs: Rngs | None = None,
+        received: bool = False,
+        weights: bool = False,
     ) -> TaggerOutput:
         """Return the logits of the tags in float32.
 
@@ -123,16 +127,24 @@ class Tagger(nnx.Module):
           spelling: Bytes of each word, each plus 1. 0 is padding. Ignored by a model without
             `spelling_features`.
           spelling_lengths: Number of bytes of each word.
-          **options: `dropout_rate`, `rngs`, `received` and `weights`, see `CallOptions`.
+          dropout_rate: Dropout rate of the whole model. May be traced.
+          rngs: Random number generators of dropout. None disables dropout.
+          received: Also return the attention that each key receives, shape (B, L, N, S).
+          weights: Also return the attention weights, shape (B, L, N, T, S).
         """
         x = self.embedding(words)
         if self.spelling is not None:
             if spelling is None or spelling_lengths is None:
                 raise ValueError("spelling and spelling_lengths must be given; got None.")
             x = jnp.concatenate([x, self.spelling(spelling, spelling_lengths)], axis=-1)
-        x = self.project(apply_dropout(x, options))
+        x = self.project(dropout(x, dropout_rate, rngs))
         encoded = self.encoder(
-            add_positions(x) if self.positions else x, lengths=lengths, **options
+            add_positions(x) if self.positions else x,
+            lengths=lengths,
+            dropout_rate=dropout_rate,
+            rngs=rngs,
+            received=received,
+            weights=weights,
         )
-        logits = self.classes(apply_dropout(encoded.values, options).astype(jnp.float32))
+        logits = self.classes(dropout(encoded.values, dropout_rate, rngs).astype(jnp.float32))
         return TaggerOutput(logits, lengths, encoded.received, encoded.weights)

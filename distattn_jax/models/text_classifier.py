@@ -11,7 +11,7 @@ how it combines two sentences. Here they are encoded separately: if they were co
 method `no_positions` could not distinguish the first sentence from the second.
 """
 
-from typing import Any, NamedTuple, Unpack
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -19,7 +19,7 @@ from flax import nnx
 from jaxtyping import Array, Float, Int
 
 from distattn_jax.models.text_encoder import TextEncoder
-from distattn_jax.modules.dropout import CallOptions, DropoutOptions, apply_dropout
+from distattn_jax.modules.dropout import Rate, Rngs, dropout
 
 
 class ClassifierOutput(NamedTuple):
@@ -51,16 +51,33 @@ class TextClassifier(nnx.Module):
         self.classes = nnx.Linear(self.text.project.out_features, classes, rngs=rngs)
 
     def __call__(
-        self, tokens: Int[Array, "B T"], lengths: Int[Array, " B"], **options: Unpack[CallOptions]
+        self,
+        tokens: Int[Array, "B T"],
+        lengths: Int[Array, " B"],
+        *,
+        dropout_rate: Rate = 0.0,
+        rngs: Rngs | None = None,
+        received: bool = False,
+        weights: bool = False,
     ) -> ClassifierOutput:
         """Return the logits in float32.
 
         Args:
           tokens: Token ids.
           lengths: Number of valid tokens of each text. The rest is padding.
-          **options: `dropout_rate`, `rngs`, `received` and `weights`, see `CallOptions`.
+          dropout_rate: Dropout rate of the whole model. May be traced.
+          rngs: Random number generators of dropout. None disables dropout.
+          received: Also return the attention that each key receives, shape (B, L, N, S).
+          weights: Also return the attention weights, shape (B, L, N, T, S).
         """
-        encoded = self.text(tokens, lengths, **options)
+        encoded = self.text(
+            tokens,
+            lengths,
+            dropout_rate=dropout_rate,
+            rngs=rngs,
+            received=received,
+            weights=weights,
+        )
         return ClassifierOutput(self.classes(encoded.vector), encoded.received, encoded.weights)
 
 
@@ -86,7 +103,9 @@ class PairClassifier(nnx.Module):
         first_lengths: Int[Array, " B"],
         second: Int[Array, "B T"],
         second_lengths: Int[Array, " B"],
-        **options: Unpack[DropoutOptions],
+        *,
+        dropout_rate: Rate = 0.0,
+        rngs: Rngs | None = None,
     ) -> ClassifierOutput:
         """Return the logits in float32.
 
@@ -95,14 +114,16 @@ class PairClassifier(nnx.Module):
           first_lengths: Number of valid tokens of each first sentence. The rest is padding.
           second: Token ids of the second sentences.
           second_lengths: Number of valid tokens of each second sentence. The rest is padding.
-          **options: `dropout_rate` and `rngs`, see `DropoutOptions`.
+          dropout_rate: Dropout rate of the whole model. May be traced.
+          rngs: Random number generators of dropout. None disables dropout.
         """
         encoded = self.text(
             jnp.concatenate([first, second]),
             jnp.concatenate([first_lengths, second_lengths]),
-            **options,
+            dropout_rate=dropout_rate,
+            rngs=rngs,
         )
         a, b = jnp.split(encoded.vector, 2)
         combined = jnp.concatenate([a, b, jnp.abs(a - b), a * b], axis=-1)
         hidden = jax.nn.relu(self.hidden(combined))
-        return ClassifierOutput(self.classes(apply_dropout(hidden, options)))
+        return ClassifierOutput(self.classes(dropout(hidden, dropout_rate, rngs)))

@@ -1,6 +1,6 @@
 """Encoders of texts and of sequences of vectors, with any attention method."""
 
-from typing import Any, NamedTuple, Unpack
+from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 from flax import nnx
@@ -8,7 +8,7 @@ from jaxtyping import Array, Float, Int
 
 from distattn_jax.models.methods import Sizes, get_method
 from distattn_jax.modules import AdditivePooling, Encoder, add_positions
-from distattn_jax.modules.dropout import CallOptions, apply_dropout
+from distattn_jax.modules.dropout import Rate, Rngs, dropout
 
 
 class PooledOutput(NamedTuple):
@@ -61,19 +61,31 @@ class SequenceEncoder(nnx.Module):
         self,
         x: Float[Array, "B T D"],
         lengths: Int[Array, " B"],
-        **options: Unpack[CallOptions],
+        *,
+        dropout_rate: Rate = 0.0,
+        rngs: Rngs | None = None,
+        received: bool = False,
+        weights: bool = False,
     ) -> PooledOutput:
         """Return the pooled vectors in float32. A sequence of length 0 has a vector of zeros.
 
         Args:
           x: Vectors, shape (B, T, D).
           lengths: Number of valid vectors of each sequence. The rest is padding.
-          **options: `dropout_rate`, `rngs`, `received` and `weights`, see `CallOptions`.
+          dropout_rate: Dropout rate of the encoder and of the pooled vectors. May be traced.
+          rngs: Random number generators of dropout. None disables dropout.
+          received: Also return the attention that each key receives, shape (B, L, N, S).
+          weights: Also return the attention weights, shape (B, L, N, T, S).
         """
         encoded = self.encoder(
-            add_positions(x) if self.positions else x, lengths=lengths, **options
+            add_positions(x) if self.positions else x,
+            lengths=lengths,
+            dropout_rate=dropout_rate,
+            rngs=rngs,
+            received=received,
+            weights=weights,
         )
-        vector = apply_dropout(self.pooling(encoded.values, lengths=lengths), options)
+        vector = dropout(self.pooling(encoded.values, lengths=lengths), dropout_rate, rngs)
         return PooledOutput(vector.astype(jnp.float32), encoded.received, encoded.weights)
 
 
@@ -108,14 +120,23 @@ class TextEncoder(nnx.Module):
         self,
         tokens: Int[Array, "B T"],
         lengths: Int[Array, " B"],
-        **options: Unpack[CallOptions],
+        *,
+        dropout_rate: Rate = 0.0,
+        rngs: Rngs | None = None,
+        received: bool = False,
+        weights: bool = False,
     ) -> PooledOutput:
         """Return the pooled vectors in float32. A text of length 0 has a vector of zeros.
 
         Args:
           tokens: Token ids.
           lengths: Number of valid tokens of each text. The rest is padding.
-          **options: `dropout_rate`, `rngs`, `received` and `weights`, see `CallOptions`.
+          dropout_rate: Dropout rate of embeddings, encoder and pooled vectors. May be traced.
+          rngs: Random number generators of dropout. None disables dropout.
+          received: Also return the attention that each key receives, shape (B, L, N, S).
+          weights: Also return the attention weights, shape (B, L, N, T, S).
         """
-        x = self.project(apply_dropout(self.embedding(tokens), options))
-        return self.sequence(x, lengths, **options)
+        x = self.project(dropout(self.embedding(tokens), dropout_rate, rngs))
+        return self.sequence(
+            x, lengths, dropout_rate=dropout_rate, rngs=rngs, received=received, weights=weights
+        )

@@ -1,7 +1,7 @@
 """Encoder-decoder Transformer that translates (Vaswani et al. 2017, Shaw et al. 2018)."""
 
 import functools
-from typing import Any, NamedTuple, Unpack
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -19,7 +19,7 @@ from distattn_jax.models.language_model import LanguageModel
 from distattn_jax.models.methods import Sizes, get_method
 from distattn_jax.models.sampling import Samples, sample
 from distattn_jax.modules import Encoder, EncoderOutput
-from distattn_jax.modules.dropout import DropoutOptions
+from distattn_jax.modules.dropout import Rate, Rngs
 from distattn_jax.token_ids import END_ID, PADDING_ID
 
 
@@ -76,8 +76,9 @@ class Translator(nnx.Module):
         target_inputs: Int[Array, "B T"],
         target_lengths: Int[Array, " B"],
         *,
+        dropout_rate: Rate = 0.0,
+        rngs: Rngs | None = None,
         weights: bool = False,
-        **options: Unpack[DropoutOptions],
     ) -> TranslatorOutput:
         """Return the logits of the target tokens.
 
@@ -87,15 +88,19 @@ class Translator(nnx.Module):
           target_inputs: Target tokens, shifted by one position with `shift_right`.
           target_lengths: Number of valid target tokens. The rest is padding.
           weights: Also return the attention weights.
-          **options: `dropout_rate` and `rngs`, see `DropoutOptions`.
+          dropout_rate: Dropout rate of the whole model. May be traced.
+          rngs: Random number generators of dropout. None disables dropout.
         """
-        encoded = self.encode(source, source_lengths, weights=weights, **options)
+        encoded = self.encode(
+            source, source_lengths, weights=weights, dropout_rate=dropout_rate, rngs=rngs
+        )
         decoded = self.decoder(
             target_inputs,
             target_lengths,
             **self.cross_arguments(encoded, source_lengths),
             weights=weights,
-            **options,
+            dropout_rate=dropout_rate,
+            rngs=rngs,
         )
         return TranslatorOutput(
             decoded.logits, encoded.weights, decoded.weights, decoded.cross_weights
@@ -106,12 +111,15 @@ class Translator(nnx.Module):
         source: Int[Array, "B S"],
         source_lengths: Int[Array, " B"],
         *,
+        dropout_rate: Rate = 0.0,
+        rngs: Rngs | None = None,
         weights: bool = False,
-        **options: Unpack[DropoutOptions],
     ) -> EncoderOutput:
         """Return the output of the encoder. `__call__` describes the arguments."""
-        x = self.decoder.embedding(source, **options)
-        return self.encoder(x, lengths=source_lengths, weights=weights, **options)
+        x = self.decoder.embedding(source, dropout_rate=dropout_rate, rngs=rngs)
+        return self.encoder(
+            x, lengths=source_lengths, weights=weights, dropout_rate=dropout_rate, rngs=rngs
+        )
 
     def cross_arguments(
         self, encoded: EncoderOutput, source_lengths: Int[Array, " B"], repeat: int = 1

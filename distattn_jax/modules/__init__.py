@@ -9,7 +9,7 @@ from distattn_jax.modules.adapted import Adapted
 from distattn_jax.modules.attention_fn import as_attention_fn
 from distattn_jax.modules.distance_aware import DistanceAware
 from distattn_jax.modules.distance_bias import DistanceBias
-from distattn_jax.modules.dropout import CallOptions, DropoutOptions, dropout
+from distattn_jax.modules.dropout import dropout
 from distattn_jax.modules.feed_forward import FeedForward
 from distattn_jax.modules.initializers import alternating_signs
 from distattn_jax.modules.key_value_cache import KeyValueCache
@@ -25,12 +25,10 @@ from distattn_jax.modules.transformer_xl import TransformerXL
 __all__ = [
     "Adapted",
     "AdditivePooling",
-    "CallOptions",
     "Decoder",
     "DecoderOutput",
     "DistanceAware",
     "DistanceBias",
-    "DropoutOptions",
     "Encoder",
     "EncoderOutput",
     "FeedForward",

@@ -1,10 +1,4 @@
-"""Options of a call: dropout with a rate that may be traced, and the attention to return.
-
-Random number generators are passed at call time.
-"""
-
-from collections.abc import Mapping
-from typing import Any, TypedDict
+"""Dropout with a rate that may be traced. Random number generators are passed at call time."""
 
 import jax
 import jax.numpy as jnp
@@ -15,36 +9,6 @@ from distattn_jax.attention.dropout import is_off
 
 Rngs = nnx.Rngs | nnx.RngStream
 Rate = float | Float[Array, ""]
-
-
-class DropoutOptions(TypedDict, total=False):
-    """Dropout in one call of a module or model.
-
-    Attributes:
-      dropout_rate: Replaces every dropout rate of the constructor. May be traced. A model whose
-        constructor has no dropout rate uses 0 by default.
-      rngs: Random number generators of dropout. By default None, which disables dropout.
-    """
-
-    dropout_rate: Rate | None
-    rngs: Rngs | None
-
-
-class CallOptions(DropoutOptions, total=False):
-    """Dropout in one call of a module or model, and the attention that it returns.
-
-    Attributes:
-      received: Also return the attention that each key receives, shape (B, L, N, S).
-      weights: Also return the attention weights, shape (B, L, N, T, S).
-    """
-
-    received: bool
-    weights: bool
-
-
-def apply_dropout(x: Float[Array, "..."], options: Mapping[str, Any]) -> Float[Array, "..."]:
-    """Apply dropout to the input or output of a model, with the options of its call."""
-    return dropout(x, options.get("dropout_rate", 0.0), options.get("rngs"))
 
 
 def dropout(x: Float[Array, "..."], rate: Rate, rngs: Rngs | None) -> Float[Array, "..."]:

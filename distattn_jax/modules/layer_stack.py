@@ -1,7 +1,7 @@
 """Transformer encoder and decoder: stacks of layers with any attention variant."""
 
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, Unpack
+from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 from flax import nnx
@@ -9,7 +9,7 @@ from jaxtyping import Array, Bool, Float, Int, Shaped
 
 from distattn_jax.attention import Variant
 from distattn_jax.modules.batch_axes import as_boolean_mask
-from distattn_jax.modules.dropout import CallOptions, DropoutOptions
+from distattn_jax.modules.dropout import Rate, Rngs
 from distattn_jax.modules.key_value_cache import KeyValueCache
 from distattn_jax.modules.memory import SegmentMemory
 from distattn_jax.modules.transformer_layer import EncoderOutput, TransformerLayer
@@ -101,7 +101,10 @@ class Encoder(LayerStack):
         mask: Shaped[Array, "#B #N #T #S"] | None = None,
         is_causal: bool = False,
         memory: SegmentMemory | None = None,
-        **options: Unpack[CallOptions],
+        dropout_rate: Rate | None = None,
+        rngs: Rngs | None = None,
+        received: bool = False,
+        weights: bool = False,
     ) -> EncoderOutput:
         """Apply all layers.
 
@@ -115,7 +118,10 @@ class Encoder(LayerStack):
           is_causal: Hide later tokens from each query.
           memory: Inputs of each layer for earlier segments. If passed, the output contains the
             memory with this segment appended.
-          **options: `dropout_rate`, `rngs`, `received` and `weights`, see `CallOptions`.
+          dropout_rate: Replaces every dropout rate of the constructor. May be traced.
+          rngs: Random number generators of dropout. None disables dropout.
+          received: Also return the attention that each key receives, shape (B, L, N, S).
+          weights: Also return the attention weights, shape (B, L, N, T, S).
         """
         if memory is not None:
             heads = self.layers[0].attention.num_heads
@@ -130,7 +136,10 @@ class Encoder(LayerStack):
                 segments=segments,
                 mask=mask,
                 is_causal=is_causal,
-                **options,
+                dropout_rate=dropout_rate,
+                rngs=rngs,
+                received=received,
+                weights=weights,
             )
             x = output.values
             outputs.append(output)
@@ -190,8 +199,9 @@ class Decoder(LayerStack):
         caches: Sequence[KeyValueCache] | None = None,
         cross_key_values: Sequence[KeyValue] | None = None,
         cross_lengths: Int[Array, " B"] | None = None,
+        dropout_rate: Rate | None = None,
+        rngs: Rngs | None = None,
         weights: bool = False,
-        **options: Unpack[DropoutOptions],
     ) -> DecoderOutput:
         """Apply all layers.
 
@@ -204,7 +214,8 @@ class Decoder(LayerStack):
           cross_lengths: Number of valid positions of the encoder. The rest is padding.
           weights: Also return the attention weights of every layer. With caches, S is the number of
             tokens for which the caches have room.
-          **options: `dropout_rate` and `rngs`, see `DropoutOptions`.
+          dropout_rate: Replaces every dropout rate of the constructor. May be traced.
+          rngs: Random number generators of dropout. None disables dropout.
         """
         outputs, new_caches = [], []
         for index, layer in enumerate(self.layers):
@@ -216,7 +227,8 @@ class Decoder(LayerStack):
                 cross_key_value=None if cross_key_values is None else cross_key_values[index],
                 cross_lengths=cross_lengths,
                 weights=weights,
-                **options,
+                dropout_rate=dropout_rate,
+                rngs=rngs,
             )
             x = output.values
             outputs.append(output)

@@ -4,7 +4,7 @@ Each task has a file with its config, its model, loss and metrics, and the prepa
 """
 
 from distattn_jax.tasks.claim_ranking import ClaimRanking, ClaimRankingConfig, ClaimRankingData
-from distattn_jax.tasks.configs import ModelConfig
+from distattn_jax.tasks.configs import GuidingConfig, ModelConfig, PretrainedModelConfig
 from distattn_jax.tasks.documents import (
     DocumentClassification,
     DocumentClassificationConfig,
@@ -13,7 +13,6 @@ from distattn_jax.tasks.documents import (
     DocumentRegressionConfig,
 )
 from distattn_jax.tasks.far_attention import FarAttention, measure_far_attention
-from distattn_jax.tasks.fine_tuning import GuidingConfig, PretrainedModelConfig
 from distattn_jax.tasks.guides import GUIDES, Guide, GuideOptions
 from distattn_jax.tasks.inspection import (
     DistanceProfile,
@@ -58,17 +57,8 @@ from distattn_jax.tasks.registry import (
     prepare,
     read_split,
 )
-from distattn_jax.tasks.tagging import (
-    Tagging,
-    TaggingConfig,
-    TaggingData,
-    TaggingModelConfig,
-)
-from distattn_jax.tasks.text_attention import (
-    PartAttention,
-    attend_to_texts,
-    attend_with_encoder,
-)
+from distattn_jax.tasks.tagging import Tagging, TaggingConfig, TaggingData, TaggingModelConfig
+from distattn_jax.tasks.text_attention import PartAttention, attend_to_texts, attend_with_encoder
 from distattn_jax.tasks.text_classification import (
     PairClassification,
     PairClassificationConfig,

@@ -7,29 +7,15 @@ from typing import Any, ClassVar, NamedTuple
 import jax.numpy as jnp
 import numpy as np
 import optax
-from flax import nnx
 from jaxtyping import Array, Float
-from tokenizers import Tokenizer
 
-from distattn_jax.data import DataError, Ragged, Table, TextBuilder
+from distattn_jax.data import DataError, Ragged, TextBuilder
 from distattn_jax.datasets import ClaimBuilder, load_candidates
-from distattn_jax.models import PretrainedClassifier
-from distattn_jax.tasks.configs import dataset_option
-from distattn_jax.tasks.fine_tuning import (
-    FineTuningConfig,
-    FineTuningData,
-    FineTuningTask,
-    make_classifier,
-)
-from distattn_jax.tasks.fine_tuning_data import (
-    EncoderTexts,
-    make_table,
-    prepare_fine_tuning,
-    sample_rows,
-)
-from distattn_jax.tasks.preparation import PreparedData
+from distattn_jax.tasks.configs import FineTuningConfig, FineTuningData, dataset_option
+from distattn_jax.tasks.fine_tuning import FineTuningTask
+from distattn_jax.tasks.fine_tuning_data import EncoderTexts, sample_rows
 from distattn_jax.tasks.ranking_metrics import RECALL_AT, retrieval_metrics
-from distattn_jax.train import Batch, Loss, Setting, weighted_sum
+from distattn_jax.train import Batch, Loss, weighted_sum
 from distattn_jax.train.losses import length_mask, masked_mean
 
 
@@ -68,7 +54,8 @@ class ClaimRanking(FineTuningTask):
     """Score the relevance of every candidate paper of a claim.
 
     An example is a claim with its candidates. The loss of an example, and each auxiliary loss on
-    the attention, is the mean over the candidates. The metrics are means over claims.
+    the attention, is the mean over the candidates. The metrics are means over claims. Claims keep
+    all their candidates, because the metrics depend on them.
     """
 
     criterion: ClassVar[str] = "mrr"
@@ -87,11 +74,8 @@ class ClaimRanking(FineTuningTask):
         return mean
 
     @property
-    def max_length(self) -> int | None:
-        return None  # Truncated candidates would change the metrics.
-
-    def make_model(self, setting: Setting, *, rngs: nnx.Rngs) -> PretrainedClassifier:
-        return make_classifier(self, 1, rngs)
+    def logits(self) -> int:
+        return 1  # the relevance of the candidate
 
     def call_model(self, model: Any, batch: Batch, **arguments: Any) -> CandidateOutput:
         flat = _flatten_candidates(batch)
@@ -133,38 +117,21 @@ class ClaimRanking(FineTuningTask):
         return {name: float(values.mean()) for name, values in metrics.items()}
 
     @classmethod
-    def prepare(cls, config: Any) -> PreparedData:
-        """Prepare a data set of claims with candidates, and load the pre-trained model."""
-        return prepare_fine_tuning(config, read_texts)
-
-    @classmethod
-    def read_table(
-        cls, config: Any, dataset: TextBuilder, split: str, tokenizer: Tokenizer
-    ) -> Table:
-        """Return the examples of a split. Each example is a claim with its candidates.
-
-        An example contains the token ids of each pair (claim, candidate) and the relevance of each
-        candidate.
-        """
-        texts = read_texts(dataset, split, config.data)
-        return make_table(texts, tokenizer, config.data.longest)[0]
-
-
-def read_texts(dataset: TextBuilder, split: str, config: FineTuningData) -> EncoderTexts:
-    """Return the pairs (claim, candidate) of a split and the relevance of each candidate."""
-    assert isinstance(dataset, ClaimBuilder)
-    claims, papers, relevant, bm25 = load_candidates(dataset, split)
-    if not len(relevant):
-        raise DataError(f"the split {split!r} of {dataset.name} has no examples.")
-    starts, counts = relevant.offsets, relevant.lengths
-    rows = sample_rows(len(relevant), split, config)
-    places = [place for row in rows for place in range(starts[row], starts[row + 1])]
-    kept = [int(counts[row]) for row in rows]
-    offsets = np.cumsum([0, *kept], dtype=np.int64)
-    answers = {"relevant": Ragged(relevant.values[places], offsets)}
-    if split != "train":
-        answers["bm25"] = Ragged(bm25.values[places], offsets)  # Only the baseline reads it.
-    return EncoderTexts([claims[i] for i in places], [papers[i] for i in places], kept, answers)
+    def read_texts(cls, dataset: TextBuilder, split: str, config: FineTuningData) -> EncoderTexts:
+        """Return the pairs (claim, candidate) of a split and the relevance of each candidate."""
+        assert isinstance(dataset, ClaimBuilder)
+        claims, papers, relevant, bm25 = load_candidates(dataset, split)
+        if not len(relevant):
+            raise DataError(f"the split {split!r} of {dataset.name} has no examples.")
+        starts, counts = relevant.offsets, relevant.lengths
+        rows = sample_rows(len(relevant), split, config)
+        places = [place for row in rows for place in range(starts[row], starts[row + 1])]
+        kept = [int(counts[row]) for row in rows]
+        offsets = np.cumsum([0, *kept], dtype=np.int64)
+        answers = {"relevant": Ragged(relevant.values[places], offsets)}
+        if split != "train":
+            answers["bm25"] = Ragged(bm25.values[places], offsets)  # Only the baseline reads it.
+        return EncoderTexts([claims[i] for i in places], [papers[i] for i in places], kept, answers)
 
 
 def _flatten_candidates(batch: Batch) -> Batch:

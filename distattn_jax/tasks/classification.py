@@ -8,14 +8,27 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from distattn_jax.data import TextBuilder
+from distattn_jax.tasks.preparation import read_labels
 from distattn_jax.tasks.text_task import PredictingTask
-from distattn_jax.train import Batch, cross_entropy
+from distattn_jax.train import Batch, Setting, cross_entropy
 
 
 class Classification(PredictingTask):
     """Assign one class to each example. The model must return an output with `logits` (B, C)."""
 
     criterion: ClassVar[str] = "accuracy"
+
+    def model_arguments(self, setting: Setting) -> dict[str, Any]:
+        return {**super().model_arguments(setting), "classes": len(self.labels)}
+
+    @property
+    def max_length(self) -> int | None:
+        return self.config.data.longest
+
+    @classmethod
+    def list_labels(cls, dataset: TextBuilder) -> tuple[str, ...]:
+        return read_labels(dataset)
 
     def loss(self, outputs: Any, batch: Batch) -> Float[Array, " B"]:
         return cross_entropy(outputs.logits, batch["label"])

@@ -1,15 +1,17 @@
-"""Options that several tasks share: vocabulary, sizes of the model, attention variants.
+"""Options that several tasks share: vocabulary, sizes of the model, attention variants, guides.
 
 The config of a task extends `MethodsConfig` or `FineTuningConfig`. Its groups `data` and `model`
 extend the classes of this module.
 """
 
 import dataclasses
+from collections.abc import Callable
 from typing import Any
 
 from distattn_jax.attention import IMPLEMENTATIONS
 from distattn_jax.data import TOKENIZERS
 from distattn_jax.models import METHODS
+from distattn_jax.tasks.guides import GUIDES, Guide
 from distattn_jax.train import Config, DataConfig, Options, option
 
 RELATIVE_POSITION_METHODS = tuple(
@@ -18,6 +20,7 @@ RELATIVE_POSITION_METHODS = tuple(
 DISTANCE_AWARE_METHODS = tuple(
     name for name, method in METHODS.items() if method.has_distance_weights
 )
+ALL_LAYERS = -1  # value of the option `guiding.layer`
 
 
 def dataset_option(*names: str) -> Any:
@@ -138,7 +141,7 @@ class MethodsConfig(Config):
         choices=tuple(name for name, method in METHODS.items() if not method.has_switches),
         changes_result=False,
     )
-    model: TransformerConfig = TransformerConfig()
+    model: TransformerConfig = ModelConfig()
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -147,3 +150,116 @@ class MethodsConfig(Config):
                 f"model.heads ({self.model.heads}) must be a multiple of "
                 f"mesh.model ({self.mesh.model})."
             )
+
+
+def _guides_where(condition: Callable[[Guide], bool]) -> tuple[str, ...]:
+    return tuple(name for name, guide in GUIDES.items() if condition(guide))
+
+
+GUIDES_WITH_LOSSES = _guides_where(lambda guide: bool(guide.terms))
+
+
+def _weight_option(name: str, default: float, explanation: str) -> Any:
+    """Return the option of the weight of a loss, which the guides with this weight use."""
+    methods = _guides_where(lambda guide: name in guide.weights)
+    return option((default,), explanation, grid=True, methods=methods, minimum=0)
+
+
+@dataclasses.dataclass(frozen=True)
+class FineTuningData(DataConfig):
+    """Options of the data set and the batches, for fine-tuning a pre-trained model."""
+
+    longest: int = option(
+        512, "maximum number of tokens of a text or pair; the rest is cut", minimum=1
+    )
+    share: float = option(1.0, "fraction of the training set to learn from")
+    parses: str = option(
+        "", "folder with the parsed training set (CoNLL-U)", methods=("dependency",)
+    )
+    vectors: str = option(
+        "", "GloVe file (text, .gz or .zip) of word vectors", methods=("word_similarity",)
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.require(0 < self.share <= 1, "share", "above 0 and at most 1")
+
+
+@dataclasses.dataclass(frozen=True)
+class PretrainedModelConfig(ComputeConfig):
+    """Options of the pre-trained model and its computation."""
+
+    pretrained: str = option("", "folder or hub name of the pre-trained model")
+    dropout_rate: tuple[float, ...] = option(
+        (0.1,), "dropout rate; replaces the rate in the model's config.json", grid=True, minimum=0
+    )
+    remat: bool = option(False, "recompute each layer in the backward pass, to save memory")
+
+
+@dataclasses.dataclass(frozen=True)
+class GuidingConfig(Options):
+    """Options of guides. A guide is a set of auxiliary losses on the attention of the model."""
+
+    alpha: tuple[float, ...] = _weight_option(
+        "alpha", 0.01, "weight of the map discrimination guide (MDG)"
+    )
+    beta: tuple[float, ...] = _weight_option(
+        "beta", 0.01, "weight of the pattern decorrelation guide (PDG)"
+    )
+    gamma: tuple[float, ...] = _weight_option("gamma", 1.0, "weight of any other guide")
+    layers: tuple[int, ...] = option(
+        (),
+        "guided layers, counted from 0; empty guides all layers",
+        methods=GUIDES_WITH_LOSSES,
+        minimum=0,
+    )
+    layer: tuple[int, ...] = option(
+        (ALL_LAYERS,),
+        "the only guided layer; -1 guides the layers of the option `layers`",
+        grid=True,
+        methods=GUIDES_WITH_LOSSES,
+    )
+    scaling: str = option(
+        "mean",
+        "compute MDG and PDG as means, or as sums as in the paper",
+        choices=("mean", "sum"),
+        methods=_guides_where(lambda guide: guide.received),
+    )
+    temperature: float = option(
+        1.0,
+        "temperature of the map discrimination guide (MDG)",
+        methods=_guides_where(lambda guide: "alpha" in guide.weights),
+    )
+    pmi_tokens: int = option(
+        4096,
+        "number of frequent tokens whose pointwise mutual information is used",
+        methods=("pmi",),
+        minimum=1,
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.require(self.temperature > 0, "temperature", "above 0")
+        self.require(len(set(self.layers)) == len(self.layers), "layers", "different ones")
+        unset = self.layer == (ALL_LAYERS,)
+        valid = min(self.layer) >= 0 and len(set(self.layer)) == len(self.layer)
+        self.require(unset or valid, "layer", "-1 alone, or different layers from 0 on")
+        self.require(unset or not self.layers, "layer", "-1 where layers are given")
+
+
+@dataclasses.dataclass(frozen=True)
+class FineTuningConfig(Config):
+    """Options of an experiment that fine-tunes a pre-trained model with different guides.
+
+    A guide is a set of auxiliary losses on the attention of the model.
+    """
+
+    methods: tuple[str, ...] = option(
+        ("none",),
+        "guides to compare, with one run for each",
+        choices=tuple(GUIDES),
+        changes_result=False,
+    )
+    data: FineTuningData = FineTuningData()
+    model: PretrainedModelConfig = PretrainedModelConfig()
+    guiding: GuidingConfig = GuidingConfig()

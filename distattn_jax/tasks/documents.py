@@ -10,33 +10,16 @@ from typing import Any, ClassVar
 
 import jax.numpy as jnp
 import numpy as np
-from flax import nnx
 from jaxtyping import Array, Float
 from tokenizers import Tokenizer
 
 from distattn_jax.data import Nested, Table, TextBuilder, encode, round_length, split_sentences
 from distattn_jax.models import DocumentClassifier, DocumentRegressor
 from distattn_jax.tasks.classification import Classification
-from distattn_jax.tasks.configs import (
-    MethodsConfig,
-    ModelConfig,
-    WordConfig,
-    dataset_option,
-    tokenizer_option,
-)
-from distattn_jax.tasks.preparation import (
-    PreparedData,
-    TextLengths,
-    iterate_training_texts,
-    label_column,
-    open_dataset,
-    prepare_with_embeddings,
-    read_examples,
-    read_labels,
-    train_tokenizer,
-)
-from distattn_jax.tasks.text_task import PredictingTask, model_arguments
-from distattn_jax.train import Batch, Setting, option, weighted_sum
+from distattn_jax.tasks.configs import MethodsConfig, WordConfig, dataset_option, tokenizer_option
+from distattn_jax.tasks.preparation import TextLengths, label_column, read_examples
+from distattn_jax.tasks.text_task import PredictingTask
+from distattn_jax.train import Batch, option, weighted_sum
 
 
 @dataclasses.dataclass(frozen=True)
@@ -57,7 +40,6 @@ class DocumentClassificationConfig(MethodsConfig):
 
     task: ClassVar[str] = "document_classification"
     data: DocumentData = DocumentData()
-    model: ModelConfig = ModelConfig()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -66,7 +48,6 @@ class DocumentRegressionConfig(MethodsConfig):
 
     task: ClassVar[str] = "document_regression"
     data: DocumentData = DocumentData()
-    model: ModelConfig = ModelConfig()
 
 
 class DocumentTask(PredictingTask):
@@ -74,13 +55,12 @@ class DocumentTask(PredictingTask):
 
     length_columns = ("text",)
     length_unit = "sentences"
+    inputs = ("text", "text_words", "text_length")
+    embedding_path = ("document", "words", "embedding", "embedding")
 
     @property
     def max_length(self) -> int | None:
         return self.config.data.sentences
-
-    def call_model(self, model: Any, batch: Batch, **arguments: Any) -> Any:
-        return model(batch["text"], batch["text_words"], batch["text_length"], **arguments)
 
     def encode(self, rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         return _encode_documents(rows, self.tokenizer, self.config.data.longest)
@@ -100,48 +80,41 @@ class DocumentTask(PredictingTask):
         """Return the column that the model predicts."""
 
     @classmethod
-    def prepare(cls, config: Any) -> PreparedData:
-        dataset = open_dataset(config.data)
-        tokenizer = train_tokenizer(iterate_training_texts(dataset, ("text",)), config.data)
-        tables = cls.read_tables(config, dataset, tokenizer)
+    def describe_examples(
+        cls, config: Any, dataset: TextBuilder, tables: Mapping[str, Any]
+    ) -> list[str]:
         column = tables["train"].columns["text"]
-        truncated = (
+        return [
             f"{column.truncated} of {len(column.inner)} sentences of train are cut to "
             f"{column.width} tokens"
-        )
-        return prepare_with_embeddings(
-            config,
-            dataset,
-            tokenizer,
-            tables,
-            embedding_path=("document", "words", "embedding", "embedding"),
-            lengths=_measure_lengths(config.data, tables),
-            messages=(truncated,),
-            **cls.describe_answers(dataset, tables["train"]),
-        )
+        ]
 
     @classmethod
-    @abc.abstractmethod
-    def describe_answers(cls, dataset: TextBuilder, train_table: Table) -> dict[str, Any]:
-        """Return `labels` or `initial_parameters` of `prepare_with_embeddings`."""
+    def measure_lengths(cls, config: DocumentData, tables: Mapping[str, Any]) -> TextLengths:
+        """Return the numbers of words of the sentences, and of sentences of the documents."""
+        train, *_ = columns = [table.columns["text"] for table in tables.values()]
+        words = max(int(column.inner.lengths.max(initial=1)) for column in columns)
+        sentences = max(int(column.lengths.max(initial=1)) for column in columns)
+        means = {
+            "words": float(train.inner.lengths.mean()),
+            "sentences": float(train.lengths.mean()),
+        }
+        longest = {
+            "words": min(words, config.longest),
+            "sentences": min(sentences, config.sentences),
+        }
+        return TextLengths(len(train.inner.values) / len(train), means, longest)
 
 
 class DocumentClassification(DocumentTask, Classification):
     """Assign one class to each document."""
 
     config_class = DocumentClassificationConfig
-
-    def make_model(self, setting: Setting, *, rngs: nnx.Rngs) -> DocumentClassifier:
-        arguments = model_arguments(self, setting)
-        return DocumentClassifier(classes=len(self.labels), rngs=rngs, **arguments)
+    network = DocumentClassifier
 
     @classmethod
     def read_answers(cls, rows: Sequence[Mapping[str, Any]]) -> dict[str, np.ndarray]:
         return label_column(rows)
-
-    @classmethod
-    def describe_answers(cls, dataset: TextBuilder, train_table: Table) -> dict[str, Any]:
-        return {"labels": read_labels(dataset)}
 
 
 class DocumentRegression(DocumentTask):
@@ -152,9 +125,7 @@ class DocumentRegression(DocumentTask):
 
     criterion: ClassVar[str] = "rmse"
     config_class = DocumentRegressionConfig
-
-    def make_model(self, setting: Setting, *, rngs: nnx.Rngs) -> DocumentRegressor:
-        return DocumentRegressor(rngs=rngs, **model_arguments(self, setting))
+    network = DocumentRegressor
 
     def loss(self, outputs: Any, batch: Batch) -> Float[Array, " B"]:
         return jnp.square(outputs.rating - batch["rating"])
@@ -187,8 +158,8 @@ class DocumentRegression(DocumentTask):
         return {"rating": np.asarray([row["label"] + 1 for row in rows], np.float32)}
 
     @classmethod
-    def describe_answers(cls, dataset: TextBuilder, train_table: Table) -> dict[str, Any]:
-        return {"initial_parameters": {("rating", "bias"): _mean_rating(train_table)[None]}}
+    def initial_parameters(cls, train_table: Any) -> dict[tuple[str | int, ...], np.ndarray]:
+        return {("rating", "bias"): _mean_rating(train_table)[None]}
 
 
 def _mean_rating(table: Table) -> np.ndarray:
@@ -207,16 +178,3 @@ def _encode_documents(
     encoded = encode(tokenizer, [sentence for document in documents for sentence in document])
     width = round_length(int(encoded.lengths.max(initial=1)), longest)
     return {"text": Nested.from_counts(encoded, [len(document) for document in documents], width)}
-
-
-def _measure_lengths(config: DocumentData, tables: Mapping[str, Any]) -> TextLengths:
-    """Return the numbers of words of the sentences, and of sentences of the documents."""
-    train, *_ = columns = [table.columns["text"] for table in tables.values()]
-    words = max(int(column.inner.lengths.max(initial=1)) for column in columns)
-    sentences = max(int(column.lengths.max(initial=1)) for column in columns)
-    means = {
-        "words": float(train.inner.lengths.mean()),
-        "sentences": float(train.lengths.mean()),
-    }
-    longest = {"words": min(words, config.longest), "sentences": min(sentences, config.sentences)}
-    return TextLengths(len(train.inner.values) / len(train), means, longest)

@@ -73,30 +73,30 @@ def measure_far_attention(
                 f"lengths must be at most the number of tokens of {split}; got {length}."
             )
         share = jax.jit(functools.partial(_far_share, resized, distance=distance))
-        batches = [table.take(row[None], length) for row in rows]
-        members = range(len(jax.tree.leaves(params)[0]))
-        shares = [
-            np.mean([share(jax.tree.map(lambda x, i=i: x[i], params), b) for b in batches], axis=0)
-            for i in members
-        ]
-        results[length] = FarAttention(np.stack(shares), _uniform_share(length, distance))
+        shares = [share(params, table.take(row[None], length)) for row in rows]
+        results[length] = FarAttention(np.mean(shares, axis=0), _uniform_share(length, distance))
     return results
 
 
 def _far_share(
     task: LanguageModeling, params: Any, batch: Any, *, distance: int
-) -> Float[Array, "L N"]:
-    """Return the share of far keys in the attention of one model on one example.
+) -> Float[Array, "M L N"]:
+    """Return the share of far keys in the attention of each model on one example.
 
     The batch has one example without padding. A key is far if its distance is above `distance`.
     """
-    model = nnx.merge(model_graph(task), params)
-    weights = task.call_model(model, batch, weights=True).weights[0]  # (L, N, T, T)
-    length = weights.shape[-1]
-    late = weights[:, :, length // 2 :]
-    query = jnp.arange(length // 2, length)[:, None]
-    is_far = query - jnp.arange(length)[None] > distance
-    return (jnp.where(is_far[None, None], late, 0).sum(axis=-1) / late.sum(axis=-1)).mean(axis=-1)
+
+    def measure_model(own: Any) -> Float[Array, "L N"]:
+        model = nnx.merge(model_graph(task), own)
+        weights = task.call_model(model, batch, weights=True).weights[0]  # (L, N, T, T)
+        length = weights.shape[-1]
+        late = weights[:, :, length // 2 :]
+        query = jnp.arange(length // 2, length)[:, None]
+        is_far = query - jnp.arange(length)[None] > distance
+        far = jnp.where(is_far[None, None], late, 0).sum(axis=-1)
+        return (far / late.sum(axis=-1)).mean(axis=-1)
+
+    return jax.lax.map(measure_model, params)
 
 
 def _uniform_share(length: int, distance: int) -> float:

@@ -29,13 +29,13 @@ from distattn_jax.data import (
 )
 from distattn_jax.models import PretrainedConfig
 from distattn_jax.models import pretrained as models
-from distattn_jax.tasks.fine_tuning import FineTuningConfig, FineTuningData
+from distattn_jax.tasks.configs import FineTuningConfig, FineTuningData
 from distattn_jax.tasks.guides import GUIDES
 from distattn_jax.tasks.preparation import (
     SPLITS,
     PreparedData,
     TextLengths,
-    describe_data,
+    describe_prepared,
     open_dataset,
 )
 
@@ -64,11 +64,13 @@ ReadTexts = Callable[[TextBuilder, str, FineTuningData], EncoderTexts]
 
 
 def check(config: FineTuningConfig) -> None:
-    """Raise an error if a required path is missing in the config.
+    """Raise an error if a required path is missing, or the config does not fit the model.
 
-    Also raise an error if the config exceeds the limits of the pre-trained model.
+    The limits of the pre-trained model are the length of a text, the number of layers, and the
+    number of heads, which are divided among devices.
     """
-    if not config.model.pretrained:
+    source = config.model.pretrained
+    if not source:
         raise DataError(
             f"the task {config.task} needs --model.pretrained, the folder or hub name of a "
             "pre-trained model."
@@ -76,21 +78,37 @@ def check(config: FineTuningConfig) -> None:
     for method, name in (("dependency", "parses"), ("word_similarity", "vectors")):
         if method in config.methods and not getattr(config.data, name):
             raise DataError(f"the guide {method} needs --data.{name}; got none.")
-    check_fits(config)
+    sizes = read_sizes(source)
+    if config.data.longest > sizes.max_length:
+        raise ValueError(
+            f"--data.longest must be at most {sizes.max_length}, the positions of {source}; "
+            f"got {config.data.longest}."
+        )
+    for name in ("layers", "layer"):
+        layers = getattr(config.guiding, name)
+        if any(layer >= sizes.layers for layer in layers):
+            raise ValueError(
+                f"--guiding.{name} must be below {sizes.layers}, the layers of {source}; "
+                f"got {layers}."
+            )
+    if sizes.heads % config.mesh.model:
+        raise ValueError(
+            f"--mesh.model must divide {sizes.heads}, the heads of {source}; "
+            f"got {config.mesh.model}."
+        )
 
 
 def prepare_fine_tuning(
     config: FineTuningConfig,
     read_texts: ReadTexts,
-    *,
-    read_labels: Callable[[TextBuilder], tuple[str, ...]] = lambda dataset: (),
+    list_labels: Callable[[TextBuilder], tuple[str, ...]],
 ) -> PreparedData:
     """Prepare a data set and load the parameters of a pre-trained model.
 
     Args:
       config: Config of the experiment.
       read_texts: Function that returns the texts of one split.
-      read_labels: Function that returns the names of the classes.
+      list_labels: Function that returns the names of the classes.
     """
     check(config)
     dataset = open_dataset(config.data)
@@ -106,19 +124,18 @@ def prepare_fine_tuning(
     tables, truncated = {}, {}
     for split in SPLITS:
         tables[split], truncated[split] = make_table(texts[split], tokenizer, config.data.longest)
-    lengths = _text_lengths(tables["train"])
+    lengths = _list_texts(tables["train"]).lengths
     mean_length, longest = float(lengths.mean()), int(lengths.max(initial=1))
     tables["train"], constants = _add_guide_columns(
         config, texts["train"], tokenizer, tables["train"]
     )
     source = describe_source(config.model.pretrained, sizes)
-    labels = read_labels(dataset)
-    about, messages = describe_data(
-        config.data,
+    parameters = models.read_parameters(folder, sizes).items()
+    return describe_prepared(
+        config,
         dataset,
         tokenizer,
         tables,
-        labels=labels,
         lengths=TextLengths(mean_length, {"text": mean_length}, {"text": longest}),
         messages=(
             f"{truncated['train']} of the texts of train are cut to {config.data.longest} tokens",
@@ -126,17 +143,9 @@ def prepare_fine_tuning(
             f"stored as {' and '.join(source['stored'])}",
         ),
         pretrained=source,
-    )
-    parameters = models.read_parameters(folder, sizes).items()
-    return PreparedData(
-        config,
-        tokenizer,
-        tables,
-        about,
-        messages,
-        labels,
-        {("encoder", *path): array for path, array in parameters},
-        constants,
+        labels=list_labels(dataset),
+        initial_parameters={("encoder", *path): array for path, array in parameters},
+        constants=constants,
     )
 
 
@@ -188,10 +197,9 @@ def _add_guide_columns(
     """
     constants: dict[str, np.ndarray] = {}
     if "pmi" in config.methods:
-        tokens = table.columns["tokens"]
-        every_text = tokens.inner if isinstance(tokens, Nested) else tokens
-        assert isinstance(every_text, Ragged)
-        found = count_pmi(every_text, tokenizer.get_vocab_size(), size=config.guiding.pmi_tokens)
+        found = count_pmi(
+            _list_texts(table), tokenizer.get_vocab_size(), size=config.guiding.pmi_tokens
+        )
         constants |= {"pmi_row_of_token": found.row_of_token, "pmi_values": found.values}
     names = [name for method in config.methods for name in GUIDES[method].columns]
     if not names:
@@ -221,11 +229,12 @@ def _group(column: Ragged, texts: EncoderTexts, longest: int) -> Ragged | Nested
     return Nested.from_counts(column, texts.counts, width)
 
 
-def _text_lengths(table: Table) -> np.ndarray:
+def _list_texts(table: Table) -> Ragged:
+    """Return the token ids of each text or pair, also if an example has several of them."""
     column = table.columns["tokens"]
     inner = column.inner if isinstance(column, Nested) else column
     assert isinstance(inner, Ragged)
-    return inner.lengths
+    return inner
 
 
 def read_sizes(name: str) -> PretrainedConfig:
@@ -235,33 +244,6 @@ def read_sizes(name: str) -> PretrainedConfig:
       name: Folder or hub name of the model.
     """
     return dataclasses.replace(models.read_config(models.resolve_folder(name)), pooler=False)
-
-
-def check_fits(config: Any) -> None:
-    """Raise `ValueError` if a config exceeds the limits of its pre-trained model.
-
-    The checks are on the maximum text length, the indices of the guided layers, and the number of
-    devices among which the heads are divided.
-    """
-    source = config.model.pretrained
-    sizes = read_sizes(source)
-    if config.data.longest > sizes.max_length:
-        raise ValueError(
-            f"--data.longest must be at most {sizes.max_length}, the positions of {source}; "
-            f"got {config.data.longest}."
-        )
-    for name in ("layers", "layer"):
-        layers = getattr(config.guiding, name)
-        if any(layer >= sizes.layers for layer in layers):
-            raise ValueError(
-                f"--guiding.{name} must be below {sizes.layers}, the layers of {source}; "
-                f"got {layers}."
-            )
-    if sizes.heads % config.mesh.model:
-        raise ValueError(
-            f"--mesh.model must divide {sizes.heads}, the heads of {source}; "
-            f"got {config.mesh.model}."
-        )
 
 
 def describe_source(name: str, sizes: PretrainedConfig) -> dict[str, Any]:

@@ -17,6 +17,7 @@ gamma for all other losses.
 """
 
 import dataclasses
+import functools
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
@@ -59,7 +60,7 @@ class GuideTerm(NamedTuple):
       weight: Name of a hyperparameter: alpha, beta or gamma.
     """
 
-    loss: Callable[[Any, Batch, GuideOptions], Float[Array, " B"]]
+    loss: Callable[..., Float[Array, " B"]]
     weight: str
 
 
@@ -93,7 +94,9 @@ class Guide:
 
         A loss function has the arguments (outputs, batch) and returns one loss per example.
         """
-        return {name: _bind_options(term.loss, options) for name, term in self.terms.items()}
+        return {
+            name: functools.partial(term.loss, options=options) for name, term in self.terms.items()
+        }
 
     def weigh(
         self, losses: Mapping[str, Loss], setting: Setting, *, single_layer: bool = False
@@ -112,12 +115,6 @@ class Guide:
             )
             for name, loss in losses.items()
         }
-
-
-def _bind_options(
-    loss: Callable[[Any, Batch, GuideOptions], Float[Array, " B"]], options: GuideOptions
-) -> Loss:
-    return lambda outputs, batch: loss(outputs, batch, options)
 
 
 def _select_layer(loss: Loss, layer: Float[Array, ""]) -> Loss:
@@ -158,13 +155,11 @@ def _make_pattern_guide(
     title: str,
     name: str,
     target: Callable[[Batch, GuideOptions], guiding.Target],
-    columns: tuple[str, ...] = (),
-    constants: tuple[str, ...] = (),
+    **inputs: Any,
 ) -> Guide:
     """Return a guide with an auxiliary loss that makes attention maps similar to a target pattern.
 
-    `columns` and `constants` name the columns of the training set and the constant arrays that
-    `target` needs.
+    `inputs` are `columns` and `constants` of the guide, which `target` needs.
     """
 
     def loss(outputs: Any, batch: Batch, options: GuideOptions) -> Float[Array, " B"]:
@@ -172,8 +167,7 @@ def _make_pattern_guide(
             outputs.weights, target(batch, options), batch["tokens_length"], layers=options.layers
         )
 
-    terms = {name: GuideTerm(loss, "gamma")}
-    return Guide(title, terms, maps=True, columns=columns, constants=constants)
+    return Guide(title, {name: GuideTerm(loss, "gamma")}, maps=True, **inputs)
 
 
 def _first(batch: Batch, options: GuideOptions) -> guiding.Target:

@@ -10,12 +10,8 @@ from tokenizers import Tokenizer
 from distattn_jax.data import END_ID, Ragged, Table, TextBuilder, encode, iterate_split
 from distattn_jax.models import LanguageModel
 from distattn_jax.tasks.configs import MethodsConfig, TransformerConfig, dataset_option
-from distattn_jax.tasks.token_prediction import (
-    TokenPrediction,
-    inner_dropout_option,
-    norm_option,
-)
-from distattn_jax.train import Batch, DataConfig, option
+from distattn_jax.tasks.token_prediction import TokenPrediction, inner_dropout_option, norm_option
+from distattn_jax.train import DataConfig, option
 
 COLUMN = "tokens"
 
@@ -80,15 +76,9 @@ class LanguageModeling(TokenPrediction):
     config_class = LanguageModelingConfig
     length_columns = (COLUMN,)
     network = LanguageModel
+    inputs = ("inputs", "inputs_length")
     predicted: ClassVar[str] = COLUMN
     sequences: ClassVar[Mapping[str, str]] = {"decoder": COLUMN}
-
-    def call_model(self, model: Any, batch: Batch, **arguments: Any) -> Any:
-        return model(batch["inputs"], batch["inputs_length"], **arguments)
-
-    @classmethod
-    def find_fields(cls, config: Any, dataset: TextBuilder) -> tuple[str, ...]:
-        return ("text",)
 
     @classmethod
     def describe_examples(

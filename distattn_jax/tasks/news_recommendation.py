@@ -5,7 +5,6 @@ from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import numpy as np
-from flax import nnx
 from jaxtyping import Array, Float
 from tokenizers import Tokenizer
 
@@ -14,23 +13,11 @@ from distattn_jax.datasets import Mind, OnDiskImpressions
 from distattn_jax.datasets.mind import HISTORY
 from distattn_jax.datasets.on_disk_impressions import TITLE_LENGTH
 from distattn_jax.models import NewsRecommender
-from distattn_jax.tasks.configs import (
-    MethodsConfig,
-    ModelConfig,
-    WordConfig,
-    dataset_option,
-    tokenizer_option,
-)
-from distattn_jax.tasks.preparation import (
-    PreparedData,
-    TextLengths,
-    open_dataset,
-    prepare_with_embeddings,
-    train_tokenizer,
-)
+from distattn_jax.tasks.configs import MethodsConfig, WordConfig, dataset_option, tokenizer_option
+from distattn_jax.tasks.preparation import TextLengths, train_tokenizer
 from distattn_jax.tasks.ranking_metrics import impression_metrics, softmax_loss
-from distattn_jax.tasks.text_task import TextTask, model_arguments
-from distattn_jax.train import Batch, Setting, weighted_sum
+from distattn_jax.tasks.text_task import TextTask
+from distattn_jax.train import Batch, weighted_sum
 
 
 @dataclasses.dataclass(frozen=True)
@@ -47,33 +34,21 @@ class NewsRecommendationConfig(MethodsConfig):
 
     task: ClassVar[str] = "news_recommendation"
     data: NewsRecommendationData = NewsRecommendationData()
-    model: ModelConfig = ModelConfig()
 
 
 class NewsRecommendation(TextTask):
-    """Rank candidate news items for a reader. The metrics are means over impressions."""
+    """Rank candidate news items for a reader. The metrics are means over impressions.
+
+    Impressions keep all their candidates, because the metrics depend on them.
+    """
 
     criterion: ClassVar[str] = "auc"
     config_class = NewsRecommendationConfig
     length_columns = ("candidates",)
     length_unit = "candidates"
-
-    @property
-    def max_length(self) -> int | None:
-        return None  # Truncated candidates would change the metrics.
-
-    def make_model(self, setting: Setting, *, rngs: nnx.Rngs) -> NewsRecommender:
-        return NewsRecommender(rngs=rngs, **model_arguments(self, setting))
-
-    def call_model(self, model: Any, batch: Batch, **arguments: Any) -> Any:
-        return model(
-            batch["history"],
-            batch["history_words"],
-            batch["history_length"],
-            batch["candidates"],
-            batch["candidates_words"],
-            **arguments,
-        )
+    network = NewsRecommender
+    inputs = ("history", "history_words", "history_length", "candidates", "candidates_words")
+    embedding_path = ("titles", "embedding", "embedding")
 
     def loss(self, outputs: Any, batch: Batch) -> Float[Array, " B"]:
         return softmax_loss(outputs.scores, batch["clicks"], batch["candidates_length"])
@@ -88,24 +63,18 @@ class NewsRecommendation(TextTask):
         return {name: float(counts[name] / counts["impressions"]) for name in names}
 
     @classmethod
-    def prepare(cls, config: Any) -> PreparedData:
-        dataset = open_dataset(config.data)
+    def make_tokenizer(cls, config: Any, dataset: TextBuilder) -> Tokenizer:
         assert isinstance(dataset, Mind)
-        tokenizer = train_tokenizer(iter(dataset.training_titles), config.data)
-        tables = cls.read_tables(config, dataset, tokenizer)
+        return train_tokenizer(dataset.training_titles, config)
+
+    @classmethod
+    def measure_lengths(cls, config: Any, tables: Mapping[str, Any]) -> TextLengths:
         mean_length = float(tables["train"].title_lengths[1:].mean())
         longest = max(int(table.title_lengths.max()) for table in tables.values())
-        return prepare_with_embeddings(
-            config,
-            dataset,
-            tokenizer,
-            tables,
-            embedding_path=("titles", "embedding", "embedding"),
-            lengths=TextLengths(
-                mean_length,
-                {"titles": mean_length},  # The lengths of histories are not counted.
-                {"titles": min(longest, TITLE_LENGTH), "user": HISTORY},
-            ),
+        return TextLengths(
+            mean_length,
+            {"titles": mean_length},  # The lengths of histories are not counted.
+            {"titles": min(longest, TITLE_LENGTH), "user": HISTORY},
         )
 
     @classmethod

@@ -155,81 +155,41 @@ def initial_embeddings(config: Any, tokenizer: Tokenizer) -> tuple[Any, np.ndarr
     return dataclasses.replace(config, model=model), vectors, message
 
 
-def prepare_with_embeddings(
+def describe_prepared(
     config: Any,
     dataset: TextBuilder,
     tokenizer: Tokenizer,
     tables: Mapping[str, Any],
     *,
-    embedding_path: tuple[str, ...],
     lengths: TextLengths,
+    messages: Sequence[str],
     labels: tuple[str, ...] = (),
-    messages: Sequence[str] = (),
-    initial_parameters: Mapping[tuple[str | int, ...], np.ndarray] | None = None,
+    pretrained: Mapping[str, Any] | None = None,
+    **fields: Any,
 ) -> PreparedData:
-    """Load the initial embeddings, and return all prepared data of an experiment.
+    """Return the prepared data of an experiment, with the description of the data.
 
     Args:
       config: Config of the experiment.
       dataset: Builder of the data set.
-      tokenizer: Tokenizer trained on the training set.
-      tables: Examples of each split.
-      embedding_path: Path of the embedding table among the model's parameters.
-      lengths: Lengths of the texts.
-      labels: Names of the classes.
-      messages: Further lines to print.
-      initial_parameters: Initial values of parameters other than the embeddings, by parameter path.
-        Parameters that are not listed start with random values.
-    """
-    config, embeddings, message = initial_embeddings(config, tokenizer)
-    parameters = dict(initial_parameters or {})
-    if embeddings is not None:
-        parameters[embedding_path] = embeddings
-    about, lines = describe_data(
-        config.data,
-        dataset,
-        tokenizer,
-        tables,
-        labels=labels,
-        lengths=lengths,
-        messages=(*messages, message),
-    )
-    return PreparedData(config, tokenizer, tables, about, lines, labels, parameters)
-
-
-def describe_data(
-    config: DataConfig,
-    dataset: TextBuilder,
-    tokenizer: Tokenizer,
-    tables: Mapping[str, Any],
-    *,
-    labels: tuple[str, ...],
-    lengths: TextLengths,
-    messages: Sequence[str],
-    pretrained: Mapping[str, Any] | None = None,
-) -> tuple[dict[str, Any], tuple[str, ...]]:
-    """Return the content of data.json, and lines to print that describe the data.
-
-    Args:
-      config: Options of the data set.
-      dataset: Builder of the data set.
       tokenizer: Tokenizer of the experiment.
       tables: Examples of each split.
-      labels: Names of the classes.
       lengths: Lengths of the texts.
-      messages: Further lines of text.
+      messages: Lines to print after those about the data set.
+      labels: Names of the classes.
       pretrained: Description of the pre-trained model, or None without a pre-trained model.
+      **fields: `initial_parameters` and `constants` of `PreparedData`.
     """
     vocabulary = tokenizer.get_vocab_size()
     counts = ", ".join(f"{len(table)} {split}" for split, table in tables.items())
     lines = (
-        f"{config.dataset}: {counts}; {vocabulary} tokens in the vocabulary",
+        f"{config.data.dataset}: {counts}; {vocabulary} tokens in the vocabulary",
         *dataset.describe_rows(),
         *messages,
     )
     digests = {"raw files of the data": dataset.digest}
     about: dict[str, Any] = {
-        "dataset": config.dataset,
+        "dataset": config.data.dataset,
         "rows": {split: len(table) for split, table in tables.items()},
         "classes": len(labels),
         "average_length": lengths.average,
@@ -240,7 +200,8 @@ def describe_data(
     if pretrained is not None:
         about["pretrained"] = dict(pretrained)
         digests["pre-trained weights"] = pretrained["digest"]
-    return {**about, "digests": digests, "messages": list(lines)}, lines
+    about |= {"digests": digests, "messages": list(lines)}
+    return PreparedData(config, tokenizer, tables, about, lines, labels, **fields)
 
 
 def describe_long_examples(

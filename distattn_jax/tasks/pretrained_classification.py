@@ -5,33 +5,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
-from flax import nnx
-from tokenizers import Tokenizer
 
-from distattn_jax.data import Table, TextBuilder, encode_pairs
-from distattn_jax.models import PretrainedClassifier
+from distattn_jax.data import TextBuilder, encode_pairs
 from distattn_jax.tasks.classification import Classification, macro_precision, macro_recall
-from distattn_jax.tasks.configs import dataset_option
-from distattn_jax.tasks.fine_tuning import (
-    FineTuningConfig,
-    FineTuningData,
-    FineTuningTask,
-    make_classifier,
-)
-from distattn_jax.tasks.fine_tuning_data import (
-    COLUMNS,
-    EncoderTexts,
-    make_table,
-    prepare_fine_tuning,
-    sample_rows,
-)
-from distattn_jax.tasks.preparation import (
-    PreparedData,
-    label_column,
-    read_examples,
-    read_labels,
-)
-from distattn_jax.train import Batch, Setting
+from distattn_jax.tasks.configs import FineTuningConfig, FineTuningData, dataset_option
+from distattn_jax.tasks.fine_tuning import FineTuningTask
+from distattn_jax.tasks.fine_tuning_data import COLUMNS, EncoderTexts, sample_rows
+from distattn_jax.tasks.preparation import label_column, read_examples
 
 PAIR, TEXT = ("premise", "hypothesis"), ("text",)
 
@@ -55,16 +35,11 @@ class PretrainedClassification(FineTuningTask, Classification):
     """Assign one class to each text, or to each pair of sentences."""
 
     config_class = PretrainedClassificationConfig
+    inputs = ("tokens", "tokens_length", "types")
 
     def __init__(self, config: PretrainedClassificationConfig, **arguments: Any):
         super().__init__(config, **arguments)
         self.fields = text_fields(config.data)
-
-    def make_model(self, setting: Setting, *, rngs: nnx.Rngs) -> PretrainedClassifier:
-        return make_classifier(self, len(self.labels), rngs)
-
-    def call_model(self, model: Any, batch: Batch, **arguments: Any) -> Any:
-        return model(batch["tokens"], batch["tokens_length"], batch["types"], **arguments)
 
     def metrics(self, counts: Mapping[str, np.ndarray]) -> dict[str, float]:
         confusion = np.asarray(counts["confusion"], np.float64)
@@ -80,24 +55,11 @@ class PretrainedClassification(FineTuningTask, Classification):
         return {name: columns[name] for name in COLUMNS}
 
     @classmethod
-    def prepare(cls, config: Any) -> PreparedData:
-        """Prepare a data set of labelled texts or pairs, and load the pre-trained model."""
-        return prepare_fine_tuning(config, read_texts, read_labels=read_labels)
-
-    @classmethod
-    def read_table(
-        cls, config: Any, dataset: TextBuilder, split: str, tokenizer: Tokenizer
-    ) -> Table:
-        """Return the examples of a split: label, token ids and token types of each text or pair."""
-        texts = read_texts(dataset, split, config.data)
-        return make_table(texts, tokenizer, config.data.longest)[0]
-
-
-def read_texts(dataset: TextBuilder, split: str, config: FineTuningData) -> EncoderTexts:
-    """Return the texts and labels of a split."""
-    rows = read_examples(dataset, split)
-    rows = [rows[i] for i in sample_rows(len(rows), split, config)]
-    return EncoderTexts(*_split_fields(rows, text_fields(config)), None, label_column(rows))
+    def read_texts(cls, dataset: TextBuilder, split: str, config: FineTuningData) -> EncoderTexts:
+        """Return the texts and labels of a split."""
+        rows = read_examples(dataset, split)
+        rows = [rows[i] for i in sample_rows(len(rows), split, config)]
+        return EncoderTexts(*_split_fields(rows, text_fields(config)), None, label_column(rows))
 
 
 def text_fields(config: FineTuningData) -> tuple[str, ...]:

@@ -1,7 +1,6 @@
 """Pruning of attention heads: how much a trained model loses without some of its heads."""
 
-import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -115,24 +114,13 @@ def received_concentration(
     rows = np.arange(min(examples, len(table)))
     lengths = table.lengths(task.length_columns)[rows]
     length = int(min(lengths.max(), task.max_length or lengths.max()))
-    batch = table.take(rows, length)
+    batch = jax.device_put(table.take(rows, length))
     sizes = jnp.asarray(np.minimum(lengths, length), jnp.float32)
-    concentrate: Callable[..., Array] = jax.jit(functools.partial(_concentration, task))
-    members = range(len(jax.tree.leaves(params)[0]))
-    of_members = [
-        concentrate(jax.tree.map(lambda x, i=i: x[i], params), batch, sizes) for i in members
-    ]
-    return np.stack([np.asarray(one) for one in of_members])
 
+    def measure_model(own: Any) -> Float[Array, "L N"]:
+        model = nnx.merge(model_graph(task), own)
+        received = task.call_model(model, batch, weights=True).weights.sum(axis=-2)  # (B, L, N, S)
+        squares = jnp.square(received).sum(axis=-1) / jnp.square(received.sum(axis=-1))
+        return (squares * sizes[:, None, None]).mean(axis=0)
 
-def _concentration(
-    task: TextTask, params: Any, batch: Any, sizes: Float[Array, " B"]
-) -> Float[Array, "L N"]:
-    """Return the concentration of the attention that keys receive, for one model.
-
-    `sizes` are the numbers of keys of the examples, without padding.
-    """
-    model = nnx.merge(model_graph(task), params)
-    received = task.call_model(model, batch, weights=True).weights.sum(axis=-2)  # (B, L, N, S)
-    squares = jnp.square(received).sum(axis=-1) / jnp.square(received.sum(axis=-1))
-    return (squares * sizes[:, None, None]).mean(axis=0)
+    return np.asarray(jax.lax.map(measure_model, params))

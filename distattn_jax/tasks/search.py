@@ -6,7 +6,7 @@ from typing import Any, TypeVar
 from etils import epath
 
 from distattn_jax.models import METHODS
-from distattn_jax.tasks.fine_tuning import ALL_LAYERS
+from distattn_jax.tasks.configs import ALL_LAYERS
 from distattn_jax.tasks.load import load_config
 from distattn_jax.train import Config, Run, RunError
 from distattn_jax.train.flags import make_flag

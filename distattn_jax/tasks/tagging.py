@@ -7,8 +7,7 @@ from typing import Any, ClassVar
 import jax
 import jax.numpy as jnp
 import numpy as np
-from flax import nnx
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Array, Bool, Int
 from tokenizers import Tokenizer
 
 from distattn_jax.data import (
@@ -30,19 +29,16 @@ from distattn_jax.tasks.configs import (
 )
 from distattn_jax.tasks.preparation import (
     SPLITS,
-    PreparedData,
-    TextLengths,
     describe_long_examples,
     iterate_training_texts,
-    open_dataset,
-    prepare_with_embeddings,
     read_examples,
     read_labels,
 )
 from distattn_jax.tasks.spans import count_spans, parse_tags, span_metrics
-from distattn_jax.tasks.text_task import PredictingTask, model_arguments
-from distattn_jax.train import Batch, Setting, option, token_cross_entropy
-from distattn_jax.train.losses import length_mask, masked_mean
+from distattn_jax.tasks.text_task import PredictingTask
+from distattn_jax.tasks.token_prediction import TokenTask
+from distattn_jax.train import Batch, Setting, option
+from distattn_jax.train.losses import length_mask
 
 COLUMN = "words"
 
@@ -77,17 +73,21 @@ class TaggingConfig(MethodsConfig):
     model: TaggingModelConfig = TaggingModelConfig()
 
 
-class Tagging(PredictingTask):
+class Tagging(TokenTask, PredictingTask):
     """Assign a tag to each word of a sentence.
 
-    The loss of an example is the mean over its words. The loss of a batch and of a split, and the
-    accuracy, are means over all words. If the tags mark spans, the metrics also include precision,
-    recall and F1 over all spans of a split, by the rules of conlleval.
+    The accuracy is the mean over all words. If the tags mark spans, the metrics also include
+    precision, recall and F1 over all spans of a split, by the rules of conlleval.
     """
 
     config_class = TaggingConfig
     length_columns = (COLUMN,)
     length_unit = "words"
+    network = Tagger
+    inputs = (COLUMN, f"{COLUMN}_length", "spelling", "spelling_words")
+    predicted: ClassVar[str] = "tags"
+    sequences: ClassVar[Mapping[str, str]] = {"encoder": COLUMN}
+    embedding_path = ("embedding", "embedding")
 
     def __init__(self, *arguments: Any, **options: Any):
         super().__init__(*arguments, **options)
@@ -97,21 +97,12 @@ class Tagging(PredictingTask):
     def criterion(self) -> str:  # type: ignore[override]
         return "accuracy" if self.spans is None else "f1"
 
-    @property
-    def max_length(self) -> int | None:
-        return None  # `read_table` obeys --data.longest. No sentence is truncated.
-
-    def make_model(self, setting: Setting, *, rngs: nnx.Rngs) -> Tagger:
-        return Tagger(
-            classes=len(self.labels),
-            spelling_features=self.config.model.spelling_features,
-            rngs=rngs,
-            **model_arguments(self, setting),
-        )
-
-    def call_model(self, model: Any, batch: Batch, **arguments: Any) -> Any:
-        spelling = batch["spelling"], batch["spelling_words"]
-        return model(batch[COLUMN], batch[f"{COLUMN}_length"], *spelling, **arguments)
+    def model_arguments(self, setting: Setting) -> dict[str, Any]:
+        return {
+            **super().model_arguments(setting),
+            "classes": len(self.labels),
+            "spelling_features": self.config.model.spelling_features,
+        }
 
     def encode(self, rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         return encode_words(
@@ -120,15 +111,8 @@ class Tagging(PredictingTask):
             self.config.data.spelling_bytes,
         )
 
-    def loss(self, outputs: Any, batch: Batch) -> Float[Array, " B"]:
-        losses = token_cross_entropy(outputs.logits, batch["tags"])
-        return masked_mean(losses, length_mask(batch, "tags"))
-
-    def example_weights(self, batch: Batch) -> Float[Array, " B"]:
-        return batch["weight"] * batch["tags_length"]
-
     def counts(self, outputs: Any, batch: Batch) -> dict[str, Array]:
-        valid = length_mask(batch, "tags") & (batch["weight"] > 0)[:, None]
+        valid = self.find_counted(batch)
         return self._count(batch["tags"], outputs.logits.argmax(axis=-1), valid)
 
     def metrics(self, counts: Mapping[str, np.ndarray]) -> dict[str, float]:
@@ -179,38 +163,26 @@ class Tagging(PredictingTask):
         return counts if spans is None else counts | count_spans(true, predicted, valid, spans)
 
     @classmethod
-    def prepare(cls, config: Any) -> PreparedData:
-        dataset = open_dataset(config.data)
-        tokenizer = train_word_level(
-            iterate_training_texts(dataset, ("text",)),
-            min_count=config.data.min_count,
-            max_size=config.data.vocabulary,
+    def make_tokenizer(cls, config: Any, dataset: TextBuilder) -> Tokenizer:
+        return train_word_level(
+            iterate_training_texts(dataset, cls.fields),
+            min_count=config.min_count,
+            max_size=config.vocabulary,
             split_punctuation=False,
         )
-        tables = cls.read_tables(config, dataset, tokenizer)
-        mean_length = float(tables["train"].lengths((COLUMN,)).mean())
-        longest = max(int(table.lengths((COLUMN,)).max()) for table in tables.values())
-        labels = read_labels(dataset)
-        return prepare_with_embeddings(
-            config,
-            dataset,
-            tokenizer,
-            tables,
-            embedding_path=("embedding", "embedding"),
-            lengths=TextLengths(mean_length, {"encoder": mean_length}, {"encoder": longest}),
-            labels=labels,
-            messages=(
-                *describe_long_examples(
-                    dataset,
-                    tables,
-                    (COLUMN,),
-                    config.data.longest,
-                    name="sentences",
-                    unit="words",
-                ),
-                *describe_words(config.data, tables, labels),
-            ),
+
+    @classmethod
+    def list_labels(cls, dataset: TextBuilder) -> tuple[str, ...]:
+        return read_labels(dataset)
+
+    @classmethod
+    def describe_examples(
+        cls, config: Any, dataset: TextBuilder, tables: Mapping[str, Table]
+    ) -> list[str]:
+        long_examples = describe_long_examples(
+            dataset, tables, (COLUMN,), config.longest, name="sentences", unit="words"
         )
+        return [*long_examples, *describe_words(config, tables, read_labels(dataset))]
 
     @classmethod
     def read_table(

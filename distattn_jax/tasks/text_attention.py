@@ -7,7 +7,6 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from flax import nnx
 from tokenizers import Encoding, Tokenizer
 
 from distattn_jax.attention import Variant
@@ -112,19 +111,11 @@ def attend_with_encoder(
     longest = min(longest, encoder.config.max_length)
     if len(encoding) > longest:
         raise ValueError(f"texts (--text) must have at most {longest} tokens; got {len(encoding)}.")
-    outputs = jax.jit(functools.partial(encoder, weights=True))(
-        jnp.asarray([encoding.ids]), jnp.asarray([len(encoding)]), jnp.asarray([encoding.type_ids])
-    )
+    outputs = _call(encoder, [encoding.ids], [len(encoding)], [encoding.type_ids])
     config = encoder.config
     layers = [encoder.layers[i * config.groups // config.layers] for i in range(config.layers)]
-    return {
-        "text": PartAttention(
-            np.asarray(outputs.weights[0]),
-            _name_tokens(encoding, texts),
-            variants=_list_variants(layers),
-            segments=_find_segments(encoding) if len(texts) == 2 else None,
-        )
-    }
+    part = _make_part(outputs.weights[0], _name_tokens(encoding, texts), layers)
+    return {"text": part._replace(segments=_find_segments(encoding) if len(texts) == 2 else None)}
 
 
 def _attend_with_text_encoder(
@@ -137,15 +128,13 @@ def _attend_with_text_encoder(
         np.cumsum([0, *map(len, encodings)], dtype=np.int64),
     )
     tokens, lengths = rows.pad(np.arange(len(texts)), int(rows.lengths.max()))
-    outputs = jax.jit(functools.partial(encoder, weights=True))(tokens, lengths)
-    variants = _list_variants(encoder.sequence.encoder.layers)
+    outputs = _call(encoder, tokens, lengths)
+    layers = encoder.sequence.encoder.layers
     parts = [
-        PartAttention(
-            np.asarray(maps[..., : len(encoding), : len(encoding)]),
-            _name_tokens(encoding, [text]),
-            variants=variants,
+        _make_part(maps[..., :length, :length], _name_tokens(encoding, [text]), layers)
+        for maps, length, encoding, text in zip(
+            outputs.weights, lengths, encodings, texts, strict=True
         )
-        for maps, encoding, text in zip(outputs.weights, encodings, texts, strict=True)
     ]
     return parts, outputs.vector
 
@@ -164,15 +153,10 @@ def _attend_in_two_levels(
     if not texts:
         raise ValueError("texts (--text) must contain at least one word; got none.")
     parts, vectors = _attend_with_text_encoder(encoder, tokenizer, texts)
-    outputs = jax.jit(functools.partial(sequence, weights=True))(
-        vectors[None], jnp.asarray([len(texts)])
-    )
-    inside = {f"{names[0]} {i + 1}": part for i, part in enumerate(parts)}
-    between = PartAttention(
-        np.asarray(outputs.weights[0]),
-        [f"{i + 1}. {text}" for i, text in enumerate(texts)],
-        variants=_list_variants(sequence.encoder.layers),
-    )
+    outputs = _call(sequence, vectors[None], [len(texts)])
+    inside = {f"{names[0]} {i}": part for i, part in enumerate(parts, start=1)}
+    numbered = [f"{i}. {text}" for i, text in enumerate(texts, start=1)]
+    between = _make_part(outputs.weights[0], numbered, sequence.encoder.layers)
     return {**inside, names[1]: between}
 
 
@@ -185,7 +169,7 @@ def _attend_with_tagger(loaded: LoadedModel, text: str) -> PartAttention:
     batch = Table(task.encode([{"text": text}])).take(np.arange(1), len(words))
     outputs = jax.jit(functools.partial(task.call_model, weights=True))(loaded.model, batch)
     layers = loaded.model.encoder.layers  # type: ignore[attr-defined]
-    return PartAttention(np.asarray(outputs.weights[0]), words, variants=_list_variants(layers))
+    return _make_part(outputs.weights[0], words, layers)
 
 
 def _attend_with_language_model(
@@ -194,15 +178,9 @@ def _attend_with_language_model(
     """Return the attention maps of a text. As in training, the end token precedes the text."""
     encoding = tokenizer.encode(text)  # The end token is the last one.
     ids = np.roll(encoding.ids, 1)
-    outputs = jax.jit(functools.partial(model, weights=True))(
-        jnp.asarray(ids)[None], jnp.asarray([len(ids)])
-    )
+    outputs = _call(model, [ids], [len(ids)])
     names = _name_tokens(encoding, [text])
-    return PartAttention(
-        np.asarray(outputs.weights[0]),
-        [names[-1], *names[:-1]],
-        variants=_list_variants(model.decoder.layers),
-    )
+    return _make_part(outputs.weights[0], [names[-1], *names[:-1]], model.decoder.layers)
 
 
 def _attend_with_translator(
@@ -222,23 +200,13 @@ def _attend_with_translator(
         sources = Ragged(ids, np.asarray([0, len(ids)], np.int64))
         target = [*translate_tokens(model, sources)[0], END_ID]
     names = [*_name_ids(tokenizer, target[:-1]), END_TOKEN]
-    outputs = jax.jit(functools.partial(model, weights=True))(
-        jnp.asarray(ids)[None],
-        jnp.asarray([len(ids)]),
-        shift_right(jnp.asarray([target], jnp.int32)),
-        jnp.asarray([len(target)]),
-    )
+    inputs = shift_right(jnp.asarray([target], jnp.int32))
+    outputs = _call(model, ids[None], [len(ids)], inputs, [len(target)])
     source_names = _name_tokens(source, [texts[0]])
     return {
-        "encoder": PartAttention(
-            np.asarray(outputs.encoder_weights[0]),
-            source_names,
-            variants=_list_variants(model.encoder.layers),
-        ),
-        "decoder": PartAttention(
-            np.asarray(outputs.decoder_weights[0]),
-            [END_TOKEN, *names[:-1]],
-            variants=_list_variants(model.decoder.decoder.layers),
+        "encoder": _make_part(outputs.encoder_weights[0], source_names, model.encoder.layers),
+        "decoder": _make_part(
+            outputs.decoder_weights[0], [END_TOKEN, *names[:-1]], model.decoder.decoder.layers
         ),
         "cross-attention": PartAttention(
             np.asarray(outputs.cross_weights[0]),
@@ -249,10 +217,16 @@ def _attend_with_translator(
     }
 
 
-def _list_variants(layers: Sequence[Any]) -> list[Variant] | None:
-    """Return the attention variants of layers, or None if all use dot-product attention."""
-    modules: list[nnx.Module | None] = [layer.attention.variant for layer in layers]
-    return None if None in modules else [module() for module in modules]  # type: ignore[misc]
+def _call(model: Any, *inputs: Any) -> Any:
+    """Return the outputs of a model, with its attention weights."""
+    return jax.jit(functools.partial(model, weights=True))(*map(jnp.asarray, inputs))
+
+
+def _make_part(maps: jax.Array, tokens: list[str], layers: Sequence[Any]) -> PartAttention:
+    """Return the attention maps of layers, with the variants unless they are dot products."""
+    modules: list[Any] = [layer.attention.variant for layer in layers]
+    variants = None if None in modules else [module() for module in modules]
+    return PartAttention(np.asarray(maps), tokens, variants=variants)
 
 
 def _encode(tokenizer: Tokenizer, text: str) -> Encoding:

@@ -13,26 +13,13 @@ from distattn_jax.models import PairClassifier, TextClassifier
 from distattn_jax.tasks.classification import Classification
 from distattn_jax.tasks.configs import (
     MethodsConfig,
-    ModelConfig,
     WordConfig,
     dataset_option,
     longest_option,
     tokenizer_option,
 )
-from distattn_jax.tasks.preparation import (
-    PreparedData,
-    TextLengths,
-    encode_fields,
-    iterate_training_texts,
-    label_column,
-    open_dataset,
-    prepare_with_embeddings,
-    read_examples,
-    read_labels,
-    train_tokenizer,
-)
-from distattn_jax.tasks.text_task import model_arguments
-from distattn_jax.train import Batch, Config, Setting
+from distattn_jax.tasks.preparation import TextLengths, encode_fields, label_column, read_examples
+from distattn_jax.train import Config
 
 
 @dataclasses.dataclass(frozen=True)
@@ -50,50 +37,28 @@ class TextClassificationConfig(MethodsConfig):
 
     task: ClassVar[str] = "text_classification"
     data: TextClassificationData = TextClassificationData()
-    model: ModelConfig = ModelConfig()
 
 
 class TextClassification(Classification):
-    """Assign one class to each text.
-
-    Attributes:
-      network: Class of the model. It reads the token ids and the lengths of every field in turn.
-    """
+    """Assign one class to each text."""
 
     config_class: ClassVar[type[Config]] = TextClassificationConfig
     length_columns: tuple[str, ...] = ("text",)
     network: ClassVar[Callable[..., nnx.Module]] = TextClassifier
-
-    def make_model(self, setting: Setting, *, rngs: nnx.Rngs) -> nnx.Module:
-        arguments = model_arguments(self, setting)
-        return self.network(classes=len(self.labels), rngs=rngs, **arguments)
-
-    def call_model(self, model: Any, batch: Batch, **arguments: Any) -> Any:
-        texts = (batch[name] for field in self.fields for name in (field, f"{field}_length"))
-        return model(*texts, **arguments)
+    inputs: ClassVar[tuple[str, ...]] = ("text", "text_length")
+    embedding_path = ("text", "embedding", "embedding")
 
     def encode(self, rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         return encode_fields(rows, self.fields, self.tokenizer)
 
     @classmethod
-    def prepare(cls, config: Any) -> PreparedData:
-        dataset = open_dataset(config.data)
-        tokenizer = train_tokenizer(iterate_training_texts(dataset, cls.fields), config.data)
-        tables = cls.read_tables(config, dataset, tokenizer)
+    def measure_lengths(cls, config: Any, tables: Mapping[str, Any]) -> TextLengths:
         lengths = [tables["train"].lengths((field,)) for field in cls.fields]
         longest = max(int(table.lengths(cls.fields).max(initial=1)) for table in tables.values())
-        return prepare_with_embeddings(
-            config,
-            dataset,
-            tokenizer,
-            tables,
-            embedding_path=("text", "embedding", "embedding"),
-            lengths=TextLengths(
-                float(sum(length.mean() for length in lengths)),
-                {"text": float(np.mean(lengths))},
-                {"text": min(longest, config.data.longest)},
-            ),
-            labels=read_labels(dataset),
+        return TextLengths(
+            float(sum(length.mean() for length in lengths)),
+            {"text": float(np.mean(lengths))},
+            {"text": min(longest, config.longest)},
         )
 
     @classmethod
@@ -120,7 +85,6 @@ class PairClassificationConfig(MethodsConfig):
 
     task: ClassVar[str] = "pair_classification"
     data: PairClassificationData = PairClassificationData()
-    model: ModelConfig = ModelConfig()
 
 
 class PairClassification(TextClassification):
@@ -130,3 +94,4 @@ class PairClassification(TextClassification):
     fields = ("premise", "hypothesis")
     length_columns = fields
     network = PairClassifier
+    inputs = ("premise", "premise_length", "hypothesis", "hypothesis_length")

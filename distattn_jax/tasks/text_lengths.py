@@ -14,7 +14,6 @@ from distattn_jax.tasks.language_modeling import COLUMN, LanguageModeling
 from distattn_jax.tasks.load import load_parameters, load_task
 from distattn_jax.tasks.registry import read_split
 from distattn_jax.train import Batch, RunError, evaluate, token_cross_entropy
-from distattn_jax.train.losses import length_mask
 from distattn_jax.train.run import AnyPath
 
 FIRST_EDGE = 64  # Ranges of positions are 0 to 63, 64 to 127, 128 to 255, 256 to 511, and so on.
@@ -99,9 +98,8 @@ class _PredictionByPosition(LanguageModeling):
 
     def counts(self, outputs: Any, batch: Batch) -> dict[str, Array]:
         counts = super().counts(outputs, batch)
-        tokens = batch[COLUMN]
-        counted = length_mask(batch, COLUMN) & (batch["weight"] > 0)[:, None]
-        losses = jnp.where(counted, token_cross_entropy(outputs.logits, tokens), 0)
+        counted = self.find_counted(batch)
+        losses = jnp.where(counted, token_cross_entropy(outputs.logits, batch[COLUMN]), 0)
         starts = _range_starts(self.config.data.longest)
         for start, end in zip(starts, (*starts[1:], None), strict=True):
             counts[f"log_loss_{start}"] = losses[:, start:end].sum()
@@ -148,10 +146,6 @@ def _name_range(start: int) -> str:
 def results_to_json(results: Mapping[int, LengthResult]) -> dict[str, Any]:
     """Return results as numbers and lists, for a JSON file."""
     return {
-        str(length): {
-            "perplexity": result.perplexity.tolist(),
-            "starts": list(result.starts),
-            "by_position": result.by_position.tolist(),
-        }
+        str(length): {name: np.asarray(value).tolist() for name, value in result._asdict().items()}
         for length, result in results.items()
     }

@@ -2,7 +2,7 @@
 
 import abc
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar
 
 import jax.numpy as jnp
@@ -10,9 +10,18 @@ import numpy as np
 from flax import nnx
 from tokenizers import Tokenizer
 
-from distattn_jax.data import TextBuilder
+from distattn_jax.data import Table, TextBuilder
 from distattn_jax.models import Sizes
-from distattn_jax.tasks.preparation import SPLITS, PreparedData
+from distattn_jax.tasks.preparation import (
+    SPLITS,
+    PreparedData,
+    TextLengths,
+    describe_prepared,
+    initial_embeddings,
+    iterate_training_texts,
+    open_dataset,
+    train_tokenizer,
+)
 from distattn_jax.train import Batch, Config, Setting, Task
 
 
@@ -28,10 +37,21 @@ class TextTask(Task):
 
     Attributes:
       config_class: Class of the config, whose attribute `task` is the name of the task.
+      network: Class of the model.
+      inputs: Names of the columns that are the arguments of the model, in their order.
+      fields: Names of the text fields of an example.
+      sequences: Dict from the name of an encoder or decoder to the column of its input sequences.
+      embedding_path: Path of the embedding table among the model's parameters. It is empty if the
+        table cannot start with word vectors from a file.
     """
 
     config: Any
     config_class: ClassVar[type[Config]]
+    network: ClassVar[Callable[..., nnx.Module]]
+    inputs: ClassVar[tuple[str, ...]]
+    fields: tuple[str, ...] = ("text",)
+    sequences: ClassVar[Mapping[str, str]] = {}
+    embedding_path: ClassVar[tuple[str, ...]] = ()
 
     def __init__(
         self,
@@ -46,27 +66,91 @@ class TextTask(Task):
         self.data, self.constants = data or {}, constants or {}
 
     @classmethod
-    @abc.abstractmethod
     def prepare(cls, config: Any) -> PreparedData:
         """Prepare the data of an experiment, which all its runs share."""
+        dataset = open_dataset(config.data)
+        tokenizer = cls.make_tokenizer(config.data, dataset)
+        tables = {split: cls.read_table(config, dataset, split, tokenizer) for split in SPLITS}
+        parameters = cls.initial_parameters(tables["train"])
+        messages = cls.describe_examples(config.data, dataset, tables)
+        if cls.embedding_path:
+            config, embeddings, message = initial_embeddings(config, tokenizer)
+            messages.append(message)
+            if embeddings is not None:
+                parameters[cls.embedding_path] = embeddings
+        return describe_prepared(
+            config,
+            dataset,
+            tokenizer,
+            tables,
+            lengths=cls.measure_lengths(config.data, tables),
+            messages=messages,
+            labels=cls.list_labels(dataset),
+            initial_parameters=parameters,
+        )
+
+    @classmethod
+    def make_tokenizer(cls, config: Any, dataset: TextBuilder) -> Tokenizer:
+        """Return a tokenizer that is trained on the training set."""
+        return train_tokenizer(iterate_training_texts(dataset, cls.fields), config)
+
+    @classmethod
+    def measure_lengths(cls, config: Any, tables: Mapping[str, Any]) -> TextLengths:
+        """Return the numbers of tokens of the texts."""
+        lengths = {
+            name: [table.lengths((column,)) for table in tables.values()]
+            for name, column in cls.sequences.items()
+        }
+        means = {name: float(train.mean()) for name, (train, *_) in lengths.items()}
+        longest = {name: max(int(split.max()) for split in x) for name, x in lengths.items()}
+        return TextLengths(sum(means.values()), means, longest)
+
+    @classmethod
+    def list_labels(cls, dataset: TextBuilder) -> tuple[str, ...]:
+        """Return the names of the classes; by default no names."""
+        return ()
+
+    @classmethod
+    def initial_parameters(cls, train_table: Any) -> dict[tuple[str | int, ...], np.ndarray]:
+        """Return the initial values of parameters that are computed from the training set."""
+        return {}
+
+    @classmethod
+    def describe_examples(
+        cls, config: Any, dataset: TextBuilder, tables: Mapping[str, Table]
+    ) -> list[str]:
+        """Return lines to print about the examples of all splits."""
+        return []
 
     @classmethod
     @abc.abstractmethod
     def read_table(cls, config: Any, dataset: TextBuilder, split: str, tokenizer: Tokenizer) -> Any:
         """Return the examples of a split, encoded with the tokenizer."""
 
-    @classmethod
-    def read_tables(cls, config: Any, dataset: TextBuilder, tokenizer: Tokenizer) -> dict[str, Any]:
-        """Return the examples of all splits, encoded with the tokenizer."""
-        return {split: cls.read_table(config, dataset, split, tokenizer) for split in SPLITS}
-
-    @property
-    def max_length(self) -> int | None:
-        return self.config.data.longest
-
     @property
     def uses_dropout(self) -> bool:
         return max(self.config.model.dropout_rate) > 0
+
+    def make_model(self, setting: Setting, *, rngs: nnx.Rngs) -> nnx.Module:
+        return self.network(rngs=rngs, **self.model_arguments(setting))
+
+    def model_arguments(self, setting: Setting) -> dict[str, Any]:
+        """Return the arguments of `network`.
+
+        Hyperparameters in `setting` that are fields of `Sizes`, such as initial values of
+        parameters, replace the options of the config.
+        """
+        config = self.config.model
+        names = {field.name for field in dataclasses.fields(Sizes)}
+        options = {name: value for name, value in vars(config).items() if name in names}
+        chosen = {name: value for name, value in setting.items() if name in names}
+        return {
+            "vocabulary": self.tokenizer.get_vocab_size(),
+            "method": self.config.method,
+            "sizes": Sizes(**{**options, **chosen}),
+            "implementation": config.implementation or None,
+            "dtype": jnp.dtype(config.dtype),
+        }
 
     def apply(self, model: Any, batch: Batch) -> Any:
         return self.call_model(model, batch)
@@ -76,7 +160,6 @@ class TextTask(Task):
     ) -> Any:
         return self.call_model(model, batch, dropout_rate=setting["dropout_rate"], rngs=rngs)
 
-    @abc.abstractmethod
     def call_model(self, model: Any, batch: Batch, **arguments: Any) -> Any:
         """Call the model with the columns of a batch.
 
@@ -85,6 +168,7 @@ class TextTask(Task):
           batch: Columns of the examples.
           **arguments: Further arguments of the model: `dropout_rate`, `rngs`, `received`, ...
         """
+        return model(*(batch[name] for name in self.inputs), **arguments)
 
     def learning_rate_multiplier(self, path: tuple[str, ...], setting: Setting) -> Any:
         return setting.get("distance_rate", 1.0) if is_distance_parameter(path) else 1.0
@@ -95,13 +179,7 @@ class TextTask(Task):
 
 
 class PredictingTask(TextTask):
-    """Task that can make predictions for texts entered by a user.
-
-    Attributes:
-      fields: Names of the text fields of an example.
-    """
-
-    fields: tuple[str, ...] = ("text",)
+    """Task that can make predictions for texts entered by a user."""
 
     @abc.abstractmethod
     def encode(self, rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
@@ -122,24 +200,3 @@ def is_distance_parameter(path: tuple[str, ...]) -> bool:
     w is the distance weight of a head, and v is the shape of its sigmoid.
     """
     return "variant" in path and ("weight" in path or "shape" in path)
-
-
-def model_arguments(task: TextTask, setting: Setting) -> dict[str, Any]:
-    """Return the constructor arguments shared by all models with a selectable attention variant.
-
-    Args:
-      task: Task with its config and tokenizer.
-      setting: Hyperparameters of the model. Those that are fields of `Sizes`, such as initial
-        values of parameters, replace the options of the config.
-    """
-    config = task.config.model
-    names = {field.name for field in dataclasses.fields(Sizes)}
-    options = {name: value for name, value in vars(config).items() if name in names}
-    chosen = {name: value for name, value in setting.items() if name in names}
-    return {
-        "vocabulary": task.tokenizer.get_vocab_size(),
-        "method": task.config.method,
-        "sizes": Sizes(**{**options, **chosen}),
-        "implementation": config.implementation or None,
-        "dtype": jnp.dtype(config.dtype),
-    }

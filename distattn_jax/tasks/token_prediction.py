@@ -1,35 +1,21 @@
-"""Shared base of tasks that predict tokens one after the other: data, model, loss and metrics."""
+"""Shared bases of tasks that predict tags or tokens: loss, metrics and tokenizer of subwords."""
 
-import abc
 import contextlib
 import hashlib
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 import jax.numpy as jnp
 import numpy as np
 import tokenizers
 from etils import epath
-from flax import nnx
-from jaxtyping import Array, Float
+from jaxtyping import Array, Bool, Float
 from tokenizers import Tokenizer
 
-from distattn_jax.data import (
-    DataError,
-    Table,
-    TextBuilder,
-    load_tokenizer,
-    train_byte_level_bpe,
-)
-from distattn_jax.tasks.preparation import (
-    PreparedData,
-    TextLengths,
-    describe_data,
-    iterate_training_texts,
-    open_dataset,
-)
-from distattn_jax.tasks.text_task import TextTask, model_arguments
+from distattn_jax.data import DataError, TextBuilder, load_tokenizer, train_byte_level_bpe
+from distattn_jax.tasks.preparation import iterate_training_texts
+from distattn_jax.tasks.text_task import TextTask
 from distattn_jax.train import Batch, Setting, option, token_cross_entropy
 from distattn_jax.train.losses import length_mask, masked_mean
 from distattn_jax.train.run_files import write_atomically
@@ -53,36 +39,23 @@ def inner_dropout_option() -> Any:
     )
 
 
-class TokenPrediction(TextTask):
-    """Predict each token of a text from the tokens before it.
+class TokenTask(TextTask):
+    """Task with one prediction for each token, such as the tag of a word or the next token.
 
-    The loss of an example is the mean over its predicted tokens, with label smoothing. The loss of
-    a batch and of a split is the mean over all predicted tokens. Perplexity and accuracy are
-    computed without label smoothing.
+    The loss of an example is the mean over its predictions, with label smoothing. The loss of a
+    batch and of a split is the mean over all predictions. `read_table` obeys --data.longest: no
+    example is truncated.
 
     Attributes:
-      network: Class of the model.
-      predicted: Name of the column of the predicted tokens.
-      sequences: Dict from "encoder" or "decoder" to the column of its input sequences.
+      predicted: Name of the column that the model predicts.
     """
 
-    criterion: ClassVar[str] = "loss"
-    network: ClassVar[Callable[..., nnx.Module]]
     predicted: ClassVar[str]
-    sequences: ClassVar[Mapping[str, str]]
-
-    @property
-    def max_length(self) -> int | None:
-        return None  # `read_table` obeys --data.longest. No example is truncated.
 
     @property
     def label_smoothing(self) -> float:
-        """Probability that is moved from the right token to all tokens, in the loss."""
+        """Probability that is moved from the right class to all classes, in the loss."""
         return 0.0
-
-    def make_model(self, setting: Setting, *, rngs: nnx.Rngs) -> nnx.Module:
-        norm = self.config.model.norm
-        return self.network(norm=norm, rngs=rngs, **model_arguments(self, setting))
 
     def loss(self, outputs: Any, batch: Batch) -> Float[Array, " B"]:
         losses = token_cross_entropy(
@@ -93,9 +66,24 @@ class TokenPrediction(TextTask):
     def example_weights(self, batch: Batch) -> Float[Array, " B"]:
         return batch["weight"] * batch[f"{self.predicted}_length"]
 
+    def find_counted(self, batch: Batch) -> Bool[Array, "B T"]:
+        """Return a mask of the predictions that metrics count. It is False for padding."""
+        return length_mask(batch, self.predicted) & (batch["weight"] > 0)[:, None]
+
+
+class TokenPrediction(TokenTask):
+    """Predict each token of a text from the tokens before it.
+
+    Perplexity and accuracy are computed without label smoothing.
+    """
+
+    criterion: ClassVar[str] = "loss"
+
+    def model_arguments(self, setting: Setting) -> dict[str, Any]:
+        return {**super().model_arguments(setting), "norm": self.config.model.norm}
+
     def counts(self, outputs: Any, batch: Batch) -> dict[str, Array]:
-        tokens = batch[self.predicted]
-        counted = length_mask(batch, self.predicted) & (batch["weight"] > 0)[:, None]
+        tokens, counted = batch[self.predicted], self.find_counted(batch)
         right = outputs.logits.argmax(axis=-1) == tokens
         return {
             "log_loss": jnp.where(counted, token_cross_entropy(outputs.logits, tokens), 0).sum(),
@@ -110,40 +98,15 @@ class TokenPrediction(TextTask):
         }
 
     @classmethod
-    def prepare(cls, config: Any) -> PreparedData:
-        """Train a tokenizer of subwords on the training set, and read the examples."""
-        dataset = open_dataset(config.data)
-        fields = cls.find_fields(config.data, dataset)
-        tokenizer = load_or_train_tokenizer(dataset, fields, size=config.data.vocabulary)
-        tables = cls.read_tables(config, dataset, tokenizer)
-        lengths = {
-            name: [table.lengths((column,)) for table in tables.values()]
-            for name, column in cls.sequences.items()
-        }
-        means = {name: float(train.mean()) for name, (train, *_) in lengths.items()}
-        longest = {name: max(int(split.max()) for split in x) for name, x in lengths.items()}
-        about, messages = describe_data(
-            config.data,
-            dataset,
-            tokenizer,
-            tables,
-            labels=(),
-            lengths=TextLengths(sum(means.values()), means, longest),
-            messages=cls.describe_examples(config.data, dataset, tables),
-        )
-        return PreparedData(config, tokenizer, tables, about, messages)
+    def make_tokenizer(cls, config: Any, dataset: TextBuilder) -> Tokenizer:
+        """Return a tokenizer of subwords that is trained on the training set."""
+        fields = cls.find_fields(config, dataset)
+        return load_or_train_tokenizer(dataset, fields, size=config.vocabulary)
 
     @classmethod
-    @abc.abstractmethod
     def find_fields(cls, config: Any, dataset: TextBuilder) -> Sequence[str]:
         """Return the names of the text fields of an example."""
-
-    @classmethod
-    @abc.abstractmethod
-    def describe_examples(
-        cls, config: Any, dataset: TextBuilder, tables: Mapping[str, Table]
-    ) -> list[str]:
-        """Return lines to print about the examples of all splits."""
+        return cls.fields
 
 
 def load_or_train_tokenizer(dataset: TextBuilder, fields: Sequence[str], *, size: int) -> Tokenizer:

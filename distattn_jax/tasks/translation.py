@@ -17,11 +17,7 @@ from distattn_jax.tasks.configs import (
     dataset_option,
 )
 from distattn_jax.tasks.preparation import describe_long_examples
-from distattn_jax.tasks.token_prediction import (
-    TokenPrediction,
-    inner_dropout_option,
-    norm_option,
-)
+from distattn_jax.tasks.token_prediction import TokenPrediction, inner_dropout_option, norm_option
 from distattn_jax.train import Batch, DataConfig, option
 
 COLUMNS = ("source", "target")

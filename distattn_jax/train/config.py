@@ -172,7 +172,8 @@ class Config(Options):
         super().__post_init__()
         is_folder_name = self.name not in ("", ".", "..") and not set("/\\\0") & set(self.name)
         self.require(is_folder_name, "name", "a folder name, without / or \\")
-        self.require_at_most(SEED_LIMIT - self.seeds, "seed")
+        last_seed = SEED_LIMIT - self.seeds
+        self.require(self.seed <= last_seed, "seed", f"at most {last_seed}")
         self.require(self.epochs > 0, "epochs", "above 0")
         self.require(len(self.methods) > 0, "methods", "at least one name")
         if not self.data.batch_tokens and self.data.batch_size % self.optimizer.accumulate:

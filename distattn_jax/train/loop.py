@@ -18,12 +18,7 @@ import numpy as np
 from jax.sharding import Mesh
 
 from distattn_jax import sharding
-from distattn_jax.train.batching import (
-    BatchLoader,
-    describe_batches,
-    empty_stack,
-    make_batches,
-)
+from distattn_jax.train.batching import BatchLoader, describe_batches, empty_stack, make_batches
 from distattn_jax.train.checkpoint import Checkpoints
 from distattn_jax.train.dispatch import DispatchLimit
 from distattn_jax.train.evaluation import evaluate, lower_evaluation

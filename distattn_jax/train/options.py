@@ -80,10 +80,12 @@ class Options:
                     )
             if field.metadata.get("grid"):
                 self.require(len(values) > 0, field.name, "at least one value")
-            if field.metadata.get("minimum") is not None:
-                self.require_at_least(field.metadata["minimum"], field.name)
-            if field.metadata.get("maximum") is not None:
-                self.require_at_most(field.metadata["maximum"], field.name)
+            minimum, maximum = field.metadata.get("minimum"), field.metadata.get("maximum")
+            if minimum is not None:
+                self.require_at_least(minimum, field.name)
+            if maximum is not None:
+                within = all(value <= maximum for value in values)
+                self.require(within, field.name, f"at most {maximum}")
 
     def _check_type(self, field: dataclasses.Field) -> None:
         """Raise an error unless the value of an option has the declared type."""
@@ -105,12 +107,6 @@ class Options:
         for name in names:
             values = _as_tuple(getattr(self, name))
             self.require(all(value >= minimum for value in values), name, f"at least {minimum}")
-
-    def require_at_most(self, maximum: float | int, *names: str) -> None:
-        """Raise an error unless every value of the named fields is at most `maximum`."""
-        for name in names:
-            values = _as_tuple(getattr(self, name))
-            self.require(all(value <= maximum for value in values), name, f"at most {maximum}")
 
 
 def iterate_options(options: Any, prefix: str = "") -> Iterator[tuple[str, dataclasses.Field, Any]]:

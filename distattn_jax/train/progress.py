@@ -76,8 +76,7 @@ class Progress(contextlib.AbstractContextManager):
         if self._pending is not None:
             self._show()
         if self._terminal and self._shown_width:
-            self._stream.write("\n")
-            self._stream.flush()
+            print(file=self._stream, flush=True)
         self._shown_width = 0
 
     def _show(self) -> None:
@@ -140,16 +139,14 @@ def show_elapsed(
     """
     out: Stream = sys.stderr if stream is None else stream
     if not out.isatty():
-        out.write(f"{text} ...\n")
-        out.flush()
+        print(f"{text} ...", file=out, flush=True)
         yield
         return
     start, finished = clock(), threading.Event()
 
     def draw(line: str) -> None:
         width = _terminal_columns(out) - 1
-        out.write("\r" + line[:width].ljust(width))
-        out.flush()
+        print("\r" + line[:width].ljust(width), end="", file=out, flush=True)
 
     def redraw() -> None:
         while not finished.wait(every_seconds):
@@ -164,8 +161,7 @@ def show_elapsed(
         finished.set()
         thread.join()
         draw("")
-        out.write("\r")
-        out.flush()
+        print("\r", end="", file=out, flush=True)
 
 
 def _format_time(seconds: float | int) -> str:

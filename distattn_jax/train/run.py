@@ -15,11 +15,7 @@ import jax
 from etils import epath
 
 from distattn_jax.train.config import Config
-from distattn_jax.train.options import (
-    describe_differences,
-    options_to_dict,
-    result_options,
-)
+from distattn_jax.train.options import describe_differences, options_to_dict, result_options
 from distattn_jax.train.processes import LockedError, call_in_first_process, hold_lock
 from distattn_jax.train.run_files import (
     read_json,

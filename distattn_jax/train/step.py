@@ -231,10 +231,7 @@ def make_count_step(task: Task, *, group: int = 0) -> Callable[[Any, Batch], Cou
 
 def _get_batch(stack: Batch, i: Int[Array, ""]) -> Batch:
     """Return batch i of a stack of batches."""
-    return {
-        name: jax.lax.dynamic_index_in_dim(column, i, keepdims=False)
-        for name, column in stack.items()
-    }
+    return jax.tree.map(lambda x: jax.lax.dynamic_index_in_dim(x, i, keepdims=False), stack)
 
 
 # (best, step, score, params) -> best, for all models

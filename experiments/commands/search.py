@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from distattn_jax.tasks import LanguageModelingConfig, TranslationConfig
-from distattn_jax.tasks.fine_tuning import FineTuningConfig
+from distattn_jax.tasks.configs import FineTuningConfig
 from distattn_jax.train import Config, Run, RunError
 from distattn_jax.train.options import list_set_options, parse_options
 from distattn_jax.train.run import experiment_folder

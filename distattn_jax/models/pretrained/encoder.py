@@ -9,7 +9,7 @@ The first position of RoBERTa is its padding id plus 1. ALBERT applies the same 
 
 import functools
 from collections.abc import Callable
-from typing import Any, Unpack
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -19,7 +19,7 @@ from jaxtyping import Array, Float, Int
 
 from distattn_jax.models.pretrained.config import ACTIVATIONS, PretrainedConfig
 from distattn_jax.modules import EncoderOutput, TransformerLayer, dropout
-from distattn_jax.modules.dropout import CallOptions, Rate, Rngs, dropout_key
+from distattn_jax.modules.dropout import Rate, Rngs, dropout_key
 from distattn_jax.modules.layer_stack import stack_layers
 
 normal_init = jax.nn.initializers.normal(0.02)  # the initializer of all three papers
@@ -149,8 +149,11 @@ class PretrainedEncoder(nnx.Module):
         lengths: Int[Array, " B"],
         types: Int[Array, "B T"] | None = None,
         *,
+        dropout_rate: Rate | None = None,
+        rngs: Rngs | None = None,
+        received: bool = False,
+        weights: bool = False,
         states: bool = False,
-        **options: Unpack[CallOptions],
     ) -> EncoderOutput:
         """Encode texts.
 
@@ -158,18 +161,26 @@ class PretrainedEncoder(nnx.Module):
           tokens: Token ids.
           lengths: Number of valid tokens of each text. The rest is padding.
           types: Token types, below `config.types`. None means type 0 for all tokens.
+          dropout_rate: Replaces `dropout_rate` and `attention_dropout_rate` of the configuration.
+            May be traced. None keeps the configured rates.
+          rngs: Random number generators of dropout. None disables dropout.
+          received: Also return the attention that each key receives, shape (B, L, N, S).
+          weights: Also return the attention weights, shape (B, L, N, T, S).
           states: Also return the embeddings and the outputs of all layers, shape (B, L + 1, T, D).
-          **options: `dropout_rate`, `rngs`, `received` and `weights`, see `CallOptions`.
-            `dropout_rate` replaces the configured `dropout_rate` and `attention_dropout_rate`.
         """
-        rate, rngs = options.get("dropout_rate"), options.get("rngs")
+        rate = self.config.dropout_rate if dropout_rate is None else dropout_rate
 
         def apply(layer: TransformerLayer, x: Array, key: Array | None) -> EncoderOutput:
-            own: CallOptions = {**options, "rngs": None if key is None else nnx.Rngs(dropout=key)}
-            return layer(x, lengths=lengths, **own)
+            return layer(
+                x,
+                lengths=lengths,
+                dropout_rate=dropout_rate,
+                rngs=None if key is None else nnx.Rngs(dropout=key),
+                received=received,
+                weights=weights,
+            )
 
         apply = jax.checkpoint(apply) if self.remat else apply
-        rate = self.config.dropout_rate if rate is None else rate
         x = self.embeddings(tokens, types, dropout_rate=rate, rngs=rngs)
         all_states, outputs = [x], []
         for index in range(self.config.layers):
