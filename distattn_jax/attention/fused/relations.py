@@ -110,9 +110,7 @@ def multiply_relations(
     """
     table = table.astype(query.dtype)
     multiply = functools.partial(
-        jnp.einsum,
-        preferred_element_type=jnp.float32,
-        precision=select_precision(query.dtype),
+        jnp.einsum, preferred_element_type=jnp.float32, precision=select_precision(query.dtype)
     )
     if table.shape[0] == 1:
         return multiply("btnh,rh->btnr", query, table[0])

@@ -28,7 +28,7 @@ from distattn_jax.attention.fused.gpu.position_tiles import (
     scratch_buffers,
     wait_for_positions,
 )
-from distattn_jax.attention.fused.gpu.relation_tiles import name_ends, view_relations
+from distattn_jax.attention.fused.gpu.relation_tiles import RelationTile, name_ends
 from distattn_jax.attention.fused.gpu.tile_view import view_tile
 from distattn_jax.attention.fused.gpu.tile_weights import (
     Shape,
@@ -85,7 +85,7 @@ def query_gradient(call: KernelCall, shape: Shape) -> KernelBody:
     def step(context, tile, state):
         totals, sums, ends, negative_delta = state
         key, value = tile.wait("key"), tile.wait("value")
-        positions = wait_for_positions(score_map, context, tile)
+        positions = wait_for_positions(context, tile)
         per_row = negative_delta
         per_column = tile.load_vector("received_cotangent") if has_received else None
         initial_gradient = None
@@ -94,7 +94,6 @@ def query_gradient(call: KernelCall, shape: Shape) -> KernelBody:
             initial_gradient = add_vectors(None, per_row, per_column, tile.shape)
             per_row = per_column = None
         products, weight_gradient = multiply_rows_and_columns(
-            score_map,
             context,
             tile,
             (context.resident["query"], key),
@@ -103,13 +102,12 @@ def query_gradient(call: KernelCall, shape: Shape) -> KernelBody:
             initial_gradient=initial_gradient,
         )
         tile.release("value")
-        view = view_tile(score_map, context, tile, products, for_gradient=True, needs_weights=False)
+        view = view_tile(context, tile, products, for_gradient=True, needs_weights=False)
         logsumexp = context.vectors["logsumexp"]
         if view.tile_scores.log_derivative is not None:
             logsumexp -= view.tile_scores.log_derivative
         weights = compute_weights(view, mosaic.expand_per_row(logsumexp, tile.shape))
         score_gradient = compute_score_gradient(
-            score_map,
             context,
             tile,
             weights,
@@ -119,7 +117,7 @@ def query_gradient(call: KernelCall, shape: Shape) -> KernelBody:
             factor=view.far_derivative,
         )
         if has_products:
-            relations = view_relations(score_map, context, tile)
+            relations = RelationTile(context, tile)
             ends = relations.add_ends(ends, sides, score_gradient)
             relations.write("band_gradient", score_gradient)
         product_gradient = view.product_gradient(score_gradient, has_far_derivative=True)
@@ -130,7 +128,7 @@ def query_gradient(call: KernelCall, shape: Shape) -> KernelBody:
         ]
         operands = [((product_gradient, key),)]
         if positions is not None:
-            lower, upper = gradient_by_diagonal(score_map, context, product_gradient)
+            lower, upper = gradient_by_diagonal(context, product_gradient)
             operands.append(((lower, positions.lower), (upper, positions.upper)))
         totals = mosaic.accumulate_products(totals, *operands, scratch=context.operand_scratch)
         tile.release("key")
@@ -191,7 +189,7 @@ def key_gradient(call: KernelCall, shape: Shape) -> KernelBody:
         """Add the gradient of the values. The gradient of the keys is 0."""
         key_total, value_total = state
         tile.skip("query")
-        weights = drop(score_map, context, tile, weigh_zero_scores(score_map, context, tile))
+        weights = drop(context, tile, weigh_zero_scores(context, tile))
         (value_total,) = mosaic.accumulate_products(
             (value_total,),
             ((weights, tile.wait("values_cotangent")),),
@@ -204,9 +202,8 @@ def key_gradient(call: KernelCall, shape: Shape) -> KernelBody:
         if tile.kind.is_zero:
             return step_of_zero_scores(context, tile, state)
         query, values_cotangent = tile.wait("query"), tile.wait("values_cotangent")
-        positions = wait_for_positions(score_map, context, tile)
+        positions = wait_for_positions(context, tile)
         products, weight_gradient = multiply_rows_and_columns(
-            score_map,
             context,
             tile,
             (context.resident["key"], query),
@@ -215,11 +212,10 @@ def key_gradient(call: KernelCall, shape: Shape) -> KernelBody:
         )
         if positions is not None:
             positions.release()
-        view = view_tile(score_map, context, tile, products, for_gradient=True)
+        view = view_tile(context, tile, products, for_gradient=True)
         logsumexp = mosaic.expand_per_column(tile.load_vector("logsumexp"), tile.shape)
         weights = compute_weights(view, logsumexp)
         score_gradient = compute_score_gradient(
-            score_map,
             context,
             tile,
             weights,
@@ -229,7 +225,7 @@ def key_gradient(call: KernelCall, shape: Shape) -> KernelBody:
             factor=view.far_derivative,
         )
         product_gradient = view.product_gradient(score_gradient, has_far_derivative=True)
-        dropped_weights = drop(score_map, context, tile, weights)
+        dropped_weights = drop(context, tile, weights)
         if widths[0] < query.shape[-1]:
             query = query.at[:, : widths[0]]
         totals = mosaic.accumulate_products(
@@ -244,7 +240,7 @@ def key_gradient(call: KernelCall, shape: Shape) -> KernelBody:
 
     def finish(context, state):
         key_total, value_total = state
-        is_visible = is_visible_key(score_map, context, shape[0])
+        is_visible = is_visible_key(context, shape[0])
         key_total = key_total * compute_gradient_multiplier(score_map, context.scalars)
         value_total = value_total * read_dropout_scale(context.scalars)
         return {
@@ -293,9 +289,8 @@ def position_gradient(call: KernelCall, shape: Shape) -> KernelBody:
 
     def step(context, tile, state):
         key, value = tile.wait("key"), tile.wait("value")
-        positions: Any = wait_for_positions(score_map, context, tile)
+        positions: Any = wait_for_positions(context, tile)
         products, weight_gradient = multiply_rows_and_columns(
-            score_map,
             context,
             tile,
             (key, tile.wait("query")),
@@ -304,10 +299,9 @@ def position_gradient(call: KernelCall, shape: Shape) -> KernelBody:
         )
         for name in ("key", "value", "query", "values_cotangent"):
             tile.release(name)
-        view = view_tile(score_map, context, tile, products, for_gradient=True)
+        view = view_tile(context, tile, products, for_gradient=True)
         logsumexp = mosaic.expand_per_column(tile.load_vector("logsumexp"), tile.shape)
         score_gradient = compute_score_gradient(
-            score_map,
             context,
             tile,
             compute_weights(view, logsumexp),
@@ -316,7 +310,7 @@ def position_gradient(call: KernelCall, shape: Shape) -> KernelBody:
             per_column=tile.load_vector("negative_delta"),
         )
         product_gradient = view.product_gradient(score_gradient)
-        lower, upper = gradient_by_diagonal(score_map, context, product_gradient)
+        lower, upper = gradient_by_diagonal(context, product_gradient)
         totals = mosaic.accumulate_products(
             state,
             ((lower, positions.query),),

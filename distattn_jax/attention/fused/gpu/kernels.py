@@ -140,12 +140,11 @@ class _HopperKernels(KernelCalls):
         assert size == expected_size, f"`list_types` must list the arrays of {call.name}"
         columns = self.operands.query if is_transposed else self.operands.key
         outputs = run_tile_loop(
+            call,
             body,
             inputs,
             output_types,
-            call.schedule,
             config,
-            call.name,
             origin=self.arrays.padded_length(columns.shape[1]),
         )
         written = call.schedule.blocks * config.block_rows

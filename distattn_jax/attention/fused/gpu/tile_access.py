@@ -26,7 +26,9 @@ from distattn_jax.attention.fused.gpu.tile_copies import (
     read_scalar,
     slice_rows,
 )
-from distattn_jax.attention.fused.tile_runs import TileKind, TileSchedule
+from distattn_jax.attention.fused.kernel_calls import KernelCall
+from distattn_jax.attention.fused.score_map import Scalars
+from distattn_jax.attention.fused.tile_runs import TileKind
 
 
 class Kernel(NamedTuple):
@@ -42,8 +44,8 @@ class Kernel(NamedTuple):
       memory: Buffers and barriers in shared memory.
     """
 
+    call: KernelCall
     body: KernelBody
-    schedule: TileSchedule
     config: TileConfig
     origin: int
     inputs: KernelInputs
@@ -64,12 +66,12 @@ class BlockNumbers(NamedTuple):
     bounds: tuple[jax.Array, jax.Array]
     starts: list[jax.Array]
     end: jax.Array
-    scalars: dict[str, tuple[jax.Array, ...]]
+    scalars: Scalars
 
 
 def read_numbers(kernel: Kernel, warpgroup: jax.Array, grid_index: GridIndex) -> BlockNumbers:
     """Read all numbers of a block that a warpgroup needs, so that it waits for them only once."""
-    schedule, inputs = kernel.schedule, kernel.inputs
+    schedule, inputs = kernel.call.schedule, kernel.inputs
     read_run = functools.partial(read_run_of_part, inputs, grid_index, schedule, warpgroup)
     return BlockNumbers(
         bounds=read_bounds(inputs, grid_index, schedule),
@@ -86,7 +88,7 @@ def make_context(
     kernel: Kernel,
     grid_index: GridIndex,
     warpgroup: jax.Array,
-    scalars: dict[str, tuple[jax.Array, ...]],
+    scalars: Scalars,
     buffer: Any,
     row: jax.Array,
 ) -> WarpgroupContext:
@@ -100,13 +102,14 @@ def make_context(
         plgpu.barrier_wait(barrier.at[buffer])
     buffers = {name: ref.at[buffer] for name, ref in memory.resident.items()}
     scratch = memory.operand_scratch
-    part = index_part(grid_index, kernel.schedule, warpgroup)
+    part = index_part(grid_index, kernel.call.schedule, warpgroup)
 
     def global_rows(name, start, length):
         ref = inputs.gathered[name] if name in inputs.gathered else outputs[name]
         return slice_rows(ref, grid_index, start, length)
 
     return WarpgroupContext(
+        score_map=kernel.call.score_map,
         row=row,
         resident={
             name: mosaic.load_operand(ref) if name in kernel.config.held else ref

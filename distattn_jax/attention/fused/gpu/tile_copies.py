@@ -186,11 +186,7 @@ def slice_rows(ref: Any, grid_index: GridIndex, start: jax.Array, length: int) -
 
 
 def _slice_tile(
-    ref: Any,
-    grid_index: GridIndex,
-    row: jax.Array,
-    column: jax.Array,
-    config: TileConfig,
+    ref: Any, grid_index: GridIndex, row: jax.Array, column: jax.Array, config: TileConfig
 ) -> Any:
     """Return a reference to the tiles of all warpgroups in an array of `KernelInputs.entries`."""
     rows = pl.ds(row, config.block_rows)

@@ -13,10 +13,7 @@ import jax
 import jax.numpy as jnp
 
 from distattn_jax.attention.fused.kernel_calls import KernelCall
-from distattn_jax.attention.fused.score_map import (
-    compute_gradient_multiplier,
-    read_dropout_scale,
-)
+from distattn_jax.attention.fused.score_map import compute_gradient_multiplier, read_dropout_scale
 from distattn_jax.attention.fused.tpu.kernel_body import BlockContext, KernelBody, Shape, Tile
 from distattn_jax.attention.fused.tpu.position_tiles import add_gradients
 from distattn_jax.attention.fused.tpu.registers import LANES, multiply
@@ -63,10 +60,9 @@ def query_gradient(call: KernelCall, shape: Shape) -> KernelBody:
         products = multiply(key, context.load("query"), (0, 0))
         weight_gradient = multiply(value, context.load("values_cotangent"), (0, 0))
         if score_map.scoring.has_relation_weights:
-            weight_gradient += read_relations(score_map, context, tile, "relation_cotangent")
-        view = view_tile(score_map, context, tile, products, for_gradient=True)
+            weight_gradient += read_relations(context, tile, "relation_cotangent")
+        view = view_tile(context, tile, products, for_gradient=True)
         score_gradient = compute_score_gradient(
-            score_map,
             context,
             tile,
             compute_weights(view, context.load("logsumexp")),
@@ -74,7 +70,7 @@ def query_gradient(call: KernelCall, shape: Shape) -> KernelBody:
             per_query=context.load("negative_delta"),
             per_key=tile.load("received_cotangent") if has_received else None,
         )
-        add_gradient(score_map, context, tile, score_gradient)
+        add_gradient(context, tile, score_gradient)
         product_gradient = view.product_gradient(score_gradient)
         if score_map.scoring.has_positions:
             add_gradients(context, tile, product_gradient, origin)
@@ -93,7 +89,7 @@ def query_gradient(call: KernelCall, shape: Shape) -> KernelBody:
             sums.append((total * query).sum(axis=0, keepdims=True))
         multiplier = compute_gradient_multiplier(score_map, context.scalars)
         coefficients = {name: x * multiplier for name, x in zip(names, sums, strict=True)}
-        others = finish_gradient(score_map, context, multiplier)
+        others = finish_gradient(context, multiplier)
         if score_map.scoring.has_positions:
             others["position_query"] = context.scratch["position_query"][...] * multiplier
         return {"query": total * multiplier, **coefficients, **others}
@@ -129,24 +125,23 @@ def key_gradient(call: KernelCall, shape: Shape) -> KernelBody:
 
     def add_value_gradient(context: BlockContext, tile: Tile, weights: jax.Array) -> None:
         cotangent = tile.load("values_cotangent")
-        weights = drop(score_map, context, tile, weights).astype(cotangent.dtype)
+        weights = drop(context, tile, weights).astype(cotangent.dtype)
         context.scratch["value"][...] += multiply(cotangent, weights, (1, 1))
 
     def step(context: BlockContext, tile: Tile) -> None:
         logsumexp = tile.load("logsumexp")
         if tile.kind.is_zero:  # The gradient of the keys is 0.
-            weights = weigh_zero_scores(score_map, context, tile, logsumexp)
+            weights = weigh_zero_scores(context, tile, logsumexp)
             add_value_gradient(context, tile, weights)
             return
         query = tile.load("query")
         products = multiply(context.load("key"), query, (0, 0))
         weight_gradient = multiply(context.load("value"), tile.load("values_cotangent"), (0, 0))
         if score_map.scoring.has_relation_weights:
-            weight_gradient += read_relations(score_map, context, tile, "relation_cotangent")
-        view = view_tile(score_map, context, tile, products, for_gradient=True)
+            weight_gradient += read_relations(context, tile, "relation_cotangent")
+        view = view_tile(context, tile, products, for_gradient=True)
         weights = compute_weights(view, logsumexp)
         score_gradient = compute_score_gradient(
-            score_map,
             context,
             tile,
             weights,
@@ -159,7 +154,7 @@ def key_gradient(call: KernelCall, shape: Shape) -> KernelBody:
         add_value_gradient(context, tile, weights)
 
     def finish(context: BlockContext) -> dict[str, jax.Array]:
-        is_visible = is_visible_key(score_map, context, keys)
+        is_visible = is_visible_key(context, keys)
         key = context.scratch["key"][...]
         key *= compute_gradient_multiplier(score_map, context.scalars)
         value = context.scratch["value"][...] * read_dropout_scale(context.scalars)
