@@ -166,7 +166,7 @@ class KernelCalls(abc.ABC):
 
         -D is `BackwardOperands.negative_delta`.
         """
-        query, key, value = self.operands[:3]
+        query = self.operands.query
         names = self.plan.scoring.gradient_names
         delta_inputs = self.delta_inputs(backward)
         vectors = [*names] if "negative_delta" in delta_inputs else ["negative_delta", *names]
@@ -179,7 +179,7 @@ class KernelCalls(abc.ABC):
                 "logsumexp": backward.logsumexp,
                 **delta_inputs,
             },
-            streamed={"key": key, "value": value, **_received_cotangent(backward)},
+            streamed=self.key_inputs(backward),
             relation_cotangent=backward.relation_cotangent,
             skipped_sums={},  # f is 0 in skipped tiles, so their gradients are 0
             output_types={
@@ -208,7 +208,7 @@ class KernelCalls(abc.ABC):
         call = self.make_call(
             "key_gradient",
             schedule,
-            resident={"key": key, "value": value, **_received_cotangent(backward)},
+            resident=self.key_inputs(backward),
             streamed=self.query_inputs(backward),
             relation_cotangent=backward.relation_cotangent,
             skipped_sums=self._skipped_tiles(schedule, sizes).sums_for_key_gradient(
@@ -316,9 +316,16 @@ class KernelCalls(abc.ABC):
         )
 
     def query_inputs(self, backward: BackwardOperands) -> Arrays:
-        """Return the inputs of a gradient kernel whose columns are queries."""
+        """Return the inputs of a gradient kernel that belong to queries, if they are columns."""
         names = ("values_cotangent", "logsumexp", "negative_delta")
         return {**self.queries, **{name: getattr(backward, name) for name in names}}
+
+    def key_inputs(self, backward: BackwardOperands) -> Arrays:
+        """Return the inputs of a gradient kernel that belong to keys."""
+        inputs = {"key": self.operands.key, "value": self.operands.value}
+        if backward.received_cotangent is not None:
+            inputs["received_cotangent"] = backward.received_cotangent
+        return inputs
 
     def _skipped_tiles(self, schedule: TileSchedule, sizes: TileSizes) -> SkippedTiles:
         return SkippedTiles(self.plan, self.operands, schedule, sizes.columns)
@@ -360,12 +367,6 @@ def compute_delta(backward: BackwardOperands) -> Float[Array, "B N T"]:
         precision=select_precision(backward.values.dtype),
     )
     return delta if backward.other_delta is None else backward.other_delta + delta
-
-
-def _received_cotangent(backward: BackwardOperands) -> Arrays:
-    """Return the cotangent of the received attention by its name, or an empty dict."""
-    cotangent = backward.received_cotangent
-    return {} if cotangent is None else {"received_cotangent": cotangent}
 
 
 def _collect_scalars(plan: Plan, operands: Operands) -> Arrays:

@@ -15,7 +15,6 @@ from distattn_jax.attention.fused.distance_functions import Distances
 from distattn_jax.attention.fused.gpu import mosaic, registers
 from distattn_jax.attention.fused.gpu.kernel_body import Tile, WarpgroupContext
 from distattn_jax.attention.fused.score_map import TileView, read_coefficients, read_lengths
-from distattn_jax.attention.fused.scoring import Scoring, TableEntries
 
 
 def view_tile(
@@ -39,7 +38,7 @@ def view_tile(
     coefficients = read_coefficients(context.scalars)
     positions = scoring.read_positions(
         lambda: _tile_distances(context, tile),
-        lambda: _table_entries(scoring, tile),
+        tile.load_diagonals,
         is_far=tile.kind.is_far,
     )
     visible = view_visibility(context, tile)
@@ -75,16 +74,6 @@ def kept_by_dropout(context: WarpgroupContext, tile: Tile) -> jax.Array:
     return hash.is_kept(row_hash ^ column_hash, row_shift + column_shift, threshold)
 
 
-def _table_entries(scoring: Scoring, tile: Tile) -> TableEntries:
-    """Return functions that load the numbers of a tile from the tables of a kernel."""
-    return TableEntries(
-        value=functools.partial(tile.load_diagonals, "table"),
-        derivatives=tuple(
-            functools.partial(tile.load_diagonals, name) for name in scoring.gradient_names
-        ),
-    )
-
-
 def view_visibility(context: WarpgroupContext, tile: Tile) -> jax.Array | None:
     """Return a mask that is True for visible entries, or None if all entries are visible."""
     return _visible_entries(context, tile) if tile.kind.is_masked else None
@@ -114,13 +103,7 @@ def _visible_entries(context: WarpgroupContext, tile: Tile) -> jax.Array:
         else:
             columns = mosaic.expand_per_column(mosaic.column_indices(tile.shape[1]), tile.shape)
             conditions.append(columns < read_lengths(context.scalars).key - tile.column)
-    left, right = context.score_map.window
-    if left is not None or right is not None:
-        relative_positions = _relative_positions(context, tile)
-        if left is not None:
-            conditions.append(relative_positions <= left)
-        if right is not None:
-            conditions.append(relative_positions >= -right)
+    conditions += context.score_map.window.compare(lambda: _relative_positions(context, tile))
     if context.score_map.has_segments:
         if context.score_map.has_moving_rows:
             row_segments = tile.load_row_vector("row_segments")

@@ -10,7 +10,6 @@ from jax.experimental.pallas import tpu as pltpu
 from distattn_jax import hash
 from distattn_jax.attention.fused.interpreter import is_interpreted
 from distattn_jax.attention.fused.score_map import TileView, read_coefficients, read_lengths
-from distattn_jax.attention.fused.scoring import Scoring, TableEntries
 from distattn_jax.attention.fused.tpu.distance_tiles import read_distances
 from distattn_jax.attention.fused.tpu.kernel_body import BlockContext, Tile
 from distattn_jax.attention.fused.tpu.position_tiles import read_positions
@@ -31,7 +30,7 @@ def view_tile(
     coefficients = read_coefficients(context.scalars)
     positions = scoring.read_positions(
         lambda: read_distances(context, tile),
-        lambda: _table_entries(scoring, tile),
+        lambda name: expand_diagonals(tile.load(name), tile.shape),
         is_far=tile.kind.is_far,
     )
     visible = view_visibility(context, tile)
@@ -72,13 +71,7 @@ def view_visibility(context: BlockContext, tile: Tile) -> jax.Array | None:
         else:
             keys = sublane_indices((tile.shape[0], 1))
             conditions.append(keys < read_lengths(context.scalars).key - tile.key)
-    left, right = context.score_map.window
-    if left is not None or right is not None:
-        relative_positions = _relative_positions(context, tile)
-        if left is not None:
-            conditions.append(relative_positions <= left)
-        if right is not None:
-            conditions.append(relative_positions >= -right)
+    conditions += context.score_map.window.compare(lambda: _relative_positions(context, tile))
     if context.score_map.has_segments:
         segments = context.load("row_segments"), tile.load("column_segments")
         keys, queries = segments if context.score_map.is_transposed else segments[::-1]
@@ -92,18 +85,6 @@ def _relative_positions(context: BlockContext, tile: Tile) -> jax.Array:
     """Return (position of query - position of key) for each entry of a tile."""
     first = tile.query + read_lengths(context.scalars).offset - tile.key
     return lane_indices(tile.shape) - sublane_indices(tile.shape) + first
-
-
-def _table_entries(scoring: Scoring, tile: Tile) -> TableEntries:
-    """Return functions that expand the streamed tables of a tile."""
-
-    def expand(name: str) -> jax.Array:
-        return expand_diagonals(tile.load(name), tile.shape)
-
-    return TableEntries(
-        value=functools.partial(expand, "table"),
-        derivatives=tuple(functools.partial(expand, name) for name in scoring.gradient_names),
-    )
 
 
 def expand_diagonals(numbers: jax.Array, shape: tuple[int, int]) -> jax.Array:
