@@ -19,7 +19,7 @@ from typing import NamedTuple
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Int
 
-from distattn_jax.attention.fused import skipped_tiles
+from distattn_jax.attention.fused import skipped_tiles, tile_runs
 from distattn_jax.attention.fused.kernels import Plan
 from distattn_jax.attention.fused.operands import Operands
 from distattn_jax.attention.fused.tile_runs import (
@@ -28,13 +28,6 @@ from distattn_jax.attention.fused.tile_runs import (
     Distinctions,
     TileRun,
     TileSchedule,
-    count_tiles,
-    divide_by_distance,
-    find_tile_limits,
-    join_parts,
-    mask_run,
-    separate_small_scores,
-    stack_runs,
 )
 from distattn_jax.attention.fused.visible_columns import (
     UNBOUNDED,
@@ -143,10 +136,12 @@ def schedule_blocks(
         position, columns, starts_masked, ends_masked = _find_keys(
             inputs, length, block_rows, tile_columns
         )
-    limits = find_tile_limits(inputs.radius, position, block_rows, tile_columns)
-    end = count_tiles(jnp.maximum(columns.end, 0), tile_columns)
+    limits = tile_runs.find_tile_limits(inputs.radius, position, block_rows, tile_columns)
+    end = tile_runs.count_tiles(jnp.maximum(columns.end, 0), tile_columns)
     start = jnp.minimum(jnp.maximum(columns.start, 0) // tile_columns, end)
-    plain_start = jnp.clip(count_tiles(jnp.asarray(columns.common_start), tile_columns), start, end)
+    plain_start = jnp.clip(
+        tile_runs.count_tiles(jnp.asarray(columns.common_start), tile_columns), start, end
+    )
     plain_end = jnp.clip(columns.common_end // tile_columns, plain_start, end)
     is_zero = inputs.is_zero_beyond_radius
     if is_zero is not None and not visits_zero_tiles:
@@ -155,7 +150,7 @@ def schedule_blocks(
         start = jnp.where(is_zero[:, :, None], near_start, start)
         end = jnp.where(is_zero[:, :, None], near_end, end)
     masks_any_tile = inputs.has_mask or inputs.has_segments
-    first_far, near, last_far = divide_by_distance(
+    first_far, near, last_far = tile_runs.divide_by_distance(
         limits,
         distinctions,
         side_before_diagonal=-1 if is_transposed else 1,
@@ -166,12 +161,12 @@ def schedule_blocks(
     if inputs.window.is_causal:  # The last keys, or the first queries, are masked.
         first_far, last_far = ([], last_far) if is_transposed else (first_far, [])
     if masks_any_tile:
-        masked = [*map(mask_run, (*first_far, near, *last_far))]
+        masked = [*map(tile_runs.mask_run, (*first_far, near, *last_far))]
     else:
         masked = [TileRun(MASKED, 0, UNBOUNDED)]
     if inputs.has_mask:
         runs = [run.intersect(start, end) for run in masked]
-        return stack_runs(runs, start, end, keeps_column_order=keeps_column_order)
+        return tile_runs.stack_runs(runs, start, end, keeps_column_order=keeps_column_order)
     runs = []
     if starts_masked:
         runs += [run.intersect(start, jnp.minimum(plain_start, end)) for run in masked]
@@ -180,13 +175,13 @@ def schedule_blocks(
         plain = run.intersect(first, last)
         is_divided = run.kind.is_far or not distinctions.far
         if inputs.has_small_scores is not None and is_divided and not run.kind.is_zero:
-            runs += separate_small_scores(plain, inputs.has_small_scores[:, :, None])
+            runs += tile_runs.separate_small_scores(plain, inputs.has_small_scores[:, :, None])
         else:
             runs.append(plain)
     if ends_masked:
         runs += [run.intersect(jnp.maximum(plain_end, start), end) for run in masked]
     keeps_column_order |= not masks_any_tile
-    return stack_runs(runs, start, end, keeps_column_order=keeps_column_order)
+    return tile_runs.stack_runs(runs, start, end, keeps_column_order=keeps_column_order)
 
 
 def _find_keys(
@@ -268,10 +263,12 @@ def schedule_diagonal_blocks(
         )
     start = jnp.maximum(-last_tile, 0) // tile_size
     end = jnp.where(window_hides_all, 0, jnp.minimum(query_lengths, key_lengths - first))
-    end = jnp.maximum(count_tiles(end, tile_size), start)
+    end = jnp.maximum(tile_runs.count_tiles(end, tile_size), start)
     if inputs.has_mask or inputs.key_mask is not None or inputs.query_segments is not None:
-        return stack_runs([TileRun(MASKED, start, end)], start, end, keeps_column_order=True)
-    plain_start = jnp.clip(count_tiles(-first, tile_size), start, end)
+        return tile_runs.stack_runs(
+            [TileRun(MASKED, start, end)], start, end, keeps_column_order=True
+        )
+    plain_start = jnp.clip(tile_runs.count_tiles(-first, tile_size), start, end)
     plain_end = jnp.clip((key_lengths - last_tile) // tile_size, plain_start, end)
     plain_end = jnp.where(window_hides_none, plain_end, plain_start)
     runs = [
@@ -279,7 +276,7 @@ def schedule_diagonal_blocks(
         TileRun(PLAIN, plain_start, plain_end),
         TileRun(MASKED, plain_end, end),
     ]
-    return stack_runs(runs, start, end, keeps_column_order=True)
+    return tile_runs.stack_runs(runs, start, end, keeps_column_order=True)
 
 
 def _per_block(per_example: Int[Array, " B"]) -> Int[Array, "B 1 1"]:
@@ -343,7 +340,7 @@ class CallSchedules:
             # Neighbouring tiles share position vectors, which are copied once.
             keeps_column_order=self.plan.scoring.has_positions,
         )
-        return self._broadcast(join_parts(schedule, parts) if parts > 1 else schedule)
+        return self._broadcast(tile_runs.join_parts(schedule, parts) if parts > 1 else schedule)
 
     def diagonal_blocks(self, sizes: TileSizes, length: int, origin: int) -> TileSchedule:
         """Return the tiles that each block of diagonals visits.

@@ -39,6 +39,7 @@ from distattn_jax.attention.fused.gpu import mosaic, registers
 from distattn_jax.attention.fused.gpu.kernel_body import GridIndex, KernelBody, KernelInputs
 from distattn_jax.attention.fused.gpu.shared_memory import (
     VECTORS,
+    Kernel,
     SharedMemory,
     allocate,
     collect_types,
@@ -46,7 +47,6 @@ from distattn_jax.attention.fused.gpu.shared_memory import (
 )
 from distattn_jax.attention.fused.gpu.tile_access import (
     BlockNumbers,
-    Kernel,
     make_context,
     make_tile,
     read_numbers,
@@ -149,10 +149,8 @@ def run_tile_loop(
         def _():
             plgpu.set_max_registers(MEMORY_REGISTERS, action="decrease")
             visit_blocks(
-                lambda grid_index: read_bounds(refs, grid_index, schedule),
-                lambda i, bounds, iteration: copy_tiles(
-                    refs, memory, locate(i), bounds, schedule, config, origin, iteration
-                ),
+                lambda grid_index: read_bounds(shared, grid_index),
+                lambda i, bounds, iteration: copy_tiles(shared, locate(i), bounds, iteration),
             )
 
     kernel.__name__ = call.name  # in profiles
@@ -202,7 +200,7 @@ def _compute_tiles(
     """
     call, body, config, origin, inputs, _, memory = kernel
     schedule = call.schedule
-    read_run = functools.partial(read_run_of_part, inputs, grid_index, schedule, warpgroup)
+    read_run = functools.partial(read_run_of_part, kernel, grid_index, warpgroup)
     row = grid_index.block * config.block_rows + warpgroup * config.rows
     buffer = slot * config.warpgroups + warpgroup
     (first, last), starts, end, scalars = numbers

@@ -17,18 +17,12 @@ position vectors R: see `position_tiles`.
 
 import jax.numpy as jnp
 
-from distattn_jax.attention.fused.gpu import mosaic
+from distattn_jax.attention.fused.gpu import mosaic, tile_weights
 from distattn_jax.attention.fused.gpu.kernel_body import KernelBody
 from distattn_jax.attention.fused.gpu.position_tiles import multiply_score_operands, scratch_buffers
 from distattn_jax.attention.fused.gpu.relation_tiles import RelationTile, name_ends
 from distattn_jax.attention.fused.gpu.tile_view import view_tile, view_visibility
-from distattn_jax.attention.fused.gpu.tile_weights import (
-    Shape,
-    compute_weights,
-    drop,
-    is_visible_key,
-    weigh_zero_scores,
-)
+from distattn_jax.attention.fused.gpu.tile_weights import Shape
 from distattn_jax.attention.fused.kernel_calls import KernelCall
 from distattn_jax.attention.fused.operands import EMPTY_LOGSUMEXP
 from distattn_jax.attention.fused.relations import end_sides
@@ -97,7 +91,7 @@ def forward(call: KernelCall, shape: Shape) -> KernelBody:
         new_maximum = maximum
         if not tile.kind.has_small_scores:
             new_maximum = jnp.maximum(maximum, view.scores.max(axis=1) * view.score_multiplier)
-        weights = compute_weights(view, mosaic.expand_per_row(new_maximum, tile.shape))
+        weights = tile_weights.compute_weights(view, mosaic.expand_per_row(new_maximum, tile.shape))
         if view.visible is not None:
             weights = jnp.where(view.visible, weights, 0.0)
         return new_maximum, weights, mosaic.sum_rows(weights)
@@ -111,7 +105,7 @@ def forward(call: KernelCall, shape: Shape) -> KernelBody:
             total *= mosaic.expand_per_row(correction, total.shape)
             ends = [end * correction for end in ends]
         weight_sum += row_sum
-        weights = drop(context, tile, weights)
+        weights = tile_weights.drop(context, tile, weights)
         if has_weights:
             kept_sum = mosaic.sum_rows(weights) if score_map.has_dropout else row_sum
             ends = RelationTile(context, tile).add_ends(ends, sides, weights, kept_sum)
@@ -161,7 +155,7 @@ def received(call: KernelCall, shape: Shape) -> KernelBody:
     def step(context, tile, state):
         if tile.kind.is_zero:
             tile.skip("query")
-            weights = weigh_zero_scores(context, tile)
+            weights = tile_weights.weigh_zero_scores(context, tile)
             return state + mosaic.sum_rows(weights)
         products = multiply_score_operands(
             context, tile, (context.resident["key"], tile.wait("query"))
@@ -169,10 +163,10 @@ def received(call: KernelCall, shape: Shape) -> KernelBody:
         tile.release("query")
         view = view_tile(context, tile, products)
         logsumexp = mosaic.expand_per_column(tile.load_vector("logsumexp"), tile.shape)
-        return state + compute_weights(view, logsumexp).sum(axis=1)
+        return state + tile_weights.compute_weights(view, logsumexp).sum(axis=1)
 
     def finish(context, state):
-        is_visible = is_visible_key(context, shape[0])
+        is_visible = tile_weights.is_visible_key(context, shape[0])
         return {"received": jnp.where(is_visible, state, 0.0)}
 
     buffers = scratch_buffers(score_map)
@@ -217,7 +211,7 @@ def attention_given(call: KernelCall, shape: Shape) -> KernelBody:
         view = view_tile(context, tile, products)
         logsumexp = mosaic.expand_per_row(context.vectors["logsumexp"], tile.shape)
         cotangent = mosaic.expand_per_column(tile.load_vector("received_cotangent"), tile.shape)
-        return state + (compute_weights(view, logsumexp) * cotangent).sum(axis=1)
+        return state + (tile_weights.compute_weights(view, logsumexp) * cotangent).sum(axis=1)
 
     def finish(context, state):
         return {"attention_given": state}
