@@ -109,8 +109,8 @@ class _HopperKernels(KernelCalls):
         resident, streamed, moving = map(
             self.arrays.pad_vectors, (call.resident, call.streamed, call.moving)
         )
-        relations = self.relations.inputs(call.relations)
-        (streamed if is_transposed else resident).update(relations.vectors)
+        gathered, vectors = self.relations.inputs(call.relations)
+        (streamed if is_transposed else resident).update(vectors)
         tables = {**call.tables, **self.function_table}
         if self.operands.positions is not None and not call.score_map.has_moving_rows:
             tables["positions"] = self.operands.positions
@@ -126,7 +126,7 @@ class _HopperKernels(KernelCalls):
             scalars={**self.scalars, **self._initial_maximum(call)},
             runs=call.schedule.runs,
             skipped_sums=call.skipped_sums,
-            gathered=relations.matrices,
+            gathered=gathered,
         )
         body = BODIES[call.name](call, config.tile_shape)
         output_types = self.arrays.pad_types(call.output_types)

@@ -12,7 +12,6 @@ from jax import lax
 
 from distattn_jax.attention.fused.gpu.kernel_body import GridIndex, count_leading_rows
 from distattn_jax.attention.fused.gpu.shared_memory import VECTORS, Kernel, count_reused_blocks
-from distattn_jax.attention.fused.gpu.tile_configs import TileConfig
 
 
 def copy_tiles(
@@ -81,7 +80,8 @@ def copy_tiles(
             if name not in reused_blocks:
                 sources[name] = slice_rows(ref, grid_index, first_row, config.block_rows)
         for name, ref in refs.entries.items():
-            sources[name] = _slice_tile(ref, grid_index, first_row, column, config)
+            rows, columns = pl.ds(first_row, config.block_rows), pl.ds(column, config.columns)
+            sources[name] = ref.at[*_shared_index(ref, grid_index), rows, columns]
         for name, source in sources.items():
             if name not in vectors:
                 wait_until_free(name)
@@ -191,14 +191,6 @@ def slice_rows(ref: Any, grid_index: GridIndex, start: jax.Array, length: int) -
     if group_size > 1:
         head = lax.div(head, group_size)
     return ref.at[0 if ref.shape[0] == 1 else example, pl.ds(start, length), head]
-
-
-def _slice_tile(
-    ref: Any, grid_index: GridIndex, row: jax.Array, column: jax.Array, config: TileConfig
-) -> Any:
-    """Return a reference to the tiles of all warpgroups in an array of `KernelInputs.entries`."""
-    rows = pl.ds(row, config.block_rows)
-    return ref.at[*_shared_index(ref, grid_index), rows, pl.ds(column, config.columns)]
 
 
 def _shared_index(ref: Any, grid_index: GridIndex) -> tuple[Any, Any]:
