@@ -131,11 +131,10 @@ def schedule_blocks(
         the same kind become neighbours if segments or a mask of pairs may mask any tile.
     """
     if is_transposed:
-        position, columns, starts_masked, ends_masked = _find_queries(inputs, length, block_rows)
+        visible = _find_queries(inputs, length, block_rows)
     else:
-        position, columns, starts_masked, ends_masked = _find_keys(
-            inputs, length, block_rows, tile_columns
-        )
+        visible = _find_keys(inputs, length, block_rows, tile_columns)
+    position, columns, starts_masked, ends_masked = visible
     limits = tile_runs.find_tile_limits(inputs.radius, position, block_rows, tile_columns)
     end = tile_runs.count_tiles(jnp.maximum(columns.end, 0), tile_columns)
     start = jnp.minimum(jnp.maximum(columns.start, 0) // tile_columns, end)

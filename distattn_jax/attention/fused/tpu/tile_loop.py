@@ -313,7 +313,8 @@ def _run_block(
 ) -> None:
     """Compute the outputs of one block of rows. This is the program of the kernel.
 
-    `refs`, `outputs` and `scratch` are references."""
+    `refs`, `outputs` and `scratch` are references.
+    """
     head, example, block = (pl.program_id(axis) for axis in range(3))
     body, config, is_transposed = kernel.body, kernel.config, kernel.is_transposed
     block_rows, tile_columns = kernel.block_sizes
