@@ -6,7 +6,7 @@ for each of them, and one more at its end.
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Float, Int, Num
 
 
 def descending_positions(queries: int, keys: int, offset: Int[Array, ""]) -> Int[Array, " P"]:
@@ -15,8 +15,8 @@ def descending_positions(queries: int, keys: int, offset: Int[Array, ""]) -> Int
 
 
 def select_positions(
-    rows: Float[Array, "P ..."], queries: int, keys: int, start: Int[Array, ""]
-) -> Float[Array, "_ ..."]:
+    rows: Num[Array, "P ..."], queries: int, keys: int, start: Int[Array, ""]
+) -> Num[Array, "_ ..."]:
     """Return the rows of `descending_positions` for a block of queries that begins at `start`."""
     count = queries + keys
     return jax.lax.dynamic_slice_in_dim(rows, rows.shape[0] - count - start, count)
