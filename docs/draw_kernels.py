@@ -14,7 +14,7 @@ from matplotlib.patheffects import withStroke
 
 from distattn_jax import plot
 from distattn_jax.attention import learnable_sigmoid
-from distattn_jax.attention.fused.schedule import ScheduleInputs, schedule_query_blocks
+from distattn_jax.attention.fused.schedule import ScheduleInputs, schedule_blocks
 from distattn_jax.attention.fused.tile_runs import Distinctions, TileKind
 from distattn_jax.attention.fused.visible_columns import Window
 
@@ -85,11 +85,12 @@ def find_tiles(**inputs: Any) -> dict[tuple[int, int], TileKind]:
     visits_zero_tiles = inputs.pop("visits_zero_tiles", False)
     lengths = jnp.array([LENGTH], jnp.int32)
     defaults = {"query_lengths": lengths, "key_lengths": lengths, "full_keys": LENGTH}
-    schedule = schedule_query_blocks(
+    schedule = schedule_blocks(
         ScheduleInputs(offset=jnp.zeros(1, jnp.int32), **{**defaults, **inputs}),
         LENGTH,
         TILE,
         TILE,
+        is_transposed=False,
         distinctions=Distinctions(far="radius" in inputs),
         visits_zero_tiles=visits_zero_tiles,
     )

@@ -25,9 +25,7 @@ FASTER_FROM_LENGTH = 1024
 
 def run(call: AttentionCall) -> Attended:
     """Compute attention with cuDNN, after writing the variant as dot-product attention."""
-    arrays = call.query, call.key, call.value
-    first_key = jnp.zeros_like(call.offset)
-    block = Block(*arrays, call.offset, first_key, call.options.scale)
+    block = Block(call.query, call.key, call.value, call.offset, call.options.scale)
     query, key = write_as_dot_product(call.variant, block)
     queries, value_width = call.query.shape[1], call.value.shape[3]
     width = max(query.shape[-1], value_width)

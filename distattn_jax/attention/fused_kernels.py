@@ -147,7 +147,8 @@ def _unsupported_variant_reason(call: AttentionCall, chip: str) -> str | None:
         return f"there is no kernel for {type(call.variant).__name__}"
     if call.has_symbolic_shape:
         return "it needs shapes of known size"
-    return view.unsupported_reason(call.variant, _make_block(call), chip)
+    block = Block(call.query, call.key, call.value, call.offset, call.options.scale)
+    return view.unsupported_reason(call.variant, block, chip)
 
 
 def _unsupported_call_reason(call: AttentionCall, widths: Sequence[int]) -> str | None:
@@ -165,9 +166,3 @@ def _unsupported_call_reason(call: AttentionCall, widths: Sequence[int]) -> str 
     if mesh.is_partly_manual():
         return "it does not support a shard_map over only some of the axes of the mesh"
     return None
-
-
-def _make_block(call: AttentionCall) -> Block:
-    """Return the arrays of a call in the form that a kernel view receives."""
-    first_key = jnp.zeros_like(call.offset)
-    return Block(call.query, call.key, call.value, call.offset, first_key, call.options.scale)

@@ -28,9 +28,7 @@ def run(call: AttentionCall) -> Attended:
     row_bytes = batch * heads * call.key.shape[1] * promote(call.query.dtype).itemsize
     rows = max(FEWEST_ROWS, 2 ** math.floor(math.log2(max(1, LARGEST_BLOCK / row_bytes))))
     return _run(
-        call,
-        rows=rows if rows < queries else None,
-        recompute=row_bytes * queries > LARGEST_MAP,
+        call, rows=rows if rows < queries else None, recompute=row_bytes * queries > LARGEST_MAP
     )
 
 

@@ -1,5 +1,6 @@
 """Schedule of the fused kernels, checked pair by pair on small score maps."""
 
+import functools
 import itertools
 
 import jax.numpy as jnp
@@ -9,9 +10,8 @@ import pytest
 from distattn_jax.attention.fused.gpu.tile_configs import TileConfig, count_thread_blocks
 from distattn_jax.attention.fused.schedule import (
     ScheduleInputs,
+    schedule_blocks,
     schedule_diagonal_blocks,
-    schedule_key_blocks,
-    schedule_query_blocks,
 )
 from distattn_jax.attention.fused.tile_runs import Distinctions, TileSchedule, join_parts
 from distattn_jax.attention.fused.visible_columns import Window
@@ -28,7 +28,8 @@ pytestmark = needs_kernels
 # compiles each operation once for each shape, and compilation takes most of the time.
 TILES = [(8, 4, 77), (4, 8, 37), (1, 1, 10)]
 COLUMNS = 29
-
+schedule_query_blocks = functools.partial(schedule_blocks, is_transposed=False)
+schedule_key_blocks = functools.partial(schedule_blocks, is_transposed=True)
 
 DOT_PRODUCT = Distinctions()
 DISTANCE = Distinctions(far=True)

@@ -28,7 +28,10 @@ def make_distances(query, key, function, *, is_16_bit):
     """Return the distances of the tile that begins with a query and a key."""
     lengths = (jnp.int32(256), jnp.int32(256), jnp.int32(OFFSET))
     scoring = DistanceScoring(1.0, function, is_additive=False)
+    flags = dict.fromkeys(("has_key_mask", "has_segments", "has_mask", "has_dropout"), False)
+    score_map = ScoreMap(scoring, Window(), **flags, is_transposed=False, is_16_bit=is_16_bit)
     context = BlockContext(
+        score_map,
         start=jnp.int32(query),
         load=lambda name: jnp.zeros(0),
         scalars={"lengths": lengths},
@@ -36,10 +39,8 @@ def make_distances(query, key, function, *, is_16_bit):
         **{name: {} for name in ("skipped_sums", "scratch", "kept", "sums")},
     )
     tile = Tile(jnp.int32(query), jnp.int32(key), TileKind(), SHAPE, lambda name: jnp.zeros(0))
-    flags = dict.fromkeys(("has_key_mask", "has_segments", "has_mask", "has_dropout"), False)
-    score_map = ScoreMap(scoring, Window(), **flags, is_transposed=False, is_16_bit=is_16_bit)
     expected = query + OFFSET + jnp.arange(SHAPE[1])[None] - key - jnp.arange(SHAPE[0])[:, None]
-    return view_distances(score_map, context, tile), jnp.abs(expected).astype(jnp.float32)
+    return view_distances(context, tile), jnp.abs(expected).astype(jnp.float32)
 
 
 @pytest.mark.parametrize("is_16_bit", [True, False])

@@ -88,7 +88,8 @@ def prepare(settings: Settings, inputs: Inputs) -> tuple[Plan, Operands]:
     """Return the plan and the padded operands of the kernels."""
     view = find_view(inputs.variant)
     assert view is not None, "a call without a kernel view is not supported"
-    block = Block(*inputs[:3], inputs.first_query, inputs.first_key, settings.scale)
+    offset = inputs.first_query - inputs.first_key
+    block = Block(*inputs[:3], offset, settings.scale)
     form = view.make_form(inputs.variant, block)
     operands = _make_operands(inputs, block, form, settings.widths)
     plan = Plan(

@@ -19,11 +19,11 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from distattn_jax.attention.fused import skipped_tiles
 from distattn_jax.attention.fused.kernels import Kernels, Plan, QueryGradients
 from distattn_jax.attention.fused.operands import BackwardOperands, Operands, select_precision
 from distattn_jax.attention.fused.schedule import CallSchedules, TileSizes
 from distattn_jax.attention.fused.score_map import ScoreMap, make_score_map
+from distattn_jax.attention.fused.skipped_tiles import SkippedTiles
 from distattn_jax.attention.fused.tile_runs import TileSchedule
 
 Arrays = dict[str, Array]  # by name
@@ -144,7 +144,7 @@ class KernelCalls(abc.ABC):
         """
         query, key, value = self.operands[:3]
         sizes = self.tile_sizes("forward")
-        schedule = self.schedules.query_blocks(
+        schedule = self.schedules.blocks(
             sizes, drops_weights=True, separates_small_scores=self.separates_small_scores
         )
         call = self.make_call(
@@ -152,9 +152,7 @@ class KernelCalls(abc.ABC):
             schedule,
             resident=self.queries,
             streamed={"key": key, "value": value},
-            skipped_sums=skipped_tiles.sums_for_forward(
-                self.plan, self.operands, schedule, sizes.columns
-            ),
+            skipped_sums=self._skipped_tiles(schedule, sizes).sums_for_forward(),
             output_types={
                 "values": self._matrix_type(query, value.shape[-1]),
                 "logsumexp": self._vector_type(query),
@@ -168,20 +166,20 @@ class KernelCalls(abc.ABC):
 
         -D is `BackwardOperands.negative_delta`.
         """
-        query, key, value = self.operands[:3]
+        query = self.operands.query
         names = self.plan.scoring.gradient_names
         delta_inputs = self.delta_inputs(backward)
         vectors = [*names] if "negative_delta" in delta_inputs else ["negative_delta", *names]
         call = self.make_call(
             "query_gradient",
-            self.schedules.query_blocks(self.tile_sizes("query_gradient"), needs_zero_tiles=False),
+            self.schedules.blocks(self.tile_sizes("query_gradient"), needs_zero_tiles=False),
             resident={
                 **self.queries,
                 "values_cotangent": backward.values_cotangent,
                 "logsumexp": backward.logsumexp,
                 **delta_inputs,
             },
-            streamed={"key": key, "value": value, **_received_cotangent(backward)},
+            streamed=self.key_inputs(backward),
             relation_cotangent=backward.relation_cotangent,
             skipped_sums={},  # f is 0 in skipped tiles, so their gradients are 0
             output_types={
@@ -206,20 +204,15 @@ class KernelCalls(abc.ABC):
         """Return the gradients of the keys and of the values."""
         key, value = self.operands[1:3]
         sizes = self.tile_sizes("key_gradient")
-        schedule = self.schedules.key_blocks(sizes, drops_weights=True)
+        schedule = self.schedules.blocks(sizes, is_transposed=True, drops_weights=True)
         call = self.make_call(
             "key_gradient",
             schedule,
-            resident={"key": key, "value": value, **_received_cotangent(backward)},
+            resident=self.key_inputs(backward),
             streamed=self.query_inputs(backward),
             relation_cotangent=backward.relation_cotangent,
-            skipped_sums=skipped_tiles.sums_for_key_gradient(
-                self.plan,
-                self.operands,
-                schedule,
-                sizes.columns,
-                logsumexp=backward.logsumexp,
-                values_cotangent=backward.values_cotangent,
+            skipped_sums=self._skipped_tiles(schedule, sizes).sums_for_key_gradient(
+                backward.logsumexp, backward.values_cotangent
             ),
             output_types={
                 "key": self._matrix_type(key, self.key_gradient_width),
@@ -238,15 +231,13 @@ class KernelCalls(abc.ABC):
         """Return the attention that each key receives, summed over the queries."""
         key = self.operands.key
         sizes = self.tile_sizes("received")
-        schedule = self.schedules.key_blocks(sizes)
+        schedule = self.schedules.blocks(sizes, is_transposed=True)
         call = self.make_call(
             "received",
             schedule,
             resident={"key": key},
             streamed={**self.queries, "logsumexp": logsumexp},
-            skipped_sums=skipped_tiles.sums_for_received(
-                self.plan, self.operands, schedule, sizes.columns, logsumexp=logsumexp
-            ),
+            skipped_sums=self._skipped_tiles(schedule, sizes).sums_for_received(logsumexp),
             output_types={"received": self._vector_type(key)},
             is_transposed=True,
         )
@@ -261,18 +252,14 @@ class KernelCalls(abc.ABC):
         """
         query, key = self.operands[:2]
         sizes = self.tile_sizes("attention_given")
-        schedule = self.schedules.query_blocks(sizes)
+        schedule = self.schedules.blocks(sizes)
         call = self.make_call(
             "attention_given",
             schedule,
             resident={**self.queries, "logsumexp": logsumexp},
             streamed={"key": key, "received_cotangent": received_cotangent},
-            skipped_sums=skipped_tiles.sums_for_attention_given(
-                self.plan,
-                self.operands,
-                schedule,
-                sizes.columns,
-                received_cotangent=received_cotangent,
+            skipped_sums=self._skipped_tiles(schedule, sizes).sums_for_attention_given(
+                received_cotangent
             ),
             output_types={"attention_given": self._vector_type(query)},
         )
@@ -329,9 +316,19 @@ class KernelCalls(abc.ABC):
         )
 
     def query_inputs(self, backward: BackwardOperands) -> Arrays:
-        """Return the inputs of a gradient kernel whose columns are queries."""
+        """Return the inputs of a gradient kernel that belong to queries, if they are columns."""
         names = ("values_cotangent", "logsumexp", "negative_delta")
         return {**self.queries, **{name: getattr(backward, name) for name in names}}
+
+    def key_inputs(self, backward: BackwardOperands) -> Arrays:
+        """Return the inputs of a gradient kernel that belong to keys."""
+        inputs = {"key": self.operands.key, "value": self.operands.value}
+        if backward.received_cotangent is not None:
+            inputs["received_cotangent"] = backward.received_cotangent
+        return inputs
+
+    def _skipped_tiles(self, schedule: TileSchedule, sizes: TileSizes) -> SkippedTiles:
+        return SkippedTiles(self.plan, self.operands, schedule, sizes.columns)
 
     def _matrix_type(self, rows: Float[Array, "B L _ _"], width: int) -> jax.ShapeDtypeStruct:
         """Return the type of a matrix with the rows and the dtype of another, for all N heads."""
@@ -370,12 +367,6 @@ def compute_delta(backward: BackwardOperands) -> Float[Array, "B N T"]:
         precision=select_precision(backward.values.dtype),
     )
     return delta if backward.other_delta is None else backward.other_delta + delta
-
-
-def _received_cotangent(backward: BackwardOperands) -> Arrays:
-    """Return the cotangent of the received attention by its name, or an empty dict."""
-    cotangent = backward.received_cotangent
-    return {} if cotangent is None else {"received_cotangent": cotangent}
 
 
 def _collect_scalars(plan: Plan, operands: Operands) -> Arrays:

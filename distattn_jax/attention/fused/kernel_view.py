@@ -28,22 +28,15 @@ class Block(NamedTuple):
       query: Queries.
       key: Keys. The number of key heads K is N or a divisor of N.
       value: Values.
-      first_query: Position of the first query, of each example or of all examples.
-      first_key: Position of the first key, of each example or of all examples.
+      offset: Position of query 0 minus the position of key 0, of each example or of all examples.
       scale: Factor of the products of queries and keys.
     """
 
     query: Float[Array, "B T N H"]
     key: Float[Array, "B S K H"]
     value: Float[Array, "B S K E"]
-    first_query: Int[Array, "#B"]
-    first_key: Int[Array, "#B"]
+    offset: Int[Array, "#B"]
     scale: float
-
-    @property
-    def offset(self) -> Int[Array, "#B"]:
-        """Position of the first query minus the position of the first key."""
-        return self.first_query - self.first_key
 
     @property
     def padded_lengths(self) -> tuple[int, int]:

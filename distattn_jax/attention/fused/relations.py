@@ -23,35 +23,22 @@ The relations 0 and 2k are the ends. A tile is far if all its entries have the s
 adds one number per query to the products, and its row sums to W[i, 0] or W[i, 2k]. All other tiles
 are band tiles. Each pair (i, r) with 0 < r < 2k belongs to one key, so that band tiles write such
 entries of W and dP without conflicts. A band tile is computed before the logsumexp of its rows is
-known. It writes scores instead of weights, and `assemble_weights` computes the weights.
+known. A GPU writes scores instead of weights, and computes the weights after the kernel.
 
 Adding one number to all scores of a query changes its logsumexp, but no weight. The kernels
 therefore receive P[i, r] - P[i, 0]: far tiles with relation 0 then add nothing.
 """
 
 import functools
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, Int, UInt32
+from jaxtyping import Array, Float
 
-from distattn_jax import hash
 from distattn_jax.attention.fused.operands import Operands, select_precision
 
 MAX_CLIP_DISTANCE = 128  # of relative positions
 BEFORE, AFTER = 1, -1  # sides of keys that precede and follow the query, as in `TileKind`
-
-
-class Ends(NamedTuple):
-    """One number for each query and each of the two end relations. None stands for zeros.
-
-    Attributes:
-      before: Numbers of relation 0: keys at least k positions before the query.
-      after: Numbers of relation 2k: keys at least k positions after the query.
-    """
-
-    before: Float[Array, "B N _"] | None
-    after: Float[Array, "B N _"] | None
 
 
 def end_sides(*, is_causal: bool) -> tuple[int, ...]:
@@ -110,9 +97,7 @@ def multiply_relations(
     """
     table = table.astype(query.dtype)
     multiply = functools.partial(
-        jnp.einsum,
-        preferred_element_type=jnp.float32,
-        precision=select_precision(query.dtype),
+        jnp.einsum, preferred_element_type=jnp.float32, precision=select_precision(query.dtype)
     )
     if table.shape[0] == 1:
         return multiply("btnh,rh->btnr", query, table[0])
@@ -131,99 +116,3 @@ def sum_relation_values(
     if table.shape[0] == 1:
         return jnp.einsum("btnr,re->btne", weights, table[0], precision=precision)
     return jnp.einsum("btnr,nre->btne", weights, table, precision=precision)
-
-
-def assemble_weights(
-    scores: Float[Array, "B T N R"],
-    ends: Ends,
-    logsumexp: Float[Array, "B N _"],
-    is_kept: Bool[Array, "B T N R"],
-    *,
-    multiplier: Array | float,
-    dropout_scale: Float[Array, "B N 1"] | None,
-) -> Float[Array, "B T N R"]:
-    """Return the relation weights W from the outputs of the forward kernel.
-
-    Args:
-      scores: Scores of the entries between the ends. Masked entries have the score -1e30.
-      ends: Sums of the weights of the end relations.
-      is_kept: True for entries of `scores` that the kernel has written and dropout keeps.
-      multiplier: Factor that turns scores into base-2 logarithms of unnormalised weights.
-    """
-    weights = jnp.exp2(scores * multiplier - _as_column(logsumexp, scores))
-    if dropout_scale is not None:
-        weights *= dropout_scale[:, None]
-    return _assemble(weights, ends, is_kept)
-
-
-def assemble_product_gradient(
-    gradient: Float[Array, "B T N R"],
-    after: Float[Array, "B N _"] | None,
-    is_written: Array,
-    scale: float,
-) -> Float[Array, "B T N R"]:
-    """Return the gradient of the relation products from the outputs of a kernel.
-
-    The gradient of relation 0 is 0, because its products are 0 (see the module docstring).
-
-    Args:
-      gradient: Gradient of the scores of the entries between the ends.
-      after: Sums of the gradients of the scores of relation 2k. None stands for zeros.
-      is_written: True for entries of `gradient` that the kernel has written.
-      scale: Factor of the products in a score.
-    """
-    return _assemble(gradient, Ends(None, after), is_written) * scale
-
-
-def find_written_entries(
-    visited_keys: tuple[Int[Array, "B N T"], Int[Array, "B N T"]],
-    offset: Int[Array, " B"],
-    clip_distance: int,
-) -> Bool[Array, "B T N R"]:
-    """Return True for each query i and relation r whose key is in a tile that a kernel visits.
-
-    Args:
-      visited_keys: First visited key of each query, and last visited key plus 1. They may lie
-        beyond the keys.
-    """
-    first, end = (jnp.moveaxis(bound, 1, 2)[..., None] for bound in visited_keys)
-    _, key = _indices(first.shape[1], offset, clip_distance)
-    return (key >= first) & (key < end)
-
-
-def find_kept_entries(
-    dropout_words: UInt32[Array, "B N 3"],
-    queries: int,
-    offset: Int[Array, " B"],
-    clip_distance: int,
-) -> Bool[Array, "B T N R"]:
-    """Return True for each query i and relation r whose key is not dropped."""
-    query, key = _indices(queries, offset, clip_distance)
-    query_word, key_word, threshold = jnp.moveaxis(dropout_words, -1, 0)[:, :, None, :, None]
-    query_hash, query_shift = hash.hash_indices(query_word, query, shift=16)
-    key_hash, key_shift = hash.hash_indices(key_word, key, shift=8)
-    return hash.is_kept(query_hash ^ key_hash, query_shift + key_shift, threshold)
-
-
-def _indices(
-    queries: int, offset: Int[Array, " B"], clip_distance: int
-) -> tuple[Int[Array, "1 T 1 1"], Int[Array, "B T 1 R"]]:
-    """Return the index of each query, and of the key for each query and relation."""
-    query = jnp.arange(queries, dtype=jnp.int32)[None, :, None, None]
-    distance = jnp.arange(-clip_distance, clip_distance + 1, dtype=jnp.int32)[None, None, None, :]
-    return query, query + offset[:, None, None, None] + distance
-
-
-def _assemble(inner: Float[Array, "B T N R"], ends: Ends, is_written: Array) -> Array:
-    """Return `inner` where it is written and 0 elsewhere, with the ends as the outer relations."""
-    relation = jnp.arange(inner.shape[-1])[None, None, None, :]
-    result = jnp.where(is_written, inner, 0)
-    for end, index in zip(ends, (0, inner.shape[-1] - 1), strict=True):
-        column = jnp.float32(0) if end is None else _as_column(end, inner)
-        result = jnp.where(relation == index, column, result)
-    return result
-
-
-def _as_column(vector: Float[Array, "B N _"], rows: Float[Array, "B T N R"]) -> Array:
-    """Rearrange (B, N, padded length) to (B, T, N, 1), without the padding beyond T."""
-    return jnp.moveaxis(vector[:, :, : rows.shape[1]], 1, 2)[..., None]

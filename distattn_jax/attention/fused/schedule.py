@@ -14,29 +14,20 @@ both would need more registers.
 Query i has position i + offset, and key j has position j.
 """
 
-from collections.abc import Callable
 from typing import NamedTuple
 
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Int
 
-from distattn_jax.attention.fused import skipped_tiles
+from distattn_jax.attention.fused import skipped_tiles, tile_runs
 from distattn_jax.attention.fused.kernels import Plan
 from distattn_jax.attention.fused.operands import Operands
 from distattn_jax.attention.fused.tile_runs import (
     MASKED,
     PLAIN,
     Distinctions,
-    TileLimits,
     TileRun,
     TileSchedule,
-    count_tiles,
-    divide_by_distance,
-    find_tile_limits,
-    join_parts,
-    mask_run,
-    separate_small_scores,
-    stack_runs,
 )
 from distattn_jax.attention.fused.visible_columns import (
     UNBOUNDED,
@@ -97,13 +88,35 @@ class ScheduleInputs(NamedTuple):
     has_mask: bool = False
     full_keys: int | None = None
 
+    @property
+    def has_segments(self) -> bool:
+        """True if queries see only keys of their own segment."""
+        return self.query_segments is not None
 
-def schedule_query_blocks(
+
+class VisibleColumns(NamedTuple):
+    """Columns that each block of rows sees.
+
+    Attributes:
+      position: Index of the column at the position of the first row of the block.
+      columns: Columns that the rows see.
+      starts_masked: True if the first visited tiles may be masked.
+      ends_masked: True if the last visited tiles may be masked.
+    """
+
+    position: Int[Array, "B 1 blocks"]
+    columns: Columns
+    starts_masked: bool
+    ends_masked: bool
+
+
+def schedule_blocks(
     inputs: ScheduleInputs,
     length: int,
     block_rows: int,
     tile_columns: int,
     *,
+    is_transposed: bool,
     distinctions: Distinctions,
     visits_zero_tiles: bool = False,
     keeps_column_order: bool = False,
@@ -111,11 +124,69 @@ def schedule_query_blocks(
     """Return the tiles of keys that each block of queries visits.
 
     Args:
-      length: Number of queries.
+      length: Number of rows.
+      is_transposed: If True, return the tiles of queries that each block of keys visits.
       visits_zero_tiles: If False, skip the tiles whose scores are all treated as 0.
       keeps_column_order: If True, visit the tiles in the order of their columns. If False, runs of
         the same kind become neighbours if segments or a mask of pairs may mask any tile.
     """
+    if is_transposed:
+        visible = _find_queries(inputs, length, block_rows)
+    else:
+        visible = _find_keys(inputs, length, block_rows, tile_columns)
+    position, columns, starts_masked, ends_masked = visible
+    limits = tile_runs.find_tile_limits(inputs.radius, position, block_rows, tile_columns)
+    end = tile_runs.count_tiles(jnp.maximum(columns.end, 0), tile_columns)
+    start = jnp.minimum(jnp.maximum(columns.start, 0) // tile_columns, end)
+    plain_start = jnp.clip(
+        tile_runs.count_tiles(jnp.asarray(columns.common_start), tile_columns), start, end
+    )
+    plain_end = jnp.clip(columns.common_end // tile_columns, plain_start, end)
+    is_zero = inputs.is_zero_beyond_radius
+    if is_zero is not None and not visits_zero_tiles:
+        near_start = jnp.clip(limits.near_start, start, end)
+        near_end = jnp.clip(limits.near_end, near_start, end)
+        start = jnp.where(is_zero[:, :, None], near_start, start)
+        end = jnp.where(is_zero[:, :, None], near_end, end)
+    masks_any_tile = inputs.has_mask or inputs.has_segments
+    first_far, near, last_far = tile_runs.divide_by_distance(
+        limits,
+        distinctions,
+        side_before_diagonal=-1 if is_transposed else 1,
+        has_radius=inputs.radius is not None,
+        is_zero_beyond_radius=is_zero if visits_zero_tiles else None,
+        masks_zero_tiles=masks_any_tile,
+    )
+    if inputs.window.is_causal:  # The last keys, or the first queries, are masked.
+        first_far, last_far = ([], last_far) if is_transposed else (first_far, [])
+    if masks_any_tile:
+        masked = [*map(tile_runs.mask_run, (*first_far, near, *last_far))]
+    else:
+        masked = [TileRun(MASKED, 0, UNBOUNDED)]
+    if inputs.has_mask:
+        runs = [run.intersect(start, end) for run in masked]
+        return tile_runs.stack_runs(runs, start, end, keeps_column_order=keeps_column_order)
+    runs = []
+    if starts_masked:
+        runs += [run.intersect(start, jnp.minimum(plain_start, end)) for run in masked]
+    first, last = jnp.maximum(plain_start, start), jnp.minimum(plain_end, end)
+    for run in (*first_far, near, *last_far):
+        plain = run.intersect(first, last)
+        is_divided = run.kind.is_far or not distinctions.far
+        if inputs.has_small_scores is not None and is_divided and not run.kind.is_zero:
+            runs += tile_runs.separate_small_scores(plain, inputs.has_small_scores[:, :, None])
+        else:
+            runs.append(plain)
+    if ends_masked:
+        runs += [run.intersect(jnp.maximum(plain_end, start), end) for run in masked]
+    keeps_column_order |= not masks_any_tile
+    return tile_runs.stack_runs(runs, start, end, keeps_column_order=keeps_column_order)
+
+
+def _find_keys(
+    inputs: ScheduleInputs, length: int, block_rows: int, tile_columns: int
+) -> VisibleColumns:
+    """Return the keys that each block of queries sees."""
     start = _block_starts(length, block_rows)
     position = start + _per_block(inputs.offset)
     key_lengths = _per_block(inputs.key_lengths)
@@ -126,45 +197,24 @@ def schedule_query_blocks(
         ranges.append(columns_of_key_mask(inputs.key_mask))
     if inputs.query_segments is not None and inputs.key_segments is not None:
         ranges.append(columns_of_segments(inputs.query_segments, inputs.key_segments, block_rows))
-    has_segments = inputs.query_segments is not None
-    has_key_mask = inputs.key_mask is not None
     ends_inside_tile = inputs.full_keys is None or inputs.full_keys % tile_columns > 0
-    return _make_schedule(
-        inputs,
+    may_be_masked = inputs.has_segments or inputs.key_mask is not None
+    return VisibleColumns(
+        position,
         intersect(ranges),
-        find_tile_limits(inputs.radius, position, block_rows, tile_columns),
-        tile_columns,
-        distinctions=distinctions,
-        starts_masked=has_segments or has_key_mask or inputs.window.left is not None,
-        ends_masked=has_segments
-        or has_key_mask
-        or inputs.window.right is not None
-        or ends_inside_tile,
-        masks_any_tile=has_segments,
-        side_before_diagonal=1,
-        visits_zero_tiles=visits_zero_tiles,
-        keeps_column_order=keeps_column_order,
+        starts_masked=may_be_masked or inputs.window.left is not None,
+        ends_masked=may_be_masked or inputs.window.right is not None or ends_inside_tile,
     )
 
 
-def schedule_key_blocks(
-    inputs: ScheduleInputs,
-    length: int,
-    block_rows: int,
-    tile_columns: int,
-    *,
-    distinctions: Distinctions,
-    visits_zero_tiles: bool = False,
-    keeps_column_order: bool = False,
-) -> TileSchedule:
-    """Return the tiles of queries that each block of keys visits.
+def _find_queries(inputs: ScheduleInputs, length: int, block_rows: int) -> VisibleColumns:
+    """Return the queries that see each block of keys.
 
     Padded queries count as visible, because their weights are 0. Masked keys between the first and
-    the last visible key are visited, because the kernels set the outputs of masked keys to 0. The
-    arguments are those of `schedule_query_blocks`, with queries and keys exchanged.
+    the last visible key are visited, because the kernels set the outputs of masked keys to 0.
     """
     start = _block_starts(length, block_rows)
-    position = start - _per_block(inputs.offset)  # query index at the position of the first key
+    position = start - _per_block(inputs.offset)
     is_visible = start < _per_block(inputs.key_lengths)
     if inputs.key_mask is not None:
         visible = columns_of_key_mask(inputs.key_mask)
@@ -173,19 +223,11 @@ def schedule_key_blocks(
     ranges.append(columns_in_window(inputs.window.mirrored, position, block_rows))
     if inputs.query_segments is not None and inputs.key_segments is not None:
         ranges.append(columns_of_segments(inputs.key_segments, inputs.query_segments, block_rows))
-    has_segments = inputs.query_segments is not None
-    return _make_schedule(
-        inputs,
+    return VisibleColumns(
+        position,
         intersect(ranges),
-        find_tile_limits(inputs.radius, position, block_rows, tile_columns),
-        tile_columns,
-        distinctions=distinctions,
-        starts_masked=inputs.window.right is not None or has_segments,
-        ends_masked=inputs.window.left is not None or has_segments,
-        masks_any_tile=has_segments,
-        side_before_diagonal=-1,
-        visits_zero_tiles=visits_zero_tiles,
-        keeps_column_order=keeps_column_order,
+        starts_masked=inputs.has_segments or inputs.window.right is not None,
+        ends_masked=inputs.has_segments or inputs.window.left is not None,
     )
 
 
@@ -220,10 +262,12 @@ def schedule_diagonal_blocks(
         )
     start = jnp.maximum(-last_tile, 0) // tile_size
     end = jnp.where(window_hides_all, 0, jnp.minimum(query_lengths, key_lengths - first))
-    end = jnp.maximum(count_tiles(end, tile_size), start)
+    end = jnp.maximum(tile_runs.count_tiles(end, tile_size), start)
     if inputs.has_mask or inputs.key_mask is not None or inputs.query_segments is not None:
-        return stack_runs([TileRun(MASKED, start, end)], start, end, keeps_column_order=True)
-    plain_start = jnp.clip(count_tiles(-first, tile_size), start, end)
+        return tile_runs.stack_runs(
+            [TileRun(MASKED, start, end)], start, end, keeps_column_order=True
+        )
+    plain_start = jnp.clip(tile_runs.count_tiles(-first, tile_size), start, end)
     plain_end = jnp.clip((key_lengths - last_tile) // tile_size, plain_start, end)
     plain_end = jnp.where(window_hides_none, plain_end, plain_start)
     runs = [
@@ -231,75 +275,7 @@ def schedule_diagonal_blocks(
         TileRun(PLAIN, plain_start, plain_end),
         TileRun(MASKED, plain_end, end),
     ]
-    return stack_runs(runs, start, end, keeps_column_order=True)
-
-
-def _make_schedule(
-    inputs: ScheduleInputs,
-    columns: Columns,
-    limits: TileLimits,
-    tile_columns: int,
-    *,
-    distinctions: Distinctions,
-    starts_masked: bool,
-    ends_masked: bool,
-    masks_any_tile: bool,
-    side_before_diagonal: int,
-    visits_zero_tiles: bool,
-    keeps_column_order: bool,
-) -> TileSchedule:
-    """Return the schedule of blocks that see the given columns.
-
-    Args:
-      starts_masked: True if the first visited tiles may be masked.
-      ends_masked: True if the last visited tiles may be masked.
-      masks_any_tile: True if there are segments, which may mask any tile.
-      side_before_diagonal: `TileKind.side` of the tiles before the diagonal: 1 if the columns are
-        keys, -1 if they are queries.
-    """
-    end = count_tiles(jnp.maximum(columns.end, 0), tile_columns)
-    start = jnp.minimum(jnp.maximum(columns.start, 0) // tile_columns, end)
-    plain_start = jnp.clip(count_tiles(jnp.asarray(columns.common_start), tile_columns), start, end)
-    plain_end = jnp.clip(columns.common_end // tile_columns, plain_start, end)
-    is_zero = inputs.is_zero_beyond_radius
-    if is_zero is not None and not visits_zero_tiles:
-        near_start = jnp.clip(limits.near_start, start, end)
-        near_end = jnp.clip(limits.near_end, near_start, end)
-        start = jnp.where(is_zero[:, :, None], near_start, start)
-        end = jnp.where(is_zero[:, :, None], near_end, end)
-    masks_any_tile |= inputs.has_mask
-    first_far, near, last_far = divide_by_distance(
-        limits,
-        distinctions,
-        side_before_diagonal=side_before_diagonal,
-        has_radius=inputs.radius is not None,
-        is_zero_beyond_radius=is_zero if visits_zero_tiles else None,
-        masks_zero_tiles=masks_any_tile,
-    )
-    if inputs.window.is_causal:  # The last keys, or the first queries, are masked.
-        first_far, last_far = (first_far, []) if side_before_diagonal == 1 else ([], last_far)
-    if masks_any_tile:
-        masked = [*map(mask_run, (*first_far, near, *last_far))]
-    else:
-        masked = [TileRun(MASKED, 0, UNBOUNDED)]
-    if inputs.has_mask:
-        runs = [run.intersect(start, end) for run in masked]
-        return stack_runs(runs, start, end, keeps_column_order=keeps_column_order)
-    runs = []
-    if starts_masked:
-        runs += [run.intersect(start, jnp.minimum(plain_start, end)) for run in masked]
-    first, last = jnp.maximum(plain_start, start), jnp.minimum(plain_end, end)
-    for run in (*first_far, near, *last_far):
-        plain = run.intersect(first, last)
-        is_divided = run.kind.is_far or not distinctions.far
-        if inputs.has_small_scores is not None and is_divided and not run.kind.is_zero:
-            runs += separate_small_scores(plain, inputs.has_small_scores[:, :, None])
-        else:
-            runs.append(plain)
-    if ends_masked:
-        runs += [run.intersect(jnp.maximum(plain_end, start), end) for run in masked]
-    keeps_column_order |= not masks_any_tile
-    return stack_runs(runs, start, end, keeps_column_order=keeps_column_order)
+    return tile_runs.stack_runs(runs, start, end, keeps_column_order=True)
 
 
 def _per_block(per_example: Int[Array, " B"]) -> Int[Array, "B 1 1"]:
@@ -331,15 +307,16 @@ class CallSchedules:
             full_keys=None if plan.has_padded_keys else operands.key.shape[1],
         )
 
-    def query_blocks(
+    def blocks(
         self,
         sizes: TileSizes,
         *,
+        is_transposed: bool = False,
         drops_weights: bool = False,
         needs_zero_tiles: bool = True,
         separates_small_scores: bool = False,
     ) -> TileSchedule:
-        """Return the tiles of keys that each block of queries visits.
+        """Return the tiles that each block of queries visits, or of keys if `is_transposed`.
 
         Args:
           drops_weights: True if dropout, if there is any, applies to the weights that the kernel
@@ -347,18 +324,22 @@ class CallSchedules:
           needs_zero_tiles: False if tiles whose scores are treated as 0 change no result.
           separates_small_scores: True if heads with small scores have kinds of tiles of their own.
         """
-        inputs = self.inputs
+        inputs, operands = self.inputs, self.operands
         if separates_small_scores:
-            inputs = inputs._replace(has_small_scores=self.operands.has_small_scores)
-        visits_zero_tiles = needs_zero_tiles and self._needs_zero_tiles(drops_weights)
-        length = self.operands.query.shape[1]
-        return self._schedule(schedule_query_blocks, inputs, length, sizes, visits_zero_tiles)
-
-    def key_blocks(self, sizes: TileSizes, *, drops_weights: bool = False) -> TileSchedule:
-        """Return the tiles of queries that each block of keys visits."""
-        visits_zero_tiles = self._needs_zero_tiles(drops_weights)
-        length = self.operands.key.shape[1]
-        return self._schedule(schedule_key_blocks, self.inputs, length, sizes, visits_zero_tiles)
+            inputs = inputs._replace(has_small_scores=operands.has_small_scores)
+        parts = sizes.parts if self._may_visit_different_tiles() else 1
+        schedule = schedule_blocks(
+            inputs,
+            (operands.key if is_transposed else operands.query).shape[1],
+            sizes.block_rows // parts,
+            sizes.columns,
+            is_transposed=is_transposed,
+            distinctions=self.plan.scoring.distinctions,
+            visits_zero_tiles=needs_zero_tiles and self._needs_zero_tiles(drops_weights),
+            # Neighbouring tiles share position vectors, which are copied once.
+            keeps_column_order=self.plan.scoring.has_positions,
+        )
+        return self._broadcast(tile_runs.join_parts(schedule, parts) if parts > 1 else schedule)
 
     def diagonal_blocks(self, sizes: TileSizes, length: int, origin: int) -> TileSchedule:
         """Return the tiles that each block of diagonals visits.
@@ -375,28 +356,6 @@ class CallSchedules:
         """Return True if there are tiles of zero scores which no sum replaces."""
         has_sums = skipped_tiles.has_sums(self.plan, self.operands, drops_weights=drops_weights)
         return self.operands.is_zero_beyond_radius is not None and not has_sums
-
-    def _schedule(
-        self,
-        make_schedule: Callable[..., TileSchedule],
-        inputs: ScheduleInputs,
-        length: int,
-        sizes: TileSizes,
-        visits_zero_tiles: bool,
-    ) -> TileSchedule:
-        """Return the schedule of each part of a block, joined to the schedule of blocks."""
-        parts = sizes.parts if self._may_visit_different_tiles() else 1
-        result = make_schedule(
-            inputs,
-            length,
-            sizes.block_rows // parts,
-            sizes.columns,
-            distinctions=self.plan.scoring.distinctions,
-            visits_zero_tiles=visits_zero_tiles,
-            # Neighbouring tiles share position vectors, which are copied once.
-            keeps_column_order=self.plan.scoring.has_positions,
-        )
-        return self._broadcast(join_parts(result, parts) if parts > 1 else result)
 
     def _may_visit_different_tiles(self) -> bool:
         """Return True if parts of a block may need different tiles, in the order of columns."""

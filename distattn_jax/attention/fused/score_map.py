@@ -11,8 +11,8 @@ from distattn_jax.attention.fused.operands import Operands
 from distattn_jax.attention.fused.scoring import (
     MASKED_SCORE,
     CoefficientGradients,
+    ReadTable,
     Scoring,
-    TableEntries,
     TileScores,
 )
 from distattn_jax.attention.fused.visible_columns import Window
@@ -94,7 +94,7 @@ class TileView(NamedTuple):
 
     scoring: Any
     tile_scores: TileScores
-    positions: Distances | TableEntries | None
+    positions: Distances | ReadTable | None
     visible: jax.Array | None
     coefficients: Coefficients | None
 

@@ -57,16 +57,9 @@ class TileScores(NamedTuple):
     log_derivative: Array | None = None
 
 
-class TableEntries(NamedTuple):
-    """Functions that load the numbers of a tile from tables of relative positions.
-
-    Attributes:
-      value: Returns the function f of the relative position of each entry.
-      derivatives: Each of them returns the derivative of f with respect to one parameter.
-    """
-
-    value: Callable[[], Array]
-    derivatives: tuple[Callable[[], Array], ...]
+# Loads the numbers of a tile from a table of relative positions: the function f from "table", and
+# the derivatives of f with respect to its parameters from the tables `Scoring.gradient_names`.
+ReadTable = Callable[[str], Array]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -114,7 +107,7 @@ class Scoring:
     def read_positions(
         self,
         read_distances: Callable[[], Distances],
-        read_tables: Callable[[], TableEntries],
+        read_table: ReadTable,
         *,
         is_far: bool,
     ) -> Any:
@@ -122,7 +115,7 @@ class Scoring:
 
         Args:
           read_distances: Returns the distances of the tile.
-          read_tables: Returns the numbers of the tables for the entries of the tile.
+          read_table: Returns the numbers of a table for the entries of the tile.
           is_far: True for a far tile, in which f is constant.
         """
         return None
@@ -246,7 +239,7 @@ class DistanceScoring(Scoring):
         """
         return 3 if self.is_additive else 2
 
-    def read_positions(self, read_distances, read_tables, *, is_far):
+    def read_positions(self, read_distances, read_table, *, is_far):
         return None if is_far else read_distances()
 
     def score_multiplier(self, coefficients, *, is_far=False):
@@ -372,8 +365,8 @@ class TableScoring(Scoring):
     def gradient_names(self):
         return tuple(f"parameter_{i}" for i in range(self.parameters))
 
-    def read_positions(self, read_distances, read_tables, *, is_far):
-        return read_tables()  # Reading a constant from a table takes as long as reading f.
+    def read_positions(self, read_distances, read_table, *, is_far):
+        return read_table  # Reading a constant from a table takes as long as reading f.
 
     def score_multiplier(self, coefficients, *, is_far=False):
         return 1.0
@@ -381,8 +374,8 @@ class TableScoring(Scoring):
     def gradient_multiplier(self, coefficients):
         return 1 / LOG2E
 
-    def score(self, products, tables, coefficients, *, for_gradient):
-        f = tables.value()
+    def score(self, products, read_table, coefficients, *, for_gradient):
+        f = read_table("table")
         if self.is_additive:
             return TileScores(products * (self.scale * LOG2E) + f, products)
         if not for_gradient:
@@ -395,11 +388,11 @@ class TableScoring(Scoring):
         return score_gradient * factor
 
     def coefficient_gradients(
-        self, score_gradient, product_gradient, tables, tile_scores, coefficients
+        self, score_gradient, product_gradient, read_table, tile_scores, coefficients
     ):
         if not self.is_additive:
             score_gradient *= jnp.maximum(tile_scores.products, 0.0)  # now the gradient of f
-        return tuple(score_gradient * derivative() for derivative in tables.derivatives)
+        return tuple(score_gradient * read_table(name) for name in self.gradient_names)
 
     def find_radius(self, operands, tolerance):
         return None if self.is_additive else saturation.find_table_radius(operands, tolerance)

@@ -16,13 +16,9 @@ The sums must contain visible keys only. Lengths, a mask of keys and a causal ma
 mask of pairs, segments and windows do not. With dropout, `forward` and `key_gradient` have no such
 sums either, because each query drops different keys. Where there are no sums, the kernels visit the
 tiles as ZERO tiles (see `tile_runs`).
-
-Each function `sums_for_...` returns a dict of sums of shape (B, N, blocks, W). The dict is empty if
-there are no sums. `schedule` contains the tiles that each block visits, and `tile_columns` is the
-number of keys, or of queries, in such a tile.
 """
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
@@ -50,126 +46,86 @@ def has_sums(plan: Plan, operands: Operands, *, drops_weights: bool) -> bool:
     return operands.is_zero_beyond_radius is not None and not is_restricted
 
 
-def sums_for_forward(
-    plan: Plan, operands: Operands, schedule: TileSchedule, tile_columns: int
-) -> Sums:
-    """Return the sums over skipped keys that the kernel `forward` adds.
+class SkippedTiles(NamedTuple):
+    """Tiles that the blocks of a kernel skip.
 
-    `value_sum` is the sum of the values of the keys that a block of queries skips. `key_count` is
-    the number of these keys.
+    Each method `sums_for_...` returns a dict of sums of shape (B, N, blocks, W), which the kernel
+    adds. The dict is empty if there are no sums.
+
+    Attributes:
+      plan: Static options of the call.
+      operands: Arrays of the call.
+      schedule: Tiles that each block visits.
+      tile_columns: Number of keys, or of queries, in a tile.
     """
-    if not has_sums(plan, operands, drops_weights=True):
-        return {}
-    value = _zero_masked_keys(operands, operands.value)
-    return {
-        "value_sum": _sum_skipped_keys(plan, operands, value, schedule, tile_columns),
-        "key_count": _count_skipped_keys(plan, operands, schedule, tile_columns),
-    }
 
+    plan: Plan
+    operands: Operands
+    schedule: TileSchedule
+    tile_columns: int
 
-def sums_for_key_gradient(
-    plan: Plan,
-    operands: Operands,
-    schedule: TileSchedule,
-    tile_columns: int,
-    *,
-    logsumexp: Float[Array, "B N _"],
-    values_cotangent: Float[Array, "B T N E"],
-) -> Sums:
-    """Return the sums over skipped queries that the kernel `key_gradient` adds.
+    def sums_for_forward(self) -> Sums:
+        """Return the sum of the values of the skipped keys, and the number of these keys."""
+        if not has_sums(self.plan, self.operands, drops_weights=True):
+            return {}
+        return {"value_sum": self._sum_keys(self.operands.value), "key_count": self._count_keys()}
 
-    `value` is the sum of (2^-logsumexp times the cotangent of the values) over the queries that a
-    block of keys skips.
-    """
-    if not has_sums(plan, operands, drops_weights=True):
-        return {}
-    rows = values_cotangent * _as_matrix(jnp.exp2(-logsumexp), values_cotangent)
-    return {"value": _sum_skipped_queries(plan, operands, rows, schedule, tile_columns)}
+    def sums_for_key_gradient(
+        self, logsumexp: Float[Array, "B N _"], values_cotangent: Float[Array, "B T N E"]
+    ) -> Sums:
+        """Return the sum of (2^-logsumexp times the cotangent of the values) of skipped queries."""
+        if not has_sums(self.plan, self.operands, drops_weights=True):
+            return {}
+        rows = values_cotangent * _as_matrix(jnp.exp2(-logsumexp), values_cotangent)
+        return {"value": self._sum_queries(rows)}
 
+    def sums_for_received(self, logsumexp: Float[Array, "B N _"]) -> Sums:
+        """Return the sum of 2^-logsumexp of the skipped queries."""
+        if not has_sums(self.plan, self.operands, drops_weights=False):
+            return {}
+        rows = _as_matrix(jnp.exp2(-logsumexp), self.operands.query)
+        return {"received": self._sum_queries(rows)}
 
-def sums_for_received(
-    plan: Plan,
-    operands: Operands,
-    schedule: TileSchedule,
-    tile_columns: int,
-    *,
-    logsumexp: Float[Array, "B N _"],
-) -> Sums:
-    """Return the sums over skipped queries that the kernel `received` adds.
+    def sums_for_attention_given(self, received_cotangent: Float[Array, "B N _"]) -> Sums:
+        """Return the sum of the cotangent of the received attention of the skipped keys."""
+        if not has_sums(self.plan, self.operands, drops_weights=False):
+            return {}
+        return {
+            "attention_given": self._sum_keys(_as_matrix(received_cotangent, self.operands.key))
+        }
 
-    `received` is the sum of 2^-logsumexp over the queries that a block of keys skips.
-    """
-    if not has_sums(plan, operands, drops_weights=False):
-        return {}
-    rows = _as_matrix(jnp.exp2(-logsumexp), operands.query)
-    return {"received": _sum_skipped_queries(plan, operands, rows, schedule, tile_columns)}
+    def _sum_keys(self, x: Float[Array, "B S K W"]) -> Float[Array, "B N blocks W"]:
+        """Sum the rows of x over the visible keys that each block of queries skips.
 
+        Under a causal mask, keys after the last visited tile are masked and add nothing to the sum.
+        """
+        x = _zero_masked_keys(self.operands, x)
+        return self._sum_rows(x, before=True, after=not self.plan.window.is_causal)
 
-def sums_for_attention_given(
-    plan: Plan,
-    operands: Operands,
-    schedule: TileSchedule,
-    tile_columns: int,
-    *,
-    received_cotangent: Float[Array, "B N _"],
-) -> Sums:
-    """Return the sums over skipped keys that the kernel `attention_given` adds.
+    def _sum_queries(self, x: Float[Array, "B T N W"]) -> Float[Array, "B N blocks W"]:
+        """Sum the rows of x over the queries that each block of keys skips.
 
-    `attention_given` is the sum of the cotangent of the received attention over the keys that a
-    block of queries skips.
-    """
-    if not has_sums(plan, operands, drops_weights=False):
-        return {}
-    rows = _zero_masked_keys(operands, _as_matrix(received_cotangent, operands.key))
-    return {"attention_given": _sum_skipped_keys(plan, operands, rows, schedule, tile_columns)}
+        Under a causal mask, queries before the first visited tile cannot attend to the keys of the
+        block and add nothing to the sum.
+        """
+        return self._sum_rows(x, before=not self.plan.window.is_causal, after=True)
 
+    def _sum_rows(self, x: Array, *, before: bool, after: bool) -> Float[Array, "B N blocks W"]:
+        is_zero: Any = self.operands.is_zero_beyond_radius
+        return sum_skipped_rows(
+            x, self.schedule, is_zero, self.tile_columns, before=before, after=after
+        )
 
-def _sum_skipped_keys(
-    plan: Plan,
-    operands: Operands,
-    x: Float[Array, "B S K W"],
-    schedule: TileSchedule,
-    tile_columns: int,
-) -> Float[Array, "B N blocks W"]:
-    """Sum the rows of x over the keys that each block of queries skips.
-
-    Under a causal mask, keys after the last visited tile are masked and add nothing to the sum.
-    """
-    is_zero: Any = operands.is_zero_beyond_radius
-    after = not plan.window.is_causal
-    return sum_skipped_rows(x, schedule, is_zero, tile_columns, before=True, after=after)
-
-
-def _count_skipped_keys(
-    plan: Plan, operands: Operands, schedule: TileSchedule, tile_columns: int
-) -> Float[Array, "B N blocks 1"]:
-    """Return the number of visible keys that each block of queries skips."""
-    is_zero: Any = operands.is_zero_beyond_radius
-    if operands.key_mask is not None:
-        ones = _zero_masked_keys(operands, jnp.ones_like(operands.value[..., :1]))
-        return _sum_skipped_keys(plan, operands, ones, schedule, tile_columns)
-    keys = operands.key_lengths[:, None, None]
-    count = jnp.minimum(schedule.start * tile_columns, keys)
-    if not plan.window.is_causal:
-        count += keys - jnp.minimum(schedule.end * tile_columns, keys)
-    return jnp.where(is_zero[:, :, None], count, 0).astype(jnp.float32)[..., None]
-
-
-def _sum_skipped_queries(
-    plan: Plan,
-    operands: Operands,
-    x: Float[Array, "B T N W"],
-    schedule: TileSchedule,
-    tile_columns: int,
-) -> Float[Array, "B N blocks W"]:
-    """Sum the rows of x over the queries that each block of keys skips.
-
-    Under a causal mask, queries before the first visited tile cannot attend to the keys of the
-    block and add nothing to the sum.
-    """
-    is_zero: Any = operands.is_zero_beyond_radius
-    before = not plan.window.is_causal
-    return sum_skipped_rows(x, schedule, is_zero, tile_columns, before=before, after=True)
+    def _count_keys(self) -> Float[Array, "B N blocks 1"]:
+        """Return the number of visible keys that each block of queries skips."""
+        if self.operands.key_mask is not None:
+            return self._sum_keys(jnp.ones_like(self.operands.value[..., :1]))
+        is_zero: Any = self.operands.is_zero_beyond_radius
+        keys = self.operands.key_lengths[:, None, None]
+        count = jnp.minimum(self.schedule.start * self.tile_columns, keys)
+        if not self.plan.window.is_causal:
+            count += keys - jnp.minimum(self.schedule.end * self.tile_columns, keys)
+        return jnp.where(is_zero[:, :, None], count, 0).astype(jnp.float32)[..., None]
 
 
 def sum_skipped_rows(

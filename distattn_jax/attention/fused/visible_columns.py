@@ -6,7 +6,7 @@ the visible keys (lengths, a window, a key mask, segments) defines two ranges of
 block: the columns that some row may see, and the columns that all rows see.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import jax.numpy as jnp
@@ -35,6 +35,21 @@ class Window(NamedTuple):
     def mirrored(self) -> "Window":
         """Window of the queries that see a key, relative to the position of the key."""
         return Window(self.right, self.left)
+
+    def compare(self, compute_relative_positions: Callable[[], Array]) -> list[Array]:
+        """Return, for each limit, a mask that is True for pairs of a query and a key within it.
+
+        Args:
+          compute_relative_positions: Returns (position of query - position of key) for each pair.
+        """
+        if self == Window():
+            return []
+        relative_positions, masks = compute_relative_positions(), []
+        if self.left is not None:
+            masks.append(relative_positions <= self.left)
+        if self.right is not None:
+            masks.append(relative_positions >= -self.right)
+        return masks
 
 
 class Columns(NamedTuple):

@@ -35,13 +35,7 @@ from distattn_jax.attention.variants.mappings import (
 from distattn_jax.attention.variants.relative_position import RelativePosition
 from distattn_jax.attention.variants.sinusoid import sinusoid
 from distattn_jax.attention.variants.transformer_xl import TransformerXL
-from distattn_jax.attention.variants.variant import (
-    Variant,
-    product,
-    promote,
-    static,
-    variant,
-)
+from distattn_jax.attention.variants.variant import Variant, product, promote, static, variant
 from distattn_jax.attention.variants.variant import (
     compute_relative_positions as compute_relative_positions,
 )

@@ -9,12 +9,11 @@ computation evaluates f only for these, and `skew` selects the numbers of each q
 Cost in addition to dot-product attention: T + S evaluations of f, and T S additions.
 """
 
-import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, Num, PyTree
 
 from distattn_jax.attention.variants.bias_functions import BiasFunction, find_bias_function
-from distattn_jax.attention.variants.skew import skew
+from distattn_jax.attention.variants.skew import descending_positions, select_positions, skew
 from distattn_jax.attention.variants.variant import Variant, product, static, variant
 
 
@@ -54,13 +53,12 @@ class DistanceBias(Variant):
         return scores + self.bias(relative_positions).astype(scores.dtype)
 
     def prepare(self, query, key, offset):
-        queries, keys = query.shape[0], key.shape[0]
-        descending = offset + queries - 1 - jnp.arange(queries + keys, dtype=jnp.int32)
+        descending = descending_positions(query.shape[0], key.shape[0], offset)
         return query, (key, self.bias(descending))
 
     def block_scores(self, query, prepared, offset, start, scale):
         key, bias = prepared
-        queries, needed = query.shape[0], query.shape[0] + key.shape[0]
-        bias = jax.lax.dynamic_slice_in_dim(bias, bias.shape[0] - needed - start, needed)
+        queries = query.shape[0]
+        bias = select_positions(bias, queries, key.shape[0], start)
         scores = scale * product(query, key)
-        return scores + skew(jnp.broadcast_to(bias.astype(scores.dtype), (queries, needed)))
+        return scores + skew(jnp.broadcast_to(bias.astype(scores.dtype), (queries, *bias.shape)))

@@ -17,7 +17,7 @@ Extra cost: T min(2k+1, T+S) (H + E) multiplications.
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
-from distattn_jax.attention.variants.skew import skew, unskew
+from distattn_jax.attention.variants.skew import descending_positions, skew, unskew
 from distattn_jax.attention.variants.variant import (
     Variant,
     compute_relative_positions,
@@ -112,8 +112,7 @@ def _rows_of_positions(
       T + S vectors. Vector c belongs to the queries i and keys j with j - i = c - (T - 1).
     """
     queries, keys = shape
-    descending = offset + queries - 1 - jnp.arange(queries + keys, dtype=jnp.int32)
-    return table[_relations(descending, table)]
+    return table[_relations(descending_positions(queries, keys, offset), table)]
 
 
 def add_by_relation(

@@ -4,8 +4,22 @@ T queries and S keys have T + S - 1 relative positions. An array by relative pos
 for each of them, and one more at its end.
 """
 
+import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Int, Num
+
+
+def descending_positions(queries: int, keys: int, offset: Int[Array, ""]) -> Int[Array, " P"]:
+    """Return the relative position i - j that each column belongs to: P is T + S."""
+    return offset + queries - 1 - jnp.arange(queries + keys, dtype=jnp.int32)
+
+
+def select_positions(
+    rows: Num[Array, "P ..."], queries: int, keys: int, start: Int[Array, ""]
+) -> Num[Array, "_ ..."]:
+    """Return the rows of `descending_positions` for a block of queries that begins at `start`."""
+    count = queries + keys
+    return jax.lax.dynamic_slice_in_dim(rows, rows.shape[0] - count - start, count)
 
 
 def skew(entries: Float[Array, "T _"]) -> Float[Array, "T S"]:

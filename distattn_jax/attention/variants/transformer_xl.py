@@ -12,12 +12,11 @@ selects the entries with t = i - j. In a block of P consecutive queries, i - j h
 each query needs P + S products instead of T + S.
 """
 
-import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
 from distattn_jax.attention.variants.sinusoid import sinusoid
-from distattn_jax.attention.variants.skew import skew
+from distattn_jax.attention.variants.skew import descending_positions, select_positions, skew
 from distattn_jax.attention.variants.variant import Variant, product, variant
 
 
@@ -50,16 +49,12 @@ class TransformerXL(Variant):
         return scale * (content + position)
 
     def prepare(self, query, key, offset):
-        queries, keys = query.shape[0], key.shape[0]
-        descending = offset + queries - 1 - jnp.arange(queries + keys, dtype=jnp.int32)
+        descending = descending_positions(query.shape[0], key.shape[0], offset)
         return query, (key, self._project(descending))
 
     def block_scores(self, query, prepared, offset, start, scale):
         key, sinusoids = prepared
-        needed = query.shape[0] + key.shape[0]
-        sinusoids = jax.lax.dynamic_slice_in_dim(
-            sinusoids, sinusoids.shape[0] - needed - start, needed
-        )
+        sinusoids = select_positions(sinusoids, query.shape[0], key.shape[0], start)
         content = product(query + self.content_bias[None], key)
         position = skew(product(query + self.position_bias[None], sinusoids))
         return scale * (content + position)

@@ -19,26 +19,11 @@ from typing import Any
 
 import jax.numpy as jnp
 
-from distattn_jax.attention.fused.gpu import mosaic
+from distattn_jax.attention.fused.gpu import mosaic, position_tiles, tile_weights
 from distattn_jax.attention.fused.gpu.kernel_body import KernelBody
-from distattn_jax.attention.fused.gpu.position_tiles import (
-    clear_buffers,
-    gradient_by_diagonal,
-    multiply_rows_and_columns,
-    scratch_buffers,
-    wait_for_positions,
-)
-from distattn_jax.attention.fused.gpu.relation_tiles import name_ends, view_relations
+from distattn_jax.attention.fused.gpu.relation_tiles import RelationTile, name_ends
 from distattn_jax.attention.fused.gpu.tile_view import view_tile
-from distattn_jax.attention.fused.gpu.tile_weights import (
-    Shape,
-    add_vectors,
-    compute_score_gradient,
-    compute_weights,
-    drop,
-    is_visible_key,
-    weigh_zero_scores,
-)
+from distattn_jax.attention.fused.gpu.tile_weights import Shape
 from distattn_jax.attention.fused.kernel_calls import KernelCall
 from distattn_jax.attention.fused.relations import AFTER
 from distattn_jax.attention.fused.score_map import compute_gradient_multiplier, read_dropout_scale
@@ -70,7 +55,7 @@ def query_gradient(call: KernelCall, shape: Shape) -> KernelBody:
     sides = (AFTER,) if has_products and not score_map.window.is_causal else ()
 
     def initialize(context):
-        clear_buffers(context)
+        position_tiles.clear_buffers(context)
         ends = [mosaic.full(shape[:1], 0.0) for _ in sides]
         sums = [mosaic.full(shape[:1], 0.0) for _ in range(score_map.scoring.summed_gradients)]
         totals = [mosaic.full((shape[0], width), 0.0) for _ in range(1 + has_positions)]
@@ -85,16 +70,15 @@ def query_gradient(call: KernelCall, shape: Shape) -> KernelBody:
     def step(context, tile, state):
         totals, sums, ends, negative_delta = state
         key, value = tile.wait("key"), tile.wait("value")
-        positions = wait_for_positions(score_map, context, tile)
+        positions = position_tiles.wait_for_positions(context, tile)
         per_row = negative_delta
         per_column = tile.load_vector("received_cotangent") if has_received else None
         initial_gradient = None
         if positions is None and not score_map.has_dropout:
             # The accumulator of dO · V starts at g - D, which saves an addition.
-            initial_gradient = add_vectors(None, per_row, per_column, tile.shape)
+            initial_gradient = tile_weights.add_vectors(None, per_row, per_column, tile.shape)
             per_row = per_column = None
-        products, weight_gradient = multiply_rows_and_columns(
-            score_map,
+        products, weight_gradient = position_tiles.multiply_rows_and_columns(
             context,
             tile,
             (context.resident["query"], key),
@@ -103,13 +87,12 @@ def query_gradient(call: KernelCall, shape: Shape) -> KernelBody:
             initial_gradient=initial_gradient,
         )
         tile.release("value")
-        view = view_tile(score_map, context, tile, products, for_gradient=True, needs_weights=False)
+        view = view_tile(context, tile, products, for_gradient=True, needs_weights=False)
         logsumexp = context.vectors["logsumexp"]
         if view.tile_scores.log_derivative is not None:
             logsumexp -= view.tile_scores.log_derivative
-        weights = compute_weights(view, mosaic.expand_per_row(logsumexp, tile.shape))
-        score_gradient = compute_score_gradient(
-            score_map,
+        weights = tile_weights.compute_weights(view, mosaic.expand_per_row(logsumexp, tile.shape))
+        score_gradient = tile_weights.compute_score_gradient(
             context,
             tile,
             weights,
@@ -119,7 +102,7 @@ def query_gradient(call: KernelCall, shape: Shape) -> KernelBody:
             factor=view.far_derivative,
         )
         if has_products:
-            relations = view_relations(score_map, context, tile)
+            relations = RelationTile(context, tile)
             ends = relations.add_ends(ends, sides, score_gradient)
             relations.write("band_gradient", score_gradient)
         product_gradient = view.product_gradient(score_gradient, has_far_derivative=True)
@@ -130,7 +113,7 @@ def query_gradient(call: KernelCall, shape: Shape) -> KernelBody:
         ]
         operands = [((product_gradient, key),)]
         if positions is not None:
-            lower, upper = gradient_by_diagonal(score_map, context, product_gradient)
+            lower, upper = position_tiles.gradient_by_diagonal(context, product_gradient)
             operands.append(((lower, positions.lower), (upper, positions.upper)))
         totals = mosaic.accumulate_products(totals, *operands, scratch=context.operand_scratch)
         tile.release("key")
@@ -160,7 +143,7 @@ def query_gradient(call: KernelCall, shape: Shape) -> KernelBody:
         step,
         finish,
         scattered=("band_gradient",) * has_products,
-        scratch=scratch_buffers(score_map, gradient_dtype=dtype),
+        scratch=position_tiles.scratch_buffers(score_map, gradient_dtype=dtype),
         # The sums of coefficient gradients use tables of derivatives.
         ends_with_product=not score_map.scoring.reads_tables,
     )
@@ -191,7 +174,7 @@ def key_gradient(call: KernelCall, shape: Shape) -> KernelBody:
         """Add the gradient of the values. The gradient of the keys is 0."""
         key_total, value_total = state
         tile.skip("query")
-        weights = drop(score_map, context, tile, weigh_zero_scores(score_map, context, tile))
+        weights = tile_weights.drop(context, tile, tile_weights.weigh_zero_scores(context, tile))
         (value_total,) = mosaic.accumulate_products(
             (value_total,),
             ((weights, tile.wait("values_cotangent")),),
@@ -204,9 +187,8 @@ def key_gradient(call: KernelCall, shape: Shape) -> KernelBody:
         if tile.kind.is_zero:
             return step_of_zero_scores(context, tile, state)
         query, values_cotangent = tile.wait("query"), tile.wait("values_cotangent")
-        positions = wait_for_positions(score_map, context, tile)
-        products, weight_gradient = multiply_rows_and_columns(
-            score_map,
+        positions = position_tiles.wait_for_positions(context, tile)
+        products, weight_gradient = position_tiles.multiply_rows_and_columns(
             context,
             tile,
             (context.resident["key"], query),
@@ -215,11 +197,10 @@ def key_gradient(call: KernelCall, shape: Shape) -> KernelBody:
         )
         if positions is not None:
             positions.release()
-        view = view_tile(score_map, context, tile, products, for_gradient=True)
+        view = view_tile(context, tile, products, for_gradient=True)
         logsumexp = mosaic.expand_per_column(tile.load_vector("logsumexp"), tile.shape)
-        weights = compute_weights(view, logsumexp)
-        score_gradient = compute_score_gradient(
-            score_map,
+        weights = tile_weights.compute_weights(view, logsumexp)
+        score_gradient = tile_weights.compute_score_gradient(
             context,
             tile,
             weights,
@@ -229,7 +210,7 @@ def key_gradient(call: KernelCall, shape: Shape) -> KernelBody:
             factor=view.far_derivative,
         )
         product_gradient = view.product_gradient(score_gradient, has_far_derivative=True)
-        dropped_weights = drop(score_map, context, tile, weights)
+        dropped_weights = tile_weights.drop(context, tile, weights)
         if widths[0] < query.shape[-1]:
             query = query.at[:, : widths[0]]
         totals = mosaic.accumulate_products(
@@ -244,7 +225,7 @@ def key_gradient(call: KernelCall, shape: Shape) -> KernelBody:
 
     def finish(context, state):
         key_total, value_total = state
-        is_visible = is_visible_key(score_map, context, shape[0])
+        is_visible = tile_weights.is_visible_key(context, shape[0])
         key_total = key_total * compute_gradient_multiplier(score_map, context.scalars)
         value_total = value_total * read_dropout_scale(context.scalars)
         return {
@@ -258,7 +239,7 @@ def key_gradient(call: KernelCall, shape: Shape) -> KernelBody:
         initialize,
         step,
         finish,
-        scratch=scratch_buffers(score_map),
+        scratch=position_tiles.scratch_buffers(score_map),
         late_vectors=late_vectors(score_map.scoring),
     )
 
@@ -288,14 +269,13 @@ def position_gradient(call: KernelCall, shape: Shape) -> KernelBody:
     dtype = call.streamed["query"].dtype
 
     def initialize(context):
-        clear_buffers(context)
+        position_tiles.clear_buffers(context)
         return tuple(mosaic.full((shape[0], width), 0.0) for _ in range(2))
 
     def step(context, tile, state):
         key, value = tile.wait("key"), tile.wait("value")
-        positions: Any = wait_for_positions(score_map, context, tile)
-        products, weight_gradient = multiply_rows_and_columns(
-            score_map,
+        positions: Any = position_tiles.wait_for_positions(context, tile)
+        products, weight_gradient = position_tiles.multiply_rows_and_columns(
             context,
             tile,
             (key, tile.wait("query")),
@@ -304,19 +284,18 @@ def position_gradient(call: KernelCall, shape: Shape) -> KernelBody:
         )
         for name in ("key", "value", "query", "values_cotangent"):
             tile.release(name)
-        view = view_tile(score_map, context, tile, products, for_gradient=True)
+        view = view_tile(context, tile, products, for_gradient=True)
         logsumexp = mosaic.expand_per_column(tile.load_vector("logsumexp"), tile.shape)
-        score_gradient = compute_score_gradient(
-            score_map,
+        score_gradient = tile_weights.compute_score_gradient(
             context,
             tile,
-            compute_weights(view, logsumexp),
+            tile_weights.compute_weights(view, logsumexp),
             weight_gradient,
             per_row=tile.load_row_vector("received_cotangent") if has_received else None,
             per_column=tile.load_vector("negative_delta"),
         )
         product_gradient = view.product_gradient(score_gradient)
-        lower, upper = gradient_by_diagonal(score_map, context, product_gradient)
+        lower, upper = position_tiles.gradient_by_diagonal(context, product_gradient)
         totals = mosaic.accumulate_products(
             state,
             ((lower, positions.query),),
@@ -331,5 +310,5 @@ def position_gradient(call: KernelCall, shape: Shape) -> KernelBody:
         names = ("lower_positions", "upper_positions")
         return {name: x * multiplier for name, x in zip(names, state, strict=True)}
 
-    buffers = scratch_buffers(score_map, gradient_dtype=dtype)
+    buffers = position_tiles.scratch_buffers(score_map, gradient_dtype=dtype)
     return KernelBody(initialize, step, finish, scratch=buffers)

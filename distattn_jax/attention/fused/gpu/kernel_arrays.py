@@ -76,8 +76,12 @@ class KernelArrays:
         return gradient.sum(axis=axes, keepdims=True).astype(positions.dtype)
 
     def pad_vectors(self, arrays: dict[str, Array]) -> dict[str, Array]:
-        """Pad the vectors among some arrays to a multiple of all block sizes."""
-        return {name: self.pad_vector(x) if x.ndim == 3 else x for name, x in arrays.items()}
+        """Pad the vectors among some arrays with zeros to a multiple of all block sizes."""
+
+        def pad(x: Array) -> Array:
+            return jnp.pad(x, ((0, 0), (0, 0), (0, -x.shape[2] % self.length_multiple)))
+
+        return {name: pad(x) if x.ndim == 3 else x for name, x in arrays.items()}
 
     def pad_types(self, types: dict[str, ShapeDtypeStruct]) -> dict[str, ShapeDtypeStruct]:
         """Pad the types of the vectors among some outputs to a multiple of all block sizes."""
@@ -87,11 +91,6 @@ class KernelArrays:
             else x
             for name, x in types.items()
         }
-
-    def pad_vector(self, vector: Num[Array, "#B #N L"]) -> Num[Array, "#B #N _"]:
-        """Pad a vector with zeros to a multiple of all block sizes."""
-        padding = self.padded_length(vector.shape[-1]) - vector.shape[-1]
-        return jnp.pad(vector, ((0, 0), (0, 0), (0, padding)))
 
     def padded_length(self, length: int) -> int:
         """Return the next multiple of all block sizes."""

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import jax
 
 from distattn_jax.attention.fused.gpu.tile_configs import TileConfig
+from distattn_jax.attention.fused.score_map import Scalars, ScoreMap
 from distattn_jax.attention.fused.tile_runs import TileKind
 
 
@@ -74,6 +75,7 @@ class WarpgroupContext(NamedTuple):
     """Data of a compute warpgroup that are the same for all tiles of a block of rows.
 
     Attributes:
+      score_map: Scoring, masking and orientation of the score map.
       row: Index of the first row of the warpgroup.
       resident: References to the resident matrices in shared memory. Matrices in
         `TileConfig.held` are tiles in registers on a GPU.
@@ -89,10 +91,11 @@ class WarpgroupContext(NamedTuple):
       scratch: Buffers of the warpgroup in shared memory, as in `KernelBody.scratch`.
     """
 
+    score_map: ScoreMap
     row: jax.Array
     resident: dict[str, Any]
     vectors: dict[str, jax.Array]
-    scalars: dict[str, tuple[jax.Array, ...]]
+    scalars: Scalars
     skipped_sums: dict[str, Any]
     operand_scratch: Any
     global_rows: Callable[[str, jax.Array, int], Any]

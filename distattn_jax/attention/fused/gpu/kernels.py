@@ -78,7 +78,7 @@ class _HopperKernels(KernelCalls):
 
     def position_gradient(self, backward: BackwardOperands) -> Float[Array, "#B D #N H"]:
         """Return the gradient of the position vectors."""
-        query, key, value = self.operands[:3]
+        query, key = self.operands[:2]
         assert self.operands.positions is not None, "other scorings have no position vectors"
         positions = self.arrays.arrange_by_diagonal(self.operands.positions, is_transposed=True)
         origin = self.arrays.padded_length(query.shape[1])
@@ -86,16 +86,13 @@ class _HopperKernels(KernelCalls):
         # Two tiles of diagonals belong to each warpgroup. They begin at its first row in arrays of
         # which one is shifted by a tile.
         shifts = {"lower_positions": self.configs.position_gradient.rows, "upper_positions": 0}
-        moving = {"key": key, "value": value}
-        if backward.received_cotangent is not None:
-            moving["received_cotangent"] = backward.received_cotangent
         shape = (query.shape[0], length, *query.shape[2:])
         call = self.make_call(
             "position_gradient",
             self.schedules.diagonal_blocks(self.tile_sizes("position_gradient"), length, origin),
             resident={name: shift_rows(positions, shift, length) for name, shift in shifts.items()},
             streamed=self.query_inputs(backward),
-            moving=moving,
+            moving=self.key_inputs(backward),
             skipped_sums={},
             output_types=dict.fromkeys(shifts, jax.ShapeDtypeStruct(shape, positions.dtype)),
             is_transposed=True,
@@ -112,8 +109,8 @@ class _HopperKernels(KernelCalls):
         resident, streamed, moving = map(
             self.arrays.pad_vectors, (call.resident, call.streamed, call.moving)
         )
-        relations = self.relations.inputs(call.relations)
-        (streamed if is_transposed else resident).update(relations.vectors)
+        gathered, vectors = self.relations.inputs(call.relations)
+        (streamed if is_transposed else resident).update(vectors)
         tables = {**call.tables, **self.function_table}
         if self.operands.positions is not None and not call.score_map.has_moving_rows:
             tables["positions"] = self.operands.positions
@@ -129,7 +126,7 @@ class _HopperKernels(KernelCalls):
             scalars={**self.scalars, **self._initial_maximum(call)},
             runs=call.schedule.runs,
             skipped_sums=call.skipped_sums,
-            gathered=relations.matrices,
+            gathered=gathered,
         )
         body = BODIES[call.name](call, config.tile_shape)
         output_types = self.arrays.pad_types(call.output_types)
@@ -140,12 +137,11 @@ class _HopperKernels(KernelCalls):
         assert size == expected_size, f"`list_types` must list the arrays of {call.name}"
         columns = self.operands.query if is_transposed else self.operands.key
         outputs = run_tile_loop(
+            call,
             body,
             inputs,
             output_types,
-            call.schedule,
             config,
-            call.name,
             origin=self.arrays.padded_length(columns.shape[1]),
         )
         written = call.schedule.blocks * config.block_rows

@@ -63,11 +63,9 @@ class PositionTile(NamedTuple):
     release: Callable[[], None]
 
 
-def wait_for_positions(
-    score_map: ScoreMap, context: WarpgroupContext, tile: Tile
-) -> PositionTile | None:
+def wait_for_positions(context: WarpgroupContext, tile: Tile) -> PositionTile | None:
     """Wait for the queries and position vectors of a tile. Return None for other scorings."""
-    if not score_map.scoring.has_positions:
+    if not context.score_map.scoring.has_positions:
         return None
     if "positions" in tile.ring_names:
         lower, upper = tile.wait_diagonals("positions")
@@ -87,7 +85,6 @@ def wait_for_positions(
 
 
 def multiply_rows_and_columns(
-    score_map: ScoreMap,
     context: WarpgroupContext,
     tile: Tile,
     *pairs: tuple[Any, Any],
@@ -107,20 +104,16 @@ def multiply_rows_and_columns(
     """
     if positions is None:
         initial = initial_products(
-            score_map,
-            context,
-            tile,
-            with_cotangent=len(pairs) > 1,
-            initial_gradient=initial_gradient,
+            context, tile, with_cotangent=len(pairs) > 1, initial_gradient=initial_gradient
         )
         return mosaic.multiply_transposed(*pairs, initial=initial)
     query, lower, upper, _ = positions
-    if score_map.is_transposed:
+    if context.score_map.is_transposed:
         position_pairs = (lower, query), (upper, query)
     else:
         position_pairs = (query, lower), (query, upper)
     select = functools.partial(
-        skew.skew, context.scratch[SKEW], keeps_rows=not score_map.is_transposed
+        skew.skew, context.scratch[SKEW], keeps_rows=not context.score_map.is_transposed
     )
     if query.shape[-1] > MAX_WIDTH:  # All products at once would need too many registers.
         selected = select(*mosaic.multiply_transposed(*position_pairs))
@@ -131,19 +124,19 @@ def multiply_rows_and_columns(
 
 
 def multiply_score_operands(
-    score_map: ScoreMap, context: WarpgroupContext, tile: Tile, pair: tuple[Any, Any]
+    context: WarpgroupContext, tile: Tile, pair: tuple[Any, Any]
 ) -> jax.Array:
     """Return the products of a pair of queries and keys, with the terms that positions add."""
-    positions = wait_for_positions(score_map, context, tile)
-    (products,) = multiply_rows_and_columns(score_map, context, tile, pair, positions=positions)
+    positions = wait_for_positions(context, tile)
+    (products,) = multiply_rows_and_columns(context, tile, pair, positions=positions)
     if positions is not None:
         positions.release()
     return products
 
 
 def gradient_by_diagonal(
-    score_map: ScoreMap, context: WarpgroupContext, product_gradient: jax.Array
+    context: WarpgroupContext, product_gradient: jax.Array
 ) -> tuple[jax.Array, jax.Array]:
     """Return the gradient of the products for the diagonals 0 to 63 and 64 to 127 of a tile."""
-    keeps_rows = not score_map.is_transposed
+    keeps_rows = not context.score_map.is_transposed
     return skew.unskew(context.scratch[UNSKEW], product_gradient, keeps_rows=keeps_rows)

@@ -1,33 +1,19 @@
 """Arrays by relation as inputs and outputs of the kernels: see `relations` and `relation_tiles`."""
 
-from typing import NamedTuple
-
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float
+from jaxtyping import Array, Bool, Float, Int, UInt32
 
-from distattn_jax.attention.fused import relations
+from distattn_jax import hash
 from distattn_jax.attention.fused.gpu.relation_tiles import SUFFIXES
 from distattn_jax.attention.fused.gpu.tile_configs import TileConfig
 from distattn_jax.attention.fused.kernel_calls import KernelCall
 from distattn_jax.attention.fused.kernels import Plan
 from distattn_jax.attention.fused.operands import Operands
-from distattn_jax.attention.fused.relations import AFTER, BEFORE, Ends, end_sides
+from distattn_jax.attention.fused.relations import AFTER, BEFORE, end_sides
 from distattn_jax.attention.fused.tile_runs import TileSchedule
 
 Outputs = dict[str, Array]
-
-
-class RelationInputs(NamedTuple):
-    """Inputs of a kernel by relation. Both dicts are empty for other scorings.
-
-    Attributes:
-      matrices: Arrays of the shape (B, T, N, R), with a padded second axis.
-      vectors: Numbers of the end relations, shape (B, N, T), with a padded last axis.
-    """
-
-    matrices: dict[str, Array]
-    vectors: dict[str, Array]
 
 
 class RelationArrays:
@@ -45,13 +31,24 @@ class RelationArrays:
         self.sides = end_sides(is_causal=plan.window.is_causal)
         self.vector_shape = (batch, heads, length + self.padding)
 
-    def inputs(self, arrays: dict[str, Float[Array, "#B #T N R"]]) -> RelationInputs:
-        """Return the inputs of a kernel from `KernelCall.relations`."""
-        result = RelationInputs({}, {})
+    def inputs(
+        self, arrays: dict[str, Float[Array, "#B #T N R"]]
+    ) -> tuple[dict[str, Array], dict[str, Array]]:
+        """Return the inputs of a kernel from `KernelCall.relations`.
+
+        Returns:
+          Matrices of the shape (B, T, N, R), and the numbers of their end relations as vectors of
+          the shape (B, N, T). T is padded. Both dicts are empty for other scorings.
+        """
+        matrices, vectors = {}, {}
         for name, array in arrays.items():
-            shape = (*self.operands.query.shape[:3], array.shape[3])
-            self._add(result, name, jnp.broadcast_to(array, shape))
-        return result
+            array = jnp.broadcast_to(array, (*self.operands.query.shape[:3], array.shape[3]))
+            array = jnp.pad(array, ((0, 0), (0, self.padding), (0, 0), (0, 0)))
+            matrices[name] = array
+            for side in self._vector_sides(name):
+                end = array[..., 0 if side == BEFORE else -1]
+                vectors[name + SUFFIXES[side]] = jnp.moveaxis(end, 1, 2)
+        return matrices, vectors
 
     def vector_names(self, *, has_cotangent: bool) -> list[str]:
         """Return the names of the vectors in the result of `inputs`."""
@@ -67,14 +64,6 @@ class RelationArrays:
         """
         has_before = name == "relation_cotangent" and self.operands.dropout_words is not None
         return [side for side in self.sides if side == AFTER or has_before]
-
-    def _add(self, result: RelationInputs, name: str, array: Array) -> None:
-        """Add an array by relation to `result`, with the numbers of its ends as vectors."""
-        array = jnp.pad(array, ((0, 0), (0, self.padding), (0, 0), (0, 0)))
-        result.matrices[name] = array
-        for side in self._vector_sides(name):
-            end = array[..., 0 if side == BEFORE else -1]
-            result.vectors[name + SUFFIXES[side]] = jnp.moveaxis(end, 1, 2)
 
     def output_types(self, kernel: str) -> dict[str, jax.ShapeDtypeStruct]:
         """Return the types of the outputs by relation of a kernel, given its name."""
@@ -109,44 +98,77 @@ class RelationArrays:
     def _assemble_weights(
         self, outputs: Outputs, is_kept: Bool[Array, "B T N R"]
     ) -> Float[Array, "B T N R"]:
-        """Return the relation weights from the outputs of the forward kernel."""
-        operands, queries = self.operands, self.operands.query.shape[1]
-        if operands.dropout_words is not None:
-            is_kept &= relations.find_kept_entries(
-                operands.dropout_words, queries, operands.offset, self.scoring.clip_distance
-            )
-        return relations.assemble_weights(
-            outputs["band_scores"][:, :queries],
-            Ends(outputs["weight_before"], outputs.get("weight_after")),
-            outputs["logsumexp"],
-            is_kept,
-            multiplier=self.scoring.score_multiplier(None),
-            dropout_scale=operands.dropout_scale,
-        )
+        """Return the relation weights W from the outputs of the forward kernel.
+
+        Masked entries of `band_scores` have the score -1e30.
+        """
+        operands = self.operands
+        scores = outputs["band_scores"][:, : operands.query.shape[1]]
+        logsumexp = _as_column(outputs["logsumexp"], scores)
+        weights = jnp.exp2(scores * self.scoring.score_multiplier(None) - logsumexp)
+        if operands.dropout_words is not None and operands.dropout_scale is not None:
+            weights *= operands.dropout_scale[:, None]
+            is_kept &= self._find_kept_entries(operands.dropout_words)
+        ends = outputs["weight_before"], outputs.get("weight_after")
+        return _add_ends(weights, is_kept, ends)
 
     def _assemble_gradient(
         self, outputs: Outputs, is_written: Bool[Array, "B T N R"]
     ) -> Float[Array, "#B #T N R"]:
-        """Return the gradient of the relation products from the outputs of `query_gradient`."""
-        gradient = relations.assemble_product_gradient(
-            outputs["band_gradient"][:, : self.operands.query.shape[1]],
-            outputs.get("gradient_after"),
-            is_written,
-            self.scoring.scale,
-        )
+        """Return the gradient of the relation products from the outputs of `query_gradient`.
+
+        The gradient of relation 0 is 0, because its products are 0: see `relations`.
+        """
+        gradient = outputs["band_gradient"][:, : self.operands.query.shape[1]]
+        gradient = _add_ends(gradient, is_written, (None, outputs.get("gradient_after")))
+        gradient *= self.scoring.scale
         if self.operands.shares_relation_products:
             return gradient.sum(axis=(0, 1), keepdims=True)
         return gradient
 
     def _find_written_entries(self, schedule: TileSchedule, config: TileConfig) -> Array:
         """Return True for each query and relation whose key is in a visited tile."""
-        length = self.operands.query.shape[1]
+        query, key = self._indices()
         first, end = (
             jnp.repeat(bound * config.columns, config.block_rows // schedule.parts, axis=2)
             for bound in (schedule.start, schedule.end)
         )
-        return relations.find_written_entries(
-            (first[:, :, :length], end[:, :, :length]),
-            self.operands.offset,
-            self.scoring.clip_distance,
-        )
+        return (key >= _as_column(first, query)) & (key < _as_column(end, query))
+
+    def _find_kept_entries(self, dropout_words: UInt32[Array, "B N 3"]) -> Bool[Array, "B T N R"]:
+        """Return True for each query and relation whose key is not dropped."""
+        query, key = self._indices()
+        query_word, key_word, threshold = jnp.moveaxis(dropout_words, -1, 0)[:, :, None, :, None]
+        query_hash, query_shift = hash.hash_indices(query_word, query, shift=16)
+        key_hash, key_shift = hash.hash_indices(key_word, key, shift=8)
+        return hash.is_kept(query_hash ^ key_hash, query_shift + key_shift, threshold)
+
+    def _indices(self) -> tuple[Int[Array, "1 T 1 1"], Int[Array, "B T 1 R"]]:
+        """Return the index of each query, and of the key for each query and relation."""
+        k, offset = self.scoring.clip_distance, self.operands.offset
+        query = jnp.arange(self.operands.query.shape[1], dtype=jnp.int32)[None, :, None, None]
+        distance = jnp.arange(-k, k + 1, dtype=jnp.int32)[None, None, None, :]
+        return query, query + offset[:, None, None, None] + distance
+
+
+def _add_ends(
+    inner: Float[Array, "B T N R"],
+    is_written: Bool[Array, "B T N R"],
+    ends: tuple[Array | None, Array | None],
+) -> Float[Array, "B T N R"]:
+    """Return `inner` where it is written and 0 elsewhere, with the ends as the outer relations.
+
+    Args:
+      ends: Numbers of relation 0 and of relation 2k, shape (B, N, padded T). None stands for zeros.
+    """
+    relation = jnp.arange(inner.shape[-1])[None, None, None, :]
+    result = jnp.where(is_written, inner, 0)
+    for end, index in zip(ends, (0, inner.shape[-1] - 1), strict=True):
+        column = jnp.float32(0) if end is None else _as_column(end, inner)
+        result = jnp.where(relation == index, column, result)
+    return result
+
+
+def _as_column(vector: Array, rows: Array) -> Array:
+    """Rearrange (B, N, padded length) to (B, T, N, 1), where T is the length of `rows`."""
+    return jnp.moveaxis(vector[:, :, : rows.shape[1]], 1, 2)[..., None]

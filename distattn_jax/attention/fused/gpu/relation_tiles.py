@@ -14,27 +14,26 @@ import jax
 from distattn_jax.attention.fused.gpu import bands, mosaic
 from distattn_jax.attention.fused.gpu.kernel_body import Tile, WarpgroupContext
 from distattn_jax.attention.fused.relations import AFTER, BEFORE
-from distattn_jax.attention.fused.score_map import ScoreMap, read_lengths
+from distattn_jax.attention.fused.score_map import read_lengths
 
 SUFFIXES = {BEFORE: "_before", AFTER: "_after"}
 
 
 class RelationTile(NamedTuple):
-    """Relations of the entries of a tile.
+    """Relations of the entries of a tile, for a `RelationScoring`.
 
     Attributes:
       context: Data of the warpgroup.
       tile: Position and properties of the tile.
-      is_transposed: True if the rows are keys and the columns are queries.
-      clip_distance: The distance k at which relations are clipped.
-      offset: Position of query 0 minus the position of key 0.
     """
 
     context: WarpgroupContext
     tile: Tile
-    is_transposed: bool
-    clip_distance: int
-    offset: jax.Array
+
+    @property
+    def is_transposed(self) -> bool:
+        """True if the rows are keys and the columns are queries."""
+        return self.context.score_map.is_transposed
 
     def read(self, name: str) -> jax.Array:
         """Return a tile with the number of an array by relation for each entry."""
@@ -95,23 +94,16 @@ class RelationTile(NamedTuple):
 
     def _band(self) -> bands.Band:
         """Return the entries of the tile between the end relations."""
-        first = self.clip_distance - self.offset
+        clip_distance = self.context.score_map.scoring.clip_distance
+        first = clip_distance - read_lengths(self.context.scalars).offset
         if self.is_transposed:
             first += self.tile.row - self.tile.column
         else:
             first += self.tile.column - self.tile.row
-        return bands.Band(first, 2 * self.clip_distance, self.is_transposed)
-
-
-def view_relations(score_map: ScoreMap, context: WarpgroupContext, tile: Tile) -> RelationTile:
-    """Return the relations of the entries of a tile, for a `RelationScoring`."""
-    scoring: Any = score_map.scoring
-    offset = read_lengths(context.scalars).offset
-    return RelationTile(context, tile, score_map.is_transposed, scoring.clip_distance, offset)
+        return bands.Band(first, 2 * clip_distance, self.is_transposed)
 
 
 def initial_products(
-    score_map: ScoreMap,
     context: WarpgroupContext,
     tile: Tile,
     *,
@@ -127,12 +119,12 @@ def initial_products(
       initial_gradient: Tile that is added to the second tile, which must be requested. None adds
         nothing.
     """
-    scoring = score_map.scoring
+    scoring = context.score_map.scoring
     is_present = {"relation_products": scoring.has_relation_products}
     if with_cotangent:
         is_present["relation_cotangent"] = scoring.has_relation_weights
     initial: dict[str, Any] = {
-        name: view_relations(score_map, context, tile).read(name) if present else None
+        name: RelationTile(context, tile).read(name) if present else None
         for name, present in is_present.items()
     }
     if initial_gradient is not None:

@@ -12,6 +12,7 @@ import jax.numpy as jnp
 from distattn_jax.attention.fused.gpu import mosaic
 from distattn_jax.attention.fused.gpu.kernel_body import KernelBody, KernelInputs
 from distattn_jax.attention.fused.gpu.tile_configs import TileConfig
+from distattn_jax.attention.fused.kernel_calls import KernelCall
 
 ALIGNMENT = 1024  # bytes: Mosaic GPU rounds up the size of each buffer to a multiple
 BARRIER_BYTES = 8
@@ -45,6 +46,28 @@ class SharedMemory(NamedTuple):
     outputs: dict[str, Any]
     operand_scratch: Any
     scratch: dict[str, Any]
+
+
+class Kernel(NamedTuple):
+    """Everything that all warpgroups of a kernel share.
+
+    Attributes:
+      call: Name, score map and schedule of the kernel.
+      body: Computation of the kernel.
+      config: Tile sizes, number of warpgroups and number of pipeline stages.
+      origin: Index of the main diagonal: see `run_tile_loop`.
+      inputs: References to the inputs in global memory.
+      outputs: References to the outputs in global memory, by name.
+      memory: Buffers and barriers in shared memory.
+    """
+
+    call: KernelCall
+    body: KernelBody
+    config: TileConfig
+    origin: int
+    inputs: KernelInputs
+    outputs: dict[str, Any]
+    memory: SharedMemory
 
 
 class KernelTypes(NamedTuple):

@@ -10,15 +10,8 @@ import jax.experimental.pallas.mosaic_gpu as plgpu
 from jax import lax
 
 from distattn_jax.attention.fused.gpu import mosaic, registers
-from distattn_jax.attention.fused.gpu.kernel_body import (
-    GridIndex,
-    KernelBody,
-    KernelInputs,
-    Tile,
-    WarpgroupContext,
-)
-from distattn_jax.attention.fused.gpu.shared_memory import VECTORS, SharedMemory
-from distattn_jax.attention.fused.gpu.tile_configs import TileConfig
+from distattn_jax.attention.fused.gpu.kernel_body import GridIndex, Tile, WarpgroupContext
+from distattn_jax.attention.fused.gpu.shared_memory import VECTORS, Kernel
 from distattn_jax.attention.fused.gpu.tile_copies import (
     index_part,
     read_bounds,
@@ -26,29 +19,8 @@ from distattn_jax.attention.fused.gpu.tile_copies import (
     read_scalar,
     slice_rows,
 )
-from distattn_jax.attention.fused.tile_runs import TileKind, TileSchedule
-
-
-class Kernel(NamedTuple):
-    """Everything that all warpgroups of a kernel share.
-
-    Attributes:
-      body: Computation of the kernel.
-      schedule: Tiles that each block of rows visits.
-      config: Tile sizes, number of warpgroups and number of pipeline stages.
-      origin: Index of the main diagonal: see `run_tile_loop`.
-      inputs: References to the inputs in global memory.
-      outputs: References to the outputs in global memory, by name.
-      memory: Buffers and barriers in shared memory.
-    """
-
-    body: KernelBody
-    schedule: TileSchedule
-    config: TileConfig
-    origin: int
-    inputs: KernelInputs
-    outputs: dict[str, Any]
-    memory: SharedMemory
+from distattn_jax.attention.fused.score_map import Scalars
+from distattn_jax.attention.fused.tile_runs import TileKind
 
 
 class BlockNumbers(NamedTuple):
@@ -64,20 +36,20 @@ class BlockNumbers(NamedTuple):
     bounds: tuple[jax.Array, jax.Array]
     starts: list[jax.Array]
     end: jax.Array
-    scalars: dict[str, tuple[jax.Array, ...]]
+    scalars: Scalars
 
 
 def read_numbers(kernel: Kernel, warpgroup: jax.Array, grid_index: GridIndex) -> BlockNumbers:
     """Read all numbers of a block that a warpgroup needs, so that it waits for them only once."""
-    schedule, inputs = kernel.schedule, kernel.inputs
-    read_run = functools.partial(read_run_of_part, inputs, grid_index, schedule, warpgroup)
+    schedule = kernel.call.schedule
+    read_run = functools.partial(read_run_of_part, kernel, grid_index, warpgroup)
     return BlockNumbers(
-        bounds=read_bounds(inputs, grid_index, schedule),
+        bounds=read_bounds(kernel, grid_index),
         starts=[read_run(runs[0])[0] for _, runs in schedule.loops],
         end=read_run(len(schedule.kinds) - 1)[1],
         scalars={
             name: tuple(read_scalar(ref, grid_index[:2], i) for i in range(ref.shape[-1]))
-            for name, ref in inputs.scalars.items()
+            for name, ref in kernel.inputs.scalars.items()
         },
     )
 
@@ -86,7 +58,7 @@ def make_context(
     kernel: Kernel,
     grid_index: GridIndex,
     warpgroup: jax.Array,
-    scalars: dict[str, tuple[jax.Array, ...]],
+    scalars: Scalars,
     buffer: Any,
     row: jax.Array,
 ) -> WarpgroupContext:
@@ -100,13 +72,14 @@ def make_context(
         plgpu.barrier_wait(barrier.at[buffer])
     buffers = {name: ref.at[buffer] for name, ref in memory.resident.items()}
     scratch = memory.operand_scratch
-    part = index_part(grid_index, kernel.schedule, warpgroup)
+    part = index_part(kernel, grid_index, warpgroup)
 
     def global_rows(name, start, length):
         ref = inputs.gathered[name] if name in inputs.gathered else outputs[name]
         return slice_rows(ref, grid_index, start, length)
 
     return WarpgroupContext(
+        score_map=kernel.call.score_map,
         row=row,
         resident={
             name: mosaic.load_operand(ref) if name in kernel.config.held else ref

@@ -11,11 +11,15 @@ import jax.numpy as jnp
 from jax import lax
 
 from distattn_jax.attention.fused.gpu.kernel_body import GridIndex, count_leading_rows
-from distattn_jax.attention.fused.gpu.shared_memory import VECTORS, count_reused_blocks
-from distattn_jax.attention.fused.gpu.tile_configs import TileConfig
+from distattn_jax.attention.fused.gpu.shared_memory import VECTORS, Kernel, count_reused_blocks
 
 
-def copy_tiles(refs, memory, grid_index, bounds, schedule, config, origin, iteration) -> jax.Array:
+def copy_tiles(
+    kernel: Kernel,
+    grid_index: GridIndex,
+    bounds: tuple[jax.Array, jax.Array],
+    iteration: jax.Array,
+) -> jax.Array:
     """Copy the tiles of all runs of a block into the ring buffer.
 
     Args:
@@ -25,7 +29,9 @@ def copy_tiles(refs, memory, grid_index, bounds, schedule, config, origin, itera
     Returns:
       The number of tiles that were copied for this and earlier blocks.
     """
-    read_run = functools.partial(read_run_of_part, refs, grid_index, schedule, 0)
+    call, _, config, origin, refs, _, memory = kernel
+    schedule = call.schedule
+    read_run = functools.partial(read_run_of_part, kernel, grid_index, 0)
     block_row = grid_index.block * config.block_rows
     reused_blocks = count_reused_blocks(refs, config)
     vectors = [name for name in memory.ring if name not in memory.full]
@@ -74,7 +80,8 @@ def copy_tiles(refs, memory, grid_index, bounds, schedule, config, origin, itera
             if name not in reused_blocks:
                 sources[name] = slice_rows(ref, grid_index, first_row, config.block_rows)
         for name, ref in refs.entries.items():
-            sources[name] = _slice_tile(ref, grid_index, first_row, column, config)
+            rows, columns = pl.ds(first_row, config.block_rows), pl.ds(column, config.columns)
+            sources[name] = ref.at[*_shared_index(ref, grid_index), rows, columns]
         for name, source in sources.items():
             if name not in vectors:
                 wait_until_free(name)
@@ -110,25 +117,26 @@ def copy_tiles(refs, memory, grid_index, bounds, schedule, config, origin, itera
     return iteration
 
 
-def index_part(grid_index, schedule, warpgroup) -> tuple[jax.Array, ...]:
+def index_part(kernel, grid_index, warpgroup) -> tuple[jax.Array, ...]:
     """Return the indices of example, head and part that a warpgroup computes."""
-    example, head, block, _ = grid_index
-    return example, head, block if schedule.parts == 1 else block * schedule.parts + warpgroup
+    (example, head, block, _), parts = grid_index, kernel.call.schedule.parts
+    return example, head, block if parts == 1 else block * parts + warpgroup
 
 
-def read_run_of_part(refs, grid_index, schedule, warpgroup, run) -> list[jax.Array]:
+def read_run_of_part(kernel, grid_index, warpgroup, run) -> list[jax.Array]:
     """Return the first tile and the end of a run of a warpgroup."""
-    part = index_part(grid_index, schedule, warpgroup)
-    return [read_scalar(refs.runs, (*part, run), i) for i in (0, 1)]
+    part = index_part(kernel, grid_index, warpgroup)
+    return [read_scalar(kernel.inputs.runs, (*part, run), i) for i in (0, 1)]
 
 
-def read_bounds(refs, grid_index, schedule) -> tuple[jax.Array, jax.Array]:
+def read_bounds(kernel, grid_index) -> tuple[jax.Array, jax.Array]:
     """Return the first tile that a block visits, and its last tile plus 1.
 
     The result is meaningless if the tiles are not in the order of their columns. If a block has
     several parts, the bounds follow the last run.
     """
-    read_run = functools.partial(read_run_of_part, refs, grid_index, schedule, 0)
+    schedule = kernel.call.schedule
+    read_run = functools.partial(read_run_of_part, kernel, grid_index, 0)
     last = read_run(len(schedule.kinds) - (schedule.parts == 1))
     return (read_run(0) if schedule.parts == 1 else last)[0], last[1]
 
@@ -183,18 +191,6 @@ def slice_rows(ref: Any, grid_index: GridIndex, start: jax.Array, length: int) -
     if group_size > 1:
         head = lax.div(head, group_size)
     return ref.at[0 if ref.shape[0] == 1 else example, pl.ds(start, length), head]
-
-
-def _slice_tile(
-    ref: Any,
-    grid_index: GridIndex,
-    row: jax.Array,
-    column: jax.Array,
-    config: TileConfig,
-) -> Any:
-    """Return a reference to the tiles of all warpgroups in an array of `KernelInputs.entries`."""
-    rows = pl.ds(row, config.block_rows)
-    return ref.at[*_shared_index(ref, grid_index), rows, pl.ds(column, config.columns)]
 
 
 def _shared_index(ref: Any, grid_index: GridIndex) -> tuple[Any, Any]:

@@ -39,6 +39,7 @@ from distattn_jax.attention.fused.gpu import mosaic, registers
 from distattn_jax.attention.fused.gpu.kernel_body import GridIndex, KernelBody, KernelInputs
 from distattn_jax.attention.fused.gpu.shared_memory import (
     VECTORS,
+    Kernel,
     SharedMemory,
     allocate,
     collect_types,
@@ -46,7 +47,6 @@ from distattn_jax.attention.fused.gpu.shared_memory import (
 )
 from distattn_jax.attention.fused.gpu.tile_access import (
     BlockNumbers,
-    Kernel,
     make_context,
     make_tile,
     read_numbers,
@@ -59,7 +59,7 @@ from distattn_jax.attention.fused.gpu.tile_copies import (
     slice_rows,
     visit_tiles,
 )
-from distattn_jax.attention.fused.tile_runs import TileSchedule
+from distattn_jax.attention.fused.kernel_calls import KernelCall
 
 # Registers per thread. An SM has 64K registers: the memory warpgroup leaves most to the others.
 COMPUTE_REGISTERS = {1: 240, 2: 240, 3: 160, 4: 112}  # by the number of compute warpgroups
@@ -67,24 +67,22 @@ MEMORY_REGISTERS = 24
 
 
 def run_tile_loop(
+    call: KernelCall,
     body: KernelBody,
     inputs: KernelInputs,
     output_types: dict[str, jax.ShapeDtypeStruct],
-    schedule: TileSchedule,
     config: TileConfig,
-    name: str,
     origin: int,
 ) -> dict[str, jax.Array]:
     """Run a kernel over all blocks of all heads, and return its outputs by name.
 
     Args:
-      name: Name of the kernel in profiles.
       origin: Index of the main diagonal (row = column) among the diagonals of the score map. The
         first diagonals belong to entries right of the main diagonal, so that `origin` is at least
         the number of columns of the map. `inputs.diagonals` is indexed by diagonal, and so is
         `inputs.resident` of a kernel with moving rows.
     """
-    batch, heads = inputs.runs.shape[:2]
+    schedule, (batch, heads) = call.schedule, inputs.runs.shape[:2]
     blocks = batch * heads * schedule.blocks
     thread_blocks = count_thread_blocks(config, blocks)
     is_loop = thread_blocks < blocks  # True if thread blocks compute several blocks of rows
@@ -96,7 +94,7 @@ def run_tile_loop(
     types = collect_types(body, inputs, output_types)
 
     def kernel(refs: KernelInputs, outputs: dict[str, Any], memory: SharedMemory):
-        shared = Kernel(body, schedule, config, origin, refs, outputs, memory)
+        shared = Kernel(call, body, config, origin, refs, outputs, memory)
         thread_block, warpgroup = (lax.axis_index(axis) for axis in ("thread_block", "warpgroup"))
         is_in_last_round = lax.rem(thread_block + rounds * rotation, thread_blocks) < rest
         count = rounds + is_in_last_round.astype(jnp.int32)
@@ -151,13 +149,11 @@ def run_tile_loop(
         def _():
             plgpu.set_max_registers(MEMORY_REGISTERS, action="decrease")
             visit_blocks(
-                lambda grid_index: read_bounds(refs, grid_index, schedule),
-                lambda i, bounds, iteration: copy_tiles(
-                    refs, memory, locate(i), bounds, schedule, config, origin, iteration
-                ),
+                lambda grid_index: read_bounds(shared, grid_index),
+                lambda i, bounds, iteration: copy_tiles(shared, locate(i), bounds, iteration),
             )
 
-    kernel.__name__ = name
+    kernel.__name__ = call.name  # in profiles
     run = plgpu.kernel(
         kernel,
         out_type=output_types,
@@ -202,8 +198,9 @@ def _compute_tiles(
       The number of tiles that the warpgroup has computed or skipped in this and earlier blocks, and
       the outputs of the warpgroup by name.
     """
-    body, schedule, config, origin, inputs, _, memory = kernel
-    read_run = functools.partial(read_run_of_part, inputs, grid_index, schedule, warpgroup)
+    call, body, config, origin, inputs, _, memory = kernel
+    schedule = call.schedule
+    read_run = functools.partial(read_run_of_part, kernel, grid_index, warpgroup)
     row = grid_index.block * config.block_rows + warpgroup * config.rows
     buffer = slot * config.warpgroups + warpgroup
     (first, last), starts, end, scalars = numbers
@@ -250,10 +247,7 @@ def _compute_tiles(
 
         if schedule.is_in_column_order:  # A loop ends where the next begins.
             state = lax.fori_loop(
-                start,
-                end,
-                lambda index, state, step=step: step(index, index + shift, state),
-                state,
+                start, end, lambda index, state, step=step: step(index, index + shift, state), state
             )
         else:
             iteration, state = visit_tiles(read_run, runs, step, iteration, state)

@@ -14,17 +14,10 @@ from distattn_jax import hash
 from distattn_jax.attention.fused.distance_functions import Distances
 from distattn_jax.attention.fused.gpu import mosaic, registers
 from distattn_jax.attention.fused.gpu.kernel_body import Tile, WarpgroupContext
-from distattn_jax.attention.fused.score_map import (
-    ScoreMap,
-    TileView,
-    read_coefficients,
-    read_lengths,
-)
-from distattn_jax.attention.fused.scoring import Scoring, TableEntries
+from distattn_jax.attention.fused.score_map import TileView, read_coefficients, read_lengths
 
 
 def view_tile(
-    score_map: ScoreMap,
     context: WarpgroupContext,
     tile: Tile,
     products: jax.Array,
@@ -41,14 +34,14 @@ def view_tile(
         tiles. It may then have to multiply the weights by a derivative: see
         `TileScores.log_derivative`.
     """
-    scoring = score_map.scoring
+    scoring = context.score_map.scoring
     coefficients = read_coefficients(context.scalars)
     positions = scoring.read_positions(
-        lambda: _tile_distances(score_map, context, tile),
-        lambda: _table_entries(scoring, tile),
+        lambda: _tile_distances(context, tile),
+        tile.load_diagonals,
         is_far=tile.kind.is_far,
     )
-    visible = view_visibility(score_map, context, tile)
+    visible = view_visibility(context, tile)
     tile_scores = None
     if tile.kind.is_far and not needs_weights:
         tile_scores = scoring.score_derivatives(products, coefficients)
@@ -57,11 +50,11 @@ def view_tile(
     return TileView(scoring, tile_scores, positions, visible, coefficients)
 
 
-def kept_by_dropout(score_map: ScoreMap, context: WarpgroupContext, tile: Tile) -> jax.Array:
+def kept_by_dropout(context: WarpgroupContext, tile: Tile) -> jax.Array:
     """Return a mask that is True for the entries of a tile that dropout keeps."""
     query_word, key_word, threshold = context.scalars["dropout_words"]
     rows, columns = (query_word, 16), (key_word, 8)
-    if score_map.is_transposed:
+    if context.score_map.is_transposed:
         rows, columns = columns, rows
     row_hash, row_shift = hash.hash_indices(
         rows[0], mosaic.row_indices(tile.shape[0]) + tile.row, shift=rows[1]
@@ -81,22 +74,12 @@ def kept_by_dropout(score_map: ScoreMap, context: WarpgroupContext, tile: Tile) 
     return hash.is_kept(row_hash ^ column_hash, row_shift + column_shift, threshold)
 
 
-def _table_entries(scoring: Scoring, tile: Tile) -> TableEntries:
-    """Return functions that load the numbers of a tile from the tables of a kernel."""
-    return TableEntries(
-        value=functools.partial(tile.load_diagonals, "table"),
-        derivatives=tuple(
-            functools.partial(tile.load_diagonals, name) for name in scoring.gradient_names
-        ),
-    )
-
-
-def view_visibility(score_map: ScoreMap, context: WarpgroupContext, tile: Tile) -> jax.Array | None:
+def view_visibility(context: WarpgroupContext, tile: Tile) -> jax.Array | None:
     """Return a mask that is True for visible entries, or None if all entries are visible."""
-    return _visible_entries(score_map, context, tile) if tile.kind.is_masked else None
+    return _visible_entries(context, tile) if tile.kind.is_masked else None
 
 
-def _visible_entries(score_map: ScoreMap, context: WarpgroupContext, tile: Tile) -> jax.Array:
+def _visible_entries(context: WarpgroupContext, tile: Tile) -> jax.Array:
     """Return a mask that is True for the visible entries of a tile.
 
     Padded queries are not masked. The forward kernel sets their outputs to 0, and their logsumexp
@@ -104,8 +87,8 @@ def _visible_entries(score_map: ScoreMap, context: WarpgroupContext, tile: Tile)
     keys are not masked: the kernels set their outputs to 0. Moving rows are masked.
     """
     conditions = []
-    if score_map.has_moving_rows:
-        if score_map.has_key_mask:
+    if context.score_map.has_moving_rows:
+        if context.score_map.has_key_mask:
             conditions.append(
                 mosaic.expand_per_row(tile.load_row_vector("key_mask") > 0, tile.shape)
             )
@@ -113,41 +96,35 @@ def _visible_entries(score_map: ScoreMap, context: WarpgroupContext, tile: Tile)
             rows = mosaic.row_indices(tile.shape[0]) + tile.row
             is_key = (rows >= 0) & (rows < read_lengths(context.scalars).key)
             conditions.append(mosaic.expand_per_row(is_key, tile.shape))
-    elif not score_map.is_transposed:
-        if score_map.has_key_mask:
+    elif not context.score_map.is_transposed:
+        if context.score_map.has_key_mask:
             key_mask = mosaic.expand_per_column(tile.load_vector("key_mask"), tile.shape)
             conditions.append(key_mask > 0)
         else:
             columns = mosaic.expand_per_column(mosaic.column_indices(tile.shape[1]), tile.shape)
             conditions.append(columns < read_lengths(context.scalars).key - tile.column)
-    left, right = score_map.window
-    if left is not None or right is not None:
-        relative_positions = _relative_positions(score_map, context, tile)
-        if left is not None:
-            conditions.append(relative_positions <= left)
-        if right is not None:
-            conditions.append(relative_positions >= -right)
-    if score_map.has_segments:
-        if score_map.has_moving_rows:
+    conditions += context.score_map.window.compare(lambda: _relative_positions(context, tile))
+    if context.score_map.has_segments:
+        if context.score_map.has_moving_rows:
             row_segments = tile.load_row_vector("row_segments")
         else:
             row_segments = context.vectors["row_segments"]
         rows = mosaic.expand_per_row(row_segments, tile.shape)
         columns = mosaic.expand_per_column(tile.load_vector("column_segments"), tile.shape)
         conditions.append(rows == columns)
-    if score_map.has_mask:
+    if context.score_map.has_mask:
         conditions.append(tile.load_entries("mask") != 0)
     return functools.reduce(operator.and_, conditions)
 
 
-def _relative_positions(score_map: ScoreMap, context: WarpgroupContext, tile: Tile) -> jax.Array:
+def _relative_positions(context: WarpgroupContext, tile: Tile) -> jax.Array:
     """Return (position of query - position of key) for each entry of a tile, as float32.
 
     Integers are exact in float32 up to 2²⁴.
     """
     rows, columns = mosaic.row_indices(tile.shape[0]), mosaic.column_indices(tile.shape[1])
     offset = read_lengths(context.scalars).offset
-    if score_map.is_transposed:
+    if context.score_map.is_transposed:
         rows, columns = tile.column + offset - tile.row - rows, columns
     else:
         rows, columns = tile.row + offset - tile.column + rows, -columns
@@ -155,15 +132,13 @@ def _relative_positions(score_map: ScoreMap, context: WarpgroupContext, tile: Ti
     return mosaic.expand_per_row(rows, tile.shape) + mosaic.expand_per_column(columns, tile.shape)
 
 
-def _tile_distances(score_map: ScoreMap, context: WarpgroupContext, tile: Tile) -> Distances:
+def _tile_distances(context: WarpgroupContext, tile: Tile) -> Distances:
     """Return the distances |i - j| of a tile, and f if a table contains it."""
     stored = None
     if "function" in tile.ring_names:
         stored = functools.partial(tile.load_diagonals, "function")
     return Distances(
-        entries=lambda: registers.share_diagonals(
-            jnp.abs(_relative_positions(score_map, context, tile))
-        ),
+        entries=lambda: registers.share_diagonals(jnp.abs(_relative_positions(context, tile))),
         share_diagonals=registers.share_diagonals,
         stored=stored,
     )

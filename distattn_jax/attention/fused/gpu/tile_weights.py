@@ -9,12 +9,7 @@ import jax.numpy as jnp
 from distattn_jax.attention.fused.gpu import mosaic
 from distattn_jax.attention.fused.gpu.kernel_body import Tile, WarpgroupContext
 from distattn_jax.attention.fused.gpu.tile_view import kept_by_dropout, view_visibility
-from distattn_jax.attention.fused.score_map import (
-    ScoreMap,
-    TileView,
-    read_dropout_scale,
-    read_lengths,
-)
+from distattn_jax.attention.fused.score_map import TileView, read_dropout_scale, read_lengths
 
 Shape = tuple[int, int]  # rows and columns of a tile
 
@@ -24,16 +19,15 @@ def compute_weights(view: TileView, logarithm: jax.Array) -> jax.Array:
     return jnp.exp2(view.scores * view.score_multiplier - logarithm)
 
 
-def weigh_zero_scores(score_map: ScoreMap, context: WarpgroupContext, tile: Tile) -> jax.Array:
+def weigh_zero_scores(context: WarpgroupContext, tile: Tile) -> jax.Array:
     """Return 2^-logsumexp for each visible entry, in a tile whose columns are queries."""
-    visible = view_visibility(score_map, context, tile)
+    visible = view_visibility(context, tile)
     logsumexp = mosaic.expand_per_column(tile.load_vector("logsumexp"), tile.shape)
     weights = jnp.exp2(-logsumexp)
     return weights if visible is None else jnp.where(visible, weights, 0.0)
 
 
 def compute_score_gradient(
-    score_map: ScoreMap,
     context: WarpgroupContext,
     tile: Tile,
     weights: jax.Array,
@@ -56,8 +50,8 @@ def compute_score_gradient(
         None adds nothing.
       factor: Number by which the gradient is multiplied. None means 1.
     """
-    weight_gradient = drop(score_map, context, tile, weight_gradient)
-    if score_map.has_dropout:
+    weight_gradient = drop(context, tile, weight_gradient)
+    if context.score_map.has_dropout:
         weight_gradient *= read_dropout_scale(context.scalars)
     if factor is not None:
         weight_gradient *= factor
@@ -67,10 +61,7 @@ def compute_score_gradient(
 
 
 def add_vectors(
-    entries: jax.Array | None,
-    per_row: jax.Array | None,
-    per_column: jax.Array | None,
-    shape: Shape,
+    entries: jax.Array | None, per_row: jax.Array | None, per_column: jax.Array | None, shape: Shape
 ) -> jax.Array:
     """Return the sum of a tile, a per-row vector and a per-column vector.
 
@@ -84,20 +75,15 @@ def add_vectors(
     return functools.reduce(operator.add, terms)
 
 
-def drop(
-    score_map: ScoreMap,
-    context: WarpgroupContext,
-    tile: Tile,
-    entries: jax.Array,
-) -> jax.Array:
+def drop(context: WarpgroupContext, tile: Tile, entries: jax.Array) -> jax.Array:
     """Set the entries that dropout drops to 0. Kept entries are not scaled."""
-    if not score_map.has_dropout:
+    if not context.score_map.has_dropout:
         return entries
-    return jnp.where(kept_by_dropout(score_map, context, tile), entries, 0.0)
+    return jnp.where(kept_by_dropout(context, tile), entries, 0.0)
 
 
-def is_visible_key(score_map: ScoreMap, context: WarpgroupContext, rows: int) -> jax.Array:
+def is_visible_key(context: WarpgroupContext, rows: int) -> jax.Array:
     """Return a mask that is True for each row whose key is neither masked nor padding."""
-    if score_map.has_key_mask:
+    if context.score_map.has_key_mask:
         return context.vectors["key_mask"] > 0
     return mosaic.row_indices(rows) < read_lengths(context.scalars).key - context.row

@@ -17,21 +17,12 @@ position vectors R: see `position_tiles`.
 
 import jax.numpy as jnp
 
-from distattn_jax.attention.fused.gpu import mosaic
+from distattn_jax.attention.fused.gpu import mosaic, tile_weights
 from distattn_jax.attention.fused.gpu.kernel_body import KernelBody
-from distattn_jax.attention.fused.gpu.position_tiles import (
-    multiply_score_operands,
-    scratch_buffers,
-)
-from distattn_jax.attention.fused.gpu.relation_tiles import name_ends, view_relations
+from distattn_jax.attention.fused.gpu.position_tiles import multiply_score_operands, scratch_buffers
+from distattn_jax.attention.fused.gpu.relation_tiles import RelationTile, name_ends
 from distattn_jax.attention.fused.gpu.tile_view import view_tile, view_visibility
-from distattn_jax.attention.fused.gpu.tile_weights import (
-    Shape,
-    compute_weights,
-    drop,
-    is_visible_key,
-    weigh_zero_scores,
-)
+from distattn_jax.attention.fused.gpu.tile_weights import Shape
 from distattn_jax.attention.fused.kernel_calls import KernelCall
 from distattn_jax.attention.fused.operands import EMPTY_LOGSUMEXP
 from distattn_jax.attention.fused.relations import end_sides
@@ -74,7 +65,7 @@ def forward(call: KernelCall, shape: Shape) -> KernelBody:
     def weigh_zeros(context, tile, maximum):
         """Do the same as `weigh` for a tile whose scores are treated as 0."""
         tile.skip("key")
-        visible = view_visibility(score_map, context, tile)
+        visible = view_visibility(context, tile)
         if visible is None:
             new_maximum = jnp.maximum(maximum, 0.0)
             weight = jnp.exp2(-new_maximum)
@@ -91,16 +82,16 @@ def forward(call: KernelCall, shape: Shape) -> KernelBody:
         if tile.kind.is_zero:
             return weigh_zeros(context, tile, maximum)
         products = multiply_score_operands(
-            score_map, context, tile, (context.resident["query"], tile.wait("key"))
+            context, tile, (context.resident["query"], tile.wait("key"))
         )
         tile.release("key")
-        view = view_tile(score_map, context, tile, products)
+        view = view_tile(context, tile, products)
         if has_weights:  # before the weights replace the scores in the registers
-            view_relations(score_map, context, tile).write("band_scores", view.scores)
+            RelationTile(context, tile).write("band_scores", view.scores)
         new_maximum = maximum
         if not tile.kind.has_small_scores:
             new_maximum = jnp.maximum(maximum, view.scores.max(axis=1) * view.score_multiplier)
-        weights = compute_weights(view, mosaic.expand_per_row(new_maximum, tile.shape))
+        weights = tile_weights.compute_weights(view, mosaic.expand_per_row(new_maximum, tile.shape))
         if view.visible is not None:
             weights = jnp.where(view.visible, weights, 0.0)
         return new_maximum, weights, mosaic.sum_rows(weights)
@@ -114,10 +105,10 @@ def forward(call: KernelCall, shape: Shape) -> KernelBody:
             total *= mosaic.expand_per_row(correction, total.shape)
             ends = [end * correction for end in ends]
         weight_sum += row_sum
-        weights = drop(score_map, context, tile, weights)
+        weights = tile_weights.drop(context, tile, weights)
         if has_weights:
             kept_sum = mosaic.sum_rows(weights) if score_map.has_dropout else row_sum
-            ends = view_relations(score_map, context, tile).add_ends(ends, sides, weights, kept_sum)
+            ends = RelationTile(context, tile).add_ends(ends, sides, weights, kept_sum)
         value = tile.wait("value")
         (total,) = mosaic.accumulate_products(
             (total,), ((weights, value),), scratch=context.operand_scratch
@@ -164,18 +155,18 @@ def received(call: KernelCall, shape: Shape) -> KernelBody:
     def step(context, tile, state):
         if tile.kind.is_zero:
             tile.skip("query")
-            weights = weigh_zero_scores(score_map, context, tile)
+            weights = tile_weights.weigh_zero_scores(context, tile)
             return state + mosaic.sum_rows(weights)
         products = multiply_score_operands(
-            score_map, context, tile, (context.resident["key"], tile.wait("query"))
+            context, tile, (context.resident["key"], tile.wait("query"))
         )
         tile.release("query")
-        view = view_tile(score_map, context, tile, products)
+        view = view_tile(context, tile, products)
         logsumexp = mosaic.expand_per_column(tile.load_vector("logsumexp"), tile.shape)
-        return state + compute_weights(view, logsumexp).sum(axis=1)
+        return state + tile_weights.compute_weights(view, logsumexp).sum(axis=1)
 
     def finish(context, state):
-        is_visible = is_visible_key(score_map, context, shape[0])
+        is_visible = tile_weights.is_visible_key(context, shape[0])
         return {"received": jnp.where(is_visible, state, 0.0)}
 
     buffers = scratch_buffers(score_map)
@@ -203,7 +194,7 @@ def attention_given(call: KernelCall, shape: Shape) -> KernelBody:
 
     def step_of_zero_scores(context, tile, state):
         tile.skip("key")
-        visible = view_visibility(score_map, context, tile)
+        visible = view_visibility(context, tile)
         cotangent = mosaic.expand_per_column(tile.load_vector("received_cotangent"), tile.shape)
         weight = jnp.exp2(-context.vectors["logsumexp"])
         given = cotangent * mosaic.expand_per_row(weight, tile.shape)
@@ -214,13 +205,13 @@ def attention_given(call: KernelCall, shape: Shape) -> KernelBody:
         if tile.kind.is_zero:
             return step_of_zero_scores(context, tile, state)
         products = multiply_score_operands(
-            score_map, context, tile, (context.resident["query"], tile.wait("key"))
+            context, tile, (context.resident["query"], tile.wait("key"))
         )
         tile.release("key")
-        view = view_tile(score_map, context, tile, products)
+        view = view_tile(context, tile, products)
         logsumexp = mosaic.expand_per_row(context.vectors["logsumexp"], tile.shape)
         cotangent = mosaic.expand_per_column(tile.load_vector("received_cotangent"), tile.shape)
-        return state + (compute_weights(view, logsumexp) * cotangent).sum(axis=1)
+        return state + (tile_weights.compute_weights(view, logsumexp) * cotangent).sum(axis=1)
 
     def finish(context, state):
         return {"attention_given": state}

@@ -70,15 +70,15 @@ def keep_distances(
 
     def step(context: BlockContext, tile: Tile) -> None:
         if not (tile.kind.is_far or tile.kind.is_zero):
-            _store(score_map, context, tile)
+            _store(context, tile)
         body.step(context, tile)
 
     return body._replace(initialize=initialize, step=step, kept={**body.kept, **kept})
 
 
-def read_distances(score_map: ScoreMap, context: BlockContext, tile: Tile) -> Distances:
+def read_distances(context: BlockContext, tile: Tile) -> Distances:
     """Return functions that load f and the distances of a tile, or compute what is not stored."""
-    distances, kept = view_distances(score_map, context, tile), context.kept
+    distances, kept = view_distances(context, tile), context.kept
     if "f" not in kept:
         return distances
     slot = _find_slot(context, tile)
@@ -88,7 +88,7 @@ def read_distances(score_map: ScoreMap, context: BlockContext, tile: Tile) -> Di
     return distances._replace(entries=lambda: kept["distances"][slot])
 
 
-def _store(score_map: ScoreMap, context: BlockContext, tile: Tile) -> None:
+def _store(context: BlockContext, tile: Tile) -> None:
     """Store f for a tile, unless its slot contains the same tile."""
     coefficients: Any = read_coefficients(context.scalars)
     slot, stored = _find_slot(context, tile), context.kept["arguments"]
@@ -97,8 +97,8 @@ def _store(score_map: ScoreMap, context: BlockContext, tile: Tile) -> None:
 
     @pl.when(functools.reduce(operator.or_, is_different))
     def _() -> None:
-        scoring: Any = score_map.scoring
-        distances = view_distances(score_map, context, tile)
+        scoring: Any = context.score_map.scoring
+        distances = view_distances(context, tile)
         context.kept["f"][slot] = scoring.evaluate(distances, coefficients)
         if "distances" in context.kept:
             context.kept["distances"][slot] = distances.entries()
@@ -120,7 +120,7 @@ def _relative_position(context: BlockContext, tile: Tile) -> jax.Array:
     return position.astype(jnp.float32)
 
 
-def view_distances(score_map: ScoreMap, context: BlockContext, tile: Tile) -> Distances:
+def view_distances(context: BlockContext, tile: Tile) -> Distances:
     """Return functions that compute the distances |i - j| of a tile, and reciprocals.
 
     For 16-bit inputs, reciprocals are estimated instead of computed to the precision of float32.
@@ -133,7 +133,7 @@ def view_distances(score_map: ScoreMap, context: BlockContext, tile: Tile) -> Di
         )
         return jnp.abs((queries + first) - keys)
 
-    if not score_map.is_16_bit:
+    if not context.score_map.is_16_bit:
         return Distances(compute_distances)
     return Distances(compute_distances, reciprocal=_estimate_reciprocal)
 

@@ -13,29 +13,12 @@ import jax
 import jax.numpy as jnp
 
 from distattn_jax.attention.fused.kernel_calls import KernelCall
-from distattn_jax.attention.fused.score_map import (
-    compute_gradient_multiplier,
-    read_dropout_scale,
-)
+from distattn_jax.attention.fused.score_map import compute_gradient_multiplier, read_dropout_scale
+from distattn_jax.attention.fused.tpu import relation_tiles, tile_weights
 from distattn_jax.attention.fused.tpu.kernel_body import BlockContext, KernelBody, Shape, Tile
 from distattn_jax.attention.fused.tpu.position_tiles import add_gradients
 from distattn_jax.attention.fused.tpu.registers import LANES, multiply
-from distattn_jax.attention.fused.tpu.relation_tiles import (
-    GRADIENT,
-    add_gradient,
-    finish_gradient,
-    gradient_scratch,
-    read_relations,
-)
 from distattn_jax.attention.fused.tpu.tile_view import view_tile
-from distattn_jax.attention.fused.tpu.tile_weights import (
-    compute_score_gradient,
-    compute_weights,
-    drop,
-    fill_with_zeros,
-    is_visible_key,
-    weigh_zero_scores,
-)
 
 
 def query_gradient(call: KernelCall, shape: Shape) -> KernelBody:
@@ -63,18 +46,17 @@ def query_gradient(call: KernelCall, shape: Shape) -> KernelBody:
         products = multiply(key, context.load("query"), (0, 0))
         weight_gradient = multiply(value, context.load("values_cotangent"), (0, 0))
         if score_map.scoring.has_relation_weights:
-            weight_gradient += read_relations(score_map, context, tile, "relation_cotangent")
-        view = view_tile(score_map, context, tile, products, for_gradient=True)
-        score_gradient = compute_score_gradient(
-            score_map,
+            weight_gradient += relation_tiles.read_relations(context, tile, "relation_cotangent")
+        view = view_tile(context, tile, products, for_gradient=True)
+        score_gradient = tile_weights.compute_score_gradient(
             context,
             tile,
-            compute_weights(view, context.load("logsumexp")),
+            tile_weights.compute_weights(view, context.load("logsumexp")),
             weight_gradient,
             per_query=context.load("negative_delta"),
             per_key=tile.load("received_cotangent") if has_received else None,
         )
-        add_gradient(score_map, context, tile, score_gradient)
+        relation_tiles.add_gradient(context, tile, score_gradient)
         product_gradient = view.product_gradient(score_gradient)
         if score_map.scoring.has_positions:
             add_gradients(context, tile, product_gradient, origin)
@@ -93,7 +75,7 @@ def query_gradient(call: KernelCall, shape: Shape) -> KernelBody:
             sums.append((total * query).sum(axis=0, keepdims=True))
         multiplier = compute_gradient_multiplier(score_map, context.scalars)
         coefficients = {name: x * multiplier for name, x in zip(names, sums, strict=True)}
-        others = finish_gradient(score_map, context, multiplier)
+        others = relation_tiles.finish_gradient(context, multiplier)
         if score_map.scoring.has_positions:
             others["position_query"] = context.scratch["position_query"][...] * multiplier
         return {"query": total * multiplier, **coefficients, **others}
@@ -101,13 +83,13 @@ def query_gradient(call: KernelCall, shape: Shape) -> KernelBody:
     scratch: dict[str, tuple[int, ...]] = {
         "query": (width, queries),
         **dict.fromkeys(summed, (1, queries)),
-        **gradient_scratch(score_map, LANES if has_bias else queries),
+        **relation_tiles.gradient_scratch(score_map, LANES if has_bias else queries),
     }
-    summed_outputs = (GRADIENT,) if has_bias else ()
+    summed_outputs = (relation_tiles.GRADIENT,) if has_bias else ()
     if score_map.scoring.has_positions:
         scratch["position_query"] = (width, queries)
         summed_outputs = ("positions",)
-    return KernelBody(scratch, fill_with_zeros, step, finish, summed_outputs)
+    return KernelBody(scratch, tile_weights.fill_with_zeros, step, finish, summed_outputs)
 
 
 def key_gradient(call: KernelCall, shape: Shape) -> KernelBody:
@@ -122,31 +104,30 @@ def key_gradient(call: KernelCall, shape: Shape) -> KernelBody:
     score_map, keys, has_received = call.score_map, shape[0], call.has_received_cotangent
 
     def initialize(context: BlockContext) -> None:
-        fill_with_zeros(context)
+        tile_weights.fill_with_zeros(context)
         if "value" in context.skipped_sums:
             total = context.scratch["value"]
             total[...] = jnp.broadcast_to(context.skipped_sums["value"], total.shape)
 
     def add_value_gradient(context: BlockContext, tile: Tile, weights: jax.Array) -> None:
         cotangent = tile.load("values_cotangent")
-        weights = drop(score_map, context, tile, weights).astype(cotangent.dtype)
+        weights = tile_weights.drop(context, tile, weights).astype(cotangent.dtype)
         context.scratch["value"][...] += multiply(cotangent, weights, (1, 1))
 
     def step(context: BlockContext, tile: Tile) -> None:
         logsumexp = tile.load("logsumexp")
         if tile.kind.is_zero:  # The gradient of the keys is 0.
-            weights = weigh_zero_scores(score_map, context, tile, logsumexp)
+            weights = tile_weights.weigh_zero_scores(context, tile, logsumexp)
             add_value_gradient(context, tile, weights)
             return
         query = tile.load("query")
         products = multiply(context.load("key"), query, (0, 0))
         weight_gradient = multiply(context.load("value"), tile.load("values_cotangent"), (0, 0))
         if score_map.scoring.has_relation_weights:
-            weight_gradient += read_relations(score_map, context, tile, "relation_cotangent")
-        view = view_tile(score_map, context, tile, products, for_gradient=True)
-        weights = compute_weights(view, logsumexp)
-        score_gradient = compute_score_gradient(
-            score_map,
+            weight_gradient += relation_tiles.read_relations(context, tile, "relation_cotangent")
+        view = view_tile(context, tile, products, for_gradient=True)
+        weights = tile_weights.compute_weights(view, logsumexp)
+        score_gradient = tile_weights.compute_score_gradient(
             context,
             tile,
             weights,
@@ -159,7 +140,7 @@ def key_gradient(call: KernelCall, shape: Shape) -> KernelBody:
         add_value_gradient(context, tile, weights)
 
     def finish(context: BlockContext) -> dict[str, jax.Array]:
-        is_visible = is_visible_key(score_map, context, keys)
+        is_visible = tile_weights.is_visible_key(context, keys)
         key = context.scratch["key"][...]
         key *= compute_gradient_multiplier(score_map, context.scalars)
         value = context.scratch["value"][...] * read_dropout_scale(context.scalars)

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 import jax
 
-from distattn_jax.attention.fused.score_map import Scalars
+from distattn_jax.attention.fused.score_map import Scalars, ScoreMap
 from distattn_jax.attention.fused.tile_runs import TileKind
 
 ROW_ARRAYS = ("key_rows",)
@@ -46,6 +46,7 @@ class BlockContext(NamedTuple):
     """Data of a program that are the same for all of its tiles.
 
     Attributes:
+      score_map: Scoring, masking and orientation of the score map.
       start: Index of the first row of the block, a query or a key.
       load: Returns an array by its name: the block of a resident array, shape (W, block) or
         (1, block), or the whole of an array of `KernelInputs.shared`.
@@ -57,6 +58,7 @@ class BlockContext(NamedTuple):
       sums: References to the float32 sums of the outputs that `KernelBody.summed_outputs` names.
     """
 
+    score_map: ScoreMap
     start: jax.Array
     load: Callable[[str], jax.Array]
     scalars: Scalars

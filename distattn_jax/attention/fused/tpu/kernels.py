@@ -78,13 +78,11 @@ class _TPUKernels(KernelCalls):
             runs=call.schedule.runs,
         )
         outputs = run_tile_loop(
+            call,
             self._make_body(call, inputs),
             inputs,
             arrays.output_types(call),
-            call.schedule,
             self.config,
-            call.name,
-            is_transposed=is_transposed,
             origin=arrays.padded_keys,
         )
         return arrays.restore_outputs(outputs, call)
@@ -98,7 +96,7 @@ class _TPUKernels(KernelCalls):
                 for name in call.relations
             }
             streamed = [name for name in call.relations if name in inputs.streamed]
-            body = expand_inputs(body, call.score_map, columns, streamed)
+            body = expand_inputs(body, columns, streamed)
         if call.score_map.scoring.function is not None:
             query_tiles = self.arrays.padded_queries // self.config.queries
             key_tiles = self.arrays.padded_keys // self.config.keys

@@ -13,7 +13,6 @@ import jax
 import jax.experimental.pallas as pl
 import jax.numpy as jnp
 
-from distattn_jax.attention.fused.score_map import ScoreMap
 from distattn_jax.attention.fused.tpu.kernel_body import BlockContext, Tile
 from distattn_jax.attention.fused.tpu.registers import (
     LANES,
@@ -27,9 +26,9 @@ BITS = 8  # of a shift
 LANES_BITS = LANES.bit_length() - 1
 
 
-def read_positions(score_map: ScoreMap, context: BlockContext, tile: Tile) -> jax.Array:
+def read_positions(context: BlockContext, tile: Tile) -> jax.Array:
     """Return the product of each query with the position vector of each entry of a tile."""
-    load = tile.load if score_map.is_transposed else context.load
+    load = tile.load if context.score_map.is_transposed else context.load
     query, positions = load("position_query"), tile.load("positions")
     columns = []
     for first in range(0, tile.shape[1], LANES):

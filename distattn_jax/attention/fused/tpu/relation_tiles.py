@@ -33,9 +33,7 @@ ENDS = {BEFORE: "relation_weights_before", AFTER: "relation_weights_after"}
 GRADIENT = "relation_products_gradient"
 
 
-def expand_inputs(
-    body: KernelBody, score_map: ScoreMap, blocks: dict[str, int], streamed: Iterable[str]
-) -> KernelBody:
+def expand_inputs(body: KernelBody, blocks: dict[str, int], streamed: Iterable[str]) -> KernelBody:
     """Return a kernel body that expands its inputs by relation to bands.
 
     Args:
@@ -53,20 +51,20 @@ def expand_inputs(
         body.initialize(context._replace(scratch=own))
         for name in blocks:
             if not is_streamed[name]:
-                _expand(score_map, context, name, context.load(name))
+                _expand(context, name, context.load(name))
 
     def step(context: BlockContext, tile: Tile) -> None:
         for name in blocks:
             if is_streamed[name] and tile.kind.is_far:
-                _expand_end(score_map, context, tile, name)
+                _expand_end(context, tile, name)
             elif is_streamed[name]:
-                _expand(score_map, context, name, tile.load(name))
+                _expand(context, name, tile.load(name))
         body.step(context, tile)
 
     return body._replace(scratch={**body.scratch, **bands}, initialize=initialize, step=step)
 
 
-def read_relations(score_map: ScoreMap, context: BlockContext, tile: Tile, name: str) -> jax.Array:
+def read_relations(context: BlockContext, tile: Tile, name: str) -> jax.Array:
     """Return the number that an input by relation, given its name, has for each entry of a tile.
 
     In a far tile, all keys of a query have the same number, so that the result has one row.
@@ -95,19 +93,15 @@ def weight_scratch(score_map: ScoreMap, queries: int) -> dict[str, tuple[int, ..
     }
 
 
-def scale_weights(score_map: ScoreMap, context: BlockContext, correction: jax.Array) -> None:
+def scale_weights(context: BlockContext, correction: jax.Array) -> None:
     """Multiply the sums of weights by a factor per query, after a change of the reference."""
-    if score_map.scoring.has_relation_weights:
-        for side in _sides(score_map):
+    if context.score_map.scoring.has_relation_weights:
+        for side in _sides(context.score_map):
             context.scratch[ENDS[side]][...] *= correction
 
 
 def add_weights(
-    score_map: ScoreMap,
-    context: BlockContext,
-    tile: Tile,
-    weights: jax.Array,
-    reference: jax.Array,
+    context: BlockContext, tile: Tile, weights: jax.Array, reference: jax.Array
 ) -> None:
     """Add the weights of a tile to the relation weights of its queries.
 
@@ -116,7 +110,7 @@ def add_weights(
       reference: Reference of each query, shape (1, queries).
     """
     weights = weights.astype(jnp.float32)
-    ends = {side: context.scratch[ENDS[side]] for side in _sides(score_map)}
+    ends = {side: context.scratch[ENDS[side]] for side in _sides(context.score_map)}
     if tile.kind.is_far:
         ends[tile.kind.side][...] += weights.sum(axis=0, keepdims=True)
         return
@@ -132,7 +126,7 @@ def add_weights(
 
 
 def finish_weights(
-    score_map: ScoreMap, context: BlockContext, *, reference: jax.Array, normaliser: jax.Array
+    context: BlockContext, *, reference: jax.Array, normaliser: jax.Array
 ) -> dict[str, jax.Array]:
     """Return the relation weights by their name, or an empty dict if there are no weights.
 
@@ -140,7 +134,7 @@ def finish_weights(
       reference: Reference of each query, shape (1, queries).
       normaliser: Factor that turns weights relative to `reference` into attention weights.
     """
-    if not score_map.scoring.has_relation_weights:
+    if not context.score_map.scoring.has_relation_weights:
         return {}
     scratch = context.scratch
     groups = []
@@ -158,7 +152,7 @@ def finish_weights(
         before, after = (
             scratch[name][:, columns] if name in scratch else zero for name in ENDS.values()
         )
-        weights = _collapse(score_map, context, squares, (before, after))
+        weights = _collapse(context, squares, (before, after))
         groups.append(weights * normaliser[:, columns])
     return {"relation_weights": jnp.concatenate(groups, axis=1)}
 
@@ -174,11 +168,9 @@ def gradient_scratch(score_map: ScoreMap, queries: int) -> dict[str, tuple[int, 
     return {GRADIENT: (queries // LANES, SQUARES, LANES, LANES)}
 
 
-def add_gradient(
-    score_map: ScoreMap, context: BlockContext, tile: Tile, score_gradient: jax.Array
-) -> None:
+def add_gradient(context: BlockContext, tile: Tile, score_gradient: jax.Array) -> None:
     """Add the gradient of the scores of a tile to the gradient of the relation products."""
-    if not score_map.scoring.has_relation_products:
+    if not context.score_map.scoring.has_relation_products:
         return
     band = context.scratch[GRADIENT]
     if tile.kind.is_far and tile.kind.side == BEFORE:
@@ -189,18 +181,16 @@ def add_gradient(
         band[group, index] += score_gradient[key : key + LANES, query : query + LANES]
 
 
-def finish_gradient(
-    score_map: ScoreMap, context: BlockContext, multiplier: Any
-) -> dict[str, jax.Array]:
+def finish_gradient(context: BlockContext, multiplier: Any) -> dict[str, jax.Array]:
     """Return the gradient of the relation products by its name, or an empty dict."""
-    if not score_map.scoring.has_relation_products:
+    if not context.score_map.scoring.has_relation_products:
         return {}
     band = context.scratch[GRADIENT]
     groups = []
     for group in range(band.shape[0]):
         ends = [band[group, i].sum(axis=0, keepdims=True) for i in (0, LAST)]
         squares = [band[group, i] for i in range(1, LAST)]
-        groups.append(_collapse(score_map, context, squares, (ends[0], ends[1])) * multiplier)
+        groups.append(_collapse(context, squares, (ends[0], ends[1])) * multiplier)
     return {GRADIENT: jnp.concatenate(groups, axis=1)}
 
 
@@ -217,9 +207,9 @@ def _list_squares(context: BlockContext, tile: Tile) -> list[tuple[int, int, jax
     ]
 
 
-def _expand(score_map: ScoreMap, context: BlockContext, name: str, array: jax.Array) -> None:
+def _expand(context: BlockContext, name: str, array: jax.Array) -> None:
     """Expand an input by relation to the band of each group of its columns."""
-    band, clip_distance = context.scratch[_band_name(name)], _clip_distance(score_map)
+    band, clip_distance = context.scratch[_band_name(name)], context.score_map.scoring.clip_distance
     shifts = compute_shifts(read_lengths(context.scalars).offset, clip_distance)
     for group in range(band.shape[0]):
         part = array[:, group * LANES : (group + 1) * LANES]
@@ -230,10 +220,10 @@ def _expand(score_map: ScoreMap, context: BlockContext, name: str, array: jax.Ar
             band[group, i] = jnp.broadcast_to(part[row : row + 1], (LANES, LANES))
 
 
-def _expand_end(score_map: ScoreMap, context: BlockContext, tile: Tile, name: str) -> None:
+def _expand_end(context: BlockContext, tile: Tile, name: str) -> None:
     """Write the numbers of the only relation of a far tile to the first row of their squares."""
     band, square = context.scratch[_band_name(name)], _far_square(tile)
-    row = 0 if square == 0 else 2 * _clip_distance(score_map)
+    row = 0 if square == 0 else 2 * context.score_map.scoring.clip_distance
     numbers = tile.load(name)[row : row + 1]
     for group in range(band.shape[0]):
         band[group, square, :1] = numbers[:, group * LANES : (group + 1) * LANES]
@@ -245,13 +235,10 @@ def _far_square(tile: Tile) -> int:
 
 
 def _collapse(
-    score_map: ScoreMap,
-    context: BlockContext,
-    squares: list[jax.Array],
-    ends: tuple[jax.Array, jax.Array],
+    context: BlockContext, squares: list[jax.Array], ends: tuple[jax.Array, jax.Array]
 ) -> jax.Array:
     """Return the array by relation of the squares 1 to 4 of a band and the sums of its ends."""
-    clip_distance = _clip_distance(score_map)
+    clip_distance = context.score_map.scoring.clip_distance
     shifts = compute_shifts(read_lengths(context.scalars).offset, clip_distance)
     return collapse_band(jnp.concatenate(squares, axis=0), shifts, clip_distance, ends)
 
@@ -259,11 +246,6 @@ def _collapse(
 def _band_name(name: str) -> str:
     """Return the name of the buffer with the band of an input by relation."""
     return f"{name}_band"
-
-
-def _clip_distance(score_map: ScoreMap) -> int:
-    scoring: Any = score_map.scoring
-    return scoring.clip_distance
 
 
 def _sides(score_map: ScoreMap) -> tuple[int, ...]:

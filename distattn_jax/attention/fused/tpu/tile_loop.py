@@ -27,7 +27,8 @@ from jaxtyping import Array, Int
 
 from distattn_jax.attention.fused import varying
 from distattn_jax.attention.fused.interpreter import is_interpreted
-from distattn_jax.attention.fused.tile_runs import TileKind, TileSchedule
+from distattn_jax.attention.fused.kernel_calls import KernelCall
+from distattn_jax.attention.fused.tile_runs import TileKind
 from distattn_jax.attention.fused.tpu.kernel_body import (
     ROW_ARRAYS,
     BlockContext,
@@ -77,15 +78,42 @@ class RunNumbers(NamedTuple):
     next_tile: Array
 
 
+class Kernel(NamedTuple):
+    """A kernel and everything about it that is known when the program is traced.
+
+    Attributes:
+      call: Name, score map and schedule of the kernel.
+      body: Computation of the kernel.
+      output_types: Shapes and dtypes of the outputs, by name.
+      config: Sizes of the tiles.
+      origin: As in `run_tile_loop`.
+      counts: Number of examples and number of heads.
+    """
+
+    call: KernelCall
+    body: KernelBody
+    output_types: dict[str, jax.ShapeDtypeStruct]
+    config: TileConfig
+    origin: int
+    counts: tuple[int, int]
+
+    @property
+    def is_transposed(self) -> bool:
+        """True if the rows of the score map are keys."""
+        return self.call.score_map.is_transposed
+
+    @property
+    def block_sizes(self) -> tuple[int, int]:
+        """Number of rows of a block, and number of columns of a tile."""
+        return self.config.divide(is_transposed=self.is_transposed)
+
+
 def run_tile_loop(
+    call: KernelCall,
     body: KernelBody,
     inputs: KernelInputs,
     output_types: dict[str, jax.ShapeDtypeStruct],
-    schedule: TileSchedule,
     config: TileConfig,
-    name: str,
-    *,
-    is_transposed: bool,
     origin: int,
 ) -> dict[str, jax.Array]:
     """Run a kernel over all blocks of all heads, and return its outputs by name.
@@ -93,16 +121,15 @@ def run_tile_loop(
     Args:
       output_types: Shapes (B, N, W, L) and dtypes of the outputs, by name. If the batch of a summed
         output is 1, the output is also summed over all examples.
-      name: Name of the kernel in profiles.
-      is_transposed: True if a program owns a block of keys, False for a block of queries.
       origin: Index of the main diagonal (query = key) in `inputs.diagonals`. The first diagonals
         belong to the last keys, so that `origin` is at least the number of keys. It is a multiple
         of 128.
     """
     batch = inputs.runs.shape[0]
 
-    def call(inputs: KernelInputs) -> dict[str, jax.Array]:
-        copies = inputs.runs.shape[0] // batch  # of the call, under `vmap`
+    def run(inputs: KernelInputs) -> dict[str, jax.Array]:
+        examples, heads = inputs.runs.shape[:2]
+        copies = examples // batch  # of the call, under `vmap`
         axes = jax.typeof(inputs.runs).manual_axis_type  # The outputs vary over them, too.
         types = {
             name: jax.ShapeDtypeStruct(
@@ -110,24 +137,16 @@ def run_tile_loop(
             )
             for name, x in output_types.items()
         }
-        return _call_kernel(body, types, schedule, config, name, is_transposed, origin, inputs)
+        return _call_kernel(Kernel(call, body, types, config, origin, (examples, heads)), inputs)
 
-    return _fold_batches(call)(varying.mark_varying(inputs, varying.varying_axes(inputs)))
+    return _fold_batches(run)(varying.mark_varying(inputs, varying.varying_axes(inputs)))
 
 
-def _call_kernel(
-    body: KernelBody,
-    output_types: dict[str, jax.ShapeDtypeStruct],
-    schedule: TileSchedule,
-    config: TileConfig,
-    name: str,
-    is_transposed: bool,
-    origin: int,
-    inputs: KernelInputs,
-) -> dict[str, jax.Array]:
+def _call_kernel(kernel: Kernel, inputs: KernelInputs) -> dict[str, jax.Array]:
     """Run a kernel on the examples of its inputs. The arguments are those of `run_tile_loop`."""
-    batch, heads, blocks, *_ = inputs.runs.shape
-    block_rows, _ = config.divide(is_transposed=is_transposed)
+    (batch, heads), blocks = kernel.counts, inputs.runs.shape[2]
+    block_rows, _ = kernel.block_sizes
+    body = kernel.body
     # Each program copies the last two axes of an array in SMEM.
     scalars = {name: array[:, :, None] for name, array in inputs.scalars.items()}
     sums = {name: jnp.swapaxes(array, 2, 3) for name, array in inputs.skipped_sums.items()}
@@ -158,33 +177,19 @@ def _call_kernel(
         "scalars": jax.tree.map(in_smem, arrays.scalars),
         "skipped_sums": jax.tree.map(whole, arrays.skipped_sums),
         "runs": pl.BlockSpec(
-            (1, 1, 1, 1, runs.shape[-1]),
-            lambda n, b, i: (b, n, i, 0, 0),
-            memory_space=pltpu.SMEM,
+            (1, 1, 1, 1, runs.shape[-1]), lambda n, b, i: (b, n, i, 0, 0), memory_space=pltpu.SMEM
         ),
     }
-    kernel = functools.partial(
-        _run_block,
-        body=body,
-        loops=schedule.loops,
-        config=config,
-        counts=(batch, heads),
-        examples_per_sum={
-            name: batch // output_types[name].shape[0] for name in body.summed_outputs
-        },
-        is_transposed=is_transposed,
-        origin=origin,
-    )
     run = pl.pallas_call(
-        kernel,
-        out_shape=output_types,
+        functools.partial(_run_block, kernel=kernel),
+        out_shape=kernel.output_types,
         grid=(heads, batch, blocks),
         in_specs=(KernelInputs(**block_specs),),
         out_specs={
             name: (whole if name in body.summed_outputs else resident)(x)
-            for name, x in output_types.items()
+            for name, x in kernel.output_types.items()
         },
-        scratch_shapes=_scratch_types(body, inputs, output_types, config, is_transposed),
+        scratch_shapes=_scratch_types(kernel, inputs),
         compiler_params=pltpu.CompilerParams(
             # Only one core may compute a head whose examples share buffers or sums.
             dimension_semantics=(
@@ -195,21 +200,16 @@ def _call_kernel(
             vmem_limit_bytes=VMEM_LIMIT_BYTES,
             disable_bounds_checks=True,  # The checks of each copy cost dozens of bundles per tile.
         ),
-        name=name,
+        name=kernel.call.name,
         interpret=pltpu.InterpretParams() if is_interpreted() else False,
     )
     return run(arrays if is_interpreted() else _keep_in_hbm(arrays))
 
 
-def _scratch_types(
-    body: KernelBody,
-    inputs: KernelInputs,
-    output_types: dict[str, jax.ShapeDtypeStruct],
-    config: TileConfig,
-    is_transposed: bool,
-) -> tuple[Scratch]:
+def _scratch_types(kernel: Kernel, inputs: KernelInputs) -> tuple[Scratch]:
     """Return the types of all buffers and semaphores of a program."""
-    _, tile_columns = config.divide(is_transposed=is_transposed)
+    config, body, output_types = kernel.config, kernel.body, kernel.output_types
+    _, tile_columns = kernel.block_sizes
     shapes: dict[str, tuple[int, int]] = {
         name: (tile_columns, array.shape[3])
         if name in ROW_ARRAYS
@@ -309,33 +309,23 @@ def _keep_in_hbm(inputs: KernelInputs) -> KernelInputs:
 
 
 def _run_block(
-    refs: KernelInputs,
-    outputs: dict[str, Any],
-    scratch: Scratch,
-    *,
-    body: KernelBody,
-    loops: list[tuple[TileKind, range]],
-    config: TileConfig,
-    counts: tuple[int, int],
-    examples_per_sum: dict[str, int],
-    is_transposed: bool,
-    origin: int,
+    refs: KernelInputs, outputs: dict[str, Any], scratch: Scratch, *, kernel: Kernel
 ) -> None:
     """Compute the outputs of one block of rows. This is the program of the kernel.
 
     `refs`, `outputs` and `scratch` are references.
-
-    Args:
-      counts: Number of examples and number of heads of the kernel.
-      examples_per_sum: Number of examples over which each summed output is summed.
     """
     head, example, block = (pl.program_id(axis) for axis in range(3))
-    block_rows, tile_columns = config.divide(is_transposed=is_transposed)
+    body, config, is_transposed = kernel.body, kernel.config, kernel.is_transposed
+    block_rows, tile_columns = kernel.block_sizes
     start = block * block_rows
+    examples_per_sum = {
+        name: kernel.counts[0] // kernel.output_types[name].shape[0] for name in body.summed_outputs
+    }
 
     def select_head(ref: Any) -> Any:
         """Return a reference to the last two axes of an array in HBM."""
-        return ref.at[*_shared_index(ref.shape, counts, (example, head))]
+        return ref.at[*_shared_index(ref.shape, kernel.counts, (example, head))]
 
     def place(tile: Array) -> tuple[Array, Array]:
         """Return the first query and the first key of a tile."""
@@ -353,11 +343,11 @@ def _run_block(
             array = select_head(ref)
             sources[name] = array.at[pl.ds(key, config.keys), pl.ds(query, config.queries)]
         for name, ref in refs.diagonals.items():
-            first = pl.multiple_of(origin + query - key - config.keys, MULTIPLE)
+            first = pl.multiple_of(kernel.origin + query - key - config.keys, MULTIPLE)
             window = pl.ds(first, config.queries + config.keys)
             sources[name] = select_head(ref).at[:, window]
         for name, ref in refs.positions.items():
-            first = ref.shape[3] - origin + key - query - config.queries
+            first = ref.shape[3] - kernel.origin + key - query - config.queries
             window = pl.ds(pl.multiple_of(first, MULTIPLE), config.queries + config.keys)
             sources[name] = select_head(ref).at[:, window]
         return [
@@ -385,8 +375,21 @@ def _run_block(
         def _(total=total):
             total[...] = jnp.zeros(total.shape, total.dtype)
 
-    context = _make_context(refs, scratch, block, start)._replace(
-        sums=sums, is_first=(example == 0) & (block == 0)
+    context = BlockContext(
+        score_map=kernel.call.score_map,
+        start=start,
+        load=lambda name: (refs.resident | refs.shared)[name][0, 0],
+        scalars={
+            name: tuple(ref[0, 0, 0, i] for i in range(ref.shape[-1]))
+            for name, ref in refs.scalars.items()
+        },
+        skipped_sums={
+            name: _select_lane(ref[0, 0], block) for name, ref in refs.skipped_sums.items()
+        },
+        scratch=scratch.body,
+        kept=scratch.kept,
+        is_first=(example == 0) & (block == 0),
+        sums=sums,
     )
     body.initialize(context)
 
@@ -406,7 +409,7 @@ def _run_block(
 
         lax.fori_loop(run.start, run.end, step, None)
 
-    for kind, runs in loops:
+    for kind, runs in kernel.call.schedule.loops:
         if len(runs) == 1:
             visit_run(runs.start, kind)
         else:  # The code of a kind exists once, in a loop over its runs.
@@ -422,25 +425,6 @@ def _run_block(
         @pl.when((lax.rem(example, last + 1) == last) & (block == pl.num_programs(2) - 1))
         def _(target=outputs[name].at[0, 0], total=total):
             _round(total, target)
-
-
-def _make_context(refs: KernelInputs, scratch: Scratch, block: Array, start: Array) -> BlockContext:
-    """Return the context of a program."""
-    return BlockContext(
-        start=start,
-        load=lambda name: (refs.resident | refs.shared)[name][0, 0],
-        scalars={
-            name: tuple(ref[0, 0, 0, i] for i in range(ref.shape[-1]))
-            for name, ref in refs.scalars.items()
-        },
-        skipped_sums={
-            name: _select_lane(ref[0, 0], block) for name, ref in refs.skipped_sums.items()
-        },
-        scratch=scratch.body,
-        kept=scratch.kept,
-        is_first=jnp.bool_(False),
-        sums={},
-    )
 
 
 def _round(source: Any, target: Any) -> None:

@@ -9,13 +9,7 @@ from jax.experimental.pallas import tpu as pltpu
 
 from distattn_jax import hash
 from distattn_jax.attention.fused.interpreter import is_interpreted
-from distattn_jax.attention.fused.score_map import (
-    ScoreMap,
-    TileView,
-    read_coefficients,
-    read_lengths,
-)
-from distattn_jax.attention.fused.scoring import Scoring, TableEntries
+from distattn_jax.attention.fused.score_map import TileView, read_coefficients, read_lengths
 from distattn_jax.attention.fused.tpu.distance_tiles import read_distances
 from distattn_jax.attention.fused.tpu.kernel_body import BlockContext, Tile
 from distattn_jax.attention.fused.tpu.position_tiles import read_positions
@@ -24,12 +18,7 @@ from distattn_jax.attention.fused.tpu.relation_tiles import read_relations
 
 
 def view_tile(
-    score_map: ScoreMap,
-    context: BlockContext,
-    tile: Tile,
-    products: jax.Array,
-    *,
-    for_gradient: bool = False,
+    context: BlockContext, tile: Tile, products: jax.Array, *, for_gradient: bool = False
 ) -> TileView:
     """Return the scores of a tile, with their distances and visibility mask.
 
@@ -37,18 +26,18 @@ def view_tile(
       for_gradient: If True, keep the intermediate results from which the gradient of the scores is
         computed.
     """
-    scoring = score_map.scoring
+    scoring = context.score_map.scoring
     coefficients = read_coefficients(context.scalars)
     positions = scoring.read_positions(
-        lambda: read_distances(score_map, context, tile),
-        lambda: _table_entries(scoring, tile),
+        lambda: read_distances(context, tile),
+        lambda name: expand_diagonals(tile.load(name), tile.shape),
         is_far=tile.kind.is_far,
     )
-    visible = view_visibility(score_map, context, tile)
+    visible = view_visibility(context, tile)
     if scoring.has_positions:
-        products += read_positions(score_map, context, tile)
+        products += read_positions(context, tile)
     if scoring.has_relation_products:
-        products += read_relations(score_map, context, tile, "relation_products")
+        products += read_relations(context, tile, "relation_products")
     tile_scores = scoring.score(products, positions, coefficients, for_gradient=for_gradient)
     return TileView(scoring, tile_scores, positions, visible, coefficients)
 
@@ -66,7 +55,7 @@ def kept_by_dropout(context: BlockContext, tile: Tile) -> jax.Array:
     return hash.is_kept(query_hash ^ key_hash, query_shift + key_shift, threshold)
 
 
-def view_visibility(score_map: ScoreMap, context: BlockContext, tile: Tile) -> jax.Array | None:
+def view_visibility(context: BlockContext, tile: Tile) -> jax.Array | None:
     """Return a mask that is True for visible entries, or None if all entries are visible.
 
     Padded queries are not masked. The forward kernel sets their outputs to 0, and their logsumexp
@@ -76,24 +65,18 @@ def view_visibility(score_map: ScoreMap, context: BlockContext, tile: Tile) -> j
     if not tile.kind.is_masked:
         return None
     conditions = []
-    if not score_map.is_transposed:
-        if score_map.has_key_mask:
+    if not context.score_map.is_transposed:
+        if context.score_map.has_key_mask:
             conditions.append(to_column(tile.load("key_mask")) > 0)
         else:
             keys = sublane_indices((tile.shape[0], 1))
             conditions.append(keys < read_lengths(context.scalars).key - tile.key)
-    left, right = score_map.window
-    if left is not None or right is not None:
-        relative_positions = _relative_positions(context, tile)
-        if left is not None:
-            conditions.append(relative_positions <= left)
-        if right is not None:
-            conditions.append(relative_positions >= -right)
-    if score_map.has_segments:
+    conditions += context.score_map.window.compare(lambda: _relative_positions(context, tile))
+    if context.score_map.has_segments:
         segments = context.load("row_segments"), tile.load("column_segments")
-        keys, queries = segments if score_map.is_transposed else segments[::-1]
+        keys, queries = segments if context.score_map.is_transposed else segments[::-1]
         conditions.append(to_column(keys) == queries)
-    if score_map.has_mask:
+    if context.score_map.has_mask:
         conditions.append(tile.load("mask").astype(jnp.int32) != 0)
     return functools.reduce(operator.and_, conditions)
 
@@ -102,18 +85,6 @@ def _relative_positions(context: BlockContext, tile: Tile) -> jax.Array:
     """Return (position of query - position of key) for each entry of a tile."""
     first = tile.query + read_lengths(context.scalars).offset - tile.key
     return lane_indices(tile.shape) - sublane_indices(tile.shape) + first
-
-
-def _table_entries(scoring: Scoring, tile: Tile) -> TableEntries:
-    """Return functions that expand the streamed tables of a tile."""
-
-    def expand(name: str) -> jax.Array:
-        return expand_diagonals(tile.load(name), tile.shape)
-
-    return TableEntries(
-        value=functools.partial(expand, "table"),
-        derivatives=tuple(functools.partial(expand, name) for name in scoring.gradient_names),
-    )
 
 
 def expand_diagonals(numbers: jax.Array, shape: tuple[int, int]) -> jax.Array:

@@ -3,12 +3,7 @@
 import jax
 import jax.numpy as jnp
 
-from distattn_jax.attention.fused.score_map import (
-    ScoreMap,
-    TileView,
-    read_dropout_scale,
-    read_lengths,
-)
+from distattn_jax.attention.fused.score_map import TileView, read_dropout_scale, read_lengths
 from distattn_jax.attention.fused.tpu.kernel_body import BlockContext, Tile
 from distattn_jax.attention.fused.tpu.registers import lane_indices, to_column
 from distattn_jax.attention.fused.tpu.tile_view import kept_by_dropout, view_visibility
@@ -23,12 +18,10 @@ def compute_weights(view: TileView, logarithm: jax.Array) -> jax.Array:
     return zero_masked(jnp.exp2(view.log_weights - logarithm), view.visible)
 
 
-def weigh_zero_scores(
-    score_map: ScoreMap, context: BlockContext, tile: Tile, logarithm: jax.Array
-) -> jax.Array:
+def weigh_zero_scores(context: BlockContext, tile: Tile, logarithm: jax.Array) -> jax.Array:
     """Do the same as `compute_weights` for a tile whose scores are treated as 0."""
     weights = jnp.broadcast_to(jnp.exp2(-logarithm), tile.shape)
-    return zero_masked(weights, view_visibility(score_map, context, tile))
+    return zero_masked(weights, view_visibility(context, tile))
 
 
 def zero_masked(weights: jax.Array, visible: jax.Array | None) -> jax.Array:
@@ -37,7 +30,6 @@ def zero_masked(weights: jax.Array, visible: jax.Array | None) -> jax.Array:
 
 
 def compute_score_gradient(
-    score_map: ScoreMap,
     context: BlockContext,
     tile: Tile,
     weights: jax.Array,
@@ -53,24 +45,24 @@ def compute_score_gradient(
       per_query: Numbers -D_i, shape (1, queries).
       per_key: Numbers g_j, shape (1, keys), or None if g is 0.
     """
-    if score_map.has_dropout:
-        weight_gradient = drop(score_map, context, tile, weight_gradient)
+    if context.score_map.has_dropout:
+        weight_gradient = drop(context, tile, weight_gradient)
         weight_gradient *= read_dropout_scale(context.scalars)
     if per_key is not None:
         weight_gradient += to_column(per_key)
     return weights * (weight_gradient + per_query)
 
 
-def drop(score_map: ScoreMap, context: BlockContext, tile: Tile, entries: jax.Array) -> jax.Array:
+def drop(context: BlockContext, tile: Tile, entries: jax.Array) -> jax.Array:
     """Set the entries that dropout drops to 0. Kept entries are not scaled."""
-    if not score_map.has_dropout:
+    if not context.score_map.has_dropout:
         return entries
     return jnp.where(kept_by_dropout(context, tile), entries, 0.0)
 
 
-def is_visible_key(score_map: ScoreMap, context: BlockContext, keys: int) -> jax.Array:
+def is_visible_key(context: BlockContext, keys: int) -> jax.Array:
     """Return a mask of shape (1, keys) that is True for the visible keys of the block."""
-    if score_map.has_key_mask:
+    if context.score_map.has_key_mask:
         return context.load("key_mask") > 0
     return lane_indices((1, keys)) < read_lengths(context.scalars).key - context.start
 

@@ -16,28 +16,12 @@ from jax.experimental.pallas import tpu as pltpu
 
 from distattn_jax.attention.fused.kernel_calls import KernelCall
 from distattn_jax.attention.fused.operands import EMPTY_LOGSUMEXP
-from distattn_jax.attention.fused.score_map import (
-    TileView,
-    read_dropout_scale,
-    read_lengths,
-)
+from distattn_jax.attention.fused.score_map import TileView, read_dropout_scale, read_lengths
 from distattn_jax.attention.fused.scoring import MASKED_SCORE
+from distattn_jax.attention.fused.tpu import relation_tiles, tile_weights
 from distattn_jax.attention.fused.tpu.kernel_body import BlockContext, KernelBody, Shape, Tile
 from distattn_jax.attention.fused.tpu.registers import LANES, lane_indices, multiply, to_column
-from distattn_jax.attention.fused.tpu.relation_tiles import (
-    add_weights,
-    finish_weights,
-    scale_weights,
-    weight_scratch,
-)
 from distattn_jax.attention.fused.tpu.tile_view import view_tile, view_visibility
-from distattn_jax.attention.fused.tpu.tile_weights import (
-    compute_weights,
-    drop,
-    fill_with_zeros,
-    is_visible_key,
-    weigh_zero_scores,
-)
 
 # Limits of the sums of weights in the forward kernel, far from the limits 2^-126 and 2^128 of
 # float32. A weight becomes 0 only if it is at least 2^62 times smaller than the sum.
@@ -64,7 +48,7 @@ def forward(call: KernelCall, shape: Shape) -> KernelBody:
 
     def initialize(context: BlockContext) -> None:
         buffers = {name: x for name, x in context.scratch.items() if name != "weights"}
-        fill_with_zeros(context._replace(scratch=buffers))
+        tile_weights.fill_with_zeros(context._replace(scratch=buffers))
         if "value_sum" in context.skipped_sums:
             # All skipped scores are 0. Relative to a reference of 0, each key has the weight 1.
             for name, sums in (("total", "value_sum"), ("weight_sum", "key_count")):
@@ -73,13 +57,13 @@ def forward(call: KernelCall, shape: Shape) -> KernelBody:
 
     def view(context: BlockContext, tile: Tile) -> TileView:
         products = multiply(tile.load("key_rows"), context.load("query"), (1, 0))
-        return view_tile(score_map, context, tile, products)
+        return view_tile(context, tile, products)
 
     def find_maximum(context: BlockContext, tile: Tile) -> jax.Array:
         if not tile.kind.is_zero:
             tile_view = view(context, tile)
             return tile_view.scores.max(axis=0, keepdims=True) * tile_view.score_multiplier
-        visible = view_visibility(score_map, context, tile)
+        visible = view_visibility(context, tile)
         if visible is None:
             return jnp.zeros((1, queries), jnp.float32)
         return jnp.where(visible, 0.0, MASKED_SCORE).max(axis=0, keepdims=True)
@@ -88,10 +72,10 @@ def forward(call: KernelCall, shape: Shape) -> KernelBody:
         """Store the weights after dropout, and return their sums before dropout."""
         reference = context.scratch["reference"][...]
         if tile.kind.is_zero:
-            weights = weigh_zero_scores(score_map, context, tile, reference)
+            weights = tile_weights.weigh_zero_scores(context, tile, reference)
         else:
-            weights = compute_weights(view(context, tile), reference)
-        context.scratch["weights"][...] = drop(score_map, context, tile, weights).astype(dtype)
+            weights = tile_weights.compute_weights(view(context, tile), reference)
+        context.scratch["weights"][...] = tile_weights.drop(context, tile, weights).astype(dtype)
         return weights.sum(axis=0, keepdims=True)
 
     def change_reference(context: BlockContext, tile: Tile, is_safe: jax.Array) -> None:
@@ -101,7 +85,7 @@ def forward(call: KernelCall, shape: Shape) -> KernelBody:
         correction = jnp.exp2(jnp.minimum(reference[...] - changed, 0.0))
         context.scratch["total"][...] *= correction
         weight_sum[...] *= correction
-        scale_weights(score_map, context, correction)
+        relation_tiles.scale_weights(context, correction)
         reference[...] = changed
 
     def step(context: BlockContext, tile: Tile) -> None:
@@ -110,7 +94,7 @@ def forward(call: KernelCall, shape: Shape) -> KernelBody:
         )
         tile_sum[...] = store_weights(context, tile)
         is_safe = weight_sum[...] + tile_sum[...] >= SMALLEST_SUM
-        visible = view_visibility(score_map, context, tile)
+        visible = view_visibility(context, tile)
         if visible is not None:  # Queries without a visible key have no weights.
             is_safe |= jnp.where(visible, 1.0, 0.0).max(axis=0, keepdims=True) == 0
         is_safe &= tile_sum[...] <= LARGEST_SUM
@@ -123,7 +107,7 @@ def forward(call: KernelCall, shape: Shape) -> KernelBody:
         weight_sum[...] += tile_sum[...]
         weights = context.scratch["weights"][...]
         if score_map.scoring.has_relation_weights:
-            add_weights(score_map, context, tile, weights, context.scratch["reference"][...])
+            relation_tiles.add_weights(context, tile, weights, context.scratch["reference"][...])
         total[...] += multiply(tile.load("value"), weights, (1, 0))
 
     def finish(context: BlockContext) -> dict[str, jax.Array]:
@@ -136,14 +120,14 @@ def forward(call: KernelCall, shape: Shape) -> KernelBody:
         weight_sum = jnp.where(is_valid, weight_sum, 1.0)
         normaliser = jnp.where(is_valid, read_dropout_scale(context.scalars) / weight_sum, 0.0)
         logsumexp = jnp.where(is_valid, reference + jnp.log2(weight_sum), EMPTY_LOGSUMEXP)
-        weights = finish_weights(score_map, context, reference=reference, normaliser=normaliser)
+        weights = relation_tiles.finish_weights(context, reference=reference, normaliser=normaliser)
         return {"values": total * normaliser, "logsumexp": logsumexp, **weights}
 
     scratch = {
         "total": (width, queries),
         "weights": pltpu.VMEM(shape, dtype),
         **dict.fromkeys(("weight_sum", "tile_sum", "reference"), (1, queries)),
-        **weight_scratch(score_map, queries),
+        **relation_tiles.weight_scratch(score_map, queries),
     }
     return KernelBody(scratch, initialize, step, finish)
 
@@ -156,14 +140,14 @@ def received(call: KernelCall, shape: Shape) -> KernelBody:
 
     Output: `received`, the attention that each key receives, summed over all queries.
     """
-    score_map, keys = call.score_map, shape[0]
+    keys = shape[0]
 
     def weigh(context: BlockContext, tile: Tile) -> jax.Array:
         logsumexp = tile.load("logsumexp")
         if tile.kind.is_zero:
-            return weigh_zero_scores(score_map, context, tile, logsumexp)
+            return tile_weights.weigh_zero_scores(context, tile, logsumexp)
         products = multiply(context.load("key"), tile.load("query"), (0, 0))
-        return compute_weights(view_tile(score_map, context, tile, products), logsumexp)
+        return tile_weights.compute_weights(view_tile(context, tile, products), logsumexp)
 
     def step(context: BlockContext, tile: Tile) -> None:
         weights = weigh(context, tile)
@@ -175,9 +159,9 @@ def received(call: KernelCall, shape: Shape) -> KernelBody:
         total = jnp.transpose(context.scratch["received"][...]).sum(axis=0, keepdims=True)
         if "received" in context.skipped_sums:
             total += context.skipped_sums["received"]
-        return {"received": jnp.where(is_visible_key(score_map, context, keys), total, 0.0)}
+        return {"received": jnp.where(tile_weights.is_visible_key(context, keys), total, 0.0)}
 
-    return KernelBody({"received": (keys, LANES)}, fill_with_zeros, step, finish)
+    return KernelBody({"received": (keys, LANES)}, tile_weights.fill_with_zeros, step, finish)
 
 
 def attention_given(call: KernelCall, shape: Shape) -> KernelBody:
@@ -190,10 +174,10 @@ def attention_given(call: KernelCall, shape: Shape) -> KernelBody:
 
     Output: `attention_given`, the sum Σ_j A_ij g_j of each query.
     """
-    score_map, queries = call.score_map, shape[1]
+    queries = shape[1]
 
     def initialize(context: BlockContext) -> None:
-        fill_with_zeros(context)
+        tile_weights.fill_with_zeros(context)
         if "attention_given" in context.skipped_sums:  # Each key has the weight 2^-logsumexp.
             weight = jnp.exp2(-context.load("logsumexp"))
             total = context.scratch["attention_given"]
@@ -202,9 +186,9 @@ def attention_given(call: KernelCall, shape: Shape) -> KernelBody:
     def weigh(context: BlockContext, tile: Tile) -> jax.Array:
         logsumexp = context.load("logsumexp")
         if tile.kind.is_zero:
-            return weigh_zero_scores(score_map, context, tile, logsumexp)
+            return tile_weights.weigh_zero_scores(context, tile, logsumexp)
         products = multiply(tile.load("key_rows"), context.load("query"), (1, 0))
-        return compute_weights(view_tile(score_map, context, tile, products), logsumexp)
+        return tile_weights.compute_weights(view_tile(context, tile, products), logsumexp)
 
     def step(context: BlockContext, tile: Tile) -> None:
         given = weigh(context, tile) * to_column(tile.load("received_cotangent"))
