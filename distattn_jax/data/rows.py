@@ -11,6 +11,13 @@ from distattn_jax.data.files import DataError, parse_json, read_lines
 JSON_LINES = (".jsonl", ".json")
 FORMATS = (".csv", ".tsv", *JSON_LINES)
 MAX_FIELD = 2**31 - 1  # characters of a CSV field; Python's default is only 131,072
+# File names of the splits: as most data sets publish them, and as users may call their own files.
+PUBLISHED_PARTS = {"train": "train", "validation": "dev", "test": "test"}
+SPLIT_STEMS = {
+    "train": ("train",),
+    "validation": ("validation", "valid", "val", "dev"),
+    "test": ("test",),
+}
 Row = tuple[int, dict[str, str]]  # line number and values by column
 
 
@@ -69,6 +76,29 @@ def find_file(folder: str | Path, stem: str) -> Path:
     if len(found) > 1:
         raise DataError(f"{folder}: must contain one file {stem}; found {', '.join(found)}.")
     return Path(folder) / found[0]
+
+
+def find_one(folder: Path, names: Sequence[str], requirement: str) -> Path:
+    """Return the path of the only file of a folder with one of these names.
+
+    Raise `DataError` with the requirement if no such file or more than one is found.
+    """
+    found = [name for name in names if (folder / name).is_file()]
+    if len(found) != 1:
+        raise DataError(
+            f"{folder}: must contain {requirement}; found {', '.join(found) or 'none'}."
+        )
+    return folder / found[0]
+
+
+def make_layout(pattern: str, parts: Mapping[str, str] = PUBLISHED_PARTS) -> dict[str, str]:
+    """Return a dict from split to file name, for `find_layout`.
+
+    Args:
+      pattern: File names, in which `{}` stands for a part such as train, dev or test.
+      parts: Dict from split to part.
+    """
+    return {split: pattern.format(part) for split, part in parts.items()}
 
 
 def find_layout(

@@ -133,13 +133,11 @@ def load_candidates(builder: ClaimBuilder, split: str) -> CandidatePairs:
     """
     papers = [row["paper"] for row in load_split(builder, "papers")]
     rows = load_split(builder, split)
-    counts = [len(row["candidates"]) for row in rows]
-    offsets = np.cumsum([0, *counts], dtype=np.int64)
     return CandidatePairs(
-        [row["claim"] for row, count in zip(rows, counts, strict=True) for _ in range(count)],
-        [papers[i] for i in _concatenate(rows, "candidates")],
-        Ragged(_concatenate(rows, "relevant"), offsets),
-        Ragged(_concatenate(rows, "bm25"), offsets),
+        [row["claim"] for row in rows for _ in row["candidates"]],
+        [papers[i] for row in rows for i in row["candidates"]],
+        Ragged.from_rows([row["relevant"] for row in rows]),
+        Ragged.from_rows([row["bm25"] for row in rows], np.float32),
     )
 
 
@@ -172,8 +170,3 @@ def _make_example(**values: Any) -> Example:
     scores = np.zeros(0, np.float32)
     empty = {"paper": "", "claim": "", "candidates": numbers, "relevant": numbers, "bm25": scores}
     return {**empty, **values}
-
-
-def _concatenate(rows: Sequence[Example], name: str) -> np.ndarray:
-    """Return the values of the feature `name` of all examples in a single array."""
-    return np.concatenate([_make_example()[name], *(row[name] for row in rows)])
