@@ -31,7 +31,7 @@ class Imdb(TextBuilder):
     URLS: ClassVar[dict[str, str]] = {
         "https://ai.stanford.edu/~amaas/data/sentiment/aclImdb_v1.tar.gz": (
             "sha256:c40f74a18d3b61f90feba1e17730e0d38e8b97c05fde7008942e91923d1658fe"
-        ),
+        )
     }
     HOMEPAGE = "https://ai.stanford.edu/~amaas/data/sentiment/"
     PUBLISHED_ROWS: ClassVar[dict[str, int]] = {

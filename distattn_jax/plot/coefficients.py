@@ -23,6 +23,7 @@ from distattn_jax.attention import learnable_sigmoid
 from distattn_jax.plot.style import (
     GREY,
     SETTINGS,
+    add_colour_bar,
     check_array,
     finish_layout,
     frame_panel,
@@ -129,10 +130,8 @@ def coefficient_matrices(weights: Vector, shapes: Vector, *, length: int) -> Fig
                 axes.set_xlabel("key position $j$")
             if i % len(weights) == 0:
                 axes.set_ylabel("query position $i$")
-        bar = figure.colorbar(image, ax=grid, label="coefficient $f(w|i-j|; v)$", aspect=30)
-        bar.ax.set_yscale("linear")  # The norm alone would put f = 1 in the middle of the bar.
-        bar.locator = MaxNLocator(8, steps=[1, 2, 5, 10])
-        bar.outline.set_linewidth(0.6)
+        label = "coefficient $f(w|i-j|; v)$"
+        add_colour_bar(figure, image, label, ticks=8, ax=grid, aspect=30)
         return finish_layout(figure)
 
 
@@ -161,13 +160,8 @@ def _plot_curves(
     figure, (axes,) = make_panels(1, 1, width=3.8 + entry * legend_columns, height=3.2)
     axes.axhline(1, color=GREY, linewidth=0.8, linestyle=":")
     for i in order.tolist():
-        axes.plot(
-            x,
-            coefficients[i],
-            color=colours[i],
-            clip_on=False,  # Clipping would halve the width of a curve along the axis.
-            label=labels[i],
-        )
+        # Clipping would halve the width of a curve along the axis.
+        axes.plot(x, coefficients[i], color=colours[i], clip_on=False, label=labels[i])
     axes.set(xlabel=xlabel, ylabel=ylabel)
     axes.set_xlim(x[0], x[-1])
     axes.set_ylim(bottom=0)

@@ -7,10 +7,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Array
 from matplotlib.figure import Figure
-from matplotlib.ticker import MaxNLocator
 
 from distattn_jax.plot.style import (
     SETTINGS,
+    add_colour_bar,
     check_array,
     finish_layout,
     grid_shape,
@@ -70,10 +70,8 @@ def attention_maps(
     layout = _arrange(list(arrays), tokens, query_tokens, columns)
     with use_style():
         figure = Figure((layout.width, layout.height))
-        text: dict[str, Any] = {
-            "fontsize": layout.font_size,
-            "parse_math": False,
-        }  # A token may be a dollar sign.
+        # A token may be a dollar sign, which does not start mathematical notation.
+        text: dict[str, Any] = {"fontsize": layout.font_size, "parse_math": False}
         named = "" if layout.every == 1 else f", 1 of {layout.every} named"
         for i, (title, weights) in enumerate(arrays.items()):
             row, column = divmod(i, layout.columns)
@@ -91,9 +89,7 @@ def attention_maps(
                 axes.set_yticks([])
         bar_axes = figure.add_axes(layout.colour_bar)
         extend = "max" if upper < highest else "neither"
-        bar = figure.colorbar(image, cax=bar_axes, label="attention weight", extend=extend)
-        bar.outline.set_linewidth(0.6)
-        bar.locator = MaxNLocator(5, steps=[1, 2, 5, 10])
+        add_colour_bar(figure, image, "attention weight", ticks=5, cax=bar_axes, extend=extend)
         return finish_layout(figure)
 
 

@@ -5,15 +5,13 @@ j, clipped to -k..k, in a table for keys and in a table for values.
 """
 
 from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
 from jaxtyping import Array
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import MaxNLocator
 
 from distattn_jax.plot.style import (
+    add_colour_bar,
     check_array,
     finish_layout,
     frame_panel,
@@ -42,20 +40,15 @@ def relation_norms(norms: Mapping[str, Vector], positions: Vector) -> Figure:
         for row, (title, values) in enumerate(arrays.items()):
             panels = grid[row * layers : (row + 1) * layers]
             edges = (positions[0] - 0.5, positions[-1] + 0.5, values.shape[1] + 0.5, 0.5)
+            colours = {"cmap": "Blues", "vmin": 0, "vmax": values.max() or 1}
             for layer, axes in enumerate(panels):
-                axes.imshow(
-                    values[layer],
-                    aspect="auto",
-                    cmap="Blues",
-                    vmin=0,
-                    vmax=values.max() or 1,
-                    extent=edges,
-                )
+                axes.imshow(values[layer], aspect="auto", extent=edges, **colours)
                 frame_panel(axes, f"{title}, layer {layer + 1}")
                 axes.set_xlabel("relative position $r = j - i$")
                 if layer == 0:
                     axes.set_ylabel("head")
-            _add_colour_bar(figure, panels, r"$\|a_r - \overline{a}\|$", aspect=12, ticks=3)
+            label = r"$\|a_r - \overline{a}\|$"
+            add_colour_bar(figure, panels[0].images[0], label, ticks=3, ax=panels, aspect=12)
         return finish_layout(figure)
 
 
@@ -73,24 +66,20 @@ def relation_similarities(similarities: Mapping[str, Vector], positions: Vector)
     arrays = _check_tables("similarities", similarities, ("L", len(positions), len(positions)))
     layers = _count_layers("similarities", arrays)
     first, last = positions[0] - 0.5, positions[-1] + 0.5
+    edges = (first, last, last, first)
     with use_style():
         figure, grid = make_panels(len(arrays), layers, width=2.3, height=2.2)
         figure.set_layout_engine("compressed")  # It leaves no gaps between square maps.
         for i, axes in enumerate(grid):
             title, layer = list(arrays)[i // layers], i % layers
-            axes.imshow(
-                arrays[title][layer],
-                cmap="RdBu_r",
-                vmin=-1,
-                vmax=1,
-                extent=(first, last, last, first),
-            )
+            axes.imshow(arrays[title][layer], cmap="RdBu_r", vmin=-1, vmax=1, extent=edges)
             frame_panel(axes, f"{title}, layer {layer + 1}")
             if i >= len(grid) - layers:
                 axes.set_xlabel("relative position")
             if layer == 0:
                 axes.set_ylabel("relative position")
-        _add_colour_bar(figure, grid, "cosine similarity", aspect=30, ticks=5)
+        label = "cosine similarity"
+        add_colour_bar(figure, grid[0].images[0], label, ticks=5, ax=grid, aspect=30)
         return finish_layout(figure)
 
 
@@ -112,12 +101,3 @@ def _count_layers(name: str, tables: Mapping[str, np.ndarray]) -> int:
             f"got layers {sorted(layers)}."
         )
     return layers.pop()
-
-
-def _add_colour_bar(
-    figure: Figure, panels: list[Axes], label: str, *, aspect: int, ticks: int
-) -> None:
-    """Add a colour bar beside the panels, which share one colour scale."""
-    bar: Any = figure.colorbar(panels[0].images[0], ax=panels, label=label, aspect=aspect)
-    bar.locator = MaxNLocator(ticks, steps=[1, 2, 5, 10])
-    bar.outline.set_linewidth(0.6)
