@@ -57,6 +57,7 @@ class TextBuilder(tfds.core.GeneratorBasedBuilder):
     HOMEPAGE: ClassVar[str] = ""  # page that describes the data set and offers its files
     REQUIRED_FILES: ClassVar[str] = ""  # raw files of a data set that cannot be downloaded
     PUBLISHED_ROWS: ClassVar[Mapping[str, int]] = {}  # rows of every split as published
+    EMPTY: ClassVar[Example] = {}  # values of the features that some splits lack; TFDS needs all
     CLASSES: ClassVar[Sequence[str] | None] = None  # labels; None if the raw files define them
 
     VERSION = tfds.core.Version("1.0.0")
@@ -242,7 +243,7 @@ class TextBuilder(tfds.core.GeneratorBasedBuilder):
         """Yield (index, example) for each example. Raise `DataError` if a split has no example."""
         number = -1
         for number, row in enumerate(rows):
-            yield number, row
+            yield number, {**self.EMPTY, **row}
         if number < 0:
             raise DataError(f"{self.manual_dir}: has no rows for the split {split!r}.")
 

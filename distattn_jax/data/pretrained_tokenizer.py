@@ -115,8 +115,7 @@ def encode_pairs(
             column = np.zeros(len(not_special), np.int32)
             column[not_special] = values
             columns[name].append(column)
-    ragged = {name: Ragged.from_rows(rows) for name, rows in columns.items()}
-    return EncodedPairs(ragged, truncated)
+    return EncodedPairs({name: Ragged.from_rows(x) for name, x in columns.items()}, truncated)
 
 
 def list_words(tokenizer: Tokenizer, texts: Iterable[str]) -> list[str]:

@@ -31,11 +31,7 @@ class AgNews(TextBuilder):
         ),
     }
     HOMEPAGE = "https://github.com/mhjabreel/CharCnn_Keras"
-    PUBLISHED_ROWS: ClassVar[dict[str, int]] = {
-        "train": 108_000,
-        "validation": 12_000,
-        "test": 7_600,
-    }
+    PUBLISHED_ROWS: ClassVar = {"train": 108_000, "validation": 12_000, "test": 7_600}
     CLASSES = tuple(TOPICS.values())
 
     def find_files(self) -> dict[str, Path]:

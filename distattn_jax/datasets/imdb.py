@@ -34,11 +34,7 @@ class Imdb(TextBuilder):
         )
     }
     HOMEPAGE = "https://ai.stanford.edu/~amaas/data/sentiment/"
-    PUBLISHED_ROWS: ClassVar[dict[str, int]] = {
-        "train": 22_500,
-        "validation": 2_500,
-        "test": 25_000,
-    }
+    PUBLISHED_ROWS: ClassVar = {"train": 22_500, "validation": 2_500, "test": 25_000}
     CLASSES = ("negative", "positive")
 
     def find_files(self) -> dict[str, Path]:

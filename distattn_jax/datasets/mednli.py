@@ -19,4 +19,4 @@ class MedNli(NliBuilder):
 
     REQUIRED_FILES = "mli_train_v1.jsonl, mli_dev_v1.jsonl and mli_test_v1.jsonl"
     PATTERNS = (PATTERN,)
-    PUBLISHED_ROWS: ClassVar[dict[str, int]] = {"train": 11_232, "validation": 1_395, "test": 1_422}
+    PUBLISHED_ROWS: ClassVar = {"train": 11_232, "validation": 1_395, "test": 1_422}

@@ -35,7 +35,7 @@ class MultiNli(NliBuilder):
         )
     }
     HOMEPAGE = "https://cims.nyu.edu/~sbowman/multinli"
-    PUBLISHED_ROWS: ClassVar[dict[str, int]] = {"test": 9_815, "test_mismatched": 9_832}
+    PUBLISHED_ROWS: ClassVar = {"test": 9_815, "test_mismatched": 9_832}
 
     def find_files(self) -> dict[str, Path]:
         layouts = []

@@ -110,7 +110,7 @@ class Sst(TextBuilder):
         )
     }
     HOMEPAGE = "https://nlp.stanford.edu/sentiment"
-    PUBLISHED_ROWS: ClassVar[dict[str, int]] = {"train": 6_920, "validation": 872, "test": 1_821}
+    PUBLISHED_ROWS: ClassVar = {"train": 6_920, "validation": 872, "test": 1_821}
     CLASSES = ("negative", "positive")
 
     layout: Layout

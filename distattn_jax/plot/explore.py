@@ -215,7 +215,7 @@ def _check_part(name: str, part: AttentionPart, layers: Sequence[int] | None) ->
         "axisNames": part.axis_names,
         "layers": [index + 1 for index in indices],
         "causal": causal,
-        "positions": _describe_layers(part.variants, maps, indices, place, causal=causal),
+        "positions": _describe_layers(part, maps, indices, place, causal=causal),
     }
     return _CheckedPart(maps[indices], content)
 
@@ -236,17 +236,13 @@ def _check_segments(part: AttentionPart, place: str) -> list[int] | None:
 
 
 def _describe_layers(
-    variants: Sequence[Variant] | None,
-    maps: np.ndarray,
-    indices: Sequence[int],
-    place: str,
-    *,
-    causal: bool,
+    part: AttentionPart, maps: np.ndarray, indices: Sequence[int], place: str, *, causal: bool
 ) -> list[dict[str, Any]] | None:
     """Return, as objects of JSON, what the heads of the selected layers compute from positions.
 
     `maps` has shape (L, N, T, S). `place` is the name of the part, for error messages.
     """
+    variants = part.variants
     if variants is None:
         return None
     if len(variants) != len(maps):

@@ -204,7 +204,9 @@ def save(
             "encoder must have dot-product attention to be saved for transformers; "
             f"got {type(variants[0]).__name__}."
         )
-    tokenizer = [] if tokenizer_from is None else _tokenizer_files(Path(tokenizer_from))
+    tokenizer: list[Path] = []
+    if tokenizer_from is not None:
+        tokenizer = _tokenizer_files(Path(tokenizer_from))
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     tensors = {

@@ -127,8 +127,9 @@ _SIZES = {
     "hidden_features": "intermediate_size",
     "positions": "max_position_embeddings",
 }
-_COMMON = {"types": ("type_vocab_size", 2), "epsilon": ("layer_norm_eps", 1e-12)}
-_BERT = _COMMON | {
+_BERT = {
+    "types": ("type_vocab_size", 2),
+    "epsilon": ("layer_norm_eps", 1e-12),
     "activation": ("hidden_act", "gelu"),
     "dropout_rate": ("hidden_dropout_prob", 0.1),
     "attention_dropout_rate": ("attention_probs_dropout_prob", 0.1),
@@ -138,13 +139,12 @@ _BERT = _COMMON | {
 _OPTIONAL: dict[str, dict[str, tuple[str, Any]]] = {
     "bert": _BERT,
     "roberta": _BERT | {"padding": ("pad_token_id", 1)},
-    "albert": _COMMON
+    "albert": _BERT
     | {
         "activation": ("hidden_act", "gelu_new"),
         "dropout_rate": ("hidden_dropout_prob", 0.0),
         "attention_dropout_rate": ("attention_probs_dropout_prob", 0.0),
         "classifier_dropout_rate": ("classifier_dropout_prob", 0.1),
-        "padding": ("pad_token_id", 0),
         "embedding_features": ("embedding_size", 128),
         "groups": ("num_hidden_groups", 1),
     },
@@ -157,7 +157,6 @@ _SUPPORTED: dict[str, Any] = {
     "inner_group_num": 1,
     "pruned_heads": {},
 }
-_ARCHITECTURES = {"bert": "BertModel", "roberta": "RobertaModel", "albert": "AlbertModel"}
 
 
 def parse_config(
@@ -211,7 +210,7 @@ def parse_config(
 def format_config(config: PretrainedConfig) -> str:
     """Return the text of the config.json of a configuration."""
     content: dict[str, Any] = {
-        "architectures": [_ARCHITECTURES[config.family]],
+        "architectures": [f"{config.family.capitalize()}Model"],
         "model_type": config.family,
         "position_embedding_type": "absolute",
     }

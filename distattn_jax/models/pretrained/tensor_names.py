@@ -130,7 +130,7 @@ def _layer_tensors(config: PretrainedConfig, index: int) -> dict[ParameterPath, 
     tensors: dict[ParameterPath, StoredTensor] = {}
     for part, (bert_name, albert_name, inputs, outputs) in _DENSE_LAYERS.items():
         name = f"{prefix}.{albert_name if is_albert else bert_name}"
-        path = ("layers", index, *part.split("."))
+        path: ParameterPath = ("layers", index, *part.split("."))
         tensors |= _dense_tensors(path, name, shapes[inputs], shapes[outputs])
     for part, (bert_name, albert_name) in _NORMS.items():
         name = f"{prefix}.{albert_name if is_albert else bert_name}"
