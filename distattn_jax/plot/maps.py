@@ -62,7 +62,7 @@ def attention_maps(
     layout = _arrange(list(arrays), tokens, query_tokens, columns)
     with style.use_style():
         figure = Figure((layout.width, layout.height))
-        # A token may be a dollar sign, which does not start mathematical notation.
+        # A token may be a dollar sign, which must not start mathematical notation.
         text: dict[str, Any] = {"fontsize": layout.font_size, "parse_math": False}
         named = "" if layout.every == 1 else f", 1 of {layout.every} named"
         for i, (title, weights) in enumerate(arrays.items()):
@@ -81,9 +81,8 @@ def attention_maps(
                 axes.set_yticks([])
         bar_axes = figure.add_axes(layout.colour_bar)
         extend = "max" if upper < highest else "neither"
-        style.add_colour_bar(
-            figure, image, "attention weight", ticks=5, cax=bar_axes, extend=extend
-        )
+        label = "attention weight"
+        style.add_colour_bar(figure, image, label, ticks=5, cax=bar_axes, extend=extend)
         return style.finish_layout(figure)
 
 
@@ -152,11 +151,8 @@ def _arrange(
 ) -> _Layout:
     """Return the layout with the largest maps in which all titles and named tokens fit."""
     lines = [title.split("\n") for title in titles]
-    title_width = max(
-        style.text_width(line, style.SETTINGS["axes.titlesize"])
-        for title in lines
-        for line in title
-    )
+    title_size = style.SETTINGS["axes.titlesize"]
+    title_width = max(style.text_width(line, title_size) for title in lines for line in title)
     longest = max(len(query_tokens), len(tokens))
     least = max(MIN_MAP / longest, title_width / len(tokens))
     most = max(least, 0.15 if longest <= 24 else 0.12)

@@ -29,9 +29,8 @@ def relation_norms(norms: Mapping[str, Vector], positions: Vector) -> Figure:
     most_heads = max(x.shape[1] for x in arrays.values())
     with style.use_style():
         width = min(max(2.2, 0.9 + 0.045 * len(positions)), 4.0)
-        figure, grid = style.make_panels(
-            len(arrays), layers, width=width, height=0.9 + 0.14 * most_heads
-        )
+        height = 0.9 + 0.14 * most_heads
+        figure, grid = style.make_panels(len(arrays), layers, width=width, height=height)
         for row, (title, values) in enumerate(arrays.items()):
             panels = grid[row * layers : (row + 1) * layers]
             edges = (positions[0] - 0.5, positions[-1] + 0.5, values.shape[1] + 0.5, 0.5)

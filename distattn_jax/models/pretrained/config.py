@@ -97,9 +97,8 @@ class PretrainedConfig:
         )
         for name, divisor in (("features", "heads"), ("layers", "groups")):
             value, parts = getattr(self, name), getattr(self, divisor)
-            _check(
-                value % parts == 0, f"{name} ({value}) must be a multiple of {divisor} ({parts})."
-            )
+            message = f"{name} ({value}) must be a multiple of {divisor} ({parts})."
+            _check(value % parts == 0, message)
         if self.family != "albert":
             for name, equal in (("embedding_features", "features"), ("groups", "layers")):
                 value, expected = getattr(self, name), getattr(self, equal)
