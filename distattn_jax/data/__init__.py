@@ -8,7 +8,7 @@ Importing this package imports neither JAX nor TensorFlow Datasets. `TextBuilder
 `iterate_split` import TensorFlow Datasets on first access.
 """
 
-from typing import TYPE_CHECKING, Any
+from etils import epy
 
 from distattn_jax.data.batches import Batches, Location, choose_buckets, round_length
 from distattn_jax.data.conllu import DependencyParse, ParsedTexts
@@ -39,18 +39,8 @@ from distattn_jax.data.tokenizer import (
 from distattn_jax.data.vectors import WordVectors, load_embeddings, load_word_vectors
 from distattn_jax.token_ids import END_ID
 
-if TYPE_CHECKING:
+with epy.lazy_api_imports(globals()):
     from distattn_jax.data.builder import TextBuilder, iterate_split, load_split
-else:
-
-    def __getattr__(name: str) -> Any:
-        """Import `TextBuilder` or its functions on first access (PEP 562)."""
-        if name in ("TextBuilder", "iterate_split", "load_split"):
-            from distattn_jax.data import builder
-
-            return getattr(builder, name)
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-
 
 __all__ = [
     "END_ID",

@@ -13,12 +13,7 @@ from typing import Any, ClassVar
 
 import tensorflow_datasets as tfds
 
-from distattn_jax.data.download import (
-    advise_manual_download,
-    check_files,
-    download,
-    hash_file,
-)
+from distattn_jax.data.download import advise_manual_download, check_files, download, hash_file
 from distattn_jax.data.files import DataError, read_json
 
 Example = Mapping[str, Any]
@@ -36,9 +31,9 @@ class _LocalInfo(tfds.core.DatasetInfo):
 class TextBuilder(tfds.core.GeneratorBasedBuilder):
     """TFDS builder that prepares the examples of a text data set from its published files.
 
-    A subclass implements three methods: `find_files` finds the files, `features` declares the
-    features of an example, and `read_splits` reads the examples of every split. Examples are stored
-    in the order in which they are read.
+    A subclass implements two methods: `find_files` finds the files, and `read_splits` reads the
+    examples of every split. Examples are stored in the order in which they are read. The features
+    of an example are a text and a label, one of `CLASSES`, unless a subclass overrides `features`.
 
     Prepared examples are stored as array_record files in `data_dir/{hash}/{name}/{version}`, where
     `hash` is computed from the contents of the raw files. If the raw files change, the examples are
@@ -62,6 +57,8 @@ class TextBuilder(tfds.core.GeneratorBasedBuilder):
     HOMEPAGE: ClassVar[str] = ""  # page that describes the data set and offers its files
     REQUIRED_FILES: ClassVar[str] = ""  # raw files of a data set that cannot be downloaded
     PUBLISHED_ROWS: ClassVar[Mapping[str, int]] = {}  # rows of every split as published
+    EMPTY: ClassVar[Example] = {}  # values of the features that some splits lack; TFDS needs all
+    CLASSES: ClassVar[Sequence[str] | None] = None  # labels; None if the raw files define them
 
     VERSION = tfds.core.Version("1.0.0")
     # TFDS would search this path for download checksums, which do not exist here. The search
@@ -98,12 +95,13 @@ class TextBuilder(tfds.core.GeneratorBasedBuilder):
         """Return a dict from key, e.g. a split, to the path of its raw file in `manual_dir`."""
 
     @abc.abstractmethod
-    def features(self) -> dict[str, Any]:
-        """Return the TFDS features of an example."""
-
-    @abc.abstractmethod
     def read_splits(self) -> dict[str, Iterable[Example]]:
         """Return a dict from split to its examples, preferably a generator to save memory."""
+
+    def features(self) -> dict[str, Any]:
+        """Return the TFDS features of an example."""
+        names = None if self.CLASSES is None else list(self.CLASSES)
+        return {"text": tfds.features.Text(), "label": tfds.features.ClassLabel(names=names)}
 
     def published_rows(self) -> Mapping[str, int]:
         """Return a dict from split to its published number of rows. Unknown numbers are omitted."""
@@ -245,7 +243,7 @@ class TextBuilder(tfds.core.GeneratorBasedBuilder):
         """Yield (index, example) for each example. Raise `DataError` if a split has no example."""
         number = -1
         for number, row in enumerate(rows):
-            yield number, row
+            yield number, {**self.EMPTY, **row}
         if number < 0:
             raise DataError(f"{self.manual_dir}: has no rows for the split {split!r}.")
 
@@ -255,12 +253,6 @@ class TextBuilder(tfds.core.GeneratorBasedBuilder):
         TFDS requires this method, but `_split_generators` already returns all examples.
         """
         return iter(())
-
-
-def classification_features(names: Sequence[str] | None = None) -> dict[str, Any]:
-    """Return the TFDS features of a text with a label. None leaves the classes open."""
-    label = tfds.features.ClassLabel(names=None if names is None else list(names))
-    return {"text": tfds.features.Text(), "label": label}
 
 
 def load_split(builder: TextBuilder, split: str) -> list[dict[str, Any]]:
@@ -310,24 +302,24 @@ def draw_disjoint(total: int, sizes: Sequence[int], *, seed: str) -> list[set[in
 
 
 def hold_out_tenth(
-    read: Callable[[str, set[int] | None], Iterable[Example]], *, seed: str
+    read: Callable[[str], Iterable[Example]], *, seed: str
 ) -> dict[str, Iterable[Example]]:
     """Return the splits train, validation and test of a data set that publishes no validation set.
 
     The split `validation` is a tenth of the published training rows, drawn at random.
 
     Args:
-      read: Returns the examples of the published set "train" or "test" with the given row indices,
-        counted from 0. None means all rows.
+      read: Returns the examples of the published set "train" or "test".
       seed: Any text. Different seeds draw different rows.
     """
-    total = sum(1 for _ in read("train", None))
-    (validation,) = draw_disjoint(total, [round(total / 10)], seed=seed)
-    return {
-        "train": read("train", set(range(total)) - validation),
-        "validation": read("train", validation),
-        "test": read("test", None),
-    }
+    total = sum(1 for _ in read("train"))
+    (drawn,) = draw_disjoint(total, [round(total / 10)], seed=seed)
+
+    def select(is_drawn: bool) -> Iterator[Example]:
+        """Return the training rows that were drawn, or all others."""
+        return (row for i, row in enumerate(read("train")) if (i in drawn) == is_drawn)
+
+    return {"train": select(False), "validation": select(True), "test": read("test")}
 
 
 def _describe_split(split: str, rows: int, published: int | None) -> str:

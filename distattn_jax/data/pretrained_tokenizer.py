@@ -115,7 +115,7 @@ def encode_pairs(
             column = np.zeros(len(not_special), np.int32)
             column[not_special] = values
             columns[name].append(column)
-    return EncodedPairs({name: _make_ragged(rows) for name, rows in columns.items()}, truncated)
+    return EncodedPairs({name: Ragged.from_rows(x) for name, x in columns.items()}, truncated)
 
 
 def list_words(tokenizer: Tokenizer, texts: Iterable[str]) -> list[str]:
@@ -182,7 +182,11 @@ def _make_word_columns(
     for text, encoding in zip(texts, encodings, strict=True):
         words = np.asarray([-1 if i is None else i for i in encoding.word_ids], np.int64) + 1
         if vectors is not None:
-            rows = {i: _get_row(word, vectors) for i, word in _get_words(text, encoding).items()}
+            # A word is looked up as written, then in lower case.
+            rows = {
+                i: vectors.get(word) or vectors.get(word.lower(), 0)
+                for i, word in _get_words(text, encoding).items()
+            }
             columns.setdefault("vectors", []).append(np.asarray([rows.get(i, 0) for i in words]))
         count = words.max(initial=0)
         if parses is not None:
@@ -203,20 +207,6 @@ def _get_words(text: str, encoding: Encoding) -> dict[int, str]:
         if word is not None:
             spans[word + 1] = (spans.get(word + 1, (start, stop))[0], stop)
     return {word: text[start:stop].strip() for word, (start, stop) in spans.items()}
-
-
-def _get_row(word: str, vectors: Mapping[str, int]) -> int:
-    """Return the row of the vector of a word, or 0 if the word has no vector.
-
-    The word is looked up as written, then in lower case.
-    """
-    return vectors.get(word) or vectors.get(word.lower(), 0)
-
-
-def _make_ragged(rows: list[np.ndarray]) -> Ragged:
-    """Concatenate rows of integers into a `Ragged` column."""
-    values = np.concatenate([np.zeros(0, np.int32), *rows])
-    return Ragged(values, np.cumsum([0, *map(len, rows)], dtype=np.int64))
 
 
 def _load_bert(path: epath.Path, config_path: epath.Path) -> Tokenizer:

@@ -11,6 +11,13 @@ from distattn_jax.data.files import DataError, parse_json, read_lines
 JSON_LINES = (".jsonl", ".json")
 FORMATS = (".csv", ".tsv", *JSON_LINES)
 MAX_FIELD = 2**31 - 1  # characters of a CSV field; Python's default is only 131,072
+# File names of the splits: as most data sets publish them, and as users may call their own files.
+PUBLISHED_PARTS = {"train": "train", "validation": "dev", "test": "test"}
+SPLIT_STEMS = {
+    "train": ("train",),
+    "validation": ("validation", "valid", "val", "dev"),
+    "test": ("test",),
+}
 Row = tuple[int, dict[str, str]]  # line number and values by column
 
 
@@ -46,14 +53,10 @@ def read_rows(
     if not path.is_file():
         raise DataError(f"{path}: no such file; expected a {suffix} file.")
     if suffix in JSON_LINES:
-        rows = _read_objects(path, columns)
-    elif header:
-        rows = _read_with_header(path, suffix, columns)
-    elif columns is None:
+        return _require_rows(path, _read_objects(path, columns))
+    if columns is None and not header:
         raise ValueError("columns must be given for a file without a header; got None.")
-    else:
-        rows = _read_without_header(path, suffix, columns)
-    return _require_rows(path, rows)
+    return _require_rows(path, _read_table(path, suffix, columns, header))
 
 
 def find_file(folder: str | Path, stem: str) -> Path:
@@ -69,6 +72,29 @@ def find_file(folder: str | Path, stem: str) -> Path:
     if len(found) > 1:
         raise DataError(f"{folder}: must contain one file {stem}; found {', '.join(found)}.")
     return Path(folder) / found[0]
+
+
+def find_one(folder: Path, names: Sequence[str], requirement: str) -> Path:
+    """Return the path of the only file of a folder with one of these names.
+
+    Raise `DataError` with the requirement if no such file or more than one is found.
+    """
+    found = [name for name in names if (folder / name).is_file()]
+    if len(found) != 1:
+        raise DataError(
+            f"{folder}: must contain {requirement}; found {', '.join(found) or 'none'}."
+        )
+    return folder / found[0]
+
+
+def make_layout(pattern: str, parts: Mapping[str, str] = PUBLISHED_PARTS) -> dict[str, str]:
+    """Return a dict from split to file name, for `find_layout`.
+
+    Args:
+      pattern: File names, in which `{}` stands for a part such as train, dev or test.
+      parts: Dict from split to part.
+    """
+    return {split: pattern.format(part) for split, part in parts.items()}
 
 
 def find_layout(
@@ -134,28 +160,24 @@ def _get_text(path: Path, line: int, row: dict[str, Any], name: str) -> str:
     return value
 
 
-def _read_with_header(path: Path, suffix: str, columns: Sequence[str] | None) -> Iterator[Row]:
-    """Yield the rows of a .csv or .tsv file whose first row contains the column names."""
+def _read_table(
+    path: Path, suffix: str, columns: Sequence[str] | None, header: bool
+) -> Iterator[Row]:
+    """Yield the rows of a .csv or .tsv file."""
     records = _read_records(path, suffix)
-    for line, names in records:
-        wanted = names if columns is None else columns
-        missing = [name for name in wanted if name not in names]
-        if missing:
-            raise DataError(f"{path}:{line}: no column {missing[0]!r} in the header {names}.")
-        if len(set(names)) < len(names):
-            raise DataError(f"{path}:{line}: the header {names} contains a name twice.")
-        break
+    # Line 0 means that there is no header. A file with a header may still be empty.
+    line, names = next(records, (0, [])) if header else (0, columns or [])
+    wanted = names if columns is None else columns
+    missing = [name for name in wanted if name not in names]
+    if line and missing:
+        raise DataError(f"{path}:{line}: no column {missing[0]!r} in the header {names}.")
+    if line and len(set(names)) < len(names):
+        raise DataError(f"{path}:{line}: the header {names} contains a name twice.")
     for line, fields in records:
-        _check_field_count(path, line, fields, len(names))
+        if len(fields) != len(names):
+            raise DataError(f"{path}:{line}: must have {len(names)} fields; got {len(fields)}.")
         row = dict(zip(names, fields, strict=True))
         yield line, {name: row[name] for name in wanted}
-
-
-def _read_without_header(path: Path, suffix: str, columns: Sequence[str]) -> Iterator[Row]:
-    """Yield the rows of a .csv or .tsv file that has no header."""
-    for line, fields in _read_records(path, suffix):
-        _check_field_count(path, line, fields, len(columns))
-        yield line, dict(zip(columns, fields, strict=True))
 
 
 def _read_records(path: Path, suffix: str) -> Iterator[tuple[int, list[str]]]:
@@ -178,12 +200,6 @@ def _read_records(path: Path, suffix: str) -> Iterator[tuple[int, list[str]]]:
             raise DataError(f"{path}:{line}: {reason}.") from None
         yield line, fields
         line = reader.line_num + 1
-
-
-def _check_field_count(path: Path, line: int, fields: list[str], count: int) -> None:
-    """Raise `DataError` unless the row has the expected number of fields."""
-    if len(fields) != count:
-        raise DataError(f"{path}:{line}: must have {count} fields; got {len(fields)}.")
 
 
 def _require_rows(path: Path, rows: Iterator[Row]) -> Iterator[Row]:

@@ -48,6 +48,17 @@ class Ragged:
                 f"got {self.offsets}."
             )
 
+    @staticmethod
+    def from_rows(rows: Sequence[np.ndarray], dtype: type[np.number] = np.int32) -> "Ragged":
+        """Concatenate rows of numbers.
+
+        Args:
+          rows: Elements of each row.
+          dtype: Type of the elements.
+        """
+        values = np.concatenate([np.zeros(0, dtype), *rows]).astype(dtype, copy=False)
+        return Ragged(values, np.cumsum([0, *map(len, rows)], dtype=np.int64))
+
     def __len__(self) -> int:
         return len(self.offsets) - 1
 
@@ -78,13 +89,10 @@ class Ragged:
           The rows, shape (B, T), and the number of elements of each row without padding, shape
           (B,).
         """
-        starts = self.offsets[indices]
-        lengths = np.minimum(self.offsets[indices + 1] - starts, length)
-        lengths = np.where(indices == PADDING_ROW, 0, lengths).astype(np.int32)
-        positions = np.arange(length)
-        valid = positions < lengths[:, None]  # (B, T)
+        places, lengths = _select_places(self.offsets, indices, length)
+        valid = places != PADDING_ROW
         padded = np.zeros(valid.shape, self.values.dtype)
-        padded[valid] = self.values[(starts[:, None] + positions)[valid]]
+        padded[valid] = self.values[places[valid]]
         return padded, lengths
 
 
@@ -149,14 +157,10 @@ class Nested:
           each sequence without padding, shape (B, S); and the number of sequences of each row
           without padding, shape (B,).
         """
-        starts = self.offsets[indices]
-        counts = np.minimum(self.offsets[indices + 1] - starts, length)
-        counts = np.where(indices == PADDING_ROW, 0, counts).astype(np.int32)
-        positions = np.arange(length)
-        valid = positions < counts[:, None]  # (B, S)
-        sequences = np.where(valid, starts[:, None] + positions, PADDING_ROW)
+        sequences, counts = _select_places(self.offsets, indices, length)
         values, lengths = self.inner.pad(sequences.reshape(-1), self.width)
-        return values.reshape(*valid.shape, self.width), lengths.reshape(valid.shape), counts
+        shape = sequences.shape
+        return values.reshape(*shape, self.width), lengths.reshape(shape), counts
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -234,3 +238,18 @@ class Table:
                 rows[name] = column[indices]  # indexing by an array copies
                 rows[name][indices == PADDING_ROW] = 0
         return rows
+
+
+def _select_places(
+    offsets: Int64[np.ndarray, " bounds"], indices: Int[np.ndarray, " B"], length: int
+) -> tuple[Int64[np.ndarray, "B T"], Int32[np.ndarray, " B"]]:
+    """Return the place of each element of the selected rows, and the lengths of the rows.
+
+    Rows are truncated or padded to `length` elements. The place of padding is `PADDING_ROW`.
+    """
+    starts = offsets[indices]
+    lengths = np.minimum(offsets[indices + 1] - starts, length)
+    lengths = np.where(indices == PADDING_ROW, 0, lengths).astype(np.int32)
+    positions = np.arange(length)
+    valid = positions < lengths[:, None]
+    return np.where(valid, starts[:, None] + positions, PADDING_ROW), lengths

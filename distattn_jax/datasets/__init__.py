@@ -5,8 +5,7 @@
 TensorFlow Datasets.
 """
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from etils import epy
 
 # The class of each data set, by the name of the data set.
 DATASETS = {
@@ -31,7 +30,7 @@ DATASETS = {
     "wmt14_fr": "Wmt14Fr",
 }
 
-if TYPE_CHECKING:
+with epy.lazy_api_imports(globals()):
     from distattn_jax.datasets.ag_news import AgNews
     from distattn_jax.datasets.amazon import Amazon
     from distattn_jax.datasets.bm25 import Bm25
@@ -51,24 +50,6 @@ if TYPE_CHECKING:
     from distattn_jax.datasets.sst import Sst
     from distattn_jax.datasets.text_files import TextFiles
     from distattn_jax.datasets.wmt14 import Wmt14De, Wmt14Fr
-else:
-    # The module that defines each public name. By default, it has the name of the data set.
-    _MODULES = {
-        **{class_name: name for name, class_name in DATASETS.items()},
-        **dict.fromkeys(("CandidatePairs", "ClaimBuilder", "load_candidates"), "claim_builder"),
-        **dict.fromkeys(("Impression", "MindLarge"), "mind"),
-        **dict.fromkeys(("Wmt14De", "Wmt14Fr"), "wmt14"),
-        "Bm25": "bm25",
-        "Multi30k": "parallel_text",
-        "OnDiskImpressions": "on_disk_impressions",
-    }
-
-    def __getattr__(name: str) -> Any:
-        """Import a public name from its module on first access (PEP 562)."""
-        if name not in _MODULES:
-            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        return getattr(importlib.import_module(f"{__name__}.{_MODULES[name]}"), name)
-
 
 __all__ = [
     "DATASETS",

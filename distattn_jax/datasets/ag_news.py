@@ -2,9 +2,9 @@
 
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar
 
-from distattn_jax.data.builder import Example, TextBuilder, classification_features, hold_out_tenth
+from distattn_jax.data.builder import Example, TextBuilder, hold_out_tenth
 from distattn_jax.data.files import DataError
 from distattn_jax.data.rows import read_rows
 
@@ -31,11 +31,8 @@ class AgNews(TextBuilder):
         ),
     }
     HOMEPAGE = "https://github.com/mhjabreel/CharCnn_Keras"
-    PUBLISHED_ROWS: ClassVar[dict[str, int]] = {
-        "train": 108_000,
-        "validation": 12_000,
-        "test": 7_600,
-    }
+    PUBLISHED_ROWS: ClassVar = {"train": 108_000, "validation": 12_000, "test": 7_600}
+    CLASSES = tuple(TOPICS.values())
 
     def find_files(self) -> dict[str, Path]:
         files = {split: self.manual_dir / f"{split}.csv" for split in ("train", "test")}
@@ -44,19 +41,13 @@ class AgNews(TextBuilder):
                 raise DataError(f"{path}: no such file; expected train.csv and test.csv.")
         return files
 
-    def features(self) -> dict[str, Any]:
-        return classification_features(list(TOPICS.values()))
-
     def read_splits(self) -> dict[str, Iterable[Example]]:
         return hold_out_tenth(self._read_examples, seed="ag_news validation")
 
-    def _read_examples(self, file: str, rows: set[int] | None) -> Iterator[Example]:
-        """Yield the examples of a file.
-
-        `rows` are the indices of the rows to yield, counted from 0. None yields all rows.
-        """
+    def _read_examples(self, file: str) -> Iterator[Example]:
+        """Yield the examples of a file."""
         path, columns = self.raw_files[file], ("class", "title", "description")
-        for number, (line, row) in enumerate(read_rows(path, columns=columns, header=False)):
+        for line, row in read_rows(path, columns=columns, header=False):
             text = f"{row['title']} {row['description']}".strip()
             if row["class"] not in TOPICS:
                 raise DataError(
@@ -64,5 +55,4 @@ class AgNews(TextBuilder):
                 )
             if not text:
                 raise DataError(f"{path}:{line}: title and description are both empty.")
-            if rows is None or number in rows:
-                yield {"text": text, "label": TOPICS[row["class"]]}
+            yield {"text": text, "label": TOPICS[row["class"]]}

@@ -2,13 +2,12 @@
 
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar
 
-from distattn_jax.data.builder import Example, TextBuilder, classification_features, draw_disjoint
+from distattn_jax.data.builder import Example, TextBuilder, draw_disjoint
 from distattn_jax.data.files import DataError
 from distattn_jax.data.rows import read_rows
 
-STARS = ("1", "2", "3", "4", "5")
 EMPTY = "empty reviews"
 
 
@@ -31,7 +30,8 @@ class Amazon(TextBuilder):
     }
     HOMEPAGE = "https://cseweb.ucsd.edu/~jmcauley/datasets/amazon/links.html"
     SIZES: ClassVar[dict[str, int]] = {"train": 40_000, "validation": 5_000, "test": 5_000}
-    PUBLISHED_ROWS: ClassVar[dict[str, int]] = {"the file": 1_689_188, **SIZES}
+    PUBLISHED_ROWS: ClassVar = {"the file": 1_689_188, **SIZES}
+    CLASSES = ("1", "2", "3", "4", "5")  # stars
 
     def find_files(self) -> dict[str, Path]:
         found = sorted(
@@ -45,9 +45,6 @@ class Amazon(TextBuilder):
                 f"ends in .json or .json.gz; found {[path.name for path in found] or 'none'}."
             )
         return {"reviews": found[0]}
-
-    def features(self) -> dict[str, Any]:
-        return classification_features(STARS)
 
     def read_splits(self) -> dict[str, Iterable[Example]]:
         with_text = 0
@@ -79,7 +76,7 @@ class Amazon(TextBuilder):
         path = self.raw_files["reviews"]
         for line, row in read_rows(path, columns=("overall", "reviewText")):
             stars = row["overall"].removesuffix(".0")
-            if stars not in STARS:
+            if stars not in self.CLASSES:
                 raise DataError(
                     f"{path}:{line}: overall must be a whole number from 1 to 5; "
                     f"got {row['overall']!r}."

@@ -3,7 +3,7 @@
 import abc
 import random
 from collections.abc import Hashable, Iterable, Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import tensorflow_datasets as tfds
@@ -62,6 +62,11 @@ class ClaimBuilder(TextBuilder):
     """
 
     VERSION = tfds.core.Version("1.1.0")  # 1.1.0 added the BM25 score of every candidate.
+    EMPTY: ClassVar[Example] = {
+        **dict.fromkeys(("paper", "claim"), ""),
+        **dict.fromkeys(("candidates", "relevant"), np.zeros(0, np.int32)),
+        "bm25": np.zeros(0, np.float32),
+    }
 
     @abc.abstractmethod
     def read_claims(self) -> tuple[list[str], dict[str, list[Claim]], dict[str, Sequence[int]]]:
@@ -82,9 +87,7 @@ class ClaimBuilder(TextBuilder):
     def read_splits(self) -> dict[str, Iterable[Example]]:
         papers, claims, pools = self.read_claims()
         indexes: dict[tuple[int, ...], Bm25] = {}
-        splits: dict[str, Iterable[Example]] = {
-            "papers": [_make_example(paper=text) for text in papers]
-        }
+        splits: dict[str, Iterable[Example]] = {"papers": [{"paper": text} for text in papers]}
         for split in SPLITS:
             pool = tuple(pools[split])
             if pool not in indexes:
@@ -116,12 +119,12 @@ class ClaimBuilder(TextBuilder):
                     wrong = wrong_papers[:count]
                 candidates = [*right, *wrong]
                 generator.shuffle(candidates)
-                yield _make_example(
-                    claim=claim.text,
-                    candidates=np.asarray(candidates, np.int32),
-                    relevant=np.asarray([i in right for i in candidates], np.int32),
-                    bm25=np.asarray([scores[place[i]] for i in candidates], np.float32),
-                )
+                yield {
+                    "claim": claim.text,
+                    "candidates": np.asarray(candidates, np.int32),
+                    "relevant": np.asarray([i in right for i in candidates], np.int32),
+                    "bm25": np.asarray([scores[place[i]] for i in candidates], np.float32),
+                }
 
 
 def load_candidates(builder: ClaimBuilder, split: str) -> CandidatePairs:
@@ -133,13 +136,11 @@ def load_candidates(builder: ClaimBuilder, split: str) -> CandidatePairs:
     """
     papers = [row["paper"] for row in load_split(builder, "papers")]
     rows = load_split(builder, split)
-    counts = [len(row["candidates"]) for row in rows]
-    offsets = np.cumsum([0, *counts], dtype=np.int64)
     return CandidatePairs(
-        [row["claim"] for row, count in zip(rows, counts, strict=True) for _ in range(count)],
-        [papers[i] for i in _concatenate(rows, "candidates")],
-        Ragged(_concatenate(rows, "relevant"), offsets),
-        Ragged(_concatenate(rows, "bm25"), offsets),
+        [row["claim"] for row in rows for _ in row["candidates"]],
+        [papers[i] for row in rows for i in row["candidates"]],
+        Ragged.from_rows([row["relevant"] for row in rows]),
+        Ragged.from_rows([row["bm25"] for row in rows], np.float32),
     )
 
 
@@ -161,19 +162,3 @@ def draw_splits(keys: Sequence[Hashable], *, seed: str) -> list[str]:
         "validation" if number[key] in validation else "test" if number[key] in test else "train"
         for key in keys
     ]
-
-
-def _make_example(**values: Any) -> Example:
-    """Make an example with empty values for all features that are not given.
-
-    TFDS requires the same features in all splits.
-    """
-    numbers = np.zeros(0, np.int32)
-    scores = np.zeros(0, np.float32)
-    empty = {"paper": "", "claim": "", "candidates": numbers, "relevant": numbers, "bm25": scores}
-    return {**empty, **values}
-
-
-def _concatenate(rows: Sequence[Example], name: str) -> np.ndarray:
-    """Return the values of the feature `name` of all examples in a single array."""
-    return np.concatenate([_make_example()[name], *(row[name] for row in rows)])

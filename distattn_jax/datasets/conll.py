@@ -16,12 +16,8 @@ from distattn_jax.data.conll import (
     read_tagged_sentences,
 )
 from distattn_jax.data.files import DataError
+from distattn_jax.data.rows import SPLIT_STEMS, find_one
 
-STEMS = {
-    "train": ("train",),
-    "validation": ("validation", "valid", "val", "dev"),
-    "test": ("test",),
-}
 ENDINGS = (*COLUMN_ENDINGS, *CONLLU_ENDINGS)
 SPAN_TAG = re.compile(r"O|[BIES]-.+")  # of the schemes IOB1, IOB2 and IOBES
 PART_TAG = re.compile(r"[BIES]-.+")
@@ -43,7 +39,7 @@ class Conll(TextBuilder):
     REQUIRED_FILES = "train, validation (or dev) and test (.txt, .conll or .conllu)"
 
     def find_files(self) -> dict[str, Path]:
-        files = {split: self._find_file(stems) for split, stems in STEMS.items()}
+        files = {split: self._find_file(stems) for split, stems in SPLIT_STEMS.items()}
         if len({path.name.endswith(CONLLU_ENDINGS) for path in files.values()}) > 1:
             names = ", ".join(path.name for path in files.values())
             raise DataError(
@@ -72,13 +68,8 @@ class Conll(TextBuilder):
     def _find_file(self, stems: tuple[str, ...]) -> Path:
         """Return the path of the only file with one of these stems."""
         names = [stem + ending for stem in stems for ending in ENDINGS]
-        found = [name for name in names if (self.manual_dir / name).is_file()]
-        if len(found) != 1:
-            raise DataError(
-                f"{self.manual_dir}: must contain one file {' or '.join(stems)} with the ending "
-                f"{', '.join(ENDINGS)}; found {', '.join(found) or 'none'}."
-            )
-        return self.manual_dir / found[0]
+        requirement = f"one file {' or '.join(stems)} with the ending {', '.join(ENDINGS)}"
+        return find_one(self.manual_dir, names, requirement)
 
     def _read_examples(self, split: str) -> Iterator[Example]:
         """Yield the sentences of a split. Empty sentences and document lines are counted."""
@@ -108,13 +99,10 @@ def _check_tags(places: Mapping[str, str]) -> None:
         return
     for tag, place in places.items():
         if not SPAN_TAG.fullmatch(tag):
-            unknown = re.fullmatch(r"[A-Z]-.+", tag)
+            advice = ""
+            if re.fullmatch(r"[A-Z]-.+", tag):
+                advice = ", of an unknown scheme. In BILOU, L- means E- and U- means S-"
             raise DataError(
                 f"{place}: the tag must be O, or a type after B-, I-, E- or S- (schemes IOB1, IOB2 "
-                f"and IOBES); got {tag[:40]!r}"
-                + (
-                    ", of an unknown scheme. In BILOU, L- means E- and U- means S-."
-                    if unknown
-                    else "."
-                )
+                f"and IOBES); got {tag[:40]!r}{advice}."
             )

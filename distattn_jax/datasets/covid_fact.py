@@ -33,12 +33,7 @@ class CovidFact(ClaimBuilder):
         )
     }
     HOMEPAGE = "https://github.com/asaakyan/covidfact"
-    PUBLISHED_ROWS: ClassVar[dict[str, int]] = {
-        "papers": 1_290,
-        "train": 907,
-        "validation": 128,
-        "test": 256,
-    }
+    PUBLISHED_ROWS: ClassVar = {"papers": 1_290, "train": 907, "validation": 128, "test": 256}
 
     def find_files(self) -> dict[str, Path]:
         paths = [self.manual_dir / name for name in FILE_NAMES]

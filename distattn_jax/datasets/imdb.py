@@ -3,15 +3,19 @@
 import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar
 
-from distattn_jax.data.builder import Example, TextBuilder, classification_features, hold_out_tenth
+from distattn_jax.data.builder import Example, TextBuilder, hold_out_tenth
 from distattn_jax.data.files import DataError, read_text
 from distattn_jax.data.rows import find_file, read_rows
 
-CLASSES = ("negative", "positive")
 FOLDERS = {"neg": "negative", "pos": "positive"}  # in the folders train and test
-LABELS = {**FOLDERS, "0": "negative", "1": "positive", **dict(zip(CLASSES, CLASSES, strict=True))}
+LABELS = FOLDERS | {
+    "0": "negative",
+    "1": "positive",
+    "negative": "negative",
+    "positive": "positive",
+}
 LINE_BREAKS = re.compile(r"\s*(?:<br\s*/?>\s*)+")
 
 
@@ -27,14 +31,11 @@ class Imdb(TextBuilder):
     URLS: ClassVar[dict[str, str]] = {
         "https://ai.stanford.edu/~amaas/data/sentiment/aclImdb_v1.tar.gz": (
             "sha256:c40f74a18d3b61f90feba1e17730e0d38e8b97c05fde7008942e91923d1658fe"
-        ),
+        )
     }
     HOMEPAGE = "https://ai.stanford.edu/~amaas/data/sentiment/"
-    PUBLISHED_ROWS: ClassVar[dict[str, int]] = {
-        "train": 22_500,
-        "validation": 2_500,
-        "test": 25_000,
-    }
+    PUBLISHED_ROWS: ClassVar = {"train": 22_500, "validation": 2_500, "test": 25_000}
+    CLASSES = ("negative", "positive")
 
     def find_files(self) -> dict[str, Path]:
         folder = self.manual_dir
@@ -51,25 +52,17 @@ class Imdb(TextBuilder):
                 files |= {f"{split}/{label}/{path.name}": path for path in found}
         return files
 
-    def features(self) -> dict[str, Any]:
-        return classification_features(CLASSES)
-
     def read_splits(self) -> dict[str, Iterable[Example]]:
         return hold_out_tenth(self._read_examples, seed="imdb validation")
 
-    def _read_examples(self, split: str, rows: set[int] | None) -> Iterator[Example]:
-        """Yield the examples of a published split.
-
-        `rows` are the indices of the reviews to yield, counted from 0. None yields all
-        reviews.
-        """
+    def _read_examples(self, split: str) -> Iterator[Example]:
+        """Yield the examples of a published split."""
         reader = self._read_rows if split in self.raw_files else self._read_reviews
-        for number, (place, text, label) in enumerate(reader(split)):
+        for place, text, label in reader(split):
             review = LINE_BREAKS.sub(" ", text).strip()
             if not review:
                 raise DataError(f"{place}: the review is empty.")
-            if rows is None or number in rows:
-                yield {"text": review, "label": label}
+            yield {"text": review, "label": label}
 
     def _read_reviews(self, split: str) -> Iterator[tuple[str, str, str]]:
         """Yield the path, text and label of every review in the published folders."""

@@ -21,6 +21,7 @@ FOLDERS = ("{}", "MINDsmall_{}", "MINDlarge_{}")
 COLUMNS = ("id", "category", "subcategory", "title", "abstract", "url", "in_title", "in_abstract")
 HISTORY = 50  # newest clicks of a history that are kept
 CANDIDATES = 5  # candidates of a training example: one clicked, four not clicked
+NO_NEWS = np.zeros(0, np.int32)
 # Rows of the raw files as published.
 MIND_SMALL = {
     "train/news": 51_282,
@@ -89,6 +90,7 @@ class Mind(TextBuilder):
     UNPACK_SEPARATELY = True
     HOMEPAGE = "https://msnews.github.io"
     PUBLISHED_ROWS: ClassVar[Mapping[str, int]] = MIND_SMALL
+    EMPTY: ClassVar[Example] = {"title": "", **dict.fromkeys(Impression._fields, NO_NEWS)}
     SHARD: ClassVar[int] = 50_000
     SEED: ClassVar[int] = 0
 
@@ -125,9 +127,7 @@ class Mind(TextBuilder):
             "validation": (train, lambda day: day == train.last_day),
             "test": (dev, lambda day: True),
         }
-        splits: dict[str, Iterable[Example]] = {
-            "news": (_make_example(title=title) for title in titles)
-        }
+        splits: dict[str, Iterable[Example]] = {"news": ({"title": title} for title in titles)}
         for split, (log, days) in parts.items():
             make_examples = self._sample_negatives if split == "train" else _keep_candidates
             shards = log.find_shards(days)
@@ -221,18 +221,11 @@ def _keep_candidates(impressions: Iterator[LoggedImpression]) -> Iterator[Exampl
 
 
 def _make_example(
-    history: Sequence[int] = (),
-    candidates: Sequence[int] = (),
-    clicks: Sequence[int] = (),
-    title: str = "",
+    history: Sequence[int], candidates: Sequence[int], clicks: Sequence[int]
 ) -> Example:
-    """Make an example, with empty values for all features that are not given.
-
-    TFDS requires the same features in all splits. Only the last 50 clicks of a history are kept.
-    """
+    """Make an example. Only the last 50 clicks of a history are kept."""
     sequences = (history[-HISTORY:], candidates, clicks)
-    arrays = (np.array(sequence, np.int32) for sequence in sequences)
-    return {"title": title, **dict(zip(Impression._fields, arrays, strict=True))}
+    return Impression(*(np.array(sequence, np.int32) for sequence in sequences))._asdict()
 
 
 def _decode_impression(features: Mapping[str, bytes]) -> Impression:

@@ -5,13 +5,11 @@ from pathlib import Path
 from typing import ClassVar
 
 from distattn_jax.data.builder import Example, draw_disjoint
-from distattn_jax.data.rows import find_layout
+from distattn_jax.data.rows import find_layout, make_layout
 from distattn_jax.datasets.nli_builder import NliBuilder
 
 FILES = {"train": "train", "test": "dev_matched", "test_mismatched": "dev_mismatched"}
 OPTIONAL = "test_mismatched"
-# File names of the published layouts, where {} is a value of FILES. The last layout is GLUE's.
-NAMES = ("multinli_1.0_{}.jsonl", "multinli_1.0_{}.txt", "multinli_1.0_{}.tsv", "{}.tsv")
 TRAINING_PAIRS = 392_702  # pairs of the published training set
 
 
@@ -28,6 +26,8 @@ class MultiNli(NliBuilder):
     other pairs form the split `train`.
     """
 
+    # {} is a value of FILES. The last layout is GLUE's.
+    PATTERNS = ("multinli_1.0_{}.jsonl", "multinli_1.0_{}.txt", "multinli_1.0_{}.tsv", "{}.tsv")
     # Digest: url_checksums/multi_nli.txt in tensorflow/datasets.
     URLS: ClassVar[dict[str, str]] = {
         "https://cims.nyu.edu/~sbowman/multinli/multinli_1.0.zip": (
@@ -35,14 +35,13 @@ class MultiNli(NliBuilder):
         )
     }
     HOMEPAGE = "https://cims.nyu.edu/~sbowman/multinli"
-    PUBLISHED_ROWS: ClassVar[dict[str, int]] = {"test": 9_815, "test_mismatched": 9_832}
+    PUBLISHED_ROWS: ClassVar = {"test": 9_815, "test_mismatched": 9_832}
 
     def find_files(self) -> dict[str, Path]:
         layouts = []
-        for name in NAMES:
-            layout = {split: name.format(part) for split, part in FILES.items()}
-            layouts.append(layout)
-            layouts.append({split: layout[split] for split in layout if split != OPTIONAL})
+        for pattern in self.PATTERNS:
+            layout = make_layout(pattern, FILES)
+            layouts += [layout, {key: layout[key] for key in layout if key != OPTIONAL}]
         return find_layout(self.manual_dir, layouts)[1]
 
     def read_splits(self) -> dict[str, Iterable[Example]]:

@@ -1,6 +1,6 @@
 """Base class of the natural language inference (NLI) data sets: pairs of sentences with a label."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -8,7 +8,7 @@ import tensorflow_datasets as tfds
 
 from distattn_jax.data.builder import Example, TextBuilder
 from distattn_jax.data.files import DataError
-from distattn_jax.data.rows import read_rows
+from distattn_jax.data.rows import find_layout, make_layout, read_rows
 
 NO_CONSENSUS = "-"
 
@@ -20,9 +20,11 @@ class NliBuilder(TextBuilder):
     annotators (gold_label "-") are left out, and their number is reported.
 
     Attributes:
+      PATTERNS: File names of each published layout, in which {} stands for train, dev or test.
       LABELS: Dict from a label in the files to the name of its class, in order of class index.
     """
 
+    PATTERNS: ClassVar[tuple[str, ...]]
     LABELS: ClassVar[Mapping[str, str]] = {
         label: label for label in ("entailment", "neutral", "contradiction")
     }
@@ -33,6 +35,12 @@ class NliBuilder(TextBuilder):
             "hypothesis": tfds.features.Text(),
             "label": tfds.features.ClassLabel(names=list(dict.fromkeys(self.LABELS.values()))),
         }
+
+    def find_files(self) -> dict[str, Path]:
+        return find_layout(self.manual_dir, [make_layout(name) for name in self.PATTERNS])[1]
+
+    def read_splits(self) -> dict[str, Iterable[Example]]:
+        return {split: self.read_pairs(path) for split, path in self.raw_files.items()}
 
     def read_pairs(self, path: Path) -> Iterator[Example]:
         """Yield all labelled pairs of a .jsonl file, or of a tab-separated file with a header."""

@@ -9,9 +9,10 @@ from tokenizers import Tokenizer
 
 from distattn_jax.data.table import PADDING_ROW, Ragged
 from distattn_jax.data.tokenizer import encode
-from distattn_jax.datasets.mind import CANDIDATES, HISTORY, Mind
+from distattn_jax.datasets.mind import CANDIDATES, HISTORY, Impression, Mind
 
 TITLE_LENGTH = 30  # tokens of a title
+PADDING = Impression(*np.zeros((3, 0), np.int32))
 
 
 class OnDiskImpressions:
@@ -87,28 +88,25 @@ class OnDiskImpressions:
           indices: Row indices, shape (B,). The index -1 selects a row of padding only.
           length: Number C of candidates, padding included.
         """
-        history = np.zeros((len(indices), HISTORY), np.int32)
-        candidates = np.zeros((len(indices), length), np.int32)
-        clicks = np.zeros((len(indices), length), np.float32)
-        history_length, candidates_length = np.zeros((2, len(indices)), np.int32)
-        for i in np.flatnonzero(indices != PADDING_ROW):
-            row = self.source[int(indices[i])]
-            clicked, shown = len(row.history), len(row.candidates)
-            if shown > length:
+        rows = [PADDING if i == PADDING_ROW else self.source[int(i)] for i in indices]
+        for i, row in zip(indices, rows, strict=True):
+            if len(row.candidates) > length:
                 raise ValueError(
-                    f"length must be at least {shown}, the candidates of row {indices[i]}; "
+                    f"length must be at least {len(row.candidates)}, the candidates of row {i}; "
                     f"got {length}."
                 )
-            history_length[i], candidates_length[i] = clicked, shown
-            history[i, :clicked] = row.history
-            candidates[i, :shown] = row.candidates
-            clicks[i, :shown] = row.clicks
+        clicks = Ragged.from_rows([row.clicks for row in rows], np.float32)
         return {
-            "history": self._tokens[history],
-            "history_words": self._lengths[history],
-            "history_length": history_length,
-            "candidates": self._tokens[candidates],
-            "candidates_words": self._lengths[candidates],
-            "candidates_length": candidates_length,
-            "clicks": clicks,
+            **self._take_titles("history", [row.history for row in rows], HISTORY),
+            **self._take_titles("candidates", [row.candidates for row in rows], length),
+            "clicks": clicks.pad(np.arange(len(rows)), length)[0],
+        }
+
+    def _take_titles(self, name: str, news: list[np.ndarray], length: int) -> dict[str, np.ndarray]:
+        """Return the columns of a list of news items for each row, padded to `length` items."""
+        numbers, counts = Ragged.from_rows(news).pad(np.arange(len(news)), length)
+        return {
+            name: self._tokens[numbers],
+            f"{name}_words": self._lengths[numbers],
+            f"{name}_length": counts,
         }

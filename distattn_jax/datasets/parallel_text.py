@@ -9,6 +9,7 @@ import tensorflow_datasets as tfds
 
 from distattn_jax.data.builder import Example, TextBuilder
 from distattn_jax.data.files import DataError, read_lines
+from distattn_jax.data.rows import SPLIT_STEMS, find_one
 
 COMMIT = "a3d2e0d26b56f3846f66a952536ffed4e401d05a"
 FOLDER = f"https://raw.githubusercontent.com/multi30k/dataset/{COMMIT}/data/task1/raw"
@@ -38,11 +39,7 @@ class ParallelText(TextBuilder):
 
     REQUIRED_FILES = "train, validation and test, each in two languages (train.en, train.de, ...)"
     # Possible file names of each split, without the language. Exactly one of them must exist.
-    STEMS: ClassVar[Mapping[str, tuple[str, ...]]] = {
-        "train": ("train",),
-        "validation": ("validation", "valid", "val", "dev"),
-        "test": ("test",),
-    }
+    STEMS: ClassVar[Mapping[str, tuple[str, ...]]] = SPLIT_STEMS
 
     @property
     def languages(self) -> tuple[str, ...]:
@@ -86,13 +83,7 @@ class ParallelText(TextBuilder):
     def _find_file(self, stems: tuple[str, ...], language: str) -> Path:
         """Return the path of the only file with one of these stems in a language."""
         names = [f"{stem}.{language}{zipped}" for stem in stems for zipped in ("", ".gz")]
-        found = [name for name in names if (self.manual_dir / name).is_file()]
-        if len(found) != 1:
-            raise DataError(
-                f"{self.manual_dir}: must contain one of {', '.join(names)}; "
-                f"found {', '.join(found) or 'none'}."
-            )
-        return self.manual_dir / found[0]
+        return find_one(self.manual_dir, names, f"one of {', '.join(names)}")
 
     def _read_pairs(self, split: str, corpora: Iterable[str]) -> Iterator[Example]:
         """Yield the pairs of a split. Pairs with an empty side are left out and counted.

@@ -9,9 +9,9 @@ import tensorflow_datasets as tfds
 
 from distattn_jax.data.builder import Example, TextBuilder
 from distattn_jax.data.files import DataError, read_lines
+from distattn_jax.data.rows import SPLIT_STEMS
 
 ENDINGS = (".txt", ".txt.gz")
-HELD_OUT = {"validation": ("validation", "valid", "val", "dev"), "test": ("test",)}
 # If all files are training texts, every 20th text is moved to validation, and every 20th to test.
 EVERY = 20
 
@@ -43,10 +43,9 @@ class PlainText(TextBuilder):
         return {"text": tfds.features.Text()}
 
     def read_splits(self) -> dict[str, Iterable[Example]]:
-        names = ("train", *HELD_OUT)
-        if any(_find_split(path) != "train" for path in self.raw_files.values()):
-            return {split: self._read_texts(split) for split in names}
-        return {split: self._select_texts(split) for split in names}
+        has_held_out = any(_find_split(path) != "train" for path in self.raw_files.values())
+        read = self._read_texts if has_held_out else self._select_texts
+        return {split: read(split) for split in SPLIT_STEMS}
 
     def _read_texts(self, split: str) -> Iterator[Example]:
         """Yield the texts of all files of a split."""
@@ -66,7 +65,7 @@ class PlainText(TextBuilder):
 def _find_split(path: Path) -> str:
     """Return the split that the first word of a file name selects."""
     word = "".join(itertools.takewhile(str.isalpha, path.name.lower()))
-    return next((split for split, words in HELD_OUT.items() if word in words), "train")
+    return next((split for split, words in SPLIT_STEMS.items() if word in words), "train")
 
 
 def _read_blocks(path: Path) -> Iterator[str]:

@@ -1,15 +1,8 @@
 """SNLI with two classes: decide if a premise entails a hypothesis."""
 
-from collections.abc import Iterable
-from pathlib import Path
 from typing import ClassVar
 
-from distattn_jax.data.builder import Example
-from distattn_jax.data.rows import find_layout
 from distattn_jax.datasets.nli_builder import NliBuilder
-
-FILES = {"train": "snli_1.0_train", "validation": "snli_1.0_dev", "test": "snli_1.0_test"}
-SUFFIXES = (".jsonl", ".txt", ".tsv")
 
 
 class Snli(NliBuilder):
@@ -26,6 +19,7 @@ class Snli(NliBuilder):
     of equal size, but with this rule not_entailment is twice as frequent as entailment.
     """
 
+    PATTERNS = ("snli_1.0_{}.jsonl", "snli_1.0_{}.txt", "snli_1.0_{}.tsv")
     LABELS: ClassVar[dict[str, str]] = {
         "entailment": "entailment",
         "neutral": "not_entailment",
@@ -38,15 +32,4 @@ class Snli(NliBuilder):
         )
     }
     HOMEPAGE = "https://nlp.stanford.edu/projects/snli"
-    PUBLISHED_ROWS: ClassVar[dict[str, int]] = {
-        "train": 549_367,
-        "validation": 9_842,
-        "test": 9_824,
-    }
-
-    def find_files(self) -> dict[str, Path]:
-        layouts = [{split: stem + end for split, stem in FILES.items()} for end in SUFFIXES]
-        return find_layout(self.manual_dir, layouts)[1]
-
-    def read_splits(self) -> dict[str, Iterable[Example]]:
-        return {split: self.read_pairs(path) for split, path in self.raw_files.items()}
+    PUBLISHED_ROWS: ClassVar = {"train": 549_367, "validation": 9_842, "test": 9_824}

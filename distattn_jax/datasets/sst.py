@@ -3,13 +3,12 @@
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple
 
-from distattn_jax.data.builder import Example, TextBuilder, classification_features
+from distattn_jax.data.builder import Example, TextBuilder
 from distattn_jax.data.files import DataError, read_lines
-from distattn_jax.data.rows import find_layout, read_rows
+from distattn_jax.data.rows import find_layout, make_layout, read_rows
 
-CLASSES = ("negative", "positive")
 BINARY: dict[str, str | None] = {"0": "negative", "1": "positive"}
 # The label 2 is neutral.
 FINE = {"0": "negative", "1": "negative", "2": None, "3": "positive", "4": "positive"}
@@ -28,12 +27,12 @@ class Layout(NamedTuple):
     """One of the published file formats of SST.
 
     Attributes:
-      files: File name of each split.
+      pattern: File names, in which `{}` stands for train, dev or test.
       read: Function that yields the line number, label and text of every row of a file.
       labels: Class of each label. Rows whose class is None are left out.
     """
 
-    files: dict[str, str]
+    pattern: str
     read: Callable[[Path], Labelled]
     labels: dict[str, str | None]
 
@@ -79,24 +78,12 @@ def read_label_first(path: Path) -> Labelled:
         yield line, label, sentence
 
 
-def _make_layout(
-    name: str, read: Callable[[Path], Labelled], labels: dict[str, str | None]
-) -> Layout:
-    """Make the layout of a data set with one file per split.
-
-    In the name, `{}` stands for train, dev or test. Rows whose class in `labels` is None are
-    left out.
-    """
-    parts = {"train": "train", "validation": "dev", "test": "test"}
-    return Layout({split: name.format(part) for split, part in parts.items()}, read, labels)
-
-
-GLUE = _make_layout("{}.tsv", read_glue, BINARY)
+GLUE = Layout("{}.tsv", read_glue, BINARY)
 LAYOUTS = (
-    _make_layout("{}.txt", read_trees, FINE),
+    Layout("{}.txt", read_trees, FINE),
     GLUE,
-    _make_layout("stsa.binary.{}", read_label_first, BINARY),
-    _make_layout("stsa.fine.{}", read_label_first, FINE),
+    Layout("stsa.binary.{}", read_label_first, BINARY),
+    Layout("stsa.fine.{}", read_label_first, FINE),
 )
 
 
@@ -123,17 +110,16 @@ class Sst(TextBuilder):
         )
     }
     HOMEPAGE = "https://nlp.stanford.edu/sentiment"
-    PUBLISHED_ROWS: ClassVar[dict[str, int]] = {"train": 6_920, "validation": 872, "test": 1_821}
+    PUBLISHED_ROWS: ClassVar = {"train": 6_920, "validation": 872, "test": 1_821}
+    CLASSES = ("negative", "positive")
 
     layout: Layout
 
     def find_files(self) -> dict[str, Path]:
-        number, files = find_layout(self.manual_dir, [layout.files for layout in LAYOUTS])
+        layouts = [make_layout(layout.pattern) for layout in LAYOUTS]
+        number, files = find_layout(self.manual_dir, layouts)
         self.layout = LAYOUTS[number]
         return files
-
-    def features(self) -> dict[str, Any]:
-        return classification_features(CLASSES)
 
     def read_splits(self) -> dict[str, Iterable[Example]]:
         return {split: self._read_examples(path) for split, path in self.raw_files.items()}

@@ -2,9 +2,8 @@
 
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any
 
-from distattn_jax.data.builder import Example, TextBuilder, classification_features
+from distattn_jax.data.builder import Example, TextBuilder
 from distattn_jax.data.files import DataError
 from distattn_jax.data.rows import find_file, read_rows
 
@@ -23,9 +22,6 @@ class TextFiles(TextBuilder):
 
     def find_files(self) -> dict[str, Path]:
         return {split: find_file(self.manual_dir, split) for split in SPLITS}
-
-    def features(self) -> dict[str, Any]:
-        return classification_features()
 
     def read_splits(self) -> dict[str, Iterable[Example]]:
         labels = sorted({label for _, _, label in self._read_rows("train")})

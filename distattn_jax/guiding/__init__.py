@@ -3,13 +3,7 @@
 Each loss function returns an array with the loss of each example.
 """
 
-from distattn_jax.guiding.patterns import (
-    delimiter,
-    first_token,
-    next_token,
-    period,
-    previous_token,
-)
+from distattn_jax.guiding.patterns import delimiter, first_token, next_token, period, previous_token
 from distattn_jax.guiding.received import map_discrimination, pattern_decorrelation
 from distattn_jax.guiding.relations import PmiTable, dependency, pmi, word_similarity
 from distattn_jax.guiding.target import Target, make_target, pattern_loss

@@ -1,10 +1,6 @@
 """Figures and interactive pages of attention heads, and figures of training runs, from arrays."""
 
-from distattn_jax.plot.coefficients import (
-    coefficient_curves,
-    coefficient_matrices,
-    mapping_curves,
-)
+from distattn_jax.plot.coefficients import coefficient_curves, coefficient_matrices, mapping_curves
 from distattn_jax.plot.curves import learning_curves
 from distattn_jax.plot.explore import AttentionPage, AttentionPart, explore
 from distattn_jax.plot.heads import head_parameters

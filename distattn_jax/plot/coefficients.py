@@ -20,17 +20,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from distattn_jax.attention import learnable_sigmoid
-from distattn_jax.plot.style import (
-    GREY,
-    SETTINGS,
-    check_array,
-    finish_layout,
-    frame_panel,
-    head_colours,
-    make_panels,
-    text_width,
-    use_style,
-)
+from distattn_jax.plot import style
 
 Vector = np.ndarray | Array | Sequence[float | int]
 
@@ -42,13 +32,13 @@ def mapping_curves(shapes: Vector, *, limit: float | int = 10) -> Figure:
       shapes: Values of the shape v, shape (M,).
       limit: The weighted distance x runs from -limit to limit.
     """
-    shapes = check_array("shapes", shapes, ("M",))
+    shapes = style.check_array("shapes", shapes, ("M",))
     if limit <= 0:
         raise ValueError(f"limit must be above 0; got {limit}.")
     x = np.linspace(-limit, limit, 401)
     ranks = shapes.argsort().argsort() / max(len(shapes) - 1, 1)
     colours = [matplotlib.colormaps["viridis"](0.85 * rank) for rank in ranks]
-    with use_style():
+    with style.use_style():
         figure = _plot_curves(
             x,
             _evaluate(np.broadcast_to(x, (len(shapes), len(x))), shapes),
@@ -59,9 +49,9 @@ def mapping_curves(shapes: Vector, *, limit: float | int = 10) -> Figure:
             ylabel="coefficient $f(x; v)$",
         )
         (axes,) = figure.axes
-        axes.axvline(0, color=GREY, linewidth=0.8, linestyle=":", zorder=0)
+        axes.axvline(0, color=style.GREY, linewidth=0.8, linestyle=":", zorder=0)
         axes.xaxis.set_major_locator(MaxNLocator(10, steps=[1, 2, 5, 10]))
-        return finish_layout(figure)
+        return style.finish_layout(figure)
 
 
 def coefficient_curves(
@@ -76,17 +66,17 @@ def coefficient_curves(
       shape: Shape parameters v of the heads, shape (N,).
       max_distance: Largest distance R on the horizontal axis.
     """
-    weight = check_array("weight", weight, ("N",))
-    shape = check_array("shape", shape, weight.shape)
+    weight = style.check_array("weight", weight, ("N",))
+    shape = style.check_array("shape", shape, weight.shape)
     if max_distance < 1:
         raise ValueError(f"max_distance must be at least 1; got {max_distance}.")
     distances = np.linspace(0, max_distance, 201)
-    with use_style():
+    with style.use_style():
         figure = _plot_curves(
             distances,
             _evaluate(np.outer(weight, distances), shape),
             order=weight.argsort(kind="stable")[::-1],
-            colours=head_colours(weight),
+            colours=style.head_colours(weight),
             labels=[
                 f"head {i + 1}: $w$ = {_format(w, 2)}, $v$ = {_format(v, 2)}"
                 for i, (w, v) in enumerate(zip(weight, shape, strict=True))
@@ -94,7 +84,7 @@ def coefficient_curves(
             xlabel="distance $R$",
             ylabel="coefficient $f(wR; v)$",
         )
-        return finish_layout(figure)
+        return style.finish_layout(figure)
 
 
 def coefficient_matrices(weights: Vector, shapes: Vector, *, length: int) -> Figure:
@@ -107,8 +97,8 @@ def coefficient_matrices(weights: Vector, shapes: Vector, *, length: int) -> Fig
       shapes: Values of the sigmoid shape v, one for each row of the figure.
       length: Number of rows and columns of a matrix. The positions i and j run over this length.
     """
-    weights = check_array("weights", weights, ("columns",))
-    shapes = check_array("shapes", shapes, ("rows",))
+    weights = style.check_array("weights", weights, ("columns",))
+    shapes = style.check_array("shapes", shapes, ("rows",))
     if length < 1:
         raise ValueError(f"length must be at least 1; got {length}.")
     positions = np.arange(length)
@@ -119,21 +109,19 @@ def coefficient_matrices(weights: Vector, shapes: Vector, *, length: int) -> Fig
     )
     scale = TwoSlopeNorm(1, vmin=0, vmax=max(2, matrices.max()))
     edges = (0.5, length + 0.5, length + 0.5, 0.5)
-    with use_style():
-        figure, grid = make_panels(len(shapes), len(weights), width=2.4, height=2.2)
+    with style.use_style():
+        figure, grid = style.make_panels(len(shapes), len(weights), width=2.4, height=2.2)
         figure.set_layout_engine("compressed")  # It leaves no gaps between square maps.
         for i, (axes, (w, v), matrix) in enumerate(zip(grid, pairs, matrices, strict=True)):
             image = axes.imshow(matrix, cmap="RdBu_r", norm=scale, extent=edges)
-            frame_panel(axes, f"$w$ = {_format(w)}, $v$ = {_format(v)}")
+            style.frame_panel(axes, f"$w$ = {_format(w)}, $v$ = {_format(v)}")
             if i >= len(grid) - len(weights):
                 axes.set_xlabel("key position $j$")
             if i % len(weights) == 0:
                 axes.set_ylabel("query position $i$")
-        bar = figure.colorbar(image, ax=grid, label="coefficient $f(w|i-j|; v)$", aspect=30)
-        bar.ax.set_yscale("linear")  # The norm alone would put f = 1 in the middle of the bar.
-        bar.locator = MaxNLocator(8, steps=[1, 2, 5, 10])
-        bar.outline.set_linewidth(0.6)
-        return finish_layout(figure)
+        label = "coefficient $f(w|i-j|; v)$"
+        style.add_colour_bar(figure, image, label, ticks=8, ax=grid, aspect=30)
+        return style.finish_layout(figure)
 
 
 def _evaluate(x: np.ndarray, shape: np.ndarray) -> np.ndarray:
@@ -157,17 +145,13 @@ def _plot_curves(
     the legend.
     """
     legend_columns = -(-len(labels) // 16)
-    entry = max(text_width(label, SETTINGS["legend.fontsize"]) for label in labels) + 0.6
-    figure, (axes,) = make_panels(1, 1, width=3.8 + entry * legend_columns, height=3.2)
-    axes.axhline(1, color=GREY, linewidth=0.8, linestyle=":")
+    font_size = style.SETTINGS["legend.fontsize"]
+    entry = max(style.text_width(label, font_size) for label in labels) + 0.6
+    figure, (axes,) = style.make_panels(1, 1, width=3.8 + entry * legend_columns, height=3.2)
+    axes.axhline(1, color=style.GREY, linewidth=0.8, linestyle=":")
     for i in order.tolist():
-        axes.plot(
-            x,
-            coefficients[i],
-            color=colours[i],
-            clip_on=False,  # Clipping would halve the width of a curve along the axis.
-            label=labels[i],
-        )
+        # Clipping would halve the width of a curve along the axis.
+        axes.plot(x, coefficients[i], color=colours[i], clip_on=False, label=labels[i])
     axes.set(xlabel=xlabel, ylabel=ylabel)
     axes.set_xlim(x[0], x[-1])
     axes.set_ylim(bottom=0)

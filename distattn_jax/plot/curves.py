@@ -6,16 +6,7 @@ import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from distattn_jax.plot.style import (
-    GREY,
-    add_legend_above,
-    check_array,
-    finish_layout,
-    grid_shape,
-    make_panels,
-    method_colours,
-    use_style,
-)
+from distattn_jax.plot import style
 
 # method -> metric -> (steps (K,), values (seeds, K))
 History = Mapping[str, Mapping[str, tuple[np.ndarray, np.ndarray]]]
@@ -47,18 +38,20 @@ def learning_curves(
     unknown = [metric for metric in metrics if metric not in known]
     if not metrics or unknown:
         raise ValueError(f"metrics must be some of {sorted(known)}; got {list(metrics)}.")
-    colours = method_colours(history)
-    rows, columns = grid_shape(len(metrics), max_columns=3)
-    with use_style():
-        figure, grid = make_panels(rows, columns, width=3.4, height=2.6)
+    colours = style.method_colours(history)
+    rows, columns = style.grid_shape(len(metrics), max_columns=3)
+    with style.use_style():
+        figure, grid = style.make_panels(rows, columns, width=3.4, height=2.6)
         lines, seeds, last_step = {}, set(), 0.0
         for axes, metric in zip(grid, metrics, strict=False):
             for method, curves in history.items():
                 if metric not in curves:
                     continue
                 name = f"history[{method!r}][{metric!r}]"
-                steps = check_array(f"steps of {name}", curves[metric][0], ("K",))
-                values = check_array(f"values of {name}", curves[metric][1], ("seeds", len(steps)))
+                steps = style.check_array(f"steps of {name}", curves[metric][0], ("K",))
+                values = style.check_array(
+                    f"values of {name}", curves[metric][1], ("seeds", len(steps))
+                )
                 lines[method] = axes.plot(
                     steps,
                     values.mean(0),
@@ -81,9 +74,9 @@ def learning_curves(
             axes.remove()
         plotted = {method: lines[method] for method in history if method in lines}
         names = [(labels or {}).get(method, method.replace("_", " ")) for method in plotted]
-        add_legend_above(figure, list(plotted.values()), names)
+        style.add_legend_above(figure, list(plotted.values()), names)
         if max(seeds) > 1:
             count = f"{max(seeds)} {unit}" if len(seeds) == 1 else f"all {unit}"
             caption = f"line: mean of {count}; band: lowest to highest value"
-            figure.supxlabel(caption, fontsize=8, color=GREY)
-        return finish_layout(figure)
+            figure.supxlabel(caption, fontsize=8, color=style.GREY)
+        return style.finish_layout(figure)

@@ -6,6 +6,7 @@ stand beside the first. Style and scripts are in the folder `page`.
 """
 
 import base64
+import functools
 import hashlib
 import html
 import json
@@ -54,20 +55,14 @@ class AttentionPart(NamedTuple):
 
 
 class _CheckedPart(NamedTuple):
-    """Part of a model after all checks. `numbers` are the layers, counted from 1.
+    """Part of a model after all checks.
 
-    `causal` is True if no query attends to a later key.
+    `maps` are the weights of the selected layers. `content` is the JSON object of the part, except
+    for the weights, whose number of bits is chosen later.
     """
 
-    name: str
     maps: np.ndarray
-    tokens: list[str]
-    query_tokens: list[str] | None
-    segments: list[int] | None
-    axis_names: tuple[str, str]
-    numbers: list[int]
-    causal: bool
-    positions: list[HeadPositions] | None
+    content: dict[str, Any]
 
 
 class _Model(NamedTuple):
@@ -86,28 +81,23 @@ class AttentionPage:
 
     def __init__(self, models: Sequence[_Model], max_bytes: int):
         self._models, self._max_bytes = tuple(models), max_bytes
-        self._html = ""
 
-    @property
+    @functools.cached_property
     def html(self) -> str:
         """Complete HTML document.
 
         Weights have 8 bits, and fewer bits if the page would otherwise exceed its largest size.
         """
-        if not self._html:
-            for levels in LEVELS:
-                page = _write_page(self._models, levels)
-                if len(page.encode()) <= self._max_bytes:
-                    self._html = page
-                    break
-            else:
-                weights = sum(part.maps.size for model in self._models for part in model.parts)
-                raise ValueError(
-                    f"maps must fit into a page of {self._max_bytes:,} bytes; {weights:,} weights "
-                    f"need {len(page.encode()):,} bytes. Shorten the text, select some layers "
-                    "(`layers`, --layers) or raise max_bytes."
-                )
-        return self._html
+        for levels in LEVELS:
+            page = _write_page(self._models, levels)
+            if len(page.encode()) <= self._max_bytes:
+                return page
+        weights = sum(part.maps.size for model in self._models for part in model.parts)
+        raise ValueError(
+            f"maps must fit into a page of {self._max_bytes:,} bytes; {weights:,} weights "
+            f"need {len(page.encode()):,} bytes. Shorten the text, select some layers "
+            "(`layers`, --layers) or raise max_bytes."
+        )
 
     def save(self, path: str | Path | epath.Path) -> None:
         """Write the page to a file that ends in .html. Missing folders are created."""
@@ -216,20 +206,21 @@ def _check_part(name: str, part: AttentionPart, layers: Sequence[int] | None) ->
             f"command line from 1) on; got {indices}."
         )
     causal = len(queries) == len(part.tokens) > 1 and not np.triu(maps, 1).any()
-    return _CheckedPart(
-        name,
-        maps[indices],
-        list(part.tokens),
-        None if part.query_tokens is None else list(queries),
-        _check_segments(part, place, self_attention=part.query_tokens is None),
-        part.axis_names,
-        [index + 1 for index in indices],
-        causal,
-        _describe_layers(part.variants, maps, indices, place, causal=causal),
-    )
+    content = {
+        "name": name,
+        "received": pack(maps[indices].sum(axis=-2)),
+        "tokens": list(part.tokens),
+        "queryTokens": None if part.query_tokens is None else list(queries),
+        "segments": _check_segments(part, place),
+        "axisNames": part.axis_names,
+        "layers": [index + 1 for index in indices],
+        "causal": causal,
+        "positions": _describe_layers(part, maps, indices, place, causal=causal),
+    }
+    return _CheckedPart(maps[indices], content)
 
 
-def _check_segments(part: AttentionPart, place: str, *, self_attention: bool) -> list[int] | None:
+def _check_segments(part: AttentionPart, place: str) -> list[int] | None:
     """Return the text, 0 or 1, of every token, or None for a single text."""
     if part.segments is None:
         return None
@@ -239,23 +230,19 @@ def _check_segments(part: AttentionPart, place: str, *, self_attention: bool) ->
             f"segments{place} must be 0 or 1 for each of the {len(part.tokens)} tokens; "
             f"got {segments.tolist()}."
         )
-    if not self_attention:
+    if part.query_tokens is not None:
         raise ValueError(f"segments{place} must be None if there are query_tokens.")
     return segments.astype(int).tolist() if segments.any() else None
 
 
 def _describe_layers(
-    variants: Sequence[Variant] | None,
-    maps: np.ndarray,
-    indices: Sequence[int],
-    place: str,
-    *,
-    causal: bool,
-) -> list[HeadPositions] | None:
-    """Return what the heads of the selected layers compute from positions.
+    part: AttentionPart, maps: np.ndarray, indices: Sequence[int], place: str, *, causal: bool
+) -> list[dict[str, Any]] | None:
+    """Return, as objects of JSON, what the heads of the selected layers compute from positions.
 
     `maps` has shape (L, N, T, S). `place` is the name of the part, for error messages.
     """
+    variants = part.variants
     if variants is None:
         return None
     if len(variants) != len(maps):
@@ -264,7 +251,10 @@ def _describe_layers(
             f"got {len(variants)}."
         )
     _, heads, queries, keys = maps.shape
-    return [describe_heads(variants[i], heads, queries, keys, causal=causal) for i in indices]
+    return [
+        _write_positions(describe_heads(variants[i], heads, queries, keys, causal=causal))
+        for i in indices
+    ]
 
 
 def _write_page(models: Sequence[_Model], levels: int) -> str:
@@ -295,22 +285,7 @@ def _write_page(models: Sequence[_Model], levels: int) -> str:
 def _write_part(part: _CheckedPart, levels: int) -> dict[str, Any]:
     """Return a part of a model as an object of JSON."""
     integers, largest = quantise(part.maps, levels)
-    positions = None
-    if part.positions is not None:
-        positions = [_write_positions(layer) for layer in part.positions]
-    return {
-        "name": part.name,
-        "maps": pack(integers),
-        "largest": pack(largest),
-        "received": pack(part.maps.sum(axis=-2)),
-        "tokens": part.tokens,
-        "queryTokens": part.query_tokens,
-        "segments": part.segments,
-        "axisNames": part.axis_names,
-        "layers": part.numbers,
-        "causal": part.causal,
-        "positions": positions,
-    }
+    return {**part.content, "maps": pack(integers), "largest": pack(largest)}
 
 
 def _write_positions(layer: HeadPositions) -> dict[str, Any]:

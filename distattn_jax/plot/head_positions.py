@@ -5,7 +5,7 @@ bias has the curve of its bias. A head of Shaw et al. has tables with one vector
 position: the norm of each vector, and the cosine similarity of each pair of vectors.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -118,9 +118,8 @@ def describe_heads(
     if isinstance(variant, DistanceBias):
         y = _evaluate(every_head, lambda head, positions: head.bias(positions), relative)
         names = BIAS_PARAMETERS.get(variant.function, ())  # type: ignore[arg-type]
-        numbers = dict(zip(names, jax.tree.leaves(every_head.parameters), strict=False))
         curves = [Curves("bias f(i − j)", "i − j", relative, y, 0.0)]
-        return HeadPositions({name: np.asarray(x) for name, x in numbers.items()}, curves, [])
+        return HeadPositions(_name_numbers(names, every_head.parameters), curves, [])
     if isinstance(variant, TransformerXL | Adapted):
         y = _evaluate(every_head, _score_position, relative)
         title = "score of the position, without the query"
@@ -131,14 +130,16 @@ def describe_heads(
 def _describe_distance_aware(every_head: DistanceAware, distances: np.ndarray) -> HeadPositions:
     """Return w, the parameters of the mapping, and the coefficients of all distances."""
     names = SHAPE_NAMES.get(every_head.mapping, ())
-    shapes = zip(names, jax.tree.leaves(every_head.shape), strict=False)
-    numbers = {"w": every_head.weight, **dict(shapes)}
+    numbers = _name_numbers(("w", *names), (every_head.weight, every_head.shape))
     y = _evaluate(every_head, lambda head, positions: head.coefficients(positions), distances)
-    return HeadPositions(
-        {name: np.asarray(x) for name, x in numbers.items()},
-        [Curves("coefficient f(w|i − j|)", "distance |i − j|", distances, y, 1.0)],
-        [],
-    )
+    curves = [Curves("coefficient f(w|i − j|)", "distance |i − j|", distances, y, 1.0)]
+    return HeadPositions(numbers, curves, [])
+
+
+def _name_numbers(names: Sequence[str], parameters: Any) -> dict[str, np.ndarray]:
+    """Return a dict from each name to an array. Further arrays of the parameters are left out."""
+    arrays = map(np.asarray, jax.tree.leaves(parameters))
+    return dict(zip(names, arrays, strict=False))
 
 
 def _describe_relations(every_head: RelativePosition, causal: bool) -> HeadPositions:

@@ -11,17 +11,7 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from matplotlib.ticker import MaxNLocator
 
-from distattn_jax.plot.style import (
-    GLOBAL_COLOUR,
-    GREY,
-    INK,
-    LOCAL_COLOUR,
-    add_legend_above,
-    check_array,
-    finish_layout,
-    make_panels,
-    use_style,
-)
+from distattn_jax.plot import style
 
 Heads = np.ndarray | Array | Mapping[str, np.ndarray | Array]
 
@@ -51,27 +41,29 @@ def head_parameters(weight: Heads, shape: Heads, *, paired: bool = True) -> Figu
     parts = {title: _rank_heads(title, weights[title], shapes[title], paired) for title in weights}
     most_heads = max(w.shape[1] for w, _ in parts.values())
     seeds = max(len(w) for w, _ in parts.values())
-    with use_style():
+    with style.use_style():
         stacked = most_heads > 24  # Many bars need the full width: v goes below w.
         width = min(max(2.6, 0.6 + 0.16 * most_heads), 8.0)
         rows, columns = (2 * len(parts), 1) if stacked else (len(parts), 2)
-        figure, grid = make_panels(rows, columns, width=width, height=2.2 if stacked else 2.6)
+        figure, grid = style.make_panels(rows, columns, width=width, height=2.2 if stacked else 2.6)
         for i, (title, (w, v)) in enumerate(parts.items()):
-            by_sign = [LOCAL_COLOUR if mean < 0 else GLOBAL_COLOUR for mean in w.mean(0)]
+            by_sign = [
+                style.LOCAL_COLOUR if mean < 0 else style.GLOBAL_COLOUR for mean in w.mean(0)
+            ]
             w_axes, v_axes = grid[2 * i : 2 * i + 2]
             _draw_bars(w_axes, w, by_sign, "w", "w")
-            _draw_bars(v_axes, v, by_sign if paired else GREY, "v", "w" if paired else "v")
+            _draw_bars(v_axes, v, by_sign if paired else style.GREY, "v", "w" if paired else "v")
             w_axes.set_title(title)
             v_axes.set_title(title)
         handles: dict[str, Any] = {
-            "local ($w<0$)": Patch(color=LOCAL_COLOUR),
-            "global ($w>0$)": Patch(color=GLOBAL_COLOUR),
+            "local ($w<0$)": Patch(color=style.LOCAL_COLOUR),
+            "global ($w>0$)": Patch(color=style.GLOBAL_COLOUR),
         }
         if seeds > 1:
-            line = Line2D([], [], color=INK, marker="|", markersize=11, linestyle="none")
+            line = Line2D([], [], color=style.INK, marker="|", markersize=11, linestyle="none")
             handles[f"lowest to highest of {seeds} seeds"] = line
-        add_legend_above(figure, list(handles.values()), list(handles))
-        return finish_layout(figure)
+        style.add_legend_above(figure, list(handles.values()), list(handles))
+        return style.finish_layout(figure)
 
 
 def _rank_heads(title: str, weight: Any, shape: Any, paired: bool) -> tuple[np.ndarray, np.ndarray]:
@@ -80,8 +72,8 @@ def _rank_heads(title: str, weight: Any, shape: Any, paired: bool) -> tuple[np.n
     If `paired` is False, v is sorted by its own values instead.
     """
     suffix = f"[{title!r}]" if title else ""
-    weight = check_array(f"weight{suffix}", weight, ("seeds", "L", "N"))
-    shape = check_array(f"shape{suffix}", shape, weight.shape)
+    weight = style.check_array(f"weight{suffix}", weight, ("seeds", "L", "N"))
+    shape = style.check_array(f"shape{suffix}", shape, weight.shape)
     weight, shape = (array.reshape(len(array), -1) for array in (weight, shape))
     order = weight.argsort(1, kind="stable")
     ranked = np.take_along_axis(shape, order, 1) if paired else np.sort(shape, 1)
@@ -96,8 +88,8 @@ def _draw_bars(axes: Axes, values: np.ndarray, colours: Any, name: str, sorted_b
     ranks = np.arange(1, values.shape[1] + 1)
     axes.bar(ranks, values.mean(0), color=colours, width=0.75)
     if len(values) > 1:
-        axes.vlines(ranks, values.min(0), values.max(0), color=INK, linewidth=0.9)
-    axes.axhline(0, color=INK, linewidth=0.6)
+        axes.vlines(ranks, values.min(0), values.max(0), color=style.INK, linewidth=0.9)
+    axes.axhline(0, color=style.INK, linewidth=0.6)
     axes.set(xlabel=f"head, sorted by ${sorted_by}$", ylabel=f"${name}$")
     axes.set_xlim(0.25, len(ranks) + 0.75)
     axes.xaxis.set_major_locator(MaxNLocator(8, integer=True, min_n_ticks=1))

@@ -7,16 +7,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Array
 from matplotlib.figure import Figure
-from matplotlib.ticker import MaxNLocator
 
-from distattn_jax.plot.style import (
-    SETTINGS,
-    check_array,
-    finish_layout,
-    grid_shape,
-    text_width,
-    use_style,
-)
+from distattn_jax.plot import style
 
 # Sizes in inches. Maps are positioned by hand, so that every named token has room.
 MIN_MAP, MIN_BAR, MAX_WIDTH, MAX_HEIGHT = 1.8, 1.2, 14.0, 16.0
@@ -56,7 +48,7 @@ def attention_maps(
     if columns is not None and columns < 1:
         raise ValueError(f"columns must be at least 1; got {columns}.")
     arrays = {
-        title: check_array(f"maps[{title!r}]", weights, (len(query_tokens), len(tokens)))
+        title: style.check_array(f"maps[{title!r}]", weights, (len(query_tokens), len(tokens)))
         for title, weights in maps.items()
     }
     lowest = min(0.0, *(weights.min() for weights in arrays.values()))
@@ -68,12 +60,10 @@ def attention_maps(
         )
 
     layout = _arrange(list(arrays), tokens, query_tokens, columns)
-    with use_style():
+    with style.use_style():
         figure = Figure((layout.width, layout.height))
-        text: dict[str, Any] = {
-            "fontsize": layout.font_size,
-            "parse_math": False,
-        }  # A token may be a dollar sign.
+        # A token may be a dollar sign, which must not start mathematical notation.
+        text: dict[str, Any] = {"fontsize": layout.font_size, "parse_math": False}
         named = "" if layout.every == 1 else f", 1 of {layout.every} named"
         for i, (title, weights) in enumerate(arrays.items()):
             row, column = divmod(i, layout.columns)
@@ -91,10 +81,9 @@ def attention_maps(
                 axes.set_yticks([])
         bar_axes = figure.add_axes(layout.colour_bar)
         extend = "max" if upper < highest else "neither"
-        bar = figure.colorbar(image, cax=bar_axes, label="attention weight", extend=extend)
-        bar.outline.set_linewidth(0.6)
-        bar.locator = MaxNLocator(5, steps=[1, 2, 5, 10])
-        return finish_layout(figure)
+        label = "attention weight"
+        style.add_colour_bar(figure, image, label, ticks=5, cax=bar_axes, extend=extend)
+        return style.finish_layout(figure)
 
 
 class _Layout(NamedTuple):
@@ -162,15 +151,14 @@ def _arrange(
 ) -> _Layout:
     """Return the layout with the largest maps in which all titles and named tokens fit."""
     lines = [title.split("\n") for title in titles]
-    title_width = max(
-        text_width(line, SETTINGS["axes.titlesize"]) for title in lines for line in title
-    )
+    title_size = style.SETTINGS["axes.titlesize"]
+    title_width = max(style.text_width(line, title_size) for title in lines for line in title)
     longest = max(len(query_tokens), len(tokens))
     least = max(MIN_MAP / longest, title_width / len(tokens))
     most = max(least, 0.15 if longest <= 24 else 0.12)
     above, margin = PADDING + TITLE_LINE * max(map(len, lines)), AXIS_LABEL + PADDING
     token_widths = [  # at a font size of 1 point
-        max(text_width(name, 1) for name in {_shorten(token) for token in names})
+        max(style.text_width(name, 1) for name in {_shorten(token) for token in names})
         for names in (query_tokens, tokens)
     ]
 
@@ -199,7 +187,7 @@ def _arrange(
 
     if columns is not None:
         return fit(min(columns, len(titles)))
-    layouts = [fit(grid_shape(len(titles), max_columns=i + 1)[1]) for i in range(len(titles))]
+    layouts = [fit(style.grid_shape(len(titles), max_columns=i + 1)[1]) for i in range(len(titles))]
     return min(layouts, key=lambda layout: (layout.overflow, -layout.map_width, layout.rows))
 
 

@@ -5,21 +5,12 @@ j, clipped to -k..k, in a table for keys and in a table for values.
 """
 
 from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
 from jaxtyping import Array
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import MaxNLocator
 
-from distattn_jax.plot.style import (
-    check_array,
-    finish_layout,
-    frame_panel,
-    make_panels,
-    use_style,
-)
+from distattn_jax.plot import style
 
 Vector = np.ndarray | Array
 
@@ -33,30 +24,28 @@ def relation_norms(norms: Mapping[str, Vector], positions: Vector) -> Figure:
       norms: Norms by title of the table, shape (L, N, R) for L layers of N heads.
       positions: The R relative positions, in ascending order without gaps.
     """
-    positions = check_array("positions", positions, ("R",))
-    arrays = _check_tables("norms", norms, ("L", "N", len(positions)))
-    layers, most_heads = _count_layers("norms", arrays), max(x.shape[1] for x in arrays.values())
-    with use_style():
+    positions = style.check_array("positions", positions, ("R",))
+    arrays, layers = _check_tables("norms", norms, ("L", "N", len(positions)))
+    most_heads = max(x.shape[1] for x in arrays.values())
+    with style.use_style():
         width = min(max(2.2, 0.9 + 0.045 * len(positions)), 4.0)
-        figure, grid = make_panels(len(arrays), layers, width=width, height=0.9 + 0.14 * most_heads)
+        height = 0.9 + 0.14 * most_heads
+        figure, grid = style.make_panels(len(arrays), layers, width=width, height=height)
         for row, (title, values) in enumerate(arrays.items()):
             panels = grid[row * layers : (row + 1) * layers]
             edges = (positions[0] - 0.5, positions[-1] + 0.5, values.shape[1] + 0.5, 0.5)
+            largest = values.max() or 1
             for layer, axes in enumerate(panels):
                 axes.imshow(
-                    values[layer],
-                    aspect="auto",
-                    cmap="Blues",
-                    vmin=0,
-                    vmax=values.max() or 1,
-                    extent=edges,
+                    values[layer], aspect="auto", cmap="Blues", vmin=0, vmax=largest, extent=edges
                 )
-                frame_panel(axes, f"{title}, layer {layer + 1}")
+                style.frame_panel(axes, f"{title}, layer {layer + 1}")
                 axes.set_xlabel("relative position $r = j - i$")
                 if layer == 0:
                     axes.set_ylabel("head")
-            _add_colour_bar(figure, panels, r"$\|a_r - \overline{a}\|$", aspect=12, ticks=3)
-        return finish_layout(figure)
+            label = r"$\|a_r - \overline{a}\|$"
+            style.add_colour_bar(figure, panels[0].images[0], label, ticks=3, ax=panels, aspect=12)
+        return style.finish_layout(figure)
 
 
 def relation_similarities(similarities: Mapping[str, Vector], positions: Vector) -> Figure:
@@ -69,55 +58,42 @@ def relation_similarities(similarities: Mapping[str, Vector], positions: Vector)
       similarities: Similarities by title of the table, shape (L, R, R) for L layers.
       positions: The R relative positions, in ascending order without gaps.
     """
-    positions = check_array("positions", positions, ("R",))
-    arrays = _check_tables("similarities", similarities, ("L", len(positions), len(positions)))
-    layers = _count_layers("similarities", arrays)
+    positions = style.check_array("positions", positions, ("R",))
+    shape = ("L", len(positions), len(positions))
+    arrays, layers = _check_tables("similarities", similarities, shape)
     first, last = positions[0] - 0.5, positions[-1] + 0.5
-    with use_style():
-        figure, grid = make_panels(len(arrays), layers, width=2.3, height=2.2)
+    edges = (first, last, last, first)
+    with style.use_style():
+        figure, grid = style.make_panels(len(arrays), layers, width=2.3, height=2.2)
         figure.set_layout_engine("compressed")  # It leaves no gaps between square maps.
         for i, axes in enumerate(grid):
             title, layer = list(arrays)[i // layers], i % layers
-            axes.imshow(
-                arrays[title][layer],
-                cmap="RdBu_r",
-                vmin=-1,
-                vmax=1,
-                extent=(first, last, last, first),
-            )
-            frame_panel(axes, f"{title}, layer {layer + 1}")
+            axes.imshow(arrays[title][layer], cmap="RdBu_r", vmin=-1, vmax=1, extent=edges)
+            style.frame_panel(axes, f"{title}, layer {layer + 1}")
             if i >= len(grid) - layers:
                 axes.set_xlabel("relative position")
             if layer == 0:
                 axes.set_ylabel("relative position")
-        _add_colour_bar(figure, grid, "cosine similarity", aspect=30, ticks=5)
-        return finish_layout(figure)
+        label = "cosine similarity"
+        style.add_colour_bar(figure, grid[0].images[0], label, ticks=5, ax=grid, aspect=30)
+        return style.finish_layout(figure)
 
 
 def _check_tables(
     name: str, tables: Mapping[str, Vector], shape: tuple[str | int, ...]
-) -> dict[str, np.ndarray]:
-    """Return all tables as float64, or raise a ValueError if the shape of one is wrong."""
-    return {
-        title: check_array(f"{name}[{title!r}]", table, shape) for title, table in tables.items()
+) -> tuple[dict[str, np.ndarray], int]:
+    """Return all tables as float64, and their number of layers, which must be the same.
+
+    Raise a ValueError if the shape of a table is wrong.
+    """
+    arrays = {
+        title: style.check_array(f"{name}[{title!r}]", table, shape)
+        for title, table in tables.items()
     }
-
-
-def _count_layers(name: str, tables: Mapping[str, np.ndarray]) -> int:
-    """Return the number of layers, which all tables must share."""
-    layers = {len(table) for table in tables.values()}
+    layers = {len(array) for array in arrays.values()}
     if len(layers) != 1:
         raise ValueError(
             f"{name} must have at least one table, all of the same number of layers; "
             f"got layers {sorted(layers)}."
         )
-    return layers.pop()
-
-
-def _add_colour_bar(
-    figure: Figure, panels: list[Axes], label: str, *, aspect: int, ticks: int
-) -> None:
-    """Add a colour bar beside the panels, which share one colour scale."""
-    bar: Any = figure.colorbar(panels[0].images[0], ax=panels, label=label, aspect=aspect)
-    bar.locator = MaxNLocator(ticks, steps=[1, 2, 5, 10])
-    bar.outline.set_linewidth(0.6)
+    return arrays, layers.pop()

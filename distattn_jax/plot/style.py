@@ -210,6 +210,22 @@ def add_legend_above(figure: Figure, handles: Sequence[Any], names: Sequence[str
     figure.legend(handles, names, loc="outside upper center", ncols=columns)
 
 
+def add_colour_bar(figure: Figure, image: Any, label: str, *, ticks: int, **place: Any) -> None:
+    """Add the colour bar of an image.
+
+    Args:
+      figure: Matplotlib figure.
+      image: Image with the colour scale.
+      label: Label of the bar.
+      ticks: Largest number of intervals between ticks.
+      **place: Arguments of `Figure.colorbar`, such as the axes beside the bar.
+    """
+    bar: Any = figure.colorbar(image, label=label, **place)
+    bar.ax.set_yscale("linear")  # A norm with two slopes would put its centre in the middle.
+    bar.locator = MaxNLocator(ticks, steps=[1, 2, 5, 10])
+    bar.outline.set_linewidth(0.6)
+
+
 def frame_panel(axes: Axes, title: str) -> None:
     """Set the title, a frame and ticks at whole numbers."""
     axes.set_title(title)

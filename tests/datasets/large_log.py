@@ -12,7 +12,7 @@ from pathlib import Path
 
 from distattn_jax.data import Batches, train_word_level
 from distattn_jax.datasets import Mind, OnDiskImpressions
-from distattn_jax.datasets.synthetic_mind import write_mind
+from tests.datasets.synthetic_mind import write_mind
 
 IMPRESSIONS = 100_000
 CLICKED = 10  # Every tenth impression has a click. The others are left out, which saves time.

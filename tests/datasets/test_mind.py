@@ -13,8 +13,8 @@ import pytest
 
 from distattn_jax.data import DataError, load_split
 from distattn_jax.datasets import Mind, mind
-from distattn_jax.datasets.synthetic_mind import write_mind
 from tests.datasets.large_log import CLICKED, IMPRESSIONS
+from tests.datasets.synthetic_mind import write_mind
 
 ROOT = Path(__file__).parent.parent.parent
 

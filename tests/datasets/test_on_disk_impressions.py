@@ -5,7 +5,7 @@ import pytest
 
 from distattn_jax.data import PADDING_ROW, Batches, Ragged, train_word_level
 from distattn_jax.datasets import Impression, Mind, OnDiskImpressions
-from distattn_jax.datasets.synthetic_mind import write_mind
+from tests.datasets.synthetic_mind import write_mind
 
 # All tokens of title i are i. The last title is longer than the maximum of 30 tokens.
 LENGTHS = (0, 1, 2, 3, 40)

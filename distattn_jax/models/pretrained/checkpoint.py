@@ -87,8 +87,8 @@ def read_config(folder: Folder) -> PretrainedConfig:
     if not path.is_file():
         raise ValueError(f"{folder} must contain config.json.")
     content = _read_json_object(path)
-    with _open_weights(folder) as files:
-        names = [name for file in files for name in file.keys()]  # noqa: SIM118
+    with _open_weights(folder) as stored:
+        names = [name for name, _ in stored]
     prefixes = [family for family in FAMILIES if any(n.startswith(f"{family}.") for n in names)]
     family = prefixes[0] if len(prefixes) == 1 else None
     has_pooler = any(re.match(r"(\w+\.)?pooler\.", name) for name in names)
@@ -118,13 +118,8 @@ def weight_files(folder: Folder) -> list[Path]:
 
 def stored_dtypes(folder: Folder) -> list[str]:
     """Return the distinct dtypes of the tensors of a checkpoint, as safetensors names ("BF16")."""
-    with _open_weights(folder) as files:
-        dtypes = {
-            file.get_slice(name).get_dtype()
-            for file in files
-            for name in file.keys()  # noqa: SIM118
-        }
-    return sorted(dtypes)
+    with _open_weights(folder) as stored:
+        return sorted({file.get_slice(name).get_dtype() for name, file in stored})
 
 
 def read_parameters(folder: Folder, config: PretrainedConfig) -> dict[ParameterPath, np.ndarray]:
@@ -138,11 +133,19 @@ def read_parameters(folder: Folder, config: PretrainedConfig) -> dict[ParameterP
       config: Configuration of the encoder.
     """
     tensors = tensor_names.tensors_by_path(config)
-    with _open_weights(folder) as files:
-        locations, problems = _locate_tensors(files, config)
-        expected = {tensor.name: tensor for tensor in tensors.values()}
-        for name in expected.keys() - locations.keys():
-            problems.append(f"{name} is missing")
+    expected = {tensor.name: tensor for tensor in tensors.values()}
+    with _open_weights(folder) as stored:
+        locations: dict[str, tuple[Any, str]] = {}  # file, and name in the file
+        problems = []
+        for stored_name, file in stored:
+            name = tensor_names.normalize_name(stored_name, config.family)
+            if name in locations:
+                problems.append(f"{name} is stored twice")
+            elif name in expected:
+                locations[name] = (file, stored_name)
+            elif not tensor_names.is_ignored(name, config):
+                problems.append(f"{stored_name} is not a tensor of {config.family}")
+        problems += [f"{name} is missing" for name in expected.keys() - locations.keys()]
         for name, (file, stored_name) in locations.items():
             shape = tuple(file.get_slice(stored_name).get_shape())
             if shape != expected[name].shape:
@@ -232,40 +235,21 @@ def _get_parameter(module: Any, path: ParameterPath) -> Any:
     return module
 
 
-def _locate_tensors(files: list[Any], config: PretrainedConfig) -> tuple[dict[str, Any], list[str]]:
-    """Find the tensors of an encoder in open safetensors files.
-
-    Returns:
-      A dict from the normalized name of each tensor to (file, name in the file), and a list with a
-      description of each unexpected tensor.
-    """
-    expected = {tensor.name for tensor in tensor_names.tensors_by_path(config).values()}
-    locations: dict[str, Any] = {}
-    problems = []
-    for file in files:
-        for stored_name in file.keys():  # noqa: SIM118
-            name = tensor_names.normalize_name(stored_name, config.family)
-            if name in locations:
-                problems.append(f"{name} is stored twice")
-            elif name in expected:
-                locations[name] = (file, stored_name)
-            elif not tensor_names.is_ignored(name, config):
-                problems.append(f"{stored_name} is not a tensor of {config.family}")
-    return locations, problems
-
-
 @contextlib.contextmanager
-def _open_weights(folder: Folder) -> Iterator[list[Any]]:
-    """Open the safetensors files of a checkpoint, and close them when the context ends."""
-    paths = weight_files(folder)
+def _open_weights(folder: Folder) -> Iterator[list[tuple[str, Any]]]:
+    """Open the safetensors files of a checkpoint, and close them when the context ends.
+
+    The value of the context is a list of (name of a tensor, file that contains it).
+    """
     with contextlib.ExitStack() as stack:
-        files = []
-        for path in paths:
+        stored: list[tuple[str, Any]] = []
+        for path in weight_files(folder):
             try:
-                files.append(stack.enter_context(safetensors.safe_open(path, framework="np")))
+                file: Any = stack.enter_context(safetensors.safe_open(path, framework="np"))
             except (safetensors.SafetensorError, OSError) as error:
                 raise ValueError(f"{path} must be a safetensors file: {error}") from error
-        yield files
+            stored += [(name, file) for name in file.keys()]  # noqa: SIM118
+        yield stored
 
 
 def _read_json_object(path: Path) -> dict[str, Any]:

@@ -83,8 +83,8 @@ class PretrainedConfig:
                 _check(value >= 1, f"{name} must be at least 1; got {value}.")
             if name.endswith("dropout_rate"):
                 _check(0 <= value < 1, f"{name} must be from 0 to below 1; got {value}.")
-        features, heads, layers, groups = self.features, self.heads, self.layers, self.groups
-        _check(layers <= MAX_LAYERS, f"layers must be at most {MAX_LAYERS}; got {layers}.")
+        message = f"layers must be at most {MAX_LAYERS}; got {self.layers}."
+        _check(self.layers <= MAX_LAYERS, message)
         _check(0 < self.epsilon < 1, f"epsilon must be above 0 and below 1; got {self.epsilon}.")
         _check(
             0 <= self.padding < self.vocabulary,
@@ -95,20 +95,15 @@ class PretrainedConfig:
             f"positions must be above {self.first_position}, the first position of a text; "
             f"got {self.positions}.",
         )
-        _check(
-            features % heads == 0, f"features ({features}) must be a multiple of heads ({heads})."
-        )
-        _check(layers % groups == 0, f"layers ({layers}) must be a multiple of groups ({groups}).")
+        for name, divisor in (("features", "heads"), ("layers", "groups")):
+            value, parts = getattr(self, name), getattr(self, divisor)
+            message = f"{name} ({value}) must be a multiple of {divisor} ({parts})."
+            _check(value % parts == 0, message)
         if self.family != "albert":
-            _check(
-                self.embedding_features == features,
-                f"embedding_features must be features ({features}) for {self.family}; "
-                f"got {self.embedding_features}.",
-            )
-            _check(
-                groups == layers,
-                f"groups must be layers ({layers}) for {self.family}; got {groups}.",
-            )
+            for name, equal in (("embedding_features", "features"), ("groups", "layers")):
+                value, expected = getattr(self, name), getattr(self, equal)
+                message = f"{name} must be {equal} ({expected}) for {self.family}; got {value}."
+                _check(value == expected, message)
 
     @property
     def first_position(self) -> int:
@@ -131,11 +126,9 @@ _SIZES = {
     "hidden_features": "intermediate_size",
     "positions": "max_position_embeddings",
 }
-_COMMON = {
+_BERT = {
     "types": ("type_vocab_size", 2),
     "epsilon": ("layer_norm_eps", 1e-12),
-}
-_BERT = _COMMON | {
     "activation": ("hidden_act", "gelu"),
     "dropout_rate": ("hidden_dropout_prob", 0.1),
     "attention_dropout_rate": ("attention_probs_dropout_prob", 0.1),
@@ -145,13 +138,12 @@ _BERT = _COMMON | {
 _OPTIONAL: dict[str, dict[str, tuple[str, Any]]] = {
     "bert": _BERT,
     "roberta": _BERT | {"padding": ("pad_token_id", 1)},
-    "albert": _COMMON
+    "albert": _BERT
     | {
         "activation": ("hidden_act", "gelu_new"),
         "dropout_rate": ("hidden_dropout_prob", 0.0),
         "attention_dropout_rate": ("attention_probs_dropout_prob", 0.0),
         "classifier_dropout_rate": ("classifier_dropout_prob", 0.1),
-        "padding": ("pad_token_id", 0),
         "embedding_features": ("embedding_size", 128),
         "groups": ("num_hidden_groups", 1),
     },
@@ -164,7 +156,6 @@ _SUPPORTED: dict[str, Any] = {
     "inner_group_num": 1,
     "pruned_heads": {},
 }
-_ARCHITECTURES = {"bert": "BertModel", "roberta": "RobertaModel", "albert": "AlbertModel"}
 
 
 def parse_config(
@@ -218,7 +209,7 @@ def parse_config(
 def format_config(config: PretrainedConfig) -> str:
     """Return the text of the config.json of a configuration."""
     content: dict[str, Any] = {
-        "architectures": [_ARCHITECTURES[config.family]],
+        "architectures": [f"{config.family.capitalize()}Model"],
         "model_type": config.family,
         "position_embedding_type": "absolute",
     }

@@ -23,6 +23,7 @@ from distattn_jax.modules.dropout import Rate, Rngs, dropout_key
 from distattn_jax.modules.layer_stack import stack_layers
 
 normal_init = jax.nn.initializers.normal(0.02)  # the initializer of all three papers
+_dense = functools.partial(nnx.Linear, kernel_init=normal_init)
 
 
 class Embeddings(nnx.Module):
@@ -48,13 +49,7 @@ class Embeddings(nnx.Module):
         self.norm = _layer_norm(config)(config.embedding_features, rngs=rngs)
         project = None
         if config.family == "albert":
-            project = nnx.Linear(
-                config.embedding_features,
-                config.features,
-                kernel_init=normal_init,
-                dtype=dtype,
-                rngs=rngs,
-            )
+            project = _dense(config.embedding_features, config.features, dtype=dtype, rngs=rngs)
         self.project = nnx.data(project)
 
     def __call__(
@@ -138,9 +133,7 @@ class PretrainedEncoder(nnx.Module):
         )
         pooler = None
         if config.pooler:
-            pooler = nnx.Linear(
-                config.features, config.features, kernel_init=normal_init, dtype=dtype, rngs=rngs
-            )
+            pooler = _dense(config.features, config.features, dtype=dtype, rngs=rngs)
         self.pooler = nnx.data(pooler)
 
     def __call__(

@@ -21,6 +21,21 @@ IGNORED_PREFIXES = (
     "embeddings.token_type_ids",
 )
 
+# Dense layers of a Transformer layer: name in BERT and RoBERTa, name in ALBERT, inputs, outputs.
+_DENSE_LAYERS = {
+    "attention.query": ("attention.self.query", "attention.query", "features", "heads"),
+    "attention.key": ("attention.self.key", "attention.key", "features", "heads"),
+    "attention.value": ("attention.self.value", "attention.value", "features", "heads"),
+    "attention.out": ("attention.output.dense", "attention.dense", "heads", "features"),
+    "feed_forward.hidden": ("intermediate.dense", "ffn", "features", "hidden"),
+    "feed_forward.out": ("output.dense", "ffn_output", "hidden", "features"),
+}
+# Layer norms of a Transformer layer: name in BERT and RoBERTa, name in ALBERT.
+_NORMS = {
+    "attention_norm": ("attention.output.LayerNorm", "attention.LayerNorm"),
+    "feed_forward_norm": ("output.LayerNorm", "full_layer_layer_norm"),
+}
+
 
 class StoredTensor(NamedTuple):
     """Tensor of a checkpoint, and the parameter that it corresponds to.
@@ -104,40 +119,22 @@ def _embedding_tensors(config: PretrainedConfig) -> Iterator[tuple[ParameterPath
 
 def _layer_tensors(config: PretrainedConfig, index: int) -> dict[ParameterPath, StoredTensor]:
     """Return a dict from parameter path to stored tensor for the layer with this index."""
-    if config.family == "albert":
-        prefix = f"encoder.albert_layer_groups.{index}.albert_layers.0"
-        names = {
-            "project": "attention.",
-            "out": "attention.dense",
-            "attention_norm": "attention.LayerNorm",
-            "hidden": "ffn",
-            "feed_forward": "ffn_output",
-            "feed_forward_norm": "full_layer_layer_norm",
-        }
-    else:
-        prefix = f"encoder.layer.{index}"
-        names = {
-            "project": "attention.self.",
-            "out": "attention.output.dense",
-            "attention_norm": "attention.output.LayerNorm",
-            "hidden": "intermediate.dense",
-            "feed_forward": "output.dense",
-            "feed_forward_norm": "output.LayerNorm",
-        }
-    names = {part: f"{prefix}.{name}" for part, name in names.items()}
-    layer: ParameterPath = ("layers", index)
-    features, hidden = (config.features,), (config.hidden_features,)
-    heads = (config.heads, config.features // config.heads)
+    is_albert = config.family == "albert"
+    albert_prefix = f"encoder.albert_layer_groups.{index}.albert_layers.0"
+    prefix = albert_prefix if is_albert else f"encoder.layer.{index}"
+    shapes = {
+        "features": (config.features,),
+        "hidden": (config.hidden_features,),
+        "heads": (config.heads, config.features // config.heads),
+    }
     tensors: dict[ParameterPath, StoredTensor] = {}
-    for part in ("query", "key", "value"):
-        path = (*layer, "attention", part)
-        tensors |= _dense_tensors(path, names["project"] + part, features, heads)
-    tensors |= _dense_tensors((*layer, "attention", "out"), names["out"], heads, features)
-    network = (*layer, "feed_forward")
-    tensors |= _dense_tensors((*network, "hidden"), names["hidden"], features, hidden)
-    tensors |= _dense_tensors((*network, "out"), names["feed_forward"], hidden, features)
-    for part in ("attention_norm", "feed_forward_norm"):
-        tensors |= _norm_tensors((*layer, part), names[part], config.features)
+    for part, (bert_name, albert_name, inputs, outputs) in _DENSE_LAYERS.items():
+        name = f"{prefix}.{albert_name if is_albert else bert_name}"
+        path: ParameterPath = ("layers", index, *part.split("."))
+        tensors |= _dense_tensors(path, name, shapes[inputs], shapes[outputs])
+    for part, (bert_name, albert_name) in _NORMS.items():
+        name = f"{prefix}.{albert_name if is_albert else bert_name}"
+        tensors |= _norm_tensors(("layers", index, part), name, config.features)
     return tensors
 
 
