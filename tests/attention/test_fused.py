@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax.sharding import NamedSharding, PartitionSpec
 
 from distattn_jax.attention import (
     MAPPINGS,
@@ -124,6 +125,28 @@ def compare_under_memory(make_case) -> None:
         assert not fused[name][0, 61:].any(), "the others are padding"
 
 
+def compare_with_eight_devices(sizes, variant, kind, is_sharded) -> None:
+    """Compare eight devices that share examples and heads with the reference on one device.
+
+    Args:
+      sizes: Sizes of the inputs.
+      variant: Variant of attention.
+      kind: Type of the axes of the mesh.
+      is_sharded: True for a leaf of the variant that is sharded by its heads.
+    """
+    arrays = inputs(sizes, "float16")
+    expected = outputs_and_gradients("reference", arrays, variant)
+    mesh = jax.make_mesh((4, 2), ("data", "model"), axis_types=(kind, kind))
+
+    def put(x, *axes):
+        return jax.device_put(x, NamedSharding(mesh, PartitionSpec(*axes)))
+
+    arrays = [put(x, "data", None, "model") for x in arrays]
+    variant = jax.tree.map(lambda x: put(x, "model") if is_sharded(x) else put(x), variant)
+    actual = jax.jit(lambda *x: outputs_and_gradients("pallas", *x))(arrays, variant)
+    assert_close(actual, expected, "float16")
+
+
 def make_mask(*shape: int) -> np.ndarray:
     """Return a random mask of the given shape, with some rows and columns that are all False."""
     mask = np.random.default_rng(5).random(shape) < 0.7
@@ -172,6 +195,7 @@ def test_wide_heads():
 
 
 @pytest.mark.usefixtures("tile_sizes")
+@pytest.mark.parametrize("tile_sizes", ["long"], indirect=True)
 def test_adapted_attention_as_dot_products_of_twice_the_width():
     """Heads of 40 become heads of 80, but only 40 columns of the keys have a gradient."""
     sizes = Sizes(batch=2, queries=40, keys=50, heads=2, width=40, value_width=16)
@@ -244,27 +268,19 @@ def test_distance_aware_under_every_restriction():
     assert_zero_where_masked(fused, sizes)
 
 
-MASKS = {
-    "keys of each head": {
-        "mask": make_mask(1, 2, 1, 380),
-        "key_lengths": jnp.asarray([370]),
-        "query_offset": 260,
-        "received": True,
-    },
-    "pairs": {
-        "mask": make_mask(1, 1, 70, 380),
-        "is_causal": True,
-        "query_offset": 300,
-    },
-}
-
-
-@pytest.mark.parametrize("name", MASKS)
-def test_masks_of_distance_aware_attention(name):
+def test_a_mask_of_the_keys_of_each_head():
     """All scores of one head are 0 in far tiles, for the other head f is constant there."""
     sizes = Sizes(batch=1, queries=70, keys=380, heads=2, width=16, value_width=16)
     variant = DistanceAware(*LOCAL_AND_DISTANT, tolerance=2.0**-10)
-    compare_with_reference(inputs(sizes, "float16"), variant, logsumexp=True, **MASKS[name])
+    compare_with_reference(
+        inputs(sizes, "float16"),
+        variant,
+        mask=make_mask(1, 2, 1, 380),
+        key_lengths=jnp.asarray([370]),
+        query_offset=260,
+        received=True,
+        logsumexp=True,
+    )
 
 
 def test_segments_with_a_window_and_a_mask_of_queries():

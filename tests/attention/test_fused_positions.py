@@ -4,17 +4,16 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from jax.sharding import AxisType, NamedSharding, PartitionSpec
+from jax.sharding import AxisType
 
 from distattn_jax.attention.fused import derivative
 from distattn_jax.attention.fused.derivative import Outputs
 from tests.attention.cases import Sizes, inputs, needs_kernels, transformer_xl
 from tests.attention.test_fused import (
-    assert_close,
     compare_under_memory,
+    compare_with_eight_devices,
     compare_with_reference,
     kernels,  # noqa: F401, an autouse fixture that interprets the kernels
-    outputs_and_gradients,
 )
 
 pytestmark = needs_kernels
@@ -68,15 +67,5 @@ def test_eight_devices_compute_the_gradient_of_the_projection(kind, monkeypatch)
     """All examples share the position vectors, and each head has its own."""
     monkeypatch.setattr(derivative, "_attend", attend_without_kernels)
     sizes = Sizes(batch=4, queries=24, keys=24, heads=2, width=16, value_width=16)
-    arrays = inputs(sizes, "float16")
     variant, _ = transformer_xl(sizes, "float32", shared=True)
-    expected = outputs_and_gradients("reference", arrays, variant)
-    mesh = jax.make_mesh((4, 2), ("data", "model"), axis_types=(kind, kind))
-
-    def put(x, *axes):
-        return jax.device_put(x, NamedSharding(mesh, PartitionSpec(*axes)))
-
-    arrays = [put(x, "data", None, "model") for x in arrays]
-    variant = jax.tree.map(put, variant)
-    actual = jax.jit(lambda *x: outputs_and_gradients("pallas", *x))(arrays, variant)
-    assert_close(actual, expected, "float16")
+    compare_with_eight_devices(sizes, variant, kind, is_sharded=lambda leaf: False)

@@ -28,6 +28,7 @@ from tests.attention.cases import Sizes, inputs, needs_kernels
 pytestmark = needs_kernels
 SMALL = Sizes(batch=4, queries=20, keys=24, heads=2, width=16, value_width=16)
 KEY = jax.random.key(0)
+DROPOUT = {"dropout_rate": 0.1, "dropout_key": KEY}
 
 
 def distance_aware(**arguments) -> DistanceAware:
@@ -123,7 +124,7 @@ KERNELS = {
     "relative position": (
         RelativePosition(jnp.ones((2, 9, 64)), jnp.ones((1, 7, 128))),
         Sizes(width=64, value_width=128),
-        {"received": True, "dropout_rate": 0.1, "dropout_key": KEY},
+        {"received": True, **DROPOUT},
     ),
     "relative position, values, causal": (
         RelativePosition(values=jnp.ones((1, 1, 16))),
@@ -133,24 +134,16 @@ KERNELS = {
     "Transformer-XL": (
         TransformerXL(jnp.ones((2, 6, 64)), jnp.ones((1, 64)), jnp.ones((2, 64))),
         Sizes(width=64, value_width=32),
-        {"received": True, "dropout_rate": 0.1, "dropout_key": KEY},
+        {"received": True, **DROPOUT},
     ),
     "dot product": (DotProduct(), Sizes(width=16, value_width=64), {"received": True}),
     "dot product, causal, dropout": (
         DotProduct(),
         Sizes(width=32, value_width=32),
-        {"is_causal": True, "dropout_rate": 0.1, "dropout_key": KEY},
+        {"is_causal": True, **DROPOUT},
     ),
-    "distance, dropout": (
-        distance_aware(),
-        Sizes(width=64, value_width=16),
-        {"dropout_rate": 0.1, "dropout_key": KEY},
-    ),
-    "distance, saturating": (
-        distance_aware(tolerance=1e-3),
-        Sizes(width=32, value_width=64),
-        {},
-    ),
+    "distance, dropout": (distance_aware(), Sizes(width=64, value_width=16), DROPOUT),
+    "distance, saturating": (distance_aware(tolerance=1e-3), Sizes(width=32, value_width=64), {}),
     "distance, saturating, causal, grouped queries": (
         distance_aware(tolerance=1e-3),
         Sizes(width=64, value_width=64, key_heads=1),
@@ -173,7 +166,7 @@ KERNELS = {
     "multiplied table": (
         DistanceAware(jnp.ones(2), (jnp.ones(2), jnp.ones(2)), hump),
         Sizes(width=16),
-        {"dropout_rate": 0.1, "dropout_key": KEY},
+        DROPOUT,
     ),
 }
 
@@ -252,8 +245,16 @@ def shard(mesh, arrays, variant):
 
 
 @pytest.mark.usefixtures("eight_devices")
-@pytest.mark.parametrize("is_set", [False, True])
-@pytest.mark.parametrize("kind", [AxisType.Auto, AxisType.Explicit])
+@pytest.mark.parametrize(
+    ("platform", "kind", "is_set"),
+    [
+        ("cuda", kind, is_set)
+        for kind in (AxisType.Auto, AxisType.Explicit)
+        for is_set in (False, True)
+    ]
+    + [("tpu", AxisType.Auto, False), ("tpu", AxisType.Explicit, True)],
+    indirect=["platform"],
+)
 def test_kernels_lower_on_a_mesh(kind, is_set, platform):
     mesh = make_mesh(kind)
     variant = DistanceBias((jnp.ones(2), jnp.ones(2)), "kerple_log")

@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from jax.sharding import AxisType, NamedSharding, PartitionSpec
+from jax.sharding import AxisType
 
 from distattn_jax.attention import RelativePosition
 from distattn_jax.attention.fused import derivative
@@ -22,9 +22,9 @@ from tests.attention.cases import (
 from tests.attention.test_fused import (
     assert_close,
     compare_under_memory,
+    compare_with_eight_devices,
     compare_with_reference,
     kernels,  # noqa: F401, an autouse fixture that interprets the kernels
-    outputs_and_gradients,
     run_oracle,
 )
 
@@ -105,15 +105,5 @@ def test_eight_devices_compute_the_gradients_of_both_tables(kind, monkeypatch):
     """Each head has a table of keys, and all heads share a table of values."""
     monkeypatch.setattr(derivative, "_attend", attend_without_kernels)
     sizes = Sizes(batch=4, queries=24, keys=24, heads=2, width=16, value_width=16)
-    arrays = inputs(sizes, "float16")
     variant, _ = relative_position(sizes, "float32", values="shared")
-    expected = outputs_and_gradients("reference", arrays, variant)
-    mesh = jax.make_mesh((4, 2), ("data", "model"), axis_types=(kind, kind))
-
-    def put(x, *axes):
-        return jax.device_put(x, NamedSharding(mesh, PartitionSpec(*axes)))
-
-    arrays = [put(x, "data", None, "model") for x in arrays]
-    variant = RelativePosition(put(variant.keys, "model"), put(variant.values))
-    actual = jax.jit(lambda *x: outputs_and_gradients("pallas", *x))(arrays, variant)
-    assert_close(actual, expected, "float16")
+    compare_with_eight_devices(sizes, variant, kind, is_sharded=lambda leaf: leaf.shape[0] > 1)

@@ -31,9 +31,15 @@ COLUMNS = 29
 schedule_query_blocks = functools.partial(schedule_blocks, is_transposed=False)
 schedule_key_blocks = functools.partial(schedule_blocks, is_transposed=True)
 
+BOTH = [schedule_query_blocks, schedule_key_blocks]
 DOT_PRODUCT = Distinctions()
 DISTANCE = Distinctions(far=True)
 RELATIONS = Distinctions(far=True, far_sides=True)
+# Two heads with a radius of 50: the scores of the first one are 0 beyond it.
+SATURATING = {
+    "radius": jnp.asarray([[50] * 2]),
+    "is_zero_beyond_radius": jnp.asarray([[True, False]]),
+}
 SUMMED = ("no restriction", "causal", "key mask")  # Prefix sums may replace skipped tiles.
 # Combinations of `saturates`, `distinctions` and `visits_zero_tiles`.
 OPTIONS = [
@@ -46,15 +52,20 @@ OPTIONS = [
 ]
 
 
+@pytest.mark.parametrize("make_schedule", BOTH)
 @pytest.mark.parametrize("restriction", RESTRICTIONS)
 @pytest.mark.parametrize(("block_rows", "tile_columns", "rows"), TILES)
-def test_query_blocks_cover_every_visible_key(block_rows, tile_columns, rows, restriction):
+def test_blocks_cover_every_visible_pair(
+    block_rows, tile_columns, rows, restriction, make_schedule
+):
+    """Key blocks may visit padded queries, whose weights are 0, and set padded keys to 0."""
+    has_query_rows = make_schedule is schedule_query_blocks
+    order = slice(None, None, 1 if has_query_rows else -1)  # from rows and columns to (T, S)
+    shape, multiples = (rows, COLUMNS)[order], (block_rows, tile_columns)[order]
     for saturates, distinctions, visits_zero_tiles in OPTIONS:
-        inputs, pairs = random_maps(
-            restriction, saturates, (rows, COLUMNS), (block_rows, tile_columns)
-        )
-        i, j = np.indices(pairs.near.shape[2:])
-        schedule = schedule_query_blocks(
+        inputs, pairs = random_maps(restriction, saturates, shape, multiples)
+        row, column = np.indices(pairs.near.shape[2:])[order]
+        schedule = make_schedule(
             inputs,
             rows,
             block_rows,
@@ -62,39 +73,20 @@ def test_query_blocks_cover_every_visible_key(block_rows, tile_columns, rows, re
             distinctions=distinctions,
             visits_zero_tiles=visits_zero_tiles,
         )
-        scheduled = ScheduledPairs(schedule, i // block_rows, j // tile_columns)
-        summed = scheduled.before | (scheduled.after & (not inputs.window.is_causal))
-        summed &= not visits_zero_tiles
-        assert_schedule(scheduled, pairs, summed=summed, needs_mask=pairs.is_query)
+        scheduled = ScheduledPairs(schedule, row // block_rows, column // tile_columns)
+        past, future = (scheduled.before, scheduled.after)[order]
+        summed = (past | (future & (not inputs.window.is_causal))) & (not visits_zero_tiles)
+        needs_mask = pairs.is_query if has_query_rows else pairs.is_query & pairs.is_key
+        assert_schedule(scheduled, pairs, summed=summed, needs_mask=needs_mask)
         if restriction in SUMMED:
             skipped = summed & pairs.is_zero & pairs.is_query & pairs.is_key
-            assert pairs.visible[skipped].all(), "a prefix sum contains visible keys only"
+            assert pairs.visible[skipped].all(), "a prefix sum contains visible pairs only"
 
 
-@pytest.mark.parametrize("restriction", RESTRICTIONS)
-@pytest.mark.parametrize(("block_rows", "tile_columns", "rows"), TILES)
-def test_key_blocks_cover_every_query_that_sees_them(block_rows, tile_columns, rows, restriction):
-    """Padded queries may be visited, because their weights are 0. Padded keys are set to 0."""
-    for saturates, distinctions, visits_zero_tiles in OPTIONS:
-        inputs, pairs = random_maps(
-            restriction, saturates, (COLUMNS, rows), (tile_columns, block_rows)
-        )
-        i, j = np.indices(pairs.near.shape[2:])
-        schedule = schedule_key_blocks(
-            inputs,
-            rows,
-            block_rows,
-            tile_columns,
-            distinctions=distinctions,
-            visits_zero_tiles=visits_zero_tiles,
-        )
-        scheduled = ScheduledPairs(schedule, j // block_rows, i // tile_columns)
-        summed = scheduled.after | (scheduled.before & (not inputs.window.is_causal))
-        summed &= not visits_zero_tiles
-        assert_schedule(scheduled, pairs, summed=summed, needs_mask=pairs.is_query & pairs.is_key)
-        if restriction in SUMMED:
-            skipped = summed & pairs.is_zero & pairs.is_query & pairs.is_key
-            assert pairs.visible[skipped].all(), "a prefix sum contains visible queries only"
+def square_maps(length: int, **restrictions) -> ScheduleInputs:
+    """Return the inputs of one score map of as many queries as keys, without an offset."""
+    lengths = jnp.asarray([length])
+    return ScheduleInputs(lengths, lengths, 0 * lengths, **restrictions)
 
 
 def count_tiles(schedule: TileSchedule) -> np.ndarray:
@@ -103,18 +95,10 @@ def count_tiles(schedule: TileSchedule) -> np.ndarray:
 
 
 @pytest.mark.parametrize("is_causal", [False, True])
-@pytest.mark.parametrize("make_schedule", [schedule_query_blocks, schedule_key_blocks])
+@pytest.mark.parametrize("make_schedule", BOTH)
 def test_most_tiles_of_a_long_map_are_skipped_or_far(make_schedule, is_causal):
     """One head skips far tiles and visits a band; most tiles of the other head are far."""
-    length = jnp.asarray([4096])
-    inputs = ScheduleInputs(
-        length,
-        length,
-        0 * length,
-        Window(right=0 if is_causal else None),
-        radius=jnp.asarray([[50] * 2]),
-        is_zero_beyond_radius=jnp.asarray([[True, False]]),
-    )
+    inputs = square_maps(4096, window=Window(right=0 if is_causal else None), **SATURATING)
     schedule = make_schedule(inputs, 4096, 128, 64, distinctions=DISTANCE)
     tiles = count_tiles(schedule)[0]  # (heads, runs)
     band, everything = tiles.sum(axis=1)
@@ -123,12 +107,10 @@ def test_most_tiles_of_a_long_map_are_skipped_or_far(make_schedule, is_causal):
     assert tiles[1, is_far].sum() > 0.8 * everything
 
 
-@pytest.mark.parametrize("make_schedule", [schedule_query_blocks, schedule_key_blocks])
+@pytest.mark.parametrize("make_schedule", BOTH)
 def test_tiles_of_other_segments_are_skipped_and_most_others_are_plain(make_schedule):
-    length, segments = jnp.asarray([4096]), jnp.arange(4096)[None] // 512
-    inputs = ScheduleInputs(
-        length, length, 0 * length, query_segments=segments, key_segments=segments
-    )
+    segments = jnp.arange(4096)[None] // 512
+    inputs = square_maps(4096, query_segments=segments, key_segments=segments)
     schedule = make_schedule(inputs, 4096, 128, 64, distinctions=DOT_PRODUCT)
     tiles = count_tiles(schedule)[0, 0]
     assert tiles.sum() == 32 * 8, "each block of 128 rows visits the 8 tiles of its segment"
@@ -139,31 +121,24 @@ def test_tiles_of_other_segments_are_skipped_and_most_others_are_plain(make_sche
 def test_a_mask_of_padding_costs_no_more_than_lengths(padding):
     is_key = jnp.arange(4096)[None, None] < 1024
     mask = is_key if padding == "after" else is_key[..., ::-1]
-    length = jnp.asarray([4096])
-    inputs = ScheduleInputs(length, length, 0 * length, key_mask=mask)
+    inputs = square_maps(4096, key_mask=mask)
     schedule = schedule_query_blocks(inputs, 4096, 128, 64, distinctions=DOT_PRODUCT)
     tiles = count_tiles(schedule)[0, 0]
     assert tiles.sum() == 32 * 16
     assert tiles[[kind.is_masked for kind in schedule.kinds]].sum() == 0
 
 
-@pytest.mark.parametrize("make_schedule", [schedule_query_blocks, schedule_key_blocks])
+@pytest.mark.parametrize("make_schedule", BOTH)
 @pytest.mark.parametrize("restriction", ["mask", "segments", "window"])
 def test_far_tiles_under_every_restriction(restriction, make_schedule):
     """Most tiles of one head are tiles of zeros; most tiles of the other head are far."""
-    length, segments = jnp.asarray([4096]), jnp.arange(4096)[None] // 1800
-    inputs = ScheduleInputs(
-        length,
-        length,
-        0 * length,
-        radius=jnp.asarray([[50] * 2]),
-        is_zero_beyond_radius=jnp.asarray([[True, False]]),
-    )
-    inputs = {
-        "mask": inputs._replace(has_mask=True),
-        "segments": inputs._replace(query_segments=segments, key_segments=segments),
-        "window": inputs._replace(window=Window(1000, 1000)),
-    }[restriction]
+    segments = jnp.arange(4096)[None] // 1800
+    restrictions = {
+        "mask": {"has_mask": True},
+        "segments": {"query_segments": segments, "key_segments": segments},
+        "window": {"window": Window(1000, 1000)},
+    }
+    inputs = square_maps(4096, **SATURATING, **restrictions[restriction])
     schedule = make_schedule(inputs, 4096, 128, 64, distinctions=DISTANCE, visits_zero_tiles=True)
     tiles = count_tiles(schedule)[0]
     for head, name in enumerate(("is_zero", "is_far")):
@@ -188,19 +163,15 @@ LOOPS = {  # number of loops of a kernel with blocks of queries
 
 @pytest.mark.parametrize("restriction", LOOPS)
 def test_a_schedule_has_only_the_kinds_of_tiles_that_it_needs(restriction):
-    replaced, count = LOOPS[restriction]
-    length = jnp.asarray([640])
-    inputs = ScheduleInputs(length, length, 0 * length, radius=jnp.asarray([[20]]))
-    schedule = schedule_query_blocks(
-        inputs._replace(**replaced), 640, 128, 64, distinctions=DISTANCE
-    )
+    restrictions, count = LOOPS[restriction]
+    inputs = square_maps(640, radius=jnp.asarray([[20]]), **restrictions)
+    schedule = schedule_query_blocks(inputs, 640, 128, 64, distinctions=DISTANCE)
     assert len(list(itertools.groupby(schedule.kinds))) == count
 
 
-@pytest.mark.parametrize("make_schedule", [schedule_query_blocks, schedule_key_blocks])
+@pytest.mark.parametrize("make_schedule", BOTH)
 def test_tiles_in_the_order_of_their_columns(make_schedule):
-    length = jnp.asarray([600])
-    inputs = ScheduleInputs(length, length, 0 * length, window=Window(200, 100))
+    inputs = square_maps(600, window=Window(200, 100))
     schedule = make_schedule(
         inputs, 600, 128, 64, distinctions=DOT_PRODUCT, keeps_column_order=True
     )
@@ -243,12 +214,9 @@ def test_parts_of_a_block_visit_their_own_tiles(restriction):
 
 @pytest.mark.parametrize("distinctions", [DOT_PRODUCT, DISTANCE])
 def test_heads_with_small_scores_have_kinds_of_their_own(distinctions):
-    length = jnp.asarray([640])
-    inputs = ScheduleInputs(
-        length,
-        length,
-        0 * length,
-        Window(right=0),
+    inputs = square_maps(
+        640,
+        window=Window(right=0),
         radius=jnp.asarray([[20, 20]]),
         has_small_scores=jnp.asarray([[True, False]]),
     )

@@ -153,39 +153,53 @@ def make_variants() -> dict[str, Variant]:
 @needs_kernels
 @pytest.mark.parametrize("name", make_variants())
 def test_blocks_of_keys_add_up_to_the_whole_call(name):
-    """Each block is computed alone, backward with the logsumexp and the values of all blocks."""
+    """Each block is computed alone, backward with the logsumexp and the values of all blocks.
+
+    One program computes both blocks, because their first key is one of its arguments.
+    """
     from distattn_jax.attention.fused.tpu.kernels import make_kernels
 
     chosen = make_variants()[name]
     sizes = Sizes(batch=1, queries=16, keys=32, heads=HEADS, width=WIDTH, value_width=WIDTH)
     arrays = *inputs(sizes, "float32"), chosen
     cotangent = jnp.cos(jnp.arange(arrays[0].size, dtype=jnp.float32)).reshape(arrays[0].shape)
-    settings = Settings(WIDTH**-0.5, Window(right=0), False, True, widths=(WIDTH,))
+    is_causal = name == "distance_aware"  # The mask does not depend on the variant.
+    window = Window(right=0 if is_causal else None)
+    settings = Settings(WIDTH**-0.5, window, False, True, widths=(WIDTH,))
 
-    def make_operands(first_key, *arrays):
+    def make_operands(first_key, *block):
         position = jnp.full(1, OFFSET, jnp.int32)
-        plan, operands = prepare(settings, Inputs(*arrays, position, first_key))
+        plan, operands = prepare(settings, Inputs(*block, position, first_key))
         operands = derivative.complete_operands(plan, operands)
         return {field: getattr(operands, field) for field in DIFFERENTIABLE}, (plan, operands)
 
-    def compute_in_blocks(query, key, value, chosen):
-        blocks = []
-        for start in (0, 16):
-            arrays = query, key[:, start : start + 16], value[:, start : start + 16], chosen
-            make = functools.partial(make_operands, jnp.full(1, start, jnp.int32))
-            _, pull_back, (plan, operands) = jax.vjp(make, *arrays, has_aux=True)
-            outputs = derivative.forward_block(kernels, plan, operands)
-            logsumexp = derivative.to_natural_logsumexp(outputs.logsumexp, 16)
-            blocks.append((plan, operands, pull_back, outputs.values, logsumexp))
-        logsumexp = jnp.logaddexp(*(block[4] for block in blocks))
-        shares = [jnp.swapaxes(jnp.exp(block[4] - logsumexp), 1, 2)[..., None] for block in blocks]
-        values = sum(share * block[3] for share, block in zip(shares, blocks, strict=True))
+    @jax.jit
+    def run_forward(first_key, *block):
+        _, (plan, operands) = make_operands(first_key, *block)
+        outputs = derivative.forward_block(kernels, plan, operands)
+        return outputs.values, derivative.to_natural_logsumexp(outputs.logsumexp, 16)
+
+    @jax.jit
+    def run_backward(logsumexp, values, first_key, *block):
+        make = functools.partial(make_operands, first_key)
+        _, pull_back, (plan, operands) = jax.vjp(make, *block, has_aux=True)
         logsumexp = derivative.from_natural_logsumexp(logsumexp)
-        gradients = []
-        for plan, operands, pull_back, *_ in blocks:
-            backward = BackwardOperands(cotangent, None, logsumexp, values)
-            found = derivative.backward_block(kernels, plan, operands, backward)
-            gradients.append(pull_back({field: getattr(found, field) for field in DIFFERENTIABLE}))
+        backward = BackwardOperands(cotangent, None, logsumexp, values)
+        found = derivative.backward_block(kernels, plan, operands, backward)
+        return pull_back({field: getattr(found, field) for field in DIFFERENTIABLE})
+
+    def compute_in_blocks(query, key, value, chosen):
+        blocks = [
+            (jnp.full(1, start, jnp.int32), query, key[:, part], value[:, part], chosen)
+            for start, part in ((0, slice(0, 16)), (16, slice(16, 32)))
+        ]
+        block_values, block_logsumexp = zip(*(run_forward(*block) for block in blocks), strict=True)
+        logsumexp = jnp.logaddexp(*block_logsumexp)
+        values = sum(
+            jnp.swapaxes(jnp.exp(own - logsumexp), 1, 2)[..., None] * x
+            for own, x in zip(block_logsumexp, block_values, strict=True)
+        )
+        gradients = [run_backward(logsumexp, values, *block) for block in blocks]
         (first_query, *first), (second_query, *second) = gradients
         key_gradient, value_gradient = (
             jnp.concatenate(parts, axis=1) for parts in zip(first[:2], second[:2], strict=True)
@@ -194,13 +208,14 @@ def test_blocks_of_keys_add_up_to_the_whole_call(name):
         return values, first_query + second_query, key_gradient, value_gradient, variant_gradient
 
     def compute_whole(*arrays):
-        arguments = {"query_offset": OFFSET, "is_causal": True, "implementation": "reference"}
-        values, pull_back = jax.vjp(lambda *x: attention(*x, **arguments).values, *arrays)
+        arguments = {"query_offset": OFFSET, "is_causal": is_causal}
+        attend = functools.partial(attention, implementation="reference", **arguments)
+        values, pull_back = jax.vjp(lambda *x: attend(*x).values, *arrays)
         return values, *pull_back(cotangent)
 
     with interpreter.interpreted():
         kernels = interpreter.select_kernels(make_kernels)
-        actual = jax.jit(compute_in_blocks)(*arrays)
+        actual = compute_in_blocks(*arrays)
     desired = jax.jit(compute_whole)(*arrays)
     for x, y in zip(*map(jax.tree.leaves, (actual, desired)), strict=True):
         np.testing.assert_allclose(x, y, rtol=2e-5, atol=5e-5)

@@ -53,7 +53,8 @@ def test_cudnn_names_what_it_does_not_support_and_none_falls_back(reason, argume
     monkeypatch.setattr(devices, "cuda_capabilities", lambda: capabilities)
     with pytest.raises(ValueError, match=f"'cudnn' does not support this call: .*{reason}"):
         attention(*qkv, variant, implementation="cudnn", **arguments)
-    assert attention(*qkv, variant, **arguments).values.shape == (2, 5, 3, 6)
+    fallback = jax.eval_shape(lambda: attention(*qkv, variant, **arguments))
+    assert fallback.values.shape == (2, 5, 3, 6)
 
 
 @pytest.mark.parametrize("name", ["dot_product", "adapted"])
@@ -130,9 +131,8 @@ def test_kernels_are_not_chosen_for_scores_that_are_multiplied_by_a_power(mappin
     assert ("cuda" in chosen) == (mapping == "sigmoid")
 
 
-@pytest.mark.parametrize("platform", ["cpu", "tpu", "cuda"])
 @pytest.mark.parametrize("name", VARIANTS)
-def test_every_variant_lowers_for_every_platform(name, platform):
+def test_every_variant_lowers_for_every_platform(name):
     sizes = Sizes()
     variant, _ = VARIANTS[name](sizes, "bfloat16")
 
@@ -142,7 +142,8 @@ def test_every_variant_lowers_for_every_platform(name, platform):
         )
 
     traced = jax.jit(gradient).trace(*inputs(sizes, "bfloat16"), variant)
-    assert "func.func public @main" in traced.lower(lowering_platforms=(platform,)).as_text()
+    for platform in ("cpu", "tpu", "cuda"):
+        assert "func.func public @main" in traced.lower(lowering_platforms=(platform,)).as_text()
 
 
 @pytest.mark.skipif(jax.default_backend() != "gpu", reason="needs a GPU")

@@ -142,45 +142,48 @@ def test_all_forms_match_their_oracles_under_every_restriction(name, implementat
     assert_matches(attended, expected, "float64")
 
 
-@pytest.mark.parametrize("implementation", ["xla", "xla in recomputed blocks"])
-@pytest.mark.parametrize("sizes", SIZES.values(), ids=SIZES)
+def no_restriction(sizes: Sizes) -> dict:
+    return {}
+
+
+GROUPED = Sizes(heads=4, key_heads=2)
+BLOCKS = "xla in recomputed blocks"
+# Implementation, sizes and restrictions. Blocks divide the queries, so that the number of keys and
+# of heads does not matter to them.
+CALLS = {
+    **{size: ("xla", sizes, every_restriction) for size, sizes in SIZES.items()},
+    "one of each in blocks": (BLOCKS, SIZES["one of each"], every_restriction),
+    "more queries than keys in blocks": (
+        BLOCKS,
+        SIZES["more queries than keys"],
+        every_restriction,
+    ),
+    "no restriction": ("xla", Sizes(), no_restriction),
+    # The causal mask of the other cases hides all keys after the query from the reference.
+    "no restriction, reference": ("reference", Sizes(), no_restriction),
+    "packed": ("xla", GROUPED, packed_sequences),
+    "packed, reference": ("reference", GROUPED, packed_sequences),
+    "packed, in blocks": (BLOCKS, GROUPED, packed_sequences),
+}
+
+
+@pytest.mark.parametrize(("implementation", "sizes", "restrict"), CALLS.values(), ids=CALLS)
 @pytest.mark.parametrize("name", VARIANTS)
-def test_variants_match_their_oracles_at_any_size(name, sizes, implementation, monkeypatch):
+def test_variants_match_their_oracles(name, implementation, sizes, restrict, monkeypatch):
     with jax.enable_x64(True), select_implementation(implementation, monkeypatch) as chosen:
         variant, oracle = VARIANTS[name](sizes, "float64")
-        arrays, restrictions = inputs(sizes), every_restriction(sizes)
-        attended = run_attention(variant, *arrays, **restrictions, implementation=chosen)
-        expected = run_oracle(oracle, arrays, restrictions)
-    assert_matches(attended, expected, "float64")
-
-
-@pytest.mark.parametrize("name", VARIANTS)
-def test_variants_match_their_oracles_without_any_restriction(name):
-    sizes = Sizes()
-    with jax.enable_x64(True):
-        variant, oracle = VARIANTS[name](sizes, "float64")
-        attended = run_attention(variant, *inputs(sizes), implementation="xla")
-        expected = run_oracle(oracle, inputs(sizes), {})
-    assert_matches(attended, expected, "float64")
-
-
-@pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
-@pytest.mark.parametrize("name", VARIANTS)
-def test_packed_sequences_with_grouped_queries_match_the_oracles(name, implementation, monkeypatch):
-    sizes = Sizes(heads=4, key_heads=2)
-    with jax.enable_x64(True), select_implementation(implementation, monkeypatch) as chosen:
-        variant, oracle = VARIANTS[name](sizes, "float64")
-        arrays, restrictions = inputs(sizes), packed_sequences(sizes)
+        arrays, restrictions = inputs(sizes), restrict(sizes)
         attended = run_attention(variant, *arrays, **restrictions, implementation=chosen)
         expected = run_oracle(oracle, arrays, restrictions)
     assert_matches(attended, expected, "float64")
 
 
 @pytest.mark.parametrize(
-    ("dtype", "implementation"),
-    [("float32", "xla"), ("bfloat16", "xla"), ("float16", "xla"), ("bfloat16", "reference")],
+    ("name", "dtype", "implementation"),
+    [(name, dtype, "xla") for name in VARIANTS for dtype in ("float32", "bfloat16")]
+    + [(name, "bfloat16", "reference") for name in VARIANTS]
+    + [(name, "float16", "xla") for name in ("distance_aware", "relative_position")],
 )
-@pytest.mark.parametrize("name", VARIANTS)
 def test_low_precision_inputs_match_the_oracles_and_keep_their_dtype(name, dtype, implementation):
     sizes = Sizes()
     variant, oracle = VARIANTS[name](sizes, "float32")

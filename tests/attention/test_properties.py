@@ -206,19 +206,6 @@ def test_the_leaves_of_a_variant_are_its_arrays():
 
 
 @every_variant
-def test_packed_sequences_equal_separate_sequences(name):
-    sizes = Sizes(batch=1, queries=9, keys=9)
-    variant, qkv = random_case(name, sizes, seed=6)
-    segments = jnp.asarray([[4] * 5 + [2] * 4])
-    packed = run_attention(variant, *qkv, query_segments=segments, key_segments=segments)
-    for part in (slice(0, 5), slice(5, 9)):
-        alone = run_attention(variant, *(x[:, part] for x in qkv))
-        chex.assert_trees_all_close(packed.values[:, part], alone.values, **CLOSE)
-        chex.assert_trees_all_close(packed.received[..., part], alone.received, **CLOSE)
-        chex.assert_trees_all_close(packed.logsumexp[..., part], alone.logsumexp, **CLOSE)
-
-
-@every_variant
 def test_attention_over_parts_of_the_keys_merges_by_logsumexp(name):
     variant, (query, key, value) = random_case(name, Sizes(), seed=7)
     whole = run_attention(variant, query, key, value)

@@ -11,15 +11,11 @@ SIZES = [(1, 1), (1, 5), (4, 1), (3, 7), (7, 3), (5, 5)]
 
 
 @pytest.mark.parametrize(("queries", "keys"), SIZES)
-def test_skew_equals_a_gather(queries, keys):
-    (entries,) = random_arrays(0, (queries, queries + keys), dtype="float32")
+def test_skew_equals_a_gather_and_unskew_is_its_transpose(queries, keys):
+    by_position, by_key = random_arrays(
+        0, (queries, queries + keys), (queries, keys), dtype="float32"
+    )
     row, column = np.indices((queries, keys))
-    np.testing.assert_array_equal(skew(entries), entries[row, queries - 1 - row + column])
-
-
-@pytest.mark.parametrize(("queries", "keys"), SIZES)
-def test_unskew_is_the_transpose_of_skew(queries, keys):
-    (entries,) = random_arrays(0, (queries, keys), dtype="float32")
-    by_position = jax.ShapeDtypeStruct((queries, queries + keys), entries.dtype)
-    (expected,) = jax.linear_transpose(skew, by_position)(entries)
-    np.testing.assert_array_equal(unskew(entries), expected)
+    np.testing.assert_array_equal(skew(by_position), by_position[row, queries - 1 - row + column])
+    (expected,) = jax.linear_transpose(skew, by_position)(by_key)
+    np.testing.assert_array_equal(unskew(by_key), expected)
