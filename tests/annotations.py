@@ -11,7 +11,7 @@ def skip_shapes_without_annotations() -> None:
 
     The hook decorates every function, and a function inside a function each time the outer one is
     called. A function without annotations has nothing to check, and one whose annotations have no
-    shapes needs only the type checker. For both, the hook takes a third of the time of tracing.
+    shapes needs only the type checker, whose calls take a tenth of the time.
     """
     decorate = jaxtyping.jaxtyped
 

@@ -57,7 +57,7 @@ def shell(ipython, monkeypatch):
     with jax.numpy_rank_promotion("allow"), jax.default_matmul_precision(None):
         yield ipython
     jaxtyping.config.update("jaxtyping_disable", False)
-    # The method `reset` would also look for garbage, which takes most of a second.
+    # The method `reset` would also look for garbage, which is slow.
     for name in set(ipython.user_ns) - names:
         del ipython.user_ns[name]
 
