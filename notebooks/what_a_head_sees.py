@@ -296,7 +296,7 @@ for row, (text, _) in zip(tokens, examples, strict=True):
 labels = np.array([LABELS.index(label) for _, label in examples])
 lengths = (tokens > 0).sum(axis=1)
 
-sizes = Sizes(4, 8, 32, 1, 64, 32, 32, initial_weight=0.2)
+sizes = Sizes(4, 8, 32, 1, 64, 32, initial_weight=0.2)
 model = TextClassifier(
     len(vocabulary) + 3, len(LABELS), method="distance_aware", sizes=sizes, rngs=nnx.Rngs(0)
 )

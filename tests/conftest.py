@@ -23,7 +23,7 @@ SELF_CHECKED = {"distattn_jax.attention.call", "distattn_jax.modules.batch_axes"
 
 callbacks.skip_device_copies()
 compiler.share_contexts()
-annotations.skip_functions_without_annotations()
+annotations.skip_shapes_without_annotations()
 jax.config.update("jax_num_cpu_devices", 8)
 jax.config.update("jax_numpy_rank_promotion", "raise")
 jax.config.update("jax_default_matmul_precision", "highest")

@@ -188,8 +188,9 @@ class Checkpoints(contextlib.AbstractContextManager):
         damage = call_in_first_process(lambda: manifest.find_damage(path))
         if damage is not None:
             raise _UnusableError(damage)
-        everywhere = replicated(jax.tree.leaves(like)[0].sharding.mesh)
-        checksums = jax.eval_shape(fingerprint, like).update(sharding=everywhere)
+        leaves = jax.tree.leaves(like)
+        everywhere = replicated(leaves[0].sharding.mesh)
+        checksums = jax.ShapeDtypeStruct((len(leaves),), jnp.uint32, sharding=everywhere)
         expected = {"tree": like, "fingerprint": checksums}
         try:
             with warnings.catch_warnings():
@@ -272,21 +273,22 @@ def _describe(error: BaseException) -> str:
     return " ".join((str(error) or type(error).__name__).split())[:300]
 
 
-@jax.jit
 def fingerprint(tree: Any) -> UInt32[Array, " leaves"]:
     """Return one checksum per array: the sum over its elements i of bitsᵢ · (2i + 1) modulo 2³².
 
     The factors 2i + 1 are odd, so a change of one element always changes the checksum (for elements
     of at most 32 bits).
     """
+    return jnp.stack([_checksum(leaf) for leaf in jax.tree.leaves(tree)])
 
-    def checksum(leaf: Array) -> Array:
-        if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key):
-            leaf = jax.random.key_data(leaf)
-        if leaf.dtype == jnp.bool_:
-            leaf = leaf.astype(jnp.uint8)
-        bits = jax.lax.bitcast_convert_type(leaf, f"uint{8 * leaf.dtype.itemsize}")
-        bits = bits.astype(jnp.uint32).reshape(-1)
-        return (bits * (2 * jnp.arange(bits.size, dtype=jnp.uint32) + 1)).sum(dtype=jnp.uint32)
 
-    return jnp.stack([checksum(leaf) for leaf in jax.tree.leaves(tree)])
+@jax.jit  # Many arrays have the same shape, and each shape is compiled once.
+def _checksum(leaf: Array) -> UInt32[Array, ""]:
+    """Return the checksum of one array."""
+    if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key):
+        leaf = jax.random.key_data(leaf)
+    if leaf.dtype == jnp.bool_:
+        leaf = leaf.astype(jnp.uint8)
+    bits = jax.lax.bitcast_convert_type(leaf, f"uint{8 * leaf.dtype.itemsize}")
+    bits = bits.astype(jnp.uint32).reshape(-1)
+    return (bits * (2 * jnp.arange(bits.size, dtype=jnp.uint32) + 1)).sum(dtype=jnp.uint32)

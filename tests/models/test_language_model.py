@@ -1,5 +1,6 @@
 """Language model: causality, generation from prompts of different lengths, sampling."""
 
+import dataclasses
 import functools
 
 import jax
@@ -55,8 +56,10 @@ def test_greedy_texts_equal_a_search_in_python_for_prompts_of_different_lengths(
         np.testing.assert_allclose(found.log_probabilities[example], total, rtol=1e-4)
 
 
-@pytest.mark.parametrize("method", ["alibi", "t5_bias"])
-def test_cached_decoding_with_a_bias_equals_a_call_on_all_tokens(method):
+@pytest.mark.parametrize(
+    "method", ["transformer_xl", "adapted", "distance_aware", "alibi", "t5_bias"]
+)
+def test_cached_decoding_equals_a_call_on_all_tokens(method):
     tokens = jnp.asarray([[END_ID, 3, 4, 5, 6], [END_ID, 7, 8, 3, 2]])
 
     @nnx.jit
@@ -66,7 +69,8 @@ def test_cached_decoding_with_a_bias_equals_a_call_on_all_tokens(method):
         following = jnp.take_along_axis(tokens, caches[0].lengths[:, None], axis=1)[:, 0]
         return (logits, model.next_logits(following, caches)[0]), model(tokens).logits
 
-    model = LanguageModel(VOCABULARY, method=method, sizes=SIZES, rngs=nnx.Rngs(0))
+    sizes = dataclasses.replace(SIZES, layers=1)
+    model = LanguageModel(VOCABULARY, method=method, sizes=sizes, rngs=nnx.Rngs(0))
     steps, expected = decode(model)
     for step, logits in enumerate(steps):
         wanted = jnp.stack([expected[0, 2 + step], expected[1, 1 + step]])

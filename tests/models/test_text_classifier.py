@@ -71,7 +71,9 @@ def test_an_empty_text_has_finite_logits(model):
     assert jnp.isfinite(logits(model, TOKENS, jnp.asarray([5, 0, 4]))).all()
 
 
-def test_parameters_on_a_mesh_give_the_same_logits(model):
+@pytest.mark.parametrize("method", ["distance_aware", "transformer_xl"], scope="function")
+def test_parameters_on_a_mesh_give_the_same_logits(method):
+    model = make(method)
     placed = jax.device_put(model, replicated(make_mesh(1, 1)))
     np.testing.assert_allclose(
         logits(placed, TOKENS, LENGTHS), logits(model, TOKENS, LENGTHS), rtol=1e-5, atol=1e-6

@@ -6,7 +6,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from sklearn.metrics import precision_recall_fscore_support
 
 from distattn_jax.models import ClassifierOutput
 from distattn_jax.tasks.classification import macro_f, macro_precision, macro_recall
@@ -23,6 +22,8 @@ def test_macro_metrics_by_hand():
 
 
 def test_macro_metrics_equal_those_of_scikit_learn():
+    from sklearn.metrics import precision_recall_fscore_support  # A slow import, for one test.
+
     draw = np.random.default_rng(0)
     true, predicted = draw.integers(0, 3, 50), draw.integers(0, 3, 50)
     confusion = np.zeros((3, 3))

@@ -8,7 +8,6 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax.test_util import check_grads
-from sklearn.metrics import ndcg_score, roc_auc_score
 
 from distattn_jax.tasks.ranking_metrics import impression_metrics, retrieval_metrics, softmax_loss
 
@@ -57,6 +56,8 @@ def test_metrics_of_four_candidates():
 
 
 def test_metrics_equal_those_of_scikit_learn():
+    from sklearn.metrics import ndcg_score, roc_auc_score  # A slow import, for one test.
+
     draw = np.random.default_rng(3)
     # Ties would differ: scikit-learn averages over their orders.
     scores = draw.normal(size=(20, 15)).astype(np.float32)

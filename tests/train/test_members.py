@@ -103,8 +103,8 @@ def train_three_steps(step, training, config):
     return jax.tree.map(np.asarray, state.params)
 
 
-@pytest.mark.parametrize("seed", [SEEDS[0], SEEDS[-1]])
-def test_a_member_of_a_grid_is_trained_like_a_single_model(together, steps, seed):
+def test_a_member_of_a_grid_is_trained_like_a_single_model(together, steps):
+    seed = SEEDS[-1]
     task = tiny.make_task(make_grid(RATES[:1], DROPOUTS[:1], seed, 1))
     training = tiny.make_state(task)
     for setting, (rate, dropout) in enumerate(itertools.product(RATES, DROPOUTS)):
