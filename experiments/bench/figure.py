@@ -35,15 +35,9 @@ def timing_bars(times: Times, *, unit: str, mark_one: bool = False, columns: int
       mark_one: If True, draw a dotted vertical line at 1. Use it if `times` are ratios.
       columns: Maximum number of panels in a row.
     """
-    timed = {
-        name
-        for panel in times.values()
-        for name, time in panel.items()
-        if not isinstance(time, str)
-    }
-    cases = [
-        case for case in dict.fromkeys(c for by in times.values() for c in by) if case in timed
-    ]
+    panels = times.values()
+    timed = {case for one in panels for case, time in one.items() if not isinstance(time, str)}
+    cases = [case for case in dict.fromkeys(c for one in panels for c in one) if case in timed]
     if not cases:
         raise ValueError(f"times must hold at least one time; got none in {list(times)}.")
     names = [case.replace("_", " ") for case in cases]

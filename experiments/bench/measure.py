@@ -4,7 +4,7 @@ import dataclasses
 import functools
 import time
 from collections.abc import Callable, Iterator, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from experiments.bench.cases import CASES, REFERENCE_CASE, Operands, draw_operands
 from experiments.bench.processes import measure_in_processes
@@ -112,7 +112,7 @@ def measure_case(
         if large:
             listed = ", ".join(f"{name} off by {error:.1e}" for name, error in large.items())
             return dataclasses.replace(row, message=f"{WRONG} {listed}")
-        timing = time_programs(programs, operands, shape.calls, settings.repeats)
-        return dataclasses.replace(row, **timing._asdict())
+        timing: dict[str, Any] = time_programs(programs, operands, shape.calls, settings.repeats)
+        return dataclasses.replace(row, **timing)
     except Exception as error:  # A case that fails must not stop the other cases.
         return dataclasses.replace(row, message=describe_failure(error))

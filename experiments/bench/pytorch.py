@@ -19,6 +19,7 @@ import numpy as np
 
 from distattn_jax.attention import alibi_slopes, t5_buckets
 from experiments.bench.cases import REFERENCE_CASE
+from experiments.bench.measure import Settings
 from experiments.bench.shapes import Shape
 from experiments.bench.table import Row
 from experiments.bench.variants import DEVIATION, GLOBAL, LOCAL, MAX_DISTANCE, V
@@ -52,7 +53,7 @@ def select_peers(cases: Sequence[str]) -> list[str]:
 
 
 def measure_pytorch(
-    peers: Sequence[str], name: str, shape: Shape, dtype: str, repeats: int, deadline: float
+    peers: Sequence[str], name: str, shape: Shape, settings: Settings
 ) -> Iterator[Row]:
     """Time attention functions of PyTorch, and yield one row for each of them.
 
@@ -60,39 +61,36 @@ def measure_pytorch(
       peers: Names of the functions in `PEERS`.
       name: Name of the shape.
       shape: Sizes of the arrays.
-      dtype: Name of the dtype of the inputs.
-      repeats: Number of timings, of which the median is reported.
-      deadline: Value of `time.monotonic()` after which no further function is timed.
+      settings: Settings of the measurement. After the deadline, no further function is timed.
     """
     for peer in peers:
-        if time.monotonic() > deadline:
+        if time.monotonic() > settings.deadline:
             return
         row = Row(name, peer, implementation=IMPLEMENTATION)
-        _, make_peer = PEERS[peer]
         try:
-            forward, both, message = _measure_peer(make_peer, shape, dtype, repeats)
-            yield dataclasses.replace(row, forward_ms=forward, both_ms=both, message=message)
+            yield dataclasses.replace(row, **_measure_peer(PEERS[peer][1], shape, settings))
         except Exception as error:  # Any error of PyTorch becomes a message in the table.
             yield dataclasses.replace(row, message=_describe(error))
 
 
 def _measure_peer(
-    make_peer: Callable[..., Peer], shape: Shape, dtype: str, repeats: int
-) -> tuple[float | None, float | None, str]:
-    """Time one function forward, then forward and backward with all gradients.
+    make_peer: Callable[..., Peer], shape: Shape, settings: Settings
+) -> dict[str, Any]:
+    """Time one function: first the forward pass alone, then the forward and backward pass.
+
+    The backward pass computes the gradients of query, key, value and all parameters.
 
     Returns:
-      Milliseconds of the forward pass, milliseconds of both passes, and a message that is "" if
-      nothing failed. A time that could not be measured is None.
+      Values of the fields `forward_ms`, `both_ms` and `message` of `Row`.
     """
     import torch
 
     torch.compiler.reset()  # PyTorch limits how often a function is compiled.
     torch.cuda.empty_cache()
     batch, heads, length, width, calls = shape
+    dtype = getattr(torch, settings.dtype)
     query, key, value, cotangent = (
-        torch.randn(batch, heads, length, width, device="cuda", dtype=getattr(torch, dtype))
-        for _ in range(4)
+        torch.randn(batch, heads, length, width, device="cuda", dtype=dtype) for _ in range(4)
     )
     attend, parameters = make_peer(query, key, value)
     inputs = (query, key, value, *parameters)
@@ -100,11 +98,11 @@ def _measure_peer(
     def gradients() -> Any:
         return torch.autograd.grad(attend(), inputs, cotangent)
 
-    forward, reason = _try_timing(attend, calls, repeats)
+    forward, reason = _try_timing(attend, calls, settings.repeats)
     for tensor in inputs:
         tensor.requires_grad_(True)
-    both, backward_reason = _try_timing(gradients, calls, repeats)
-    return forward, both, reason or backward_reason
+    both, backward_reason = _try_timing(gradients, calls, settings.repeats)
+    return {"forward_ms": forward, "both_ms": both, "message": reason or backward_reason}
 
 
 def _make_sdpa(query: Any, key: Any, value: Any) -> Peer:

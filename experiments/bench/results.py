@@ -50,15 +50,10 @@ def check_same_setup(setup: Mapping[str, Any], stored: Mapping[str, Any], path: 
       stored: Content of the file of earlier runs.
       path: Path of the file, for the error message.
     """
-    pairs = {
-        name: (stored["environment"].get(name), setup["environment"].get(name))
-        for name in ("device", "platform")
-    }
-    versions = [content["environment"]["packages"] for content in (stored, setup)]
-    pairs |= {
-        name: (versions[0].get(name), versions[1].get(name))
-        for name in sorted({*versions[0], *versions[1]})
-    }
+    old, new = (content["environment"] for content in (stored, setup))
+    pairs = {name: (old.get(name), new.get(name)) for name in ("device", "platform")}
+    for name in sorted(old["packages"].keys() | new["packages"].keys()):
+        pairs[name] = (old["packages"].get(name), new["packages"].get(name))
     pairs |= {name: (stored[name], setup[name]) for name in ("dtype", "w", "v")}
     for name, sizes in setup["shapes"].items():
         pairs[f"shape {name}"] = (stored["shapes"].get(name, sizes), sizes)

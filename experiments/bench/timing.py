@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import numpy as np
@@ -17,21 +17,6 @@ SECONDS_PER_TIMING = 0.1  # length of one timing of a short program, about
 MAX_LAUNCHES = 20
 INPUTS = ("values", "received", "d_query", "d_key", "d_value")  # Other names are parameters.
 SHORT_NAMES = {"d_variant.weight": "d_w", "d_variant.shape": "d_v"}
-
-
-class Timing(NamedTuple):
-    """Memory and run times of one call.
-
-    Attributes:
-      temporary_mib: Memory in MiB that a call needs in addition to its inputs and outputs. None if
-        the compiler does not report it.
-      forward_ms: Milliseconds of a forward pass.
-      both_ms: Milliseconds of a forward and backward pass.
-    """
-
-    temporary_mib: float | None
-    forward_ms: float
-    both_ms: float
 
 
 def measure_errors(programs: Programs, operands: Operands) -> dict[str, float]:
@@ -55,7 +40,9 @@ def select_large_errors(errors: Mapping[str, float]) -> dict[str, float]:
     return {name: error for name, error in errors.items() if not error <= LIMIT}
 
 
-def time_programs(programs: Programs, operands: Operands, calls: int, repeats: int) -> Timing:
+def time_programs(
+    programs: Programs, operands: Operands, calls: int, repeats: int
+) -> dict[str, float | None]:
     """Measure the time and the memory of one call of attention.
 
     Args:
@@ -63,13 +50,17 @@ def time_programs(programs: Programs, operands: Operands, calls: int, repeats: i
       operands: Inputs of the programs.
       calls: Number of calls inside a timed program.
       repeats: Number of timings, of which the median is returned.
+
+    Returns:
+      Values of the fields `temporary_mib`, `forward_ms` and `both_ms` of `Row`. The memory is None
+      if the compiler does not report it.
     """
     memory = programs.single.memory_analysis()
-    return Timing(
-        temporary_mib=memory.temp_size_in_bytes / 2**20 if memory else None,
-        forward_ms=_milliseconds(programs.forward, operands, calls, repeats),
-        both_ms=_milliseconds(programs.both, operands, calls, repeats),
-    )
+    return {
+        "temporary_mib": memory.temp_size_in_bytes / 2**20 if memory else None,
+        "forward_ms": _milliseconds(programs.forward, operands, calls, repeats),
+        "both_ms": _milliseconds(programs.both, operands, calls, repeats),
+    }
 
 
 def _milliseconds(program: Any, operands: Operands, calls: int, repeats: int) -> float:

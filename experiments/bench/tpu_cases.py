@@ -1,7 +1,7 @@
 """Lists of the programs that are compiled for TPUs, by the question that they answer."""
 
-from experiments.bench.shapes import SHAPES
-from experiments.bench.tpu_programs import OPTIONS, VARIANTS, XLA, Case, Sizes
+from experiments.bench.shapes import SHAPES, Shape
+from experiments.bench.tpu_programs import OPTIONS, VARIANTS, XLA, Case
 
 MAIN_GENERATIONS = ("v5e", "v6e")
 WIDTHS = (64, 128)
@@ -9,8 +9,8 @@ LENGTHS = (2048, 32768)
 SCHEDULED = ("splash", "dot_product", "distance_aware")
 TILE = (512, 512)
 TILE_SIZES = (256, 512, 1024)
-TRAINING = Sizes(batch=64, heads=12, length=512, width=64)
-SMALL = Sizes(batch=1, heads=2, length=2048, width=64)
+TRAINING = Shape(batch=64, heads=12, length=512, width=64)
+SMALL = Shape(batch=1, heads=2, length=2048, width=64)
 
 
 def schedule_cases() -> list[Case]:
@@ -27,12 +27,11 @@ def schedule_cases() -> list[Case]:
 def memory_cases() -> list[Case]:
     """Return the cases whose temporary memory is compared."""
     programs = (*SCHEDULED, "relative_position", "t5", "transformer_xl", "transformer_xl" + XLA)
-    sizes = [Sizes(*SHAPES[name][:4]) for name in ("long", "xlong")]
     return [
-        Case(program, generation, each, TILE if program == "splash" else None)
+        Case(program, generation, sizes, TILE if program == "splash" else None)
         for generation in MAIN_GENERATIONS
         for program in programs
-        for each in sizes
+        for sizes in (SHAPES["long"], SHAPES["xlong"])
     ]
 
 

@@ -99,8 +99,7 @@ def place_batches(trainer: Trainer, count: int) -> list[Any]:
 
 def step_seconds(trainer: Trainer, bare_step: Any) -> float:
     """Return the seconds of one jitted training step, after its compilation."""
-    training, batch = trainer.initial_state(), place_batches(trainer, 1)[0]
-    state, sums = training.state, training.sums
+    (batch,), (state, sums) = place_batches(trainer, 1), _initial_state(trainer)
     for _ in range(2):
         start = time.perf_counter()
         state, sums = bare_step(state, sums, trainer.settings, batch)
@@ -112,8 +111,7 @@ def time_bare_step(trainer: Trainer, bare_step: Any, steps: Steps) -> float:
     """Return the time of the jitted step alone, on batches already on the device."""
     stopwatch = Stopwatch(steps)
     batches = place_batches(trainer, PLACED_BATCHES)
-    training = trainer.initial_state()
-    state, sums = training.state, training.sums
+    state, sums = _initial_state(trainer)
     one_of_bucket = {trainer.batches.locate(i).bucket: batches[i] for i in range(PLACED_BATCHES)}
     for batch in one_of_bucket.values():  # to compile the step for every padded length
         state, sums = bare_step(state, sums, trainer.settings, batch)
@@ -154,8 +152,7 @@ def time_parts(trainer: Trainer, bare_step: Any, steps: Steps) -> Iterator[tuple
         if size <= steps.timed:
             name = f"device: steps on a stack, at most {size} in a call"
             yield name, _time_calls(trainer, size, steps)
-    loader = BatchLoader(trainer.batches, trainer.mesh, trainer.task.layout, stop=trainer.steps)
-    with loader:
+    with _make_loader(trainer) as loader:
         stack, _, _ = loader.take(1)
         size = len(stack["weight"])
         first = trainer.batches.locate(0)._replace(rank=0)
@@ -173,8 +170,7 @@ def time_parts(trainer: Trainer, bare_step: Any, steps: Steps) -> Iterator[tuple
 def _time_call(trainer: Trainer, bare_step: Any, calls: int = 10) -> float:
     """Return the time until the host gets a call of the bare step back, in milliseconds."""
     (batch,) = place_batches(trainer, 1)
-    training = trainer.initial_state()
-    state, sums = bare_step(training.state, training.sums, trainer.settings, batch)
+    state, sums = bare_step(*_initial_state(trainer), trainer.settings, batch)
     jax.block_until_ready(state)
     start = time.perf_counter()
     for _ in range(calls):
@@ -186,17 +182,26 @@ def _time_call(trainer: Trainer, bare_step: Any, calls: int = 10) -> float:
 
 def _time_calls(trainer: Trainer, size: int, steps: Steps) -> float:
     """Return the time of a step in calls of `size` steps, on a stack already on the device."""
-    with BatchLoader(
-        trainer.batches, trainer.mesh, trainer.task.layout, stop=trainer.steps
-    ) as loader:
+    with _make_loader(trainer) as loader:
         stack, _, end = loader.take(size)
-    stopwatch, training = Stopwatch(steps), trainer.initial_state()
-    state, sums, step = training.state, training.sums, 0
+    stopwatch, step = Stopwatch(steps), 0
+    state, sums = _initial_state(trainer)
     while not stopwatch.is_finished:
         state, sums = trainer.train_steps(state, sums, trainer.settings, stack, np.int32(0), end)
         step += int(end)
         stopwatch(step, state)
     return stopwatch.milliseconds
+
+
+def _initial_state(trainer: Trainer) -> tuple[Any, Any]:
+    """Return the initial state of the models, and the initial sums of the metrics."""
+    training = trainer.initial_state()
+    return training.state, training.sums
+
+
+def _make_loader(trainer: Trainer) -> BatchLoader:
+    """Return a loader of all batches of a trainer."""
+    return BatchLoader(trainer.batches, trainer.mesh, trainer.task.layout, stop=trainer.steps)
 
 
 def _seconds(function: Callable[[], Any]) -> float:

@@ -5,6 +5,7 @@ head has its own parameters.
 """
 
 import math
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -42,7 +43,9 @@ def distance_aware(
     *,
     weights: tuple[float, float] = MIXED,
     largest_weighted_distance: float | None = None,
-    mapping: MappingFunction = learnable_sigmoid,
+    mapping: str | MappingFunction = learnable_sigmoid,
+    parameters: int = 1,
+    adjust: Any = early_multiply,
     tolerance: float | None = None,
 ) -> DistanceAware:
     """Return distance-aware attention.
@@ -53,7 +56,9 @@ def distance_aware(
       weights: Distance weight w of the first half of the heads, and w of the second half.
       largest_weighted_distance: Value of |w| L for the length L. `weights` then determine only the
         sign of w. With a small value, the mapping saturates nowhere. None uses `weights` as w.
-      mapping: Function of the weighted distance with one parameter per head, which is `V`.
+      mapping: Function of the weighted distance, or its name.
+      parameters: Number of parameters that `mapping` has for each head. All of them are `V`.
+      adjust: Argument `adjust` of `DistanceAware`.
       tolerance: Argument `tolerance` of `DistanceAware`.
     """
     first, second = weights
@@ -62,7 +67,8 @@ def distance_aware(
         first, second = math.copysign(size, first), math.copysign(size, second)
     weight = jnp.where(jnp.arange(shape.heads) < shape.heads // 2, first, second)
     v = jnp.full(shape.heads, V)
-    return DistanceAware(weight, v, mapping=mapping, adjust=early_multiply, tolerance=tolerance)
+    all_v = v if parameters == 1 else (v,) * parameters
+    return DistanceAware(weight, all_v, mapping=mapping, adjust=adjust, tolerance=tolerance)
 
 
 def inverse_square(x: Float[Array, "..."], shape: Float[Array, "..."]) -> Float[Array, "..."]:

@@ -1,5 +1,6 @@
 """Time attention for several cases and shapes, relative to cuDNN's dot-product attention."""
 
+import contextlib
 import dataclasses
 import math
 import os
@@ -72,6 +73,11 @@ class Bench(Options):
         if self.add and not self.output:
             raise ValueError("add must be used with output, the folder of the bench.json.")
 
+    @property
+    def timed_peers(self) -> list[str]:
+        """Names of the functions of PyTorch to time."""
+        return pytorch.select_peers((REFERENCE_CASE, *self.cases)) if self.peers else []
+
 
 def main(arguments: Sequence[str]) -> None:
     """Run `bench [--field value ...]`: print errors, compile time, times, rates and memory."""
@@ -110,10 +116,8 @@ def draw_again(path: epath.Path) -> None:
     content = read_results(path.stem, path.parent)
     if content is None:
         raise ValueError(f"--draw must be an existing bench.json; got {path}.")
-    try:
+    with _explain_wrong_file(path):
         rows = read_rows(content)
-    except (AttributeError, KeyError, TypeError) as error:
-        raise ValueError(f"{path}: is not what bench writes, {error!r}.") from None
     rows = list(print_table(content, rows))
     titles = {
         name: " ".join(describe_shape(name, Shape(**sizes)))
@@ -153,12 +157,19 @@ def read_earlier_runs(bench: Bench, setup: Mapping[str, Any]) -> dict[str, Any] 
     if stored is None:
         return None
     path = folder / f"{setup['experiment']}.json"
-    try:
+    with _explain_wrong_file(path):
         read_rows(stored)
         check_same_setup(setup, stored, path)
+    return stored
+
+
+@contextlib.contextmanager
+def _explain_wrong_file(path: epath.Path) -> Iterator[None]:
+    """Raise a ValueError with the path if the block finds a file that `bench` did not write."""
+    try:
+        yield
     except (AttributeError, KeyError, TypeError) as error:
         raise ValueError(f"{path}: is not what bench writes, {error!r}.") from None
-    return stored
 
 
 def measure_all(bench: Bench, setup: Mapping[str, Any], deadline: float) -> Iterator[Row]:
@@ -183,20 +194,16 @@ def measure_all(bench: Bench, setup: Mapping[str, Any], deadline: float) -> Iter
             if row.case == REFERENCE_CASE:
                 references[name] = row
             yield add_rates(row, shape, references[name])
-    peers = pytorch.select_peers((REFERENCE_CASE, *bench.cases)) if bench.peers else []
     for name, shape in shapes.items():
-        for row in pytorch.measure_pytorch(
-            peers, name, shape, settings.dtype, bench.repeats, deadline
-        ):
+        for row in pytorch.measure_pytorch(bench.timed_peers, name, shape, settings):
             yield add_rates(row, shape, references[name])
 
 
 def report_left_out(bench: Bench, rows: Sequence[Row]) -> None:
     """Print the cases that did not start before the limit of time, and how to add them."""
     done = {(row.shape, row.case) for row in rows}
-    peers = pytorch.select_peers((REFERENCE_CASE, *bench.cases)) if bench.peers else []
     left_out = {
-        shape: [case for case in (*bench.cases, *peers) if (shape, case) not in done]
+        shape: [case for case in (*bench.cases, *bench.timed_peers) if (shape, case) not in done]
         for shape in bench.shapes
     }
     left_out = {shape: cases for shape, cases in left_out.items() if cases}

@@ -5,7 +5,6 @@ import importlib
 import importlib.util
 import itertools
 from collections.abc import Iterable, Iterator, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from etils import epath
@@ -15,7 +14,7 @@ from distattn_jax.train import Config, OutputConfig, Run, RunError
 from distattn_jax.train.journal import read
 from distattn_jax.train.options import options_read_by, result_options
 from experiments.papers.formatting import method_title
-from experiments.papers.stored_results import FOLDER, NEW_FOLDER, update_results_page
+from experiments.papers.stored_results import FOLDER, NEW_FOLDER, AnyPath, update_results_page
 from experiments.papers.translations import MissingPackageError, add_scores
 from experiments.recipes import find_recipe
 
@@ -23,7 +22,6 @@ if TYPE_CHECKING:
     from experiments.papers.page import Report
     from experiments.papers.results import Results
 
-AnyPath = str | Path | epath.Path
 GUIDE_WEIGHTS = ("guiding.alpha", "guiding.beta", "guiding.gamma")
 # Folders of experiments/papers.
 PAPERS = {
@@ -283,21 +281,16 @@ def _warn_of_differences(runs: Sequence[FoundRun]) -> list[str]:
     return ["\n".join(["These runs differ in more than their method:", "", *lines])]
 
 
-def _differing_options(first: FoundRun, second: FoundRun) -> list[str]:
+def _differing_options(first: FoundRun, second: FoundRun) -> set[str]:
     """Return the names of the options whose values differ between two runs.
 
     An option is omitted if the method of either run does not use it. If both runs use the same
     hyperparameter search, the loss weights of guides are omitted too.
     """
-    options = _select_options(first), _select_options(second)
-    shared = options[0].keys() & options[1].keys()
+    one, other = _select_options(first), _select_options(second)
     same_search = first.config.search and first.config.search == second.config.search
-    ignored = GUIDE_WEIGHTS if same_search else ()
-    return [
-        name
-        for name in sorted(shared)
-        if name not in ignored and options[0][name] != options[1][name]
-    ]
+    compared = (one.keys() & other.keys()) - set(GUIDE_WEIGHTS if same_search else ())
+    return {name for name in compared if one[name] != other[name]}
 
 
 def _select_options(run: FoundRun) -> dict[str, Any]:

@@ -141,10 +141,6 @@ def split_setting(setting: str) -> dict[str, float]:
     return {name: float(value) for name, value in pairs}
 
 
-def _join_setting(setting: Mapping[str, float]) -> str:
-    return " ".join(f"{name}={value!r}" for name, value in setting.items())
-
-
 def _list_rows(name: str, content: Mapping[str, Any]) -> Iterator[Row]:
     """Yield the rows of one experiment."""
     runs = content.get("runs", {})
@@ -171,7 +167,7 @@ def _list_run(name: str, result: Result) -> Iterator[Row]:
     """Yield the metrics of all models of a run."""
     chosen = set(select_members(result))
     for i, member in enumerate(result["members"]):
-        setting = _join_setting(member["setting"])
+        setting = " ".join(f"{name}={value!r}" for name, value in member["setting"].items())
         for split in ("validation", "test"):
             for metric, value in member.get(split, {}).items():
                 if math.isnan(value):  # A diverged model is the worst one, not a missing one.

@@ -6,7 +6,6 @@ single model shows the model with the best validation score among the seeds of t
 """
 
 from collections.abc import Iterable, Iterator, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -29,9 +28,9 @@ from distattn_jax.train.results import select_members
 from distattn_jax.train.run import Run
 from experiments.papers.figures import draw_alignment, draw_relations
 from experiments.papers.formatting import METHOD_ORDER, method_title
+from experiments.papers.stored_results import AnyPath
 from experiments.papers.translators import align_sentence, collect_relations
 
-AnyPath = str | Path | epath.Path
 Curve = tuple[np.ndarray, np.ndarray]  # steps (K,), values (members, K)
 
 

@@ -14,13 +14,21 @@ import pandas as pd
 
 from distattn_jax.tasks.guides import GUIDES
 from distattn_jax.train.results import score, select_members
-from experiments.papers import formatting
 from experiments.papers.formatting import (
     EMPTY,
     METHOD_ORDER,
     NOT_RUN,
     NOT_RUN_SENTENCE,
+    experiment_title,
+    format_difference,
+    format_mean,
+    format_p,
     format_value,
+    markdown_table,
+    method_title,
+    metric_title,
+    table_or_not_run,
+    write_p,
 )
 from experiments.papers.results import Results, split_setting
 from experiments.papers.statistics import BETTER, UNCLEAR, WORSE, Outcome, compare_values
@@ -53,16 +61,14 @@ def join(title: str, rows: Mapping[Any, str] | Iterable[str], columns: Sequence[
       rows: Titles of the rows by key. A sequence contains methods.
       columns: All other columns.
     """
-    titles = (
-        rows if isinstance(rows, Mapping) else {row: formatting.method_title(row) for row in rows}
-    )
+    titles = rows if isinstance(rows, Mapping) else {row: method_title(row) for row in rows}
     if not titles or not columns:
         return NOT_RUN_SENTENCE
     lines = [
         [name, *(column.cells.get(row, column.missing) for column in columns)]
         for row, name in titles.items()
     ]
-    return formatting.markdown_table([title, *(column.title for column in columns)], lines)
+    return markdown_table([title, *(column.title for column in columns)], lines)
 
 
 # Cells.
@@ -75,9 +81,7 @@ def by_seed(frame: pd.DataFrame, method: str) -> dict[int, float]:
 
 def mean_cells(frame: pd.DataFrame, metric: str, *, bold_best: bool = False) -> dict[str, str]:
     """Return "mean ± standard deviation" of each method. The best of several can be bold."""
-    cells = {
-        method: formatting.format_mean(metric, by_seed(frame, method).values()) for method in frame
-    }
+    cells = {method: format_mean(metric, by_seed(frame, method).values()) for method in frame}
     if bold_best and len(cells) > 1:
         best = rank(frame, metric)[0]
         cells[best] = f"**{cells[best]}**"
@@ -104,12 +108,8 @@ def describe(outcome: Outcome | None) -> str:
     """Format a test as difference and p value, such as "-0.25 points, p = 0.00027"."""
     if outcome is None:
         return NOT_RUN
-    difference = formatting.format_difference(outcome.metric, outcome.test.difference)
-    return (
-        difference
-        if outcome.test.p is None
-        else f"{difference}, {formatting.write_p(outcome.test.p)}"
-    )
+    difference = format_difference(outcome.metric, outcome.test.difference)
+    return difference if outcome.test.p is None else f"{difference}, {write_p(outcome.test.p)}"
 
 
 def format_outcome(outcome: Outcome | None) -> str:
@@ -117,11 +117,7 @@ def format_outcome(outcome: Outcome | None) -> str:
     if outcome is None:
         return NOT_RUN
     difference = format_value(outcome.metric, outcome.test.difference)
-    return (
-        difference
-        if outcome.test.p is None
-        else f"{difference} ({formatting.write_p(outcome.test.p)})"
-    )
+    return difference if outcome.test.p is None else f"{difference} ({write_p(outcome.test.p)})"
 
 
 def difference_column(title: str, found: Outcomes, base: str | None = None) -> Column:
@@ -141,26 +137,16 @@ def difference_and_p(title: str, found: Outcomes, *, detectable: bool = True) ->
     """Return the columns difference, p and detectable difference. Rows without a test are empty."""
     tests = {row: one for row, one in found.items() if one is not None}
     tested = {row: one for row, one in tests.items() if one.test.p is not None}
-    columns = [
-        Column(
-            title,
-            {
-                row: formatting.format_difference(one.metric, one.test.difference)
-                for row, one in tests.items()
-            },
-            EMPTY,
-        ),
-        Column(
-            "p", {row: formatting.format_p(one.test.p or 0) for row, one in tested.items()}, EMPTY
-        ),
-    ]
+    columns = {
+        title: {row: format_difference(o.metric, o.test.difference) for row, o in tests.items()},
+        "p": {row: format_p(one.test.p or 0) for row, one in tested.items()},
+    }
     if detectable:
-        cells = {
-            row: formatting.format_difference(one.metric, one.test.detectable or 0)
+        columns["detectable"] = {
+            row: format_difference(one.metric, one.test.detectable or 0)
             for row, one in tested.items()
         }
-        columns.append(Column("detectable", cells, EMPTY))
-    return columns
+    return [Column(name, cells, EMPTY) for name, cells in columns.items()]
 
 
 def detectable_range(found: Iterable[Outcome | None]) -> str:
@@ -173,7 +159,7 @@ def detectable_range(found: Iterable[Outcome | None]) -> str:
     if not differences:
         return NOT_RUN
     (lowest, metric), (highest, _) = min(differences), max(differences)
-    return f"{format_value(metric, lowest)} to {formatting.format_difference(metric, highest)}"
+    return f"{format_value(metric, lowest)} to {format_difference(metric, highest)}"
 
 
 def group_by_kind(found: Outcomes) -> dict[str, dict[Any, Outcome]]:
@@ -196,11 +182,7 @@ def outcome_cells(found: Outcomes, *, figures: bool = True) -> str:
         shown = figures and kind != UNCLEAR
         names = [f"{name} ({describe(one)})" if shown else name for name, one in of_kind.items()]
         p_values = [one.test.p for one in of_kind.values() if one.test.p is not None]
-        note = (
-            f"; p from {formatting.format_p(min(p_values))}"
-            if figures and not shown and p_values
-            else ""
-        )
+        note = f"; p from {format_p(min(p_values))}" if figures and not shown and p_values else ""
         listed = f": {'; '.join(names)}" if len(names) <= MAX_NAMES else ""
         cells.append(f"{len(of_kind)}{listed}{note}" if of_kind else "0")
     return " | ".join(cells if any(found.values()) else [NOT_RUN] * len(cells))
@@ -232,7 +214,7 @@ def experiment_tables(results: Results, experiment: str, published: Published) -
         )
     parts = [comparison_table(results, experiment, published), best_two(results, experiment)]
     if max(results.tried(experiment).values()) > 1:
-        name = formatting.metric_title(results.criterion(experiment))
+        name = metric_title(results.criterion(experiment))
         parts += [f"All settings, by {name}:", settings_table(results, experiment)]
     return "\n\n".join(part for part in (*parts, seeds_table(results, experiment)) if part)
 
@@ -243,7 +225,7 @@ def comparison_table(results: Results, experiment: str, published: Published) ->
     parameters = {method: f"{run['result']['parameters']:,}" for method, run in runs.items()}
     rows = results.table[results.table.experiment == experiment]
     metrics = {
-        f"{split} {formatting.metric_title(metric)}": (split, metric)
+        f"{split} {metric_title(metric)}": (split, metric)
         for split in results.splits(experiment)
         for metric in sorted(
             rows[rows.split == split].metric.unique(), key=lambda m: (m != criterion, m == "loss")
@@ -252,7 +234,7 @@ def comparison_table(results: Results, experiment: str, published: Published) ->
     after, tried = [Column("seeds", count_seeds(results, experiment))], results.tried(experiment)
     if max(tried.values()) > 1:
         after.append(Column("settings tried", {m: str(n) for m, n in tried.items()}))
-    titles = {m: formatting.method_title(m) for m in METHOD_ORDER if m in runs}
+    titles = {m: method_title(m) for m in METHOD_ORDER if m in runs}
     before = [Column("parameters", parameters)]
     return methods_table(results, experiment, titles, metrics, published, before, after)
 
@@ -331,16 +313,14 @@ def best_two(results: Results, experiment: str, methods: Iterable[str] = METHOD_
     if len(frame.columns) < 2:
         return ""
     best, second, *_ = rank(frame, criterion)
-    row = f"{formatting.method_title(best)}, then {formatting.method_title(second)}"
+    row = f"{method_title(best)}, then {method_title(second)}"
     outcome = compare(frame, criterion, best, second)
     test = None if outcome is None else outcome.test
     difference, *others = difference_and_p("difference", {row: outcome})
     t = {row: f"{test.t:.2f}"} if test is not None and test.t is not None else {}
     seeds = {row: str(0 if test is None else len(test.seeds))}
     columns = [difference, Column("seeds", seeds), Column("t", t, EMPTY), *others]
-    return join(
-        f"best on test {formatting.metric_title(criterion, unit=False)}", {row: row}, columns
-    )
+    return join(f"best on test {metric_title(criterion, unit=False)}", {row: row}, columns)
 
 
 def settings_table(results: Results, experiment: str) -> str:
@@ -362,16 +342,14 @@ def settings_table(results: Results, experiment: str) -> str:
     lines = []
     for (method, setting), found in rows.groupby(["method", "setting"], sort=False):
         values = split_setting(setting)
-        means = [
-            formatting.format_mean(criterion, found[found.split == split].value) for split in splits
-        ]
+        means = [format_mean(criterion, found[found.split == split].value) for split in splits]
         count = str(found.seed.nunique())
         options = [format_option(method, name, values) for name in varied]
         mark = "yes" if found.chosen.any() else ""
-        lines.append([formatting.method_title(method), *options, *means, count, mark])
+        lines.append([method_title(method), *options, *means, count, mark])
     header = ["method", *(name.replace("_", " ") for name in varied)]
-    header += [f"{split} {formatting.metric_title(criterion)}" for split in splits]
-    return formatting.markdown_table([*header, "seeds", "chosen"], lines)
+    header += [f"{split} {metric_title(criterion)}" for split in splits]
+    return markdown_table([*header, "seeds", "chosen"], lines)
 
 
 def format_option(method: str, name: str, setting: Mapping[str, float]) -> str:
@@ -403,9 +381,9 @@ def seeds_of_frames(title: str, metric: str, frames: Mapping[str, pd.DataFrame])
             seed: " / ".join(format_value(metric, one[seed]) for one in values)
             for seed in values[0]
         }
-        columns.append(Column(formatting.method_title(method), cells, EMPTY))
+        columns.append(Column(method_title(method), cells, EMPTY))
     table = join("seed", {seed: str(seed) for seed in first.index}, columns)
-    return f"{title}, {formatting.metric_title(metric)}, {' / '.join(frames)}:\n\n{table}"
+    return f"{title}, {metric_title(metric)}, {' / '.join(frames)}:\n\n{table}"
 
 
 # Tables of all experiments of a report.
@@ -451,7 +429,7 @@ def runs(results: Results, *patterns: str) -> str:
         for method, run in results.stored[name].get("runs", {}).items()
     ]
     header = ["run", "device", "versions", "commit", "models", "steps", "steps/s", "minutes"]
-    return formatting.table_or_not_run(header, rows)
+    return table_or_not_run(header, rows)
 
 
 def find_names(names: Iterable[str], patterns: Iterable[str]) -> list[str]:
@@ -477,7 +455,7 @@ def speed(results: Results, experiment: str, base: str) -> str:
         columns.append(Column("parameters", {k: f"{n:,.0f}" for k, n in frame.parameters.items()}))
         columns.append(Column("difference", {k: f"{n:+,.0f}" for k, n in more.items()}))
     titles = {
-        (setting, method): f"{formatting.method_title(method)}, {setting.replace('=', ' ')}"
+        (setting, method): f"{method_title(method)}, {setting.replace('=', ' ')}"
         for setting, method in zip(rows.setting, rows.method, strict=True)
     }
     return join("method", titles, columns)
@@ -533,9 +511,9 @@ def compared(results: Results, firsts: str, seconds: str, experiments: str, *wor
     """
     found, names = {}, experiments.split(",")
     for name, first, second in itertools.product(names, firsts.split(","), seconds.split(",")):
-        title = formatting.method_title(first if "," in firsts else second)
+        title = method_title(first if "," in firsts else second)
         outcome = compare(results.main_scores(name), results.test_metric(name), first, second)
-        found[formatting.experiment_title(name) if len(names) > 1 else title] = outcome
+        found[experiment_title(name) if len(names) > 1 else title] = outcome
     return outcome_cells(found, figures="names" not in words)
 
 

@@ -17,14 +17,10 @@ Expected: with these options, test perplexity at 256 and 8192 tokens: Transforme
 
 from distattn_jax.tasks import LanguageModelingConfig, LanguageModelingData
 from distattn_jax.train import OptimizerConfig
+from experiments.recipes.ag import METHODS as ENCODERS
 
 METHODS = (
-    "no_positions",
-    "vanilla",
-    "relative_position",
-    "transformer_xl",
-    "adapted",
-    "distance_aware",
+    *ENCODERS,
     "distance_aware_clip",
     "distance_aware_linear",
     "distance_aware_exponent",

@@ -34,10 +34,10 @@ ABLATION_MODELS = {"multinli": "Roberta", "mednli": "BlueBERT", "cross_genre": "
 GUIDE_ROWS = {
     "2": {guide: method_title(guide) for guide in GUIDES if guide not in ("mdg", "pdg")},
     "3": {
-        guide: f"{row} ({method_title(guide)})"
-        for guide, row in (
-            *(("ag", "default"), ("none", "w/o AG"), ("pdg", "w/o MDG"), ("mdg", "w/o PDG")),
-        )
+        "ag": f"default ({method_title('ag')})",
+        "none": f"w/o AG ({method_title('none')})",
+        "pdg": f"w/o MDG ({method_title('pdg')})",
+        "mdg": f"w/o PDG ({method_title('mdg')})",
     },
 }
 STATISTIC_TITLES = ("spread of maps", "similarity of heads", "attention on special tokens")
