@@ -41,8 +41,8 @@ class Case(NamedTuple):
       mask: "keys" hides random keys from all queries, with a mask of shape (B, 1, 1, S). "pairs"
         hides random pairs of query and key, with a mask of shape (B, 1, T, S). "" hides nothing.
       segments: Number of sequences of equal length that are packed into a row.
-      window: Largest distance of a visible key, as a part of the length: 1/8 means L/8 positions
-        on each side. 0 does not limit it.
+      window: Largest distance of a visible key, divided by the length. 1/8 means L/8 positions on
+        each side. 0 means no window.
       group: Number of query heads that share a key head.
       dropout_rate: Probability of dropping a weight.
     """
@@ -114,7 +114,7 @@ class Operands(NamedTuple):
 
 
 def draw_operands(shape: Shape, case: Case, dtype: str) -> Operands:
-    """Draw normally distributed inputs. All cases of a shape get the same query and cotangent.
+    """Draw normally distributed inputs. All cases of a shape have equal queries and cotangents.
 
     Args:
       shape: Sizes of the arrays.
@@ -156,7 +156,7 @@ def _draw_mask(shape: Shape, kind: str, key: Array) -> Bool[Array, "B 1 #T S"]:
 
 
 def missing_device(case: Case) -> str | None:
-    """Return the device that a case needs and this machine lacks, or None if the case can run."""
+    """Return a description of the device that a case needs, or None if the case can run here."""
     name = case.implementation
     platforms = [None] if name is None else [each.platform for each in IMPLEMENTATIONS[name]]
     backend = jax.default_backend()

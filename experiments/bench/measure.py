@@ -1,4 +1,4 @@
-"""Measure the cases of the benchmark: compile, check and time each."""
+"""Measure the cases of the benchmark: compile, check and time each case."""
 
 import dataclasses
 import functools
@@ -43,9 +43,9 @@ def measure_shape(
 ) -> Iterator[Row]:
     """Yield the row of each case of a shape, the reference case first.
 
-    Cases that do not start before the deadline have no row. With several processes, all cases are
-    compiled before the first is timed. Compilation then stops before the deadline, so that time
-    remains for the cases that are compiled.
+    A case that does not start before the deadline has no row. With several processes, all cases
+    are compiled before the first case is timed. To leave time for the timings, compilation stops
+    when `COMPILE_SHARE` of the remaining time is used.
 
     Args:
       name: Name of the shape.
@@ -93,7 +93,7 @@ def measure_case(
 ) -> Row:
     """Check and time one case, and return its row with errors, times and memory.
 
-    If the case cannot run or its errors are too large, the message of the row states the reason.
+    If the case fails or its errors are too large, the row has a message and no times.
 
     Args:
       row: Row that contains only the names of the shape and the case.

@@ -4,8 +4,7 @@ FlexAttention computes distance-aware attention (its `score_mod` is eq. 6 of the
 paper), relative positions in the keys, ALiBi and the biases of T5, with the gradients of their
 parameters. PyTorch is imported only when a function of this module is called. The outputs of
 PyTorch are not checked. JAX reserves three quarters of the GPU memory, so PyTorch can use only one
-quarter. Each call is launched separately, so the times of small shapes include the time of the
-launch.
+quarter. Each call is launched separately, so the times of small shapes include the launch overhead.
 """
 
 import dataclasses
@@ -155,7 +154,7 @@ def _make_relative_keys(query: Any, key: Any, value: Any) -> Peer:
 
 
 def _make_alibi(query: Any, key: Any, value: Any) -> Peer:
-    """Return attention with linear biases, whose slopes are learned."""
+    """Return attention with linear biases (ALiBi). The slopes are learned."""
     import torch
 
     slopes = torch.tensor(alibi_slopes(query.shape[1]), device="cuda", dtype=torch.float32)
@@ -168,7 +167,7 @@ def _make_alibi(query: Any, key: Any, value: Any) -> Peer:
 
 
 def _make_t5(query: Any, key: Any, value: Any) -> Peer:
-    """Return attention with one learned number for each bucket of relative positions."""
+    """Return attention with the biases of T5: one learned number per bucket of positions."""
     import torch
 
     farthest = t5_buckets.max_distance
@@ -196,7 +195,7 @@ PEERS: dict[str, tuple[str, Callable[..., Peer]]] = {
 
 
 def _compile_flex() -> Callable[..., Any]:
-    """Return FlexAttention, which PyTorch compiles when it is first called."""
+    """Return FlexAttention as a compiled function. PyTorch compiles it at the first call."""
     import torch
     from torch.nn.attention.flex_attention import flex_attention
 
@@ -212,15 +211,16 @@ def _try_timing(call: Callable[[], Any], calls: int, repeats: int) -> tuple[floa
 
 
 def _describe(error: Exception) -> str:
-    """Return the first line of an error of PyTorch as a message of the table."""
+    """Return the message of the table for an error of PyTorch: its first line."""
     return f"refused: {(str(error) or repr(error)).splitlines()[0]}"
 
 
 def _milliseconds(call: Callable[[], Any], calls: int, repeats: int) -> float:
-    """Return the milliseconds per call: the median of `repeats` timings of `calls` calls.
+    """Return the median time per call in milliseconds, over `repeats` timings of `calls` calls.
 
-    Two more calls run first. If all timings together would take longer than `MAX_SECONDS`, fewer
-    calls are timed: the gradients of parameters of FlexAttention can take many seconds.
+    Two calls come first: one to compile, and one to estimate the time per call. If all timings
+    would take longer than `MAX_SECONDS`, fewer calls are timed. The gradients of the parameters of
+    FlexAttention can take many seconds.
     """
     call()  # compiles
     first = _time_calls(call, 1)
@@ -232,7 +232,7 @@ def _milliseconds(call: Callable[[], Any], calls: int, repeats: int) -> float:
 
 
 def _time_calls(call: Callable[[], Any], calls: int) -> float:
-    """Return the milliseconds per call of `calls` calls."""
+    """Make `calls` calls, and return the mean time per call in milliseconds."""
     import torch
 
     start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))

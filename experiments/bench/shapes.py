@@ -58,7 +58,8 @@ CPU_SHAPES = {
 def describe_shape(name: str, shape: Shape) -> tuple[str, str]:
     """Return a title and a subtitle for a shape, e.g. ("long", "B4 N16 L8192 H64").
 
-    On a CPU, a smaller shape replaces the shape of this name. The title is then its sizes.
+    On a CPU, a smaller shape replaces the shape of this name. The title is then the sizes of the
+    smaller shape, and the subtitle is "instead of" and the name.
     """
     sizes = str(shape)
     return (name, sizes) if sizes == str(SHAPES[name]) else (sizes, f"instead of {name}")

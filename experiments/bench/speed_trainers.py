@@ -1,8 +1,8 @@
-"""Trainers on random texts, whose training steps the command `speed` times.
+"""Trainers on random texts, for the command `speed`, which times their training steps.
 
 Attention variants are timed in a text classifier. Guides (auxiliary losses on the attention) are
-timed in the fine-tuning of a BERT with random parameters. Guides that need other inputs besides
-tokens cannot be timed.
+timed while a BERT with random parameters is fine-tuned. Guides that need more inputs than tokens
+cannot be timed.
 """
 
 import dataclasses
@@ -89,7 +89,7 @@ def default_config() -> SpeedConfig:
 
 
 def make_speed_trainer(config: SpeedConfig, method: str, seeds: int) -> Trainer:
-    """Return a trainer on random texts. It neither validates nor saves before its last step."""
+    """Return a trainer on random texts that neither validates nor saves before its last step."""
     make = make_fine_tuning if config.times_guides else make_text_classification
     task, tables = make(config, method, seeds)
     return Trainer(task, tables, sharding.make_mesh(), steps=config.warm + config.steps)

@@ -1,4 +1,4 @@
-"""Lists of the programs that are compiled for TPUs, by the question that they answer."""
+"""Lists of the programs that are compiled for TPUs, one list for each table of the results."""
 
 from experiments.bench.shapes import SHAPES, Shape
 from experiments.bench.tpu_programs import OPTIONS, VARIANTS, XLA, Case
@@ -14,7 +14,7 @@ SMALL = Shape(batch=1, heads=2, length=2048, width=64)
 
 
 def schedule_cases() -> list[Case]:
-    """Return the cases whose scheduled bundles are compared, at equal sizes of tiles."""
+    """Return the cases whose scheduled bundles are compared. All have the same tile size."""
     sizes = SMALL._replace(width=128)
     programs = (*SCHEDULED, *(name for name in VARIANTS if name not in SCHEDULED))
     return [
@@ -85,7 +85,7 @@ GROUPS = {
 
 
 def find_case(name: str) -> Case:
-    """Return the case of a name."""
+    """Return the case with this name, or raise a ValueError."""
     cases = {case.name: case for make_cases in GROUPS.values() for case in make_cases()}
     if name not in cases:
         raise ValueError(f"--case must be the name of a case, such as {next(iter(cases))!r}.")

@@ -1,6 +1,6 @@
 """Programs that are compiled for TPUs without a TPU: attention, splash attention, a training step.
 
-Each program of attention computes all gradients of one call, so that it contains the forward kernel
+A program of attention computes all gradients of one call. It therefore contains the forward kernel
 and all gradient kernels.
 """
 
@@ -33,11 +33,11 @@ class Case:
     """One program for one kind of TPU.
 
     Attributes:
-      program: Key of `VARIANTS` or `OPTIONS`, "splash" or "training_step". The name of a
-        variant that ends in `XLA` stands for `implementation="xla"`.
+      program: Key of `VARIANTS` or `OPTIONS`, "splash" or "training_step". A key of `VARIANTS`
+        with the suffix `XLA` means the same variant with `implementation="xla"`.
       generation: Generation of the TPU, a key of `TOPOLOGIES`.
-      sizes: Shape of the inputs. A training step has sizes of its own.
-      tile: Number of queries and number of keys of a tile. None means the sizes of the library.
+      sizes: Sizes of the inputs. A training step uses only the batch size and the length.
+      tile: Number of queries and number of keys of a tile. None means that the library chooses.
       mesh: Size of the axes (data, model) of the mesh.
     """
 
@@ -114,8 +114,7 @@ class Lowered(NamedTuple):
 
     Attributes:
       program: Lowered program.
-      tile_kinds: Kinds of tiles of each kernel, by the name of the kernel. The kernel has one loop
-        for each of them.
+      tile_kinds: Kinds of tiles by the name of the kernel. A kernel has one loop for each kind.
     """
 
     program: Any
@@ -123,7 +122,7 @@ class Lowered(NamedTuple):
 
 
 def lower_case(case: Case) -> Lowered:
-    """Lower the program of a case for devices that exist only for the compiler."""
+    """Lower the program of a case for the compiler's description of a TPU, without a device."""
     topology: Any = topologies.get_topology_desc(
         platform="tpu", topology_name=TOPOLOGIES[case.generation]
     )
@@ -146,11 +145,11 @@ def lower_case(case: Case) -> Lowered:
 
 @contextlib.contextmanager
 def assume_tpu(kind: str, tile: tuple[int, int] | None) -> Iterator[None]:
-    """Let the library select the kernels for a TPU that this machine lacks.
+    """Make the library select kernels as if this machine had a TPU.
 
     Args:
       kind: Kind of the TPU, as JAX names it.
-      tile: Number of queries and number of keys of a tile. None means the sizes of the library.
+      tile: Number of queries and number of keys of a tile. None means that the library chooses.
     """
     with contextlib.ExitStack() as stack:
         patch = mock.patch.object
@@ -165,7 +164,7 @@ def assume_tpu(kind: str, tile: tuple[int, int] | None) -> Iterator[None]:
 
 @contextlib.contextmanager
 def record_tile_kinds(tile_kinds: dict[str, list[TileKind]]) -> Iterator[None]:
-    """Store the kinds of tiles of each kernel that is traced in this context, by name."""
+    """Add the kinds of tiles of every kernel that is traced in this context to `tile_kinds`."""
 
     def run_and_record(body: Any, inputs: Any, types: Any, schedule: Any, *arguments: Any, **names):
         _, name = arguments
@@ -222,7 +221,7 @@ def _make_splash_attention(sizes: Shape, tile: tuple[int, int]) -> Callable[...,
     """Return splash attention without a mask, for inputs of the shape (B, L, N, H).
 
     Args:
-      sizes: Shape of the inputs.
+      sizes: Sizes of the inputs.
       tile: Number of queries and number of keys of a block.
     """
     from jax.experimental.pallas.ops.tpu.splash_attention import splash_attention_kernel as kernel

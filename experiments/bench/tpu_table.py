@@ -1,4 +1,4 @@
-"""Markdown tables of the figures that the compiler for TPUs reports."""
+"""Markdown tables of the numbers that the TPU compiler reports: bundles, memory, seconds."""
 
 import collections
 import dataclasses
@@ -30,7 +30,7 @@ def name_tile_kind(tile_kind: Any) -> str:
 
 
 def describe(result: Mapping[str, Any]) -> str:
-    """Return the figures of one case as one line."""
+    """Describe the result of one case in one line of text."""
     if result["status"] != "compiled":
         return f"{result['status']}: {result['message']}"
     text = f"compiled in {result['compile_seconds']} s"
@@ -41,12 +41,14 @@ def describe(result: Mapping[str, Any]) -> str:
 
 
 def find_bundles(result: Mapping[str, Any], kernel: str, tile_kinds: Iterable[str]) -> int | None:
-    """Return the bundles of one tile of a kernel, or None if the result lacks them.
+    """Return the number of bundles that a kernel needs for one tile, or None if it is unknown.
+
+    If the kernel has several of the kinds of tiles, return the largest number.
 
     Args:
-      result: Figures of a case of attention.
+      result: Result of a case of attention.
       kernel: Name of the kernel.
-      tile_kinds: Names of kinds of tiles. The largest number of them is returned.
+      tile_kinds: Names of kinds of tiles, see `name_tile_kind`.
     """
     names = result.get("sections", {}).get(kernel, [])
     loops = _find_loops(result, kernel)
@@ -57,13 +59,16 @@ def find_bundles(result: Mapping[str, Any], kernel: str, tile_kinds: Iterable[st
 
 
 def _find_loops(result: Mapping[str, Any], kernel: str) -> Sequence[int]:
-    """Return the bundles of the loops of a kernel, whose name in the dump may have a suffix."""
+    """Return the number of bundles of each loop of a kernel, or [] if the kernel is missing.
+
+    In the dump of the compiler, the name of a kernel may have a suffix.
+    """
     bundles = result.get("bundles", {})
     return next((bundles[name] for name in bundles if name.startswith(kernel)), [])
 
 
 def format_page(cases: Results) -> str:
-    """Return all tables, for the page of the results."""
+    """Return the part of `docs/tpu.md` that has all tables except for training."""
     sections = (
         ("Scheduled bundles per tile", format_schedule, tpu_cases.schedule_cases()),
         ("Temporary memory", format_memory, tpu_cases.memory_cases()),
@@ -77,7 +82,7 @@ def format_page(cases: Results) -> str:
 
 
 def _format_versions(cases: Results, listed: Sequence[Case]) -> str:
-    """Return a sentence with the versions that compiled the cases of a table."""
+    """Return a sentence: how many cases of a table each version of JAX and libtpu compiled."""
     found = [cases[case.name]["versions"] for case in listed if case.name in cases]
     counts = collections.Counter(
         ", ".join(f"{name} {version}" for name, version in versions.items()) for versions in found
@@ -89,7 +94,7 @@ def _format_versions(cases: Results, listed: Sequence[Case]) -> str:
 
 
 def format_schedule(cases: Results) -> str:
-    """Return the bundles per tile of each kernel, and their ratio to splash attention."""
+    """Return a table of the bundles per tile of each kernel, with ratios to splash attention."""
     rows = []
     by_program: dict[str, list[Case]] = {}
     for case in tpu_cases.schedule_cases():
@@ -106,10 +111,10 @@ def format_schedule(cases: Results) -> str:
 
 
 def _format_bundles(cases: Results, listed: Sequence[Case], tile_kinds: Sequence[str]) -> list[str]:
-    """Return the bundles of a tile, with the ratio to splash attention in parentheses.
+    """Return one cell per kernel and TPU: bundles of a tile, and (ratio to splash attention).
 
     Args:
-      cases: Figures by the name of the case.
+      cases: Results by the name of the case.
       listed: Cases of one program, in the order of the generations in `BUNDLE_COLUMNS`.
       tile_kinds: Names of kinds of tiles.
     """
@@ -130,14 +135,14 @@ def _format_bundles(cases: Results, listed: Sequence[Case], tile_kinds: Sequence
 def _count_bundles(
     result: Mapping[str, Any], program: str, kernel: str, tile_kinds: Sequence[str]
 ) -> float | None:
-    """Return the bundles of one tile and one head, or None if the result lacks them."""
+    """Return the number of bundles for one tile of one head, or None if it is unknown."""
     if program == "splash":
         return next(iter(_find_loops(result, KERNELS[kernel][1])), None)
     return find_bundles(result, kernel, tile_kinds)
 
 
 def format_memory(cases: Results) -> str:
-    """Return the temporary memory of each program, and its ratio to splash attention."""
+    """Return a table of the temporary memory of each program, with ratios to splash attention."""
     memory_cases = tpu_cases.memory_cases()
     found = {(c.program, c.generation, c.sizes): cases.get(c.name, {}) for c in memory_cases}
     columns = list(dict.fromkeys((case.generation, case.sizes) for case in memory_cases))
@@ -189,7 +194,7 @@ def format_training(cases: Results) -> str:
 
 
 def format_compilation(cases: Results) -> str:
-    """Return one line for each program: its compiled cases, and its seconds to compile."""
+    """Return a table with one row per program: compiled cases, and median seconds to compile."""
     by_program: dict[str, list[Case]] = {}
     for case in tpu_cases.compilation_cases():
         if case.name in cases:
@@ -208,15 +213,15 @@ def format_compilation(cases: Results) -> str:
 
 
 def _describe_place(case: Case) -> str:
-    """Return generation, length and width of a case, and its mesh."""
+    """Return TPU, length, head width and mesh of a case, such as "v5e L2048 H64, mesh 2 x 2"."""
     mesh = "" if case.mesh == (1, 1) else ", mesh {} x {}".format(*case.mesh)
     return f"{case.generation} L{case.sizes.length} H{case.sizes.width}{mesh}"
 
 
 def format_tiles(cases: Results) -> str:
-    """Return the bundles per 1024 entries of each size of tiles, and mark the best of each row.
+    """Return a table of the bundles per 1024 entries of a near tile, for each tile size.
 
-    The bundles of one near tile of the three kernels are added.
+    A number is the sum over the three kernels. The lowest number of a row is bold.
     """
     by_row: dict[str, dict[tuple[int, int], float]] = {}
     for case in tpu_cases.tile_cases():
@@ -238,7 +243,7 @@ def format_tiles(cases: Results) -> str:
 
 
 def bundles_per_entry(result: Mapping[str, Any], case: Case) -> float | None:
-    """Return the bundles of the three kernels per entry of a near tile, or None if unknown."""
+    """Return the bundles per entry of a near tile, summed over kernels, or None if unknown."""
     found = [find_bundles(result, kernel, NEAR) for kernel in KERNELS]
     if case.tile is None or None in found:
         return None

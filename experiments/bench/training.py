@@ -1,6 +1,7 @@
 """Time training steps: the jitted step alone, several steps in one call, and the training loop.
 
-The parts of a step show where the training loop loses time. All times are milliseconds per step.
+`time_parts` shows which part of the training loop takes how long. All times are milliseconds per
+step, unless a function says otherwise.
 """
 
 import contextlib
@@ -44,7 +45,7 @@ class FinishedError(Exception):
 class Stopwatch:
     """Callback that measures the mean time of a training step.
 
-    The stopwatch waits until the device has finished the step before it stores the time.
+    Before the stopwatch stores a time, it waits until the device has finished the step.
 
     Args:
       steps: Numbers of steps.
@@ -82,14 +83,17 @@ class Stopwatch:
 
 
 def make_bare_step(trainer: Trainer) -> Any:
-    """Return the jitted training step of one batch, which the training loop does not use."""
+    """Return a jitted training step on one batch.
+
+    The training loop uses another program, which makes several steps in one call.
+    """
     schedule = make_schedule(trainer.config.optimizer, trainer.steps)
     step = make_train_step(trainer.task, schedule, group=trainer.group)
     return functools.partial(jax.jit(step, donate_argnums=(1, 2)), {})
 
 
 def place_batches(trainer: Trainer, count: int) -> list[Any]:
-    """Return the first batches of a trainer, on its devices."""
+    """Copy the first `count` batches of a trainer to its devices, and return them."""
     placement = NamedSharding(trainer.mesh, trainer.task.layout.batch)
     batches = jax.device_put([trainer.batches[i] for i in range(count)], placement)
     for batch in batches:
@@ -98,7 +102,7 @@ def place_batches(trainer: Trainer, count: int) -> list[Any]:
 
 
 def step_seconds(trainer: Trainer, bare_step: Any) -> float:
-    """Return the seconds of one jitted training step, after its compilation."""
+    """Return the duration of one jitted training step in seconds, without compilation."""
     (batch,), (state, sums) = place_batches(trainer, 1), _initial_state(trainer)
     for _ in range(2):
         start = time.perf_counter()
@@ -168,7 +172,7 @@ def time_parts(trainer: Trainer, bare_step: Any, steps: Steps) -> Iterator[tuple
 
 
 def _time_call(trainer: Trainer, bare_step: Any, calls: int = 10) -> float:
-    """Return the time until the host gets a call of the bare step back, in milliseconds."""
+    """Return the time in milliseconds until a call of the bare step returns, without blocking."""
     (batch,) = place_batches(trainer, 1)
     state, sums = bare_step(*_initial_state(trainer), trainer.settings, batch)
     jax.block_until_ready(state)
@@ -181,7 +185,10 @@ def _time_call(trainer: Trainer, bare_step: Any, calls: int = 10) -> float:
 
 
 def _time_calls(trainer: Trainer, size: int, steps: Steps) -> float:
-    """Return the time of a step in calls of `size` steps, on a stack already on the device."""
+    """Return the time of a step if one call makes at most `size` steps.
+
+    The stack of batches is already on the device.
+    """
     with _make_loader(trainer) as loader:
         stack, _, end = loader.take(size)
     stopwatch, step = Stopwatch(steps), 0

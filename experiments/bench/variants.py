@@ -54,8 +54,9 @@ def distance_aware(
       shape: Sizes of the inputs.
       key: PRNG key, which is not used.
       weights: Distance weight w of the first half of the heads, and w of the second half.
-      largest_weighted_distance: Value of |w| L for the length L. `weights` then determine only the
-        sign of w. With a small value, the mapping saturates nowhere. None uses `weights` as w.
+      largest_weighted_distance: Value of |w| L, where L is the length. `weights` then determines
+        only the signs of w. If the value is small, the mapping saturates at no distance. None means
+        that `weights` are the values of w.
       mapping: Function of the weighted distance, or its name.
       parameters: Number of parameters that `mapping` has for each head. All of them are `V`.
       adjust: Argument `adjust` of `DistanceAware`.
@@ -90,7 +91,7 @@ def relative_position(shape: Shape, key: Array, *, values: bool = True) -> Relat
 
 
 def transformer_xl(shape: Shape, key: Array) -> TransformerXL:
-    """Return Transformer-XL attention. Its sinusoids have the width of the model, N H."""
+    """Return Transformer-XL attention. The sinusoids have the width N H of the whole model."""
     projection_key, bias_key = jax.random.split(key)
     model_width = shape.heads * shape.width
     size = (shape.heads, model_width, shape.width)
@@ -107,7 +108,7 @@ def adapted(shape: Shape, key: Array) -> Adapted:
 
 
 def distance_bias(shape: Shape, key: Array, *, function: str) -> DistanceBias:
-    """Return attention with a bias of the relative position, with initial parameters.
+    """Return attention with a distance bias. The parameters have their initial values.
 
     Args:
       shape: Sizes of the inputs.

@@ -112,7 +112,7 @@ def main(arguments: Sequence[str]) -> None:
 
 
 def draw_again(path: epath.Path) -> None:
-    """Print the tables of a stored benchmark, and draw its figure beside it."""
+    """Print the tables of a stored benchmark, and save its plot in the same folder."""
     content = read_results(path.stem, path.parent)
     if content is None:
         raise ValueError(f"--draw must be an existing bench.json; got {path}.")
@@ -130,8 +130,9 @@ def draw_again(path: epath.Path) -> None:
 def describe_setup(bench: Bench) -> dict[str, Any]:
     """Return a dict with the environment, dtype, shapes, w, v and options of a benchmark.
 
-    w is the distance weight of a head, and v is the shape of its sigmoid. The options are in the
-    list "runs", which has one entry for each run that added rows to a file. Paths are left out.
+    w is the distance weight of a head, and v is the shape of its sigmoid. The list "runs" has one
+    entry, with the options of this run. Options that are paths are left out. `add_rows` appends
+    the entry to those of earlier runs.
     """
     on_cpu = jax.default_backend() == "cpu"
     shapes = CPU_SHAPES if on_cpu else SHAPES
@@ -151,7 +152,10 @@ def describe_setup(bench: Bench) -> dict[str, Any]:
 
 
 def read_earlier_runs(bench: Bench, setup: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Return the content of the bench.json that a run adds rows to, or None if there is no file."""
+    """Return the content of the existing bench.json, or None if there is no such file.
+
+    Raise a ValueError if the rows of this run must not be added to the file.
+    """
     folder = epath.Path(bench.output)
     stored = read_results(setup["experiment"], folder)
     if stored is None:
@@ -175,8 +179,7 @@ def _explain_wrong_file(path: epath.Path) -> Iterator[None]:
 def measure_all(bench: Bench, setup: Mapping[str, Any], deadline: float) -> Iterator[Row]:
     """Yield a row for each case at each shape. Shapes come in the order of the options.
 
-    PyTorch is timed after all shapes, because an error of another library on the GPU could make
-    every later case fail.
+    PyTorch is timed last, because a CUDA error of PyTorch could make every later case fail.
 
     Args:
       bench: Options of the benchmark.
@@ -200,7 +203,7 @@ def measure_all(bench: Bench, setup: Mapping[str, Any], deadline: float) -> Iter
 
 
 def report_left_out(bench: Bench, rows: Sequence[Row]) -> None:
-    """Print the cases that did not start before the limit of time, and how to add them."""
+    """Print the cases that did not start before the time limit, and how to add them."""
     done = {(row.shape, row.case) for row in rows}
     left_out = {
         shape: [case for case in (*bench.cases, *bench.timed_peers) if (shape, case) not in done]
@@ -240,15 +243,14 @@ def print_table(content: Mapping[str, Any], rows: Iterable[Row]) -> Iterator[Row
 
 
 def draw_figure(content: Mapping[str, Any], rows: Sequence[Row], folder: epath.Path) -> None:
-    """Draw the times of a forward and backward pass, and save the figure as `folder/bench.png`.
+    """Draw the times of a forward and backward pass, and save the plot as `folder/bench.png`.
 
-    The figure has one panel per shape. It leaves out the shapes with few cases, and the cases that
-    one of the remaining shapes lacks.
+    The plot has one panel per shape. `select_common` selects the shapes and the cases.
 
     Args:
       content: Setup of the benchmark, from `describe_setup`.
       rows: Rows of the table.
-      folder: Folder of the figure.
+      folder: Folder of the plot.
     """
     try:
         from distattn_jax import plot
