@@ -3,8 +3,9 @@
 FlexAttention computes distance-aware attention (its `score_mod` is eq. 6 of the DA-Transformer
 paper), relative positions in the keys, ALiBi and the biases of T5, with the gradients of their
 parameters. PyTorch is imported only when a function of this module is called. The outputs of
-PyTorch are not checked. JAX reserves three quarters of the GPU memory, so PyTorch can use only one
-quarter. Each call is launched separately, so the times of small shapes include the launch overhead.
+PyTorch are not checked. The command `bench` keeps JAX from reserving GPU memory in advance, so that
+PyTorch can use the rest. Each call is launched separately, so the times of small shapes include the
+launch overhead.
 """
 
 import dataclasses
