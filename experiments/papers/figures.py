@@ -1,4 +1,4 @@
-"""Figures that several reports share: bars, sweeps of an option, labelled lines, translators."""
+"""Plots that several reports share: bars, sweeps of an option, labelled lines, translators."""
 
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -348,7 +348,7 @@ class Line(NamedTuple):
 def label_lines(
     axes: Axes, ends: Mapping[str, float], lines: Mapping[str, Line], *, strong: str | None = None
 ) -> None:
-    """Write the name of each method at the right of its line, joined by a thin line of its colour.
+    """Write the name of each method to the right of its line, and connect the two.
 
     Names that would overlap are moved apart, by as little as possible.
 

@@ -1,8 +1,8 @@
-"""Figures of the runs of one experiment: learning curves, parameters of heads, attention maps.
+"""Plots of the runs of one experiment: learning curves, parameters of heads, attention maps.
 
-Figures of heads and attention maps are drawn only for finished runs with checkpoints. If a run
-trained a hyperparameter grid, only the best point of the grid is drawn. A figure that shows a
-single model shows the model with the best validation score among the seeds of this point.
+Heads and attention maps are drawn only for finished runs with checkpoints. If a run trained a
+hyperparameter grid, only the best point of the grid is drawn. Some plots show a single model. It is
+the model with the best validation score among the seeds of this point.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -85,10 +85,10 @@ def _make_figures(runs: dict[str, Run], sentence: str | None) -> Iterator[tuple[
 def _make_translator_figures(
     runs: dict[str, Run], sentence: str | None
 ) -> Iterator[tuple[str, Figure]]:
-    """Yield (file name, figure) for the first method with relative positions, or a translator.
+    """Yield (file name, figure) for one run with relative positions, or for one translator.
 
-    The figures show its position vectors and, if it translates, the attention between the words of
-    a sentence and its translation.
+    The plots show the position vectors of the model. If the model translates, another plot shows
+    the attention between the words of a sentence and the words of its translation.
 
     Args:
       runs: Finished runs with checkpoints, by method.
