@@ -15,7 +15,6 @@ from matplotlib.figure import Figure
 from distattn_jax import plot
 from distattn_jax.tasks import (
     SentenceAttention,
-    TrainedModels,
     Translation,
     distance_parameters,
     load_config,
@@ -26,6 +25,7 @@ from distattn_jax.train.journal import Line, read
 from distattn_jax.train.members import list_members
 from distattn_jax.train.results import select_members
 from distattn_jax.train.run import Run
+from experiments.papers.da_transformer.head_statistics import load_trained
 from experiments.papers.figures import draw_alignment, draw_relations
 from experiments.papers.formatting import METHOD_ORDER, method_title
 from experiments.papers.stored_results import AnyPath
@@ -60,11 +60,7 @@ def _make_figures(runs: dict[str, Run], sentence: str | None) -> Iterator[tuple[
     if curves is not None:
         yield "learning_curves", curves
     finished = {m: run for m, run in runs.items() if run.result and run.checkpoints.exists()}
-    trained: dict[str, TrainedModels] = {
-        method: load_models(finished[method].path, finished[method].result or {})
-        for method in ("vanilla", "distance_aware")
-        if method in finished
-    }
+    trained = load_trained(finished, ("vanilla", "distance_aware"))
     if "distance_aware" in trained:
         _, params, members, best = trained["distance_aware"]
         levels = distance_parameters(params)

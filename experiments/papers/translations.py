@@ -50,7 +50,7 @@ def store_translations(
     write_atomically(folder / f"{split}_reference.txt", _join_lines(references))
     for i, lines in translations.items():
         write_atomically(folder / f"{split}_model_{i}.txt", _join_lines(lines))
-    write_atomically(description, _to_json(about))
+    write_atomically(description, json.dumps(about, indent=1) + "\n")
 
 
 def score_translations(run: Run, split: str) -> dict[str, Any]:
@@ -77,7 +77,7 @@ def score_translations(run: Run, split: str) -> dict[str, Any]:
                 f"got {len(hypotheses)}. Evaluate the run again."
             )
         member["scores"], about["signatures"] = compute_scores(hypotheses, references)
-    write_atomically(description, _to_json(about))
+    write_atomically(description, json.dumps(about, indent=1) + "\n")
     return about
 
 
@@ -163,7 +163,3 @@ def _read_lines(path: epath.Path) -> list[str]:
     if not path.exists():
         raise DataError(f"{path} is missing. Evaluate the run again.")
     return read_text(path).split("\n")[:-1]
-
-
-def _to_json(content: Mapping[str, Any]) -> str:
-    return json.dumps(content, indent=1) + "\n"

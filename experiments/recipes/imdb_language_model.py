@@ -21,13 +21,8 @@ from experiments.recipes.ag import METHODS as ENCODERS
 
 METHODS = (
     *ENCODERS,
-    "distance_aware_clip",
-    "distance_aware_linear",
-    "distance_aware_exponent",
-    "distance_aware_sigmoid",
-    "distance_aware_early_add",
-    "distance_aware_late_multiply",
-    "distance_aware_late_add",
+    *(f"distance_aware_{mapping}" for mapping in ("clip", "linear", "exponent", "sigmoid")),
+    *(f"distance_aware_{adjust}" for adjust in ("early_add", "late_multiply", "late_add")),
     "distance_aware_score_bias",
     "alibi",
     "kerple_log",
